@@ -1,0 +1,2 @@
+//! The one binary. To be written.
+fn main() {}

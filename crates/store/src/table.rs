@@ -1,0 +1,1 @@
+//! A table of thin records. To be written.
