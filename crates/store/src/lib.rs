@@ -4,5 +4,6 @@
 
 pub mod glob;
 pub mod hash;
+pub mod prefetch;
 pub mod table;
 pub mod types;

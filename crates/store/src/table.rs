@@ -1,1 +1,664 @@
-//! A table of thin records. To be written.
+//! A hash table of thin records: the keyspace's shards, and the big forms of hashes, sets and sorted sets.
+//!
+//! A record is one allocation that holds its own key; the table holds one tagged word a record:
+//!
+//! ```text
+//! bucket (one cache line, 64 bytes)
+//! ┌────────┬────────┬────────┬────────┬────────┬────────┬────────┬────────┐
+//! │ slot 0 │ slot 1 │ slot 2 │ slot 3 │ slot 4 │ slot 5 │ slot 6 │ slot 7 │
+//! └────────┴────────┴────────┴────────┴────────┴────────┴────────┴────────┘
+//! slot: │ tag: hash bits 48..63 │ record's address, bits 0..47 │   0 = empty
+//! slot 7 of a full bucket: │ 0 │ next bucket's address │ 1 │            bit 0 = chain
+//! ```
+//!
+//! A lookup reads one cache line and, nearly always, one record. The bucket is chosen by the hash's low bits, so that
+//! a cursor which counts in reversed bits survives growth (the algorithm of Redis's SCAN).
+//!
+//! Growth and shrinking are incremental: the former array is drained a bucket at a time by later insertions and
+//! removals, so no operation is longer than another. A key is in the former array exactly while its bucket there has
+//! not been moved; a lookup therefore looks in one place only.
+//!
+//! This module is `unsafe` because a slot packs tag and pointer into one word, which halves the memory and keeps a
+//! bucket in a cache line. The invariant: **every non-empty slot without the chain bit holds a pointer that came from
+//! [`Record::into_raw`] and is owned by the table; a slot with the chain bit is slot 7 of its bucket and owns a
+//! `Box<Bucket>`.**
+
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+
+use crate::hash::hash;
+use crate::prefetch::prefetch;
+
+/// Slots of a bucket: as many words as a cache line holds.
+const SLOTS: usize = 8;
+/// Records a bucket may hold on average before the table doubles. Above seven of eight, chains grow quickly.
+const FILL_MAX: usize = 7;
+/// Buckets of the former array that an insertion moves. One would be enough to be done in time.
+const MOVES_PER_INSERT: usize = 1;
+/// Buckets of the former array that a removal moves. They are sparse when a table shrinks.
+const MOVES_PER_REMOVE: usize = 4;
+/// Where the tag begins in a slot; addresses of user space stay below it on every supported machine.
+const TAG_SHIFT: u32 = 48;
+/// The bit that marks slot 7 as the address of another bucket.
+const CHAIN: usize = 1;
+/// A random pick looks at this many slots of a chain before it counts as crowded and picks within it unevenly.
+const SAMPLE_DEPTH: usize = 3 * SLOTS;
+
+/// An owned, thin pointer to one allocation that contains its own key.
+///
+/// # Safety
+/// `into_raw` must give an address that is even and below 2^48, `from_raw` must undo it, and `key` must read the same
+/// bytes for as long as the record lives.
+pub unsafe trait Record: Sized {
+    /// Gives up ownership of the allocation.
+    fn into_raw(self) -> NonNull<u8>;
+    /// Takes ownership back.
+    ///
+    /// # Safety
+    /// `raw` came from [`Record::into_raw`] and is used once.
+    unsafe fn from_raw(raw: NonNull<u8>) -> Self;
+    /// The key inside the allocation.
+    ///
+    /// # Safety
+    /// `raw` came from [`Record::into_raw`] and is alive for `'a`.
+    unsafe fn key<'a>(raw: NonNull<u8>) -> &'a [u8];
+}
+
+/// A record seen in its table.
+pub struct Ref<'a, R: Record> {
+    record: ManuallyDrop<R>,
+    table: PhantomData<&'a R>,
+}
+
+impl<R: Record> Deref for Ref<'_, R> {
+    type Target = R;
+    #[inline]
+    fn deref(&self) -> &R {
+        &self.record
+    }
+}
+
+/// A record in its table that may be changed, even moved to another allocation, but keeps its key.
+pub struct RefMut<'a, R: Record> {
+    record: ManuallyDrop<R>,
+    slot: &'a mut Slot,
+}
+
+impl<R: Record> Deref for RefMut<'_, R> {
+    type Target = R;
+    #[inline]
+    fn deref(&self) -> &R {
+        &self.record
+    }
+}
+
+impl<R: Record> DerefMut for RefMut<'_, R> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut R {
+        &mut self.record
+    }
+}
+
+impl<R: Record> Drop for RefMut<'_, R> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the record is taken once, here; it goes back into the slot it came from.
+        let raw = unsafe { ManuallyDrop::take(&mut self.record) }.into_raw();
+        *self.slot = Slot::record(raw, self.slot.tag());
+    }
+}
+
+/// One tagged word of a bucket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+struct Slot(*mut u8);
+
+impl Slot {
+    const EMPTY: Slot = Slot(ptr::null_mut());
+
+    #[inline]
+    fn record(raw: NonNull<u8>, tag: usize) -> Slot {
+        debug_assert!(raw.addr().get() & CHAIN == 0 && raw.addr().get() >> TAG_SHIFT == 0);
+        Slot(raw.as_ptr().map_addr(|a| a | tag << TAG_SHIFT))
+    }
+
+    #[inline]
+    fn chain(bucket: Box<Bucket>) -> Slot {
+        Slot(Box::into_raw(bucket).cast::<u8>().map_addr(|a| a | CHAIN))
+    }
+
+    #[inline]
+    fn is_empty(self) -> bool {
+        self.0.is_null()
+    }
+
+    #[inline]
+    fn is_chain(self) -> bool {
+        self.0.addr() & CHAIN != 0
+    }
+
+    #[inline]
+    fn is_record(self) -> bool {
+        !self.is_empty() && !self.is_chain()
+    }
+
+    #[inline]
+    fn tag(self) -> usize {
+        self.0.addr() >> TAG_SHIFT
+    }
+
+    /// The record's address. The slot must hold one.
+    #[inline]
+    fn raw(self) -> NonNull<u8> {
+        debug_assert!(self.is_record());
+        let raw = self.0.map_addr(|a| a & ((1 << TAG_SHIFT) - 1));
+        // SAFETY: a slot that holds a record has a non-zero address below the tag.
+        unsafe { NonNull::new_unchecked(raw) }
+    }
+
+    /// The next bucket of the chain, if this slot holds one.
+    #[inline]
+    fn next(self) -> Option<NonNull<Bucket>> {
+        if self.is_chain() { NonNull::new(self.0.map_addr(|a| a & !CHAIN).cast()) } else { None }
+    }
+}
+
+#[repr(C, align(64))]
+struct Bucket {
+    slots: [Slot; SLOTS],
+}
+
+impl Bucket {
+    const EMPTY: Bucket = Bucket { slots: [Slot::EMPTY; SLOTS] };
+}
+
+/// The bucket that a hash's low bits choose, and the tag its high bits leave in the slot.
+#[inline]
+fn tag_of(hash: u64) -> usize {
+    (hash >> TAG_SHIFT) as usize
+}
+
+/// A power of two of buckets; `Array::NONE` has none.
+struct Array {
+    buckets: Box<[Bucket]>,
+    /// Chained buckets, for the memory estimate.
+    chained: usize,
+}
+
+impl Array {
+    fn none() -> Array {
+        Array { buckets: Box::new([]), chained: 0 }
+    }
+
+    fn with_buckets(count: usize) -> Array {
+        debug_assert!(count.is_power_of_two());
+        // SAFETY: all zero bytes are a valid bucket: every slot is empty (a null pointer).
+        let buckets = unsafe { Box::<[Bucket]>::new_zeroed_slice(count).assume_init() };
+        Array { buckets, chained: 0 }
+    }
+
+    #[inline]
+    fn is_none(&self) -> bool {
+        self.buckets.is_empty()
+    }
+
+    #[inline]
+    fn mask(&self) -> usize {
+        self.buckets.len().wrapping_sub(1)
+    }
+
+    #[inline]
+    fn bucket(&self, index: usize) -> NonNull<Bucket> {
+        NonNull::from(&self.buckets[index])
+    }
+
+    /// The same, for writing through the result.
+    #[inline]
+    fn bucket_mut(&mut self, index: usize) -> NonNull<Bucket> {
+        NonNull::from(&mut self.buckets[index])
+    }
+
+    /// Puts a record into the first free slot of a bucket's chain, which it lengthens when it is full.
+    fn put(&mut self, hash: u64, raw: NonNull<u8>) {
+        let slot = Slot::record(raw, tag_of(hash));
+        let index = hash as usize & self.mask();
+        let mut bucket = self.bucket_mut(index);
+        loop {
+            // SAFETY: the bucket is the array's or owned by a chain slot of it, and `self` is borrowed mutably.
+            let slots = unsafe { &mut bucket.as_mut().slots };
+            if let Some(free) = slots.iter_mut().find(|s| s.is_empty()) {
+                *free = slot;
+                return;
+            }
+            if let Some(next) = slots[SLOTS - 1].next() {
+                bucket = next;
+                continue;
+            }
+            let mut next = Box::new(Bucket::EMPTY);
+            next.slots[0] = slots[SLOTS - 1];
+            next.slots[1] = slot;
+            slots[SLOTS - 1] = Slot::chain(next);
+            self.chained += 1;
+            return;
+        }
+    }
+
+    /// Takes every record out of a bucket's chain, and frees the chain.
+    fn drain(&mut self, index: usize, mut visit: impl FnMut(NonNull<u8>)) {
+        let mut bucket = std::mem::replace(&mut self.buckets[index], Bucket::EMPTY);
+        loop {
+            bucket.slots.iter().filter(|s| s.is_record()).for_each(|s| visit(s.raw()));
+            let Some(next) = bucket.slots[SLOTS - 1].next() else { return };
+            self.chained -= 1;
+            // SAFETY: a chain slot owns its box, and the slot is dropped with `bucket` here.
+            bucket = *unsafe { Box::from_raw(next.as_ptr()) };
+        }
+    }
+}
+
+/// See the module's documentation.
+pub struct Table<R: Record> {
+    /// Where new records go.
+    main: Array,
+    /// What growth or shrinking left behind; `none` at other times.
+    former: Array,
+    /// Buckets of `former` below this one have been moved.
+    moved: usize,
+    len: usize,
+    records: PhantomData<R>,
+}
+
+// SAFETY: the table owns its records as a Vec would.
+unsafe impl<R: Record + Send> Send for Table<R> {}
+// SAFETY: a shared table gives out shared records only.
+unsafe impl<R: Record + Sync> Sync for Table<R> {}
+
+impl<R: Record> Default for Table<R> {
+    fn default() -> Self {
+        Table::new()
+    }
+}
+
+impl<R: Record> Table<R> {
+    /// An empty table, which allocates nothing until the first insertion.
+    #[must_use]
+    pub fn new() -> Self {
+        Table { main: Array::none(), former: Array::none(), moved: 0, len: 0, records: PhantomData }
+    }
+
+    /// A table that takes `count` records without growing.
+    #[must_use]
+    pub fn with_capacity(count: usize) -> Self {
+        let mut table = Table::new();
+        if count > 0 {
+            table.main = Array::with_buckets(count.div_ceil(FILL_MAX).next_power_of_two());
+        }
+        table
+    }
+
+    /// Records in the table.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no record.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of the arrays and chains; the records' own allocations are not counted.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let array = |a: &Array| (a.buckets.len() + a.chained) * size_of::<Bucket>();
+        array(&self.main) + array(&self.former)
+    }
+
+    /// The head of the only chain that can hold a key of this hash.
+    #[inline]
+    fn home(&self, hash: u64) -> Option<NonNull<Bucket>> {
+        if !self.former.is_none() {
+            let index = hash as usize & self.former.mask();
+            if index >= self.moved {
+                return Some(self.former.bucket(index));
+            }
+        }
+        if self.main.is_none() { None } else { Some(self.main.bucket(hash as usize & self.main.mask())) }
+    }
+
+    #[inline]
+    fn home_mut(&mut self, hash: u64) -> Option<NonNull<Bucket>> {
+        if !self.former.is_none() {
+            let index = hash as usize & self.former.mask();
+            if index >= self.moved {
+                return Some(self.former.bucket_mut(index));
+            }
+        }
+        if self.main.is_none() { None } else { Some(self.main.bucket_mut(hash as usize & self.main.mask())) }
+    }
+
+    /// The slot of the record with this key in the chain that starts at `bucket`.
+    #[inline]
+    fn search(bucket: Option<NonNull<Bucket>>, hash: u64, key: &[u8]) -> Option<NonNull<Slot>> {
+        let tag = tag_of(hash);
+        let mut bucket = bucket?;
+        loop {
+            for i in 0..SLOTS {
+                // SAFETY: `bucket` is alive while the table is borrowed, and `i` is within it.
+                let slot = unsafe { NonNull::new_unchecked(&raw mut (*bucket.as_ptr()).slots[i]) };
+                // SAFETY: as above.
+                let word = unsafe { slot.read() };
+                // SAFETY: a slot that holds a record holds a live one.
+                if word.tag() == tag && word.is_record() && unsafe { R::key(word.raw()) } == key {
+                    return Some(slot);
+                }
+            }
+            // SAFETY: as above.
+            bucket = unsafe { (*bucket.as_ptr()).slots[SLOTS - 1] }.next()?;
+        }
+    }
+
+    /// The record with this key. `hash` must be the key's, by [`crate::hash::hash`].
+    #[inline]
+    #[must_use]
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<Ref<'_, R>> {
+        let slot = Self::search(self.home(hash), hash, key)?;
+        // SAFETY: the slot holds a record, alive as long as `self` is borrowed; ManuallyDrop leaves it to the table.
+        Some(unsafe { Self::borrow(slot.read()) })
+    }
+
+    /// The record with this key, to be changed.
+    #[inline]
+    pub fn find_mut(&mut self, hash: u64, key: &[u8]) -> Option<RefMut<'_, R>> {
+        let mut slot = Self::search(self.home_mut(hash), hash, key)?;
+        // SAFETY: the slot holds a record, and `self` stays mutably borrowed as long as the result lives.
+        let slot = unsafe { slot.as_mut() };
+        // SAFETY: the record is returned to its slot when the RefMut is dropped.
+        Some(RefMut { record: ManuallyDrop::new(unsafe { R::from_raw(slot.raw()) }), slot })
+    }
+
+    /// # Safety
+    /// `slot` holds a record that stays in the table for `'a`.
+    #[inline]
+    unsafe fn borrow<'a>(slot: Slot) -> Ref<'a, R> {
+        // SAFETY: the caller's promise; ManuallyDrop leaves ownership with the table.
+        Ref { record: ManuallyDrop::new(unsafe { R::from_raw(slot.raw()) }), table: PhantomData }
+    }
+
+    /// Adds a record whose key is not in the table; `hash` must be its key's.
+    pub fn insert(&mut self, hash: u64, record: R) {
+        self.move_buckets(MOVES_PER_INSERT);
+        if self.len >= self.main.buckets.len() * FILL_MAX && self.former.is_none() {
+            self.resize((self.main.buckets.len() * 2).max(1));
+        }
+        self.len += 1;
+        let raw = record.into_raw();
+        let in_former = !self.former.is_none() && hash as usize & self.former.mask() >= self.moved;
+        if in_former { self.former.put(hash, raw) } else { self.main.put(hash, raw) }
+    }
+
+    /// Takes the record with this key out of the table.
+    pub fn remove(&mut self, hash: u64, key: &[u8]) -> Option<R> {
+        let head = self.home_mut(hash)?;
+        let slot = Self::search(Some(head), hash, key)?;
+        // SAFETY: the slot holds a record that the table owns; the slot is refilled or emptied below.
+        let record = unsafe { R::from_raw(slot.read().raw()) };
+        let freed = Self::close_gap(head, slot);
+        self.len -= 1;
+        if freed {
+            let in_former = !self.former.is_none() && hash as usize & self.former.mask() >= self.moved;
+            let array = if in_former { &mut self.former } else { &mut self.main };
+            array.chained -= 1;
+        }
+        self.move_buckets(MOVES_PER_REMOVE);
+        self.shrink_if_sparse();
+        Some(record)
+    }
+
+    /// Empties a slot: the last record of the chain takes its place, and a chain bucket that becomes empty is freed.
+    /// Returns whether one was.
+    fn close_gap(head: NonNull<Bucket>, gap: NonNull<Slot>) -> bool {
+        let mut owner: Option<NonNull<Slot>> = None;
+        let mut tail = head;
+        // SAFETY: all pointers are into the chain of `head`, which the caller has borrowed mutably.
+        unsafe {
+            while let Some(next) = (*tail.as_ptr()).slots[SLOTS - 1].next() {
+                owner = Some(NonNull::from(&mut (*tail.as_ptr()).slots[SLOTS - 1]));
+                tail = next;
+            }
+            let Some(owner) = owner else {
+                gap.write(Slot::EMPTY);
+                return false;
+            };
+            let slots = &raw mut (*tail.as_ptr()).slots;
+            let last = (0..SLOTS).rev().find(|&i| (*slots)[i].is_record()).unwrap_or(0);
+            let word = (*slots)[last];
+            (*slots)[last] = Slot::EMPTY;
+            if NonNull::from(&mut (*slots)[last]) != gap {
+                gap.write(word);
+            }
+            if last > 0 {
+                return false;
+            }
+            owner.write(Slot::EMPTY);
+            drop(Box::from_raw(tail.as_ptr()));
+            true
+        }
+    }
+
+    /// Starts moving to an array of `count` buckets.
+    fn resize(&mut self, count: usize) {
+        debug_assert!(self.former.is_none());
+        self.former = std::mem::replace(&mut self.main, Array::with_buckets(count));
+        self.moved = 0;
+    }
+
+    fn shrink_if_sparse(&mut self) {
+        let buckets = self.main.buckets.len();
+        if !self.former.is_none() || buckets < 2 || self.len * 2 > buckets {
+            return;
+        }
+        if self.len == 0 {
+            self.main = Array::none();
+        } else {
+            self.resize(self.len.div_ceil(FILL_MAX / 2).next_power_of_two());
+        }
+    }
+
+    /// Moves up to `count` buckets out of the former array.
+    fn move_buckets(&mut self, count: usize) {
+        for _ in 0..count {
+            if self.former.is_none() {
+                return;
+            }
+            // The records two buckets on will be hashed in the next calls: fetch what they need meanwhile.
+            self.prefetch_former(self.moved + 1);
+            let main = &mut self.main;
+            // SAFETY: a drained slot held a live record, and it goes into the other array at once.
+            self.former.drain(self.moved, |raw| main.put(hash(unsafe { R::key(raw) }), raw));
+            self.moved += 1;
+            if self.moved == self.former.buckets.len() {
+                self.former = Array::none();
+            }
+        }
+    }
+
+    fn prefetch_former(&self, index: usize) {
+        let Some(bucket) = self.former.buckets.get(index) else { return };
+        bucket.slots.iter().filter(|s| s.is_record()).for_each(|s| prefetch(s.raw().as_ptr()));
+        if let Some(next) = self.former.buckets.get(index + 1) {
+            prefetch(ptr::from_ref(next).cast());
+        }
+    }
+
+    /// Asks the processor for the bucket of a hash, without waiting for it.
+    #[inline]
+    pub fn prefetch_bucket(&self, hash: u64) {
+        if let Some(bucket) = self.home(hash) {
+            prefetch(bucket.as_ptr().cast());
+        }
+    }
+
+    /// Asks for the records in the bucket that may have this hash. Worthwhile once the bucket itself has arrived.
+    #[inline]
+    pub fn prefetch_record(&self, hash: u64) {
+        let Some(bucket) = self.home(hash) else { return };
+        let tag = tag_of(hash);
+        // SAFETY: the bucket is alive while the table is borrowed.
+        for slot in unsafe { &bucket.as_ref().slots } {
+            if slot.tag() == tag && slot.is_record() {
+                prefetch(slot.raw().as_ptr());
+            }
+        }
+    }
+
+    fn visit_chain(bucket: &Bucket, visit: &mut impl FnMut(Slot)) {
+        let mut bucket = bucket;
+        loop {
+            bucket.slots.iter().filter(|s| s.is_record()).for_each(|s| visit(*s));
+            let Some(next) = bucket.slots[SLOTS - 1].next() else { return };
+            // SAFETY: the chain lives as long as its first bucket is borrowed.
+            bucket = unsafe { next.as_ref() };
+        }
+    }
+
+    /// Visits the records of one step of an iteration that survives insertions, removals and growth in between, and
+    /// returns the cursor of the next step. It begins and ends with 0. A record that is present from the first step
+    /// to the last is visited at least once. (The cursor counts in reversed bits: see Redis's documentation of SCAN.)
+    pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&R)) -> u64 {
+        // SAFETY: the slots come from this table, which is borrowed.
+        let mut visit = |slot: Slot| visit(&*unsafe { Self::borrow(slot) });
+        let (small, large) = match (self.main.is_none(), self.former.is_none()) {
+            (true, true) => return 0,
+            (false, true) => (&self.main, None),
+            (true, false) => (&self.former, None),
+            _ if self.main.mask() < self.former.mask() => (&self.main, Some(&self.former)),
+            _ => (&self.former, Some(&self.main)),
+        };
+        let mut cursor = cursor as usize;
+        let small_mask = small.mask();
+        Self::visit_chain(&small.buckets[cursor & small_mask], &mut visit);
+        let Some(large) = large else { return next_cursor(cursor, small_mask) as u64 };
+        let large_mask = large.mask();
+        loop {
+            Self::visit_chain(&large.buckets[cursor & large_mask], &mut visit);
+            cursor = next_cursor(cursor, large_mask);
+            if cursor & (small_mask ^ large_mask) == 0 {
+                return cursor as u64;
+            }
+        }
+    }
+
+    /// A record picked evenly, with randomness from `random`; none if the table is empty.
+    pub fn pick(&self, random: &mut dyn FnMut() -> u64) -> Option<Ref<'_, R>> {
+        if self.len == 0 {
+            return None;
+        }
+        let total = self.main.buckets.len() + self.former.buckets.len() - self.moved_of_former();
+        loop {
+            let r = random();
+            let index = (u128::from(r as u32) * total as u128 >> 32) as usize;
+            let depth = (r >> 32) as usize % SAMPLE_DEPTH;
+            let bucket = match self.main.buckets.get(index) {
+                Some(bucket) => bucket,
+                None => &self.former.buckets[index - self.main.buckets.len() + self.moved_of_former()],
+            };
+            if let Some(slot) = Self::nth_in_chain(bucket, depth) {
+                // SAFETY: the slot comes from this table, which is borrowed.
+                return Some(unsafe { Self::borrow(slot) });
+            }
+        }
+    }
+
+    fn moved_of_former(&self) -> usize {
+        if self.former.is_none() { 0 } else { self.moved }
+    }
+
+    /// The `depth`-th record of a chain; in a chain longer than [`SAMPLE_DEPTH`] the depth wraps around, so that none
+    /// is out of reach.
+    fn nth_in_chain(bucket: &Bucket, depth: usize) -> Option<Slot> {
+        let mut at = 0;
+        let mut found = None;
+        Self::visit_chain(bucket, &mut |slot| {
+            if at % SAMPLE_DEPTH == depth {
+                found = Some(slot);
+            }
+            at += 1;
+        });
+        found
+    }
+
+    /// Every record, in no order.
+    pub fn iter(&self) -> Iter<'_, R> {
+        Iter { table: self, index: 0, bucket: None, slot: SLOTS }
+    }
+
+    /// Takes every record out.
+    pub fn clear(&mut self) {
+        for array in [&mut self.main, &mut self.former] {
+            for index in 0..array.buckets.len() {
+                // SAFETY: the table owned the record, and its slot is gone.
+                array.drain(index, |raw| drop(unsafe { R::from_raw(raw) }));
+            }
+            *array = Array::none();
+        }
+        self.len = 0;
+    }
+}
+
+/// The next cursor of a scan: the bits under the mask, reversed, plus one.
+fn next_cursor(cursor: usize, mask: usize) -> usize {
+    (cursor | !mask).reverse_bits().wrapping_add(1).reverse_bits()
+}
+
+impl<R: Record> Drop for Table<R> {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// An iterator over a table's records.
+pub struct Iter<'a, R: Record> {
+    table: &'a Table<R>,
+    index: usize,
+    bucket: Option<&'a Bucket>,
+    slot: usize,
+}
+
+impl<'a, R: Record> Iterator for Iter<'a, R> {
+    type Item = Ref<'a, R>;
+
+    fn next(&mut self) -> Option<Ref<'a, R>> {
+        loop {
+            if let Some(bucket) = self.bucket {
+                while self.slot < SLOTS {
+                    let slot = bucket.slots[self.slot];
+                    self.slot += 1;
+                    if slot.is_record() {
+                        // SAFETY: the record stays in the table while it is borrowed.
+                        return Some(unsafe { Table::borrow(slot) });
+                    }
+                }
+                // SAFETY: a chain lives as long as the table is borrowed.
+                self.bucket = bucket.slots[SLOTS - 1].next().map(|b| unsafe { &*b.as_ptr() });
+            } else {
+                let main = &self.table.main.buckets;
+                let bucket = match main.get(self.index) {
+                    Some(bucket) => bucket,
+                    None => self.table.former.buckets.get(self.index - main.len())?,
+                };
+                self.index += 1;
+                self.bucket = Some(bucket);
+            }
+            self.slot = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
