@@ -6,3 +6,4 @@
 pub mod longdouble;
 pub mod num;
 pub mod parse;
+pub mod splitargs;
