@@ -1,1 +1,214 @@
-//! To be written.
+//! Numbers as text, exactly as Redis 7.2 reads and prints them: integers, doubles, cursors and score bounds.
+//!
+//! This module knows no command and no reply format; it says only which bytes are a number, and which bytes a number
+//! becomes. Long doubles are in [`crate::longdouble`].
+
+mod binary;
+mod shortest;
+
+use binary::HexText;
+pub use shortest::{FloatText, write_f64};
+
+/// Digits of `i64::MAX` and of `i64::MIN`: no longer text can be a 64-bit signed integer.
+const I64_DIGITS_MAX: usize = 19;
+
+/// Reads a 64-bit signed integer in its one canonical spelling, or says that the text is none.
+///
+/// Canonical means that printing the result gives the same bytes back: no plus sign, no space, no leading zero, no `-0`.
+/// Redis depends on this to store such values as integers.
+#[inline]
+pub fn parse_i64(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        _ => (false, text),
+    };
+    match digits {
+        [b'0'] if !negative => return Some(0),
+        [b'1'..=b'9', ..] if digits.len() <= I64_DIGITS_MAX => {}
+        _ => return None,
+    }
+    // Nineteen digits always fit in 64 unsigned bits, so nothing can overflow before the range check below.
+    let magnitude = parse_digits(digits)?;
+    if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
+}
+
+/// The value of at most 19 decimal digits, or `None` if a byte is no digit.
+#[inline]
+fn parse_digits(digits: &[u8]) -> Option<u64> {
+    let (head, tail) = match digits.split_first_chunk::<8>() {
+        Some((chunk, rest)) => (parse_eight_digits(u64::from_le_bytes(*chunk))?, rest),
+        None => (0, digits),
+    };
+    tail.iter().try_fold(head, |value, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        (digit <= 9).then(|| value * 10 + u64::from(digit))
+    })
+}
+
+/// Eight ASCII digits, the first in the lowest byte, to their value, with three multiplications instead of eight.
+///
+/// Neighbouring digits are joined into pairs, pairs into fours, fours into the whole; see Daniel Lemire, "Quickly
+/// parsing eight digits" (2018).
+#[inline]
+fn parse_eight_digits(chunk: u64) -> Option<u64> {
+    const HIGH_NIBBLES: u64 = 0xf0f0_f0f0_f0f0_f0f0;
+    const ZEROS: u64 = 0x3030_3030_3030_3030;
+    // A byte is a digit if its high nibble is 3 both before and after adding 6.
+    let after_six = chunk.wrapping_add(0x0606_0606_0606_0606);
+    if chunk & HIGH_NIBBLES != ZEROS || after_six & HIGH_NIBBLES != ZEROS {
+        return None;
+    }
+    let digits = chunk - ZEROS;
+    let pairs = (digits * 10 + (digits >> 8)) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs * 100 + (pairs >> 16)) & 0x0000_ffff_0000_ffff;
+    Some((fours * 10_000 + (fours >> 32)) & 0xffff_ffff)
+}
+
+/// Reads the cursor of SCAN and its relatives, as leniently as Redis does; `None` is Redis's "invalid cursor".
+///
+/// Redis calls C's `strtoul`, so a sign is allowed (a negative cursor wraps around), the text ends at its first zero
+/// byte, and an empty text is cursor 0. A leading space and a value beyond 64 bits are refused.
+pub fn parse_cursor(text: &[u8]) -> Option<u64> {
+    let text = until_nul(text);
+    if text.is_empty() {
+        return Some(0);
+    }
+    let (negative, digits) = split_sign(text);
+    if digits.is_empty() {
+        return None;
+    }
+    let magnitude = digits.iter().try_fold(0u64, |value, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 { None } else { value.checked_mul(10)?.checked_add(u64::from(digit)) }
+    })?;
+    Some(if negative { magnitude.wrapping_neg() } else { magnitude })
+}
+
+/// The text up to its first zero byte: what a C function sees of it.
+fn until_nul(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// Takes a leading `+` or `-` off; true means `-`.
+pub(crate) fn split_sign(text: &[u8]) -> (bool, &[u8]) {
+    match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, text),
+    }
+}
+
+/// Reads a double as Redis reads scores and increments; `None` is Redis's "value is not a valid float".
+///
+/// The spelling is that of C's `strtod`: decimal with or without exponent, hexadecimal (`0x1.8p3`), `inf` and `infinity`
+/// in any case. Refused are NaN, space in front, anything left over, and a value that is too large for a double or so
+/// small that it would become zero.
+#[inline]
+pub fn parse_f64(text: &[u8]) -> Option<f64> {
+    // An integer of up to fifteen digits is exact as a double, and scores are mostly such integers.
+    if text.len() <= 15
+        && let Some(integer) = parse_i64(text)
+    {
+        return Some(integer as f64);
+    }
+    let value = strtod_whole(text)?;
+    let lost_range = (value.is_infinite() && !names_infinity(text)) || (value == 0.0 && has_nonzero_digit(text));
+    (!lost_range).then_some(value)
+}
+
+/// Reads one end of a score range (ZRANGEBYSCORE, ZCOUNT...): the value, and whether `(` excludes it.
+///
+/// `None` is Redis's "min or max is not a float". Redis is more lenient here than [`parse_f64`]: space may stand in
+/// front, an empty number is 0, a value out of range becomes infinite or zero, and the text ends at its first zero byte.
+pub fn parse_score_bound(text: &[u8]) -> Option<(f64, bool)> {
+    let (exclusive, number) = match text {
+        [b'(', rest @ ..] => (true, rest),
+        _ => (false, text),
+    };
+    let number = until_nul(number);
+    if number.is_empty() {
+        return Some((0.0, exclusive));
+    }
+    let start = number.iter().position(|byte| !is_c_space(*byte))?;
+    Some((strtod_whole(&number[start..])?, exclusive))
+}
+
+/// Whether C's `isspace` says so, in the C locale.
+fn is_c_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r')
+}
+
+/// The value of the whole text as `strtod` computes it, out of range becoming infinite or zero; `None` for NaN and for
+/// what is no number.
+fn strtod_whole(text: &[u8]) -> Option<f64> {
+    let decimal = std::str::from_utf8(text).ok()?;
+    // Rust's own parser takes what `strtod` takes, hexadecimal excepted, and rounds in the same way.
+    match decimal.parse::<f64>() {
+        Ok(value) => (!value.is_nan()).then_some(value),
+        Err(_) => {
+            let (negative, unsigned) = split_sign(text);
+            let magnitude = HexText::scan(unsigned)?.to_f64();
+            Some(if negative { -magnitude } else { magnitude })
+        }
+    }
+}
+
+/// Whether a text already known to be a number spells infinity: no other number contains an `n`.
+fn names_infinity(text: &[u8]) -> bool {
+    text.iter().any(|byte| byte.eq_ignore_ascii_case(&b'n'))
+}
+
+/// Whether a text already known to be a number has a digit other than zero in front of its exponent.
+fn has_nonzero_digit(text: &[u8]) -> bool {
+    let (_, unsigned) = split_sign(text);
+    let (digits, exponent_mark) = match unsigned {
+        [b'0', b'x' | b'X', rest @ ..] => (rest, b'p'),
+        _ => (unsigned, b'e'),
+    };
+    digits.iter().take_while(|byte| !byte.eq_ignore_ascii_case(&exponent_mark)).any(|byte| !matches!(byte, b'0' | b'.'))
+}
+
+/// Room on the stack for the text of one integer.
+#[derive(Clone)]
+pub struct IntText(itoa::Buffer);
+
+impl IntText {
+    /// An empty buffer; it costs nothing, since nothing is cleared.
+    #[inline]
+    pub fn new() -> Self {
+        Self(itoa::Buffer::new())
+    }
+
+    /// The decimal text of a signed integer, until the buffer is used again.
+    #[inline]
+    pub fn i64(&mut self, value: i64) -> &[u8] {
+        self.0.format(value).as_bytes()
+    }
+
+    /// The decimal text of an unsigned integer, until the buffer is used again.
+    #[inline]
+    pub fn u64(&mut self, value: u64) -> &[u8] {
+        self.0.format(value).as_bytes()
+    }
+}
+
+impl Default for IntText {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Appends the decimal text of a signed integer.
+#[inline]
+pub fn write_i64(out: &mut Vec<u8>, value: i64) {
+    out.extend_from_slice(IntText::new().i64(value));
+}
+
+/// Appends the decimal text of an unsigned integer.
+#[inline]
+pub fn write_u64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(IntText::new().u64(value));
+}
+
+#[cfg(test)]
+mod tests;

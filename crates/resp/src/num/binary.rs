@@ -1,0 +1,116 @@
+//! Hexadecimal floating-point text, and rounding of an exact binary value to a format's precision.
+
+/// Smallest exponent of a double whose 53-bit significand is read as an integer: the unit of subnormal numbers.
+const F64_EXPONENT_MIN: i64 = -1074;
+/// Largest exponent of a double whose 53-bit significand is read as an integer.
+const F64_EXPONENT_MAX: i64 = 1023 - 52;
+/// Bits of a double's significand, the implicit one included.
+const F64_PRECISION: u32 = 53;
+
+/// Rounds `significand × 2^exponent` to at most `precision` bits and to no exponent below `exponent_min`.
+///
+/// Ties go to the even neighbour, as IEEE 754 asks by default. The lowest bit of `significand` may stand for "and
+/// something more below" if at least two bits more than `precision` are given. The result has exactly `precision` bits,
+/// unless it is subnormal (its exponent is then `exponent_min`) or zero.
+pub(crate) fn round_to_precision(significand: u128, exponent: i64, precision: u32, exponent_min: i64) -> (u64, i64) {
+    if significand == 0 {
+        return (0, exponent_min);
+    }
+    let bits = 128 - significand.leading_zeros();
+    let shift = (i64::from(bits) - i64::from(precision)).max(exponent_min.saturating_sub(exponent));
+    let exponent = exponent.saturating_add(shift);
+    if shift <= 0 {
+        // Exact, and with zeros to append: the result has at most `precision` bits.
+        return ((significand as u64) << shift.unsigned_abs(), exponent);
+    }
+    if shift > i64::from(bits) {
+        // Less than half of the smallest number.
+        return (0, exponent);
+    }
+    // Here 0 < shift <= bits <= 128; halves keep both shifts below 128.
+    let quotient = (significand >> (shift - 1)) >> 1;
+    let half = 1u128 << (shift - 1);
+    let remainder = significand & (half | (half - 1));
+    let round_up = remainder > half || (remainder == half && quotient & 1 == 1);
+    let rounded = quotient + u128::from(round_up);
+    if rounded >> precision == 0 { (rounded as u64, exponent) } else { ((rounded >> 1) as u64, exponent + 1) }
+}
+
+/// A hexadecimal floating-point number without its sign: `significand × 2^exponent`, exact but for what `sticky` says.
+pub(crate) struct HexText {
+    significand: u64,
+    /// Whether digits other than zero follow below the significand, which then has at least 61 bits.
+    sticky: bool,
+    exponent: i64,
+}
+
+impl HexText {
+    /// Reads `0x` digits, an optional point among them, and an optional `p` exponent, in C's spelling.
+    pub(crate) fn scan(text: &[u8]) -> Option<Self> {
+        let [b'0', b'x' | b'X', rest @ ..] = text else { return None };
+        let split = rest.iter().position(|byte| byte.eq_ignore_ascii_case(&b'p'));
+        let (digits, exponent) = match split {
+            Some(at) => (&rest[..at], parse_exponent(&rest[at + 1..])?),
+            None => (rest, 0),
+        };
+        let mut number = Self { significand: 0, sticky: false, exponent };
+        let mut digits_seen = false;
+        let mut point_seen = false;
+        for byte in digits {
+            if *byte == b'.' && !point_seen {
+                point_seen = true;
+                continue;
+            }
+            let digit = char::from(*byte).to_digit(16)?;
+            digits_seen = true;
+            number.push_digit(u64::from(digit), point_seen);
+        }
+        digits_seen.then_some(number)
+    }
+
+    fn push_digit(&mut self, digit: u64, after_point: bool) {
+        let room = self.significand >> 60 == 0;
+        if room {
+            self.significand = self.significand << 4 | digit;
+        } else {
+            self.sticky |= digit != 0;
+        }
+        // A digit that is taken in moves the point one digit right; one that is left out before the point does not.
+        let step = i64::from(!room) - i64::from(after_point);
+        self.exponent = self.exponent.saturating_add(4 * step);
+    }
+
+    /// The number for [`round_to_precision`]: a significand with room below for the sticky bit, and its exponent.
+    pub(crate) fn to_exact(&self) -> (u128, i64) {
+        (u128::from(self.significand) << 32 | u128::from(self.sticky), self.exponent.saturating_sub(32))
+    }
+
+    /// The nearest double, which is infinite if the number is too large.
+    pub(crate) fn to_f64(&self) -> f64 {
+        let (significand, exponent) = self.to_exact();
+        let (significand, exponent) = round_to_precision(significand, exponent, F64_PRECISION, F64_EXPONENT_MIN);
+        if significand == 0 {
+            return 0.0;
+        }
+        if exponent > F64_EXPONENT_MAX {
+            return f64::INFINITY;
+        }
+        // The implicit bit, where there is one, adds the missing one to the exponent field.
+        let field = (exponent - F64_EXPONENT_MIN) as u64;
+        f64::from_bits((field << (F64_PRECISION - 1)) + significand)
+    }
+}
+
+/// Reads a decimal exponent with an optional sign; what no format could hold saturates.
+pub(crate) fn parse_exponent(text: &[u8]) -> Option<i64> {
+    /// Beyond the reach of any format and any text that fits in memory, yet far from overflowing when added to.
+    const EXPONENT_LIMIT: i64 = 1 << 48;
+    let (negative, digits) = super::split_sign(text);
+    if digits.is_empty() {
+        return None;
+    }
+    let magnitude = digits.iter().try_fold(0i64, |value, byte| {
+        byte.is_ascii_digit().then(|| (value * 10 + i64::from(byte - b'0')).min(EXPONENT_LIMIT))
+    })?;
+    Some(if negative { -magnitude } else { magnitude })
+}
