@@ -1,1 +1,559 @@
-//! To be written.
+//! Packed blocks: a sequence of byte strings in one allocation without slack, the small form of every collection.
+//!
+//! A block knows items and their order. That a hash puts a value after each field, or a sorted set a score after each
+//! member, is its owner's business, and so is the size from which another form is better: everything but the two ends
+//! is found by walking, and every change moves what lies behind it.
+//!
+//! # Format
+//!
+//! An empty block is no allocation at all. Any other:
+//!
+//! ```text
+//! +----------------------+--------+--------+-----+--------+
+//! | items, u32, little   | item 0 | item 1 | ... | item n |     the block's end is that of its allocation
+//! +----------------------+--------+--------+-----+--------+
+//!
+//! an item:
+//! +--------------------------+------------------+--------------------------------------------+
+//! | head: kind, and integer  | the string's     | back length: bytes of head and string,     |
+//! | or length of the string  | bytes, if it is  | 1 to 5 bytes, 7 bits each, read from right |
+//! | 1 to 9 bytes             | one              | to left while the top bit is set           |
+//! +--------------------------+------------------+--------------------------------------------+
+//!
+//! heads:
+//! 0vvvvvvv                        integer, 0 to 127
+//! 10llllll                        string of up to 63 bytes
+//! 110vvvvv vvvvvvvv               integer, 13 bits, two's complement
+//! 1110llll llllllll               string of up to 4095 bytes
+//! 11110000 l l l l                string of up to 4 GiB, 32 bits, little endian
+//! 11110001 v v                    integer, 16 bits, two's complement, little endian
+//! 11110010 v v v                  integer, 24 bits
+//! 11110011 v v v v                integer, 32 bits
+//! 11110100 v v v v v v v v        integer, 64 bits
+//! ```
+//!
+//! Whatever is a decimal integer in canonical form is stored as the narrowest integer, whatever isn't as a string with
+//! the narrowest length. The items are, byte for byte, those of Redis's listpacks (antirez/listpack, `listpack.md`), so
+//! that a snapshot in Redis's format holds them as they are.
+
+mod item;
+
+use std::iter::FusedIterator;
+use std::mem;
+
+pub use item::{ITEM_BYTES_MAX, Item, ItemText};
+pub(super) use item::{encode, encoded_len, size, size_before};
+
+/// The count of items before the first one, in bytes.
+const HEADER: usize = 4;
+
+/// Where an item begins in its block, or where the block ends. Valid until the block changes before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pos(u32);
+
+impl Pos {
+    fn new(offset: usize) -> Self {
+        debug_assert!(u32::try_from(offset).is_ok());
+        Self(offset as u32)
+    }
+
+    fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A sequence of byte strings in one allocation. See the module's text for its format.
+///
+/// A method that takes an item takes anything that becomes one: a reference to bytes, an `i64`, or an [`Item`] of another
+/// block. A `Pos` must come from the same block as it is now; with another one the result is nonsense or a panic.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packed(Box<[u8]>);
+
+// An enum of a block or a box of the big form must not grow the entry that holds it.
+const _: () = assert!(mem::size_of::<Packed>() == 16);
+#[allow(dead_code)]
+enum PackedOrBox {
+    Packed(Packed),
+    Big(Box<u64>),
+}
+const _: () = assert!(mem::size_of::<PackedOrBox>() == 16);
+
+impl Packed {
+    /// The size from which a block takes nothing more, in bytes, as Redis's listpacks. Small forms end far below it
+    /// unless the configuration's thresholds say otherwise; owners ask [`Packed::has_room_for`] besides those.
+    pub const BYTES_MAX: usize = 1 << 30;
+
+    /// An empty block, which allocates nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.0.first_chunk().map_or(0, |count| u32::from_le_bytes(*count) as usize)
+    }
+
+    /// Whether there is no item.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The size of the block in bytes, all of it allocated.
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether items of so many bytes together may be added without exceeding [`Packed::BYTES_MAX`].
+    pub fn has_room_for(&self, bytes: usize) -> bool {
+        self.bytes().saturating_add(bytes) <= Self::BYTES_MAX
+    }
+
+    /// The items in their order; reversible.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter(self.items())
+    }
+
+    /// The items from the last to the first.
+    pub fn iter_rev(&self) -> std::iter::Rev<Iter<'_>> {
+        self.iter().rev()
+    }
+
+    /// The first item.
+    pub fn first(&self) -> Option<Item<'_>> {
+        self.iter().next()
+    }
+
+    /// The last item.
+    pub fn last(&self) -> Option<Item<'_>> {
+        self.iter().next_back()
+    }
+
+    /// The item with this index, sought from the nearer end.
+    pub fn get(&self, index: usize) -> Option<Item<'_>> {
+        self.pos_of(index).map(|pos| self.item_at(pos))
+    }
+
+    /// Where the first item begins.
+    pub fn first_pos(&self) -> Option<Pos> {
+        (!self.is_empty()).then_some(Pos::new(HEADER))
+    }
+
+    /// Where the last item begins.
+    pub fn last_pos(&self) -> Option<Pos> {
+        self.prev(self.end_pos())
+    }
+
+    /// The end, where an insertion appends.
+    pub fn end_pos(&self) -> Pos {
+        Pos::new(self.0.len().max(HEADER))
+    }
+
+    /// Where the item with this index begins, sought from the nearer end.
+    pub fn pos_of(&self, index: usize) -> Option<Pos> {
+        let len = self.len();
+        if index >= len {
+            return None;
+        }
+        let items = self.items();
+        let offset = if index < len / 2 { skip(items, index) } else { skip_back(items, len - index) };
+        Some(Pos::new(HEADER + offset))
+    }
+
+    /// Where the item after the one at `pos` begins; none at the last one.
+    pub fn next(&self, pos: Pos) -> Option<Pos> {
+        self.read(pos).map(|(_, next)| next).filter(|next| next.at() < self.0.len())
+    }
+
+    /// Where the item that ends at `pos` begins; none at the first one.
+    pub fn prev(&self, pos: Pos) -> Option<Pos> {
+        (pos.at() > HEADER).then(|| Pos::new(pos.at() - size_before(&self.0[HEADER..pos.at()])))
+    }
+
+    /// The item at `pos`, which is not the end.
+    pub fn item_at(&self, pos: Pos) -> Item<'_> {
+        item::decode(&self.0[pos.at()..]).0
+    }
+
+    /// The item at `pos` and where it ends, none at the end: `while let Some((item, next)) = block.read(pos)`.
+    pub fn read(&self, pos: Pos) -> Option<(Item<'_>, Pos)> {
+        let entry = self.0.get(pos.at()..).filter(|entry| !entry.is_empty())?;
+        let (item, size) = item::decode(entry);
+        Some((item, Pos::new(pos.at() + size)))
+    }
+
+    /// Where the first item equal to `needle` begins, of the items 0, `stride`, 2 × `stride` and so on.
+    pub fn find<'a>(&self, needle: impl Into<Item<'a>>, stride: usize) -> Option<Pos> {
+        let needle = needle.into();
+        let mut rest = self.items();
+        while !rest.is_empty() {
+            let (item, size) = item::decode(rest);
+            if item == needle {
+                return Some(Pos::new(self.0.len() - rest.len()));
+            }
+            rest = &rest[size..];
+            rest = &rest[skip(rest, stride.max(1) - 1)..];
+        }
+        None
+    }
+
+    /// Appends an item.
+    pub fn push_back<'a>(&mut self, item: impl Into<Item<'a>>) {
+        self.insert_at(self.end_pos(), item);
+    }
+
+    /// Puts an item before all others.
+    pub fn push_front<'a>(&mut self, item: impl Into<Item<'a>>) {
+        self.insert_at(Pos::new(HEADER), item);
+    }
+
+    /// Puts an item where `pos` points, before the one that is there.
+    pub fn insert_at<'a>(&mut self, pos: Pos, item: impl Into<Item<'a>>) {
+        let item = item.into();
+        encode(item, self.reshape(pos.at(), 0, encoded_len(item), 1));
+    }
+
+    /// Puts two items, such as a field and its value, where `pos` points, in this order and with one reallocation.
+    pub fn insert_pair_at<'a>(&mut self, pos: Pos, first: impl Into<Item<'a>>, second: impl Into<Item<'a>>) {
+        let (first, second) = (first.into(), second.into());
+        let first_len = encoded_len(first);
+        let gap = self.reshape(pos.at(), 0, first_len + encoded_len(second), 2);
+        let (left, right) = gap.split_at_mut(first_len);
+        encode(first, left);
+        encode(second, right);
+    }
+
+    /// Puts an item in the place of the one at `pos`.
+    pub fn replace_at<'a>(&mut self, pos: Pos, item: impl Into<Item<'a>>) {
+        let item = item.into();
+        let old = size(&self.0[pos.at()..]);
+        encode(item, self.reshape(pos.at(), old, encoded_len(item), 0));
+    }
+
+    /// Removes `count` items from `pos` on, fewer where there are fewer. Afterwards `pos` is where the next item begins,
+    /// or the end.
+    pub fn remove_at(&mut self, pos: Pos, count: usize) {
+        let mut end = pos.at();
+        let mut removed = 0;
+        while removed < count && end < self.0.len() {
+            end += size(&self.0[end..]);
+            removed += 1;
+        }
+        self.reshape(pos.at(), end - pos.at(), 0, -(removed as i64));
+    }
+
+    /// Removes the first item after handing it to `visit`; none in an empty block.
+    pub fn pop_front_with<R>(&mut self, visit: impl FnOnce(Item<'_>) -> R) -> Option<R> {
+        let result = self.first().map(visit)?;
+        self.remove_at(Pos::new(HEADER), 1);
+        Some(result)
+    }
+
+    /// Removes the last item after handing it to `visit`; none in an empty block.
+    pub fn pop_back_with<R>(&mut self, visit: impl FnOnce(Item<'_>) -> R) -> Option<R> {
+        let last = self.last_pos()?;
+        let result = visit(self.item_at(last));
+        self.remove_at(last, 1);
+        Some(result)
+    }
+
+    /// Appends items with one reallocation. They are walked twice, first for their sizes.
+    pub fn extend<'a, I>(&mut self, items: I)
+    where
+        I: IntoIterator<Item: Into<Item<'a>>, IntoIter: Clone>,
+    {
+        let items = items.into_iter();
+        let sizes = items.clone().map(|item| encoded_len(item.into()));
+        let (count, bytes) = sizes.fold((0, 0), |(count, bytes), size| (count + 1, bytes + size));
+        let mut gap = self.reshape(self.end_pos().at(), 0, bytes, count);
+        for item in items {
+            let item = item.into();
+            let (entry, rest) = gap.split_at_mut(encoded_len(item));
+            encode(item, entry);
+            gap = rest;
+        }
+    }
+
+    /// Cuts the block in two: keeps the items before `index` and returns the others.
+    pub fn split_off(&mut self, index: usize) -> Self {
+        let Some(pos) = self.pos_of(index) else { return Self::new() };
+        let moved = self.len() - index;
+        let mut tail = Self::new();
+        tail.reshape(HEADER, 0, self.0.len() - pos.at(), moved as i64).copy_from_slice(&self.0[pos.at()..]);
+        self.reshape(pos.at(), self.0.len() - pos.at(), 0, -(moved as i64));
+        tail
+    }
+
+    /// Appends all items of another block.
+    pub fn append(&mut self, other: &Self) {
+        let items = other.items();
+        self.reshape(self.end_pos().at(), 0, items.len(), other.len() as i64).copy_from_slice(items);
+    }
+
+    /// The items' bytes, without the header.
+    pub(super) fn items(&self) -> &[u8] {
+        self.0.get(HEADER..).unwrap_or_default()
+    }
+
+    /// Replaces `removed` bytes at `at` by `added` bytes without meaning, which it returns to be filled, and adds `more`
+    /// to the count. The allocation keeps no slack: it is resized in place where the allocator can, else moved.
+    #[inline]
+    fn reshape(&mut self, at: usize, removed: usize, added: usize, more: i64) -> &mut [u8] {
+        let count = self.len() as i64 + more;
+        if count == 0 {
+            *self = Self::new();
+            return &mut [];
+        }
+        let mut block = mem::take(&mut self.0).into_vec();
+        let old = block.len().max(HEADER);
+        let new = old - removed + added;
+        if new > block.len() {
+            block.reserve_exact(new - block.len());
+            block.resize(new, 0);
+        }
+        block.copy_within(at + removed..old, at + added);
+        block.truncate(new);
+        block[..HEADER].copy_from_slice(&(count as u32).to_le_bytes());
+        self.0 = block.into_boxed_slice();
+        &mut self.0[at..at + added]
+    }
+}
+
+impl<'a> IntoIterator for &'a Packed {
+    type Item = Item<'a>;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+/// The offset of the item with this index, or the end.
+#[inline]
+pub(super) fn skip(items: &[u8], index: usize) -> usize {
+    let mut offset = 0;
+    for _ in 0..index {
+        if offset >= items.len() {
+            break;
+        }
+        offset += size(&items[offset..]);
+    }
+    offset
+}
+
+/// The offset of the item with this index, counted from the end beginning with one, or the start.
+#[inline]
+pub(super) fn skip_back(items: &[u8], index: usize) -> usize {
+    let mut offset = items.len();
+    for _ in 0..index {
+        if offset == 0 {
+            break;
+        }
+        offset -= size_before(&items[..offset]);
+    }
+    offset
+}
+
+/// The items of a block, or of a part of it, from either end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Iter<'a>(&'a [u8]);
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = Item<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Item<'a>> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let (item, size) = item::decode(self.0);
+        self.0 = &self.0[size..];
+        Some(item)
+    }
+
+    fn nth(&mut self, n: usize) -> Option<Item<'a>> {
+        self.0 = &self.0[skip(self.0, n)..];
+        self.next()
+    }
+}
+
+impl DoubleEndedIterator for Iter<'_> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let (rest, entry) = self.0.split_at(self.0.len() - size_before(self.0));
+        self.0 = rest;
+        Some(item::decode(entry).0)
+    }
+
+    fn nth_back(&mut self, n: usize) -> Option<Self::Item> {
+        self.0 = &self.0[..skip_back(self.0, n)];
+        self.next_back()
+    }
+}
+
+impl FusedIterator for Iter<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A small generator (xorshift64*), so that a failure replays from its seed.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, limit: usize) -> usize {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % limit
+        }
+
+        /// Bytes near the borders of the format: integers of every width, strings about each limit of length.
+        fn bytes(&mut self) -> Vec<u8> {
+            let borders = [0, 63, 64, 124, 125, 126, 127, 200];
+            match self.below(8) {
+                0 => (self.below(300) as i64 - 150).to_string().into_bytes(),
+                1 => (1i64 << self.below(63)).wrapping_sub(self.below(3) as i64).to_string().into_bytes(),
+                2 => (-(1i64 << self.below(63)) + self.below(3) as i64 - 1).to_string().into_bytes(),
+                3 => format!("0{}", self.below(100)).into_bytes(),
+                4 => vec![self.below(256) as u8; borders[self.below(borders.len())]],
+                5 if self.below(8) == 0 => vec![b'7'; [4094, 4095, 4096, 16_377, 16_378][self.below(5)]],
+                _ => vec![b'a' + self.below(4) as u8; self.below(20)],
+            }
+        }
+    }
+
+    fn check_same(packed: &Packed, model: &[Vec<u8>]) {
+        assert_eq!(packed.len(), model.len());
+        assert_eq!(packed.is_empty(), model.is_empty());
+        assert!(packed.iter().map(Item::to_vec).eq(model.iter().cloned()));
+        assert!(packed.iter_rev().map(Item::to_vec).eq(model.iter().rev().cloned()));
+        assert_eq!(packed.first().map(Item::to_vec).as_ref(), model.first());
+        assert_eq!(packed.last().map(Item::to_vec).as_ref(), model.last());
+        let sizes: usize = packed.iter().map(encoded_len).sum();
+        assert_eq!(packed.bytes(), if model.is_empty() { 0 } else { HEADER + sizes });
+    }
+
+    fn check_lookups(packed: &Packed, model: &[Vec<u8>], random: &mut Random) {
+        let index = random.below(model.len() + 2);
+        assert_eq!(packed.get(index).map(Item::to_vec).as_ref(), model.get(index));
+        assert_eq!(packed.iter().nth(index).map(Item::to_vec).as_ref(), model.get(index));
+        assert_eq!(packed.iter_rev().nth(index).map(Item::to_vec).as_ref(), model.iter().rev().nth(index));
+        let stride = 1 + random.below(3);
+        let needle = model.get(index).cloned().unwrap_or_else(|| random.bytes());
+        let expected = model.iter().step_by(stride).position(|item| *item == needle).map(|at| at * stride);
+        assert_eq!(packed.find(&needle, stride), expected.and_then(|at| packed.pos_of(at)));
+        check_steps(packed, index.min(model.len()));
+    }
+
+    fn check_steps(packed: &Packed, index: usize) {
+        let pos = packed.pos_of(index).unwrap_or(packed.end_pos());
+        assert_eq!(packed.prev(pos), index.checked_sub(1).and_then(|before| packed.pos_of(before)));
+        assert_eq!(packed.next(pos), packed.pos_of(index + 1));
+        let read = packed.read(pos);
+        assert_eq!(read.map(|(item, _)| item), packed.get(index));
+        assert!(read.is_none_or(|(_, next)| next == packed.next(pos).unwrap_or(packed.end_pos())));
+    }
+
+    fn change(packed: &mut Packed, model: &mut Vec<Vec<u8>>, random: &mut Random) {
+        let bytes = random.bytes();
+        let index = random.below(model.len() + 1);
+        let pos = packed.pos_of(index).unwrap_or(packed.end_pos());
+        match random.below(14) {
+            0..=2 => {
+                packed.push_back(&bytes);
+                model.push(bytes);
+            }
+            3 => {
+                packed.push_front(&bytes);
+                model.insert(0, bytes);
+            }
+            4 => {
+                packed.insert_at(pos, &bytes);
+                model.insert(index, bytes);
+            }
+            5 => {
+                packed.insert_pair_at(pos, &bytes, 7);
+                model.splice(index..index, [bytes, b"7".to_vec()]);
+            }
+            6 if index < model.len() => {
+                packed.replace_at(pos, &bytes);
+                model[index] = bytes;
+            }
+            7 => {
+                let count = random.below(4);
+                packed.remove_at(pos, count);
+                model.drain(index..(index + count).min(model.len()));
+            }
+            8 => assert_eq!(packed.pop_back_with(|item| item.to_vec()), model.pop()),
+            9 => {
+                let expected = (!model.is_empty()).then(|| model.remove(0));
+                assert_eq!(packed.pop_front_with(|item| item.to_vec()), expected);
+            }
+            10 => {
+                packed.extend([&bytes, &bytes]);
+                model.extend([bytes.clone(), bytes]);
+            }
+            11 => {
+                let tail = packed.split_off(index);
+                check_same(&tail, &model[index..]);
+                check_same(packed, &model[..index]);
+                packed.append(&tail);
+            }
+            12 if random.below(20) == 0 => {
+                packed.split_off(index);
+                model.truncate(index);
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn behaves_like_a_vector_of_vectors() {
+        let rounds = if cfg!(miri) { 60 } else { 600 };
+        for seed in 1..=if cfg!(miri) { 2 } else { 40 } {
+            let random = &mut Random(seed * 0x9E37_79B9);
+            let (mut packed, mut model) = (Packed::new(), Vec::new());
+            for _ in 0..rounds {
+                change(&mut packed, &mut model, random);
+                check_same(&packed, &model);
+                check_lookups(&packed, &model, random);
+            }
+        }
+    }
+
+    #[test]
+    fn is_drawn_as_in_the_text() {
+        let mut packed = Packed::new();
+        assert_eq!(packed.bytes(), 0);
+        packed.extend(["ab", "5", "-2"]);
+        assert_eq!(*packed.0, *b"\x03\0\0\0\x82ab\x03\x05\x01\xDF\xFE\x02");
+        packed.remove_at(packed.end_pos(), 3);
+        packed.remove_at(packed.first_pos().unwrap(), 9);
+        assert_eq!(packed, Packed::new());
+    }
+
+    #[test]
+    fn items_are_those_of_a_listpack() {
+        // What Redis 7.0 dumps of a hash with these values, and the end of one with a string of 16,378 bytes.
+        let mut packed = Packed::new();
+        packed.extend(["a", "-1", "b", "-4096", "c", "128", "d", "-32769", "e", "70000", "g", "1099511627776"]);
+        let redis = b"\x81a\x02\xDF\xFF\x02\x81b\x02\xD0\0\x02\x81c\x02\xC0\x80\x02\x81d\x02\xF2\xFF\x7F\xFF\x04\
+            \x81e\x02\xF2\x70\x11\x01\x04\x81g\x02\xF4\0\0\0\0\0\x01\0\0\x09";
+        assert_eq!(packed.items(), redis);
+        packed.push_back(&[b'x'; 16_378]);
+        assert!(packed.items().ends_with(b"xxx\0\xFF\xFF"));
+    }
+
+    #[test]
+    fn an_item_is_its_bytes() {
+        for (bytes, item) in [(&b"12"[..], Item::Int(12)), (b"012", Item::Str(b"012")), (b"", Item::Str(b""))] {
+            assert_eq!(Item::from(bytes), item);
+            assert_eq!(&*item.text(), bytes);
+            assert_eq!((item.to_vec(), item.text_len()), (bytes.to_vec(), bytes.len()));
+            assert!(item.eq_bytes(bytes) && !item.eq_bytes(b"1"));
+        }
+    }
+}
