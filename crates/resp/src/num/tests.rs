@@ -229,7 +229,7 @@ fn floats_are_printed_as_redis_prints_them() {
         (f64::MAX, "1.7976931348623157e+308"),
         (-f64::MAX, "-1.7976931348623157e+308"),
         (f64::MIN_POSITIVE, "2.2250738585072014e-308"),
-        (3.141592653589793, "3.141592653589793"),
+        (std::f64::consts::PI, "3.141592653589793"),
         (0.3333333333333333, "0.3333333333333333"),
         (1e-10, "1e-10"),
         (100.25, "100.25"),
@@ -251,4 +251,11 @@ fn any_printed_float_reads_back_as_itself() {
             assert_eq!(parse_f64(text.as_bytes()), Some(value), "{value:e}");
         }
     }
+}
+
+#[test]
+fn digits_are_those_of_grisu_where_it_is_not_the_best() {
+    // Truly shortest digits would end in 0639e260, and truly nearest ones in 412e223.
+    assert_eq!(FloatText::new(4.356003652470639e260).as_bytes(), b"4.3560036524706387e+260");
+    assert_eq!(FloatText::new(2.2485989149227412e223).as_bytes(), b"2.2485989149227411e+223");
 }
