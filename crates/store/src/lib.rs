@@ -2,8 +2,15 @@
 //!
 //! This room knows no client and no wire format. Time and randomness are arguments; nothing here reads a clock.
 
+pub mod db;
+pub mod entry;
+pub mod expiry;
 pub mod glob;
 pub mod hash;
+pub mod int;
+pub mod keyspace;
 pub mod prefetch;
+pub mod sync;
 pub mod table;
 pub mod types;
+pub mod value;

@@ -101,12 +101,28 @@ impl<R: Record> DerefMut for RefMut<'_, R> {
     }
 }
 
+impl<'a, R: Record> RefMut<'a, R> {
+    /// The same record, only to be read.
+    #[inline]
+    #[must_use]
+    pub fn into_ref(self) -> Ref<'a, R> {
+        // SAFETY: the slot holds the record, and stays borrowed for 'a.
+        let slot: *const Slot = &raw const *self.slot;
+        drop(self);
+        // SAFETY: as above; dropping wrote the record's current address into the slot.
+        unsafe { Table::borrow(slot.read()) }
+    }
+}
+
 impl<R: Record> Drop for RefMut<'_, R> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the record is taken once, here; it goes back into the slot it came from.
         let raw = unsafe { ManuallyDrop::take(&mut self.record) }.into_raw();
-        *self.slot = Slot::record(raw, self.slot.tag());
+        // Most changes leave the record where it is, and the bucket's cache line clean.
+        if raw != self.slot.raw() {
+            *self.slot = Slot::record(raw, self.slot.tag());
+        }
     }
 }
 
@@ -345,6 +361,17 @@ impl<R: Record> Table<R> {
     /// The slot of the record with this key in the chain that starts at `bucket`.
     #[inline]
     fn search(bucket: Option<NonNull<Bucket>>, hash: u64, key: &[u8]) -> Option<NonNull<Slot>> {
+        // SAFETY: `search_where` calls it for records of the table.
+        Self::search_where(bucket, hash, |raw| unsafe { R::key(raw) } == key)
+    }
+
+    /// The slot of the first record with this hash's tag that `matches`.
+    #[inline]
+    fn search_where(
+        bucket: Option<NonNull<Bucket>>,
+        hash: u64,
+        matches: impl Fn(NonNull<u8>) -> bool,
+    ) -> Option<NonNull<Slot>> {
         let tag = tag_of(hash);
         let mut bucket = bucket?;
         loop {
@@ -353,8 +380,7 @@ impl<R: Record> Table<R> {
                 let slot = unsafe { NonNull::new_unchecked(&raw mut (*bucket.as_ptr()).slots[i]) };
                 // SAFETY: as above.
                 let word = unsafe { slot.read() };
-                // SAFETY: a slot that holds a record holds a live one.
-                if word.tag() == tag && word.is_record() && unsafe { R::key(word.raw()) } == key {
+                if word.tag() == tag && word.is_record() && matches(word.raw()) {
                     return Some(slot);
                 }
             }
@@ -369,6 +395,20 @@ impl<R: Record> Table<R> {
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<Ref<'_, R>> {
         let slot = Self::search(self.home(hash), hash, key)?;
         // SAFETY: the slot holds a record, alive as long as `self` is borrowed; ManuallyDrop leaves it to the table.
+        Some(unsafe { Self::borrow(slot.read()) })
+    }
+
+    /// A record with this hash for which `matches` holds: for those who remember a key's hash but not the key.
+    #[must_use]
+    pub fn find_where(&self, hash: u64, matches: impl Fn(&R) -> bool) -> Option<Ref<'_, R>> {
+        let found = |raw| {
+            // SAFETY: the record is alive in its slot; ManuallyDrop leaves it there.
+            let record = ManuallyDrop::new(unsafe { R::from_raw(raw) });
+            // SAFETY: as above.
+            crate::hash::hash(unsafe { R::key(raw) }) == hash && matches(&record)
+        };
+        let slot = Self::search_where(self.home(hash), hash, found)?;
+        // SAFETY: the slot holds a record of this table.
         Some(unsafe { Self::borrow(slot.read()) })
     }
 
@@ -562,7 +602,7 @@ impl<R: Record> Table<R> {
         let total = self.main.buckets.len() + self.former.buckets.len() - self.moved_of_former();
         loop {
             let r = random();
-            let index = (u128::from(r as u32) * total as u128 >> 32) as usize;
+            let index = ((u128::from(r as u32) * total as u128) >> 32) as usize;
             let depth = (r >> 32) as usize % SAMPLE_DEPTH;
             let bucket = match self.main.buckets.get(index) {
                 Some(bucket) => bucket,

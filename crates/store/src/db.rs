@@ -1,0 +1,563 @@
+//! One database as a command sees it: keys that are found, set, expired and removed.
+//!
+//! An expired key is never seen. It is removed by whoever comes across it in writing or reading, and by
+//! [`Db::reclaim`] soon after its time.
+
+use crate::entry::{Entry, View};
+use crate::keyspace::{Key, Locked, Shard};
+use crate::table::{Ref, RefMut};
+use crate::value::{Object, Type, Value};
+
+/// The time and the access word of a turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// Milliseconds of Unix time.
+    pub now_ms: u64,
+    /// How a key's access word changes when it is read or written.
+    pub access: Access,
+}
+
+/// What an access does to a key's access word, for OBJECT IDLETIME, OBJECT FREQ and eviction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Sets it to this time, in seconds since the server started.
+    Recency(u32),
+    /// Leaves it alone (CLIENT NO-TOUCH, and commands that only look).
+    None,
+}
+
+/// What happened beside the commands: counted always, listed where somebody listens.
+#[derive(Default, Debug)]
+pub struct Observed {
+    /// Lookups that found their key.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Keys removed because their time had come.
+    pub expired: u64,
+    /// Whether to list the names below.
+    pub list_names: bool,
+    /// Expired keys with their database.
+    pub expired_names: Vec<(usize, Box<[u8]>)>,
+}
+
+impl Observed {
+    fn note_expired(&mut self, database: usize, key: &[u8]) {
+        self.expired += 1;
+        if self.list_names {
+            self.expired_names.push((database, key.into()));
+        }
+    }
+}
+
+/// What a write does to a key's expiry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ttl {
+    /// Leaves it.
+    Keep,
+    /// Removes it.
+    Clear,
+    /// Sets it, in milliseconds of Unix time.
+    At(u64),
+}
+
+/// The key holds another type than the command works on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WrongType;
+
+/// See the module's documentation.
+pub struct Db<'l, 'k> {
+    locked: &'l mut Locked<'k>,
+    database: usize,
+    clock: Clock,
+    observed: &'l mut Observed,
+}
+
+impl<'l, 'k> Db<'l, 'k> {
+    /// The view of a database through the shards that are held.
+    #[inline]
+    pub fn new(locked: &'l mut Locked<'k>, database: usize, clock: Clock, observed: &'l mut Observed) -> Self {
+        Db { locked, database, clock, observed }
+    }
+
+    /// The same through another database's eyes, for MOVE and COPY.
+    pub fn other(&mut self, database: usize) -> Db<'_, 'k> {
+        Db { locked: self.locked, database, clock: self.clock, observed: self.observed }
+    }
+
+    /// The number that SELECT takes.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.database
+    }
+
+    /// How many databases there are.
+    #[must_use]
+    pub fn databases(&self) -> usize {
+        self.locked.keyspace().databases()
+    }
+
+    /// Milliseconds of Unix time, the same for the whole turn.
+    #[inline]
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        self.clock.now_ms
+    }
+
+    /// The turn's clock.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Whether every shard is held, so that any key may be touched.
+    #[must_use]
+    pub fn holds_all(&self) -> bool {
+        self.locked.holds_all()
+    }
+
+    #[inline]
+    fn shard(&self, hash: u64) -> &Shard {
+        self.locked.shard(self.database, self.locked.keyspace().shard_of(hash))
+    }
+
+    #[inline]
+    fn shard_mut(&mut self, hash: u64) -> &mut Shard {
+        self.locked.shard_mut(self.database, self.locked.keyspace().shard_of(hash))
+    }
+
+    /// The key's entry without any trace of the look: no access, no hit or miss, nothing removed. Shared, so that
+    /// several keys can be looked at together.
+    #[inline]
+    #[must_use]
+    pub fn peek(&self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
+        let now = self.clock.now_ms;
+        self.shard(key.hash).table.find(key.hash, key.bytes).filter(|e| !e.is_expired(now))
+    }
+
+    /// Removes the key if its time has come; says whether it is gone because of that.
+    #[inline]
+    fn expire_if_due(&mut self, key: Key<'_>) -> bool {
+        let now = self.clock.now_ms;
+        let shard = self.shard(key.hash);
+        if shard.volatile == 0 {
+            return false;
+        }
+        if !shard.table.find(key.hash, key.bytes).is_some_and(|e| e.is_expired(now)) {
+            return false;
+        }
+        self.take(key);
+        self.observed.note_expired(self.database, key.bytes);
+        true
+    }
+
+    /// The key's entry for reading: counts a hit or a miss, and is an access.
+    #[inline]
+    pub fn get(&mut self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
+        self.expire_if_due(key);
+        let access = self.clock.access;
+        let shard = self.locked.shard_mut(self.database, self.locked.keyspace().shard_of(key.hash));
+        match shard.table.find_mut(key.hash, key.bytes) {
+            Some(mut entry) => {
+                self.observed.hits += 1;
+                touch(&mut entry, access);
+                Some(entry.into_ref())
+            }
+            None => {
+                self.observed.misses += 1;
+                None
+            }
+        }
+    }
+
+    /// What the key holds, for reading: as [`Db::get`].
+    #[inline]
+    pub fn view(&mut self, key: Key<'_>) -> Option<View<'_>> {
+        self.get(key).map(Ref::into_view)
+    }
+
+    /// The key's entry for writing: an access, but neither hit nor miss, as in Redis.
+    #[inline]
+    pub fn get_mut(&mut self, key: Key<'_>) -> Option<RefMut<'_, Entry>> {
+        self.expire_if_due(key);
+        let access = self.clock.access;
+        let mut entry = self.shard_mut(key.hash).table.find_mut(key.hash, key.bytes)?;
+        touch(&mut entry, access);
+        Some(entry)
+    }
+
+    /// Whether the key exists; counts a hit or a miss, but is no access.
+    pub fn exists(&mut self, key: Key<'_>) -> bool {
+        self.expire_if_due(key);
+        let found = self.peek(key).is_some();
+        *if found { &mut self.observed.hits } else { &mut self.observed.misses } += 1;
+        found
+    }
+
+    /// The key's type.
+    #[must_use]
+    pub fn kind(&self, key: Key<'_>) -> Option<Type> {
+        self.peek(key).map(|e| e.kind())
+    }
+
+    /// The key's value as a `T` for reading, if it exists.
+    #[inline]
+    pub fn object<T: Object>(&mut self, key: Key<'_>) -> Result<Option<&T>, WrongType> {
+        match self.view(key) {
+            None => Ok(None),
+            Some(View::Object(value)) => T::of(value).map(Some).ok_or(WrongType),
+            Some(_) => Err(WrongType),
+        }
+    }
+
+    /// The same without a trace, and shared, so that several keys can be looked at together.
+    pub fn peek_object<T: Object>(&self, key: Key<'_>) -> Result<Option<&T>, WrongType> {
+        match self.peek(key).map(Ref::into_view) {
+            None => Ok(None),
+            Some(View::Object(value)) => T::of(value).map(Some).ok_or(WrongType),
+            Some(_) => Err(WrongType),
+        }
+    }
+
+    /// The key's value as a `T` for writing, if it exists.
+    #[inline]
+    pub fn object_mut<T: Object>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, WrongType> {
+        let Some(entry) = self.get_mut(key) else { return Ok(None) };
+        entry.into_object().and_then(T::of_mut).map(Some).ok_or(WrongType)
+    }
+
+    /// The key's value as a `T` for writing; a key that doesn't exist is created empty. Whoever leaves it empty
+    /// removes it again: see [`Db::remove_if_empty`].
+    #[inline]
+    pub fn object_or_new<T: Object>(&mut self, key: Key<'_>) -> Result<&mut T, WrongType> {
+        self.expire_if_due(key);
+        let access = self.clock.access;
+        let table = &mut self.shard_mut(key.hash).table;
+        if table.find(key.hash, key.bytes).is_none() {
+            table.insert(key.hash, Entry::object(key.bytes, T::empty(), None));
+        }
+        let mut entry = table.find_mut(key.hash, key.bytes).ok_or(WrongType)?;
+        touch(&mut entry, access);
+        entry.into_object().and_then(T::of_mut).ok_or(WrongType)
+    }
+
+    /// Sets the key to a string.
+    #[inline]
+    pub fn set_string(&mut self, key: Key<'_>, value: &[u8], ttl: Ttl) {
+        self.write(key, ttl, |entry| entry.set_string(value), |key, expiry| Entry::string(key, value, expiry));
+    }
+
+    /// Sets the key to an integer string.
+    #[inline]
+    pub fn set_int(&mut self, key: Key<'_>, value: i64, ttl: Ttl) {
+        self.write(key, ttl, |entry| entry.set_int(value), |key, expiry| Entry::int(key, value, expiry));
+    }
+
+    /// Sets the key to a value of another type.
+    pub fn set_object(&mut self, key: Key<'_>, value: Value, ttl: Ttl) {
+        self.take_unless(key, ttl == Ttl::Keep);
+        let expiry = match ttl {
+            Ttl::At(at) => Some(at),
+            Ttl::Clear => None,
+            Ttl::Keep => self.take(key).and_then(|e| e.expiry()),
+        };
+        self.put(key, Entry::object(key.bytes, value, expiry));
+    }
+
+    fn take_unless(&mut self, key: Key<'_>, keep: bool) {
+        if !keep {
+            self.take(key);
+        }
+    }
+
+    #[inline]
+    fn write(
+        &mut self,
+        key: Key<'_>,
+        ttl: Ttl,
+        change: impl FnOnce(&mut Entry),
+        create: impl FnOnce(&[u8], Option<u64>) -> Entry,
+    ) {
+        // An expired key's time must not be kept.
+        self.expire_if_due(key);
+        let access = self.clock.access;
+        let shard = self.locked.shard_mut(self.database, self.locked.keyspace().shard_of(key.hash));
+        let existing = shard.table.find_mut(key.hash, key.bytes).map(|mut entry| {
+            change(&mut entry);
+            touch(&mut entry, access);
+            entry.expiry().is_some()
+        });
+        if let Some(has_expiry) = existing {
+            match ttl {
+                Ttl::Keep => {}
+                Ttl::Clear if !has_expiry => {}
+                Ttl::Clear => drop(self.set_expiry(key, None)),
+                Ttl::At(at) => drop(self.set_expiry(key, Some(at))),
+            }
+        } else {
+            let expiry = if let Ttl::At(at) = ttl { Some(at) } else { None };
+            let mut entry = create(key.bytes, expiry);
+            touch(&mut entry, access);
+            insert(shard, key.hash, entry);
+        }
+    }
+
+    /// Sets or removes the key's expiry, in milliseconds of Unix time. Says whether the key exists.
+    pub fn set_expiry(&mut self, key: Key<'_>, expiry: Option<u64>) -> bool {
+        let shard = self.shard_mut(key.hash);
+        let Some(mut entry) = shard.table.find_mut(key.hash, key.bytes) else { return false };
+        let before = entry.expiry();
+        entry.set_expiry(expiry);
+        drop(entry);
+        shard.volatile = shard.volatile + usize::from(expiry.is_some()) - usize::from(before.is_some());
+        if let Some(at) = expiry
+            && before.is_none_or(|b| b > at)
+        {
+            // A note at an earlier time serves as well: when it comes up, the key is noted again for its new time.
+            shard.note_expiry(at, key.hash);
+        }
+        true
+    }
+
+    /// Takes the key out, expired or not, and gives its entry.
+    pub fn take(&mut self, key: Key<'_>) -> Option<Entry> {
+        let shard = self.shard_mut(key.hash);
+        let entry = shard.table.remove(key.hash, key.bytes)?;
+        shard.volatile -= usize::from(entry.expiry().is_some());
+        Some(entry)
+    }
+
+    /// Puts an entry in, under its own key, in place of what was there.
+    pub fn put(&mut self, key: Key<'_>, mut entry: Entry) {
+        debug_assert_eq!(entry.key(), key.bytes);
+        self.take(key);
+        touch(&mut entry, self.clock.access);
+        insert(self.shard_mut(key.hash), key.hash, entry);
+    }
+
+    /// Removes the key. Says whether it existed.
+    pub fn remove(&mut self, key: Key<'_>) -> bool {
+        !self.expire_if_due(key) && self.take(key).is_some()
+    }
+
+    /// Visits keys from a cursor on, at least `count` buckets' worth, and gives the cursor to go on with; 0 is both
+    /// the beginning and the end. The cursor carries the shard's number in its low bits.
+    pub fn scan(&mut self, cursor: u64, count: usize, mut visit: impl FnMut(&Entry)) -> u64 {
+        let shards = self.locked.keyspace().shard_count();
+        let bits = shards.trailing_zeros();
+        let mut shard = cursor as usize & (shards - 1);
+        let mut at = cursor >> bits;
+        let (mut seen, mut steps) = (0, 0);
+        while shard < shards {
+            at = self.locked.visit(self.database, shard, |s| {
+                s.table.scan(at, |entry| {
+                    seen += 1;
+                    visit(entry);
+                })
+            });
+            if at == 0 {
+                shard += 1;
+            }
+            steps += 1;
+            // An almost empty table must not make one call walk all of it, nor a client call for every empty bucket.
+            if seen >= count || steps >= count.saturating_mul(10).max(shards) {
+                break;
+            }
+        }
+        if shard == shards { 0 } else { at << bits | shard as u64 }
+    }
+
+    /// Keys of the database, expired ones that nobody has met yet included, and how many of them have an expiry.
+    pub fn sizes(&mut self) -> (usize, usize) {
+        let mut sizes = (0, 0);
+        for shard in 0..self.locked.keyspace().shard_count() {
+            self.locked.visit(self.database, shard, |s| {
+                sizes.0 += s.table.len();
+                sizes.1 += s.volatile;
+            });
+        }
+        sizes
+    }
+
+    /// A key picked evenly among those that have not expired; none if there is none.
+    pub fn pick(&mut self, random: &mut dyn FnMut() -> u64) -> Option<Box<[u8]>> {
+        /// Expired keys that a pick may meet before it gives up finding a living one.
+        const TRIES: usize = 100;
+        let total = self.sizes().0;
+        for _ in 0..TRIES {
+            let mut nth = ((u128::from(random()) * total as u128) >> 64) as usize;
+            for shard in 0..self.locked.keyspace().shard_count() {
+                let now = self.clock.now_ms;
+                let found = self.locked.visit(self.database, shard, |s| {
+                    if nth >= s.table.len() {
+                        nth -= s.table.len();
+                        return None;
+                    }
+                    Some(s.table.pick(random).filter(|e| !e.is_expired(now)).map(|e| e.key().into()))
+                });
+                match found {
+                    None => {}
+                    Some(None) => break,
+                    Some(found) => return found,
+                }
+            }
+        }
+        None
+    }
+
+    /// Removes all keys and gives how many there were. All shards must be held.
+    pub fn flush(&mut self) -> usize {
+        let mut count = 0;
+        for shard in 0..self.locked.keyspace().shard_count() {
+            count += self.locked.visit(self.database, shard, |s| std::mem::take(s).table.len());
+        }
+        count
+    }
+
+    /// Removes up to `limit` keys of a shard whose time has come. Says whether there may be more.
+    pub fn reclaim(&mut self, shard: usize, limit: usize) -> bool {
+        let (now, database) = (self.clock.now_ms, self.database);
+        let observed = &mut *self.observed;
+        self.locked.visit(database, shard, |s| {
+            for _ in 0..limit {
+                let Some(note) = s.queue.pop_due(now) else { return false };
+                let name: Option<Box<[u8]>> =
+                    s.table.find_where(note.hash, |e| e.is_expired(now)).map(|e| e.key().into());
+                if let Some(name) = name {
+                    s.table.remove(note.hash, &name);
+                    s.volatile -= 1;
+                    observed.note_expired(database, &name);
+                } else if let Some(later) =
+                    s.table.find_where(note.hash, |e| e.expiry().is_some()).and_then(|e| e.expiry())
+                {
+                    s.note_expiry(later, note.hash);
+                }
+            }
+            true
+        })
+    }
+}
+
+fn insert(shard: &mut Shard, hash: u64, entry: Entry) {
+    let expiry = entry.expiry();
+    shard.table.insert(hash, entry);
+    if let Some(at) = expiry {
+        shard.volatile += 1;
+        shard.note_expiry(at, hash);
+    }
+}
+
+#[inline]
+fn touch(entry: &mut Entry, access: Access) {
+    if let Access::Recency(seconds) = access {
+        entry.set_access(seconds);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::keyspace::Keyspace;
+
+    fn clock(now_ms: u64) -> Clock {
+        Clock { now_ms, access: Access::Recency(1) }
+    }
+
+    fn with<T>(keyspace: &Keyspace, now_ms: u64, run: impl FnOnce(&mut Db<'_, '_>) -> T) -> T {
+        let alone = keyspace.gate().close();
+        let mut locked = keyspace.all(&alone);
+        let mut observed = Observed::default();
+        run(&mut Db::new(&mut locked, 0, clock(now_ms), &mut observed))
+    }
+
+    fn text(db: &mut Db<'_, '_>, key: &str) -> Option<String> {
+        match db.view(Key::new(key.as_bytes()))? {
+            View::Int(int) => Some(int.to_string()),
+            View::Bytes(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+            View::Object(_) => None,
+        }
+    }
+
+    #[test]
+    fn an_expired_key_is_never_seen() {
+        let keyspace = Keyspace::new(16, 1);
+        let key = Key::new(b"k");
+        with(&keyspace, 100, |db| {
+            db.set_string(key, b"v", Ttl::At(200));
+            assert_eq!(text(db, "k").as_deref(), Some("v"));
+        });
+        with(&keyspace, 200, |db| assert!(db.exists(key)));
+        with(&keyspace, 201, |db| {
+            assert!(db.peek(key).is_none());
+            assert!(!db.remove(key));
+            assert_eq!(db.sizes(), (0, 0));
+            db.set_string(key, b"again", Ttl::Keep);
+            assert!(db.peek(key).unwrap().expiry().is_none());
+        });
+    }
+
+    #[test]
+    fn what_has_expired_is_reclaimed_without_being_met() {
+        let keyspace = Keyspace::new(2, 4);
+        with(&keyspace, 0, |db| {
+            for i in 0..1000u64 {
+                let name = format!("{i}");
+                db.set_string(Key::new(name.as_bytes()), b"v", Ttl::At(10 + i));
+                // Longer and shorter lives than first noted.
+                if i % 3 == 0 {
+                    db.set_expiry(Key::new(name.as_bytes()), Some(5000));
+                }
+                if i % 3 == 1 {
+                    db.set_expiry(Key::new(name.as_bytes()), Some(5));
+                }
+            }
+        });
+        let reclaim = |now| {
+            with(&keyspace, now, |db| {
+                (0..keyspace.shard_count()).for_each(|s| while db.reclaim(s, 3) {});
+                db.sizes()
+            })
+        };
+        assert_eq!(reclaim(9), (667, 667));
+        assert_eq!(reclaim(2000), (334, 334));
+        assert_eq!(reclaim(5001), (0, 0));
+    }
+
+    #[test]
+    fn a_scan_sees_every_key_once_the_cursor_is_back() {
+        let keyspace = Keyspace::new(1, 2);
+        let names: BTreeSet<String> = (0..500).map(|i| format!("key{i}")).collect();
+        with(&keyspace, 0, |db| {
+            names.iter().for_each(|n| db.set_string(Key::new(n.as_bytes()), b"", Ttl::Clear));
+        });
+        for count in [1, 10, 1000] {
+            let mut seen = BTreeSet::new();
+            let mut cursor = 0;
+            loop {
+                cursor = with(&keyspace, 0, |db| {
+                    db.scan(cursor, count, |e| {
+                        seen.insert(String::from_utf8_lossy(e.key()).into_owned());
+                    })
+                });
+                if cursor == 0 {
+                    break;
+                }
+            }
+            assert_eq!(seen, names);
+        }
+    }
+
+    #[test]
+    fn refreshing_an_expiry_for_ever_takes_bounded_memory() {
+        let keyspace = Keyspace::new(1, 1);
+        with(&keyspace, 0, |db| {
+            let key = Key::new(b"session");
+            for i in (0..10_000).rev() {
+                db.set_string(key, b"x", Ttl::At(1000 + i));
+            }
+            assert!(db.shard(key.hash).queue.memory_bytes() < 8192);
+        });
+    }
+}

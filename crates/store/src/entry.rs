@@ -1,0 +1,604 @@
+//! One key of the keyspace with its value: a single allocation for small strings.
+//!
+//! ```text
+//! ┌──────┬───────┬─────────┬────────┬ ─ ─ ─ ─ ─ ┬ ─ ─ ─ ─ ─ ─ ┬──────────┬─────┬ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ┐
+//! │ kind │ flags │ key len │ access │ expiry 8  │ key len 8   │ body     │ key │ value of an embedded  │
+//! │ 1    │ 1     │ 2       │ 4      │ if EXPIRY │ if LONG_KEY │ by kind  │     │ string                │
+//! └──────┴───────┴─────────┴────────┴ ─ ─ ─ ─ ─ ┴ ─ ─ ─ ─ ─ ─ ┴──────────┴─────┴ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ┘
+//! body: EMBEDDED: value len 2     INT: the integer 8     OBJECT: a [`Value`] 24
+//! ```
+//!
+//! A key of 14 bytes with a value of 16 takes 40 bytes. `unsafe` because the parts share an allocation. The invariant:
+//! **`kind`, `flags` and the lengths describe exactly how the allocation is laid out, so that its size can be
+//! recomputed; a body of kind OBJECT is an initialised [`Value`].**
+
+use std::alloc::{self, Layout};
+use std::ptr::NonNull;
+
+use crate::int::canonical_i64;
+use crate::table::{Record, Ref, RefMut};
+use crate::value::{Shared, Type, Value};
+
+/// Longest string that is kept beside its key, in bytes. A longer one has an allocation of its own, so that it can
+/// grow in place and be sent by reference.
+pub const EMBEDDED_BYTES_MAX: usize = 1024;
+/// Longest string whose encoding OBJECT ENCODING names "embstr", in bytes: Redis's figure.
+const EMBSTR_BYTES_MAX: usize = 44;
+/// Every entry's alignment: that of the integers and pointers inside, and of what a table needs.
+const ALIGN: usize = 8;
+
+const EMBEDDED: u8 = 0;
+const INT: u8 = 1;
+const OBJECT: u8 = 2;
+
+const EXPIRY: u8 = 1;
+const LONG_KEY: u8 = 2;
+/// The string was changed in place: OBJECT ENCODING says "raw" of it, as Redis does.
+const RAW: u8 = 4;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Header {
+    kind: u8,
+    flags: u8,
+    key_len: u16,
+    access: u32,
+}
+
+const HEADER: usize = size_of::<Header>();
+const WORD: usize = 8;
+
+/// A key with its value and, where it has one, its expiry. See the module's documentation.
+pub struct Entry(NonNull<u8>);
+
+// SAFETY: an entry owns all that it points to, and a Value is Send and Sync.
+unsafe impl Send for Entry {}
+// SAFETY: as above; what a shared entry gives out is shared.
+unsafe impl Sync for Entry {}
+
+/// What an entry holds, borrowed.
+pub enum View<'a> {
+    /// A string beside its key.
+    Bytes(&'a [u8]),
+    /// A string that is a canonical decimal integer.
+    Int(i64),
+    /// Anything with an allocation of its own.
+    Object(&'a Value),
+}
+
+/// A string about to be stored, so far in one of its three forms.
+enum Text<'a> {
+    Int(i64),
+    Embedded(&'a [u8]),
+    Object(Value),
+}
+
+impl<'a> Text<'a> {
+    fn of(bytes: &'a [u8]) -> Text<'a> {
+        match canonical_i64(bytes) {
+            Some(int) => Text::Int(int),
+            None => Text::raw(bytes),
+        }
+    }
+
+    fn raw(bytes: &'a [u8]) -> Text<'a> {
+        if bytes.len() <= EMBEDDED_BYTES_MAX {
+            Text::Embedded(bytes)
+        } else {
+            Text::Object(Value::Str(Shared::new(bytes.to_vec())))
+        }
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Text::Int(_) => INT,
+            Text::Embedded(_) => EMBEDDED,
+            Text::Object(_) => OBJECT,
+        }
+    }
+
+    fn embedded_len(&self) -> usize {
+        if let Text::Embedded(bytes) = self { bytes.len() } else { 0 }
+    }
+}
+
+/// Bytes of a kind's body.
+#[inline]
+const fn body_len(kind: u8) -> usize {
+    match kind {
+        EMBEDDED => 2,
+        INT => WORD,
+        _ => size_of::<Value>(),
+    }
+}
+
+/// Bytes before the body.
+#[inline]
+const fn head_len(flags: u8) -> usize {
+    HEADER + if flags & EXPIRY != 0 { WORD } else { 0 } + if flags & LONG_KEY != 0 { WORD } else { 0 }
+}
+
+#[inline]
+fn layout(size: usize) -> Layout {
+    // SAFETY: ALIGN is a power of two, and a key and a small value are far below isize::MAX.
+    unsafe { Layout::from_size_align_unchecked(size, ALIGN) }
+}
+
+impl Entry {
+    /// A string, in the smallest of its forms. `expiry` is in milliseconds of Unix time.
+    #[must_use]
+    pub fn string(key: &[u8], value: &[u8], expiry: Option<u64>) -> Entry {
+        Entry::build(key, Text::of(value), expiry)
+    }
+
+    /// An integer string.
+    #[must_use]
+    pub fn int(key: &[u8], value: i64, expiry: Option<u64>) -> Entry {
+        Entry::build(key, Text::Int(value), expiry)
+    }
+
+    /// A value with an allocation of its own.
+    #[must_use]
+    pub fn object(key: &[u8], value: Value, expiry: Option<u64>) -> Entry {
+        Entry::build(key, Text::Object(value), expiry)
+    }
+
+    fn build(key: &[u8], text: Text<'_>, expiry: Option<u64>) -> Entry {
+        let mut flags = if expiry.is_some() { EXPIRY } else { 0 };
+        let key_len = u16::try_from(key.len()).unwrap_or_else(|_| {
+            flags |= LONG_KEY;
+            0
+        });
+        let kind = text.kind();
+        let size = head_len(flags) + body_len(kind) + key.len() + text.embedded_len();
+        let layout = layout(size);
+        // SAFETY: the layout is not empty; every write below is within `size`, in the order of the module's drawing.
+        unsafe {
+            let Some(base) = NonNull::new(alloc::alloc(layout)) else { alloc::handle_alloc_error(layout) };
+            base.cast::<Header>().write(Header { kind, flags, key_len, access: 0 });
+            let mut at = base.add(HEADER);
+            if let Some(expiry) = expiry {
+                at.cast::<u64>().write(expiry);
+                at = at.add(WORD);
+            }
+            if flags & LONG_KEY != 0 {
+                at.cast::<u64>().write(key.len() as u64);
+                at = at.add(WORD);
+            }
+            let key_at = at.add(body_len(kind));
+            key_at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
+            match text {
+                Text::Int(int) => at.cast::<i64>().write(int),
+                Text::Object(value) => at.cast::<Value>().write(value),
+                Text::Embedded(bytes) => {
+                    at.cast::<u16>().write(bytes.len() as u16);
+                    key_at.add(key.len()).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+                }
+            }
+            Entry(base)
+        }
+    }
+
+    #[inline]
+    fn header(&self) -> Header {
+        // SAFETY: every entry begins with its header.
+        unsafe { self.0.cast::<Header>().read() }
+    }
+
+    #[inline]
+    fn set_header(&mut self, header: Header) {
+        // SAFETY: as above, and `self` is borrowed mutably.
+        unsafe { self.0.cast::<Header>().write(header) }
+    }
+
+    #[inline]
+    fn body(&self) -> NonNull<u8> {
+        // SAFETY: the body follows the head.
+        unsafe { self.0.add(head_len(self.header().flags)) }
+    }
+
+    #[inline]
+    fn embedded_len(&self) -> usize {
+        // SAFETY: only called for kind EMBEDDED, whose body is this length.
+        usize::from(unsafe { self.body().cast::<u16>().read() })
+    }
+
+    fn size(&self) -> usize {
+        let header = self.header();
+        let embedded = if header.kind == EMBEDDED { self.embedded_len() } else { 0 };
+        head_len(header.flags) + body_len(header.kind) + self.key().len() + embedded
+    }
+
+    /// The key.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        // SAFETY: the entry lives as long as the borrow.
+        unsafe { Self::key_at(self.0) }
+    }
+
+    #[inline]
+    unsafe fn key_at<'a>(base: NonNull<u8>) -> &'a [u8] {
+        // SAFETY: the caller's entry is alive; the layout is the module's.
+        unsafe {
+            let header = base.cast::<Header>().read();
+            let head = head_len(header.flags);
+            let len = if header.flags & LONG_KEY != 0 {
+                base.add(head - WORD).cast::<u64>().read() as usize
+            } else {
+                usize::from(header.key_len)
+            };
+            std::slice::from_raw_parts(base.add(head + body_len(header.kind)).as_ptr(), len)
+        }
+    }
+
+    /// What the key holds.
+    #[inline]
+    #[must_use]
+    pub fn view(&self) -> View<'_> {
+        // SAFETY: the body is what the kind says.
+        unsafe {
+            match self.header().kind {
+                EMBEDDED => {
+                    let key = self.key();
+                    let value = key.as_ptr().add(key.len());
+                    View::Bytes(std::slice::from_raw_parts(value, self.embedded_len()))
+                }
+                INT => View::Int(self.body().cast::<i64>().read()),
+                _ => View::Object(self.body().cast::<Value>().as_ref()),
+            }
+        }
+    }
+
+    /// The value, if it has an allocation of its own.
+    #[inline]
+    pub fn object_mut(&mut self) -> Option<&mut Value> {
+        if self.header().kind != OBJECT {
+            return None;
+        }
+        // SAFETY: the body is an initialised Value, and `self` is borrowed mutably.
+        Some(unsafe { self.body().cast::<Value>().as_mut() })
+    }
+
+    /// Whether it is a string, of whichever form.
+    #[inline]
+    #[must_use]
+    pub fn is_string(&self) -> bool {
+        match self.view() {
+            View::Object(value) => matches!(value, Value::Str(_)),
+            _ => true,
+        }
+    }
+
+    /// Makes it a string, keeping key, expiry and access; in place where the allocation allows.
+    pub fn set_string(&mut self, value: &[u8]) {
+        match Text::of(value) {
+            Text::Int(int) => self.set_int(int),
+            text => self.set_text(text),
+        }
+    }
+
+    /// The same for a string that was changed in place (APPEND, SETRANGE): it is no integer any more.
+    pub fn set_raw(&mut self, value: Vec<u8>) {
+        if value.len() <= EMBEDDED_BYTES_MAX {
+            self.set_text(Text::Embedded(&value));
+        } else {
+            self.set_text(Text::Object(Value::Str(Shared::new(value))));
+        }
+        self.mark_raw();
+    }
+
+    /// Makes OBJECT ENCODING say "raw".
+    pub fn mark_raw(&mut self) {
+        let mut header = self.header();
+        header.flags |= RAW;
+        self.set_header(header);
+    }
+
+    /// Makes it an integer string.
+    #[inline]
+    pub fn set_int(&mut self, value: i64) {
+        if self.header().kind == INT {
+            // SAFETY: the body is an integer.
+            unsafe { self.body().cast::<i64>().write(value) };
+        } else {
+            self.rebuild(Text::Int(value));
+        }
+    }
+
+    fn set_text(&mut self, text: Text<'_>) {
+        let Text::Embedded(bytes) = text else { return self.rebuild(text) };
+        if self.header().kind != EMBEDDED || self.header().flags & RAW != 0 {
+            return self.rebuild(Text::Embedded(bytes));
+        }
+        if self.embedded_len() != bytes.len() {
+            self.resize_embedded(bytes.len());
+        }
+        let key = self.key();
+        // SAFETY: the value follows the key and has just been given this length; `bytes` is not part of the entry,
+        // since nobody can hold a borrow of it.
+        unsafe {
+            self.0
+                .add(key.as_ptr().addr() - self.0.addr().get() + key.len())
+                .copy_from(NonNull::from(bytes).cast(), bytes.len())
+        };
+    }
+
+    fn resize_embedded(&mut self, len: usize) {
+        let (old, new) = (self.size(), self.size() - self.embedded_len() + len);
+        // SAFETY: the old layout is the entry's; the new size is not zero; the head and the key are kept.
+        unsafe {
+            let Some(base) = NonNull::new(alloc::realloc(self.0.as_ptr(), layout(old), new)) else {
+                alloc::handle_alloc_error(layout(new))
+            };
+            self.0 = base;
+            self.body().cast::<u16>().write(len as u16);
+        }
+    }
+
+    /// Replaces the allocation by one for another form of value.
+    fn rebuild(&mut self, text: Text<'_>) {
+        let access = self.access();
+        let mut new = Entry::build(self.key(), text, self.expiry());
+        new.set_access(access);
+        *self = new;
+    }
+
+    /// Makes it a value with an allocation of its own, and gives what it held, if that was one.
+    pub fn set_object(&mut self, value: Value) {
+        match self.object_mut() {
+            Some(old) => *old = value,
+            None => self.rebuild(Text::Object(value)),
+        }
+    }
+
+    /// When the key expires, in milliseconds of Unix time.
+    #[inline]
+    #[must_use]
+    pub fn expiry(&self) -> Option<u64> {
+        if self.header().flags & EXPIRY == 0 {
+            return None;
+        }
+        // SAFETY: the flag says that the word after the header is the expiry.
+        Some(unsafe { self.0.add(HEADER).cast::<u64>().read() })
+    }
+
+    /// Sets or removes the expiry.
+    pub fn set_expiry(&mut self, expiry: Option<u64>) {
+        match (self.expiry().is_some(), expiry) {
+            (false, None) => {}
+            // SAFETY: the word after the header is the expiry.
+            (true, Some(at)) => unsafe { self.0.add(HEADER).cast::<u64>().write(at) },
+            _ => self.relocate(expiry),
+        }
+    }
+
+    /// Builds the entry anew with or without the word for an expiry.
+    fn relocate(&mut self, expiry: Option<u64>) {
+        let (access, raw) = (self.access(), self.header().flags & RAW);
+        let key = self.key();
+        let mut new = match self.view() {
+            View::Int(int) => Entry::build(key, Text::Int(int), expiry),
+            View::Bytes(bytes) => Entry::build(key, Text::Embedded(bytes), expiry),
+            // SAFETY: the value is moved out: the old body becomes an integer below, so it is not dropped with it.
+            View::Object(_) => Entry::build(key, Text::Object(unsafe { self.body().cast::<Value>().read() }), expiry),
+        };
+        if self.header().kind == OBJECT {
+            self.free();
+        } else {
+            // SAFETY: nothing in the old entry needs dropping; it is not used again, `self` is overwritten below.
+            unsafe { alloc::dealloc(self.0.as_ptr(), layout(self.size())) };
+        }
+        new.set_access(access);
+        let mut header = new.header();
+        header.flags |= raw;
+        new.set_header(header);
+        // The old allocation is gone: write without dropping it.
+        // SAFETY: `self` is a valid place.
+        unsafe { std::ptr::from_mut(self).write(new) };
+    }
+
+    /// Frees the allocation without dropping what the body owns.
+    fn free(&mut self) {
+        // SAFETY: the layout is the entry's.
+        unsafe { alloc::dealloc(self.0.as_ptr(), layout(self.size())) };
+    }
+
+    /// The access word: what it means is up to the eviction policy.
+    #[inline]
+    #[must_use]
+    pub fn access(&self) -> u32 {
+        self.header().access
+    }
+
+    /// Sets the access word. Writes only what changes, so that reading a key again does not dirty its cache line.
+    #[inline]
+    pub fn set_access(&mut self, access: u32) {
+        let mut header = self.header();
+        if header.access != access {
+            header.access = access;
+            self.set_header(header);
+        }
+    }
+
+    /// The type.
+    #[must_use]
+    pub fn kind(&self) -> Type {
+        if let View::Object(value) = self.view() { value.kind() } else { Type::String }
+    }
+
+    /// The encoding's name in OBJECT ENCODING.
+    #[must_use]
+    pub fn encoding(&self) -> &'static str {
+        match self.view() {
+            View::Int(_) => "int",
+            View::Bytes(bytes) if bytes.len() <= EMBSTR_BYTES_MAX && self.header().flags & RAW == 0 => "embstr",
+            View::Bytes(_) => "raw",
+            View::Object(value) => value.encoding(),
+        }
+    }
+
+    /// Estimated bytes of the entry with its value.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.size() + if let View::Object(value) = self.view() { value.memory_bytes() } else { 0 }
+    }
+
+    /// Whether the key has expired at `now_ms`. At the very millisecond it has not, as in Redis.
+    #[inline]
+    #[must_use]
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        self.expiry().is_some_and(|at| now_ms > at)
+    }
+
+    /// The same value and expiry under another key.
+    #[must_use]
+    pub fn with_key(self, key: &[u8]) -> Entry {
+        let (access, raw, expiry) = (self.access(), self.header().flags & RAW, self.expiry());
+        let mut this = std::mem::ManuallyDrop::new(self);
+        let mut new = match this.view() {
+            View::Int(int) => Entry::build(key, Text::Int(int), expiry),
+            View::Bytes(bytes) => Entry::build(key, Text::Embedded(bytes), expiry),
+            // SAFETY: the value is moved out, and the old entry is freed without dropping it.
+            View::Object(_) => Entry::build(key, Text::Object(unsafe { this.body().cast::<Value>().read() }), expiry),
+        };
+        this.free();
+        new.set_access(access);
+        let mut header = new.header();
+        header.flags |= raw;
+        new.set_header(header);
+        new
+    }
+
+    /// A copy under another key.
+    #[must_use]
+    pub fn copy_as(&self, key: &[u8]) -> Entry {
+        let mut new = match self.view() {
+            View::Int(int) => Entry::build(key, Text::Int(int), self.expiry()),
+            View::Bytes(bytes) => Entry::build(key, Text::Embedded(bytes), self.expiry()),
+            View::Object(value) => Entry::build(key, Text::Object(value.duplicate()), self.expiry()),
+        };
+        let mut header = new.header();
+        header.flags |= self.header().flags & RAW;
+        new.set_header(header);
+        new
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(value) = self.object_mut() {
+            // SAFETY: the body is an initialised Value that is not used again.
+            unsafe { std::ptr::drop_in_place(value) };
+        }
+        self.free();
+    }
+}
+
+impl<'a> Ref<'a, Entry> {
+    /// What the key holds, for as long as the table is borrowed.
+    #[inline]
+    #[must_use]
+    pub fn into_view(self) -> View<'a> {
+        // SAFETY: the entry stays where it is while its table is borrowed for 'a.
+        unsafe { std::mem::transmute::<View<'_>, View<'a>>(self.view()) }
+    }
+}
+
+impl<'a> RefMut<'a, Entry> {
+    /// The value with an allocation of its own, for as long as the table is borrowed.
+    #[inline]
+    #[must_use]
+    pub fn into_object(mut self) -> Option<&'a mut Value> {
+        // SAFETY: the entry stays where it is while its slot is borrowed mutably for 'a, and nobody else has it.
+        self.object_mut().map(|value| unsafe { &mut *std::ptr::from_mut(value) })
+    }
+}
+
+// SAFETY: an entry is aligned to 8, its address is the allocator's, and its key never changes while it lives.
+unsafe impl Record for Entry {
+    #[inline]
+    fn into_raw(self) -> NonNull<u8> {
+        std::mem::ManuallyDrop::new(self).0
+    }
+    #[inline]
+    unsafe fn from_raw(raw: NonNull<u8>) -> Self {
+        Entry(raw)
+    }
+    #[inline]
+    unsafe fn key<'a>(raw: NonNull<u8>) -> &'a [u8] {
+        // SAFETY: the caller's promise.
+        unsafe { Entry::key_at(raw) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(entry: &Entry) -> String {
+        match entry.view() {
+            View::Int(int) => int.to_string(),
+            View::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            View::Object(Value::Str(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+            View::Object(_) => "?".into(),
+        }
+    }
+
+    fn check(entry: &Entry, key: &[u8], value: &str, expiry: Option<u64>, encoding: &str) {
+        assert_eq!(entry.key(), key);
+        assert_eq!(text(entry), value);
+        assert_eq!(entry.expiry(), expiry);
+        assert_eq!(entry.encoding(), encoding);
+    }
+
+    #[test]
+    fn every_form_keeps_key_value_and_expiry() {
+        let long_value = "v".repeat(3000);
+        let long_key = vec![b'k'; 70_000];
+        for key in [&b""[..], b"k", &long_key] {
+            for (value, encoding) in [("", "embstr"), ("12", "int"), ("012", "embstr"), (&*long_value, "raw")] {
+                for expiry in [None, Some(5)] {
+                    let mut entry = Entry::string(key, value.as_bytes(), expiry);
+                    check(&entry, key, value, expiry, encoding);
+                    for next in [Some(9), None, Some(7)] {
+                        entry.set_expiry(next);
+                        check(&entry, key, value, next, encoding);
+                    }
+                    let copy = entry.copy_as(b"copy");
+                    check(&copy, b"copy", value, Some(7), encoding);
+                    check(&entry.with_key(b"moved"), b"moved", value, Some(7), encoding);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_string_changes_form_as_it_is_set() {
+        let mut entry = Entry::string(b"key", b"x", Some(1));
+        entry.set_access(77);
+        let long = "y".repeat(2000);
+        for (value, encoding) in [
+            ("abc", "embstr"),
+            ("abcdef", "embstr"),
+            ("-7", "int"),
+            ("8", "int"),
+            (&*long, "raw"),
+            ("a", "embstr"),
+            ("", "embstr"),
+        ] {
+            entry.set_string(value.as_bytes());
+            check(&entry, b"key", value, Some(1), encoding);
+            assert_eq!(entry.access(), 77);
+        }
+        entry.set_raw(b"12".to_vec());
+        check(&entry, b"key", "12", Some(1), "raw");
+        entry.set_string(b"zz");
+        check(&entry, b"key", "zz", Some(1), "embstr");
+    }
+
+    #[test]
+    fn a_small_string_takes_forty_bytes() {
+        assert_eq!(Entry::string(&[b'k'; 14], &[b'v'; 16], None).size(), 40);
+    }
+}

@@ -1,0 +1,63 @@
+//! Which keys of a table may have expired: a queue by time, so that nobody has to look at keys that live on.
+//!
+//! Every key with an expiry has at least one note whose time is not later than its expiry. Notes are not removed when
+//! a key goes or gets a later expiry; a stale note is dropped when its time comes. When there are far more notes than
+//! keys, the owner rebuilds the queue, so it stays within a constant factor of the keys.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Notes that a queue may hold beyond twice its keys before it is rebuilt.
+const SLACK: usize = 64;
+
+/// A key's hash, noted with the time in milliseconds of Unix time at which to look at it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Note {
+    /// When to look.
+    pub at_ms: u64,
+    /// The key's hash.
+    pub hash: u64,
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub struct ExpiryQueue {
+    notes: BinaryHeap<Reverse<Note>>,
+}
+
+impl ExpiryQueue {
+    /// Notes that the key with this hash expires at this time.
+    pub fn note(&mut self, at_ms: u64, hash: u64) {
+        self.notes.push(Reverse(Note { at_ms, hash }));
+    }
+
+    /// Takes the earliest note whose time is before `now_ms`.
+    pub fn pop_due(&mut self, now_ms: u64) -> Option<Note> {
+        if self.notes.peek()?.0.at_ms >= now_ms {
+            return None;
+        }
+        self.notes.pop().map(|Reverse(note)| note)
+    }
+
+    /// Whether the queue should be rebuilt, given how many keys have an expiry.
+    #[must_use]
+    pub fn is_stale(&self, volatile: usize) -> bool {
+        self.notes.len() > 2 * volatile + SLACK
+    }
+
+    /// Starts over with one note a key.
+    pub fn rebuild(&mut self, notes: impl Iterator<Item = Note>) {
+        self.notes = notes.map(Reverse).collect();
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.notes = BinaryHeap::new();
+    }
+
+    /// Bytes of the queue.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.notes.capacity() * size_of::<Note>()
+    }
+}

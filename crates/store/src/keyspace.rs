@@ -1,0 +1,295 @@
+//! The keyspace: every database's keys, cut into shards by hash, each shard behind a small lock.
+//!
+//! Who wants to read or write holds a [`Locked`]: one shard, several, or all (alone behind the gate). A [`Db`] is the
+//! view of one database through it; what commands do to keys is written on `Db`, in `db.rs`.
+//!
+//! `unsafe` because tables are reached through locks that are taken before the command runs, not around each access.
+//! The invariant: **a table is touched only through a `Locked` that holds its shard; a `Locked` is either the only one
+//! that holds a shard, by its lock, or the only one at all, by the gate.** `Locked` checks this at every access.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::entry::Entry;
+use crate::expiry::{ExpiryQueue, Note};
+use crate::hash::hash;
+use crate::sync::{Alone, Gate, ShardLock};
+use crate::table::Table;
+
+/// Where in a hash the shard's number begins: clear of the table's index below and of its tag above.
+const SHARD_SHIFT: u32 = 32;
+/// Shards a worker thread: enough that two threads seldom meet in one.
+const SHARDS_PER_THREAD: usize = 64;
+/// The most shards; the hash has 16 bits for them, and a cursor of SCAN carries them in its low bits.
+const SHARDS_MAX: usize = 1 << 14;
+
+/// A key's bytes with their hash.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    /// The name.
+    pub bytes: &'a [u8],
+    /// Its hash by [`crate::hash::hash`].
+    pub hash: u64,
+}
+
+impl<'a> Key<'a> {
+    /// Hashes a name.
+    #[inline]
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Key<'a> {
+        Key { bytes, hash: hash(bytes) }
+    }
+}
+
+/// One shard of one database.
+#[derive(Default)]
+pub struct Shard {
+    pub(crate) table: Table<Entry>,
+    pub(crate) queue: ExpiryQueue,
+    /// Keys that have an expiry.
+    pub(crate) volatile: usize,
+}
+
+impl Shard {
+    pub(crate) fn note_expiry(&mut self, at_ms: u64, hash: u64) {
+        self.queue.note(at_ms, hash);
+        if self.queue.is_stale(self.volatile) {
+            let notes = self.table.iter().filter_map(|e| e.expiry().map(|at_ms| Note { at_ms, hash: hash_of(&e) }));
+            self.queue.rebuild(notes.collect::<Vec<_>>().into_iter());
+        }
+    }
+}
+
+fn hash_of(entry: &Entry) -> u64 {
+    hash(entry.key())
+}
+
+/// A lock on a cache line of its own, lest neighbours slow each other down.
+#[derive(Default)]
+#[repr(align(64))]
+struct PaddedLock(ShardLock);
+
+/// See the module's documentation.
+pub struct Keyspace {
+    locks: Box<[PaddedLock]>,
+    /// By physical database, then by shard.
+    shards: Box<[UnsafeCell<Shard>]>,
+    /// The physical database of each that clients select: SWAPDB exchanges two. Changed only alone behind the gate.
+    physical: Box<[AtomicUsize]>,
+    gate: Gate,
+    /// Whether there is more than one thread, so that locks are needed at all.
+    contended: bool,
+}
+
+// SAFETY: see the module's invariant; everything in a shard is Send.
+unsafe impl Sync for Keyspace {}
+
+/// Which shards a [`Locked`] holds.
+enum Held<'k> {
+    /// None; shards are locked one at a time as they are visited.
+    Each,
+    One(usize),
+    /// Ascending, without duplicates.
+    Many(&'k [usize]),
+    /// Everything, proven by an [`Alone`].
+    All,
+}
+
+/// The right to touch some shards. Dropping it gives the right back.
+pub struct Locked<'k> {
+    keyspace: &'k Keyspace,
+    held: Held<'k>,
+}
+
+impl Keyspace {
+    /// An empty keyspace of `databases` databases for `threads` worker threads.
+    #[must_use]
+    pub fn new(databases: usize, threads: usize) -> Keyspace {
+        let threads = threads.max(1);
+        let count = (threads * SHARDS_PER_THREAD).next_power_of_two().min(SHARDS_MAX);
+        Keyspace {
+            locks: (0..count).map(|_| PaddedLock::default()).collect(),
+            shards: (0..count * databases).map(|_| UnsafeCell::default()).collect(),
+            physical: (0..databases).map(AtomicUsize::new).collect(),
+            gate: Gate::new(threads),
+            contended: threads > 1,
+        }
+    }
+
+    /// The gate that worker threads pass.
+    #[must_use]
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// How many databases there are.
+    #[must_use]
+    pub fn databases(&self) -> usize {
+        self.physical.len()
+    }
+
+    /// How many shards each database has: a power of two.
+    #[must_use]
+    pub fn shard_count(&self) -> usize {
+        self.locks.len()
+    }
+
+    /// The shard that keys of this hash live in.
+    #[inline]
+    #[must_use]
+    pub fn shard_of(&self, hash: u64) -> usize {
+        (hash >> SHARD_SHIFT) as usize & (self.locks.len() - 1)
+    }
+
+    #[inline]
+    fn take(&self, shard: usize) {
+        if self.contended {
+            self.locks[shard].0.lock();
+        }
+    }
+
+    #[inline]
+    fn give(&self, shard: usize) {
+        if self.contended {
+            self.locks[shard].0.unlock();
+        }
+    }
+
+    /// Locks one shard. The caller is inside the gate and holds no shard.
+    #[inline]
+    #[must_use]
+    pub fn lock_one(&self, shard: usize) -> Locked<'_> {
+        self.take(shard);
+        Locked { keyspace: self, held: Held::One(shard) }
+    }
+
+    /// Locks several shards, given in ascending order without duplicates. The caller is inside the gate and holds none.
+    #[must_use]
+    pub fn lock_many<'k>(&'k self, shards: &'k [usize]) -> Locked<'k> {
+        debug_assert!(shards.is_sorted_by(|a, b| a < b));
+        // Ascending, because everybody does so: that rules a deadlock out.
+        shards.iter().for_each(|&shard| self.take(shard));
+        Locked { keyspace: self, held: Held::Many(shards) }
+    }
+
+    /// No shard yet: each is locked while it is visited. The caller is inside the gate and holds none.
+    #[must_use]
+    pub fn lock_each(&self) -> Locked<'_> {
+        Locked { keyspace: self, held: Held::Each }
+    }
+
+    /// Everything at once, for one who is alone behind this keyspace's gate.
+    #[must_use]
+    pub fn all<'k>(&'k self, _alone: &'k Alone<'k>) -> Locked<'k> {
+        Locked { keyspace: self, held: Held::All }
+    }
+
+    /// The physical number of a database. It stays while the caller is inside the gate.
+    #[inline]
+    pub(crate) fn physical(&self, database: usize) -> usize {
+        self.physical[database].load(Ordering::Relaxed)
+    }
+
+    /// Asks for the bucket that a key of this hash would be in. The hint may come too early or too late, never amiss.
+    #[inline]
+    pub fn prefetch_bucket(&self, locked_database: usize, hash: u64) {
+        self.with_try_lock(locked_database, hash, |shard| shard.table.prefetch_bucket(hash));
+    }
+
+    /// Asks for the entry itself; worthwhile once its bucket has arrived.
+    #[inline]
+    pub fn prefetch_entry(&self, database: usize, hash: u64) {
+        self.with_try_lock(database, hash, |shard| shard.table.prefetch_record(hash));
+    }
+
+    /// Reads a shard for a hint, unless another thread holds it.
+    #[inline]
+    fn with_try_lock(&self, database: usize, hash: u64, look: impl FnOnce(&Shard)) {
+        let shard = self.shard_of(hash);
+        if self.contended && !self.locks[shard].0.try_lock() {
+            return;
+        }
+        // SAFETY: the shard is locked, or there is one thread only and it holds no reference into a shard while it
+        // prefetches: batches do so before they run.
+        look(unsafe { &*self.cell(database, shard).get() });
+        self.give(shard);
+    }
+
+    #[inline]
+    fn cell(&self, database: usize, shard: usize) -> &UnsafeCell<Shard> {
+        &self.shards[self.physical(database) * self.locks.len() + shard]
+    }
+
+    /// Exchanges two databases. Every connection that has selected one sees the other's keys from now on.
+    pub fn swap(&self, _alone: &Alone<'_>, a: usize, b: usize) {
+        let (at_a, at_b) = (self.physical(a), self.physical(b));
+        self.physical[a].store(at_b, Ordering::Relaxed);
+        self.physical[b].store(at_a, Ordering::Relaxed);
+    }
+}
+
+impl<'k> Locked<'k> {
+    /// The keyspace.
+    #[must_use]
+    pub fn keyspace(&self) -> &'k Keyspace {
+        self.keyspace
+    }
+
+    /// Whether the shard may be touched.
+    #[inline]
+    #[must_use]
+    pub fn holds(&self, shard: usize) -> bool {
+        match self.held {
+            Held::One(one) => one == shard,
+            Held::Many(many) => many.binary_search(&shard).is_ok(),
+            Held::All => true,
+            Held::Each => false,
+        }
+    }
+
+    /// Whether everything may be touched.
+    #[must_use]
+    pub fn holds_all(&self) -> bool {
+        matches!(self.held, Held::All)
+    }
+
+    #[inline]
+    pub(crate) fn shard(&self, database: usize, shard: usize) -> &Shard {
+        self.check(shard);
+        // SAFETY: the shard is held, and `self` is borrowed, so nobody changes it meanwhile.
+        unsafe { &*self.keyspace.cell(database, shard).get() }
+    }
+
+    #[inline]
+    pub(crate) fn shard_mut(&mut self, database: usize, shard: usize) -> &mut Shard {
+        self.check(shard);
+        // SAFETY: the shard is held, and `self` is borrowed mutably, so no other reference to it exists.
+        unsafe { &mut *self.keyspace.cell(database, shard).get() }
+    }
+
+    /// Visits one shard, locking it for the visit if none are held.
+    pub(crate) fn visit<T>(&mut self, database: usize, shard: usize, visit: impl FnOnce(&mut Shard) -> T) -> T {
+        match self.held {
+            Held::Each => visit(self.keyspace.lock_one(shard).shard_mut(database, shard)),
+            _ => visit(self.shard_mut(database, shard)),
+        }
+    }
+
+    /// A command that reaches for a key it did not declare is a defect of its entry in the table, and going on would
+    /// be a data race.
+    #[inline]
+    fn check(&self, shard: usize) {
+        assert!(self.holds(shard), "a command touched shard {shard}, which its keys do not name");
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        match self.held {
+            Held::One(shard) => self.keyspace.give(shard),
+            Held::Many(shards) => shards.iter().rev().for_each(|&shard| self.keyspace.give(shard)),
+            Held::Each | Held::All => {}
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The gate that every thread passes once per batch, and the lock of a shard.
+//!
+//! Both are small because they guard little: a shard's lock is held for one command, nearly always uncontended, and
+//! the gate is closed only by commands that concern the whole keyspace. Under `cfg(loom)` they are built from loom's
+//! atomics, and their tests run every interleaving.
+//!
+//! Order of acquisition, everywhere: the gate, then shards by ascending index. A thread inside the gate waits for
+//! nothing but shard locks, and whoever holds a shard lock waits for nothing at all but those of a higher index, so
+//! there is no deadlock.
+
+#[cfg(loom)]
+use loom::{
+    hint,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence},
+    sync::{Mutex, MutexGuard},
+    thread,
+};
+#[cfg(not(loom))]
+use std::{
+    hint,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence},
+    sync::{Mutex, MutexGuard},
+    thread,
+};
+
+/// Turns of busy waiting before a waiter gives its core away: about a microsecond, longer than most commands hold a
+/// shard, shorter than a switch of threads.
+const SPINS: u32 = if cfg!(loom) { 1 } else { 100 };
+/// Turns of giving the core away before a waiter sleeps: the holder is then in a long command (SORT, SUNION of millions).
+const YIELDS: u32 = if cfg!(loom) { u32::MAX } else { 200 };
+
+/// Waits a little longer each time.
+struct Backoff(u32);
+
+impl Backoff {
+    fn wait(&mut self) {
+        self.0 = self.0.saturating_add(1);
+        if self.0 < SPINS {
+            hint::spin_loop();
+        } else if self.0 < SPINS.saturating_add(YIELDS) {
+            thread::yield_now();
+        } else {
+            #[cfg(not(loom))]
+            thread::sleep(std::time::Duration::from_micros(50));
+        }
+    }
+}
+
+/// A lock of one word. It is unfair, which suits critical sections of a microsecond.
+#[derive(Default)]
+pub struct ShardLock {
+    taken: AtomicBool,
+}
+
+impl ShardLock {
+    /// An open lock.
+    #[must_use]
+    pub fn new() -> Self {
+        ShardLock { taken: AtomicBool::new(false) }
+    }
+
+    /// Takes the lock, waiting as long as it takes.
+    #[inline]
+    pub fn lock(&self) {
+        if !self.try_lock() {
+            self.lock_contended();
+        }
+    }
+
+    #[cold]
+    fn lock_contended(&self) {
+        let mut backoff = Backoff(0);
+        loop {
+            backoff.wait();
+            // Look before swapping: a swap would pull the cache line away from the holder.
+            if !self.taken.load(Ordering::Relaxed) && self.try_lock() {
+                return;
+            }
+        }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub fn try_lock(&self) -> bool {
+        !self.taken.swap(true, Ordering::Acquire)
+    }
+
+    /// Opens the lock. Only its holder may.
+    #[inline]
+    pub fn unlock(&self) {
+        self.taken.store(false, Ordering::Release);
+    }
+}
+
+/// A thread's place at the gate, on a cache line of its own: every thread writes its place once per batch.
+#[repr(align(128))]
+struct Place {
+    inside: AtomicBool,
+}
+
+/// Lets every thread in at once, or one alone.
+pub struct Gate {
+    /// How many want or have the gate closed; threads outside wait while it isn't zero.
+    closing: AtomicUsize,
+    places: Box<[Place]>,
+    /// Held by the one that is alone.
+    alone: Mutex<()>,
+}
+
+/// Proof of being inside together with others; leaving is dropping it.
+pub struct Inside<'g> {
+    place: &'g Place,
+}
+
+/// Proof of being alone; opening the gate is dropping it.
+pub struct Alone<'g> {
+    gate: &'g Gate,
+    _guard: Option<MutexGuard<'g, ()>>,
+}
+
+impl Gate {
+    /// A gate for `threads` threads, numbered from 0.
+    #[must_use]
+    pub fn new(threads: usize) -> Self {
+        Gate {
+            closing: AtomicUsize::new(0),
+            places: (0..threads).map(|_| Place { inside: AtomicBool::new(false) }).collect(),
+            alone: Mutex::new(()),
+        }
+    }
+
+    /// Passes the gate, waiting while it is closed. `thread` must not be inside already.
+    #[inline]
+    pub fn enter(&self, thread: usize) -> Inside<'_> {
+        let place = &self.places[thread];
+        let mut backoff = Backoff(0);
+        loop {
+            place.inside.store(true, Ordering::Relaxed);
+            // Announce before looking, so that either this thread sees the gate closing or the closer sees it inside.
+            fence(Ordering::SeqCst);
+            if self.closing.load(Ordering::Acquire) == 0 {
+                return Inside { place };
+            }
+            place.inside.store(false, Ordering::Release);
+            while self.closing.load(Ordering::Relaxed) != 0 {
+                backoff.wait();
+            }
+        }
+    }
+
+    /// Closes the gate and waits until everybody has left. The calling thread must not be inside.
+    pub fn close(&self) -> Alone<'_> {
+        self.closing.fetch_add(1, Ordering::SeqCst);
+        // A poisoned mutex guards nothing but turns.
+        let guard = self.alone.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        fence(Ordering::SeqCst);
+        for place in &self.places {
+            let mut backoff = Backoff(0);
+            while place.inside.load(Ordering::Acquire) {
+                backoff.wait();
+            }
+        }
+        Alone { gate: self, _guard: Some(guard) }
+    }
+}
+
+impl Drop for Inside<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.place.inside.store(false, Ordering::Release);
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        // Hand the turn on before the gate opens, or the next closer would let others in between.
+        self._guard = None;
+        self.gate.closing.fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::UnsafeCell;
+    use std::sync::Arc;
+
+    use super::*;
+
+    struct Counter(UnsafeCell<u64>);
+    // SAFETY: the tests touch it only under the lock or the gate that they test.
+    unsafe impl Sync for Counter {}
+
+    const ROUNDS: u64 = if cfg!(miri) { 20 } else { 20_000 };
+
+    #[test]
+    fn a_lock_excludes() {
+        let shared = Arc::new((ShardLock::new(), Counter(UnsafeCell::new(0))));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    for _ in 0..ROUNDS {
+                        shared.0.lock();
+                        // SAFETY: under the lock.
+                        unsafe { *shared.1.0.get() += 1 };
+                        shared.0.unlock();
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        // SAFETY: all threads have ended.
+        assert_eq!(unsafe { *shared.1.0.get() }, 4 * ROUNDS);
+    }
+
+    #[test]
+    fn who_closes_the_gate_is_alone() {
+        let shared = Arc::new((Gate::new(3), Counter(UnsafeCell::new(0)), AtomicUsize::new(0)));
+        let threads: Vec<_> = (0..3)
+            .map(|id| {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    for round in 0..ROUNDS {
+                        if round % 8 == 0 {
+                            let _alone = shared.0.close();
+                            assert_eq!(shared.2.load(Ordering::Relaxed), 0);
+                            // SAFETY: alone.
+                            unsafe { *shared.1.0.get() += 1 };
+                        } else {
+                            let _inside = shared.0.enter(id);
+                            shared.2.fetch_add(1, Ordering::Relaxed);
+                            shared.2.fetch_sub(1, Ordering::Relaxed);
+                        }
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        // SAFETY: all threads have ended.
+        assert_eq!(unsafe { *shared.1.0.get() }, 3 * ROUNDS.div_ceil(8));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn loom_lock_excludes() {
+        loom::model(|| {
+            let shared = Arc::new((ShardLock::new(), UnsafeCell::new(0)));
+            let other = shared.clone();
+            let add = |s: &(ShardLock, UnsafeCell<i32>)| {
+                s.0.lock();
+                // SAFETY: under the lock; loom checks it.
+                s.1.with_mut(|p| unsafe { *p += 1 });
+                s.0.unlock();
+            };
+            let thread = thread::spawn(move || add(&other));
+            add(&shared);
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_gate_lets_one_in_alone() {
+        loom::model(|| {
+            let shared = Arc::new((Gate::new(1), UnsafeCell::new(0)));
+            let other = shared.clone();
+            let thread = thread::spawn(move || {
+                let _inside = other.0.enter(0);
+                // SAFETY: inside, and the only other accessor is alone when it writes; loom checks it.
+                other.1.with_mut(|p| unsafe { *p += 1 });
+            });
+            {
+                let _alone = shared.0.close();
+                // SAFETY: alone; loom checks it.
+                shared.1.with_mut(|p| unsafe { *p += 1 });
+            }
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_two_closers_take_turns() {
+        loom::model(|| {
+            let shared = Arc::new((Gate::new(1), UnsafeCell::new(0)));
+            let other = shared.clone();
+            let close = |s: &(Gate, UnsafeCell<i32>)| {
+                let _alone = s.0.close();
+                // SAFETY: alone; loom checks it.
+                s.1.with_mut(|p| unsafe { *p += 1 });
+            };
+            let thread = thread::spawn(move || close(&other));
+            close(&shared);
+            thread.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,87 @@
+//! The values that have an allocation of their own.
+
+use std::sync::Arc;
+
+/// A string that can be sent by reference while the key changes: whoever changes it first copies it if it is in use.
+pub type Shared = Arc<Vec<u8>>;
+
+/// A value of any type, beside those strings that an entry holds itself.
+pub enum Value {
+    /// A long string.
+    Str(Shared),
+}
+
+/// The type of a key, as TYPE and SCAN's TYPE option name it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Type {
+    /// A string of any form.
+    String,
+    /// A list.
+    List,
+    /// A set.
+    Set,
+    /// A sorted set.
+    ZSet,
+    /// A hash.
+    Hash,
+}
+
+impl Type {
+    /// The name in the protocol.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Type::String => "string",
+            Type::List => "list",
+            Type::Set => "set",
+            Type::ZSet => "zset",
+            Type::Hash => "hash",
+        }
+    }
+}
+
+/// A type of value that handlers ask a key for.
+pub trait Object: Sized {
+    /// The value as this type, if it is one.
+    fn of(value: &Value) -> Option<&Self>;
+    /// The same, to be changed.
+    fn of_mut(value: &mut Value) -> Option<&mut Self>;
+    /// An empty one.
+    fn empty() -> Value;
+}
+
+impl Value {
+    /// The type.
+    #[must_use]
+    pub fn kind(&self) -> Type {
+        match self {
+            Value::Str(_) => Type::String,
+        }
+    }
+
+    /// The encoding's name in OBJECT ENCODING.
+    #[must_use]
+    pub fn encoding(&self) -> &'static str {
+        match self {
+            Value::Str(_) => "raw",
+        }
+    }
+
+    /// Estimated bytes of what the value points to.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Value::Str(bytes) => bytes.capacity() + size_of::<Vec<u8>>() + 2 * size_of::<usize>(),
+        }
+    }
+
+    /// A copy that shares nothing that can change.
+    #[must_use]
+    pub fn duplicate(&self) -> Value {
+        match self {
+            Value::Str(bytes) => Value::Str(bytes.clone()),
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Value>() <= 24);
