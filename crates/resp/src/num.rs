@@ -6,7 +6,7 @@
 mod binary;
 mod shortest;
 
-use binary::HexText;
+pub(crate) use binary::{HexText, parse_exponent, round_to_precision};
 pub use shortest::{FloatText, write_f64};
 
 /// Digits of `i64::MAX` and of `i64::MIN`: no longer text can be a 64-bit signed integer.

@@ -38,8 +38,8 @@ pub(crate) fn round_to_precision(significand: u128, exponent: i64, precision: u3
 
 /// A hexadecimal floating-point number without its sign: `significand × 2^exponent`, exact but for what `sticky` says.
 pub(crate) struct HexText {
-    significand: u64,
-    /// Whether digits other than zero follow below the significand, which then has at least 61 bits.
+    significand: u128,
+    /// Whether digits other than zero follow below the significand, which then has more than 120 bits.
     sticky: bool,
     exponent: i64,
 }
@@ -63,15 +63,15 @@ impl HexText {
             }
             let digit = char::from(*byte).to_digit(16)?;
             digits_seen = true;
-            number.push_digit(u64::from(digit), point_seen);
+            number.push_digit(u128::from(digit), point_seen);
         }
         digits_seen.then_some(number)
     }
 
-    fn push_digit(&mut self, digit: u64, after_point: bool) {
-        let room = self.significand >> 60 == 0;
+    fn push_digit(&mut self, digit: u128, after_point: bool) {
+        let room = self.significand >> 120 == 0;
         if room {
-            self.significand = self.significand << 4 | digit;
+            self.significand = (self.significand << 4) | digit;
         } else {
             self.sticky |= digit != 0;
         }
@@ -80,9 +80,9 @@ impl HexText {
         self.exponent = self.exponent.saturating_add(4 * step);
     }
 
-    /// The number for [`round_to_precision`]: a significand with room below for the sticky bit, and its exponent.
+    /// The number for [`round_to_precision`]: a significand whose lowest bit is sticky, and its exponent.
     pub(crate) fn to_exact(&self) -> (u128, i64) {
-        (u128::from(self.significand) << 32 | u128::from(self.sticky), self.exponent.saturating_sub(32))
+        (self.significand | u128::from(self.sticky), self.exponent)
     }
 
     /// The nearest double, which is infinite if the number is too large.

@@ -259,3 +259,12 @@ fn digits_are_those_of_grisu_where_it_is_not_the_best() {
     assert_eq!(FloatText::new(4.356003652470639e260).as_bytes(), b"4.3560036524706387e+260");
     assert_eq!(FloatText::new(2.2485989149227412e223).as_bytes(), b"2.2485989149227411e+223");
 }
+
+#[test]
+fn cached_powers_of_ten_are_exactly_rounded() {
+    for (index, power) in shortest::POWERS.iter().enumerate() {
+        let text = format!("1e{}", -348 + 8 * index as i32);
+        let (significand, _) = crate::longdouble::F80::parse(text.as_bytes()).unwrap().parts().unwrap();
+        assert_eq!(*power, significand, "{text}");
+    }
+}
