@@ -1,1 +1,205 @@
-//! To be written.
+//! Redis's glob-style patterns, as in KEYS, SCAN, PSUBSCRIBE, CONFIG GET and access rules.
+//!
+//! `*` stands for any bytes, `?` for one byte, `[abc]`, `[a-z]` and `[^a]` for one byte of a set, and a backslash takes
+//! the special meaning off the next byte. Source: the documentation page of KEYS; what that page leaves open (reversed
+//! ranges, classes without end) follows Redis 7.2's behaviour.
+//!
+//! This module works on bytes: it knows no characters beyond ASCII's letters, and no keys.
+
+/// Whether the whole text matches the pattern; with `nocase`, ASCII letters match in either case.
+///
+/// Every part of a pattern but `*` stands for exactly one byte, so that only the latest `*` ever needs to be stretched.
+/// That bounds the time by the product of both lengths, also for patterns such as `a*a*a*a*b`; no memory is allocated.
+///
+/// An empty text matches only an empty pattern, not even `*`, as in Redis; its commands that list keys treat a lone `*` as
+/// "no pattern" before they ask.
+pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
+    if text.is_empty() {
+        return pattern.is_empty();
+    }
+    let mut pattern = pattern;
+    let mut text = text;
+    // After the latest `*`: the pattern behind it, and the text that it leaves for that.
+    let mut retry: Option<(&[u8], &[u8])> = None;
+    loop {
+        if let [b'*', rest @ ..] = pattern {
+            if rest.is_empty() {
+                return true;
+            }
+            pattern = rest;
+            retry = Some((rest, text));
+            continue;
+        }
+        let Some((byte, text_rest)) = text.split_first() else {
+            // Stretching a `*` would leave even less text to the rest of the pattern.
+            return pattern.is_empty();
+        };
+        if let Some(pattern_rest) = match_one(pattern, *byte, nocase) {
+            pattern = pattern_rest;
+            text = text_rest;
+            continue;
+        }
+        let Some((after_star, [_, stretched @ ..])) = retry else { return false };
+        pattern = after_star;
+        text = stretched;
+        retry = Some((after_star, stretched));
+    }
+}
+
+/// Whether the pattern has no special bytes, so that only the same bytes match it.
+pub fn is_literal(pattern: &[u8]) -> bool {
+    literal_prefix(pattern).len() == pattern.len()
+}
+
+/// The bytes with which every text that matches (case taken into account) begins: those before the first special byte.
+pub fn literal_prefix(pattern: &[u8]) -> &[u8] {
+    let end = pattern.iter().position(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'));
+    &pattern[..end.unwrap_or(pattern.len())]
+}
+
+/// Matches one byte with the first part of a pattern that doesn't begin with `*`; the rest of the pattern if it matched.
+fn match_one(pattern: &[u8], byte: u8, nocase: bool) -> Option<&[u8]> {
+    match pattern {
+        [] => None,
+        [b'?', rest @ ..] => Some(rest),
+        [b'[', class @ ..] => match_class(class, byte, nocase),
+        [b'\\', literal, rest @ ..] | [literal, rest @ ..] => same(*literal, byte, nocase).then_some(rest),
+    }
+}
+
+/// Matches one byte with a class, given what follows its `[`; the rest of the pattern if it matched.
+///
+/// A class ends at its first `]` that is neither escaped nor the end of a range, else at the end of the pattern.
+fn match_class(class: &[u8], byte: u8, nocase: bool) -> Option<&[u8]> {
+    let (negated, mut class) = match class {
+        [b'^', rest @ ..] => (true, rest),
+        _ => (false, class),
+    };
+    let mut found = false;
+    let rest = loop {
+        class = match class {
+            [] => break class,
+            [b']', rest @ ..] => break rest,
+            // Redis compares an escaped byte exactly, whatever `nocase` says.
+            [b'\\', literal, rest @ ..] => {
+                found |= *literal == byte;
+                rest
+            }
+            [start, b'-', end, rest @ ..] => {
+                found |= in_range(*start, *end, byte, nocase);
+                rest
+            }
+            [literal, rest @ ..] => {
+                found |= same(*literal, byte, nocase);
+                rest
+            }
+        };
+    };
+    (found != negated).then_some(rest)
+}
+
+/// Whether a byte lies in a range, whose ends may come in either order.
+///
+/// Two of Redis's peculiarities count here: bytes from 128 on order below the others, since C's `char` is signed on
+/// x86-64, and the ends are put in order before their case is ignored, which leaves `[Z-a]` empty then.
+fn in_range(start: u8, end: u8, byte: u8, nocase: bool) -> bool {
+    let (low, high) = if start as i8 <= end as i8 { (start, end) } else { (end, start) };
+    let fold = |byte: u8| (if nocase { byte.to_ascii_lowercase() } else { byte }) as i8;
+    (fold(low)..=fold(high)).contains(&fold(byte))
+}
+
+fn same(a: u8, b: u8, nocase: bool) -> bool {
+    a == b || (nocase && a.eq_ignore_ascii_case(&b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pattern, texts that match it, and texts that don't.
+    type Row<'a> = (&'a [u8], &'a [&'a [u8]], &'a [&'a [u8]]);
+
+    fn check(nocase: bool, rows: &[Row]) {
+        for (pattern, yes, no) in rows {
+            let shown = pattern.escape_ascii();
+            for text in *yes {
+                assert!(matches(pattern, text, nocase), "{shown} should match {}", text.escape_ascii());
+            }
+            for text in *no {
+                assert!(!matches(pattern, text, nocase), "{shown} should not match {}", text.escape_ascii());
+            }
+        }
+    }
+
+    #[test]
+    fn patterns_match_as_in_redis() {
+        check(
+            false,
+            &[
+                (b"", &[b""], &[b"a"]),
+                (b"*", &[b"a", b"abc", b"\0"], &[b""]),
+                (b"a*", &[b"a", b"ab", b"a*"], &[b"", b"b", b"ba"]),
+                (b"a**", &[b"a", b"abc"], &[b"b"]),
+                (b"*a", &[b"a", b"ba", b"aa"], &[b"ab", b""]),
+                (b"*a*b*", &[b"ab", b"xaxbx", b"aab"], &[b"ba", b"a", b"b"]),
+                (b"?", &[b"a", b"?", b"\xff"], &[b"", b"ab"]),
+                (b"h?llo", &[b"hello", b"hallo"], &[b"hllo", b"heello"]),
+                (b"*?", &[b"a", b"ab"], &[b""]),
+                (b"h[ae]llo", &[b"hello", b"hallo"], &[b"hillo"]),
+                (b"h[^e]llo", &[b"hallo", b"h^llo"], &[b"hello"]),
+                (b"[a-c]", &[b"a", b"b", b"c"], &[b"d", b"-", b"B"]),
+                (b"[c-a]", &[b"a", b"b", b"c"], &[b"d"]),
+                (b"[]", &[], &[b"]", b"[]", b"a"]),
+                (b"[^]", &[b"]", b"a"], &[b"[^]", b""]),
+                (b"[]a]", &[], &[b"a", b"]", b"]a]"]),
+                (b"[ab", &[b"a", b"b"], &[b"c", b"[ab", b"ab"]),
+                (b"[", &[], &[b"[", b"a"]),
+                (b"[^", &[b"a", b"^"], &[b"ab"]),
+                (b"[a-", &[b"a", b"-"], &[b"b"]),
+                (b"[a-]", &[b"a", b"_", b"]"], &[b"-", b"b"]),
+                (b"[\\]]", &[b"]"], &[b"\\", b"a"]),
+                (b"[\\", &[b"\\"], &[b"["]),
+                (b"[\\a-c]", &[b"a", b"-", b"c"], &[b"b"]),
+                (b"[-a]", &[b"-", b"a"], &[b"b"]),
+                (b"[\x80-a]", &[b"\x80", b"\xff", b"A", b"a"], &[b"b"]),
+                (b"\\*", &[b"*"], &[b"a", b"\\*"]),
+                (b"\\", &[b"\\"], &[b"a"]),
+                (b"a\\", &[b"a\\"], &[b"a"]),
+                (b"\\a", &[b"a"], &[b"\\a"]),
+            ],
+        );
+    }
+
+    #[test]
+    fn case_is_ignored_on_request() {
+        check(
+            true,
+            &[
+                (b"MaX*", &[b"maxmemory", b"MAX"], &[b"min"]),
+                (b"\\A", &[b"a", b"A"], &[b"b"]),
+                (b"[AB]", &[b"a", b"b", b"A"], &[b"c"]),
+                (b"[\\A]", &[b"A"], &[b"a"]),
+                (b"[A-c]", &[b"a", b"B", b"C"], &[b"d", b"_"]),
+                (b"[Z-a]", &[], &[b"z", b"a", b"_"]),
+            ],
+        );
+    }
+
+    #[test]
+    fn many_stars_take_no_exponential_time() {
+        let pattern = b"a*".repeat(5_000);
+        let text = b"a".repeat(10_000);
+        assert!(matches(&pattern, &text, false));
+        assert!(!matches(&[&pattern[..], b"b"].concat(), &text, false));
+    }
+
+    #[test]
+    fn literal_patterns_are_told_from_others() {
+        for (pattern, prefix) in
+            [("", ""), ("key", "key"), ("ke*", "ke"), ("?", ""), ("a[b", "a"), ("a\\*", "a"), ("]^-", "]^-")]
+        {
+            assert_eq!(literal_prefix(pattern.as_bytes()), prefix.as_bytes());
+            assert_eq!(is_literal(pattern.as_bytes()), pattern == prefix);
+        }
+    }
+}
