@@ -100,12 +100,23 @@ fn match_class(class: &[u8], byte: u8, nocase: bool) -> Option<&[u8]> {
 
 /// Whether a byte lies in a range, whose ends may come in either order.
 ///
-/// Two of Redis's peculiarities count here: bytes from 128 on order below the others, since C's `char` is signed on
-/// x86-64, and the ends are put in order before their case is ignored, which leaves `[Z-a]` empty then.
+/// The ends are put in order before their case is ignored, as in Redis, which leaves `[Z-a]` empty then.
 fn in_range(start: u8, end: u8, byte: u8, nocase: bool) -> bool {
     let (low, high) = if start as i8 <= end as i8 { (start, end) } else { (end, start) };
-    let fold = |byte: u8| (if nocase { byte.to_ascii_lowercase() } else { byte }) as i8;
-    (fold(low)..=fold(high)).contains(&fold(byte))
+    let rank = if nocase { rank_without_case } else { rank };
+    (rank(low)..=rank(high)).contains(&rank(byte))
+}
+
+/// The place of a byte in the order of ranges. Redis compares C's `char`, which is signed on x86-64: bytes from 128 on
+/// come before the others.
+fn rank(byte: u8) -> i16 {
+    i16::from(byte as i8)
+}
+
+/// The same, case ignored. Redis compares what `tolower` of the GNU C library makes of a signed `char`, and that is
+/// unsigned for all but byte 255, which it takes for the end of a file.
+fn rank_without_case(byte: u8) -> i16 {
+    if byte == u8::MAX { -1 } else { i16::from(byte.to_ascii_lowercase()) }
 }
 
 fn same(a: u8, b: u8, nocase: bool) -> bool {
@@ -181,6 +192,9 @@ mod tests {
                 (b"[\\A]", &[b"A"], &[b"a"]),
                 (b"[A-c]", &[b"a", b"B", b"C"], &[b"d", b"_"]),
                 (b"[Z-a]", &[], &[b"z", b"a", b"_"]),
+                (b"[\x80-a]", &[], &[b"\x80", b"\x81", b"a"]),
+                (b"[\x80-\x90]", &[b"\x80", b"\x90"], &[b"\x91", b"a"]),
+                (b"[\xff-a]", &[b"\xff", b"A", b"0"], &[b"\x80", b"b"]),
             ],
         );
     }
