@@ -40,9 +40,10 @@ mod item;
 
 use std::iter::FusedIterator;
 use std::mem;
+use std::ops::Range;
 
 pub use item::{ITEM_BYTES_MAX, Item, ItemText};
-pub(super) use item::{encode, encoded_len, size, size_before};
+pub(super) use item::{decode, encode, encoded_len, size, size_before};
 
 /// The count of items before the first one, in bytes.
 const HEADER: usize = 4;
@@ -154,9 +155,7 @@ impl Packed {
         if index >= len {
             return None;
         }
-        let items = self.items();
-        let offset = if index < len / 2 { skip(items, index) } else { skip_back(items, len - index) };
-        Some(Pos::new(HEADER + offset))
+        Some(Pos::new(HEADER + offset_of(self.items(), len, index)))
     }
 
     /// Where the item after the one at `pos` begins; none at the last one.
@@ -171,13 +170,13 @@ impl Packed {
 
     /// The item at `pos`, which is not the end.
     pub fn item_at(&self, pos: Pos) -> Item<'_> {
-        item::decode(&self.0[pos.at()..]).0
+        decode(&self.0[pos.at()..]).0
     }
 
     /// The item at `pos` and where it ends, none at the end: `while let Some((item, next)) = block.read(pos)`.
     pub fn read(&self, pos: Pos) -> Option<(Item<'_>, Pos)> {
         let entry = self.0.get(pos.at()..).filter(|entry| !entry.is_empty())?;
-        let (item, size) = item::decode(entry);
+        let (item, size) = decode(entry);
         Some((item, Pos::new(pos.at() + size)))
     }
 
@@ -186,7 +185,7 @@ impl Packed {
         let needle = needle.into();
         let mut rest = self.items();
         while !rest.is_empty() {
-            let (item, size) = item::decode(rest);
+            let (item, size) = decode(rest);
             if item == needle {
                 return Some(Pos::new(self.0.len() - rest.len()));
             }
@@ -289,6 +288,28 @@ impl Packed {
         self.reshape(self.end_pos().at(), 0, items.len(), other.len() as i64).copy_from_slice(items);
     }
 
+    /// Takes the block apart: its allocation, and where in it the items begin.
+    pub(super) fn into_parts(self) -> (Box<[u8]>, usize) {
+        let start = HEADER.min(self.0.len());
+        (self.0, start)
+    }
+
+    /// Makes a block of `len` items that lie at `items` in an allocation, which is reused and shrunk.
+    pub(super) fn from_parts(allocation: Box<[u8]>, items: Range<usize>, len: usize) -> Self {
+        if len == 0 {
+            return Self::new();
+        }
+        let mut block = allocation.into_vec();
+        let bytes = HEADER + items.len();
+        if block.len() < bytes {
+            block.resize(bytes, 0);
+        }
+        block.copy_within(items, HEADER);
+        block.truncate(bytes);
+        block[..HEADER].copy_from_slice(&(len as u32).to_le_bytes());
+        Self(block.into_boxed_slice())
+    }
+
     /// The items' bytes, without the header.
     pub(super) fn items(&self) -> &[u8] {
         self.0.get(HEADER..).unwrap_or_default()
@@ -327,9 +348,14 @@ impl<'a> IntoIterator for &'a Packed {
     }
 }
 
+/// The offset of the item with this index among `len` items, or their end, sought from the nearer end.
+pub(super) fn offset_of(items: &[u8], len: usize, index: usize) -> usize {
+    if index < len / 2 { skip(items, index) } else { skip_back(items, len.saturating_sub(index)) }
+}
+
 /// The offset of the item with this index, or the end.
 #[inline]
-pub(super) fn skip(items: &[u8], index: usize) -> usize {
+fn skip(items: &[u8], index: usize) -> usize {
     let mut offset = 0;
     for _ in 0..index {
         if offset >= items.len() {
@@ -342,7 +368,7 @@ pub(super) fn skip(items: &[u8], index: usize) -> usize {
 
 /// The offset of the item with this index, counted from the end beginning with one, or the start.
 #[inline]
-pub(super) fn skip_back(items: &[u8], index: usize) -> usize {
+fn skip_back(items: &[u8], index: usize) -> usize {
     let mut offset = items.len();
     for _ in 0..index {
         if offset == 0 {
@@ -357,6 +383,23 @@ pub(super) fn skip_back(items: &[u8], index: usize) -> usize {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Iter<'a>(&'a [u8]);
 
+impl<'a> Iter<'a> {
+    /// The items whose bytes, without a header, are `items`.
+    pub(super) fn of(items: &'a [u8]) -> Self {
+        Self(items)
+    }
+
+    /// Of these `len` items those before `index`.
+    pub(super) fn prefix(self, len: usize, index: usize) -> Self {
+        Self(&self.0[..offset_of(self.0, len, index)])
+    }
+
+    /// Of these `len` items those from `index` on.
+    pub(super) fn suffix(self, len: usize, index: usize) -> Self {
+        Self(&self.0[offset_of(self.0, len, index)..])
+    }
+}
+
 impl<'a> Iterator for Iter<'a> {
     type Item = Item<'a>;
 
@@ -365,7 +408,7 @@ impl<'a> Iterator for Iter<'a> {
         if self.0.is_empty() {
             return None;
         }
-        let (item, size) = item::decode(self.0);
+        let (item, size) = decode(self.0);
         self.0 = &self.0[size..];
         Some(item)
     }
@@ -384,7 +427,7 @@ impl DoubleEndedIterator for Iter<'_> {
         }
         let (rest, entry) = self.0.split_at(self.0.len() - size_before(self.0));
         self.0 = rest;
-        Some(item::decode(entry).0)
+        Some(decode(entry).0)
     }
 
     fn nth_back(&mut self, n: usize) -> Option<Self::Item> {

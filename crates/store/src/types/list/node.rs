@@ -1,0 +1,306 @@
+//! A node of a list: a run of items in a buffer with slack at both ends, so that pushing and popping at either end
+//! moves nothing.
+//!
+//! ```text
+//! 0            start                                end          buffer.len()
+//! +--------------+-----------------------------------+--------------+
+//! | front slack  | items, as in a packed block       | back slack   |
+//! +--------------+-----------------------------------+--------------+
+//! ```
+//!
+//! Knows its own items only, not which limits hold and not how long the list is.
+
+use crate::types::packed::{self, Item, Packed};
+
+use super::End;
+
+/// The smallest buffer, in bytes: below it, growing costs more than it saves.
+const BUFFER_BYTES_MIN: usize = 64;
+/// Buffers double up to this size in bytes, the largest that `list-max-listpack-size` gives a node; beyond, where only
+/// single large elements and large batches lead, they grow by an eighth.
+const DOUBLING_BYTES_MAX: usize = 64 * 1024;
+
+/// A run of items with slack at both ends.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    buffer: Box<[u8]>,
+    start: u32,
+    end: u32,
+    count: u32,
+}
+
+// A long list is a ring of these; the smaller, the less a node of 8 KB costs beside its elements.
+const _: () = assert!(size_of::<Node>() == 32);
+
+impl Node {
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// The items' bytes.
+    pub fn items(&self) -> &[u8] {
+        &self.buffer[self.start as usize..self.end as usize]
+    }
+
+    /// The size of the items in bytes, without slack.
+    pub fn bytes(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// The size of the buffer in bytes, slack included.
+    pub fn capacity(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Adds an item at an end.
+    #[inline]
+    pub fn push(&mut self, end: End, item: Item<'_>) {
+        let size = packed::encoded_len(item);
+        let at = self.open(end, size);
+        packed::encode(item, &mut self.buffer[at..at + size]);
+        self.count += 1;
+    }
+
+    /// Takes `size` bytes of slack at an end and returns where they begin.
+    #[inline]
+    fn open(&mut self, end: End, size: usize) -> usize {
+        match end {
+            End::Left => {
+                if (self.start as usize) < size {
+                    self.make_room(end, size);
+                }
+                self.start -= size as u32;
+                self.start as usize
+            }
+            End::Right => {
+                if self.buffer.len() - (self.end as usize) < size {
+                    self.make_room(end, size);
+                }
+                let at = self.end as usize;
+                self.end += size as u32;
+                at
+            }
+        }
+    }
+
+    /// Makes sure that there are `size` bytes of slack at an end.
+    ///
+    /// A larger buffer has all its slack at that end, since most lists grow at one. Where the other end has slack enough
+    /// that sliding the items pays (an eighth of them, so that each byte pushed moves at most 16), it is shared evenly,
+    /// for the list is then a queue or grows at both.
+    #[cold]
+    fn make_room(&mut self, end: End, size: usize) {
+        let used = self.bytes();
+        let slack = self.buffer.len() - used;
+        let start = if slack >= size && slack >= used / 8 {
+            let (to_end, other) = (size.max(slack / 2), slack - size.max(slack / 2));
+            self.slide(if end == End::Left { to_end } else { other })
+        } else {
+            let capacity = grown(used, used + size);
+            match end {
+                End::Left => self.move_to(capacity, capacity - used),
+                End::Right => self.extend_to(capacity),
+            }
+        };
+        self.start = start as u32;
+        self.end = (start + used) as u32;
+    }
+
+    /// Moves the items within the buffer so that they begin at `start`, which it returns.
+    fn slide(&mut self, start: usize) -> usize {
+        self.buffer.copy_within(self.start as usize..self.end as usize, start);
+        start
+    }
+
+    /// Moves the items into a new buffer so that they begin at `start`, which it returns.
+    fn move_to(&mut self, capacity: usize, start: usize) -> usize {
+        let mut buffer = vec![0; capacity];
+        buffer[start..start + self.bytes()].copy_from_slice(self.items());
+        self.buffer = buffer.into_boxed_slice();
+        start
+    }
+
+    /// Resizes the buffer, at its back and in place where the allocator can. The items then begin at 0, as it returns.
+    fn extend_to(&mut self, capacity: usize) -> usize {
+        self.slide(0);
+        let mut buffer = std::mem::take(&mut self.buffer).into_vec();
+        buffer.reserve_exact(capacity.saturating_sub(buffer.len()));
+        buffer.resize(capacity, 0);
+        self.buffer = buffer.into_boxed_slice();
+        0
+    }
+
+    /// Gives slack back that is worth the trouble, when no more is expected to be pushed.
+    pub fn seal(&mut self) {
+        if self.capacity() - self.bytes() > self.bytes() / 16 {
+            let used = self.bytes();
+            self.extend_to(used);
+            (self.start, self.end) = (0, used as u32);
+        }
+    }
+
+    /// Removes the item at an end after handing it to `visit`; none in an empty node.
+    #[inline]
+    pub fn pop_with<R>(&mut self, end: End, visit: impl FnOnce(Item<'_>) -> R) -> Option<R> {
+        let items = self.items();
+        if items.is_empty() {
+            return None;
+        }
+        let result = match end {
+            End::Left => {
+                let (item, size) = packed::decode(items);
+                let result = visit(item);
+                self.start += size as u32;
+                result
+            }
+            End::Right => {
+                let size = packed::size_before(items);
+                let result = visit(packed::decode(&items[items.len() - size..]).0);
+                self.end -= size as u32;
+                result
+            }
+        };
+        self.count -= 1;
+        Some(result)
+    }
+
+    /// Puts an item before the one with this index, or at the end.
+    pub fn insert(&mut self, index: usize, item: Item<'_>) {
+        let at = self.offset_of(index);
+        packed::encode(item, self.splice(at, 0, packed::encoded_len(item)));
+        self.count += 1;
+    }
+
+    /// Replaces the item with this index, which exists.
+    pub fn set(&mut self, index: usize, item: Item<'_>) {
+        let at = self.offset_of(index);
+        let old = packed::size(&self.items()[at..]);
+        packed::encode(item, self.splice(at, old, packed::encoded_len(item)));
+    }
+
+    /// Removes the first `count` items, or all.
+    pub fn drop_front(&mut self, count: usize) {
+        let count = count.min(self.len());
+        self.start += self.offset_of(count) as u32;
+        self.count -= count as u32;
+    }
+
+    /// Keeps the first `len` items.
+    pub fn truncate(&mut self, len: usize) {
+        let len = len.min(self.len());
+        self.end = self.start + self.offset_of(len) as u32;
+        self.count = len as u32;
+    }
+
+    /// Keeps the items before `index` and returns the others.
+    pub fn split_off(&mut self, index: usize) -> Self {
+        let at = self.offset_of(index);
+        let tail: Box<[u8]> = Box::from(&self.items()[at..]);
+        let count = self.len() - index;
+        self.truncate(index);
+        Self { start: 0, end: tail.len() as u32, buffer: tail, count: count as u32 }
+    }
+
+    /// Appends the items of another node.
+    pub fn append(&mut self, other: &Self) {
+        let at = self.open(End::Right, other.bytes());
+        self.buffer[at..at + other.bytes()].copy_from_slice(other.items());
+        self.count += other.count;
+    }
+
+    /// Removes up to `max` items equal to `needle`, from an end on, and returns how many there were. What stays is
+    /// moved once, towards that end.
+    pub fn remove_equal(&mut self, end: End, needle: Item<'_>, max: usize) -> usize {
+        match end {
+            End::Left => self.remove_equal_from_left(needle, max),
+            End::Right => self.remove_equal_from_right(needle, max),
+        }
+    }
+
+    fn remove_equal_from_left(&mut self, needle: Item<'_>, max: usize) -> usize {
+        let end = self.end as usize;
+        let (mut read, mut write) = (self.start as usize, self.start as usize);
+        let mut removed = 0;
+        while read < end && removed < max {
+            let (item, size) = packed::decode(&self.buffer[read..end]);
+            if item == needle {
+                removed += 1;
+            } else {
+                self.buffer.copy_within(read..read + size, write);
+                write += size;
+            }
+            read += size;
+        }
+        self.buffer.copy_within(read..end, write);
+        self.end = (write + (end - read)) as u32;
+        self.count -= removed as u32;
+        removed
+    }
+
+    fn remove_equal_from_right(&mut self, needle: Item<'_>, max: usize) -> usize {
+        let start = self.start as usize;
+        let (mut read, mut write) = (self.end as usize, self.end as usize);
+        let mut removed = 0;
+        while read > start && removed < max {
+            let size = packed::size_before(&self.buffer[start..read]);
+            read -= size;
+            if packed::decode(&self.buffer[read..]).0 == needle {
+                removed += 1;
+            } else {
+                write -= size;
+                self.buffer.copy_within(read..read + size, write);
+            }
+        }
+        write -= read - start;
+        self.buffer.copy_within(start..read, write);
+        self.start = write as u32;
+        self.count -= removed as u32;
+        removed
+    }
+
+    /// The node's items as a block without slack, in the same allocation.
+    pub fn into_packed(self) -> Packed {
+        let items = self.start as usize..self.end as usize;
+        Packed::from_parts(self.buffer, items, self.count as usize)
+    }
+
+    /// Where the item with this index begins among the items, or where they end.
+    fn offset_of(&self, index: usize) -> usize {
+        packed::offset_of(self.items(), self.len(), index)
+    }
+
+    /// Replaces `removed` bytes at an offset among the items by `added` bytes to be filled, which it returns.
+    fn splice(&mut self, offset: usize, removed: usize, added: usize) -> &mut [u8] {
+        let tail = self.bytes() - offset - removed;
+        if added > removed {
+            self.open(End::Right, added - removed);
+        } else {
+            self.end -= (removed - added) as u32;
+        }
+        let at = self.start as usize + offset;
+        self.buffer.copy_within(at + removed..at + removed + tail, at + added);
+        &mut self.buffer[at..at + added]
+    }
+}
+
+/// A block becomes a node in the same allocation: the block's header turns into front slack.
+impl From<Packed> for Node {
+    fn from(block: Packed) -> Self {
+        let count = block.len() as u32;
+        let (buffer, start) = block.into_parts();
+        Self { start: start as u32, end: buffer.len() as u32, buffer, count }
+    }
+}
+
+/// The size of a buffer that holds `used` bytes and is to hold `needed`.
+fn grown(used: usize, needed: usize) -> usize {
+    // A first element that is large most likely has the node for itself.
+    if used == 0 && needed > BUFFER_BYTES_MIN * 16 {
+        needed
+    } else if needed <= DOUBLING_BYTES_MAX {
+        needed.next_power_of_two().max(BUFFER_BYTES_MIN)
+    } else {
+        needed + needed / 8
+    }
+}
