@@ -1,1 +1,23 @@
-//! To be written.
+//! The commands on keys: what each is called, takes and does. A family is a file; it holds its commands' entries,
+//! handlers, documentation and tests.
+//!
+//! A handler sees its arguments, one database, a reply writer and a journal of effects. This room knows no session, no
+//! thread and no socket: transactions, blocking and whatever concerns connections are the engine's.
+
+pub mod call;
+pub mod effects;
+pub mod error;
+pub mod spec;
+pub mod strings;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use call::Call;
+pub use error::{Error, Outcome};
+pub use spec::Spec;
+
+/// A command that works on keys.
+pub type Handler = fn(&mut Call<'_, '_, '_>) -> Outcome;
+
+/// Every command of this room, by family. A new family is a line here.
+pub const FAMILIES: &[&[Spec<Handler>]] = &[strings::COMMANDS];

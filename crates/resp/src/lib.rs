@@ -6,4 +6,6 @@
 pub mod longdouble;
 pub mod num;
 pub mod parse;
+pub mod reply;
+pub mod request;
 pub mod splitargs;

@@ -10,6 +10,7 @@ pub mod hash;
 pub mod int;
 pub mod keyspace;
 pub mod prefetch;
+pub mod random;
 pub mod sync;
 pub mod table;
 pub mod types;

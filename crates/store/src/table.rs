@@ -106,23 +106,28 @@ impl<'a, R: Record> RefMut<'a, R> {
     #[inline]
     #[must_use]
     pub fn into_ref(self) -> Ref<'a, R> {
-        // SAFETY: the slot holds the record, and stays borrowed for 'a.
-        let slot: *const Slot = &raw const *self.slot;
-        drop(self);
-        // SAFETY: as above; dropping wrote the record's current address into the slot.
-        unsafe { Table::borrow(slot.read()) }
+        let raw = ManuallyDrop::new(self).put_back();
+        // SAFETY: the record is back in its slot, which stays borrowed for 'a; ManuallyDrop leaves it there.
+        Ref { record: ManuallyDrop::new(unsafe { R::from_raw(raw) }), table: PhantomData }
+    }
+
+    /// Puts the record back into the slot it came from. Must happen once, as the last thing.
+    #[inline]
+    fn put_back(&mut self) -> NonNull<u8> {
+        // SAFETY: the record is taken once: nothing follows this.
+        let raw = unsafe { ManuallyDrop::take(&mut self.record) }.into_raw();
+        // Most changes leave the record where it is, and so its bucket's cache line clean.
+        if raw != self.slot.raw() {
+            *self.slot = Slot::record(raw, self.slot.tag());
+        }
+        raw
     }
 }
 
 impl<R: Record> Drop for RefMut<'_, R> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the record is taken once, here; it goes back into the slot it came from.
-        let raw = unsafe { ManuallyDrop::take(&mut self.record) }.into_raw();
-        // Most changes leave the record where it is, and the bucket's cache line clean.
-        if raw != self.slot.raw() {
-            *self.slot = Slot::record(raw, self.slot.tag());
-        }
+        self.put_back();
     }
 }
 

@@ -1,0 +1,149 @@
+//! One call of a command: what its handler sees.
+
+use resp::num;
+use resp::reply::Reply;
+use resp::request::Args;
+use store::db::Db;
+use store::keyspace::Key;
+use store::random::Random;
+
+use crate::effects::{Class, Effects};
+use crate::error::Error;
+
+/// A key of the call, hashed when the batch was planned.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyRef {
+    /// The argument that it is.
+    pub arg: u32,
+    /// Its hash.
+    pub hash: u64,
+}
+
+/// Figures of the configuration that handlers go by.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Bytes that a string may have (proto-max-bulk-len).
+    pub string_bytes_max: usize,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Rules { string_bytes_max: 512 * 1024 * 1024 }
+    }
+}
+
+/// What a blocking command answers when its time is up or it may not wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TimeoutReply {
+    /// Nothing, where a value would be.
+    Null,
+    /// Nothing, where an array would be.
+    NullArray,
+}
+
+/// That a call found nothing and wants to be run again when one of its keys changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// When to give up, in milliseconds of Unix time; never, if none.
+    pub deadline_ms: Option<u64>,
+    /// What to answer then.
+    pub reply: TimeoutReply,
+}
+
+/// One call of a command.
+pub struct Call<'c, 'l, 'k> {
+    /// The arguments; the name (of a subcommand: the container's) is the first.
+    pub args: Args<'c>,
+    /// The selected database.
+    pub db: Db<'l, 'k>,
+    /// Where the reply goes.
+    pub reply: Reply<'c>,
+    /// The journal.
+    pub effects: &'c mut Effects,
+    /// Figures of the configuration.
+    pub rules: &'c Rules,
+    /// Randomness.
+    pub random: &'c mut Random,
+    /// The keys in the order of their arguments, already hashed.
+    pub keys: &'c [KeyRef],
+    /// Set by a blocking command that found nothing; it has then written no reply.
+    pub wait: Option<Wait>,
+}
+
+impl<'c> Call<'c, '_, '_> {
+    /// The argument at `index`, the name being at 0.
+    #[inline]
+    #[must_use]
+    pub fn arg(&self, index: usize) -> &'c [u8] {
+        self.args.get(index)
+    }
+
+    /// How many arguments there are, the name included.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.args.len()
+    }
+
+    /// Whether there is nothing but the name.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.args.len() <= 1
+    }
+
+    /// The argument at `index` as a key.
+    #[inline]
+    #[must_use]
+    pub fn key(&self, index: usize) -> Key<'c> {
+        let bytes = self.arg(index);
+        // The first key and, with keys in a row, the `index - first`-th are where one looks at once.
+        let guess = self.keys.first().map_or(0, |k| index.wrapping_sub(k.arg as usize));
+        match self.keys.get(guess) {
+            Some(key) if key.arg as usize == index => Key { bytes, hash: key.hash },
+            _ => self.find_key(index),
+        }
+    }
+
+    fn find_key(&self, index: usize) -> Key<'c> {
+        let bytes = self.arg(index);
+        match self.keys.iter().find(|k| k.arg as usize == index) {
+            Some(key) => Key { bytes, hash: key.hash },
+            None => Key::new(bytes),
+        }
+    }
+
+    /// Every key that the command's entry names, in the order of the arguments.
+    pub fn each_key(&self) -> impl ExactSizeIterator<Item = Key<'c>> + Clone + use<'c> {
+        let args = self.args;
+        self.keys.iter().map(move |k| Key { bytes: args.get(k.arg as usize), hash: k.hash })
+    }
+
+    /// Whether the argument at `index` is this word, in whatever case.
+    #[inline]
+    #[must_use]
+    pub fn is(&self, index: usize, word: &str) -> bool {
+        self.arg(index).eq_ignore_ascii_case(word.as_bytes())
+    }
+
+    /// The argument at `index` as an integer.
+    #[inline]
+    pub fn int(&self, index: usize) -> Result<i64, Error> {
+        num::parse_i64(self.arg(index)).ok_or(Error::NOT_INTEGER)
+    }
+
+    /// The argument at `index` as a floating point number.
+    pub fn float(&self, index: usize) -> Result<f64, Error> {
+        num::parse_f64(self.arg(index)).ok_or(Error::NOT_FLOAT)
+    }
+
+    /// Notes that the command changed a key, and the event that it is.
+    #[inline]
+    pub fn changed(&mut self, key: Key<'_>, class: Class, event: &'static str) {
+        self.effects.changed(self.db.index(), key.bytes, class, event);
+    }
+
+    /// Asks for the call to be run again when one of its keys changes. The handler must have written no reply.
+    pub fn wait(&mut self, deadline_ms: Option<u64>, reply: TimeoutReply) {
+        self.wait = Some(Wait { deadline_ms, reply });
+    }
+}

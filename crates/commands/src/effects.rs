@@ -1,0 +1,100 @@
+//! What commands leave behind when they write: the one place on which WATCH, blocked clients and keyspace
+//! notifications hang, and later the append-only file and replicas.
+
+/// The class of a keyspace event, a character of notify-keyspace-events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// `g`: DEL, EXPIRE, RENAME and other commands on keys of any type.
+    Generic,
+    /// `$`
+    String,
+    /// `l`
+    List,
+    /// `s`
+    Set,
+    /// `h`
+    Hash,
+    /// `z`
+    ZSet,
+    /// `x`: a key expired.
+    Expired,
+    /// `e`: a key was evicted.
+    Evicted,
+    /// `n`: a key was created.
+    New,
+}
+
+/// One change of one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'e> {
+    /// The database.
+    pub database: usize,
+    /// The key.
+    pub key: &'e [u8],
+    /// The event's class.
+    pub class: Class,
+    /// The event's name, as keyspace notifications publish it.
+    pub event: &'static str,
+}
+
+struct Listed {
+    database: usize,
+    key_start: usize,
+    class: Class,
+    event: &'static str,
+}
+
+/// The journal of a command: counts changes always, and lists them where somebody listens.
+#[derive(Default)]
+pub struct Effects {
+    /// Changes so far; only ever grows. A command that leaves it alone has changed nothing.
+    pub dirty: u64,
+    /// Whether to list changes: somebody watches or waits for keys, or wants notifications.
+    pub listening: bool,
+    listed: Vec<Listed>,
+    keys: Vec<u8>,
+}
+
+impl Effects {
+    /// A journal that lists changes.
+    #[must_use]
+    pub fn listening() -> Effects {
+        Effects { listening: true, ..Effects::default() }
+    }
+
+    /// Notes that a command changed a key, and the event that it is.
+    #[inline]
+    pub fn changed(&mut self, database: usize, key: &[u8], class: Class, event: &'static str) {
+        self.dirty += 1;
+        if self.listening {
+            self.list(database, key, class, event);
+        }
+    }
+
+    #[cold]
+    fn list(&mut self, database: usize, key: &[u8], class: Class, event: &'static str) {
+        self.listed.push(Listed { database, key_start: self.keys.len(), class, event });
+        self.keys.extend_from_slice(key);
+    }
+
+    /// Whether anything is listed.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.listed.is_empty()
+    }
+
+    /// The listed changes, in order.
+    pub fn changes(&self) -> impl Iterator<Item = Change<'_>> {
+        self.listed.iter().enumerate().map(|(i, l)| {
+            let end = self.listed.get(i + 1).map_or(self.keys.len(), |next| next.key_start);
+            Change { database: l.database, key: &self.keys[l.key_start..end], class: l.class, event: l.event }
+        })
+    }
+
+    /// Forgets the listed changes.
+    pub fn clear(&mut self) {
+        self.listed.clear();
+        self.keys.clear();
+    }
+}

@@ -1,0 +1,508 @@
+//! Bytes to requests: frames every complete request of a buffer without copying an argument.
+//!
+//! A request is an array of bulk strings or an inline command, as Redis's "protocol spec" page describes them. The
+//! limits and the texts of protocol errors are Redis's.
+
+use crate::splitargs::split_args;
+
+/// Longest line that carries a count or an inline command, in bytes.
+const LINE_BYTES_MAX: usize = 64 * 1024;
+/// Arguments a client may send before it has authenticated.
+const ARGS_MAX_UNAUTHENTICATED: i64 = 10;
+/// Bytes of an argument that a client may send before it has authenticated.
+const BULK_BYTES_MAX_UNAUTHENTICATED: i64 = 16 * 1024;
+/// Bytes of an incomplete request from which on its framing is remembered; a shorter one is framed again from its
+/// beginning when more has arrived, which is cheaper than remembering.
+const REMEMBER_BYTES_MIN: usize = 4096;
+
+/// How much a request may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of an argument (proto-max-bulk-len).
+    pub bulk_bytes_max: i64,
+    /// Arguments of a request, its name included.
+    pub args_max: i64,
+    /// Whether the client has yet to authenticate, and gets much lower limits.
+    pub unauthenticated: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { bulk_bytes_max: 512 * 1024 * 1024, args_max: 1024 * 1024, unauthenticated: false }
+    }
+}
+
+/// An argument's place in the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arg {
+    start: u32,
+    len: u32,
+}
+
+/// A request's arguments, borrowed from the buffer they arrived in. The first is the command's name.
+#[derive(Clone, Copy)]
+pub struct Args<'a> {
+    buffer: &'a [u8],
+    args: &'a [Arg],
+}
+
+impl<'a> Args<'a> {
+    /// How many there are, the name included.
+    #[inline]
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a request always has a name")]
+    pub fn len(&self) -> usize {
+        self.args.len()
+    }
+
+    /// The argument at `index`; the name is at 0. An index that is out of range gives an empty argument.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, index: usize) -> &'a [u8] {
+        match self.args.get(index) {
+            Some(arg) => &self.buffer[arg.start as usize..][..arg.len as usize],
+            None => b"",
+        }
+    }
+
+    /// The arguments from `first` on.
+    pub fn from(
+        &self,
+        first: usize,
+    ) -> impl ExactSizeIterator<Item = &'a [u8]> + DoubleEndedIterator + Clone + use<'a> {
+        let buffer = self.buffer;
+        self.args.get(first..).unwrap_or(&[]).iter().map(move |a| &buffer[a.start as usize..][..a.len as usize])
+    }
+
+    /// A copy that outlives the buffer.
+    #[must_use]
+    pub fn to_owned(&self) -> OwnedArgs {
+        OwnedArgs::new(self.from(0))
+    }
+}
+
+/// A request that has been taken out of its buffer: queued by MULTI, or parked by a blocking command.
+#[derive(Clone, Debug)]
+pub struct OwnedArgs {
+    buffer: Box<[u8]>,
+    args: Box<[Arg]>,
+}
+
+impl OwnedArgs {
+    /// Copies arguments. Together they must not exceed 4 GB, which the limits of a request ensure.
+    pub fn new<'b>(from: impl Iterator<Item = &'b [u8]>) -> OwnedArgs {
+        let mut buffer = Vec::new();
+        let args = from
+            .map(|bytes| {
+                let start = buffer.len() as u32;
+                buffer.extend_from_slice(bytes);
+                Arg { start, len: bytes.len() as u32 }
+            })
+            .collect();
+        OwnedArgs { buffer: buffer.into(), args }
+    }
+
+    /// The arguments.
+    #[must_use]
+    pub fn args(&self) -> Args<'_> {
+        Args { buffer: &self.buffer, args: &self.args }
+    }
+
+    /// Bytes it takes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.buffer.len() + self.args.len() * size_of::<Arg>()
+    }
+}
+
+/// A framed request: where its arguments are among the batch's, and where it ends in the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    first: u32,
+    count: u32,
+    /// The offset of the first byte after the request.
+    pub end: u32,
+}
+
+/// The requests framed so far. Reused from batch to batch, so that framing allocates nothing.
+#[derive(Default)]
+pub struct Batch {
+    args: Vec<Arg>,
+    requests: Vec<Request>,
+}
+
+impl Batch {
+    /// Forgets all requests.
+    pub fn clear(&mut self) {
+        self.args.clear();
+        self.requests.clear();
+    }
+
+    /// The requests.
+    #[inline]
+    #[must_use]
+    pub fn requests(&self) -> &[Request] {
+        &self.requests
+    }
+
+    /// The arguments of a request; `buffer` is the one that was framed.
+    #[inline]
+    #[must_use]
+    pub fn args<'a>(&'a self, request: &Request, buffer: &'a [u8]) -> Args<'a> {
+        Args { buffer, args: &self.args[request.first as usize..][..request.count as usize] }
+    }
+}
+
+/// Why framing stopped.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// All complete requests are framed; the rest, if any, is the beginning of another.
+    Incomplete,
+    /// As many requests as were asked for are framed; there may be more.
+    Full,
+    /// The next bytes are no request. The connection can't go on after the requests before.
+    Error(ProtocolError),
+}
+
+/// What is wrong with the bytes. Its text is Redis's, without the leading "-".
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub enum ProtocolError {
+    /// An inline command longer than 64 KB.
+    TooBigInline,
+    /// An inline command whose quotes don't match.
+    UnbalancedQuotes,
+    /// A count of arguments longer than 64 KB.
+    TooBigCount,
+    /// A count of arguments that is no number or too large.
+    InvalidCount,
+    /// More arguments than one who has not authenticated may send.
+    UnauthenticatedCount,
+    /// A length longer than 64 KB.
+    TooBigLength,
+    /// Something else than a bulk string in a request.
+    ExpectedBulk(u8),
+    /// A length that is no number, negative or too large.
+    InvalidLength,
+    /// A longer argument than one who has not authenticated may send.
+    UnauthenticatedLength,
+}
+
+impl ProtocolError {
+    /// The error reply's text, without the leading "-".
+    #[must_use]
+    pub fn text(self) -> Vec<u8> {
+        let text: &[u8] = match self {
+            ProtocolError::TooBigInline => b"too big inline request",
+            ProtocolError::UnbalancedQuotes => b"unbalanced quotes in request",
+            ProtocolError::TooBigCount => b"too big mbulk count string",
+            ProtocolError::InvalidCount => b"invalid multibulk length",
+            ProtocolError::UnauthenticatedCount => b"unauthenticated multibulk length",
+            ProtocolError::TooBigLength => b"too big bulk count string",
+            ProtocolError::ExpectedBulk(got) => {
+                return [b"ERR Protocol error: expected '$', got '", &[got][..], b"'"].concat();
+            }
+            ProtocolError::InvalidLength => b"invalid bulk length",
+            ProtocolError::UnauthenticatedLength => b"unauthenticated bulk length",
+        };
+        [b"ERR Protocol error: ", text].concat()
+    }
+}
+
+/// What is known of an incomplete request, so that a long one isn't framed again from its beginning with every read.
+#[derive(Debug)]
+pub struct Partial {
+    /// Relative to the request's first byte.
+    args: Vec<Arg>,
+    left: usize,
+    at: usize,
+}
+
+enum Step {
+    /// A request ends here; without arguments it is skipped, as Redis does.
+    Done(usize),
+    More,
+}
+
+/// The framing of one connection: keeps what is known of an incomplete request.
+#[derive(Default, Debug)]
+pub struct Framer {
+    partial: Option<Box<Partial>>,
+}
+
+impl Framer {
+    /// Frames requests from `buffer[from..]` into `batch`, until it holds `requests_max`. Returns where the first
+    /// byte that isn't part of a framed request is. The caller keeps the bytes from there on and passes them again,
+    /// as the beginning of a buffer, with what arrives next.
+    pub fn frame(
+        &mut self,
+        buffer: &mut [u8],
+        from: usize,
+        limits: &Limits,
+        requests_max: usize,
+        batch: &mut Batch,
+    ) -> (usize, Stop) {
+        // Offsets are 32 bits wide. The limit on a query buffer is far below; this is the last line of defence.
+        let end = buffer.len().min(u32::MAX as usize);
+        let mut at = from;
+        loop {
+            if batch.requests.len() >= requests_max {
+                return (at, Stop::Full);
+            }
+            let Some(&first) = buffer[..end].get(at) else { return (at, Stop::Incomplete) };
+            let first_arg = batch.args.len();
+            let step = if first == b'*' {
+                self.array(&buffer[..end], at, limits, &mut batch.args)
+            } else {
+                match inline(&mut buffer[..end], at, &mut batch.args, batch.requests.is_empty()) {
+                    Ok(None) => return (at, Stop::Full),
+                    Ok(Some(step)) => Ok(step),
+                    Err(error) => Err(error),
+                }
+            };
+            match step {
+                Ok(Step::Done(next)) => {
+                    let count = batch.args.len() - first_arg;
+                    if count > 0 {
+                        batch.requests.push(Request { first: first_arg as u32, count: count as u32, end: next as u32 });
+                    }
+                    at = next;
+                }
+                Ok(Step::More) => {
+                    batch.args.truncate(first_arg);
+                    return (at, Stop::Incomplete);
+                }
+                Err(error) => {
+                    batch.args.truncate(first_arg);
+                    return (at, Stop::Error(error));
+                }
+            }
+        }
+    }
+
+    /// Frames an array of bulk strings that begins at `start`.
+    #[inline]
+    fn array(
+        &mut self,
+        buffer: &[u8],
+        start: usize,
+        limits: &Limits,
+        args: &mut Vec<Arg>,
+    ) -> Result<Step, ProtocolError> {
+        let first = args.len();
+        let (mut at, mut left) = match self.partial.take() {
+            Some(partial) => {
+                let shift = |a: &Arg| Arg { start: a.start + start as u32, len: a.len };
+                args.extend(partial.args.iter().map(shift));
+                (start + partial.at, partial.left)
+            }
+            None => {
+                let Some((count, at)) = number(buffer, start + 1, ProtocolError::TooBigCount)? else {
+                    return Ok(Step::More);
+                };
+                (at, check_count(count, limits)?)
+            }
+        };
+        while left > 0 {
+            match bulk(buffer, at, limits)? {
+                Some((arg, next)) => {
+                    args.push(arg);
+                    (at, left) = (next, left - 1);
+                }
+                None => {
+                    if at - start >= REMEMBER_BYTES_MIN {
+                        let shift = |a: &Arg| Arg { start: a.start - start as u32, len: a.len };
+                        let args = args[first..].iter().map(shift).collect();
+                        self.partial = Some(Box::new(Partial { args, left, at: at - start }));
+                    }
+                    return Ok(Step::More);
+                }
+            }
+        }
+        Ok(Step::Done(at))
+    }
+}
+
+fn check_count(count: Option<i64>, limits: &Limits) -> Result<usize, ProtocolError> {
+    let count = count.filter(|&c| c <= limits.args_max).ok_or(ProtocolError::InvalidCount)?;
+    if limits.unauthenticated && count > ARGS_MAX_UNAUTHENTICATED {
+        return Err(ProtocolError::UnauthenticatedCount);
+    }
+    Ok(count.max(0) as usize)
+}
+
+/// One argument at `at`, and where it ends; none if it is incomplete.
+#[inline]
+fn bulk(buffer: &[u8], at: usize, limits: &Limits) -> Result<Option<(Arg, usize)>, ProtocolError> {
+    let Some(&kind) = buffer.get(at) else { return Ok(None) };
+    if kind != b'$' {
+        // Redis looks at the type only once the line is complete.
+        return match number(buffer, at, ProtocolError::TooBigLength)? {
+            Some(_) => Err(ProtocolError::ExpectedBulk(kind)),
+            None => Ok(None),
+        };
+    }
+    let Some((len, start)) = number(buffer, at + 1, ProtocolError::TooBigLength)? else { return Ok(None) };
+    let len = len.filter(|l| (0..=limits.bulk_bytes_max).contains(l)).ok_or(ProtocolError::InvalidLength)?;
+    if limits.unauthenticated && len > BULK_BYTES_MAX_UNAUTHENTICATED {
+        return Err(ProtocolError::UnauthenticatedLength);
+    }
+    let next = start + len as usize + 2;
+    if next > buffer.len() {
+        return Ok(None);
+    }
+    Ok(Some((Arg { start: start as u32, len: len as u32 }, next)))
+}
+
+/// The number on the line at `at` (none if it isn't one) and where the next line begins; none if it is incomplete.
+#[inline]
+fn number(buffer: &[u8], at: usize, too_long: ProtocolError) -> Result<Option<(Option<i64>, usize)>, ProtocolError> {
+    // Nearly all numbers are a few digits.
+    let mut value = 0;
+    for (i, &byte) in buffer[at.min(buffer.len())..].iter().take(9).enumerate() {
+        match byte {
+            b'0'..=b'9' => value = value * 10 + i64::from(byte - b'0'),
+            b'\r' if i > 0 && (buffer[at] != b'0' || i == 1) => {
+                return Ok(if at + i + 1 < buffer.len() { Some((Some(value), at + i + 2)) } else { None });
+            }
+            _ => break,
+        }
+    }
+    any_number(buffer, at, too_long)
+}
+
+#[cold]
+fn any_number(
+    buffer: &[u8],
+    at: usize,
+    too_long: ProtocolError,
+) -> Result<Option<(Option<i64>, usize)>, ProtocolError> {
+    let line = &buffer[at.min(buffer.len())..];
+    let Some(len) = line.iter().position(|&b| b == b'\r') else {
+        return if line.len() > LINE_BYTES_MAX { Err(too_long) } else { Ok(None) };
+    };
+    if len + 1 >= line.len() {
+        return Ok(None);
+    }
+    Ok(Some((crate::num::parse_i64(&line[..len]), at + len + 2)))
+}
+
+/// Frames an inline command that begins at `start`. Arguments that were quoted are unquoted where they stand, which
+/// can't be done twice; such a line must therefore be alone in its batch: none says that it has to wait for that.
+fn inline(buffer: &mut [u8], start: usize, args: &mut Vec<Arg>, alone: bool) -> Result<Option<Step>, ProtocolError> {
+    let Some(len) = buffer[start..].iter().position(|&b| b == b'\n') else {
+        let too_long = buffer.len() - start > LINE_BYTES_MAX;
+        return if too_long { Err(ProtocolError::TooBigInline) } else { Ok(Some(Step::More)) };
+    };
+    let line = &buffer[start..start + len];
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let done = Ok(Some(Step::Done(start + len + 1)));
+    if !line.iter().any(|b| matches!(b, b'"' | b'\'')) {
+        let base = line.as_ptr().addr();
+        let words = line.split(|b| is_space(*b)).filter(|w| !w.is_empty());
+        args.extend(words.map(|w| Arg { start: (start + w.as_ptr().addr() - base) as u32, len: w.len() as u32 }));
+        return done;
+    }
+    if !alone {
+        return Ok(None);
+    }
+    let words = split_args(line).map_err(|_| ProtocolError::UnbalancedQuotes)?;
+    let mut at = start;
+    for word in words {
+        // Unquoting never lengthens, and words are apart by at least a space: the copies stay within the line.
+        buffer[at..at + word.len()].copy_from_slice(&word);
+        args.push(Arg { start: at as u32, len: word.len() as u32 });
+        at += word.len();
+    }
+    done
+}
+
+/// C's isspace, and the NUL at which Redis's splitting would end.
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(input: &[u8], limits: &Limits) -> (Vec<Vec<String>>, usize, Stop) {
+        let mut buffer = input.to_vec();
+        let (mut all, mut at) = (Vec::new(), 0);
+        let mut framer = Framer::default();
+        loop {
+            let mut batch = Batch::default();
+            let (next, stop) = framer.frame(&mut buffer, at, limits, 3, &mut batch);
+            for request in batch.requests() {
+                let args = batch.args(request, &buffer);
+                all.push(args.from(0).map(|a| String::from_utf8_lossy(a).into_owned()).collect());
+            }
+            if stop != Stop::Full {
+                return (all, next, stop);
+            }
+            at = next;
+        }
+    }
+
+    fn check(input: &str, requests: &[&[&str]], rest: &str, stop: Stop) {
+        let (all, at, got) = frame(input.as_bytes(), &Limits::default());
+        assert_eq!(all, requests, "{input:?}");
+        assert_eq!((&input[at..], got), (rest, stop), "{input:?}");
+    }
+
+    #[test]
+    fn frames_what_is_complete() {
+        check("", &[], "", Stop::Incomplete);
+        check("*1\r\n$4\r\nPING\r\n", &[&["PING"]], "", Stop::Incomplete);
+        check("*2\r\n$3\r\nGET\r\n$0\r\n\r\n*1\r\n$4\r\nPI", &[&["GET", ""]], "*1\r\n$4\r\nPI", Stop::Incomplete);
+        check("*0\r\n*-1\r\n\r\nPING\r\n", &[&["PING"]], "", Stop::Incomplete);
+        check("PING\r\nPING\nset a  b\r\nGET", &[&["PING"], &["PING"], &["set", "a", "b"]], "GET", Stop::Incomplete);
+        check("set a \"b c\"\r\nget 'a'\r\n", &[&["set", "a", "b c"], &["get", "a"]], "", Stop::Incomplete);
+        check("*1\r\n$04\r\nPING\r\n", &[], "*1\r\n$04\r\nPING\r\n", Stop::Error(ProtocolError::InvalidLength));
+    }
+
+    #[test]
+    fn refuses_what_is_none() {
+        for (input, error) in [
+            ("*2147483648\r\n", ProtocolError::InvalidCount),
+            ("*1048577\r\n", ProtocolError::InvalidCount),
+            ("*x\r\n", ProtocolError::InvalidCount),
+            ("*1\r\n:1\r\n", ProtocolError::ExpectedBulk(b':')),
+            ("*1\r\n$-2\r\n", ProtocolError::InvalidLength),
+            ("*1\r\n$536870913\r\n", ProtocolError::InvalidLength),
+            ("get \"a\r\n", ProtocolError::UnbalancedQuotes),
+        ] {
+            check(input, &[], input, Stop::Error(error));
+        }
+        let long = "x".repeat(LINE_BYTES_MAX + 1);
+        check(&long, &[], &long, Stop::Error(ProtocolError::TooBigInline));
+        let long = format!("*{long}");
+        check(&long, &[], &long, Stop::Error(ProtocolError::TooBigCount));
+    }
+
+    #[test]
+    fn allows_little_before_authentication() {
+        let limits = Limits { unauthenticated: true, ..Limits::default() };
+        for (input, error) in [
+            ("*11\r\n", ProtocolError::UnauthenticatedCount),
+            ("*1\r\n$16385\r\n", ProtocolError::UnauthenticatedLength),
+        ] {
+            assert_eq!(frame(input.as_bytes(), &limits).2, Stop::Error(error));
+        }
+    }
+
+    #[test]
+    fn a_long_request_is_resumed_wherever_it_is_cut() {
+        let mut input = b"*400\r\n".to_vec();
+        (0..400).for_each(|i| input.extend(format!("$12\r\nargument{i:04}\r\n").bytes()));
+        let mut framer = Framer::default();
+        let mut batch = Batch::default();
+        for end in (0..input.len()).step_by(7) {
+            let (at, stop) = framer.frame(&mut input.clone()[..end], 0, &Limits::default(), 10, &mut batch);
+            assert_eq!((at, stop, batch.requests().len()), (0, Stop::Incomplete, 0));
+        }
+        let (at, _) = framer.frame(&mut input.clone(), 0, &Limits::default(), 10, &mut batch);
+        assert_eq!(at, input.len());
+        let args = batch.args(&batch.requests()[0], &input);
+        assert!(args.from(0).enumerate().all(|(i, a)| a == format!("argument{i:04}").as_bytes()));
+    }
+}
