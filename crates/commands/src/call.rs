@@ -6,6 +6,7 @@ use resp::request::Args;
 use store::db::Db;
 use store::keyspace::Key;
 use store::random::Random;
+use store::types::list::ListLimits;
 
 use crate::effects::{Class, Effects};
 use crate::error::Error;
@@ -24,11 +25,13 @@ pub struct KeyRef {
 pub struct Rules {
     /// Bytes that a string may have (proto-max-bulk-len).
     pub string_bytes_max: usize,
+    /// When a list's block is full.
+    pub list: ListLimits,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Rules { string_bytes_max: 512 * 1024 * 1024 }
+        Rules { string_bytes_max: 512 * 1024 * 1024, list: ListLimits::default() }
     }
 }
 

@@ -203,6 +203,15 @@ impl Entry {
         usize::from(unsafe { self.body().cast::<u16>().read() })
     }
 
+    /// Where the value of an embedded string begins.
+    #[inline]
+    fn embedded_at(&self) -> NonNull<u8> {
+        let header = self.header();
+        // From the entry's own pointer: one made from the key would only be good for the key.
+        // SAFETY: head, body and key are within the allocation.
+        unsafe { self.0.add(head_len(header.flags) + body_len(header.kind) + self.key().len()) }
+    }
+
     fn size(&self) -> usize {
         let header = self.header();
         let embedded = if header.kind == EMBEDDED { self.embedded_len() } else { 0 };
@@ -239,11 +248,7 @@ impl Entry {
         // SAFETY: the body is what the kind says.
         unsafe {
             match self.header().kind {
-                EMBEDDED => {
-                    let key = self.key();
-                    let value = key.as_ptr().add(key.len());
-                    View::Bytes(std::slice::from_raw_parts(value, self.embedded_len()))
-                }
+                EMBEDDED => View::Bytes(std::slice::from_raw_parts(self.embedded_at().as_ptr(), self.embedded_len())),
                 INT => View::Int(self.body().cast::<i64>().read()),
                 _ => View::Object(self.body().cast::<Value>().as_ref()),
             }
@@ -314,14 +319,9 @@ impl Entry {
         if self.embedded_len() != bytes.len() {
             self.resize_embedded(bytes.len());
         }
-        let key = self.key();
-        // SAFETY: the value follows the key and has just been given this length; `bytes` is not part of the entry,
-        // since nobody can hold a borrow of it.
-        unsafe {
-            self.0
-                .add(key.as_ptr().addr() - self.0.addr().get() + key.len())
-                .copy_from(NonNull::from(bytes).cast(), bytes.len())
-        };
+        // SAFETY: the value has just been given this length, and `bytes` is not part of the entry: nobody can hold a
+        // borrow of it while it is changed.
+        unsafe { self.embedded_at().copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     }
 
     fn resize_embedded(&mut self, len: usize) {

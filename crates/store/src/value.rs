@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::types::list::List;
+
 /// A string that can be sent by reference while the key changes: whoever changes it first copies it if it is in use.
 pub type Shared = Arc<Vec<u8>>;
 
@@ -9,6 +11,8 @@ pub type Shared = Arc<Vec<u8>>;
 pub enum Value {
     /// A long string.
     Str(Shared),
+    /// A list.
+    List(List),
 }
 
 /// The type of a key, as TYPE and SCAN's TYPE option name it.
@@ -56,6 +60,7 @@ impl Value {
     pub fn kind(&self) -> Type {
         match self {
             Value::Str(_) => Type::String,
+            Value::List(_) => Type::List,
         }
     }
 
@@ -64,6 +69,7 @@ impl Value {
     pub fn encoding(&self) -> &'static str {
         match self {
             Value::Str(_) => "raw",
+            Value::List(list) => list.encoding(),
         }
     }
 
@@ -72,6 +78,7 @@ impl Value {
     pub fn memory_bytes(&self) -> usize {
         match self {
             Value::Str(bytes) => bytes.capacity() + size_of::<Vec<u8>>() + 2 * size_of::<usize>(),
+            Value::List(list) => list.memory_bytes(),
         }
     }
 
@@ -80,8 +87,30 @@ impl Value {
     pub fn duplicate(&self) -> Value {
         match self {
             Value::Str(bytes) => Value::Str(bytes.clone()),
+            Value::List(list) => Value::List(list.clone()),
         }
     }
 }
+
+/// Lets handlers ask for a type of value by its Rust type.
+macro_rules! objects {
+    ($($variant:ident),*) => {$(
+        impl Object for $variant {
+            #[inline]
+            fn of(value: &Value) -> Option<&Self> {
+                if let Value::$variant(object) = value { Some(object) } else { None }
+            }
+            #[inline]
+            fn of_mut(value: &mut Value) -> Option<&mut Self> {
+                if let Value::$variant(object) = value { Some(object) } else { None }
+            }
+            fn empty() -> Value {
+                Value::$variant($variant::new())
+            }
+        }
+    )*};
+}
+
+objects!(List);
 
 const _: () = assert!(size_of::<Value>() <= 24);
