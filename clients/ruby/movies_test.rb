@@ -1,0 +1,139 @@
+# frozen_string_literal: true
+
+# Filling an autocompletion index: every prefix of every word of a title leads to the title, in a sorted set.
+#
+# Three ways to do it, each counted by INFO commandstats: a score looked up for every prefix, one score for a movie, and
+# the same with the writes in a pipeline. MONITOR, too, must have seen every command of the first way, in its order.
+
+require 'set'
+require_relative 'check'
+
+MOVIES = 10_000
+TITLES = (1..MOVIES).map { |number| "The Number#{number}" }
+
+# A single letter is no prefix worth an entry.
+def prefixes(title)
+  title.downcase.split.flat_map { |word| (2..word.length).map { |length| word[0, length] } }
+end
+
+PREFIXES = TITLES.to_h { |title| [title, prefixes(title)] }
+ENTRIES = PREFIXES.values.sum(&:length)
+
+def index(prefix)
+  "movies:index:#{prefix}"
+end
+
+def data(title)
+  "movies:data:#{title.delete(' ')}"
+end
+
+def score_for_every_prefix(redis)
+  PREFIXES.each do |title, prefixes|
+    prefixes.each do |prefix|
+      score = redis.zscore(index(prefix), title).to_i
+      redis.zadd(index(prefix), score, title)
+    end
+    redis.hset(data(title), title, "about #{title}")
+  end
+end
+
+def score_for_every_movie(redis)
+  PREFIXES.each do |title, prefixes|
+    score = redis.zscore(index(prefixes.first), title).to_i
+    prefixes.each { |prefix| redis.zadd(index(prefix), score, title) }
+    redis.hset(data(title), title, "about #{title}")
+  end
+end
+
+def writes_in_a_pipeline(redis)
+  PREFIXES.each do |title, prefixes|
+    score = redis.zscore(index(prefixes.first), title).to_i
+    redis.pipelined do |pipeline|
+      prefixes.each { |prefix| pipeline.zadd(index(prefix), score, title) }
+      pipeline.hset(data(title), title, "about #{title}")
+    end
+  end
+end
+
+# What must be there whichever way it came.
+def check_contents(redis, way)
+  check("#{way}: entries of 'the'", redis.zcard(index('the')), MOVIES)
+  check("#{way}: first entries", redis.zrange(index('number999'), 0, 2),
+        ['The Number999', 'The Number9990', 'The Number9991'])
+  check("#{way}: data", redis.hgetall(data('The Number77')), { 'The Number77' => 'about The Number77' })
+  keys = redis.scan_each(match: 'movies:*', count: 1000).to_a.uniq.length
+  check("#{way}: keys", keys, MOVIES + PREFIXES.values.flatten.uniq.length)
+end
+
+def import(redis, way)
+  redis.flushall
+  redis.config(:resetstat)
+  started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  send(way, redis)
+  took = Process.clock_gettime(Process::CLOCK_MONOTONIC) - started
+  expected = way == :score_for_every_prefix ? ENTRIES : MOVIES
+  check("#{way}: ZSCOREs", calls(redis, 'zscore'), expected)
+  check("#{way}: ZADDs", calls(redis, 'zadd'), ENTRIES)
+  check("#{way}: HSETs", calls(redis, 'hset'), MOVIES)
+  check_contents(redis, way)
+  puts format('%<way>s: %<zscore>d ZSCOREs, %<took>.1f s', way: way, zscore: expected, took: took)
+end
+
+# Runs the block while another connection watches; returns the lines of commands on movies.
+def monitored(redis)
+  lines = []
+  ready = Queue.new
+  watcher = Thread.new do
+    connect.monitor do |line|
+      ready << true if line == 'OK'
+      break if line.include?('"the end"')
+
+      lines << line if line.include?('movies:')
+    end
+  end
+  ready.pop
+  yield
+  redis.echo('the end')
+  watcher.join(60) || abort('MONITOR never saw the end')
+  lines
+end
+
+def check_monitor(redis)
+  redis.flushall
+  lines = monitored(redis) { score_for_every_prefix(redis) }
+  check('MONITOR: ZSCOREs', lines.count { |line| line.include?(' "zscore" ') }, ENTRIES)
+  shape = /\A\d{10}\.\d{6} \[0 127\.0\.0\.1:\d+\] ("[a-z]+" .*)\z/
+  check('MONITOR: the form of a line', lines.grep_v(shape), [])
+  check('MONITOR: order', lines.last(3).map { |line| line[shape, 1] },
+        ['"zscore" "movies:index:number10000" "The Number10000"',
+         '"zadd" "movies:index:number10000" "0" "The Number10000"',
+         '"hset" "movies:data:TheNumber10000" "The Number10000" "about The Number10000"'])
+end
+
+# A score that is there survives another import, in each way; inside a pipeline it can't be read.
+def check_scores(redis)
+  title = 'The Number10000'
+  redis.pipelined { |pipeline| PREFIXES[title].each { |prefix| pipeline.zadd(index(prefix), 10, title) } }
+  writes_in_a_pipeline(redis)
+  scores = PREFIXES[title].map { |prefix| redis.zscore(index(prefix), title) }
+  check('scores one by one', scores, [10.0] * PREFIXES[title].length)
+  futures = []
+  replies = redis.pipelined do |pipeline|
+    PREFIXES[title].each { |prefix| futures << pipeline.zscore(index(prefix), title) }
+    begin
+      futures.first.value
+      abort('a score was there before its pipeline ran')
+    rescue Redis::FutureNotReady
+      check('a future is not ready', futures.first.class, Redis::Future)
+    end
+  end
+  check('scores of a pipeline', replies, scores)
+  check('scores by their futures', futures.map(&:value), scores)
+end
+
+redis = connect
+check('entries in all', ENTRIES, 108_894)
+%i[score_for_every_prefix score_for_every_movie writes_in_a_pipeline].each { |way| import(redis, way) }
+check_scores(redis)
+check_monitor(redis)
+finish
