@@ -24,6 +24,8 @@ pub struct Info {
     pub flags: u32,
     /// Access categories beyond those that follow from the flags; see [`acl`].
     pub categories: u32,
+    /// Whether the group brings its access category. Of SORT and of containers it doesn't.
+    pub in_group_category: bool,
     /// Where its keys are.
     pub keys: &'static [KeySpec],
     /// What it must have to itself.
@@ -258,6 +260,8 @@ pub enum Begin {
     Index(usize),
     /// After this word, which is looked for from this argument on; negative: from the end backwards.
     Keyword(&'static str, i32),
+    /// Where this function says, if there are any. COMMAND INFO calls it "unknown", and what follows it too.
+    Unknown(fn(Args<'_>) -> Option<usize>),
 }
 
 /// How keys follow each other from where they begin.
@@ -314,6 +318,12 @@ impl KeySpec {
         KeySpec { flags, begin: Begin::Index(index), find: Find::Count { count: 0, first: 1, step: 1 } }
     }
 
+    /// One key, the argument that `find` names; COMMAND INFO knows nothing of how it is found.
+    #[must_use]
+    pub const fn unknown(flags: u32, find: fn(Args<'_>) -> Option<usize>) -> KeySpec {
+        KeySpec { flags, begin: Begin::Unknown(find), find: Find::Range { last: 0, step: 1, limit: 0 } }
+    }
+
     /// Calls `visit` with the index of every key that the arguments hold. Arguments that make no sense give no key;
     /// the handler will refuse them.
     #[inline]
@@ -346,6 +356,7 @@ impl KeySpec {
     fn begin(&self, args: Args<'_>) -> Option<usize> {
         match self.begin {
             Begin::Index(index) => Some(index),
+            Begin::Unknown(find) => find(args),
             Begin::Keyword(word, from) => {
                 let is_word = |&i: &usize| args.get(i).eq_ignore_ascii_case(word.as_bytes());
                 let at = if from >= 0 {
@@ -364,7 +375,7 @@ impl Info {
     #[must_use]
     pub fn all_categories(&self) -> u32 {
         use flag::{ADMIN, BLOCKING, FAST, PUBSUB, READONLY, WRITE};
-        let mut all = self.categories | self.group.category();
+        let mut all = self.categories | if self.in_group_category { self.group.category() } else { 0 };
         let implied = [
             (WRITE, acl::WRITE),
             (READONLY, acl::READ),
@@ -426,6 +437,7 @@ impl<R> Spec<R> {
             arity,
             flags,
             categories: 0,
+            in_group_category: true,
             keys: &[],
             scope: Scope::Keys,
             group: Group::Generic,
@@ -458,6 +470,13 @@ impl<R: Copy> Spec<R> {
     #[must_use]
     pub const fn categories(mut self, categories: u32) -> Self {
         self.info.categories = categories;
+        self
+    }
+
+    /// Keeps its group's access category from it.
+    #[must_use]
+    pub const fn not_in_group_category(mut self) -> Self {
+        self.info.in_group_category = false;
         self
     }
 
