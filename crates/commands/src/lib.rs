@@ -11,6 +11,7 @@ pub mod spec;
 pub mod strings;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod timeout;
 
 pub use call::Call;
 pub use error::{Error, Outcome};

@@ -113,6 +113,50 @@ impl F80 {
         }
     }
 
+    /// The product with a whole number, rounded to the nearest.
+    #[must_use]
+    pub fn times(self, factor: u32) -> Self {
+        match self.0 {
+            Kind::Finite { negative, significand, exponent } => {
+                Self::round(negative, u128::from(significand) * u128::from(factor), i64::from(exponent))
+            }
+            _ => self,
+        }
+    }
+
+    /// The least integer that is no smaller; where 64 bits don't reach, the nearest that they hold. 0 for a NaN.
+    #[must_use]
+    pub fn ceil(self) -> i64 {
+        let (negative, magnitude) = match self.0 {
+            Kind::NotANumber => return 0,
+            Kind::Infinite { negative } => (negative, u64::MAX),
+            Kind::Finite { negative, significand, exponent: exponent @ ..0 } => {
+                let point = exponent.unsigned_abs();
+                let integral = significand.checked_shr(point).unwrap_or(0);
+                let has_fraction = integral.checked_shl(point).unwrap_or(0) != significand;
+                (negative, integral + u64::from(has_fraction && !negative))
+            }
+            // What has its highest bit set and is shifted up is out of range by far; what hasn't is not shifted up.
+            Kind::Finite { negative, significand, .. } => (negative, significand),
+        };
+        match i64::try_from(magnitude) {
+            Ok(value) => {
+                if negative {
+                    -value
+                } else {
+                    value
+                }
+            }
+            Err(_) => {
+                if negative {
+                    i64::MIN
+                } else {
+                    i64::MAX
+                }
+            }
+        }
+    }
+
     /// Whether this is what INCRBYFLOAT refuses as a result: "increment would produce NaN or Infinity".
     pub fn is_nan_or_inf(self) -> bool {
         !matches!(self.0, Kind::Finite { .. })

@@ -124,3 +124,34 @@ fn integers_convert_exactly() {
         assert_eq!(text, value.to_string().into_bytes());
     }
 }
+
+#[test]
+fn thousandfold_and_rounded_up() {
+    let rows = [
+        ("0", 0),
+        ("-0", 0),
+        ("0.1", 100),
+        ("0.0001", 1),
+        ("1.5", 1500),
+        ("1e-4900", 1),
+        ("-1e-4900", 0),
+        ("-0.0005", 0),
+        // The nearest long double to 0.001 is a little less.
+        ("-0.001", 0),
+        ("-0.0015", -1),
+        ("-1", -1000),
+        ("9223372036854775", 9_223_372_036_854_775_000),
+        ("9223372036854775.8", 9_223_372_036_854_775_800),
+        ("-9223372036854775.8", -9_223_372_036_854_775_800),
+        ("9223372036854776", i64::MAX),
+        ("-9223372036854776", i64::MIN),
+        ("18446744073709551616", i64::MAX),
+        ("1e4000", i64::MAX),
+        ("-1e4000", i64::MIN),
+        ("inf", i64::MAX),
+        ("-inf", i64::MIN),
+    ];
+    for (text, expected) in rows {
+        assert_eq!(F80::parse(text.as_bytes()).unwrap().times(1000).ceil(), expected, "{text}");
+    }
+}

@@ -1,0 +1,72 @@
+//! How long a blocking command waits, as its client says it.
+//!
+//! Source: the command pages of BLPOP and its relatives, and the answers of a Redis server.
+
+use resp::longdouble::F80;
+use resp::num;
+
+use crate::error::Error;
+
+/// Whole seconds below this become milliseconds without overflow, even with the present time added: a million years.
+const PLAIN_SECONDS_LIMIT: i64 = 1_000_000 * 366 * 24 * 60 * 60;
+
+/// When a timeout in seconds is over, in milliseconds of Unix time; none if it is 0, which means never.
+///
+/// Seconds may have a fraction, of which a started millisecond counts whole. As Redis 7.2, this reads a C `long double`,
+/// so that a timeout above -1 ms is as good as 0. Errors, with Redis's texts: no number, negative, too far in the future.
+///
+/// A command that is run again after it has waited must keep the deadline that it began with, not take this anew.
+pub fn deadline_ms(text: &[u8], now_ms: u64) -> Result<Option<u64>, Error> {
+    let wait_ms = match num::parse_i64(text) {
+        Some(seconds @ 0..PLAIN_SECONDS_LIMIT) => seconds * 1000,
+        _ => F80::parse(text).ok_or(Error::TIMEOUT_NOT_FLOAT)?.times(1000).ceil(),
+    };
+    let wait_ms = u64::try_from(wait_ms).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
+    if wait_ms == 0 {
+        return Ok(None);
+    }
+    // Redis's times are signed.
+    let end_ms = wait_ms.saturating_add(now_ms);
+    if end_ms > i64::MAX as u64 { Err(Error::TIMEOUT_OUT_OF_RANGE) } else { Ok(Some(end_ms)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines() {
+        const NOW_MS: u64 = 1_700_000_000_000;
+        let after = |ms: u64| Ok(Some(NOW_MS + ms));
+        let rows = [
+            ("0", Ok(None)),
+            ("0.0", Ok(None)),
+            ("-0.0005", Ok(None)),
+            ("1", after(1000)),
+            ("+1", after(1000)),
+            ("01", after(1000)),
+            ("1e3", after(1_000_000)),
+            ("0x10", after(16_000)),
+            ("0.0001", after(1)),
+            ("0.1", after(100)),
+            ("31622399999999", after(31_622_399_999_999_000)),
+            ("31622400000000", after(31_622_400_000_000_000)),
+            ("9223370336854775", after(9_223_370_336_854_775_000)),
+            ("9223370336854775.9", Err(Error::TIMEOUT_OUT_OF_RANGE)),
+            ("9223372036854775807", Err(Error::TIMEOUT_OUT_OF_RANGE)),
+            ("inf", Err(Error::TIMEOUT_OUT_OF_RANGE)),
+            ("-1", Err(Error::TIMEOUT_NEGATIVE)),
+            ("-inf", Err(Error::TIMEOUT_NEGATIVE)),
+            ("-9223372036854775808", Err(Error::TIMEOUT_NEGATIVE)),
+            ("", Err(Error::TIMEOUT_NOT_FLOAT)),
+            (" 1", Err(Error::TIMEOUT_NOT_FLOAT)),
+            ("nan", Err(Error::TIMEOUT_NOT_FLOAT)),
+            ("abc", Err(Error::TIMEOUT_NOT_FLOAT)),
+            ("1e5000", Err(Error::TIMEOUT_NOT_FLOAT)),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(deadline_ms(text.as_bytes(), NOW_MS), expected, "{text}");
+        }
+        assert_eq!(deadline_ms(b"1", u64::MAX), Err(Error::TIMEOUT_OUT_OF_RANGE));
+    }
+}
