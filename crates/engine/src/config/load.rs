@@ -1,0 +1,191 @@
+//! Directives from a configuration file, standard input or the command line into [`Settings`], before the server runs.
+
+use std::sync::PoisonError;
+
+use super::cell::Value;
+use super::kind::Kind;
+use super::settings::Settings;
+use super::table::TABLE;
+
+/// What Redis says of a line that it doesn't know.
+const BAD_DIRECTIVE: &str = "Bad directive or wrong number of arguments";
+
+/// Takes directives one after another, in the order of their precedence: what comes later counts.
+///
+/// `save` is the exception: the first one replaces the default, the following ones add to it.
+pub struct Loader<'a> {
+    settings: &'a Settings,
+    save_seen: bool,
+}
+
+impl<'a> Loader<'a> {
+    /// A loader into `settings`, which nobody else uses yet.
+    pub fn new(settings: &'a Settings) -> Loader<'a> {
+        Loader { settings, save_seen: false }
+    }
+
+    /// The settings as they are by now.
+    pub fn settings(&self) -> &'a Settings {
+        self.settings
+    }
+
+    /// Takes one directive: its name, in any case, and its arguments. `include` is for who reads the file instead.
+    ///
+    /// # Errors
+    /// Redis's text for what is wrong with it.
+    pub fn directive(&mut self, argv: &[Vec<u8>]) -> Result<(), String> {
+        let words: Result<Vec<&str>, _> = argv.iter().map(|arg| std::str::from_utf8(arg)).collect();
+        let words = words.map_err(|_| "argument must be valid UTF-8")?;
+        let Some((name, args)) = words.split_first() else { return Ok(()) };
+        match (name.to_ascii_lowercase().as_str(), args) {
+            ("rename-command", [old, new]) => self.rename(old, new),
+            // Gone since Redis 3.2, and accepted since then.
+            ("list-max-ziplist-entries" | "list-max-ziplist-value", [_]) => Ok(()),
+            ("loadmodule" | "loadmodule-ex", _) => Err(missing("loading modules")),
+            ("user", _) => Err(missing("users other than default")),
+            ("sentinel", _) => Err(missing("Sentinel mode")),
+            (name, args) => self.setting(name, args),
+        }
+    }
+
+    fn rename(&self, old: &str, new: &str) -> Result<(), String> {
+        let mut renames = self.settings.renames.lock().unwrap_or_else(PoisonError::into_inner);
+        renames.push((old.to_owned(), new.to_owned()));
+        Ok(())
+    }
+
+    fn setting(&mut self, name: &str, args: &[&str]) -> Result<(), String> {
+        let index = TABLE.find(name.as_bytes()).ok_or(BAD_DIRECTIVE)?;
+        let cell = self.settings.cell(index);
+        let first_save =
+            matches!(TABLE.directives[index].kind, Kind::Save) && !std::mem::replace(&mut self.save_seen, true);
+        let before = if first_save { Value::Text("".into()) } else { cell.load() };
+        cell.store(&next_value(index, args, &before)?);
+        Ok(())
+    }
+}
+
+fn missing(feature: &str) -> String {
+    format!("{feature} is not supported by this version of Penstock")
+}
+
+/// The value of table entry `index` after a line with these arguments, where it was `before` until then.
+pub(super) fn next_value(index: usize, args: &[&str], before: &Value) -> Result<Value, String> {
+    let directive = &TABLE.directives[index];
+    // A list may stand in quotes, as one argument: save "900 1 300 10".
+    let value = match args {
+        [list] if directive.kind.is_multi() => directive.parse(&directive.kind.arguments(list), before)?,
+        args => directive.parse(args, before)?,
+    };
+    Ok(match (directive.kind, &value) {
+        (Kind::Save, Value::Text(more)) if !more.is_empty() && !before.text().is_empty() => {
+            Value::Text(format!("{} {more}", before.text()).into())
+        }
+        _ => value,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::get;
+
+    /// Loads lines; the error of the last one or the settings that `pattern` matches.
+    fn load(lines: &[&str], pattern: &str) -> Result<String, String> {
+        let settings = Settings::new();
+        let mut loader = Loader::new(&settings);
+        for line in lines {
+            loader.directive(&resp::splitargs::split_args(line.as_bytes()).unwrap())?;
+        }
+        let found = get(&settings, &[pattern.as_bytes()]);
+        Ok(found.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(";"))
+    }
+
+    fn check(lines: &[&str], name: &str, value: &str) {
+        assert_eq!(load(lines, name), Ok(value.into()), "{lines:?}");
+    }
+
+    fn check_error(line: &str, error: &str) {
+        assert_eq!(load(&[line], "x"), Err(error.into()), "{line}");
+    }
+
+    #[test]
+    fn later_lines_count() {
+        check(&["port 1", "PORT 2"], "port", "2");
+        check(&["slave-priority 5"], "replica-priority", "5");
+        check(&["io-threads 4"], "threads", "4");
+    }
+
+    #[test]
+    fn save_adds_up_after_the_first() {
+        check(&[], "save", "3600 1 300 100 60 10000");
+        check(&["save 1 2"], "save", "1 2");
+        check(&["save 1 2", "save 3 4 5 6"], "save", "1 2 3 4 5 6");
+        check(&["save \"900 1 300 10\""], "save", "900 1 300 10");
+        check(&["save 1 2", "save \"\""], "save", "");
+        check(&["save \"\"", "save 1 2"], "save", "1 2");
+    }
+
+    #[test]
+    fn lists_may_have_several_arguments_or_one() {
+        check(&["bind 127.0.0.1 -::1"], "bind", "127.0.0.1 -::1");
+        check(&["bind \"127.0.0.1 -::1\""], "bind", "127.0.0.1 -::1");
+        check(&["bind"], "bind", "");
+        let limits = "normal 0 0 0 slave 1 2 3 pubsub 4 5 6";
+        check(
+            &["client-output-buffer-limit replica 1 2 3", "client-output-buffer-limit pubsub 4 5 6"],
+            "client-output-buffer-limit",
+            limits,
+        );
+    }
+
+    #[test]
+    fn errors_are_those_of_redis() {
+        check_error("nonsense yes", BAD_DIRECTIVE);
+        check_error("rename-command a", BAD_DIRECTIVE);
+        for line in ["port", "port 1 2", "port 1 # comment", "requirepass", "replicaof a"] {
+            check_error(line, "wrong number of arguments");
+        }
+        check_error("port abc", "argument couldn't be parsed into an integer");
+        check_error("dir /nonexistent", "No such file or directory");
+    }
+
+    #[test]
+    fn what_would_be_dangerous_to_ignore_is_refused() {
+        for line in [
+            "appendonly yes",
+            "cluster-enabled yes",
+            "replicaof 127.0.0.1 6380",
+            "loadmodule /x.so",
+            "user a on",
+            "aclfile /x",
+            "tls-port 6380",
+            "sentinel monitor a b 1 1",
+            "syslog-enabled yes",
+            "activedefrag yes",
+        ] {
+            let error = load(&[line], "x").unwrap_err();
+            assert!(error.ends_with("is not supported by this version of Penstock"), "{line}: {error}");
+        }
+        check(&["appendonly no", "cluster-enabled no", "slaveof no one", "aclfile \"\""], "appendonly", "no");
+    }
+
+    #[test]
+    fn commands_are_renamed_in_order() {
+        let settings = Settings::new();
+        let mut loader = Loader::new(&settings);
+        for line in ["rename-command CONFIG \"\"", "rename-command get holen"] {
+            loader.directive(&resp::splitargs::split_args(line.as_bytes()).unwrap()).unwrap();
+        }
+        let expected = [("CONFIG".into(), String::new()), ("get".into(), "holen".into())];
+        assert_eq!(settings.renamed_commands(), expected);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_an_error() {
+        let settings = Settings::new();
+        let mut loader = Loader::new(&settings);
+        assert!(loader.directive(&[b"requirepass".to_vec(), vec![0xff]]).is_err());
+        assert!(loader.directive(&[]).is_ok());
+    }
+}

@@ -1,0 +1,55 @@
+//! redis.conf's directives: typed, live, one table for all of it.
+//!
+//! [`Settings`] holds every setting in a cell of its own that any thread reads without a lock; [`get`], [`set`] and
+//! [`rewrite`] are CONFIG's subcommands; [`Loader`] fills settings before the server runs. All of them, and the
+//! defaults, come from [`TABLE`]. To add a directive is to add one entry: to `settings.rs` if something reads it, to
+//! `stored.rs` if not.
+//!
+//! This module knows neither files' grammar (the server's `conf_file` does) nor sockets: whatever must act on a change
+//! is behind [`ConfigHost`].
+//!
+//! # What has an effect and what has not
+//!
+//! | directives | what becomes of them |
+//! | --- | --- |
+//! | those in `settings.rs` | live, or read at the start where CONFIG SET refuses them, as Redis does |
+//! | `dir`, `dbfilename` | as in Redis, CONFIG SET changes them only if `enable-protected-configs` allows it |
+//! | `io-threads` | an alias of `threads`; 0, the default, is as many as there are cores |
+//! | `rename-command` | in a file or on the command line only: [`Settings::renamed_commands`] |
+//! | `appendonly yes`, `activedefrag yes`, `aclfile`, `user`, `loadmodule` | refused: dangerous to ignore |
+//! | `cluster-enabled yes`, `replicaof`, `tls-port`, `sentinel`, `syslog-enabled yes` | refused: likewise |
+//! | `daemonize`, `supervised`, process titles, CPU lists and so on | stored: whoever starts the server does that |
+//! | the rest about snapshots, append-only files, replicas, clusters, TLS, modules | stored until these exist |
+//! | `stream-*`, `hll-*`, `list-compress-depth` | stored until these exist |
+//! | `activerehashing`, `active-defrag-*`, `dynamic-hz`, `jemalloc-bg-thread` | stored: the keyspace needs none |
+//!
+//! # Where it differs from Redis
+//!
+//! A number of bytes beyond 64 bits is an error (Redis lets it wrap). Values must be UTF-8. CONFIG REWRITE leaves a
+//! line alone that already says the right thing in another spelling. CONFIG GET answers in the order of the names.
+//!
+//! Sources: the "Redis configuration" page, the sample redis.conf of 7.2, the pages of CONFIG GET, SET and REWRITE, and
+//! the replies of a running server.
+
+mod cell;
+mod change;
+mod directive;
+mod kind;
+mod load;
+mod rewrite;
+mod settings;
+mod special;
+mod stored;
+mod table;
+
+pub use cell::{
+    Bytes, BytesOrPercent, Choice, Choices, ClientClass, Flag, Int, OutputLimit, OutputLimits, Text, Value,
+};
+pub use change::{ConfigHost, get, set};
+pub use directive::{Apply, Directive, Effect};
+pub use kind::Kind;
+pub use load::Loader;
+pub use rewrite::{RewriteError, rewrite};
+pub use settings::{Access, LogLevel, MaxmemoryPolicy, Settings};
+pub use special::{SavePoint, keyspace_events};
+pub use table::{TABLE, Table, is_sensitive};

@@ -1,0 +1,313 @@
+//! The directives that have an effect, each with its typed field; and [`Settings`], which is made of these fields.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::cell::{Bytes, BytesOrPercent, Cell, Choice, Choices, Flag, Int, OutputLimits, Shelf, Text, Value};
+use super::directive::{Apply, Directive};
+use super::kind::Kind;
+use super::special::{SavePoint, check_bind, check_percentiles, save_points};
+use super::table::TABLE;
+
+/// Declares an enum whose variants are a directive's words, in the order of Redis's error text.
+macro_rules! choices {
+    ($(#[$docs:meta])* $name:ident, $words:ident { $($(#[$variant_docs:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$docs])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$variant_docs])* $variant,)+ }
+
+        const $words: &[&str] = &[$($word),+];
+
+        impl Choices for $name {
+            const ALL: &'static [(&'static str, Self)] = &[$(($word, $name::$variant)),+];
+        }
+    };
+}
+
+choices! {
+    /// What to evict once `maxmemory` is reached.
+    MaxmemoryPolicy, POLICIES {
+        /// The least recently used of the keys that expire.
+        VolatileLru = "volatile-lru",
+        /// The least frequently used of the keys that expire.
+        VolatileLfu = "volatile-lfu",
+        /// Any of the keys that expire.
+        VolatileRandom = "volatile-random",
+        /// The key that expires soonest.
+        VolatileTtl = "volatile-ttl",
+        /// The least recently used key.
+        AllkeysLru = "allkeys-lru",
+        /// The least frequently used key.
+        AllkeysLfu = "allkeys-lfu",
+        /// Any key.
+        AllkeysRandom = "allkeys-random",
+        /// Nothing: commands that need memory fail.
+        Noeviction = "noeviction",
+    }
+}
+
+choices! {
+    /// How much is logged.
+    LogLevel, LOG_LEVELS {
+        /// Everything, for debugging.
+        Debug = "debug",
+        /// More than an operator needs.
+        Verbose = "verbose",
+        /// What an operator wants to know.
+        Notice = "notice",
+        /// Only what needs attention.
+        Warning = "warning",
+    }
+}
+
+choices! {
+    /// Who may use what is off by default.
+    Access, ACCESS {
+        /// Nobody.
+        No = "no",
+        /// Everybody.
+        Yes = "yes",
+        /// Connections from this machine.
+        Local = "local",
+    }
+}
+
+/// The greatest number of worker threads; beyond any machine this is meant for, and far below what exhausts one.
+const THREADS_MAX: i64 = 1024;
+
+macro_rules! settings {
+    ($($(#[doc = $docs:literal])+ $field:ident: $cell:ty = $directive:expr;)+) => {
+        /// All settings. Shared by every thread; read through the fields, changed by [`super::set`] only.
+        #[derive(Debug)]
+        pub struct Settings {
+            $($(#[doc = $docs])+ pub $field: $cell,)+
+            /// The values of the directives without a field, by their index in the table.
+            pub(super) shelf: Box<[Shelf]>,
+            /// `rename-command`: pairs of old and new name, in the file's order.
+            pub(super) renames: Mutex<Vec<(String, String)>>,
+            /// Held by whoever changes or rewrites settings, so that two changes can't mix.
+            change: Mutex<()>,
+        }
+
+        /// The entries of the table that have a field.
+        pub(super) const FIELDS: &[Directive] = &[
+            $($directive.at(concat!($($docs),+), |settings| &settings.$field),)+
+        ];
+
+        impl Settings {
+            /// Every cell at zero, which may be no legal value.
+            fn blank() -> Settings {
+                Settings {
+                    $($field: Default::default(),)+
+                    shelf: TABLE.directives.iter().map(|_| Shelf::default()).collect(),
+                    renames: Mutex::default(),
+                    change: Mutex::default(),
+                }
+            }
+        }
+    };
+}
+
+settings! {
+    /// TCP port to listen on, 0 for none.
+    port: Int = Directive::port("port", "6379").applied(Apply::Port);
+    /// Addresses to listen on, blank between them; `*` and `::*` are all. One with a leading `-` may be unavailable.
+    bind: Text = Directive::new("bind", Kind::Words(check_bind), "* -::*").applied(Apply::Bind);
+    /// Path of the Unix socket to listen on, empty for none.
+    unixsocket: Text = Directive::text("unixsocket", "").startup();
+    /// Mode of the Unix socket's file, 0 for what the umask gives.
+    unixsocketperm: Int = Directive::new("unixsocketperm", Kind::Octal { max: 0o777 }, "0").startup();
+    /// Connections that may wait to be accepted, as listen(2) takes it.
+    tcp_backlog: Int = Directive::natural("tcp-backlog", "511").startup();
+    /// Whether connections from other machines are refused while there is no password and no explicit bind.
+    protected_mode: Flag = Directive::bool("protected-mode", "yes");
+    /// Connections at a time.
+    maxclients: Int = Directive::int("maxclients", 1, u32::MAX as i64, "10000").applied(Apply::MaxClients);
+    /// Seconds without a request after which a connection is closed, 0 for never.
+    timeout_s: Int = Directive::natural("timeout", "0");
+    /// Seconds without traffic after which TCP probes whether the client is still there, 0 for never.
+    tcp_keepalive_s: Int = Directive::natural("tcp-keepalive", "300");
+    /// Worker threads, 0 for as many as there are cores.
+    threads: Int = Directive::int("threads", 0, THREADS_MAX, "0").alias(&["io-threads"]).startup();
+    /// Number of databases.
+    databases: Int = Directive::int("databases", 1, i32::MAX as i64, "16").startup();
+    /// Password of the default user, empty for none.
+    requirepass: Text = Directive::text("requirepass", "").sensitive().applied(Apply::RequirePass);
+    /// Who may change protected settings, such as `dir`, with CONFIG SET.
+    enable_protected_configs: Choice<Access> = Directive::choice("enable-protected-configs", ACCESS, "no").startup();
+    /// Who may use DEBUG.
+    enable_debug_command: Choice<Access> = Directive::choice("enable-debug-command", ACCESS, "no").startup();
+
+    /// Bytes of one argument.
+    proto_max_bulk_len: Bytes = Directive::bytes("proto-max-bulk-len", 1 << 20, "512mb");
+    /// Bytes of requests not executed yet, per connection.
+    client_query_buffer_limit: Bytes = Directive::bytes("client-query-buffer-limit", 1 << 20, "1gb");
+    /// Bytes of replies not sent yet, per connection and class.
+    client_output_buffer_limit: OutputLimits = Directive::new("client-output-buffer-limit", Kind::OutputLimits,
+        "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60");
+    /// Bytes that all connections' buffers may take together, 0 for no limit.
+    maxmemory_clients: BytesOrPercent = Directive::new("maxmemory-clients", Kind::BytesOrPercent, "0")
+        .applied(Apply::Memory);
+
+    /// Bytes that the data may take, 0 for no limit.
+    maxmemory: Bytes = Directive::new("maxmemory", Kind::Bytes { min: 0, max: u64::MAX }, "0").applied(Apply::Memory);
+    /// What happens once `maxmemory` is reached.
+    maxmemory_policy: Choice<MaxmemoryPolicy> = Directive::choice("maxmemory-policy", POLICIES, "noeviction")
+        .applied(Apply::Memory);
+    /// Keys to look at for each one that is evicted.
+    maxmemory_samples: Int = Directive::int("maxmemory-samples", 1, i32::MAX as i64, "5");
+    /// How much delay eviction may cause, 0 to 100.
+    maxmemory_eviction_tenacity: Int = Directive::int("maxmemory-eviction-tenacity", 0, 100, "10");
+    /// How many hits saturate a key's usage counter: the higher, the more.
+    lfu_log_factor: Int = Directive::natural("lfu-log-factor", "10");
+    /// Minutes after which a key's usage counter is decremented.
+    lfu_decay_time_min: Int = Directive::natural("lfu-decay-time", "1");
+    /// Whether evicted values are freed in the background.
+    lazyfree_lazy_eviction: Flag = Directive::bool("lazyfree-lazy-eviction", "no");
+    /// Whether expired values are freed in the background.
+    lazyfree_lazy_expire: Flag = Directive::bool("lazyfree-lazy-expire", "no");
+    /// Whether values that RENAME and its kin replace are freed in the background.
+    lazyfree_lazy_server_del: Flag = Directive::bool("lazyfree-lazy-server-del", "no");
+    /// Whether DEL frees in the background, as UNLINK does.
+    lazyfree_lazy_user_del: Flag = Directive::bool("lazyfree-lazy-user-del", "no");
+    /// Whether FLUSHALL and FLUSHDB are ASYNC when they don't say.
+    lazyfree_lazy_user_flush: Flag = Directive::bool("lazyfree-lazy-user-flush", "no");
+    /// Background runs a second, 1 to 500.
+    hz: Int = Directive::new("hz", Kind::Int { min: 0, max: i32::MAX as i64, keep: (1, 500) }, "10")
+        .applied(Apply::Pace);
+    /// How eagerly expired keys are looked for, 1 to 10.
+    active_expire_effort: Int = Directive::int("active-expire-effort", 1, 10, "1").applied(Apply::Pace);
+
+    /// Elements (positive) or kilobytes class (-1 is 4 KB up to -5, 64 KB) of one packed block of a list.
+    list_max_listpack_size: Int = Directive::int("list-max-listpack-size", i32::MIN as i64, i32::MAX as i64, "-2")
+        .alias(&["list-max-ziplist-size"]).applied(Apply::Encodings);
+    /// Fields of a packed hash.
+    hash_max_listpack_entries: Int = Directive::count("hash-max-listpack-entries", "512")
+        .alias(&["hash-max-ziplist-entries"]).applied(Apply::Encodings);
+    /// Bytes of a field or value of a packed hash.
+    hash_max_listpack_value: Bytes = Directive::bytes("hash-max-listpack-value", 0, "64")
+        .alias(&["hash-max-ziplist-value"]).applied(Apply::Encodings);
+    /// Members of a set of integers in its compact form.
+    set_max_intset_entries: Int = Directive::count("set-max-intset-entries", "512").applied(Apply::Encodings);
+    /// Members of a packed set.
+    set_max_listpack_entries: Int = Directive::count("set-max-listpack-entries", "128").applied(Apply::Encodings);
+    /// Bytes of a member of a packed set.
+    set_max_listpack_value: Int = Directive::count("set-max-listpack-value", "64").applied(Apply::Encodings);
+    /// Members of a packed sorted set.
+    zset_max_listpack_entries: Int = Directive::count("zset-max-listpack-entries", "128")
+        .alias(&["zset-max-ziplist-entries"]).applied(Apply::Encodings);
+    /// Bytes of a member of a packed sorted set.
+    zset_max_listpack_value: Bytes = Directive::bytes("zset-max-listpack-value", 0, "64")
+        .alias(&["zset-max-ziplist-value"]).applied(Apply::Encodings);
+
+    /// Microseconds from which a command goes into the slow log; 0 logs all, -1 none.
+    slowlog_log_slower_than_us: Int = Directive::int("slowlog-log-slower-than", -1, i64::MAX, "10000");
+    /// Entries of the slow log.
+    slowlog_max_len: Int = Directive::count("slowlog-max-len", "128").applied(Apply::Slowlog);
+    /// Milliseconds from which LATENCY records an event, 0 for none.
+    latency_monitor_threshold_ms: Int = Directive::count("latency-monitor-threshold", "0");
+    /// Whether a histogram of durations is kept for each command.
+    latency_tracking: Flag = Directive::bool("latency-tracking", "yes").applied(Apply::LatencyTracking);
+    /// Percentiles that INFO latencystats shows, blank between them.
+    latency_tracking_info_percentiles: Text = Directive::new("latency-tracking-info-percentiles",
+        Kind::Words(check_percentiles), "50 99 99.9");
+    /// Which keyspace events are published: bits of [`super::keyspace_events`].
+    notify_keyspace_events: Int = Directive::new("notify-keyspace-events", Kind::KeyspaceEvents, "")
+        .applied(Apply::KeyspaceEvents);
+    /// Milliseconds after which other clients are told that a script is busy, 0 for never.
+    busy_reply_threshold_ms: Int = Directive::count("busy-reply-threshold", "5000").alias(&["lua-time-limit"]);
+
+    /// Directory of the files that the server writes, absolute.
+    dir: Text = Directive::new("dir", Kind::Directory, "").protected().applied(Apply::Directory);
+    /// Name of the snapshot's file, in `dir`.
+    dbfilename: Text = Directive::text("dbfilename", "dump.rdb").protected().checked(check_dbfilename);
+    /// When a snapshot is due; see [`Settings::save_points`].
+    save: Text = Directive::new("save", Kind::Save, "3600 1 300 100 60 10000");
+    /// File to log to, empty for standard output.
+    logfile: Text = Directive::text("logfile", "").startup();
+    /// How much is logged.
+    loglevel: Choice<LogLevel> = Directive::choice("loglevel", LOG_LEVELS, "notice").applied(Apply::LogLevel);
+    /// File that holds the process id while the server runs, empty for none.
+    pidfile: Text = Directive::text("pidfile", "").startup();
+}
+
+fn check_dbfilename(name: &str) -> Result<(), String> {
+    match name.contains('/') {
+        true => Err("dbfilename can't be a path, just a filename".into()),
+        false => Ok(()),
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings::new()
+    }
+}
+
+impl Settings {
+    /// Everything at its default; `dir` is the present directory.
+    pub fn new() -> Settings {
+        let settings = Settings::blank();
+        for (index, directive) in TABLE.directives.iter().enumerate() {
+            // The table's self test parses every default, so none is left out here.
+            if let Ok(value) = directive.default_value() {
+                settings.cell(index).store(&value);
+            }
+        }
+        settings
+    }
+
+    /// The present save points; none if snapshots are off.
+    pub fn save_points(&self) -> Vec<SavePoint> {
+        save_points(&self.save.get())
+    }
+
+    /// `file` as an absolute path: a relative one is in `dir`.
+    pub fn in_dir(&self, file: &str) -> PathBuf {
+        PathBuf::from(&*self.dir.get()).join(file)
+    }
+
+    /// The pairs of `rename-command old new` in the file's order; an empty new name removes the command. Whoever has
+    /// the table of commands checks them: "No such command in rename-command", "Target command name already exists".
+    pub fn renamed_commands(&self) -> Vec<(String, String)> {
+        self.renames.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The cell of the table's entry `index`.
+    pub(super) fn cell(&self, index: usize) -> &dyn Cell {
+        match TABLE.directives[index].field {
+            Some(field) => field(self),
+            None => &self.shelf[index],
+        }
+    }
+
+    /// Until the guard is dropped, nobody else changes settings.
+    pub(super) fn lock_changes(&self) -> MutexGuard<'_, ()> {
+        self.change.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Directive {
+    /// The value that a server without configuration has.
+    pub(super) fn default_value(&self) -> Result<Value, String> {
+        if matches!(self.kind, Kind::Directory) {
+            let here = std::env::current_dir().ok().and_then(|path| path.into_os_string().into_string().ok());
+            return Ok(Value::Text(here.unwrap_or_else(|| ".".into()).into()));
+        }
+        self.parse(&self.kind.arguments(self.default), &Value::Number(0))
+    }
+
+    /// Reads arguments, with all checks that the entry asks for.
+    pub(super) fn parse(&self, args: &[&str], before: &Value) -> Result<Value, String> {
+        let value = self.kind.parse(args, before)?;
+        if let (Some(check), Value::Text(text)) = (self.check, &value) {
+            check(text)?;
+        }
+        match self.missing_feature {
+            Some(feature) if self.kind.show(&value) != self.default => {
+                Err(format!("{feature} is not supported by this version of Penstock"))
+            }
+            _ => Ok(value),
+        }
+    }
+}

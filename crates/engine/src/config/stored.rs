@@ -1,0 +1,212 @@
+//! The directives that are accepted, shown by CONFIG GET and kept by CONFIG REWRITE, but have no effect.
+//!
+//! Configuration files of a real Redis contain them and tools ask for them, so that refusing them would keep users away
+//! for nothing. Where ignoring a value would be dangerous (a replica that isn't one, data that isn't kept), every value
+//! but the default is refused instead: those entries are marked `missing`.
+
+use super::directive::Directive;
+use super::kind::Kind;
+use super::special::{
+    check_hostname, check_oom_score_adj_values, check_replicaof, check_shutdown, check_title_template,
+};
+
+/// Directives without effect that share the reason for it.
+pub(super) struct Group {
+    /// The reason, as a sentence.
+    pub(super) why: &'static str,
+    /// The entries; their docs and effect are filled in from the group.
+    pub(super) directives: &'static [Directive],
+}
+
+const INT_MAX: i64 = i32::MAX as i64;
+const INT_MIN: i64 = i32::MIN as i64;
+
+/// All of them, by reason.
+pub(super) const STORED: &[Group] = &[PROCESS, SNAPSHOT, APPEND_ONLY, REPLICATION, CLUSTER, TLS, ACCESS, DATA, MEMORY];
+
+const PROCESS: Group = Group {
+    why: "The server stays in the foreground, logs without decoration and leaves its process's properties to whoever \
+          starts it.",
+    directives: &[
+        Directive::bool("daemonize", "no").immutable(),
+        Directive::choice("supervised", &["upstart", "systemd", "auto", "no"], "no").immutable(),
+        Directive::bool("always-show-logo", "no").immutable(),
+        Directive::bool("set-proc-title", "yes").immutable(),
+        Directive::text("proc-title-template", "{title} {listen-addr} {server-mode}").checked(check_title_template),
+        Directive::bool("syslog-enabled", "no").immutable().missing("syslog"),
+        Directive::text("syslog-ident", "redis").immutable(),
+        Directive::choice("syslog-facility", FACILITIES, "local0").immutable(),
+        Directive::bool("crash-log-enabled", "yes"),
+        Directive::bool("crash-memcheck-enabled", "yes"),
+        Directive::bool("use-exit-on-panic", "no").hidden(),
+        Directive::bool("disable-thp", "yes").immutable(),
+        Directive::choice("oom-score-adj", &["no", "yes", "relative", "absolute"], "no"),
+        Directive::new("oom-score-adj-values", Kind::Words(check_oom_score_adj_values), "0 200 800"),
+        Directive::text("server-cpulist", "").alias(&["server_cpulist"]).immutable(),
+        Directive::text("bio-cpulist", "").alias(&["bio_cpulist"]).immutable(),
+        Directive::text("aof-rewrite-cpulist", "").alias(&["aof_rewrite_cpulist"]).immutable(),
+        Directive::text("bgsave-cpulist", "").alias(&["bgsave_cpulist"]).immutable(),
+        Directive::bool("io-threads-do-reads", "no").immutable(),
+        Directive::int("socket-mark-id", 0, u32::MAX as i64, "0").immutable(),
+        Directive::text("bind-source-addr", ""),
+        Directive::text("ignore-warnings", ""),
+        Directive::text("locale-collate", ""),
+    ],
+};
+
+const FACILITIES: &[&str] = &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"];
+
+const SNAPSHOT: Group = Group {
+    why: "Snapshots don't exist yet.",
+    directives: &[
+        Directive::bool("stop-writes-on-bgsave-error", "yes"),
+        Directive::bool("rdbcompression", "yes"),
+        Directive::bool("rdbchecksum", "yes").immutable(),
+        Directive::bool("rdb-del-sync-files", "no"),
+        Directive::bool("rdb-save-incremental-fsync", "yes"),
+        Directive::choice("sanitize-dump-payload", &["no", "yes", "clients"], "no"),
+        Directive::int("key-load-delay", INT_MIN, INT_MAX, "0").hidden(),
+        Directive::int("rdb-key-save-delay", INT_MIN, INT_MAX, "0").hidden(),
+        Directive::int("loading-process-events-interval-bytes", 1024, INT_MAX, "2097152").hidden(),
+        Directive::new("shutdown-on-sigint", Kind::Words(check_shutdown), "default"),
+        Directive::new("shutdown-on-sigterm", Kind::Words(check_shutdown), "default"),
+    ],
+};
+
+const APPEND_ONLY: Group = Group {
+    why: "The append-only file doesn't exist yet.",
+    directives: &[
+        Directive::bool("appendonly", "no").missing("the append-only file"),
+        Directive::text("appendfilename", "appendonly.aof").immutable(),
+        Directive::text("appenddirname", "appendonlydir").immutable(),
+        Directive::choice("appendfsync", &["everysec", "always", "no"], "everysec"),
+        Directive::bool("no-appendfsync-on-rewrite", "no"),
+        Directive::natural("auto-aof-rewrite-percentage", "100"),
+        Directive::bytes("auto-aof-rewrite-min-size", 0, "64mb"),
+        Directive::bool("aof-load-truncated", "yes"),
+        Directive::bool("aof-use-rdb-preamble", "yes"),
+        Directive::bool("aof-timestamp-enabled", "no"),
+        Directive::bool("aof-rewrite-incremental-fsync", "yes"),
+        Directive::bool("aof-disable-auto-gc", "no"),
+    ],
+};
+
+const REPLICATION: Group = Group {
+    why: "Replication doesn't exist yet.",
+    directives: &[
+        Directive::new("replicaof", Kind::Words(check_replicaof), "").alias(&["slaveof"]).immutable(),
+        Directive::text("masterauth", "").sensitive(),
+        Directive::text("masteruser", "").sensitive(),
+        Directive::bool("replica-serve-stale-data", "yes").alias(&["slave-serve-stale-data"]),
+        Directive::bool("replica-read-only", "yes").alias(&["slave-read-only"]),
+        Directive::bool("replica-lazy-flush", "no").alias(&["slave-lazy-flush"]),
+        Directive::bool("replica-ignore-maxmemory", "yes").alias(&["slave-ignore-maxmemory"]),
+        Directive::bool("replica-ignore-disk-write-errors", "no"),
+        Directive::bool("replica-announced", "yes"),
+        Directive::text("replica-announce-ip", "").alias(&["slave-announce-ip"]),
+        Directive::port("replica-announce-port", "0").alias(&["slave-announce-port"]),
+        Directive::natural("replica-priority", "100").alias(&["slave-priority"]),
+        Directive::bool("repl-diskless-sync", "yes"),
+        Directive::natural("repl-diskless-sync-delay", "5"),
+        Directive::natural("repl-diskless-sync-max-replicas", "0"),
+        Directive::choice("repl-diskless-load", &["disabled", "on-empty-db", "swapdb"], "disabled"),
+        Directive::bool("repl-disable-tcp-nodelay", "no"),
+        Directive::int("repl-ping-replica-period", 1, INT_MAX, "10").alias(&["repl-ping-slave-period"]),
+        Directive::int("repl-timeout", 1, INT_MAX, "60"),
+        Directive::bytes("repl-backlog-size", 1, "1mb"),
+        Directive::count("repl-backlog-ttl", "3600"),
+        Directive::natural("min-replicas-to-write", "0").alias(&["min-slaves-to-write"]),
+        Directive::natural("min-replicas-max-lag", "10").alias(&["min-slaves-max-lag"]),
+        Directive::choice("propagation-error-behavior", &["ignore", "panic", "panic-on-replicas"], "ignore"),
+        Directive::natural("shutdown-timeout", "10"),
+    ],
+};
+
+const CLUSTER: Group = Group {
+    why: "Cluster mode doesn't exist yet.",
+    directives: &[
+        Directive::bool("cluster-enabled", "no").immutable().missing("cluster mode"),
+        Directive::text("cluster-config-file", "nodes.conf").immutable(),
+        Directive::port("cluster-port", "0").immutable(),
+        Directive::count("cluster-node-timeout", "15000"),
+        Directive::natural("cluster-migration-barrier", "1"),
+        Directive::natural("cluster-replica-validity-factor", "10").alias(&["cluster-slave-validity-factor"]),
+        Directive::bool("cluster-replica-no-failover", "no").alias(&["cluster-slave-no-failover"]),
+        Directive::bool("cluster-require-full-coverage", "yes"),
+        Directive::bool("cluster-allow-reads-when-down", "no"),
+        Directive::bool("cluster-allow-pubsubshard-when-down", "yes"),
+        Directive::bool("cluster-allow-replica-migration", "yes"),
+        Directive::bytes("cluster-link-sendbuf-limit", 0, "0"),
+        Directive::text("cluster-announce-ip", ""),
+        Directive::text("cluster-announce-hostname", "").checked(check_hostname),
+        Directive::text("cluster-announce-human-nodename", ""),
+        Directive::port("cluster-announce-port", "0"),
+        Directive::port("cluster-announce-bus-port", "0"),
+        Directive::port("cluster-announce-tls-port", "0"),
+        Directive::choice("cluster-preferred-endpoint-type", &["ip", "hostname", "unknown-endpoint"], "ip"),
+    ],
+};
+
+const TLS: Group = Group {
+    why: "TLS doesn't exist yet.",
+    directives: &[
+        Directive::port("tls-port", "0").missing("TLS"),
+        Directive::bool("tls-replication", "no"),
+        Directive::bool("tls-cluster", "no"),
+        Directive::choice("tls-auth-clients", &["no", "yes", "optional"], "yes"),
+        Directive::text("tls-cert-file", ""),
+        Directive::text("tls-key-file", ""),
+        Directive::text("tls-key-file-pass", "").sensitive(),
+        Directive::text("tls-client-cert-file", ""),
+        Directive::text("tls-client-key-file", ""),
+        Directive::text("tls-client-key-file-pass", "").sensitive(),
+        Directive::text("tls-dh-params-file", ""),
+        Directive::text("tls-ca-cert-file", ""),
+        Directive::text("tls-ca-cert-dir", ""),
+        Directive::text("tls-protocols", ""),
+        Directive::text("tls-ciphers", ""),
+        Directive::text("tls-ciphersuites", ""),
+        Directive::bool("tls-prefer-server-ciphers", "no"),
+        Directive::bool("tls-session-caching", "yes"),
+        Directive::natural("tls-session-cache-size", "20480"),
+        Directive::natural("tls-session-cache-timeout", "300"),
+    ],
+};
+
+const ACCESS: Group = Group {
+    why: "There is one user, default, and there are no modules and no client-side caching yet.",
+    directives: &[
+        Directive::text("aclfile", "").immutable().missing("a file of users"),
+        Directive::count("acllog-max-len", "128"),
+        Directive::choice("acl-pubsub-default", &["allchannels", "resetchannels"], "resetchannels"),
+        Directive::choice("enable-module-command", &["no", "yes", "local"], "no").immutable(),
+        Directive::count("tracking-table-max-keys", "1000000"),
+    ],
+};
+
+const DATA: Group = Group {
+    why: "Streams and HyperLogLogs don't exist yet, and lists aren't compressed.",
+    directives: &[
+        Directive::bytes("stream-node-max-bytes", 0, "4096"),
+        Directive::count("stream-node-max-entries", "100"),
+        Directive::bytes("hll-sparse-max-bytes", 0, "3000"),
+        Directive::natural("list-compress-depth", "0"),
+    ],
+};
+
+const MEMORY: Group = Group {
+    why: "The keyspace grows its tables bit by bit and needs no help from a defragmenter, a rehashing timer or an \
+          allocator's thread.",
+    directives: &[
+        Directive::bool("activerehashing", "yes"),
+        Directive::bool("dynamic-hz", "yes"),
+        Directive::bool("jemalloc-bg-thread", "yes"),
+        Directive::bool("activedefrag", "no").missing("active defragmentation"),
+        Directive::int("active-defrag-cycle-min", 1, 99, "1"),
+        Directive::int("active-defrag-cycle-max", 1, 99, "25"),
+        Directive::int("active-defrag-threshold-lower", 0, 1000, "10"),
+        Directive::int("active-defrag-threshold-upper", 0, 1000, "100"),
+        Directive::bytes("active-defrag-ignore-bytes", 1, "100mb"),
+        Directive::int("active-defrag-max-scan-fields", 1, i64::MAX, "1000"),
+    ],
+};
