@@ -1,2 +1,22 @@
-//! To be written.
+//! Sessions and batches: what a connection is to the server, how its batch runs, and everything that concerns more
+//! than keys: transactions, blocking, publish and subscribe, administration.
+//!
+//! This room knows no socket and no poller, and reads no clock of its own but the processor's cycle counter, to time
+//! commands. The server feeds it bytes that have arrived, and sends what it leaves in the outputs.
+//!
+//! The way of a batch is `worker.rs`; of one command, `execute.rs`; what all threads share is `engine.rs`.
+
+pub mod blocking;
+pub mod client;
+pub mod command_table;
 pub mod config;
+pub mod engine;
+pub mod execute;
+pub mod families;
+pub mod inbox;
+pub mod session;
+pub mod stats;
+pub mod ticks;
+pub mod turn;
+pub mod watch;
+pub mod worker;

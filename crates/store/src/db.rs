@@ -151,6 +151,13 @@ impl<'l, 'k> Db<'l, 'k> {
         true
     }
 
+    /// Whether the key is still there though its time has come.
+    #[must_use]
+    pub fn is_expired(&self, key: Key<'_>) -> bool {
+        let now = self.clock.now_ms;
+        self.shard(key.hash).table.find(key.hash, key.bytes).is_some_and(|e| e.is_expired(now))
+    }
+
     /// The key's entry for reading: counts a hit or a miss, and is an access.
     #[inline]
     pub fn get(&mut self, key: Key<'_>) -> Option<Ref<'_, Entry>> {

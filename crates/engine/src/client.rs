@@ -1,0 +1,219 @@
+//! What every thread may know of a connection: its line in CLIENT LIST, and how to reach it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use resp::reply::Proto;
+
+use crate::blocking::Waiter;
+
+/// Names that a client gives itself.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// CLIENT SETNAME.
+    pub name: String,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: String,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_ver: String,
+}
+
+/// Flags of a connection that other threads look at.
+pub mod client_flag {
+    /// It shows what MONITOR shows.
+    pub const MONITOR: u32 = 1;
+    /// It has begun a transaction.
+    pub const MULTI: u32 = 2;
+    /// It waits in a blocking command.
+    pub const BLOCKED: u32 = 4;
+    /// It has subscribed to something.
+    pub const PUBSUB: u32 = 8;
+    /// It is closed once its replies are sent.
+    pub const CLOSING: u32 = 16;
+    /// It came through a Unix socket.
+    pub const UNIX_SOCKET: u32 = 32;
+    /// CLIENT NO-EVICT.
+    pub const NO_EVICT: u32 = 64;
+    /// CLIENT NO-TOUCH.
+    pub const NO_TOUCH: u32 = 128;
+    /// A key it watches has changed.
+    pub const DIRTY: u32 = 256;
+    /// CLIENT REPLY OFF.
+    pub const REPLY_OFF: u32 = 512;
+}
+
+/// One connection, as all threads see it. The owner writes, with plain stores; others read figures that may be a
+/// moment old.
+pub struct Client {
+    /// Its number; never given twice.
+    pub id: u64,
+    /// The thread that owns it.
+    pub worker: usize,
+    /// The peer's address, as CLIENT LIST prints it.
+    pub addr: String,
+    /// The server's address.
+    pub laddr: String,
+    /// The descriptor's number.
+    pub fd: i32,
+    /// When it connected, in milliseconds of Unix time.
+    pub created_ms: u64,
+    /// When it last sent something.
+    pub active_ms: AtomicU64,
+    /// The selected database.
+    pub db: AtomicU32,
+    /// The last command's place in the table; `u32::MAX` before the first.
+    pub last_command: AtomicU32,
+    /// See [`client_flag`].
+    pub flags: AtomicU32,
+    /// 2 or 3.
+    pub resp: AtomicU8,
+    /// Channels, patterns and shard channels subscribed to.
+    pub subscriptions: [AtomicU32; 3],
+    /// Commands queued by MULTI; -1 outside of a transaction.
+    pub queued: AtomicI64,
+    /// Bytes the queue takes.
+    pub queued_bytes: AtomicU64,
+    /// Keys watched.
+    pub watched: AtomicU32,
+    /// Bytes of requests that wait to be complete.
+    pub input_bytes: AtomicU64,
+    /// Bytes of the input buffer that are unused.
+    pub input_free_bytes: AtomicU64,
+    /// Bytes of replies that wait to be sent.
+    pub output_bytes: AtomicU64,
+    /// Segments of replies that wait.
+    pub output_segments: AtomicU64,
+    /// Bytes received and sent so far.
+    pub net_bytes: [AtomicU64; 2],
+    /// Whether somebody has asked for it to be closed.
+    pub killed: AtomicBool,
+    names: Mutex<Names>,
+    /// The user it has authenticated as.
+    user: Mutex<Option<String>>,
+    /// The blocking command it waits in.
+    parked: Mutex<Option<Arc<Waiter>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is always whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Client {
+    /// A connection that has just been accepted.
+    #[must_use]
+    pub fn new(id: u64, worker: usize, addr: String, laddr: String, fd: i32, now_ms: u64, flags: u32) -> Client {
+        Client {
+            id,
+            worker,
+            addr,
+            laddr,
+            fd,
+            created_ms: now_ms,
+            active_ms: AtomicU64::new(now_ms),
+            db: AtomicU32::new(0),
+            last_command: AtomicU32::new(u32::MAX),
+            flags: AtomicU32::new(flags),
+            resp: AtomicU8::new(2),
+            subscriptions: Default::default(),
+            queued: AtomicI64::new(-1),
+            queued_bytes: AtomicU64::new(0),
+            watched: AtomicU32::new(0),
+            input_bytes: AtomicU64::new(0),
+            input_free_bytes: AtomicU64::new(0),
+            output_bytes: AtomicU64::new(0),
+            output_segments: AtomicU64::new(0),
+            net_bytes: Default::default(),
+            killed: AtomicBool::new(false),
+            names: Mutex::default(),
+            user: Mutex::new(None),
+            parked: Mutex::new(None),
+        }
+    }
+
+    /// The names it gave itself.
+    pub fn names(&self) -> MutexGuard<'_, Names> {
+        lock(&self.names)
+    }
+
+    /// The user it has authenticated as.
+    pub fn user(&self) -> MutexGuard<'_, Option<String>> {
+        lock(&self.user)
+    }
+
+    /// The blocking command it waits in.
+    pub fn parked(&self) -> MutexGuard<'_, Option<Arc<Waiter>>> {
+        lock(&self.parked)
+    }
+
+    /// Whether it has this flag.
+    #[must_use]
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    /// Sets or clears a flag.
+    pub fn set(&self, flag: u32, on: bool) {
+        if on {
+            self.flags.fetch_or(flag, Ordering::Relaxed);
+        } else {
+            self.flags.fetch_and(!flag, Ordering::Relaxed);
+        }
+    }
+
+    /// The version of the protocol it speaks.
+    #[must_use]
+    pub fn proto(&self) -> Proto {
+        if self.resp.load(Ordering::Relaxed) == 3 { Proto::Resp3 } else { Proto::Resp2 }
+    }
+}
+
+/// All connections, by number.
+#[derive(Default)]
+pub struct Clients {
+    all: Mutex<BTreeMap<u64, Arc<Client>>>,
+    next_id: AtomicU64,
+}
+
+impl Clients {
+    /// A number for a new connection.
+    #[must_use]
+    pub fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Adds a connection.
+    pub fn add(&self, client: Arc<Client>) {
+        lock(&self.all).insert(client.id, client);
+    }
+
+    /// Removes a connection.
+    pub fn remove(&self, id: u64) {
+        lock(&self.all).remove(&id);
+    }
+
+    /// One connection.
+    #[must_use]
+    pub fn get(&self, id: u64) -> Option<Arc<Client>> {
+        lock(&self.all).get(&id).cloned()
+    }
+
+    /// All connections, the oldest first.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Client>> {
+        lock(&self.all).values().cloned().collect()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        lock(&self.all).len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,0 +1,126 @@
+//! What all threads share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use commands::spec::flag;
+use store::keyspace::Keyspace;
+
+use crate::blocking::Waiters;
+use crate::client::Clients;
+use crate::command_table::{Command, table};
+use crate::families;
+use crate::inbox::{Inbox, Wake};
+use crate::session::Session;
+use crate::stats::WorkerStats;
+use crate::ticks::per_microsecond;
+use crate::watch::Watchers;
+
+/// What the server does for the engine, beside calling it.
+pub trait Host: Send + Sync {
+    /// Ends the server as SIGTERM does.
+    fn shut_down(&self);
+}
+
+/// The shared state. There is one, and it lives as long as the process.
+pub struct Engine {
+    /// All keys.
+    pub keyspace: Keyspace,
+    /// All connections.
+    pub clients: Clients,
+    /// Each thread's inbox.
+    pub inboxes: Vec<Inbox>,
+    /// Each thread's counters.
+    pub stats: Vec<WorkerStats>,
+    /// Who watches keys.
+    pub watchers: Watchers,
+    /// Who waits for keys.
+    pub waiters: Waiters,
+    /// Connections that show what MONITOR shows.
+    pub monitors: AtomicUsize,
+    /// Which keyspace events are published; 0 is none.
+    pub notify_classes: AtomicU64,
+    /// Whether keys whose time has come are looked for (DEBUG SET-ACTIVE-EXPIRE).
+    pub active_expire: AtomicBool,
+    /// Until when CLIENT PAUSE holds commands back, in milliseconds of Unix time; 0 is not.
+    pub paused_until_ms: AtomicU64,
+    /// Whether it holds back all commands, not only those that write.
+    pub paused_all: AtomicBool,
+    /// From how many ticks on a command is slow; `u64::MAX` if none is.
+    slow_ticks: AtomicU64,
+    /// The server around the engine.
+    pub host: Box<dyn Host>,
+    /// When the server started, in milliseconds of Unix time.
+    pub started_ms: u64,
+}
+
+impl Engine {
+    /// The engine of a process, with a thread for each of `wakes`.
+    pub fn start(databases: usize, wakes: Vec<Box<dyn Wake>>, host: Box<dyn Host>, now_ms: u64) -> &'static Engine {
+        let threads = wakes.len();
+        let keyspace = Keyspace::new(databases, threads);
+        let shards = keyspace.shard_count();
+        Box::leak(Box::new(Engine {
+            keyspace,
+            clients: Clients::default(),
+            inboxes: wakes.into_iter().map(Inbox::new).collect(),
+            stats: (0..threads).map(|_| WorkerStats::new(table().all().len())).collect(),
+            watchers: Watchers::new(shards),
+            waiters: Waiters::new(shards),
+            monitors: AtomicUsize::new(0),
+            notify_classes: AtomicU64::new(0),
+            active_expire: AtomicBool::new(true),
+            paused_until_ms: AtomicU64::new(0),
+            paused_all: AtomicBool::new(false),
+            slow_ticks: AtomicU64::new(u64::MAX),
+            host,
+            started_ms: now_ms,
+        }))
+    }
+
+    /// Whether anybody wants to know which keys change. Must be asked under the lock of a command's shards: whoever
+    /// begins to watch or wait does so under them too, and is seen by the next who holds them.
+    #[inline]
+    #[must_use]
+    pub fn is_listening(&self) -> bool {
+        self.watchers.any() || self.waiters.any() || self.notify_classes.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether somebody shows commands with MONITOR.
+    #[inline]
+    #[must_use]
+    pub fn has_monitors(&self) -> bool {
+        self.monitors.load(Ordering::Relaxed) > 0
+    }
+
+    /// From how many ticks on a command is slow.
+    #[inline]
+    #[must_use]
+    pub fn slow_ticks(&self) -> u64 {
+        self.slow_ticks.load(Ordering::Relaxed)
+    }
+
+    /// Sets from how many microseconds on a command is slow (slowlog-log-slower-than); never, if negative.
+    pub fn set_slow_us(&self, microseconds: i64) {
+        let ticks = u64::try_from(microseconds).map_or(u64::MAX, |us| (us as f64 * per_microsecond()) as u64);
+        self.slow_ticks.store(ticks, Ordering::Relaxed);
+    }
+
+    /// Whether any command may have to wait because of CLIENT PAUSE.
+    #[inline]
+    #[must_use]
+    pub fn is_held_up(&self) -> bool {
+        self.paused_until_ms.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether this command has to wait because of CLIENT PAUSE: all but those about the pause itself, or those that
+    /// may change keys.
+    #[must_use]
+    pub fn holds_up(&self, session: &Session, command: &Command) -> bool {
+        if !self.is_held_up() || command.name.starts_with("client|") {
+            return false;
+        }
+        let writes = |c: &Command| c.info.has(flag::WRITE | flag::MAY_REPLICATE);
+        let queued = || session.multi.as_ref().is_some_and(|m| m.queue.iter().any(|q| writes(q.command)));
+        self.paused_all.load(Ordering::Relaxed) || writes(command) || (families::is_exec(command) && queued())
+    }
+}

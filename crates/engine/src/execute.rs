@@ -1,0 +1,568 @@
+//! The way of one command: admitted, queued or run under the locks of its keys, then its effects.
+
+use std::sync::Arc;
+
+use commands::call::{Call, KeyRef, Wait};
+use commands::effects::Class;
+use commands::error::Error;
+use commands::spec::{Scope, flag, key_flag};
+use resp::reply::{Mark, Output, Reply};
+use resp::request::Args;
+use store::db::{Access, Clock, Db};
+use store::hash::hash;
+use store::keyspace::Locked;
+
+use crate::blocking::{Waiter, write_timeout};
+use crate::client::client_flag;
+use crate::command_table::{Command, Run, table};
+use crate::families;
+use crate::inbox::Message;
+use crate::session::{Queued, ReplyMode, Session};
+use crate::ticks::Ticks;
+use crate::turn::Turn;
+use crate::watch::DbKey;
+use crate::worker::{Pass, Step, Worker, hash_keys, is_whole};
+
+/// Bytes of a command's name and arguments that an error about it shows.
+const SHOWN_BYTES: usize = 128;
+
+impl Worker {
+    /// Runs one request of a batch.
+    #[inline]
+    pub(crate) fn step(
+        &mut self,
+        session: &mut Session,
+        command: Option<&'static Command>,
+        args: Args<'_>,
+        keys: &[KeyRef],
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        if let Some(command) = command
+            && session.is_plain()
+            && command.info.accepts(args.len())
+            && !self.engine.is_held_up()
+        {
+            return self.execute(session, command, args, keys, out, inside);
+        }
+        self.step_with_care(session, command, args, keys, out, inside)
+    }
+
+    /// The same for a session or a command that needs a second look.
+    #[cold]
+    fn step_with_care(
+        &mut self,
+        session: &mut Session,
+        command: Option<&'static Command>,
+        args: Args<'_>,
+        keys: &[KeyRef],
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        let start = out.mark();
+        if session.reply_mode == ReplyMode::SkipNext {
+            session.reply_mode = ReplyMode::Skip;
+        }
+        let was_authenticated = session.authenticated;
+        let mut step = match self.admit(session, command, args) {
+            Ok(None) => return Step::Pause,
+            Ok(Some(command)) if session.multi.is_some() && !runs_within_multi(command) => {
+                queue(session, command, args, keys);
+                Reply::new(out, session.proto).simple("QUEUED");
+                Step::Next
+            }
+            Ok(Some(command)) => self.execute(session, command, args, keys, out, inside),
+            Err(error) => {
+                self.refuse(session, command, &error, out);
+                Step::Next
+            }
+        };
+        if step == Step::Next && session.authenticated != was_authenticated {
+            step = Step::Reframe;
+        }
+        match session.reply_mode {
+            ReplyMode::On | ReplyMode::SkipNext => {}
+            ReplyMode::Off => out.truncate(start),
+            ReplyMode::Skip => {
+                out.truncate(start);
+                session.reply_mode = ReplyMode::On;
+            }
+        }
+        step
+    }
+
+    /// Whether a command may run now; none: not yet (CLIENT PAUSE). The checks are in Redis's order, since their
+    /// errors show it.
+    fn admit(
+        &mut self,
+        session: &mut Session,
+        command: Option<&'static Command>,
+        args: Args<'_>,
+    ) -> Result<Option<&'static Command>, Error> {
+        let Some(command) = command else { return Err(unknown(args)) };
+        if !command.info.accepts(args.len()) {
+            return Err(Error::arity(&command.name));
+        }
+        if !session.authenticated && !command.info.has(flag::NO_AUTH) {
+            return Err(Error::new("NOAUTH Authentication required."));
+        }
+        if session.multi.is_some() && command.info.has(flag::NO_MULTI) {
+            return Err(Error::new("ERR Command not allowed inside a transaction"));
+        }
+        if session.is_subscriber() && !families::is_allowed_for_subscribers(command) {
+            return Err(Error::new(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                command.name
+            )));
+        }
+        if self.engine.holds_up(session, command) { Ok(None) } else { Ok(Some(command)) }
+    }
+
+    /// Answers a command that does not run. Within a transaction, that makes EXEC refuse all of it.
+    fn refuse(&mut self, session: &mut Session, command: Option<&'static Command>, error: &Error, out: &mut Output) {
+        if let Some(multi) = &mut session.multi {
+            multi.aborted = true;
+        }
+        if let Some(command) = command {
+            self.stats().commands[command.id].rejected.add(1);
+        }
+        self.stats().count_error(error.text().as_bytes());
+        Reply::new(out, session.proto).error(error.text());
+    }
+
+    /// Runs a command under the locks that its scope asks for.
+    #[inline]
+    pub(crate) fn execute(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        keys: &[KeyRef],
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        let keyspace = &self.engine.keyspace;
+        let step = match (command.info.scope_for(args), keys) {
+            (Scope::Keys | Scope::ByArgs(_), [key]) => {
+                let mut locked = keyspace.lock_one(keyspace.shard_of(key.hash));
+                self.call(session, command, args, keys, &mut locked, out, true)
+            }
+            (Scope::Keys | Scope::ByArgs(_), [_, _, ..]) => {
+                let shards = self.take_shards(keys);
+                let mut locked = keyspace.lock_many(&shards);
+                let step = self.call(session, command, args, keys, &mut locked, out, true);
+                drop(locked);
+                self.shards = shards;
+                step
+            }
+            (Scope::Whole, _) => {
+                self.alone(inside, |worker, locked| worker.call(session, command, args, keys, locked, out, true))
+            }
+            (Scope::Keys | Scope::ByArgs(_) | Scope::Each, _) => {
+                if families::is_exec(command) && session.multi.as_ref().is_some_and(|m| !m.aborted) {
+                    self.exec(session, command, args, out, inside)
+                } else {
+                    self.call(session, command, args, keys, &mut keyspace.lock_each(), out, true)
+                }
+            }
+        };
+        if !self.ready.is_empty() {
+            self.serve_ready(inside);
+        }
+        step
+    }
+
+    /// Leaves the gate, closes it, runs something alone, and passes the gate again.
+    pub(crate) fn alone<T>(&mut self, inside: &mut Pass, run: impl FnOnce(&mut Worker, &mut Locked<'_>) -> T) -> T {
+        let keyspace = &self.engine.keyspace;
+        *inside = None;
+        let result = {
+            let alone = keyspace.gate().close();
+            run(self, &mut keyspace.all(&alone))
+        };
+        *inside = Some(keyspace.gate().enter(self.id));
+        result
+    }
+
+    /// The shards of keys, ascending and without duplicates, in the worker's own vector.
+    fn take_shards(&mut self, keys: &[KeyRef]) -> Vec<usize> {
+        let mut shards = std::mem::take(&mut self.shards);
+        shards.clear();
+        shards.extend(keys.iter().map(|k| self.engine.keyspace.shard_of(k.hash)));
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+
+    /// Runs a command whose shards are held. `may_park`: it is not part of a transaction.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "everything a call needs, none of it together elsewhere")]
+    pub(crate) fn call(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        keys: &[KeyRef],
+        locked: &mut Locked<'_>,
+        out: &mut Output,
+        may_park: bool,
+    ) -> Step {
+        let began = Ticks::now();
+        let start = out.mark();
+        // Under the locks: see `Engine::is_listening`.
+        self.effects.listening = self.engine.is_listening();
+        self.observed.list_names = self.effects.listening;
+        if self.engine.has_monitors() {
+            families::feed_monitors(self, session, command, args);
+        }
+        let (outcome, wait, errors) = match command.run {
+            Run::Keys(run) => {
+                let mut call = self.begin_call(session, args, keys, locked, out);
+                let outcome = run(&mut call);
+                (outcome, call.wait, call.reply.errors())
+            }
+            Run::Session(run) => {
+                let proto = session.proto;
+                let reply = Reply::new(out, proto);
+                let mut turn = Turn { worker: self, session, command, args, keys, locked, reply };
+                let outcome = run(&mut turn);
+                (outcome, None, turn.reply.errors())
+            }
+        };
+        if outcome.is_err() || errors > 0 {
+            self.note_errors(session, command, outcome, start, out);
+        }
+        if !self.effects.is_empty() || !self.observed.expired_names.is_empty() {
+            self.settle(Some(session));
+        }
+        self.account(session, command, args, began);
+        if !session.pushes.is_empty() {
+            out.append(&mut session.pushes);
+        }
+        match wait {
+            Some(wait) if may_park => self.park(session, command, args, keys, wait),
+            Some(wait) => {
+                write_timeout(&mut Reply::new(out, session.proto), wait.reply);
+                Step::Next
+            }
+            None if session.closing => Step::Close,
+            None => Step::Next,
+        }
+    }
+
+    #[inline]
+    fn begin_call<'c, 'l, 'k>(
+        &'c mut self,
+        session: &Session,
+        args: Args<'c>,
+        keys: &'c [KeyRef],
+        locked: &'l mut Locked<'k>,
+        out: &'c mut Output,
+    ) -> Call<'c, 'l, 'k>
+    where
+        'c: 'l,
+    {
+        let access = if session.no_touch { Access::None } else { self.clock.access };
+        let clock = Clock { access, ..self.clock };
+        Call {
+            args,
+            db: Db::new(locked, session.database, clock, &mut self.observed),
+            reply: Reply::new(out, session.proto),
+            effects: &mut self.effects,
+            rules: &self.rules,
+            random: &mut self.random,
+            keys,
+            wait: None,
+        }
+    }
+
+    /// Writes a handler's error, and counts all that it answered.
+    #[cold]
+    fn note_errors(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        outcome: Result<(), Error>,
+        start: Mark,
+        out: &mut Output,
+    ) {
+        if let Err(error) = outcome {
+            Reply::new(out, session.proto).error(error.text());
+        }
+        self.stats().commands[command.id].failed.add(1);
+        let text = out.since(start);
+        self.stats().count_error(text.strip_prefix(b"-").unwrap_or(b"ERR"));
+    }
+
+    /// Counts a command, and records it if it was slow.
+    #[inline]
+    fn account(&mut self, session: &Session, command: &Command, args: Args<'_>, began: Ticks) {
+        let ticks = Ticks::now().since(began);
+        let stats = self.stats();
+        stats.executed.add(1);
+        let counters = &stats.commands[command.id];
+        counters.calls.add(1);
+        counters.ticks.add(ticks);
+        session.client.last_command.store(command.id as u32, std::sync::atomic::Ordering::Relaxed);
+        if ticks > self.engine.slow_ticks() {
+            families::note_slow(self, session, command, args, ticks);
+        }
+    }
+
+    /// Tells watchers of changed keys, collects those that somebody waits for, and publishes notifications; `session`
+    /// is the one that caused it all, if it is this thread's. The changed keys' shards are still held.
+    #[cold]
+    pub(crate) fn settle(&mut self, mut session: Option<&mut Session>) {
+        let effects = std::mem::take(&mut self.effects);
+        let expired = std::mem::take(&mut self.observed.expired_names);
+        for (database, key) in &expired {
+            self.settle_key(*database, key);
+            families::notify(self, session.as_deref_mut(), *database, Class::Expired, "expired", key);
+        }
+        for change in effects.changes() {
+            self.settle_key(change.database, change.key);
+            families::notify(self, session.as_deref_mut(), change.database, change.class, change.event, change.key);
+        }
+        self.effects = effects;
+        self.effects.clear();
+    }
+
+    pub(crate) fn settle_key(&mut self, database: usize, key: &[u8]) {
+        let engine = self.engine;
+        let shard = engine.keyspace.shard_of(hash(key));
+        if engine.watchers.any() {
+            engine.watchers.touch(shard, database, key);
+        }
+        if engine.waiters.any() && engine.waiters.has(shard, database, key) {
+            self.ready.push((shard, (database, key.into())));
+        }
+    }
+
+    /// Parks the connection until one of the command's keys has something for it.
+    #[cold]
+    fn park(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        keys: &[KeyRef],
+        wait: Wait,
+    ) -> Step {
+        let mut registered: Vec<(usize, DbKey)> = Vec::new();
+        // Only keys that the command takes from can end its wait.
+        for spec in command.info.keys.iter().filter(|k| k.flags & key_flag::DELETE != 0) {
+            spec.visit(args, |i| {
+                let key: DbKey = (session.database, args.get(i).into());
+                if !registered.iter().any(|(_, k)| *k == key) {
+                    registered.push((self.engine.keyspace.shard_of(hash(&key.1)), key));
+                }
+            });
+        }
+        let waiter = Arc::new(Waiter::new(
+            session.client.id,
+            self.id,
+            command,
+            args.to_owned(),
+            keys.to_vec(),
+            session.database,
+            session.proto,
+            wait,
+            registered,
+        ));
+        self.engine.waiters.add(&waiter);
+        *session.client.parked() = Some(waiter.clone());
+        session.client.set(client_flag::BLOCKED, true);
+        session.parked = Some(waiter);
+        Step::Park
+    }
+
+    /// Runs the commands of those who wait for the keys that have changed, until nobody finds anything any more.
+    #[cold]
+    pub(crate) fn serve_ready(&mut self, inside: &mut Pass) {
+        debug_assert!(inside.is_some());
+        while !self.ready.is_empty() {
+            for (shard, key) in std::mem::take(&mut self.ready) {
+                self.serve_key(shard, &key);
+            }
+        }
+    }
+
+    /// Serves those who wait for a key, in the order in which they came.
+    fn serve_key(&mut self, shard: usize, key: &DbKey) {
+        let mut place = 0;
+        while let Some(waiter) = self.engine.waiters.nth(shard, key, place) {
+            if !self.key_exists(shard, key) {
+                return;
+            }
+            if !waiter.claim() {
+                // Its thread is about to take it out of the queue.
+                place += 1;
+            } else if let Some(output) = self.try_for(&waiter) {
+                self.engine.waiters.remove(&waiter);
+                self.engine.inboxes[waiter.worker].send(Message::Unpark { client: waiter.client, output });
+            } else {
+                waiter.park_again();
+                place += 1;
+            }
+        }
+    }
+
+    fn key_exists(&mut self, shard: usize, key: &DbKey) -> bool {
+        let mut locked = self.engine.keyspace.lock_one(shard);
+        let db = Db::new(&mut locked, key.0, self.clock, &mut self.observed);
+        db.peek(store::keyspace::Key::new(&key.1)).is_some()
+    }
+
+    /// Runs a waiter's command for it; none if there is still nothing.
+    fn try_for(&mut self, waiter: &Waiter) -> Option<Output> {
+        let Run::Keys(run) = waiter.command.run else { return None };
+        let mut output = Output::default();
+        let shards = self.take_shards(&waiter.keys);
+        let mut locked = self.engine.keyspace.lock_many(&shards);
+        self.effects.listening = true;
+        self.observed.list_names = true;
+        let (outcome, wait) = {
+            let mut call = Call {
+                args: waiter.args.args(),
+                db: Db::new(&mut locked, waiter.database, self.clock, &mut self.observed),
+                reply: Reply::new(&mut output, waiter.proto),
+                effects: &mut self.effects,
+                rules: &self.rules,
+                random: &mut self.random,
+                keys: &waiter.keys,
+                wait: None,
+            };
+            (run(&mut call), call.wait)
+        };
+        self.settle(None);
+        drop(locked);
+        self.shards = shards;
+        match (outcome, wait) {
+            (_, Some(_)) => None,
+            (Ok(()), None) => Some(output),
+            // A key of another type leaves the waiter waiting, as in Redis.
+            (Err(error), None) if error == Error::WRONG_TYPE && !self.source_is_ready(waiter) => None,
+            (Err(error), None) => {
+                Reply::new(&mut output, waiter.proto).error(error.text());
+                Some(output)
+            }
+        }
+    }
+
+    /// Whether the key that a waiter takes from is of a type it can take from: then an error is about where to.
+    fn source_is_ready(&mut self, waiter: &Waiter) -> bool {
+        let moves = waiter.command.info.keys.iter().any(|k| k.flags & key_flag::INSERT != 0);
+        moves
+            && waiter.registered.iter().any(|(shard, key)| {
+                let mut locked = self.engine.keyspace.lock_one(*shard);
+                let db = Db::new(&mut locked, key.0, self.clock, &mut self.observed);
+                db.kind(store::keyspace::Key::new(&key.1)) == Some(store::value::Type::List)
+            })
+    }
+
+    /// Removes keys of one shard whose time has come. Says whether there may be more.
+    pub(crate) fn reclaim_shard(&mut self, database: usize, shard: usize, limit: usize) -> bool {
+        self.observed.list_names = self.engine.is_listening();
+        let mut locked = self.engine.keyspace.lock_one(shard);
+        let more = Db::new(&mut locked, database, self.clock, &mut self.observed).reclaim(shard, limit);
+        if !self.observed.expired_names.is_empty() {
+            self.settle(None);
+        }
+        more
+    }
+
+    /// Runs the transaction that a session has queued.
+    fn exec(
+        &mut self,
+        session: &mut Session,
+        command: &Command,
+        args: Args<'_>,
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        let began = Ticks::now();
+        let Some(multi) = session.multi.take() else { return Step::Next };
+        session.set_multi(None);
+        let whole = multi.queue.iter().any(|q| is_whole(q.command, q.args.args()) || is_each(q));
+        let step = if whole {
+            self.alone(inside, |worker, locked| worker.exec_locked(session, &multi.queue, locked, out))
+        } else {
+            let keyspace = &self.engine.keyspace;
+            let mut shards: Vec<usize> = session.watched.iter().map(|w| w.shard).collect();
+            shards.extend(multi.queue.iter().flat_map(|q| &q.keys).map(|k| keyspace.shard_of(k.hash)));
+            shards.sort_unstable();
+            shards.dedup();
+            let mut locked = keyspace.lock_many(&shards);
+            self.exec_locked(session, &multi.queue, &mut locked, out)
+        };
+        self.account(session, command, args, began);
+        step
+    }
+
+    fn exec_locked(
+        &mut self,
+        session: &mut Session,
+        queue: &[Queued],
+        locked: &mut Locked<'_>,
+        out: &mut Output,
+    ) -> Step {
+        let changed = families::watched_keys_changed(self, session, locked);
+        families::unwatch(self, session);
+        let mut reply = Reply::new(out, session.proto);
+        if changed {
+            reply.null_array();
+            return Step::Next;
+        }
+        reply.array(queue.len());
+        for queued in queue {
+            self.call(session, queued.command, queued.args.args(), &queued.keys, locked, out, false);
+        }
+        if session.closing { Step::Close } else { Step::Next }
+    }
+}
+
+fn is_each(queued: &Queued) -> bool {
+    matches!(queued.command.info.scope_for(queued.args.args()), Scope::Each)
+}
+
+/// Whether a command runs at once though a transaction has begun.
+fn runs_within_multi(command: &Command) -> bool {
+    matches!(&*command.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
+}
+
+/// Puts a command into a transaction's queue.
+fn queue(session: &mut Session, command: &'static Command, args: Args<'_>, keys: &[KeyRef]) {
+    let Some(mut multi) = session.multi.take() else { return };
+    let args = args.to_owned();
+    multi.bytes += args.memory_bytes();
+    multi.queue.push(Queued { command, args, keys: keys.to_vec() });
+    session.set_multi(Some(multi));
+}
+
+/// The error for a name that no command has, with the beginning of what was given, as Redis words it.
+fn unknown(args: Args<'_>) -> Error {
+    let name = args.get(0);
+    if let Some(container) = table().find(name) {
+        return Error::unknown_subcommand(container.info.name, args.get(1));
+    }
+    let mut shown = String::new();
+    for arg in args.from(1) {
+        if shown.len() >= SHOWN_BYTES {
+            break;
+        }
+        let left = SHOWN_BYTES - shown.len();
+        shown.push('\'');
+        shown.push_str(&String::from_utf8_lossy(&arg[..arg.len().min(left)]));
+        shown.push_str("' ");
+    }
+    let name = String::from_utf8_lossy(&name[..name.len().min(SHOWN_BYTES)]).into_owned();
+    Error::new(format!("ERR unknown command '{name}', with args beginning with: {shown}"))
+}
+
+/// The keys of a command that has been taken out of its batch.
+#[must_use]
+pub fn keys_of(command: &Command, args: Args<'_>) -> Vec<KeyRef> {
+    let mut keys = Vec::new();
+    hash_keys(command, args, &mut keys);
+    keys
+}

@@ -1,0 +1,42 @@
+//! The commands on sessions and the server, a file per family, and what the way of a command needs of them.
+
+pub mod connection;
+pub mod monitor;
+pub mod notifications;
+pub mod slowlog;
+pub mod transactions;
+
+use commands::Spec;
+
+use crate::command_table::{Command, Run};
+use crate::session::Session;
+use crate::worker::Worker;
+
+pub(crate) use monitor::feed as feed_monitors;
+pub(crate) use notifications::notify;
+pub(crate) use slowlog::note as note_slow;
+pub(crate) use transactions::{is_exec, unwatch, watched_keys_changed};
+
+/// Every command of this room, by family. A new family is a line here.
+pub const ALL: &[&[Spec<Run>]] = &[connection::COMMANDS, transactions::COMMANDS];
+
+/// Takes a session that ends out of what its commands have entered it into.
+pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
+    unwatch(worker, session);
+}
+
+/// Whether a connection that speaks RESP2 and has subscribed to something may give this command.
+pub(crate) fn is_allowed_for_subscribers(command: &Command) -> bool {
+    matches!(
+        &*command.name,
+        "subscribe"
+            | "unsubscribe"
+            | "psubscribe"
+            | "punsubscribe"
+            | "ssubscribe"
+            | "sunsubscribe"
+            | "ping"
+            | "quit"
+            | "reset"
+    )
+}

@@ -1,0 +1,148 @@
+//! Transactions: MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+//!
+//! EXEC itself is run by `execute.rs`, since it takes the locks of all queued commands; its handler here only answers
+//! where there is nothing to run. Source of the semantics: Redis's "Transactions" page.
+
+use std::sync::atomic::Ordering;
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{ALLOW_BUSY, FAST, LOADING, NOSCRIPT, SKIP_SLOWLOG, STALE};
+use commands::spec::key_flag::RO;
+use commands::spec::{Group, KeySpec, Spec};
+use store::db::Db;
+use store::hash::hash;
+use store::keyspace::{Key, Locked};
+
+use crate::client::client_flag;
+use crate::command_table::{Command, Run};
+use crate::session::{Multi, Session, Watched};
+use crate::turn::Turn;
+use crate::watch::DbKey;
+use crate::worker::Worker;
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[
+    Spec::new("multi", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, Run::Session(multi)).docs(
+        Group::Transactions,
+        "1.2.0",
+        "O(1)",
+        "Begins a transaction.",
+        "",
+    ),
+    Spec::new("exec", 1, NOSCRIPT | LOADING | STALE | SKIP_SLOWLOG, Run::Session(exec)).docs(
+        Group::Transactions,
+        "1.2.0",
+        "Depends on the commands of the transaction",
+        "Runs all commands of a transaction.",
+        "",
+    ),
+    Spec::new("discard", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, Run::Session(discard)).docs(
+        Group::Transactions,
+        "2.0.0",
+        "O(N), where N is the number of queued commands",
+        "Gives a transaction up.",
+        "",
+    ),
+    Spec::new("watch", -2, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, Run::Session(watch))
+        .keys(&[KeySpec::range(1, -1, 1, RO)])
+        .docs(
+            Group::Transactions,
+            "2.2.0",
+            "O(1) for every key",
+            "Makes the next transaction depend on keys that do not change before it.",
+            "key [key ...]",
+        ),
+    Spec::new("unwatch", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, Run::Session(stop_watching)).docs(
+        Group::Transactions,
+        "2.2.0",
+        "O(1)",
+        "Forgets all watched keys.",
+        "",
+    ),
+];
+
+/// Whether this is EXEC.
+#[inline]
+pub(crate) fn is_exec(command: &Command) -> bool {
+    command.info.name == "exec"
+}
+
+fn multi(turn: &mut Turn<'_, '_>) -> Outcome {
+    if turn.session.multi.is_some() {
+        return Err(Error::new("ERR MULTI calls can not be nested"));
+    }
+    turn.session.set_multi(Some(Box::<Multi>::default()));
+    turn.reply.ok();
+    Ok(())
+}
+
+fn exec(turn: &mut Turn<'_, '_>) -> Outcome {
+    if turn.session.multi.is_none() {
+        return Err(Error::new("ERR EXEC without MULTI"));
+    }
+    turn.session.set_multi(None);
+    unwatch(turn.worker, turn.session);
+    Err(Error::new("EXECABORT Transaction discarded because of previous errors."))
+}
+
+fn discard(turn: &mut Turn<'_, '_>) -> Outcome {
+    if turn.session.multi.is_none() {
+        return Err(Error::new("ERR DISCARD without MULTI"));
+    }
+    turn.session.set_multi(None);
+    unwatch(turn.worker, turn.session);
+    turn.reply.ok();
+    Ok(())
+}
+
+fn watch(turn: &mut Turn<'_, '_>) -> Outcome {
+    if turn.session.multi.is_some() {
+        return Err(Error::new("ERR WATCH inside MULTI is not allowed"));
+    }
+    for key in turn.each_key() {
+        watch_key(turn, key);
+    }
+    turn.session.client.watched.store(turn.session.watched.len() as u32, Ordering::Relaxed);
+    turn.reply.ok();
+    Ok(())
+}
+
+fn watch_key(turn: &mut Turn<'_, '_>, key: Key<'_>) {
+    let name: DbKey = (turn.session.database, key.bytes.into());
+    if turn.session.watched.iter().any(|w| w.key == name) {
+        return;
+    }
+    let was_expired = turn.db().is_expired(key);
+    let engine = turn.engine();
+    let shard = engine.keyspace.shard_of(key.hash);
+    engine.watchers.add(shard, name.clone(), &turn.session.mark);
+    turn.session.watched.push(Watched { shard, key: name, hash: key.hash, was_expired });
+}
+
+fn stop_watching(turn: &mut Turn<'_, '_>) -> Outcome {
+    unwatch(turn.worker, turn.session);
+    turn.reply.ok();
+    Ok(())
+}
+
+/// Forgets what a session watches.
+pub(crate) fn unwatch(worker: &mut Worker, session: &mut Session) {
+    for watched in session.watched.drain(..) {
+        worker.engine.watchers.remove(watched.shard, &watched.key, &session.mark);
+    }
+    session.mark.store(false, Ordering::Relaxed);
+    session.client.watched.store(0, Ordering::Relaxed);
+    session.client.set(client_flag::DIRTY, false);
+}
+
+/// Whether a key that the session watches has changed or expired. The watched keys' shards are held.
+pub(crate) fn watched_keys_changed(worker: &mut Worker, session: &Session, locked: &mut Locked<'_>) -> bool {
+    if session.mark.load(Ordering::Relaxed) {
+        return true;
+    }
+    session.watched.iter().filter(|w| !w.was_expired).any(|w| {
+        debug_assert_eq!(w.hash, hash(&w.key.1));
+        let db = Db::new(locked, w.key.0, worker.clock, &mut worker.observed);
+        db.is_expired(Key { bytes: &w.key.1, hash: w.hash })
+    })
+}

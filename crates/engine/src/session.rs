@@ -1,0 +1,185 @@
+//! A connection's state, as its own thread has it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use commands::call::KeyRef;
+use resp::reply::{Output, Proto};
+use resp::request::{Framer, OwnedArgs};
+
+use crate::blocking::Waiter;
+use crate::client::{Client, client_flag};
+use crate::command_table::Command;
+use crate::watch::{DbKey, Mark};
+
+/// A command that waits for EXEC.
+pub struct Queued {
+    /// The command.
+    pub command: &'static Command,
+    /// Its arguments.
+    pub args: OwnedArgs,
+    /// Its keys, hashed.
+    pub keys: Vec<KeyRef>,
+}
+
+/// A transaction that has begun.
+#[derive(Default)]
+pub struct Multi {
+    /// The commands so far.
+    pub queue: Vec<Queued>,
+    /// Bytes of their arguments.
+    pub bytes: usize,
+    /// Whether one was refused, so that EXEC will refuse all.
+    pub aborted: bool,
+}
+
+/// A key that the session watches.
+pub struct Watched {
+    /// Its shard.
+    pub shard: usize,
+    /// The key.
+    pub key: DbKey,
+    /// Its hash.
+    pub hash: u64,
+    /// Whether its time had already come when WATCH was given: then its disappearance is no change.
+    pub was_expired: bool,
+}
+
+/// Which replies the client wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReplyMode {
+    /// All of them.
+    #[default]
+    On,
+    /// None.
+    Off,
+    /// CLIENT REPLY SKIP has just been given: all after the next.
+    SkipNext,
+    /// This one is skipped.
+    Skip,
+}
+
+/// What a connection has subscribed to.
+#[derive(Default)]
+pub struct Subscriptions {
+    /// Channels.
+    pub channels: HashSet<Box<[u8]>>,
+    /// Patterns.
+    pub patterns: HashSet<Box<[u8]>>,
+    /// Shard channels.
+    pub shard_channels: HashSet<Box<[u8]>>,
+}
+
+impl Subscriptions {
+    /// How many channels and patterns: what SUBSCRIBE's reply counts.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.channels.len() + self.patterns.len()
+    }
+
+    /// Whether there are none of any kind.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count() + self.shard_channels.len() == 0
+    }
+}
+
+/// See the module's documentation.
+pub struct Session {
+    /// What other threads see.
+    pub client: Arc<Client>,
+    /// The selected database.
+    pub database: usize,
+    /// The version of the protocol.
+    pub proto: Proto,
+    /// Whether the client may give commands.
+    pub authenticated: bool,
+    /// The transaction that has begun.
+    pub multi: Option<Box<Multi>>,
+    /// Keys watched for the next transaction.
+    pub watched: Vec<Watched>,
+    /// Set when one of them changes.
+    pub mark: Mark,
+    /// What it has subscribed to.
+    pub subscriptions: Subscriptions,
+    /// Which replies it wants.
+    pub reply_mode: ReplyMode,
+    /// Whether its accesses count for eviction (CLIENT NO-TOUCH).
+    pub no_touch: bool,
+    /// Whether the connection is to be closed once its replies are sent.
+    pub closing: bool,
+    /// The blocking command that it waits in.
+    pub parked: Option<Arc<Waiter>>,
+    /// Pushes that its own commands caused; they follow the command's reply, lest they tear it.
+    pub pushes: Output,
+    /// What is known of an incomplete request.
+    pub framer: Framer,
+}
+
+impl Session {
+    /// The state of a new connection.
+    #[must_use]
+    pub fn new(client: Arc<Client>, authenticated: bool) -> Session {
+        Session {
+            client,
+            database: 0,
+            proto: Proto::Resp2,
+            authenticated,
+            multi: None,
+            watched: Vec::new(),
+            mark: Mark::default(),
+            subscriptions: Subscriptions::default(),
+            reply_mode: ReplyMode::On,
+            no_touch: false,
+            closing: false,
+            parked: None,
+            pushes: Output::default(),
+            framer: Framer::default(),
+        }
+    }
+
+    /// Selects a database.
+    pub fn select(&mut self, database: usize) {
+        self.database = database;
+        self.client.db.store(database as u32, Ordering::Relaxed);
+    }
+
+    /// Changes the version of the protocol.
+    pub fn set_proto(&mut self, proto: Proto) {
+        self.proto = proto;
+        self.client.resp.store(if proto == Proto::Resp3 { 3 } else { 2 }, Ordering::Relaxed);
+    }
+
+    /// Whether only commands about subscriptions are allowed.
+    #[must_use]
+    pub fn is_subscriber(&self) -> bool {
+        self.proto == Proto::Resp2 && !self.subscriptions.is_empty()
+    }
+
+    /// Whether nothing about the session needs a look before a command runs: the case worth being quick about.
+    #[inline]
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.authenticated && self.multi.is_none() && self.subscriptions.is_empty() && self.reply_mode == ReplyMode::On
+    }
+
+    /// Begins or ends a transaction.
+    pub fn set_multi(&mut self, multi: Option<Box<Multi>>) {
+        self.client.set(client_flag::MULTI, multi.is_some());
+        let (queued, bytes) = multi.as_ref().map_or((-1, 0), |m| (m.queue.len() as i64, m.bytes));
+        self.client.queued.store(queued, Ordering::Relaxed);
+        self.client.queued_bytes.store(bytes as u64, Ordering::Relaxed);
+        self.multi = multi;
+    }
+
+    /// Notes the numbers of subscriptions where other threads see them.
+    pub fn publish_subscriptions(&self) {
+        let s = &self.subscriptions;
+        let counts = [s.channels.len(), s.patterns.len(), s.shard_channels.len()];
+        for (shown, count) in self.client.subscriptions.iter().zip(counts) {
+            shown.store(count as u32, Ordering::Relaxed);
+        }
+        self.client.set(client_flag::PUBSUB, !s.is_empty());
+    }
+}

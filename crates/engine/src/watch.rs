@@ -1,0 +1,83 @@
+//! WATCH: who is to learn that a key has changed.
+//!
+//! A watcher's mark is set under the lock of the key's shard, by whoever changes the key. EXEC looks at it while it
+//! holds the shards of all watched keys, so that no change can slip between the look and the transaction.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Set when a watched key changes; one for all keys of a session.
+pub type Mark = Arc<AtomicBool>;
+
+/// A key of a database.
+pub type DbKey = (usize, Box<[u8]>);
+
+/// The watchers of all keys, cut like the keyspace, so that threads seldom meet.
+pub struct Watchers {
+    shards: Box<[Mutex<HashMap<DbKey, Vec<Mark>>>]>,
+    count: AtomicUsize,
+}
+
+impl Watchers {
+    /// Nobody, for a keyspace of so many shards.
+    #[must_use]
+    pub fn new(shards: usize) -> Watchers {
+        Watchers { shards: (0..shards).map(|_| Mutex::default()).collect(), count: AtomicUsize::new(0) }
+    }
+
+    fn with<T>(&self, shard: usize, run: impl FnOnce(&mut HashMap<DbKey, Vec<Mark>>) -> T) -> T {
+        run(&mut self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether anybody watches anything.
+    #[inline]
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Adds a watcher. The caller holds the key's shard.
+    pub fn add(&self, shard: usize, key: DbKey, mark: &Mark) {
+        self.with(shard, |all| all.entry(key).or_default().push(mark.clone()));
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Removes a watcher.
+    pub fn remove(&self, shard: usize, key: &DbKey, mark: &Mark) {
+        let removed = self.with(shard, |all| {
+            let Some(marks) = all.get_mut(key) else { return 0 };
+            let before = marks.len();
+            marks.retain(|m| !Arc::ptr_eq(m, mark));
+            let removed = before - marks.len();
+            if marks.is_empty() {
+                all.remove(key);
+            }
+            removed
+        });
+        self.count.fetch_sub(removed, Ordering::Relaxed);
+    }
+
+    /// Tells those who watch a key that it has changed. The caller holds the key's shard.
+    pub fn touch(&self, shard: usize, database: usize, key: &[u8]) {
+        self.with(shard, |all| {
+            if all.is_empty() {
+                return;
+            }
+            if let Some(marks) = all.get(&(database, key.into())) {
+                marks.iter().for_each(|m| m.store(true, Ordering::Relaxed));
+            }
+        });
+    }
+
+    /// Tells those who watch any key for which `concerns` holds. The caller holds everything.
+    pub fn touch_where(&self, concerns: impl Fn(usize, &[u8]) -> bool) {
+        for shard in 0..self.shards.len() {
+            self.with(shard, |all| {
+                for (_, marks) in all.iter().filter(|((db, key), _)| concerns(*db, key)) {
+                    marks.iter().for_each(|m| m.store(true, Ordering::Relaxed));
+                }
+            });
+        }
+    }
+}

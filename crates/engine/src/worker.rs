@@ -1,0 +1,342 @@
+//! A worker thread's part of the engine, and the way of a batch through it.
+//!
+//! Requests are framed, planned and prefetched a window at a time, so that what was prefetched is still in the cache
+//! when it is used, then run in order. A window ends early where a command changes how the rest is to be read.
+
+use std::sync::Arc;
+
+use commands::call::{KeyRef, Rules};
+use commands::effects::Effects;
+use commands::spec::Scope;
+use resp::reply::{Output, Reply};
+use resp::request::{Args, Batch, Limits, Stop};
+use store::db::{Access, Clock, Observed};
+use store::hash::hash;
+use store::random::Random;
+use store::sync::Inside;
+
+use crate::client::{Client, client_flag};
+use crate::command_table::{Command, table};
+use crate::engine::Engine;
+use crate::families;
+use crate::session::{ReplyMode, Session};
+use crate::stats::WorkerStats;
+use crate::ticks::{Ticks, per_microsecond};
+use crate::watch::DbKey;
+
+/// Commands that are framed, prefetched and run together. Their buckets and entries, two cache lines each, have to
+/// stay in the first-level cache until they are used.
+const WINDOW: usize = 64;
+/// How long one connection may keep its thread from the others, in microseconds.
+const YIELD_AFTER_US: f64 = 1000.0;
+
+/// What became of a connection's requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ran {
+    /// All complete requests have run; more input is needed.
+    Idle,
+    /// The connection has used up its time for now, and has more to run.
+    Yielded,
+    /// It waits in a blocking command.
+    Parked,
+    /// CLIENT PAUSE holds it back.
+    Paused,
+    /// It is to be closed once its replies are sent.
+    Closing,
+}
+
+/// How a command ended, for its batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// The next may run.
+    Next,
+    /// The next may run, once it has been framed again: the session has changed how.
+    Reframe,
+    /// The command has parked the connection.
+    Park,
+    /// The command has to wait, and was not run.
+    Pause,
+    /// Nothing more of this connection is run.
+    Close,
+}
+
+/// A request with all that can be told before it runs.
+#[derive(Clone, Copy)]
+pub(crate) struct Planned {
+    /// None: there is no such command.
+    pub command: Option<&'static Command>,
+    pub keys_start: u32,
+    pub keys_end: u32,
+}
+
+/// See the module's documentation.
+pub struct Worker {
+    /// Its number, from 0.
+    pub id: usize,
+    /// What all threads share.
+    pub engine: &'static Engine,
+    /// The time of the turn.
+    pub clock: Clock,
+    /// Microseconds of Unix time, for TIME and MONITOR.
+    pub now_us: u64,
+    /// Figures of the configuration that handlers go by.
+    pub rules: Rules,
+    /// What requests may hold.
+    pub limits: Limits,
+    /// Randomness.
+    pub random: Random,
+    /// What happened beside the commands.
+    pub observed: Observed,
+    pub(crate) effects: Effects,
+    /// Keys that changed and that somebody waits for.
+    pub(crate) ready: Vec<(usize, DbKey)>,
+    pub(crate) shards: Vec<usize>,
+    batch: Batch,
+    planned: Vec<Planned>,
+    keys: Vec<KeyRef>,
+}
+
+impl Worker {
+    /// The worker with this number.
+    #[must_use]
+    pub fn new(id: usize, engine: &'static Engine, seed: u64) -> Worker {
+        Worker {
+            id,
+            engine,
+            clock: Clock { now_ms: 0, access: Access::None },
+            now_us: 0,
+            rules: Rules::default(),
+            limits: Limits::default(),
+            random: Random::new(seed),
+            observed: Observed::default(),
+            effects: Effects::default(),
+            ready: Vec::new(),
+            shards: Vec::new(),
+            batch: Batch::default(),
+            planned: Vec::new(),
+            keys: Vec::new(),
+        }
+    }
+
+    /// This thread's counters.
+    #[must_use]
+    pub fn stats(&self) -> &'static WorkerStats {
+        &self.engine.stats[self.id]
+    }
+
+    /// Sets the time for everything that follows, in microseconds of Unix time.
+    pub fn begin_turn(&mut self, now_us: u64) {
+        self.now_us = now_us;
+        self.clock.now_ms = now_us / 1000;
+        self.clock.access =
+            Access::Recency(((self.clock.now_ms - self.engine.started_ms.min(self.clock.now_ms)) / 1000) as u32);
+    }
+
+    /// Runs the complete requests of `buffer[from..]` and returns where the first byte that was not run is.
+    pub fn run(&mut self, session: &mut Session, buffer: &mut [u8], from: usize, out: &mut Output) -> (usize, Ran) {
+        // The batch's tables are taken out for the time, so that they can be borrowed beside the rest.
+        let mut batch = std::mem::take(&mut self.batch);
+        let mut planned = std::mem::take(&mut self.planned);
+        let mut keys = std::mem::take(&mut self.keys);
+        let ran = self.run_windows(session, buffer, from, out, &mut batch, &mut planned, &mut keys);
+        (self.batch, self.planned, self.keys) = (batch, planned, keys);
+        self.note_observed();
+        ran
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the tables are the worker's own, borrowed apart")]
+    fn run_windows(
+        &mut self,
+        session: &mut Session,
+        buffer: &mut [u8],
+        from: usize,
+        out: &mut Output,
+        batch: &mut Batch,
+        planned: &mut Vec<Planned>,
+        keys: &mut Vec<KeyRef>,
+    ) -> (usize, Ran) {
+        let began = Ticks::now();
+        let mut at = from;
+        let mut inside = Some(self.engine.keyspace.gate().enter(self.id));
+        loop {
+            batch.clear();
+            // Authentication changes the limits of what follows, so what comes before it is framed one by one.
+            let window = if session.authenticated { WINDOW } else { 1 };
+            let limits = Limits { unauthenticated: !session.authenticated, ..self.limits };
+            let (end, stop) = session.framer.frame(buffer, at, &limits, window, batch);
+            plan(batch, buffer, planned, keys);
+            self.prefetch(session.database, keys);
+            self.stats().batches.add(u64::from(!planned.is_empty()));
+            for (request, plan) in batch.requests().iter().zip(planned.iter()) {
+                let args = batch.args(request, buffer);
+                let keys = &keys[plan.keys_start as usize..plan.keys_end as usize];
+                let step = self.step(session, plan.command, args, keys, out, &mut inside);
+                if step != Step::Pause {
+                    at = request.end as usize;
+                }
+                match step {
+                    Step::Next => {}
+                    Step::Reframe => break,
+                    Step::Park => return (at, Ran::Parked),
+                    Step::Pause => return (at, Ran::Paused),
+                    Step::Close => return (at, Ran::Closing),
+                }
+            }
+            let all_ran = batch.requests().last().is_none_or(|r| r.end as usize == at);
+            if all_ran {
+                at = end;
+            }
+            match stop {
+                _ if !all_ran => {}
+                Stop::Full => {}
+                Stop::Incomplete => return (at, Ran::Idle),
+                Stop::Error(error) => {
+                    Reply::new(out, session.proto).error(error.text());
+                    self.stats().count_error(b"ERR");
+                    session.closing = true;
+                    return (at, Ran::Closing);
+                }
+            }
+            if Ticks::now().since(began) as f64 > YIELD_AFTER_US * per_microsecond() {
+                return (at, Ran::Yielded);
+            }
+        }
+    }
+
+    /// The state of a connection that has just been accepted by this thread.
+    pub fn open(&mut self, addr: String, laddr: String, fd: i32, flags: u32, authenticated: bool) -> Session {
+        let id = self.engine.clients.next_id();
+        let client = Arc::new(Client::new(id, self.id, addr, laddr, fd, self.clock.now_ms, flags));
+        self.engine.clients.add(client.clone());
+        self.stats().connections.add(1);
+        Session::new(client, authenticated)
+    }
+
+    /// Takes a connection that is being closed out of everything that knows it.
+    pub fn close(&mut self, session: &mut Session) {
+        self.unpark(session);
+        families::leave(self, session);
+        self.engine.clients.remove(session.client.id);
+    }
+
+    /// Forgets the blocking command that a connection waits in. False if its reply is already on the way.
+    pub fn unpark(&mut self, session: &mut Session) -> bool {
+        let Some(waiter) = session.parked.take() else { return false };
+        session.client.set(client_flag::BLOCKED, false);
+        *session.client.parked() = None;
+        let claimed = waiter.claim();
+        if claimed {
+            self.engine.waiters.remove(&waiter);
+        }
+        claimed
+    }
+
+    /// Answers a blocking command whose time has run out. False if it has been answered, or is just being.
+    pub fn time_out(&mut self, session: &mut Session, out: &mut Output) -> bool {
+        let Some(waiter) = session.parked.clone() else { return false };
+        if !waiter.claim() {
+            return false;
+        }
+        self.engine.waiters.remove(&waiter);
+        self.resume(session, &mut waiter.timeout_reply(), out);
+        true
+    }
+
+    /// Ends a connection's wait with the reply that it waited for.
+    pub fn resume(&mut self, session: &mut Session, reply: &mut Output, out: &mut Output) {
+        session.parked = None;
+        *session.client.parked() = None;
+        session.client.set(client_flag::BLOCKED, false);
+        match session.reply_mode {
+            ReplyMode::On => out.append(reply),
+            ReplyMode::Skip => session.reply_mode = ReplyMode::On,
+            ReplyMode::Off | ReplyMode::SkipNext => {}
+        }
+    }
+
+    /// Asks for the buckets of all keys, then for their entries: by the time the last bucket is asked for, the first
+    /// has nearly arrived.
+    #[inline]
+    fn prefetch(&self, database: usize, keys: &[KeyRef]) {
+        // A single key is looked up as quickly as it would be prefetched.
+        if keys.len() < 2 {
+            return;
+        }
+        for key in keys {
+            self.engine.keyspace.prefetch_bucket(database, key.hash);
+        }
+        for key in keys {
+            self.engine.keyspace.prefetch_entry(database, key.hash);
+        }
+    }
+
+    /// Adds what was observed since to the counters.
+    pub(crate) fn note_observed(&mut self) {
+        let stats = self.stats();
+        stats.hits.add(std::mem::take(&mut self.observed.hits));
+        stats.misses.add(std::mem::take(&mut self.observed.misses));
+        stats.expired.add(std::mem::take(&mut self.observed.expired));
+        stats.dirty.add(std::mem::take(&mut self.effects.dirty));
+    }
+
+    /// Removes keys whose time has come, for up to `budget_us` microseconds. Call it many times a second.
+    pub fn reclaim_expired(&mut self, budget_us: f64) {
+        /// Keys of a shard that are removed before the time is looked at and others may have the shard.
+        const AT_ONCE: usize = 16;
+        if !self.engine.active_expire.load(std::sync::atomic::Ordering::Relaxed) {
+            return;
+        }
+        let began = Ticks::now();
+        let keyspace = &self.engine.keyspace;
+        // Threads share the work: each looks at its own part of the shards.
+        let threads = self.engine.inboxes.len();
+        let mut inside = Some(keyspace.gate().enter(self.id));
+        for database in 0..keyspace.databases() {
+            for shard in (self.id..keyspace.shard_count()).step_by(threads) {
+                loop {
+                    let more = self.reclaim_shard(database, shard, AT_ONCE);
+                    if Ticks::now().since(began) as f64 > budget_us * per_microsecond() {
+                        self.serve_ready(&mut inside);
+                        return self.note_observed();
+                    }
+                    if !more {
+                        break;
+                    }
+                }
+            }
+        }
+        self.note_observed();
+    }
+}
+
+/// Looks every request's command up, and hashes its keys.
+fn plan(batch: &Batch, buffer: &[u8], planned: &mut Vec<Planned>, keys: &mut Vec<KeyRef>) {
+    planned.clear();
+    keys.clear();
+    for request in batch.requests() {
+        let args = batch.args(request, buffer);
+        let keys_start = keys.len() as u32;
+        let command = table().find(args.get(0)).and_then(|c| table().resolve(c, args));
+        if let Some(command) = command
+            // A command with the wrong number of arguments has no keys: it will not run.
+            && command.info.accepts(args.len())
+        {
+            hash_keys(command, args, keys);
+        }
+        planned.push(Planned { command, keys_start, keys_end: keys.len() as u32 });
+    }
+}
+
+/// Hashes the keys that a command's arguments hold.
+#[inline]
+pub(crate) fn hash_keys(command: &Command, args: Args<'_>, keys: &mut Vec<KeyRef>) {
+    command.info.visit_keys(args, |i| keys.push(KeyRef { arg: i as u32, hash: hash(args.get(i)) }));
+}
+
+/// Whether a command runs alone, behind the gate.
+pub(crate) fn is_whole(command: &Command, args: Args<'_>) -> bool {
+    matches!(command.info.scope_for(args), Scope::Whole)
+}
+
+/// A thread's pass through the gate, given up while it is alone.
+pub(crate) type Pass = Option<Inside<'static>>;
