@@ -72,7 +72,7 @@ impl ShardLock {
         let mut backoff = Backoff(0);
         loop {
             backoff.wait();
-            // Look before swapping: a swap would pull the cache line away from the holder.
+            // Look before trying: an exchange would pull the cache line away from the holder.
             if !self.taken.load(Ordering::Relaxed) && self.try_lock() {
                 return;
             }
@@ -82,7 +82,9 @@ impl ShardLock {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> bool {
-        !self.taken.swap(true, Ordering::Acquire)
+        // An exchange that fails writes nothing. A swap would store `true` once more at each attempt, and loom then
+        // never runs out of stores for the other waiters to see.
+        self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Opens the lock. Only its holder may.
