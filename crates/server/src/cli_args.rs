@@ -1,0 +1,292 @@
+//! The server's command line: `penstock [server] [FILE|-] [--directive value...]... [-]`.
+//!
+//! Every directive of redis.conf is an option. What follows it are its values, up to the next argument that begins
+//! with `--`; the first value may begin so as well, as in Redis 7. An option counts more than standard input, and that
+//! more than the file.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use engine::config::{Loader, Settings};
+
+use crate::conf_file::{ConfError, FATAL, load_file, load_text};
+
+/// What the command line asks for: a server with these settings.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Defaults, file, standard input and options, in this order.
+    pub settings: Settings,
+    /// The file, absolute; what CONFIG REWRITE writes to.
+    pub config_file: Option<PathBuf>,
+}
+
+/// Why no server is to be started.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Help or the version was asked for: print this, leave with success.
+    Answer(String),
+    /// Something is wrong: print this to standard error, leave with a failure.
+    Fatal(String),
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exit::Answer(text) | Exit::Fatal(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for Exit {}
+
+impl From<ConfError> for Exit {
+    fn from(error: ConfError) -> Self {
+        Exit::Fatal(error.to_string())
+    }
+}
+
+const VERSION: &str = concat!("Penstock server v=", env!("CARGO_PKG_VERSION"));
+
+const HELP: &str = "\
+Usage: penstock [server] [/path/to/redis.conf] [options] [-]
+       penstock [server] - (read the configuration from standard input)
+       penstock -v or --version
+       penstock -h or --help
+
+Every directive of redis.conf is an option.
+
+Examples:
+       penstock (run the server with the default configuration)
+       echo 'maxmemory 128mb' | penstock -
+       penstock /etc/redis/redis.conf
+       penstock --port 7777 --threads 2
+       penstock --bind 127.0.0.1 ::1 --save \"\"
+       penstock /etc/redis/redis.conf --loglevel verbose -";
+
+/// Settings from the command line `argv`, without the program's name, and from what it names. `stdin` is read to its
+/// end if `-` asks for it.
+///
+/// # Errors
+/// [`Exit`], with a text that names the file and line or the option at fault.
+pub fn load(argv: &[OsString], stdin: &mut dyn Read) -> Result<Loaded, Exit> {
+    let line = CommandLine::parse(argv)?;
+    let settings = Settings::new();
+    let mut loader = Loader::new(&settings);
+    let config_file = line.file.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
+    if let Some(path) = &config_file {
+        load_file(&mut loader, path)?;
+    }
+    if line.stdin {
+        let mut text = Vec::new();
+        stdin.read_to_end(&mut text).map_err(|error| Exit::Fatal(format!("Can't read standard input: {error}")))?;
+        load_text(&mut loader, "standard input", &text)?;
+    }
+    for option in &line.options {
+        option.load(&mut loader)?;
+    }
+    Ok(Loaded { settings, config_file })
+}
+
+/// The command line, taken apart.
+#[derive(Default)]
+struct CommandLine<'a> {
+    file: Option<&'a OsStr>,
+    stdin: bool,
+    options: Vec<CommandOption>,
+}
+
+/// A directive's name and values.
+struct CommandOption {
+    argv: Vec<Vec<u8>>,
+}
+
+impl<'a> CommandLine<'a> {
+    fn parse(argv: &'a [OsString]) -> Result<CommandLine<'a>, Exit> {
+        let mut line = CommandLine::default();
+        let mut rest = match argv {
+            [server, rest @ ..] if server == "server" => rest,
+            rest => rest,
+        };
+        if let [first, tail @ ..] = rest
+            && line.take_first(first)?
+        {
+            rest = tail;
+        }
+        if let [head @ .., last] = rest
+            && last == "-"
+        {
+            line.stdin = true;
+            rest = head;
+        }
+        line.take_options(rest)?;
+        Ok(line)
+    }
+
+    /// Takes the first argument if it isn't an option: a file, or `-`.
+    fn take_first(&mut self, first: &'a OsStr) -> Result<bool, Exit> {
+        match first.as_bytes() {
+            b"-v" | b"--version" => return Err(Exit::Answer(VERSION.to_owned())),
+            b"-h" | b"--help" => return Err(Exit::Answer(HELP.to_owned())),
+            b"-" => self.stdin = true,
+            option if option.starts_with(b"-") => return Ok(false),
+            _ => self.file = Some(first),
+        }
+        Ok(true)
+    }
+
+    fn take_options(&mut self, mut rest: &'a [OsString]) -> Result<(), Exit> {
+        while let [option, tail @ ..] = rest {
+            let Some(text) = option.as_bytes().strip_prefix(b"--") else {
+                return Err(fatal(option, "an option begins with --, and its values follow it"));
+            };
+            let mut argv = resp::splitargs::split_args(text).map_err(|_| fatal(option, "unbalanced quotes"))?;
+            // "--port 7777" in one argument is complete. Otherwise the next one is a value, whatever it looks like.
+            let first = usize::from(argv.len() == 1 && takes_next(&argv, tail));
+            let further = tail.iter().skip(first).take_while(|value| !value.as_bytes().starts_with(b"--")).count();
+            let (values, after) = tail.split_at(first + further);
+            argv.extend(values.iter().map(|value| value.as_bytes().to_vec()));
+            if let [save] = argv.as_slice()
+                && save.eq_ignore_ascii_case(b"save")
+            {
+                // What a shell makes of `--save $NOTHING`: no save points.
+                argv.push(Vec::new());
+            }
+            self.options.push(CommandOption { argv });
+            rest = after;
+        }
+        Ok(())
+    }
+}
+
+/// Whether what follows an option's bare name is its value. Only `--save` may stand alone before another option.
+fn takes_next(argv: &[Vec<u8>], tail: &[OsString]) -> bool {
+    let save = argv.first().is_some_and(|name| name.eq_ignore_ascii_case(b"save"));
+    tail.first().is_some_and(|value| !(save && value.as_bytes().starts_with(b"--")))
+}
+
+impl CommandOption {
+    fn load(&self, loader: &mut Loader) -> Result<(), Exit> {
+        let [name, ..] = self.argv.as_slice() else {
+            return Err(fatal(OsStr::new("--"), "the name of a directive is missing"));
+        };
+        match name.to_ascii_lowercase().as_slice() {
+            b"help" => Err(Exit::Answer(HELP.to_owned())),
+            b"version" => Err(Exit::Answer(VERSION.to_owned())),
+            b"include" => Err(self.wrong("include is for configuration files")),
+            _ => loader.directive(&self.argv).map_err(|reason| self.wrong(&reason)),
+        }
+    }
+
+    fn wrong(&self, reason: &str) -> Exit {
+        let words: Vec<_> = self.argv.iter().map(|word| String::from_utf8_lossy(word)).collect();
+        let option = format!("--{}", words.first().map_or("", |name| name));
+        Exit::Fatal(format!(
+            "{FATAL}Reading the command line, at option {option}\n>>> '--{}'\n{reason}",
+            words.join(" ")
+        ))
+    }
+}
+
+fn fatal(argument: &OsStr, reason: &str) -> Exit {
+    let argument = argument.to_string_lossy();
+    Exit::Fatal(format!("{FATAL}Reading the command line, at '{argument}'\n{reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::config::get;
+
+    /// The settings that `names` names, blanks between them, after this command line with this standard input.
+    fn shown(argv: &[&str], stdin: &str, names: &str) -> Result<String, Exit> {
+        let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
+        let loaded = load(&argv, &mut stdin.as_bytes())?;
+        let values = names.split(' ').flat_map(|name| get(&loaded.settings, &[name.as_bytes()]));
+        Ok(values.map(|(_, value)| value).collect::<Vec<_>>().join(";"))
+    }
+
+    fn check(argv: &[&str], names: &str, values: &str) {
+        assert_eq!(shown(argv, "hz 77\nport 77\n", names), Ok(values.into()), "{argv:?}");
+    }
+
+    fn check_fatal(argv: &[&str], option: &str, reason: &str) {
+        match shown(argv, "hz x", "hz") {
+            Err(Exit::Fatal(text)) => {
+                assert!(text.starts_with(FATAL) && text.contains(option) && text.ends_with(reason), "{argv:?}: {text}");
+            }
+            other => panic!("{argv:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_are_directives() {
+        check(&[], "port hz", "6379;10");
+        check(&["server"], "port", "6379");
+        check(&["--port", "0", "--HZ", "20"], "port hz", "0;20");
+        check(&["server", "--port", "1", "--port", "2"], "port", "2");
+        check(&["--port 7000", "--hz", "20"], "port hz", "7000;20");
+        check(&["--bind", "127.0.0.1", "::1", "--port", "0"], "bind port", "127.0.0.1 ::1;0");
+        check(&["--bind", "127.0.0.1 ::1"], "bind", "127.0.0.1 ::1");
+        check(&["--appendonly", "no", "--threads", "3"], "appendonly io-threads", "no;3");
+        check(&["--slowlog-log-slower-than", "-1"], "slowlog-log-slower-than", "-1");
+        check(&["--requirepass", "--x y"], "requirepass", "--x y");
+        check(&["--requirepass", "a \"b"], "requirepass", "a \"b");
+        check(&["--logfile", ""], "logfile", "");
+    }
+
+    #[test]
+    fn save_may_stand_alone() {
+        check(&["--save", "", "--port", "1"], "save port", ";1");
+        check(&["--save", "--port", "1"], "save port", ";1");
+        check(&["--port", "1", "--save"], "save port", ";1");
+        check(&["--save", "60", "1", "--save", "5 6"], "save", "60 1 5 6");
+    }
+
+    #[test]
+    fn standard_input_is_read_where_a_dash_asks() {
+        check(&["-"], "hz port", "77;77");
+        check(&["server", "-", "--port", "1"], "hz port", "77;1");
+        check(&["--port", "1", "-"], "hz port", "77;1");
+        check(&["--port", "1"], "hz port", "10;1");
+    }
+
+    #[test]
+    fn options_count_more_than_input_and_that_more_than_the_file() {
+        let path = std::env::temp_dir().join(format!("penstock-cli-{}.conf", std::process::id()));
+        std::fs::write(&path, "hz 66\nport 66\ntimeout 66\n").unwrap();
+        let file = path.to_str().unwrap();
+        check(&[file, "--port", "1", "-"], "timeout hz port", "66;77;1");
+        let loaded = load(&[OsString::from(file)], &mut std::io::empty()).unwrap();
+        assert_eq!(loaded.config_file.as_deref(), Some(path.as_path()));
+        std::fs::remove_file(&path).unwrap();
+        let error = shown(&[file], "", "hz").unwrap_err().to_string();
+        assert_eq!(error, format!("Fatal error, can't open config file '{file}': No such file or directory"));
+    }
+
+    #[test]
+    fn help_and_version_start_nothing() {
+        for argv in [&["-h"][..], &["--help"], &["server", "--help"], &["--port", "1", "--help"]] {
+            assert_eq!(shown(argv, "", "hz"), Err(Exit::Answer(HELP.into())), "{argv:?}");
+        }
+        for argv in [&["-v"][..], &["server", "--version"]] {
+            assert_eq!(shown(argv, "", "hz"), Err(Exit::Answer(VERSION.into())), "{argv:?}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_option() {
+        check_fatal(&["--port", "x"], "option --port\n>>> '--port x'\n", "argument couldn't be parsed into an integer");
+        check_fatal(&["--hz", "5", "--port"], "option --port\n", "wrong number of arguments");
+        check_fatal(&["--foo", "x"], "option --foo\n", "Bad directive or wrong number of arguments");
+        check_fatal(&["--port=0"], "option --port=0\n", "Bad directive or wrong number of arguments");
+        check_fatal(&["--appendonly", "yes"], "--appendonly", "is not supported by this version of Penstock");
+        check_fatal(&["-p", "1"], "at '-p'\n", "an option begins with --, and its values follow it");
+        check_fatal(&["--include", "x"], "option --include", "include is for configuration files");
+        check_fatal(&["--port \"1"], "at '--port \"1'", "unbalanced quotes");
+        check_fatal(&["--"], "at '--'", "the name of a directive is missing");
+        check_fatal(&["-"], "at line 1 of standard input", "argument couldn't be parsed into an integer");
+    }
+}

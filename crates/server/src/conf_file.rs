@@ -1,0 +1,277 @@
+//! The grammar of redis.conf: lines into directives, files into lines.
+//!
+//! One directive a line, its arguments quoted as [`resp::splitargs`] says; blank lines and lines that begin with `#`
+//! say nothing, and a `#` further on is no comment. `include` reads other files at that point. What a directive means
+//! is the [`Loader`]'s business.
+//!
+//! Source: the sample redis.conf and the "Redis configuration" page.
+
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+
+use engine::config::Loader;
+
+/// Files may include files, this deep; further down it can only be a file that includes itself.
+const INCLUDE_DEPTH_MAX: usize = 16;
+
+/// A configuration that the server can't start with. Its text is what to print before leaving.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ConfError {
+    /// A line is wrong.
+    Line {
+        /// Where it stands: the name of a file, or that of another source.
+        source: String,
+        /// Counted from 1.
+        line: usize,
+        /// The line itself.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file can't be read.
+    File {
+        /// Its name, as far as it is known.
+        path: PathBuf,
+        /// The system's reason.
+        reason: String,
+    },
+}
+
+/// The first line of every fatal error in a configuration, after a blank one.
+pub(crate) const FATAL: &str =
+    concat!("\n*** FATAL CONFIG FILE ERROR (Penstock ", env!("CARGO_PKG_VERSION"), ") ***\n");
+
+impl fmt::Display for ConfError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfError::Line { source, line, text, reason } => {
+                write!(f, "{FATAL}Reading the configuration file, at line {line} of {source}\n>>> '{text}'\n{reason}")
+            }
+            ConfError::File { path, reason } => {
+                write!(f, "Fatal error, can't open config file '{}': {reason}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfError {}
+
+/// Reads the file at `path` into `loader`.
+///
+/// # Errors
+/// The first line that is wrong, there or in an included file, or a file that can't be read.
+pub fn load_file(loader: &mut Loader, path: &Path) -> Result<(), ConfError> {
+    load_nested(loader, path, 0)
+}
+
+/// Reads the configuration `text`, which is called `source` in errors, into `loader`.
+///
+/// # Errors
+/// As [`load_file`].
+pub fn load_text(loader: &mut Loader, source: &str, text: &[u8]) -> Result<(), ConfError> {
+    load_lines(loader, source, text, 0)
+}
+
+fn load_nested(loader: &mut Loader, path: &Path, depth: usize) -> Result<(), ConfError> {
+    let text =
+        std::fs::read(path).map_err(|error| ConfError::File { path: path.to_owned(), reason: system_text(&error) })?;
+    load_lines(loader, &path.display().to_string(), &text, depth)
+}
+
+fn load_lines(loader: &mut Loader, source: &str, text: &[u8], depth: usize) -> Result<(), ConfError> {
+    for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() || line.starts_with(b"#") {
+            continue;
+        }
+        let wrong = |reason: String| ConfError::Line {
+            source: source.to_owned(),
+            line: index + 1,
+            text: String::from_utf8_lossy(line).into_owned(),
+            reason,
+        };
+        let argv = resp::splitargs::split_args(line)
+            .map_err(|_| wrong("Unbalanced quotes in configuration line".to_owned()))?;
+        match argv.as_slice() {
+            [name, pattern] if name.eq_ignore_ascii_case(b"include") => {
+                if depth == INCLUDE_DEPTH_MAX {
+                    return Err(wrong(format!("Files include files more than {INCLUDE_DEPTH_MAX} deep")));
+                }
+                include(loader, pattern, depth + 1)?;
+            }
+            argv => loader.directive(argv).map_err(wrong)?,
+        }
+    }
+    Ok(())
+}
+
+/// Reads the files that a pattern stands for, in the order of their names. A pattern may stand for none; a plain name
+/// must be that of a file. Relative ones are in `dir`, as it is set by then.
+fn include(loader: &mut Loader, pattern: &[u8], depth: usize) -> Result<(), ConfError> {
+    let pattern = String::from_utf8_lossy(pattern);
+    let pattern = loader.settings().in_dir(&pattern);
+    if is_plain(&pattern) {
+        return load_nested(loader, &pattern, depth);
+    }
+    for path in matching_paths(&pattern) {
+        load_nested(loader, &path, depth)?;
+    }
+    Ok(())
+}
+
+fn is_plain(path: &Path) -> bool {
+    store::glob::is_literal(path.as_os_str().as_encoded_bytes())
+}
+
+/// The paths that exist and match `pattern`, in which any component may be a glob; sorted.
+fn matching_paths(pattern: &Path) -> Vec<PathBuf> {
+    let mut found = vec![PathBuf::new()];
+    for component in pattern.components() {
+        found = match component {
+            Component::Normal(glob) if !is_plain(Path::new(glob)) => {
+                found.iter().flat_map(|directory| matching_entries(directory, glob.as_encoded_bytes())).collect()
+            }
+            plain => found.into_iter().map(|path| path.join(plain)).filter(|path| path.exists()).collect(),
+        };
+    }
+    found.sort();
+    found
+}
+
+/// What is in `directory` under a name that matches `glob`. As in a shell, a glob must name a leading dot to match it.
+fn matching_entries(directory: &Path, glob: &[u8]) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let names = entries.filter_map(|entry| entry.ok().map(|entry| entry.file_name()));
+    names
+        .filter(|name| {
+            let name = name.as_encoded_bytes();
+            name.starts_with(b".") == glob.starts_with(b".") && store::glob::matches(glob, name, false)
+        })
+        .map(|name| directory.join(name))
+        .collect()
+}
+
+/// An error of the system in the words of strerror, without Rust's "(os error 2)".
+fn system_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::config::{Settings, get};
+
+    fn load(text: &str) -> Result<Settings, String> {
+        let settings = Settings::new();
+        load_text(&mut Loader::new(&settings), "test.conf", text.as_bytes()).map_err(|error| error.to_string())?;
+        Ok(settings)
+    }
+
+    fn check(text: &str, name: &str, value: &str) {
+        let found = load(text).map(|settings| get(&settings, &[name.as_bytes()]));
+        assert_eq!(found, Ok(vec![(name.into(), value.into())]), "{text:?}");
+    }
+
+    fn check_error(text: &str, line: usize, shown: &str, reason: &str) {
+        let expected =
+            format!("{FATAL}Reading the configuration file, at line {line} of test.conf\n>>> '{shown}'\n{reason}");
+        assert_eq!(load(text).map(|_| ()), Err(expected), "{text:?}");
+    }
+
+    #[test]
+    fn lines_are_directives() {
+        check("# a\n\n  \tport 7000 \nhz 20", "port", "7000");
+        check("PORT 1\r\nport 2\r\n\r\n", "port", "2");
+        check("requirepass \"a\\x20\\\"b\"", "requirepass", "a \"b");
+        check("requirepass 'a \\'b\\n'", "requirepass", "a 'b\\n");
+        check("requirepass #x", "requirepass", "#x");
+        check("", "hz", "10");
+        check("save 900 1\nsave 300 10", "save", "900 1 300 10");
+    }
+
+    #[test]
+    fn errors_name_file_and_line() {
+        let bad = "Bad directive or wrong number of arguments";
+        check_error("# c\n\nport 0\n nonsense yes \n", 4, "nonsense yes", bad);
+        check_error("\"a b", 1, "\"a b", "Unbalanced quotes in configuration line");
+        check_error("port 1 # comment", 1, "port 1 # comment", "wrong number of arguments");
+        check_error("hz\r\n", 1, "hz", "wrong number of arguments");
+        check_error("include", 1, "include", bad);
+        check_error("maxmemory xx", 1, "maxmemory xx", "argument must be a memory value");
+        let text = load("nonsense yes").map(|_| ()).unwrap_err();
+        assert!(text.starts_with("\n*** FATAL CONFIG FILE ERROR (Penstock "), "{text}");
+    }
+
+    /// A directory for one test, gone at its end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str, files: &[(&str, &str)]) -> Scratch {
+            let path = std::env::temp_dir().join(format!("penstock-{name}-{}", std::process::id()));
+            for (file, text) in files {
+                let file = path.join(file);
+                std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+                std::fs::write(file, text).unwrap();
+            }
+            Scratch(path)
+        }
+
+        fn load(&self, file: &str) -> Result<Settings, String> {
+            let settings = Settings::new();
+            let mut loader = Loader::new(&settings);
+            loader.directive(&[b"dir".to_vec(), self.0.to_str().unwrap().into()]).unwrap();
+            load_file(&mut loader, &self.0.join(file)).map_err(|error| error.to_string())?;
+            Ok(settings)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn includes_are_read_in_place() {
+        let scratch = Scratch::new(
+            "include",
+            &[
+                ("a.conf", "hz 11\ninclude b.conf\ntimeout 1\ninclude c/*/[xy].conf\nINCLUDE none*\n"),
+                ("b.conf", "hz 12\ntimeout 2\n"),
+                ("c/1/y.conf", "port 2\n"),
+                ("c/1/x.conf", "port 1\nmaxclients 5\n"),
+                ("c/1/.x.conf", "nonsense\n"),
+            ],
+        );
+        let settings = scratch.load("a.conf").unwrap();
+        assert_eq!((settings.hz.get(), settings.timeout_s.get()), (12, 1));
+        assert_eq!((settings.port.get(), settings.maxclients.get()), (2, 5));
+    }
+
+    #[test]
+    fn errors_in_includes_name_the_included_file() {
+        let scratch = Scratch::new(
+            "include-errors",
+            &[
+                ("a.conf", "\ninclude b.conf\n"),
+                ("b.conf", "hz x\n"),
+                ("c.conf", "include nofile\n"),
+                ("self.conf", "include self.conf\n"),
+            ],
+        );
+        let error = scratch.load("a.conf").unwrap_err();
+        assert!(error.contains("at line 1 of ") && error.contains("/b.conf\n>>> 'hz x'\n"), "{error}");
+        let error = scratch.load("c.conf").unwrap_err();
+        assert!(error.starts_with("Fatal error, can't open config file '"), "{error}");
+        assert!(error.ends_with("/nofile': No such file or directory"), "{error}");
+        assert!(scratch.load("self.conf").unwrap_err().ends_with("Files include files more than 16 deep"));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_an_error_of_their_line() {
+        let settings = Settings::new();
+        let error = load_text(&mut Loader::new(&settings), "x", b"\nrequirepass \xff\n").unwrap_err();
+        assert!(matches!(error, ConfError::Line { line: 2, .. }), "{error}");
+    }
+}
