@@ -35,7 +35,8 @@ impl Default for Rules {
     }
 }
 
-/// What a blocking command answers when its time is up or it may not wait.
+/// What a blocking command answers when it may not wait, within a transaction or a script. When its time is up, the
+/// answer is [`TimeoutReply::NullArray`] whatever the command, as in Redis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimeoutReply {
     /// Nothing, where a value would be.
@@ -49,7 +50,7 @@ pub enum TimeoutReply {
 pub struct Wait {
     /// When to give up, in milliseconds of Unix time; never, if none.
     pub deadline_ms: Option<u64>,
-    /// What to answer then.
+    /// What to answer at once if it may not wait.
     pub reply: TimeoutReply,
 }
 
