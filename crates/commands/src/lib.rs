@@ -7,6 +7,7 @@
 pub mod call;
 pub mod effects;
 pub mod error;
+pub mod lists;
 pub mod spec;
 pub mod strings;
 #[cfg(any(test, feature = "testing"))]
@@ -21,4 +22,4 @@ pub use spec::Spec;
 pub type Handler = fn(&mut Call<'_, '_, '_>) -> Outcome;
 
 /// Every command of this room, by family. A new family is a line here.
-pub const FAMILIES: &[&[Spec<Handler>]] = &[strings::COMMANDS];
+pub const FAMILIES: &[&[Spec<Handler>]] = &[strings::COMMANDS, lists::COMMANDS];

@@ -1,0 +1,239 @@
+//! Lists: pushing, popping and looking at elements, and waiting for them.
+//!
+//! Source of the semantics: Redis's command pages of the group "list", and the answers of a Redis server where they are
+//! silent.
+
+mod blocking;
+mod change;
+mod pop;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use resp::reply::Reply;
+use store::types::list::End;
+use store::types::packed::Item;
+
+use crate::error::Error;
+use crate::spec::flag::{BLOCKING, DENYOOM, FAST, MOVABLEKEYS, NOSCRIPT, READONLY, WRITE};
+use crate::spec::key_flag::{ACCESS, DELETE, INSERT, RO, RW, UPDATE};
+use crate::spec::{Group, KeySpec, Spec};
+use crate::{Call, Handler};
+
+/// The family's entries. Blocking commands wait for those of their keys that they take elements from: the ones that
+/// are flagged `DELETE`.
+pub const COMMANDS: &[Spec<Handler>] = &[
+    Spec::new("blmove", 6, WRITE | DENYOOM | NOSCRIPT | BLOCKING, blocking::blmove as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, RW | INSERT)])
+        .docs(
+            Group::List,
+            "6.2.0",
+            "O(1)",
+            "Moves an element from an end of a list to an end of another and returns it; waits until there is one.",
+            "source destination LEFT | RIGHT LEFT | RIGHT timeout",
+        ),
+    Spec::new("blmpop", -5, WRITE | BLOCKING | MOVABLEKEYS, blocking::blmpop as Handler)
+        .keys(&[KeySpec::counted(2, RW | ACCESS | DELETE)])
+        .docs(
+            Group::List,
+            "7.0.0",
+            "O(N+M) where N is the number of keys and M the number of elements returned",
+            "Removes and returns elements of the first list that has any; waits until one has.",
+            "timeout numkeys key [key ...] LEFT | RIGHT [COUNT count]",
+        ),
+    Spec::new("blpop", -3, WRITE | NOSCRIPT | BLOCKING, blocking::blpop as Handler)
+        .keys(&[KeySpec::range(1, -2, 1, RW | ACCESS | DELETE)])
+        .docs(
+            Group::List,
+            "2.0.0",
+            "O(N) where N is the number of keys",
+            "Removes and returns the first element of the first list that has any; waits until one has.",
+            "key [key ...] timeout",
+        ),
+    Spec::new("brpop", -3, WRITE | NOSCRIPT | BLOCKING, blocking::brpop as Handler)
+        .keys(&[KeySpec::range(1, -2, 1, RW | ACCESS | DELETE)])
+        .docs(
+            Group::List,
+            "2.0.0",
+            "O(N) where N is the number of keys",
+            "Removes and returns the last element of the first list that has any; waits until one has.",
+            "key [key ...] timeout",
+        ),
+    Spec::new("brpoplpush", 4, WRITE | DENYOOM | NOSCRIPT | BLOCKING, blocking::brpoplpush as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, RW | INSERT)])
+        .docs(
+            Group::List,
+            "2.2.0",
+            "O(1)",
+            "Moves the last element of a list to the head of another and returns it; waits until there is one.",
+            "source destination timeout",
+        ),
+    Spec::new("lindex", 3, READONLY, read::lindex as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
+        Group::List,
+        "1.0.0",
+        "O(N) where N is the distance from the nearer end",
+        "Returns the element of a list with an index.",
+        "key index",
+    ),
+    Spec::new("linsert", 5, WRITE | DENYOOM, change::linsert as Handler).keys(&[KeySpec::at(1, RW | INSERT)]).docs(
+        Group::List,
+        "2.2.0",
+        "O(N) where N is the number of elements before the pivot",
+        "Puts an element before or after another one of a list.",
+        "key BEFORE | AFTER pivot element",
+    ),
+    Spec::new("llen", 2, READONLY | FAST, read::llen as Handler).keys(&[KeySpec::at(1, RO)]).docs(
+        Group::List,
+        "1.0.0",
+        "O(1)",
+        "Returns the length of a list.",
+        "key",
+    ),
+    Spec::new("lmove", 5, WRITE | DENYOOM, pop::lmove as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, RW | INSERT)])
+        .docs(
+            Group::List,
+            "6.2.0",
+            "O(1)",
+            "Moves an element from an end of a list to an end of another and returns it.",
+            "source destination LEFT | RIGHT LEFT | RIGHT",
+        ),
+    Spec::new("lmpop", -4, WRITE | MOVABLEKEYS, pop::lmpop as Handler)
+        .keys(&[KeySpec::counted(1, RW | ACCESS | DELETE)])
+        .docs(
+            Group::List,
+            "7.0.0",
+            "O(N+M) where N is the number of keys and M the number of elements returned",
+            "Removes and returns elements of the first list that has any.",
+            "numkeys key [key ...] LEFT | RIGHT [COUNT count]",
+        ),
+    Spec::new("lpop", -2, WRITE | FAST, pop::lpop as Handler).keys(&[KeySpec::at(1, RW | ACCESS | DELETE)]).docs(
+        Group::List,
+        "1.0.0",
+        "O(N) where N is the number of elements returned",
+        "Removes and returns the first elements of a list.",
+        "key [count]",
+    ),
+    Spec::new("lpos", -3, READONLY, read::lpos as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
+        Group::List,
+        "6.0.6",
+        "O(N) where N is the number of elements compared",
+        "Returns the indexes of elements of a list that equal one.",
+        "key element [RANK rank] [COUNT num-matches] [MAXLEN len]",
+    ),
+    Spec::new("lpush", -3, WRITE | DENYOOM | FAST, change::lpush as Handler).keys(&[KeySpec::at(1, RW | INSERT)]).docs(
+        Group::List,
+        "1.0.0",
+        "O(N) where N is the number of elements added",
+        "Adds elements at the head of a list.",
+        "key element [element ...]",
+    ),
+    Spec::new("lpushx", -3, WRITE | DENYOOM | FAST, change::lpushx as Handler)
+        .keys(&[KeySpec::at(1, RW | INSERT)])
+        .docs(
+            Group::List,
+            "2.2.0",
+            "O(N) where N is the number of elements added",
+            "Adds elements at the head of a list if it exists.",
+            "key element [element ...]",
+        ),
+    Spec::new("lrange", 4, READONLY, read::lrange as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
+        Group::List,
+        "1.0.0",
+        "O(S+N) where S is the distance of the range from the nearer end and N its length",
+        "Returns a range of the elements of a list.",
+        "key start stop",
+    ),
+    Spec::new("lrem", 4, WRITE, change::lrem as Handler).keys(&[KeySpec::at(1, RW | DELETE)]).docs(
+        Group::List,
+        "1.0.0",
+        "O(N+M) where N is the length of the list and M the number of elements removed",
+        "Removes elements of a list that equal one.",
+        "key count element",
+    ),
+    Spec::new("lset", 4, WRITE | DENYOOM, change::lset as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
+        Group::List,
+        "1.0.0",
+        "O(N) where N is the distance from the nearer end",
+        "Replaces the element of a list with an index.",
+        "key index element",
+    ),
+    Spec::new("ltrim", 4, WRITE, change::ltrim as Handler).keys(&[KeySpec::at(1, RW | DELETE)]).docs(
+        Group::List,
+        "1.0.0",
+        "O(N) where N is the number of elements removed",
+        "Removes all but a range of the elements of a list.",
+        "key start stop",
+    ),
+    Spec::new("rpop", -2, WRITE | FAST, pop::rpop as Handler).keys(&[KeySpec::at(1, RW | ACCESS | DELETE)]).docs(
+        Group::List,
+        "1.0.0",
+        "O(N) where N is the number of elements returned",
+        "Removes and returns the last elements of a list.",
+        "key [count]",
+    ),
+    Spec::new("rpoplpush", 3, WRITE | DENYOOM, pop::rpoplpush as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, RW | INSERT)])
+        .docs(
+            Group::List,
+            "1.2.0",
+            "O(1)",
+            "Moves the last element of a list to the head of another and returns it.",
+            "source destination",
+        ),
+    Spec::new("rpush", -3, WRITE | DENYOOM | FAST, change::rpush as Handler).keys(&[KeySpec::at(1, RW | INSERT)]).docs(
+        Group::List,
+        "1.0.0",
+        "O(N) where N is the number of elements added",
+        "Adds elements at the tail of a list.",
+        "key element [element ...]",
+    ),
+    Spec::new("rpushx", -3, WRITE | DENYOOM | FAST, change::rpushx as Handler)
+        .keys(&[KeySpec::at(1, RW | INSERT)])
+        .docs(
+            Group::List,
+            "2.2.0",
+            "O(N) where N is the number of elements added",
+            "Adds elements at the tail of a list if it exists.",
+            "key element [element ...]",
+        ),
+];
+
+/// Writes an element as a bulk string.
+#[inline]
+fn reply_item(reply: &mut Reply<'_>, item: Item<'_>) {
+    match item {
+        Item::Str(bytes) => reply.bulk(bytes),
+        Item::Int(value) => reply.bulk_int(value),
+    }
+}
+
+/// The argument at `index` as LEFT or RIGHT.
+fn end_at(call: &Call<'_, '_, '_>, index: usize) -> Result<End, Error> {
+    if call.is(index, "left") {
+        Ok(End::Left)
+    } else if call.is(index, "right") {
+        Ok(End::Right)
+    } else {
+        Err(Error::SYNTAX)
+    }
+}
+
+/// An index from a client, which counts from the end if negative, as one from the head. One before the head becomes one
+/// behind the end, so that there is no element there either.
+fn from_head(index: i64, len: usize) -> usize {
+    match usize::try_from(index) {
+        Ok(index) => index,
+        Err(_) => len.checked_sub(index.unsigned_abs() as usize).unwrap_or(usize::MAX),
+    }
+}
+
+/// A range from a client, whose ends are part of it and count from the end if negative, cut to the list.
+fn span(start: i64, stop: i64, len: usize) -> Range<usize> {
+    let len = len as i64;
+    let from_head = |index: i64| if index < 0 { (index + len).max(-1) } else { index };
+    let (start, stop) = (from_head(start).max(0), from_head(stop).min(len - 1));
+    if start > stop { 0..0 } else { start as usize..stop as usize + 1 }
+}

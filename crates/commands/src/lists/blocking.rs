@@ -1,0 +1,60 @@
+//! Waiting for elements: BLPOP, BRPOP, BLMPOP, BLMOVE, BRPOPLPUSH.
+//!
+//! Each tries, and asks to be run again if there was nothing. Who waits in which order isn't known here.
+
+use store::types::list::End;
+
+use super::end_at;
+use super::pop::{MultiPop, move_element, multi_pop, pop_from_first};
+use crate::Call;
+use crate::call::TimeoutReply;
+use crate::error::{Error, Outcome};
+use crate::timeout::deadline_ms;
+
+/// The end of the timeout that is the argument at `index`.
+fn deadline_at(call: &Call<'_, '_, '_>, index: usize) -> Result<Option<u64>, Error> {
+    deadline_ms(call.arg(index), call.db.now_ms())
+}
+
+pub(super) fn blpop(call: &mut Call<'_, '_, '_>) -> Outcome {
+    pop_or_wait(call, End::Left)
+}
+
+pub(super) fn brpop(call: &mut Call<'_, '_, '_>) -> Outcome {
+    pop_or_wait(call, End::Right)
+}
+
+fn pop_or_wait(call: &mut Call<'_, '_, '_>, end: End) -> Outcome {
+    let timeout = call.len() - 1;
+    let deadline_ms = deadline_at(call, timeout)?;
+    if !pop_from_first(call, 1..timeout, end, None)? {
+        call.wait(deadline_ms, TimeoutReply::NullArray);
+    }
+    Ok(())
+}
+
+pub(super) fn blmpop(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let MultiPop { keys, end, count } = multi_pop(call, 2)?;
+    let deadline_ms = deadline_at(call, 1)?;
+    if !pop_from_first(call, keys, end, Some(count))? {
+        call.wait(deadline_ms, TimeoutReply::NullArray);
+    }
+    Ok(())
+}
+
+pub(super) fn blmove(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let (from, to) = (end_at(call, 3)?, end_at(call, 4)?);
+    move_or_wait(call, from, to, 5)
+}
+
+pub(super) fn brpoplpush(call: &mut Call<'_, '_, '_>) -> Outcome {
+    move_or_wait(call, End::Right, End::Left, 3)
+}
+
+fn move_or_wait(call: &mut Call<'_, '_, '_>, from: End, to: End, timeout: usize) -> Outcome {
+    let deadline_ms = deadline_at(call, timeout)?;
+    if !move_element(call, from, to)? {
+        call.wait(deadline_ms, TimeoutReply::Null);
+    }
+    Ok(())
+}
