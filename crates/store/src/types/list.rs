@@ -284,9 +284,7 @@ impl List {
         match self.view_mut() {
             ViewMut::Packed(_) => {}
             ViewMut::Node(node) => node.set(index, item),
-            ViewMut::Quick(quick) => {
-                quick.set(index, item);
-            }
+            ViewMut::Quick(quick) => quick.set(index, item, element.len()),
         }
         self.shrink(limits);
         true
@@ -340,8 +338,11 @@ impl List {
             *self = Self::new();
             return;
         }
-        self.unpack();
+        if keep.len() < len {
+            self.unpack();
+        }
         match self.view_mut() {
+            // Nothing is to go: a list that is kept short is trimmed more often than it needs to be.
             ViewMut::Packed(_) => {}
             ViewMut::Node(node) => {
                 node.truncate(keep.end);

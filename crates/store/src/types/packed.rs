@@ -182,15 +182,13 @@ impl Packed {
 
     /// Where the first item equal to `needle` begins, of the items 0, `stride`, 2 × `stride` and so on.
     pub fn find<'a>(&self, needle: impl Into<Item<'a>>, stride: usize) -> Option<Pos> {
-        let needle = needle.into();
+        let needle = item::Needle::of(needle.into());
         let mut rest = self.items();
         while !rest.is_empty() {
-            let (item, size) = decode(rest);
-            if item == needle {
+            if needle.is_at(rest) {
                 return Some(Pos::new(self.0.len() - rest.len()));
             }
-            rest = &rest[size..];
-            rest = &rest[skip(rest, stride.max(1) - 1)..];
+            rest = &rest[skip(rest, stride.max(1))..];
         }
         None
     }

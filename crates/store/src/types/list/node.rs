@@ -16,9 +16,9 @@ use super::End;
 
 /// The smallest buffer, in bytes: below it, growing costs more than it saves.
 const BUFFER_BYTES_MIN: usize = 64;
-/// Buffers double up to this size in bytes, the largest that `list-max-listpack-size` gives a node; beyond, where only
-/// single large elements and large batches lead, they grow by an eighth.
-const DOUBLING_BYTES_MAX: usize = 64 * 1024;
+/// Buffers grow by a half up to this size in bytes, the largest that `list-max-listpack-size` gives a node; beyond, where
+/// only single large elements and large batches lead, by an eighth.
+const HALVES_BYTES_MAX: usize = 64 * 1024;
 
 /// A run of items with slack at both ends.
 #[derive(Clone, Debug, Default)]
@@ -97,7 +97,7 @@ impl Node {
             let (to_end, other) = (size.max(slack / 2), slack - size.max(slack / 2));
             self.slide(if end == End::Left { to_end } else { other })
         } else {
-            let capacity = grown(used, used + size);
+            let capacity = grown(used, (used + size).max(self.buffer.len() + 1));
             match end {
                 End::Left => self.move_to(capacity, capacity - used),
                 End::Right => self.extend_to(capacity),
@@ -293,13 +293,14 @@ impl From<Packed> for Node {
     }
 }
 
-/// The size of a buffer that holds `used` bytes and is to hold `needed`.
+/// The size of a buffer that holds `used` bytes and is to hold `needed`: half as much again, but not beyond a power of
+/// two, since the limits of nodes are such and a full node should have no slack.
 fn grown(used: usize, needed: usize) -> usize {
     // A first element that is large most likely has the node for itself.
     if used == 0 && needed > BUFFER_BYTES_MIN * 16 {
         needed
-    } else if needed <= DOUBLING_BYTES_MAX {
-        needed.next_power_of_two().max(BUFFER_BYTES_MIN)
+    } else if needed <= HALVES_BYTES_MAX {
+        needed.next_power_of_two().min(needed + needed / 2).max(BUFFER_BYTES_MIN)
     } else {
         needed + needed / 8
     }

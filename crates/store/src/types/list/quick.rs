@@ -15,6 +15,11 @@ use super::{End, ListLimits};
 /// head and back length for the elements that fit one at all.
 const ITEM_OVERHEAD_BYTES: usize = 8;
 
+/// What replacing an element may make of a node, in bytes. Limits aren't asked then, so that a replacement costs no
+/// more than its node; but a node has to stay far below 4 GiB, and where elements are this large nothing is lost by
+/// giving each a node of its own.
+const REPLACED_NODE_BYTES_MAX: usize = 1 << 20;
+
 /// A ring of nodes, none of them empty.
 #[derive(Clone, Debug, Default)]
 pub struct Quick {
@@ -129,11 +134,32 @@ impl Quick {
         None
     }
 
-    /// Replaces the element with this index and says whether there was one.
-    pub fn set(&mut self, index: usize, item: Item<'_>) -> bool {
-        let Some((at, within)) = self.locate(index) else { return false };
-        self.change(at, |node| node.set(within, item));
-        true
+    /// Replaces the element with this index, if there is one, by one of `len` bytes.
+    pub fn set(&mut self, index: usize, item: Item<'_>, len: usize) {
+        let Some((at, within)) = self.locate(index) else { return };
+        let node = &self.nodes[at];
+        if node.len() == 1 || node.bytes().saturating_add(len) <= REPLACED_NODE_BYTES_MAX {
+            self.change(at, |node| node.set(within, item));
+        } else {
+            self.set_apart(at, within, item);
+        }
+    }
+
+    /// Replaces an element by one that gets a node of its own, between what was before and what was behind it.
+    fn set_apart(&mut self, at: usize, within: usize, item: Item<'_>) {
+        let mut tail = Node::default();
+        self.change(at, |node| tail = node.split_off(within));
+        tail.drop_front(1);
+        let mut own = Node::default();
+        own.push(End::Right, item);
+        for node in [tail, own] {
+            if node.len() > 0 {
+                self.insert_node(at + 1, node);
+            }
+        }
+        if within == 0 {
+            self.remove_node(at);
+        }
     }
 
     /// Puts an element of `len` bytes beside the one with this index: to its left or to its right.

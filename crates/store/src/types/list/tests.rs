@@ -272,6 +272,29 @@ fn an_inserted_element_splits_a_full_node() {
     assert!(list.iter().flat_map(Item::to_vec).eq("ab1cdef2gh".bytes()));
 }
 
+// Too much for an interpreter, and nothing in it that the others don't do.
+#[cfg(not(miri))]
+#[test]
+fn a_huge_replacement_gets_its_own_node() {
+    let limits = ListLimits::default();
+    let huge = vec![b'h'; 1 << 20];
+    for index in 0..4 {
+        let mut list = List::new();
+        let mut model: Model = "abcd".bytes().map(|letter| vec![letter]).collect();
+        model.iter().for_each(|element| list.push(End::Right, element, limits));
+        // The second replacement finds the element alone in its node.
+        for element in [&huge[..], &huge[1..], b"small"] {
+            assert!(list.set(index, element, limits));
+            model[index] = element.to_vec();
+            check_same(&list, &model);
+        }
+        let View::Quick(quick) = list.view() else { panic!("{}", list.encoding()) };
+        assert_eq!(quick.nodes().len(), if index % 3 == 0 { 2 } else { 3 });
+    }
+}
+
+// Too much for an interpreter, and nothing in it that the others don't do.
+#[cfg(not(miri))]
 #[test]
 fn slack_stays_in_bounds() {
     let limits = ListLimits::default();

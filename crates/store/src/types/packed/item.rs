@@ -193,6 +193,15 @@ fn shape(entry: &[u8]) -> Shape {
 /// The bytes that the item at the start of `entry` occupies there.
 #[inline]
 pub fn size(entry: &[u8]) -> usize {
+    match entry[0] {
+        0..STR_6 => 2,
+        first @ STR_6..INT_13 => usize::from(first & 0x3F) + 2,
+        _ => size_of_long(entry),
+    }
+}
+
+#[inline(never)]
+fn size_of_long(entry: &[u8]) -> usize {
     match shape(entry) {
         Shape::Str(head, len) => head + len + back_len(head + len),
         Shape::Int(head) => head + 1,
@@ -202,6 +211,14 @@ pub fn size(entry: &[u8]) -> usize {
 /// The bytes that the item which ends where `before` ends occupies there.
 #[inline]
 pub fn size_before(before: &[u8]) -> usize {
+    match before.last() {
+        Some(&len @ 0..0x80) => usize::from(len) + 1,
+        _ => size_of_long_before(before),
+    }
+}
+
+#[inline(never)]
+fn size_of_long_before(before: &[u8]) -> usize {
     let mut len = 0;
     let mut back = 0;
     for &byte in before.iter().rev() {
@@ -217,6 +234,18 @@ pub fn size_before(before: &[u8]) -> usize {
 /// The item at the start of `entry`, and the bytes that it occupies there.
 #[inline]
 pub fn decode(entry: &[u8]) -> (Item<'_>, usize) {
+    match entry[0] {
+        first @ 0..STR_6 => (Item::Int(i64::from(first)), 2),
+        first @ STR_6..INT_13 => {
+            let len = usize::from(first & 0x3F);
+            (Item::Str(&entry[1..1 + len]), len + 2)
+        }
+        _ => decode_long(entry),
+    }
+}
+
+#[inline(never)]
+fn decode_long(entry: &[u8]) -> (Item<'_>, usize) {
     match shape(entry) {
         Shape::Str(head, len) => (Item::Str(&entry[head..head + len]), head + len + back_len(head + len)),
         Shape::Int(head) => (Item::Int(decode_int(&entry[..head])), head + 1),
@@ -245,6 +274,48 @@ pub fn encoded_len(item: Item<'_>) -> usize {
             body + back_len(body)
         }
         Item::Int(value) => int_head_len(value) + 1,
+    }
+}
+
+/// What an item is compared with many others by: first by the byte that announces kind and length, then by the last
+/// one, since the keys and members of one collection often begin alike, and only then by all.
+#[derive(Clone, Copy)]
+pub struct Needle<'a> {
+    item: Item<'a>,
+    first: u8,
+}
+
+impl<'a> Needle<'a> {
+    pub fn of(item: Item<'a>) -> Self {
+        Self { item, first: first_byte(item) }
+    }
+
+    /// Whether this is the item at the start of `entry`.
+    #[inline]
+    pub fn is_at(&self, entry: &[u8]) -> bool {
+        entry[0] == self.first
+            && match (self.item, decode(entry).0) {
+                (Item::Str(needle), Item::Str(bytes)) => needle.last() == bytes.last() && needle == bytes,
+                (needle, item) => needle == item,
+            }
+    }
+}
+
+fn first_byte(item: Item<'_>) -> u8 {
+    match item {
+        Item::Str(bytes) => match str_head_len(bytes.len()) {
+            1 => STR_6 | bytes.len() as u8,
+            2 => STR_12 | (bytes.len() >> 8) as u8,
+            _ => STR_32,
+        },
+        Item::Int(value) => match int_head_len(value) {
+            1 => value as u8,
+            2 => INT_13 | (value >> 8) as u8 & 0x1F,
+            3 => INT_16,
+            4 => INT_24,
+            5 => INT_32,
+            _ => INT_64,
+        },
     }
 }
 
@@ -281,13 +352,11 @@ fn encode_str(bytes: &[u8], entry: &mut [u8]) {
     debug_assert!(bytes.len() <= ITEM_BYTES_MAX);
     let len = bytes.len();
     let head = str_head_len(len);
+    entry[0] = first_byte(Item::Str(bytes));
     match head {
-        1 => entry[0] = STR_6 | len as u8,
-        2 => entry[..2].copy_from_slice(&((u16::from(STR_12) << 8) | len as u16).to_be_bytes()),
-        _ => {
-            entry[0] = STR_32;
-            entry[1..5].copy_from_slice(&(len as u32).to_le_bytes());
-        }
+        1 => {}
+        2 => entry[1] = len as u8,
+        _ => entry[1..5].copy_from_slice(&(len as u32).to_le_bytes()),
     }
     entry[head..head + len].copy_from_slice(bytes);
     write_back_len(head + len, &mut entry[head + len..]);
@@ -295,19 +364,12 @@ fn encode_str(bytes: &[u8], entry: &mut [u8]) {
 
 fn encode_int(value: i64, entry: &mut [u8]) {
     let head = int_head_len(value);
-    let low = value.to_le_bytes();
+    entry[0] = first_byte(Item::Int(value));
     match head {
-        1 => entry[0] = low[0],
-        2 => entry[..2].copy_from_slice(&((u16::from(INT_13) << 8) | (value as u16 & 0x1FFF)).to_be_bytes()),
-        _ => {
-            entry[0] = match head {
-                3 => INT_16,
-                4 => INT_24,
-                5 => INT_32,
-                _ => INT_64,
-            };
-            entry[1..head].copy_from_slice(&low[..head - 1]);
-        }
+        1 => {}
+        // The 13 bits alone are in the order of a number: the upper ones share the first byte.
+        2 => entry[1] = value as u8,
+        _ => entry[1..head].copy_from_slice(&value.to_le_bytes()[..head - 1]),
     }
     entry[head] = head as u8;
 }
@@ -370,6 +432,7 @@ mod tests {
         entry.extend_from_slice(b"after");
         assert_eq!(size(&entry[6..]), len);
         assert!(decode(&entry[6..]) == (item, len));
+        assert!(Needle::of(item).is_at(&entry[6..]));
     }
 
     #[test]
