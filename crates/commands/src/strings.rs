@@ -1,8 +1,17 @@
 //! Strings: GET, SET and their relatives.
 //!
-//! Source of the semantics: Redis's command pages of the group "string".
+//! Source of the semantics: Redis's command pages of the group "string"; SET's IFEQ and DELIFEQ are Valkey's.
 
-use store::db::{Db, Ttl};
+mod lcs;
+mod number;
+mod range;
+mod set;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use store::db::Ttl;
 use store::entry::View;
 use store::keyspace::Key;
 use store::value::Value;
@@ -10,38 +19,174 @@ use store::value::Value;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
 use crate::spec::flag::{DENYOOM, FAST, READONLY, WRITE};
-use crate::spec::key_flag::{ACCESS, OW, RO, RW, UPDATE};
+use crate::spec::key_flag::{ACCESS, DELETE, INSERT, OW, RO, RW, UPDATE, VARIABLE_FLAGS};
 use crate::spec::{Group, KeySpec, Spec};
 use crate::{Call, Handler};
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Handler>] = &[
-    Spec::new("get", 2, READONLY | FAST, get as Handler)
-        .keys(&[KeySpec::at(1, RO | ACCESS)])
-        .docs(Group::String, "1.0.0", "O(1)", "Returns the string value of a key.", "key"),
-    Spec::new("set", -3, WRITE | DENYOOM, set as Handler)
-        .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE | crate::spec::key_flag::VARIABLE_FLAGS)])
+    Spec::new("append", 3, WRITE | DENYOOM | FAST, range::append as Handler).keys(&[KeySpec::at(1, RW | INSERT)]).docs(
+        Group::String,
+        "2.0.0",
+        "O(1) amortized, in the size of what is appended",
+        "Appends to the string value of a key, which is created if it doesn't exist.",
+        "key value",
+    ),
+    Spec::new("decr", 2, WRITE | DENYOOM | FAST, number::decr as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
+        .docs(Group::String, "1.0.0", "O(1)", "Subtracts one from the integer value of a key.", "key"),
+    Spec::new("decrby", 3, WRITE | DENYOOM | FAST, number::decrby as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
+        .docs(Group::String, "1.0.0", "O(1)", "Subtracts from the integer value of a key.", "key decrement"),
+    Spec::new("delifeq", 3, WRITE, delifeq as Handler).keys(&[KeySpec::at(1, RM_IF)]).docs(
+        Group::String,
+        "9.0.0",
+        "O(1)",
+        "Deletes a key if its value is the given string.",
+        "key value",
+    ),
+    Spec::new("get", 2, READONLY | FAST, get as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
+        Group::String,
+        "1.0.0",
+        "O(1)",
+        "Returns the string value of a key.",
+        "key",
+    ),
+    Spec::new("getdel", 2, WRITE | FAST, getdel as Handler).keys(&[KeySpec::at(1, RW | ACCESS | DELETE)]).docs(
+        Group::String,
+        "6.2.0",
+        "O(1)",
+        "Returns the string value of a key and deletes the key.",
+        "key",
+    ),
+    Spec::new("getex", -2, WRITE | FAST, set::getex as Handler).keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)]).docs(
+        Group::String,
+        "6.2.0",
+        "O(1)",
+        "Returns the string value of a key after setting its expiry.",
+        "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
+    ),
+    Spec::new("getrange", 4, READONLY, range::getrange as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
+        Group::String,
+        "2.4.0",
+        "O(N) in the length of what is returned",
+        "Returns a part of the string value of a key.",
+        "key start end",
+    ),
+    Spec::new("getset", 3, WRITE | DENYOOM | FAST, getset as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
+        .docs(
+            Group::String,
+            "1.0.0",
+            "O(1)",
+            "Returns the string value of a key after setting it to a new one.",
+            "key value",
+        ),
+    Spec::new("incr", 2, WRITE | DENYOOM | FAST, number::incr as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
+        .docs(Group::String, "1.0.0", "O(1)", "Adds one to the integer value of a key.", "key"),
+    Spec::new("incrby", 3, WRITE | DENYOOM | FAST, number::incrby as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
+        .docs(Group::String, "1.0.0", "O(1)", "Adds to the integer value of a key.", "key increment"),
+    Spec::new("incrbyfloat", 3, WRITE | DENYOOM | FAST, number::incrbyfloat as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
+        .docs(Group::String, "2.6.0", "O(1)", "Adds to the floating point value of a key.", "key increment"),
+    Spec::new("lcs", -3, READONLY, lcs::lcs as Handler).keys(&[KeySpec::range(1, 1, 1, RO | ACCESS)]).docs(
+        Group::String,
+        "7.0.0",
+        "O(N*M) in the lengths of both values",
+        "Finds the longest common subsequence of the string values of two keys.",
+        "key1 key2 [LEN] [IDX] [MINMATCHLEN min-match-len] [WITHMATCHLEN]",
+    ),
+    Spec::new("mget", -2, READONLY | FAST, mget as Handler)
+        .keys(&[KeySpec::range(1, -1, 1, RO | ACCESS)])
+        .docs(
+            Group::String,
+            "1.0.0",
+            "O(N) in the number of keys",
+            "Returns the string values of keys.",
+            "key [key ...]",
+        )
+        .tips(&["request_policy:multi_shard"]),
+    Spec::new("mset", -3, WRITE | DENYOOM, mset as Handler)
+        .keys(&[KeySpec::range(1, -1, 2, OW | UPDATE)])
+        .docs(
+            Group::String,
+            "1.0.1",
+            "O(N) in the number of keys",
+            "Sets the string values of keys.",
+            "key value [key value ...]",
+        )
+        .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
+    Spec::new("msetnx", -3, WRITE | DENYOOM, msetnx as Handler)
+        .keys(&[KeySpec::range(1, -1, 2, OW | INSERT)])
+        .docs(
+            Group::String,
+            "1.0.1",
+            "O(N) in the number of keys",
+            "Sets the string values of keys if none of them exists.",
+            "key value [key value ...]",
+        )
+        .tips(&["request_policy:multi_shard", "response_policy:agg_min"]),
+    Spec::new("psetex", 4, WRITE | DENYOOM, set::psetex as Handler).keys(&[KeySpec::at(1, OW | UPDATE)]).docs(
+        Group::String,
+        "2.6.0",
+        "O(1)",
+        "Sets the string value of a key and its expiry in milliseconds.",
+        "key milliseconds value",
+    ),
+    Spec::new("set", -3, WRITE | DENYOOM, set::set as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE | VARIABLE_FLAGS)])
         .docs(
             Group::String,
             "1.0.0",
             "O(1)",
             "Sets the string value of a key, whatever it held.",
-            "key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
+            "key value [NX | XX | IFEQ comparison-value] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | \
+             PXAT unix-time-milliseconds | KEEPTTL]",
         ),
-    Spec::new("incr", 2, WRITE | DENYOOM | FAST, incr as Handler)
-        .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
-        .docs(Group::String, "1.0.0", "O(1)", "Adds one to the integer value of a key.", "key"),
-    Spec::new("mget", -2, READONLY | FAST, mget as Handler)
-        .keys(&[KeySpec::range(1, -1, 1, RO | ACCESS)])
-        .docs(Group::String, "1.0.0", "O(N)", "Returns the string values of keys.", "key [key ...]")
-        .tips(&["request_policy:multi_shard"]),
-    Spec::new("mset", -3, WRITE | DENYOOM, mset as Handler)
-        .keys(&[KeySpec::range(1, -1, 2, OW | UPDATE)])
-        .docs(Group::String, "1.0.1", "O(N)", "Sets the string values of keys.", "key value [key value ...]")
-        .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
+    Spec::new("setex", 4, WRITE | DENYOOM, set::setex as Handler).keys(&[KeySpec::at(1, OW | UPDATE)]).docs(
+        Group::String,
+        "2.0.0",
+        "O(1)",
+        "Sets the string value of a key and its expiry in seconds.",
+        "key seconds value",
+    ),
+    Spec::new("setnx", 3, WRITE | DENYOOM | FAST, setnx as Handler).keys(&[KeySpec::at(1, OW | INSERT)]).docs(
+        Group::String,
+        "1.0.0",
+        "O(1)",
+        "Sets the string value of a key if the key doesn't exist.",
+        "key value",
+    ),
+    Spec::new("setrange", 4, WRITE | DENYOOM, range::setrange as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
+        Group::String,
+        "2.2.0",
+        "O(N) in the length of what is written, and of the zeros before it",
+        "Overwrites a part of the string value of a key, which is created if it doesn't exist.",
+        "key offset value",
+    ),
+    Spec::new("strlen", 2, READONLY | FAST, strlen as Handler).keys(&[KeySpec::at(1, RO)]).docs(
+        Group::String,
+        "2.2.0",
+        "O(1)",
+        "Returns the length of the string value of a key.",
+        "key",
+    ),
+    Spec::new("substr", 4, READONLY, range::getrange as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
+        Group::String,
+        "1.0.0",
+        "O(N) in the length of what is returned",
+        "Returns a part of the string value of a key: an older name of GETRANGE.",
+        "key start end",
+    ),
 ];
 
+/// The key of a command that looks at a value to decide whether to delete it.
+const RM_IF: u32 = crate::spec::key_flag::RM | ACCESS | DELETE;
+
 /// Replies with the string that a key holds.
+#[inline]
 pub(crate) fn reply_string(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Outcome {
     match call.db.view(key) {
         None => call.reply.null(),
@@ -53,14 +198,23 @@ pub(crate) fn reply_string(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Outcome
     Ok(())
 }
 
-/// The integer that a key holds, 0 if it doesn't exist.
-fn integer(db: &mut Db<'_, '_>, key: Key<'_>) -> Result<i64, Error> {
-    match db.get_mut(key).as_deref().map(store::entry::Entry::view) {
-        None => Ok(0),
-        Some(View::Int(int)) => Ok(int),
-        Some(View::Bytes(bytes)) => resp::num::parse_i64(bytes).ok_or(Error::NOT_INTEGER),
-        Some(View::Object(Value::Str(_))) => Err(Error::NOT_INTEGER),
-        Some(View::Object(_)) => Err(Error::WRONG_TYPE),
+/// A string's text; an error for other types.
+fn text(view: View<'_>) -> Result<Cow<'_, [u8]>, Error> {
+    match view {
+        View::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
+        View::Int(int) => Ok(Cow::Owned(resp::num::IntText::new().i64(int).to_vec())),
+        View::Object(Value::Str(bytes)) => Ok(Cow::Borrowed(bytes)),
+        View::Object(_) => Err(Error::WRONG_TYPE),
+    }
+}
+
+/// The length of a string in bytes; an error for other types.
+fn len(view: &View<'_>) -> Result<usize, Error> {
+    match view {
+        View::Bytes(bytes) => Ok(bytes.len()),
+        View::Int(int) => Ok(resp::num::IntText::new().i64(*int).len()),
+        View::Object(Value::Str(bytes)) => Ok(bytes.len()),
+        View::Object(_) => Err(Error::WRONG_TYPE),
     }
 }
 
@@ -68,27 +222,52 @@ fn get(call: &mut Call<'_, '_, '_>) -> Outcome {
     reply_string(call, call.key(1))
 }
 
-fn set(call: &mut Call<'_, '_, '_>) -> Outcome {
-    if call.len() != 3 {
-        return Err(Error::SYNTAX);
-    }
+fn getset(call: &mut Call<'_, '_, '_>) -> Outcome {
     let key = call.key(1);
+    reply_string(call, key)?;
     call.db.set_string(key, call.arg(2), Ttl::Clear);
     call.changed(key, Class::String, "set");
-    call.reply.ok();
     Ok(())
 }
 
-fn incr(call: &mut Call<'_, '_, '_>) -> Outcome {
-    add(call, 1)
+fn getdel(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let key = call.key(1);
+    reply_string(call, key)?;
+    if call.db.remove(key) {
+        call.changed(key, Class::Generic, "del");
+    }
+    Ok(())
 }
 
-fn add(call: &mut Call<'_, '_, '_>, increment: i64) -> Outcome {
+fn delifeq(call: &mut Call<'_, '_, '_>) -> Outcome {
     let key = call.key(1);
-    let value = integer(&mut call.db, key)?.checked_add(increment).ok_or(Error::OVERFLOW)?;
-    call.db.set_int(key, value, Ttl::Keep);
-    call.changed(key, Class::String, "incrby");
-    call.reply.int(value);
+    let expected = call.arg(2);
+    let equal = match call.db.get_mut(key) {
+        None => false,
+        Some(entry) => *text(entry.view())? == *expected,
+    };
+    if equal {
+        call.db.remove(key);
+        call.changed(key, Class::Generic, "del");
+    }
+    call.reply.int(i64::from(equal));
+    Ok(())
+}
+
+fn setnx(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let key = call.key(1);
+    let absent = call.db.peek(key).is_none();
+    if absent {
+        call.db.set_string(key, call.arg(2), Ttl::Clear);
+        call.changed(key, Class::String, "set");
+    }
+    call.reply.int(i64::from(absent));
+    Ok(())
+}
+
+fn strlen(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let len = call.db.view(call.key(1)).map_or(Ok(0), |view| len(&view))?;
+    call.reply.count(len);
     Ok(())
 }
 
@@ -103,38 +282,31 @@ fn mget(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-fn mset(call: &mut Call<'_, '_, '_>) -> Outcome {
-    if call.len().is_multiple_of(2) {
-        return Err(Error::arity("mset"));
-    }
+fn set_pairs(call: &mut Call<'_, '_, '_>) {
     for index in (1..call.len()).step_by(2) {
         let key = call.key(index);
         call.db.set_string(key, call.arg(index + 1), Ttl::Clear);
         call.changed(key, Class::String, "set");
     }
+}
+
+fn mset(call: &mut Call<'_, '_, '_>) -> Outcome {
+    if call.len().is_multiple_of(2) {
+        return Err(Error::arity("mset"));
+    }
+    set_pairs(call);
     call.reply.ok();
     Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use crate::testing::check;
-
-    #[test]
-    fn get_and_set() {
-        check(&[
-            ("get a", "$-1"),
-            ("set a hello", "+OK"),
-            ("get a", "$5|hello"),
-            ("set a 12", "+OK"),
-            ("incr a", ":13"),
-            ("get a", "$2|13"),
-            ("set a 9223372036854775807", "+OK"),
-            ("incr a", "-ERR increment or decrement would overflow"),
-            ("mset a 1 b", "-ERR wrong number of arguments for 'mset' command"),
-            ("mset a 1 b x", "+OK"),
-            ("mget a b c", "*3|$1|1|$1|x|$-1"),
-            ("incr b", "-ERR value is not an integer or out of range"),
-        ]);
+fn msetnx(call: &mut Call<'_, '_, '_>) -> Outcome {
+    if call.len().is_multiple_of(2) {
+        return Err(Error::arity("msetnx"));
     }
+    let free = call.each_key().all(|key| call.db.peek(key).is_none());
+    if free {
+        set_pairs(call);
+    }
+    call.reply.int(i64::from(free));
+    Ok(())
 }

@@ -283,18 +283,62 @@ impl Entry {
         }
     }
 
-    /// The same for a string that was changed in place (APPEND, SETRANGE): it is no integer any more.
-    pub fn set_raw(&mut self, value: Vec<u8>) {
-        if value.len() <= EMBEDDED_BYTES_MAX {
-            self.set_text(Text::Embedded(&value));
-        } else {
-            self.set_text(Text::Object(Value::Str(Shared::new(value))));
+    /// Makes it a string without looking whether that is an integer: OBJECT ENCODING tells the two apart.
+    pub fn set_plain(&mut self, value: &[u8]) {
+        self.set_text(Text::raw(value));
+    }
+
+    /// The string's bytes, to be changed in place (APPEND, SETRANGE), after it was cut or filled up with zeros to `len`
+    /// bytes; none if it is no string. A long string grows in amortised constant time. It is no integer any more, and
+    /// OBJECT ENCODING says "raw" of it.
+    pub fn string_mut(&mut self, len: usize) -> Option<&mut [u8]> {
+        if !self.is_string() {
+            return None;
+        }
+        if self.header().kind == OBJECT {
+            return self.object_mut().and_then(|value| value.string_mut(len));
+        }
+        if len > EMBEDDED_BYTES_MAX {
+            let mut bytes = vec![0; len];
+            self.text_with(|text| bytes[..text.len()].copy_from_slice(text));
+            self.rebuild(Text::Object(Value::Str(Shared::new(bytes))));
+            return self.object_mut().and_then(|value| value.string_mut(len));
+        }
+        Some(self.embedded_mut(len))
+    }
+
+    /// Hands the text of an integer or of an embedded string to `read`.
+    fn text_with<T>(&self, read: impl FnOnce(&[u8]) -> T) -> T {
+        match self.view() {
+            View::Bytes(bytes) => read(bytes),
+            View::Int(int) => read(int.to_string().as_bytes()),
+            View::Object(_) => read(b""),
+        }
+    }
+
+    /// The bytes of an integer or of an embedded string, cut or filled up to `len`, which is within the limit of
+    /// embedded ones.
+    fn embedded_mut(&mut self, len: usize) -> &mut [u8] {
+        if let View::Int(int) = self.view() {
+            self.rebuild(Text::Embedded(int.to_string().as_bytes()));
+        }
+        let before = self.embedded_len();
+        if before != len {
+            self.resize_embedded(len);
         }
         self.mark_raw();
+        // SAFETY: the value has been given this length; what it grew by is initialised before the slice is made.
+        unsafe {
+            let at = self.embedded_at();
+            if len > before {
+                at.add(before).write_bytes(0, len - before);
+            }
+            std::slice::from_raw_parts_mut(at.as_ptr(), len)
+        }
     }
 
     /// Makes OBJECT ENCODING say "raw".
-    pub fn mark_raw(&mut self) {
+    fn mark_raw(&mut self) {
         let mut header = self.header();
         header.flags |= RAW;
         self.set_header(header);
@@ -591,10 +635,36 @@ mod tests {
             check(&entry, b"key", value, Some(1), encoding);
             assert_eq!(entry.access(), 77);
         }
-        entry.set_raw(b"12".to_vec());
+        entry.set_plain(b"12");
+        check(&entry, b"key", "12", Some(1), "embstr");
+        assert!(entry.string_mut(2).is_some());
         check(&entry, b"key", "12", Some(1), "raw");
         entry.set_string(b"zz");
         check(&entry, b"key", "zz", Some(1), "embstr");
+    }
+
+    #[test]
+    fn a_string_changes_in_place_across_its_forms() {
+        for start in ["12", "ab", &*"z".repeat(1500)] {
+            let mut entry = Entry::string(b"key", start.as_bytes(), Some(1));
+            let mut model = start.as_bytes().to_vec();
+            for len in [model.len(), model.len() + 1, 700, 1024, 1025, 1026, 5000, 100_000, 10] {
+                model.resize(len, 0);
+                *model.last_mut().unwrap() = b'!';
+                *entry.string_mut(len).unwrap().last_mut().unwrap() = b'!';
+                check(&entry, b"key", std::str::from_utf8(&model).unwrap(), Some(1), "raw");
+            }
+        }
+    }
+
+    #[test]
+    fn a_string_that_is_being_sent_is_copied_before_it_changes() {
+        let mut entry = Entry::string(b"key", &[b'x'; 2000], None);
+        let View::Object(Value::Str(sent)) = entry.view() else { unreachable!() };
+        let sent = sent.clone();
+        entry.string_mut(2001).unwrap()[0] = b'y';
+        assert_eq!(*sent, [b'x'; 2000]);
+        assert!(text(&entry).starts_with("yx"));
     }
 
     #[test]

@@ -15,6 +15,10 @@ pub enum Value {
     List(List),
 }
 
+/// A string that grows beyond this leaves room for a quarter more instead of as much again, in bytes: the spare room of
+/// long strings is what costs memory, and every growth by a constant factor is paid off by the appends that follow.
+const EAGER_GROWTH_BYTES_MAX: usize = 1024 * 1024;
+
 /// The type of a key, as TYPE and SCAN's TYPE option name it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Type {
@@ -80,6 +84,19 @@ impl Value {
             Value::Str(bytes) => bytes.capacity() + size_of::<Vec<u8>>() + 2 * size_of::<usize>(),
             Value::List(list) => list.memory_bytes(),
         }
+    }
+
+    /// The bytes of a string, to be changed, after it was cut or filled up with zeros to `len` bytes; none if it is no
+    /// string.
+    pub(crate) fn string_mut(&mut self, len: usize) -> Option<&mut [u8]> {
+        let Value::Str(shared) = self else { return None };
+        let bytes = Shared::make_mut(shared);
+        if len > bytes.capacity() {
+            let spare = if len <= EAGER_GROWTH_BYTES_MAX { len } else { len / 4 };
+            bytes.reserve_exact(len - bytes.len() + spare);
+        }
+        bytes.resize(len, 0);
+        Some(bytes)
     }
 
     /// A copy that shares nothing that can change.

@@ -1,0 +1,250 @@
+//! SET with its options, and its relatives that set an expiry.
+
+use store::db::Ttl;
+use store::keyspace::Key;
+
+use super::{reply_string, text};
+use crate::Call;
+use crate::effects::Class;
+use crate::error::{Error, Outcome};
+
+/// When SET sets.
+#[derive(Clone, Copy)]
+enum Condition<'c> {
+    Always,
+    IfAbsent,
+    IfExists,
+    IfEqual(&'c [u8]),
+}
+
+/// A unit of time, and what it counts from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Seconds from now.
+    Seconds,
+    /// Milliseconds from now.
+    Millis,
+    /// Seconds of Unix time.
+    UnixSeconds,
+    /// Milliseconds of Unix time.
+    UnixMillis,
+}
+
+impl Unit {
+    fn of(word: &[u8]) -> Option<Unit> {
+        let words =
+            [("ex", Unit::Seconds), ("px", Unit::Millis), ("exat", Unit::UnixSeconds), ("pxat", Unit::UnixMillis)];
+        words.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|&(_, unit)| unit)
+    }
+
+    /// Milliseconds of Unix time; none if that is too far away to be written in 63 bits.
+    pub(crate) fn to_unix_ms(self, time: i64, now_ms: u64) -> Option<i64> {
+        let millis = match self {
+            Unit::Seconds | Unit::UnixSeconds => time.checked_mul(1000)?,
+            Unit::Millis | Unit::UnixMillis => time,
+        };
+        match self {
+            Unit::Seconds | Unit::Millis => millis.checked_add_unsigned(now_ms),
+            Unit::UnixSeconds | Unit::UnixMillis => Some(millis),
+        }
+    }
+}
+
+/// What is to become of the expiry.
+#[derive(Clone, Copy)]
+enum Expiry {
+    Unsaid,
+    Keep,
+    Persist,
+    /// The time is in this argument.
+    Set(Unit, usize),
+}
+
+struct Options<'c> {
+    condition: Condition<'c>,
+    get: bool,
+    expiry: Expiry,
+}
+
+/// Reads the options from the argument at `index` on. A repeated option is taken as Redis takes it: the last counts,
+/// where the two don't exclude each other.
+fn options<'c>(call: &Call<'c, '_, '_>, mut index: usize, getex: bool) -> Result<Options<'c>, Error> {
+    let mut options = Options { condition: Condition::Always, get: false, expiry: Expiry::Unsaid };
+    while index < call.len() {
+        let word = call.arg(index);
+        let has_next = index + 1 < call.len();
+        if let Some(unit) = Unit::of(word) {
+            match options.expiry {
+                _ if !has_next => return Err(Error::SYNTAX),
+                Expiry::Unsaid => {}
+                Expiry::Set(before, _) if before == unit => {}
+                _ => return Err(Error::SYNTAX),
+            }
+            options.expiry = Expiry::Set(unit, index + 1);
+            index += 2;
+        } else if getex {
+            options.persist(word)?;
+            index += 1;
+        } else if call.is(index, "ifeq") && has_next && matches!(options.condition, Condition::Always) {
+            options.condition = Condition::IfEqual(call.arg(index + 1));
+            index += 2;
+        } else {
+            options.word_of_set(word)?;
+            index += 1;
+        }
+    }
+    Ok(options)
+}
+
+impl Options<'_> {
+    /// The one word that GETEX has beside the units.
+    fn persist(&mut self, word: &[u8]) -> Outcome {
+        match self.expiry {
+            Expiry::Unsaid | Expiry::Persist if word.eq_ignore_ascii_case(b"persist") => self.expiry = Expiry::Persist,
+            _ => return Err(Error::SYNTAX),
+        }
+        Ok(())
+    }
+
+    /// The words of SET that stand alone.
+    fn word_of_set(&mut self, word: &[u8]) -> Outcome {
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        match (self.condition, self.expiry) {
+            (Condition::Always | Condition::IfAbsent, _) if is("nx") => self.condition = Condition::IfAbsent,
+            (Condition::Always | Condition::IfExists, _) if is("xx") => self.condition = Condition::IfExists,
+            (_, Expiry::Unsaid | Expiry::Keep) if is("keepttl") => self.expiry = Expiry::Keep,
+            _ if is("get") => self.get = true,
+            _ => return Err(Error::SYNTAX),
+        }
+        Ok(())
+    }
+}
+
+/// The expiry in the argument at `index`, in milliseconds of Unix time. `name` is the command's, for the error.
+fn expiry(call: &Call<'_, '_, '_>, unit: Unit, index: usize, name: &str) -> Result<u64, Error> {
+    let time = call.int(index)?;
+    let at = if time <= 0 { None } else { unit.to_unix_ms(time, call.db.now_ms()) };
+    at.and_then(|at| u64::try_from(at).ok()).ok_or_else(|| Error::invalid_expire(name))
+}
+
+/// Sets a key and notes it.
+#[inline]
+fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, value: &[u8], ttl: Ttl) {
+    call.db.set_string(key, value, ttl);
+    call.changed(key, Class::String, "set");
+    if matches!(ttl, Ttl::At(_)) {
+        call.changed(key, Class::Generic, "expire");
+    }
+}
+
+#[inline]
+pub(super) fn set(call: &mut Call<'_, '_, '_>) -> Outcome {
+    if call.len() > 3 {
+        return set_with_options(call);
+    }
+    store(call, call.key(1), call.arg(2), Ttl::Clear);
+    call.reply.ok();
+    Ok(())
+}
+
+fn set_with_options(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let options = options(call, 3, false)?;
+    let ttl = match options.expiry {
+        Expiry::Keep => Ttl::Keep,
+        Expiry::Set(unit, index) => Ttl::At(expiry(call, unit, index, "set")?),
+        Expiry::Unsaid | Expiry::Persist => Ttl::Clear,
+    };
+    let key = call.key(1);
+    if options.get {
+        reply_string(call, key)?;
+    }
+    if holds(call, key, options.condition)? {
+        store(call, key, call.arg(2), ttl);
+        if !options.get {
+            call.reply.ok();
+        }
+    } else if !options.get {
+        call.reply.null();
+    }
+    Ok(())
+}
+
+fn holds(call: &Call<'_, '_, '_>, key: Key<'_>, condition: Condition<'_>) -> Result<bool, Error> {
+    if matches!(condition, Condition::Always) {
+        return Ok(true);
+    }
+    let entry = call.db.peek(key);
+    Ok(match (condition, &entry) {
+        (Condition::IfEqual(expected), Some(entry)) => *text(entry.view())? == *expected,
+        (Condition::IfAbsent, entry) => entry.is_none(),
+        (_, entry) => entry.is_some(),
+    })
+}
+
+pub(super) fn setex(call: &mut Call<'_, '_, '_>) -> Outcome {
+    set_expiring(call, Unit::Seconds, "setex")
+}
+
+pub(super) fn psetex(call: &mut Call<'_, '_, '_>) -> Outcome {
+    set_expiring(call, Unit::Millis, "psetex")
+}
+
+fn set_expiring(call: &mut Call<'_, '_, '_>, unit: Unit, name: &str) -> Outcome {
+    let at = expiry(call, unit, 2, name)?;
+    store(call, call.key(1), call.arg(3), Ttl::At(at));
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn getex(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let options = options(call, 2, true)?;
+    let key = call.key(1);
+    // A key that doesn't exist or has another type is answered before the time is looked at.
+    match call.db.get(key) {
+        None => {
+            call.reply.null();
+            return Ok(());
+        }
+        Some(entry) if !entry.is_string() => return Err(Error::WRONG_TYPE),
+        Some(_) => {}
+    }
+    match options.expiry {
+        Expiry::Set(unit, index) => {
+            let at = expiry(call, unit, index, "getex")?;
+            reply_current(call, key);
+            expire_at(call, key, at);
+        }
+        Expiry::Persist => {
+            reply_current(call, key);
+            if call.db.peek(key).is_some_and(|entry| entry.expiry().is_some()) {
+                call.db.set_expiry(key, None);
+                call.changed(key, Class::Generic, "persist");
+            }
+        }
+        Expiry::Unsaid | Expiry::Keep => reply_current(call, key),
+    }
+    Ok(())
+}
+
+/// Replies with a string that is known to be there, without another access.
+fn reply_current(call: &mut Call<'_, '_, '_>, key: Key<'_>) {
+    use store::entry::View;
+    use store::value::Value;
+    match call.db.peek(key).map(store::table::Ref::into_view) {
+        Some(View::Bytes(bytes)) => call.reply.bulk(bytes),
+        Some(View::Int(int)) => call.reply.bulk_int(int),
+        Some(View::Object(Value::Str(bytes))) => call.reply.bulk_shared(bytes),
+        Some(View::Object(_)) | None => call.reply.null(),
+    }
+}
+
+/// Sets the key's expiry; a key whose time has come already is deleted.
+fn expire_at(call: &mut Call<'_, '_, '_>, key: Key<'_>, at: u64) {
+    if at <= call.db.now_ms() {
+        call.db.remove(key);
+        call.changed(key, Class::Generic, "del");
+    } else {
+        call.db.set_expiry(key, Some(at));
+        call.changed(key, Class::Generic, "expire");
+    }
+}
