@@ -42,10 +42,10 @@ const PROCESS: Group = Group {
         Directive::bool("disable-thp", "yes").immutable(),
         Directive::choice("oom-score-adj", &["no", "yes", "relative", "absolute"], "no"),
         Directive::new("oom-score-adj-values", Kind::Words(check_oom_score_adj_values), "0 200 800"),
-        Directive::text("server-cpulist", "").alias(&["server_cpulist"]).immutable(),
-        Directive::text("bio-cpulist", "").alias(&["bio_cpulist"]).immutable(),
-        Directive::text("aof-rewrite-cpulist", "").alias(&["aof_rewrite_cpulist"]).immutable(),
-        Directive::text("bgsave-cpulist", "").alias(&["bgsave_cpulist"]).immutable(),
+        Directive::text("server_cpulist", "").immutable(),
+        Directive::text("bio_cpulist", "").immutable(),
+        Directive::text("aof_rewrite_cpulist", "").immutable(),
+        Directive::text("bgsave_cpulist", "").immutable(),
         Directive::bool("io-threads-do-reads", "no").immutable(),
         Directive::int("socket-mark-id", 0, u32::MAX as i64, "0").immutable(),
         Directive::text("bind-source-addr", ""),
@@ -87,7 +87,7 @@ const APPEND_ONLY: Group = Group {
         Directive::bool("aof-use-rdb-preamble", "yes"),
         Directive::bool("aof-timestamp-enabled", "no"),
         Directive::bool("aof-rewrite-incremental-fsync", "yes"),
-        Directive::bool("aof-disable-auto-gc", "no"),
+        Directive::bool("aof-disable-auto-gc", "no").hidden(),
     ],
 };
 
