@@ -17,7 +17,7 @@ use store::types::list::End;
 use store::types::packed::Item;
 
 use crate::error::Error;
-use crate::spec::flag::{BLOCKING, DENYOOM, FAST, MOVABLEKEYS, NOSCRIPT, READONLY, WRITE};
+use crate::spec::flag::{BLOCKING, DENYOOM, FAST, MOVABLEKEYS, READONLY, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, RO, RW, UPDATE};
 use crate::spec::{Group, KeySpec, Spec};
 use crate::{Call, Handler};
@@ -25,7 +25,7 @@ use crate::{Call, Handler};
 /// The family's entries. Blocking commands wait for those of their keys that they take elements from: the ones that
 /// are flagged `DELETE`.
 pub const COMMANDS: &[Spec<Handler>] = &[
-    Spec::new("blmove", 6, WRITE | DENYOOM | NOSCRIPT | BLOCKING, blocking::blmove as Handler)
+    Spec::new("blmove", 6, WRITE | DENYOOM | BLOCKING, blocking::blmove as Handler)
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, RW | INSERT)])
         .docs(
             Group::List,
@@ -43,7 +43,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "Removes and returns elements of the first list that has any; waits until one has.",
             "timeout numkeys key [key ...] LEFT | RIGHT [COUNT count]",
         ),
-    Spec::new("blpop", -3, WRITE | NOSCRIPT | BLOCKING, blocking::blpop as Handler)
+    Spec::new("blpop", -3, WRITE | BLOCKING, blocking::blpop as Handler)
         .keys(&[KeySpec::range(1, -2, 1, RW | ACCESS | DELETE)])
         .docs(
             Group::List,
@@ -52,7 +52,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "Removes and returns the first element of the first list that has any; waits until one has.",
             "key [key ...] timeout",
         ),
-    Spec::new("brpop", -3, WRITE | NOSCRIPT | BLOCKING, blocking::brpop as Handler)
+    Spec::new("brpop", -3, WRITE | BLOCKING, blocking::brpop as Handler)
         .keys(&[KeySpec::range(1, -2, 1, RW | ACCESS | DELETE)])
         .docs(
             Group::List,
@@ -61,7 +61,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "Removes and returns the last element of the first list that has any; waits until one has.",
             "key [key ...] timeout",
         ),
-    Spec::new("brpoplpush", 4, WRITE | DENYOOM | NOSCRIPT | BLOCKING, blocking::brpoplpush as Handler)
+    Spec::new("brpoplpush", 4, WRITE | DENYOOM | BLOCKING, blocking::brpoplpush as Handler)
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, RW | INSERT)])
         .docs(
             Group::List,
