@@ -18,6 +18,9 @@ use crate::error::Error;
 use crate::spec::Spec;
 use crate::{FAMILIES, Handler};
 
+/// When a bench begins, in milliseconds of Unix time.
+const STARTED_MS: u64 = 1_700_000_000_000;
+
 /// A keyspace with the time and everything else that a call needs.
 pub struct Bench {
     keyspace: Keyspace,
@@ -40,7 +43,7 @@ impl Default for Bench {
     fn default() -> Self {
         Bench {
             keyspace: Keyspace::new(16, 1),
-            now_ms: 1_700_000_000_000,
+            now_ms: STARTED_MS,
             database: 0,
             proto: Proto::Resp2,
             rules: Rules::default(),
@@ -66,6 +69,10 @@ fn find(args: &OwnedArgs) -> Result<(&'static Spec<Handler>, String), Error> {
 }
 
 impl Bench {
+    fn uptime_s(&self) -> u32 {
+        (self.now_ms.saturating_sub(STARTED_MS) / 1000) as u32
+    }
+
     /// Runs a command given as one would type it, and returns its reply with `|` for each line end.
     pub fn run(&mut self, line: &str) -> String {
         let words = split_args(line.as_bytes()).unwrap();
@@ -103,7 +110,7 @@ impl Bench {
             _ => self.keyspace.all(&alone),
         };
         let mut observed = Observed::default();
-        let clock = Clock { now_ms: self.now_ms, access: Access::Recency(1) };
+        let clock = Clock { now_ms: self.now_ms, uptime_s: self.uptime_s(), access: Access::Recency };
         let mut call = Call {
             args,
             db: Db::new(&mut locked, self.database, clock, &mut observed),
@@ -123,7 +130,7 @@ impl Bench {
     pub fn put(&mut self, key: &str, value: Value) {
         let alone = self.keyspace.gate().close();
         let mut observed = Observed::default();
-        let clock = Clock { now_ms: self.now_ms, access: Access::None };
+        let clock = Clock { now_ms: self.now_ms, uptime_s: self.uptime_s(), access: Access::Recency };
         let mut locked = self.keyspace.all(&alone);
         Db::new(&mut locked, self.database, clock, &mut observed).set_object(
             Key::new(key.as_bytes()),

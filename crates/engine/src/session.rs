@@ -42,8 +42,9 @@ pub struct Watched {
     pub key: DbKey,
     /// Its hash.
     pub hash: u64,
-    /// Whether its time had already come when WATCH was given: then its disappearance is no change.
-    pub was_expired: bool,
+    /// Whether it existed when WATCH was given: then it has changed if it doesn't any more, be it because its time has
+    /// come or because its database was emptied.
+    pub existed: bool,
 }
 
 /// Which replies the client wants.

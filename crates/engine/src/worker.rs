@@ -103,7 +103,7 @@ impl Worker {
         Worker {
             id,
             engine,
-            clock: Clock { now_ms: 0, access: Access::None },
+            clock: Clock { now_ms: 0, uptime_s: 0, access: Access::Recency },
             now_us: 0,
             rules: Rules::default(),
             limits: Limits::default(),
@@ -128,8 +128,7 @@ impl Worker {
     pub fn begin_turn(&mut self, now_us: u64) {
         self.now_us = now_us;
         self.clock.now_ms = now_us / 1000;
-        self.clock.access =
-            Access::Recency(((self.clock.now_ms - self.engine.started_ms.min(self.clock.now_ms)) / 1000) as u32);
+        self.clock.uptime_s = (self.clock.now_ms.saturating_sub(self.engine.started_ms) / 1000) as u32;
     }
 
     /// Runs the complete requests of `buffer[from..]` and returns where the first byte that was not run is.

@@ -13,6 +13,8 @@ use crate::value::{Object, Type, Value};
 pub struct Clock {
     /// Milliseconds of Unix time.
     pub now_ms: u64,
+    /// Seconds since the server started.
+    pub uptime_s: u32,
     /// How a key's access word changes when it is read or written.
     pub access: Access,
 }
@@ -20,8 +22,8 @@ pub struct Clock {
 /// What an access does to a key's access word, for OBJECT IDLETIME, OBJECT FREQ and eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Sets it to this time, in seconds since the server started.
-    Recency(u32),
+    /// Sets it to the time, in seconds since the server started.
+    Recency,
     /// Leaves it alone (CLIENT NO-TOUCH, and commands that only look).
     None,
 }
@@ -151,23 +153,16 @@ impl<'l, 'k> Db<'l, 'k> {
         true
     }
 
-    /// Whether the key is still there though its time has come.
-    #[must_use]
-    pub fn is_expired(&self, key: Key<'_>) -> bool {
-        let now = self.clock.now_ms;
-        self.shard(key.hash).table.find(key.hash, key.bytes).is_some_and(|e| e.is_expired(now))
-    }
-
     /// The key's entry for reading: counts a hit or a miss, and is an access.
     #[inline]
     pub fn get(&mut self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
         self.expire_if_due(key);
-        let access = self.clock.access;
+        let clock = self.clock;
         let shard = self.locked.shard_mut(self.database, self.locked.keyspace().shard_of(key.hash));
         match shard.table.find_mut(key.hash, key.bytes) {
             Some(mut entry) => {
                 self.observed.hits += 1;
-                touch(&mut entry, access);
+                touch(&mut entry, clock);
                 Some(entry.into_ref())
             }
             None => {
@@ -187,9 +182,9 @@ impl<'l, 'k> Db<'l, 'k> {
     #[inline]
     pub fn get_mut(&mut self, key: Key<'_>) -> Option<RefMut<'_, Entry>> {
         self.expire_if_due(key);
-        let access = self.clock.access;
+        let clock = self.clock;
         let mut entry = self.shard_mut(key.hash).table.find_mut(key.hash, key.bytes)?;
-        touch(&mut entry, access);
+        touch(&mut entry, clock);
         Some(entry)
     }
 
@@ -238,13 +233,13 @@ impl<'l, 'k> Db<'l, 'k> {
     #[inline]
     pub fn object_or_new<T: Object>(&mut self, key: Key<'_>) -> Result<&mut T, WrongType> {
         self.expire_if_due(key);
-        let access = self.clock.access;
+        let clock = self.clock;
         let table = &mut self.shard_mut(key.hash).table;
         if table.find(key.hash, key.bytes).is_none() {
             table.insert(key.hash, Entry::object(key.bytes, T::empty(), None));
         }
         let mut entry = table.find_mut(key.hash, key.bytes).ok_or(WrongType)?;
-        touch(&mut entry, access);
+        touch(&mut entry, clock);
         entry.into_object().and_then(T::of_mut).ok_or(WrongType)
     }
 
@@ -287,11 +282,11 @@ impl<'l, 'k> Db<'l, 'k> {
     ) {
         // An expired key's time must not be kept.
         self.expire_if_due(key);
-        let access = self.clock.access;
+        let clock = self.clock;
         let shard = self.locked.shard_mut(self.database, self.locked.keyspace().shard_of(key.hash));
         let existing = shard.table.find_mut(key.hash, key.bytes).map(|mut entry| {
             change(&mut entry);
-            touch(&mut entry, access);
+            touch(&mut entry, clock);
             entry.expiry().is_some()
         });
         if let Some(has_expiry) = existing {
@@ -304,7 +299,7 @@ impl<'l, 'k> Db<'l, 'k> {
         } else {
             let expiry = if let Ttl::At(at) = ttl { Some(at) } else { None };
             let mut entry = create(key.bytes, expiry);
-            touch(&mut entry, access);
+            touch(&mut entry, clock);
             insert(shard, key.hash, entry);
         }
     }
@@ -338,7 +333,7 @@ impl<'l, 'k> Db<'l, 'k> {
     pub fn put(&mut self, key: Key<'_>, mut entry: Entry) {
         debug_assert_eq!(entry.key(), key.bytes);
         self.take(key);
-        touch(&mut entry, self.clock.access);
+        touch(&mut entry, self.clock);
         insert(self.shard_mut(key.hash), key.hash, entry);
     }
 
@@ -455,9 +450,9 @@ fn insert(shard: &mut Shard, hash: u64, entry: Entry) {
 }
 
 #[inline]
-fn touch(entry: &mut Entry, access: Access) {
-    if let Access::Recency(seconds) = access {
-        entry.set_access(seconds);
+fn touch(entry: &mut Entry, clock: Clock) {
+    if clock.access == Access::Recency {
+        entry.set_access(clock.uptime_s);
     }
 }
 
@@ -469,7 +464,7 @@ mod tests {
     use crate::keyspace::Keyspace;
 
     fn clock(now_ms: u64) -> Clock {
-        Clock { now_ms, access: Access::Recency(1) }
+        Clock { now_ms, uptime_s: 1, access: Access::Recency }
     }
 
     fn with<T>(keyspace: &Keyspace, now_ms: u64, run: impl FnOnce(&mut Db<'_, '_>) -> T) -> T {

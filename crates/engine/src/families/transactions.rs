@@ -112,11 +112,11 @@ fn watch_key(turn: &mut Turn<'_, '_>, key: Key<'_>) {
     if turn.session.watched.iter().any(|w| w.key == name) {
         return;
     }
-    let was_expired = turn.db().is_expired(key);
+    let existed = turn.db().peek(key).is_some();
     let engine = turn.engine();
     let shard = engine.keyspace.shard_of(key.hash);
     engine.watchers.add(shard, name.clone(), &turn.session.mark);
-    turn.session.watched.push(Watched { shard, key: name, hash: key.hash, was_expired });
+    turn.session.watched.push(Watched { shard, key: name, hash: key.hash, existed });
 }
 
 fn stop_watching(turn: &mut Turn<'_, '_>) -> Outcome {
@@ -135,14 +135,14 @@ pub(crate) fn unwatch(worker: &mut Worker, session: &mut Session) {
     session.client.set(client_flag::DIRTY, false);
 }
 
-/// Whether a key that the session watches has changed or expired. The watched keys' shards are held.
+/// Whether a key that the session watches has changed or is gone. The watched keys' shards are held.
 pub(crate) fn watched_keys_changed(worker: &mut Worker, session: &Session, locked: &mut Locked<'_>) -> bool {
     if session.mark.load(Ordering::Relaxed) {
         return true;
     }
-    session.watched.iter().filter(|w| !w.was_expired).any(|w| {
+    session.watched.iter().filter(|w| w.existed).any(|w| {
         debug_assert_eq!(w.hash, hash(&w.key.1));
         let db = Db::new(locked, w.key.0, worker.clock, &mut worker.observed);
-        db.is_expired(Key { bytes: &w.key.1, hash: w.hash })
+        db.peek(Key { bytes: &w.key.1, hash: w.hash }).is_none()
     })
 }
