@@ -6,4 +6,5 @@ pub mod intset;
 pub mod list;
 pub mod packed;
 pub mod set;
+pub mod thin;
 pub mod zset;

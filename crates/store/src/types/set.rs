@@ -1,1 +1,425 @@
-//! To be written.
+//! The set: integers, a packed block or a table, whichever form Redis 7.2 would have it in.
+//!
+//! A set begins as sorted integers. The first member that is no integer makes it a packed block (`listpack`) if it is
+//! still small, a table (`hashtable`) otherwise; too many members make it a table. There is no way back, save
+//! [`Set::compact_ints`] for the results of intersections.
+//!
+//! Knows nothing of keys, commands or several sets at once.
+
+use std::fmt;
+use std::iter::FusedIterator;
+
+use super::intset::{self, IntSet};
+use super::packed::{self, ITEM_BYTES_MAX, Item, ItemText, Packed};
+use super::thin::Member;
+use crate::hash::hash;
+use crate::table::{self, Table};
+
+/// Limits of a set's small forms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetLimits {
+    /// `set-max-intset-entries`: how many integers a set of integers may have.
+    pub intset_entries: usize,
+    /// `set-max-listpack-entries`: how many members a packed block may have.
+    pub listpack_entries: usize,
+    /// `set-max-listpack-value`: how long a member of a packed block may be, in bytes.
+    pub listpack_value: usize,
+}
+
+impl Default for SetLimits {
+    /// Redis's defaults.
+    fn default() -> Self {
+        SetLimits { intset_entries: 512, listpack_entries: 128, listpack_value: 64 }
+    }
+}
+
+/// More integers a set of integers never has, whatever the configuration says; as in Redis.
+const INTSET_ENTRIES_MAX: usize = 1 << 30;
+
+impl SetLimits {
+    fn ints_max(&self) -> usize {
+        self.intset_entries.min(INTSET_ENTRIES_MAX)
+    }
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug)]
+pub struct Set(Form);
+
+#[derive(Clone, Debug)]
+enum Form {
+    Ints(IntSet),
+    Packed(Packed),
+    Table(Box<Members>),
+}
+
+// The width of the integers leaves room for the tags of this enum and of one around it, so that a value of any type
+// still takes three words.
+const _: () = assert!(size_of::<Set>() == 24 && size_of::<Option<Set>>() == 24);
+
+impl Default for Set {
+    fn default() -> Self {
+        Set::new()
+    }
+}
+
+impl Set {
+    /// An empty set, which allocates nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Set(Form::Ints(IntSet::new()))
+    }
+
+    /// A set with one member, in the form that suits it and about `expected` members in all.
+    #[must_use]
+    pub fn with_first(first: &[u8], expected: usize, limits: &SetLimits) -> Self {
+        let mut set = Set::new();
+        set.prepare(first, expected, limits);
+        set.insert(first, limits);
+        set
+    }
+
+    /// Chooses the form for about `expected` insertions that begin with `first`, and reserves memory for them if it is
+    /// a table: call it before a command's insertions, with a number that its arguments vouch for.
+    pub fn prepare(&mut self, first: &[u8], expected: usize, limits: &SetLimits) {
+        let (ints_fit, packed_fits) = (expected <= limits.ints_max(), expected <= limits.listpack_entries);
+        let suits = match &self.0 {
+            Form::Ints(ints) => ints_fit && (!ints.is_empty() || int(first).is_some()),
+            Form::Packed(_) => packed_fits,
+            Form::Table(_) => true,
+        };
+        if !suits {
+            let pack = self.is_empty() && packed_fits;
+            self.0 = if pack { Form::Packed(Packed::new()) } else { self.as_table(expected) };
+        }
+    }
+
+    /// How many members there are.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Form::Ints(ints) => ints.len(),
+            Form::Packed(packed) => packed.len(),
+            Form::Table(members) => members.table.len(),
+        }
+    }
+
+    /// Whether there is none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether this is a member.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, member: &[u8]) -> bool {
+        match &self.0 {
+            Form::Ints(ints) => int(member).is_some_and(|value| ints.contains(value)),
+            Form::Packed(packed) => packed.find(member, 1).is_some(),
+            Form::Table(members) => members.table.find(hash(member), member).is_some(),
+        }
+    }
+
+    /// Adds a member; false if it was there.
+    #[inline]
+    pub fn insert(&mut self, member: &[u8], limits: &SetLimits) -> bool {
+        match &mut self.0 {
+            Form::Table(members) => members.insert(member),
+            Form::Packed(_) => self.insert_packed(member, limits),
+            Form::Ints(_) => match int(member) {
+                Some(value) => self.insert_int(value, limits),
+                None => {
+                    self.leave_ints(member, limits);
+                    self.insert(member, limits)
+                }
+            },
+        }
+    }
+
+    fn insert_int(&mut self, value: i64, limits: &SetLimits) -> bool {
+        let Form::Ints(ints) = &mut self.0 else { return false };
+        let added = ints.insert(value);
+        if added && ints.len() > limits.ints_max() {
+            self.0 = self.as_table(0);
+        }
+        added
+    }
+
+    fn insert_packed(&mut self, member: &[u8], limits: &SetLimits) -> bool {
+        let Form::Packed(packed) = &mut self.0 else { return false };
+        let item = Item::from(member);
+        if packed.find(item, 1).is_some() {
+            return false;
+        }
+        if packed_takes(packed.len(), packed.bytes(), member.len(), limits) {
+            packed.push_back(item);
+        } else {
+            self.0 = self.as_table(1);
+            return self.insert(member, limits);
+        }
+        true
+    }
+
+    /// Converts a set of integers, because of a member that is none: to a packed block if that takes all of them.
+    fn leave_ints(&mut self, member: &[u8], limits: &SetLimits) {
+        let Form::Ints(ints) = &self.0 else { return };
+        let outermost = [ints.get(0), ints.iter().next_back()].into_iter().flatten();
+        let longest = outermost.map(|value| Item::Int(value).text_len()).max().unwrap_or(0);
+        // An integer takes ten bytes of a block at most.
+        let bytes = ints.len().saturating_mul(10);
+        if longest <= limits.listpack_value && packed_takes(ints.len(), bytes, member.len(), limits) {
+            let mut packed = Packed::new();
+            packed.extend(ints.iter());
+            self.0 = Form::Packed(packed);
+        } else {
+            self.0 = self.as_table(1);
+        }
+    }
+
+    /// The members as a table, with room for `more`.
+    fn as_table(&self, more: usize) -> Form {
+        let mut members = Box::new(Members::with_capacity(self.len().saturating_add(more)));
+        self.for_each(|member| {
+            members.insert(member);
+        });
+        Form::Table(members)
+    }
+
+    /// Makes a set of integers again, if all members are integers and not too many: the form that SINTERSTORE leaves.
+    pub fn compact_ints(&mut self, limits: &SetLimits) {
+        if self.ints().is_some() || self.len() > limits.ints_max() {
+            return;
+        }
+        let mut ints = IntSet::new();
+        let mut all = true;
+        self.for_each(|member| match int(member) {
+            Some(value) if all => {
+                ints.insert(value);
+            }
+            _ => all = false,
+        });
+        if all {
+            self.0 = Form::Ints(ints);
+        }
+    }
+
+    /// Removes a member; false if it wasn't there.
+    #[inline]
+    pub fn remove(&mut self, member: &[u8]) -> bool {
+        match &mut self.0 {
+            Form::Ints(ints) => int(member).is_some_and(|value| ints.remove(value)),
+            Form::Packed(packed) => {
+                let found = packed.find(member, 1);
+                found.inspect(|&pos| packed.remove_at(pos, 1)).is_some()
+            }
+            Form::Table(members) => members.remove(member),
+        }
+    }
+
+    /// The members, in the order that Redis has for the small forms (ascending integers; a packed block's insertion
+    /// order), in none for a table.
+    #[must_use]
+    pub fn iter(&self) -> Iter<'_> {
+        Iter {
+            left: self.len(),
+            walk: match &self.0 {
+                Form::Ints(ints) => Walk::Ints(ints.iter()),
+                Form::Packed(packed) => Walk::Packed(packed.iter()),
+                Form::Table(members) => Walk::Table(members.table.iter()),
+            },
+        }
+    }
+
+    /// Hands each member to `visit`, in the order of [`Set::iter`].
+    pub fn for_each(&self, mut visit: impl FnMut(&[u8])) {
+        match &self.0 {
+            Form::Ints(ints) => ints.iter().for_each(|value| Item::Int(value).with_bytes(&mut visit)),
+            Form::Packed(packed) => packed.iter().for_each(|item| item.with_bytes(&mut visit)),
+            Form::Table(members) => members.table.iter().for_each(|member| visit(member.bytes())),
+        }
+    }
+
+    /// The integers, if it is in that form: for operations on several sets, which needn't make text of them.
+    #[must_use]
+    pub fn ints(&self) -> Option<&IntSet> {
+        match &self.0 {
+            Form::Ints(ints) => Some(ints),
+            _ => None,
+        }
+    }
+
+    /// A member picked evenly with randomness from `random`; none if the set is empty.
+    pub fn pick(&self, random: &mut dyn FnMut() -> u64) -> Option<ItemText<'_>> {
+        match &self.0 {
+            Form::Ints(ints) => Some(Item::Int(ints.get(below(ints.len(), random))?).text()),
+            Form::Packed(packed) => Some(packed.get(below(packed.len(), random))?.text()),
+            Form::Table(members) => Some(Item::Str(Member::bytes_in(&members.table.pick(random)?)).text()),
+        }
+    }
+
+    /// Removes a member picked evenly, and returns it; none if the set is empty.
+    pub fn pop(&mut self, random: &mut dyn FnMut() -> u64) -> Option<Vec<u8>> {
+        match &mut self.0 {
+            Form::Ints(ints) => Some(Item::Int(ints.remove_at(below(ints.len(), random))?).to_vec()),
+            Form::Packed(packed) => {
+                let pos = packed.pos_of(below(packed.len(), random))?;
+                let member = packed.item_at(pos).to_vec();
+                packed.remove_at(pos, 1);
+                Some(member)
+            }
+            Form::Table(members) => {
+                let member = members.table.pick(random)?.bytes().to_vec();
+                members.remove(&member);
+                Some(member)
+            }
+        }
+    }
+
+    /// One step of an iteration that survives changes in between, as [`Table::scan`]: hands members to `visit` and
+    /// returns the next step's cursor. The small forms give everything in one step.
+    pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&[u8])) -> u64 {
+        match &self.0 {
+            Form::Table(members) => members.table.scan(cursor, |member| visit(member.bytes())),
+            _ => {
+                self.for_each(visit);
+                0
+            }
+        }
+    }
+
+    /// The form's name in OBJECT ENCODING.
+    #[must_use]
+    pub fn encoding(&self) -> &'static str {
+        match &self.0 {
+            Form::Ints(_) => "intset",
+            Form::Packed(_) => "listpack",
+            Form::Table(_) => "hashtable",
+        }
+    }
+
+    /// Bytes of all allocations, without what the allocator adds.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        match &self.0 {
+            Form::Ints(ints) => ints.memory_bytes(),
+            Form::Packed(packed) => packed.bytes(),
+            Form::Table(members) => members.memory_bytes(),
+        }
+    }
+}
+
+/// The integer that a set of integers would hold for this member.
+#[inline]
+fn int(member: &[u8]) -> Option<i64> {
+    match Item::from(member) {
+        Item::Int(value) => Some(value),
+        Item::Str(_) => None,
+    }
+}
+
+/// Whether a block of `len` items in `bytes` bytes takes another member of `member_len` bytes.
+fn packed_takes(len: usize, bytes: usize, member_len: usize, limits: &SetLimits) -> bool {
+    len < limits.listpack_entries
+        && member_len <= limits.listpack_value.min(ITEM_BYTES_MAX)
+        && bytes.saturating_add(member_len) <= Packed::BYTES_MAX
+}
+
+/// An even index below `len`, or 0 if that is none.
+pub(super) fn below(len: usize, random: &mut dyn FnMut() -> u64) -> usize {
+    ((u128::from(random()) * len as u128) >> 64) as usize
+}
+
+/// The big form: the members, and what their allocations take.
+#[derive(Default)]
+struct Members {
+    table: Table<Member>,
+    /// Bytes of the members' allocations.
+    bytes: usize,
+}
+
+impl Members {
+    fn with_capacity(count: usize) -> Self {
+        Members { table: Table::with_capacity(count), bytes: 0 }
+    }
+
+    #[inline]
+    fn insert(&mut self, member: &[u8]) -> bool {
+        let hash = hash(member);
+        if self.table.find(hash, member).is_some() {
+            return false;
+        }
+        self.add(hash, Member::new(member));
+        true
+    }
+
+    /// Adds a member that is not there.
+    #[inline]
+    fn add(&mut self, hash: u64, member: Member) {
+        self.bytes += member.allocated_bytes();
+        self.table.insert(hash, member);
+    }
+
+    #[inline]
+    fn remove(&mut self, member: &[u8]) -> bool {
+        let removed = self.table.remove(hash(member), member);
+        removed.inspect(|member| self.bytes -= member.allocated_bytes()).is_some()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.table.memory_bytes() + self.bytes
+    }
+}
+
+impl Clone for Members {
+    fn clone(&self) -> Self {
+        let mut copy = Members::with_capacity(self.table.len());
+        self.table.iter().for_each(|member| copy.add(hash(member.bytes()), member.clone()));
+        copy
+    }
+}
+
+impl fmt::Debug for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.table.iter().map(|member| member.bytes().escape_ascii().to_string())).finish()
+    }
+}
+
+/// The members of a set; see [`Set::iter`].
+pub struct Iter<'a> {
+    left: usize,
+    walk: Walk<'a>,
+}
+
+enum Walk<'a> {
+    Ints(intset::Iter<'a>),
+    Packed(packed::Iter<'a>),
+    Table(table::Iter<'a, Member>),
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = ItemText<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<ItemText<'a>> {
+        let item = match &mut self.walk {
+            Walk::Ints(ints) => Item::Int(ints.next()?),
+            Walk::Packed(items) => items.next()?,
+            Walk::Table(members) => Item::Str(Member::bytes_in(&members.next()?)),
+        };
+        self.left -= 1;
+        Some(item.text())
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+impl FusedIterator for Iter<'_> {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,366 @@
+//! Thin records: a set's member, or a hash's field with its value, in one allocation behind a one-word pointer.
+//!
+//! ```text
+//! member: │ length │ bytes │
+//! field:  │ length │ field's bytes │ length │ value's bytes │
+//!
+//! length: │ 0..=253 │    │ 254 │ u16, little endian │    │ 255 │ u64, little endian │
+//! ```
+//!
+//! The allocation is aligned to eight bytes, and its size is the next multiple of eight: allocators round up to that
+//! anyway, and a value that changes within it needs no allocator.
+//!
+//! This module is `unsafe` because the lengths stand in the allocation and not beside the pointer, which halves what a
+//! table has to hold. The invariant: **the pointer of a record owns an allocation that was made by [`allocate`] with the
+//! layout that the lengths written in it yield, and every byte of its parts is initialised.**
+
+use std::alloc::{self, Layout, handle_alloc_error};
+use std::ptr::NonNull;
+use std::slice;
+
+use crate::table::{Record, Ref};
+
+/// Alignment and granularity of the allocations, in bytes. Tables need even addresses.
+const ALIGN: usize = 8;
+/// The longest part whose length takes one byte.
+const ONE_BYTE_MAX: usize = 253;
+/// Says that the length is in the next two bytes.
+const TWO_BYTES: u8 = 254;
+/// Says that the length is in the next eight bytes.
+const EIGHT_BYTES: u8 = 255;
+
+/// Bytes of a part of this length together with its length.
+#[inline]
+fn part_size(len: usize) -> usize {
+    let header = if len <= ONE_BYTE_MAX {
+        1
+    } else if len <= 0xFFFF {
+        3
+    } else {
+        9
+    };
+    len + header
+}
+
+/// The layout of an allocation for parts of so many bytes.
+#[inline]
+fn layout(bytes: usize) -> Layout {
+    // Parts were slices, and no two slices together are longer than the address space: this can't be an error.
+    match Layout::from_size_align(bytes.next_multiple_of(ALIGN), ALIGN) {
+        Ok(layout) => layout,
+        Err(_) => handle_alloc_error(Layout::new::<u64>()),
+    }
+}
+
+#[inline]
+fn allocate(bytes: usize) -> NonNull<u8> {
+    let layout = layout(bytes);
+    // SAFETY: a part takes at least one byte, so the size is not zero.
+    let raw = unsafe { alloc::alloc(layout) };
+    NonNull::new(raw).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+/// Writes a part with its length, and returns its size.
+///
+/// # Safety
+/// `part_size(bytes.len())` bytes from `at` on may be written.
+#[inline]
+unsafe fn write_part(at: NonNull<u8>, bytes: &[u8]) -> usize {
+    let len = bytes.len();
+    let size = part_size(len);
+    // SAFETY: the header and the bytes are the part's size together; `at` is writable so far. `bytes` can't overlap,
+    // since whoever may write here has the only reference.
+    unsafe {
+        match size - len {
+            1 => at.write(len as u8),
+            3 => {
+                at.write(TWO_BYTES);
+                at.add(1).cast::<[u8; 2]>().write((len as u16).to_le_bytes());
+            }
+            _ => {
+                at.write(EIGHT_BYTES);
+                at.add(1).cast::<[u8; 8]>().write((len as u64).to_le_bytes());
+            }
+        }
+        at.add(size - len).copy_from_nonoverlapping(NonNull::from(bytes).cast(), len);
+    }
+    size
+}
+
+/// The length of the part at `at`.
+///
+/// # Safety
+/// A part is at `at`.
+#[inline]
+unsafe fn part_len(at: NonNull<u8>) -> usize {
+    // SAFETY: a part begins with its length, in one of these forms.
+    unsafe {
+        match at.read() {
+            TWO_BYTES => usize::from(u16::from_le_bytes(at.add(1).cast().read())),
+            EIGHT_BYTES => u64::from_le_bytes(at.add(1).cast().read()) as usize,
+            len => usize::from(len),
+        }
+    }
+}
+
+/// The bytes of the part at `at`.
+///
+/// # Safety
+/// A part is at `at`, and it is neither changed nor freed during `'a`.
+#[inline]
+unsafe fn part<'a>(at: NonNull<u8>) -> &'a [u8] {
+    // SAFETY: the bytes follow their length; the caller promises the rest.
+    unsafe {
+        let len = part_len(at);
+        slice::from_raw_parts(at.add(part_size(len) - len).as_ptr(), len)
+    }
+}
+
+/// A member of a set.
+pub struct Member(NonNull<u8>);
+
+// SAFETY: a member owns its bytes as a box would, and shares them for reading only.
+unsafe impl Send for Member {}
+// SAFETY: as above.
+unsafe impl Sync for Member {}
+
+impl Member {
+    /// A member with these bytes.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Self {
+        let raw = allocate(part_size(bytes.len()));
+        // SAFETY: the allocation has just been made for this part.
+        unsafe { write_part(raw, bytes) };
+        Member(raw)
+    }
+
+    /// Its bytes.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the record is one part, which is borrowed as long as the record.
+        unsafe { part(self.0) }
+    }
+
+    /// The bytes of a member in its table, for as long as the table is borrowed.
+    #[inline]
+    #[must_use]
+    pub fn bytes_in<'a>(member: &Ref<'a, Member>) -> &'a [u8] {
+        // SAFETY: the table keeps the record, unchanged, as long as it is borrowed, which is `'a`.
+        unsafe { part(member.0) }
+    }
+
+    /// Bytes of the allocation.
+    #[inline]
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        layout(part_size(self.bytes().len())).size()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let layout = layout(part_size(self.bytes().len()));
+        // SAFETY: the record owns the allocation, whose layout its length yields.
+        unsafe { alloc::dealloc(self.0.as_ptr(), layout) };
+    }
+}
+
+impl Clone for Member {
+    fn clone(&self) -> Self {
+        Member::new(self.bytes())
+    }
+}
+
+// SAFETY: allocations are aligned to eight bytes, and addresses of user space are below 2^48; a member never changes.
+unsafe impl Record for Member {
+    #[inline]
+    fn into_raw(self) -> NonNull<u8> {
+        std::mem::ManuallyDrop::new(self).0
+    }
+
+    #[inline]
+    unsafe fn from_raw(raw: NonNull<u8>) -> Self {
+        Member(raw)
+    }
+
+    #[inline]
+    unsafe fn key<'a>(raw: NonNull<u8>) -> &'a [u8] {
+        // SAFETY: the record is one part; the caller promises that it lives.
+        unsafe { part(raw) }
+    }
+}
+
+/// A field of a hash with its value.
+pub struct Field(NonNull<u8>);
+
+// SAFETY: a field owns its bytes as a box would, and changes them through a mutable reference only.
+unsafe impl Send for Field {}
+// SAFETY: as above.
+unsafe impl Sync for Field {}
+
+impl Field {
+    /// A field of this name with this value.
+    #[must_use]
+    pub fn new(name: &[u8], value: &[u8]) -> Self {
+        let raw = allocate(part_size(name.len()) + part_size(value.len()));
+        // SAFETY: the allocation has just been made for these two parts.
+        unsafe {
+            let size = write_part(raw, name);
+            write_part(raw.add(size), value);
+        }
+        Field(raw)
+    }
+
+    /// The field's name.
+    #[inline]
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        // SAFETY: the name is the first part, borrowed as long as the record.
+        unsafe { part(self.0) }
+    }
+
+    /// The value.
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        // SAFETY: the value is the second part, borrowed as long as the record.
+        unsafe { part(self.value_at()) }
+    }
+
+    /// Name and value of a field in its table, for as long as the table is borrowed.
+    #[inline]
+    #[must_use]
+    pub fn pair_in<'a>(field: &Ref<'a, Field>) -> (&'a [u8], &'a [u8]) {
+        // SAFETY: the table keeps the record, unchanged, as long as it is borrowed, which is `'a`.
+        unsafe { (part(field.0), part(field.value_at())) }
+    }
+
+    /// Where the value's part begins.
+    #[inline]
+    fn value_at(&self) -> NonNull<u8> {
+        // SAFETY: the value's part follows the name's.
+        unsafe { self.0.add(part_size(part_len(self.0))) }
+    }
+
+    /// Replaces the value, in place if the allocator can.
+    pub fn set_value(&mut self, value: &[u8]) {
+        let name_size = part_size(self.name().len());
+        let (old, new) = (self.layout(), layout(name_size + part_size(value.len())));
+        if old.size() != new.size() {
+            // SAFETY: the record owns the allocation, whose layout `old` is; the new size isn't zero.
+            let raw = unsafe { alloc::realloc(self.0.as_ptr(), old, new.size()) };
+            self.0 = NonNull::new(raw).unwrap_or_else(|| handle_alloc_error(new));
+        }
+        // SAFETY: the allocation now has room for the name, which has moved with it, and for this part.
+        unsafe { write_part(self.0.add(name_size), value) };
+    }
+
+    #[inline]
+    fn layout(&self) -> Layout {
+        layout(part_size(self.name().len()) + part_size(self.value().len()))
+    }
+
+    /// Bytes of the allocation.
+    #[inline]
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        self.layout().size()
+    }
+}
+
+impl Drop for Field {
+    fn drop(&mut self) {
+        // SAFETY: the record owns the allocation, whose layout its lengths yield.
+        unsafe { alloc::dealloc(self.0.as_ptr(), self.layout()) };
+    }
+}
+
+impl Clone for Field {
+    fn clone(&self) -> Self {
+        Field::new(self.name(), self.value())
+    }
+}
+
+// SAFETY: allocations are aligned to eight bytes, and addresses of user space are below 2^48; a name never changes.
+unsafe impl Record for Field {
+    #[inline]
+    fn into_raw(self) -> NonNull<u8> {
+        std::mem::ManuallyDrop::new(self).0
+    }
+
+    #[inline]
+    unsafe fn from_raw(raw: NonNull<u8>) -> Self {
+        Field(raw)
+    }
+
+    #[inline]
+    unsafe fn key<'a>(raw: NonNull<u8>) -> &'a [u8] {
+        // SAFETY: the name is the first part; the caller promises that the record lives.
+        unsafe { part(raw) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::hash;
+    use crate::table::Table;
+
+    /// Lengths on both sides of where the form of a length changes, and of where the allocation grows.
+    const LENGTHS: [usize; 12] = [0, 1, 6, 7, 8, 15, 252, 253, 254, 65_535, 65_536, 70_000];
+
+    fn text(len: usize) -> Vec<u8> {
+        (0..len).map(|i| (i * 7 + len) as u8).collect()
+    }
+
+    #[test]
+    fn members_hold_their_bytes() {
+        for len in LENGTHS {
+            let member = Member::new(&text(len));
+            assert_eq!(member.clone().bytes(), text(len));
+            let header = if len < 254 { 1 } else { [3, 9][usize::from(len > 65_535)] };
+            assert_eq!(member.allocated_bytes(), (len + header).div_ceil(8) * 8);
+            let raw = member.into_raw();
+            assert!(raw.addr().get().is_multiple_of(ALIGN));
+            // SAFETY: `raw` came from `into_raw`.
+            unsafe {
+                assert_eq!(Member::key(raw), text(len));
+                drop(Member::from_raw(raw));
+            }
+        }
+    }
+
+    #[test]
+    fn values_change_and_names_stay() {
+        // Under Miri, which is slow, the long ones are left to the members.
+        let len_max = if cfg!(miri) { 300 } else { usize::MAX };
+        let lengths = || LENGTHS.into_iter().filter(|&len| len <= len_max);
+        for name in lengths() {
+            let mut field = Field::new(&text(name), b"");
+            for len in lengths().chain(lengths().rev()) {
+                field.set_value(&text(len));
+                assert_eq!((field.name(), field.value()), (&*text(name), &*text(len)));
+                let fresh = field.clone();
+                assert_eq!((fresh.name(), fresh.value()), (&*text(name), &*text(len)));
+                assert_eq!(fresh.allocated_bytes(), field.allocated_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_that_moves_is_still_found() {
+        let mut table = Table::new();
+        let names: Vec<_> = (0..20u32).map(|i| i.to_string().into_bytes()).collect();
+        for name in &names {
+            table.insert(hash(name), Field::new(name, b"small"));
+        }
+        for name in &names {
+            table.find_mut(hash(name), name).unwrap().set_value(&text(300));
+        }
+        for name in &names {
+            let found = table.find(hash(name), name).unwrap();
+            assert_eq!(Field::pair_in(&found), (&**name, &*text(300)));
+        }
+    }
+}
