@@ -1,1 +1,341 @@
-//! To be written.
+//! The hash: fields with values, in a packed block or a table, whichever form Redis 7.2 would have it in.
+//!
+//! A hash begins as one packed block (`listpack`) in which each field is followed by its value, and becomes a table
+//! (`hashtable`) for good when it has too many fields or one of them, or a value, is too long.
+//!
+//! Knows nothing of keys or commands.
+
+use std::fmt;
+use std::iter::FusedIterator;
+
+use super::packed::{self, ITEM_BYTES_MAX, Item, ItemText, Packed};
+use super::set::below;
+use super::thin::Field;
+use crate::hash::hash;
+use crate::table::{self, Table};
+
+/// Limits of a hash's small form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashLimits {
+    /// `hash-max-listpack-entries`: how many fields a packed block may have.
+    pub listpack_entries: usize,
+    /// `hash-max-listpack-value`: how long a field or value of a packed block may be, in bytes.
+    pub listpack_value: usize,
+}
+
+impl Default for HashLimits {
+    /// Redis's defaults.
+    fn default() -> Self {
+        HashLimits { listpack_entries: 128, listpack_value: 64 }
+    }
+}
+
+impl HashLimits {
+    fn value_max(&self) -> usize {
+        self.listpack_value.min(ITEM_BYTES_MAX)
+    }
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug)]
+pub struct Hash(Form);
+
+#[derive(Clone, Debug)]
+enum Form {
+    Packed(Packed),
+    Table(Box<Fields>),
+}
+
+const _: () = assert!(size_of::<Hash>() == 16);
+
+/// Items of a packed block per field.
+const STRIDE: usize = 2;
+
+impl Default for Hash {
+    fn default() -> Self {
+        Hash::new()
+    }
+}
+
+impl Hash {
+    /// An empty hash, which allocates nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Hash(Form::Packed(Packed::new()))
+    }
+
+    /// Chooses the form for about `expected` insertions of fields and values of up to `longest` bytes, and reserves
+    /// memory for them if it is a table: call it before a command's insertions, with numbers that its arguments vouch
+    /// for. As in Redis, values count that aren't stored in the end.
+    pub fn prepare(&mut self, expected: usize, longest: usize, limits: &HashLimits) {
+        if matches!(self.0, Form::Packed(_)) && (expected > limits.listpack_entries || longest > limits.value_max()) {
+            self.0 = self.as_table(expected);
+        }
+    }
+
+    /// How many fields there are.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Form::Packed(packed) => packed.len() / STRIDE,
+            Form::Table(fields) => fields.table.len(),
+        }
+    }
+
+    /// Whether there is none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether there is a field of this name.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, field: &[u8]) -> bool {
+        match &self.0 {
+            Form::Packed(packed) => packed.find(field, STRIDE).is_some(),
+            Form::Table(fields) => fields.table.find(hash(field), field).is_some(),
+        }
+    }
+
+    /// A field's value.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, field: &[u8]) -> Option<ItemText<'_>> {
+        self.value(field).map(Item::text)
+    }
+
+    /// The length of a field's value, in bytes.
+    #[must_use]
+    pub fn value_len(&self, field: &[u8]) -> Option<usize> {
+        self.value(field).map(Item::text_len)
+    }
+
+    #[inline]
+    fn value(&self, field: &[u8]) -> Option<Item<'_>> {
+        match &self.0 {
+            Form::Packed(packed) => {
+                let (_, value) = packed.read(packed.find(field, STRIDE)?)?;
+                packed.read(value).map(|(item, _)| item)
+            }
+            Form::Table(fields) => Some(Item::Str(Field::pair_in(&fields.table.find(hash(field), field)?).1)),
+        }
+    }
+
+    /// Sets a field to a value; false if the field was there, and has another value now.
+    #[inline]
+    pub fn insert(&mut self, field: &[u8], value: &[u8], limits: &HashLimits) -> bool {
+        match &mut self.0 {
+            Form::Table(fields) => fields.insert(field, value),
+            Form::Packed(packed) => {
+                let longest = field.len().max(value.len());
+                if longest <= limits.value_max() && packed.has_room_for(field.len() + value.len()) {
+                    return self.insert_packed(field, value, limits);
+                }
+                self.0 = self.as_table(1);
+                self.insert(field, value, limits)
+            }
+        }
+    }
+
+    fn insert_packed(&mut self, field: &[u8], value: &[u8], limits: &HashLimits) -> bool {
+        let Form::Packed(packed) = &mut self.0 else { return false };
+        let field = Item::from(field);
+        if let Some((_, pos)) = packed.find(field, STRIDE).and_then(|pos| packed.read(pos)) {
+            packed.replace_at(pos, value);
+            return false;
+        }
+        packed.insert_pair_at(packed.end_pos(), field, value);
+        if self.len() > limits.listpack_entries {
+            self.0 = self.as_table(0);
+        }
+        true
+    }
+
+    /// The fields as a table, with room for `more`.
+    fn as_table(&self, more: usize) -> Form {
+        let mut fields = Box::new(Fields::with_capacity(self.len().saturating_add(more)));
+        self.for_each(|field, value| fields.add(hash(field), Field::new(field, value)));
+        Form::Table(fields)
+    }
+
+    /// Removes a field; false if it wasn't there.
+    #[inline]
+    pub fn remove(&mut self, field: &[u8]) -> bool {
+        match &mut self.0 {
+            Form::Packed(packed) => {
+                let found = packed.find(field, STRIDE);
+                found.inspect(|&pos| packed.remove_at(pos, STRIDE)).is_some()
+            }
+            Form::Table(fields) => fields.remove(field),
+        }
+    }
+
+    /// Fields and values, in the order of insertion as long as it is a packed block, in none from then on.
+    #[must_use]
+    pub fn iter(&self) -> Iter<'_> {
+        Iter {
+            left: self.len(),
+            walk: match &self.0 {
+                Form::Packed(packed) => Walk::Packed(packed.iter()),
+                Form::Table(fields) => Walk::Table(fields.table.iter()),
+            },
+        }
+    }
+
+    /// Hands each field and its value to `visit`, in the order of [`Hash::iter`].
+    pub fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8])) {
+        match &self.0 {
+            Form::Packed(packed) => {
+                let mut items = packed.iter();
+                while let (Some(field), Some(value)) = (items.next(), items.next()) {
+                    field.with_bytes(|field| value.with_bytes(|value| visit(field, value)));
+                }
+            }
+            Form::Table(fields) => fields.table.iter().for_each(|field| visit(field.name(), field.value())),
+        }
+    }
+
+    /// A field and its value, picked evenly with randomness from `random`; none if the hash is empty.
+    pub fn pick(&self, random: &mut dyn FnMut() -> u64) -> Option<(ItemText<'_>, ItemText<'_>)> {
+        let (field, value) = match &self.0 {
+            Form::Packed(packed) => {
+                let (field, value) = packed.read(packed.pos_of(below(self.len(), random) * STRIDE)?)?;
+                (field, packed.read(value)?.0)
+            }
+            Form::Table(fields) => {
+                let (field, value) = Field::pair_in(&fields.table.pick(random)?);
+                (Item::Str(field), Item::Str(value))
+            }
+        };
+        Some((field.text(), value.text()))
+    }
+
+    /// One step of an iteration that survives changes in between, as [`Table::scan`]: hands fields and values to
+    /// `visit` and returns the next step's cursor. A packed block gives everything in one step.
+    pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&[u8], &[u8])) -> u64 {
+        match &self.0 {
+            Form::Table(fields) => fields.table.scan(cursor, |field| visit(field.name(), field.value())),
+            Form::Packed(_) => {
+                self.for_each(visit);
+                0
+            }
+        }
+    }
+
+    /// The form's name in OBJECT ENCODING.
+    #[must_use]
+    pub fn encoding(&self) -> &'static str {
+        match &self.0 {
+            Form::Packed(_) => "listpack",
+            Form::Table(_) => "hashtable",
+        }
+    }
+
+    /// Bytes of all allocations, without what the allocator adds.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        match &self.0 {
+            Form::Packed(packed) => packed.bytes(),
+            Form::Table(fields) => fields.memory_bytes(),
+        }
+    }
+}
+
+/// The big form: the fields, and what their allocations take.
+struct Fields {
+    table: Table<Field>,
+    /// Bytes of the fields' allocations.
+    bytes: usize,
+}
+
+impl Fields {
+    fn with_capacity(count: usize) -> Self {
+        Fields { table: Table::with_capacity(count), bytes: 0 }
+    }
+
+    #[inline]
+    fn insert(&mut self, name: &[u8], value: &[u8]) -> bool {
+        let hash = hash(name);
+        if let Some(mut field) = self.table.find_mut(hash, name) {
+            self.bytes -= field.allocated_bytes();
+            field.set_value(value);
+            self.bytes += field.allocated_bytes();
+            return false;
+        }
+        self.add(hash, Field::new(name, value));
+        true
+    }
+
+    /// Adds a field that is not there.
+    #[inline]
+    fn add(&mut self, hash: u64, field: Field) {
+        self.bytes += field.allocated_bytes();
+        self.table.insert(hash, field);
+    }
+
+    #[inline]
+    fn remove(&mut self, name: &[u8]) -> bool {
+        let removed = self.table.remove(hash(name), name);
+        removed.inspect(|field| self.bytes -= field.allocated_bytes()).is_some()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.table.memory_bytes() + self.bytes
+    }
+}
+
+impl Clone for Fields {
+    fn clone(&self) -> Self {
+        let mut copy = Fields::with_capacity(self.table.len());
+        self.table.iter().for_each(|field| copy.add(hash(field.name()), field.clone()));
+        copy
+    }
+}
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        f.debug_map().entries(self.table.iter().map(|field| (text(field.name()), text(field.value())))).finish()
+    }
+}
+
+/// The fields and values of a hash; see [`Hash::iter`].
+pub struct Iter<'a> {
+    left: usize,
+    walk: Walk<'a>,
+}
+
+enum Walk<'a> {
+    Packed(packed::Iter<'a>),
+    Table(table::Iter<'a, Field>),
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = (ItemText<'a>, ItemText<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<(ItemText<'a>, ItemText<'a>)> {
+        let (field, value) = match &mut self.walk {
+            Walk::Packed(items) => (items.next()?, items.next()?),
+            Walk::Table(fields) => {
+                let (field, value) = Field::pair_in(&fields.next()?);
+                (Item::Str(field), Item::Str(value))
+            }
+        };
+        self.left -= 1;
+        Some((field.text(), value.text()))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+impl FusedIterator for Iter<'_> {}
+
+#[cfg(test)]
+mod tests;
