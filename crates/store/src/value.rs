@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::types::hash::Hash;
 use crate::types::list::List;
+use crate::types::set::Set;
 
 /// A string that can be sent by reference while the key changes: whoever changes it first copies it if it is in use.
 pub type Shared = Arc<Vec<u8>>;
@@ -13,6 +15,10 @@ pub enum Value {
     Str(Shared),
     /// A list.
     List(List),
+    /// A set.
+    Set(Set),
+    /// A hash.
+    Hash(Hash),
 }
 
 /// A string that grows beyond this leaves room for a quarter more instead of as much again, in bytes: the spare room of
@@ -65,6 +71,8 @@ impl Value {
         match self {
             Value::Str(_) => Type::String,
             Value::List(_) => Type::List,
+            Value::Set(_) => Type::Set,
+            Value::Hash(_) => Type::Hash,
         }
     }
 
@@ -74,6 +82,8 @@ impl Value {
         match self {
             Value::Str(_) => "raw",
             Value::List(list) => list.encoding(),
+            Value::Set(set) => set.encoding(),
+            Value::Hash(hash) => hash.encoding(),
         }
     }
 
@@ -83,6 +93,8 @@ impl Value {
         match self {
             Value::Str(bytes) => bytes.capacity() + size_of::<Vec<u8>>() + 2 * size_of::<usize>(),
             Value::List(list) => list.memory_bytes(),
+            Value::Set(set) => set.memory_bytes(),
+            Value::Hash(hash) => hash.memory_bytes(),
         }
     }
 
@@ -105,6 +117,8 @@ impl Value {
         match self {
             Value::Str(bytes) => Value::Str(bytes.clone()),
             Value::List(list) => Value::List(list.clone()),
+            Value::Set(set) => Value::Set(set.clone()),
+            Value::Hash(hash) => Value::Hash(hash.clone()),
         }
     }
 }
@@ -128,6 +142,6 @@ macro_rules! objects {
     )*};
 }
 
-objects!(List);
+objects!(List, Set, Hash);
 
 const _: () = assert!(size_of::<Value>() <= 24);
