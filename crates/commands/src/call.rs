@@ -6,7 +6,9 @@ use resp::request::Args;
 use store::db::Db;
 use store::keyspace::Key;
 use store::random::Random;
+use store::types::hash::HashLimits;
 use store::types::list::ListLimits;
+use store::types::set::SetLimits;
 
 use crate::effects::{Class, Effects};
 use crate::error::Error;
@@ -27,11 +29,20 @@ pub struct Rules {
     pub string_bytes_max: usize,
     /// When a list's block is full.
     pub list: ListLimits,
+    /// How large the small forms of a set may be.
+    pub set: SetLimits,
+    /// How large the small form of a hash may be.
+    pub hash: HashLimits,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Rules { string_bytes_max: 512 * 1024 * 1024, list: ListLimits::default() }
+        Rules {
+            string_bytes_max: 512 * 1024 * 1024,
+            list: ListLimits::default(),
+            set: SetLimits::default(),
+            hash: HashLimits::default(),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What all threads share.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use commands::spec::flag;
@@ -8,6 +9,7 @@ use store::keyspace::Keyspace;
 use crate::blocking::Waiters;
 use crate::client::Clients;
 use crate::command_table::{Command, table};
+use crate::config::{ConfigHost, Settings};
 use crate::families;
 use crate::inbox::{Inbox, Wake};
 use crate::session::Session;
@@ -16,7 +18,7 @@ use crate::ticks::per_microsecond;
 use crate::watch::Watchers;
 
 /// What the server does for the engine, beside calling it.
-pub trait Host: Send + Sync {
+pub trait Host: ConfigHost + Send + Sync {
     /// Ends the server as SIGTERM does.
     fn shut_down(&self);
 }
@@ -47,6 +49,12 @@ pub struct Engine {
     pub paused_all: AtomicBool,
     /// From how many ticks on a command is slow; `u64::MAX` if none is.
     slow_ticks: AtomicU64,
+    /// The configuration.
+    pub settings: Settings,
+    /// The file it came from, which CONFIG REWRITE writes.
+    pub config_file: Option<PathBuf>,
+    /// Counts changes of the configuration, so that threads notice them.
+    settings_version: AtomicU64,
     /// The server around the engine.
     pub host: Box<dyn Host>,
     /// When the server started, in milliseconds of Unix time.
@@ -55,11 +63,17 @@ pub struct Engine {
 
 impl Engine {
     /// The engine of a process, with a thread for each of `wakes`.
-    pub fn start(databases: usize, wakes: Vec<Box<dyn Wake>>, host: Box<dyn Host>, now_ms: u64) -> &'static Engine {
+    pub fn start(
+        settings: Settings,
+        config_file: Option<PathBuf>,
+        wakes: Vec<Box<dyn Wake>>,
+        host: Box<dyn Host>,
+        now_ms: u64,
+    ) -> &'static Engine {
         let threads = wakes.len();
-        let keyspace = Keyspace::new(databases, threads);
+        let keyspace = Keyspace::new(settings.databases.get_usize(), threads);
         let shards = keyspace.shard_count();
-        Box::leak(Box::new(Engine {
+        let engine: &'static Engine = Box::leak(Box::new(Engine {
             keyspace,
             clients: Clients::default(),
             inboxes: wakes.into_iter().map(Inbox::new).collect(),
@@ -72,9 +86,28 @@ impl Engine {
             paused_until_ms: AtomicU64::new(0),
             paused_all: AtomicBool::new(false),
             slow_ticks: AtomicU64::new(u64::MAX),
+            settings,
+            config_file,
+            settings_version: AtomicU64::new(1),
             host,
             started_ms: now_ms,
-        }))
+        }));
+        engine.settings_changed();
+        engine
+    }
+
+    /// Makes what follows from the configuration true. Call it after every change.
+    pub fn settings_changed(&self) {
+        self.set_slow_us(self.settings.slowlog_log_slower_than_us.get());
+        self.notify_classes.store(self.settings.notify_keyspace_events.get() as u64, Ordering::Relaxed);
+        self.settings_version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Changes whenever the configuration does.
+    #[inline]
+    #[must_use]
+    pub fn settings_version(&self) -> u64 {
+        self.settings_version.load(Ordering::Acquire)
     }
 
     /// Whether anybody wants to know which keys change. Must be asked under the lock of a command's shards: whoever

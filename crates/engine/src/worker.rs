@@ -14,6 +14,9 @@ use store::db::{Access, Clock, Observed};
 use store::hash::hash;
 use store::random::Random;
 use store::sync::Inside;
+use store::types::hash::HashLimits;
+use store::types::list::ListLimits;
+use store::types::set::SetLimits;
 
 use crate::client::{Client, client_flag};
 use crate::command_table::{Command, table};
@@ -87,6 +90,8 @@ pub struct Worker {
     pub random: Random,
     /// What happened beside the commands.
     pub observed: Observed,
+    /// The version of the configuration that `rules` and `limits` were made from.
+    settings_version: u64,
     pub(crate) effects: Effects,
     /// Keys that changed and that somebody waits for.
     pub(crate) ready: Vec<(usize, DbKey)>,
@@ -109,6 +114,7 @@ impl Worker {
             limits: Limits::default(),
             random: Random::new(seed),
             observed: Observed::default(),
+            settings_version: 0,
             effects: Effects::default(),
             ready: Vec::new(),
             shards: Vec::new(),
@@ -129,6 +135,31 @@ impl Worker {
         self.now_us = now_us;
         self.clock.now_ms = now_us / 1000;
         self.clock.uptime_s = (self.clock.now_ms.saturating_sub(self.engine.started_ms) / 1000) as u32;
+        self.follow_settings();
+    }
+
+    /// Makes `rules` and `limits` anew if the configuration has changed.
+    fn follow_settings(&mut self) {
+        let version = self.engine.settings_version();
+        if version == self.settings_version {
+            return;
+        }
+        self.settings_version = version;
+        let settings = &self.engine.settings;
+        self.limits.bulk_bytes_max = i64::try_from(settings.proto_max_bulk_len.get()).unwrap_or(i64::MAX);
+        self.rules = Rules {
+            string_bytes_max: settings.proto_max_bulk_len.get_usize(),
+            list: ListLimits::new(settings.list_max_listpack_size.get()),
+            set: SetLimits {
+                intset_entries: settings.set_max_intset_entries.get_usize(),
+                listpack_entries: settings.set_max_listpack_entries.get_usize(),
+                listpack_value: settings.set_max_listpack_value.get_usize(),
+            },
+            hash: HashLimits {
+                listpack_entries: settings.hash_max_listpack_entries.get_usize(),
+                listpack_value: settings.hash_max_listpack_value.get_usize(),
+            },
+        };
     }
 
     /// Runs the complete requests of `buffer[from..]` and returns where the first byte that was not run is.
@@ -278,12 +309,13 @@ impl Worker {
         stats.dirty.add(std::mem::take(&mut self.effects.dirty));
     }
 
-    /// Removes keys whose time has come, for up to `budget_us` microseconds. Call it many times a second.
-    pub fn reclaim_expired(&mut self, budget_us: f64) {
+    /// Removes keys whose time has come, for up to `budget_us` microseconds. Call it many times a second; says whether
+    /// there are more.
+    pub fn reclaim_expired(&mut self, budget_us: f64) -> bool {
         /// Keys of a shard that are removed before the time is looked at and others may have the shard.
         const AT_ONCE: usize = 16;
         if !self.engine.active_expire.load(std::sync::atomic::Ordering::Relaxed) {
-            return;
+            return false;
         }
         let began = Ticks::now();
         let keyspace = &self.engine.keyspace;
@@ -296,7 +328,8 @@ impl Worker {
                     let more = self.reclaim_shard(database, shard, AT_ONCE);
                     if Ticks::now().since(began) as f64 > budget_us * per_microsecond() {
                         self.serve_ready(&mut inside);
-                        return self.note_observed();
+                        self.note_observed();
+                        return true;
                     }
                     if !more {
                         break;
@@ -304,7 +337,9 @@ impl Worker {
                 }
             }
         }
+        self.serve_ready(&mut inside);
         self.note_observed();
+        false
     }
 }
 

@@ -1,4 +1,14 @@
-//! To be written.
+//! The server: pollers, connections, buffers, configuration files, wiring and the loop.
+//!
+//! This room knows all others below it, and is the only one that knows sockets, the clock and the process. What a
+//! request means it leaves to the engine.
 
 pub mod cli_args;
 pub mod conf_file;
+pub mod connection;
+pub mod event_loop;
+pub mod listener;
+pub mod log;
+pub mod poller;
+pub mod process;
+pub mod run;

@@ -267,6 +267,11 @@ impl Settings {
         PathBuf::from(&*self.dir.get()).join(file)
     }
 
+    /// Lowers the number of connections to what the machine allows, at the start.
+    pub fn limit_maxclients(&self, most: i64) {
+        Cell::store(&self.maxclients, &Value::Number(i128::from(most.max(1))));
+    }
+
     /// The pairs of `rename-command old new` in the file's order; an empty new name removes the command. Whoever has
     /// the table of commands checks them: "No such command in rename-command", "Target command name already exists".
     pub fn renamed_commands(&self) -> Vec<(String, String)> {

@@ -1,0 +1,606 @@
+//! A worker thread's loop. [`EventLoop::run`] reads as the list of its phases; each phase is a method below it.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use engine::client::client_flag;
+use engine::config::{ClientClass, Settings};
+use engine::engine::Engine;
+use engine::inbox::Message;
+use engine::worker::{Ran, Worker};
+use slab::Slab;
+
+use crate::connection::{self, Connection, Hold, Sent, Socket};
+use crate::listener::{self, Accepted, Listener, Reserve};
+use crate::log;
+use crate::poller::{Epoll, Poller, Ready};
+
+/// Bytes that are read from a socket at once, into the thread's own buffer: with the tables of a batch it has to stay
+/// in the second-level cache.
+const READ_BYTES: usize = 64 * 1024;
+/// Bytes of an incomplete request from which on more is read to its end, instead of copying it in front of the
+/// thread's buffer.
+const READ_IN_PLACE_BYTES: usize = 16 * 1024;
+/// How often expired keys are looked for and clients' timeouts checked.
+const TICK: Duration = Duration::from_millis(100);
+/// The same while there are more expired keys than one look could remove.
+const BUSY_TICK: Duration = Duration::from_millis(4);
+/// How long one look for expired keys may take, in microseconds: others wait for as long.
+const RECLAIM_US: f64 = 1000.0;
+/// Connections accepted in one turn; the others wait in the kernel's queue.
+const ACCEPTS_AT_ONCE: usize = 1000;
+/// The poller's number of the first listener; connections have theirs from 0.
+const LISTENERS: u64 = 1 << 62;
+
+/// What the threads of the server share beside the engine.
+pub struct Shared {
+    /// The engine.
+    pub engine: &'static Engine,
+    /// Connections accepted for each thread.
+    handed_over: Vec<Mutex<Vec<Accepted>>>,
+    /// Connections that there are, or are being handed over.
+    connected: AtomicUsize,
+    /// Whether the server is ending.
+    stopping: Arc<AtomicBool>,
+    /// Sockets that replace those the first thread listens on (CONFIG SET port, bind).
+    new_listeners: NewListeners,
+}
+
+/// Sockets that replace those being listened on.
+pub type NewListeners = Arc<Mutex<Option<Vec<Listener>>>>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is always whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// What is shared by as many threads as the engine has inboxes.
+    #[must_use]
+    pub fn new(engine: &'static Engine, stopping: Arc<AtomicBool>, new_listeners: NewListeners) -> Shared {
+        Shared {
+            engine,
+            handed_over: engine.inboxes.iter().map(|_| Mutex::default()).collect(),
+            connected: AtomicUsize::new(0),
+            stopping,
+            new_listeners,
+        }
+    }
+
+    fn settings(&self) -> &'static Settings {
+        &self.engine.settings
+    }
+}
+
+/// See the module's documentation.
+pub struct EventLoop {
+    shared: Arc<Shared>,
+    worker: Worker,
+    poller: Epoll,
+    ready: Vec<Ready>,
+    /// Only the first thread accepts.
+    listeners: Vec<Listener>,
+    reserve: Reserve,
+    /// Which thread gets the next connection.
+    next_thread: usize,
+    connections: Slab<Connection>,
+    by_client: HashMap<u64, usize>,
+    buffer: Box<[u8]>,
+    to_write: Vec<usize>,
+    yielded: VecDeque<usize>,
+    paused: Vec<usize>,
+    /// When blocking commands run out of time, by connection.
+    deadlines: BinaryHeap<Reverse<(u64, u64)>>,
+    next_tick: Instant,
+    /// Seconds of Unix time at which clients' timeouts were last checked.
+    timeouts_checked_s: u64,
+}
+
+impl EventLoop {
+    /// The loop of a worker. The first one gets the listeners.
+    pub fn new(
+        shared: Arc<Shared>,
+        worker: Worker,
+        poller: Epoll,
+        listeners: Vec<Listener>,
+    ) -> std::io::Result<EventLoop> {
+        for (i, listener) in listeners.iter().enumerate() {
+            poller.add(listener.as_fd(), LISTENERS + i as u64)?;
+        }
+        Ok(EventLoop {
+            shared,
+            worker,
+            poller,
+            ready: Vec::new(),
+            listeners,
+            reserve: Reserve::new(),
+            next_thread: 0,
+            connections: Slab::new(),
+            by_client: HashMap::new(),
+            buffer: vec![0; READ_BYTES].into(),
+            to_write: Vec::new(),
+            yielded: VecDeque::new(),
+            paused: Vec::new(),
+            deadlines: BinaryHeap::new(),
+            next_tick: Instant::now(),
+            timeouts_checked_s: 0,
+        })
+    }
+
+    /// Serves until the server ends.
+    pub fn run(mut self) {
+        while !self.shared.stopping.load(Ordering::Acquire) {
+            self.wait();
+            self.begin_turn();
+            self.accept();
+            self.adopt();
+            self.read_and_run();
+            self.run_yielded();
+            // After the turn's commands, so that what they publish to this thread's own connections goes out with it.
+            self.deliver();
+            self.tick();
+            // Last, so that each connection's replies of the whole turn leave with one system call.
+            self.write();
+        }
+        self.worker.begin_turn(now_us());
+        self.write();
+    }
+
+    fn wait(&mut self) {
+        let mut timeout = self.next_tick.saturating_duration_since(Instant::now());
+        if let Some(Reverse((deadline_ms, _))) = self.deadlines.peek() {
+            let left_ms = deadline_ms.saturating_sub(now_us() / 1000);
+            // A millisecond's part is still to pass when the difference is rounded to 0.
+            timeout = timeout.min(Duration::from_millis(left_ms.max(1)));
+        }
+        let busy = !self.yielded.is_empty() || self.worker_inbox_filled();
+        if busy {
+            timeout = Duration::ZERO;
+        }
+        if let Err(error) = self.poller.wait(timeout, &mut self.ready) {
+            log::warning(format!("epoll failed: {error}"));
+            std::thread::sleep(TICK);
+        }
+    }
+
+    fn worker_inbox_filled(&self) -> bool {
+        self.shared.engine.inboxes[self.worker.id].is_filled()
+    }
+
+    fn begin_turn(&mut self) {
+        self.worker.begin_turn(now_us());
+    }
+
+    /// Accepts connections and hands them to the threads in turn.
+    fn accept(&mut self) {
+        if self.worker.id == 0 {
+            let new = lock(&self.shared.new_listeners).take();
+            if let Some(listeners) = new {
+                self.replace_listeners(listeners);
+            }
+        }
+        for i in 0..self.ready.len() {
+            if let Some(index) = self.ready[i].token.checked_sub(LISTENERS) {
+                self.accept_from(index as usize);
+            }
+        }
+    }
+
+    fn replace_listeners(&mut self, listeners: Vec<Listener>) {
+        // Unix sockets stay: they can't be changed while the server runs.
+        let (unix, tcp): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.listeners).into_iter().partition(|l| matches!(l, Listener::Unix(..)));
+        drop(tcp);
+        unix.iter().for_each(|l| self.poller.remove(l.as_fd()));
+        self.listeners = listeners.into_iter().chain(unix).collect();
+        for (i, listener) in self.listeners.iter().enumerate() {
+            if let Err(error) = self.poller.add(listener.as_fd(), LISTENERS + i as u64) {
+                log::warning(format!("can't watch a listening socket: {error}"));
+            }
+        }
+    }
+
+    fn accept_from(&mut self, index: usize) {
+        for _ in 0..ACCEPTS_AT_ONCE {
+            let Some(listener) = self.listeners.get(index) else { return };
+            match listener::accept(listener) {
+                Ok(Some(accepted)) => self.welcome(accepted),
+                Ok(None) => return,
+                Err(error) if listener::is_out_of_descriptors(&error) => {
+                    self.worker.stats().rejected_connections.add(1);
+                    return self.reserve.turn_away(listener);
+                }
+                Err(error) => return log::warning(format!("Accepting client connection: {error}")),
+            }
+        }
+    }
+
+    /// Decides whether a connection is served, and by which thread.
+    fn welcome(&mut self, accepted: Accepted) {
+        let settings = self.shared.settings();
+        if self.shared.connected.load(Ordering::Relaxed) as i64 >= settings.maxclients.get() {
+            self.worker.stats().rejected_connections.add(1);
+            return listener::refuse(accepted, b"-ERR max number of clients reached\r\n");
+        }
+        if !accepted.is_local && is_protected(settings) {
+            self.worker.stats().rejected_connections.add(1);
+            return listener::refuse(accepted, PROTECTED.as_bytes());
+        }
+        self.shared.connected.fetch_add(1, Ordering::Relaxed);
+        listener::keep_alive(&accepted.socket, settings.tcp_keepalive_s.get());
+        let thread = self.next_thread;
+        self.next_thread = (thread + 1) % self.shared.handed_over.len();
+        if thread == self.worker.id {
+            self.open(accepted);
+        } else {
+            lock(&self.shared.handed_over[thread]).push(accepted);
+            self.shared.engine.inboxes[thread].wake();
+        }
+    }
+
+    /// Takes the connections that were accepted for this thread.
+    fn adopt(&mut self) {
+        let new = std::mem::take(&mut *lock(&self.shared.handed_over[self.worker.id]));
+        new.into_iter().for_each(|accepted| self.open(accepted));
+    }
+
+    fn open(&mut self, accepted: Accepted) {
+        use std::os::fd::AsRawFd;
+        let fd = accepted.socket.as_fd().as_raw_fd();
+        let flags = if matches!(accepted.socket, Socket::Unix(_)) { client_flag::UNIX_SOCKET } else { 0 };
+        let authenticated = self.shared.settings().requirepass.is_empty();
+        let session = self.worker.open(accepted.addr, accepted.laddr, fd, flags, authenticated);
+        let client = session.client.id;
+        let entry = self.connections.vacant_entry();
+        let key = entry.key();
+        let connection = Connection::new(accepted.socket, session);
+        let added = self.poller.add(connection.socket.as_fd(), key as u64);
+        entry.insert(connection);
+        self.by_client.insert(client, key);
+        if let Err(error) = added {
+            log::warning(format!("can't watch a connection: {error}"));
+            self.close(key);
+        }
+    }
+
+    /// Reads what has arrived, once from each connection, and runs it.
+    fn read_and_run(&mut self) {
+        for i in 0..self.ready.len() {
+            let Ready { token, read, write } = self.ready[i];
+            if token >= LISTENERS {
+                continue;
+            }
+            let key = token as usize;
+            if write && self.connections.contains(key) {
+                self.queue_write(key);
+            }
+            if read {
+                self.read(key);
+            }
+        }
+    }
+
+    fn read(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let runs = connection.hold == Hold::None;
+        let have = connection.input.len();
+        let result = if runs && have < READ_IN_PLACE_BYTES {
+            // Into the thread's buffer, after the beginning of the request that was left last time.
+            self.buffer[..have].copy_from_slice(&connection.input);
+            connection::read(&connection.socket, &mut self.buffer[have..])
+        } else {
+            connection.input.reserve(have.max(READ_BYTES));
+            connection::read_more(&connection.socket, &mut connection.input)
+        };
+        let stats = self.worker.stats();
+        stats.reads.add(1);
+        let count = match result {
+            Ok(None) => return,
+            Ok(Some(count @ 1..)) => count,
+            // The peer has ended or broken the connection; nobody is left to answer.
+            Ok(Some(0)) | Err(_) => return self.close(key),
+        };
+        stats.net_in.add(count as u64);
+        let client = &connection.session.client;
+        client.active_ms.store(self.worker.clock.now_ms, Ordering::Relaxed);
+        client.net_bytes[0].fetch_add(count as u64, Ordering::Relaxed);
+        if !runs {
+            return self.check_input_limit(key);
+        }
+        if have < READ_IN_PLACE_BYTES { self.run_buffer(key, have + count) } else { self.run_input(key) }
+    }
+
+    /// Runs what is in the thread's buffer, and keeps what is left of it for the connection.
+    fn run_buffer(&mut self, key: usize, filled: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let buffer = &mut self.buffer[..filled];
+        let (at, ran) = self.worker.run(&mut connection.session, buffer, 0, &mut connection.output);
+        connection.input.clear();
+        connection.input.extend_from_slice(&buffer[at..]);
+        self.after_run(key, ran);
+    }
+
+    /// Runs what the connection has kept.
+    fn run_input(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let mut input = std::mem::take(&mut connection.input);
+        let (at, ran) = self.worker.run(&mut connection.session, &mut input, 0, &mut connection.output);
+        if at == input.len() && input.capacity() > READ_BYTES {
+            input = Vec::new();
+        } else {
+            input.drain(..at);
+        }
+        connection.input = input;
+        self.after_run(key, ran);
+    }
+
+    fn after_run(&mut self, key: usize, ran: Ran) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let client = &connection.session.client;
+        client.input_bytes.store(connection.input.len() as u64, Ordering::Relaxed);
+        client.input_free_bytes.store((connection.input.capacity() - connection.input.len()) as u64, Ordering::Relaxed);
+        connection.hold = match ran {
+            Ran::Idle => Hold::None,
+            Ran::Yielded => Hold::Yielded,
+            Ran::Parked => Hold::Parked,
+            Ran::Paused => Hold::Paused,
+            Ran::Closing => Hold::Closing,
+        };
+        match ran {
+            Ran::Yielded => self.yielded.push_back(key),
+            Ran::Paused => self.paused.push(key),
+            Ran::Parked => {
+                let deadline = connection.session.parked.as_ref().and_then(|w| w.wait.deadline_ms);
+                if let Some(deadline_ms) = deadline {
+                    self.deadlines.push(Reverse((deadline_ms, client.id)));
+                }
+            }
+            Ran::Idle | Ran::Closing => {}
+        }
+        self.queue_write(key);
+        self.check_input_limit(key);
+    }
+
+    /// Closes a connection whose requests take too much memory while they wait.
+    fn check_input_limit(&mut self, key: usize) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let limit = self.shared.settings().client_query_buffer_limit.get();
+        if connection.input.len() as u64 > limit {
+            log::warning(format!(
+                "Closing client that reached max query buffer length: id={} addr={} qbuf={} (client-query-buffer-limit {limit})",
+                connection.session.client.id,
+                connection.session.client.addr,
+                connection.input.len(),
+            ));
+            self.close(key);
+        }
+    }
+
+    /// Goes on with connections that have used up their last turn.
+    fn run_yielded(&mut self) {
+        for _ in 0..self.yielded.len() {
+            let Some(key) = self.yielded.pop_front() else { return };
+            if self.connections.get(key).is_some_and(|c| c.hold == Hold::Yielded) {
+                self.run_input(key);
+            }
+        }
+    }
+
+    /// Hands out what other connections have for those of this thread.
+    fn deliver(&mut self) {
+        let inbox = &self.shared.engine.inboxes[self.worker.id];
+        if !inbox.is_filled() {
+            return;
+        }
+        for message in inbox.take() {
+            match message {
+                Message::Push { client, bytes } => self.push(client, &bytes),
+                Message::Unpark { client, mut output } => self.unpark(client, &mut output),
+                Message::Close { client } => {
+                    if let Some(&key) = self.by_client.get(&client) {
+                        self.close(key);
+                    }
+                }
+                Message::Look => self.run_paused(),
+            }
+        }
+    }
+
+    fn push(&mut self, client: u64, bytes: &[u8]) {
+        let Some(&key) = self.by_client.get(&client) else { return };
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.output.extend(bytes);
+        self.queue_write(key);
+        self.check_output_limit(key);
+    }
+
+    /// Gives a parked connection its reply, and goes on with the rest of its batch.
+    fn unpark(&mut self, client: u64, reply: &mut resp::reply::Output) {
+        let Some(&key) = self.by_client.get(&client) else { return };
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        self.worker.resume(&mut connection.session, reply, &mut connection.output);
+        self.go_on(key);
+    }
+
+    fn go_on(&mut self, key: usize) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.hold = Hold::None;
+        }
+        self.run_input(key);
+    }
+
+    fn run_paused(&mut self) {
+        for key in std::mem::take(&mut self.paused) {
+            if self.connections.get(key).is_some_and(|c| c.hold == Hold::Paused) {
+                self.go_on(key);
+            }
+        }
+    }
+
+    /// What happens by the clock: blocking commands that run out of time, expired keys, idle clients.
+    fn tick(&mut self) {
+        self.time_out();
+        let now = Instant::now();
+        if now < self.next_tick {
+            return;
+        }
+        let more = self.worker.reclaim_expired(RECLAIM_US);
+        self.next_tick = now + if more { BUSY_TICK } else { TICK };
+        self.end_pause();
+        self.close_idle();
+    }
+
+    fn time_out(&mut self) {
+        let now_ms = self.worker.clock.now_ms;
+        while let Some(&Reverse((deadline_ms, client))) = self.deadlines.peek() {
+            if deadline_ms > now_ms {
+                return;
+            }
+            self.deadlines.pop();
+            let Some(&key) = self.by_client.get(&client) else { continue };
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            let due = connection.session.parked.as_ref().and_then(|w| w.wait.deadline_ms);
+            // The deadline may be that of an earlier wait.
+            if due.is_none_or(|due| due > now_ms) {
+                continue;
+            }
+            if self.worker.time_out(&mut connection.session, &mut connection.output) {
+                self.go_on(key);
+            } else {
+                // Somebody is just serving it, or finding that there is nothing after all: look again.
+                self.deadlines.push(Reverse((now_ms + 1, client)));
+            }
+        }
+    }
+
+    fn end_pause(&mut self) {
+        let engine = self.shared.engine;
+        let until_ms = engine.paused_until_ms.load(Ordering::Relaxed);
+        if until_ms != 0 && until_ms <= self.worker.clock.now_ms {
+            let _ = engine.paused_until_ms.compare_exchange(until_ms, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        if !self.paused.is_empty() {
+            if engine.is_held_up() { self.next_tick = Instant::now() + BUSY_TICK } else { self.run_paused() }
+        }
+    }
+
+    /// Closes connections that have been silent for longer than `timeout`.
+    fn close_idle(&mut self) {
+        let (now_ms, limit_s) = (self.worker.clock.now_ms, self.shared.settings().timeout_s.get());
+        let now_s = now_ms / 1000;
+        if limit_s <= 0 || now_s == self.timeouts_checked_s {
+            return;
+        }
+        self.timeouts_checked_s = now_s;
+        let idle = |c: &Connection| {
+            let client = &c.session.client;
+            let exempt = client_flag::BLOCKED | client_flag::PUBSUB | client_flag::MONITOR;
+            let active_ms = client.active_ms.load(Ordering::Relaxed);
+            !client.has(exempt) && now_ms.saturating_sub(active_ms) > limit_s as u64 * 1000
+        };
+        let keys: Vec<usize> = self.connections.iter().filter(|(_, c)| idle(c)).map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.close(key));
+    }
+
+    fn queue_write(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let due = !connection.output.is_empty() || connection.hold == Hold::Closing;
+        if due && !connection.in_write_list {
+            connection.in_write_list = true;
+            self.to_write.push(key);
+        }
+    }
+
+    /// Sends every connection's replies.
+    fn write(&mut self) {
+        for key in std::mem::take(&mut self.to_write) {
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            connection.in_write_list = false;
+            let (sent, bytes, calls) = connection.send();
+            let stats = self.worker.stats();
+            stats.net_out.add(bytes as u64);
+            stats.writes.add(calls as u64);
+            let client = &connection.session.client;
+            client.net_bytes[1].fetch_add(bytes as u64, Ordering::Relaxed);
+            client.output_bytes.store(connection.output.len() as u64, Ordering::Relaxed);
+            client.output_segments.store(connection.output.segments() as u64, Ordering::Relaxed);
+            match sent {
+                Sent::Broken => self.close(key),
+                Sent::All if connection.hold == Hold::Closing => self.close(key),
+                Sent::All => self.want_write(key, false),
+                Sent::Some => {
+                    self.want_write(key, true);
+                    self.check_output_limit(key);
+                }
+            }
+        }
+    }
+
+    fn want_write(&mut self, key: usize, write: bool) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.wants_write == write {
+            return;
+        }
+        connection.wants_write = write;
+        if let Err(error) = self.poller.want_write(connection.socket.as_fd(), key as u64, write) {
+            log::warning(format!("can't watch a connection: {error}"));
+            self.close(key);
+        }
+    }
+
+    /// Closes a connection that doesn't read its replies (client-output-buffer-limit).
+    fn check_output_limit(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let client = &connection.session.client;
+        let class = if client.has(client_flag::PUBSUB) { ClientClass::PubSub } else { ClientClass::Normal };
+        let limit = self.shared.settings().client_output_buffer_limit.get(class);
+        let bytes = connection.output.len() as u64;
+        let now_ms = self.worker.clock.now_ms;
+        let over = |limit: u64| limit > 0 && bytes > limit;
+        let since = if over(limit.soft_bytes) { connection.over_soft_limit_since_ms.or(Some(now_ms)) } else { None };
+        connection.over_soft_limit_since_ms = since;
+        let too_long = since.is_some_and(|since| now_ms.saturating_sub(since) > limit.soft_seconds * 1000);
+        if over(limit.hard_bytes) || too_long {
+            log::warning(format!(
+                "Client id={} addr={} scheduled to be closed ASAP for overcoming of output buffer limits (omem={bytes})",
+                client.id, client.addr
+            ));
+            self.worker.stats().output_limit_closes.add(1);
+            self.close(key);
+        }
+    }
+
+    fn close(&mut self, key: usize) {
+        let Some(mut connection) = self.connections.try_remove(key) else { return };
+        self.poller.remove(connection.socket.as_fd());
+        self.by_client.remove(&connection.session.client.id);
+        self.worker.close(&mut connection.session);
+        self.shared.connected.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether connections from other machines are to be refused: nobody has set a password or chosen an address.
+fn is_protected(settings: &Settings) -> bool {
+    settings.protected_mode.get() && settings.requirepass.is_empty()
+}
+
+/// What a connection from another machine is told in protected mode. Clients look for its first word.
+const PROTECTED: &str = "-DENIED Redis is running in protected mode because protected mode is enabled and no password \
+is set for the default user. In this mode connections are only accepted from the loopback interface. If you want to \
+connect from external computers, you may adopt one of the following solutions: 1) Disable protected mode by sending \
+the command 'CONFIG SET protected-mode no' from the loopback interface, by connecting from the same host the server is \
+running on. Make sure the server is not publicly accessible from the internet if you do so. Use CONFIG REWRITE to make \
+this change permanent. 2) Disable protected mode in the configuration file by setting the protected-mode option to \
+'no', and then restarting the server. 3) Start the server with the '--protected-mode no' option. 4) Set up an \
+authentication password for the default user. NOTE: You only need to do one of the above things in order for the \
+server to start accepting connections from the outside.\r\n";
+
+/// Microseconds of Unix time.
+#[must_use]
+pub fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64)
+}

@@ -1,0 +1,199 @@
+//! Listening sockets: what `bind`, `port` and `unixsocket` ask for, and the acceptance of connections.
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+use engine::config::Settings;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use crate::connection::Socket;
+
+/// A socket that accepts connections.
+pub enum Listener {
+    /// Through TCP.
+    Tcp(TcpListener),
+    /// Through a Unix socket, with its path.
+    Unix(UnixListener, String),
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix(_, path) = self {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// A connection that has been accepted.
+pub struct Accepted {
+    /// The socket.
+    pub socket: Socket,
+    /// The peer, as CLIENT LIST prints it.
+    pub addr: String,
+    /// The server's side.
+    pub laddr: String,
+    /// Whether the peer is on this machine.
+    pub is_local: bool,
+}
+
+/// Opens everything that the configuration asks for. The error says which address failed and what to change.
+pub fn open_all(settings: &Settings) -> Result<Vec<Listener>, String> {
+    let mut all = open_tcp(settings)?;
+    let path = settings.unixsocket.get();
+    if !path.is_empty() {
+        let listener = open_unix(&path, settings.unixsocketperm.get())
+            .map_err(|e| format!("Failed opening Unix socket: bind: {path}: {e}"))?;
+        all.push(listener);
+    }
+    Ok(all)
+}
+
+/// Opens the TCP sockets alone, for CONFIG SET port and bind.
+pub fn open_tcp(settings: &Settings) -> Result<Vec<Listener>, String> {
+    let port = u16::try_from(settings.port.get()).unwrap_or(0);
+    let mut all = Vec::new();
+    if port == 0 {
+        return Ok(all);
+    }
+    let bind = settings.bind.get();
+    for word in bind.split_whitespace() {
+        let (address, optional) = word.strip_prefix('-').map_or((word, false), |rest| (rest, true));
+        match open_one(address, port, settings.tcp_backlog.get()) {
+            Ok(listener) => all.push(listener),
+            // An address that may be missing (no IPv6 here) is skipped; one that is taken is an error all the same.
+            Err(error) if optional && error.kind() != io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(cannot_listen(address, port, &error)),
+        }
+    }
+    Ok(all)
+}
+
+fn cannot_listen(address: &str, port: u16, error: &io::Error) -> String {
+    let hint = if error.kind() == io::ErrorKind::AddrInUse {
+        ": another server uses this port; choose another one with --port, or end the other server"
+    } else {
+        ": choose another address with --bind"
+    };
+    format!("Could not create server TCP listening socket {address}:{port}: {error}{hint}")
+}
+
+fn open_one(address: &str, port: u16, backlog: i64) -> io::Result<Listener> {
+    let address = match address {
+        "*" => SocketAddr::from(([0, 0, 0, 0], port)),
+        "::*" => SocketAddr::from(([0u16; 8], port)),
+        name => (name, port).to_socket_addrs()?.next().ok_or(io::ErrorKind::AddrNotAvailable)?,
+    };
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        // `*` and `::*` are listened on side by side.
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok(Listener::Tcp(TcpListener::from(socket)))
+}
+
+fn open_unix(path: &str, mode: i64) -> io::Result<Listener> {
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    if mode != 0 {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode as u32))?;
+    }
+    Ok(Listener::Unix(listener, path.to_string()))
+}
+
+/// A descriptor kept back, so that a connection can be accepted and told so when there are no others left.
+pub struct Reserve(Option<OwnedFd>);
+
+impl Reserve {
+    /// Takes a descriptor.
+    #[must_use]
+    pub fn new() -> Reserve {
+        Reserve(rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok())
+    }
+
+    /// Uses the descriptor to turn a connection away that can't be served.
+    pub fn turn_away(&mut self, listener: &Listener) {
+        self.0 = None;
+        if let Ok(Some(accepted)) = accept(listener) {
+            refuse(accepted, b"-ERR max number of clients reached\r\n");
+        }
+        *self = Reserve::new();
+    }
+}
+
+impl Default for Reserve {
+    fn default() -> Self {
+        Reserve::new()
+    }
+}
+
+/// Tells a connection why it isn't served, and closes it.
+pub fn refuse(accepted: Accepted, text: &[u8]) {
+    // The socket's buffer is empty, so a short text always fits; if not, there is nobody to tell.
+    let _ = match accepted.socket {
+        Socket::Tcp(mut stream) => stream.write(text),
+        Socket::Unix(mut stream) => stream.write(text),
+    };
+}
+
+/// Whether accepting failed for want of descriptors.
+#[must_use]
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+/// Accepts a connection; none if there is none.
+pub fn accept(listener: &Listener) -> io::Result<Option<Accepted>> {
+    let accepted = match listener {
+        Listener::Tcp(listener) => listener.accept().and_then(|(stream, peer)| tcp(stream, peer)),
+        Listener::Unix(listener, path) => listener.accept().and_then(|(stream, _)| {
+            stream.set_nonblocking(true)?;
+            let addr = format!("{path}:0");
+            Ok(Accepted { socket: Socket::Unix(stream), laddr: addr.clone(), addr, is_local: true })
+        }),
+    };
+    match accepted {
+        Ok(accepted) => Ok(Some(accepted)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::CONNABORTED | Errno::INTR)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn tcp(stream: TcpStream, peer: SocketAddr) -> io::Result<Accepted> {
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    let is_local = peer.ip().is_loopback();
+    let laddr = stream.local_addr().map_or_else(|_| String::new(), |a| a.to_string());
+    Ok(Accepted { socket: Socket::Tcp(stream), addr: peer.to_string(), laddr, is_local })
+}
+
+/// Has TCP probe whether a silent peer is still there (tcp-keepalive).
+pub fn keep_alive(socket: &Socket, seconds: i64) {
+    let (Socket::Tcp(stream), Ok(seconds @ 1..)) = (socket, u64::try_from(seconds)) else { return };
+    // Redis's figures: three probes, a third of the interval apart. A failure leaves the system's defaults.
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, Duration::from_secs(seconds));
+    let _ = sockopt::set_tcp_keepintvl(stream, Duration::from_secs((seconds / 3).max(1)));
+    let _ = sockopt::set_tcp_keepcnt(stream, 3);
+}

@@ -1,0 +1,56 @@
+//! The log: a line per event, in the form that Redis's log has, since people's tools read it.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use engine::config::LogLevel;
+
+/// Lines of a lower level than this are left out.
+static LEVEL: AtomicU8 = AtomicU8::new(2);
+/// The log file; standard output, if empty.
+static FILE: Mutex<String> = Mutex::new(String::new());
+
+fn rank(level: LogLevel) -> (u8, char) {
+    match level {
+        LogLevel::Debug => (0, '.'),
+        LogLevel::Verbose => (1, '-'),
+        LogLevel::Notice => (2, '*'),
+        LogLevel::Warning => (3, '#'),
+    }
+}
+
+/// Sets where lines go and which are left out.
+pub fn configure(file: &str, level: LogLevel) {
+    LEVEL.store(rank(level).0, Ordering::Relaxed);
+    if let Ok(mut current) = FILE.lock() {
+        file.clone_into(&mut current);
+    }
+}
+
+/// Writes a line. A log that can't be written is no reason to stop serving.
+pub fn write(level: LogLevel, text: &str) {
+    let (rank, mark) = rank(level);
+    if rank < LEVEL.load(Ordering::Relaxed) {
+        return;
+    }
+    let time = jiff::Zoned::now().strftime("%d %b %Y %H:%M:%S%.3f").to_string();
+    let line = format!("{}:M {time} {mark} {text}\n", std::process::id());
+    let Ok(file) = FILE.lock() else { return };
+    let _ = if file.is_empty() {
+        std::io::stdout().write_all(line.as_bytes())
+    } else {
+        OpenOptions::new().create(true).append(true).open(&*file).and_then(|mut f| f.write_all(line.as_bytes()))
+    };
+}
+
+/// Something that operators want to know.
+pub fn notice(text: impl AsRef<str>) {
+    write(LogLevel::Notice, text.as_ref());
+}
+
+/// Something that operators should look at.
+pub fn warning(text: impl AsRef<str>) {
+    write(LogLevel::Warning, text.as_ref());
+}

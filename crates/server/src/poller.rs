@@ -1,0 +1,114 @@
+//! Readiness of sockets: what the loop needs of the operating system, and epoll, which provides it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use engine::inbox::Wake;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
+
+/// What a descriptor is ready for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ready {
+    /// The number that it was added with.
+    pub token: u64,
+    /// There is something to read, or the peer has gone.
+    pub read: bool,
+    /// There is room to write.
+    pub write: bool,
+}
+
+/// Waits for descriptors to become ready. An implementation belongs to one thread.
+pub trait Poller {
+    /// Begins to watch a descriptor for reading.
+    fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()>;
+    /// Begins or ceases to watch a descriptor for writing too.
+    fn want_write(&self, fd: BorrowedFd<'_>, token: u64, write: bool) -> io::Result<()>;
+    /// Ceases to watch a descriptor.
+    fn remove(&self, fd: BorrowedFd<'_>);
+    /// Waits until something is ready, the waker is used or the time is up, and replaces `ready` by what is.
+    fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()>;
+}
+
+/// The token of the descriptor that wakes the thread.
+const WAKE: u64 = u64::MAX;
+/// Events taken from the kernel at once; the rest is taken in the next turn.
+const EVENTS_AT_ONCE: usize = 512;
+
+/// Linux's epoll, level-triggered: what was not read or written is announced again.
+pub struct Epoll {
+    epoll: OwnedFd,
+    wake: WakeFd,
+    events: Vec<epoll::Event>,
+}
+
+/// What wakes a thread that polls: made before the thread, so that the others know it from the beginning.
+pub struct WakeFd(OwnedFd);
+
+impl WakeFd {
+    /// A descriptor that has not been used yet.
+    pub fn new() -> io::Result<WakeFd> {
+        Ok(WakeFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// The same for another owner.
+    pub fn try_clone(&self) -> io::Result<WakeFd> {
+        Ok(WakeFd(self.0.as_fd().try_clone_to_owned()?))
+    }
+}
+
+impl Wake for WakeFd {
+    fn wake(&self) {
+        // The counter can't overflow in practice, and a full one wakes the thread as well.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
+
+impl Epoll {
+    /// A poller that watches nothing but what wakes it.
+    pub fn new(wake: WakeFd) -> io::Result<Epoll> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &wake.0, EventData::new_u64(WAKE), EventFlags::IN)?;
+        Ok(Epoll { epoll, wake, events: Vec::with_capacity(EVENTS_AT_ONCE) })
+    }
+}
+
+impl Poller for Epoll {
+    fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token), EventFlags::IN | EventFlags::RDHUP)?)
+    }
+
+    fn want_write(&self, fd: BorrowedFd<'_>, token: u64, write: bool) -> io::Result<()> {
+        let flags = EventFlags::IN | EventFlags::RDHUP | if write { EventFlags::OUT } else { EventFlags::empty() };
+        Ok(epoll::modify(&self.epoll, fd, EventData::new_u64(token), flags)?)
+    }
+
+    fn remove(&self, fd: BorrowedFd<'_>) {
+        // Closing the descriptor does it as well; there is nothing to do about a failure.
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()> {
+        ready.clear();
+        self.events.clear();
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for event in &self.events {
+            let token = event.data.u64();
+            if token == WAKE {
+                let _ = rustix::io::read(&self.wake.0, &mut [0; 8]);
+                continue;
+            }
+            let flags = event.flags;
+            let gone = EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP;
+            let read = flags.intersects(EventFlags::IN | gone);
+            ready.push(Ready { token, read, write: flags.contains(EventFlags::OUT) });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,151 @@
+//! The server's life: from its configuration to the last reply.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use engine::config::{Apply, ConfigHost, Settings};
+use engine::engine::{Engine, Host};
+use engine::inbox::Wake;
+use engine::worker::Worker;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::event_loop::{EventLoop, NewListeners, Shared, now_us};
+use crate::listener;
+use crate::log;
+use crate::poller::{Epoll, WakeFd};
+use crate::process;
+
+/// The version of Penstock.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// How long threads get to send their last replies when the server ends.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Acts for the engine on the process and its sockets.
+struct ServerHost {
+    new_listeners: NewListeners,
+}
+
+impl ConfigHost for ServerHost {
+    fn apply(&self, what: Apply, settings: &Settings) -> Result<(), String> {
+        match what {
+            Apply::Port | Apply::Bind => {
+                let listeners = listener::open_tcp(settings)?;
+                *self.new_listeners.lock().unwrap_or_else(PoisonError::into_inner) = Some(listeners);
+                Ok(())
+            }
+            Apply::MaxClients => {
+                let wanted = settings.maxclients.get().max(0) as u64;
+                if process::room_for_clients(wanted) < wanted {
+                    return Err("The operating system is not able to handle the specified number of clients".into());
+                }
+                Ok(())
+            }
+            Apply::LogLevel => {
+                log::configure(&settings.logfile.get(), settings.loglevel.get());
+                Ok(())
+            }
+            Apply::Directory => std::env::set_current_dir(&*settings.dir.get()).map_err(|e| e.to_string()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Host for ServerHost {
+    fn shut_down(&self) {
+        // The way that SIGTERM goes: the main thread waits for it.
+        let _ = signal_hook::low_level::raise(SIGTERM);
+    }
+}
+
+/// Runs the server until a signal or SHUTDOWN ends it. The error is for the terminal, and says what to change.
+pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), String> {
+    log::configure(&settings.logfile.get(), settings.loglevel.get());
+    // Before the first key is hashed.
+    store::hash::set_seed(process::random_seed());
+    // Before threads are started, which inherit what is blocked or handled.
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|e| format!("can't handle signals: {e}"))?;
+    let listeners = listener::open_all(&settings)?;
+    limit_clients(&settings);
+
+    let threads = usize::try_from(settings.threads.get()).ok().filter(|&t| t > 0).unwrap_or_else(process::cores);
+    let wakes = (0..threads).map(|_| WakeFd::new()).collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
+    let new_listeners: NewListeners = Arc::new(Mutex::new(None));
+    let host = Box::new(ServerHost { new_listeners: new_listeners.clone() });
+    let shared_wakes = wakes.iter().map(|w| w.try_clone().map(|w| Box::new(w) as Box<dyn Wake>));
+    let shared_wakes = shared_wakes.collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
+    let engine = Engine::start(settings, config_file, shared_wakes, host, now_us() / 1000);
+
+    let stopping = Arc::new(AtomicBool::new(false));
+    let shared = Arc::new(Shared::new(engine, stopping.clone(), new_listeners));
+    announce(engine, threads);
+    let mut listeners = Some(listeners);
+    let mut handles = Vec::new();
+    for (id, wake) in wakes.into_iter().enumerate() {
+        let worker = Worker::new(id, engine, process::random_seed());
+        let (shared, listeners) = (shared.clone(), listeners.take().unwrap_or_default());
+        let serve = move || match Epoll::new(wake).and_then(|poller| EventLoop::new(shared, worker, poller, listeners))
+        {
+            Ok(event_loop) => event_loop.run(),
+            Err(error) => {
+                log::warning(cannot_poll(error));
+                engine.host.shut_down();
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("worker-{id}")).spawn(serve);
+        handles.push(thread.map_err(|e| format!("can't start a thread: {e}; choose fewer with --threads"))?);
+    }
+    log::notice("Ready to accept connections");
+
+    if let Some(signal) = signals.forever().next() {
+        log::notice(if signal == SIGINT {
+            "Received SIGINT scheduling shutdown..."
+        } else {
+            "Received SIGTERM scheduling shutdown..."
+        });
+    }
+    stopping.store(true, Ordering::Release);
+    engine.inboxes.iter().for_each(engine::inbox::Inbox::wake);
+    let deadline = Instant::now() + FAREWELL;
+    while handles.iter().any(|h| !h.is_finished()) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // A thread that is still busy (a command of many seconds) is not waited for.
+    log::notice("Penstock is now ready to exit, bye bye...");
+    Ok(())
+}
+
+fn cannot_poll(error: std::io::Error) -> String {
+    format!("can't poll for connections: {error}")
+}
+
+/// Lowers maxclients to what the limit on descriptors leaves room for, as Redis does.
+fn limit_clients(settings: &Settings) {
+    let wanted = settings.maxclients.get().max(0) as u64;
+    let room = process::room_for_clients(wanted);
+    if room < wanted {
+        log::warning(format!(
+            "You requested maxclients of {wanted}, but the limit on open files leaves room for {room}; \
+             raise it with 'ulimit -n {}' to serve more clients at a time.",
+            wanted + 32
+        ));
+        settings.limit_maxclients(room as i64);
+    }
+}
+
+fn announce(engine: &Engine, threads: usize) {
+    let settings = &engine.settings;
+    log::notice(format!("Penstock {VERSION}, pid {}, {threads} threads", std::process::id()));
+    let port = settings.port.get();
+    if port != 0 {
+        for address in settings.bind.get().split_whitespace() {
+            log::notice(format!("Listening on {}:{port}", address.trim_start_matches('-')));
+        }
+    }
+    let path = settings.unixsocket.get();
+    if !path.is_empty() {
+        log::notice(format!("Listening on {path}"));
+    }
+}
