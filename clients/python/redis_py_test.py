@@ -509,6 +509,28 @@ def administration(protocol):
     check("LASTSAVE", connection.lastsave().year >= 2024, True)
 
 
+def authentication(connection):
+    """A password that is set while clients are connected: those that are in stay in, the others must know it."""
+
+    def refusal(**options):
+        try:
+            return client(**options).ping()
+        except redis.AuthenticationError as error:
+            return str(error)
+
+    connection.config_set("requirepass", "secret")
+    check("without a password", refusal(protocol=2), "Authentication required.")
+    wrong = "invalid username-password pair or user is disabled."
+    check("with a wrong one, AUTH", refusal(password="wrong", protocol=2), wrong)
+    check("with a wrong one, HELLO", refusal(password="wrong", protocol=3), wrong)
+    for protocol in (2, 3):
+        known = client(password="secret", protocol=protocol)
+        check("with the password", known.pipeline(transaction=False).set("a", 1).get("a").execute(), [True, b"1"])
+        check("with the user's name", client(username="default", password="secret", protocol=protocol).ping(), True)
+    check("who was in stays in", connection.ping() and connection.config_set("requirepass", ""), True)
+    check("no password again", refusal(), True)
+
+
 def monitor(connection):
     with client().monitor() as watching:
         stream = watching.listen()
@@ -552,7 +574,7 @@ def main():
             with client(protocol=protocol, decode_responses=decode) as connection:
                 tables(protocol, mode, connection)
         with client(protocol=protocol) as connection:
-            for part in (errors, large, watch, blocking, scanning, monitor):
+            for part in (errors, large, watch, blocking, scanning, authentication, monitor):
                 part(connection)
         publish_subscribe(protocol)
         administration(protocol)
