@@ -22,6 +22,17 @@ pub struct KeyRef {
     pub hash: u64,
 }
 
+/// Which commands leave large values to be freed in the background. UNLINK and FLUSHALL ASYNC always do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LazyFree {
+    /// DEL and other commands that delete what they name (lazyfree-lazy-user-del).
+    pub user_del: bool,
+    /// FLUSHALL and FLUSHDB, if they don't say (lazyfree-lazy-user-flush).
+    pub user_flush: bool,
+    /// Commands that overwrite a key (lazyfree-lazy-server-del).
+    pub server_del: bool,
+}
+
 /// Figures of the configuration that handlers go by.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
@@ -33,6 +44,8 @@ pub struct Rules {
     pub set: SetLimits,
     /// How large the small form of a hash may be.
     pub hash: HashLimits,
+    /// Whose garbage is freed in the background.
+    pub lazy_free: LazyFree,
 }
 
 impl Default for Rules {
@@ -42,6 +55,7 @@ impl Default for Rules {
             list: ListLimits::default(),
             set: SetLimits::default(),
             hash: HashLimits::default(),
+            lazy_free: LazyFree::default(),
         }
     }
 }
@@ -149,6 +163,24 @@ impl<'c> Call<'c, '_, '_> {
     /// The argument at `index` as a floating point number.
     pub fn float(&self, index: usize) -> Result<f64, Error> {
         num::parse_f64(self.arg(index)).ok_or(Error::NOT_FLOAT)
+    }
+
+    /// Deletes a key that the client named, and notes that. Says whether it existed.
+    pub fn delete(&mut self, key: Key<'_>) -> bool {
+        let lazily = self.rules.lazy_free.user_del;
+        let existed = if lazily { self.db.unlink(key) } else { self.db.remove(key) };
+        if existed {
+            self.changed(key, Class::Generic, "del");
+        }
+        existed
+    }
+
+    /// To be called before a key is overwritten: frees what it holds in the background, if the rules say so.
+    #[inline]
+    pub fn overwrite(&mut self, key: Key<'_>) {
+        if self.rules.lazy_free.server_del {
+            self.db.empty(key);
+        }
     }
 
     /// Notes that the command changed a key, and the event that it is.

@@ -225,6 +225,7 @@ fn get(call: &mut Call<'_, '_, '_>) -> Outcome {
 fn getset(call: &mut Call<'_, '_, '_>) -> Outcome {
     let key = call.key(1);
     reply_string(call, key)?;
+    call.overwrite(key);
     call.db.set_string(key, call.arg(2), Ttl::Clear);
     call.changed(key, Class::String, "set");
     Ok(())
@@ -233,9 +234,7 @@ fn getset(call: &mut Call<'_, '_, '_>) -> Outcome {
 fn getdel(call: &mut Call<'_, '_, '_>) -> Outcome {
     let key = call.key(1);
     reply_string(call, key)?;
-    if call.db.remove(key) {
-        call.changed(key, Class::Generic, "del");
-    }
+    call.delete(key);
     Ok(())
 }
 
@@ -247,8 +246,7 @@ fn delifeq(call: &mut Call<'_, '_, '_>) -> Outcome {
         Some(entry) => *text(entry.view())? == *expected,
     };
     if equal {
-        call.db.remove(key);
-        call.changed(key, Class::Generic, "del");
+        call.delete(key);
     }
     call.reply.int(i64::from(equal));
     Ok(())
@@ -285,6 +283,7 @@ fn mget(call: &mut Call<'_, '_, '_>) -> Outcome {
 fn set_pairs(call: &mut Call<'_, '_, '_>) {
     for index in (1..call.len()).step_by(2) {
         let key = call.key(index);
+        call.overwrite(key);
         call.db.set_string(key, call.arg(index + 1), Ttl::Clear);
         call.changed(key, Class::String, "set");
     }

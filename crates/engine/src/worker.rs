@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use commands::call::{KeyRef, Rules};
+use commands::call::{KeyRef, LazyFree, Rules};
 use commands::effects::Effects;
 use commands::spec::Scope;
 use resp::reply::{Output, Reply};
@@ -158,6 +158,11 @@ impl Worker {
             hash: HashLimits {
                 listpack_entries: settings.hash_max_listpack_entries.get_usize(),
                 listpack_value: settings.hash_max_listpack_value.get_usize(),
+            },
+            lazy_free: LazyFree {
+                user_del: settings.lazyfree_lazy_user_del.get(),
+                user_flush: settings.lazyfree_lazy_user_flush.get(),
+                server_del: settings.lazyfree_lazy_server_del.get(),
             },
         };
     }

@@ -6,7 +6,7 @@
 use crate::entry::{Entry, View};
 use crate::keyspace::{Key, Locked, Shard};
 use crate::table::{Ref, RefMut};
-use crate::value::{Object, Type, Value};
+use crate::value::{Object, Shared, Type, Value};
 
 /// The time and the access word of a turn.
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +148,7 @@ impl<'l, 'k> Db<'l, 'k> {
         if !shard.table.find(key.hash, key.bytes).is_some_and(|e| e.is_expired(now)) {
             return false;
         }
-        self.take(key);
+        self.take_and_free(key);
         self.observed.note_expired(self.database, key.bytes);
         true
     }
@@ -188,12 +188,17 @@ impl<'l, 'k> Db<'l, 'k> {
         Some(entry)
     }
 
-    /// Whether the key exists; counts a hit or a miss, but is no access.
-    pub fn exists(&mut self, key: Key<'_>) -> bool {
+    /// The key's entry for reading: counts a hit or a miss, but is no access (TTL, TYPE, OBJECT).
+    pub fn look(&mut self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
         self.expire_if_due(key);
         let found = self.peek(key).is_some();
         *if found { &mut self.observed.hits } else { &mut self.observed.misses } += 1;
-        found
+        self.peek(key)
+    }
+
+    /// Whether the key exists, as [`Db::look`].
+    pub fn exists(&mut self, key: Key<'_>) -> bool {
+        self.look(key).is_some()
     }
 
     /// The key's type.
@@ -342,6 +347,32 @@ impl<'l, 'k> Db<'l, 'k> {
         !self.expire_if_due(key) && self.take(key).is_some()
     }
 
+    /// The same, but frees a large value in the background.
+    pub fn unlink(&mut self, key: Key<'_>) -> bool {
+        !self.expire_if_due(key) && self.take_and_free(key)
+    }
+
+    /// Takes the key out, expired or not, and leaves a large value to the reaper. Says whether there was one.
+    fn take_and_free(&mut self, key: Key<'_>) -> bool {
+        let entry = self.take(key);
+        let existed = entry.is_some();
+        if let Some(entry) = entry {
+            self.locked.keyspace().reaper().free_entry(entry);
+        }
+        existed
+    }
+
+    /// Frees what a key holds in the background, if that is large: the key is about to be overwritten, and holds an
+    /// empty string until then.
+    pub fn empty(&mut self, key: Key<'_>) {
+        let keyspace = self.locked.keyspace();
+        if let Some(mut entry) = self.shard_mut(key.hash).table.find_mut(key.hash, key.bytes)
+            && let Some(value) = entry.object_mut()
+        {
+            keyspace.reaper().free_value(std::mem::replace(value, Value::Str(Shared::default())));
+        }
+    }
+
     /// Visits keys from a cursor on, at least `count` buckets' worth, and gives the cursor to go on with; 0 is both
     /// the beginning and the end. The cursor carries the shard's number in its low bits.
     pub fn scan(&mut self, cursor: u64, count: usize, mut visit: impl FnMut(&Entry)) -> u64 {
@@ -407,11 +438,17 @@ impl<'l, 'k> Db<'l, 'k> {
         None
     }
 
-    /// Removes all keys and gives how many there were. All shards must be held.
-    pub fn flush(&mut self) -> usize {
-        let mut count = 0;
-        for shard in 0..self.locked.keyspace().shard_count() {
-            count += self.locked.visit(self.database, shard, |s| std::mem::take(s).table.len());
+    /// Removes all keys and gives how many there were. All shards must be held. `lazily`: the memory is freed in the
+    /// background.
+    pub fn flush(&mut self, lazily: bool) -> usize {
+        let keyspace = self.locked.keyspace();
+        let mut emptied = Vec::new();
+        for shard in 0..keyspace.shard_count() {
+            emptied.push(self.locked.visit(self.database, shard, std::mem::take));
+        }
+        let count = emptied.iter().map(|shard| shard.table.len()).sum();
+        if lazily && count > 0 {
+            keyspace.reaper().free(emptied, count);
         }
         count
     }
@@ -420,13 +457,16 @@ impl<'l, 'k> Db<'l, 'k> {
     pub fn reclaim(&mut self, shard: usize, limit: usize) -> bool {
         let (now, database) = (self.clock.now_ms, self.database);
         let observed = &mut *self.observed;
+        let reaper = self.locked.keyspace().reaper();
         self.locked.visit(database, shard, |s| {
             for _ in 0..limit {
                 let Some(note) = s.queue.pop_due(now) else { return false };
                 let name: Option<Box<[u8]>> =
                     s.table.find_where(note.hash, |e| e.is_expired(now)).map(|e| e.key().into());
                 if let Some(name) = name {
-                    s.table.remove(note.hash, &name);
+                    if let Some(entry) = s.table.remove(note.hash, &name) {
+                        reaper.free_entry(entry);
+                    }
                     s.volatile -= 1;
                     observed.note_expired(database, &name);
                 } else if let Some(later) =

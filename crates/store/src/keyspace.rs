@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::entry::Entry;
 use crate::expiry::{ExpiryQueue, Note};
 use crate::hash::hash;
+use crate::reaper::Reaper;
 use crate::sync::{Alone, Gate, ShardLock};
 use crate::table::Table;
 
@@ -77,6 +78,7 @@ pub struct Keyspace {
     /// The physical database of each that clients select: SWAPDB exchanges two. Changed only alone behind the gate.
     physical: Box<[AtomicUsize]>,
     gate: Gate,
+    reaper: Reaper,
     /// Whether there is more than one thread, so that locks are needed at all.
     contended: bool,
 }
@@ -112,6 +114,7 @@ impl Keyspace {
             shards: (0..count * databases).map(|_| UnsafeCell::default()).collect(),
             physical: (0..databases).map(AtomicUsize::new).collect(),
             gate: Gate::new(threads),
+            reaper: Reaper::default(),
             contended: threads > 1,
         }
     }
@@ -120,6 +123,12 @@ impl Keyspace {
     #[must_use]
     pub fn gate(&self) -> &Gate {
         &self.gate
+    }
+
+    /// Who frees what takes long to free.
+    #[must_use]
+    pub fn reaper(&self) -> &Reaper {
+        &self.reaper
     }
 
     /// How many databases there are.

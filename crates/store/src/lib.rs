@@ -11,6 +11,7 @@ pub mod int;
 pub mod keyspace;
 pub mod prefetch;
 pub mod random;
+pub mod reaper;
 pub mod sync;
 pub mod table;
 pub mod types;

@@ -1,0 +1,170 @@
+//! A thread that frees what takes long to free, so that nobody waits for it behind a lock or the gate.
+//!
+//! It is started by the first value that is worth it. Its queue is bounded: when the thread can't keep up, whoever has
+//! something to free does so himself, which slows down those who produce garbage and bounds the memory that waits. Knows
+//! no keys: what it is given is out of every table already.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Builder, JoinHandle};
+
+use crate::entry::Entry;
+use crate::value::Value;
+
+/// Values with fewer bytes than this are freed on the spot: that takes some tens of microseconds at most, and handing
+/// them over isn't free either.
+const WORTHWHILE_BYTES: usize = 64 * 1024;
+/// Pieces of garbage that may wait.
+const QUEUE_MAX: usize = 4096;
+
+/// Something to be dropped, and how many keys' values it is.
+struct Garbage {
+    what: Box<dyn Send>,
+    values: usize,
+}
+
+struct Thread {
+    queue: SyncSender<Garbage>,
+    handle: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Counts {
+    pending: AtomicUsize,
+    freed: AtomicU64,
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub struct Reaper {
+    /// None inside, if the thread could not be started.
+    thread: OnceLock<Option<Thread>>,
+    counts: Arc<Counts>,
+}
+
+fn start(counts: Arc<Counts>) -> Option<Thread> {
+    let (queue, garbage) = sync_channel(QUEUE_MAX);
+    let handle = Builder::new().name("penstock-reaper".into()).spawn(move || run(&garbage, &counts)).ok()?;
+    Some(Thread { queue, handle })
+}
+
+fn run(queue: &Receiver<Garbage>, counts: &Counts) {
+    for Garbage { what, values } in queue {
+        drop(what);
+        counts.pending.fetch_sub(values, Ordering::Relaxed);
+        counts.freed.fetch_add(values as u64, Ordering::Relaxed);
+    }
+}
+
+fn is_worthwhile(value: &Value) -> bool {
+    value.memory_bytes() >= WORTHWHILE_BYTES
+}
+
+impl Reaper {
+    /// Frees a value, a large one in the background.
+    pub fn free_value(&self, value: Value) {
+        if is_worthwhile(&value) {
+            self.free(value, 1);
+        }
+    }
+
+    /// Frees a key with its value, a large one in the background.
+    #[inline]
+    pub fn free_entry(&self, mut entry: Entry) {
+        if entry.object_mut().is_some_and(|value| is_worthwhile(value)) {
+            self.free(entry, 1);
+        }
+    }
+
+    /// Frees anything in the background; `values` is how many keys' values it is.
+    #[cold]
+    pub(crate) fn free(&self, what: impl Send + 'static, values: usize) {
+        let Some(thread) = self.thread.get_or_init(|| start(self.counts.clone())) else { return };
+        self.counts.pending.fetch_add(values, Ordering::Relaxed);
+        if let Err(refused) = thread.queue.try_send(Garbage { what: Box::new(what), values }) {
+            // Full: the garbage comes back with the refusal.
+            drop(refused);
+            self.counts.pending.fetch_sub(values, Ordering::Relaxed);
+        }
+    }
+
+    /// Keys' values that wait to be freed: INFO's `lazyfree_pending_objects`.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.counts.pending.load(Ordering::Relaxed)
+    }
+
+    /// Keys' values that were freed in the background so far: INFO's `lazyfreed_objects`.
+    #[must_use]
+    pub fn freed(&self) -> u64 {
+        self.counts.freed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        if let Some(Some(Thread { queue, handle })) = self.thread.take() {
+            // Without a sender left, the thread ends once its queue is empty.
+            drop(queue);
+            let _ = handle.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Shared;
+
+    fn string(len: usize) -> Entry {
+        Entry::object(b"key", Value::Str(Shared::new(vec![b'x'; len])), None)
+    }
+
+    #[test]
+    fn only_large_values_are_freed_in_the_background() {
+        let reaper = Reaper::default();
+        reaper.free_entry(string(10));
+        reaper.free_entry(Entry::string(b"key", b"small", None));
+        assert!(reaper.thread.get().is_none());
+        reaper.free_entry(string(WORTHWHILE_BYTES));
+        reaper.free_value(Value::Str(Shared::new(vec![b'x'; WORTHWHILE_BYTES])));
+        let counts = reaper.counts.clone();
+        drop(reaper);
+        assert_eq!(counts.freed.load(Ordering::Relaxed), 2);
+        assert_eq!(counts.pending.load(Ordering::Relaxed), 0);
+    }
+
+    /// A value that takes as long to drop as its test wants.
+    struct Slow(Receiver<()>, Arc<AtomicUsize>);
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            let _ = self.0.recv();
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_full_queue_makes_the_producer_free() {
+        let reaper = Reaper::default();
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let (release, blocked) = sync_channel(1);
+        reaper.free(Slow(blocked, dropped.clone()), 1);
+        let mut on_the_spot = 0;
+        // One is with the thread or about to be, so that one more may find room.
+        for _ in 0..QUEUE_MAX + 2 {
+            let (done, gate) = sync_channel(1);
+            done.send(()).unwrap();
+            let before = dropped.load(Ordering::Relaxed);
+            reaper.free(Slow(gate, dropped.clone()), 1);
+            on_the_spot += dropped.load(Ordering::Relaxed) - before;
+        }
+        assert!((1..=2).contains(&on_the_spot), "{on_the_spot}");
+        assert_eq!(reaper.pending() + on_the_spot, QUEUE_MAX + 3);
+        release.send(()).unwrap();
+        drop(reaper);
+        assert_eq!(dropped.load(Ordering::Relaxed), QUEUE_MAX + 3);
+    }
+}
