@@ -100,6 +100,14 @@ impl Hash {
         }
     }
 
+    /// Asks the processor for what the next operation on this field will read first, without waiting for it.
+    #[inline]
+    pub fn prefetch(&self, field: &[u8]) {
+        if let Form::Table(fields) = &self.0 {
+            fields.table.prefetch_bucket(hash(field));
+        }
+    }
+
     /// A field's value.
     #[inline]
     #[must_use]

@@ -123,6 +123,14 @@ impl Set {
         }
     }
 
+    /// Asks the processor for what the next operation on this member will read first, without waiting for it.
+    #[inline]
+    pub fn prefetch(&self, member: &[u8]) {
+        if let Form::Table(members) = &self.0 {
+            members.table.prefetch_bucket(hash(member));
+        }
+    }
+
     /// Adds a member; false if it was there.
     #[inline]
     pub fn insert(&mut self, member: &[u8], limits: &SetLimits) -> bool {

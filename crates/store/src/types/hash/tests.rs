@@ -48,6 +48,7 @@ fn scan_all(hash: &Hash) -> Model {
 fn change(hash: &mut Hash, model: &mut Model, limits: &HashLimits, random: &mut Random) {
     let field = field(random);
     let known = model.get(&field);
+    hash.prefetch(&field);
     assert_eq!(hash.contains(&field), known.is_some());
     assert_eq!(hash.get(&field).as_deref(), known.map(Vec::as_slice));
     assert_eq!(hash.value_len(&field), known.map(Vec::len));
