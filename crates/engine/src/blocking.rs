@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use commands::call::{KeyRef, TimeoutReply, Wait};
+use commands::spec::Group;
 use resp::reply::{Output, Proto, Reply};
 use resp::request::OwnedArgs;
+use store::value::Type;
 
 use crate::command_table::Command;
 use crate::watch::DbKey;
@@ -69,6 +71,16 @@ impl Waiter {
     /// Gives the right back: there was nothing for this waiter after all.
     pub fn park_again(&self) {
         self.state.store(PARKED, Ordering::Release);
+    }
+
+    /// The type of value that its command takes from.
+    #[must_use]
+    pub fn takes_from(&self) -> Option<Type> {
+        match self.command.info.group {
+            Group::List => Some(Type::List),
+            Group::SortedSet => Some(Type::ZSet),
+            _ => None,
+        }
     }
 
     /// Whether it still waits.

@@ -10,7 +10,8 @@ use resp::reply::{Mark, Output, Reply};
 use resp::request::Args;
 use store::db::{Access, Clock, Db};
 use store::hash::hash;
-use store::keyspace::Locked;
+use store::keyspace::{Key, Locked};
+use store::value::Type;
 
 use crate::blocking::{Waiter, write_timeout};
 use crate::client::client_flag;
@@ -387,15 +388,14 @@ impl Worker {
         }
     }
 
-    /// Serves those who wait for a key, in the order in which they came.
+    /// Serves those who wait for a key, in the order in which they came. Only those whose commands take from the type
+    /// that the key now holds are tried; others go on waiting, whatever their commands would say.
     fn serve_key(&mut self, shard: usize, key: &DbKey) {
         let mut place = 0;
         while let Some(waiter) = self.engine.waiters.nth(shard, key, place) {
-            if !self.key_exists(shard, key) {
-                return;
-            }
-            if !waiter.claim() {
-                // Its thread is about to take it out of the queue.
+            let Some(kind) = self.kind_of(shard, key) else { return };
+            // One that can't be claimed is about to be taken out of the queue by its own thread.
+            if waiter.takes_from() != Some(kind) || !waiter.claim() {
                 place += 1;
             } else if let Some(output) = self.try_for(&waiter) {
                 self.engine.waiters.remove(&waiter);
@@ -407,10 +407,9 @@ impl Worker {
         }
     }
 
-    fn key_exists(&mut self, shard: usize, key: &DbKey) -> bool {
+    fn kind_of(&mut self, shard: usize, key: &DbKey) -> Option<Type> {
         let mut locked = self.engine.keyspace.lock_one(shard);
-        let db = Db::new(&mut locked, key.0, self.clock, &mut self.observed);
-        db.peek(store::keyspace::Key::new(&key.1)).is_some()
+        Db::new(&mut locked, key.0, self.clock, &mut self.observed).kind(Key::new(&key.1))
     }
 
     /// Runs a waiter's command for it; none if there is still nothing.
@@ -440,24 +439,11 @@ impl Worker {
         match (outcome, wait) {
             (_, Some(_)) => None,
             (Ok(()), None) => Some(output),
-            // A key of another type leaves the waiter waiting, as in Redis.
-            (Err(error), None) if error == Error::WRONG_TYPE && !self.source_is_ready(waiter) => None,
             (Err(error), None) => {
                 Reply::new(&mut output, waiter.proto).error(error.text());
                 Some(output)
             }
         }
-    }
-
-    /// Whether the key that a waiter takes from is of a type it can take from: then an error is about where to.
-    fn source_is_ready(&mut self, waiter: &Waiter) -> bool {
-        let moves = waiter.command.info.keys.iter().any(|k| k.flags & key_flag::INSERT != 0);
-        moves
-            && waiter.registered.iter().any(|(shard, key)| {
-                let mut locked = self.engine.keyspace.lock_one(*shard);
-                let db = Db::new(&mut locked, key.0, self.clock, &mut self.observed);
-                db.kind(store::keyspace::Key::new(&key.1)) == Some(store::value::Type::List)
-            })
     }
 
     /// Removes keys of one shard whose time has come. Says whether there may be more.

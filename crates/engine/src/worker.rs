@@ -168,7 +168,7 @@ impl Worker {
     }
 
     /// Runs the complete requests of `buffer[from..]` and returns where the first byte that was not run is.
-    pub fn run(&mut self, session: &mut Session, buffer: &mut [u8], from: usize, out: &mut Output) -> (usize, Ran) {
+    pub fn run(&mut self, session: &mut Session, buffer: &[u8], from: usize, out: &mut Output) -> (usize, Ran) {
         // The batch's tables are taken out for the time, so that they can be borrowed beside the rest.
         let mut batch = std::mem::take(&mut self.batch);
         let mut planned = std::mem::take(&mut self.planned);
@@ -183,7 +183,7 @@ impl Worker {
     fn run_windows(
         &mut self,
         session: &mut Session,
-        buffer: &mut [u8],
+        buffer: &[u8],
         from: usize,
         out: &mut Output,
         batch: &mut Batch,
@@ -208,6 +208,10 @@ impl Worker {
                 let step = self.step(session, plan.command, args, keys, out, &mut inside);
                 if step != Step::Pause {
                     at = request.end as usize;
+                }
+                if step != Step::Next {
+                    // What is known of an incomplete request begins after the window's last, not here.
+                    session.framer.forget();
                 }
                 match step {
                     Step::Next => {}

@@ -129,6 +129,8 @@ pub struct Request {
 pub struct Batch {
     args: Vec<Arg>,
     requests: Vec<Request>,
+    /// The words of an inline command that was quoted; it is then alone in the batch. Empty otherwise.
+    unquoted: Vec<u8>,
 }
 
 impl Batch {
@@ -136,6 +138,7 @@ impl Batch {
     pub fn clear(&mut self) {
         self.args.clear();
         self.requests.clear();
+        self.unquoted.clear();
     }
 
     /// The requests.
@@ -149,6 +152,7 @@ impl Batch {
     #[inline]
     #[must_use]
     pub fn args<'a>(&'a self, request: &Request, buffer: &'a [u8]) -> Args<'a> {
+        let buffer = if self.unquoted.is_empty() { buffer } else { &self.unquoted };
         Args { buffer, args: &self.args[request.first as usize..][..request.count as usize] }
     }
 }
@@ -220,6 +224,10 @@ pub struct Partial {
 enum Step {
     /// A request ends here; without arguments it is skipped, as Redis does.
     Done(usize),
+    /// The same, and it must be alone in its batch.
+    DoneAlone(usize),
+    /// It must be alone in its batch, and others are before it.
+    Wait,
     More,
 }
 
@@ -235,48 +243,47 @@ impl Framer {
     /// as the beginning of a buffer, with what arrives next.
     pub fn frame(
         &mut self,
-        buffer: &mut [u8],
+        buffer: &[u8],
         from: usize,
         limits: &Limits,
         requests_max: usize,
         batch: &mut Batch,
     ) -> (usize, Stop) {
         // Offsets are 32 bits wide. The limit on a query buffer is far below; this is the last line of defence.
-        let end = buffer.len().min(u32::MAX as usize);
+        let buffer = &buffer[..buffer.len().min(u32::MAX as usize)];
         let mut at = from;
-        loop {
-            if batch.requests.len() >= requests_max {
-                return (at, Stop::Full);
-            }
-            let Some(&first) = buffer[..end].get(at) else { return (at, Stop::Incomplete) };
+        while batch.requests.len() < requests_max {
+            let Some(&first) = buffer.get(at) else { return (at, Stop::Incomplete) };
             let first_arg = batch.args.len();
-            let step = if first == b'*' {
-                self.array(&buffer[..end], at, limits, &mut batch.args)
-            } else {
-                match inline(&mut buffer[..end], at, &mut batch.args, batch.requests.is_empty()) {
-                    Ok(None) => return (at, Stop::Full),
-                    Ok(Some(step)) => Ok(step),
-                    Err(error) => Err(error),
-                }
-            };
-            match step {
-                Ok(Step::Done(next)) => {
-                    let count = batch.args.len() - first_arg;
-                    if count > 0 {
-                        batch.requests.push(Request { first: first_arg as u32, count: count as u32, end: next as u32 });
-                    }
-                    at = next;
-                }
-                Ok(Step::More) => {
+            let step = if first == b'*' { self.array(buffer, at, limits, batch) } else { inline(buffer, at, batch) };
+            let (next, alone) = match step {
+                Ok(Step::Done(next)) => (next, false),
+                Ok(Step::DoneAlone(next)) => (next, true),
+                Ok(stopped) => {
                     batch.args.truncate(first_arg);
-                    return (at, Stop::Incomplete);
+                    return (at, if matches!(stopped, Step::Wait) { Stop::Full } else { Stop::Incomplete });
                 }
                 Err(error) => {
                     batch.args.truncate(first_arg);
                     return (at, Stop::Error(error));
                 }
+            };
+            let count = batch.args.len() - first_arg;
+            if count > 0 {
+                batch.requests.push(Request { first: first_arg as u32, count: count as u32, end: next as u32 });
+            }
+            at = next;
+            if alone {
+                break;
             }
         }
+        (at, Stop::Full)
+    }
+
+    /// Forgets what is known of an incomplete request: it will be framed from its beginning. Must be called when
+    /// framing goes on at another place than where it stopped.
+    pub fn forget(&mut self) {
+        self.partial = None;
     }
 
     /// Frames an array of bulk strings that begins at `start`.
@@ -286,8 +293,9 @@ impl Framer {
         buffer: &[u8],
         start: usize,
         limits: &Limits,
-        args: &mut Vec<Arg>,
+        batch: &mut Batch,
     ) -> Result<Step, ProtocolError> {
+        let args = &mut batch.args;
         let first = args.len();
         let (mut at, mut left) = match self.partial.take() {
             Some(partial) => {
@@ -386,37 +394,33 @@ fn any_number(
     Ok(Some((crate::num::parse_i64(&line[..len]), at + len + 2)))
 }
 
-/// Frames an inline command that begins at `start`. Arguments that were quoted are unquoted where they stand, which
-/// can't be done twice; such a line must therefore be alone in its batch: none says that it has to wait for that.
-fn inline(buffer: &mut [u8], start: usize, args: &mut Vec<Arg>, alone: bool) -> Result<Option<Step>, ProtocolError> {
+/// Frames an inline command that begins at `start`. Quoted words can't be borrowed from the buffer: such a line is
+/// alone in its batch, which holds the words.
+fn inline(buffer: &[u8], start: usize, batch: &mut Batch) -> Result<Step, ProtocolError> {
     let Some(len) = buffer[start..].iter().position(|&b| b == b'\n') else {
         let too_long = buffer.len() - start > LINE_BYTES_MAX;
-        return if too_long { Err(ProtocolError::TooBigInline) } else { Ok(Some(Step::More)) };
+        return if too_long { Err(ProtocolError::TooBigInline) } else { Ok(Step::More) };
     };
     let line = &buffer[start..start + len];
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let done = Ok(Some(Step::Done(start + len + 1)));
-    if !line.iter().any(|b| matches!(b, b'"' | b'\'')) {
+    let next = start + len + 1;
+    if !line.iter().any(|b| matches!(b, b'"' | b'\'' | 0)) {
         let base = line.as_ptr().addr();
         let words = line.split(|b| is_space(*b)).filter(|w| !w.is_empty());
-        args.extend(words.map(|w| Arg { start: (start + w.as_ptr().addr() - base) as u32, len: w.len() as u32 }));
-        return done;
+        batch.args.extend(words.map(|w| Arg { start: (start + w.as_ptr().addr() - base) as u32, len: w.len() as u32 }));
+        return Ok(Step::Done(next));
     }
-    if !alone {
-        return Ok(None);
+    if !batch.requests.is_empty() {
+        return Ok(Step::Wait);
     }
-    let words = split_args(line).map_err(|_| ProtocolError::UnbalancedQuotes)?;
-    let mut at = start;
-    for word in words {
-        // Unquoting never lengthens, and words are apart by at least a space: the copies stay within the line.
-        buffer[at..at + word.len()].copy_from_slice(&word);
-        args.push(Arg { start: at as u32, len: word.len() as u32 });
-        at += word.len();
+    for word in split_args(line).map_err(|_| ProtocolError::UnbalancedQuotes)? {
+        batch.args.push(Arg { start: batch.unquoted.len() as u32, len: word.len() as u32 });
+        batch.unquoted.extend_from_slice(&word);
     }
-    done
+    Ok(Step::DoneAlone(next))
 }
 
-/// C's isspace, and the NUL at which Redis's splitting would end.
+/// C's isspace.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
 }
@@ -426,14 +430,13 @@ mod tests {
     use super::*;
 
     fn frame(input: &[u8], limits: &Limits) -> (Vec<Vec<String>>, usize, Stop) {
-        let mut buffer = input.to_vec();
         let (mut all, mut at) = (Vec::new(), 0);
         let mut framer = Framer::default();
         loop {
             let mut batch = Batch::default();
-            let (next, stop) = framer.frame(&mut buffer, at, limits, 3, &mut batch);
+            let (next, stop) = framer.frame(input, at, limits, 3, &mut batch);
             for request in batch.requests() {
-                let args = batch.args(request, &buffer);
+                let args = batch.args(request, input);
                 all.push(args.from(0).map(|a| String::from_utf8_lossy(a).into_owned()).collect());
             }
             if stop != Stop::Full {
@@ -497,10 +500,10 @@ mod tests {
         let mut framer = Framer::default();
         let mut batch = Batch::default();
         for end in (0..input.len()).step_by(7) {
-            let (at, stop) = framer.frame(&mut input.clone()[..end], 0, &Limits::default(), 10, &mut batch);
+            let (at, stop) = framer.frame(&input[..end], 0, &Limits::default(), 10, &mut batch);
             assert_eq!((at, stop, batch.requests().len()), (0, Stop::Incomplete, 0));
         }
-        let (at, _) = framer.frame(&mut input.clone(), 0, &Limits::default(), 10, &mut batch);
+        let (at, _) = framer.frame(&input, 0, &Limits::default(), 10, &mut batch);
         assert_eq!(at, input.len());
         let args = batch.args(&batch.requests()[0], &input);
         assert!(args.from(0).enumerate().all(|(i, a)| a == format!("argument{i:04}").as_bytes()));

@@ -33,6 +33,8 @@ const BUSY_TICK: Duration = Duration::from_millis(4);
 const RECLAIM_US: f64 = 1000.0;
 /// Connections accepted in one turn; the others wait in the kernel's queue.
 const ACCEPTS_AT_ONCE: usize = 1000;
+/// Reads that a connection which is being closed may cost in one turn.
+const DRAINS_MAX: usize = 16;
 /// The poller's number of the first listener; connections have theirs from 0.
 const LISTENERS: u64 = 1 << 62;
 
@@ -286,6 +288,9 @@ impl EventLoop {
 
     fn read(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.hold == Hold::Closing {
+            return self.drain(key);
+        }
         let runs = connection.hold == Hold::None;
         let have = connection.input.len();
         let result = if runs && have < READ_IN_PLACE_BYTES {
@@ -314,10 +319,29 @@ impl EventLoop {
         if have < READ_IN_PLACE_BYTES { self.run_buffer(key, have + count) } else { self.run_input(key) }
     }
 
+    /// Throws away what a connection sends that is closed once it has its replies.
+    fn drain(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        for _ in 0..DRAINS_MAX {
+            match connection::read(&connection.socket, &mut self.buffer) {
+                Ok(Some(1..)) => {}
+                Ok(None) => return,
+                Ok(Some(0)) | Err(_) => return self.close(key),
+            }
+        }
+    }
+
+    /// Closes a connection that has been sent all its replies. What it has sent meanwhile is read first: the kernel
+    /// would answer unread bytes with a reset, which can overtake the replies.
+    fn close_drained(&mut self, key: usize) {
+        self.drain(key);
+        self.close(key);
+    }
+
     /// Runs what is in the thread's buffer, and keeps what is left of it for the connection.
     fn run_buffer(&mut self, key: usize, filled: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let buffer = &mut self.buffer[..filled];
+        let buffer = &self.buffer[..filled];
         let (at, ran) = self.worker.run(&mut connection.session, buffer, 0, &mut connection.output);
         connection.input.clear();
         connection.input.extend_from_slice(&buffer[at..]);
@@ -328,7 +352,7 @@ impl EventLoop {
     fn run_input(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let mut input = std::mem::take(&mut connection.input);
-        let (at, ran) = self.worker.run(&mut connection.session, &mut input, 0, &mut connection.output);
+        let (at, ran) = self.worker.run(&mut connection.session, &input, 0, &mut connection.output);
         if at == input.len() && input.capacity() > READ_BYTES {
             input = Vec::new();
         } else {
@@ -530,7 +554,7 @@ impl EventLoop {
             client.output_segments.store(connection.output.segments() as u64, Ordering::Relaxed);
             match sent {
                 Sent::Broken => self.close(key),
-                Sent::All if connection.hold == Hold::Closing => self.close(key),
+                Sent::All if connection.hold == Hold::Closing => self.close_drained(key),
                 Sent::All => self.want_write(key, false),
                 Sent::Some => {
                     self.want_write(key, true);
