@@ -7,6 +7,7 @@
 pub mod call;
 pub mod effects;
 pub mod error;
+pub mod keys;
 pub mod lists;
 pub mod spec;
 pub mod strings;
@@ -22,4 +23,4 @@ pub use spec::Spec;
 pub type Handler = fn(&mut Call<'_, '_, '_>) -> Outcome;
 
 /// Every command of this room, by family. A new family is a line here.
-pub const FAMILIES: &[&[Spec<Handler>]] = &[strings::COMMANDS, lists::COMMANDS];
+pub const FAMILIES: &[&[Spec<Handler>]] = &[strings::COMMANDS, keys::COMMANDS, lists::COMMANDS];

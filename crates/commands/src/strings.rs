@@ -9,6 +9,8 @@ mod set;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use set::Unit;
+
 use std::borrow::Cow;
 
 use store::db::Ttl;

@@ -1,0 +1,76 @@
+//! OBJECT: how a key is kept.
+
+use store::entry::{Entry, View};
+
+use crate::Call;
+use crate::error::{Error, Outcome};
+
+/// Redis shares the objects of the integers below this, and gives their count of references as the largest number.
+const SHARED_INTEGERS: i64 = 10_000;
+
+const HELP: &[&str] = &[
+    "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "ENCODING <key>",
+    "    Return the kind of internal representation used in order to store the value",
+    "    associated with a <key>.",
+    "FREQ <key>",
+    "    Return the access frequency index of the <key>. The returned integer is",
+    "    proportional to the logarithm of the recent access frequency of the key.",
+    "IDLETIME <key>",
+    "    Return the idle time of the <key>, that is the approximated number of",
+    "    seconds elapsed since the last access to the key.",
+    "REFCOUNT <key>",
+    "    Return the number of references of the value associated with the specified",
+    "    <key>.",
+    "HELP",
+    "    Prints this help.",
+];
+
+/// OBJECT without a subcommand.
+pub(super) fn object(_call: &mut Call<'_, '_, '_>) -> Outcome {
+    Err(Error::arity("object"))
+}
+
+pub(super) fn help(call: &mut Call<'_, '_, '_>) -> Outcome {
+    call.reply.array(HELP.len());
+    HELP.iter().for_each(|line| call.reply.simple(line));
+    Ok(())
+}
+
+pub(super) fn encoding(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let encoding = call.db.look(call.key(2)).map(|entry| entry.encoding());
+    call.reply.bulk_or_null(encoding);
+    Ok(())
+}
+
+/// Replies with a figure of the key, nothing if it doesn't exist.
+fn reply_figure(call: &mut Call<'_, '_, '_>, figure: impl FnOnce(&Entry) -> i64) -> Outcome {
+    match call.db.look(call.key(2)).map(|entry| figure(&entry)) {
+        Some(figure) => call.reply.int(figure),
+        None => call.reply.null(),
+    }
+    Ok(())
+}
+
+pub(super) fn refcount(call: &mut Call<'_, '_, '_>) -> Outcome {
+    reply_figure(call, |entry| match entry.view() {
+        View::Int(0..SHARED_INTEGERS) => i64::from(i32::MAX),
+        _ => 1,
+    })
+}
+
+pub(super) fn idletime(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let uptime_s = call.db.clock().uptime_s;
+    reply_figure(call, |entry| i64::from(uptime_s.saturating_sub(entry.access())))
+}
+
+pub(super) fn freq(call: &mut Call<'_, '_, '_>) -> Outcome {
+    if !call.db.exists(call.key(2)) {
+        call.reply.null();
+        return Ok(());
+    }
+    Err(Error::new(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
+         between policies at runtime LRU and LFU data will take some time to adjust.",
+    ))
+}

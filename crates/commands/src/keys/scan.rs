@@ -1,0 +1,115 @@
+//! Finding keys: KEYS, SCAN, RANDOMKEY.
+
+use resp::num;
+use resp::reply::{Output, Reply};
+use store::entry::Entry;
+use store::glob;
+use store::keyspace::Key;
+
+use crate::Call;
+use crate::error::{Error, Outcome};
+
+/// Keys that a call of SCAN visits when it doesn't say.
+const COUNT_DEFAULT: usize = 10;
+
+pub(super) fn randomkey(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let random = &mut *call.random;
+    let key = call.db.pick(&mut || random.next());
+    call.reply.bulk_or_null(key);
+    Ok(())
+}
+
+pub(super) fn keys(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let pattern = call.arg(1);
+    if !pattern.is_empty() && glob::is_literal(pattern) {
+        return reply_if_exists(call, pattern);
+    }
+    let (mark, mut count) = (call.reply.deferred(), 0);
+    let filter = Filter { pattern: Some(pattern), kind: None, now_ms: call.db.now_ms() };
+    let Call { db, reply, .. } = call;
+    let end = db.scan(0, usize::MAX, |entry| {
+        if filter.passes(entry) {
+            reply.bulk(entry.key());
+            count += 1;
+        }
+    });
+    debug_assert_eq!(end, 0, "a scan without limit ends");
+    call.reply.fill_array(mark, count);
+    Ok(())
+}
+
+/// The reply of KEYS for a pattern that only one key can match.
+fn reply_if_exists(call: &mut Call<'_, '_, '_>, name: &[u8]) -> Outcome {
+    let exists = call.db.peek(Key::new(name)).is_some();
+    call.reply.array(usize::from(exists));
+    if exists {
+        call.reply.bulk(name);
+    }
+    Ok(())
+}
+
+/// Which keys are shown.
+struct Filter<'c> {
+    /// All, if none.
+    pattern: Option<&'c [u8]>,
+    /// The name of a type; all, if none.
+    kind: Option<&'c [u8]>,
+    now_ms: u64,
+}
+
+impl Filter<'_> {
+    fn passes(&self, entry: &Entry) -> bool {
+        !entry.is_expired(self.now_ms)
+            && self.pattern.is_none_or(|pattern| pattern == b"*" || glob::matches(pattern, entry.key(), false))
+            && self.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(entry.kind().name().as_bytes()))
+    }
+}
+
+struct Options<'c> {
+    count: usize,
+    filter: Filter<'c>,
+}
+
+fn options<'c>(call: &Call<'c, '_, '_>) -> Result<Options<'c>, Error> {
+    let filter = Filter { pattern: None, kind: None, now_ms: call.db.now_ms() };
+    let mut options = Options { count: COUNT_DEFAULT, filter };
+    for index in (2..call.len()).step_by(2) {
+        if index + 1 == call.len() {
+            return Err(Error::SYNTAX);
+        }
+        let value = call.arg(index + 1);
+        if call.is(index, "count") {
+            options.count = usize::try_from(call.int(index + 1)?).unwrap_or(0);
+            if options.count == 0 {
+                return Err(Error::SYNTAX);
+            }
+        } else if call.is(index, "match") {
+            options.filter.pattern = Some(value);
+        } else if call.is(index, "type") && options.filter.kind.is_none() {
+            options.filter.kind = Some(value);
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    Ok(options)
+}
+
+pub(super) fn scan(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let cursor = num::parse_cursor(call.arg(1)).ok_or(Error::INVALID_CURSOR)?;
+    let Options { count, filter } = options(call)?;
+    // The cursor that comes first in the reply is known last.
+    let mut found = Output::default();
+    let mut found_count = 0;
+    let mut names = Reply::new(&mut found, call.reply.proto());
+    let next = call.db.scan(cursor, count, |entry| {
+        if filter.passes(entry) {
+            names.bulk(entry.key());
+            found_count += 1;
+        }
+    });
+    call.reply.array(2);
+    call.reply.bulk(num::IntText::new().u64(next));
+    call.reply.array(found_count);
+    call.reply.output().append(&mut found);
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! The family's entries.
+
+use super::{
+    copy, dbsize, del, exists, expire, flushall, flushdb, move_to, object, rename, renamenx, scan, sort, touch,
+    type_of, unlink,
+};
+use crate::Handler;
+use crate::spec::flag::{DENYOOM, FAST, LOADING, MOVABLEKEYS, READONLY, STALE, WRITE};
+use crate::spec::key_flag::{ACCESS, DELETE, INSERT, OW, RM, RO, RW, UPDATE};
+use crate::spec::{Group, KeySpec, Scope, Spec, acl};
+
+/// Tips of commands that take any number of keys and count.
+const COUNTING: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
+
+/// See the module's documentation.
+pub const COMMANDS: &[Spec<Handler>] = &[
+    Spec::new("copy", -3, WRITE | DENYOOM, copy as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS), KeySpec::at(2, OW | UPDATE)])
+        .docs(
+            Group::Generic,
+            "6.2.0",
+            "O(N) in the size of the value",
+            "Copies the value of a key to another key.",
+            "source destination [DB destination-db] [REPLACE]",
+        ),
+    Spec::new("dbsize", 1, READONLY | FAST, dbsize as Handler)
+        .scope(Scope::Whole)
+        .categories(acl::KEYSPACE)
+        .docs(Group::Server, "1.0.0", "O(1)", "Returns how many keys the database has.", "")
+        .tips(&["request_policy:all_shards", "response_policy:agg_sum"]),
+    Spec::new("del", -2, WRITE, del as Handler)
+        .keys(&[KeySpec::range(1, -1, 1, RM | DELETE)])
+        .docs(
+            Group::Generic,
+            "1.0.0",
+            "O(N) in the number of keys and in the sizes of their values",
+            "Deletes keys.",
+            "key [key ...]",
+        )
+        .tips(COUNTING),
+    Spec::new("exists", -2, READONLY | FAST, exists as Handler)
+        .keys(&[KeySpec::range(1, -1, 1, RO)])
+        .docs(
+            Group::Generic,
+            "1.0.0",
+            "O(N) in the number of keys",
+            "Counts which of the keys exist.",
+            "key [key ...]",
+        )
+        .tips(COUNTING),
+    Spec::new("expire", -3, WRITE | FAST, expire::expire as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
+        Group::Generic,
+        "1.0.0",
+        "O(1)",
+        "Sets the expiry of a key, in seconds from now.",
+        "key seconds [NX | XX | GT | LT]",
+    ),
+    Spec::new("expireat", -3, WRITE | FAST, expire::expireat as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
+        Group::Generic,
+        "1.2.0",
+        "O(1)",
+        "Sets the expiry of a key, in seconds of Unix time.",
+        "key unix-time-seconds [NX | XX | GT | LT]",
+    ),
+    Spec::new("expiretime", 2, READONLY | FAST, expire::expiretime as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(Group::Generic, "7.0.0", "O(1)", "Returns the expiry of a key, in seconds of Unix time.", "key"),
+    Spec::new("flushall", -1, WRITE, flushall as Handler)
+        .scope(Scope::Whole)
+        .categories(acl::KEYSPACE | acl::DANGEROUS)
+        .docs(
+            Group::Server,
+            "1.0.0",
+            "O(N) in the number of keys of all databases",
+            "Removes all keys of all databases.",
+            "[ASYNC | SYNC]",
+        )
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+    Spec::new("flushdb", -1, WRITE, flushdb as Handler)
+        .scope(Scope::Whole)
+        .categories(acl::KEYSPACE | acl::DANGEROUS)
+        .docs(
+            Group::Server,
+            "1.0.0",
+            "O(N) in the number of keys of the database",
+            "Removes all keys of the selected database.",
+            "[ASYNC | SYNC]",
+        )
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+    Spec::new("keys", 2, READONLY, scan::keys as Handler)
+        .scope(Scope::Whole)
+        .categories(acl::DANGEROUS)
+        .docs(
+            Group::Generic,
+            "1.0.0",
+            "O(N) in the number of keys of the database",
+            "Returns all keys that match a pattern.",
+            "pattern",
+        )
+        .tips(&["request_policy:all_shards", "nondeterministic_output_order"]),
+    Spec::new("move", 3, WRITE | FAST, move_to as Handler).keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)]).docs(
+        Group::Generic,
+        "1.0.0",
+        "O(1)",
+        "Moves a key to another database.",
+        "key db",
+    ),
+    Spec::new("object", -2, 0, object::object as Handler)
+        .not_in_group_category()
+        .docs(Group::Generic, "2.2.3", "Depends on the subcommand", "Tells how a key is kept.", "")
+        .subcommands(OBJECT),
+    Spec::new("persist", 2, WRITE | FAST, expire::persist as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
+        Group::Generic,
+        "2.2.0",
+        "O(1)",
+        "Removes the expiry of a key.",
+        "key",
+    ),
+    Spec::new("pexpire", -3, WRITE | FAST, expire::pexpire as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
+        Group::Generic,
+        "2.6.0",
+        "O(1)",
+        "Sets the expiry of a key, in milliseconds from now.",
+        "key milliseconds [NX | XX | GT | LT]",
+    ),
+    Spec::new("pexpireat", -3, WRITE | FAST, expire::pexpireat as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
+        Group::Generic,
+        "2.6.0",
+        "O(1)",
+        "Sets the expiry of a key, in milliseconds of Unix time.",
+        "key unix-time-milliseconds [NX | XX | GT | LT]",
+    ),
+    Spec::new("pexpiretime", 2, READONLY | FAST, expire::pexpiretime as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(Group::Generic, "7.0.0", "O(1)", "Returns the expiry of a key, in milliseconds of Unix time.", "key"),
+    Spec::new("pttl", 2, READONLY | FAST, expire::pttl as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(Group::Generic, "2.6.0", "O(1)", "Returns how long a key has to live, in milliseconds.", "key")
+        .tips(&["nondeterministic_output"]),
+    Spec::new("randomkey", 1, READONLY, scan::randomkey as Handler)
+        .scope(Scope::Each)
+        .docs(Group::Generic, "1.0.0", "O(1)", "Returns a key of the database, picked at random.", "")
+        .tips(&["request_policy:all_shards", "nondeterministic_output"]),
+    Spec::new("rename", 3, WRITE, rename as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, OW | UPDATE)])
+        .docs(
+            Group::Generic,
+            "1.0.0",
+            "O(1), beside what freeing an overwritten value takes",
+            "Renames a key, in place of one that has the new name already.",
+            "key newkey",
+        ),
+    Spec::new("renamenx", 3, WRITE | FAST, renamenx as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, OW | INSERT)])
+        .docs(Group::Generic, "1.0.0", "O(1)", "Renames a key if none has the new name.", "key newkey"),
+    Spec::new("scan", -2, READONLY, scan::scan as Handler)
+        .scope(Scope::Each)
+        .docs(
+            Group::Generic,
+            "2.8.0",
+            "O(1) for every call, O(N) in the number of keys for a complete iteration",
+            "Iterates over the keys of the database, some at a time.",
+            "cursor [MATCH pattern] [COUNT count] [TYPE type]",
+        )
+        .tips(&["nondeterministic_output", "request_policy:special"]),
+    Spec::new("sort", -2, WRITE | DENYOOM | MOVABLEKEYS, sort::sort as Handler)
+        .keys(&[
+            KeySpec::at(1, RO | ACCESS),
+            KeySpec::unknown(RO | ACCESS, no_key),
+            KeySpec::unknown(OW | UPDATE, sort::store_key),
+        ])
+        .scope(Scope::ByArgs(sort::scope))
+        .not_in_group_category()
+        .categories(SORT_CATEGORIES)
+        .docs(
+            Group::Generic,
+            "1.0.0",
+            SORT_COMPLEXITY,
+            "Sorts the elements of a list, a set or a sorted set, and returns or stores the result.",
+            "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [ASC | DESC] [ALPHA] [STORE destination]",
+        ),
+    Spec::new("sort_ro", -2, READONLY | MOVABLEKEYS, sort::sort_ro as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS), KeySpec::unknown(RO | ACCESS, no_key)])
+        .scope(Scope::ByArgs(sort::scope))
+        .not_in_group_category()
+        .categories(SORT_CATEGORIES)
+        .docs(
+            Group::Generic,
+            "7.0.0",
+            SORT_COMPLEXITY,
+            "Sorts the elements of a list, a set or a sorted set, and returns the result.",
+            "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [ASC | DESC] [ALPHA]",
+        ),
+    Spec::new("touch", -2, READONLY | FAST, touch as Handler)
+        .keys(&[KeySpec::range(1, -1, 1, RO)])
+        .docs(
+            Group::Generic,
+            "3.2.1",
+            "O(N) in the number of keys",
+            "Counts which of the keys exist, and marks them as used just now.",
+            "key [key ...]",
+        )
+        .tips(COUNTING),
+    Spec::new("ttl", 2, READONLY | FAST, expire::ttl as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(Group::Generic, "1.0.0", "O(1)", "Returns how long a key has to live, in seconds.", "key")
+        .tips(&["nondeterministic_output"]),
+    Spec::new("type", 2, READONLY | FAST, type_of as Handler).keys(&[KeySpec::at(1, RO)]).docs(
+        Group::Generic,
+        "1.0.0",
+        "O(1)",
+        "Returns the type of a key's value.",
+        "key",
+    ),
+    Spec::new("unlink", -2, WRITE | FAST, unlink as Handler)
+        .keys(&[KeySpec::range(1, -1, 1, RM | DELETE)])
+        .docs(
+            Group::Generic,
+            "4.0.0",
+            "O(N) in the number of keys; large values are freed in the background",
+            "Deletes keys and frees their values in the background.",
+            "key [key ...]",
+        )
+        .tips(COUNTING),
+];
+
+const SORT_CATEGORIES: u32 = acl::SET | acl::SORTEDSET | acl::LIST | acl::DANGEROUS;
+const SORT_COMPLEXITY: &str = "O(N+M*log(M)) in the number of elements and of those that are returned";
+
+/// The keys that BY and GET mean depend on data, so that none can be told in advance.
+fn no_key(_: resp::request::Args<'_>) -> Option<usize> {
+    None
+}
+
+const OBJECT: &[Spec<Handler>] = &[
+    Spec::new("encoding", 3, READONLY, object::encoding as Handler)
+        .keys(&[KeySpec::at(2, RO)])
+        .docs(Group::Generic, "2.2.3", "O(1)", "Returns how the value of a key is encoded.", "key")
+        .tips(&["nondeterministic_output"]),
+    Spec::new("freq", 3, READONLY, object::freq as Handler)
+        .keys(&[KeySpec::at(2, RO)])
+        .docs(Group::Generic, "4.0.0", "O(1)", "Returns how often a key is used, on a logarithmic scale.", "key")
+        .tips(&["nondeterministic_output"]),
+    Spec::new("help", 2, LOADING | STALE, object::help as Handler).docs(
+        Group::Generic,
+        "6.2.0",
+        "O(1)",
+        "Lists the subcommands.",
+        "",
+    ),
+    Spec::new("idletime", 3, READONLY, object::idletime as Handler)
+        .keys(&[KeySpec::at(2, RO)])
+        .docs(Group::Generic, "2.2.3", "O(1)", "Returns the seconds since a key was last used.", "key")
+        .tips(&["nondeterministic_output"]),
+    Spec::new("refcount", 3, READONLY, object::refcount as Handler)
+        .keys(&[KeySpec::at(2, RO)])
+        .docs(Group::Generic, "2.2.3", "O(1)", "Returns how many references the value of a key has.", "key")
+        .tips(&["nondeterministic_output"]),
+];
