@@ -16,6 +16,8 @@ pub mod families;
 pub mod inbox;
 pub mod session;
 pub mod stats;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod ticks;
 pub mod turn;
 pub mod watch;

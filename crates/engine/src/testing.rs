@@ -1,0 +1,133 @@
+//! A bench for the tests of sessions: an engine with one thread, whose server does nothing, and connections without
+//! sockets.
+
+#![allow(clippy::unwrap_used, reason = "a test that is given nonsense should fail")]
+
+use resp::reply::{Output, Proto};
+use resp::splitargs::split_args;
+
+use crate::config::{Apply, ConfigHost, Settings};
+use crate::engine::{Engine, Host};
+use crate::inbox::Wake;
+use crate::session::Session;
+use crate::worker::{Ran, Worker};
+
+/// When a bench begins, in microseconds of Unix time.
+const STARTED_US: u64 = 1_700_000_000_000_000;
+
+/// A server that agrees to everything and does nothing.
+struct NoServer;
+
+impl ConfigHost for NoServer {
+    fn apply(&self, _: Apply, _: &Settings) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Host for NoServer {
+    fn shut_down(&self) {}
+}
+
+impl Wake for NoServer {
+    fn wake(&self) {}
+}
+
+/// An engine and its one thread.
+pub struct Bench {
+    /// The thread.
+    pub worker: Worker,
+    /// The time, in microseconds of Unix time. It stands still until a test moves it.
+    pub now_us: u64,
+}
+
+impl Default for Bench {
+    fn default() -> Bench {
+        let engine =
+            Engine::start(Settings::new(), None, vec![Box::new(NoServer)], Box::new(NoServer), STARTED_US / 1000);
+        Bench { worker: Worker::new(0, engine, 1), now_us: STARTED_US }
+    }
+}
+
+impl Bench {
+    /// A connection in RESP2.
+    pub fn open(&mut self) -> Session {
+        self.worker.begin_turn(self.now_us);
+        self.worker.open("127.0.0.1:1".into(), "127.0.0.1:6379".into(), 8, 0, true)
+    }
+
+    /// A connection that speaks this version of the protocol.
+    pub fn open_with(&mut self, proto: Proto) -> Session {
+        let mut session = self.open();
+        session.set_proto(proto);
+        session
+    }
+
+    /// Runs what a connection sends, and returns what it is sent and how its batch ended.
+    pub fn run(&mut self, session: &mut Session, bytes: &[u8]) -> (Vec<u8>, Ran) {
+        self.worker.begin_turn(self.now_us);
+        let mut out = Output::default();
+        let (_, ran) = self.worker.run(session, bytes, 0, &mut out);
+        (out.slices().collect::<Vec<_>>().concat(), ran)
+    }
+
+    /// Runs a command given as one would type it, and returns its reply with `|` for each line end.
+    pub fn line(&mut self, session: &mut Session, line: &str) -> String {
+        let words = split_args(line.as_bytes()).unwrap();
+        let (reply, _) = self.run(session, &request(&words));
+        let text = String::from_utf8_lossy(&reply).replace("\r\n", "|");
+        text.strip_suffix('|').unwrap_or(&text).to_string()
+    }
+
+    /// Checks a sequence of commands of one connection against their replies.
+    pub fn check(&mut self, session: &mut Session, script: &[(&str, &str)]) {
+        for (line, expected) in script {
+            assert_eq!(self.line(session, line), *expected, "{line}");
+        }
+    }
+}
+
+/// Checks a sequence of commands of a new connection to a server of its own, in RESP2.
+pub fn check(script: &[(&str, &str)]) {
+    let mut bench = Bench::default();
+    let mut session = bench.open();
+    bench.check(&mut session, script);
+}
+
+/// The same in RESP3.
+pub fn check_resp3(script: &[(&str, &str)]) {
+    let mut bench = Bench::default();
+    let mut session = bench.open_with(Proto::Resp3);
+    bench.check(&mut session, script);
+}
+
+/// A request in the protocol's form.
+#[must_use]
+pub fn request<T: AsRef<[u8]>>(words: &[T]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n", word.as_ref().len()).as_bytes());
+        bytes.extend_from_slice(word.as_ref());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_of_both_kinds_run() {
+        let script = [
+            ("set a 1", "+OK"),
+            ("multi", "+OK"),
+            ("incr a", "+QUEUED"),
+            ("exec", "*1|:2"),
+            ("exec", "-ERR EXEC without MULTI"),
+            ("nosuch x", "-ERR unknown command 'nosuch', with args beginning with: 'x' "),
+            ("get b", "$-1"),
+        ];
+        check(&script);
+        check_resp3(&[("get b", "_")]);
+    }
+}
