@@ -1,0 +1,48 @@
+//! Requests: whatever arrives, wherever it is cut, framing gives the same requests and never panics. Replies: whatever
+//! a server sends, the parser never panics, and what it accepts it can write again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use resp::parse::{ReplyLimits, parse};
+use resp::request::{Batch, Framer, Limits, Stop};
+
+/// Frames a stream that arrives in pieces, as a connection does: what is left of one piece stands before the next.
+fn frame(pieces: &[&[u8]], limits: &Limits) -> (Vec<Vec<Vec<u8>>>, Option<Stop>) {
+    let (mut framer, mut batch) = (Framer::default(), Batch::default());
+    let (mut kept, mut all) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        kept.extend_from_slice(piece);
+        let mut at = 0;
+        loop {
+            batch.clear();
+            let (next, stop) = framer.frame(&kept, at, limits, 3, &mut batch);
+            for request in batch.requests() {
+                all.push(batch.args(request, &kept).from(0).map(<[u8]>::to_vec).collect());
+            }
+            at = next;
+            match stop {
+                Stop::Full => {}
+                Stop::Incomplete => break,
+                error => return (all, Some(error)),
+            }
+        }
+        kept.drain(..at);
+    }
+    (all, None)
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&[first, second], stream)) = data.split_first_chunk::<2>() else { return };
+    let limits = Limits { unauthenticated: first & 1 == 1, ..Limits::default() };
+    let cut = usize::from(first) * (stream.len() + 1) / 256;
+    let step = usize::from(second) + 1;
+    let whole = frame(&[stream], &limits);
+    assert_eq!(whole, frame(&[&stream[..cut], &stream[cut..]], &limits));
+    assert_eq!(whole, frame(&stream.chunks(step).collect::<Vec<_>>(), &limits));
+
+    if let Ok(Some((value, used))) = parse(stream, &ReplyLimits::default()) {
+        let mut bytes = Vec::new();
+        value.encode(&mut bytes);
+        assert_eq!(bytes, &stream[..used]);
+    }
+});
