@@ -12,6 +12,7 @@ use crate::command_table::{Command, table};
 use crate::config::{ConfigHost, Settings};
 use crate::families;
 use crate::inbox::{Inbox, Wake};
+use crate::pubsub::PubSub;
 use crate::session::Session;
 use crate::stats::WorkerStats;
 use crate::ticks::per_microsecond;
@@ -37,6 +38,8 @@ pub struct Engine {
     pub watchers: Watchers,
     /// Who waits for keys.
     pub waiters: Waiters,
+    /// Who has subscribed to what.
+    pub pubsub: PubSub,
     /// Connections that show what MONITOR shows.
     pub monitors: AtomicUsize,
     /// Which keyspace events are published; 0 is none.
@@ -80,6 +83,7 @@ impl Engine {
             stats: (0..threads).map(|_| WorkerStats::new(table().all().len())).collect(),
             watchers: Watchers::new(shards),
             waiters: Waiters::new(shards),
+            pubsub: PubSub::default(),
             monitors: AtomicUsize::new(0),
             notify_classes: AtomicU64::new(0),
             active_expire: AtomicBool::new(true),

@@ -44,7 +44,11 @@ impl Worker {
             && command.info.accepts(args.len())
             && !self.engine.is_held_up()
         {
-            return self.execute(session, command, args, keys, out, inside);
+            let step = self.execute(session, command, args, keys, out, inside);
+            if !session.pushes.is_empty() {
+                out.append(&mut session.pushes);
+            }
+            return step;
         }
         self.step_with_care(session, command, args, keys, out, inside)
     }
@@ -88,6 +92,10 @@ impl Worker {
                 out.truncate(start);
                 session.reply_mode = ReplyMode::On;
             }
+        }
+        // After the reply is complete or taken back: they neither tear it nor are they silenced with it.
+        if !session.pushes.is_empty() {
+            out.append(&mut session.pushes);
         }
         step
     }
@@ -237,9 +245,6 @@ impl Worker {
             self.settle(Some(session));
         }
         self.account(session, command, args, began);
-        if !session.pushes.is_empty() {
-            out.append(&mut session.pushes);
-        }
         match wait {
             Some(wait) if may_park => self.park(session, command, args, keys, wait),
             Some(wait) => {
@@ -500,9 +505,11 @@ impl Worker {
             return Step::Next;
         }
         reply.array(queue.len());
+        session.in_exec = true;
         for queued in queue {
             self.call(session, queued.command, queued.args.args(), &queued.keys, locked, out, false);
         }
+        session.in_exec = false;
         if session.closing { Step::Close } else { Step::Next }
     }
 }

@@ -1,10 +1,14 @@
 //! What one thread has to tell another: a message for one of its connections, then a nudge to its poller.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use resp::reply::Output;
+
+/// Bytes of pushes that may wait in an inbox. A thread that is kept busy for so long that more is published to its
+/// connections closes those: they lag further behind than client-output-buffer-limit would let them.
+const PUSH_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Tells a thread's poller that its inbox has something. Must be cheap, and safe to call from any thread.
 pub trait Wake: Send + Sync {
@@ -12,16 +16,30 @@ pub trait Wake: Send + Sync {
     fn wake(&self);
 }
 
+/// Bytes that are no reply (a published message, a line of MONITOR), the same for all that get them.
+#[derive(Debug)]
+pub struct Push {
+    /// Its place among the pushes to this thread, from 1.
+    pub number: u64,
+    /// The connections, ascending.
+    pub clients: Arc<Vec<u64>>,
+    /// The one of them that has it already, since it is what caused it; 0 is none.
+    pub except: u64,
+    /// The bytes in the protocol's form.
+    pub bytes: Arc<Vec<u8>>,
+}
+
+impl Push {
+    fn concerns(&self, client: u64) -> bool {
+        client != self.except && self.clients.binary_search(&client).is_ok()
+    }
+}
+
 /// Why a reply is delivered.
 #[derive(Debug)]
 pub enum Message {
-    /// Bytes that are no reply (a published message, a line of MONITOR), the same for all that get them.
-    Push {
-        /// The connection.
-        client: u64,
-        /// The bytes in the protocol's form.
-        bytes: Arc<[u8]>,
-    },
+    /// Something that no command asked for.
+    Push(Push),
     /// The reply to the blocking command that parked the connection, which goes on now.
     Unpark {
         /// The connection.
@@ -38,9 +56,19 @@ pub enum Message {
     Look,
 }
 
+#[derive(Default)]
+struct Queue {
+    messages: VecDeque<Message>,
+    /// Pushes so far, also those that were taken.
+    pushes: u64,
+    push_bytes: usize,
+    /// Connections for which there was no room any more.
+    lost: BTreeSet<u64>,
+}
+
 /// A thread's messages, and how to wake it.
 pub struct Inbox {
-    messages: Mutex<VecDeque<Message>>,
+    queue: Mutex<Queue>,
     /// Whether there is anything, so that a thread with nothing to do need not take the lock.
     filled: AtomicBool,
     wake: Box<dyn Wake>,
@@ -50,16 +78,51 @@ impl Inbox {
     /// An empty inbox of the thread that `wake` wakes.
     #[must_use]
     pub fn new(wake: Box<dyn Wake>) -> Inbox {
-        Inbox { messages: Mutex::default(), filled: AtomicBool::new(false), wake }
+        Inbox { queue: Mutex::default(), filled: AtomicBool::new(false), wake }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a message and wakes the thread if it may be asleep.
     pub fn send(&self, message: Message) {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner).push_back(message);
+        self.queue().messages.push_back(message);
+        self.nudge();
+    }
+
+    fn nudge(&self) {
         // One nudge for many messages: the thread clears the mark before it looks.
         if !self.filled.swap(true, Ordering::AcqRel) {
             self.wake.wake();
         }
+    }
+
+    /// Adds a push to these connections, but for `except`. `to_self`: the caller is the thread itself, which looks
+    /// again before it sleeps.
+    pub fn push(&self, clients: &Arc<Vec<u64>>, except: u64, bytes: &Arc<Vec<u8>>, to_self: bool) {
+        {
+            let mut queue = self.queue();
+            if queue.push_bytes.saturating_add(bytes.len()) > PUSH_BYTES_MAX {
+                queue.lost.extend(clients.iter().filter(|&&client| client != except));
+            } else {
+                queue.push_bytes += bytes.len();
+                queue.pushes += 1;
+                let number = queue.pushes;
+                let push = Push { number, clients: clients.clone(), except, bytes: bytes.clone() };
+                queue.messages.push_back(Message::Push(push));
+            }
+        }
+        if to_self { self.filled.store(true, Ordering::Release) } else { self.nudge() }
+    }
+
+    /// What waits for a connection beyond the push with number `after`, and the number of the latest push.
+    #[must_use]
+    pub fn pushes_for(&self, client: u64, after: u64) -> (Vec<Arc<Vec<u8>>>, u64) {
+        let queue = self.queue();
+        let pushes = queue.messages.iter().filter_map(|m| if let Message::Push(push) = m { Some(push) } else { None });
+        let concerns = |push: &&Push| push.number > after && push.concerns(client);
+        (pushes.filter(concerns).map(|push| push.bytes.clone()).collect(), queue.pushes)
     }
 
     /// Whether there may be messages.
@@ -74,11 +137,54 @@ impl Inbox {
     pub fn take(&self) -> VecDeque<Message> {
         // Clear the mark before taking, because a message sent in between must wake the thread again.
         self.filled.store(false, Ordering::Release);
-        std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut queue = self.queue();
+        queue.push_bytes = 0;
+        let mut messages = std::mem::take(&mut queue.messages);
+        messages.extend(std::mem::take(&mut queue.lost).into_iter().map(|client| Message::Close { client }));
+        messages
     }
 
     /// Wakes the thread.
     pub fn wake(&self) {
         self.wake.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Asleep;
+
+    impl Wake for Asleep {
+        fn wake(&self) {}
+    }
+
+    #[test]
+    fn pushes_are_looked_up_by_connection_and_never_twice() {
+        let inbox = Inbox::new(Box::new(Asleep));
+        let both = Arc::new(vec![3, 7]);
+        for (text, except) in [("a", 0), ("b", 7), ("c", 3)] {
+            inbox.push(&both, except, &Arc::new(text.into()), false);
+        }
+        let (found, until) = inbox.pushes_for(7, 0);
+        assert_eq!((found, until), (vec![Arc::new(b"a".to_vec()), Arc::new(b"c".to_vec())], 3));
+        assert_eq!(inbox.pushes_for(7, until).0.len(), 0);
+        assert_eq!(inbox.pushes_for(5, 0).0.len(), 0);
+        assert_eq!(inbox.take().len(), 3);
+        assert_eq!(inbox.pushes_for(3, 0), (vec![], 3));
+    }
+
+    #[test]
+    fn connections_for_which_there_is_no_room_are_closed() {
+        let inbox = Inbox::new(Box::new(Asleep));
+        let large = Arc::new(vec![0; PUSH_BYTES_MAX]);
+        inbox.push(&Arc::new(vec![1]), 0, &large, true);
+        inbox.push(&Arc::new(vec![1, 2, 3]), 3, &large, true);
+        inbox.push(&Arc::new(vec![2]), 0, &large, true);
+        let closed = |m: &Message| if let Message::Close { client } = m { Some(*client) } else { None };
+        assert_eq!(inbox.take().iter().filter_map(closed).collect::<Vec<_>>(), [1, 2]);
+        inbox.push(&Arc::new(vec![2]), 0, &large, true);
+        assert!(matches!(&*inbox.take().into_iter().collect::<Vec<_>>(), [Message::Push(_)]));
     }
 }

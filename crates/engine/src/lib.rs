@@ -14,6 +14,7 @@ pub mod engine;
 pub mod execute;
 pub mod families;
 pub mod inbox;
+pub mod pubsub;
 pub mod session;
 pub mod stats;
 #[cfg(any(test, feature = "testing"))]

@@ -11,6 +11,7 @@ use resp::request::{Framer, OwnedArgs};
 use crate::blocking::Waiter;
 use crate::client::{Client, client_flag};
 use crate::command_table::Command;
+use crate::inbox::Push;
 use crate::watch::{DbKey, Mark};
 
 /// A command that waits for EXEC.
@@ -114,6 +115,10 @@ pub struct Session {
     pub parked: Option<Arc<Waiter>>,
     /// Pushes that its own commands caused; they follow the command's reply, lest they tear it.
     pub pushes: Output,
+    /// The number of the latest push from other connections that it has been shown ahead of the others.
+    pub pushes_seen: u64,
+    /// Whether EXEC is running its commands: pushes then wait until its reply is complete.
+    pub in_exec: bool,
     /// What is known of an incomplete request.
     pub framer: Framer,
 }
@@ -136,8 +141,16 @@ impl Session {
             closing: false,
             parked: None,
             pushes: Output::default(),
+            pushes_seen: 0,
+            in_exec: false,
             framer: Framer::default(),
         }
+    }
+
+    /// Whether a push that has arrived is still to be shown.
+    #[must_use]
+    pub fn awaits(&self, push: &Push) -> bool {
+        push.number > self.pushes_seen && push.except != self.client.id
     }
 
     /// Selects a database.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use engine::client::client_flag;
 use engine::config::{ClientClass, Settings};
 use engine::engine::Engine;
-use engine::inbox::Message;
+use engine::inbox::{Message, Push};
 use engine::worker::{Ran, Worker};
 use slab::Slab;
 
@@ -316,6 +316,9 @@ impl EventLoop {
         if !runs {
             return self.check_input_limit(key);
         }
+        // Before what has just been read is run: whoever sends a command because of something that was published
+        // gets to see that first.
+        self.deliver();
         if have < READ_IN_PLACE_BYTES { self.run_buffer(key, have + count) } else { self.run_input(key) }
     }
 
@@ -420,34 +423,48 @@ impl EventLoop {
         if !inbox.is_filled() {
             return;
         }
+        // Commands run after all messages are handed out: UNSUBSCRIBE has to find what is still to come in the inbox.
+        let mut unparked = Vec::new();
+        let mut look = false;
         for message in inbox.take() {
             match message {
-                Message::Push { client, bytes } => self.push(client, &bytes),
-                Message::Unpark { client, mut output } => self.unpark(client, &mut output),
+                Message::Push(push) => self.push(&push),
+                Message::Unpark { client, mut output } => unparked.extend(self.unpark(client, &mut output)),
                 Message::Close { client } => {
                     if let Some(&key) = self.by_client.get(&client) {
                         self.close(key);
                     }
                 }
-                Message::Look => self.run_paused(),
+                Message::Look => look = true,
+            }
+        }
+        for client in unparked {
+            if let Some(&key) = self.by_client.get(&client) {
+                self.go_on(key);
+            }
+        }
+        if look {
+            self.run_paused();
+        }
+    }
+
+    fn push(&mut self, push: &Push) {
+        for client in push.clients.iter() {
+            let Some(&key) = self.by_client.get(client) else { continue };
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            if connection.session.awaits(push) {
+                connection.output.extend_shared(push.bytes.clone());
+                self.queue_write(key);
+                self.check_output_limit(key);
             }
         }
     }
 
-    fn push(&mut self, client: u64, bytes: &[u8]) {
-        let Some(&key) = self.by_client.get(&client) else { return };
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        connection.output.extend(bytes);
-        self.queue_write(key);
-        self.check_output_limit(key);
-    }
-
-    /// Gives a parked connection its reply, and goes on with the rest of its batch.
-    fn unpark(&mut self, client: u64, reply: &mut resp::reply::Output) {
-        let Some(&key) = self.by_client.get(&client) else { return };
-        let Some(connection) = self.connections.get_mut(key) else { return };
+    /// Gives a parked connection its reply; it can go on with the rest of its batch.
+    fn unpark(&mut self, client: u64, reply: &mut resp::reply::Output) -> Option<u64> {
+        let connection = self.connections.get_mut(*self.by_client.get(&client)?)?;
         self.worker.resume(&mut connection.session, reply, &mut connection.output);
-        self.go_on(key);
+        Some(client)
     }
 
     fn go_on(&mut self, key: usize) {

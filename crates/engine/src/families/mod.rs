@@ -1,8 +1,10 @@
 //! The commands on sessions and the server, a file per family, and what the way of a command needs of them.
 
 pub mod connection;
+mod help;
 pub mod monitor;
 pub mod notifications;
+pub mod pubsub;
 pub mod slowlog;
 pub mod transactions;
 
@@ -18,11 +20,12 @@ pub(crate) use slowlog::note as note_slow;
 pub(crate) use transactions::{is_exec, unwatch, watched_keys_changed};
 
 /// Every command of this room, by family. A new family is a line here.
-pub const ALL: &[&[Spec<Run>]] = &[connection::COMMANDS, transactions::COMMANDS];
+pub const ALL: &[&[Spec<Run>]] = &[connection::COMMANDS, pubsub::COMMANDS, transactions::COMMANDS];
 
 /// Takes a session that ends out of what its commands have entered it into.
 pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
     unwatch(worker, session);
+    pubsub::leave_all(worker, session);
 }
 
 /// Whether a connection that speaks RESP2 and has subscribed to something may give this command.

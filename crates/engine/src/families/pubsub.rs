@@ -1,0 +1,365 @@
+//! Publish and subscribe: SUBSCRIBE, PSUBSCRIBE, SSUBSCRIBE, their opposites, PUBLISH, SPUBLISH and PUBSUB.
+//!
+//! Source of the semantics: Redis's "Pub/Sub" page and the command pages of the group "pubsub".
+
+use std::collections::HashSet;
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{FAST, LOADING, NOSCRIPT, PUBSUB, STALE};
+use commands::spec::key_flag::NOT_KEY;
+use commands::spec::{Group, KeySpec, Spec};
+use resp::reply::{Proto, Reply};
+
+use crate::command_table::Run;
+use crate::families::help::help;
+use crate::pubsub::{Kind, Origin, Subscriber};
+use crate::session::{ReplyMode, Session, Subscriptions};
+use crate::turn::Turn;
+use crate::worker::Worker;
+
+const SUBSCRIBING: u32 = PUBSUB | NOSCRIPT | LOADING | STALE;
+const ASKING: u32 = PUBSUB | LOADING | STALE;
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[
+    Spec::new("subscribe", -2, SUBSCRIBING, Run::Session(subscribe)).docs(
+        Group::PubSub,
+        "2.0.0",
+        "O(N) where N is the number of channels",
+        "Listens for messages published to channels.",
+        "channel [channel ...]",
+    ),
+    Spec::new("unsubscribe", -1, SUBSCRIBING, Run::Session(unsubscribe)).docs(
+        Group::PubSub,
+        "2.0.0",
+        "O(N) where N is the number of channels",
+        "Stops listening to channels, or to all of them.",
+        "[channel [channel ...]]",
+    ),
+    Spec::new("psubscribe", -2, SUBSCRIBING, Run::Session(psubscribe)).docs(
+        Group::PubSub,
+        "2.0.0",
+        "O(N) where N is the number of patterns",
+        "Listens for messages published to channels that match patterns.",
+        "pattern [pattern ...]",
+    ),
+    Spec::new("punsubscribe", -1, SUBSCRIBING, Run::Session(punsubscribe)).docs(
+        Group::PubSub,
+        "2.0.0",
+        "O(N) where N is the number of patterns",
+        "Stops listening to channels that match patterns, or any pattern.",
+        "[pattern [pattern ...]]",
+    ),
+    Spec::new("ssubscribe", -2, SUBSCRIBING, Run::Session(ssubscribe)).keys(&[KeySpec::range(1, -1, 1, NOT_KEY)]).docs(
+        Group::PubSub,
+        "7.0.0",
+        "O(N) where N is the number of shard channels",
+        "Listens for messages published to shard channels.",
+        "shardchannel [shardchannel ...]",
+    ),
+    Spec::new("sunsubscribe", -1, SUBSCRIBING, Run::Session(sunsubscribe))
+        .keys(&[KeySpec::range(1, -1, 1, NOT_KEY)])
+        .docs(
+            Group::PubSub,
+            "7.0.0",
+            "O(N) where N is the number of shard channels",
+            "Stops listening to shard channels, or to all of them.",
+            "[shardchannel [shardchannel ...]]",
+        ),
+    Spec::new("publish", 3, ASKING | FAST, Run::Session(publish)).docs(
+        Group::PubSub,
+        "2.0.0",
+        "O(N+M) where N is the number of subscribers of the channel and M the number of patterns",
+        "Sends a message to all who listen to a channel.",
+        "channel message",
+    ),
+    Spec::new("spublish", 3, ASKING | FAST, Run::Session(spublish)).keys(&[KeySpec::at(1, NOT_KEY)]).docs(
+        Group::PubSub,
+        "7.0.0",
+        "O(N) where N is the number of subscribers of the shard channel",
+        "Sends a message to all who listen to a shard channel.",
+        "shardchannel message",
+    ),
+    Spec::new("pubsub", -2, 0, Run::Session(pubsub)).not_in_group_category().subcommands(SUBCOMMANDS).docs(
+        Group::PubSub,
+        "2.8.0",
+        "Depends on the subcommand",
+        "Tells who listens to what.",
+        "",
+    ),
+];
+
+const SUBCOMMANDS: &[Spec<Run>] = &[
+    Spec::new("channels", -2, ASKING, Run::Session(channels)).docs(
+        Group::PubSub,
+        "2.8.0",
+        "O(N) where N is the number of active channels",
+        "Lists the channels that somebody listens to.",
+        "[pattern]",
+    ),
+    Spec::new("numsub", -2, ASKING, Run::Session(numsub)).docs(
+        Group::PubSub,
+        "2.8.0",
+        "O(N) where N is the number of channels asked for",
+        "Counts the listeners of channels.",
+        "[channel [channel ...]]",
+    ),
+    Spec::new("numpat", 2, ASKING, Run::Session(numpat)).docs(
+        Group::PubSub,
+        "2.8.0",
+        "O(1)",
+        "Counts the patterns that somebody listens to.",
+        "",
+    ),
+    Spec::new("shardchannels", -2, ASKING, Run::Session(shardchannels)).docs(
+        Group::PubSub,
+        "7.0.0",
+        "O(N) where N is the number of active shard channels",
+        "Lists the shard channels that somebody listens to.",
+        "[pattern]",
+    ),
+    Spec::new("shardnumsub", -2, ASKING, Run::Session(shardnumsub)).docs(
+        Group::PubSub,
+        "7.0.0",
+        "O(N) where N is the number of shard channels asked for",
+        "Counts the listeners of shard channels.",
+        "[shardchannel [shardchannel ...]]",
+    ),
+    Spec::new("help", 2, LOADING | STALE, Run::Session(pubsub_help)).not_in_group_category().docs(
+        Group::PubSub,
+        "6.2.0",
+        "O(1)",
+        "Explains the subcommands.",
+        "",
+    ),
+];
+
+/// What is subscribed to and what not any more, in the words of replies.
+fn words(kind: Kind) -> [&'static str; 2] {
+    match kind {
+        Kind::Channel => ["subscribe", "unsubscribe"],
+        Kind::Pattern => ["psubscribe", "punsubscribe"],
+        Kind::Shard => ["ssubscribe", "sunsubscribe"],
+    }
+}
+
+fn names(subscriptions: &mut Subscriptions, kind: Kind) -> &mut HashSet<Box<[u8]>> {
+    match kind {
+        Kind::Channel => &mut subscriptions.channels,
+        Kind::Pattern => &mut subscriptions.patterns,
+        Kind::Shard => &mut subscriptions.shard_channels,
+    }
+}
+
+fn subscriber(session: &Session) -> Subscriber {
+    Subscriber { client: session.client.id, worker: session.client.worker, proto: session.proto }
+}
+
+/// Confirms a subscription or its end. The confirmations are pushes: CLIENT REPLY does not silence them.
+fn confirm(turn: &mut Turn<'_, '_>, kind: Kind, word: &str, name: Option<&[u8]>) {
+    let session = &mut *turn.session;
+    let count = match kind {
+        Kind::Shard => session.subscriptions.shard_channels.len(),
+        Kind::Channel | Kind::Pattern => session.subscriptions.count(),
+    };
+    let write = |reply: &mut Reply<'_>| {
+        reply.push(3);
+        reply.bulk(word);
+        reply.bulk_or_null(name);
+        reply.count(count);
+    };
+    if session.reply_mode == ReplyMode::On {
+        write(&mut turn.reply);
+    } else {
+        write(&mut Reply::new(&mut session.pushes, session.proto));
+    }
+}
+
+fn subscribe_to(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
+    let who = subscriber(turn.session);
+    for name in turn.args.from(1) {
+        if names(&mut turn.session.subscriptions, kind).insert(name.into()) {
+            turn.engine().pubsub.subscribe(kind, name, who);
+        }
+        confirm(turn, kind, words(kind)[0], Some(name));
+    }
+    turn.session.publish_subscriptions();
+    Ok(())
+}
+
+fn subscribe(turn: &mut Turn<'_, '_>) -> Outcome {
+    subscribe_to(turn, Kind::Channel)
+}
+
+fn psubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
+    subscribe_to(turn, Kind::Pattern)
+}
+
+fn ssubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
+    subscribe_to(turn, Kind::Shard)
+}
+
+fn unsubscribe_from(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
+    let given: Vec<Box<[u8]>> = turn.args.from(1).map(Into::into).collect();
+    let all = given.is_empty();
+    let leaving = if all { names(&mut turn.session.subscriptions, kind).iter().cloned().collect() } else { given };
+    let (who, engine) = (subscriber(turn.session), turn.engine());
+    for name in &leaving {
+        if names(&mut turn.session.subscriptions, kind).contains(name) {
+            engine.pubsub.unsubscribe(kind, name, who);
+        }
+    }
+    // Nothing more is coming; what has come is shown before the client reads that it has left.
+    catch_up(turn);
+    for name in &leaving {
+        names(&mut turn.session.subscriptions, kind).remove(name);
+        confirm(turn, kind, words(kind)[1], Some(name));
+    }
+    if leaving.is_empty() {
+        confirm(turn, kind, words(kind)[1], None);
+    }
+    turn.session.publish_subscriptions();
+    Ok(())
+}
+
+fn unsubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
+    unsubscribe_from(turn, Kind::Channel)
+}
+
+fn punsubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
+    unsubscribe_from(turn, Kind::Pattern)
+}
+
+fn sunsubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
+    unsubscribe_from(turn, Kind::Shard)
+}
+
+/// Shows the messages that wait in the thread's inbox for the connection now, before its state changes in a way in
+/// which they would be out of place.
+pub(crate) fn catch_up(turn: &mut Turn<'_, '_>) {
+    let session = &mut *turn.session;
+    if session.subscriptions.is_empty() {
+        return;
+    }
+    let inbox = &turn.worker.engine.inboxes[turn.worker.id];
+    let (waiting, until) = inbox.pushes_for(session.client.id, session.pushes_seen);
+    session.pushes_seen = until;
+    if session.in_exec && session.proto == Proto::Resp2 {
+        // Only the transaction itself can have subscribed, and nothing can have been published while it ran.
+        return;
+    }
+    let aside = session.in_exec || session.reply_mode != ReplyMode::On;
+    let output = if aside { &mut session.pushes } else { turn.reply.output() };
+    waiting.into_iter().for_each(|bytes| output.extend_shared(bytes));
+}
+
+/// Ends all subscriptions of a session without a word.
+pub(crate) fn leave_all(worker: &mut Worker, session: &mut Session) {
+    let who = subscriber(session);
+    for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+        for name in names(&mut session.subscriptions, kind).drain() {
+            worker.engine.pubsub.unsubscribe(kind, &name, who);
+        }
+    }
+    session.publish_subscriptions();
+}
+
+/// Publishes for a session's command, or for nobody's; returns how many get the message.
+pub(crate) fn publish_from(
+    worker: &Worker,
+    session: Option<&mut Session>,
+    kind: Kind,
+    channel: &[u8],
+    payload: &[u8],
+) -> usize {
+    let own = session.filter(|s| !s.subscriptions.is_empty()).map(|s| (s.client.id, &mut s.pushes));
+    let mut origin = Origin { worker: worker.id, own };
+    worker.engine.pubsub.publish(&worker.engine.inboxes, kind, channel, payload, &mut origin)
+}
+
+fn publish_to(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
+    let (channel, payload) = (turn.arg(1), turn.arg(2));
+    let receivers = publish_from(turn.worker, Some(&mut *turn.session), kind, channel, payload);
+    turn.reply.count(receivers);
+    Ok(())
+}
+
+fn publish(turn: &mut Turn<'_, '_>) -> Outcome {
+    publish_to(turn, Kind::Channel)
+}
+
+fn spublish(turn: &mut Turn<'_, '_>) -> Outcome {
+    publish_to(turn, Kind::Shard)
+}
+
+/// Runs when no subcommand is given, which is too few arguments.
+fn pubsub(_: &mut Turn<'_, '_>) -> Outcome {
+    Err(Error::arity("pubsub"))
+}
+
+fn list_active(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
+    if turn.len() > 3 {
+        return Err(bad_subcommand(turn));
+    }
+    let pattern = (turn.len() == 3).then(|| turn.arg(2));
+    let found = turn.engine().pubsub.active(kind, pattern);
+    turn.reply.array(found.len());
+    found.iter().for_each(|name| turn.reply.bulk(name));
+    Ok(())
+}
+
+/// What Redis answers to arguments beyond those that the entry's arity can refuse.
+fn bad_subcommand(turn: &Turn<'_, '_>) -> Error {
+    let given = String::from_utf8_lossy(turn.arg(1)).into_owned();
+    Error::new(format!("ERR unknown subcommand or wrong number of arguments for '{given}'. Try PUBSUB HELP."))
+}
+
+fn channels(turn: &mut Turn<'_, '_>) -> Outcome {
+    list_active(turn, Kind::Channel)
+}
+
+fn shardchannels(turn: &mut Turn<'_, '_>) -> Outcome {
+    list_active(turn, Kind::Shard)
+}
+
+fn count_subscribers(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
+    let asked = turn.args.from(2);
+    turn.reply.array(asked.len() * 2);
+    for name in asked {
+        turn.reply.bulk(name);
+        turn.reply.count(turn.worker.engine.pubsub.subscribers(kind, name));
+    }
+    Ok(())
+}
+
+fn numsub(turn: &mut Turn<'_, '_>) -> Outcome {
+    count_subscribers(turn, Kind::Channel)
+}
+
+fn shardnumsub(turn: &mut Turn<'_, '_>) -> Outcome {
+    count_subscribers(turn, Kind::Shard)
+}
+
+fn numpat(turn: &mut Turn<'_, '_>) -> Outcome {
+    let count = turn.engine().pubsub.pattern_count();
+    turn.reply.count(count);
+    Ok(())
+}
+
+fn pubsub_help(turn: &mut Turn<'_, '_>) -> Outcome {
+    help(
+        turn,
+        &[
+            "CHANNELS [<pattern>]",
+            "    List the channels that have subscribers, or those of them that match the pattern.",
+            "NUMPAT",
+            "    Count the patterns that have subscribers.",
+            "NUMSUB [<channel> ...]",
+            "    Count the subscribers of each channel, those of patterns not included.",
+            "SHARDCHANNELS [<pattern>]",
+            "    List the shard channels that have subscribers, or those of them that match the pattern.",
+            "SHARDNUMSUB [<shardchannel> ...]",
+            "    Count the subscribers of each shard channel.",
+        ],
+    )
+}
