@@ -14,9 +14,9 @@ How to write a page:
   something, start a server in the foreground, or never end.
 
 Each page gets a fresh server. The page speaks of port 6379 and the test puts the server's own port in its place, in
-commands and outputs alike; `redis-cli` and `redis-benchmark` without -p reach that server, too. A block is one shell,
-so that variables and background jobs last to its end, with the repository as its directory, and the built programs on
-its PATH. What the block leaves running ends with it.
+commands and outputs alike; `redis-cli` and `redis-benchmark` without -p reach that server, too, and `redis-cli` prints
+what it prints on a terminal unless a pipe takes it. A block is one shell, so that variables and background jobs last to
+its end, with the repository as its directory, and the built programs on its PATH. What it leaves running ends with it.
 """
 
 import argparse
@@ -64,11 +64,12 @@ def matches(expected, printed):
 
 def shims(directory, port):
     """Programs of redis-tools that reach our server where a page names no port. A later -p wins over this one."""
-    for name in ("redis-cli", "redis-benchmark"):
+    as_on_a_terminal = "[ -p /dev/stdout ] || set -- --no-raw \"$@\"\n"
+    for name, prelude in [("redis-cli", as_on_a_terminal), ("redis-benchmark", "")]:
         real = shutil.which(name)
         if real:
             shim = pathlib.Path(directory, name)
-            shim.write_text(f'#!/bin/sh\nexec {real} -p {port} "$@"\n')
+            shim.write_text(f'#!/bin/sh\n{prelude}exec {real} -p {port} "$@"\n')
             shim.chmod(0o755)
 
 
