@@ -1,0 +1,296 @@
+//! Sends the same stream to two servers and says where they first differ.
+
+use crate::bytes::{Command, as_typed, command, encode_all};
+use crate::conn::Conn;
+use crate::dataset;
+use crate::families::Family;
+use crate::known_differences::{explains, explains_encoding, same_doubles};
+use crate::normalise::{same, same_shape, sorted};
+use crate::reply::Reply;
+use crate::server::Server;
+use crate::shrink::shrink;
+use crate::stream::{Mode, Stream, generate};
+use std::io;
+
+/// The server under test and the oracle.
+pub struct Servers {
+    subject: Server,
+    oracle: Server,
+}
+
+/// Two connections, one to each.
+struct Pair {
+    subject: Conn,
+    oracle: Conn,
+    /// What waits for EXEC, so that its reply can be read element by element.
+    queued: Vec<Command>,
+}
+
+/// Where the servers differ.
+#[derive(Debug)]
+pub struct Difference {
+    /// The index of the command that was answered differently; the stream's length for what it left behind.
+    at: usize,
+    asked: String,
+    subject: String,
+    oracle: String,
+}
+
+/// An iteration that takes longer than this is taken for endless.
+const ITERATIONS_MAX: usize = 100_000;
+
+impl Servers {
+    /// Starts both.
+    pub fn start() -> Servers {
+        Servers { subject: Server::penstock(&[]), oracle: Server::oracle(&[]) }
+    }
+
+    /// Runs `stream` on both and compares every reply and what is left behind.
+    pub fn run(&self, stream: &Stream) -> Option<Difference> {
+        let mut pair = Pair { subject: self.subject.connect(), oracle: self.oracle.connect(), queued: Vec::new() };
+        pair.prepare(stream).or_else(|| pair.run(stream)).or_else(|| self.compare_datasets(stream))
+    }
+
+    /// Runs the stream of `seed` for `family`; panics with the shortest replay when the servers differ.
+    pub fn check(&self, family: &Family, seed: u64) {
+        let stream = generate(family, seed);
+        if let Some(difference) = self.run(&stream) {
+            panic!("{}", self.report(family, seed, &stream, difference));
+        }
+    }
+
+    fn report(&self, family: &Family, seed: u64, stream: &Stream, found: Difference) -> String {
+        let cut = &stream.commands[..(found.at + 1).min(stream.commands.len())];
+        let with = |commands: &[Command]| Stream { commands: commands.to_vec(), ..stream.clone() };
+        let commands = shrink(cut, |part| self.run(&with(part)).is_some());
+        // What does not differ again (it depended on time or chance) is shown whole.
+        let (commands, found) = match self.run(&with(&commands)) {
+            Some(difference) => (commands, difference),
+            None => (cut.to_vec(), found),
+        };
+        let replay: Vec<String> = commands.iter().map(|c| as_typed(c)).collect();
+        format!(
+            "penstock and the oracle differ ({}, PENSTOCK_SEED={seed}, RESP{}, {:?})\n{}\nasked:    {}\npenstock: {}\noracle:   {}\n",
+            family.name,
+            if stream.resp3 { 3 } else { 2 },
+            stream.mode,
+            replay.join("\n"),
+            found.asked,
+            found.subject,
+            found.oracle
+        )
+    }
+
+    fn compare_datasets(&self, stream: &Stream) -> Option<Difference> {
+        let at = stream.commands.len();
+        let subject = dataset::read(&mut self.subject.connect());
+        let oracle = dataset::read(&mut self.oracle.connect());
+        let (subject, oracle) = match (subject, oracle) {
+            (Ok(subject), Ok(oracle)) => (subject, oracle),
+            (subject, oracle) => {
+                let asked = "everything, at the end".to_string();
+                return Some(Difference { at, asked, subject: outcome(&subject), oracle: outcome(&oracle) });
+            }
+        };
+        let shown = |entry: Option<&dataset::Entry>| entry.map_or("nothing".to_string(), |entry| format!("{entry:?}"));
+        for i in 0..subject.len().max(oracle.len()) {
+            let (a, b) = (subject.get(i), oracle.get(i));
+            if !a.zip(b).is_some_and(|(a, b)| same_entry(a, b)) {
+                let asked = format!("what it holds at the end, key {i}");
+                return Some(Difference { at, asked, subject: shown(a), oracle: shown(b) });
+            }
+        }
+        None
+    }
+}
+
+fn same_entry(subject: &dataset::Entry, oracle: &dataset::Entry) -> bool {
+    let content = subject.content == oracle.content || {
+        let all = |entry: &dataset::Entry| Reply::Many(b'*', entry.content.concat());
+        oracle.kind == "zset" && same_doubles(&all(subject), &all(oracle))
+    };
+    let encoding = subject.encoding == oracle.encoding || explains_encoding(subject, oracle);
+    let rest = |e: &dataset::Entry| (e.database, e.key.clone(), e.kind.clone(), e.expires);
+    content && encoding && rest(subject) == rest(oracle)
+}
+
+impl Pair {
+    fn prepare(&mut self, stream: &Stream) -> Option<Difference> {
+        let mut commands = vec![command("FLUSHALL")];
+        if stream.resp3 {
+            commands.push(command("HELLO 3"));
+        }
+        // A difference here belongs to no command of the stream, but shrinking must keep working.
+        self.batch(&commands, 0)
+    }
+
+    fn run(&mut self, stream: &Stream) -> Option<Difference> {
+        let size = match stream.mode {
+            Mode::OneByOne => 1,
+            Mode::Pipelined(size) => size,
+        };
+        let mut batch = Vec::new();
+        let mut start = 0;
+        let mut in_multi = false;
+        for (at, command) in stream.commands.iter().enumerate() {
+            let alone = needs_own_exchange(command);
+            in_multi = stays_in_multi(command, in_multi);
+            if alone && in_multi {
+                // Chance in a transaction can't be replayed on the other server.
+                continue;
+            }
+            if alone || batch.len() == size {
+                if let Some(difference) = self.batch(&batch, start) {
+                    return Some(difference);
+                }
+                batch.clear();
+            }
+            if alone {
+                if let Some(difference) = self.exchange(command, at) {
+                    return Some(difference);
+                }
+                continue;
+            }
+            if batch.is_empty() {
+                start = at;
+            }
+            batch.push(command.clone());
+        }
+        self.batch(&batch, start)
+    }
+
+    /// Sends `commands` at once to both and compares each reply; `start` is the index of the first.
+    fn batch(&mut self, commands: &[Command], start: usize) -> Option<Difference> {
+        let bytes = encode_all(commands);
+        let sent = (self.subject.send(&bytes), self.oracle.send(&bytes));
+        for (i, command) in commands.iter().enumerate() {
+            let subject = sent.0.as_ref().map_err(copy).and_then(|()| self.subject.read());
+            let oracle = sent.1.as_ref().map_err(copy).and_then(|()| self.oracle.read());
+            if !self.agree(command, &subject, &oracle) {
+                return Some(difference(start + i, command, &subject, &oracle));
+            }
+        }
+        None
+    }
+
+    fn agree(&mut self, command: &Command, subject: &io::Result<Reply>, oracle: &io::Result<Reply>) -> bool {
+        let (Ok(subject), Ok(oracle)) = (subject, oracle) else { return false };
+        let one = |command: &[Vec<u8>], a: &Reply, b: &Reply| same(command, a, b) || explains(command, a, b);
+        let name = command[0].to_ascii_uppercase();
+        match name.as_slice() {
+            b"EXEC" if oracle.items().len() == self.queued.len() && subject.items().len() == self.queued.len() => {
+                let replies = subject.items().iter().zip(oracle.items());
+                let agree = std::mem::take(&mut self.queued).iter().zip(replies).all(|(c, (a, b))| one(c, a, b));
+                return agree && subject.tag() == oracle.tag();
+            }
+            _ if oracle.text() == b"QUEUED" => self.queued.push(command.clone()),
+            b"EXEC" | b"DISCARD" | b"RESET" => self.queued.clear(),
+            _ => {}
+        }
+        one(command, subject, oracle)
+    }
+
+    /// Commands whose replies depend on chance or on the table's layout, brought to something comparable.
+    fn exchange(&mut self, command: &Command, at: usize) -> Option<Difference> {
+        let outcome = match command[0].to_ascii_uppercase().as_slice() {
+            b"SPOP" => self.pop(command),
+            _ => self.iterate(command),
+        };
+        match outcome {
+            Ok(None) => None,
+            Ok(Some((subject, oracle))) => Some(difference(at, command, &Ok(subject), &Ok(oracle))),
+            Err(e) => Some(difference(at, command, &Err(e), &Ok(Reply::Line(b'+', b"...".to_vec())))),
+        }
+    }
+
+    /// SPOP: what one server popped is removed from the other, which must have had it.
+    fn pop(&mut self, command: &Command) -> io::Result<Option<(Reply, Reply)>> {
+        let popped = self.subject.call(command)?;
+        let members: Vec<Vec<u8>> = match &popped {
+            Reply::Blob(b'$', member) => vec![member.clone()],
+            _ => popped.items().iter().map(|item| item.text().to_vec()).collect(),
+        };
+        if popped.is_error() || members.is_empty() {
+            let oracle = self.oracle.call(command)?;
+            return Ok((popped != oracle).then_some((popped, oracle)));
+        }
+        let key = command[1].clone();
+        let scratch = b"scratch for pop".to_vec();
+        let with_key = |name: &[u8], rest: &[Vec<u8>]| [&[name.to_vec(), key.clone()], rest].concat();
+        // The oracle pops from a copy, so that its reply's shape can be compared too.
+        self.oracle.call(&with_key(b"COPY", &[scratch.clone(), b"REPLACE".to_vec()]))?;
+        let mut from_scratch = command.clone();
+        from_scratch[1] = scratch.clone();
+        let shape = self.oracle.call(&from_scratch)?;
+        self.oracle.call(&[b"DEL".to_vec(), scratch])?;
+        if shape.is_error() || !same_shape(&popped, &shape) {
+            return Ok(Some((popped, shape)));
+        }
+        let removed = self.oracle.call(&with_key(b"SREM", &members))?;
+        let all_removed = removed.integer() == Some(members.len() as i64);
+        Ok((!all_removed).then_some((popped, removed)))
+    }
+
+    /// The scan family: the whole iteration on each server, as a set of what it gave.
+    fn iterate(&mut self, command: &Command) -> io::Result<Option<(Reply, Reply)>> {
+        let subject = iterate_on(&mut self.subject, command)?;
+        let oracle = iterate_on(&mut self.oracle, command)?;
+        let differ = subject != oracle && !explains(command, &subject, &oracle);
+        Ok(differ.then_some((subject, oracle)))
+    }
+}
+
+/// The elements of a whole iteration, sorted and each once; or the first reply when it is an error.
+fn iterate_on(conn: &mut Conn, command: &Command) -> io::Result<Reply> {
+    let name = command[0].to_ascii_uppercase();
+    let cursor_at = if name == b"SCAN" { 1 } else { 2 };
+    let group = if matches!(name.as_slice(), b"HSCAN" | b"ZSCAN") { 2 } else { 1 };
+    let mut command = command.clone();
+    let mut found = Vec::new();
+    for _ in 0..ITERATIONS_MAX {
+        let reply = conn.call(&command)?;
+        let [cursor, elements] = reply.items() else { return Ok(reply) };
+        found.extend(sorted(elements, group));
+        if cursor.text() == b"0" {
+            break;
+        }
+        command[cursor_at] = cursor.text().to_vec();
+    }
+    found.sort();
+    found.dedup();
+    Ok(Reply::Many(b'*', found.concat()))
+}
+
+/// True for commands that can't be compared reply by reply within a pipeline.
+fn needs_own_exchange(command: &Command) -> bool {
+    let cursor_at = match command[0].to_ascii_uppercase().as_slice() {
+        b"SPOP" => return true,
+        b"SCAN" => 1,
+        b"SSCAN" | b"HSCAN" | b"ZSCAN" => 2,
+        _ => return false,
+    };
+    command.get(cursor_at).is_some_and(|cursor| cursor == b"0")
+}
+
+fn stays_in_multi(command: &Command, in_multi: bool) -> bool {
+    match (command[0].to_ascii_uppercase().as_slice(), command.len()) {
+        (b"MULTI", 1) => true,
+        (b"EXEC" | b"DISCARD", 1) | (b"RESET", 1) => false,
+        _ => in_multi,
+    }
+}
+
+fn difference(at: usize, command: &Command, subject: &io::Result<Reply>, oracle: &io::Result<Reply>) -> Difference {
+    Difference { at, asked: as_typed(command), subject: outcome(subject), oracle: outcome(oracle) }
+}
+
+fn outcome<T: std::fmt::Debug>(result: &io::Result<T>) -> String {
+    match result {
+        Ok(value) => format!("{value:?}"),
+        Err(e) => format!("no reply: {e}"),
+    }
+}
+
+fn copy(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), error.to_string())
+}

@@ -1,0 +1,395 @@
+//! The commands of each family as templates. What no oracle of today knows (options of newer releases) is not here but
+//! in the families' own tests; what only other tests can compare is named in `known_differences`.
+
+/// A family of commands: its name and the table of its templates.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// Names the family in reports.
+    pub name: &'static str,
+    /// One template per line; see the `template` module.
+    pub table: &'static str,
+}
+
+/// Commands on strings.
+pub const STRINGS: Family = Family {
+    name: "strings",
+    table: "
+    3: APPEND <str> <val>
+    DECR <num>
+    DECRBY <num> <int>
+    4: GET <str>
+    2: GET <num>
+    GETDEL <str>
+    2: GETEX <str> [(EX <far>|PX <farms>|EXAT <farat>|PXAT <farmsat>|PERSIST|EX <past>|PX <past>|EXAT <pastat>)]
+    2: GETRANGE <str> <index> <index>
+    GETSET <str> <val>
+    2: INCR <num>
+    2: INCRBY <num> <int>
+    INCRBY <num> <smallint>
+    2: INCRBYFLOAT <num> <float>
+    SET <lcs> <word>
+    3: LCS <lcs> <lcs> [(LEN|IDX)] [MINMATCHLEN <count>] [WITHMATCHLEN]
+    LCS <lcs> <lcs> IDX [WITHMATCHLEN] [MINMATCHLEN <smallint>]
+    2: MGET {<str>} {<num>}
+    2: MSET {<str> <val>}
+    MSET {<num> <int>}
+    MSETNX {<str> <val>}
+    PSETEX <str> (<farms>|<past>) <val>
+    SETEX <str> (<far>|<past>) <val>
+    6: SET <str> <val> [(EX <far>|PX <farms>|EXAT <farat>|PXAT <farmsat>|KEEPTTL)] [(NX|XX)] [GET]
+    SET <str> <val> (EX <past>|PX <past>|EXAT <past>|PXAT <past>)
+    SET <num> <int>
+    2: SET <num> <val> [(NX|XX)] [GET]
+    SETNX <str> <val>
+    2: SETRANGE <str> <offset> <val>
+    STRLEN <str>
+    SUBSTR <str> <index> <index>
+    DEL <str> <num>
+    2: OBJECT ENCODING <str>
+    OBJECT ENCODING <num>
+    ",
+};
+
+/// Commands on keys of any type, and on databases.
+pub const KEYS: Family = Family {
+    name: "keys",
+    table: "
+    4: COPY <key> <key> [DB <db>] [REPLACE]
+    2: DEL {<key>}
+    UNLINK {<key>}
+    2: EXISTS {<key>}
+    2: EXPIRE <key> (<far>|<past>) [(NX|XX|GT|LT)]
+    2: PEXPIRE <key> (<farms>|<past>) [(NX|XX|GT|LT)]
+    2: EXPIREAT <key> (<farat>|<pastat>) [(NX|XX|GT|LT)]
+    2: PEXPIREAT <key> (<farmsat>|<pastat>) [(NX|XX|GT|LT)]
+    EXPIRE <key> <far> (NX|XX|GT|LT) (NX|XX|GT|LT)
+    EXPIRETIME <key>
+    PEXPIRETIME <key>
+    2: TTL <key>
+    PTTL <key>
+    2: PERSIST <key>
+    KEYS <pattern>
+    2: MOVE <key> <db>
+    2: OBJECT ENCODING <key>
+    OBJECT REFCOUNT <key>
+    OBJECT FREQ <key>
+    OBJECT IDLETIME <key>
+    OBJECT HELP
+    RANDOMKEY
+    3: RENAME <key> <key>
+    2: RENAMENX <key> <key>
+    TOUCH {<key>}
+    3: TYPE <key>
+    DBSIZE
+    FLUSHDB [(SYNC|ASYNC)]
+    FLUSHALL (SYNC|ASYNC|BOGUS)
+    3: SELECT <db>
+    SWAPDB <db> <db>
+    2: SET <str> <val> [EX <far>]
+    SADD <set> {<member>}
+    ZADD <zset> {<score> <member>}
+    HSET <hash> {<field> <val>}
+    RPUSH <list> {<elem>}
+    SET <num> <int>
+    ",
+};
+
+/// Commands on hashes.
+pub const HASHES: Family = Family {
+    name: "hashes",
+    table: "
+    2: HDEL <hash> {<field>}
+    HEXISTS <hash> <field>
+    3: HGET <hash> <field>
+    2: HGETALL <hash>
+    3: HINCRBY <hash> <field> <int>
+    3: HINCRBYFLOAT <hash> <field> <float>
+    HKEYS <hash>
+    2: HLEN <hash>
+    2: HMGET <hash> {<field>}
+    HMSET <hash> {<field> <val>}
+    2: HRANDFIELD <hash> [<smallint> [WITHVALUES]]
+    2: HSCAN <hash> 0 [MATCH <pattern>] [COUNT <count>]
+    6: HSET <hash> {<field> <val>}
+    HSET <hash> <many:pairs>
+    HSETNX <hash> <field> <val>
+    HSTRLEN <hash> <field>
+    HVALS <hash>
+    DEL <hash>
+    OBJECT ENCODING <hash>
+    ",
+};
+
+/// Commands on lists.
+pub const LISTS: Family = Family {
+    name: "lists",
+    table: "
+    2: LINDEX <list> <index>
+    2: LINSERT <list> (BEFORE|AFTER|before) <elem> <elem>
+    LLEN <list>
+    3: LMOVE <list> <list> (LEFT|RIGHT) (LEFT|RIGHT)
+    2: LMPOP <keys:list> (LEFT|RIGHT) [COUNT <count>]
+    2: LPOP <list> [<count>]
+    3: LPOS <list> <elem> [RANK <smallint>] [COUNT <count>] [MAXLEN <count>]
+    LPOS <list> <elem> [RANK <index>] [COUNT <smallint>] [MAXLEN <smallint>]
+    4: LPUSH <list> {<elem>}
+    4: RPUSH <list> {<elem>}
+    RPUSH <list> <many:members>
+    LPUSH <list> <many:ints>
+    LPUSHX <list> {<elem>}
+    RPUSHX <list> {<elem>}
+    3: LRANGE <list> <index> <index>
+    2: LREM <list> <smallint> <elem>
+    LREM <list> <index> <elem>
+    2: LSET <list> <index> <elem>
+    LTRIM <list> <index> <index>
+    2: RPOP <list> [<count>]
+    RPOPLPUSH <list> <list>
+    BLMOVE <list> <list> (LEFT|RIGHT) (LEFT|RIGHT) <blocktime>
+    BLMPOP <blocktime> <keys:list> (LEFT|RIGHT) [COUNT <count>]
+    BLPOP <list> <list> <blocktime>
+    BRPOP <list> <list> <blocktime>
+    BRPOPLPUSH <list> <list> <blocktime>
+    DEL <list>
+    OBJECT ENCODING <list>
+    ",
+};
+
+/// Commands on sets.
+pub const SETS: Family = Family {
+    name: "sets",
+    table: "
+    6: SADD <set> {<member>}
+    SADD <set> <many:ints>
+    SADD <set> <many:members>
+    2: SCARD <set>
+    2: SDIFF <set> [<set>] [<set>]
+    2: SDIFFSTORE <set> <set> [<set>] [<set>]
+    2: SINTER <set> [<set>] [<set>]
+    2: SINTERCARD <keys:set> [LIMIT <smallint>]
+    2: SINTERSTORE <set> <set> [<set>] [<set>]
+    SISMEMBER <set> <member>
+    2: SMEMBERS <set>
+    SMISMEMBER <set> {<member>}
+    3: SMOVE <set> <set> <member>
+    3: SPOP <set> [<count>]
+    3: SRANDMEMBER <set> [<smallint>]
+    3: SREM <set> {<member>}
+    2: SSCAN <set> 0 [MATCH <pattern>] [COUNT <count>]
+    2: SUNION <set> [<set>] [<set>]
+    2: SUNIONSTORE <set> <set> [<set>] [<set>]
+    DEL <set>
+    OBJECT ENCODING <set>
+    ",
+};
+
+/// Commands on sorted sets.
+pub const SORTED_SETS: Family = Family {
+    name: "sorted sets",
+    table: "
+    8: ZADD <zset> [(NX|XX)] [(GT|LT)] [CH] {<score> <member>}
+    2: ZADD <zset> [(NX|XX)] [(GT|LT)] [CH] INCR <score> <member>
+    2: ZADD <zset> <many:scored>
+    2: ZADD <lex> 0 <member> 0 <member> 0 <member>
+    ZADD <lex> <many:lex>
+    ZCARD <zset>
+    2: ZCOUNT <zset> <bound> <bound>
+    ZDIFF <keys:zset> [WITHSCORES]
+    ZDIFFSTORE <zset> <keys:zset>
+    2: ZINCRBY <zset> <score> <member>
+    2: ZINTER <keys:zset> [<weights>] [AGGREGATE (SUM|MIN|MAX)] [WITHSCORES]
+    ZINTERCARD <keys:zset> [LIMIT <smallint>]
+    2: ZINTERSTORE <zset> <keys:zset> [<weights>] [AGGREGATE (SUM|MIN|MAX)]
+    2: ZLEXCOUNT <lex> <lexbound> <lexbound>
+    2: ZMPOP <keys:zset> (MIN|MAX) [COUNT <count>]
+    ZMSCORE <zset> {<member>}
+    ZPOPMAX <zset> [<count>]
+    ZPOPMIN <zset> [<count>]
+    2: ZRANDMEMBER <zset> [<smallint> [WITHSCORES]]
+    3: ZRANGE <zset> <index> <index> [REV] [WITHSCORES]
+    3: ZRANGE <zset> <bound> <bound> BYSCORE [REV] [LIMIT <count> <smallint>] [WITHSCORES]
+    3: ZRANGE <lex> <lexbound> <lexbound> BYLEX [REV] [LIMIT <count> <smallint>]
+    ZRANGE <zset> <index> <index> [(BYSCORE|BYLEX)] [REV] [LIMIT <count> <smallint>] [WITHSCORES]
+    2: ZRANGEBYLEX <lex> <lexbound> <lexbound> [LIMIT <smallint> <smallint>]
+    2: ZRANGEBYSCORE <zset> <bound> <bound> [WITHSCORES] [LIMIT <smallint> <smallint>]
+    ZRANGESTORE <zset> <zset> <index> <index> [REV]
+    ZRANGESTORE <zset> <zset> <bound> <bound> BYSCORE [REV] [LIMIT <count> <smallint>]
+    ZRANGESTORE <lex> <lex> <lexbound> <lexbound> BYLEX [REV] [LIMIT <count> <smallint>]
+    2: ZRANK <zset> <member>
+    2: ZREVRANK <zset> <member>
+    2: ZREM <zset> {<member>}
+    ZREMRANGEBYLEX <lex> <lexbound> <lexbound>
+    ZREMRANGEBYRANK <zset> <index> <index>
+    ZREMRANGEBYSCORE <zset> <bound> <bound>
+    2: ZREVRANGE <zset> <index> <index> [WITHSCORES]
+    ZREVRANGEBYLEX <lex> <lexbound> <lexbound> [LIMIT <smallint> <smallint>]
+    2: ZREVRANGEBYSCORE <zset> <bound> <bound> [WITHSCORES] [LIMIT <smallint> <smallint>]
+    2: ZSCAN <zset> 0 [MATCH <pattern>] [COUNT <count>]
+    2: ZSCORE <zset> <member>
+    2: ZUNION <keys:zset> [<weights>] [AGGREGATE (SUM|MIN|MAX)] [WITHSCORES]
+    2: ZUNIONSTORE <zset> <keys:zset> [<weights>] [AGGREGATE (SUM|MIN|MAX)]
+    ZUNIONSTORE <zset> 2 <zset> <set>
+    BZMPOP <blocktime> <keys:zset> (MIN|MAX) [COUNT <count>]
+    BZPOPMAX <zset> <zset> <blocktime>
+    BZPOPMIN <zset> <zset> <blocktime>
+    SADD <set> {<member>}
+    DEL <zset>
+    OBJECT ENCODING <zset>
+    ",
+};
+
+/// The iterating commands, over collections of every size.
+pub const SCANS: Family = Family {
+    name: "scans",
+    table: "
+    6: SCAN 0 [MATCH <pattern>] [COUNT <count>] [TYPE (string|list|set|zset|hash|stream|bogus|STRING)]
+    SCAN <int> [MATCH <pattern>] [COUNT <smallint>]
+    3: HSCAN <hash> 0 [MATCH <pattern>] [COUNT <count>]
+    3: SSCAN <set> 0 [MATCH <pattern>] [COUNT <count>]
+    3: ZSCAN <zset> 0 [MATCH <pattern>] [COUNT <count>]
+    SSCAN <key> 0 [COUNT <smallint>]
+    2: KEYS <pattern>
+    3: SET <str> <val>
+    MSET <many:pairs>
+    DEL m:10 m:20 m:30 m:40
+    HSET <hash> <many:pairs>
+    HSET <hash> {<field> <val>}
+    SADD <set> <many:members>
+    SADD <set> <many:ints>
+    SADD <set> {<member>}
+    ZADD <zset> <many:scored>
+    ZADD <zset> {<score> <member>}
+    SELECT (0|1)
+    FLUSHDB
+    ",
+};
+
+/// SORT and what it reads.
+pub const SORT: Family = Family {
+    name: "sort",
+    table: "
+    4: SORT <list> [LIMIT <smallint> <smallint>] [(ASC|DESC)] [ALPHA]
+    4: SORT <list> [BY <sortpattern>] [LIMIT <count> <count>] {GET <sortpattern>} [(ASC|DESC)]
+    2: SORT <set> [BY <sortpattern>] [LIMIT <count> <count>] [GET <sortpattern>] [(ASC|DESC)]
+    2: SORT <zset> [BY nosort] [LIMIT <smallint> <smallint>] [GET <sortpattern>] [(ASC|DESC)] [ALPHA]
+    3: SORT <list> [BY <sortpattern>] [GET <sortpattern>] [(ASC|DESC)] [ALPHA] STORE <list>
+    SORT <set> [ALPHA] STORE <list>
+    2: SORT_RO <list> [BY <sortpattern>] [LIMIT <count> <count>] [GET <sortpattern>] [(ASC|DESC)] [ALPHA]
+    2: SORT <set> ALPHA [(ASC|DESC)]
+    6: RPUSH <list> {<smallint>}
+    2: RPUSH <list> {<elem>}
+    2: RPUSH <list> {<float>}
+    4: SADD <set> {<smallint>}
+    SADD <set> {<member>}
+    4: ZADD <zset> {<score> <smallint>}
+    4: SET <weight> <smallint>
+    SET <weight> <val>
+    2: HSET (wh_1|wh_2|wh_3|wh_5) f <smallint>
+    2: HSET h1 {<smallint> <float>}
+    DEL <list> <set>
+    LRANGE <list> 0 -1
+    ",
+};
+
+/// Transactions; the stream itself also wraps commands of every family into MULTI and EXEC.
+pub const TRANSACTIONS: Family = Family {
+    name: "transactions",
+    table: "
+    4: MULTI
+    4: EXEC
+    DISCARD
+    2: WATCH {<key>}
+    UNWATCH
+    3: SET <str> <val>
+    2: GET <str>
+    3: INCR <num>
+    2: INCR <str>
+    2: LPUSH <list> {<elem>}
+    SADD <set> {<member>}
+    ZADD <zset> {<score> <member>}
+    HSET <hash> {<field> <val>}
+    HGETALL <hash>
+    SMEMBERS <set>
+    ZRANGE <zset> 0 -1 WITHSCORES
+    SELECT <db>
+    NOSUCHCOMMAND <val>
+    BLPOP <list> <blocktime>
+    DEL <key>
+    RENAME <key> <key>
+    EXPIRE <key> <pastat>
+    HELLO (2|3)
+    RESET
+    PING
+    FLUSHALL
+    ",
+};
+
+/// Commands about the connection itself.
+pub const CONNECTION: Family = Family {
+    name: "connection",
+    table: "
+    2: PING [<val>]
+    2: ECHO <val>
+    4: HELLO [(2|3|4|1|abc)] [AUTH default (x|nopass)] [SETNAME <member>]
+    2: SELECT <db>
+    RESET
+    2: AUTH <val> [<val>]
+    2: CLIENT GETNAME
+    2: CLIENT SETNAME <member>
+    CLIENT ID
+    CLIENT INFO
+    CLIENT LIST [(TYPE (normal|master|replica|pubsub|bogus)|ID <smallint>)]
+    CLIENT KILL (ID 123456789|ADDR 127.0.0.1:1|127.0.0.1:1|TYPE bogus|USER nobody|SKIPME maybe)
+    CLIENT GETREDIR
+    CLIENT UNBLOCK <smallint> [(TIMEOUT|ERROR|bogus)]
+    CLIENT NO-EVICT (on|off|bogus)
+    CLIENT REPLY bogus
+    CLIENT PAUSE (abc|-1)
+    CLIENT UNPAUSE
+    CLIENT BOGUS <val>
+    CLIENT HELP
+    2: PUBLISH <member> <val>
+    SPUBLISH <member> <val>
+    PUBSUB CHANNELS [<pattern>]
+    PUBSUB NUMSUB {<member>}
+    PUBSUB NUMPAT
+    PUBSUB SHARDCHANNELS
+    PUBSUB SHARDNUMSUB {<member>}
+    PUBSUB HELP
+    COMMAND COUNT <val>
+    COMMAND BOGUS
+    COMMAND GETKEYS SET <key> <val>
+    COMMAND GETKEYS MSET {<key> <val>}
+    COMMAND GETKEYS ZUNIONSTORE <zset> <keys:zset>
+    COMMAND GETKEYS EVAL x <keys:key>
+    COMMAND GETKEYS ECHO <val>
+    COMMAND GETKEYS SORT <list> BY <sortpattern> STORE <list>
+    COMMAND GETKEYSANDFLAGS (LMOVE|SMOVE|COPY) <key> <key> x y
+    TIME
+    NOSUCHCOMMAND {<val>}
+    GET <str>
+    SET <str> <val>
+    ",
+};
+
+/// All families.
+pub const ALL: &[Family] = &[STRINGS, KEYS, HASHES, LISTS, SETS, SORTED_SETS, SCANS, SORT, TRANSACTIONS, CONNECTION];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+    use crate::template::Templates;
+    use crate::vocabulary::Vocabulary;
+
+    #[test]
+    fn every_template_parses_and_fills() {
+        for family in ALL {
+            let templates = Templates::parse(family.table);
+            for seed in 0..2000 {
+                let command = templates.generate(&mut Rng::new(seed), &mut Vocabulary::default());
+                assert!(!command.is_empty(), "{}", family.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Tests that know the server only from outside: a process, its sockets, its bytes.
+//!
+//! The library is the harness that the integration tests under `tests/` share: it starts servers (Penstock, and
+//! Debian's `redis-server` as the oracle of what Redis answers), talks raw bytes to them, generates random commands
+//! from templates, compares replies, and shrinks what differs. It knows nothing of Penstock's own crates: a defect in
+//! their idea of the protocol must not hide itself.
+//!
+//! Environment:
+//! - `PENSTOCK_BIN`: the server to test. Default: the workspace's own binary, built when needed.
+//! - `PENSTOCK_ORACLE`: the Redis to compare with. Default: `redis-server` from `PATH`.
+//! - `PENSTOCK_SEED=N`: the differential test replays this one seed.
+//! - `PENSTOCK_DIFF_ROUNDS=N`: how many seeds the differential test tries per family.
+
+pub mod bytes;
+pub mod conn;
+pub mod dataset;
+pub mod diff;
+pub mod families;
+pub mod known_differences;
+pub mod normalise;
+pub mod reply;
+pub mod rng;
+pub mod server;
+pub mod shrink;
+pub mod stream;
+pub mod template;
+pub mod vocabulary;

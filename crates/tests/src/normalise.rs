@@ -1,0 +1,111 @@
+//! When two replies say the same: byte for byte, unless the command leaves an order, a choice or a moment open.
+
+use crate::reply::Reply;
+
+/// What a command promises about its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Promise {
+    /// These bytes.
+    Exact,
+    /// These groups of so many elements, in any order.
+    Unordered(usize),
+    /// This many elements.
+    Length,
+    /// Some elements, this many.
+    Shape,
+    /// A reply of this kind.
+    Kind,
+    /// A number that depends on the clock, within [`CLOCK_TOLERANCE_S`] seconds.
+    Seconds,
+    /// The same in milliseconds.
+    Milliseconds,
+    /// A map or list of pairs in which the values of these keys differ by server.
+    Greeting,
+}
+
+/// How far apart two servers may be when they hear the same command, in seconds: a busy machine's worth.
+const CLOCK_TOLERANCE_S: i64 = 10;
+
+/// HELLO's fields that tell servers and connections apart.
+const PERSONAL_FIELDS: &[&[u8]] = &[b"server", b"version", b"id", b"modules"];
+
+/// True when `a` and `b` are answers to `command` that no client may tell apart. EXEC's reply is compared one by one
+/// elsewhere.
+pub fn same(command: &[Vec<u8>], a: &Reply, b: &Reply) -> bool {
+    if a == b {
+        return true;
+    }
+    if a.is_error() || b.is_error() {
+        return false;
+    }
+    match promise(command) {
+        Promise::Exact => false,
+        Promise::Unordered(group) => a.tag() == b.tag() && sorted(a, group) == sorted(b, group),
+        Promise::Length => a.tag() == b.tag() && a.items().len() == b.items().len(),
+        Promise::Shape => same_shape(a, b),
+        Promise::Kind => a.tag() == b.tag(),
+        Promise::Seconds => near(a, b, CLOCK_TOLERANCE_S),
+        Promise::Milliseconds => near(a, b, CLOCK_TOLERANCE_S * 1000),
+        Promise::Greeting => a.tag() == b.tag() && impersonal(a) == impersonal(b),
+    }
+}
+
+fn promise(command: &[Vec<u8>]) -> Promise {
+    let name = command[0].to_ascii_uppercase();
+    let sub = command.get(1).map(|arg| arg.to_ascii_uppercase()).unwrap_or_default();
+    match (name.as_slice(), sub.as_slice()) {
+        (b"SMEMBERS" | b"SUNION" | b"SINTER" | b"SDIFF" | b"KEYS" | b"HKEYS" | b"HVALS", _) => Promise::Unordered(1),
+        (b"HGETALL", _) => Promise::Unordered(2),
+        (b"SRANDMEMBER" | b"HRANDFIELD" | b"ZRANDMEMBER" | b"RANDOMKEY" | b"TIME", _) => Promise::Shape,
+        (b"TTL" | b"EXPIRETIME", _) | (b"OBJECT", b"IDLETIME") => Promise::Seconds,
+        (b"PTTL" | b"PEXPIRETIME", _) => Promise::Milliseconds,
+        (b"CLIENT", b"ID" | b"INFO" | b"LIST") | (b"OBJECT", b"REFCOUNT") => Promise::Kind,
+        (b"COMMAND", b"" | b"COUNT" | b"DOCS" | b"INFO" | b"LIST") => Promise::Kind,
+        (b"SCAN" | b"SSCAN" | b"HSCAN" | b"ZSCAN" | b"SPOP", _) => Promise::Kind,
+        (b"HELLO", _) => Promise::Greeting,
+        (b"SORT" | b"SORT_RO", _) => sort_promise(command),
+        _ => Promise::Exact,
+    }
+}
+
+/// SORT leaves the order open when it does not sort at all (a set has none) and when it compares weights as text
+/// (equal ones tie). Which elements a LIMIT takes is then open too.
+fn sort_promise(command: &[Vec<u8>]) -> Promise {
+    let at = |word: &[u8]| command.iter().position(|arg| arg.eq_ignore_ascii_case(word));
+    let Some(by) = at(b"BY") else { return Promise::Exact };
+    let unsorted = command.get(by + 1).is_some_and(|pattern| !pattern.contains(&b'*'));
+    let gets = command.iter().filter(|arg| arg.eq_ignore_ascii_case(b"GET")).count();
+    match (unsorted || at(b"ALPHA").is_some(), at(b"LIMIT").is_some()) {
+        (false, _) => Promise::Exact,
+        (true, false) => Promise::Unordered(gets.max(1)),
+        (true, true) => Promise::Length,
+    }
+}
+
+/// The elements in order, `group` at a time.
+pub fn sorted(reply: &Reply, group: usize) -> Vec<Vec<Reply>> {
+    let mut groups: Vec<Vec<Reply>> = reply.items().chunks(group).map(<[Reply]>::to_vec).collect();
+    groups.sort();
+    groups
+}
+
+/// True when both have the same kinds and numbers of elements, whatever they hold.
+pub fn same_shape(a: &Reply, b: &Reply) -> bool {
+    a.tag() == b.tag()
+        && a.is_null() == b.is_null()
+        && a.items().len() == b.items().len()
+        && a.items().iter().zip(b.items()).all(|(a, b)| same_shape(a, b))
+}
+
+fn near(a: &Reply, b: &Reply, tolerance: i64) -> bool {
+    match (a.integer(), b.integer()) {
+        // Negative numbers are codes, not times.
+        (Some(a), Some(b)) => a >= 0 && b >= 0 && (a - b).abs() <= tolerance,
+        _ => false,
+    }
+}
+
+fn impersonal(hello: &Reply) -> Vec<Reply> {
+    let pairs = hello.items().chunks(2);
+    pairs.filter(|pair| !PERSONAL_FIELDS.contains(&pair[0].text())).flatten().cloned().collect()
+}

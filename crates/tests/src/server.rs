@@ -1,0 +1,207 @@
+//! Starting and stopping servers: each on a port and in a directory of its own, gone when the test ends.
+
+use crate::conn::Conn;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use std::{env, fs, io, process, thread};
+
+/// How long a server may take to answer its first PING.
+const START_MAX: Duration = Duration::from_secs(20);
+
+/// How often a server is started anew when another process took the port that was free a moment before.
+const START_TRIES: usize = 5;
+
+/// A running server; dropping it kills the process and removes its directory.
+pub struct Server {
+    child: Child,
+    port: u16,
+    dir: PathBuf,
+}
+
+impl Server {
+    /// Starts the server under test: `PENSTOCK_BIN`, else the workspace's binary. `args` follow redis.conf's directives.
+    pub fn penstock(args: &[&str]) -> Server {
+        Server::start(subject_program(), args, None)
+    }
+
+    /// Starts the oracle: `PENSTOCK_ORACLE`, else `redis-server` from `PATH`.
+    pub fn oracle(args: &[&str]) -> Server {
+        Server::start(oracle_program(), args, None)
+    }
+
+    /// Starts the server under test with at most `open_files` file descriptors.
+    pub fn penstock_with_open_files(args: &[&str], open_files: u32) -> Server {
+        Server::start(subject_program(), args, Some(open_files))
+    }
+
+    fn start(program: &Path, args: &[&str], open_files: Option<u32>) -> Server {
+        let mut trouble = String::new();
+        for _ in 0..START_TRIES {
+            match Server::try_start(program, args, open_files) {
+                Ok(server) => return server,
+                Err(text) => trouble = text,
+            }
+        }
+        panic!("{} does not start: {trouble}", program.display());
+    }
+
+    fn try_start(program: &Path, args: &[&str], open_files: Option<u32>) -> Result<Server, String> {
+        let port = free_port().map_err(|e| format!("no free port: {e}"))?;
+        let dir = fresh_dir().map_err(|e| format!("no directory: {e}"))?;
+        let log = fs::File::create(dir.join("log")).map_err(|e| format!("no log: {e}"))?;
+        let mut command = match open_files {
+            None => Command::new(program),
+            Some(n) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &format!("ulimit -n {n} && exec \"$0\" \"$@\"")]).arg(program);
+                shell
+            }
+        };
+        if is_penstock(program) {
+            command.arg("server");
+        }
+        let errors = log.try_clone().map_err(|e| format!("no log: {e}"))?;
+        let child = command
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+            .args(args)
+            .current_dir(&dir)
+            // SORT ALPHA follows the locale in Redis; the plain order of bytes is the one to compare with.
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn()
+            .map_err(|e| e.to_string())?;
+        let mut server = Server { child, port, dir };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), String> {
+        let start = Instant::now();
+        while start.elapsed() < START_MAX {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("it ended with {status}:\n{}", self.log()));
+            }
+            // Any reply will do: with a password set it is an error.
+            if Conn::open(self.port).is_ok_and(|mut conn| conn.cmd("PING").is_ok()) {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Err(format!("no answer within {START_MAX:?}:\n{}", self.log()))
+    }
+
+    /// The port it listens on, at 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The process's id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A new connection.
+    pub fn connect(&self) -> Conn {
+        Conn::open(self.port).unwrap_or_else(|e| panic!("cannot connect to the server: {e}\n{}", self.log()))
+    }
+
+    /// What the server printed.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
+    /// True while the process runs.
+    pub fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// The memory that the process occupies, in KiB (`VmRSS` of proc(5)).
+    pub fn resident_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or("");
+        line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if !self.is_alive() {
+            eprintln!("the server on port {} has ended by itself:\n{}", self.port, self.log());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Asks the kernel for a port that nobody uses now.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+fn fresh_dir() -> io::Result<PathBuf> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("penstock-tests-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let dir = env::temp_dir().join(name);
+    fs::create_dir_all(&dir)?;
+    Ok(dir)
+}
+
+/// True when the server under test is Penstock and not, say, another Redis that a developer put in its place.
+pub fn subject_is_penstock() -> bool {
+    is_penstock(subject_program())
+}
+
+fn is_penstock(program: &Path) -> bool {
+    program.file_name().is_some_and(|name| name.to_string_lossy().starts_with("penstock"))
+}
+
+fn oracle_program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let program = env::var_os("PENSTOCK_ORACLE").map_or_else(|| PathBuf::from("redis-server"), PathBuf::from);
+        let found = Command::new(&program).arg("--version").stdout(Stdio::null()).status();
+        assert!(
+            found.is_ok_and(|status| status.success()),
+            "{} does not run, and these tests compare with it. On Debian: apt-get install redis-server",
+            program.display()
+        );
+        program
+    })
+}
+
+fn subject_program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| env::var_os("PENSTOCK_BIN").map_or_else(build, PathBuf::from))
+}
+
+/// Builds Penstock in the profile of this test, so that no test ever speaks to a stale binary; quick when it is fresh.
+fn build() -> PathBuf {
+    let profile_dir = profile_dir();
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--package", "penstock", "--manifest-path"]).arg(workspace_manifest());
+    if let Some(target_dir) = profile_dir.parent() {
+        cargo.arg("--target-dir").arg(target_dir);
+    }
+    if profile_dir.ends_with("release") {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().is_ok_and(|status| status.success()), "penstock does not build: {cargo:?}");
+    profile_dir.join("penstock")
+}
+
+/// `target/debug` of `target/debug/deps/this-test`.
+fn profile_dir() -> PathBuf {
+    let exe = env::current_exe().expect("a running program has a path");
+    exe.parent().and_then(Path::parent).expect("cargo puts tests into target/PROFILE/deps").to_path_buf()
+}
+
+fn workspace_manifest() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml")
+}

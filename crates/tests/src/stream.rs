@@ -1,0 +1,140 @@
+//! Random streams of commands: what a client of one family would send, with mistakes made on purpose.
+
+use crate::bytes::Command;
+use crate::families::{ALL, Family};
+use crate::known_differences::incomparable;
+use crate::rng::Rng;
+use crate::template::Templates;
+use crate::vocabulary::{LEX_KEYS, Vocabulary, any_key, bad_number, junk};
+
+/// How the stream is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Each command waits for the reply of the one before.
+    OneByOne,
+    /// This many commands at once.
+    Pipelined(usize),
+}
+
+/// What one run sends.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// The commands in order.
+    pub commands: Vec<Command>,
+    /// Whether `HELLO 3` comes first.
+    pub resp3: bool,
+    /// How they are sent.
+    pub mode: Mode,
+}
+
+/// How often a command is spoilt, in percent.
+const SPOILT_PERCENT: usize = 20;
+
+/// How often another family's command comes between, in percent.
+const FOREIGN_PERCENT: usize = 10;
+
+/// How often a run of commands is wrapped into MULTI and EXEC, in percent of the commands.
+const MULTI_PERCENT: usize = 3;
+
+/// How many commands a stream has at least and at most.
+const COMMANDS: (usize, usize) = (30, 300);
+
+/// The stream of `seed` for `family`.
+pub fn generate(family: &Family, seed: u64) -> Stream {
+    let mut rng = Rng::new(seed);
+    let mut vocabulary = Vocabulary::default();
+    let own = Templates::parse(family.table);
+    let all: Vec<Templates> = ALL.iter().map(|family| Templates::parse(family.table)).collect();
+    let n = COMMANDS.0 + rng.below(COMMANDS.1 - COMMANDS.0);
+    let mut commands = Vec::new();
+    let mut left_in_multi = 0;
+    while commands.len() < n {
+        let templates = if rng.chance(FOREIGN_PERCENT) { rng.pick(&all) } else { &own };
+        let mut command = templates.generate(&mut rng, &mut vocabulary);
+        if rng.chance(SPOILT_PERCENT) {
+            spoil(&mut command, &mut rng);
+        }
+        if harmful(&command) || mixes_lex_scores(&command) || incomparable(&command) {
+            continue;
+        }
+        commands.push(command);
+        match left_in_multi {
+            0 if rng.chance(MULTI_PERCENT) => {
+                commands.push(crate::bytes::command("MULTI"));
+                left_in_multi = 1 + rng.below(6);
+            }
+            0 => {}
+            1 => {
+                commands.push(crate::bytes::command("EXEC"));
+                left_in_multi = 0;
+            }
+            _ => left_in_multi -= 1,
+        }
+    }
+    let mode = if rng.chance(50) { Mode::OneByOne } else { Mode::Pipelined(*rng.pick(&[2, 3, 10, 50, 200])) };
+    Stream { commands, resp3: rng.chance(50), mode }
+}
+
+/// Makes one mistake: an argument too few or too many, a bad number, an option that belongs elsewhere, a key of
+/// another type, an odd spelling.
+fn spoil(command: &mut Command, rng: &mut Rng) {
+    let at = rng.below(command.len());
+    match rng.below(12) {
+        0 if command.len() > 1 => drop(command.pop()),
+        1 if at > 0 => drop(command.remove(at)),
+        2 => command.push(junk(rng)),
+        3 => command.push(bad_number(rng)),
+        4..8 if at > 0 => command[at] = bad_number(rng),
+        8 if at > 0 => command[at] = junk(rng),
+        9 if command.len() > 1 => command[1] = any_key(rng),
+        10 => command.insert(at + 1, junk(rng)),
+        _ => command[at] = command[at].to_ascii_lowercase(),
+    }
+}
+
+/// True for what would hang the oracle, exhaust the machine's memory, or depend on chance in a way that no
+/// normalisation undoes.
+fn harmful(command: &[Vec<u8>]) -> bool {
+    let name = command[0].to_ascii_uppercase();
+    let number = |arg: Option<&Vec<u8>>| arg.and_then(|arg| std::str::from_utf8(arg).ok()?.trim().parse::<f64>().ok());
+    let has = |word: &[u8]| command.iter().any(|arg| arg.eq_ignore_ascii_case(word));
+    match name.as_slice() {
+        // A negative count means repetition: a billion elements.
+        b"SRANDMEMBER" | b"HRANDFIELD" | b"ZRANDMEMBER" => {
+            number(command.get(2)).is_some_and(|count| count < -1000.0 && count > -9e18)
+        }
+        b"SETRANGE" => number(command.get(2)).is_some_and(|offset| (1e5..536_870_912.0).contains(&offset)),
+        b"BLPOP" | b"BRPOP" | b"BZPOPMIN" | b"BZPOPMAX" | b"BLMOVE" | b"BRPOPLPUSH" => blocks(command.last()),
+        b"BLMPOP" | b"BZMPOP" => blocks(command.get(1)),
+        // Equal weights leave the order open.
+        b"SORT" => has(b"STORE") && has(b"ALPHA") && has(b"BY"),
+        b"CLIENT" => has(b"PAUSE") && number(command.get(2)).is_some_and(|ms| ms >= 0.0) || has(b"OFF") || has(b"SKIP"),
+        b"QUIT" | b"MONITOR" | b"SHUTDOWN" | b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" => true,
+        _ => false,
+    }
+}
+
+/// True for a timeout that Redis takes for a long time, or for ever. It reads numbers as strtold(3) does.
+fn blocks(timeout: Option<&Vec<u8>>) -> bool {
+    let number = timeout.is_some_and(|t| t.first().is_some_and(|b| b.is_ascii_digit() || b"+-i".contains(b)));
+    number && !timeout.is_some_and(|t| t == b"0.001" || t == b"-1" || t == b"1e100")
+}
+
+/// True for what asks for members in lexical order where scores may not all be the same, which Redis leaves undefined.
+/// Only the keys of the lex pool promise equal scores, and only certain commands keep that promise.
+fn mixes_lex_scores(command: &[Vec<u8>]) -> bool {
+    let name = command[0].to_ascii_uppercase();
+    let is_lex = |key: &Vec<u8>| LEX_KEYS.contains(&key.as_slice());
+    let by_lex =
+        name.ends_with(b"LEX") || name == b"ZLEXCOUNT" || command.iter().any(|a| a.eq_ignore_ascii_case(b"BYLEX"));
+    if by_lex {
+        let keys = if name == b"ZRANGESTORE" { command.get(1..3) } else { command.get(1..2) };
+        return !keys.is_some_and(|keys| keys.iter().all(is_lex));
+    }
+    match name.as_slice() {
+        b"ZADD" => command.get(1).is_some_and(is_lex) && command[2..].iter().step_by(2).any(|score| score != b"0"),
+        b"ZINCRBY" | b"ZUNIONSTORE" | b"ZINTERSTORE" | b"ZDIFFSTORE" | b"ZRANGESTORE" | b"COPY" | b"RENAME"
+        | b"RENAMENX" => command.iter().any(is_lex),
+        _ => false,
+    }
+}

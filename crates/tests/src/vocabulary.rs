@@ -1,0 +1,375 @@
+//! What fills a template's slots: a small pool of keys, so that commands meet on them, and values chosen for the edges
+//! that servers get wrong.
+
+use crate::bytes::Command;
+use crate::rng::Rng;
+
+/// Keys of a type: mostly used for it, sometimes for another, so that commands meet the wrong type.
+const STRING_KEYS: &[&[u8]] = &[b"s1", b"s2", b"s3", b"s\r\n\x00\xff", b""];
+const NUMBER_KEYS: &[&[u8]] = &[b"n1", b"n2", b"n3"];
+const LCS_KEYS: &[&[u8]] = &[b"lcs1", b"lcs2"];
+const LIST_KEYS: &[&[u8]] = &[b"l1", b"l2", b"l3"];
+const HASH_KEYS: &[&[u8]] = &[b"h1", b"h2", b"h3"];
+const SET_KEYS: &[&[u8]] = &[b"t1", b"t2", b"t3", b"t4"];
+const ZSET_KEYS: &[&[u8]] = &[b"z1", b"z2", b"z3", b"z4"];
+/// Keys of sorted sets whose scores are all equal, so that lexical ranges are defined.
+pub const LEX_KEYS: &[&[u8]] = &[b"x1", b"x2"];
+/// Keys that `SORT`'s BY and GET patterns find.
+const WEIGHT_KEYS: &[&[u8]] = &[b"w_1", b"w_2", b"w_3", b"w_5", b"w_10", b"w_a"];
+const MISSING_KEYS: &[&[u8]] = &[b"nokey", b"nokey2"];
+
+const POOLS: &[(&str, &[&[u8]])] = &[
+    ("str", STRING_KEYS),
+    ("num", NUMBER_KEYS),
+    ("lcs", LCS_KEYS),
+    ("list", LIST_KEYS),
+    ("hash", HASH_KEYS),
+    ("set", SET_KEYS),
+    ("zset", ZSET_KEYS),
+    ("lex", LEX_KEYS),
+    ("weight", WEIGHT_KEYS),
+    ("missing", MISSING_KEYS),
+];
+
+/// How often a key of another type's pool stands in, in percent.
+const STRANGER_PERCENT: usize = 6;
+
+const VALUES: &[&[u8]] = &[
+    b"",
+    b"a",
+    b"hello world",
+    b"\r\n",
+    b"$5\r\nhello\r\n",
+    b"\x00\x01\xfe\xff",
+    b"10",
+    b"-7",
+    b"0",
+    b"007",
+    b"+5",
+    b" 5",
+    b"3.25",
+    b"9223372036854775807",
+    b"-9223372036854775808",
+    b"9223372036854775808",
+    b"12345678901234567890123456789012345678901234567890",
+    b"caf\xc3\xa9 \xe2\x82\xac",
+];
+
+/// Lengths at the edges of Redis's encodings: 44 | 45 (embedded strings), 64 | 65 (packed hashes, sets and sorted sets).
+const LENGTHS: &[usize] = &[20, 43, 44, 45, 63, 64, 65, 100, 200, 5000];
+
+const MEMBERS: &[&[u8]] = &[
+    b"a",
+    b"b",
+    b"c",
+    b"d",
+    b"e",
+    b"f",
+    b"aa",
+    b"ab",
+    b"B",
+    b"",
+    b"\r\n",
+    b"\xff\x00",
+    b"foo bar",
+    b"1.5",
+    b"-0",
+    b"12345678901234567890",
+    b"-9223372036854775808",
+    b"9223372036854775807",
+];
+
+const INTS: &[&[u8]] = &[
+    b"1",
+    b"-1",
+    b"10",
+    b"100",
+    b"4611686018427387904",
+    b"9223372036854775807",
+    b"9223372036854775806",
+    b"-9223372036854775808",
+    b"-9223372036854775807",
+    b"9223372036854775808",
+    b"-9223372036854775809",
+    b"18446744073709551616",
+];
+
+const INDEXES: &[&[u8]] = &[
+    b"0",
+    b"1",
+    b"2",
+    b"3",
+    b"5",
+    b"10",
+    b"127",
+    b"128",
+    b"-1",
+    b"-2",
+    b"-3",
+    b"-5",
+    b"-100",
+    b"1000000",
+    b"2147483648",
+    b"-2147483649",
+    b"9223372036854775807",
+    b"-9223372036854775808",
+];
+
+const COUNTS: &[&[u8]] = &[b"0", b"1", b"2", b"3", b"5", b"10", b"100", b"1000"];
+
+const FLOATS: &[&[u8]] = &[
+    b"0",
+    b"1",
+    b"-1",
+    b"2.5",
+    b"-0.5",
+    b"0.1",
+    b"0.2",
+    b"3.0e3",
+    b"1e-7",
+    b"5.0e3",
+    b"100000000000000000000",
+    b"1e17",
+    b"-1e15",
+    b"1.7976931348623157e308",
+    b"3.0",
+    b"0.30000000000000004",
+    b"123456789.123456789",
+    b"1e-300",
+];
+
+const SCORES: &[&[u8]] = &[
+    b"0",
+    b"1",
+    b"2",
+    b"3",
+    b"-1",
+    b"1.5",
+    b"0.1",
+    b"2.5",
+    b"-0",
+    b"10",
+    b"100",
+    b"1e10",
+    b"3.3333333333333335",
+    b"1e20",
+    b"1e-7",
+    b"inf",
+    b"-inf",
+    b"+inf",
+    b"Infinity",
+    b"4611686018427387904",
+    b"9007199254740993",
+    b"1.7976931348623157e308",
+    b"5e-324",
+    b"0x10",
+];
+
+const SCORE_BOUNDS: &[&[u8]] = &[
+    b"-inf", b"+inf", b"inf", b"0", b"1", b"2", b"3", b"(1", b"(2", b"(3", b"1.5", b"(1.5", b"-1", b"(-inf", b"(+inf",
+    b"10", b"100", b"1e10", b"(0.1",
+];
+
+const LEX_BOUNDS: &[&[u8]] =
+    &[b"-", b"+", b"[a", b"(a", b"[b", b"(c", b"[", b"(", b"[aa", b"(foo", b"[z", b"[\xff", b"(m:10", b"[m:5", b"a"];
+
+const PATTERNS: &[&[u8]] = &[
+    b"*",
+    b"?",
+    b"s*",
+    b"[a-f]",
+    b"*1*",
+    b"h?",
+    b"[^a]",
+    b"\\*",
+    b"m:*",
+    b"*[0-9]",
+    b"",
+    b"[z",
+    b"nothing*",
+    b"**a**",
+];
+
+const SORT_PATTERNS: &[&[u8]] =
+    &[b"w_*", b"h1->*", b"wh_*->f", b"nosuch_*", b"#", b"w_*->", b"nopattern", b"w_*_*", b"h*->a"];
+
+const BAD_NUMBERS: &[&[u8]] = &[
+    b"",
+    b"abc",
+    b" 1",
+    b"1 ",
+    b"+1",
+    b"-0",
+    b"01",
+    b"1.0",
+    b"1e3",
+    b"nan",
+    b"-nan",
+    b"inf",
+    b"0x1A",
+    b"1\x00",
+    b"--1",
+    b"9223372036854775807",
+    b"-9223372036854775808",
+    b"9223372036854775808",
+    b"99999999999999999999999999",
+    b"1e400",
+    b"2147483648",
+    b"-1",
+];
+
+const JUNK: &[&[u8]] =
+    &[b"BOGUS", b"", b"NX", b"XX", b"GET", b"COUNT", b"LIMIT", b"WITHSCORES", b"EX", b"MATCH", b"STORE"];
+
+/// Expiries so far away that the test's own duration doesn't matter, in seconds.
+const FAR_SECONDS: usize = 100_000;
+
+/// The same as absolute times: from the year 2100 on.
+const FAR_UNIX_SECONDS: usize = 4_102_444_800;
+
+/// Makes up arguments.
+#[derive(Debug, Default)]
+pub struct Vocabulary {
+    /// How many keys the last `<keys:...>` gave, for WEIGHTS.
+    keys: usize,
+}
+
+impl Vocabulary {
+    /// Appends what `slot` stands for. An unknown slot panics: it is a mistake in this crate.
+    pub fn fill(&mut self, slot: &str, rng: &mut Rng, out: &mut Command) {
+        match slot.split_once(':') {
+            Some(("keys", pool)) => self.fill_counted_keys(pool, rng, out),
+            Some(("many", kind)) => fill_many(kind, rng, out),
+            _ if slot == "weights" => {
+                out.push(b"WEIGHTS".to_vec());
+                (0..self.keys).for_each(|_| out.push(pick(rng, FLOATS)));
+            }
+            _ => out.push(self.one(slot, rng)),
+        }
+    }
+
+    fn one(&self, slot: &str, rng: &mut Rng) -> Vec<u8> {
+        if slot == "key" || POOLS.iter().any(|(name, _)| *name == slot) {
+            return key(slot, rng);
+        }
+        match slot {
+            "val" => value(rng),
+            "member" | "field" | "elem" => member(rng),
+            "int" => number(rng, INTS),
+            "smallint" => (rng.below(41) as i64 - 20).to_string().into_bytes(),
+            "index" => number(rng, INDEXES),
+            "count" => number(rng, COUNTS),
+            "offset" => {
+                pick(rng, &[b"0", b"1", b"5", b"44", b"100", b"5000", b"-1", b"536870912", b"9223372036854775807"])
+            }
+            "float" => pick(rng, FLOATS),
+            "score" => score(rng),
+            "bound" => pick(rng, SCORE_BOUNDS),
+            "lexbound" => pick(rng, LEX_BOUNDS),
+            "pattern" => pick(rng, PATTERNS),
+            "sortpattern" => pick(rng, SORT_PATTERNS),
+            "far" => (FAR_SECONDS + rng.below(FAR_SECONDS)).to_string().into_bytes(),
+            "farms" => ((FAR_SECONDS + rng.below(FAR_SECONDS)) * 1000).to_string().into_bytes(),
+            "farat" => (FAR_UNIX_SECONDS + rng.below(FAR_SECONDS)).to_string().into_bytes(),
+            "farmsat" => ((FAR_UNIX_SECONDS + rng.below(FAR_SECONDS)) * 1000).to_string().into_bytes(),
+            "past" => pick(rng, &[b"-1", b"0", b"-1000", b"-9223372036854775808", b"9223372036854775807"]),
+            "pastat" => pick(rng, &[b"1", b"1000", b"0", b"-5", b"9223372036854775807", b"9223372036854775"]),
+            "db" => pick(rng, &[b"0", b"0", b"1", b"2", b"15", b"16", b"-1", b"abc"]),
+            "blocktime" => pick(rng, &[b"0.001", b"0.001", b"0.001", b"-1", b"abc", b"1e100"]),
+            "word" => pick(rng, &[b"a", b"ohmytext", b"mynewtext", b"aaaaaaaa", b"abcabcabc", b"", b"xbxcxdxe"]),
+            _ => panic!("no such slot: <{slot}>"),
+        }
+    }
+
+    /// A number of keys and the keys; sometimes the number is wrong.
+    fn fill_counted_keys(&mut self, pool: &str, rng: &mut Rng, out: &mut Command) {
+        self.keys = 1 + rng.below(4);
+        let said = if rng.chance(4) { rng.below(7) } else { self.keys };
+        out.push(said.to_string().into_bytes());
+        (0..self.keys).for_each(|_| out.push(key(pool, rng)));
+    }
+}
+
+fn pick(rng: &mut Rng, pool: &[&[u8]]) -> Vec<u8> {
+    rng.pick(pool).to_vec()
+}
+
+fn key(pool: &str, rng: &mut Rng) -> Vec<u8> {
+    let own = POOLS.iter().find(|(name, _)| *name == pool);
+    match own {
+        Some((_, keys)) if !rng.chance(STRANGER_PERCENT) => pick(rng, keys),
+        _ => {
+            let (_, keys) = *rng.pick(POOLS);
+            pick(rng, keys)
+        }
+    }
+}
+
+fn value(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(10) {
+        0..5 => pick(rng, VALUES),
+        5..7 => rng.below(100).to_string().into_bytes(),
+        7 => pick(rng, INTS),
+        _ => long(rng),
+    }
+}
+
+fn member(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(20) {
+        0..9 => pick(rng, MEMBERS),
+        9..17 => (rng.below(12) as i64 - 1).to_string().into_bytes(),
+        17 => (rng.next_u64() as i64 >> rng.below(60)).to_string().into_bytes(),
+        18 => format!("m:{}", rng.below(40)).into_bytes(),
+        _ => long(rng),
+    }
+}
+
+fn score(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(10) {
+        0..5 => rng.below(6).to_string().into_bytes(),
+        5..8 => pick(rng, SCORES),
+        8 => format!("{:e}", f64::from_bits(rng.next_u64() & !(1 << 62))).into_bytes(),
+        _ => format!("{}", rng.below(1_000_000) as f64 / 1000.0).into_bytes(),
+    }
+}
+
+/// A long value: few distinct ones per length, so that equal members meet. No NUL: Redis's SORT ALPHA reads no further.
+fn long(rng: &mut Rng) -> Vec<u8> {
+    let len = *rng.pick(LENGTHS);
+    vec![*rng.pick(b"xyz\xfe"); len]
+}
+
+fn number(rng: &mut Rng, edges: &[&[u8]]) -> Vec<u8> {
+    if rng.chance(60) { rng.below(12).to_string().into_bytes() } else { pick(rng, edges) }
+}
+
+/// Enough elements to turn a small encoding into a big one.
+fn fill_many(kind: &str, rng: &mut Rng, out: &mut Command) {
+    let n = *rng.pick(&[20, 127, 128, 129, 130, 300, 600]);
+    let start = rng.below(50);
+    for i in start..start + n {
+        match kind {
+            "ints" => out.push(i.to_string().into_bytes()),
+            "members" => out.push(format!("m:{i}").into_bytes()),
+            "pairs" => out.extend([format!("m:{i}").into_bytes(), i.to_string().into_bytes()]),
+            "scored" => out.extend([(i / 3).to_string().into_bytes(), format!("m:{i}").into_bytes()]),
+            "lex" => out.extend([b"0".to_vec(), format!("m:{i}").into_bytes()]),
+            _ => panic!("no such slot: <many:{kind}>"),
+        }
+    }
+}
+
+/// A number that is none, or none that the command can take.
+pub fn bad_number(rng: &mut Rng) -> Vec<u8> {
+    pick(rng, BAD_NUMBERS)
+}
+
+/// A word that belongs to other commands, or to none.
+pub fn junk(rng: &mut Rng) -> Vec<u8> {
+    pick(rng, JUNK)
+}
+
+/// Any key of any type.
+pub fn any_key(rng: &mut Rng) -> Vec<u8> {
+    key("key", rng)
+}
