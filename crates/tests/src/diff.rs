@@ -214,10 +214,12 @@ impl Pair {
         let one = |command: &[Vec<u8>], a: &Reply, b: &Reply| same(command, a, b) || explains(command, a, b);
         let name = command[0].to_ascii_uppercase();
         match name.as_slice() {
-            b"EXEC" if oracle.items().len() == self.queued.len() && subject.items().len() == self.queued.len() => {
-                let replies = subject.items().iter().zip(oracle.items());
-                let agree = std::mem::take(&mut self.queued).iter().zip(replies).all(|(c, (a, b))| one(c, a, b));
-                return agree && subject.tag() == oracle.tag();
+            b"EXEC" if oracle.tag() == b'*' && !oracle.is_null() => {
+                let queued = std::mem::take(&mut self.queued);
+                let lengths = (subject.items().len(), oracle.items().len());
+                let mut replies = queued.iter().zip(subject.items().iter().zip(oracle.items()));
+                let agree = replies.all(|(command, (a, b))| one(command, a, b));
+                return agree && subject.tag() == b'*' && lengths == (queued.len(), queued.len());
             }
             _ if oracle.text() == b"QUEUED" => self.queued.push(command.clone()),
             b"EXEC" | b"DISCARD" | b"RESET" => self.queued.clear(),

@@ -11,6 +11,9 @@
 //! - `PENSTOCK_SEED=N`: the differential test replays this one seed.
 //! - `PENSTOCK_DIFF_ROUNDS=N`: how many seeds the differential test tries per family.
 
+// A harness fails by panicking: that is how a test fails.
+#![allow(clippy::panic, clippy::expect_used, clippy::unwrap_used)]
+
 pub mod bytes;
 pub mod conn;
 pub mod dataset;

@@ -1,5 +1,7 @@
 //! Random streams of every family, sent to Penstock and to Redis: no client may be able to tell them apart.
 
+#![allow(clippy::panic)]
+
 use penstock_tests::diff::Servers;
 use penstock_tests::families::{self, Family};
 use std::env;
