@@ -1,21 +1,20 @@
 //! Error replies, with Redis's exact texts: clients match on them.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use store::db::WrongType;
 
 /// What a handler ends with; an error becomes the command's reply. A handler that has begun its reply must not fail.
 pub type Outcome = Result<(), Error>;
 
-/// An error reply, without the leading "-".
+/// An error reply, without the leading "-". Bytes, because some errors quote what the client sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error(Cow<'static, str>);
+pub struct Error(Cow<'static, [u8]>);
 
 macro_rules! errors {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
         impl Error {
-            $($(#[$doc])* pub const $name: Error = Error(Cow::Borrowed($text));)*
+            $($(#[$doc])* pub const $name: Error = Error(Cow::Borrowed($text.as_bytes()));)*
         }
     };
 }
@@ -27,6 +26,8 @@ errors! {
     SYNTAX = "ERR syntax error";
     /// Not a 64-bit integer.
     NOT_INTEGER = "ERR value is not an integer or out of range";
+    /// An integer, but one that Redis keeps in 32 bits.
+    NOT_32_BITS = "ERR value is out of range, value must between -2147483648 and 2147483647";
     /// Not a floating point number.
     NOT_FLOAT = "ERR value is not a valid float";
     /// A count that must not be negative.
@@ -63,41 +64,52 @@ impl Error {
     /// An error with a text of its own; begins with its code, such as "ERR".
     #[must_use]
     pub fn new(text: impl Into<Cow<'static, str>>) -> Error {
+        Error(match text.into() {
+            Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+            Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+        })
+    }
+
+    /// An error that quotes what the client sent, which may be no text at all.
+    #[must_use]
+    pub fn quoting(text: Vec<u8>) -> Error {
         Error(text.into())
     }
 
     /// Too few or too many arguments; `name` is the command's in lower case, with "parent|" for a subcommand.
     #[must_use]
     pub fn arity(name: &str) -> Error {
-        Error(format!("ERR wrong number of arguments for '{name}' command").into())
+        Error::new(format!("ERR wrong number of arguments for '{name}' command"))
     }
 
     /// An expiry that is not positive or too far away.
     #[must_use]
     pub fn invalid_expire(name: &str) -> Error {
-        Error(format!("ERR invalid expire time in '{name}' command").into())
+        Error::new(format!("ERR invalid expire time in '{name}' command"))
     }
 
     /// A subcommand that does not exist; `parent` is the container's name in lower case.
     #[must_use]
     pub fn unknown_subcommand(parent: &str, given: &[u8]) -> Error {
-        let mut text = String::from("ERR unknown subcommand '");
-        // Redis shows at most 128 bytes of what it was given.
-        push_lossy(&mut text, &given[..given.len().min(128)]);
-        let _ = write!(text, "'. Try {} HELP.", parent.to_ascii_uppercase());
-        Error(text.into())
+        let help = format!("'. Try {} HELP.", parent.to_ascii_uppercase());
+        Error::quoting([b"ERR unknown subcommand '", shown(given, SHOWN_BYTES), help.as_bytes()].concat())
     }
 
     /// The text, without the leading "-".
     #[must_use]
-    pub fn text(&self) -> &str {
+    pub fn text(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Bytes that a client gave, as text for an error message. What is not UTF-8 is replaced.
-fn push_lossy(text: &mut String, bytes: &[u8]) {
-    text.push_str(&String::from_utf8_lossy(bytes));
+/// Bytes of what it was given that Redis shows in an error at most.
+pub const SHOWN_BYTES: usize = 128;
+
+/// What an error shows of `given`: at most so many bytes, and up to a NUL, since Redis prints it as a C string.
+#[must_use]
+pub fn shown(given: &[u8], bytes_max: usize) -> &[u8] {
+    let text = given.split(|&b| b == 0).next().unwrap_or_default();
+    &text[..text.len().min(bytes_max)]
 }
 
 impl From<WrongType> for Error {

@@ -89,17 +89,17 @@ impl Waiter {
         self.state.load(Ordering::Acquire) == PARKED
     }
 
-    /// The reply when its time has run out.
+    /// The reply when its time has run out: a null array, whatever the command.
     #[must_use]
     pub fn timeout_reply(&self) -> Output {
         let mut output = Output::default();
-        write_timeout(&mut Reply::new(&mut output, self.proto), self.wait.reply);
+        Reply::new(&mut output, self.proto).null_array();
         output
     }
 }
 
-/// Writes what a blocking command answers when it found nothing in its time.
-pub fn write_timeout(reply: &mut Reply<'_>, kind: TimeoutReply) {
+/// Writes what a blocking command answers when it found nothing and may not wait.
+pub fn write_no_wait(reply: &mut Reply<'_>, kind: TimeoutReply) {
     match kind {
         TimeoutReply::Null => reply.null(),
         TimeoutReply::NullArray => reply.null_array(),

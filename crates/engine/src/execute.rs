@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use commands::call::{Call, KeyRef, Wait};
 use commands::effects::Class;
-use commands::error::Error;
+use commands::error::{Error, SHOWN_BYTES, shown};
 use commands::spec::{Scope, flag, key_flag};
 use resp::reply::{Mark, Output, Reply};
 use resp::request::Args;
@@ -13,7 +13,7 @@ use store::hash::hash;
 use store::keyspace::{Key, Locked};
 use store::value::Type;
 
-use crate::blocking::{Waiter, write_timeout};
+use crate::blocking::{Waiter, write_no_wait};
 use crate::client::client_flag;
 use crate::command_table::{Command, Run, table};
 use crate::families;
@@ -23,9 +23,6 @@ use crate::ticks::Ticks;
 use crate::turn::Turn;
 use crate::watch::DbKey;
 use crate::worker::{Pass, Step, Worker, hash_keys, is_whole};
-
-/// Bytes of a command's name and arguments that an error about it shows.
-const SHOWN_BYTES: usize = 128;
 
 impl Worker {
     /// Runs one request of a batch.
@@ -127,15 +124,20 @@ impl Worker {
         if self.engine.holds_up(session, command) { Ok(None) } else { Ok(Some(command)) }
     }
 
-    /// Answers a command that does not run. Within a transaction, that makes EXEC refuse all of it.
+    /// Answers a command that does not run. Within a transaction, that makes EXEC refuse all of it; when it is EXEC
+    /// itself, any transaction ends here.
     fn refuse(&mut self, session: &mut Session, command: Option<&'static Command>, error: &Error, out: &mut Output) {
-        if let Some(multi) = &mut session.multi {
-            multi.aborted = true;
-        }
         if let Some(command) = command {
             self.stats().commands[command.id].rejected.add(1);
         }
-        self.stats().count_error(error.text().as_bytes());
+        let mut error = error.clone();
+        if let Some(multi) = &mut session.multi {
+            multi.aborted = true;
+        }
+        if command.is_some_and(families::transactions::is_exec) {
+            error = families::transactions::abort(self, session, &error);
+        }
+        self.stats().count_error(error.text());
         Reply::new(out, session.proto).error(error.text());
     }
 
@@ -248,7 +250,7 @@ impl Worker {
         match wait {
             Some(wait) if may_park => self.park(session, command, args, keys, wait),
             Some(wait) => {
-                write_timeout(&mut Reply::new(out, session.proto), wait.reply);
+                write_no_wait(&mut Reply::new(out, session.proto), wait.reply);
                 Step::Next
             }
             None if session.closing => Step::Close,
@@ -538,18 +540,15 @@ fn unknown(args: Args<'_>) -> Error {
     if let Some(container) = table().find(name) {
         return Error::unknown_subcommand(container.info.name, args.get(1));
     }
-    let mut shown = String::new();
+    let mut rest = Vec::new();
     for arg in args.from(1) {
-        if shown.len() >= SHOWN_BYTES {
+        if rest.len() >= SHOWN_BYTES {
             break;
         }
-        let left = SHOWN_BYTES - shown.len();
-        shown.push('\'');
-        shown.push_str(&String::from_utf8_lossy(&arg[..arg.len().min(left)]));
-        shown.push_str("' ");
+        rest.extend([b"'", shown(arg, SHOWN_BYTES - rest.len()), b"' "].concat());
     }
-    let name = String::from_utf8_lossy(&name[..name.len().min(SHOWN_BYTES)]).into_owned();
-    Error::new(format!("ERR unknown command '{name}', with args beginning with: {shown}"))
+    let name = shown(name, SHOWN_BYTES);
+    Error::quoting([b"ERR unknown command '", name, b"', with args beginning with: ", rest.as_slice()].concat())
 }
 
 /// The keys of a command that has been taken out of its batch.

@@ -63,7 +63,7 @@ fn echo(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 fn select(turn: &mut Turn<'_, '_>) -> Outcome {
-    let index = turn.int(1)?;
+    let index = i32::try_from(turn.int(1)?).map_err(|_| Error::NOT_32_BITS)?;
     let databases = turn.engine().keyspace.databases();
     let index = usize::try_from(index).ok().filter(|&i| i < databases).ok_or(Error::DB_OUT_OF_RANGE)?;
     turn.session.select(index);

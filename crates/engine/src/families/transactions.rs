@@ -85,6 +85,14 @@ fn exec(turn: &mut Turn<'_, '_>) -> Outcome {
     Err(Error::new("EXECABORT Transaction discarded because of previous errors."))
 }
 
+/// Ends a transaction whose EXEC is refused because of `error`; the error to answer instead.
+pub(crate) fn abort(worker: &mut Worker, session: &mut Session, error: &Error) -> Error {
+    session.set_multi(None);
+    unwatch(worker, session);
+    let reason = error.text().strip_prefix(b"ERR ").unwrap_or(error.text());
+    Error::quoting([b"EXECABORT Transaction discarded because of: ", reason].concat())
+}
+
 fn discard(turn: &mut Turn<'_, '_>) -> Outcome {
     if turn.session.multi.is_none() {
         return Err(Error::new("ERR DISCARD without MULTI"));
