@@ -11,6 +11,7 @@ pub mod keys;
 pub mod lists;
 pub mod spec;
 pub mod strings;
+pub mod syntax;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod timeout;

@@ -32,7 +32,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "6.2.0",
             "O(1)",
             "Moves an element from an end of a list to an end of another and returns it; waits until there is one.",
-            "source destination LEFT | RIGHT LEFT | RIGHT timeout",
+            "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout",
         ),
     Spec::new("blmpop", -5, WRITE | BLOCKING | MOVABLEKEYS, blocking::blmpop as Handler)
         .keys(&[KeySpec::counted(2, RW | ACCESS | DELETE)])
@@ -41,7 +41,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "7.0.0",
             "O(N+M) where N is the number of keys and M the number of elements returned",
             "Removes and returns elements of the first list that has any; waits until one has.",
-            "timeout numkeys key [key ...] LEFT | RIGHT [COUNT count]",
+            "timeout numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
         ),
     Spec::new("blpop", -3, WRITE | BLOCKING, blocking::blpop as Handler)
         .keys(&[KeySpec::range(1, -2, 1, RW | ACCESS | DELETE)])
@@ -69,7 +69,8 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "O(1)",
             "Moves the last element of a list to the head of another and returns it; waits until there is one.",
             "source destination timeout",
-        ),
+        )
+        .deprecated("6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
     Spec::new("lindex", 3, READONLY, read::lindex as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::List,
         "1.0.0",
@@ -82,7 +83,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         "2.2.0",
         "O(N) where N is the number of elements before the pivot",
         "Puts an element before or after another one of a list.",
-        "key BEFORE | AFTER pivot element",
+        "key <BEFORE | AFTER> pivot element",
     ),
     Spec::new("llen", 2, READONLY | FAST, read::llen as Handler).keys(&[KeySpec::at(1, RO)]).docs(
         Group::List,
@@ -98,7 +99,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "6.2.0",
             "O(1)",
             "Moves an element from an end of a list to an end of another and returns it.",
-            "source destination LEFT | RIGHT LEFT | RIGHT",
+            "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
         ),
     Spec::new("lmpop", -4, WRITE | MOVABLEKEYS, pop::lmpop as Handler)
         .keys(&[KeySpec::counted(1, RW | ACCESS | DELETE)])
@@ -107,7 +108,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "7.0.0",
             "O(N+M) where N is the number of keys and M the number of elements returned",
             "Removes and returns elements of the first list that has any.",
-            "numkeys key [key ...] LEFT | RIGHT [COUNT count]",
+            "numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
         ),
     Spec::new("lpop", -2, WRITE | FAST, pop::lpop as Handler).keys(&[KeySpec::at(1, RW | ACCESS | DELETE)]).docs(
         Group::List,
@@ -182,7 +183,8 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "O(1)",
             "Moves the last element of a list to the head of another and returns it.",
             "source destination",
-        ),
+        )
+        .deprecated("6.2.0", "`LMOVE` with the `RIGHT` and `LEFT` arguments"),
     Spec::new("rpush", -3, WRITE | DENYOOM | FAST, change::rpush as Handler).keys(&[KeySpec::at(1, RW | INSERT)]).docs(
         Group::List,
         "1.0.0",

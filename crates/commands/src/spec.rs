@@ -42,6 +42,17 @@ pub struct Info {
     pub syntax: &'static str,
     /// Hints for proxies and clients of clusters ("nondeterministic_output").
     pub tips: &'static [&'static str],
+    /// Whether new applications should use something else.
+    pub deprecated: Option<Deprecated>,
+}
+
+/// That there is something better than a command.
+#[derive(Clone, Copy)]
+pub struct Deprecated {
+    /// The version of Redis that said so first.
+    pub since: &'static str,
+    /// What to use, as COMMAND DOCS puts it: "`LMOVE` with the `RIGHT` and `LEFT` arguments".
+    pub replaced_by: &'static str,
 }
 
 /// Flags of commands, with the names that COMMAND INFO prints.
@@ -297,31 +308,40 @@ pub struct KeySpec {
     pub begin: Begin,
     /// How they go on.
     pub find: Find,
+    /// What COMMAND INFO says about it; nothing, if empty.
+    pub notes: &'static str,
 }
 
 impl KeySpec {
     /// One key, the argument at `index`.
     #[must_use]
     pub const fn at(index: usize, flags: u32) -> KeySpec {
-        KeySpec { flags, begin: Begin::Index(index), find: Find::Range { last: 0, step: 1, limit: 0 } }
+        KeySpec { flags, begin: Begin::Index(index), find: Find::Range { last: 0, step: 1, limit: 0 }, notes: "" }
     }
 
     /// Keys from the argument at `index` to the last but `-last - 1`, every `step` arguments.
     #[must_use]
     pub const fn range(index: usize, last: i32, step: i32, flags: u32) -> KeySpec {
-        KeySpec { flags, begin: Begin::Index(index), find: Find::Range { last, step, limit: 0 } }
+        KeySpec { flags, begin: Begin::Index(index), find: Find::Range { last, step, limit: 0 }, notes: "" }
     }
 
     /// As many keys as the argument at `index` says, right after it.
     #[must_use]
     pub const fn counted(index: usize, flags: u32) -> KeySpec {
-        KeySpec { flags, begin: Begin::Index(index), find: Find::Count { count: 0, first: 1, step: 1 } }
+        KeySpec { flags, begin: Begin::Index(index), find: Find::Count { count: 0, first: 1, step: 1 }, notes: "" }
     }
 
     /// One key, the argument that `find` names; COMMAND INFO knows nothing of how it is found.
     #[must_use]
     pub const fn unknown(flags: u32, find: fn(Args<'_>) -> Option<usize>) -> KeySpec {
-        KeySpec { flags, begin: Begin::Unknown(find), find: Find::Range { last: 0, step: 1, limit: 0 } }
+        KeySpec { flags, begin: Begin::Unknown(find), find: Find::Range { last: 0, step: 1, limit: 0 }, notes: "" }
+    }
+
+    /// Adds what COMMAND INFO says about it.
+    #[must_use]
+    pub const fn notes(mut self, notes: &'static str) -> KeySpec {
+        self.notes = notes;
+        self
     }
 
     /// Calls `visit` with the index of every key that the arguments hold. Arguments that make no sense give no key;
@@ -446,6 +466,7 @@ impl<R> Spec<R> {
             complexity: "",
             syntax: "",
             tips: &[],
+            deprecated: None,
         };
         Spec { info, run, subcommands: &[] }
     }
@@ -502,6 +523,13 @@ impl<R: Copy> Spec<R> {
     #[must_use]
     pub const fn tips(mut self, tips: &'static [&'static str]) -> Self {
         self.info.tips = tips;
+        self
+    }
+
+    /// Says since when something else is better, and what.
+    #[must_use]
+    pub const fn deprecated(mut self, since: &'static str, replaced_by: &'static str) -> Self {
+        self.info.deprecated = Some(Deprecated { since, replaced_by });
         self
     }
 

@@ -61,13 +61,15 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         "Returns the string value of a key and deletes the key.",
         "key",
     ),
-    Spec::new("getex", -2, WRITE | FAST, set::getex as Handler).keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)]).docs(
-        Group::String,
-        "6.2.0",
-        "O(1)",
-        "Returns the string value of a key after setting its expiry.",
-        "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
-    ),
+    Spec::new("getex", -2, WRITE | FAST, set::getex as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE).notes("RW and UPDATE because of the expiry")])
+        .docs(
+            Group::String,
+            "6.2.0",
+            "O(1)",
+            "Returns the string value of a key after setting its expiry.",
+            "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
+        ),
     Spec::new("getrange", 4, READONLY, range::getrange as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::String,
         "2.4.0",
@@ -83,7 +85,8 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "O(1)",
             "Returns the string value of a key after setting it to a new one.",
             "key value",
-        ),
+        )
+        .deprecated("6.2.0", "`SET` with the `GET` argument"),
     Spec::new("incr", 2, WRITE | DENYOOM | FAST, number::incr as Handler)
         .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
         .docs(Group::String, "1.0.0", "O(1)", "Adds one to the integer value of a key.", "key"),
@@ -130,37 +133,42 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "key value [key value ...]",
         )
         .tips(&["request_policy:multi_shard", "response_policy:agg_min"]),
-    Spec::new("psetex", 4, WRITE | DENYOOM, set::psetex as Handler).keys(&[KeySpec::at(1, OW | UPDATE)]).docs(
-        Group::String,
-        "2.6.0",
-        "O(1)",
-        "Sets the string value of a key and its expiry in milliseconds.",
-        "key milliseconds value",
-    ),
+    Spec::new("psetex", 4, WRITE | DENYOOM, set::psetex as Handler)
+        .keys(&[KeySpec::at(1, OW | UPDATE)])
+        .docs(
+            Group::String,
+            "2.6.0",
+            "O(1)",
+            "Sets the string value of a key and its expiry in milliseconds.",
+            "key milliseconds value",
+        )
+        .deprecated("2.6.12", "`SET` with the `PX` argument"),
     Spec::new("set", -3, WRITE | DENYOOM, set::set as Handler)
-        .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE | VARIABLE_FLAGS)])
+        .keys(&[
+            KeySpec::at(1, RW | ACCESS | UPDATE | VARIABLE_FLAGS).notes("RW and ACCESS because of the optional `GET`")
+        ])
         .docs(
             Group::String,
             "1.0.0",
             "O(1)",
             "Sets the string value of a key, whatever it held.",
-            "key value [NX | XX | IFEQ comparison-value] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | \
-             PXAT unix-time-milliseconds | KEEPTTL]",
+            "key value [NX | XX | IFEQ comparison-value] [GET] [EX seconds | PX milliseconds | \
+             EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         ),
-    Spec::new("setex", 4, WRITE | DENYOOM, set::setex as Handler).keys(&[KeySpec::at(1, OW | UPDATE)]).docs(
-        Group::String,
-        "2.0.0",
-        "O(1)",
-        "Sets the string value of a key and its expiry in seconds.",
-        "key seconds value",
-    ),
-    Spec::new("setnx", 3, WRITE | DENYOOM | FAST, setnx as Handler).keys(&[KeySpec::at(1, OW | INSERT)]).docs(
-        Group::String,
-        "1.0.0",
-        "O(1)",
-        "Sets the string value of a key if the key doesn't exist.",
-        "key value",
-    ),
+    Spec::new("setex", 4, WRITE | DENYOOM, set::setex as Handler)
+        .keys(&[KeySpec::at(1, OW | UPDATE)])
+        .docs(
+            Group::String,
+            "2.0.0",
+            "O(1)",
+            "Sets the string value of a key and its expiry in seconds.",
+            "key seconds value",
+        )
+        .deprecated("2.6.12", "`SET` with the `EX` argument"),
+    Spec::new("setnx", 3, WRITE | DENYOOM | FAST, setnx as Handler)
+        .keys(&[KeySpec::at(1, OW | INSERT)])
+        .docs(Group::String, "1.0.0", "O(1)", "Sets the string value of a key if the key doesn't exist.", "key value")
+        .deprecated("2.6.12", "`SET` with the `NX` argument"),
     Spec::new("setrange", 4, WRITE | DENYOOM, range::setrange as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
         Group::String,
         "2.2.0",
@@ -175,13 +183,16 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         "Returns the length of the string value of a key.",
         "key",
     ),
-    Spec::new("substr", 4, READONLY, range::getrange as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
-        Group::String,
-        "1.0.0",
-        "O(N) in the length of what is returned",
-        "Returns a part of the string value of a key: an older name of GETRANGE.",
-        "key start end",
-    ),
+    Spec::new("substr", 4, READONLY, range::getrange as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(
+            Group::String,
+            "1.0.0",
+            "O(N) in the length of what is returned",
+            "Returns a part of the string value of a key: an older name of GETRANGE.",
+            "key start end",
+        )
+        .deprecated("2.0.0", "`GETRANGE`"),
 ];
 
 /// The key of a command that looks at a value to decide whether to delete it.

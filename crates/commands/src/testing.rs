@@ -15,7 +15,8 @@ use store::value::Value;
 use crate::call::{Call, KeyRef, Rules, Wait};
 use crate::effects::Effects;
 use crate::error::Error;
-use crate::spec::Spec;
+use crate::spec::{Begin, Info, KeySpec, Spec, key_flag};
+use crate::syntax::{self, Argument};
 use crate::{FAMILIES, Handler};
 
 /// When a bench begins, in milliseconds of Unix time.
@@ -164,6 +165,33 @@ pub fn check_resp3(script: &[(&str, &str)]) {
     Bench { proto: Proto::Resp3, ..Bench::default() }.check(script);
 }
 
+/// Checks that the notation of an entry's arguments can be read, takes as many arguments as its arity says and names
+/// the keys that its key specifications find. `first` is the place of the first argument: 1, or 2 for a subcommand.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_syntax(info: &Info, first: usize) -> Result<(), String> {
+    let arguments = syntax::parse(info.syntax, info.keys, first).map_err(|e| format!("{e:?}"))?;
+    let fewest = first + syntax::least(&arguments);
+    if !info.accepts(fewest) || info.accepts(fewest - 1) {
+        return Err(format!("it takes {fewest} arguments at least, and the arity is {}", info.arity));
+    }
+    let mut found = Vec::new();
+    note_keys(&arguments, &mut found);
+    let is_missing = |(index, spec): (usize, &KeySpec)| {
+        !found.contains(&index) && spec.flags & key_flag::NOT_KEY == 0 && !matches!(spec.begin, Begin::Unknown(_))
+    };
+    let missing = info.keys.iter().enumerate().any(is_missing);
+    if missing { Err(format!("no argument is the key of one of {:?}", info.keys)) } else { Ok(()) }
+}
+
+fn note_keys(arguments: &[Argument], found: &mut Vec<usize>) {
+    for argument in arguments {
+        found.extend(argument.key_spec_index);
+        note_keys(&argument.arguments, found);
+    }
+}
+
 /// The integer in a reply such as ":5".
 #[must_use]
 pub fn int(reply: &str) -> i64 {
@@ -175,7 +203,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::spec::Info;
 
     fn all() -> impl Iterator<Item = (String, &'static Info)> {
         FAMILIES.iter().copied().flatten().flat_map(|s| {
@@ -186,6 +213,8 @@ mod tests {
 
     #[test]
     fn the_table_is_sound() {
+        let is_container = |s: &&Spec<Handler>| !s.subcommands.is_empty();
+        let containers: Vec<_> = FAMILIES.iter().copied().flatten().filter(is_container).map(|s| s.info.name).collect();
         let mut seen = BTreeSet::new();
         for (name, info) in all() {
             assert!(seen.insert(name.clone()), "{name} twice");
@@ -197,6 +226,12 @@ mod tests {
             assert!(info.summary.ends_with('.'), "{name}");
             let both = crate::spec::flag::READONLY | crate::spec::flag::WRITE;
             assert!(info.flags & both != both, "{name} reads only and writes");
+            if containers.contains(&&*name) {
+                continue;
+            }
+            if let Err(wrong) = check_syntax(info, 1 + name.matches('|').count()) {
+                panic!("{name} {}: {wrong}", info.syntax);
+            }
         }
     }
 }

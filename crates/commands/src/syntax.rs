@@ -1,0 +1,478 @@
+//! The arguments of a command as a tree, read from the notation of Redis's command pages; COMMAND DOCS prints it, and
+//! the tools' hints are made from it.
+//!
+//! The notation, which an entry's `syntax` is written in:
+//!
+//! | written | means |
+//! | --- | --- |
+//! | `key`, `unix-time-seconds` | an argument, in lower case |
+//! | `NX`, `*` | a word that is typed as it stands: upper case or a sign |
+//! | `EX seconds`, `LIMIT offset count` | a word and what belongs to it: all that follows, up to a bracket or bar around it |
+//! | `[...]` | may be left out |
+//! | `<NX \| XX>`, `[NX \| XX]` | one of these |
+//! | `key [key ...]`, `field value [field value ...]` | once or more |
+//! | `[GET pattern [GET pattern ...]]` | the same with its word each time |
+//! | `end:string` | an argument of another type than its name suggests |
+//!
+//! Sources: the syntax lines of Redis's command pages and the page of COMMAND DOCS. This module knows no handler and
+//! writes no reply.
+
+#[cfg(test)]
+mod tests;
+
+use crate::spec::{Begin, Find, KeySpec, key_flag};
+
+/// What an argument is, in the vocabulary of COMMAND DOCS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Any bytes.
+    String,
+    /// A whole number.
+    Integer,
+    /// A floating point number.
+    Double,
+    /// The name of a key.
+    Key,
+    /// A glob-style pattern.
+    Pattern,
+    /// A Unix time.
+    UnixTime,
+    /// A word that is typed as it stands.
+    PureToken,
+    /// One of several arguments.
+    OneOf,
+    /// Several arguments that go together.
+    Block,
+}
+
+impl Kind {
+    /// The name in COMMAND DOCS.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::String => "string",
+            Kind::Integer => "integer",
+            Kind::Double => "double",
+            Kind::Key => "key",
+            Kind::Pattern => "pattern",
+            Kind::UnixTime => "unix-time",
+            Kind::PureToken => "pure-token",
+            Kind::OneOf => "oneof",
+            Kind::Block => "block",
+        }
+    }
+
+    fn named(name: &str) -> Option<Kind> {
+        let simple = [Kind::String, Kind::Integer, Kind::Double, Kind::Key, Kind::Pattern, Kind::UnixTime];
+        simple.into_iter().find(|k| k.name() == name)
+    }
+
+    /// What an argument with this name is. The names are those that have one type on most of Redis's command pages;
+    /// where a command differs, its entry says so.
+    fn of(name: &str) -> Kind {
+        const INTEGERS: &[&str] = &[
+            "client-id",
+            "count",
+            "cursor",
+            "db",
+            "decrement",
+            "destination-db",
+            "end",
+            "frequency",
+            "increment",
+            "index",
+            "index1",
+            "index2",
+            "len",
+            "limit",
+            "milliseconds",
+            "min-match-len",
+            "ms",
+            "num-matches",
+            "numkeys",
+            "numreplicas",
+            "offset",
+            "port",
+            "protover",
+            "rank",
+            "seconds",
+            "start",
+            "stop",
+            "ttl",
+            "version",
+            "weight",
+        ];
+        const DOUBLES: &[&str] =
+            &["height", "latitude", "longitude", "max", "min", "radius", "score", "timeout", "width"];
+        match name {
+            _ if INTEGERS.contains(&name) => Kind::Integer,
+            _ if DOUBLES.contains(&name) => Kind::Double,
+            "pattern" => Kind::Pattern,
+            "unix-time-seconds" | "unix-time-milliseconds" => Kind::UnixTime,
+            _ => Kind::String,
+        }
+    }
+}
+
+/// An argument of a command, in the form of COMMAND DOCS.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Argument {
+    /// Its name: for a choice or a block, one made up from what it holds.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// The word before it; of a pure token, the word that it is.
+    pub token: Option<String>,
+    /// Whether it may be left out.
+    pub optional: bool,
+    /// Whether it may be given more than once.
+    pub multiple: bool,
+    /// Whether its word is then repeated too.
+    pub multiple_token: bool,
+    /// Which of the command's key specifications finds it.
+    pub key_spec_index: Option<usize>,
+    /// What a choice or a block consists of.
+    pub arguments: Vec<Argument>,
+}
+
+impl Argument {
+    fn new(name: impl Into<String>, kind: Kind) -> Argument {
+        Argument {
+            name: name.into(),
+            kind,
+            token: None,
+            optional: false,
+            multiple: false,
+            multiple_token: false,
+            key_spec_index: None,
+            arguments: Vec::new(),
+        }
+    }
+
+    fn pure_token(word: &str) -> Argument {
+        Argument { token: Some(word.into()), ..Argument::new(token_name(word), Kind::PureToken) }
+    }
+
+    fn named(word: &str) -> Argument {
+        let typed = word.rsplit_once(':').and_then(|(name, kind)| Some((name, Kind::named(kind)?)));
+        let (name, kind) = typed.unwrap_or_else(|| (word, Kind::of(word)));
+        Argument::new(name, kind)
+    }
+
+    fn block(name: &str, arguments: Vec<Argument>) -> Argument {
+        Argument { arguments, ..Argument::new(name, Kind::Block) }
+    }
+
+    /// Several arguments as one.
+    fn group(name: &str, mut arguments: Vec<Argument>) -> Argument {
+        match arguments.pop() {
+            Some(only) if arguments.is_empty() => only,
+            Some(last) => {
+                arguments.push(last);
+                Argument::block(name, arguments)
+            }
+            None => Argument::block(name, arguments),
+        }
+    }
+
+    fn one_of(alternatives: Vec<Vec<Argument>>) -> Argument {
+        let arguments: Vec<_> = alternatives.into_iter().map(|a| Argument::group("options", a)).collect();
+        Argument { name: choice_name(&arguments), arguments, ..Argument::new("", Kind::OneOf) }
+    }
+
+    /// The fewest arguments of a request that it takes.
+    fn least(&self) -> usize {
+        if self.optional {
+            return 0;
+        }
+        let token = usize::from(self.token.is_some());
+        match self.kind {
+            Kind::PureToken => 1,
+            Kind::OneOf => token + self.arguments.iter().map(Argument::least).min().unwrap_or(0),
+            Kind::Block => token + least(&self.arguments),
+            _ => token + 1,
+        }
+    }
+
+    /// How many arguments of a request it takes, if that is always the same.
+    fn width(&self) -> Option<usize> {
+        let inner = &self.arguments;
+        let is_fixed = !self.optional
+            && !self.multiple
+            && inner.iter().all(|a| a.width().is_some())
+            && (self.kind != Kind::OneOf || inner.windows(2).all(|w| w[0].width() == w[1].width()));
+        is_fixed.then(|| self.least())
+    }
+}
+
+/// The fewest arguments of a request that these take, the command's name not counted.
+#[must_use]
+pub fn least(arguments: &[Argument]) -> usize {
+    arguments.iter().map(Argument::least).sum()
+}
+
+/// The name of a word that is typed as it stands.
+fn token_name(word: &str) -> String {
+    match word {
+        "*" => "auto-id".into(),
+        "=" => "equal".into(),
+        "~" => "approximately".into(),
+        "\"\"" => "empty-string".into(),
+        word => word.to_ascii_lowercase(),
+    }
+}
+
+/// The name of a choice, which its notation doesn't have: Redis's where that is the same for many commands, or else
+/// the first alternatives'.
+fn choice_name(alternatives: &[Argument]) -> String {
+    let names: Vec<&str> = alternatives.iter().take(2).map(|a| &*a.name).collect();
+    match *names {
+        ["nx" | "gt", _] => "condition".into(),
+        ["seconds" | "milliseconds", _] => "expiration".into(),
+        ["left" | "before", _] => "where".into(),
+        ["byscore", _] => "sortby".into(),
+        ["asc", _] => "order".into(),
+        ["async" | "sync", _] => "flush-type".into(),
+        _ => names.join("-or-"),
+    }
+}
+
+/// A notation that can't be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Malformed {
+    /// Where, in bytes from the beginning.
+    pub offset: usize,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// Reads a command's notation. `keys` are its key specifications, and `first` is the place in a request of its first
+/// argument: 1, or 2 for a subcommand.
+///
+/// # Errors
+/// A notation with unbalanced brackets, alternatives outside of brackets, or a repetition of something else than what
+/// is before it.
+pub fn parse(syntax: &str, keys: &[KeySpec], first: usize) -> Result<Vec<Argument>, Malformed> {
+    let mut parser = Parser { text: syntax, at: 0 };
+    let mut arguments = parser.sequence(None)?.arguments;
+    if parser.at < syntax.len() {
+        return Err(parser.error("a bracket or a bar without an opening bracket"));
+    }
+    KeyFinder { keys, found: vec![false; keys.len()] }.visit_all(&mut arguments, Some(first));
+    Ok(arguments)
+}
+
+/// Arguments one after the other.
+#[derive(Default)]
+struct Sequence {
+    arguments: Vec<Argument>,
+    /// "..." is at its end.
+    repeats: bool,
+    /// It follows a word, and that is repeated with it.
+    repeats_token: bool,
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn error(&self, reason: &'static str) -> Malformed {
+        Malformed { offset: self.at, reason }
+    }
+
+    /// The next word or sign, without taking it; empty at the end.
+    fn peek(&mut self) -> &'a str {
+        let is_sign = |c: char| matches!(c, '[' | ']' | '<' | '>' | '|');
+        let rest = self.text[self.at..].trim_start_matches(' ');
+        self.at = self.text.len() - rest.len();
+        let len = match rest.find(|c| c == ' ' || is_sign(c)) {
+            Some(0) => 1,
+            Some(end) => end,
+            None => rest.len(),
+        };
+        &rest[..len]
+    }
+
+    fn next(&mut self) -> &'a str {
+        let word = self.peek();
+        self.at += word.len();
+        word
+    }
+
+    /// Arguments up to a closing bracket, a bar or the end; `token` is the word that they belong to.
+    fn sequence(&mut self, token: Option<&str>) -> Result<Sequence, Malformed> {
+        let mut sequence = Sequence::default();
+        loop {
+            match self.peek() {
+                "" | "]" | ">" | "|" => return Ok(sequence),
+                "..." if sequence.arguments.is_empty() => return Err(self.error("a repetition of nothing")),
+                "..." => {
+                    self.next();
+                    sequence.repeats = true;
+                    return Ok(sequence);
+                }
+                "[" => self.optional(token, &mut sequence)?,
+                "<" => {
+                    let alternatives = self.alternatives(">")?;
+                    sequence.arguments.push(choice(alternatives.into_iter().map(|s| s.arguments).collect()));
+                }
+                word if is_token(word) => {
+                    self.next();
+                    let rest = self.sequence(Some(word))?;
+                    sequence.repeats = rest.repeats;
+                    sequence.arguments.push(with_token(word, rest));
+                    return Ok(sequence);
+                }
+                word => {
+                    self.next();
+                    sequence.arguments.push(Argument::named(word));
+                }
+            }
+        }
+    }
+
+    /// What is in square brackets: something that may be left out, or the repetition of what is before it.
+    fn optional(&mut self, token: Option<&str>, before: &mut Sequence) -> Result<(), Malformed> {
+        let mut alternatives = self.alternatives("]")?;
+        let repeats = alternatives.iter().any(|s| s.repeats);
+        if !repeats {
+            let mut argument = choice(alternatives.into_iter().map(|s| s.arguments).collect());
+            argument.optional = true;
+            before.arguments.push(argument);
+            return Ok(());
+        }
+        let inner = match alternatives.pop() {
+            Some(inner) if alternatives.is_empty() => inner.arguments,
+            _ => return Err(self.error("a repetition of alternatives")),
+        };
+        repeat(token, before, inner).ok_or_else(|| self.error("a repetition of something else than what is before it"))
+    }
+
+    fn alternatives(&mut self, close: &str) -> Result<Vec<Sequence>, Malformed> {
+        self.next();
+        let mut alternatives = Vec::new();
+        loop {
+            let sequence = self.sequence(None)?;
+            if sequence.arguments.is_empty() {
+                return Err(self.error("nothing where an argument should be"));
+            }
+            alternatives.push(sequence);
+            match self.next() {
+                "|" => {}
+                sign if sign == close => return Ok(alternatives),
+                _ => return Err(self.error("a bracket that is not closed")),
+            }
+        }
+    }
+}
+
+/// Whether a word is typed as it stands.
+fn is_token(word: &str) -> bool {
+    !word.contains(|c: char| c.is_ascii_lowercase())
+}
+
+/// Alternatives as one argument.
+fn choice(mut alternatives: Vec<Vec<Argument>>) -> Argument {
+    match alternatives.pop() {
+        Some(only) if alternatives.is_empty() => Argument::group("options", only),
+        Some(last) => {
+            alternatives.push(last);
+            Argument::one_of(alternatives)
+        }
+        None => Argument::block("options", Vec::new()),
+    }
+}
+
+/// A word and the arguments that belong to it, as one argument.
+fn with_token(word: &str, rest: Sequence) -> Argument {
+    let mut argument = match &*rest.arguments {
+        [] => return Argument::pure_token(word),
+        [only] if only.token.is_none() && !only.optional => Argument::group("", rest.arguments),
+        _ => Argument::block(&token_name(word), rest.arguments),
+    };
+    if argument.kind == Kind::OneOf {
+        argument.name = token_name(word);
+    }
+    argument.token = Some(word.into());
+    argument.multiple_token = rest.repeats_token;
+    argument.multiple |= rest.repeats_token;
+    argument
+}
+
+/// Marks what `inner` repeats, which must be at the end of what is before it; none if it isn't.
+fn repeat(token: Option<&str>, before: &mut Sequence, inner: Vec<Argument>) -> Option<()> {
+    if let (Some(word), [only]) = (token, &*inner)
+        && only.token.as_deref() == Some(word)
+    {
+        let whole = with_token(word, Sequence { arguments: before.arguments.clone(), ..Sequence::default() });
+        before.repeats_token = whole == *only;
+        return before.repeats_token.then_some(());
+    }
+    let start = before.arguments.len().checked_sub(inner.len())?;
+    if before.arguments[start..] != *inner {
+        return None;
+    }
+    before.arguments.truncate(start);
+    let argument = Argument::group("data", inner);
+    before.arguments.push(Argument { multiple: true, ..argument });
+    Some(())
+}
+
+/// Finds the arguments that are keys by what the key specifications say.
+struct KeyFinder<'k> {
+    keys: &'k [KeySpec],
+    found: Vec<bool>,
+}
+
+impl KeyFinder<'_> {
+    /// Visits arguments, the first of which is at `place` of a request, and returns the place after the last; a place
+    /// is unknown after something that may be left out or repeated.
+    fn visit_all(&mut self, arguments: &mut [Argument], place: Option<usize>) -> Option<usize> {
+        arguments.iter_mut().fold(place, |place, argument| {
+            self.visit(argument, place, false);
+            place.zip(argument.width()).map(|(place, width)| place + width)
+        })
+    }
+
+    /// `after_word`: the word that a specification looks for is right before the argument.
+    fn visit(&mut self, argument: &mut Argument, place: Option<usize>, after_word: bool) {
+        let begins = |spec: &KeySpec| {
+            let word = argument.token.as_deref();
+            matches!((spec.begin, word), (Begin::Keyword(begin, _), Some(word)) if begin.eq_ignore_ascii_case(word))
+        };
+        let by_word = after_word || self.keys.iter().any(begins);
+        let place = place.map(|p| p + usize::from(argument.token.is_some()));
+        match argument.kind {
+            Kind::OneOf => argument.arguments.iter_mut().for_each(|a| self.visit(a, place, by_word)),
+            Kind::Block => {
+                if let Some((first, rest)) = argument.arguments.split_first_mut() {
+                    self.visit(first, place, by_word);
+                    let next = place.zip(first.width()).map(|(place, width)| place + width);
+                    self.visit_all(rest, next);
+                }
+            }
+            Kind::PureToken => {}
+            _ => self.settle(argument, place, by_word),
+        }
+    }
+
+    fn settle(&mut self, argument: &mut Argument, place: Option<usize>, by_word: bool) {
+        let is_here = |spec: &KeySpec, found: bool| match (spec.begin, spec.find) {
+            (Begin::Index(begin), Find::Range { last, .. }) => {
+                place.is_some_and(|place| (begin..=begin + last.max(0) as usize).contains(&place))
+            }
+            (Begin::Index(begin), Find::Count { first, .. }) => place == Some(begin + first),
+            (Begin::Keyword(..), _) => by_word,
+            // Nothing tells but that the entry calls the argument a key.
+            (Begin::Unknown(_), _) => argument.kind == Kind::Key && !found,
+        };
+        let is_key = |spec: &KeySpec, found: bool| spec.flags & key_flag::NOT_KEY == 0 && is_here(spec, found);
+        if let Some(index) = (0..self.keys.len()).rev().find(|&i| is_key(&self.keys[i], self.found[i])) {
+            argument.kind = Kind::Key;
+            argument.key_spec_index = Some(index);
+            self.found[index] = true;
+        }
+    }
+}
