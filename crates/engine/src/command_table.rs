@@ -197,7 +197,7 @@ mod tests {
             for name in [command.name.clone(), command.name.to_uppercase()] {
                 assert_eq!(table().find(name.as_bytes()).map(|c| c.id), Some(command.id), "{name}");
             }
-            let near = command.name.replace(|c: char| c == 'e', "\u{5}");
+            let near = command.name.replace('e', "\u{5}");
             assert!(near == command.name || table().find(near.as_bytes()).is_none(), "{near:?}");
         }
         for name in ["", "x", "gett", "get\0", "zrangebyscorewithaverylongname"] {

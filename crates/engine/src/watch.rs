@@ -13,9 +13,12 @@ pub type Mark = Arc<AtomicBool>;
 /// A key of a database.
 pub type DbKey = (usize, Box<[u8]>);
 
+/// The watchers of the keys of one shard.
+type Watched = HashMap<DbKey, Vec<Mark>>;
+
 /// The watchers of all keys, cut like the keyspace, so that threads seldom meet.
 pub struct Watchers {
-    shards: Box<[Mutex<HashMap<DbKey, Vec<Mark>>>]>,
+    shards: Box<[Mutex<Watched>]>,
     count: AtomicUsize,
 }
 
@@ -26,7 +29,7 @@ impl Watchers {
         Watchers { shards: (0..shards).map(|_| Mutex::default()).collect(), count: AtomicUsize::new(0) }
     }
 
-    fn with<T>(&self, shard: usize, run: impl FnOnce(&mut HashMap<DbKey, Vec<Mark>>) -> T) -> T {
+    fn with<T>(&self, shard: usize, run: impl FnOnce(&mut Watched) -> T) -> T {
         run(&mut self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner))
     }
 

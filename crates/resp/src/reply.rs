@@ -367,7 +367,7 @@ impl<'o> Reply<'o> {
         self.line(if self.is_resp3() { b'>' } else { b'*' }, len as i64);
     }
 
-    /// Begins an array, map or set whose length isn't known yet; [`Reply::fill`] writes its header.
+    /// Begins an array, map or set whose length isn't known yet; `fill_array` and its like write its header.
     #[must_use]
     pub fn deferred(&mut self) -> Mark {
         self.output.mark()

@@ -234,7 +234,7 @@ impl<'l, 'k> Db<'l, 'k> {
     }
 
     /// The key's value as a `T` for writing; a key that doesn't exist is created empty. Whoever leaves it empty
-    /// removes it again: see [`Db::remove_if_empty`].
+    /// removes it again.
     #[inline]
     pub fn object_or_new<T: Object>(&mut self, key: Key<'_>) -> Result<&mut T, WrongType> {
         self.expire_if_due(key);

@@ -1,7 +1,7 @@
 //! The keyspace: every database's keys, cut into shards by hash, each shard behind a small lock.
 //!
-//! Who wants to read or write holds a [`Locked`]: one shard, several, or all (alone behind the gate). A [`Db`] is the
-//! view of one database through it; what commands do to keys is written on `Db`, in `db.rs`.
+//! Who wants to read or write holds a [`Locked`]: one shard, several, or all (alone behind the gate). A
+//! [`Db`](crate::db::Db) is the view of one database through it; what commands do to keys is written on `Db`, in `db.rs`.
 //!
 //! `unsafe` because tables are reached through locks that are taken before the command runs, not around each access.
 //! The invariant: **a table is touched only through a `Locked` that holds its shard; a `Locked` is either the only one
