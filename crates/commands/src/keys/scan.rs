@@ -85,7 +85,7 @@ fn options<'c>(call: &Call<'c, '_, '_>) -> Result<Options<'c>, Error> {
             }
         } else if call.is(index, "match") {
             options.filter.pattern = Some(value);
-        } else if call.is(index, "type") && options.filter.kind.is_none() {
+        } else if call.is(index, "type") {
             options.filter.kind = Some(value);
         } else {
             return Err(Error::SYNTAX);

@@ -83,6 +83,8 @@ struct Options<'c> {
     alpha: bool,
     limit: Option<(i64, i64)>,
     by: Option<Pattern<'c>>,
+    /// BY a pattern that means no key: the elements stay in their own order, whatever other BY there is.
+    keeps_order: bool,
     get: Vec<Pattern<'c>>,
     /// The argument that names the key to store the result in.
     store: Option<usize>,
@@ -90,8 +92,15 @@ struct Options<'c> {
 
 impl<'c> Options<'c> {
     fn parse(args: Args<'c>, may_store: bool) -> Result<Options<'c>, Error> {
-        let mut options =
-            Options { descending: false, alpha: false, limit: None, by: None, get: Vec::new(), store: None };
+        let mut options = Options {
+            descending: false,
+            alpha: false,
+            limit: None,
+            by: None,
+            keeps_order: false,
+            get: Vec::new(),
+            store: None,
+        };
         let mut index = 2;
         while index < args.len() {
             index += 1 + options.option(args, index, may_store)?;
@@ -117,7 +126,9 @@ impl<'c> Options<'c> {
                 return Ok(1);
             }
             1.. if is("by") => {
-                self.by = Some(Pattern::parse(args.get(index + 1)));
+                let by = Pattern::parse(args.get(index + 1));
+                self.keeps_order |= !by.is_key();
+                self.by = Some(by);
                 return Ok(1);
             }
             1.. if is("get") => {
@@ -127,11 +138,6 @@ impl<'c> Options<'c> {
             _ => return Err(Error::SYNTAX),
         }
         Ok(0)
-    }
-
-    /// BY a pattern that means no key: the elements stay in their own order.
-    fn keeps_order(&self) -> bool {
-        self.by.as_ref().is_some_and(|by| !by.is_key())
     }
 
     fn looks_keys_up(&self) -> bool {
@@ -185,7 +191,7 @@ impl Texts {
 /// The elements to sort; of those that keep their own order, only the wanted ones.
 fn elements(call: &mut Call<'_, '_, '_>, options: &Options<'_>) -> Result<Texts, Error> {
     let mut texts = Texts::default();
-    let keeps_order = options.keeps_order();
+    let keeps_order = options.keeps_order;
     let reverse = keeps_order && options.descending;
     match call.db.view(call.key(1)) {
         None => {}
@@ -255,7 +261,7 @@ fn number(text: &[u8]) -> Option<f64> {
 
 /// The indexes of the elements in the order asked for.
 fn sorted(db: &mut Db<'_, '_>, elements: &Texts, options: &Options<'_>, alpha: bool) -> Result<Vec<usize>, Error> {
-    let by = options.by.as_ref().filter(|by| by.is_key());
+    let by = options.by.as_ref().filter(|_| !options.keeps_order);
     let mut order = Order { elements, texts: None, alpha, descending: options.descending };
     let mut texts = Texts::default();
     let mut rows = Vec::with_capacity(elements.len());
@@ -306,8 +312,8 @@ fn sort_with(call: &mut Call<'_, '_, '_>, may_store: bool) -> Outcome {
     let options = Options::parse(call.args, may_store)?;
     let elements = elements(call, &options)?;
     // What is stored must not depend on how a set happens to be kept.
-    let order_for_store = options.keeps_order() && options.store.is_some() && is_set(call);
-    let wanted = if order_for_store || !options.keeps_order() {
+    let order_for_store = options.keeps_order && options.store.is_some() && is_set(call);
+    let wanted = if order_for_store || !options.keeps_order {
         sorted(&mut call.db, &elements, &options, options.alpha || order_for_store)?
     } else if is_set(call) {
         options.window(elements.len()).collect()

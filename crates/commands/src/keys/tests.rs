@@ -273,6 +273,7 @@ fn scan_refuses_nonsense() {
         ("scan 0 type STRING count 1000", "*2|$1|0|*1|$1|l"),
         ("scan 0 match m count 1000", "*2|$1|0|*0"),
         ("scan 0 type list count 1000", "*2|$1|0|*0"),
+        ("scan 0 type list type string count 1000", "*2|$1|0|*1|$1|l"),
         ("scan 0 type foo count 1000", "*2|$1|0|*0"),
     ]);
     check_resp3(&[("scan 0 count 1000", "*2|$1|0|*0")]);

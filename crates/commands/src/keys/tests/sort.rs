@@ -126,6 +126,7 @@ fn elements_keep_their_order() {
         ("sort l by nosort limit 1 2", "*2|$1|1|$1|2"),
         ("sort l by nosort desc limit 1 2", "*2|$1|2|$1|1"),
         ("sort l by nosort limit 5 2", "*0"),
+        ("sort l by nosort by w_*", "*4|$1|3|$1|1|$1|2|$2|10"),
         ("sort s by nosort", "*3|$1|1|$1|2|$1|3"),
         ("sort s by nosort limit 1 1", "*1|$1|2"),
         ("sort s desc", "*3|$1|3|$1|2|$1|1"),
