@@ -1,0 +1,392 @@
+//! Nodes: leaves and inner nodes, and how a change keeps them in order, counted and neither too full nor too empty.
+
+use std::mem::size_of;
+use std::ops::Range;
+
+use super::Tie;
+use super::entries::{Entries, give_left, give_right, search, slot_in};
+
+/// Entries of a leaf, so that it fills 1024 bytes with the allocator's header (16 bytes each and the length).
+/// Measured with a million random inserts: 31 and 127 are slower, by a tenth and by a quarter.
+pub(super) const LEAF_MAX: usize = 63;
+
+/// Children of an inner node: 40 bytes each and the length, just below 2048 bytes.
+pub(super) const INNER_MAX: usize = 50;
+
+/// A node with fewer items than this fraction of its capacity is merged or filled up from a neighbour. A quarter, not
+/// a half, so that a set that shrinks and grows by turns doesn't merge and split by turns.
+pub(super) const fn items_min(items_max: usize) -> usize {
+    items_max / 4
+}
+
+/// Two neighbours with no more than this many items between them become one. Below the capacity, so that the next
+/// insert doesn't split it again.
+pub(super) const fn merged_max(items_max: usize) -> usize {
+    items_max * 3 / 4
+}
+
+/// How full a node is made when a tree is built at once: room for a few inserts, little waste.
+pub(super) const fn build_fill(items_max: usize) -> usize {
+    items_max * 7 / 8
+}
+
+// After neighbours share their items, neither is short of items again: this is what ends `Tree::mend`.
+const _: () = assert!(merged_max(LEAF_MAX) / 2 >= items_min(LEAF_MAX));
+const _: () = assert!(merged_max(INNER_MAX) / 2 >= items_min(INNER_MAX));
+const _: () = assert!(items_min(INNER_MAX) >= 2);
+
+/// A leaf is nothing but its entries.
+pub(super) type Leaf<T> = Entries<T, LEAF_MAX>;
+
+/// Where to cut a full node of `len` items into which one more goes at `at`. In the middle, except at the very ends of
+/// the tree: whoever adds in ascending or descending order would otherwise leave half-empty nodes behind.
+pub(super) fn cut(len: usize, at: usize, edge: Edge) -> usize {
+    match at {
+        0 if edge.first => 0,
+        _ if at == len && edge.last => len,
+        _ => len / 2,
+    }
+}
+
+/// Whether a node is the first, or the last, of its level.
+#[derive(Clone, Copy)]
+pub(super) struct Edge {
+    pub(super) first: bool,
+    pub(super) last: bool,
+}
+
+/// A leaf when `Leaf`, and so on; `Empty` is the tree without entries, and the unused room of an inner node.
+#[derive(Default)]
+pub(super) enum Node<T> {
+    #[default]
+    Empty,
+    Leaf(Box<Leaf<T>>),
+    Inner(Box<Inner<T>>),
+}
+
+/// Children with what is known of each; `firsts.len` is their number.
+pub(super) struct Inner<T> {
+    pub(super) firsts: Entries<T, INNER_MAX>,
+    pub(super) counts: [usize; INNER_MAX],
+    pub(super) kids: [Node<T>; INNER_MAX],
+}
+
+impl<T: Tie> Node<T> {
+    /// Whether it should be merged with a neighbour, or filled up from it.
+    pub(super) fn is_short(&self) -> bool {
+        match self {
+            Self::Empty => false,
+            Self::Leaf(leaf) => leaf.len < items_min(LEAF_MAX),
+            Self::Inner(inner) => inner.len() < items_min(INNER_MAX),
+        }
+    }
+
+    /// The number of entries below.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::Leaf(leaf) => leaf.len,
+            Self::Inner(inner) => inner.counts[..inner.len()].iter().sum(),
+        }
+    }
+
+    pub(super) fn first(&self) -> Option<(f64, T)> {
+        match self {
+            Self::Empty => None,
+            Self::Leaf(leaf) => leaf.get(0),
+            Self::Inner(inner) => inner.firsts.get(0),
+        }
+    }
+
+    /// Inserts an entry that isn't there. What comes back is a new right neighbour, if the node had no room.
+    pub(super) fn insert(&mut self, score: f64, tie: T, edge: Edge) -> Node<T> {
+        match self {
+            Self::Empty => *self = Self::Leaf(Box::new(Leaf::one(score, tie))),
+            Self::Inner(inner) => return inner.insert(score, tie, edge),
+            Self::Leaf(leaf) => {
+                let at = leaf.position(score, tie.bytes());
+                if leaf.len == LEAF_MAX {
+                    return Self::Leaf(split_leaf(leaf, at, (score, tie), edge));
+                }
+                leaf.insert(at, score, tie);
+            }
+        }
+        Self::Empty
+    }
+
+    /// Removes an entry: whether it was there.
+    pub(super) fn remove(&mut self, score: f64, bytes: &[u8]) -> bool {
+        match self {
+            Self::Empty => false,
+            Self::Inner(inner) => inner.remove(score, bytes),
+            Self::Leaf(leaf) => leaf.find(score, bytes).map(|at| leaf.remove(at..at + 1)).is_some(),
+        }
+    }
+
+    pub(super) fn remove_ranks(&mut self, ranks: Range<usize>, removed: &mut impl FnMut(f64, T)) {
+        match self {
+            Self::Empty => {}
+            Self::Inner(inner) => inner.remove_ranks(ranks, removed),
+            Self::Leaf(leaf) => {
+                for at in ranks.clone() {
+                    removed(leaf.scores[at], leaf.ties[at]);
+                }
+                leaf.remove(ranks);
+            }
+        }
+    }
+
+    /// Merges or fills up the short nodes on the way to `rank`, from below. Whether there was one.
+    pub(super) fn mend(&mut self, rank: usize) -> bool {
+        let Self::Inner(inner) = self else { return false };
+        let (kid, before) = inner.kid_of_rank(rank);
+        let below = inner.kids[kid].mend(rank - before);
+        inner.mend_kid(kid) || below
+    }
+
+    /// Bytes of this node and those below.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::Leaf(_) => size_of::<Leaf<T>>(),
+            Self::Inner(inner) => {
+                let kids = &inner.kids[..inner.len()];
+                let below = match kids.first() {
+                    Some(Self::Leaf(_)) => kids.len() * size_of::<Leaf<T>>(),
+                    _ => kids.iter().map(Self::bytes).sum(),
+                };
+                size_of::<Inner<T>>() + below
+            }
+        }
+    }
+}
+
+/// Cuts a full leaf in two and inserts; the right half comes back.
+#[cold]
+pub(super) fn split_leaf<T: Tie>(leaf: &mut Leaf<T>, at: usize, (score, tie): (f64, T), edge: Edge) -> Box<Leaf<T>> {
+    let left_len = cut(leaf.len, at, edge);
+    let mut right = Box::new(Leaf::one(score, tie));
+    right.len = 0;
+    leaf.give_right(&mut right, leaf.len - left_len);
+    if at > left_len || left_len == LEAF_MAX {
+        right.insert(at - left_len, score, tie);
+    } else {
+        leaf.insert(at, score, tie);
+    }
+    right
+}
+
+impl<T: Tie> Inner<T> {
+    /// A node without children. `filler` goes into the unused room.
+    pub(super) fn empty((score, tie): (f64, T)) -> Self {
+        let mut firsts = Entries::one(score, tie);
+        firsts.len = 0;
+        Self { firsts, counts: [0; INNER_MAX], kids: [const { Node::Empty }; INNER_MAX] }
+    }
+
+    /// A node of these children: none of them empty, and at most [`INNER_MAX`].
+    pub(super) fn of(kids: impl IntoIterator<Item = Node<T>>) -> Node<T> {
+        let mut kids = kids.into_iter().peekable();
+        let Some(first) = kids.peek().and_then(Node::first) else { return Node::Empty };
+        let mut inner = Box::new(Self::empty(first));
+        for kid in kids {
+            inner.put(inner.len(), kid);
+        }
+        Node::Inner(inner)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.firsts.len
+    }
+
+    /// Inserts a child at `at`. There must be room.
+    pub(super) fn put(&mut self, at: usize, kid: Node<T>) {
+        let Some((score, tie)) = kid.first() else { return };
+        let len = self.len();
+        slot_in(&mut self.counts, len, at, kid.count());
+        self.kids[at..=len].rotate_right(1);
+        self.kids[at] = kid;
+        self.firsts.insert(at, score, tie);
+    }
+
+    /// Drops children that have become empty.
+    pub(super) fn drop_kids(&mut self, range: Range<usize>) {
+        let len = self.len();
+        self.kids[range.clone()].fill_with(Node::default);
+        self.kids[range.start..len].rotate_left(range.len());
+        self.counts.copy_within(range.end..len, range.start);
+        self.firsts.remove(range);
+    }
+
+    /// The child that would hold this entry.
+    #[inline]
+    pub(super) fn kid_of(&self, score: f64, bytes: &[u8]) -> usize {
+        search(self.firsts.scores(), self.firsts.ties(), score, |tie| tie <= bytes).saturating_sub(1)
+    }
+
+    /// The child that holds the entry of this rank, and how many entries lie before that child.
+    pub(super) fn kid_of_rank(&self, rank: usize) -> (usize, usize) {
+        let mut before = 0;
+        for (kid, count) in self.counts[..self.len()].iter().enumerate() {
+            if rank - before < *count {
+                return (kid, before);
+            }
+            before += count;
+        }
+        let last = self.len().saturating_sub(1);
+        (last, before - self.counts[last])
+    }
+
+    pub(super) fn insert(&mut self, score: f64, tie: T, edge: Edge) -> Node<T> {
+        let at = self.kid_of(score, tie.bytes());
+        let edge = Edge { first: edge.first && at == 0, last: edge.last && at + 1 == self.len() };
+        let new = self.kids[at].insert(score, tie, edge);
+        if matches!(new, Node::Empty) {
+            self.counts[at] += 1;
+            if at == 0 {
+                self.refresh_first(0);
+            }
+            return Node::Empty;
+        }
+        self.counts[at] = self.kids[at].count();
+        self.refresh_first(at);
+        self.insert_kid(at + 1, new, edge)
+    }
+
+    /// Sets what is known of a child's first entry.
+    pub(super) fn refresh_first(&mut self, at: usize) {
+        if let Some(first) = self.kids[at].first() {
+            self.firsts.set(at, first);
+        }
+    }
+
+    /// Inserts a child that came of a split. What comes back is a new right neighbour, if there was no room.
+    #[cold]
+    pub(super) fn insert_kid(&mut self, at: usize, kid: Node<T>, edge: Edge) -> Node<T> {
+        if self.len() < INNER_MAX {
+            self.put(at, kid);
+            return Node::Empty;
+        }
+        let Some(first) = kid.first() else { return Node::Empty };
+        let left_len = cut(INNER_MAX, at, edge);
+        let mut right = Box::new(Self::empty(first));
+        self.give_right(&mut right, INNER_MAX - left_len);
+        if at > left_len || left_len == INNER_MAX {
+            right.put(at - left_len, kid);
+        } else {
+            self.put(at, kid);
+        }
+        Node::Inner(right)
+    }
+
+    pub(super) fn remove(&mut self, score: f64, bytes: &[u8]) -> bool {
+        let at = self.kid_of(score, bytes);
+        if !self.kids[at].remove(score, bytes) {
+            return false;
+        }
+        self.counts[at] -= 1;
+        if self.counts[at] == 0 {
+            self.drop_kids(at..at + 1);
+            return true;
+        }
+        self.refresh_first(at);
+        self.mend_kid(at);
+        true
+    }
+
+    /// Children may be short afterwards, and this node may have none left.
+    pub(super) fn remove_ranks(&mut self, ranks: Range<usize>, removed: &mut impl FnMut(f64, T)) {
+        let (mut before, mut emptied) = (0, 0..0);
+        for at in 0..self.len() {
+            let count = self.counts[at];
+            let start = ranks.start.saturating_sub(before).min(count);
+            let end = ranks.end.saturating_sub(before).min(count);
+            before += count;
+            if start == end {
+                continue;
+            }
+            self.kids[at].remove_ranks(start..end, removed);
+            self.counts[at] -= end - start;
+            self.refresh_first(at);
+            if self.counts[at] == 0 {
+                emptied = if emptied.is_empty() { at..at + 1 } else { emptied.start..at + 1 };
+            }
+        }
+        self.drop_kids(emptied);
+    }
+
+    pub(super) fn give_right(&mut self, right: &mut Self, n: usize) {
+        give_right(&mut self.counts, self.firsts.len, &mut right.counts, right.firsts.len, n);
+        give_right(&mut self.kids, self.firsts.len, &mut right.kids, right.firsts.len, n);
+        self.firsts.give_right(&mut right.firsts, n);
+    }
+
+    pub(super) fn give_left(&mut self, right: &mut Self, n: usize) {
+        give_left(&mut self.counts, self.firsts.len, &mut right.counts, right.firsts.len, n);
+        give_left(&mut self.kids, self.firsts.len, &mut right.kids, right.firsts.len, n);
+        self.firsts.give_left(&mut right.firsts, n);
+    }
+
+    /// If that child is short and has a neighbour: merges them, or shares their items. Whether it did.
+    pub(super) fn mend_kid(&mut self, at: usize) -> bool {
+        if !self.kids[at].is_short() || self.len() < 2 {
+            return false;
+        }
+        let left = at.saturating_sub(1);
+        if let [a, b] = &mut self.kids[left..left + 2] {
+            share(a, b);
+        }
+        for kid in [left, left + 1] {
+            self.counts[kid] = self.kids[kid].count();
+            self.refresh_first(kid);
+        }
+        if self.counts[left + 1] == 0 {
+            self.drop_kids(left + 1..left + 2);
+        }
+        true
+    }
+}
+
+/// What two neighbours hold: all into `left`, if it fits well, or half to each.
+pub(super) fn share<T: Tie>(left: &mut Node<T>, right: &mut Node<T>) {
+    /// How many items go to the left, or else to the right.
+    pub(super) fn moves(left: usize, right: usize, items_max: usize) -> (usize, usize) {
+        let half = (left + right) / 2;
+        if left + right <= merged_max(items_max) {
+            (right, 0)
+        } else {
+            (half.saturating_sub(left), left.saturating_sub(half))
+        }
+    }
+    match (left, right) {
+        (Node::Leaf(left), Node::Leaf(right)) => {
+            let (to_left, to_right) = moves(left.len, right.len, LEAF_MAX);
+            left.give_left(right, to_left);
+            left.give_right(right, to_right);
+        }
+        (Node::Inner(left), Node::Inner(right)) => {
+            let (to_left, to_right) = moves(left.len(), right.len(), INNER_MAX);
+            left.give_left(right, to_left);
+            left.give_right(right, to_right);
+        }
+        _ => debug_assert!(false, "neighbours are of one level"),
+    }
+}
+
+/// Cuts `len` items into as few near-equal ranges of at most `fill` as there can be.
+pub(super) fn spread(len: usize, fill: usize) -> impl Iterator<Item = Range<usize>> {
+    let parts = len.div_ceil(fill);
+    let bound = move |part: usize| (len / parts) * part + part.min(len % parts);
+    (0..parts).map(move |part| bound(part)..bound(part + 1))
+}
+
+/// A leaf of some entries, at least one and at most [`LEAF_MAX`].
+pub(super) fn leaf_of<T: Tie>(entries: &[(f64, T)]) -> Node<T> {
+    let Some(&(score, tie)) = entries.first() else { return Node::Empty };
+    let mut leaf = Box::new(Leaf::one(score, tie));
+    leaf.len = entries.len();
+    for (at, &entry) in entries.iter().enumerate() {
+        leaf.set(at, entry);
+    }
+    Node::Leaf(leaf)
+}
