@@ -23,7 +23,8 @@ mod tests;
 use std::mem::take;
 use std::ops::Range;
 
-use entries::{compare, scores_below, scores_up_to, search};
+pub(super) use entries::compare;
+use entries::{scores_below, scores_up_to, search, ties_before};
 use node::{Edge, INNER_MAX, Inner, LEAF_MAX, Leaf, Node, build_fill, leaf_of, spread};
 
 /// What lies beside a score: a handle, cheap to copy, that leads to the bytes which order entries of equal score.
@@ -39,30 +40,50 @@ pub trait Tie: Copy {
 /// How many entries ahead an iterator asks for: about as many cache lines as a core has under way at a time.
 const PREFETCH_ENTRIES: usize = 12;
 
-/// A place between entries: before or after everything that equals it.
+/// A place between entries.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
+    /// Before all entries.
+    Start,
+    /// After all entries.
+    End,
     /// Before the first entry of this score or a higher one.
     BeforeScore(f64),
     /// After the last entry of this score or a lower one.
     AfterScore(f64),
     /// Before the entry of this score and these bytes.
     BeforeEntry(f64, &'a [u8]),
-    /// Before the first entry with these bytes or higher ones, in a tree whose scores are all equal.
+    /// Before the first entry with these bytes or higher ones, where all scores are equal.
     BeforeBytes(&'a [u8]),
-    /// After the last entry with these bytes or lower ones, in a tree whose scores are all equal.
+    /// After the last entry with these bytes or lower ones, where all scores are equal.
     AfterBytes(&'a [u8]),
 }
 
 impl Place<'_> {
+    /// Whether an entry lies before this place.
+    #[must_use]
+    pub fn is_after(&self, score: f64, bytes: &[u8]) -> bool {
+        match *self {
+            Self::Start => false,
+            Self::End => true,
+            Self::BeforeScore(at) => score < at,
+            Self::AfterScore(at) => score <= at,
+            Self::BeforeEntry(at, at_bytes) => compare(score, bytes, at, at_bytes).is_lt(),
+            Self::BeforeBytes(at) => bytes < at,
+            Self::AfterBytes(at) => bytes <= at,
+        }
+    }
+
     /// How many of the ascending entries lie before this place.
     fn entries_before<T: Tie>(&self, scores: &[f64], ties: &[T]) -> usize {
         match *self {
-            Self::BeforeScore(score) => scores_below(scores, score),
-            Self::AfterScore(score) => scores_up_to(scores, score),
-            Self::BeforeEntry(score, bytes) => search(scores, ties, score, |tie| tie < bytes),
-            Self::BeforeBytes(bytes) => ties.partition_point(|tie| tie.bytes() < bytes),
-            Self::AfterBytes(bytes) => ties.partition_point(|tie| tie.bytes() <= bytes),
+            Self::Start => 0,
+            Self::End => scores.len(),
+            Self::BeforeScore(at) => scores_below(scores, at),
+            Self::AfterScore(at) => scores_up_to(scores, at),
+            Self::BeforeEntry(at, bytes) => search(scores, ties, at, |tie| tie < bytes),
+            Self::BeforeBytes(bytes) => ties_before(ties, |tie| tie < bytes),
+            Self::AfterBytes(bytes) => ties_before(ties, |tie| tie <= bytes),
         }
     }
 }
@@ -157,7 +178,7 @@ impl<T: Tie> Tree<T> {
 
     /// Removes the entries of these ranks, and calls `removed` with each, in order. The range is cut to what is there.
     ///
-    /// Takes O(log n) and the time to visit what is removed. `removed` must not panic.
+    /// Takes O(log n) and the time to visit what is removed. Asks no handle for its bytes; so `removed` may free them.
     pub fn remove_ranks(&mut self, ranks: Range<usize>, mut removed: impl FnMut(f64, T)) {
         let end = ranks.end.min(self.len);
         let start = ranks.start.min(end);
@@ -190,6 +211,11 @@ impl<T: Tie> Tree<T> {
     /// How many entries lie before a place. With the place of an entry that is there, that is its rank.
     #[must_use]
     pub fn entries_before(&self, place: Place<'_>) -> usize {
+        match place {
+            Place::Start => return 0,
+            Place::End => return self.len,
+            _ => {}
+        }
         let (mut node, mut before) = (&self.root, 0);
         loop {
             match node {

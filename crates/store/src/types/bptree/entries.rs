@@ -26,11 +26,46 @@ pub(super) fn search<T: Tie>(scores: &[f64], ties: &[T], score: f64, tie_before:
         return below;
     }
     let equal = scores_up_to(&scores[below..], score);
-    below + ties[below..below + equal].partition_point(|tie| tie_before(tie.bytes()))
+    below + ties_before(&ties[below..below + equal], tie_before)
+}
+
+/// Of how many handles the bytes are asked for at a time, when they decide.
+const TIES_AT_ONCE: usize = 8;
+
+/// How many of the handles, which are ascending by their bytes, have bytes for which `before` holds.
+///
+/// Every look at bytes is likely a cache miss. So this doesn't halve the range step by step: it asks for the ends of
+/// eight parts side by side, and goes on in one of them. Two turns do for a node, in the time of two misses.
+pub(super) fn ties_before<T: Tie>(ties: &[T], before: impl Fn(&[u8]) -> bool) -> usize {
+    let (mut start, mut end) = (0, ties.len());
+    while start < end {
+        let step = (end - start).div_ceil(TIES_AT_ONCE);
+        let parts = ties[start..end].chunks(step);
+        if parts.len() > 2 {
+            parts.clone().filter_map(<[T]>::last).for_each(|tie| tie.prefetch());
+        }
+        let part = first_false(parts.len(), |part| before(ties[end.min(start + (part + 1) * step) - 1].bytes()));
+        if part == parts.len() {
+            return end;
+        }
+        start += part * step;
+        end = end.min(start + step) - 1;
+    }
+    start
+}
+
+/// The first number below `end` for which `holds` is false, or `end`; it holds for all before that one.
+fn first_false(end: usize, holds: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, end);
+    while low < high {
+        let middle = (low + high) / 2;
+        if holds(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
 }
 
 /// Orders by score, then by bytes: the order of a sorted set. NaN doesn't occur.
-pub(super) fn compare(a_score: f64, a: &[u8], b_score: f64, b: &[u8]) -> Ordering {
+pub(in crate::types) fn compare(a_score: f64, a: &[u8], b_score: f64, b: &[u8]) -> Ordering {
     a_score.partial_cmp(&b_score).unwrap_or(Ordering::Equal).then_with(|| a.cmp(b))
 }
 

@@ -36,8 +36,9 @@ impl Rng {
 struct Model(Vec<(f64, Name)>);
 
 impl Model {
-    fn position(&self, score: f64, tie: Name) -> Result<usize, usize> {
-        self.0.binary_search_by(|(s, t)| compare(*s, t.bytes(), score, tie.bytes()))
+    fn insert(&mut self, score: f64, tie: Name) {
+        let at = self.0.partition_point(|(s, t)| compare(*s, t.bytes(), score, tie.bytes()).is_lt());
+        self.0.insert(at, (score, tie));
     }
 }
 
@@ -113,8 +114,7 @@ fn step(tree: &mut Tree<Name>, model: &mut Model, rng: &mut Rng, names: usize, s
             let near = scores > 1 && rng.below(2) == 0;
             let score = if near { old + 1.0 } else { score };
             tree.rescore(old, tie, score);
-            let at = model.position(score, tie).unwrap_err();
-            model.0.insert(at, (score, tie));
+            model.insert(score, tie);
         }
         (None, 0) if rng.below(4) == 0 => {
             let start = rng.below(model.0.len() + 1);
@@ -125,8 +125,7 @@ fn step(tree: &mut Tree<Name>, model: &mut Model, rng: &mut Rng, names: usize, s
         }
         (None, _) => {
             tree.insert(score, tie);
-            let at = model.position(score, tie).unwrap_err();
-            model.0.insert(at, (score, tie));
+            model.insert(score, tie);
         }
     }
 }

@@ -1,0 +1,107 @@
+//! How long the operations of a sorted set take: `cargo run --release -p penstock-store --example zset_speed [MEMBERS]`.
+//!
+//! Prints nanoseconds of this thread's processor time per operation, and bytes per member beside the member's own.
+
+use std::hint::black_box;
+
+use penstock_store::random::Random;
+use penstock_store::types::zset::{ZSet, ZSetLimits};
+
+/// Nanoseconds of processor time that this thread has had: what others do on the machine doesn't count.
+fn thread_ns() -> u64 {
+    std::fs::read_to_string("/proc/thread-self/schedstat")
+        .ok()
+        .and_then(|text| text.split(' ').next()?.parse().ok())
+        .unwrap_or_default()
+}
+
+/// Runs `work` and prints what one of its `count` operations took.
+fn measure(name: &str, count: usize, work: impl FnOnce()) {
+    let start = thread_ns();
+    work();
+    println!("  {name:<34} {:>7} ns", (thread_ns() - start) / count as u64);
+}
+
+/// The operations on one large set, whose scores are below `scores`.
+fn large(title: &str, members: usize, scores: usize) {
+    println!("{title}");
+    let (limits, mut random) = (ZSetLimits::default(), Random::new(1));
+    // In random order, and laid out in the order in which they will be used, as arguments of requests are.
+    let mut names: Vec<[u8; 16]> =
+        (0..members).map(|n| *format!("member:{n:09}").as_bytes().first_chunk().unwrap_or(&[0; 16])).collect();
+    let mut shuffle = |names: &mut [[u8; 16]]| (1..names.len()).for_each(|at| names.swap(at, random.below(at + 1)));
+    shuffle(&mut names);
+    let mut set = ZSet::new();
+    let mut random = Random::new(2);
+    measure("insert", members, || {
+        names.iter().for_each(|name| _ = set.insert(name, random.below(scores) as f64, limits))
+    });
+    println!("  {:<34} {:>7} bytes", "memory beside the member", set.memory_bytes() / members - names[0].len());
+    shuffle(&mut names);
+    measure("score", members, || names.iter().for_each(|name| _ = black_box(set.score(name))));
+    measure("rank", members, || names.iter().for_each(|name| _ = black_box(set.rank(name, false))));
+    measure("100 by rank, from random ranks", members / 10, || {
+        for _ in 0..members / 10 {
+            let start = random.below(members);
+            set.range_by_rank(start..start + 100, false).for_each(|(member, score)| _ = black_box((member[0], score)));
+        }
+    });
+    measure("100 by rank, from the lowest", members / 10, || {
+        for _ in 0..members / 10 {
+            set.range_by_rank(0..100, false).for_each(|(member, score)| _ = black_box((member[0], score)));
+        }
+    });
+    measure("another score", members, || {
+        names.iter().for_each(|name| _ = set.insert(name, random.below(scores) as f64, limits));
+    });
+    measure("a score one higher", members, || {
+        for name in &names {
+            let score = set.score(name).unwrap_or_default();
+            set.insert(name, score + 1.0, limits);
+        }
+    });
+    measure("clone, per member", members, || drop(black_box(set.clone())));
+    shuffle(&mut names);
+    measure("remove", members / 2, || names[..members / 2].iter().for_each(|name| _ = set.remove(name)));
+    let left = set.len();
+    measure("pop one", left / 2, || (0..left / 2).for_each(|_| _ = set.pop_min(1, |_, _| {})));
+    measure("remove all by rank, per member", set.len(), || _ = set.remove_range_by_rank(0..usize::MAX));
+}
+
+/// Sets of `len` members, filled one by one and read.
+fn small(len: usize, fraction: f64) {
+    println!("{len} members, scores {}", if fraction == 0.0 { "integers" } else { "with fractions" });
+    let (limits, mut random, rounds) = (ZSetLimits::default(), Random::new(1), 1_000_000 / len);
+    let names: Vec<_> = (0..len).map(|n| format!("member:{n}")).collect();
+    let mut set = ZSet::new();
+    measure("insert", rounds * len, || {
+        for _ in 0..rounds {
+            set = ZSet::new();
+            names.iter().for_each(|name| _ = set.insert(name.as_bytes(), random.below(1000) as f64 + fraction, limits));
+        }
+    });
+    measure("another score", rounds * len, || {
+        for name in names.iter().cycle().take(rounds * len) {
+            set.insert(name.as_bytes(), random.below(1000) as f64 + fraction, limits);
+        }
+    });
+    measure("score", rounds * len, || {
+        names.iter().cycle().take(rounds * len).for_each(|name| _ = black_box(set.score(name.as_bytes())));
+    });
+    measure("all by rank, per member", rounds * len, || {
+        for _ in 0..rounds {
+            set.iter().for_each(|(member, score)| _ = black_box((member[0], score)));
+        }
+    });
+}
+
+fn main() {
+    let members = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
+    for len in [1, 10, 128] {
+        small(len, 0.0);
+        small(len, 0.1);
+    }
+    large("random scores", members, usize::MAX / 2);
+    large("a hundred scores", members, 100);
+    large("one score", members, 1);
+}

@@ -1,0 +1,188 @@
+//! The big form of a sorted set: a hash table of its members, and a tree of their order.
+//!
+//! The invariant, on which the handles' safety rests: **the tree holds one handle of every record in the table, with
+//! that record's score, and no other.** Records leave the tree before they leave the table.
+
+use std::mem::size_of;
+use std::ops::Range;
+
+use super::member::{Handle, Member};
+use crate::hash::hash;
+use crate::table::Table;
+use crate::types::bptree::{self, Place, Tie, Tree, compare};
+
+/// See the module's description.
+pub struct Big {
+    members: Table<Member>,
+    order: Tree<Handle>,
+    /// Bytes of all records' allocations.
+    members_bytes: usize,
+}
+
+impl Big {
+    /// A set of these members, unique and in ascending order.
+    pub fn from_sorted<B: AsRef<[u8]>>(len: usize, sorted: impl IntoIterator<Item = (B, f64)>) -> Self {
+        let mut unordered = Unordered::with_capacity(len);
+        let entries: Vec<_> =
+            sorted.into_iter().map(|(bytes, score)| (score, unordered.add(bytes.as_ref(), score))).collect();
+        unordered.finish(&entries)
+    }
+
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    pub fn score(&self, member: &[u8]) -> Option<f64> {
+        self.members.find(hash(member), member).map(|found| found.score())
+    }
+
+    pub fn insert(&mut self, member: &[u8], score: f64) -> Option<f64> {
+        let hash = hash(member);
+        let Some(mut found) = self.members.find_mut(hash, member) else {
+            let record = Member::new(member, score);
+            self.members_bytes += record.allocated_bytes();
+            // SAFETY: the record goes into the table, and this handle leaves the tree before it leaves that.
+            let handle = unsafe { record.handle() };
+            self.members.insert(hash, record);
+            self.order.insert(score, handle);
+            return None;
+        };
+        let old = found.score();
+        if old != score {
+            // SAFETY: a copy of the handle that is in the tree already.
+            self.order.rescore(old, unsafe { found.handle() }, score);
+            found.set_score(score);
+        }
+        Some(old)
+    }
+
+    pub fn remove(&mut self, member: &[u8]) -> bool {
+        let hash = hash(member);
+        let Some(score) = self.members.find(hash, member).map(|found| found.score()) else { return false };
+        self.order.remove(score, member);
+        let record = self.members.remove(hash, member);
+        self.members_bytes -= record.map_or(0, |record| record.allocated_bytes());
+        true
+    }
+
+    pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
+        let score = self.score(member)?;
+        Some((self.order.entries_before(Place::BeforeEntry(score, member)), score))
+    }
+
+    pub fn entries_before(&self, place: Place<'_>) -> usize {
+        self.order.entries_before(place)
+    }
+
+    pub fn iter(&self, ranks: Range<usize>, reverse: bool) -> Iter<'_> {
+        Iter(self.order.iter(ranks, reverse))
+    }
+
+    pub fn remove_ranks(&mut self, ranks: Range<usize>) {
+        let Self { members, order, members_bytes } = self;
+        // The tree is done with a handle when it gives it away: removing by rank looks at no bytes.
+        order.remove_ranks(ranks, |_, handle| {
+            let record = members.remove(hash(handle.bytes()), handle.bytes());
+            *members_bytes -= record.map_or(0, |record| record.allocated_bytes());
+        });
+    }
+
+    pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64)) -> u64 {
+        self.members.scan(cursor, |member| visit(member.bytes(), member.score()))
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.members.memory_bytes() + self.order.memory_bytes() + self.members_bytes
+    }
+}
+
+impl Clone for Big {
+    fn clone(&self) -> Self {
+        Self::from_sorted(self.len(), self.iter(0..self.len(), false))
+    }
+}
+
+/// Members and scores by rank.
+pub struct Iter<'a>(bptree::Iter<'a, Handle>);
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = (&'a [u8], f64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (score, handle) = self.0.next()?;
+        // SAFETY: the set is borrowed for `'a`, and so its records stay.
+        Some((unsafe { handle.bytes_for() }, score))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+/// Members and scores whose order is found at the end, once.
+pub struct Unordered {
+    members: Table<Member>,
+    members_bytes: usize,
+}
+
+impl Unordered {
+    pub fn with_capacity(len: usize) -> Self {
+        Self { members: Table::with_capacity(len), members_bytes: 0 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Bytes of all records' allocations.
+    pub fn members_bytes(&self) -> usize {
+        self.members_bytes
+    }
+
+    /// Adds a member that isn't there yet.
+    fn add(&mut self, bytes: &[u8], score: f64) -> Handle {
+        let record = Member::new(bytes, score);
+        self.members_bytes += record.allocated_bytes();
+        // SAFETY: the record stays in the table, which nothing here removes from; `finish` sees to the rest.
+        let handle = unsafe { record.handle() };
+        self.members.insert(hash(bytes), record);
+        handle
+    }
+
+    /// Sets the score of a member to what `score` makes of the one it has.
+    pub fn upsert(&mut self, bytes: &[u8], score: impl FnOnce(Option<f64>) -> f64) {
+        let Some(mut found) = self.members.find_mut(hash(bytes), bytes) else {
+            self.add(bytes, score(None));
+            return;
+        };
+        let new = score(Some(found.score()));
+        found.set_score(new);
+    }
+
+    /// All members and scores, sorted.
+    pub fn sorted(&self) -> Vec<(&[u8], f64)> {
+        // SAFETY: the members stay while `self` is borrowed.
+        self.entries().into_iter().map(|(score, handle)| (unsafe { handle.bytes_for() }, score)).collect()
+    }
+
+    /// All scores and handles, sorted.
+    fn entries(&self) -> Vec<(f64, Handle)> {
+        // SAFETY: nothing removes a record from here; `finish` sees to the rest.
+        let handles = self.members.iter().map(|member| (member.score(), unsafe { member.handle() }));
+        let mut entries: Vec<_> = handles.collect();
+        entries.sort_unstable_by(|a, b| compare(a.0, a.1.bytes(), b.0, b.1.bytes()));
+        entries
+    }
+
+    /// The set of these members.
+    pub fn into_big(self) -> Big {
+        let entries = self.entries();
+        self.finish(&entries)
+    }
+
+    /// The set whose order is that of `entries`: all records, and no other.
+    fn finish(self, entries: &[(f64, Handle)]) -> Big {
+        debug_assert_eq!(entries.len(), self.members.len());
+        Big { members: self.members, order: Tree::from_sorted(entries), members_bytes: self.members_bytes }
+    }
+}

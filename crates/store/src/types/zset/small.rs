@@ -1,0 +1,217 @@
+//! The small form of a sorted set: a packed block of members and scores by turns, in ascending order.
+//!
+//! A score that is an integer is stored as one, which takes 2 bytes more than it needs; any other score is stored as the
+//! 8 bytes of its binary form, little endian. That is exact, and needs no parsing where Redis's text does.
+
+use std::ops::Range;
+
+use crate::types::bptree::Place;
+use crate::types::packed::{Item, ItemText, Packed, Pos};
+
+/// Items of a pair.
+const PAIR: usize = 2;
+/// More than a score and the heads of two items take, in bytes.
+const PAIR_OVERHEAD_MAX: usize = 32;
+
+/// A score on its way into a block.
+struct Score {
+    score: f64,
+    binary: [u8; size_of::<f64>()],
+}
+
+impl Score {
+    fn new(score: f64) -> Self {
+        Self { score, binary: score.to_bits().to_le_bytes() }
+    }
+
+    fn item(&self) -> Item<'_> {
+        // Out of range it saturates, and minus zero loses its sign: both show in the bits.
+        let integer = self.score as i64;
+        if (integer as f64).to_bits() == self.score.to_bits() { Item::Int(integer) } else { Item::Str(&self.binary) }
+    }
+}
+
+/// The score that an item holds.
+#[inline]
+fn score_of(item: Item<'_>) -> f64 {
+    match item {
+        Item::Int(integer) => integer as f64,
+        Item::Str(binary) => binary.first_chunk().map_or(0.0, |binary| f64::from_bits(u64::from_le_bytes(*binary))),
+    }
+}
+
+/// See the module's description.
+#[derive(Clone, Default)]
+pub struct Small(Packed);
+
+impl Small {
+    /// A set of these members, unique and in ascending order.
+    pub fn from_sorted<'a>(sorted: impl IntoIterator<Item = (&'a [u8], f64)>) -> Self {
+        let pairs: Vec<_> = sorted.into_iter().map(|(member, score)| (member, Score::new(score))).collect();
+        let mut block = Packed::new();
+        block.extend(pairs.iter().flat_map(|(member, score)| [Item::from(*member), score.item()]));
+        Self(block)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len() / PAIR
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    /// Whether a block may hold so many more members, of so many bytes in all.
+    pub fn has_room_for(&self, members: usize, bytes: usize) -> bool {
+        self.0.has_room_for(members.saturating_mul(PAIR_OVERHEAD_MAX).saturating_add(bytes))
+    }
+
+    /// The pair that begins at `pos`, where its score does, and where it ends.
+    #[inline]
+    fn pair(&self, pos: Pos) -> Option<(Item<'_>, Pos, f64, Pos)> {
+        let (member, score_pos) = self.0.read(pos)?;
+        let (score, end) = self.0.read(score_pos)?;
+        Some((member, score_pos, score_of(score), end))
+    }
+
+    /// Where a member's pair begins.
+    fn find(&self, member: &[u8]) -> Option<Pos> {
+        self.0.find(member, PAIR)
+    }
+
+    pub fn score(&self, member: &[u8]) -> Option<f64> {
+        self.pair(self.find(member)?).map(|(_, _, score, _)| score)
+    }
+
+    /// Where the first pair of this order or a higher one begins, or the end.
+    fn position(&self, member: &[u8], score: f64) -> Pos {
+        let Some(mut pos) = self.0.first_pos() else { return self.0.end_pos() };
+        while let Some((other, _, other_score, end)) = self.pair(pos) {
+            if other_score > score || other_score == score && other.with_bytes(|other| other >= member) {
+                break;
+            }
+            pos = end;
+        }
+        pos
+    }
+
+    /// Adds a member that isn't there yet.
+    pub fn add(&mut self, member: &[u8], score: f64) {
+        self.0.insert_pair_at(self.position(member, score), member, Score::new(score).item());
+    }
+
+    /// Gives a member another score; none if it isn't there. The old one comes back.
+    pub fn update(&mut self, member: &[u8], score: f64) -> Option<f64> {
+        let pos = self.find(member)?;
+        let (_, score_pos, old, end) = self.pair(pos)?;
+        if old == score {
+            return Some(old);
+        }
+        let (goal, new) = (self.position(member, score), Score::new(score));
+        if goal == pos || goal == end {
+            self.0.replace_at(score_pos, new.item());
+        } else if goal < pos {
+            self.0.remove_at(pos, PAIR);
+            self.0.insert_pair_at(goal, member, new.item());
+        } else {
+            self.0.insert_pair_at(goal, member, new.item());
+            self.0.remove_at(pos, PAIR);
+        }
+        Some(old)
+    }
+
+    pub fn remove(&mut self, member: &[u8]) -> bool {
+        self.find(member).map(|pos| self.0.remove_at(pos, PAIR)).is_some()
+    }
+
+    pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
+        let needle = Item::from(member);
+        let mut pos = self.0.first_pos()?;
+        let mut rank = 0;
+        loop {
+            let (other, _, score, end) = self.pair(pos)?;
+            if other == needle {
+                return Some((rank, score));
+            }
+            (pos, rank) = (end, rank + 1);
+        }
+    }
+
+    /// How many pairs come before the first that doesn't lie before `place`.
+    pub fn entries_before(&self, place: Place<'_>) -> usize {
+        let Some(mut pos) = self.0.first_pos() else { return 0 };
+        let mut count = 0;
+        while let Some((member, _, score, end)) = self.pair(pos) {
+            if !member.with_bytes(|member| place.is_after(score, member)) {
+                break;
+            }
+            (pos, count) = (end, count + 1);
+        }
+        count
+    }
+
+    /// Where the pair of this rank begins, or the end.
+    fn pos_of(&self, rank: usize) -> Pos {
+        rank.checked_mul(PAIR).and_then(|index| self.0.pos_of(index)).unwrap_or_else(|| self.0.end_pos())
+    }
+
+    pub fn iter(&self, ranks: Range<usize>, reverse: bool) -> Iter<'_> {
+        let end = ranks.end.min(self.len());
+        let start = ranks.start.min(end);
+        Iter { block: &self.0, pos: self.pos_of(if reverse { end } else { start }), left: end - start, reverse }
+    }
+
+    pub fn remove_ranks(&mut self, ranks: Range<usize>) {
+        let end = ranks.end.min(self.len());
+        if ranks.start < end {
+            self.0.remove_at(self.pos_of(ranks.start), (end - ranks.start) * PAIR);
+        }
+    }
+}
+
+/// Members and scores by rank.
+pub struct Iter<'a> {
+    block: &'a Packed,
+    pos: Pos,
+    left: usize,
+    reverse: bool,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = (ItemText<'a>, f64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        if self.reverse {
+            let score = self.block.prev(self.pos)?;
+            self.pos = self.block.prev(score)?;
+            return Some((self.block.item_at(self.pos).text(), score_of(self.block.item_at(score))));
+        }
+        let (member, score) = self.block.read(self.pos)?;
+        let (score, end) = self.block.read(score)?;
+        self.pos = end;
+        Some((member.text(), score_of(score)))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_return_bit_for_bit() {
+        let big = 2f64.powi(63);
+        let integers = [0.0, 1.0, -1.0, 127.0, 4096.0, 2f64.powi(53), big, -big, -2f64.powi(60)];
+        let others =
+            [-0.0, 0.1, -2.5, f64::MAX, f64::MIN_POSITIVE, 5e-324, f64::INFINITY, f64::NEG_INFINITY, big * 2.0];
+        for score in integers.into_iter().chain(others) {
+            let stored = Score::new(score);
+            assert_eq!(score_of(stored.item()).to_bits(), score.to_bits(), "{score}");
+            assert_eq!(matches!(stored.item(), Item::Int(_)), integers.iter().any(|n| n.to_bits() == score.to_bits()));
+        }
+    }
+}
