@@ -9,6 +9,7 @@ use store::random::Random;
 use store::types::hash::HashLimits;
 use store::types::list::ListLimits;
 use store::types::set::SetLimits;
+use store::types::zset::ZSetLimits;
 
 use crate::effects::{Class, Effects};
 use crate::error::Error;
@@ -44,6 +45,8 @@ pub struct Rules {
     pub set: SetLimits,
     /// How large the small form of a hash may be.
     pub hash: HashLimits,
+    /// How large the small form of a sorted set may be.
+    pub zset: ZSetLimits,
     /// Whose garbage is freed in the background.
     pub lazy_free: LazyFree,
 }
@@ -55,6 +58,7 @@ impl Default for Rules {
             list: ListLimits::default(),
             set: SetLimits::default(),
             hash: HashLimits::default(),
+            zset: ZSetLimits::default(),
             lazy_free: LazyFree::default(),
         }
     }

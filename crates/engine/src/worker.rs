@@ -17,6 +17,7 @@ use store::sync::Inside;
 use store::types::hash::HashLimits;
 use store::types::list::ListLimits;
 use store::types::set::SetLimits;
+use store::types::zset::ZSetLimits;
 
 use crate::client::{Client, client_flag};
 use crate::command_table::{Command, table};
@@ -158,6 +159,10 @@ impl Worker {
             hash: HashLimits {
                 listpack_entries: settings.hash_max_listpack_entries.get_usize(),
                 listpack_value: settings.hash_max_listpack_value.get_usize(),
+            },
+            zset: ZSetLimits {
+                entries_max: settings.zset_max_listpack_entries.get_usize(),
+                member_bytes_max: settings.zset_max_listpack_value.get_usize(),
             },
             lazy_free: LazyFree {
                 user_del: settings.lazyfree_lazy_user_del.get(),

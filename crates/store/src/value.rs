@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
+use crate::types::zset::ZSet;
 
 /// A string that can be sent by reference while the key changes: whoever changes it first copies it if it is in use.
 pub type Shared = Arc<Vec<u8>>;
@@ -19,6 +20,8 @@ pub enum Value {
     Set(Set),
     /// A hash.
     Hash(Hash),
+    /// A sorted set.
+    ZSet(ZSet),
 }
 
 /// A string that grows beyond this leaves room for a quarter more instead of as much again, in bytes: the spare room of
@@ -73,6 +76,7 @@ impl Value {
             Value::List(_) => Type::List,
             Value::Set(_) => Type::Set,
             Value::Hash(_) => Type::Hash,
+            Value::ZSet(_) => Type::ZSet,
         }
     }
 
@@ -84,6 +88,7 @@ impl Value {
             Value::List(list) => list.encoding(),
             Value::Set(set) => set.encoding(),
             Value::Hash(hash) => hash.encoding(),
+            Value::ZSet(zset) => zset.encoding(),
         }
     }
 
@@ -95,6 +100,7 @@ impl Value {
             Value::List(list) => list.memory_bytes(),
             Value::Set(set) => set.memory_bytes(),
             Value::Hash(hash) => hash.memory_bytes(),
+            Value::ZSet(zset) => zset.memory_bytes(),
         }
     }
 
@@ -119,6 +125,7 @@ impl Value {
             Value::List(list) => Value::List(list.clone()),
             Value::Set(set) => Value::Set(set.clone()),
             Value::Hash(hash) => Value::Hash(hash.clone()),
+            Value::ZSet(zset) => Value::ZSet(zset.clone()),
         }
     }
 }
@@ -142,6 +149,6 @@ macro_rules! objects {
     )*};
 }
 
-objects!(List, Set, Hash);
+objects!(List, Set, Hash, ZSet);
 
 const _: () = assert!(size_of::<Value>() <= 24);

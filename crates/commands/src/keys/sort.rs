@@ -205,6 +205,12 @@ fn elements(call: &mut Call<'_, '_, '_>, options: &Options<'_>) -> Result<Texts,
             }
         }
         Some(View::Object(Value::Set(set))) => set.for_each(|member| texts.push(member)),
+        Some(View::Object(Value::ZSet(zset))) => {
+            let len = zset.len();
+            let window = if keeps_order { options.window(len) } else { 0..len };
+            let ranks = if reverse { len - window.end..len - window.start } else { window };
+            zset.range_by_rank(ranks, reverse).for_each(|(member, _)| texts.push(&member));
+        }
         Some(_) => return Err(Error::WRONG_TYPE),
     }
     Ok(texts)
