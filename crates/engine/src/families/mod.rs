@@ -1,5 +1,6 @@
 //! The commands on sessions and the server, a file per family, and what the way of a command needs of them.
 
+pub mod command;
 pub mod connection;
 mod help;
 pub mod monitor;
@@ -20,7 +21,7 @@ pub(crate) use slowlog::note as note_slow;
 pub(crate) use transactions::{is_exec, unwatch, watched_keys_changed};
 
 /// Every command of this room, by family. A new family is a line here.
-pub const ALL: &[&[Spec<Run>]] = &[connection::COMMANDS, pubsub::COMMANDS, transactions::COMMANDS];
+pub const ALL: &[&[Spec<Run>]] = &[command::COMMANDS, connection::COMMANDS, pubsub::COMMANDS, transactions::COMMANDS];
 
 /// Takes a session that ends out of what its commands have entered it into.
 pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {

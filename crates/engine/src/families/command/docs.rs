@@ -1,0 +1,92 @@
+//! The form of COMMAND DOCS.
+
+use commands::syntax::{self, Argument, Kind};
+use resp::reply::Reply;
+
+use super::subcommands;
+use crate::command_table::Command;
+
+/// Documents commands: a map from names to maps.
+pub(super) fn write_all(reply: &mut Reply<'_>, commands: impl ExactSizeIterator<Item = &'static Command>) {
+    reply.map(commands.len());
+    for command in commands {
+        reply.bulk(&command.name);
+        write(reply, command);
+    }
+}
+
+fn write(reply: &mut Reply<'_>, command: &'static Command) {
+    let info = command.info;
+    let arguments = arguments(command);
+    let has = [!arguments.is_empty(), !command.subcommands.is_empty()].map(usize::from);
+    reply.map(4 + if info.deprecated.is_some() { 3 } else { 0 } + has[0] + has[1]);
+    field(reply, "summary", info.summary);
+    field(reply, "since", info.since);
+    field(reply, "group", info.group.name());
+    field(reply, "complexity", info.complexity);
+    if let Some(deprecated) = info.deprecated {
+        reply.bulk("doc_flags");
+        reply.set(1);
+        reply.simple("deprecated");
+        field(reply, "deprecated_since", deprecated.since);
+        field(reply, "replaced_by", deprecated.replaced_by);
+    }
+    if !arguments.is_empty() {
+        reply.bulk("arguments");
+        write_arguments(reply, &arguments);
+    }
+    if !command.subcommands.is_empty() {
+        reply.bulk("subcommands");
+        write_all(reply, subcommands(command));
+    }
+}
+
+/// A command's arguments; none of a container, whose subcommands have them.
+fn arguments(command: &Command) -> Vec<Argument> {
+    if !command.subcommands.is_empty() {
+        return Vec::new();
+    }
+    let first = if command.parent.is_some() { 2 } else { 1 };
+    // Every entry's notation can be read: the table's test sees to that.
+    syntax::parse(command.info.syntax, command.info.keys, first).unwrap_or_default()
+}
+
+fn write_arguments(reply: &mut Reply<'_>, arguments: &[Argument]) {
+    reply.array(arguments.len());
+    arguments.iter().for_each(|argument| write_argument(reply, argument));
+}
+
+fn write_argument(reply: &mut Reply<'_>, argument: &Argument) {
+    let flags =
+        [("optional", argument.optional), ("multiple", argument.multiple), ("multiple_token", argument.multiple_token)];
+    let flags: Vec<_> = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
+    let optional_fields = [argument.key_spec_index.is_some(), argument.token.is_some(), !flags.is_empty()];
+    reply.map(3 + optional_fields.into_iter().filter(|has| *has).count());
+    field(reply, "name", &argument.name);
+    field(reply, "type", argument.kind.name());
+    let is_compound = matches!(argument.kind, Kind::OneOf | Kind::Block);
+    if !is_compound {
+        field(reply, "display_text", &argument.name);
+    }
+    if let Some(index) = argument.key_spec_index {
+        reply.bulk("key_spec_index");
+        reply.count(index);
+    }
+    if let Some(token) = &argument.token {
+        field(reply, "token", token);
+    }
+    if !flags.is_empty() {
+        reply.bulk("flags");
+        reply.set(flags.len());
+        flags.iter().for_each(|flag| reply.simple(flag));
+    }
+    if is_compound {
+        reply.bulk("arguments");
+        write_arguments(reply, &argument.arguments);
+    }
+}
+
+fn field(reply: &mut Reply<'_>, name: &str, value: &str) {
+    reply.bulk(name);
+    reply.bulk(value);
+}

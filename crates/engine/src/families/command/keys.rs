@@ -1,0 +1,68 @@
+//! The keys of a request that is given as arguments: COMMAND GETKEYS.
+
+use commands::error::Error;
+use commands::spec::{Begin, Find, Info, KeySpec, key_flag};
+use resp::num;
+use resp::request::{Args, OwnedArgs};
+
+use crate::command_table::table;
+use crate::turn::Turn;
+
+/// A key of a request.
+pub(super) struct Found<'a> {
+    /// The key.
+    pub name: &'a [u8],
+    /// What the request does with it.
+    pub flags: u32,
+}
+
+/// The keys of the request in the arguments after the subcommand. Keys of a name only (shard channels) don't count.
+///
+/// # Errors
+/// No such command, one without keys, or arguments that its key specifications don't fit.
+pub(super) fn of<'t>(turn: &Turn<'t, '_>) -> Result<Vec<Found<'t>>, Error> {
+    let request = OwnedArgs::new(turn.args.from(2));
+    let args = request.args();
+    let command = table().find(args.get(0)).and_then(|command| table().resolve(command, args));
+    let info = command.ok_or(Error::new("ERR Invalid command specified"))?.info;
+    let specs = || info.keys.iter().filter(|k| k.flags & key_flag::NOT_KEY == 0);
+    if specs().next().is_none() {
+        return Err(Error::new("ERR The command has no key arguments"));
+    }
+    if !info.accepts(args.len()) {
+        return Err(Error::new("ERR Invalid number of arguments specified for command"));
+    }
+    let mut found = Vec::new();
+    for spec in specs() {
+        let flags = flags_of(info, spec, args);
+        spec.visit(args, |index| found.push(Found { name: turn.args.get(index + 2), flags }));
+    }
+    if found.is_empty() || !specs().all(|spec| has_counted_keys(spec, args)) {
+        return Err(Error::new("ERR Invalid arguments specified for command"));
+    }
+    Ok(found)
+}
+
+/// Whether there are as many keys as the count before them says.
+fn has_counted_keys(spec: &KeySpec, args: Args<'_>) -> bool {
+    let (Begin::Index(begin), Find::Count { count, first, step }) = (spec.begin, spec.find) else { return true };
+    let Some(given) = num::parse_i64(args.get(begin + count)).and_then(|g| usize::try_from(g).ok()) else {
+        return false;
+    };
+    let room = args.len().saturating_sub(begin + first).div_ceil(step);
+    (1..=room).contains(&given)
+}
+
+/// What a request does with the keys of a specification, where that depends on its other arguments.
+fn flags_of(info: &Info, spec: &KeySpec, args: Args<'_>) -> u32 {
+    if spec.flags & key_flag::VARIABLE_FLAGS == 0 {
+        return spec.flags;
+    }
+    let plain_set = info.name == "set" && !args.from(3).any(reads);
+    if plain_set { key_flag::OW | key_flag::UPDATE } else { spec.flags & !key_flag::VARIABLE_FLAGS }
+}
+
+/// Whether an option of SET makes it look at the value that it replaces.
+fn reads(option: &[u8]) -> bool {
+    ["get", "ifeq"].iter().any(|word| option.eq_ignore_ascii_case(word.as_bytes()))
+}
