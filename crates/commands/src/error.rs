@@ -30,6 +30,8 @@ errors! {
     NOT_32_BITS = "ERR value is out of range, value must between -2147483648 and 2147483647";
     /// Not a floating point number.
     NOT_FLOAT = "ERR value is not a valid float";
+    /// A count that is too large for its command.
+    VALUE_OUT_OF_RANGE = "ERR value is out of range";
     /// A count that must not be negative.
     NOT_POSITIVE = "ERR value is out of range, must be positive";
     /// An index beyond the list.

@@ -7,8 +7,11 @@
 pub mod call;
 pub mod effects;
 pub mod error;
+pub mod hashes;
 pub mod keys;
 pub mod lists;
+pub mod sample;
+pub mod scan_options;
 pub mod spec;
 pub mod strings;
 pub mod syntax;
@@ -24,4 +27,4 @@ pub use spec::Spec;
 pub type Handler = fn(&mut Call<'_, '_, '_>) -> Outcome;
 
 /// Every command of this room, by family. A new family is a line here.
-pub const FAMILIES: &[&[Spec<Handler>]] = &[strings::COMMANDS, keys::COMMANDS, lists::COMMANDS];
+pub const FAMILIES: &[&[Spec<Handler>]] = &[strings::COMMANDS, keys::COMMANDS, lists::COMMANDS, hashes::COMMANDS];

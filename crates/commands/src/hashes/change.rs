@@ -1,0 +1,123 @@
+//! Setting and removing fields: HSET and its relatives, HDEL, HINCRBY, HINCRBYFLOAT.
+
+use resp::longdouble::F80;
+use resp::num;
+use store::keyspace::Key;
+use store::types::hash::Hash;
+
+use crate::Call;
+use crate::effects::Class;
+use crate::error::{Error, Outcome};
+
+pub(super) fn hset(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let added = set_fields(call, "hset")?;
+    call.reply.count(added);
+    Ok(())
+}
+
+pub(super) fn hmset(call: &mut Call<'_, '_, '_>) -> Outcome {
+    set_fields(call, "hmset")?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// Sets the fields that the arguments name; says how many of them are new.
+#[inline]
+fn set_fields(call: &mut Call<'_, '_, '_>, command: &str) -> Result<usize, Error> {
+    if !call.len().is_multiple_of(2) {
+        return Err(Error::arity(command));
+    }
+    let (key, limits, mut texts) = (call.key(1), &call.rules.hash, call.args.from(2));
+    let hash = call.db.object_or_new::<Hash>(key)?;
+    if texts.len() > 2 {
+        let longest = texts.clone().map(<[u8]>::len).max().unwrap_or(0);
+        hash.prepare(texts.len() / 2, longest, limits);
+    }
+    let mut added = 0;
+    while let (Some(field), Some(value)) = (texts.next(), texts.next()) {
+        added += usize::from(hash.insert(field, value, limits));
+    }
+    call.changed(key, Class::Hash, "hset");
+    Ok(added)
+}
+
+pub(super) fn hsetnx(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let (key, field) = (call.key(1), call.arg(2));
+    let hash = call.db.object_or_new::<Hash>(key)?;
+    // A hash that was created just now has no such field, so it does not stay empty.
+    let absent = !hash.contains(field);
+    if absent {
+        hash.insert(field, call.args.get(3), &call.rules.hash);
+        call.changed(key, Class::Hash, "hset");
+    }
+    call.reply.int(i64::from(absent));
+    Ok(())
+}
+
+pub(super) fn hdel(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let (key, fields) = (call.key(1), call.args.from(2));
+    let (removed, is_empty) = match call.db.object_mut::<Hash>(key)? {
+        None => (0, false),
+        Some(hash) => (fields.filter(|field| hash.remove(field)).count(), hash.is_empty()),
+    };
+    if removed > 0 {
+        call.changed(key, Class::Hash, "hdel");
+        if is_empty {
+            call.db.remove(key);
+            call.changed(key, Class::Generic, "del");
+        }
+    }
+    call.reply.count(removed);
+    Ok(())
+}
+
+/// Sets the field that the arguments name to what `next` makes of its value, and returns that. `next` must not refuse a
+/// field that doesn't exist, or an empty hash would be left behind.
+fn update<T: AsRef<[u8]>>(
+    call: &mut Call<'_, '_, '_>,
+    key: Key<'_>,
+    next: impl FnOnce(Option<&[u8]>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let field = call.arg(2);
+    let hash = call.db.object_or_new::<Hash>(key)?;
+    let value = next(hash.get(field).as_deref())?;
+    hash.insert(field, value.as_ref(), &call.rules.hash);
+    Ok(value)
+}
+
+pub(super) fn hincrby(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let (key, increment) = (call.key(1), call.int(3)?);
+    let mut sum = increment;
+    let mut digits = num::IntText::new();
+    let digits = &mut digits;
+    update(call, key, |value| {
+        if let Some(value) = value {
+            let value = num::parse_i64(value).ok_or(Error::new("ERR hash value is not an integer"))?;
+            sum = value.checked_add(increment).ok_or(Error::OVERFLOW)?;
+        }
+        Ok(digits.i64(sum))
+    })?;
+    call.changed(key, Class::Hash, "hincrby");
+    call.reply.int(sum);
+    Ok(())
+}
+
+pub(super) fn hincrbyfloat(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let (key, increment) = (call.key(1), F80::parse(call.arg(3)).ok_or(Error::NOT_FLOAT)?);
+    if increment.is_nan_or_inf() {
+        return Err(Error::new("ERR value is NaN or Infinity"));
+    }
+    let printed = update(call, key, |value| {
+        let value = value.map_or(Some(F80::ZERO), F80::parse).ok_or(Error::new("ERR hash value is not a float"))?;
+        let sum = value.add(increment);
+        if sum.is_nan_or_inf() {
+            return Err(Error::NAN_OR_INFINITY);
+        }
+        let mut printed = Vec::new();
+        sum.format_human(&mut printed);
+        Ok(printed)
+    })?;
+    call.changed(key, Class::Hash, "hincrbyfloat");
+    call.reply.bulk(&printed);
+    Ok(())
+}

@@ -1,0 +1,220 @@
+//! Members of collections picked at random, for SRANDMEMBER and its relatives: as many as the client says, distinct or
+//! with repetitions.
+//!
+//! Knows nothing of keys, nor what the reply says of a member.
+
+use resp::reply::Reply;
+use store::random::Random;
+use store::types::set::{Set, SetLimits};
+
+use crate::Call;
+use crate::error::{Error, Outcome};
+
+/// A count is at least this, as in Redis.
+const COUNT_MIN: i64 = -i64::MAX;
+
+/// Bytes that every member of a reply takes at least: those of an empty bulk string.
+const MEMBER_BYTES_MIN: usize = "$0\r\n\r\n".len();
+
+/// Collections of up to so many members are gathered once if they are to be picked from again and again: picking from
+/// a packed block takes a walk through it.
+const GATHERED_MAX: usize = 1024;
+
+/// A collection that members can be picked from.
+pub trait Sampled {
+    /// A member, with what belongs to it.
+    type Member<'a>: Copy
+    where
+        Self: 'a;
+
+    /// How many members there are.
+    fn size(&self) -> usize;
+    /// All of them.
+    fn members(&self) -> impl Iterator<Item = Self::Member<'_>>;
+    /// One of them, evenly; none if there is none.
+    fn pick(&self, random: &mut dyn FnMut() -> u64) -> Option<Self::Member<'_>>;
+    /// What no two members have in common.
+    fn name<'m>(member: &'m Self::Member<'_>) -> &'m [u8];
+}
+
+/// The argument at `index` as a count: that many distinct members, or, negative, that many with repetitions.
+pub fn count(call: &Call<'_, '_, '_>, index: usize) -> Result<i64, Error> {
+    let count = call.int(index)?;
+    if count < COUNT_MIN {
+        let text = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
+        return Err(Error::new(text));
+    }
+    Ok(count)
+}
+
+/// The last arguments of HRANDFIELD and ZRANDMEMBER, from `index` on: a count, and whether it is followed by `word`,
+/// which asks for a second text of every member.
+pub fn count_and_word(call: &Call<'_, '_, '_>, index: usize, word: &str) -> Result<(i64, bool), Error> {
+    let count = count(call, index)?;
+    if call.len() == index + 1 {
+        return Ok((count, false));
+    }
+    if call.len() > index + 2 || !call.is(index + 1, word) {
+        return Err(Error::SYNTAX);
+    }
+    // Redis guards against twice the count overflowing.
+    if count.unsigned_abs() > i64::MAX as u64 / 2 { Err(Error::VALUE_OUT_OF_RANGE) } else { Ok((count, true)) }
+}
+
+/// Replies with an array of members picked at random, each written by `write`, which makes `texts` replies of it. A
+/// negative `count` allows repetitions.
+///
+/// Such a reply can be as long as the client likes: one beyond `bytes_max` is refused, where Redis would go on until it
+/// has no memory left.
+pub fn reply_members<'s, S: Sampled>(
+    collection: &'s S,
+    count: i64,
+    texts: usize,
+    bytes_max: usize,
+    random: &mut Random,
+    reply: &mut Reply<'_>,
+    mut write: impl FnMut(&mut Reply<'_>, S::Member<'s>),
+) -> Outcome {
+    if let Ok(count) = usize::try_from(count) {
+        let count = count.min(collection.size());
+        reply.array(count * texts);
+        visit_distinct(collection, count, random, |member| write(reply, member));
+        return Ok(());
+    }
+    let count = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    if count > bytes_max / MEMBER_BYTES_MIN {
+        return Err(Error::VALUE_OUT_OF_RANGE);
+    }
+    let (mark, before) = (reply.deferred(), reply.output().len());
+    reply.array(count * texts);
+    let mut fits = true;
+    visit_repeated(collection, count, random, |member| {
+        write(reply, member);
+        fits = reply.output().len() - before <= bytes_max;
+        fits
+    });
+    if !fits {
+        reply.output().truncate(mark);
+        return Err(Error::VALUE_OUT_OF_RANGE);
+    }
+    Ok(())
+}
+
+/// Hands `count` picks to `visit`, until it says false.
+fn visit_repeated<'s, S: Sampled>(
+    collection: &'s S,
+    count: usize,
+    random: &mut Random,
+    mut visit: impl FnMut(S::Member<'s>) -> bool,
+) {
+    let gathered: Vec<_> =
+        if collection.size() <= count.min(GATHERED_MAX) { collection.members().collect() } else { Vec::new() };
+    for _ in 0..count {
+        let member = if gathered.is_empty() {
+            collection.pick(&mut || random.next())
+        } else {
+            gathered.get(random.below(gathered.len())).copied()
+        };
+        if !member.is_some_and(&mut visit) {
+            return;
+        }
+    }
+}
+
+/// Hands `count` distinct members to `visit`, every choice being as likely; `count` is not above their number.
+fn visit_distinct<'s, S: Sampled>(
+    collection: &'s S,
+    count: usize,
+    random: &mut Random,
+    mut visit: impl FnMut(S::Member<'s>),
+) {
+    let len = collection.size();
+    if count == 1 {
+        collection.pick(&mut || random.next()).into_iter().for_each(visit);
+    } else if len <= GATHERED_MAX || count > len / 3 {
+        let mut choice = Choice::new(count, len);
+        collection.members().filter(|_| choice.choose(random)).take(count).for_each(visit);
+    } else {
+        // Two picks of three at least are new.
+        let (mut seen, limits) = (Set::new(), SetLimits::default());
+        seen.prepare(b"", count, &limits);
+        while seen.len() < count {
+            let Some(member) = collection.pick(&mut || random.next()) else { return };
+            if seen.insert(S::name(&member), &limits) {
+                visit(member);
+            }
+        }
+    }
+}
+
+/// Decides for one of `left` things after the other whether it is among the `wanted` ones, so that every choice is as
+/// likely (Knuth's selection sampling, The Art of Computer Programming, volume 2, 3.4.2, algorithm S).
+pub struct Choice {
+    wanted: usize,
+    left: usize,
+}
+
+impl Choice {
+    /// Decisions that choose `wanted` of `total` things.
+    #[must_use]
+    pub fn new(wanted: usize, total: usize) -> Choice {
+        Choice { wanted, left: total }
+    }
+
+    /// Whether the next one is chosen.
+    #[inline]
+    pub fn choose(&mut self, random: &mut Random) -> bool {
+        let chosen = self.wanted > 0 && random.below(self.left) < self.wanted;
+        self.wanted -= usize::from(chosen);
+        self.left = self.left.saturating_sub(1);
+        chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    impl Sampled for Vec<Vec<u8>> {
+        type Member<'a> = &'a [u8];
+        fn size(&self) -> usize {
+            self.len()
+        }
+        fn members(&self) -> impl Iterator<Item = &[u8]> {
+            self.iter().map(Vec::as_slice)
+        }
+        fn pick(&self, random: &mut dyn FnMut() -> u64) -> Option<&[u8]> {
+            self.get((random() % self.len() as u64) as usize).map(Vec::as_slice)
+        }
+        fn name<'m>(member: &'m &[u8]) -> &'m [u8] {
+            member
+        }
+    }
+
+    #[test]
+    fn distinct_members_are_chosen_evenly() {
+        let mut random = Random::new(7);
+        for (len, count, rounds) in [(10, 1, 2000), (10, 3, 1000), (10, 9, 1000), (10, 10, 3), (3000, 500, 200)] {
+            let all: Vec<_> = (0..len).map(|i| i.to_string().into_bytes()).collect();
+            let mut chosen = BTreeMap::<Vec<u8>, usize>::new();
+            for _ in 0..rounds {
+                let mut names = Vec::new();
+                visit_distinct(&all, count, &mut random, |name| names.push(name));
+                assert_eq!(names.len(), count);
+                names.sort_unstable();
+                names.dedup();
+                assert_eq!(names.len(), count);
+                names.into_iter().for_each(|name| *chosen.entry(name.to_vec()).or_default() += 1);
+            }
+            // About five standard deviations.
+            let mean = (rounds * count) as f64 / len as f64;
+            let off = 5.0 * (mean * (1.0 - count as f64 / len as f64)).sqrt();
+            for times in chosen.values() {
+                assert!((*times as f64 - mean).abs() <= off, "{times} times, {mean} expected: {count} of {len}");
+            }
+            assert_eq!(chosen.len(), len);
+        }
+    }
+}
