@@ -1,7 +1,7 @@
 //! What all threads share.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use commands::spec::flag;
 use store::keyspace::Keyspace;
@@ -11,6 +11,7 @@ use crate::client::Clients;
 use crate::command_table::{Command, table};
 use crate::config::{ConfigHost, Settings};
 use crate::families;
+use crate::families::monitor::Monitors;
 use crate::inbox::{Inbox, Wake};
 use crate::pubsub::PubSub;
 use crate::session::Session;
@@ -41,7 +42,7 @@ pub struct Engine {
     /// Who has subscribed to what.
     pub pubsub: PubSub,
     /// Connections that show what MONITOR shows.
-    pub monitors: AtomicUsize,
+    pub monitors: Monitors,
     /// Which keyspace events are published; 0 is none.
     pub notify_classes: AtomicU64,
     /// Whether keys whose time has come are looked for (DEBUG SET-ACTIVE-EXPIRE).
@@ -84,7 +85,7 @@ impl Engine {
             watchers: Watchers::new(shards),
             waiters: Waiters::new(shards),
             pubsub: PubSub::default(),
-            monitors: AtomicUsize::new(0),
+            monitors: Monitors::default(),
             notify_classes: AtomicU64::new(0),
             active_expire: AtomicBool::new(true),
             paused_until_ms: AtomicU64::new(0),
@@ -122,11 +123,11 @@ impl Engine {
         self.watchers.any() || self.waiters.any() || self.notify_classes.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether somebody shows commands with MONITOR.
+    /// Whether a session has to authenticate before it may do anything else: not if there is no password any more.
     #[inline]
     #[must_use]
-    pub fn has_monitors(&self) -> bool {
-        self.monitors.load(Ordering::Relaxed) > 0
+    pub fn must_authenticate(&self, session: &Session) -> bool {
+        !session.authenticated && !self.settings.requirepass.is_empty()
     }
 
     /// From how many ticks on a command is slow.

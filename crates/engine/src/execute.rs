@@ -65,6 +65,7 @@ impl Worker {
         if session.reply_mode == ReplyMode::SkipNext {
             session.reply_mode = ReplyMode::Skip;
         }
+        let wanted = session.reply_mode;
         let was_authenticated = session.authenticated;
         let mut step = match self.admit(session, command, args) {
             Ok(None) => return Step::Pause,
@@ -82,13 +83,10 @@ impl Worker {
         if step == Step::Next && session.authenticated != was_authenticated {
             step = Step::Reframe;
         }
-        match session.reply_mode {
-            ReplyMode::On | ReplyMode::SkipNext => {}
-            ReplyMode::Off => out.truncate(start),
-            ReplyMode::Skip => {
-                out.truncate(start);
-                session.reply_mode = ReplyMode::On;
-            }
+        silence(session, wanted, start, out);
+        // The reply that is skipped may be one that is still to come.
+        if session.reply_mode == ReplyMode::Skip && step != Step::Park {
+            session.reply_mode = ReplyMode::On;
         }
         // After the reply is complete or taken back: they neither tear it nor are they silenced with it.
         if !session.pushes.is_empty() {
@@ -109,8 +107,11 @@ impl Worker {
         if !command.info.accepts(args.len()) {
             return Err(Error::arity(&command.name));
         }
-        if !session.authenticated && !command.info.has(flag::NO_AUTH) {
+        if self.engine.must_authenticate(session) && !command.info.has(flag::NO_AUTH) {
             return Err(Error::new("NOAUTH Authentication required."));
+        }
+        if session.monitoring && command.info.has(flag::READONLY | flag::WRITE | flag::MAY_REPLICATE) {
+            return Err(Error::new("ERR Replica can't interact with the keyspace"));
         }
         if session.multi.is_some() && command.info.has(flag::NO_MULTI) {
             return Err(Error::new("ERR Command not allowed inside a transaction"));
@@ -223,9 +224,6 @@ impl Worker {
         // Under the locks: see `Engine::is_listening`.
         self.effects.listening = self.engine.is_listening();
         self.observed.list_names = self.effects.listening;
-        if self.engine.has_monitors() {
-            families::feed_monitors(self, session, command, args);
-        }
         let (outcome, wait, errors) = match command.run {
             Run::Keys(run) => {
                 let mut call = self.begin_call(session, args, keys, locked, out);
@@ -245,6 +243,9 @@ impl Worker {
         }
         if !self.effects.is_empty() || !self.observed.expired_names.is_empty() {
             self.settle(Some(session));
+        }
+        if !self.engine.monitors.is_empty() {
+            families::feed_monitors(self, session, command, args);
         }
         self.account(session, command, args, began);
         match wait {
@@ -478,7 +479,7 @@ impl Worker {
         session.set_multi(None);
         let whole = multi.queue.iter().any(|q| is_whole(q.command, q.args.args()) || is_each(q));
         let step = if whole {
-            self.alone(inside, |worker, locked| worker.exec_locked(session, &multi.queue, locked, out))
+            self.alone(inside, |worker, locked| worker.exec_locked(session, command, args, &multi.queue, locked, out))
         } else {
             let keyspace = &self.engine.keyspace;
             let mut shards: Vec<usize> = session.watched.iter().map(|w| w.shard).collect();
@@ -486,7 +487,7 @@ impl Worker {
             shards.sort_unstable();
             shards.dedup();
             let mut locked = keyspace.lock_many(&shards);
-            self.exec_locked(session, &multi.queue, &mut locked, out)
+            self.exec_locked(session, command, args, &multi.queue, &mut locked, out)
         };
         self.account(session, command, args, began);
         step
@@ -495,6 +496,8 @@ impl Worker {
     fn exec_locked(
         &mut self,
         session: &mut Session,
+        command: &Command,
+        args: Args<'_>,
         queue: &[Queued],
         locked: &mut Locked<'_>,
         out: &mut Output,
@@ -504,15 +507,35 @@ impl Worker {
         let mut reply = Reply::new(out, session.proto);
         if changed {
             reply.null_array();
-            return Step::Next;
+        } else {
+            self.exec_queue(session, queue, locked, out);
         }
-        reply.array(queue.len());
+        if !self.engine.monitors.is_empty() {
+            families::feed_monitors(self, session, command, args);
+        }
+        if session.closing { Step::Close } else { Step::Next }
+    }
+
+    /// Runs a transaction's commands. CLIENT REPLY takes effect in the midst of them, as in Redis.
+    fn exec_queue(&mut self, session: &mut Session, queue: &[Queued], locked: &mut Locked<'_>, out: &mut Output) {
+        let start = out.mark();
+        Reply::new(out, session.proto).array(queue.len());
+        silence(session, session.reply_mode, start, out);
         session.in_exec = true;
         for queued in queue {
+            let (start, wanted) = (out.mark(), session.reply_mode);
             self.call(session, queued.command, queued.args.args(), &queued.keys, locked, out, false);
+            silence(session, wanted, start, out);
         }
         session.in_exec = false;
-        if session.closing { Step::Close } else { Step::Next }
+    }
+}
+
+/// Takes a reply back that the client doesn't want, given what it wanted before the command. A command that changes
+/// what it wants has written what is due.
+fn silence(session: &Session, before: ReplyMode, start: Mark, out: &mut Output) {
+    if before == session.reply_mode && matches!(before, ReplyMode::Off | ReplyMode::Skip) {
+        out.truncate(start);
     }
 }
 

@@ -21,5 +21,6 @@ pub mod stats;
 pub mod testing;
 pub mod ticks;
 pub mod turn;
+pub mod version;
 pub mod watch;
 pub mod worker;

@@ -117,6 +117,8 @@ pub struct Session {
     pub pushes: Output,
     /// The number of the latest push from other connections that it has been shown ahead of the others.
     pub pushes_seen: u64,
+    /// Whether it shows what MONITOR shows.
+    pub monitoring: bool,
     /// Whether EXEC is running its commands: pushes then wait until its reply is complete.
     pub in_exec: bool,
     /// What is known of an incomplete request.
@@ -142,6 +144,7 @@ impl Session {
             parked: None,
             pushes: Output::default(),
             pushes_seen: 0,
+            monitoring: false,
             in_exec: false,
             framer: Framer::default(),
         }
@@ -175,7 +178,11 @@ impl Session {
     #[inline]
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        self.authenticated && self.multi.is_none() && self.subscriptions.is_empty() && self.reply_mode == ReplyMode::On
+        self.authenticated
+            && self.multi.is_none()
+            && self.subscriptions.is_empty()
+            && self.reply_mode == ReplyMode::On
+            && !self.monitoring
     }
 
     /// Begins or ends a transaction.

@@ -25,7 +25,7 @@ use crate::engine::Engine;
 use crate::families;
 use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
-use crate::ticks::{Ticks, per_microsecond};
+use crate::ticks::{Ticks, per_microsecond, to_microseconds};
 use crate::watch::DbKey;
 
 /// Commands that are framed, prefetched and run together. Their buckets and entries, two cache lines each, have to
@@ -83,6 +83,7 @@ pub struct Worker {
     pub clock: Clock,
     /// Microseconds of Unix time, for TIME and MONITOR.
     pub now_us: u64,
+    turn_began: Ticks,
     /// Figures of the configuration that handlers go by.
     pub rules: Rules,
     /// What requests may hold.
@@ -111,6 +112,7 @@ impl Worker {
             engine,
             clock: Clock { now_ms: 0, uptime_s: 0, access: Access::Recency },
             now_us: 0,
+            turn_began: Ticks::now(),
             rules: Rules::default(),
             limits: Limits::default(),
             random: Random::new(seed),
@@ -134,9 +136,15 @@ impl Worker {
     /// Sets the time for everything that follows, in microseconds of Unix time.
     pub fn begin_turn(&mut self, now_us: u64) {
         self.now_us = now_us;
+        self.turn_began = Ticks::now();
         self.clock.now_ms = now_us / 1000;
         self.clock.uptime_s = (self.clock.now_ms.saturating_sub(self.engine.started_ms) / 1000) as u32;
         self.follow_settings();
+    }
+
+    /// The time now, in microseconds of Unix time: the turn's, and what has passed of the turn.
+    pub(crate) fn present_us(&self) -> u64 {
+        self.now_us + to_microseconds(Ticks::now().since(self.turn_began)) as u64
     }
 
     /// Makes `rules` and `limits` anew if the configuration has changed.
@@ -201,8 +209,9 @@ impl Worker {
         loop {
             batch.clear();
             // Authentication changes the limits of what follows, so what comes before it is framed one by one.
-            let window = if session.authenticated { WINDOW } else { 1 };
-            let limits = Limits { unauthenticated: !session.authenticated, ..self.limits };
+            let unauthenticated = self.engine.must_authenticate(session);
+            let window = if unauthenticated { 1 } else { WINDOW };
+            let limits = Limits { unauthenticated, ..self.limits };
             let (end, stop) = session.framer.frame(buffer, at, &limits, window, batch);
             plan(batch, buffer, planned, keys);
             self.prefetch(session.database, keys);

@@ -227,6 +227,11 @@ impl<'o> Reply<'o> {
         self.proto
     }
 
+    /// What follows is written in this version of the protocol (HELLO, RESET).
+    pub fn set_proto(&mut self, proto: Proto) {
+        self.proto = proto;
+    }
+
     /// Whether the connection speaks RESP3.
     #[inline]
     #[must_use]

@@ -452,7 +452,8 @@ impl EventLoop {
         for client in push.clients.iter() {
             let Some(&key) = self.by_client.get(client) else { continue };
             let Some(connection) = self.connections.get_mut(key) else { continue };
-            if connection.session.awaits(push) {
+            // After the last reply of a connection, nothing more is said.
+            if connection.session.awaits(push) && connection.hold != Hold::Closing {
                 connection.output.extend_shared(push.bytes.clone());
                 self.queue_write(key);
                 self.check_output_limit(key);

@@ -1,29 +1,59 @@
-//! Connections: PING, ECHO, SELECT, QUIT.
+//! Connections: AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT.
 //!
-//! Source of the semantics: Redis's command pages of the group "connection".
+//! Source of the semantics: Redis's command pages of the group "connection", its "RESP3" page, and the replies of a
+//! running server.
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NOSCRIPT, STALE};
 use commands::spec::{Group, Spec};
+use resp::num;
+use resp::reply::Proto;
 
+use crate::client::client_flag;
 use crate::command_table::Run;
+use crate::families;
+use crate::families::pubsub::{catch_up, follow_proto};
+use crate::session::ReplyMode;
 use crate::turn::Turn;
+use crate::version::REDIS_VERSION;
+
+/// The only user there is.
+pub(crate) const DEFAULT_USER: &str = "default";
+
+const ALWAYS: u32 = ALLOW_BUSY | FAST | LOADING | NOSCRIPT | NO_AUTH | STALE;
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[
-    Spec::new("ping", -1, FAST, Run::Session(ping)).docs(
+    Spec::new("auth", -2, ALWAYS, Run::Session(auth)).docs(
         Group::Connection,
         "1.0.0",
-        "O(1)",
-        "Answers PONG, or the message it is given.",
-        "[message]",
+        "O(N) where N is the length of the password",
+        "Tells the server who is connected.",
+        "[username] password",
     ),
+    Spec::new("ping", -1, FAST, Run::Session(ping))
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+        .docs(Group::Connection, "1.0.0", "O(1)", "Answers PONG, or the message it is given.", "[message]"),
     Spec::new("echo", 2, LOADING | STALE | FAST, Run::Session(echo)).docs(
         Group::Connection,
         "1.0.0",
         "O(1)",
         "Answers the message it is given.",
         "message",
+    ),
+    Spec::new("hello", -1, ALWAYS, Run::Session(hello)).docs(
+        Group::Connection,
+        "6.0.0",
+        "O(1)",
+        "Chooses the version of the protocol, and tells about the server.",
+        "[protover [AUTH username password] [SETNAME clientname]]",
+    ),
+    Spec::new("reset", 1, ALWAYS, Run::Session(reset)).docs(
+        Group::Connection,
+        "6.2.0",
+        "O(N) where N is the number of subscriptions and watched keys",
+        "Makes the connection as good as new.",
+        "",
     ),
     Spec::new("select", 2, LOADING | STALE | FAST, Run::Session(select)).docs(
         Group::Connection,
@@ -32,7 +62,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
         "Selects the database of the connection.",
         "index",
     ),
-    Spec::new("quit", -1, ALLOW_BUSY | FAST | LOADING | NOSCRIPT | NO_AUTH | STALE, Run::Session(quit)).docs(
+    Spec::new("quit", -1, ALWAYS, Run::Session(quit)).docs(
         Group::Connection,
         "1.0.0",
         "O(1)",
@@ -74,5 +104,166 @@ fn select(turn: &mut Turn<'_, '_>) -> Outcome {
 fn quit(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.session.closing = true;
     turn.reply.ok();
+    Ok(())
+}
+
+fn auth(turn: &mut Turn<'_, '_>) -> Outcome {
+    match turn.len() {
+        2 if turn.engine().settings.requirepass.is_empty() => Err(Error::new(
+            "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+             configuration is correct?",
+        )),
+        2 => authenticate(turn, DEFAULT_USER.as_bytes(), turn.arg(1)),
+        3 => authenticate(turn, turn.arg(1), turn.arg(2)),
+        _ => Err(Error::SYNTAX),
+    }?;
+    turn.reply.ok();
+    Ok(())
+}
+
+/// Lets the client in, if it knows the password. While there is none, any will do.
+fn authenticate(turn: &mut Turn<'_, '_>, user: &[u8], password: &[u8]) -> Outcome {
+    let expected = turn.engine().settings.requirepass.get();
+    let knows = expected.is_empty() || is_same(expected.as_bytes(), password);
+    if user != DEFAULT_USER.as_bytes() || !knows {
+        return Err(Error::new("WRONGPASS invalid username-password pair or user is disabled."));
+    }
+    turn.session.authenticated = true;
+    *turn.session.client.user() = Some(DEFAULT_USER.into());
+    Ok(())
+}
+
+/// Compares in a time that says nothing about how much of the password was right.
+fn is_same(expected: &[u8], given: &[u8]) -> bool {
+    let differences = given
+        .iter()
+        .enumerate()
+        .fold(0, |all, (i, byte)| all | (byte ^ expected.get(i % expected.len().max(1)).copied().unwrap_or_default()));
+    std::hint::black_box(differences) == 0 && expected.len() == given.len()
+}
+
+/// What HELLO was asked for.
+#[derive(Default)]
+struct Hello<'t> {
+    proto: Option<Proto>,
+    credentials: Option<(&'t [u8], &'t [u8])>,
+    name: Option<String>,
+}
+
+fn parse_hello<'t>(turn: &Turn<'t, '_>) -> Result<Hello<'t>, Error> {
+    let mut asked = Hello::default();
+    if turn.len() > 1 {
+        let version = num::parse_i64(turn.arg(1))
+            .ok_or_else(|| Error::new("ERR Protocol version is not an integer or out of range"))?;
+        asked.proto = Some(match version {
+            2 => Proto::Resp2,
+            3 => Proto::Resp3,
+            _ => return Err(Error::new("NOPROTO unsupported protocol version")),
+        });
+    }
+    let mut at = 2;
+    while at < turn.len() {
+        if turn.is(at, "auth") && at + 2 < turn.len() {
+            asked.credentials = Some((turn.arg(at + 1), turn.arg(at + 2)));
+            at += 3;
+        } else if turn.is(at, "setname") && at + 1 < turn.len() {
+            asked.name = Some(printable(turn.arg(at + 1)).ok_or_else(bad_name)?);
+            at += 2;
+        } else {
+            let option = String::from_utf8_lossy(turn.arg(at)).into_owned();
+            return Err(Error::new(format!("ERR Syntax error in HELLO option '{option}'")));
+        }
+    }
+    Ok(asked)
+}
+
+/// A name that a client gives itself, if it has only printable characters and no blanks, which would break the lines
+/// of CLIENT LIST.
+pub(crate) fn printable(name: &[u8]) -> Option<String> {
+    let printable = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
+    printable.then(|| String::from_utf8_lossy(name).into_owned())
+}
+
+fn bad_name() -> Error {
+    Error::new("ERR Client names cannot contain spaces, newlines or special characters.")
+}
+
+fn hello(turn: &mut Turn<'_, '_>) -> Outcome {
+    let asked = parse_hello(turn)?;
+    if let Some((user, password)) = asked.credentials {
+        authenticate(turn, user, password)?;
+    }
+    if turn.engine().must_authenticate(turn.session) {
+        return Err(Error::new(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
+             <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the \
+             same time",
+        ));
+    }
+    if let Some(name) = asked.name {
+        turn.session.client.names().name = name;
+    }
+    if let Some(proto) = asked.proto {
+        set_proto(turn, proto);
+    }
+    write_hello(turn);
+    Ok(())
+}
+
+fn set_proto(turn: &mut Turn<'_, '_>, proto: Proto) {
+    if proto == turn.session.proto {
+        return;
+    }
+    if !turn.session.subscriptions.is_empty() {
+        // Messages written in the old version must not come after the first reply in the new one.
+        follow_proto(turn, proto);
+        catch_up(turn);
+    }
+    turn.session.set_proto(proto);
+    turn.reply.set_proto(proto);
+}
+
+fn write_hello(turn: &mut Turn<'_, '_>) {
+    let id = turn.session.client.id as i64;
+    let version = if turn.session.proto == Proto::Resp3 { 3 } else { 2 };
+    let reply = &mut turn.reply;
+    reply.map(7);
+    for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+        reply.bulk(field);
+        reply.bulk(value);
+    }
+    for (field, value) in [("proto", version), ("id", id)] {
+        reply.bulk(field);
+        reply.int(value);
+    }
+    for (field, value) in [("mode", "standalone"), ("role", "master")] {
+        reply.bulk(field);
+        reply.bulk(value);
+    }
+    reply.bulk("modules");
+    reply.array(0);
+}
+
+fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
+    let gets_pushes = !turn.session.subscriptions.is_empty() || turn.session.monitoring;
+    turn.session.set_multi(None);
+    families::leave(turn.worker, turn.session);
+    if gets_pushes {
+        // What has come so far is shown before the client reads that there will be no more.
+        catch_up(turn);
+    }
+    let session = &mut *turn.session;
+    session.select(0);
+    session.set_proto(Proto::Resp2);
+    turn.reply.set_proto(Proto::Resp2);
+    session.authenticated = turn.worker.engine.settings.requirepass.is_empty();
+    session.client.names().name.clear();
+    session.no_touch = false;
+    session.client.set(client_flag::NO_EVICT | client_flag::NO_TOUCH | client_flag::REPLY_OFF, false);
+    // A reply that is to be skipped still is.
+    if session.reply_mode != ReplyMode::Skip {
+        session.reply_mode = ReplyMode::On;
+    }
+    turn.reply.simple("RESET");
     Ok(())
 }

@@ -21,12 +21,14 @@ pub(crate) use slowlog::note as note_slow;
 pub(crate) use transactions::{is_exec, unwatch, watched_keys_changed};
 
 /// Every command of this room, by family. A new family is a line here.
-pub const ALL: &[&[Spec<Run>]] = &[command::COMMANDS, connection::COMMANDS, pubsub::COMMANDS, transactions::COMMANDS];
+pub const ALL: &[&[Spec<Run>]] =
+    &[command::COMMANDS, connection::COMMANDS, monitor::COMMANDS, pubsub::COMMANDS, transactions::COMMANDS];
 
 /// Takes a session that ends out of what its commands have entered it into.
 pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
     unwatch(worker, session);
     pubsub::leave_all(worker, session);
+    monitor::leave(worker, session);
 }
 
 /// Whether a connection that speaks RESP2 and has subscribed to something may give this command.

@@ -1,15 +1,200 @@
 //! MONITOR: shows every command that the server runs, in an order in which they could have run.
+//!
+//! Source of the format: Redis's "MONITOR" page, and what a running server shows.
 
-use commands::spec::flag::SKIP_MONITOR;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, SKIP_MONITOR, STALE};
+use commands::spec::{Group, Spec};
+use resp::reply::{Proto, Reply};
 use resp::request::Args;
 
-use crate::command_table::Command;
+use crate::client::client_flag;
+use crate::command_table::{Command, Run};
+use crate::config::is_sensitive;
+use crate::pubsub::{Audience, Encoded, Origin, Subscriber};
 use crate::session::Session;
+use crate::turn::Turn;
 use crate::worker::Worker;
 
-/// Shows a command that is about to run to all monitors. Called while the command's shards are held, so that commands
-/// on the same keys are shown in the order in which they run.
+/// What is shown instead of a password.
+const REDACTED: &[u8] = b"(redacted)";
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] =
+    &[Spec::new("monitor", 1, ADMIN | NOSCRIPT | LOADING | STALE, Run::Session(monitor)).docs(
+        Group::Server,
+        "1.0.0",
+        "O(1); every command then costs one more message per thread with monitors",
+        "Shows all commands that the server runs, as they run.",
+        "",
+    )];
+
+/// The connections that show commands.
+#[derive(Default)]
+pub struct Monitors {
+    audience: Mutex<Audience>,
+    count: AtomicUsize,
+}
+
+impl Monitors {
+    /// How many there are.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether there are none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Audience)) {
+        let mut audience = self.audience.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut audience);
+        self.count.store(audience.len(), Ordering::Relaxed);
+    }
+}
+
+/// A session among the monitors. The lines are the same in both versions of the protocol.
+fn subscriber(session: &Session) -> Subscriber {
+    Subscriber { client: session.client.id, worker: session.client.worker, proto: Proto::Resp2 }
+}
+
+fn monitor(turn: &mut Turn<'_, '_>) -> Outcome {
+    if turn.session.in_exec {
+        return Err(Error::new("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+    }
+    // A second one is ignored, without an answer, as in Redis.
+    if !turn.session.monitoring {
+        let who = subscriber(turn.session);
+        turn.session.monitoring = true;
+        turn.session.client.set(client_flag::MONITOR, true);
+        turn.engine().monitors.change(|audience| audience.add(who));
+        turn.reply.ok();
+    }
+    Ok(())
+}
+
+/// Ends a session's MONITOR, if it has begun.
+pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
+    if std::mem::take(&mut session.monitoring) {
+        session.client.set(client_flag::MONITOR, false);
+        worker.engine.monitors.change(|audience| audience.remove(subscriber(session)));
+    }
+}
+
+/// Shows a command that has run to all monitors. Called while the command's shards are still held, so that commands on
+/// the same keys are shown in the order in which they ran.
 #[cold]
-pub(crate) fn feed(_worker: &mut Worker, _session: &Session, command: &Command, _args: Args<'_>) {
-    if command.info.has(SKIP_MONITOR) {}
+pub(crate) fn feed(worker: &Worker, session: &mut Session, command: &Command, args: Args<'_>) {
+    if command.info.has(SKIP_MONITOR | ADMIN) {
+        return;
+    }
+    let source = if session.client.has(client_flag::UNIX_SOCKET) {
+        format!("unix:{}", worker.engine.settings.unixsocket.get())
+    } else {
+        session.client.addr.clone()
+    };
+    let line = line(worker.present_us(), session.database, &source, command, args);
+    let mut line = Encoded::new(|reply: &mut Reply<'_>| reply.simple(&line));
+    // A connection that is being closed, or shows nothing itself, has no use for its own line.
+    let own = (session.monitoring && !session.closing).then_some((session.client.id, &mut session.pushes));
+    let mut origin = Origin { worker: worker.id, own };
+    let audience = worker.engine.monitors.audience.lock().unwrap_or_else(PoisonError::into_inner);
+    audience.send(&worker.engine.inboxes, &mut origin, &mut line);
+}
+
+/// A command as MONITOR shows it: `1700000000.000123 [0 127.0.0.1:50000] "get" "key"`.
+fn line(time_us: u64, database: usize, source: &str, command: &Command, args: Args<'_>) -> String {
+    let mut line = format!("{}.{:06} [{database} {source}]", time_us / 1_000_000, time_us % 1_000_000);
+    for (i, arg) in args.from(0).enumerate() {
+        line.push(' ');
+        quote(&mut line, if is_secret(command, args, i) { REDACTED } else { arg });
+    }
+    line
+}
+
+/// Appends bytes in double quotes, with C's escapes for whatever is no printable ASCII.
+fn quote(line: &mut String, bytes: &[u8]) {
+    line.push('"');
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' => line.extend(['\\', char::from(byte)]),
+            b'\n' => line.push_str("\\n"),
+            b'\r' => line.push_str("\\r"),
+            b'\t' => line.push_str("\\t"),
+            0x07 => line.push_str("\\a"),
+            0x08 => line.push_str("\\b"),
+            b' '..=b'~' => line.push(char::from(byte)),
+            _ => line.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    line.push('"');
+}
+
+/// Whether an argument is a password, or a name that goes with one, and must be shown to nobody.
+pub(crate) fn is_secret(command: &Command, args: Args<'_>, index: usize) -> bool {
+    match &*command.name {
+        // With more arguments, which are an error, Redis doesn't know which one to hide.
+        "auth" => index > 0 && args.len() <= 3,
+        "hello" => hello_credentials(args).is_some_and(|at| (at..at + 2).contains(&index)),
+        "config|set" => index >= 3 && index % 2 == 1 && is_sensitive(args.get(index - 1)),
+        _ => false,
+    }
+}
+
+/// Where HELLO's user name is, right before the password.
+fn hello_credentials(args: Args<'_>) -> Option<usize> {
+    let mut at = 2;
+    while at < args.len() {
+        let option = args.get(at);
+        if option.eq_ignore_ascii_case(b"auth") && at + 2 < args.len() {
+            return Some(at + 1);
+        }
+        if !option.eq_ignore_ascii_case(b"setname") {
+            return None;
+        }
+        at += 2;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use resp::request::OwnedArgs;
+
+    use super::*;
+    use crate::command_table::table;
+
+    fn check(words: &[&[u8]], expected: &str) {
+        let args = OwnedArgs::new(words.iter().copied());
+        let command = table().find(words[0]).and_then(|c| table().resolve(c, args.args())).unwrap();
+        let line = line(1_700_000_000_000_123, 3, "127.0.0.1:5", command, args.args());
+        assert_eq!(line, format!("1700000000.000123 [3 127.0.0.1:5] {expected}"));
+    }
+
+    #[test]
+    fn arguments_are_quoted() {
+        check(&[b"GET", b"a b"], r#""GET" "a b""#);
+        check(&[b"set", b"", b"\"\\\n\r\t\x07\x08\0\x7f\xff"], r#""set" "" "\"\\\n\r\t\a\b\x00\x7f\xff""#);
+    }
+
+    #[test]
+    fn passwords_are_hidden() {
+        check(&[b"auth", b"p"], r#""auth" "(redacted)""#);
+        check(&[b"auth", b"u", b"p"], r#""auth" "(redacted)" "(redacted)""#);
+        check(&[b"auth", b"u", b"p", b"x"], r#""auth" "u" "p" "x""#);
+        check(&[b"hello", b"3", b"auth", b"u", b"p"], r#""hello" "3" "auth" "(redacted)" "(redacted)""#);
+        check(
+            &[b"hello", b"3", b"setname", b"auth", b"AUTH", b"u", b"p", b"x"],
+            r#""hello" "3" "setname" "auth" "AUTH" "(redacted)" "(redacted)" "x""#,
+        );
+        check(&[b"hello", b"3", b"auth", b"u"], r#""hello" "3" "auth" "u""#);
+    }
 }

@@ -204,13 +204,16 @@ fn unsubscribe_from(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
     let all = given.is_empty();
     let leaving = if all { names(&mut turn.session.subscriptions, kind).iter().cloned().collect() } else { given };
     let (who, engine) = (subscriber(turn.session), turn.engine());
+    let had_any = !turn.session.subscriptions.is_empty();
     for name in &leaving {
         if names(&mut turn.session.subscriptions, kind).contains(name) {
             engine.pubsub.unsubscribe(kind, name, who);
         }
     }
-    // Nothing more is coming; what has come is shown before the client reads that it has left.
-    catch_up(turn);
+    if had_any {
+        // Nothing more is coming; what has come is shown before the client reads that it has left.
+        catch_up(turn);
+    }
     for name in &leaving {
         names(&mut turn.session.subscriptions, kind).remove(name);
         confirm(turn, kind, words(kind)[1], Some(name));
@@ -238,9 +241,6 @@ fn sunsubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
 /// which they would be out of place.
 pub(crate) fn catch_up(turn: &mut Turn<'_, '_>) {
     let session = &mut *turn.session;
-    if session.subscriptions.is_empty() {
-        return;
-    }
     let inbox = &turn.worker.engine.inboxes[turn.worker.id];
     let (waiting, until) = inbox.pushes_for(session.client.id, session.pushes_seen);
     session.pushes_seen = until;
@@ -362,4 +362,16 @@ fn pubsub_help(turn: &mut Turn<'_, '_>) -> Outcome {
             "    Count the subscribers of each shard channel.",
         ],
     )
+}
+
+/// Has a session's messages written in another version of the protocol from now on.
+pub(crate) fn follow_proto(turn: &mut Turn<'_, '_>, proto: Proto) {
+    let pubsub = &turn.engine().pubsub;
+    let before = subscriber(turn.session);
+    let after = Subscriber { proto, ..before };
+    for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+        for name in names(&mut turn.session.subscriptions, kind).iter() {
+            pubsub.replace(kind, name, before, after);
+        }
+    }
 }

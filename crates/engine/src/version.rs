@@ -1,0 +1,6 @@
+//! What the server says that it is.
+
+/// The release of Redis whose commands, replies and errors the server has; clients decide by it what they may use.
+pub const REDIS_VERSION: &str = "7.2.4";
+/// The release of Penstock.
+pub const PENSTOCK_VERSION: &str = env!("CARGO_PKG_VERSION");
