@@ -72,6 +72,12 @@ impl Error {
         })
     }
 
+    /// The same for a text that is known when the program is built.
+    #[must_use]
+    pub const fn fixed(text: &'static str) -> Error {
+        Error(Cow::Borrowed(text.as_bytes()))
+    }
+
     /// An error that quotes what the client sent, which may be no text at all.
     #[must_use]
     pub fn quoting(text: Vec<u8>) -> Error {

@@ -18,6 +18,7 @@ pub mod syntax;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod timeout;
+pub mod zsets;
 
 pub use call::Call;
 pub use error::{Error, Outcome};
@@ -27,4 +28,5 @@ pub use spec::Spec;
 pub type Handler = fn(&mut Call<'_, '_, '_>) -> Outcome;
 
 /// Every command of this room, by family. A new family is a line here.
-pub const FAMILIES: &[&[Spec<Handler>]] = &[strings::COMMANDS, keys::COMMANDS, lists::COMMANDS, hashes::COMMANDS];
+pub const FAMILIES: &[&[Spec<Handler>]] =
+    &[strings::COMMANDS, keys::COMMANDS, lists::COMMANDS, hashes::COMMANDS, zsets::COMMANDS];

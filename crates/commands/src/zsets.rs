@@ -1,0 +1,64 @@
+//! Sorted sets: ZADD, ZRANGE and their relatives.
+//!
+//! Every range, whether by rank, score or bytes, is a range of ranks once it is found; what commands do with it is the
+//! same. Source of the semantics: Redis's command pages of the group "sorted-set".
+
+mod add;
+mod combine;
+mod pop;
+mod range;
+mod read;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use table::COMMANDS;
+
+use resp::reply::Reply;
+use store::keyspace::Key;
+
+use crate::Call;
+use crate::effects::Class;
+
+/// How members and scores are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Members only.
+    Members,
+    /// Members and scores: one after the other in RESP2, in pairs in RESP3.
+    Scores,
+    /// Members and scores in pairs, in either version (ZMPOP).
+    Pairs,
+}
+
+impl Form {
+    fn with_scores(scores: bool) -> Form {
+        if scores { Form::Scores } else { Form::Members }
+    }
+
+    /// Writes the header of an array of so many members.
+    fn header(self, reply: &mut Reply<'_>, members: usize) {
+        let flat = self == Form::Scores && !reply.is_resp3();
+        reply.array(if flat { members * 2 } else { members });
+    }
+
+    #[inline]
+    fn write(self, reply: &mut Reply<'_>, member: &[u8], score: f64) {
+        if self == Form::Pairs || (self == Form::Scores && reply.is_resp3()) {
+            reply.array(2);
+        }
+        reply.bulk(member);
+        if self != Form::Members {
+            reply.double(score);
+        }
+    }
+}
+
+/// Notes that members were removed, and removes the key if none is left.
+fn removed(call: &mut Call<'_, '_, '_>, key: Key<'_>, event: &'static str, is_empty: bool) {
+    call.changed(key, Class::ZSet, event);
+    if is_empty {
+        call.db.remove(key);
+        call.changed(key, Class::Generic, "del");
+    }
+}

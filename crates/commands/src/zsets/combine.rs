@@ -1,0 +1,293 @@
+//! Unions, intersections and differences of sorted sets and sets: ZUNION, ZINTER, ZDIFF, their storing forms and
+//! ZINTERCARD.
+
+use store::keyspace::Key;
+use store::types::set::Set;
+use store::types::zset::{ZSet, ZSetBuilder};
+use store::value::Value;
+
+use super::Form;
+use super::range::store;
+use crate::Call;
+use crate::error::{Error, Outcome};
+
+const WEIGHT_NOT_FLOAT: Error = Error::fixed("ERR weight value is not a float");
+const LIMIT_NEGATIVE: Error = Error::fixed("ERR LIMIT can't be negative");
+
+/// What is made of the inputs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Union,
+    Intersection,
+    Difference,
+}
+
+/// What becomes of the scores of a member that several inputs have.
+#[derive(Clone, Copy)]
+enum Aggregate {
+    Sum,
+    Min,
+    Max,
+}
+
+impl Aggregate {
+    fn of(self, a: f64, b: f64) -> f64 {
+        match self {
+            // The sum of both infinities counts as 0, as in Redis.
+            Aggregate::Sum => not_nan(a + b),
+            Aggregate::Min => a.min(b),
+            Aggregate::Max => a.max(b),
+        }
+    }
+}
+
+fn not_nan(score: f64) -> f64 {
+    if score.is_nan() { 0.0 } else { score }
+}
+
+/// One input; members of a set have the score 1.
+#[derive(Clone, Copy)]
+enum Source<'s> {
+    Missing,
+    Set(&'s Set),
+    ZSet(&'s ZSet),
+}
+
+impl Source<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Source::Missing => 0,
+            Source::Set(set) => set.len(),
+            Source::ZSet(zset) => zset.len(),
+        }
+    }
+
+    fn score(&self, member: &[u8]) -> Option<f64> {
+        match self {
+            Source::Missing => None,
+            Source::Set(set) => set.contains(member).then_some(1.0),
+            Source::ZSet(zset) => zset.score(member),
+        }
+    }
+
+    /// Visits all members until `visit` is false.
+    fn visit(&self, mut visit: impl FnMut(&[u8], f64) -> bool) {
+        match self {
+            Source::Missing => {}
+            Source::Set(set) => drop(set.iter().all(|member| visit(&member, 1.0))),
+            Source::ZSet(zset) => drop(zset.iter().all(|(member, score)| visit(&member, score))),
+        }
+    }
+}
+
+/// The arguments of a command of this family.
+struct Query {
+    /// The index of the first key.
+    first: usize,
+    numkeys: usize,
+    /// Empty if all are 1.
+    weights: Vec<f64>,
+    aggregate: Aggregate,
+    form: Form,
+    /// Members after which ZINTERCARD stops counting; 0 is none.
+    limit: usize,
+}
+
+/// Which options a command takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Options {
+    /// WEIGHTS and AGGREGATE, unless it is a difference.
+    Stores,
+    /// The same, and WITHSCORES.
+    Replies,
+    /// LIMIT.
+    Counts,
+}
+
+impl Query {
+    /// Reads the arguments from the number of keys, at `index`, on. The keys' types are checked before the options are
+    /// read, as in Redis.
+    fn read(call: &mut Call<'_, '_, '_>, index: usize, operation: Operation, options: Options) -> Result<Query, Error> {
+        let numkeys = call.int(index)?;
+        let numkeys = usize::try_from(numkeys).ok().filter(|&n| n > 0).ok_or_else(|| {
+            let name = String::from_utf8_lossy(call.arg(0)).to_ascii_lowercase();
+            Error::new(format!("ERR at least 1 input key is needed for '{name}' command"))
+        })?;
+        let first = index + 1;
+        if numkeys > call.len() - first {
+            return Err(Error::SYNTAX);
+        }
+        for key in first..first + numkeys {
+            check_type(call, call.key(key))?;
+        }
+        let mut query =
+            Query { first, numkeys, weights: Vec::new(), aggregate: Aggregate::Sum, form: Form::Members, limit: 0 };
+        query.read_options(call, operation, options)?;
+        Ok(query)
+    }
+
+    fn read_options(&mut self, call: &Call<'_, '_, '_>, operation: Operation, options: Options) -> Outcome {
+        let scored = operation != Operation::Difference && options != Options::Counts;
+        let mut at = self.first + self.numkeys;
+        while at < call.len() {
+            let left = call.len() - at;
+            if scored && left > self.numkeys && call.is(at, "weights") {
+                self.weights = (at + 1..=at + self.numkeys)
+                    .map(|index| resp::num::parse_f64(call.arg(index)).ok_or(WEIGHT_NOT_FLOAT))
+                    .collect::<Result<_, _>>()?;
+                at += 1 + self.numkeys;
+            } else if scored && left >= 2 && call.is(at, "aggregate") {
+                self.aggregate = aggregate(call.arg(at + 1))?;
+                at += 2;
+            } else if options == Options::Replies && call.is(at, "withscores") {
+                self.form = Form::Scores;
+                at += 1;
+            } else if options == Options::Counts && left >= 2 && call.is(at, "limit") {
+                self.limit = call.int(at + 1).ok().and_then(|n| usize::try_from(n).ok()).ok_or(LIMIT_NEGATIVE)?;
+                at += 2;
+            } else {
+                return Err(Error::SYNTAX);
+            }
+        }
+        Ok(())
+    }
+
+    fn weight(&self, input: usize) -> f64 {
+        self.weights.get(input).copied().unwrap_or(1.0)
+    }
+}
+
+fn aggregate(word: &[u8]) -> Result<Aggregate, Error> {
+    match word {
+        word if word.eq_ignore_ascii_case(b"sum") => Ok(Aggregate::Sum),
+        word if word.eq_ignore_ascii_case(b"min") => Ok(Aggregate::Min),
+        word if word.eq_ignore_ascii_case(b"max") => Ok(Aggregate::Max),
+        _ => Err(Error::SYNTAX),
+    }
+}
+
+/// A key may hold a sorted set or a set; looking is an access.
+fn check_type(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Outcome {
+    match call.db.view(key) {
+        None | Some(store::entry::View::Object(Value::Set(_) | Value::ZSet(_))) => Ok(()),
+        Some(_) => Err(Error::WRONG_TYPE),
+    }
+}
+
+fn source<'d>(call: &'d Call<'_, '_, '_>, key: Key<'_>) -> Source<'d> {
+    if let Ok(Some(zset)) = call.db.peek_object::<ZSet>(key) {
+        return Source::ZSet(zset);
+    }
+    match call.db.peek_object::<Set>(key) {
+        Ok(Some(set)) => Source::Set(set),
+        _ => Source::Missing,
+    }
+}
+
+/// The inputs with their weights and whether they are the first key again. Except for differences, the smallest comes
+/// first: fewer members are looked up, and sums are made in the same order as in Redis.
+fn sources<'d>(call: &'d Call<'_, '_, '_>, query: &Query, operation: Operation) -> Vec<(Source<'d>, f64)> {
+    let mut sources: Vec<(Source<'_>, f64)> =
+        (0..query.numkeys).map(|i| (source(call, call.key(query.first + i)), query.weight(i))).collect();
+    if operation != Operation::Difference {
+        sources.sort_by_key(|(source, _)| source.len());
+    }
+    sources
+}
+
+fn combine(call: &Call<'_, '_, '_>, query: &Query, operation: Operation) -> ZSet {
+    let sources = sources(call, query, operation);
+    let mut result = ZSetBuilder::new();
+    match operation {
+        Operation::Union => {
+            for (source, weight) in &sources {
+                source.visit(|member, score| {
+                    let score = not_nan(score * weight);
+                    result.upsert(member, |before| before.map_or(score, |b| query.aggregate.of(b, score)));
+                    true
+                });
+            }
+        }
+        Operation::Intersection => intersect(&sources, query, |member, score| {
+            result.upsert(member, |_| score);
+            true
+        }),
+        Operation::Difference => {
+            let Some(((first, _), others)) = sources.split_first() else { return ZSet::new() };
+            first.visit(|member, score| {
+                if others.iter().all(|(other, _)| other.score(member).is_none()) {
+                    result.upsert(member, |_| score);
+                }
+                true
+            });
+        }
+    }
+    result.finish(call.rules.zset)
+}
+
+/// Visits the members that all inputs have, until `visit` is false.
+fn intersect(sources: &[(Source<'_>, f64)], query: &Query, mut visit: impl FnMut(&[u8], f64) -> bool) {
+    let Some(((first, weight), others)) = sources.split_first() else { return };
+    first.visit(|member, score| {
+        let mut score = not_nan(score * weight);
+        for (other, weight) in others {
+            let Some(value) = other.score(member) else { return true };
+            score = query.aggregate.of(score, not_nan(value * weight));
+        }
+        visit(member, score)
+    });
+}
+
+fn reply(call: &mut Call<'_, '_, '_>, operation: Operation) -> Outcome {
+    let query = Query::read(call, 1, operation, Options::Replies)?;
+    let result = combine(call, &query, operation);
+    query.form.header(&mut call.reply, result.len());
+    for (member, score) in result.iter() {
+        query.form.write(&mut call.reply, &member, score);
+    }
+    Ok(())
+}
+
+fn reply_stored(call: &mut Call<'_, '_, '_>, operation: Operation, event: &'static str) -> Outcome {
+    let query = Query::read(call, 2, operation, Options::Stores)?;
+    let result = combine(call, &query, operation);
+    let destination = call.key(1);
+    let count = store(call, destination, result, event);
+    call.reply.count(count);
+    Ok(())
+}
+
+pub(super) fn zunion(call: &mut Call<'_, '_, '_>) -> Outcome {
+    reply(call, Operation::Union)
+}
+
+pub(super) fn zinter(call: &mut Call<'_, '_, '_>) -> Outcome {
+    reply(call, Operation::Intersection)
+}
+
+pub(super) fn zdiff(call: &mut Call<'_, '_, '_>) -> Outcome {
+    reply(call, Operation::Difference)
+}
+
+pub(super) fn zunionstore(call: &mut Call<'_, '_, '_>) -> Outcome {
+    reply_stored(call, Operation::Union, "zunionstore")
+}
+
+pub(super) fn zinterstore(call: &mut Call<'_, '_, '_>) -> Outcome {
+    reply_stored(call, Operation::Intersection, "zinterstore")
+}
+
+pub(super) fn zdiffstore(call: &mut Call<'_, '_, '_>) -> Outcome {
+    reply_stored(call, Operation::Difference, "zdiffstore")
+}
+
+pub(super) fn zintercard(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let query = Query::read(call, 1, Operation::Intersection, Options::Counts)?;
+    let mut count = 0;
+    intersect(&sources(call, &query, Operation::Intersection), &query, |_, _| {
+        count += 1;
+        count != query.limit
+    });
+    call.reply.count(count);
+    Ok(())
+}
