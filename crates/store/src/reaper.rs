@@ -16,8 +16,8 @@ use crate::value::Value;
 /// Values with fewer bytes than this are freed on the spot: that takes some tens of microseconds at most, and handing
 /// them over isn't free either.
 const WORTHWHILE_BYTES: usize = 64 * 1024;
-/// Pieces of garbage that may wait.
-const QUEUE_MAX: usize = 4096;
+/// Pieces of garbage that may wait. Fewer under Miri, which takes minutes to fill the queue otherwise.
+const QUEUE_MAX: usize = if cfg!(miri) { 16 } else { 4096 };
 
 /// Something to be dropped, and how many keys' values it is.
 struct Garbage {

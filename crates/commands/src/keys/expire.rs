@@ -3,7 +3,7 @@
 use super::peeked;
 use crate::Call;
 use crate::effects::Class;
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Outcome, shown};
 use crate::strings::Unit;
 
 /// In which cases EXPIRE sets the expiry.
@@ -30,8 +30,8 @@ impl Conditions {
                 () if is("gt") => all.gt = true,
                 () if is("lt") => all.lt = true,
                 () => {
-                    let word = String::from_utf8_lossy(word);
-                    return Err(Error::new(format!("ERR Unsupported option {word}")));
+                    let word = shown(word, usize::MAX);
+                    return Err(Error::quoting([b"ERR Unsupported option ", word].concat()));
                 }
             }
         }
