@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use commands::spec::flag;
+use store::db::Event;
 use store::keyspace::Keyspace;
 
 use crate::blocking::Waiters;
@@ -121,6 +122,13 @@ impl Engine {
     #[must_use]
     pub fn is_listening(&self) -> bool {
         self.watchers.any() || self.waiters.any() || self.notify_classes.load(Ordering::Relaxed) != 0
+    }
+
+    /// What happens to keys beside changes and has to be listed while somebody listens: keys that expire always, since
+    /// that changes them; the rest for notifications.
+    #[must_use]
+    pub fn events_to_list(&self) -> u8 {
+        Event::Expired as u8 | families::notifications::events(self.notify_classes.load(Ordering::Relaxed) as u32)
     }
 
     /// Whether a session has to authenticate before it may do anything else: not if there is no password any more.

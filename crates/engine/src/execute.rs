@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use commands::call::{Call, KeyRef, Wait};
-use commands::effects::Class;
 use commands::error::{Error, SHOWN_BYTES, shown};
 use commands::spec::{Scope, flag, key_flag};
 use resp::reply::{Mark, Output, Reply};
 use resp::request::Args;
-use store::db::{Access, Clock, Db};
+use store::db::{Access, Clock, Db, Event, Seen};
 use store::hash::hash;
 use store::keyspace::{Key, Locked};
 use store::value::Type;
@@ -223,7 +222,7 @@ impl Worker {
         let start = out.mark();
         // Under the locks: see `Engine::is_listening`.
         self.effects.listening = self.engine.is_listening();
-        self.observed.list_names = self.effects.listening;
+        self.observed.list = if self.effects.listening { self.engine.events_to_list() } else { 0 };
         let (outcome, wait, errors) = match command.run {
             Run::Keys(run) => {
                 let mut call = self.begin_call(session, args, keys, locked, out);
@@ -241,7 +240,7 @@ impl Worker {
         if outcome.is_err() || errors > 0 {
             self.note_errors(session, command, outcome, start, out);
         }
-        if !self.effects.is_empty() || !self.observed.expired_names.is_empty() {
+        if !self.effects.is_empty() || !self.observed.seen.is_empty() {
             self.settle(Some(session));
         }
         if !self.engine.monitors.is_empty() {
@@ -323,14 +322,28 @@ impl Worker {
     #[cold]
     pub(crate) fn settle(&mut self, mut session: Option<&mut Session>) {
         let effects = std::mem::take(&mut self.effects);
-        let expired = std::mem::take(&mut self.observed.expired_names);
-        for (database, key) in &expired {
-            self.settle_key(*database, key);
-            families::notify(self, session.as_deref_mut(), *database, Class::Expired, "expired", key);
+        let seen = std::mem::take(&mut self.observed.seen);
+        let (created, before): (Vec<_>, Vec<_>) = seen.into_iter().partition(|s| s.event == Event::Created);
+        for Seen { event, database, key } in &before {
+            if *event == Event::Expired {
+                self.settle_key(*database, key);
+            }
+            families::notify_seen(self, session.as_deref_mut(), *event, *database, key);
         }
+        // A key is created before the change that the command says it made to it. RENAME and MOVE put the new key in
+        // place before they say anything.
+        let mut created = created.into_iter().peekable();
         for change in effects.changes() {
             self.settle_key(change.database, change.key);
+            let moves = matches!(change.event, "rename_from" | "move_from");
+            let is_due = |c: &Seen| moves || (c.database == change.database && *c.key == *change.key);
+            if let Some(new) = created.next_if(is_due) {
+                families::notify_seen(self, session.as_deref_mut(), new.event, new.database, &new.key);
+            }
             families::notify(self, session.as_deref_mut(), change.database, change.class, change.event, change.key);
+        }
+        for new in created {
+            families::notify_seen(self, session.as_deref_mut(), new.event, new.database, &new.key);
         }
         self.effects = effects;
         self.effects.clear();
@@ -427,7 +440,7 @@ impl Worker {
         let shards = self.take_shards(&waiter.keys);
         let mut locked = self.engine.keyspace.lock_many(&shards);
         self.effects.listening = true;
-        self.observed.list_names = true;
+        self.observed.list = self.engine.events_to_list();
         let (outcome, wait) = {
             let mut call = Call {
                 args: waiter.args.args(),
@@ -456,10 +469,10 @@ impl Worker {
 
     /// Removes keys of one shard whose time has come. Says whether there may be more.
     pub(crate) fn reclaim_shard(&mut self, database: usize, shard: usize, limit: usize) -> bool {
-        self.observed.list_names = self.engine.is_listening();
+        self.observed.list = if self.engine.is_listening() { self.engine.events_to_list() } else { 0 };
         let mut locked = self.engine.keyspace.lock_one(shard);
         let more = Db::new(&mut locked, database, self.clock, &mut self.observed).reclaim(shard, limit);
-        if !self.observed.expired_names.is_empty() {
+        if !self.observed.seen.is_empty() {
             self.settle(None);
         }
         more

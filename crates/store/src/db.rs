@@ -37,18 +37,56 @@ pub struct Observed {
     pub misses: u64,
     /// Keys removed because their time had come.
     pub expired: u64,
-    /// Whether to list the names below.
-    pub list_names: bool,
-    /// Expired keys with their database.
-    pub expired_names: Vec<(usize, Box<[u8]>)>,
+    /// What to list below: the bits of [`Event`].
+    pub list: u8,
+    /// What has been listed, in order.
+    pub seen: Vec<Seen>,
+}
+
+/// What can happen to a key, beside what commands say themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// It was removed because its time had come.
+    Expired = 1,
+    /// It was looked up for reading, and there was none.
+    Missed = 2,
+    /// It came into being.
+    Created = 4,
+}
+
+/// An event with its key.
+#[derive(Debug)]
+pub struct Seen {
+    /// What happened.
+    pub event: Event,
+    /// The database.
+    pub database: usize,
+    /// The key.
+    pub key: Box<[u8]>,
 }
 
 impl Observed {
+    #[inline]
+    fn note(&mut self, event: Event, database: usize, key: &[u8]) {
+        if self.list & event as u8 != 0 {
+            self.list_event(event, database, key);
+        }
+    }
+
+    #[cold]
+    fn list_event(&mut self, event: Event, database: usize, key: &[u8]) {
+        self.seen.push(Seen { event, database, key: key.into() });
+    }
+
     fn note_expired(&mut self, database: usize, key: &[u8]) {
         self.expired += 1;
-        if self.list_names {
-            self.expired_names.push((database, key.into()));
-        }
+        self.note(Event::Expired, database, key);
+    }
+
+    #[inline]
+    fn note_missed(&mut self, database: usize, key: &[u8]) {
+        self.misses += 1;
+        self.note(Event::Missed, database, key);
     }
 }
 
@@ -166,7 +204,7 @@ impl<'l, 'k> Db<'l, 'k> {
                 Some(entry.into_ref())
             }
             None => {
-                self.observed.misses += 1;
+                self.observed.note_missed(self.database, key.bytes);
                 None
             }
         }
@@ -191,8 +229,10 @@ impl<'l, 'k> Db<'l, 'k> {
     /// The key's entry for reading: counts a hit or a miss, but is no access (TTL, TYPE, OBJECT).
     pub fn look(&mut self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
         self.expire_if_due(key);
-        let found = self.peek(key).is_some();
-        *if found { &mut self.observed.hits } else { &mut self.observed.misses } += 1;
+        match self.peek(key).is_some() {
+            true => self.observed.hits += 1,
+            false => self.observed.note_missed(self.database, key.bytes),
+        }
         self.peek(key)
     }
 
@@ -239,9 +279,10 @@ impl<'l, 'k> Db<'l, 'k> {
     pub fn object_or_new<T: Object>(&mut self, key: Key<'_>) -> Result<&mut T, WrongType> {
         self.expire_if_due(key);
         let clock = self.clock;
-        let table = &mut self.shard_mut(key.hash).table;
+        let table = &mut self.locked.shard_mut(self.database, self.locked.keyspace().shard_of(key.hash)).table;
         if table.find(key.hash, key.bytes).is_none() {
             table.insert(key.hash, Entry::object(key.bytes, T::empty(), None));
+            self.observed.note(Event::Created, self.database, key.bytes);
         }
         let mut entry = table.find_mut(key.hash, key.bytes).ok_or(WrongType)?;
         touch(&mut entry, clock);
@@ -306,6 +347,7 @@ impl<'l, 'k> Db<'l, 'k> {
             let mut entry = create(key.bytes, expiry);
             touch(&mut entry, clock);
             insert(shard, key.hash, entry);
+            self.observed.note(Event::Created, self.database, key.bytes);
         }
     }
 
@@ -340,6 +382,7 @@ impl<'l, 'k> Db<'l, 'k> {
         self.take(key);
         touch(&mut entry, self.clock);
         insert(self.shard_mut(key.hash), key.hash, entry);
+        self.observed.note(Event::Created, self.database, key.bytes);
     }
 
     /// Removes the key. Says whether it existed.

@@ -16,7 +16,7 @@ use crate::session::Session;
 use crate::worker::Worker;
 
 pub(crate) use monitor::feed as feed_monitors;
-pub(crate) use notifications::notify;
+pub(crate) use notifications::{notify, notify_seen};
 pub(crate) use slowlog::note as note_slow;
 pub(crate) use transactions::{is_exec, unwatch, watched_keys_changed};
 

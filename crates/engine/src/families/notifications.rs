@@ -1,18 +1,119 @@
 //! Keyspace notifications: what happens to keys, published on channels (notify-keyspace-events).
+//!
+//! Source of the semantics: Redis's "Keyspace notifications" page.
+
+use std::sync::atomic::Ordering;
 
 use commands::effects::Class;
+use store::db::Event;
 
+use crate::config::keyspace_events::{
+    EVICTED, EXPIRED, GENERIC, HASH, KEY_MISS, KEYEVENT, KEYSPACE, LIST, NEW, SET, STRING, ZSET,
+};
+use crate::families::pubsub::publish_from;
+use crate::pubsub::Kind;
 use crate::session::Session;
 use crate::worker::Worker;
 
-/// Publishes an event, if somebody wants its class.
+/// The bit of a class in notify-keyspace-events.
+fn bit(class: Class) -> u32 {
+    match class {
+        Class::Generic => GENERIC,
+        Class::String => STRING,
+        Class::List => LIST,
+        Class::Set => SET,
+        Class::Hash => HASH,
+        Class::ZSet => ZSET,
+        Class::Expired => EXPIRED,
+        Class::Evicted => EVICTED,
+        Class::New => NEW,
+    }
+}
+
+/// Which of the keyspace's own events these classes ask for.
+pub(crate) fn events(classes: u32) -> u8 {
+    let wanted = |bit: u32, event: Event| if classes & bit != 0 { event as u8 } else { 0 };
+    wanted(KEY_MISS, Event::Missed) | wanted(NEW, Event::Created)
+}
+
+/// Publishes an event that a command told of, if somebody wants its class. `session` is the one that gave the command,
+/// if it is this thread's.
 pub(crate) fn notify(
-    worker: &mut Worker,
-    _session: Option<&mut Session>,
-    _database: usize,
-    _class: Class,
-    _event: &'static str,
-    _key: &[u8],
+    worker: &Worker,
+    session: Option<&mut Session>,
+    database: usize,
+    class: Class,
+    event: &str,
+    key: &[u8],
 ) {
-    if worker.engine.notify_classes.load(std::sync::atomic::Ordering::Relaxed) == 0 {}
+    publish(worker, session, database, bit(class), event, key);
+}
+
+/// Publishes an event that the keyspace noticed, if somebody wants its class.
+pub(crate) fn notify_seen(worker: &Worker, session: Option<&mut Session>, event: Event, database: usize, key: &[u8]) {
+    let (bit, name) = match event {
+        Event::Expired => (EXPIRED, "expired"),
+        Event::Missed => (KEY_MISS, "keymiss"),
+        Event::Created => (NEW, "new"),
+    };
+    publish(worker, session, database, bit, name, key);
+}
+
+/// Called under the locks of the key's shard: publishing only enqueues.
+fn publish(worker: &Worker, mut session: Option<&mut Session>, database: usize, class: u32, event: &str, key: &[u8]) {
+    let wanted = worker.engine.notify_classes.load(Ordering::Relaxed) as u32;
+    if wanted & class == 0 || worker.engine.pubsub.is_idle() {
+        return;
+    }
+    if wanted & KEYSPACE != 0 {
+        let channel = [format!("__keyspace@{database}__:").as_bytes(), key].concat();
+        publish_from(worker, session.as_deref_mut(), Kind::Channel, &channel, event.as_bytes());
+    }
+    if wanted & KEYEVENT != 0 {
+        let channel = format!("__keyevent@{database}__:{event}");
+        publish_from(worker, session, Kind::Channel, channel.as_bytes(), key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+
+    /// What a subscriber of everything is told of commands, as "channel message".
+    fn check(classes: u32, lines: &[&str], expected: &[&str]) {
+        let mut bench = Bench::default();
+        bench.worker.engine.notify_classes.store(u64::from(classes), Ordering::Relaxed);
+        let mut session = bench.open_with(resp::reply::Proto::Resp3);
+        bench.line(&mut session, "psubscribe *");
+        let replies: String = lines.iter().map(|line| bench.line(&mut session, line) + "|").collect();
+        let words: Vec<&str> = replies.split('|').collect();
+        let pushes = words.windows(9).filter(|w| w[0] == ">4");
+        let told: Vec<String> = pushes.map(|w| format!("{} {}", w[6], w[8])).collect();
+        assert_eq!(told, expected, "{lines:?}");
+    }
+
+    #[test]
+    fn classes_and_channels_are_chosen() {
+        let set = ["set a 1", "rpush l x"];
+        check(KEYSPACE | STRING, &set, &["__keyspace@0__:a set"]);
+        check(KEYEVENT | LIST, &set, &["__keyevent@0__:rpush l"]);
+        check(
+            KEYSPACE | KEYEVENT | STRING,
+            &["select 3", "set a 1"],
+            &["__keyspace@3__:a set", "__keyevent@3__:set a"],
+        );
+        check(KEYEVENT, &set, &[]);
+        check(STRING | LIST, &set, &[]);
+    }
+
+    #[test]
+    fn what_the_keyspace_notices_comes_before_what_the_command_says() {
+        let lines = ["getset a 1", "mset a 2 b 3", "rename b c"];
+        let expected =
+            ["keymiss a", "new a", "set a", "set a", "new b", "set b", "new c", "rename_from b", "rename_to c"];
+        let expected = expected.map(|e| format!("__keyevent@0__:{e}"));
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        check(KEYEVENT | KEY_MISS | NEW | STRING | GENERIC, &lines, &expected);
+    }
 }
