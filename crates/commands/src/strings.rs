@@ -95,7 +95,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         .docs(Group::String, "1.0.0", "O(1)", "Adds to the integer value of a key.", "key increment"),
     Spec::new("incrbyfloat", 3, WRITE | DENYOOM | FAST, number::incrbyfloat as Handler)
         .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
-        .docs(Group::String, "2.6.0", "O(1)", "Adds to the floating point value of a key.", "key increment"),
+        .docs(Group::String, "2.6.0", "O(1)", "Adds to the floating point value of a key.", "key increment:double"),
     Spec::new("lcs", -3, READONLY, lcs::lcs as Handler).keys(&[KeySpec::range(1, 1, 1, RO | ACCESS)]).docs(
         Group::String,
         "7.0.0",
@@ -123,16 +123,13 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "key value [key value ...]",
         )
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
-    Spec::new("msetnx", -3, WRITE | DENYOOM, msetnx as Handler)
-        .keys(&[KeySpec::range(1, -1, 2, OW | INSERT)])
-        .docs(
-            Group::String,
-            "1.0.1",
-            "O(N) in the number of keys",
-            "Sets the string values of keys if none of them exists.",
-            "key value [key value ...]",
-        )
-        .tips(&["request_policy:multi_shard", "response_policy:agg_min"]),
+    Spec::new("msetnx", -3, WRITE | DENYOOM, msetnx as Handler).keys(&[KeySpec::range(1, -1, 2, OW | INSERT)]).docs(
+        Group::String,
+        "1.0.1",
+        "O(N) in the number of keys",
+        "Sets the string values of keys if none of them exists.",
+        "key value [key value ...]",
+    ),
     Spec::new("psetex", 4, WRITE | DENYOOM, set::psetex as Handler)
         .keys(&[KeySpec::at(1, OW | UPDATE)])
         .docs(

@@ -40,13 +40,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         .tips(COUNTING),
     Spec::new("exists", -2, READONLY | FAST, exists as Handler)
         .keys(&[KeySpec::range(1, -1, 1, RO)])
-        .docs(
-            Group::Generic,
-            "1.0.0",
-            "O(N) in the number of keys",
-            "Counts which of the keys exist.",
-            "key [key ...]",
-        )
+        .docs(Group::Generic, "1.0.0", "O(N) in the number of keys", "Counts which of the keys exist.", "key [key ...]")
         .tips(COUNTING),
     Spec::new("expire", -3, WRITE | FAST, expire::expire as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
         Group::Generic,
@@ -140,7 +134,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
     Spec::new("randomkey", 1, READONLY, scan::randomkey as Handler)
         .scope(Scope::Each)
         .docs(Group::Generic, "1.0.0", "O(1)", "Returns a key of the database, picked at random.", "")
-        .tips(&["request_policy:all_shards", "nondeterministic_output"]),
+        .tips(&["request_policy:all_shards", "response_policy:special", "nondeterministic_output"]),
     Spec::new("rename", 3, WRITE, rename as Handler)
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, OW | UPDATE)])
         .docs(
@@ -162,12 +156,12 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "Iterates over the keys of the database, some at a time.",
             "cursor [MATCH pattern] [COUNT count] [TYPE type]",
         )
-        .tips(&["nondeterministic_output", "request_policy:special"]),
+        .tips(&["nondeterministic_output", "request_policy:special", "response_policy:special"]),
     Spec::new("sort", -2, WRITE | DENYOOM | MOVABLEKEYS, sort::sort as Handler)
         .keys(&[
             KeySpec::at(1, RO | ACCESS),
-            KeySpec::unknown(RO | ACCESS, no_key),
-            KeySpec::unknown(OW | UPDATE, sort::store_key),
+            KeySpec::unknown(RO | ACCESS, no_key).notes(SORT_NOTES),
+            KeySpec::unknown(OW | UPDATE, sort::store_key).notes("STORE may be anywhere among the options"),
         ])
         .scope(Scope::ByArgs(sort::scope))
         .not_in_group_category()
@@ -177,10 +171,11 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "1.0.0",
             SORT_COMPLEXITY,
             "Sorts the elements of a list, a set or a sorted set, and returns or stores the result.",
-            "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [ASC | DESC] [ALPHA] [STORE destination]",
+            "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [ASC | DESC] [ALPHA] \
+             [STORE destination:key]",
         ),
     Spec::new("sort_ro", -2, READONLY | MOVABLEKEYS, sort::sort_ro as Handler)
-        .keys(&[KeySpec::at(1, RO | ACCESS), KeySpec::unknown(RO | ACCESS, no_key)])
+        .keys(&[KeySpec::at(1, RO | ACCESS), KeySpec::unknown(RO | ACCESS, no_key).notes(SORT_NOTES)])
         .scope(Scope::ByArgs(sort::scope))
         .not_in_group_category()
         .categories(SORT_CATEGORIES)
@@ -226,6 +221,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
 
 const SORT_CATEGORIES: u32 = acl::SET | acl::SORTEDSET | acl::LIST | acl::DANGEROUS;
 const SORT_COMPLEXITY: &str = "O(N+M*log(M)) in the number of elements and of those that are returned";
+const SORT_NOTES: &str = "BY and GET name keys after what the elements are";
 
 /// The keys that BY and GET mean depend on data, so that none can be told in advance.
 fn no_key(_: resp::request::Args<'_>) -> Option<usize> {

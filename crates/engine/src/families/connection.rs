@@ -62,13 +62,9 @@ pub const COMMANDS: &[Spec<Run>] = &[
         "Selects the database of the connection.",
         "index",
     ),
-    Spec::new("quit", -1, ALWAYS, Run::Session(quit)).docs(
-        Group::Connection,
-        "1.0.0",
-        "O(1)",
-        "Closes the connection.",
-        "",
-    ),
+    Spec::new("quit", -1, ALWAYS, Run::Session(quit))
+        .docs(Group::Connection, "1.0.0", "O(1)", "Closes the connection.", "")
+        .deprecated("7.2.0", "just closing the connection"),
 ];
 
 fn ping(turn: &mut Turn<'_, '_>) -> Outcome {

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use commands::error::{Error, Outcome};
-use commands::spec::flag::{FAST, LOADING, NOSCRIPT, PUBSUB, STALE};
+use commands::spec::flag::{FAST, LOADING, MAY_REPLICATE, NOSCRIPT, PUBSUB, STALE};
 use commands::spec::key_flag::NOT_KEY;
 use commands::spec::{Group, KeySpec, Spec};
 use resp::reply::{Proto, Reply};
@@ -66,20 +66,22 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "Stops listening to shard channels, or to all of them.",
             "[shardchannel [shardchannel ...]]",
         ),
-    Spec::new("publish", 3, ASKING | FAST, Run::Session(publish)).docs(
+    Spec::new("publish", 3, ASKING | FAST | MAY_REPLICATE, Run::Session(publish)).docs(
         Group::PubSub,
         "2.0.0",
         "O(N+M) where N is the number of subscribers of the channel and M the number of patterns",
         "Sends a message to all who listen to a channel.",
         "channel message",
     ),
-    Spec::new("spublish", 3, ASKING | FAST, Run::Session(spublish)).keys(&[KeySpec::at(1, NOT_KEY)]).docs(
-        Group::PubSub,
-        "7.0.0",
-        "O(N) where N is the number of subscribers of the shard channel",
-        "Sends a message to all who listen to a shard channel.",
-        "shardchannel message",
-    ),
+    Spec::new("spublish", 3, ASKING | FAST | MAY_REPLICATE, Run::Session(spublish))
+        .keys(&[KeySpec::at(1, NOT_KEY)])
+        .docs(
+            Group::PubSub,
+            "7.0.0",
+            "O(N) where N is the number of subscribers of the shard channel",
+            "Sends a message to all who listen to a shard channel.",
+            "shardchannel message",
+        ),
     Spec::new("pubsub", -2, 0, Run::Session(pubsub)).not_in_group_category().subcommands(SUBCOMMANDS).docs(
         Group::PubSub,
         "2.8.0",
