@@ -12,6 +12,7 @@ pub mod keys;
 pub mod lists;
 pub mod sample;
 pub mod scan_options;
+pub mod sets;
 pub mod spec;
 pub mod strings;
 pub mod syntax;
@@ -29,4 +30,4 @@ pub type Handler = fn(&mut Call<'_, '_, '_>) -> Outcome;
 
 /// Every command of this room, by family. A new family is a line here.
 pub const FAMILIES: &[&[Spec<Handler>]] =
-    &[strings::COMMANDS, keys::COMMANDS, lists::COMMANDS, hashes::COMMANDS, zsets::COMMANDS];
+    &[strings::COMMANDS, keys::COMMANDS, lists::COMMANDS, hashes::COMMANDS, sets::COMMANDS, zsets::COMMANDS];

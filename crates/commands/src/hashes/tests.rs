@@ -278,6 +278,28 @@ fn random_fields_of_a_large_hash() {
 }
 
 #[test]
+fn a_hash_changes_its_form() {
+    let long = "x".repeat(65);
+    for (command, form) in [
+        (format!("hset h a {}", &long[1..]), "listpack"),
+        (format!("hset h a {long}"), "hashtable"),
+        (format!("hset h {long} a"), "hashtable"),
+        // All arguments are judged, also those that another one replaces.
+        (format!("hset h a {long} a b"), "hashtable"),
+        (format!("hsetnx h a {long}"), "hashtable"),
+        ("hincrby h a 5".to_string(), "listpack"),
+        (format!("hincrbyfloat h {long} 5"), "hashtable"),
+        (format!("hset h{}", " a 1".repeat(128)), "listpack"),
+        (format!("hmset h{}", " a 1".repeat(129)), "hashtable"),
+    ] {
+        let mut bench = Bench::default();
+        bench.run(&command);
+        let encoding = bench.run("object encoding h");
+        assert!(encoding.ends_with(&format!("|{form}")), "{command}: {encoding}");
+    }
+}
+
+#[test]
 fn a_random_reply_has_a_limit() {
     let mut bench = Bench::default();
     bench.rules.string_bytes_max = 70;

@@ -1,0 +1,169 @@
+//! Sets: members without order, and what several sets have in common or not.
+//!
+//! Source of the semantics: Redis's command pages of the group "set", and the answers of a Redis server where they are
+//! silent.
+
+mod change;
+mod combine;
+mod random;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use resp::reply::Reply;
+use store::types::set::Set;
+
+use crate::Handler;
+use crate::spec::flag::{DENYOOM, FAST, MOVABLEKEYS, READONLY, WRITE};
+use crate::spec::key_flag::{ACCESS, DELETE, INSERT, OW, RO, RW, UPDATE};
+use crate::spec::{Group, KeySpec, Spec};
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Handler>] = &[
+    Spec::new("sadd", -3, WRITE | DENYOOM | FAST, change::sadd as Handler).keys(&[KeySpec::at(1, RW | INSERT)]).docs(
+        Group::Set,
+        "1.0.0",
+        "O(N) where N is the number of members given",
+        "Adds members to a set, which is created if it doesn't exist.",
+        "key member [member ...]",
+    ),
+    Spec::new("scard", 2, READONLY | FAST, read::scard as Handler).keys(&[KeySpec::at(1, RO)]).docs(
+        Group::Set,
+        "1.0.0",
+        "O(1)",
+        "Returns the number of members of a set.",
+        "key",
+    ),
+    Spec::new("sdiff", -2, READONLY, combine::sdiff as Handler)
+        .keys(&[KeySpec::range(1, -1, 1, RO | ACCESS)])
+        .docs(
+            Group::Set,
+            "1.0.0",
+            "O(N) where N is the number of members of all sets",
+            "Returns the members of a set that no other of several sets has.",
+            "key [key ...]",
+        )
+        .tips(&["nondeterministic_output_order"]),
+    Spec::new("sdiffstore", -3, WRITE | DENYOOM, combine::sdiffstore as Handler)
+        .keys(&[KeySpec::at(1, OW | UPDATE), KeySpec::range(2, -1, 1, RO | ACCESS)])
+        .docs(
+            Group::Set,
+            "1.0.0",
+            "O(N) where N is the number of members of all sets",
+            "Stores the members of a set that no other of several sets has.",
+            "destination key [key ...]",
+        ),
+    Spec::new("sinter", -2, READONLY, combine::sinter as Handler)
+        .keys(&[KeySpec::range(1, -1, 1, RO | ACCESS)])
+        .docs(
+            Group::Set,
+            "1.0.0",
+            "O(N*M) where N is the size of the smallest set and M the number of sets",
+            "Returns the members that several sets have in common.",
+            "key [key ...]",
+        )
+        .tips(&["nondeterministic_output_order"]),
+    Spec::new("sintercard", -3, READONLY | MOVABLEKEYS, combine::sintercard as Handler)
+        .keys(&[KeySpec::counted(1, RO | ACCESS)])
+        .docs(
+            Group::Set,
+            "7.0.0",
+            "O(N*M) where N is the size of the smallest set and M the number of sets",
+            "Returns the number of members that several sets have in common.",
+            "numkeys key [key ...] [LIMIT limit]",
+        ),
+    Spec::new("sinterstore", -3, WRITE | DENYOOM, combine::sinterstore as Handler)
+        .keys(&[KeySpec::at(1, RW | UPDATE), KeySpec::range(2, -1, 1, RO | ACCESS)])
+        .docs(
+            Group::Set,
+            "1.0.0",
+            "O(N*M) where N is the size of the smallest set and M the number of sets",
+            "Stores the members that several sets have in common.",
+            "destination key [key ...]",
+        ),
+    Spec::new("sismember", 3, READONLY | FAST, read::sismember as Handler).keys(&[KeySpec::at(1, RO)]).docs(
+        Group::Set,
+        "1.0.0",
+        "O(1)",
+        "Says whether a set has a member.",
+        "key member",
+    ),
+    Spec::new("smembers", 2, READONLY, read::smembers as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(Group::Set, "1.0.0", "O(N) in the size of the set", "Returns all members of a set.", "key")
+        .tips(&["nondeterministic_output_order"]),
+    Spec::new("smismember", -3, READONLY | FAST, read::smismember as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(
+            Group::Set,
+            "6.2.0",
+            "O(N) where N is the number of members given",
+            "Says of several members whether a set has them.",
+            "key member [member ...]",
+        ),
+    Spec::new("smove", 4, WRITE | FAST, change::smove as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, RW | INSERT)])
+        .docs(Group::Set, "1.0.0", "O(1)", "Moves a member from a set to another.", "source destination member"),
+    Spec::new("spop", -2, WRITE | FAST, random::spop as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | DELETE)])
+        .docs(
+            Group::Set,
+            "1.0.0",
+            "O(N) where N is the number of members returned",
+            "Removes and returns members of a set that are picked at random.",
+            "key [count]",
+        )
+        .tips(&["nondeterministic_output"]),
+    Spec::new("srandmember", -2, READONLY, random::srandmember as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(
+            Group::Set,
+            "1.0.0",
+            "O(N) where N is the number of members returned",
+            "Returns members of a set that are picked at random.",
+            "key [count]",
+        )
+        .tips(&["nondeterministic_output"]),
+    Spec::new("srem", -3, WRITE | FAST, change::srem as Handler).keys(&[KeySpec::at(1, RW | DELETE)]).docs(
+        Group::Set,
+        "1.0.0",
+        "O(N) where N is the number of members given",
+        "Removes members from a set, and the key when none is left.",
+        "key member [member ...]",
+    ),
+    Spec::new("sscan", -3, READONLY, read::sscan as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(
+            Group::Set,
+            "2.8.0",
+            "O(1) for every call, O(N) in the size of the set for a whole iteration",
+            "Returns some of the members of a set, and a cursor to go on with.",
+            "key cursor [MATCH pattern] [COUNT count]",
+        )
+        .tips(&["nondeterministic_output"]),
+    Spec::new("sunion", -2, READONLY, combine::sunion as Handler)
+        .keys(&[KeySpec::range(1, -1, 1, RO | ACCESS)])
+        .docs(
+            Group::Set,
+            "1.0.0",
+            "O(N) where N is the number of members of all sets",
+            "Returns the members that any of several sets has.",
+            "key [key ...]",
+        )
+        .tips(&["nondeterministic_output_order"]),
+    Spec::new("sunionstore", -3, WRITE | DENYOOM, combine::sunionstore as Handler)
+        .keys(&[KeySpec::at(1, OW | UPDATE), KeySpec::range(2, -1, 1, RO | ACCESS)])
+        .docs(
+            Group::Set,
+            "1.0.0",
+            "O(N) where N is the number of members of all sets",
+            "Stores the members that any of several sets has.",
+            "destination key [key ...]",
+        ),
+];
+
+/// Replies with all members.
+fn reply_set(reply: &mut Reply<'_>, set: &Set) {
+    reply.set(set.len());
+    set.for_each(|member| reply.bulk(member));
+}

@@ -1,0 +1,217 @@
+//! Several sets at once: SINTER, SUNION, SDIFF, and their forms that store or count the result.
+
+use resp::num;
+use resp::reply::Reply;
+use store::db::{Db, Ttl};
+use store::keyspace::Key;
+use store::types::packed::ItemText;
+use store::types::set::{Set, SetLimits};
+use store::value::Value;
+
+use super::reply_set;
+use crate::Call;
+use crate::effects::Class;
+use crate::error::{Error, Outcome};
+
+/// The sets that the keys hold, in their order; none for a key that doesn't exist. Fails if any holds another type.
+fn sets_at<'d, 'k>(
+    db: &'d mut Db<'_, '_>,
+    keys: impl Iterator<Item = Key<'k>> + Clone,
+) -> Result<Vec<Option<&'d Set>>, Error> {
+    for key in keys.clone() {
+        db.object::<Set>(key)?;
+    }
+    let db = &*db;
+    keys.map(|key| Ok(db.peek_object::<Set>(key)?)).collect()
+}
+
+/// Replies with members whose number isn't known in advance.
+fn reply_members<'s>(reply: &mut Reply<'_>, members: impl Iterator<Item = ItemText<'s>>) {
+    let (mark, mut len) = (reply.deferred(), 0);
+    for member in members {
+        reply.bulk(member);
+        len += 1;
+    }
+    reply.fill_set(mark, len);
+}
+
+/// Stores a result at the key that is the first argument, in place of what was there, and replies with its size.
+fn store(call: &mut Call<'_, '_, '_>, result: Set, event: &'static str) -> Outcome {
+    let (key, len) = (call.key(1), result.len());
+    call.overwrite(key);
+    if len > 0 {
+        call.db.set_object(key, Value::Set(result), Ttl::Clear);
+        call.changed(key, Class::Set, event);
+    } else if call.db.remove(key) {
+        call.changed(key, Class::Generic, "del");
+    }
+    call.reply.count(len);
+    Ok(())
+}
+
+/// The sets to intersect, the smallest first: its members are those to be looked for in the others. None at all if one
+/// of them doesn't exist, and nothing can be common.
+fn smallest_first(sets: Vec<Option<&Set>>) -> Vec<&Set> {
+    let mut sets: Vec<&Set> = sets.into_iter().collect::<Option<_>>().unwrap_or_default();
+    sets.sort_by_key(|set| set.len());
+    sets
+}
+
+/// The members that all sets have, in the order of the first.
+fn common<'s>(sets: &[&'s Set]) -> impl Iterator<Item = ItemText<'s>> {
+    let (first, others) = sets.split_first().map_or((None, sets), |(first, others)| (Some(*first), others));
+    first.into_iter().flat_map(Set::iter).filter(move |member| others.iter().all(|other| other.contains(member)))
+}
+
+pub(super) fn sinter(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let keys = call.each_key();
+    let sets = smallest_first(sets_at(&mut call.db, keys)?);
+    reply_members(&mut call.reply, common(&sets));
+    Ok(())
+}
+
+pub(super) fn sinterstore(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let limits = &call.rules.set;
+    let keys = call.each_key().skip(1);
+    let sets = smallest_first(sets_at(&mut call.db, keys)?);
+    let mut result = Set::new();
+    if sets.first().is_some_and(|set| set.ints().is_none()) {
+        // Added to a packed block, which is faster than one by one to sorted integers; that form is chosen at the end.
+        result.prepare(b"", 1, limits);
+    }
+    for member in common(&sets) {
+        result.insert(&member, limits);
+    }
+    result.compact_ints(limits);
+    store(call, result, "sinterstore")
+}
+
+pub(super) fn sintercard(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let limit = sintercard_limit(call)?;
+    let keys = call.each_key();
+    let sets = smallest_first(sets_at(&mut call.db, keys)?);
+    let count = common(&sets).take(limit).count();
+    call.reply.count(count);
+    Ok(())
+}
+
+/// Checks the arguments of SINTERCARD and gives its limit.
+fn sintercard_limit(call: &Call<'_, '_, '_>) -> Result<usize, Error> {
+    let at_least = |min: i64, index: usize| num::parse_i64(call.arg(index)).filter(|number| *number >= min);
+    let keys = at_least(1, 1).ok_or(Error::new("ERR numkeys should be greater than 0"))?;
+    let keys = usize::try_from(keys).ok().filter(|keys| *keys <= call.len() - 2);
+    let keys = keys.ok_or(Error::new("ERR Number of keys can't be greater than number of args"))?;
+    let mut limit = 0;
+    for index in (2 + keys..call.len()).step_by(2) {
+        if !call.is(index, "limit") || index + 1 == call.len() {
+            return Err(Error::SYNTAX);
+        }
+        limit = at_least(0, index + 1).ok_or(Error::new("ERR LIMIT can't be negative"))?;
+    }
+    Ok(usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX))
+}
+
+/// The members of all sets.
+fn union(sets: &[&Set], limits: &SetLimits) -> Set {
+    let mut result = Set::new();
+    for set in sets {
+        set.for_each(|member| {
+            result.insert(member, limits);
+        });
+    }
+    result
+}
+
+pub(super) fn sunion(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let keys = call.each_key();
+    let sets = sets_at(&mut call.db, keys)?;
+    let sets: Vec<&Set> = sets.into_iter().flatten().collect();
+    match &*sets {
+        [] => call.reply.set(0),
+        [only] => reply_set(&mut call.reply, only),
+        several => reply_set(&mut call.reply, &union(several, &call.rules.set)),
+    }
+    Ok(())
+}
+
+pub(super) fn sunionstore(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let keys = call.each_key().skip(1);
+    let sets = sets_at(&mut call.db, keys)?;
+    let sets: Vec<&Set> = sets.into_iter().flatten().collect();
+    let result = union(&sets, &call.rules.set);
+    store(call, result, "sunionstore")
+}
+
+/// A set, and those whose members are to be taken from it.
+struct Difference<'s> {
+    first: &'s Set,
+    others: Vec<&'s Set>,
+}
+
+impl<'s> Difference<'s> {
+    /// None if nothing can be left: there is no first set, or it is to be taken from itself.
+    fn new(sets: &[Option<&'s Set>]) -> Option<Self> {
+        let (first, others) = sets.split_first()?;
+        let first = (*first)?;
+        let mut others: Vec<&Set> = others.iter().copied().flatten().collect();
+        // A member is most likely to be found in the largest of them.
+        others.sort_by_key(|set| std::cmp::Reverse(set.len()));
+        others.iter().all(|other| !std::ptr::eq(*other, first)).then_some(Difference { first, others })
+    }
+
+    /// Whether looking for each member of the first set in all others costs less than copying that set and removing each
+    /// member of the others from it. A lookup is taken for half a removal, and most members aren't looked for in all.
+    fn looks_up(&self) -> bool {
+        let lookups = self.first.len().saturating_mul(self.others.len() + 1);
+        let removals = self.others.iter().fold(self.first.len(), |sum, other| sum.saturating_add(other.len()));
+        lookups / 2 <= removals
+    }
+
+    /// What is left, by lookups.
+    fn left(&self) -> impl Iterator<Item = ItemText<'s>> {
+        self.first.iter().filter(|member| !self.others.iter().any(|other| other.contains(member)))
+    }
+
+    /// What is left, by removals.
+    fn without_others(&self, limits: &SetLimits) -> Set {
+        let mut result = union(&[self.first], limits);
+        for other in &self.others {
+            if result.is_empty() {
+                break;
+            }
+            other.for_each(|member| {
+                result.remove(member);
+            });
+        }
+        result
+    }
+}
+
+pub(super) fn sdiff(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let keys = call.each_key();
+    let sets = sets_at(&mut call.db, keys)?;
+    match Difference::new(&sets) {
+        None => call.reply.set(0),
+        Some(difference) if difference.looks_up() => reply_members(&mut call.reply, difference.left()),
+        Some(difference) => reply_set(&mut call.reply, &difference.without_others(&call.rules.set)),
+    }
+    Ok(())
+}
+
+pub(super) fn sdiffstore(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let limits = &call.rules.set;
+    let keys = call.each_key().skip(1);
+    let sets = sets_at(&mut call.db, keys)?;
+    let result = match Difference::new(&sets) {
+        None => Set::new(),
+        Some(difference) if difference.looks_up() => {
+            let mut result = Set::new();
+            for member in difference.left() {
+                result.insert(&member, limits);
+            }
+            result
+        }
+        Some(difference) => difference.without_others(limits),
+    };
+    store(call, result, "sdiffstore")
+}

@@ -1,0 +1,123 @@
+//! Members picked at random: SPOP, SRANDMEMBER.
+
+use resp::num;
+use resp::reply::Reply;
+use store::random::Random;
+use store::types::packed::ItemText;
+use store::types::set::{Set, SetLimits};
+
+use super::change::taken;
+use super::reply_set;
+use crate::Call;
+use crate::error::{Error, Outcome};
+use crate::sample::{self, Choice, Sampled};
+
+impl Sampled for Set {
+    type Member<'a> = ItemText<'a>;
+
+    fn size(&self) -> usize {
+        self.len()
+    }
+
+    fn members(&self) -> impl Iterator<Item = Self::Member<'_>> {
+        self.iter()
+    }
+
+    fn pick(&self, random: &mut dyn FnMut() -> u64) -> Option<Self::Member<'_>> {
+        self.pick(random)
+    }
+
+    fn name<'m>(member: &'m Self::Member<'_>) -> &'m [u8] {
+        member
+    }
+}
+
+pub(super) fn srandmember(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let key = call.key(1);
+    let count = match call.len() {
+        2 => None,
+        3 => Some(sample::count(call, 2)?),
+        _ => return Err(Error::SYNTAX),
+    };
+    let Some(set) = call.db.object::<Set>(key)? else {
+        if count.is_some() {
+            call.reply.array(0)
+        } else {
+            call.reply.null()
+        }
+        return Ok(());
+    };
+    let Some(count) = count else {
+        call.reply.bulk_or_null(set.pick(&mut || call.random.next()));
+        return Ok(());
+    };
+    let bytes_max = call.rules.string_bytes_max;
+    sample::reply_members(set, count, 1, bytes_max, call.random, &mut call.reply, |reply, member| reply.bulk(member))
+}
+
+pub(super) fn spop(call: &mut Call<'_, '_, '_>) -> Outcome {
+    match call.len() {
+        2 => pop_one(call),
+        3 => pop_several(call),
+        _ => Err(Error::SYNTAX),
+    }
+}
+
+fn pop_one(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let (key, random) = (call.key(1), &mut *call.random);
+    let Some(set) = call.db.object_mut::<Set>(key)? else {
+        call.reply.null();
+        return Ok(());
+    };
+    call.reply.bulk_or_null(set.pop(&mut || random.next()));
+    let is_empty = set.is_empty();
+    taken(call, key, "spop", is_empty);
+    Ok(())
+}
+
+fn pop_several(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let key = call.key(1);
+    let count = num::parse_i64(call.arg(2)).and_then(|count| usize::try_from(count).ok()).ok_or(Error::NOT_POSITIVE)?;
+    let set = call.db.object_mut::<Set>(key)?.filter(|_| count > 0);
+    let Some(set) = set else {
+        call.reply.set(0);
+        return Ok(());
+    };
+    let takes_all = count >= set.len();
+    if takes_all {
+        reply_set(&mut call.reply, set);
+        // It may be large.
+        call.overwrite(key);
+    } else {
+        pop_to_reply(set, count, &call.rules.set, call.random, &mut call.reply);
+    }
+    taken(call, key, "spop", takes_all);
+    Ok(())
+}
+
+/// Members taken at once for each that is left from which on it is cheaper to choose those that are left.
+const TAKEN_PER_LEFT_MIN: usize = 5;
+
+/// Moves `count` members to the reply, which are not all.
+fn pop_to_reply(set: &mut Set, count: usize, limits: &SetLimits, random: &mut Random, reply: &mut Reply<'_>) {
+    reply.set(count);
+    let left = set.len() - count;
+    if left * TAKEN_PER_LEFT_MIN > count {
+        for _ in 0..count {
+            reply.bulk_or_null(set.pop(&mut || random.next()));
+        }
+        return;
+    }
+    // As in Redis, the members that are left are in a small form again.
+    let mut kept = Set::new();
+    kept.prepare(if set.ints().is_some() { b"0" } else { b"" }, left, limits);
+    let mut choice = Choice::new(left, set.len());
+    set.for_each(|member| {
+        if choice.choose(random) {
+            kept.insert(member, limits);
+        } else {
+            reply.bulk(member);
+        }
+    });
+    *set = kept;
+}
