@@ -101,6 +101,19 @@ pub enum Ttl {
     At(u64),
 }
 
+/// Figures of a whole database, expired keys that nobody has met yet included.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Survey {
+    /// Keys.
+    pub keys: usize,
+    /// Keys that have an expiry.
+    pub volatile: usize,
+    /// Milliseconds that these have left, estimated from a sample; 0 if there are none.
+    pub ttl_ms_mean: u64,
+    /// Bytes of the tables and queues beside the keys and values.
+    pub overhead_bytes: usize,
+}
+
 /// The key holds another type than the command works on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WrongType;
@@ -455,6 +468,25 @@ impl<'l, 'k> Db<'l, 'k> {
         sizes
     }
 
+    /// Figures of the whole database.
+    pub fn survey(&mut self) -> Survey {
+        /// Keys of a shard that the mean is estimated from.
+        const SAMPLES: usize = 16;
+        let now = self.clock.now_ms;
+        let mut survey = Survey::default();
+        let mut ttl_ms: u128 = 0;
+        for shard in 0..self.locked.keyspace().shard_count() {
+            self.locked.visit(self.database, shard, |s| {
+                survey.keys += s.table.len();
+                survey.volatile += s.volatile;
+                survey.overhead_bytes += s.table.memory_bytes() + s.queue.memory_bytes();
+                ttl_ms += u128::from(s.queue.mean_left_ms(now, SAMPLES)) * s.volatile as u128;
+            });
+        }
+        survey.ttl_ms_mean = ttl_ms.checked_div(survey.volatile as u128).unwrap_or(0) as u64;
+        survey
+    }
+
     /// A key picked evenly among those that have not expired; none if there is none.
     pub fn pick(&mut self, random: &mut dyn FnMut() -> u64) -> Option<Box<[u8]>> {
         /// Expired keys that a pick may meet before it gives up finding a living one.
@@ -580,6 +612,21 @@ mod tests {
             assert_eq!(db.sizes(), (0, 0));
             db.set_string(key, b"again", Ttl::Keep);
             assert!(db.peek(key).unwrap().expiry().is_none());
+        });
+    }
+
+    #[test]
+    fn a_survey_counts_keys_and_estimates_their_time() {
+        let keyspace = Keyspace::new(2, 1);
+        with(&keyspace, 1000, |db| {
+            assert_eq!(db.survey(), Survey::default());
+            for i in 0..100u64 {
+                let ttl = if i % 2 == 0 { Ttl::At(3000) } else { Ttl::Clear };
+                db.set_string(Key::new(format!("{i}").as_bytes()), b"v", ttl);
+            }
+            let survey = db.survey();
+            assert_eq!((survey.keys, survey.volatile, survey.ttl_ms_mean), (100, 50, 2000));
+            assert!(survey.overhead_bytes > 800, "{survey:?}");
         });
     }
 

@@ -50,6 +50,17 @@ impl ExpiryQueue {
         self.notes = notes.map(Reverse).collect();
     }
 
+    /// The mean of the milliseconds from `now_ms` on that up to `samples` notes, evenly chosen, have left; 0 if there is
+    /// none. An estimate, since some notes are stale.
+    #[must_use]
+    pub fn mean_left_ms(&self, now_ms: u64, samples: usize) -> u64 {
+        let notes = self.notes.as_slice();
+        let stride = notes.len().div_ceil(samples.max(1)).max(1);
+        let left = notes.iter().step_by(stride).map(|Reverse(n)| u128::from(n.at_ms.saturating_sub(now_ms)));
+        let (count, sum) = left.fold((0, 0), |(count, sum), left| (count + 1, sum + left));
+        u128::checked_div(sum, count).unwrap_or(0) as u64
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.notes = BinaryHeap::new();
