@@ -178,6 +178,12 @@ impl Waiters {
         self.with(shard, |queues| queues.get(key).and_then(|q| q.get(place).cloned()))
     }
 
+    /// How many keys somebody waits for.
+    #[must_use]
+    pub fn key_count(&self) -> usize {
+        (0..self.shards.len()).map(|shard| self.with(shard, |queues| queues.len())).sum()
+    }
+
     /// All keys that anybody waits for in a database, with their shards.
     #[must_use]
     pub fn keys(&self, database: usize) -> Vec<(usize, DbKey)> {

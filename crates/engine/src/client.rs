@@ -162,6 +162,12 @@ impl Client {
         }
     }
 
+    /// Whether it came from this machine.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.has(client_flag::UNIX_SOCKET) || self.addr.starts_with("127.") || self.addr.starts_with("[::1]:")
+    }
+
     /// The version of the protocol it speaks.
     #[must_use]
     pub fn proto(&self) -> Proto {

@@ -14,9 +14,11 @@ use crate::config::{ConfigHost, Settings};
 use crate::families;
 use crate::families::monitor::Monitors;
 use crate::inbox::{Inbox, Wake};
+use crate::machine::{Machine, Usage};
 use crate::pubsub::PubSub;
+use crate::rates::Rates;
 use crate::session::Session;
-use crate::stats::WorkerStats;
+use crate::stats::{MemoryMarks, Totals, WorkerStats};
 use crate::ticks::per_microsecond;
 use crate::watch::Watchers;
 
@@ -24,6 +26,24 @@ use crate::watch::Watchers;
 pub trait Host: ConfigHost + Send + Sync {
     /// Ends the server as SIGTERM does.
     fn shut_down(&self);
+
+    /// What doesn't change while the server runs. Asked once.
+    fn machine(&self) -> Machine {
+        Machine::default()
+    }
+
+    /// What the process uses at the moment.
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+
+    /// Bytes of memory that the process has asked for and not given back. Cheap enough to be asked once per batch.
+    fn used_memory(&self) -> u64 {
+        0
+    }
+
+    /// Gives unused memory back to the system.
+    fn purge_memory(&self) {}
 }
 
 /// The shared state. There is one, and it lives as long as the process.
@@ -62,6 +82,12 @@ pub struct Engine {
     settings_version: AtomicU64,
     /// The server around the engine.
     pub host: Box<dyn Host>,
+    /// What it said of the machine.
+    pub machine: Machine,
+    /// How fast things happen now.
+    pub rates: Rates,
+    /// What is remembered of the memory in use.
+    pub memory: MemoryMarks,
     /// When the server started, in milliseconds of Unix time.
     pub started_ms: u64,
 }
@@ -78,6 +104,7 @@ impl Engine {
         let threads = wakes.len();
         let keyspace = Keyspace::new(settings.databases.get_usize(), threads);
         let shards = keyspace.shard_count();
+        let machine = host.machine();
         let engine: &'static Engine = Box::leak(Box::new(Engine {
             keyspace,
             clients: Clients::default(),
@@ -96,6 +123,9 @@ impl Engine {
             config_file,
             settings_version: AtomicU64::new(1),
             host,
+            machine,
+            rates: Rates::default(),
+            memory: MemoryMarks::default(),
             started_ms: now_ms,
         }));
         engine.settings_changed();
@@ -114,6 +144,18 @@ impl Engine {
     #[must_use]
     pub fn settings_version(&self) -> u64 {
         self.settings_version.load(Ordering::Acquire)
+    }
+
+    /// Samples what is shown as a rate or a peak, if it is time. Call it several times a second.
+    pub fn sample(&self, now_ms: u64) {
+        self.rates.sample(now_ms, || Totals::of(&self.stats));
+        self.memory.note(self.host.used_memory());
+    }
+
+    /// Sets the counters that INFO shows back to zero.
+    pub fn reset_statistics(&self) {
+        self.stats.iter().for_each(WorkerStats::reset);
+        self.rates.reset();
     }
 
     /// Whether anybody wants to know which keys change. Must be asked under the lock of a command's shards: whoever

@@ -14,7 +14,9 @@ pub mod engine;
 pub mod execute;
 pub mod families;
 pub mod inbox;
+pub mod machine;
 pub mod pubsub;
+pub mod rates;
 pub mod session;
 pub mod stats;
 #[cfg(any(test, feature = "testing"))]

@@ -110,7 +110,7 @@ impl WorkerStats {
     /// Counts an error reply by its first word.
     pub fn count_error(&self, text: &[u8]) {
         self.errors.add(1);
-        let code = text.split(|&b| b == b' ').next().unwrap_or(b"");
+        let code = text.split(u8::is_ascii_whitespace).next().unwrap_or(b"");
         let code = String::from_utf8_lossy(code);
         let mut all = self.errors_by_code.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = all.get_mut(&*code) {
@@ -126,7 +126,7 @@ impl WorkerStats {
         self.errors_by_code.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Starts over (CONFIG RESETSTAT).
+    /// Starts over (CONFIG RESETSTAT), but for the changes since the last snapshot, which are no statistics.
     pub fn reset(&self) {
         for c in &self.commands {
             [&c.calls, &c.ticks, &c.rejected, &c.failed].into_iter().for_each(Counter::reset);
@@ -137,7 +137,6 @@ impl WorkerStats {
             &self.hits,
             &self.misses,
             &self.expired,
-            &self.dirty,
             &self.errors,
             &self.connections,
             &self.rejected_connections,
@@ -149,5 +148,86 @@ impl WorkerStats {
         ];
         counters.into_iter().for_each(Counter::reset);
         self.errors_by_code.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// The counters of all threads together.
+#[derive(Default, Debug)]
+#[expect(missing_docs, reason = "named as in WorkerStats")]
+pub struct Totals {
+    pub executed: u64,
+    pub hits: u64,
+    pub misses: u64,
+    pub expired: u64,
+    pub dirty: u64,
+    pub errors: u64,
+    pub connections: u64,
+    pub rejected_connections: u64,
+    pub net_in: u64,
+    pub net_out: u64,
+    pub reads: u64,
+    pub writes: u64,
+    pub output_limit_closes: u64,
+    pub batches: u64,
+}
+
+impl Totals {
+    /// The present sums. They are of slightly different moments, since the threads go on counting.
+    #[must_use]
+    pub fn of(all: &[WorkerStats]) -> Totals {
+        let sum = |counter: fn(&WorkerStats) -> &Counter| all.iter().map(|s| counter(s).get()).sum();
+        Totals {
+            executed: sum(|s| &s.executed),
+            hits: sum(|s| &s.hits),
+            misses: sum(|s| &s.misses),
+            expired: sum(|s| &s.expired),
+            dirty: sum(|s| &s.dirty),
+            errors: sum(|s| &s.errors),
+            connections: sum(|s| &s.connections),
+            rejected_connections: sum(|s| &s.rejected_connections),
+            net_in: sum(|s| &s.net_in),
+            net_out: sum(|s| &s.net_out),
+            reads: sum(|s| &s.reads),
+            writes: sum(|s| &s.writes),
+            output_limit_closes: sum(|s| &s.output_limit_closes),
+            batches: sum(|s| &s.batches),
+        }
+    }
+}
+
+/// Error replies of all threads, by their code.
+#[must_use]
+pub fn errors_by_code(all: &[WorkerStats]) -> BTreeMap<String, u64> {
+    let mut total = BTreeMap::new();
+    for (code, count) in all.iter().flat_map(WorkerStats::errors_by_code) {
+        *total.entry(code).or_default() += count;
+    }
+    total
+}
+
+/// What is remembered of the memory in use, in bytes.
+#[derive(Default, Debug)]
+pub struct MemoryMarks {
+    peak: AtomicU64,
+    start: AtomicU64,
+}
+
+impl MemoryMarks {
+    /// Notes what is in use now. The first time is the start, before there are keys.
+    pub fn note(&self, bytes: u64) {
+        let _ = self.start.compare_exchange(0, bytes, Ordering::Relaxed, Ordering::Relaxed);
+        self.peak.fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    /// The most that any look at it has shown.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    /// What was in use at the start.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.start.load(Ordering::Relaxed)
     }
 }

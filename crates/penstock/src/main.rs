@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use server::allocator::Counting;
 use server::cli_args::Exit;
 
 #[global_allocator]
 // Small allocations in steps of eight bytes: what an entry of the keyspace takes is what it is given.
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Counting<mimalloc::MiMalloc> = Counting::new(mimalloc::MiMalloc);
 
 fn main() -> ExitCode {
     let argv: Vec<OsString> = std::env::args_os().skip(1).collect();

@@ -494,6 +494,9 @@ impl EventLoop {
         self.next_tick = now + if more { BUSY_TICK } else { TICK };
         self.end_pause();
         self.close_idle();
+        if self.worker.id == 0 {
+            self.shared.engine.sample(self.worker.clock.now_ms);
+        }
     }
 
     fn time_out(&mut self) {

@@ -3,6 +3,7 @@
 //! This room knows all others below it, and is the only one that knows sockets, the clock and the process. What a
 //! request means it leaves to the engine.
 
+pub mod allocator;
 pub mod cli_args;
 pub mod conf_file;
 pub mod connection;

@@ -1,8 +1,14 @@
-//! What the server asks of its process: descriptors, signals, randomness.
+//! What the server asks of its process and its machine: descriptors, memory, processor time, randomness.
+//!
+//! Figures of use are read from `/proc` (proc(5)); where it isn't mounted they are 0.
 
 use std::collections::hash_map::RandomState;
+use std::fmt::Write as _;
+use std::fs;
 use std::hash::{BuildHasher, Hasher};
 
+use engine::machine::{CpuTime, Machine, Usage};
+use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors that the server needs beside those of its clients: Redis's figure.
@@ -33,4 +39,96 @@ pub fn random_seed() -> u64 {
 #[must_use]
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// 40 hexadecimal digits that nobody has had before.
+fn random_id() -> String {
+    let mut id = String::new();
+    while id.len() < 40 {
+        // Writing to a string can't fail.
+        let _ = write!(id, "{:016x}", random_seed());
+    }
+    id.truncate(40);
+    id
+}
+
+/// What doesn't change while the server runs.
+#[must_use]
+pub fn machine() -> Machine {
+    let uname = rustix::system::uname();
+    let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
+    let memory = rustix::system::sysinfo();
+    Machine {
+        run_id: random_id(),
+        replication_id: random_id(),
+        process_id: std::process::id(),
+        os: format!("{} {} {}", text(uname.sysname()), text(uname.release()), text(uname.machine())),
+        executable: std::env::current_exe().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default(),
+        memory_bytes: (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit)),
+        multiplexing_api: "epoll",
+        allocator: "mimalloc",
+    }
+}
+
+/// What the process uses at the moment; `first_worker` is the name of the first worker's thread.
+#[must_use]
+pub fn usage(first_worker: &str) -> Usage {
+    let [cpu, cpu_children] = cpu_times("/proc/self/stat");
+    let [cpu_first_worker, _] = task_called(first_worker).map(|path| cpu_times(&path)).unwrap_or_default();
+    Usage { resident_bytes: resident_bytes(), cpu, cpu_first_worker, cpu_children }
+}
+
+fn resident_bytes() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+    pages * page_size() as u64
+}
+
+/// The `stat` file of the process's thread with this name.
+fn task_called(name: &str) -> Option<String> {
+    let tasks = fs::read_dir("/proc/self/task").ok()?;
+    let mut paths = tasks.flatten().map(|task| task.path());
+    let found = paths.find(|path| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name))?;
+    Some(found.join("stat").to_string_lossy().into_owned())
+}
+
+/// The times of a process or thread, and those of its children that have ended, from its `stat` file.
+fn cpu_times(path: &str) -> [CpuTime; 2] {
+    let stat = fs::read_to_string(path).unwrap_or_default();
+    parse_cpu_times(&stat, clock_ticks_per_second())
+}
+
+fn parse_cpu_times(stat: &str, ticks_per_second: u64) -> [CpuTime; 2] {
+    // The second field is the name, in parentheses, and may itself hold blanks and parentheses.
+    let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    // utime, stime, cutime and cstime are the fields 14 to 17, the first after the name being the third.
+    let mut fields = after_name.split(' ').skip(14 - 3);
+    let mut next_us = || {
+        let ticks: u64 = fields.next().and_then(|n| n.parse().ok()).unwrap_or(0);
+        ticks.saturating_mul(1_000_000) / ticks_per_second.max(1)
+    };
+    [(); 2].map(|()| CpuTime { user_us: next_us(), system_us: next_us() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_found_behind_any_name() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 1 2 3 4 150 20 3 1 20 0 4 0 99";
+        let [own, children] = parse_cpu_times(stat, 100);
+        assert_eq!((own.user_us, own.system_us), (1_500_000, 200_000));
+        assert_eq!((children.user_us, children.system_us), (30_000, 10_000));
+        assert_eq!(parse_cpu_times("", 100)[0].user_us, 0);
+    }
+
+    #[test]
+    fn the_machine_is_known() {
+        let machine = machine();
+        assert!(machine.memory_bytes > 1 << 20 && machine.os.starts_with("Linux "), "{machine:?}");
+        assert!(machine.run_id.len() == 40 && machine.run_id.bytes().all(|b| b.is_ascii_hexdigit()));
+        assert_ne!(machine.run_id, machine.replication_id);
+        assert!(usage("no such thread").resident_bytes > 1 << 16);
+    }
 }

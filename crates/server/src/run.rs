@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use engine::config::{Apply, ConfigHost, Settings};
 use engine::engine::{Engine, Host};
 use engine::inbox::Wake;
+use engine::machine::{Machine, Usage};
 use engine::worker::Worker;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::allocator;
 use crate::event_loop::{EventLoop, NewListeners, Shared, now_us};
 use crate::listener;
 use crate::log;
@@ -58,6 +60,23 @@ impl Host for ServerHost {
         // The way that SIGTERM goes: the main thread waits for it.
         let _ = signal_hook::low_level::raise(SIGTERM);
     }
+
+    fn machine(&self) -> Machine {
+        process::machine()
+    }
+
+    fn usage(&self) -> Usage {
+        process::usage(&worker_name(0))
+    }
+
+    fn used_memory(&self) -> u64 {
+        allocator::allocated_bytes()
+    }
+}
+
+/// The name of a worker's thread.
+fn worker_name(id: usize) -> String {
+    format!("worker-{id}")
 }
 
 /// Runs the server until a signal or SHUTDOWN ends it. The error is for the terminal, and says what to change.
@@ -94,7 +113,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
                 engine.host.shut_down();
             }
         };
-        let thread = std::thread::Builder::new().name(format!("worker-{id}")).spawn(serve);
+        let thread = std::thread::Builder::new().name(worker_name(id)).spawn(serve);
         handles.push(thread.map_err(|e| format!("can't start a thread: {e}; choose fewer with --threads"))?);
     }
     log::notice("Ready to accept connections");

@@ -18,6 +18,14 @@ macro_rules! choices {
 
         const $words: &[&str] = &[$($word),+];
 
+        impl $name {
+            /// The word in the configuration.
+            #[must_use]
+            pub fn word(self) -> &'static str {
+                match self { $($name::$variant => $word,)+ }
+            }
+        }
+
         impl Choices for $name {
             const ALL: &'static [(&'static str, Self)] = &[$(($word, $name::$variant)),+];
         }

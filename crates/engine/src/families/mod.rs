@@ -1,8 +1,10 @@
 //! The commands on sessions and the server, a file per family, and what the way of a command needs of them.
 
 pub mod command;
+pub mod config;
 pub mod connection;
 mod help;
+pub mod info;
 pub mod monitor;
 pub mod notifications;
 pub mod pubsub;
@@ -21,8 +23,15 @@ pub(crate) use slowlog::note as note_slow;
 pub(crate) use transactions::{is_exec, unwatch, watched_keys_changed};
 
 /// Every command of this room, by family. A new family is a line here.
-pub const ALL: &[&[Spec<Run>]] =
-    &[command::COMMANDS, connection::COMMANDS, monitor::COMMANDS, pubsub::COMMANDS, transactions::COMMANDS];
+pub const ALL: &[&[Spec<Run>]] = &[
+    command::COMMANDS,
+    config::COMMANDS,
+    connection::COMMANDS,
+    info::COMMANDS,
+    monitor::COMMANDS,
+    pubsub::COMMANDS,
+    transactions::COMMANDS,
+];
 
 /// Takes a session that ends out of what its commands have entered it into.
 pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {

@@ -1,0 +1,249 @@
+//! INFO: the server's figures, as text in sections.
+//!
+//! The sections' names, their fields and their order are those of Redis 7.2, since many tools read them. Fields about
+//! what doesn't exist here (replicas, snapshots by fork, defragmentation, modules) have the value that is true of a
+//! server that does none of it. Source: Redis's page of INFO, and the replies of a running server.
+
+mod by_command;
+mod sections;
+
+use std::collections::BTreeSet;
+use std::fmt::{Display, Write as _};
+
+use commands::error::Outcome;
+use commands::spec::flag::{LOADING, STALE};
+use commands::spec::{Group, Scope, Spec, acl};
+use store::db::{Db, Survey};
+
+use crate::command_table::Run;
+use crate::turn::Turn;
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[Spec::new("info", -1, LOADING | STALE, Run::Session(info))
+    .categories(acl::DANGEROUS)
+    .scope(Scope::Each)
+    .docs(
+        Group::Server,
+        "1.0.0",
+        "O(1)",
+        "Answers figures about the server, all or those of some sections.",
+        "[section [section ...]]",
+    )
+    .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])];
+
+/// A section of the text.
+struct Section {
+    /// The name that asks for it, in lower case.
+    name: &'static str,
+    /// The name in its header.
+    title: &'static str,
+    /// Whether it is shown when no section is asked for.
+    by_default: bool,
+    write: fn(&mut Gathered<'_, '_, '_>, &mut Text),
+}
+
+/// All sections, in order.
+const SECTIONS: &[Section] = &[
+    Section { name: "server", title: "Server", by_default: true, write: sections::server },
+    Section { name: "clients", title: "Clients", by_default: true, write: sections::clients },
+    Section { name: "memory", title: "Memory", by_default: true, write: sections::memory },
+    Section { name: "persistence", title: "Persistence", by_default: true, write: sections::persistence },
+    Section { name: "stats", title: "Stats", by_default: true, write: sections::stats },
+    Section { name: "replication", title: "Replication", by_default: true, write: sections::replication },
+    Section { name: "cpu", title: "CPU", by_default: true, write: sections::cpu },
+    Section { name: "modules", title: "Modules", by_default: true, write: |_, _| {} },
+    Section { name: "commandstats", title: "Commandstats", by_default: false, write: by_command::calls },
+    Section { name: "errorstats", title: "Errorstats", by_default: true, write: by_command::errors },
+    Section { name: "latencystats", title: "Latencystats", by_default: false, write: by_command::latencies },
+    Section { name: "cluster", title: "Cluster", by_default: true, write: sections::cluster },
+    Section { name: "keyspace", title: "Keyspace", by_default: true, write: sections::keyspace },
+];
+
+/// What the sections are written from.
+struct Gathered<'g, 't, 'k> {
+    turn: &'g mut Turn<'t, 'k>,
+    /// Of every database, gathered when the first section asks.
+    surveys: Option<Vec<Survey>>,
+}
+
+impl Gathered<'_, '_, '_> {
+    /// The figures of every database.
+    fn surveys(&mut self) -> &[Survey] {
+        let turn = &mut *self.turn;
+        self.surveys.get_or_insert_with(|| surveys(turn))
+    }
+}
+
+/// The figures of every database.
+pub(crate) fn surveys(turn: &mut Turn<'_, '_>) -> Vec<Survey> {
+    let clock = turn.worker.clock;
+    let databases = turn.engine().keyspace.databases();
+    let survey = |database| Db::new(turn.locked, database, clock, &mut turn.worker.observed).survey();
+    (0..databases).map(survey).collect()
+}
+
+/// The text so far.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    /// A field.
+    fn field(&mut self, name: &str, value: impl Display) {
+        // Writing to a string can't fail.
+        let _ = write!(self.0, "{name}:{value}\r\n");
+    }
+
+    /// A number of bytes, for programs and for people.
+    fn bytes(&mut self, name: &str, bytes: u64) {
+        self.field(name, bytes);
+        self.field(&format!("{name}_human"), human_bytes(bytes));
+    }
+
+    /// Fields whose values never change here, as Redis words them.
+    fn constants(&mut self, fields: &[(&str, &str)]) {
+        fields.iter().for_each(|(name, value)| self.field(name, value));
+    }
+}
+
+/// A number of bytes for people, as Redis writes it.
+fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["K", "M", "G", "T", "P"];
+    if bytes < 1024 {
+        return format!("{bytes}B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.2}{}", UNITS[unit])
+}
+
+/// Part of a whole, in percent; 0 of nothing.
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.2}%", if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 })
+}
+
+/// The places in [`SECTIONS`] that the arguments ask for.
+fn asked_for<'a>(args: impl Iterator<Item = &'a [u8]>) -> BTreeSet<usize> {
+    let mut places = BTreeSet::new();
+    for arg in args {
+        let arg = arg.to_ascii_lowercase();
+        let wanted = |section: &Section| match &*arg {
+            b"all" | b"everything" => true,
+            b"default" => section.by_default,
+            name => section.name.as_bytes() == name,
+        };
+        places.extend(SECTIONS.iter().enumerate().filter(|(_, s)| wanted(s)).map(|(i, _)| i));
+    }
+    places
+}
+
+fn info(turn: &mut Turn<'_, '_>) -> Outcome {
+    let places = if turn.is_empty() { asked_for([&b"default"[..]].into_iter()) } else { asked_for(turn.args.from(1)) };
+    let mut gathered = Gathered { turn, surveys: None };
+    let mut text = Text::default();
+    for section in places.into_iter().map(|i| &SECTIONS[i]) {
+        if !text.0.is_empty() {
+            text.0.push_str("\r\n");
+        }
+        let _ = write!(text.0, "# {}\r\n", section.title);
+        (section.write)(&mut gathered, &mut text);
+    }
+    turn.reply.verbatim("txt", text.0);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+
+    /// The names of the sections that a command answers.
+    fn titles(bench: &mut Bench, command: &str) -> String {
+        let mut session = bench.open();
+        let reply = bench.line(&mut session, command);
+        reply.split('|').filter_map(|line| line.strip_prefix("# ")).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn sections_come_once_and_in_order() {
+        let mut bench = Bench::default();
+        let all = "Server Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats \
+                   Latencystats Cluster Keyspace";
+        let default = all.replace("Commandstats ", "").replace("Latencystats ", "");
+        for (command, expected) in [
+            ("INFO", &*default),
+            ("INFO default nosuch", &*default),
+            ("INFO all", all),
+            ("info EVERYTHING server", all),
+            ("INFO keyspace Server SERVER", "Server Keyspace"),
+            ("INFO nosuch", ""),
+        ] {
+            assert_eq!(titles(&mut bench, command), expected, "{command}");
+        }
+    }
+
+    #[test]
+    fn the_text_has_its_form_and_is_verbatim_in_resp3() {
+        crate::testing::check(&[
+            ("INFO cluster", "$30|# Cluster|cluster_enabled:0|"),
+            ("INFO cluster modules", "$43|# Modules||# Cluster|cluster_enabled:0|"),
+            ("INFO nosuch", "$0|"),
+        ]);
+        crate::testing::check_resp3(&[("INFO modules", "=15|txt:# Modules|")]);
+    }
+
+    #[test]
+    fn figures_are_true_and_can_be_reset() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let mut field = |bench: &mut Bench, name: &str| {
+            let reply = bench.line(&mut session, "INFO everything");
+            let value = reply.split('|').find_map(|line| line.strip_prefix(&format!("{name}:")));
+            value.map(str::to_owned)
+        };
+        let mut other = bench.open();
+        let script = ["SET k v", "PEXPIRE k 5000", "GET k", "GET none", "GET", "LPUSH k x", "SET k2 v", "NOSUCH"];
+        script.iter().for_each(|line| drop(bench.line(&mut other, line)));
+        for (name, value) in [
+            ("connected_clients", "2"),
+            ("keyspace_hits", "1"),
+            ("keyspace_misses", "1"),
+            ("total_error_replies", "3"),
+            ("errorstat_ERR", "count=2"),
+            ("errorstat_WRONGTYPE", "count=1"),
+            ("db0", "keys=2,expires=1,avg_ttl=5000"),
+            ("rdb_changes_since_last_save", "3"),
+            ("total_connections_received", "2"),
+        ] {
+            assert_eq!(field(&mut bench, name).as_deref(), Some(value), "{name}");
+        }
+        let get = field(&mut bench, "cmdstat_get").unwrap();
+        assert!(get.starts_with("calls=2,usec=") && get.ends_with("rejected_calls=1,failed_calls=0"), "{get}");
+        assert!(field(&mut bench, "cmdstat_lpush").unwrap().ends_with("failed_calls=1"));
+        assert_eq!(bench.line(&mut other, "CONFIG RESETSTAT"), "+OK");
+        for (name, value) in
+            [("keyspace_hits", "0"), ("total_error_replies", "0"), ("rdb_changes_since_last_save", "3")]
+        {
+            assert_eq!(field(&mut bench, name).as_deref(), Some(value), "{name}");
+        }
+        assert_eq!(field(&mut bench, "cmdstat_get"), None);
+    }
+
+    #[test]
+    fn bytes_are_shown_as_redis_does() {
+        for (bytes, shown) in [
+            (0, "0B"),
+            (1023, "1023B"),
+            (1024, "1.00K"),
+            (1 << 20, "1.00M"),
+            (3 << 29, "1.50G"),
+            (1 << 40, "1.00T"),
+            (u64::MAX, "16384.00P"),
+        ] {
+            assert_eq!(human_bytes(bytes), shown);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The sections about the server as a whole.
+
+use std::sync::atomic::Ordering;
+
+use crate::client::client_flag;
+use crate::machine::CpuTime;
+use crate::pubsub::Kind;
+use crate::session::Session;
+use crate::stats::Totals;
+use crate::version::{PENSTOCK_VERSION, REDIS_VERSION};
+
+use super::{Gathered, Text, percent};
+
+/// Bits of the clock, in seconds, that Redis's eviction goes by.
+const LRU_CLOCK_MASK: u64 = (1 << 24) - 1;
+const SECONDS_PER_DAY: u64 = 86_400;
+
+pub(super) fn server(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+    let engine = gathered.turn.engine();
+    let (now_ms, now_us) = (gathered.turn.now_ms(), gathered.turn.worker.now_us);
+    let uptime_s = now_ms.saturating_sub(engine.started_ms) / 1000;
+    let (machine, settings) = (&engine.machine, &engine.settings);
+    text.field("redis_version", REDIS_VERSION);
+    text.field("penstock_version", PENSTOCK_VERSION);
+    text.constants(&[("redis_git_sha1", "00000000"), ("redis_git_dirty", "0"), ("redis_build_id", "0")]);
+    text.field("redis_mode", "standalone");
+    text.field("os", &machine.os);
+    text.field("arch_bits", usize::BITS);
+    text.field("monotonic_clock", "POSIX clock_gettime");
+    text.field("multiplexing_api", machine.multiplexing_api);
+    text.constants(&[("atomicvar_api", "rust-core"), ("gcc_version", "0.0.0")]);
+    text.field("process_id", machine.process_id);
+    text.field("process_supervised", "no");
+    text.field("run_id", &machine.run_id);
+    text.field("tcp_port", settings.port.get());
+    text.field("server_time_usec", now_us);
+    text.field("uptime_in_seconds", uptime_s);
+    text.field("uptime_in_days", uptime_s / SECONDS_PER_DAY);
+    text.field("hz", settings.hz.get());
+    text.field("configured_hz", settings.hz.get());
+    text.field("lru_clock", (now_ms / 1000) & LRU_CLOCK_MASK);
+    text.field("executable", &machine.executable);
+    text.field("config_file", engine.config_file.as_ref().map(|p| p.to_string_lossy()).unwrap_or_default());
+    text.field("io_threads_active", 0);
+    text.field("worker_threads", engine.inboxes.len());
+    listeners(gathered, text);
+}
+
+fn listeners(gathered: &Gathered<'_, '_, '_>, text: &mut Text) {
+    let settings = &gathered.turn.engine().settings;
+    let mut count = 0;
+    let mut add = |text: &mut Text, value: String| {
+        text.field(&format!("listener{count}"), value);
+        count += 1;
+    };
+    if settings.port.get() != 0 {
+        let bind: String = settings.bind.get().split_whitespace().map(|address| format!("bind={address},")).collect();
+        add(text, format!("name=tcp,{bind}port={}", settings.port.get()));
+    }
+    if !settings.unixsocket.is_empty() {
+        add(text, format!("name=unix,bind={}", settings.unixsocket.get()));
+    }
+}
+
+pub(super) fn clients(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+    let engine = gathered.turn.engine();
+    let all = engine.clients.all();
+    let max = |figure: fn(&crate::client::Client) -> u64| all.iter().map(|c| figure(c)).max().unwrap_or(0);
+    let count = |flag: u32| all.iter().filter(|c| c.has(flag)).count();
+    let watched = all.iter().map(|c| c.watched.load(Ordering::Relaxed));
+    let input =
+        |c: &crate::client::Client| c.input_bytes.load(Ordering::Relaxed) + c.input_free_bytes.load(Ordering::Relaxed);
+    text.field("connected_clients", all.len());
+    text.field("cluster_connections", 0);
+    text.field("maxclients", engine.settings.maxclients.get());
+    text.field("client_recent_max_input_buffer", max(input));
+    text.field("client_recent_max_output_buffer", max(|c| c.output_bytes.load(Ordering::Relaxed)));
+    text.field("blocked_clients", count(client_flag::BLOCKED));
+    text.field("tracking_clients", 0);
+    text.field("pubsub_clients", count(client_flag::PUBSUB));
+    text.field("watching_clients", watched.clone().filter(|&n| n > 0).count());
+    text.field("clients_in_timeout_table", deadlines(&all));
+    text.field("total_watched_keys", watched.map(u64::from).sum::<u64>());
+    text.field("total_blocking_keys", engine.waiters.key_count());
+    text.field("total_blocking_keys_on_nokey", 0);
+}
+
+/// How many wait with a timeout.
+fn deadlines(all: &[std::sync::Arc<crate::client::Client>]) -> usize {
+    let has_deadline = |c: &&std::sync::Arc<crate::client::Client>| {
+        c.has(client_flag::BLOCKED) && c.parked().as_ref().is_some_and(|w| w.wait.deadline_ms.is_some())
+    };
+    all.iter().filter(has_deadline).count()
+}
+
+/// Estimated bytes that connections take: their state and buffers.
+pub(crate) fn clients_bytes(engine: &crate::engine::Engine) -> u64 {
+    let buffers = |c: &crate::client::Client| {
+        [&c.input_bytes, &c.input_free_bytes, &c.output_bytes, &c.queued_bytes]
+            .iter()
+            .map(|n| n.load(Ordering::Relaxed))
+            .sum::<u64>()
+    };
+    let state = size_of::<Session>() + size_of::<crate::client::Client>();
+    engine.clients.all().iter().map(|c| buffers(c) + state as u64).sum()
+}
+
+pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+    let engine = gathered.turn.engine();
+    let used = engine.host.used_memory();
+    engine.memory.note(used);
+    let (peak, start, resident) = (engine.memory.peak(), engine.memory.start(), engine.host.usage().resident_bytes);
+    let clients = clients_bytes(engine);
+    let tables: usize = gathered.surveys().iter().map(|s| s.overhead_bytes).sum();
+    let overhead = start + clients + tables as u64;
+    let dataset = used.saturating_sub(overhead);
+    text.bytes("used_memory", used);
+    text.bytes("used_memory_rss", resident);
+    text.bytes("used_memory_peak", peak);
+    text.field("used_memory_peak_perc", percent(used, peak));
+    text.field("used_memory_overhead", overhead);
+    text.field("used_memory_startup", start);
+    text.field("used_memory_dataset", dataset);
+    text.field("used_memory_dataset_perc", percent(dataset, used.saturating_sub(start)));
+    text.field("allocator_allocated", used);
+    text.field("allocator_active", resident);
+    text.field("allocator_resident", resident);
+    text.bytes("total_system_memory", engine.machine.memory_bytes);
+    text.constants(&[("used_memory_lua", "0"), ("used_memory_vm_eval", "0"), ("used_memory_lua_human", "0B")]);
+    text.constants(&[("used_memory_scripts_eval", "0"), ("number_of_cached_scripts", "0")]);
+    text.constants(&[("number_of_functions", "0"), ("number_of_libraries", "0"), ("used_memory_vm_functions", "0")]);
+    text.constants(&[("used_memory_vm_total", "0"), ("used_memory_vm_total_human", "0B")]);
+    text.constants(&[("used_memory_functions", "0"), ("used_memory_scripts", "0")]);
+    text.field("used_memory_scripts_human", "0B");
+    text.bytes("maxmemory", engine.settings.maxmemory.get());
+    text.field("maxmemory_policy", engine.settings.maxmemory_policy.get().word());
+    let ratio = if used == 0 { 0.0 } else { resident as f64 / used as f64 };
+    let beyond = resident as i128 - i128::from(used);
+    text.field("allocator_frag_ratio", format!("{ratio:.2}"));
+    text.field("allocator_frag_bytes", beyond);
+    text.constants(&[("allocator_rss_ratio", "1.00"), ("allocator_rss_bytes", "0")]);
+    text.constants(&[("rss_overhead_ratio", "1.00"), ("rss_overhead_bytes", "0")]);
+    text.field("mem_fragmentation_ratio", format!("{ratio:.2}"));
+    text.field("mem_fragmentation_bytes", beyond);
+    text.constants(&[("mem_not_counted_for_evict", "0"), ("mem_replication_backlog", "0")]);
+    text.constants(&[("mem_total_replication_buffers", "0"), ("mem_clients_slaves", "0")]);
+    text.field("mem_clients_normal", clients);
+    text.constants(&[("mem_cluster_links", "0"), ("mem_aof_buffer", "0")]);
+    text.field("mem_allocator", engine.machine.allocator);
+    text.constants(&[("active_defrag_running", "0"), ("lazyfree_pending_objects", "0"), ("lazyfreed_objects", "0")]);
+}
+
+/// There are no snapshots and no append-only file yet: what happened at the start is the last that was saved.
+pub(super) fn persistence(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+    let engine = gathered.turn.engine();
+    text.constants(&[("loading", "0"), ("async_loading", "0"), ("current_cow_peak", "0"), ("current_cow_size", "0")]);
+    text.constants(&[("current_cow_size_age", "0"), ("current_fork_perc", "0.00")]);
+    text.constants(&[("current_save_keys_processed", "0"), ("current_save_keys_total", "0")]);
+    text.field("rdb_changes_since_last_save", Totals::of(&engine.stats).dirty);
+    text.field("rdb_bgsave_in_progress", 0);
+    text.field("rdb_last_save_time", engine.started_ms / 1000);
+    text.constants(&[
+        ("rdb_last_bgsave_status", "ok"),
+        ("rdb_last_bgsave_time_sec", "-1"),
+        ("rdb_current_bgsave_time_sec", "-1"),
+        ("rdb_saves", "0"),
+        ("rdb_last_cow_size", "0"),
+        ("rdb_last_load_keys_expired", "0"),
+        ("rdb_last_load_keys_loaded", "0"),
+        ("aof_enabled", "0"),
+        ("aof_rewrite_in_progress", "0"),
+        ("aof_rewrite_scheduled", "0"),
+        ("aof_last_rewrite_time_sec", "-1"),
+        ("aof_current_rewrite_time_sec", "-1"),
+        ("aof_last_bgrewrite_status", "ok"),
+        ("aof_rewrites", "0"),
+        ("aof_rewrites_consecutive_failures", "0"),
+        ("aof_last_write_status", "ok"),
+        ("aof_last_cow_size", "0"),
+        ("module_fork_in_progress", "0"),
+        ("module_fork_last_cow_size", "0"),
+    ]);
+}
+
+pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+    let engine = gathered.turn.engine();
+    gathered.turn.worker.note_observed();
+    let (totals, rates) = (Totals::of(&engine.stats), engine.rates.now());
+    let kilobytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
+    text.field("total_connections_received", totals.connections);
+    text.field("total_commands_processed", totals.executed);
+    text.field("total_batches_processed", totals.batches);
+    text.field("instantaneous_ops_per_sec", rates.commands);
+    text.field("total_net_input_bytes", totals.net_in);
+    text.field("total_net_output_bytes", totals.net_out);
+    text.constants(&[("total_net_repl_input_bytes", "0"), ("total_net_repl_output_bytes", "0")]);
+    text.field("instantaneous_input_kbps", kilobytes(rates.net_in));
+    text.field("instantaneous_output_kbps", kilobytes(rates.net_out));
+    text.constants(&[("instantaneous_input_repl_kbps", "0.00"), ("instantaneous_output_repl_kbps", "0.00")]);
+    text.field("rejected_connections", totals.rejected_connections);
+    text.constants(&[("sync_full", "0"), ("sync_partial_ok", "0"), ("sync_partial_err", "0")]);
+    text.field("expired_keys", totals.expired);
+    text.constants(&[("expired_stale_perc", "0.00"), ("expired_time_cap_reached_count", "0")]);
+    text.field("expire_cycle_cpu_milliseconds", 0);
+    text.constants(&[("evicted_keys", "0"), ("evicted_clients", "0")]);
+    text.constants(&[("total_eviction_exceeded_time", "0"), ("current_eviction_exceeded_time", "0")]);
+    text.field("keyspace_hits", totals.hits);
+    text.field("keyspace_misses", totals.misses);
+    text.field("pubsub_channels", engine.pubsub.channel_count(Kind::Channel));
+    text.field("pubsub_patterns", engine.pubsub.pattern_count());
+    text.field("pubsubshard_channels", engine.pubsub.channel_count(Kind::Shard));
+    text.constants(&[("latest_fork_usec", "0"), ("total_forks", "0"), ("migrate_cached_sockets", "0")]);
+    text.constants(&[("slave_expires_tracked_keys", "0"), ("active_defrag_hits", "0"), ("active_defrag_misses", "0")]);
+    text.constants(&[("active_defrag_key_hits", "0"), ("active_defrag_key_misses", "0")]);
+    text.constants(&[("total_active_defrag_time", "0"), ("current_active_defrag_time", "0")]);
+    text.constants(&[("tracking_total_keys", "0"), ("tracking_total_items", "0"), ("tracking_total_prefixes", "0")]);
+    text.field("unexpected_error_replies", 0);
+    text.field("total_error_replies", totals.errors);
+    text.field("dump_payload_sanitizations", 0);
+    text.field("total_reads_processed", totals.reads);
+    text.field("total_writes_processed", totals.writes);
+    text.constants(&[("io_threaded_reads_processed", "0"), ("io_threaded_writes_processed", "0")]);
+    text.field("client_output_buffer_limit_disconnections", totals.output_limit_closes);
+    text.constants(&[("reply_buffer_shrinks", "0"), ("reply_buffer_expands", "0")]);
+    text.constants(&[("acl_access_denied_auth", "0"), ("acl_access_denied_cmd", "0")]);
+    text.constants(&[("acl_access_denied_key", "0"), ("acl_access_denied_channel", "0")]);
+}
+
+pub(super) fn replication(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+    text.constants(&[("role", "master"), ("connected_slaves", "0"), ("master_failover_state", "no-failover")]);
+    text.field("master_replid", &gathered.turn.engine().machine.replication_id);
+    text.field("master_replid2", "0".repeat(40));
+    text.constants(&[("master_repl_offset", "0"), ("second_repl_offset", "-1"), ("repl_backlog_active", "0")]);
+    text.constants(&[("repl_backlog_size", "1048576"), ("repl_backlog_first_byte_offset", "0")]);
+    text.field("repl_backlog_histlen", 0);
+}
+
+pub(super) fn cpu(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+    let usage = gathered.turn.engine().host.usage();
+    let mut both = |suffix: &str, time: CpuTime| {
+        let seconds = |us: u64| format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
+        text.field(&format!("used_cpu_sys{suffix}"), seconds(time.system_us));
+        text.field(&format!("used_cpu_user{suffix}"), seconds(time.user_us));
+    };
+    both("", usage.cpu);
+    both("_children", usage.cpu_children);
+    both("_main_thread", usage.cpu_first_worker);
+}
+
+pub(super) fn cluster(_: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+    text.field("cluster_enabled", 0);
+}
+
+pub(super) fn keyspace(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+    for (database, survey) in gathered.surveys().iter().enumerate().filter(|(_, s)| s.keys > 0) {
+        let (keys, expires, ttl_ms) = (survey.keys, survey.volatile, survey.ttl_ms_mean);
+        text.field(&format!("db{database}"), format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms}"));
+    }
+}

@@ -1,0 +1,98 @@
+//! How fast things happen now: differences of counters between samples, averaged over the last second and a half.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::stats::Totals;
+
+/// Samples that an average is made of: Redis's figure.
+const SAMPLES: usize = 16;
+/// Milliseconds between samples, at least: Redis's figure.
+const INTERVAL_MS: u64 = 100;
+/// What is sampled.
+const METRICS: usize = 3;
+
+#[derive(Default)]
+struct History {
+    /// When the last sample was taken, in milliseconds of Unix time; 0 before the first.
+    last_ms: u64,
+    last: [u64; METRICS],
+    /// Figures a second.
+    samples: [[u64; METRICS]; SAMPLES],
+    next: usize,
+}
+
+/// Figures a second.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct PerSecond {
+    /// Commands.
+    pub commands: u64,
+    /// Bytes received.
+    pub net_in: u64,
+    /// Bytes sent.
+    pub net_out: u64,
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub struct Rates(Mutex<History>);
+
+impl Rates {
+    fn lock(&self) -> MutexGuard<'_, History> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a sample if one is due; `totals` is asked for only then.
+    pub fn sample(&self, now_ms: u64, totals: impl FnOnce() -> Totals) {
+        let mut history = self.lock();
+        let passed_ms = now_ms.saturating_sub(history.last_ms);
+        if passed_ms < INTERVAL_MS {
+            return;
+        }
+        let totals = totals();
+        let now = [totals.executed, totals.net_in, totals.net_out];
+        if history.last_ms != 0 {
+            let next = history.next;
+            // Counters that have been reset count from zero again.
+            let rate = |i: usize| now[i].saturating_sub(history.last[i]).saturating_mul(1000) / passed_ms;
+            history.samples[next] = std::array::from_fn(rate);
+            history.next = (next + 1) % SAMPLES;
+        }
+        history.last_ms = now_ms;
+        history.last = now;
+    }
+
+    /// The present averages.
+    #[must_use]
+    pub fn now(&self) -> PerSecond {
+        let history = self.lock();
+        let average = |i: usize| history.samples.iter().map(|s| s[i]).sum::<u64>() / SAMPLES as u64;
+        PerSecond { commands: average(0), net_in: average(1), net_out: average(2) }
+    }
+
+    /// Forgets everything (CONFIG RESETSTAT).
+    pub fn reset(&self) {
+        *self.lock() = History::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_averages_a_second_and_survive_a_reset_of_the_counters() {
+        let rates = Rates::default();
+        let sample = |now_ms, executed| rates.sample(now_ms, || Totals { executed, ..Totals::default() });
+        sample(1000, 500);
+        assert_eq!(rates.now().commands, 0, "one sample is no difference");
+        for i in 1..=SAMPLES as u64 {
+            sample(1000 + 200 * i, 500 + 20 * i);
+            sample(1000 + 200 * i + 50, 1_000_000);
+        }
+        assert_eq!(rates.now().commands, 100);
+        sample(10_000, 0);
+        assert_eq!(rates.now().commands, 100 * 15 / 16);
+        rates.reset();
+        assert_eq!(rates.now(), PerSecond::default());
+    }
+}
