@@ -77,6 +77,16 @@ fn check(tree: &Tree<Name>, model: &Model) {
     assert!(!matches!(&tree.root, Node::Inner(inner) if inner.len() < 2), "a root has a choice");
 }
 
+/// No node on the way to this rank is short, but the root.
+fn check_path(tree: &Tree<Name>, rank: usize) {
+    let (mut node, mut left) = (&tree.root, rank);
+    while let Node::Inner(inner) = node {
+        let (kid, before) = inner.kid_of_rank(left);
+        (node, left) = (&inner.kids[kid], left - before);
+        assert!(!node.is_short());
+    }
+}
+
 /// All lookups, at a random place.
 fn check_lookups(tree: &Tree<Name>, model: &Model, rng: &mut Rng, names: usize, scores: usize) {
     let (score, tie) = (rng.below(scores) as f64, name(rng.below(names) as u32));
@@ -191,6 +201,10 @@ fn every_range_of_ranks_can_go() {
             tree.remove_ranks(a.min(b)..a.max(b), |_, _| count += 1);
             assert_eq!(model.0.drain(a.min(b)..a.max(b)).count(), count);
             check(&tree, &model);
+            if let Some(last) = tree.len().checked_sub(1) {
+                check_path(&tree, a.min(b).saturating_sub(1));
+                check_path(&tree, a.min(b).min(last));
+            }
         }
     }
 }
