@@ -205,6 +205,14 @@ impl ZSet {
         either!(self, form => form.score(member))
     }
 
+    /// Asks the processor for what the next operation on this member will read first, without waiting for it.
+    #[inline]
+    pub fn prefetch(&self, member: &[u8]) {
+        if let Form::Big(big) = &self.0 {
+            big.prefetch(member);
+        }
+    }
+
     /// Chooses the form before ZADD adds up to `count` members, of which the first has `first_bytes` bytes: Redis goes by
     /// their number as it was sent, even if some are in the set already, but by the first one's length only when it
     /// creates the set.

@@ -36,6 +36,11 @@ impl Big {
         self.members.find(hash(member), member).map(|found| found.score())
     }
 
+    #[inline]
+    pub fn prefetch(&self, member: &[u8]) {
+        self.members.prefetch_bucket(hash(member));
+    }
+
     pub fn insert(&mut self, member: &[u8], score: f64) -> Option<f64> {
         let hash = hash(member);
         let Some(mut found) = self.members.find_mut(hash, member) else {
