@@ -62,7 +62,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "2.6.0",
             "O(1)",
             "Adds to the floating point value of a field of a hash, which counts as 0 if it doesn't exist.",
-            "key field increment",
+            "key field increment:double",
         ),
     Spec::new("hkeys", 2, READONLY, read::hkeys as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
@@ -82,13 +82,16 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         "Returns the values of fields of a hash.",
         "key field [field ...]",
     ),
-    Spec::new("hmset", -4, WRITE | DENYOOM | FAST, change::hmset as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
-        Group::Hash,
-        "2.0.0",
-        "O(N) where N is the number of fields",
-        "Sets the values of fields of a hash: an older name of HSET.",
-        "key field value [field value ...]",
-    ),
+    Spec::new("hmset", -4, WRITE | DENYOOM | FAST, change::hmset as Handler)
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .docs(
+            Group::Hash,
+            "2.0.0",
+            "O(N) where N is the number of fields",
+            "Sets the values of fields of a hash: an older name of HSET.",
+            "key field value [field value ...]",
+        )
+        .deprecated("4.0.0", "`HSET` with multiple field-value pairs"),
     Spec::new("hrandfield", -2, READONLY, read::hrandfield as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(
