@@ -291,10 +291,9 @@ fn mget(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 fn set_pairs(call: &mut Call<'_, '_, '_>) {
-    for index in (1..call.len()).step_by(2) {
-        let key = call.key(index);
+    for (key, value) in call.each_key().zip(call.args.from(2).step_by(2)) {
         call.overwrite(key);
-        call.db.set_string(key, call.arg(index + 1), Ttl::Clear);
+        call.db.set_string(key, value, Ttl::Clear);
         call.changed(key, Class::String, "set");
     }
 }
