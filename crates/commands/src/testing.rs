@@ -6,11 +6,10 @@ use resp::num;
 use resp::reply::{Output, Proto, Reply};
 use resp::request::OwnedArgs;
 use resp::splitargs::split_args;
-use store::db::{Access, Clock, Db, Observed, Ttl};
+use store::db::{Access, Clock, Db, Observed};
 use store::hash::hash;
-use store::keyspace::{Key, Keyspace};
+use store::keyspace::Keyspace;
 use store::random::Random;
-use store::value::Value;
 
 use crate::call::{Call, KeyRef, Rules, Wait};
 use crate::effects::Effects;
@@ -125,19 +124,6 @@ impl Bench {
         let outcome = (spec.run)(&mut call);
         self.wait = call.wait;
         outcome
-    }
-
-    /// Sets a key to a value that no command has made.
-    pub fn put(&mut self, key: &str, value: Value) {
-        let alone = self.keyspace.gate().close();
-        let mut observed = Observed::default();
-        let clock = Clock { now_ms: self.now_ms, uptime_s: self.uptime_s(), access: Access::Recency };
-        let mut locked = self.keyspace.all(&alone);
-        Db::new(&mut locked, self.database, clock, &mut observed).set_object(
-            Key::new(key.as_bytes()),
-            value,
-            Ttl::Clear,
-        );
     }
 
     /// Checks a sequence of commands against their replies.

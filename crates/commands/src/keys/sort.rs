@@ -12,6 +12,7 @@ use store::db::{Db, Ttl};
 use store::entry::View;
 use store::keyspace::Key;
 use store::types::list::{End, List};
+use store::types::packed::Item;
 use store::value::Value;
 
 use crate::Call;
@@ -152,6 +153,15 @@ impl<'c> Options<'c> {
         let count = usize::try_from(count).unwrap_or(len).min(len - start);
         start..start + count
     }
+
+    /// Which of `len` elements in their own order are needed, counted from the first, whichever end one begins at.
+    fn loaded(&self, len: usize) -> Range<usize> {
+        match self.window(len) {
+            _ if !self.keeps_order => 0..len,
+            window if self.descending => len - window.end..len - window.start,
+            window => window,
+        }
+    }
 }
 
 /// The key of STORE among the arguments, if they make sense.
@@ -191,25 +201,18 @@ impl Texts {
 /// The elements to sort; of those that keep their own order, only the wanted ones.
 fn elements(call: &mut Call<'_, '_, '_>, options: &Options<'_>) -> Result<Texts, Error> {
     let mut texts = Texts::default();
-    let keeps_order = options.keeps_order;
-    let reverse = keeps_order && options.descending;
+    let reverse = options.keeps_order && options.descending;
     match call.db.view(call.key(1)) {
         None => {}
         Some(View::Object(Value::List(list))) => {
-            let len = list.len();
-            let window = if keeps_order { options.window(len) } else { 0..len };
-            if reverse {
-                list.range(len - window.end..len - window.start).rev().for_each(|e| e.with_bytes(|e| texts.push(e)));
-            } else {
-                list.range(window).for_each(|e| e.with_bytes(|e| texts.push(e)));
-            }
+            let mut push = |element: Item<'_>| element.with_bytes(|bytes| texts.push(bytes));
+            let wanted = list.range(options.loaded(list.len()));
+            if reverse { wanted.rev().for_each(&mut push) } else { wanted.for_each(&mut push) }
         }
         Some(View::Object(Value::Set(set))) => set.for_each(|member| texts.push(member)),
         Some(View::Object(Value::ZSet(zset))) => {
-            let len = zset.len();
-            let window = if keeps_order { options.window(len) } else { 0..len };
-            let ranks = if reverse { len - window.end..len - window.start } else { window };
-            zset.range_by_rank(ranks, reverse).for_each(|(member, _)| texts.push(&member));
+            let wanted = zset.range_by_rank(options.loaded(zset.len()), reverse);
+            wanted.for_each(|(member, _)| texts.push(&member));
         }
         Some(_) => return Err(Error::WRONG_TYPE),
     }

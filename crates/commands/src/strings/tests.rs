@@ -1,14 +1,11 @@
 //! The replies are those of Redis 7, options of Valkey's aside.
 
-use store::types::list::List;
-use store::value::Object;
-
 use crate::testing::{Bench, check_resp3};
 
 /// Checks commands on a keyspace that holds a list, `l`, and nothing else.
 fn check(script: &[(&str, &str)]) {
     let mut bench = Bench::default();
-    bench.put("l", List::empty());
+    bench.run("rpush l x");
     bench.check(script);
 }
 

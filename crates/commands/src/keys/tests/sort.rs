@@ -1,8 +1,5 @@
 //! SORT against Redis 7's replies.
 
-use store::types::set::{Set, SetLimits};
-use store::value::Value;
-
 use super::NOT_INTEGER;
 use crate::testing::{Bench, check};
 
@@ -14,18 +11,11 @@ fn bench() -> Bench {
         ("rpush l 3 1 2 10", ":4"),
         ("mset w_1 3 w_2 2 w_3 1 w_10 0", "+OK"),
         ("mset o_1 one o_2 two o_3 three", "+OK"),
+        ("sadd s 3 1 2", ":3"),
+        ("sadd st c b a", ":3"),
+        ("zadd z 3 a 1 b 2 c", ":3"),
+        ("hset h_1 f 9 n->m one", ":2"),
     ]);
-    for (name, members) in [("s", ["3", "1", "2"]), ("st", ["c", "b", "a"])] {
-        let mut set = Set::new();
-        for member in members {
-            set.insert(member.as_bytes(), &SetLimits::default());
-        }
-        bench.put(name, Value::Set(set));
-    }
-    let mut hash = store::types::hash::Hash::new();
-    hash.insert(b"f", b"9", &store::types::hash::HashLimits::default());
-    hash.insert(b"n->m", b"one", &store::types::hash::HashLimits::default());
-    bench.put("h_1", Value::Hash(hash));
     bench
 }
 
@@ -127,6 +117,13 @@ fn elements_keep_their_order() {
         ("sort l by nosort desc limit 1 2", "*2|$1|2|$1|1"),
         ("sort l by nosort limit 5 2", "*0"),
         ("sort l by nosort by w_*", "*4|$1|3|$1|1|$1|2|$2|10"),
+        ("sort z by nosort", "*3|$1|b|$1|c|$1|a"),
+        ("sort z by nosort desc", "*3|$1|a|$1|c|$1|b"),
+        ("sort z by nosort limit 1 1", "*1|$1|c"),
+        ("sort z by nosort limit 1 -1", "*2|$1|c|$1|a"),
+        ("sort z by nosort desc limit 1 -1", "*2|$1|c|$1|b"),
+        ("sort z by nosort desc limit 0 2 get o_* get #", "*4|$-1|$1|a|$-1|$1|c"),
+        ("sort z alpha desc", "*3|$1|c|$1|b|$1|a"),
         ("sort s by nosort", "*3|$1|1|$1|2|$1|3"),
         ("sort s by nosort limit 1 1", "*1|$1|2"),
         ("sort s desc", "*3|$1|3|$1|2|$1|1"),
