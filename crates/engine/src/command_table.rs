@@ -44,11 +44,65 @@ const QUICK_BYTES: usize = 16;
 /// Slots of the quick way: a power of two, several times the commands, so that collisions are rare.
 const QUICK_SLOTS: usize = 2048;
 
+/// A name of up to 16 bytes in lower case. Together with its length, the words are as good as the name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Folded {
+    words: [u64; 2],
+    len: usize,
+}
+
+impl Folded {
+    /// No name.
+    const NONE: Folded = Folded { words: [0; 2], len: 0 };
+
+    /// Two overlapping loads cover any length between one and two words; a copy of variable length would cost more than
+    /// the rest of the look-up.
+    #[inline]
+    fn of(name: &[u8]) -> Option<Folded> {
+        /// The bit that tells lower case letters from upper case ones, in every byte.
+        const CASE: u64 = 0x2020_2020_2020_2020;
+        let len = name.len();
+        let words = match name {
+            [] => return None,
+            [a] => [u64::from(*a), 0],
+            [a, b] => [u64::from(*a) | u64::from(*b) << 8, 0],
+            [a, b, c] => [u64::from(*a) | u64::from(*b) << 8 | u64::from(*c) << 16, 0],
+            _ if len < 8 => {
+                let (first, last) = (name.first_chunk::<4>()?, name.last_chunk::<4>()?);
+                [u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << 32, 0]
+            }
+            _ if len <= QUICK_BYTES => {
+                [u64::from_le_bytes(*name.first_chunk::<8>()?), u64::from_le_bytes(*name.last_chunk::<8>()?)]
+            }
+            _ => return None,
+        };
+        // Setting the bit everywhere maps other bytes onto digits and underscores, too: see `Slot::exact`.
+        Some(Folded { words: words.map(|w| w | CASE), len })
+    }
+
+    #[inline]
+    fn slot(self) -> usize {
+        let mixed =
+            (self.words[0] ^ self.words[1].rotate_left(29) ^ self.len as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed >> 48) as usize % QUICK_SLOTS
+    }
+}
+
+/// A name of the quick way.
+#[derive(Clone, Copy)]
+struct Slot {
+    folded: Folded,
+    /// The command's place; `u32::MAX`: the slot is empty.
+    id: u32,
+    /// Whether the name is all letters, so that equal words are equal names.
+    exact: bool,
+}
+
 /// See the module's documentation.
 pub struct Table {
     commands: Vec<Command>,
-    /// Names of up to 16 bytes, in lower case, in two words, with their command's place.
-    quick: Box<[([u64; 2], u32)]>,
+    /// Names of up to 16 bytes.
+    quick: Box<[Slot]>,
     by_name: HashMap<&'static str, usize>,
 }
 
@@ -61,34 +115,11 @@ pub fn table() -> &'static Table {
     &TABLE
 }
 
-/// A name of up to 16 bytes in lower case, as two words.
-#[inline]
-fn fold(name: &[u8]) -> Option<[u64; 2]> {
-    /// The bit that tells lower case letters from upper case ones, in every byte.
-    const CASE: u64 = 0x2020_2020_2020_2020;
-    if name.len() > QUICK_BYTES {
-        return None;
-    }
-    let mut bytes = [0; QUICK_BYTES];
-    bytes[..name.len()].copy_from_slice(name);
-    let [low, high] = [&bytes[..8], &bytes[8..]].map(|half| u64::from_le_bytes(half.try_into().unwrap_or_default()));
-    // Setting the bit everywhere maps a few other bytes onto letters too; the name is compared again when it is found.
-    Some([low | CASE, high | CASE])
-}
-
-#[inline]
-fn quick_slot(words: [u64; 2]) -> usize {
-    let mixed = (words[0] ^ words[1].rotate_left(29)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (mixed >> 48) as usize % QUICK_SLOTS
-}
+const EMPTY: Slot = Slot { folded: Folded::NONE, id: u32::MAX, exact: false };
 
 impl Table {
     fn build() -> Table {
-        let mut table = Table {
-            commands: Vec::new(),
-            quick: vec![([0; 2], u32::MAX); QUICK_SLOTS].into(),
-            by_name: HashMap::new(),
-        };
+        let mut table = Table { commands: Vec::new(), quick: vec![EMPTY; QUICK_SLOTS].into(), by_name: HashMap::new() };
         for spec in FAMILIES.iter().copied().flatten() {
             table.add(spec, &|run| Run::Keys(*run));
         }
@@ -105,12 +136,13 @@ impl Table {
             self.commands[id].subcommands.push(sub_id);
         }
         self.by_name.insert(spec.info.name, id);
-        if let Some(words) = fold(spec.info.name.as_bytes()) {
-            let mut slot = quick_slot(words);
-            while self.quick[slot].1 != u32::MAX {
+        let name = spec.info.name.as_bytes();
+        if let Some(folded) = Folded::of(name) {
+            let mut slot = folded.slot();
+            while self.quick[slot].id != u32::MAX {
                 slot = (slot + 1) % QUICK_SLOTS;
             }
-            self.quick[slot] = (words, id as u32);
+            self.quick[slot] = Slot { folded, id: id as u32, exact: name.iter().all(u8::is_ascii_alphabetic) };
         }
     }
 
@@ -143,12 +175,12 @@ impl Table {
     #[inline]
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<&Command> {
-        let Some(words) = fold(name) else { return self.find_long(name) };
-        let mut slot = quick_slot(words);
+        let Some(folded) = Folded::of(name) else { return self.find_long(name) };
+        let mut slot = folded.slot();
         loop {
-            let (found, id) = self.quick[slot];
-            let command = self.commands.get(id as usize)?;
-            if found == words && command.info.name.as_bytes().eq_ignore_ascii_case(name) {
+            let found = &self.quick[slot];
+            let command = self.commands.get(found.id as usize)?;
+            if found.folded == folded && (found.exact || command.info.name.as_bytes().eq_ignore_ascii_case(name)) {
                 return Some(command);
             }
             slot = (slot + 1) % QUICK_SLOTS;

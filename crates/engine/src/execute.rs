@@ -179,6 +179,7 @@ impl Worker {
         };
         if !self.ready.is_empty() {
             self.serve_ready(inside);
+            self.ticks = Ticks::now();
         }
         step
     }
@@ -189,6 +190,8 @@ impl Worker {
         *inside = None;
         let result = {
             let alone = keyspace.gate().close();
+            // The wait for the others is not the command's time.
+            self.ticks = Ticks::now();
             run(self, &mut keyspace.all(&alone))
         };
         *inside = Some(keyspace.gate().enter(self.id));
@@ -218,7 +221,7 @@ impl Worker {
         out: &mut Output,
         may_park: bool,
     ) -> Step {
-        let began = Ticks::now();
+        let began = self.ticks;
         let start = out.mark();
         // Under the locks: see `Engine::is_listening`.
         self.effects.listening = self.engine.is_listening();
@@ -305,7 +308,9 @@ impl Worker {
     /// Counts a command, and records it if it was slow.
     #[inline]
     fn account(&mut self, session: &Session, command: &Command, args: Args<'_>, began: Ticks) {
-        let ticks = Ticks::now().since(began);
+        // The end of one command is the beginning of the next: one reading of the counter each.
+        self.ticks = Ticks::now();
+        let ticks = self.ticks.since(began);
         let stats = self.stats();
         stats.executed.add(1);
         let counters = &stats.commands[command.id];
@@ -487,7 +492,7 @@ impl Worker {
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
-        let began = Ticks::now();
+        let began = self.ticks;
         let Some(multi) = session.multi.take() else { return Step::Next };
         session.set_multi(None);
         let whole = multi.queue.iter().any(|q| is_whole(q.command, q.args.args()) || is_each(q));

@@ -94,6 +94,8 @@ pub struct Worker {
     pub observed: Observed,
     /// The version of the configuration that `rules` and `limits` were made from.
     settings_version: u64,
+    /// When the last command ended.
+    pub(crate) ticks: Ticks,
     pub(crate) effects: Effects,
     /// Keys that changed and that somebody waits for.
     pub(crate) ready: Vec<(usize, DbKey)>,
@@ -118,6 +120,7 @@ impl Worker {
             random: Random::new(seed),
             observed: Observed::default(),
             settings_version: 0,
+            ticks: Ticks::now(),
             effects: Effects::default(),
             ready: Vec::new(),
             shards: Vec::new(),
@@ -216,6 +219,7 @@ impl Worker {
             plan(batch, buffer, planned, keys);
             self.prefetch(session.database, keys);
             self.stats().batches.add(u64::from(!planned.is_empty()));
+            self.ticks = Ticks::now();
             for (request, plan) in batch.requests().iter().zip(planned.iter()) {
                 let args = batch.args(request, buffer);
                 let keys = &keys[plan.keys_start as usize..plan.keys_end as usize];

@@ -49,7 +49,7 @@ fn flags(call: &Call<'_, '_, '_>) -> Result<(Flags, usize), Error> {
     if flags.nx && flags.xx {
         return Err(NOT_COMPATIBLE_XX_NX);
     }
-    if (flags.gt && flags.nx) || (flags.lt && flags.nx) || (flags.gt && flags.lt) {
+    if usize::from(flags.gt) + usize::from(flags.lt) + usize::from(flags.nx) > 1 {
         return Err(NOT_COMPATIBLE_GT_LT_NX);
     }
     if flags.increment && left > 2 {
