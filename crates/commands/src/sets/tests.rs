@@ -356,6 +356,7 @@ fn results_are_stored_in_the_form_that_suits_them() {
     for (command, form) in [
         ("sinterstore d table ints", "intset"),
         ("sinterstore d table two some", "intset"),
+        ("sinterstore d some ints", "intset"),
         ("sinterstore d table some", "listpack"),
         ("sinterstore d table table", "hashtable"),
         ("sunionstore d ints two", "intset"),
@@ -369,6 +370,40 @@ fn results_are_stored_in_the_form_that_suits_them() {
     ] {
         bench.run(command);
         let encoding = bench.run("object encoding d");
+        assert!(encoding.ends_with(&format!("|{form}")), "{command}: {encoding}");
+    }
+}
+
+#[test]
+fn an_intersection_of_small_sets_keeps_their_order() {
+    check(&[
+        ("sadd s x 3 1 2", ":4"),
+        ("srem s x", ":1"),
+        ("sadd s y", ":1"),
+        ("smembers s", "*4|$1|3|$1|1|$1|2|$1|y"),
+        ("sadd t 1 2 3 4 y", ":5"),
+        ("sinterstore d s t", ":4"),
+        ("smembers d", "*4|$1|3|$1|1|$1|2|$1|y"),
+    ]);
+}
+
+#[test]
+fn a_set_changes_its_form() {
+    let long = "x".repeat(65);
+    for (command, form) in [
+        ("sadd s 3 2 1".to_string(), "intset"),
+        ("sadd s 1 01".to_string(), "listpack"),
+        (format!("sadd s {}", &long[1..]), "listpack"),
+        (format!("sadd s {long}"), "hashtable"),
+        (format!("sadd s{}", " 1".repeat(512)), "intset"),
+        // All arguments count, also those that are there already.
+        (format!("sadd s{}", " 1".repeat(513)), "hashtable"),
+        (format!("sadd s{}", " a".repeat(128)), "listpack"),
+        (format!("sadd s{}", " a".repeat(129)), "hashtable"),
+    ] {
+        let mut bench = Bench::default();
+        bench.run(&command);
+        let encoding = bench.run("object encoding s");
         assert!(encoding.ends_with(&format!("|{form}")), "{command}: {encoding}");
     }
 }
