@@ -7,7 +7,7 @@ use super::Tie;
 use super::entries::{Entries, give_left, give_right, search, slot_in};
 
 /// Entries of a leaf, so that it fills 1024 bytes with the allocator's header (16 bytes each and the length).
-/// Measured with a million members (`examples/zset_speed.rs`): from 31 to 127 entries, inserts take the same time within
+/// Measured with 400,000 members (`examples/zset_speed.rs`): from 31 to 127 entries, inserts take the same time within
 /// the noise; ranges take a third longer with 31, and a sixth less with 127, which a set just converted half fills.
 pub(super) const LEAF_MAX: usize = 63;
 

@@ -204,8 +204,8 @@ mod tests {
 
     #[test]
     fn scores_return_bit_for_bit() {
-        let big = 2f64.powi(63);
-        let integers = [0.0, 1.0, -1.0, 127.0, 4096.0, 2f64.powi(53), big, -big, -2f64.powi(60)];
+        let big = (1u64 << 63) as f64;
+        let integers = [0.0, 1.0, -1.0, 127.0, 4096.0, (1u64 << 53) as f64, big, -big, big / -8.0];
         let others =
             [-0.0, 0.1, -2.5, f64::MAX, f64::MIN_POSITIVE, 5e-324, f64::INFINITY, f64::NEG_INFINITY, big * 2.0];
         for score in integers.into_iter().chain(others) {
