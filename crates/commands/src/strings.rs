@@ -13,6 +13,7 @@ pub(crate) use set::Unit;
 
 use std::borrow::Cow;
 
+use resp::reply::Reply;
 use store::db::Ttl;
 use store::entry::View;
 use store::keyspace::Key;
@@ -198,11 +199,17 @@ const RM_IF: u32 = crate::spec::key_flag::RM | ACCESS | DELETE;
 /// Replies with the string that a key holds.
 #[inline]
 pub(crate) fn reply_string(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Outcome {
-    match call.db.view(key) {
-        None => call.reply.null(),
-        Some(View::Bytes(bytes)) => call.reply.bulk(bytes),
-        Some(View::Int(int)) => call.reply.bulk_int(int),
-        Some(View::Object(Value::Str(bytes))) => call.reply.bulk_shared(bytes),
+    reply_view(&mut call.reply, call.db.view(key))
+}
+
+/// Replies with a string, or nothing; an error for other types.
+#[inline]
+fn reply_view(reply: &mut Reply<'_>, view: Option<View<'_>>) -> Outcome {
+    match view {
+        None => reply.null(),
+        Some(View::Bytes(bytes)) => reply.bulk(bytes),
+        Some(View::Int(int)) => reply.bulk_int(int),
+        Some(View::Object(Value::Str(bytes))) => reply.bulk_shared(bytes),
         Some(View::Object(_)) => return Err(Error::WRONG_TYPE),
     }
     Ok(())

@@ -2,8 +2,9 @@
 
 use store::db::Ttl;
 use store::keyspace::Key;
+use store::table::Ref;
 
-use super::{reply_string, text};
+use super::{reply_string, reply_view, text};
 use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
@@ -212,31 +213,24 @@ pub(super) fn getex(call: &mut Call<'_, '_, '_>) -> Outcome {
     match options.expiry {
         Expiry::Set(unit, index) => {
             let at = expiry(call, unit, index, "getex")?;
-            reply_current(call, key);
+            reply_current(call, key)?;
             expire_at(call, key, at);
         }
         Expiry::Persist => {
-            reply_current(call, key);
+            reply_current(call, key)?;
             if call.db.peek(key).is_some_and(|entry| entry.expiry().is_some()) {
                 call.db.set_expiry(key, None);
                 call.changed(key, Class::Generic, "persist");
             }
         }
-        Expiry::Unsaid | Expiry::Keep => reply_current(call, key),
+        Expiry::Unsaid | Expiry::Keep => reply_current(call, key)?,
     }
     Ok(())
 }
 
-/// Replies with a string that is known to be there, without another access.
-fn reply_current(call: &mut Call<'_, '_, '_>, key: Key<'_>) {
-    use store::entry::View;
-    use store::value::Value;
-    match call.db.peek(key).map(store::table::Ref::into_view) {
-        Some(View::Bytes(bytes)) => call.reply.bulk(bytes),
-        Some(View::Int(int)) => call.reply.bulk_int(int),
-        Some(View::Object(Value::Str(bytes))) => call.reply.bulk_shared(bytes),
-        Some(View::Object(_)) | None => call.reply.null(),
-    }
+/// Replies with the value, without another access.
+fn reply_current(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Outcome {
+    reply_view(&mut call.reply, call.db.peek(key).map(Ref::into_view))
 }
 
 /// Sets the key's expiry; a key whose time has come already is deleted.
