@@ -144,6 +144,10 @@ fn combining() {
     check(&[
         ("zadd a 1 x 2 y 3 z", ":3"),
         ("zadd b 10 y 20 z 30 w", ":3"),
+        ("sadd s x z", ":2"),
+        ("zinter 2 a s withscores", "*4|$1|x|$1|2|$1|z|$1|4"),
+        ("zdiffstore out 1 s", ":2"),
+        ("zrange out 0 -1 withscores", "*4|$1|x|$1|1|$1|z|$1|1"),
         ("zunion 2 a b withscores", "*8|$1|x|$1|1|$1|y|$2|12|$1|z|$2|23|$1|w|$2|30"),
         ("zinter 2 a b weights 2 1 aggregate max withscores", "*4|$1|y|$2|10|$1|z|$2|20"),
         ("zdiff 2 a b withscores", "*2|$1|x|$1|1"),
