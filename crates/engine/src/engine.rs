@@ -13,7 +13,9 @@ use crate::command_table::{Command, table};
 use crate::config::{ConfigHost, Settings};
 use crate::families;
 use crate::families::monitor::Monitors;
+use crate::families::slowlog::SlowLog;
 use crate::inbox::{Inbox, Wake};
+use crate::latency_monitor::LatencyMonitor;
 use crate::machine::{Machine, Usage};
 use crate::pubsub::PubSub;
 use crate::rates::Rates;
@@ -74,6 +76,12 @@ pub struct Engine {
     pub paused_all: AtomicBool,
     /// From how many ticks on a command is slow; `u64::MAX` if none is.
     slow_ticks: AtomicU64,
+    /// From how many ticks on the latency monitor records something; `u64::MAX` if it is off.
+    latency_ticks: AtomicU64,
+    /// Commands that took long.
+    pub slow_log: SlowLog,
+    /// Moments that were slow.
+    pub latency: LatencyMonitor,
     /// The configuration.
     pub settings: Settings,
     /// The file it came from, which CONFIG REWRITE writes.
@@ -119,6 +127,9 @@ impl Engine {
             paused_until_ms: AtomicU64::new(0),
             paused_all: AtomicBool::new(false),
             slow_ticks: AtomicU64::new(u64::MAX),
+            latency_ticks: AtomicU64::new(u64::MAX),
+            slow_log: SlowLog::default(),
+            latency: LatencyMonitor::default(),
             settings,
             config_file,
             settings_version: AtomicU64::new(1),
@@ -134,7 +145,7 @@ impl Engine {
 
     /// Makes what follows from the configuration true. Call it after every change.
     pub fn settings_changed(&self) {
-        self.set_slow_us(self.settings.slowlog_log_slower_than_us.get());
+        self.follow_thresholds();
         self.notify_classes.store(self.settings.notify_keyspace_events.get() as u64, Ordering::Relaxed);
         self.settings_version.fetch_add(1, Ordering::Release);
     }
@@ -187,10 +198,32 @@ impl Engine {
         self.slow_ticks.load(Ordering::Relaxed)
     }
 
-    /// Sets from how many microseconds on a command is slow (slowlog-log-slower-than); never, if negative.
-    pub fn set_slow_us(&self, microseconds: i64) {
-        let ticks = u64::try_from(microseconds).map_or(u64::MAX, |us| (us as f64 * per_microsecond()) as u64);
-        self.slow_ticks.store(ticks, Ordering::Relaxed);
+    /// From how many ticks on the latency monitor records something.
+    #[inline]
+    #[must_use]
+    pub fn latency_ticks(&self) -> u64 {
+        self.latency_ticks.load(Ordering::Relaxed)
+    }
+
+    /// From how many ticks on anybody wants to know of a command.
+    #[inline]
+    #[must_use]
+    pub fn notable_ticks(&self) -> u64 {
+        self.slow_ticks().min(self.latency_ticks())
+    }
+
+    /// Makes the thresholds of the slow log and of the latency monitor those of the configuration.
+    fn follow_thresholds(&self) {
+        let ticks = |microseconds: f64| (microseconds * per_microsecond()) as u64;
+        let slow_us = self.settings.slowlog_log_slower_than_us.get();
+        let latency_ms = self.settings.latency_monitor_threshold_ms.get();
+        self.slow_ticks.store(if slow_us < 0 { u64::MAX } else { ticks(slow_us as f64) }, Ordering::Relaxed);
+        let latency_ticks = if latency_ms <= 0 { u64::MAX } else { ticks(latency_ms as f64 * 1000.0) };
+        self.latency_ticks.store(latency_ticks, Ordering::Relaxed);
+        self.slow_log.trim(self.settings.slowlog_max_len.get_usize());
+        if !self.settings.latency_tracking.get() {
+            self.stats.iter().flat_map(|s| &s.commands).for_each(|c| c.histogram.reset());
+        }
     }
 
     /// Whether any command may have to wait because of CLIENT PAUSE.

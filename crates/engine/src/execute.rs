@@ -316,8 +316,11 @@ impl Worker {
         let counters = &stats.commands[command.id];
         counters.calls.add(1);
         counters.ticks.add(ticks);
+        if self.tracks_latency {
+            counters.histogram.record(ticks);
+        }
         session.client.last_command.store(command.id as u32, std::sync::atomic::Ordering::Relaxed);
-        if ticks > self.engine.slow_ticks() {
+        if ticks >= self.engine.notable_ticks() {
             families::note_slow(self, session, command, args, ticks);
         }
     }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::histogram::Histogram;
+
 /// Kinds of errors that are counted by name; more are counted together, as Redis does, since clients can make errors
 /// of any name up in scripts.
 const ERROR_KINDS_MAX: usize = 128;
@@ -44,6 +46,8 @@ pub struct CommandStats {
     pub rejected: Counter,
     /// How often it ran and answered an error.
     pub failed: Counter,
+    /// How long it took each time, in ticks (latency-tracking).
+    pub histogram: Histogram,
 }
 
 /// One thread's counters.
@@ -130,6 +134,7 @@ impl WorkerStats {
     pub fn reset(&self) {
         for c in &self.commands {
             [&c.calls, &c.ticks, &c.rejected, &c.failed].into_iter().for_each(Counter::reset);
+            c.histogram.reset();
         }
         let counters = [
             &self.executed,

@@ -96,6 +96,8 @@ pub struct Worker {
     settings_version: u64,
     /// When the last command ended.
     pub(crate) ticks: Ticks,
+    /// Whether a histogram of durations is kept for each command.
+    pub(crate) tracks_latency: bool,
     pub(crate) effects: Effects,
     /// Keys that changed and that somebody waits for.
     pub(crate) ready: Vec<(usize, DbKey)>,
@@ -121,6 +123,7 @@ impl Worker {
             observed: Observed::default(),
             settings_version: 0,
             ticks: Ticks::now(),
+            tracks_latency: false,
             effects: Effects::default(),
             ready: Vec::new(),
             shards: Vec::new(),
@@ -158,6 +161,7 @@ impl Worker {
         }
         self.settings_version = version;
         let settings = &self.engine.settings;
+        self.tracks_latency = settings.latency_tracking.get();
         self.limits.bulk_bytes_max = i64::try_from(settings.proto_max_bulk_len.get()).unwrap_or(i64::MAX);
         self.rules = Rules {
             string_bytes_max: settings.proto_max_bulk_len.get_usize(),

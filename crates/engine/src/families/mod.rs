@@ -5,6 +5,7 @@ pub mod config;
 pub mod connection;
 mod help;
 pub mod info;
+pub mod latency;
 pub mod monitor;
 pub mod notifications;
 pub mod pubsub;
@@ -12,6 +13,7 @@ pub mod slowlog;
 pub mod transactions;
 
 use commands::Spec;
+use resp::request::Args;
 
 use crate::command_table::{Command, Run};
 use crate::session::Session;
@@ -19,7 +21,6 @@ use crate::worker::Worker;
 
 pub(crate) use monitor::feed as feed_monitors;
 pub(crate) use notifications::{notify, notify_seen};
-pub(crate) use slowlog::note as note_slow;
 pub(crate) use transactions::{is_exec, unwatch, watched_keys_changed};
 
 /// Every command of this room, by family. A new family is a line here.
@@ -28,10 +29,21 @@ pub const ALL: &[&[Spec<Run>]] = &[
     config::COMMANDS,
     connection::COMMANDS,
     info::COMMANDS,
+    latency::COMMANDS,
     monitor::COMMANDS,
     pubsub::COMMANDS,
+    slowlog::COMMANDS,
     transactions::COMMANDS,
 ];
+
+/// Records a command that took long in the slow log and for the latency monitor, each if it is long enough for that.
+#[cold]
+pub(crate) fn note_slow(worker: &Worker, session: &Session, command: &Command, args: Args<'_>, ticks: u64) {
+    if ticks >= worker.engine.slow_ticks() {
+        slowlog::note(worker, session, command, args, ticks);
+    }
+    latency::note(worker, latency::event_of(command), ticks);
+}
 
 /// Takes a session that ends out of what its commands have entered it into.
 pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {

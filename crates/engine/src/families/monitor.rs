@@ -20,7 +20,7 @@ use crate::turn::Turn;
 use crate::worker::Worker;
 
 /// What is shown instead of a password.
-const REDACTED: &[u8] = b"(redacted)";
+pub(crate) const REDACTED: &[u8] = b"(redacted)";
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] =

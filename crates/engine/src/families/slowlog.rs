@@ -1,11 +1,253 @@
 //! SLOWLOG: commands that took long.
+//!
+//! Source of the semantics: Redis's pages of SLOWLOG GET, LEN and RESET.
 
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{ADMIN, LOADING, SKIP_SLOWLOG, STALE};
+use commands::spec::{Group, Spec};
 use resp::request::Args;
 
-use crate::command_table::Command;
+use crate::command_table::{Command, Run};
+use crate::families::help::help;
+use crate::families::monitor::{REDACTED, is_secret};
 use crate::session::Session;
+use crate::ticks::to_microseconds;
+use crate::turn::Turn;
 use crate::worker::Worker;
 
-/// Records a slow command.
-#[cold]
-pub(crate) fn note(_worker: &mut Worker, _session: &Session, _command: &Command, _args: Args<'_>, _ticks: u64) {}
+/// Arguments of an entry; if there are more, the last says how many.
+const ARGS_MAX: usize = 32;
+/// Bytes of an argument.
+const ARG_BYTES_MAX: usize = 128;
+/// Entries that GET answers if it doesn't say how many.
+const SHOWN_BY_DEFAULT: i64 = 10;
+
+const FLAGS: u32 = ADMIN | LOADING | STALE;
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[Spec::new("slowlog", -2, 0, Run::Session(slowlog_help))
+    .docs(Group::Server, "2.2.12", "Depends on subcommand.", "Shows commands that took long.", "")
+    .subcommands(&[
+        Spec::new("get", -2, FLAGS, Run::Session(get))
+            .docs(
+                Group::Server,
+                "2.2.12",
+                "O(N) where N is the number of entries returned",
+                "Answers the latest entries of the slow log.",
+                "[count]",
+            )
+            .tips(&["request_policy:all_nodes", "nondeterministic_output"]),
+        Spec::new("help", 2, LOADING | STALE, Run::Session(slowlog_help)).docs(
+            Group::Server,
+            "6.2.0",
+            "O(1)",
+            "Says what the subcommands are.",
+            "",
+        ),
+        Spec::new("len", 2, FLAGS, Run::Session(len))
+            .docs(Group::Server, "2.2.12", "O(1)", "Answers how many entries the slow log has.", "")
+            .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"]),
+        Spec::new("reset", 2, FLAGS, Run::Session(reset))
+            .docs(
+                Group::Server,
+                "2.2.12",
+                "O(N) where N is the number of entries in the slowlog",
+                "Removes all entries of the slow log.",
+                "",
+            )
+            .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+    ])];
+
+/// A command that took long.
+struct Entry {
+    id: u64,
+    time_s: u64,
+    took_us: u64,
+    args: Vec<Vec<u8>>,
+    addr: String,
+    name: String,
+}
+
+#[derive(Default)]
+struct Entries {
+    /// The latest first.
+    entries: VecDeque<Entry>,
+    next_id: u64,
+}
+
+/// The slow log of all threads.
+#[derive(Default)]
+pub struct SlowLog(Mutex<Entries>);
+
+impl SlowLog {
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, mut entry: Entry, len_max: usize) {
+        let mut log = self.lock();
+        entry.id = log.next_id;
+        log.next_id += 1;
+        log.entries.push_front(entry);
+        log.entries.truncate(len_max);
+    }
+
+    /// Removes the oldest entries beyond `len_max`.
+    pub fn trim(&self, len_max: usize) {
+        self.lock().entries.truncate(len_max);
+    }
+}
+
+/// Records a command that took so many ticks, if it is one that may be recorded.
+pub(crate) fn note(worker: &Worker, session: &Session, command: &Command, args: Args<'_>, ticks: u64) {
+    if command.info.has(SKIP_SLOWLOG) {
+        return;
+    }
+    let entry = Entry {
+        id: 0,
+        time_s: worker.present_us() / 1_000_000,
+        took_us: to_microseconds(ticks) as u64,
+        args: shown_args(command, args),
+        addr: session.client.addr.clone(),
+        name: session.client.names().name.clone(),
+    };
+    worker.engine.slow_log.add(entry, worker.engine.settings.slowlog_max_len.get_usize());
+}
+
+/// The arguments as the log keeps them: not too many, not too long, and no secrets.
+fn shown_args(command: &Command, args: Args<'_>) -> Vec<Vec<u8>> {
+    let whole = if args.len() > ARGS_MAX { ARGS_MAX - 1 } else { args.len() };
+    let shown = |(i, arg): (usize, &[u8])| if is_secret(command, args, i) { REDACTED.to_vec() } else { shown(arg) };
+    let mut all: Vec<Vec<u8>> = args.from(0).take(whole).enumerate().map(shown).collect();
+    if whole < args.len() {
+        all.push(format!("... ({} more arguments)", args.len() - whole).into_bytes());
+    }
+    all
+}
+
+fn shown(arg: &[u8]) -> Vec<u8> {
+    let mut shown = arg[..arg.len().min(ARG_BYTES_MAX)].to_vec();
+    if arg.len() > ARG_BYTES_MAX {
+        shown.extend_from_slice(format!("... ({} more bytes)", arg.len() - ARG_BYTES_MAX).as_bytes());
+    }
+    shown
+}
+
+fn get(turn: &mut Turn<'_, '_>) -> Outcome {
+    let count = match turn.len() {
+        2 => SHOWN_BY_DEFAULT,
+        3 => turn
+            .int(2)
+            .ok()
+            .filter(|&n| n >= -1)
+            .ok_or(Error::new("ERR count should be greater than or equal to -1"))?,
+        _ => {
+            return Err(Error::new(format!(
+                "ERR unknown subcommand or wrong number of arguments for '{}'. Try SLOWLOG HELP.",
+                String::from_utf8_lossy(turn.arg(1))
+            )));
+        }
+    };
+    let log = turn.engine().slow_log.lock();
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(log.entries.len());
+    turn.reply.array(count);
+    for entry in log.entries.iter().take(count) {
+        turn.reply.array(6);
+        turn.reply.int(entry.id as i64);
+        turn.reply.int(entry.time_s as i64);
+        turn.reply.int(entry.took_us as i64);
+        turn.reply.array(entry.args.len());
+        entry.args.iter().for_each(|arg| turn.reply.bulk(arg));
+        turn.reply.bulk(&entry.addr);
+        turn.reply.bulk(&entry.name);
+    }
+    Ok(())
+}
+
+fn len(turn: &mut Turn<'_, '_>) -> Outcome {
+    let len = turn.engine().slow_log.lock().entries.len();
+    turn.reply.count(len);
+    Ok(())
+}
+
+fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
+    turn.engine().slow_log.trim(0);
+    turn.reply.ok();
+    Ok(())
+}
+
+fn slowlog_help(turn: &mut Turn<'_, '_>) -> Outcome {
+    const LINES: &[&str] = &[
+        "GET [<count>]",
+        "    Return top <count> entries from the slowlog (default: 10, -1 mean all).",
+        "    Entries are made of:",
+        "    id, timestamp, time in microseconds, arguments array, client IP and port,",
+        "    client name",
+        "LEN",
+        "    Return the length of the slowlog.",
+        "RESET",
+        "    Reset the slowlog.",
+    ];
+    help(turn, LINES)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Bench;
+
+    /// The entries' arguments, the latest first.
+    fn logged(bench: &mut Bench) -> Vec<String> {
+        let log = bench.worker.engine.slow_log.lock();
+        let text = |args: &Vec<Vec<u8>>| String::from_utf8_lossy(&args.join(&b' ')).into_owned();
+        log.entries.iter().map(|e| text(&e.args)).collect()
+    }
+
+    #[test]
+    fn slow_commands_are_kept_without_their_secrets() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let many = format!("SADD s{}", " 1".repeat(40));
+        let long = format!("SET k {}", "x".repeat(130));
+        for line in [
+            "CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 3",
+            "MULTI",
+            "EXEC",
+            "CONFIG SET requirepass secret",
+            &many,
+            &long,
+        ] {
+            bench.line(&mut session, line);
+        }
+        assert_eq!(
+            logged(&mut bench),
+            [
+                format!("SET k {}... (2 more bytes)", "x".repeat(128)),
+                format!("SADD s{} ... (11 more arguments)", " 1".repeat(29)),
+                "CONFIG SET requirepass (redacted)".to_string(),
+            ]
+        );
+        let reply = bench.line(&mut session, "SLOWLOG GET 1");
+        let (head, tail) = reply.split_once("|:1700000000|:").unwrap();
+        assert_eq!(head, "*1|*6|:4", "the fifth entry");
+        assert!(tail.ends_with("|$11|127.0.0.1:1|$0|"), "{tail}");
+        bench.check(
+            &mut session,
+            &[
+                ("CONFIG SET slowlog-log-slower-than -1 slowlog-max-len 2", "+OK"),
+                ("SLOWLOG LEN", ":2"),
+                ("SLOWLOG GET -2", "-ERR count should be greater than or equal to -1"),
+                ("SLOWLOG GET x", "-ERR count should be greater than or equal to -1"),
+                (
+                    "SLOWLOG GET 1 2",
+                    "-ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP.",
+                ),
+                ("SLOWLOG RESET", "+OK"),
+                ("SLOWLOG GET", "*0"),
+                ("SLOWLOG LEN", ":0"),
+            ],
+        );
+    }
+}

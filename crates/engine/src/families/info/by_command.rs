@@ -1,6 +1,7 @@
 //! The sections with a line for each command or kind of error.
 
 use crate::command_table::table;
+use crate::families::latency::distribution;
 use crate::stats::{CommandStats, errors_by_code};
 use crate::ticks::to_microseconds;
 
@@ -34,4 +35,17 @@ pub(super) fn errors(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     }
 }
 
-pub(super) fn latencies(_gathered: &mut Gathered<'_, '_, '_>, _text: &mut Text) {}
+pub(super) fn latencies(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+    let worker = &*gathered.turn.worker;
+    let percentiles = worker.engine.settings.latency_tracking_info_percentiles.get();
+    for command in table().all() {
+        let distribution = distribution(worker, command);
+        if distribution.count() == 0 {
+            continue;
+        }
+        let shown = percentiles.split_whitespace().filter_map(|p| Some((p, p.parse().ok()?)));
+        let shown = shown.map(|(p, percent)| format!("p{p}={:.3}", to_microseconds(distribution.percentile(percent))));
+        let shown: Vec<String> = shown.collect();
+        text.field(&format!("latency_percentiles_usec_{}", command.name), shown.join(","));
+    }
+}
