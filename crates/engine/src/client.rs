@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use resp::reply::Proto;
 
 use crate::blocking::Waiter;
+use crate::watch::Mark;
 
 /// Names that a client gives itself.
 #[derive(Clone, Debug, Default)]
@@ -86,6 +87,8 @@ pub struct Client {
     pub output_segments: AtomicU64,
     /// Bytes received and sent so far.
     pub net_bytes: [AtomicU64; 2],
+    /// Set when a key that it watches changes; cleared by whoever forgets the watched keys.
+    pub mark: Mark,
     /// Whether somebody has asked for it to be closed.
     pub killed: AtomicBool,
     names: Mutex<Names>,
@@ -125,6 +128,7 @@ impl Client {
             output_bytes: AtomicU64::new(0),
             output_segments: AtomicU64::new(0),
             net_bytes: Default::default(),
+            mark: Mark::default(),
             killed: AtomicBool::new(false),
             names: Mutex::default(),
             user: Mutex::new(None),

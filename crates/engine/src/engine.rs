@@ -226,18 +226,18 @@ impl Engine {
         }
     }
 
-    /// Whether any command may have to wait because of CLIENT PAUSE.
+    /// Whether any command may have to wait because of CLIENT PAUSE, or has had to until a moment ago.
     #[inline]
     #[must_use]
     pub fn is_held_up(&self) -> bool {
         self.paused_until_ms.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether this command has to wait because of CLIENT PAUSE: all but those about the pause itself, or those that
-    /// may change keys.
+    /// Whether this command has to wait because of CLIENT PAUSE: all of them, even CLIENT UNPAUSE, or those that may
+    /// change keys or publish. Monitors are never held up.
     #[must_use]
-    pub fn holds_up(&self, session: &Session, command: &Command) -> bool {
-        if !self.is_held_up() || command.name.starts_with("client|") {
+    pub fn holds_up(&self, session: &Session, command: &Command, now_ms: u64) -> bool {
+        if self.paused_until_ms.load(Ordering::Relaxed) <= now_ms || session.monitoring {
             return false;
         }
         let writes = |c: &Command| c.info.has(flag::WRITE | flag::MAY_REPLICATE);

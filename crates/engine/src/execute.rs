@@ -1,6 +1,7 @@
 //! The way of one command: admitted, queued or run under the locks of its keys, then its effects.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use commands::call::{Call, KeyRef, Wait};
 use commands::error::{Error, SHOWN_BYTES, shown};
@@ -64,6 +65,9 @@ impl Worker {
         if session.reply_mode == ReplyMode::SkipNext {
             session.reply_mode = ReplyMode::Skip;
         }
+        // Commands that do not run show in CLIENT LIST too.
+        let last = command.map_or(u32::MAX, |c| c.id as u32);
+        session.client.last_command.store(last, Ordering::Relaxed);
         let wanted = session.reply_mode;
         let was_authenticated = session.authenticated;
         let mut step = match self.admit(session, command, args) {
@@ -121,7 +125,7 @@ impl Worker {
                 command.name
             )));
         }
-        if self.engine.holds_up(session, command) { Ok(None) } else { Ok(Some(command)) }
+        if self.engine.holds_up(session, command, self.clock.now_ms) { Ok(None) } else { Ok(Some(command)) }
     }
 
     /// Answers a command that does not run. Within a transaction, that makes EXEC refuse all of it; when it is EXEC
@@ -319,7 +323,7 @@ impl Worker {
         if self.tracks_latency {
             counters.histogram.record(ticks);
         }
-        session.client.last_command.store(command.id as u32, std::sync::atomic::Ordering::Relaxed);
+        session.client.last_command.store(command.id as u32, Ordering::Relaxed);
         if ticks >= self.engine.notable_ticks() {
             families::note_slow(self, session, command, args, ticks);
         }
@@ -403,6 +407,11 @@ impl Worker {
         *session.client.parked() = Some(waiter.clone());
         session.client.set(client_flag::BLOCKED, true);
         session.parked = Some(waiter);
+        // After it is known to wait: whoever ends it looks at that afterwards.
+        if session.client.killed.load(Ordering::SeqCst) {
+            self.unpark(session);
+            return Step::Close;
+        }
         Step::Park
     }
 
@@ -497,7 +506,6 @@ impl Worker {
     ) -> Step {
         let began = self.ticks;
         let Some(multi) = session.multi.take() else { return Step::Next };
-        session.set_multi(None);
         let whole = multi.queue.iter().any(|q| is_whole(q.command, q.args.args()) || is_each(q));
         let step = if whole {
             self.alone(inside, |worker, locked| worker.exec_locked(session, command, args, &multi.queue, locked, out))
@@ -510,6 +518,8 @@ impl Worker {
             let mut locked = keyspace.lock_many(&shards);
             self.exec_locked(session, command, args, &multi.queue, &mut locked, out)
         };
+        // Others see that the transaction has ended only now that it has.
+        session.set_multi(None);
         self.account(session, command, args, began);
         step
     }

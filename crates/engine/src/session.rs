@@ -129,6 +129,7 @@ impl Session {
     /// The state of a new connection.
     #[must_use]
     pub fn new(client: Arc<Client>, authenticated: bool) -> Session {
+        let mark = client.mark.clone();
         Session {
             client,
             database: 0,
@@ -136,7 +137,7 @@ impl Session {
             authenticated,
             multi: None,
             watched: Vec::new(),
-            mark: Mark::default(),
+            mark,
             subscriptions: Subscriptions::default(),
             reply_mode: ReplyMode::On,
             no_touch: false,

@@ -4,6 +4,7 @@
 //! when it is used, then run in order. A window ends early where a command changes how the rest is to be read.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use commands::call::{KeyRef, LazyFree, Rules};
 use commands::effects::Effects;
@@ -215,6 +216,9 @@ impl Worker {
         let mut inside = Some(self.engine.keyspace.gate().enter(self.id));
         loop {
             batch.clear();
+            if session.client.killed.load(Ordering::Relaxed) {
+                return (at, Ran::Closing);
+            }
             // Authentication changes the limits of what follows, so what comes before it is framed one by one.
             let unauthenticated = self.engine.must_authenticate(session);
             let window = if unauthenticated { 1 } else { WINDOW };
@@ -345,7 +349,8 @@ impl Worker {
     pub fn reclaim_expired(&mut self, budget_us: f64) -> bool {
         /// Keys of a shard that are removed before the time is looked at and others may have the shard.
         const AT_ONCE: usize = 16;
-        if !self.engine.active_expire.load(std::sync::atomic::Ordering::Relaxed) {
+        // While commands are held back, keys stay as they are, as far as anybody can tell.
+        if !self.engine.active_expire.load(Ordering::Relaxed) || self.engine.is_held_up() {
             return false;
         }
         let began = Ticks::now();

@@ -379,7 +379,10 @@ impl EventLoop {
         };
         match ran {
             Ran::Yielded => self.yielded.push_back(key),
-            Ran::Paused => self.paused.push(key),
+            Ran::Paused => {
+                self.paused.push(key);
+                self.next_tick = self.next_tick.min(Instant::now() + BUSY_TICK);
+            }
             Ran::Parked => {
                 let deadline = connection.session.parked.as_ref().and_then(|w| w.wait.deadline_ms);
                 if let Some(deadline_ms) = deadline {

@@ -180,7 +180,7 @@ pub(crate) fn printable(name: &[u8]) -> Option<String> {
     printable.then(|| String::from_utf8_lossy(name).into_owned())
 }
 
-fn bad_name() -> Error {
+pub(crate) fn bad_name() -> Error {
     Error::new("ERR Client names cannot contain spaces, newlines or special characters.")
 }
 

@@ -1,5 +1,8 @@
 //! The commands on sessions and the server, a file per family, and what the way of a command needs of them.
 
+pub mod client;
+mod client_kill;
+mod client_line;
 pub mod command;
 pub mod config;
 pub mod connection;
@@ -26,6 +29,7 @@ pub(crate) use transactions::{is_exec, unwatch, watched_keys_changed};
 /// Every command of this room, by family. A new family is a line here.
 pub const ALL: &[&[Spec<Run>]] = &[
     command::COMMANDS,
+    client::COMMANDS,
     config::COMMANDS,
     connection::COMMANDS,
     info::COMMANDS,

@@ -13,7 +13,8 @@ pub(super) fn write(reply: &mut Reply<'_>, command: &'static Command) {
     reply.array(10);
     reply.bulk(&command.name);
     reply.int(info.arity.into());
-    write_names(reply, info.flags, flag::NAMES);
+    // Redis keeps to itself what may have effects though it is no write.
+    write_names(reply, info.flags & !flag::MAY_REPLICATE, flag::NAMES);
     reply.int(positions.first as i64);
     reply.int(positions.last.into());
     reply.int(positions.step.into());

@@ -1,0 +1,415 @@
+//! CLIENT: what is known of connections, and what can be done to them.
+//!
+//! Client-side caching (TRACKING, CACHING) does not exist yet; TRACKINGINFO and GETREDIR say so. Source of the
+//! semantics: Redis's command pages of the group "connection", and the replies of a running server.
+
+use std::hint;
+use std::sync::atomic::Ordering;
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
+use commands::spec::{Group, Spec};
+use resp::num;
+use resp::reply::{Output, Reply};
+
+use crate::blocking::Waiter;
+use crate::client::client_flag;
+use crate::command_table::Run;
+use crate::families::client_kill::kill;
+use crate::families::client_line::{ClientKind, line};
+use crate::families::connection::{bad_name, printable};
+use crate::families::help::help;
+use crate::inbox::Message;
+use crate::session::ReplyMode;
+use crate::turn::Turn;
+
+/// Attempts to claim a waiter that another thread is just trying to serve, which takes it as long as one command.
+const CLAIM_ATTEMPTS: usize = 10_000;
+
+const BASIC: u32 = NOSCRIPT | LOADING | STALE;
+const OPERATOR: u32 = ADMIN | BASIC;
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[Spec::new("client", -2, 0, Run::Session(client))
+    .not_in_group_category()
+    .subcommands(SUBCOMMANDS)
+    .docs(Group::Connection, "2.4.0", "Depends on the subcommand", "Works on connections.", "")];
+
+const SUBCOMMANDS: &[Spec<Run>] = &[
+    Spec::new("getname", 2, BASIC, Run::Session(getname)).docs(
+        Group::Connection,
+        "2.6.9",
+        "O(1)",
+        "Answers the connection's name.",
+        "",
+    ),
+    Spec::new("getredir", 2, BASIC, Run::Session(getredir)).docs(
+        Group::Connection,
+        "6.0.0",
+        "O(1)",
+        "Answers which connection gets this one's invalidations.",
+        "",
+    ),
+    Spec::new("help", 2, LOADING | STALE, Run::Session(client_help)).docs(
+        Group::Connection,
+        "5.0.0",
+        "O(1)",
+        "Explains the subcommands.",
+        "",
+    ),
+    Spec::new("id", 2, BASIC, Run::Session(id)).docs(
+        Group::Connection,
+        "5.0.0",
+        "O(1)",
+        "Answers the connection's number.",
+        "",
+    ),
+    Spec::new("info", 2, BASIC, Run::Session(info)).tips(&["nondeterministic_output"]).docs(
+        Group::Connection,
+        "6.2.0",
+        "O(1)",
+        "Tells all about the connection.",
+        "",
+    ),
+    Spec::new("kill", -3, OPERATOR, Run::Session(kill)).docs(
+        Group::Connection,
+        "2.4.0",
+        "O(N) where N is the number of connections",
+        "Closes connections.",
+        // All but the first may be given together; the notation has no words for that.
+        "<ip:port | ID client-id | TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB> | USER username | ADDR ip:port | \
+         LADDR ip:port | SKIPME <YES | NO> | MAXAGE maxage>",
+    ),
+    Spec::new("list", -2, OPERATOR, Run::Session(list)).tips(&["nondeterministic_output"]).docs(
+        Group::Connection,
+        "2.4.0",
+        "O(N) where N is the number of connections",
+        "Tells all about all connections.",
+        "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
+    ),
+    Spec::new("no-evict", 3, OPERATOR, Run::Session(no_evict)).docs(
+        Group::Connection,
+        "7.0.0",
+        "O(1)",
+        "Spares the connection when memory of connections is scarce.",
+        "<ON | OFF>",
+    ),
+    Spec::new("no-touch", 3, BASIC, Run::Session(no_touch)).docs(
+        Group::Connection,
+        "7.2.0",
+        "O(1)",
+        "Decides whether the connection's accesses count for eviction.",
+        "<ON | OFF>",
+    ),
+    Spec::new("pause", -3, OPERATOR, Run::Session(pause)).docs(
+        Group::Connection,
+        "3.0.0",
+        "O(1)",
+        "Holds commands back for a time.",
+        "timeout [WRITE | ALL]",
+    ),
+    Spec::new("reply", 3, BASIC, Run::Session(reply)).docs(
+        Group::Connection,
+        "3.2.0",
+        "O(1)",
+        "Decides which replies the connection gets.",
+        "<ON | OFF | SKIP>",
+    ),
+    Spec::new("setinfo", 4, BASIC, Run::Session(setinfo))
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+        .docs(
+            Group::Connection,
+            "7.2.0",
+            "O(1)",
+            "Tells the server about the client's library.",
+            "<LIB-NAME libname | LIB-VER libver>",
+        ),
+    Spec::new("setname", 3, BASIC, Run::Session(setname)).docs(
+        Group::Connection,
+        "2.6.9",
+        "O(1)",
+        "Names the connection.",
+        "connection-name",
+    ),
+    Spec::new("trackinginfo", 2, BASIC, Run::Session(trackinginfo)).docs(
+        Group::Connection,
+        "6.2.0",
+        "O(1)",
+        "Tells about the connection's client-side caching.",
+        "",
+    ),
+    Spec::new("unblock", -3, OPERATOR, Run::Session(unblock)).docs(
+        Group::Connection,
+        "5.0.0",
+        "O(log N) where N is the number of connections",
+        "Ends the wait of a connection in a blocking command.",
+        "client-id [TIMEOUT | ERROR]",
+    ),
+    Spec::new("unpause", 2, OPERATOR, Run::Session(unpause)).docs(
+        Group::Connection,
+        "6.2.0",
+        "O(N) where N is the number of commands held back",
+        "Lets all commands run again that are held back.",
+        "",
+    ),
+];
+
+/// Runs when no subcommand is given, which is too few arguments.
+fn client(_: &mut Turn<'_, '_>) -> Outcome {
+    Err(Error::arity("client"))
+}
+
+/// What Redis answers to arguments beyond those that the entry's arity can refuse.
+fn bad_subcommand(turn: &Turn<'_, '_>) -> Error {
+    let given = String::from_utf8_lossy(turn.arg(1)).into_owned();
+    Error::new(format!("ERR unknown subcommand or wrong number of arguments for '{given}'. Try CLIENT HELP."))
+}
+
+fn id(turn: &mut Turn<'_, '_>) -> Outcome {
+    turn.reply.int(turn.session.client.id as i64);
+    Ok(())
+}
+
+fn getname(turn: &mut Turn<'_, '_>) -> Outcome {
+    let name = turn.session.client.names().name.clone();
+    turn.reply.bulk_or_null((!name.is_empty()).then_some(name));
+    Ok(())
+}
+
+fn setname(turn: &mut Turn<'_, '_>) -> Outcome {
+    turn.session.client.names().name = printable(turn.arg(2)).ok_or_else(bad_name)?;
+    turn.reply.ok();
+    Ok(())
+}
+
+fn setinfo(turn: &mut Turn<'_, '_>) -> Outcome {
+    let option = String::from_utf8_lossy(turn.arg(2)).into_owned();
+    let is_name = turn.is(2, "lib-name");
+    if !is_name && !turn.is(2, "lib-ver") {
+        return Err(Error::new(format!("ERR Unrecognized option '{option}'")));
+    }
+    let value = printable(turn.arg(3))
+        .ok_or_else(|| Error::new(format!("ERR {option} cannot contain spaces, newlines or special characters.")))?;
+    let mut names = turn.session.client.names();
+    *(if is_name { &mut names.lib_name } else { &mut names.lib_ver }) = value;
+    drop(names);
+    turn.reply.ok();
+    Ok(())
+}
+
+/// The line of the connection that asks. Within a transaction, EXEC is what it is running.
+fn own_line(turn: &Turn<'_, '_>) -> String {
+    let command = if turn.session.in_exec { "exec" } else { &turn.command.name };
+    line(&turn.session.client, turn.now_ms(), Some(command))
+}
+
+fn info(turn: &mut Turn<'_, '_>) -> Outcome {
+    let text = own_line(turn) + "\n";
+    turn.reply.verbatim("txt", text);
+    Ok(())
+}
+
+fn list(turn: &mut Turn<'_, '_>) -> Outcome {
+    let clients = &turn.engine().clients;
+    let chosen = if turn.len() == 2 {
+        clients.all()
+    } else if turn.len() == 4 && turn.is(2, "type") {
+        let unknown = || Error::new(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(turn.arg(3))));
+        let kind = ClientKind::named(turn.arg(3)).ok_or_else(unknown)?;
+        clients.all().into_iter().filter(|c| ClientKind::of(c) == kind).collect()
+    } else if turn.len() > 3 && turn.is(2, "id") {
+        let ids = turn.args.from(3).map(num::parse_i64).collect::<Option<Vec<i64>>>();
+        let ids = ids.ok_or_else(|| Error::new("ERR Invalid client ID"))?;
+        ids.into_iter().filter_map(|id| clients.get(u64::try_from(id).ok()?)).collect()
+    } else {
+        return Err(Error::SYNTAX);
+    };
+    let mut text = String::new();
+    for client in chosen {
+        let is_own = client.id == turn.session.client.id;
+        text += &if is_own { own_line(turn) } else { line(&client, turn.now_ms(), None) };
+        text.push('\n');
+    }
+    turn.reply.verbatim("txt", text);
+    Ok(())
+}
+
+fn reply(turn: &mut Turn<'_, '_>) -> Outcome {
+    let session = &mut *turn.session;
+    if turn.args.get(2).eq_ignore_ascii_case(b"on") {
+        session.reply_mode = ReplyMode::On;
+        turn.reply.ok();
+    } else if turn.args.get(2).eq_ignore_ascii_case(b"off") {
+        session.reply_mode = ReplyMode::Off;
+    } else if turn.args.get(2).eq_ignore_ascii_case(b"skip") {
+        if session.reply_mode != ReplyMode::Off {
+            session.reply_mode = ReplyMode::SkipNext;
+        }
+    } else {
+        return Err(Error::SYNTAX);
+    }
+    Ok(())
+}
+
+/// The argument of a switch.
+fn switch(turn: &Turn<'_, '_>) -> Result<bool, Error> {
+    match turn.arg(2).to_ascii_lowercase().as_slice() {
+        b"on" => Ok(true),
+        b"off" => Ok(false),
+        _ => Err(Error::SYNTAX),
+    }
+}
+
+fn no_evict(turn: &mut Turn<'_, '_>) -> Outcome {
+    let on = switch(turn)?;
+    turn.session.client.set(client_flag::NO_EVICT, on);
+    turn.reply.ok();
+    Ok(())
+}
+
+fn no_touch(turn: &mut Turn<'_, '_>) -> Outcome {
+    let on = switch(turn)?;
+    turn.session.no_touch = on;
+    turn.session.client.set(client_flag::NO_TOUCH, on);
+    turn.reply.ok();
+    Ok(())
+}
+
+fn getredir(turn: &mut Turn<'_, '_>) -> Outcome {
+    turn.reply.int(-1);
+    Ok(())
+}
+
+fn trackinginfo(turn: &mut Turn<'_, '_>) -> Outcome {
+    let reply = &mut turn.reply;
+    reply.map(3);
+    reply.bulk("flags");
+    reply.set(1);
+    reply.bulk("off");
+    reply.bulk("redirect");
+    reply.int(-1);
+    reply.bulk("prefixes");
+    reply.array(0);
+    Ok(())
+}
+
+fn pause(turn: &mut Turn<'_, '_>) -> Outcome {
+    let all = match turn.len() {
+        3 => true,
+        4 if turn.is(3, "all") => true,
+        4 if turn.is(3, "write") => false,
+        4 => return Err(Error::new("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+        _ => return Err(bad_subcommand(turn)),
+    };
+    let timeout_ms =
+        num::parse_i64(turn.arg(2)).ok_or_else(|| Error::new("ERR timeout is not an integer or out of range"))?;
+    let timeout_ms = u64::try_from(timeout_ms).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
+    let now_ms = turn.now_ms();
+    let until_ms = now_ms.checked_add(timeout_ms).filter(|&ms| i64::try_from(ms).is_ok());
+    let until_ms = until_ms.ok_or(Error::TIMEOUT_OUT_OF_RANGE)?;
+    let engine = turn.engine();
+    // A pause of everything is not lightened by another of writes, nor a long one shortened.
+    let is_paused = engine.paused_until_ms.load(Ordering::Relaxed) > now_ms;
+    if all || !is_paused {
+        engine.paused_all.store(all, Ordering::Relaxed);
+    }
+    if timeout_ms > 0 {
+        engine.paused_until_ms.fetch_max(until_ms, Ordering::Relaxed);
+    }
+    turn.reply.ok();
+    Ok(())
+}
+
+fn unpause(turn: &mut Turn<'_, '_>) -> Outcome {
+    let engine = turn.engine();
+    engine.paused_until_ms.store(0, Ordering::Relaxed);
+    engine.inboxes.iter().for_each(|inbox| inbox.send(Message::Look));
+    turn.reply.ok();
+    Ok(())
+}
+
+fn unblock(turn: &mut Turn<'_, '_>) -> Outcome {
+    let with_error = match turn.len() {
+        3 => false,
+        4 if turn.is(3, "timeout") => false,
+        4 if turn.is(3, "error") => true,
+        4 => return Err(Error::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
+        _ => return Err(bad_subcommand(turn)),
+    };
+    let id = turn.int(2)?;
+    let engine = turn.engine();
+    let target = u64::try_from(id).ok().and_then(|id| engine.clients.get(id));
+    let waiter = target.and_then(|client| client.parked().clone());
+    let Some(waiter) = waiter.filter(|waiter| claim(waiter)) else {
+        turn.reply.int(0);
+        return Ok(());
+    };
+    engine.waiters.remove(&waiter);
+    let mut output = waiter.timeout_reply();
+    if with_error {
+        let text = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+        output = Output::default();
+        Reply::new(&mut output, waiter.proto).error(text);
+        turn.worker.stats().count_error(text.as_bytes());
+    }
+    engine.inboxes[waiter.worker].send(Message::Unpark { client: waiter.client, output });
+    turn.reply.int(1);
+    Ok(())
+}
+
+/// Takes the right to answer a waiter. Another thread may have it for a moment, to find that there is nothing for it.
+fn claim(waiter: &Waiter) -> bool {
+    (0..CLAIM_ATTEMPTS).any(|_| {
+        hint::spin_loop();
+        waiter.claim()
+    })
+}
+
+fn client_help(turn: &mut Turn<'_, '_>) -> Outcome {
+    help(
+        turn,
+        &[
+            "GETNAME",
+            "    Answer the name of the connection.",
+            "GETREDIR",
+            "    Answer which connection gets the invalidations of this one; there is none.",
+            "ID",
+            "    Answer the number of the connection.",
+            "INFO",
+            "    Tell all about the connection.",
+            "KILL <ip:port>",
+            "    Close the connection from this address.",
+            "KILL <option> <value> [<option> <value> [...]]",
+            "    Close the connections for which all options hold:",
+            "    * ADDR (<ip:port>|<unixsocket>:0), LADDR (<ip:port>|<unixsocket>:0)",
+            "      The address that they come from, or that they connected to.",
+            "    * ID <client-id>, TYPE (NORMAL|MASTER|REPLICA|PUBSUB), USER <username>",
+            "      Their number, kind, or user.",
+            "    * MAXAGE <seconds>",
+            "      They are at least so old.",
+            "    * SKIPME (YES|NO)",
+            "      Whether to spare the connection that asks (default: yes).",
+            "LIST [options ...]",
+            "    Tell all about all connections, or some:",
+            "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB), ID <client-id> [<client-id> ...]",
+            "NO-EVICT (ON|OFF)",
+            "    Spare the connection when memory of connections is scarce.",
+            "NO-TOUCH (ON|OFF)",
+            "    Leave the idle times of keys alone.",
+            "PAUSE <timeout> [WRITE|ALL]",
+            "    Hold all commands, or those that write, back for so many milliseconds.",
+            "REPLY (ON|OFF|SKIP)",
+            "    Decide which replies the connection gets.",
+            "SETINFO (LIB-NAME <libname>|LIB-VER <libver>)",
+            "    Tell about the library of the client.",
+            "SETNAME <name>",
+            "    Name the connection.",
+            "TRACKINGINFO",
+            "    Tell about the client-side caching of the connection.",
+            "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+            "    End the wait of a connection as if its time were up, or with an error.",
+            "UNPAUSE",
+            "    Let all commands run that are held back.",
+        ],
+    )
+}

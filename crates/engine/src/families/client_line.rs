@@ -1,0 +1,96 @@
+//! A connection's line in CLIENT LIST, and the kinds of connections that filters choose from.
+//!
+//! Source of the fields: Redis's "CLIENT LIST" page, as of 7.2, and what a running server shows.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::client::{Client, client_flag};
+use crate::command_table::table;
+use crate::families::connection::DEFAULT_USER;
+use crate::session::Session;
+
+/// A kind of connection, as filters and client-output-buffer-limit tell them apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ClientKind {
+    /// Any other, monitors included.
+    Normal,
+    /// The server that this one is a replica of.
+    Master,
+    /// A replica of this server.
+    Replica,
+    /// One that has subscribed to something.
+    PubSub,
+}
+
+impl ClientKind {
+    /// The kind with this name, in whatever case.
+    pub(crate) fn named(name: &[u8]) -> Option<ClientKind> {
+        let kinds = [
+            ("normal", ClientKind::Normal),
+            ("master", ClientKind::Master),
+            ("replica", ClientKind::Replica),
+            ("slave", ClientKind::Replica),
+            ("pubsub", ClientKind::PubSub),
+        ];
+        kinds.into_iter().find(|(word, _)| name.eq_ignore_ascii_case(word.as_bytes())).map(|(_, kind)| kind)
+    }
+
+    /// The kind of a connection. There are no replicas yet.
+    pub(crate) fn of(client: &Client) -> ClientKind {
+        if client.has(client_flag::PUBSUB) { ClientKind::PubSub } else { ClientKind::Normal }
+    }
+}
+
+/// The letters of CLIENT LIST's flags, in Redis's order.
+const LETTERS: &[(u32, char)] = &[
+    (client_flag::MONITOR, 'O'),
+    (client_flag::PUBSUB, 'P'),
+    (client_flag::MULTI, 'x'),
+    (client_flag::BLOCKED, 'b'),
+    (client_flag::DIRTY, 'd'),
+    (client_flag::CLOSING, 'c'),
+    (client_flag::UNIX_SOCKET, 'U'),
+    (client_flag::NO_EVICT, 'e'),
+    (client_flag::NO_TOUCH, 'T'),
+];
+
+fn flags(client: &Client) -> String {
+    let dirty = if client.mark.load(Relaxed) { client_flag::DIRTY } else { 0 };
+    let all = client.flags.load(Relaxed) | dirty;
+    let letters: String = LETTERS.iter().filter(|(flag, _)| all & flag != 0).map(|(_, letter)| letter).collect();
+    if letters.is_empty() { "N".into() } else { letters }
+}
+
+/// The line, without an end. `command` is the one that it is running, if that is known; else the last is shown.
+pub(crate) fn line(client: &Client, now_ms: u64, command: Option<&str>) -> String {
+    let names = client.names().clone();
+    let user = client.user().clone().unwrap_or_else(|| DEFAULT_USER.into());
+    let seconds_since = |ms: u64| now_ms.saturating_sub(ms) / 1000;
+    let [sub, psub, ssub] = client.subscriptions.each_ref().map(|count| count.load(Relaxed));
+    let (input, input_free) = (client.input_bytes.load(Relaxed), client.input_free_bytes.load(Relaxed));
+    let (output, queued) = (client.output_bytes.load(Relaxed), client.queued_bytes.load(Relaxed));
+    let last = table().all().get(client.last_command.load(Relaxed) as usize).map_or("NULL", |c| &c.name);
+    // What is queued of replies is a chain of segments; there is no fixed buffer beside it (rbs, rbp, obl).
+    format!(
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={sub} psub={psub} ssub={ssub} multi={} \
+         qbuf={input} qbuf-free={input_free} argv-mem=0 multi-mem={queued} rbs=0 rbp=0 obl=0 oll={} omem={output} \
+         tot-mem={} events={} cmd={} user={user} redir=-1 resp={} lib-name={} lib-ver={}",
+        client.id,
+        client.addr,
+        client.laddr,
+        client.fd,
+        names.name,
+        seconds_since(client.created_ms),
+        seconds_since(client.active_ms.load(Relaxed)),
+        flags(client),
+        client.db.load(Relaxed),
+        client.queued.load(Relaxed),
+        client.output_segments.load(Relaxed),
+        (size_of::<Client>() + size_of::<Session>()) as u64 + input + input_free + output + queued,
+        if output > 0 { "rw" } else { "r" },
+        command.unwrap_or(last),
+        client.resp.load(Relaxed),
+        names.lib_name,
+        names.lib_ver,
+    )
+}
