@@ -78,6 +78,15 @@ impl Bench {
         text.strip_suffix('|').unwrap_or(&text).to_string()
     }
 
+    /// What has come for a connection from others since it was last looked at, with `|` for each line end.
+    pub fn arrived(&mut self, session: &mut Session) -> String {
+        let inbox = &self.worker.engine.inboxes[self.worker.id];
+        let (pushes, until) = inbox.pushes_for(session.client.id, session.pushes_seen);
+        session.pushes_seen = until;
+        let text = pushes.iter().map(|bytes| String::from_utf8_lossy(bytes).replace("\r\n", "|")).collect::<String>();
+        text.strip_suffix('|').unwrap_or(&text).to_string()
+    }
+
     /// Checks a sequence of commands of one connection against their replies.
     pub fn check(&mut self, session: &mut Session, script: &[(&str, &str)]) {
         for (line, expected) in script {

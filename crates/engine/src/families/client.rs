@@ -413,3 +413,6 @@ fn client_help(turn: &mut Turn<'_, '_>) -> Outcome {
         ],
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -263,3 +263,96 @@ fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.reply.simple("RESET");
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Bench, check};
+
+    const NO_PASSWORD: &str = "-ERR AUTH <password> called without any password configured for the default user. Are \
+                               you sure your configuration is correct?";
+    const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
+    const NEEDED: &str = "-NOAUTH Authentication required.";
+
+    #[test]
+    fn without_a_password_the_default_user_may_have_any() {
+        check(&[
+            ("auth x", NO_PASSWORD),
+            ("auth default x", "+OK"),
+            ("auth other x", WRONG),
+            ("auth a b c", "-ERR syntax error"),
+        ]);
+    }
+
+    #[test]
+    fn with_a_password_nothing_goes_without_it() {
+        let mut bench = Bench::default();
+        let (mut old, mut new) = (bench.open(), bench.open());
+        new.authenticated = false;
+        bench.check(&mut old, &[("config set requirepass secret", "+OK"), ("get k", "$-1")]);
+        bench.check(
+            &mut new,
+            &[
+                ("get k", NEEDED),
+                ("nosuch", "-ERR unknown command 'nosuch', with args beginning with: "),
+                ("auth secre", WRONG),
+                ("auth secretsecret", WRONG),
+                ("auth \"\"", WRONG),
+                ("auth secret", "+OK"),
+                ("get k", "$-1"),
+                ("reset", "+RESET"),
+                ("multi", NEEDED),
+                ("auth default secret", "+OK"),
+                ("auth nobody secret", WRONG),
+                ("get k", "$-1"),
+                ("reset", "+RESET"),
+            ],
+        );
+        bench.check(&mut old, &[("config set requirepass \"\"", "+OK")]);
+        bench.check(&mut new, &[("get k", "$-1")]);
+    }
+
+    #[test]
+    fn hello_chooses_the_version_and_tells_about_the_server() {
+        let fields = |start: &str, version: u8| {
+            format!(
+                "{start}|$6|server|$5|redis|$7|version|$5|7.2.4|$5|proto|:{version}|$2|id|:1|$4|mode|$10|standalone|\
+                 $4|role|$6|master|$7|modules|*0"
+            )
+        };
+        check(&[
+            ("hello", &fields("*14", 2)),
+            ("hello 3", &fields("%7", 3)),
+            ("hello", &fields("%7", 3)),
+            ("hello 4", "-NOPROTO unsupported protocol version"),
+            ("hello x", "-ERR Protocol version is not an integer or out of range"),
+            ("hello 2 auth default x setname me", &fields("*14", 2)),
+            ("client getname", "$2|me"),
+            ("hello 3 auth nobody x", WRONG),
+            ("hello 3 setname \"a b\"", "-ERR Client names cannot contain spaces, newlines or special characters."),
+            ("hello 3 nosuch", "-ERR Syntax error in HELLO option 'nosuch'"),
+            ("hello 3 auth x", "-ERR Syntax error in HELLO option 'auth'"),
+            ("get k", "$-1"),
+        ]);
+    }
+
+    #[test]
+    fn reset_leaves_nothing_of_the_session() {
+        check(&[
+            ("client setname me", "+OK"),
+            ("select 3", "+OK"),
+            ("watch k", "+OK"),
+            ("multi", "+OK"),
+            ("set k 1", "+QUEUED"),
+            ("reset", "+RESET"),
+            ("exec", "-ERR EXEC without MULTI"),
+            ("client getname", "$-1"),
+            ("set k 0", "+OK"),
+            ("select 3", "+OK"),
+            ("get k", "$-1"),
+            ("client reply off", ""),
+            ("ping", ""),
+            ("reset", "+RESET"),
+            ("ping", "+PONG"),
+        ]);
+    }
+}

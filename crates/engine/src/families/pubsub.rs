@@ -377,3 +377,119 @@ pub(crate) fn follow_proto(turn: &mut Turn<'_, '_>, proto: Proto) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Bench, check, check_resp3};
+
+    #[test]
+    fn subscriptions_are_counted_and_confirmed_one_by_one() {
+        check(&[
+            ("unsubscribe", "*3|$11|unsubscribe|$-1|:0"),
+            ("subscribe a b a", "*3|$9|subscribe|$1|a|:1|*3|$9|subscribe|$1|b|:2|*3|$9|subscribe|$1|a|:2"),
+            ("psubscribe x*", "*3|$10|psubscribe|$2|x*|:3"),
+            ("ssubscribe s", "*3|$10|ssubscribe|$1|s|:1"),
+            ("unsubscribe nosuch", "*3|$11|unsubscribe|$6|nosuch|:3"),
+            ("punsubscribe", "*3|$12|punsubscribe|$2|x*|:2"),
+            ("sunsubscribe s", "*3|$12|sunsubscribe|$1|s|:0"),
+            ("unsubscribe b", "*3|$11|unsubscribe|$1|b|:1"),
+            ("unsubscribe", "*3|$11|unsubscribe|$1|a|:0"),
+            ("unsubscribe", "*3|$11|unsubscribe|$-1|:0"),
+        ]);
+        check_resp3(&[("subscribe a", ">3|$9|subscribe|$1|a|:1"), ("unsubscribe b", ">3|$11|unsubscribe|$1|b|:1")]);
+    }
+
+    #[test]
+    fn subscribers_may_do_little_in_resp2_and_everything_in_resp3() {
+        let refused = "-ERR Can't execute 'get': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+                       allowed in this context";
+        check(&[
+            ("ssubscribe a", "*3|$10|ssubscribe|$1|a|:1"),
+            ("get k", refused),
+            ("ping", "*2|$4|pong|$0|"),
+            ("ping x", "*2|$4|pong|$1|x"),
+            ("reset", "+RESET"),
+            ("get k", "$-1"),
+        ]);
+        check_resp3(&[("subscribe a", ">3|$9|subscribe|$1|a|:1"), ("get k", "_"), ("ping", "+PONG")]);
+    }
+
+    #[test]
+    fn messages_reach_each_subscription() {
+        let mut bench = Bench::default();
+        let (mut a, mut b, mut c) = (bench.open(), bench.open_with(resp::reply::Proto::Resp3), bench.open());
+        bench.line(&mut a, "subscribe news");
+        bench.line(&mut a, "psubscribe n*");
+        bench.line(&mut b, "subscribe news");
+        bench.line(&mut b, "ssubscribe news");
+        bench.check(
+            &mut c,
+            &[
+                ("publish news hi", ":3"),
+                ("publish nobody hi", ":1"),
+                ("publish other hi", ":0"),
+                ("spublish news yo", ":1"),
+                ("pubsub channels", "*1|$4|news"),
+                ("pubsub channels x*", "*0"),
+                ("pubsub numsub news x", "*4|$4|news|:2|$1|x|:0"),
+                ("pubsub numpat", ":1"),
+                ("pubsub shardchannels", "*1|$4|news"),
+                ("pubsub shardnumsub news", "*2|$4|news|:1"),
+            ],
+        );
+        let pattern = |channel: &str| format!("*4|$8|pmessage|$2|n*|${}|{channel}|$2|hi", channel.len());
+        let expected = format!("*3|$7|message|$4|news|$2|hi|{}|{}", pattern("news"), pattern("nobody"));
+        assert_eq!(bench.arrived(&mut a), expected);
+        assert_eq!(bench.arrived(&mut b), ">3|$7|message|$4|news|$2|hi|>3|$8|smessage|$4|news|$2|yo");
+        bench.worker.close(&mut a);
+        bench.worker.close(&mut b);
+        bench.check(&mut c, &[("publish news hi", ":0"), ("pubsub channels", "*0"), ("pubsub numpat", ":0")]);
+    }
+
+    #[test]
+    fn what_one_publishes_to_oneself_follows_the_reply() {
+        check_resp3(&[
+            ("subscribe a", ">3|$9|subscribe|$1|a|:1"),
+            ("publish a 1", ":1|>3|$7|message|$1|a|$1|1"),
+            ("multi", "+OK"),
+            ("publish a 2", "+QUEUED"),
+            ("echo x", "+QUEUED"),
+            ("exec", "*2|:1|$1|x|>3|$7|message|$1|a|$1|2"),
+            ("client reply off", ""),
+            ("publish a 3", ">3|$7|message|$1|a|$1|3"),
+            ("subscribe b", ">3|$9|subscribe|$1|b|:2"),
+            ("client reply on", "+OK"),
+        ]);
+    }
+
+    #[test]
+    fn messages_come_before_the_end_of_their_subscription_and_in_its_version() {
+        for (end, confirmed) in [
+            ("unsubscribe a", ">3|$11|unsubscribe|$1|a|:1"),
+            ("reset", "+RESET"),
+            (
+                "hello 2",
+                "*14|$6|server|$5|redis|$7|version|$5|7.2.4|$5|proto|:2|$2|id|:1|$4|mode|$10|standalone|$4|role|$6|master|$7|modules|*0",
+            ),
+        ] {
+            let mut bench = Bench::default();
+            let mut a = bench.open_with(resp::reply::Proto::Resp3);
+            let mut b = bench.open();
+            bench.line(&mut a, "subscribe a b");
+            bench.line(&mut b, "publish a 1");
+            assert_eq!(bench.line(&mut a, end), format!(">3|$7|message|$1|a|$1|1|{confirmed}"));
+            assert_eq!(bench.arrived(&mut a), "", "{end}");
+        }
+    }
+
+    #[test]
+    fn what_is_published_after_a_change_of_version_is_in_the_new_one() {
+        let mut bench = Bench::default();
+        let (mut a, mut b) = (bench.open(), bench.open());
+        bench.line(&mut a, "hello 3");
+        bench.line(&mut a, "subscribe a");
+        bench.line(&mut a, "hello 2");
+        bench.check(&mut b, &[("publish a 1", ":1")]);
+        assert_eq!(bench.arrived(&mut a), "*3|$7|message|$1|a|$1|1");
+    }
+}

@@ -1,0 +1,208 @@
+//! Tests of CLIENT.
+
+use crate::inbox::Message;
+use crate::session::Session;
+use crate::testing::{Bench, check};
+use crate::worker::Ran;
+
+/// Hands out what waits in the thread's inbox, as the server's loop would; returns the numbers of connections that are
+/// to be closed.
+fn deliver(bench: &mut Bench, session: &mut Session) -> (String, Vec<u64>) {
+    let (mut shown, mut closed) = (String::new(), Vec::new());
+    for message in bench.worker.engine.inboxes[0].take() {
+        match message {
+            Message::Unpark { client, mut output } => {
+                assert_eq!(client, session.client.id);
+                let mut out = resp::reply::Output::default();
+                bench.worker.resume(session, &mut output, &mut out);
+                shown += &String::from_utf8_lossy(&out.slices().collect::<Vec<_>>().concat());
+            }
+            Message::Close { client } => closed.push(client),
+            Message::Push(_) | Message::Look => {}
+        }
+    }
+    (shown.replace("\r\n", "|"), closed)
+}
+
+#[test]
+fn names_are_kept_and_checked() {
+    check(&[
+        ("client getname", "$-1"),
+        ("client setname me", "+OK"),
+        ("client getname", "$2|me"),
+        ("client setname \"a b\"", "-ERR Client names cannot contain spaces, newlines or special characters."),
+        ("client setname \"\"", "+OK"),
+        ("client getname", "$-1"),
+        ("client setinfo lib-name x", "+OK"),
+        ("client setinfo LIB-VER \"1 2\"", "-ERR LIB-VER cannot contain spaces, newlines or special characters."),
+        ("client setinfo nosuch x", "-ERR Unrecognized option 'nosuch'"),
+        ("client id", ":1"),
+        ("client getredir", ":-1"),
+        ("client nosuch", "-ERR unknown subcommand 'nosuch'. Try CLIENT HELP."),
+    ]);
+}
+
+#[test]
+fn replies_are_left_out_as_asked() {
+    check(&[
+        ("client reply skip", ""),
+        ("ping", ""),
+        ("ping", "+PONG"),
+        ("client reply skip", ""),
+        ("client reply on", "+OK"),
+        ("client reply off", ""),
+        ("client reply skip", ""),
+        ("ping", ""),
+        ("nosuch", ""),
+        ("client reply on", "+OK"),
+        ("multi", "+OK"),
+        ("ping", "+QUEUED"),
+        ("client reply off", "+QUEUED"),
+        ("ping", "+QUEUED"),
+        ("exec", "*3|+PONG"),
+        ("multi", ""),
+        ("ping", ""),
+        ("client reply on", ""),
+        ("ping", ""),
+        ("exec", "+OK|+PONG"),
+        ("multi", "+OK"),
+        ("client reply skip", "+QUEUED"),
+        ("ping", "+QUEUED"),
+        ("exec", "*2|+PONG"),
+        ("ping", ""),
+        ("ping", "+PONG"),
+        ("client reply nosuch", "-ERR syntax error"),
+    ]);
+}
+
+#[test]
+fn the_list_shows_every_connection_in_redis_form() {
+    let mut bench = Bench::default();
+    let (mut a, mut b) = (bench.open(), bench.open());
+    bench.line(&mut b, "client setname other");
+    bench.line(&mut b, "subscribe x y");
+    bench.now_us += 61_000_000;
+    let line = |id: u32, name: &str, flags: &str, sub: u32, cmd: &str| {
+        format!(
+            "id={id} addr=127.0.0.1:1 laddr=127.0.0.1:6379 fd=8 name={name} age=61 idle=61 flags={flags} db=0 \
+             sub={sub} psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 \
+             tot-mem=SIZE events=r cmd={cmd} user=default redir=-1 resp=2 lib-name= lib-ver="
+        )
+    };
+    let fixed = |shown: String| {
+        let size = |word: &str| if word.starts_with("tot-mem=") { "tot-mem=SIZE".into() } else { word.to_string() };
+        let text = shown.split_once('|').map_or("", |(_, text)| text).to_string();
+        text.split(' ').map(size).collect::<Vec<_>>().join(" ")
+    };
+    let (own, other) = (line(1, "", "N", 0, "client|list"), line(2, "other", "P", 2, "subscribe"));
+    for (command, expected) in [
+        ("client list", format!("{own}\n{other}\n")),
+        ("client list type pubsub", format!("{other}\n")),
+        ("client list type replica", String::new()),
+        ("client list id 2 1 77", format!("{other}\n{own}\n")),
+        ("client info", format!("{}\n", line(1, "", "N", 0, "client|info"))),
+    ] {
+        assert_eq!(fixed(bench.line(&mut a, command)), expected, "{command}");
+    }
+    bench.check(
+        &mut a,
+        &[
+            ("client list type nosuch", "-ERR Unknown client type 'nosuch'"),
+            ("client list id x", "-ERR Invalid client ID"),
+            ("client list id", "-ERR syntax error"),
+        ],
+    );
+}
+
+#[test]
+fn killing_chooses_by_all_filters() {
+    let mut bench = Bench::default();
+    let mut a = bench.open();
+    let mut b = bench.open();
+    bench.line(&mut b, "subscribe x");
+    bench.check(
+        &mut a,
+        &[
+            ("client kill 1.2.3.4:5", "-ERR No such client"),
+            ("client kill id 0", "-ERR client-id should be greater than 0"),
+            ("client kill maxage 0", "-ERR maxage should be greater than 0"),
+            ("client kill maxage 1", ":0"),
+            ("client kill user nosuch", "-ERR No such user 'nosuch'"),
+            ("client kill type nosuch", "-ERR Unknown client type 'nosuch'"),
+            ("client kill skipme maybe", "-ERR syntax error"),
+            ("client kill id 2 type", "-ERR syntax error"),
+            ("client kill id 2 type normal", ":0"),
+            ("client kill id 1", ":0"),
+            ("client kill id 2 type pubsub user default laddr 127.0.0.1:6379", ":1"),
+            ("client kill id 2", ":0"),
+        ],
+    );
+    assert_eq!(deliver(&mut bench, &mut b).1, [2]);
+    assert_eq!(bench.run(&mut b, b"PING\r\n"), (Vec::new(), Ran::Closing));
+    assert_eq!(
+        bench.run(&mut a, b"client kill addr 127.0.0.1:1 skipme no\r\nPING\r\n"),
+        (b":1\r\n".to_vec(), Ran::Closing)
+    );
+}
+
+#[test]
+fn one_that_was_killed_while_it_waited_is_given_nothing() {
+    let mut bench = Bench::default();
+    let (mut a, mut b) = (bench.open(), bench.open());
+    assert_eq!(bench.run(&mut b, b"BLPOP l 0\r\n").1, Ran::Parked);
+    bench.check(&mut a, &[("client kill id 2", ":1"), ("rpush l x", ":1"), ("llen l", ":1")]);
+    bench.worker.close(&mut b);
+    assert!(bench.worker.engine.waiters.is_empty());
+}
+
+#[test]
+fn a_wait_is_ended_from_outside() {
+    let mut bench = Bench::default();
+    let (mut a, mut b) = (bench.open(), bench.open());
+    for (command, skip, expected) in [
+        ("client unblock 2", "", "*-1|"),
+        ("client unblock 2 timeout", "", "*-1|"),
+        ("client unblock 2 error", "", "-UNBLOCKED client unblocked via CLIENT UNBLOCK|"),
+        ("client unblock 2", "CLIENT REPLY SKIP\r\n", ""),
+    ] {
+        let blocked = bench.run(&mut b, format!("{skip}BLMOVE l m LEFT LEFT 0\r\n").as_bytes());
+        assert_eq!(blocked, (Vec::new(), Ran::Parked), "{command}");
+        bench.check(&mut a, &[(command, ":1"), (command, ":0"), ("rpush l x", ":1"), ("del l", ":1")]);
+        assert_eq!(deliver(&mut bench, &mut b).0, expected, "{command}");
+        assert_eq!(bench.line(&mut b, "ping"), "+PONG");
+    }
+    bench.check(
+        &mut a,
+        &[
+            ("client unblock 77", ":0"),
+            ("client unblock x", "-ERR value is not an integer or out of range"),
+            ("client unblock 2 nosuch", "-ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"),
+        ],
+    );
+}
+
+#[test]
+fn a_pause_holds_back_what_it_says() {
+    let mut bench = Bench::default();
+    let (mut a, mut b) = (bench.open(), bench.open());
+    let held = (Vec::new(), Ran::Paused);
+    bench.check(
+        &mut a,
+        &[
+            ("client pause -1", "-ERR timeout is negative"),
+            ("client pause x", "-ERR timeout is not an integer or out of range"),
+            ("client pause 1 nosuch", "-ERR CLIENT PAUSE mode must be WRITE or ALL"),
+            ("client pause 0", "+OK"),
+            ("set k 1", "+OK"),
+            ("client pause 1000 write", "+OK"),
+            ("get k", "$1|1"),
+        ],
+    );
+    assert_eq!(bench.run(&mut a, b"SET k 2\r\n"), held);
+    assert_eq!(bench.run(&mut a, b"PUBLISH k 2\r\n"), held);
+    assert_eq!(bench.run(&mut b, b"MULTI\r\nGET k\r\nSET k 2\r\n"), (b"+OK\r\n+QUEUED\r\n".to_vec(), Ran::Paused));
+    bench.check(&mut a, &[("client unpause", "+OK"), ("set k 3", "+OK"), ("client pause 1000", "+OK")]);
+    assert_eq!(bench.run(&mut a, b"PING\r\n"), held);
+    bench.now_us += 1_000_000;
+    bench.check(&mut a, &[("ping", "+PONG")]);
+}
