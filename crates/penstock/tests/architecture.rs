@@ -22,11 +22,15 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Crates whose tests may use anything: they look at all the others from outside.
 const TESTS_ONLY: &[&str] = &["penstock-tests"];
 
-/// Crates below the server. Time, randomness and bytes are passed to them, so that a test can choose them.
-const BELOW_SERVER: &[&str] = &["resp", "store", "commands", "engine"];
-
-/// What the crates below the server must not mention outside their tests.
-const FORBIDDEN: &[&str] = &["SystemTime::now", "Instant::now", "std::net", "std::fs", "std::env"];
+/// What the crates below the server must not mention outside their tests: time, randomness and bytes are passed to them,
+/// so that a test can choose them. The engine reads the processor's cycle counter, to time commands, and rewrites
+/// redis.conf; sockets and the time of day are the server's alone.
+const NEVER_MENTIONED: &[(&str, &[&str])] = &[
+    ("resp", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
+    ("store", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
+    ("commands", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
+    ("engine", &["SystemTime::now", "std::net", "std::os::unix::net"]),
+];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -118,10 +122,12 @@ fn without_tests(path: &Path) -> String {
 fn nothing_below_the_server_asks_the_machine() {
     let root = workspace();
     let mut found = Vec::new();
-    for path in BELOW_SERVER.iter().flat_map(|name| sources(&root.join("crates").join(name).join("src"))) {
-        let text = without_tests(&path);
-        let forbidden = FORBIDDEN.iter().filter(|word| text.contains(*word));
-        found.extend(forbidden.map(|word| format!("{}: {word}", path.strip_prefix(&root).unwrap().display())));
+    for (name, words) in NEVER_MENTIONED {
+        for path in sources(&root.join("crates").join(name).join("src")) {
+            let text = without_tests(&path);
+            let mentioned = words.iter().filter(|word| text.contains(*word));
+            found.extend(mentioned.map(|word| format!("{}: {word}", path.strip_prefix(&root).unwrap().display())));
+        }
     }
     assert_eq!(found, Vec::<String>::new());
 }
