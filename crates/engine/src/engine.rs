@@ -44,8 +44,8 @@ pub trait Host: ConfigHost + Send + Sync {
         0
     }
 
-    /// Gives unused memory back to the system.
-    fn purge_memory(&self) {}
+    /// Writes a line into the server's log.
+    fn log(&self, _message: &str) {}
 }
 
 /// The shared state. There is one, and it lives as long as the process.

@@ -42,13 +42,18 @@ pub struct Bench {
 
 impl Default for Bench {
     fn default() -> Bench {
-        let engine =
-            Engine::start(Settings::new(), None, vec![Box::new(NoServer)], Box::new(NoServer), STARTED_US / 1000);
-        Bench { worker: Worker::new(0, engine, 1), now_us: STARTED_US }
+        Bench::with(Settings::new())
     }
 }
 
 impl Bench {
+    /// A bench with a configuration.
+    #[must_use]
+    pub fn with(settings: Settings) -> Bench {
+        let engine = Engine::start(settings, None, vec![Box::new(NoServer)], Box::new(NoServer), STARTED_US / 1000);
+        Bench { worker: Worker::new(0, engine, 1), now_us: STARTED_US }
+    }
+
     /// A connection in RESP2.
     pub fn open(&mut self) -> Session {
         self.worker.begin_turn(self.now_us);

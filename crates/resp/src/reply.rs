@@ -372,6 +372,12 @@ impl<'o> Reply<'o> {
         self.line(if self.is_resp3() { b'>' } else { b'*' }, len as i64);
     }
 
+    /// The header of an attribute, which a reply follows; `len` pairs of replies come in between. RESP3 only.
+    pub fn attribute(&mut self, len: usize) {
+        debug_assert!(self.is_resp3());
+        self.line(b'|', len as i64);
+    }
+
     /// Begins an array, map or set whose length isn't known yet; `fill_array` and its like write its header.
     #[must_use]
     pub fn deferred(&mut self) -> Mark {

@@ -72,6 +72,10 @@ impl Host for ServerHost {
     fn used_memory(&self) -> u64 {
         allocator::allocated_bytes()
     }
+
+    fn log(&self, message: &str) {
+        log::warning(message);
+    }
 }
 
 /// The name of a worker's thread.

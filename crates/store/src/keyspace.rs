@@ -228,13 +228,6 @@ impl Keyspace {
     fn cell(&self, database: usize, shard: usize) -> &UnsafeCell<Shard> {
         &self.shards[self.physical(database) * self.locks.len() + shard]
     }
-
-    /// Exchanges two databases. Every connection that has selected one sees the other's keys from now on.
-    pub fn swap(&self, _alone: &Alone<'_>, a: usize, b: usize) {
-        let (at_a, at_b) = (self.physical(a), self.physical(b));
-        self.physical[a].store(at_b, Ordering::Relaxed);
-        self.physical[b].store(at_a, Ordering::Relaxed);
-    }
 }
 
 impl<'k> Locked<'k> {
@@ -260,6 +253,16 @@ impl<'k> Locked<'k> {
     #[must_use]
     pub fn holds_all(&self) -> bool {
         matches!(self.held, Held::All)
+    }
+
+    /// Exchanges two databases. Every connection that has selected one sees the other's keys from now on. Everything
+    /// must be held.
+    pub fn swap(&mut self, a: usize, b: usize) {
+        assert!(self.holds_all(), "databases are exchanged alone");
+        let physical = &self.keyspace.physical;
+        let (at_a, at_b) = (self.keyspace.physical(a), self.keyspace.physical(b));
+        physical[a].store(at_b, Ordering::Relaxed);
+        physical[b].store(at_a, Ordering::Relaxed);
     }
 
     #[inline]

@@ -7,6 +7,8 @@
 mod by_command;
 mod sections;
 
+pub(crate) use sections::clients_bytes;
+
 use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
 

@@ -6,12 +6,15 @@ mod client_line;
 pub mod command;
 pub mod config;
 pub mod connection;
+pub mod debug;
 mod help;
 pub mod info;
 pub mod latency;
+pub mod memory;
 pub mod monitor;
 pub mod notifications;
 pub mod pubsub;
+pub mod server;
 pub mod slowlog;
 pub mod transactions;
 
@@ -32,10 +35,13 @@ pub const ALL: &[&[Spec<Run>]] = &[
     client::COMMANDS,
     config::COMMANDS,
     connection::COMMANDS,
+    debug::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
+    memory::COMMANDS,
     monitor::COMMANDS,
     pubsub::COMMANDS,
+    server::COMMANDS,
     slowlog::COMMANDS,
     transactions::COMMANDS,
 ];

@@ -180,6 +180,14 @@ impl List {
         }
     }
 
+    /// How many blocks the elements are in.
+    pub fn node_count(&self) -> usize {
+        match self.view() {
+            View::Packed(_) | View::Node(_) => 1,
+            View::Quick(quick) => quick.node_count(),
+        }
+    }
+
     /// What the list has allocated besides itself, in bytes; the allocator's own overhead is not included. Takes no longer
     /// for a long list.
     pub fn memory_bytes(&self) -> usize {

@@ -31,6 +31,11 @@ pub struct Quick {
 }
 
 impl Quick {
+    /// The number of nodes.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// The number of elements.
     pub fn len(&self) -> usize {
         self.len

@@ -1,0 +1,312 @@
+//! DEBUG: the part of it that test suites of clients use. Off unless enable-debug-command allows it.
+//!
+//! Source of the semantics: DEBUG HELP of a running server.
+
+mod object;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
+use commands::spec::{Group, Scope, Spec};
+use resp::num;
+use resp::request::Args;
+use store::db::{Db, Ttl};
+use store::keyspace::Key;
+
+use crate::command_table::Run;
+use crate::config::Access;
+use crate::families::help::help;
+use crate::turn::Turn;
+
+/// The longest SLEEP: longer than any test waits, and far below what a clock overflows at.
+const SLEEP_MAX: Duration = Duration::from_secs(1_000_000);
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[Spec::new("debug", -2, ADMIN | NOSCRIPT | LOADING | STALE, Run::Session(debug))
+    .scope(Scope::ByArgs(scope))
+    .docs(
+        Group::Server,
+        "1.0.0",
+        "Depends on subcommand.",
+        "Does what only tests need.",
+        "subcommand [argument [argument ...]]",
+    )];
+
+/// Those that look at keys run alone, and so does SLEEP: it stops the server, not just a thread.
+fn scope(args: Args<'_>) -> Scope {
+    let is = |word: &str| args.len() > 1 && args.get(1).eq_ignore_ascii_case(word.as_bytes());
+    if ["OBJECT", "POPULATE", "SLEEP"].into_iter().any(is) { Scope::Whole } else { Scope::Keys }
+}
+
+fn debug(turn: &mut Turn<'_, '_>) -> Outcome {
+    let allowed = match turn.engine().settings.enable_debug_command.get() {
+        Access::Yes => true,
+        Access::Local => turn.session.client.is_local(),
+        Access::No => false,
+    };
+    if !allowed {
+        return Err(Error::new(
+            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from \
+             a local connection, otherwise you need to set this option in the configuration file, and then restart the \
+             server.",
+        ));
+    }
+    let subcommand = turn.arg(1).to_ascii_uppercase();
+    match (&*subcommand, turn.len()) {
+        (b"ERROR", 3) => error(turn),
+        (b"HELP", 2) => debug_help(turn),
+        (b"LOG", 3) => log(turn),
+        (b"OBJECT", 3..) => object::object(turn),
+        (b"POPULATE", 3..=5) => populate(turn),
+        (b"PROTOCOL", 3) => protocol(turn),
+        (b"SET-ACTIVE-EXPIRE", 3) => set_active_expire(turn),
+        (b"SLEEP", 3) => sleep(turn),
+        _ => Err(Error::new(format!(
+            "ERR unknown subcommand or wrong number of arguments for '{}'. Try DEBUG HELP.",
+            String::from_utf8_lossy(turn.arg(1))
+        ))),
+    }
+}
+
+fn error(turn: &mut Turn<'_, '_>) -> Outcome {
+    turn.reply.error(turn.args.get(2));
+    Ok(())
+}
+
+fn log(turn: &mut Turn<'_, '_>) -> Outcome {
+    let message = String::from_utf8_lossy(turn.arg(2)).replace(char::is_control, " ");
+    turn.engine().host.log(&format!("DEBUG LOG: {message}"));
+    turn.reply.ok();
+    Ok(())
+}
+
+fn set_active_expire(turn: &mut Turn<'_, '_>) -> Outcome {
+    // As in Redis, what is no number counts as 0.
+    let on = num::parse_i64(turn.arg(2)).unwrap_or(0) != 0;
+    turn.engine().active_expire.store(on, Ordering::Relaxed);
+    turn.reply.ok();
+    Ok(())
+}
+
+fn sleep(turn: &mut Turn<'_, '_>) -> Outcome {
+    let seconds = num::parse_f64(turn.arg(2)).unwrap_or(0.0).max(0.0);
+    std::thread::sleep(Duration::try_from_secs_f64(seconds).unwrap_or(SLEEP_MAX).min(SLEEP_MAX));
+    turn.reply.ok();
+    Ok(())
+}
+
+/// POPULATE count [prefix] [size]: makes keys `prefix:0` and so on that don't exist yet, with values of a size.
+fn populate(turn: &mut Turn<'_, '_>) -> Outcome {
+    let natural = |index: usize| match turn.int(index) {
+        Ok(n) => usize::try_from(n).map_err(|_| Error::NOT_POSITIVE),
+        Err(_) => Err(Error::NOT_POSITIVE),
+    };
+    let count = natural(2)?;
+    let size = if turn.len() == 5 { natural(4)?.min(turn.worker.rules.string_bytes_max) } else { 0 };
+    let prefix = if turn.len() > 3 { turn.arg(3) } else { b"key" };
+    let (clock, database) = (turn.worker.clock, turn.session.database);
+    let mut db = Db::new(turn.locked, database, clock, &mut turn.worker.observed);
+    for i in 0..count {
+        let name = [prefix, b":", i.to_string().as_bytes()].concat();
+        let key = Key::new(&name);
+        if db.peek(key).is_none() {
+            let mut value = format!("value:{i}").into_bytes();
+            if size > 0 {
+                value.resize(size, 0);
+            }
+            db.set_string(key, &value, Ttl::Clear);
+        }
+    }
+    turn.reply.ok();
+    Ok(())
+}
+
+/// A reply of the type that is asked for.
+fn protocol(turn: &mut Turn<'_, '_>) -> Outcome {
+    let kind = turn.arg(2).to_ascii_lowercase();
+    let reply = &mut turn.reply;
+    match &*kind {
+        b"string" => reply.bulk("Hello World"),
+        b"integer" => reply.int(12345),
+        b"double" => reply.double(3.141),
+        b"bignum" => reply.big_number("1234567999999999999999999999999999999"),
+        b"null" => reply.null(),
+        b"array" => {
+            reply.array(3);
+            (0..3).for_each(|i| reply.int(i));
+        }
+        b"set" => {
+            reply.set(3);
+            (0..3).for_each(|i| reply.int(i));
+        }
+        b"map" => {
+            reply.map(3);
+            for i in 0..3 {
+                reply.int(i);
+                reply.boolean(i == 1);
+            }
+        }
+        b"attrib" => {
+            if reply.is_resp3() {
+                reply.attribute(1);
+                reply.bulk("key-popularity");
+                reply.array(2);
+                reply.bulk("key:123");
+                reply.int(90);
+            }
+            reply.bulk("Some real reply following the attribute");
+        }
+        b"push" if !reply.is_resp3() => return Err(Error::new("ERR RESP2 is not supported by this command")),
+        b"push" => {
+            reply.push(2);
+            reply.bulk("server-cpu-usage");
+            reply.int(42);
+            reply.bulk("Some real reply following the push reply");
+        }
+        b"verbatim" => reply.verbatim("txt", "This is a verbatim\nstring"),
+        b"true" => reply.boolean(true),
+        b"false" => reply.boolean(false),
+        _ => {
+            return Err(Error::new(
+                "ERR Wrong protocol type name. Please use one of the following: \
+                 string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn debug_help(turn: &mut Turn<'_, '_>) -> Outcome {
+    const LINES: &[&str] = &[
+        "ERROR <string>",
+        "    Return a Redis protocol error with <string> as message. Useful for clients",
+        "    unit tests to simulate Redis errors.",
+        "LOG <message>",
+        "    Write <message> to the server log.",
+        "OBJECT <key>",
+        "    Show low level info about `key` and associated value.",
+        "POPULATE <count> [<prefix>] [<size>]",
+        "    Create <count> string keys named key:<num>. If <prefix> is specified then",
+        "    it is used instead of the 'key' prefix.",
+        "PROTOCOL <type>",
+        "    Reply with a test value of the specified type. <type> can be: string,",
+        "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,",
+        "    true, false.",
+        "SET-ACTIVE-EXPIRE <0|1>",
+        "    Setting it to 0 disables expiring keys in background when they are not",
+        "    accessed (otherwise the Redis behavior). Setting it to 1 reenables back the",
+        "    default.",
+        "SLEEP <seconds>",
+        "    Stop the server for <seconds>. Decimals allowed.",
+    ];
+    help(turn, LINES)
+}
+
+#[cfg(test)]
+mod tests {
+    use resp::reply::Proto;
+
+    use crate::config::{Loader, Settings};
+    use crate::testing::{Bench, check as check_off};
+
+    fn bench() -> Bench {
+        let settings = Settings::new();
+        Loader::new(&settings).directive(&[b"enable-debug-command".to_vec(), b"local".to_vec()]).unwrap();
+        Bench::with(settings)
+    }
+
+    fn check(proto: Proto, script: &[(&str, &str)]) {
+        let mut bench = bench();
+        let mut session = bench.open_with(proto);
+        bench.check(&mut session, script);
+    }
+
+    #[test]
+    fn it_is_off_by_default() {
+        let off = "-ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run \
+                   it from a local connection, otherwise you need to set this option in the configuration file, and \
+                   then restart the server.";
+        check_off(&[("DEBUG SLEEP 0", off), ("DEBUG HELP", off)]);
+    }
+
+    #[test]
+    fn subcommands_answer() {
+        check(
+            Proto::Resp2,
+            &[
+                ("DEBUG ERROR \"FOO bar\"", "-FOO bar"),
+                ("DEBUG ERROR FOO", "-FOO"),
+                ("DEBUG LOG hi", "+OK"),
+                ("DEBUG SET-ACTIVE-EXPIRE 0", "+OK"),
+                ("DEBUG SLEEP 0.001", "+OK"),
+                ("DEBUG SLEEP x", "+OK"),
+                ("DEBUG jmap", "-ERR unknown subcommand or wrong number of arguments for 'jmap'. Try DEBUG HELP."),
+                ("SET p:1 x", "+OK"),
+                ("DEBUG POPULATE 3 p 10", "+OK"),
+                ("MGET p:0 p:1 p:2", "*3|$10|value:0\0\0\0|$1|x|$10|value:2\0\0\0"),
+                ("DEBUG POPULATE 2", "+OK"),
+                ("GET key:1", "$7|value:1"),
+                ("DEBUG POPULATE x", "-ERR value is out of range, must be positive"),
+                ("DEBUG OBJECT nosuch", "-ERR no such key"),
+            ],
+        );
+    }
+
+    #[test]
+    fn every_type_of_reply_can_be_had() {
+        let resp2 = [
+            ("string", "$11|Hello World"),
+            ("integer", ":12345"),
+            ("double", "$5|3.141"),
+            ("bignum", "$37|1234567999999999999999999999999999999"),
+            ("null", "$-1"),
+            ("array", "*3|:0|:1|:2"),
+            ("set", "*3|:0|:1|:2"),
+            ("map", "*6|:0|:0|:1|:1|:2|:0"),
+            ("attrib", "$39|Some real reply following the attribute"),
+            ("push", "-ERR RESP2 is not supported by this command"),
+            ("verbatim", "$25|This is a verbatim\nstring"),
+            ("TRUE", ":1"),
+            ("false", ":0"),
+        ];
+        let resp3 = [
+            ("double", ",3.141"),
+            ("bignum", "(1234567999999999999999999999999999999"),
+            ("null", "_"),
+            ("set", "~3|:0|:1|:2"),
+            ("map", "%3|:0|#f|:1|#t|:2|#f"),
+            ("attrib", "|1|$14|key-popularity|*2|$7|key:123|:90|$39|Some real reply following the attribute"),
+            ("push", ">2|$16|server-cpu-usage|:42|$40|Some real reply following the push reply"),
+            ("verbatim", "=29|txt:This is a verbatim\nstring"),
+            ("true", "#t"),
+        ];
+        let lines = |all: &[(&str, &'static str)]| -> Vec<(String, &'static str)> {
+            all.iter().map(|(kind, reply)| (format!("DEBUG PROTOCOL {kind}"), *reply)).collect()
+        };
+        for (proto, all) in [(Proto::Resp2, lines(&resp2)), (Proto::Resp3, lines(&resp3))] {
+            let script: Vec<(&str, &str)> = all.iter().map(|(line, reply)| (&**line, *reply)).collect();
+            check(proto, &script);
+        }
+    }
+
+    #[test]
+    fn an_object_is_described() {
+        let mut bench = bench();
+        let mut session = bench.open();
+        for line in ["SET s abc", "SET n 123", "RPUSH l a b c", "SADD set 1 2 3"] {
+            bench.line(&mut session, line);
+        }
+        for (key, expected) in [
+            ("s", "encoding:embstr serializedlength:4 lru:"),
+            ("n", "encoding:int serializedlength:2 lru:"),
+            ("l", "encoding:listpack serializedlength:"),
+            ("set", "encoding:intset serializedlength:"),
+        ] {
+            let line = bench.line(&mut session, &format!("DEBUG OBJECT {key}"));
+            assert!(line.starts_with("+Value at:0x") && line.contains(expected), "{line}");
+            assert!(line.contains(" refcount:1 ") && line.contains(" lru_seconds_idle:0"), "{line}");
+        }
+    }
+}

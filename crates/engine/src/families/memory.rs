@@ -1,0 +1,334 @@
+//! MEMORY: what takes memory, and how much.
+//!
+//! Source of the semantics: Redis's pages of MEMORY USAGE, STATS, DOCTOR, PURGE and MALLOC-STATS. The texts for people
+//! are our own.
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{LOADING, READONLY, STALE};
+use commands::spec::key_flag::RO;
+use commands::spec::{Group, KeySpec, Scope, Spec};
+use store::db::Survey;
+
+use crate::command_table::Run;
+use crate::engine::Engine;
+use crate::families::help::help;
+use crate::families::info::{clients_bytes, surveys};
+use crate::turn::Turn;
+
+/// Bytes of a slot of the table that a key is found in.
+const SLOT_BYTES: usize = size_of::<usize>();
+const LOOK_TIPS: &[&str] = &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"];
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[Spec::new("memory", -2, 0, Run::Session(memory_help))
+    .docs(Group::Server, "4.0.0", "Depends on subcommand.", "Shows what takes memory.", "")
+    .subcommands(&[
+        Spec::new("doctor", 2, 0, Run::Session(doctor))
+            .docs(Group::Server, "4.0.0", "O(1)", "Answers a report on the memory in use, for people.", "")
+            .tips(LOOK_TIPS),
+        Spec::new("help", 2, LOADING | STALE, Run::Session(memory_help)).docs(
+            Group::Server,
+            "4.0.0",
+            "O(1)",
+            "Says what the subcommands are.",
+            "",
+        ),
+        Spec::new("malloc-stats", 2, 0, Run::Session(malloc_stats))
+            .docs(
+                Group::Server,
+                "4.0.0",
+                "Depends on how much memory is allocated, could be slow",
+                "Answers the memory allocator's own figures, if it has any.",
+                "",
+            )
+            .tips(LOOK_TIPS),
+        Spec::new("purge", 2, 0, Run::Session(purge))
+            .docs(
+                Group::Server,
+                "4.0.0",
+                "Depends on how much memory is allocated, could be slow",
+                "Gives unused memory back to the system; the memory allocator does so by itself.",
+                "",
+            )
+            .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+        Spec::new("stats", 2, 0, Run::Session(stats))
+            .scope(Scope::Each)
+            .docs(Group::Server, "4.0.0", "O(1)", "Answers figures of the memory in use.", "")
+            .tips(LOOK_TIPS),
+        Spec::new("usage", -3, READONLY, Run::Session(usage)).keys(&[KeySpec::at(2, RO)]).docs(
+            Group::Server,
+            "4.0.0",
+            "O(N) where N is the number of samples.",
+            "Answers the bytes that a key and its value take.",
+            "key [SAMPLES count]",
+        ),
+    ])];
+
+fn usage(turn: &mut Turn<'_, '_>) -> Outcome {
+    let mut index = 3;
+    while index < turn.len() {
+        if !turn.is(index, "SAMPLES") || index + 1 >= turn.len() {
+            return Err(Error::SYNTAX);
+        }
+        // How many elements to look at; values know their size without looking.
+        if turn.int(index + 1)? < 0 {
+            return Err(Error::SYNTAX);
+        }
+        index += 2;
+    }
+    let Some(key) = turn.each_key().next() else { return Err(Error::SYNTAX) };
+    let bytes = turn.db().peek(key).map(|entry| entry.memory_bytes() + SLOT_BYTES);
+    match bytes {
+        Some(bytes) => turn.reply.count(bytes),
+        None => turn.reply.null(),
+    }
+    Ok(())
+}
+
+/// Figures of the memory in use, in bytes.
+struct Figures {
+    used: u64,
+    peak: u64,
+    start: u64,
+    resident: u64,
+    clients: u64,
+    tables: u64,
+    keys: usize,
+}
+
+impl Figures {
+    fn gather(engine: &Engine, surveys: &[Survey]) -> Figures {
+        let used = engine.host.used_memory();
+        engine.memory.note(used);
+        Figures {
+            used,
+            peak: engine.memory.peak(),
+            start: engine.memory.start(),
+            resident: engine.host.usage().resident_bytes,
+            clients: clients_bytes(engine),
+            tables: surveys.iter().map(|s| s.overhead_bytes as u64).sum(),
+            keys: surveys.iter().map(|s| s.keys).sum(),
+        }
+    }
+
+    /// All that isn't keys and values.
+    fn overhead(&self) -> u64 {
+        self.start + self.clients + self.tables
+    }
+
+    fn dataset(&self) -> u64 {
+        self.used.saturating_sub(self.overhead())
+    }
+
+    /// What the process takes of the machine, for each byte in use.
+    fn fragmentation(&self) -> f64 {
+        ratio(self.resident, self.used)
+    }
+}
+
+/// One number for each of another; 0 of none.
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// A figure of STATS.
+enum Stat {
+    Int(i64),
+    Ratio(f64),
+    /// Bytes of a database's tables; its queue of expiries is among them.
+    Tables(usize),
+}
+
+fn stats(turn: &mut Turn<'_, '_>) -> Outcome {
+    let engine = turn.engine();
+    let surveys = surveys(turn);
+    let figures = Figures::gather(engine, &surveys);
+    let rows = rows(&figures, &surveys);
+    turn.reply.map(rows.len());
+    for (name, stat) in rows {
+        turn.reply.bulk(name);
+        match stat {
+            Stat::Int(value) => turn.reply.int(value),
+            Stat::Ratio(value) => turn.reply.double(value),
+            Stat::Tables(bytes) => {
+                turn.reply.map(2);
+                turn.reply.bulk("overhead.hashtable.main");
+                turn.reply.count(bytes);
+                turn.reply.bulk("overhead.hashtable.expires");
+                turn.reply.int(0);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn rows(figures: &Figures, surveys: &[Survey]) -> Vec<(String, Stat)> {
+    let int = |name: &str, value: u64| (name.to_string(), Stat::Int(value as i64));
+    let exact = |name: &str, value: f64| (name.to_string(), Stat::Ratio(value));
+    let beyond = |name: &str| (name.to_string(), Stat::Int(figures.resident as i64 - figures.used as i64));
+    let mut rows = vec![
+        int("peak.allocated", figures.peak),
+        int("total.allocated", figures.used),
+        int("startup.allocated", figures.start),
+        int("replication.backlog", 0),
+        int("clients.slaves", 0),
+        int("clients.normal", figures.clients),
+        int("cluster.links", 0),
+        int("aof.buffer", 0),
+        int("lua.caches", 0),
+        int("functions.caches", 0),
+    ];
+    let filled = surveys.iter().enumerate().filter(|(_, s)| s.keys > 0);
+    rows.extend(filled.map(|(i, s)| (format!("db.{i}"), Stat::Tables(s.overhead_bytes))));
+    let beside_start = figures.used.saturating_sub(figures.start);
+    rows.extend([
+        int("overhead.total", figures.overhead()),
+        int("keys.count", figures.keys as u64),
+        int("keys.bytes-per-key", beside_start.checked_div(figures.keys as u64).unwrap_or(0)),
+        int("dataset.bytes", figures.dataset()),
+        exact("dataset.percentage", ratio(figures.dataset() * 100, beside_start)),
+        exact("peak.percentage", ratio(figures.used * 100, figures.peak)),
+        int("allocator.allocated", figures.used),
+        int("allocator.active", figures.resident),
+        int("allocator.resident", figures.resident),
+        exact("allocator-fragmentation.ratio", figures.fragmentation()),
+        beyond("allocator-fragmentation.bytes"),
+        exact("allocator-rss.ratio", 1.0),
+        int("allocator-rss.bytes", 0),
+        exact("rss-overhead.ratio", 1.0),
+        int("rss-overhead.bytes", 0),
+        exact("fragmentation", figures.fragmentation()),
+        beyond("fragmentation.bytes"),
+    ]);
+    rows
+}
+
+fn doctor(turn: &mut Turn<'_, '_>) -> Outcome {
+    let figures = Figures::gather(turn.engine(), &[]);
+    turn.reply.verbatim("txt", report(&figures, turn.engine().clients.len()));
+    Ok(())
+}
+
+/// What is worth a look, for people.
+fn report(figures: &Figures, clients: usize) -> String {
+    /// Below this many bytes in use no ratio means anything.
+    const LITTLE_BYTES: u64 = 5 * 1024 * 1024;
+    /// Bytes of buffers for each connection from which on they are worth a look.
+    const LARGE_BUFFERS_BYTES: u64 = 200 * 1024;
+    if figures.used < LITTLE_BYTES {
+        return "There is hardly any data, so there is nothing to say about the memory that it takes.\n".into();
+    }
+    let mut findings = Vec::new();
+    if ratio(figures.peak, figures.used) > 1.5 {
+        findings.push(
+            "- Peak: in the past much more memory was in use than now. What the system still counts as resident may be \
+             left over from then.",
+        );
+    }
+    if figures.fragmentation() > 1.4 && figures.resident - figures.used > 2 * LITTLE_BYTES {
+        findings.push(
+            "- Fragmentation: the process takes far more of the machine's memory than is in use. It falls as keys are \
+             written and removed; a restart removes it at once.",
+        );
+    }
+    if figures.clients / (clients as u64).max(1) > LARGE_BUFFERS_BYTES {
+        findings.push("- Buffers: connections have large requests or unread replies waiting. CLIENT LIST shows whose.");
+    }
+    match findings.is_empty() {
+        true => "Nothing unusual about the memory in use.\n".into(),
+        false => format!("What is worth a look:\n\n{}\n", findings.join("\n")),
+    }
+}
+
+fn malloc_stats(turn: &mut Turn<'_, '_>) -> Outcome {
+    turn.reply.bulk("Stats not supported for the current allocator");
+    Ok(())
+}
+
+fn purge(turn: &mut Turn<'_, '_>) -> Outcome {
+    turn.reply.ok();
+    Ok(())
+}
+
+fn memory_help(turn: &mut Turn<'_, '_>) -> Outcome {
+    const LINES: &[&str] = &[
+        "DOCTOR",
+        "    Return memory problems reports.",
+        "MALLOC-STATS",
+        "    Return internal statistics report from the memory allocator.",
+        "PURGE",
+        "    Attempt to purge dirty pages for reclamation by the allocator.",
+        "STATS",
+        "    Return information about the memory usage of the server.",
+        "USAGE <key> [SAMPLES <count>]",
+        "    Return memory in bytes used by <key> and its value. Nested values are",
+        "    sampled up to <count> times (default: 5, 0 means sample all).",
+    ];
+    help(turn, LINES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Bench, check, check_resp3};
+
+    #[test]
+    fn a_keys_usage_is_known() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let size = |bench: &mut Bench, session: &mut _, line: &str| -> usize {
+            bench.line(session, line).trim_start_matches(':').parse().unwrap()
+        };
+        bench.check(
+            &mut session,
+            &[
+                ("SET s 12345678901234567890abc", "+OK"),
+                ("MEMORY USAGE nosuch", "$-1"),
+                ("MEMORY USAGE s SAMPLES", "-ERR syntax error"),
+                ("MEMORY USAGE s SAMPLES -1", "-ERR syntax error"),
+                ("MEMORY USAGE s SAMPLES x", "-ERR value is not an integer or out of range"),
+                ("MEMORY USAGE s COUNT 1", "-ERR syntax error"),
+                ("DEBUG", "-ERR wrong number of arguments for 'debug' command"),
+            ],
+        );
+        assert!((32..64).contains(&size(&mut bench, &mut session, "MEMORY USAGE s")));
+        for i in 0..200 {
+            bench.line(&mut session, &format!("RPUSH l {}", format!("{i:01000}")));
+        }
+        let list = size(&mut bench, &mut session, "MEMORY USAGE l SAMPLES 0");
+        assert!((200_000..300_000).contains(&list), "{list}");
+    }
+
+    #[test]
+    fn figures_have_their_form() {
+        check(&[("MEMORY PURGE", "+OK"), ("MEMORY MALLOC-STATS", "$45|Stats not supported for the current allocator")]);
+        check_resp3(&[("SET k v", "+OK")]);
+        let mut bench = Bench::default();
+        let mut session = bench.open_with(resp::reply::Proto::Resp3);
+        bench.line(&mut session, "SET k v");
+        let reply = bench.line(&mut session, "MEMORY STATS");
+        assert!(reply.starts_with("%28|$14|peak.allocated|:"), "{reply}");
+        assert!(reply.contains("|$4|db.0|%2|$23|overhead.hashtable.main|:"), "{reply}");
+        assert!(reply.contains("|$10|keys.count|:1|"), "{reply}");
+    }
+
+    #[test]
+    fn the_doctor_finds_what_there_is() {
+        let megabytes = |n: u64| n << 20;
+        let healthy = Figures {
+            used: megabytes(100),
+            peak: megabytes(110),
+            start: 0,
+            resident: megabytes(110),
+            clients: 1000,
+            tables: 0,
+            keys: 1,
+        };
+        assert!(report(&healthy, 1).contains("Nothing unusual"));
+        assert!(report(&Figures { used: 1000, ..healthy }, 1).contains("hardly any"));
+        let sick = Figures { used: megabytes(50), clients: megabytes(1), ..healthy };
+        for word in ["Peak", "Fragmentation", "Buffers"] {
+            assert!(report(&sick, 2).contains(word), "{word}");
+        }
+    }
+}

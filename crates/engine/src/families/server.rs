@@ -1,0 +1,237 @@
+//! The server as a whole: TIME, LASTSAVE, ROLE, LOLWUT, SHUTDOWN and SWAPDB.
+//!
+//! Source of the semantics: Redis's command pages of the group "server".
+
+use std::cell::RefCell;
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NOSCRIPT, READONLY, STALE, WRITE};
+use commands::spec::{Group, Scope, Spec, acl};
+use resp::num;
+use store::db::Db;
+use store::keyspace::Key;
+
+use crate::command_table::Run;
+use crate::turn::Turn;
+use crate::version::REDIS_VERSION;
+
+/// Columns and rows of LOLWUT's picture, and the most that can be asked for: Redis's limits.
+const PICTURE: (i64, i64) = (66, 8);
+const PICTURE_MAX: (i64, i64) = (1000, 200);
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[
+    Spec::new("lastsave", 1, LOADING | STALE | FAST, Run::Session(lastsave))
+        .categories(acl::ADMIN | acl::DANGEROUS)
+        .docs(
+            Group::Server,
+            "1.0.0",
+            "O(1)",
+            "Answers when the last snapshot was saved; the server's start, if none was.",
+            "",
+        )
+        .tips(&["nondeterministic_output"]),
+    Spec::new("lolwut", -1, READONLY | FAST, Run::Session(lolwut)).docs(
+        Group::Server,
+        "5.0.0",
+        "O(N), where N is the size of the picture",
+        "Draws a picture, and says which version of Redis the server stands for.",
+        "[VERSION version] [columns [rows]]",
+    ),
+    Spec::new("role", 1, NOSCRIPT | LOADING | STALE | FAST, Run::Session(role))
+        .categories(acl::ADMIN | acl::DANGEROUS)
+        .docs(Group::Server, "2.8.12", "O(1)", "Answers the server's part in replication.", ""),
+    Spec::new("shutdown", -1, ADMIN | NOSCRIPT | LOADING | STALE | NO_MULTI | ALLOW_BUSY, Run::Session(shutdown)).docs(
+        Group::Server,
+        "1.0.0",
+        "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
+        "Ends the server.",
+        "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
+    ),
+    Spec::new("swapdb", 3, WRITE | FAST, Run::Session(swapdb))
+        .scope(Scope::Whole)
+        .categories(acl::KEYSPACE | acl::DANGEROUS)
+        .docs(
+            Group::Server,
+            "4.0.0",
+            "O(N) where N is the count of clients watching or blocking on keys from both databases.",
+            "Exchanges two databases.",
+            "index1 index2",
+        ),
+    Spec::new("time", 1, LOADING | STALE | FAST, Run::Session(time))
+        .docs(Group::Server, "2.6.0", "O(1)", "Answers the time in seconds and microseconds of Unix time.", "")
+        .tips(&["nondeterministic_output"]),
+];
+
+fn time(turn: &mut Turn<'_, '_>) -> Outcome {
+    let now_us = turn.worker.present_us();
+    turn.reply.array(2);
+    turn.reply.bulk_int((now_us / 1_000_000) as i64);
+    turn.reply.bulk_int((now_us % 1_000_000) as i64);
+    Ok(())
+}
+
+fn lastsave(turn: &mut Turn<'_, '_>) -> Outcome {
+    let started_ms = turn.engine().started_ms;
+    turn.reply.int((started_ms / 1000) as i64);
+    Ok(())
+}
+
+fn role(turn: &mut Turn<'_, '_>) -> Outcome {
+    turn.reply.array(3);
+    turn.reply.bulk("master");
+    turn.reply.int(0);
+    turn.reply.array(0);
+    Ok(())
+}
+
+/// A maze of as many columns and rows as are asked for, from no more than one bit of chance for each place.
+fn lolwut(turn: &mut Turn<'_, '_>) -> Outcome {
+    let mut numbers = if turn.len() > 2 && turn.is(1, "VERSION") {
+        turn.int(2)?;
+        turn.args.from(3)
+    } else {
+        turn.args.from(1)
+    };
+    let mut number = |default: i64, max: i64| match numbers.next() {
+        None => Ok(default),
+        Some(arg) => num::parse_i64(arg).map(|n| n.clamp(1, max)).ok_or(Error::NOT_INTEGER),
+    };
+    let (columns, rows) = (number(PICTURE.0, PICTURE_MAX.0)?, number(PICTURE.1, PICTURE_MAX.1)?);
+    let mut picture = String::new();
+    for _ in 0..rows {
+        picture.extend((0..columns).map(|_| if turn.worker.random.next() & 1 == 0 { '╱' } else { '╲' }));
+        picture.push('\n');
+    }
+    turn.reply.verbatim("txt", format!("{picture}\nA way through for every command. Redis ver. {REDIS_VERSION}\n"));
+    Ok(())
+}
+
+fn shutdown(turn: &mut Turn<'_, '_>) -> Outcome {
+    let given = |word: &str| turn.args.from(1).any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+    let [nosave, save, now, force, abort] = ["NOSAVE", "SAVE", "NOW", "FORCE", "ABORT"].map(given);
+    let known = [nosave, save, now, force, abort].iter().filter(|&&given| given).count();
+    if known < turn.len() - 1 || (nosave && save) || (abort && turn.len() > 2) {
+        return Err(Error::SYNTAX);
+    }
+    if abort {
+        return Err(Error::new("ERR No shutdown in progress."));
+    }
+    if save && !force {
+        return Err(Error::new("ERR Errors trying to SHUTDOWN: this version of Penstock can't save snapshots."));
+    }
+    // As in Redis, whoever ends the server is answered by the end of the connection.
+    turn.session.closing = true;
+    turn.engine().host.shut_down();
+    Ok(())
+}
+
+fn swapdb(turn: &mut Turn<'_, '_>) -> Outcome {
+    let index = |arg: usize, which: &'static str| {
+        let index = turn.int(arg).ok().filter(|&i| i32::try_from(i).is_ok());
+        index.ok_or(Error::new(format!("ERR invalid {which} DB index")))
+    };
+    let (a, b) = (index(1, "first")?, index(2, "second")?);
+    let databases = turn.engine().keyspace.databases();
+    let existing = |i: i64| usize::try_from(i).ok().filter(|&i| i < databases).ok_or(Error::DB_OUT_OF_RANGE);
+    let (a, b) = (existing(a)?, existing(b)?);
+    if a != b {
+        swap(turn, a, b);
+    }
+    turn.reply.ok();
+    Ok(())
+}
+
+fn swap(turn: &mut Turn<'_, '_>, a: usize, b: usize) {
+    let engine = turn.engine();
+    let clock = turn.worker.clock;
+    {
+        // A key that exists in neither database has not changed for those who watch it.
+        let db = RefCell::new(Db::new(turn.locked, a, clock, &mut turn.worker.observed));
+        let exists = |key: &[u8]| {
+            let mut db = db.borrow_mut();
+            [a, b].into_iter().any(|i| db.other(i).peek(Key::new(key)).is_some())
+        };
+        engine.watchers.touch_where(|database, key| (database == a || database == b) && exists(key));
+    }
+    turn.locked.swap(a, b);
+    turn.worker.effects.dirty += 1;
+    // What somebody waits for may have come with the other database.
+    turn.worker.ready.extend(engine.waiters.keys(a).into_iter().chain(engine.waiters.keys(b)));
+}
+
+#[cfg(test)]
+mod tests {
+    use resp::reply::Output;
+
+    use crate::inbox::Message;
+    use crate::testing::{Bench, check, check_resp3, request};
+    use crate::worker::Ran;
+
+    #[test]
+    fn small_commands_answer() {
+        check(&[
+            ("ROLE", "*3|$6|master|:0|*0"),
+            ("LASTSAVE", ":1700000000"),
+            ("TIME x", "-ERR wrong number of arguments for 'time' command"),
+            ("LOLWUT x", "-ERR value is not an integer or out of range"),
+        ]);
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        assert!(bench.line(&mut session, "TIME").starts_with("*2|$10|1700000000|$"));
+        let picture = bench.line(&mut session, "LOLWUT VERSION 5 7 3");
+        assert_eq!(picture.lines().take(3).map(|l| l.replace(['╱', '╲'], "")).collect::<String>(), "$117|");
+        assert!(picture.ends_with("Redis ver. 7.2.4\n"), "{picture}");
+        check_resp3(&[("LOLWUT 0 0 1 2 3", "=59|txt:╱\n\nA way through for every command. Redis ver. 7.2.4\n")]);
+    }
+
+    #[test]
+    fn shutdown_checks_its_words() {
+        check(&[
+            ("SHUTDOWN nosuch", "-ERR syntax error"),
+            ("SHUTDOWN SAVE NOSAVE", "-ERR syntax error"),
+            ("SHUTDOWN NOW ABORT", "-ERR syntax error"),
+            ("SHUTDOWN ABORT", "-ERR No shutdown in progress."),
+            ("SHUTDOWN SAVE", "-ERR Errors trying to SHUTDOWN: this version of Penstock can't save snapshots."),
+        ]);
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        assert_eq!(bench.run(&mut session, &request(&["SHUTDOWN", "nosave", "NOW"])), (vec![], Ran::Closing));
+    }
+
+    #[test]
+    fn databases_are_exchanged() {
+        check(&[
+            ("SET k zero", "+OK"),
+            ("SWAPDB 0 1", "+OK"),
+            ("GET k", "$-1"),
+            ("SELECT 1", "+OK"),
+            ("GET k", "$4|zero"),
+            ("SWAPDB 1 1", "+OK"),
+            ("SWAPDB a 1", "-ERR invalid first DB index"),
+            ("SWAPDB 0 99999999999", "-ERR invalid second DB index"),
+            ("SWAPDB 0 -1", "-ERR DB index is out of range"),
+            ("SWAPDB 0 16", "-ERR DB index is out of range"),
+        ]);
+    }
+
+    #[test]
+    fn an_exchange_is_a_change_for_those_who_watch_and_wait() {
+        let mut bench = Bench::default();
+        let (mut watcher, mut waiter, mut other) = (bench.open(), bench.open(), bench.open());
+        for (key, executes) in [("in0", "*-1"), ("in1", "*-1"), ("none", "*0")] {
+            bench.check(&mut other, &[("SET in0 x", "+OK"), ("SELECT 1", "+OK"), ("SET in1 x", "+OK")]);
+            bench.check(&mut watcher, &[(&format!("WATCH {key}"), "+OK"), ("MULTI", "+OK")]);
+            bench.check(&mut other, &[("SWAPDB 0 1", "+OK")]);
+            bench.check(&mut watcher, &[("EXEC", executes)]);
+            bench.check(&mut other, &[("FLUSHALL", "+OK"), ("SELECT 0", "+OK")]);
+        }
+        assert_eq!(bench.run(&mut waiter, &request(&["BLPOP", "l", "0"])).1, Ran::Parked);
+        bench.check(&mut other, &[("SELECT 1", "+OK"), ("RPUSH l a", ":1"), ("SWAPDB 0 1", "+OK")]);
+        let message = bench.worker.engine.inboxes[0].take().pop_front();
+        let Some(Message::Unpark { client, output }) = message else { panic!("nobody was served: {message:?}") };
+        assert_eq!(client, waiter.client.id);
+        let text = |output: &Output| output.slices().collect::<Vec<_>>().concat();
+        assert_eq!(text(&output), b"*2\r\n$1\r\nl\r\n$1\r\na\r\n");
+    }
+}
