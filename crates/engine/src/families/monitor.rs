@@ -3,7 +3,7 @@
 //! Source of the format: Redis's "MONITOR" page, and what a running server shows.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, SKIP_MONITOR, STALE};
@@ -18,6 +18,9 @@ use crate::pubsub::{Audience, Encoded, Origin, Subscriber};
 use crate::session::Session;
 use crate::turn::Turn;
 use crate::worker::Worker;
+
+/// How much the clocks of two threads may differ: a turn's time is read once, and counted on from there.
+const CLOCKS_DIFFER_US_MAX: u64 = 100_000;
 
 /// What is shown instead of a password.
 pub(crate) const REDACTED: &[u8] = b"(redacted)";
@@ -35,8 +38,15 @@ pub const COMMANDS: &[Spec<Run>] =
 /// The connections that show commands.
 #[derive(Default)]
 pub struct Monitors {
-    audience: Mutex<Audience>,
+    shown: Mutex<Shown>,
     count: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Shown {
+    audience: Audience,
+    /// The time of the last line: threads' clocks differ a little, and the next line must not be older.
+    last_us: u64,
 }
 
 impl Monitors {
@@ -54,10 +64,14 @@ impl Monitors {
         self.len() == 0
     }
 
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn change(&self, change: impl FnOnce(&mut Audience)) {
-        let mut audience = self.audience.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut audience);
-        self.count.store(audience.len(), Ordering::Relaxed);
+        let mut shown = self.shown();
+        change(&mut shown.audience);
+        self.count.store(shown.audience.len(), Ordering::Relaxed);
     }
 }
 
@@ -101,18 +115,29 @@ pub(crate) fn feed(worker: &Worker, session: &mut Session, command: &Command, ar
     } else {
         session.client.addr.clone()
     };
-    let line = line(worker.present_us(), session.database, &source, command, args);
-    let mut line = Encoded::new(|reply: &mut Reply<'_>| reply.simple(&line));
+    let text = text(session.database, &source, command, args);
     // A connection that is being closed, or shows nothing itself, has no use for its own line.
     let own = (session.monitoring && !session.closing).then_some((session.client.id, &mut session.pushes));
     let mut origin = Origin { worker: worker.id, own };
-    let audience = worker.engine.monitors.audience.lock().unwrap_or_else(PoisonError::into_inner);
-    audience.send(&worker.engine.inboxes, &mut origin, &mut line);
+    let mut shown = worker.engine.monitors.shown();
+    let now_us = worker.present_us();
+    // A larger step back is somebody setting the system's clock.
+    let is_late = now_us < shown.last_us && shown.last_us - now_us < CLOCKS_DIFFER_US_MAX;
+    let time_us = if is_late { shown.last_us } else { now_us };
+    shown.last_us = time_us;
+    let line = line(time_us, &text);
+    let mut line = Encoded::new(|reply: &mut Reply<'_>| reply.simple(&line));
+    shown.audience.send(&worker.engine.inboxes, &mut origin, &mut line);
 }
 
-/// A command as MONITOR shows it: `1700000000.000123 [0 127.0.0.1:50000] "get" "key"`.
-fn line(time_us: u64, database: usize, source: &str, command: &Command, args: Args<'_>) -> String {
-    let mut line = format!("{}.{:06} [{database} {source}]", time_us / 1_000_000, time_us % 1_000_000);
+/// What MONITOR shows: `1700000000.000123 [0 127.0.0.1:50000] "get" "key"`.
+fn line(time_us: u64, text: &str) -> String {
+    format!("{}.{:06} {text}", time_us / 1_000_000, time_us % 1_000_000)
+}
+
+/// The line from its bracket on.
+fn text(database: usize, source: &str, command: &Command, args: Args<'_>) -> String {
+    let mut line = format!("[{database} {source}]");
     for (i, arg) in args.from(0).enumerate() {
         line.push(' ');
         quote(&mut line, if is_secret(command, args, i) { REDACTED } else { arg });
@@ -171,11 +196,12 @@ mod tests {
 
     use super::*;
     use crate::command_table::table;
+    use crate::testing::Bench;
 
     fn check(words: &[&[u8]], expected: &str) {
         let args = OwnedArgs::new(words.iter().copied());
         let command = table().find(words[0]).and_then(|c| table().resolve(c, args.args())).unwrap();
-        let line = line(1_700_000_000_000_123, 3, "127.0.0.1:5", command, args.args());
+        let line = line(1_700_000_000_000_123, &text(3, "127.0.0.1:5", command, args.args()));
         assert_eq!(line, format!("1700000000.000123 [3 127.0.0.1:5] {expected}"));
     }
 
@@ -183,6 +209,38 @@ mod tests {
     fn arguments_are_quoted() {
         check(&[b"GET", b"a b"], r#""GET" "a b""#);
         check(&[b"set", b"", b"\"\\\n\r\t\x07\x08\0\x7f\xff"], r#""set" "" "\"\\\n\r\t\a\b\x00\x7f\xff""#);
+    }
+
+    #[test]
+    fn monitors_see_what_runs_and_nothing_of_operators() {
+        let mut bench = Bench::default();
+        let (mut monitor, mut other) = (bench.open(), bench.open());
+        let shown = |text: &str| {
+            text.split('|').map(|l| l.split_once(' ').map_or("", |(_, l)| l).to_string()).collect::<Vec<_>>()
+        };
+        bench.check(&mut monitor, &[("monitor", "+OK"), ("monitor", "")]);
+        let lines = ["set k 1", "nosuch", "get", "multi", "incr k", "exec", "config get port", "select 2", "auth x"];
+        lines.iter().for_each(|line| drop(bench.line(&mut other, line)));
+        let expected = [
+            r#"[0 127.0.0.1:1] "set" "k" "1""#,
+            r#"[0 127.0.0.1:1] "multi""#,
+            r#"[0 127.0.0.1:1] "incr" "k""#,
+            r#"[0 127.0.0.1:1] "exec""#,
+            r#"[2 127.0.0.1:1] "select" "2""#,
+            r#"[2 127.0.0.1:1] "auth" "(redacted)""#,
+        ];
+        assert_eq!(shown(&bench.arrived(&mut monitor)), expected);
+        let own = bench.line(&mut monitor, "ping");
+        assert_eq!(
+            own.split_once('|').map(|(reply, line)| (reply, shown(line))),
+            Some(("+PONG", vec![r#"[0 127.0.0.1:1] "ping""#.to_string()]))
+        );
+        bench.check(
+            &mut monitor,
+            &[("get k", "-ERR Replica can't interact with the keyspace"), ("reset", "+RESET"), ("get k", "$1|2")],
+        );
+        bench.line(&mut other, "ping");
+        assert_eq!(bench.arrived(&mut monitor), "");
     }
 
     #[test]
