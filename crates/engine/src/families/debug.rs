@@ -23,6 +23,10 @@ use crate::turn::Turn;
 /// The longest SLEEP: longer than any test waits, and far below what a clock overflows at.
 const SLEEP_MAX: Duration = Duration::from_secs(1_000_000);
 
+/// What PROTOCOL answers for a floating point number.
+#[expect(clippy::approx_constant, reason = "it is Redis's figure, not pi")]
+const DOUBLE: f64 = 3.141;
+
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[Spec::new("debug", -2, ADMIN | NOSCRIPT | LOADING | STALE, Run::Session(debug))
     .scope(Scope::ByArgs(scope))
@@ -130,7 +134,7 @@ fn protocol(turn: &mut Turn<'_, '_>) -> Outcome {
     match &*kind {
         b"string" => reply.bulk("Hello World"),
         b"integer" => reply.int(12345),
-        b"double" => reply.double(3.141),
+        b"double" => reply.double(DOUBLE),
         b"bignum" => reply.big_number("1234567999999999999999999999999999999"),
         b"null" => reply.null(),
         b"array" => {

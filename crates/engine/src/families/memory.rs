@@ -293,7 +293,7 @@ mod tests {
         );
         assert!((32..64).contains(&size(&mut bench, &mut session, "MEMORY USAGE s")));
         for i in 0..200 {
-            bench.line(&mut session, &format!("RPUSH l {}", format!("{i:01000}")));
+            bench.line(&mut session, &format!("RPUSH l {i:01000}"));
         }
         let list = size(&mut bench, &mut session, "MEMORY USAGE l SAMPLES 0");
         assert!((200_000..300_000).contains(&list), "{list}");
