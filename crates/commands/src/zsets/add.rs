@@ -114,6 +114,10 @@ pub(super) fn zadd(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 pub(super) fn zincrby(call: &mut Call<'_, '_, '_>) -> Outcome {
+    // Redis reads it as a ZADD that lacks its pair.
+    if ["nx", "xx", "gt", "lt", "ch", "incr"].iter().any(|option| call.is(2, option)) {
+        return Err(Error::SYNTAX);
+    }
     add(call, Flags { increment: true, ..Flags::default() }, 2)
 }
 

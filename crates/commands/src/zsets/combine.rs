@@ -35,8 +35,10 @@ impl Aggregate {
         match self {
             // The sum of both infinities counts as 0, as in Redis.
             Aggregate::Sum => not_nan(a + b),
-            Aggregate::Min => a.min(b),
-            Aggregate::Max => a.max(b),
+            // Of equal ones, such as 0 and -0, and beside no number at all, the first stays.
+            Aggregate::Min if b < a => b,
+            Aggregate::Max if b > a => b,
+            Aggregate::Min | Aggregate::Max => a,
         }
     }
 }
@@ -232,7 +234,8 @@ fn intersect(sources: &[(Source<'_>, f64)], query: &Query, mut visit: impl FnMut
         let mut score = not_nan(score * weight);
         for (other, weight) in others {
             let Some(value) = other.score(member) else { return true };
-            score = query.aggregate.of(score, not_nan(value * weight));
+            // An infinity times 0 makes the whole sum 0, as in Redis, and not only its part.
+            score = query.aggregate.of(score, value * weight);
         }
         visit(member, score)
     });

@@ -47,7 +47,8 @@ fn pop(call: &mut Call<'_, '_, '_>, from: From) -> Outcome {
         return Err(Error::SYNTAX);
     }
     let counted = call.len() == 3;
-    let count = if counted { usize::try_from(call.int(2)?).map_err(|_| Error::NOT_POSITIVE)? } else { 1 };
+    let given = || resp::num::parse_i64(call.arg(2)).and_then(|count| usize::try_from(count).ok());
+    let count = if counted { given().ok_or(Error::NOT_POSITIVE)? } else { 1 };
     let key = call.key(1);
     let len = call.db.object_mut::<ZSet>(key)?.map_or(0, |zset| zset.len());
     if len == 0 || count == 0 {
@@ -177,8 +178,9 @@ pub(super) fn zmpop(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 pub(super) fn bzmpop(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let deadline_ms = deadline_ms(call.arg(1), call.db.now_ms())?;
+    // The timeout is looked at last, as in Redis.
     let multi = multi(call, 2)?;
+    let deadline_ms = deadline_ms(call.arg(1), call.db.now_ms())?;
     if !pop_from(call, &multi)? {
         call.wait(deadline_ms, TimeoutReply::NullArray);
     }

@@ -120,8 +120,11 @@ impl<'c> Query<'c> {
             at += 1;
         }
         let (by, reverse) = (by.unwrap_or(By::Rank), reverse.unwrap_or(false));
-        if limit.is_some() && by == By::Rank {
-            return Err(LIMIT_NEEDS_BY);
+        if by == By::Rank {
+            // A count of -1 is no limit, and passes for none.
+            if limit.take().is_some_and(|(_, count)| count != -1) {
+                return Err(LIMIT_NEEDS_BY);
+            }
         }
         if scores && by == By::Lex {
             return Err(NO_SCORES_BY_LEX);
