@@ -164,9 +164,25 @@ impl<'c> Options<'c> {
     }
 }
 
-/// The key of STORE among the arguments, if they make sense.
+/// The key of STORE among the arguments. Where they make no sense, it is what Redis takes for it: SORT itself refuses
+/// them, but COMMAND GETKEYS doesn't.
 pub(super) fn store_key(args: Args<'_>) -> Option<usize> {
-    Options::parse(args, true).ok()?.store
+    if let Ok(options) = Options::parse(args, true) {
+        return options.store;
+    }
+    let mut found = None;
+    let mut index = 2;
+    while index < args.len() {
+        let is = |name: &str| args.get(index).eq_ignore_ascii_case(name.as_bytes());
+        match () {
+            () if is("limit") => index += 2,
+            () if is("by") || is("get") => index += 1,
+            () if is("store") && index + 1 < args.len() => found = Some(index + 1),
+            () => {}
+        }
+        index += 1;
+    }
+    found
 }
 
 /// SORT with patterns may read any key.
