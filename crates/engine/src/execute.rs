@@ -45,7 +45,8 @@ impl Worker {
             if !session.pushes.is_empty() {
                 out.append(&mut session.pushes);
             }
-            return step;
+            // RESET takes the authentication away.
+            return if step == Step::Next && !session.authenticated { Step::Reframe } else { step };
         }
         self.step_with_care(session, command, args, keys, out, inside)
     }

@@ -228,6 +228,7 @@ impl Worker {
             self.prefetch(session.database, keys);
             self.stats().batches.add(u64::from(!planned.is_empty()));
             self.ticks = Ticks::now();
+            let mut reframe = false;
             for (request, plan) in batch.requests().iter().zip(planned.iter()) {
                 let args = batch.args(request, buffer);
                 let keys = &keys[plan.keys_start as usize..plan.keys_end as usize];
@@ -241,13 +242,17 @@ impl Worker {
                 }
                 match step {
                     Step::Next => {}
-                    Step::Reframe => break,
+                    Step::Reframe => {
+                        reframe = true;
+                        break;
+                    }
                     Step::Park => return (at, Ran::Parked),
                     Step::Pause => return (at, Ran::Paused),
                     Step::Close => return (at, Ran::Closing),
                 }
             }
-            let all_ran = batch.requests().last().is_none_or(|r| r.end as usize == at);
+            // Where framing stopped no longer holds once the limits have changed.
+            let all_ran = !reframe && batch.requests().last().is_none_or(|r| r.end as usize == at);
             if all_ran {
                 at = end;
             }
