@@ -306,8 +306,9 @@ impl EventLoop {
         let count = match result {
             Ok(None) => return,
             Ok(Some(count @ 1..)) => count,
-            // The peer has ended or broken the connection; nobody is left to answer.
-            Ok(Some(0)) | Err(_) => return self.close(key),
+            Ok(Some(0)) => return self.input_ended(key),
+            // The peer has broken the connection; nobody is left to answer.
+            Err(_) => return self.close(key),
         };
         stats.net_in.add(count as u64);
         let client = &connection.session.client;
@@ -329,8 +330,28 @@ impl EventLoop {
             match connection::read(&connection.socket, &mut self.buffer) {
                 Ok(Some(1..)) => {}
                 Ok(None) => return,
-                Ok(Some(0)) | Err(_) => return self.close(key),
+                Ok(Some(0)) => return self.input_ended(key),
+                Err(_) => return self.close(key),
             }
+        }
+    }
+
+    /// The peer sends nothing more. It may well read on (`printf 'PING\r\n' | nc -N`): the requests that it has sent
+    /// are run, and their replies sent, before the connection is closed. A blocking command that finds nothing is not
+    /// waited for.
+    fn input_ended(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        match connection.hold {
+            // The end is seen again when the requests have run.
+            Hold::Yielded => {}
+            Hold::None | Hold::Closing if !connection.output.is_empty() => {
+                connection.hold = Hold::Closing;
+                connection.wants_write = true;
+                if self.poller.only_write(connection.socket.as_fd(), key as u64).is_err() {
+                    self.close(key);
+                }
+            }
+            _ => self.close(key),
         }
     }
 

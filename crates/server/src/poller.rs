@@ -26,6 +26,9 @@ pub trait Poller {
     fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()>;
     /// Begins or ceases to watch a descriptor for writing too.
     fn want_write(&self, fd: BorrowedFd<'_>, token: u64, write: bool) -> io::Result<()>;
+    /// Watches a descriptor for writing alone: there is nothing more to read, which level-triggered polling would say
+    /// again and again.
+    fn only_write(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()>;
     /// Ceases to watch a descriptor.
     fn remove(&self, fd: BorrowedFd<'_>);
     /// Waits until something is ready, the waker is used or the time is up, and replaces `ready` by what is.
@@ -83,6 +86,10 @@ impl Poller for Epoll {
     fn want_write(&self, fd: BorrowedFd<'_>, token: u64, write: bool) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::RDHUP | if write { EventFlags::OUT } else { EventFlags::empty() };
         Ok(epoll::modify(&self.epoll, fd, EventData::new_u64(token), flags)?)
+    }
+
+    fn only_write(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        Ok(epoll::modify(&self.epoll, fd, EventData::new_u64(token), EventFlags::OUT)?)
     }
 
     fn remove(&self, fd: BorrowedFd<'_>) {
