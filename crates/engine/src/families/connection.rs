@@ -3,7 +3,7 @@
 //! Source of the semantics: Redis's command pages of the group "connection", its "RESP3" page, and the replies of a
 //! running server.
 
-use commands::error::{Error, Outcome};
+use commands::error::{Error, Outcome, shown};
 use commands::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NOSCRIPT, STALE};
 use commands::spec::{Group, Spec};
 use resp::num;
@@ -166,8 +166,8 @@ fn parse_hello<'t>(turn: &Turn<'t, '_>) -> Result<Hello<'t>, Error> {
             asked.name = Some(printable(turn.arg(at + 1)).ok_or_else(bad_name)?);
             at += 2;
         } else {
-            let option = String::from_utf8_lossy(turn.arg(at)).into_owned();
-            return Err(Error::new(format!("ERR Syntax error in HELLO option '{option}'")));
+            let option = shown(turn.arg(at), usize::MAX);
+            return Err(Error::quoting([b"ERR Syntax error in HELLO option '", option, b"'"].concat()));
         }
     }
     Ok(asked)

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use commands::error::{Error, Outcome};
+use commands::error::{Error, Outcome, SHOWN_BYTES, shown};
 use commands::spec::flag::{FAST, LOADING, MAY_REPLICATE, NOSCRIPT, PUBSUB, STALE};
 use commands::spec::key_flag::NOT_KEY;
 use commands::spec::{Group, KeySpec, Spec};
@@ -312,8 +312,10 @@ fn list_active(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
 
 /// What Redis answers to arguments beyond those that the entry's arity can refuse.
 fn bad_subcommand(turn: &Turn<'_, '_>) -> Error {
-    let given = String::from_utf8_lossy(turn.arg(1)).into_owned();
-    Error::new(format!("ERR unknown subcommand or wrong number of arguments for '{given}'. Try PUBSUB HELP."))
+    let given = shown(turn.arg(1), SHOWN_BYTES);
+    let text: [&[u8]; 3] =
+        [b"ERR unknown subcommand or wrong number of arguments for '", given, b"'. Try PUBSUB HELP."];
+    Error::quoting(text.concat())
 }
 
 fn channels(turn: &mut Turn<'_, '_>) -> Outcome {
