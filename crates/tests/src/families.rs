@@ -361,7 +361,7 @@ pub const CONNECTION: Family = Family {
     COMMAND GETKEYS SET <key> <val>
     COMMAND GETKEYS MSET {<key> <val>}
     COMMAND GETKEYS ZUNIONSTORE <zset> <keys:zset>
-    COMMAND GETKEYS EVAL x <keys:key>
+    COMMAND GETKEYS ZINTER <keys:key>
     COMMAND GETKEYS ECHO <val>
     COMMAND GETKEYS SORT <list> BY <sortpattern> STORE <list>
     COMMAND GETKEYSANDFLAGS (LMOVE|SMOVE|COPY) <key> <key> x y

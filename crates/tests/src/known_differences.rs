@@ -12,10 +12,16 @@ pub fn incomparable(command: &[Vec<u8>]) -> bool {
     match name.as_slice() {
         // 7.2 added WITHSCORE.
         b"ZRANK" | b"ZREVRANK" => command.len() > 3,
-        // 7.2 takes commands without arguments.
-        b"COMMAND" => command.len() == 3 && is_sub(command, "GETKEYS"),
-        // 7.2 looks at all options before it sets the name.
-        b"HELLO" => command.iter().any(|arg| arg.eq_ignore_ascii_case(b"SETNAME")) && !matches!(command.len(), 4 | 7),
+        // 7.2 takes commands without arguments. Redis reads "01" and "1x" as a count of keys here, and nowhere else.
+        b"COMMAND" => {
+            is_sub(command, "GETKEYS") && (command.len() == 3 || command.iter().any(|arg| is_sloppy_number(arg)))
+        }
+        // 7.2 looks at all options before it obeys the first.
+        b"HELLO" => {
+            let is = |at: usize, name: &[u8]| command.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(name));
+            let auth = is(2, b"AUTH") && (command.len() == 5 || command.len() == 7 && is(5, b"SETNAME"));
+            command.len() > 2 && !auth && !(command.len() == 4 && is(2, b"SETNAME"))
+        }
         // 7.2 reads a name up to a NUL; 7.0 refuses it.
         b"CLIENT" => is_sub(command, "SETNAME") && command.iter().any(|arg| arg.contains(&0)),
         _ => false,
@@ -68,6 +74,12 @@ const REPLIES: &[KnownReply] = &[
         },
     },
     KnownReply {
+        reason: "SORT leaves a sorted set in its big form in Redis, and as it was in Penstock",
+        explains: |command, subject, oracle| {
+            is_sub(command, "ENCODING") && (subject.text(), oracle.text()) == (b"listpack", b"skiplist")
+        },
+    },
+    KnownReply {
         reason: "error texts that 7.2 changed",
         explains: |command, subject, oracle| {
             let name = command[0].to_ascii_lowercase();
@@ -92,6 +104,12 @@ const TEXTS: &[(&str, &str, &str)] = &[
     // RANK -2^63 has no opposite.
     ("lpos", "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807", ""),
 ];
+
+fn is_sloppy_number(arg: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(arg);
+    let begins_as_one = text.trim().trim_start_matches(['+', '-']).starts_with(|c: char| c.is_ascii_digit());
+    begins_as_one && !text.parse::<i64>().is_ok_and(|n| n.to_string() == text)
+}
 
 fn is_sub(command: &[Vec<u8>], name: &str) -> bool {
     command.get(1).is_some_and(|arg| arg.eq_ignore_ascii_case(name.as_bytes()))

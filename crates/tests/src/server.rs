@@ -87,8 +87,13 @@ impl Server {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("it ended with {status}:\n{}", self.log()));
             }
-            // Any reply will do: with a password set it is an error.
-            if Conn::open(self.port).is_ok_and(|mut conn| conn.cmd("PING").is_ok()) {
+            // Any reply will do: with a password set it is an error. The test must find no connection but its own.
+            let asked = Conn::open(self.port).and_then(|mut conn| {
+                conn.cmd("PING")?;
+                conn.send(b"QUIT\r\n")?;
+                conn.read_to_close()
+            });
+            if asked.is_ok() {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(10));

@@ -138,6 +138,8 @@ const FLOATS: &[&[u8]] = &[
     b"1e-300",
 ];
 
+/// None of them denormal: Redis keeps small sorted sets as text, and the text of such a score leaves an errno behind that
+/// SORT takes for its own.
 const SCORES: &[&[u8]] = &[
     b"0",
     b"1",
@@ -161,7 +163,6 @@ const SCORES: &[&[u8]] = &[
     b"4611686018427387904",
     b"9007199254740993",
     b"1.7976931348623157e308",
-    b"5e-324",
     b"0x10",
 ];
 
@@ -207,15 +208,14 @@ const BAD_NUMBERS: &[&[u8]] = &[
     b"-nan",
     b"inf",
     b"0x1A",
-    b"1\x00",
     b"--1",
     b"9223372036854775807",
     b"-9223372036854775808",
     b"9223372036854775808",
     b"99999999999999999999999999",
-    b"1e400",
     b"2147483648",
     b"-1",
+    b"1e400",
 ];
 
 const JUNK: &[&[u8]] =
@@ -328,7 +328,7 @@ fn score(rng: &mut Rng) -> Vec<u8> {
     match rng.below(10) {
         0..5 => rng.below(6).to_string().into_bytes(),
         5..8 => pick(rng, SCORES),
-        8 => format!("{:e}", f64::from_bits(rng.next_u64() & !(1 << 62))).into_bytes(),
+        8 => format!("{:e}", f64::from_bits(rng.next_u64() & !(1 << 62) | 1 << 53)).into_bytes(),
         _ => format!("{}", rng.below(1_000_000) as f64 / 1000.0).into_bytes(),
     }
 }
