@@ -146,7 +146,7 @@ impl Drop for Server {
 }
 
 /// Asks the kernel for a port that nobody uses now.
-fn free_port() -> io::Result<u16> {
+pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
@@ -181,7 +181,8 @@ fn oracle_program() -> &'static Path {
     })
 }
 
-fn subject_program() -> &'static Path {
+/// The server under test: `PENSTOCK_BIN`, else the workspace's binary, built when needed.
+pub fn subject_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| env::var_os("PENSTOCK_BIN").map_or_else(build, PathBuf::from))
 }

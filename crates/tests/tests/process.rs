@@ -1,0 +1,193 @@
+//! The server as a process: how it is started, what it says, what it refuses, how it ends.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use penstock_tests::server::{free_port, subject_program};
+
+/// Long enough for a loaded machine; nothing is measured by it.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a graceful end may take.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
+
+/// A directory of this test's own.
+fn directory(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("penstock-process-{name}-{}", std::process::id()));
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// Starts the server and waits until it says that it is ready; gives what it has said up to then.
+fn start(args: &[&str], stdin: &str) -> (Child, String) {
+    let mut child = Command::new(subject_program())
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
+    let mut said = Vec::new();
+    let out = child.stdout.as_mut().unwrap();
+    while !said.ends_with(b"Ready to accept connections\n") {
+        let mut byte = [0];
+        assert_eq!(out.read(&mut byte).unwrap(), 1, "ended: {}", String::from_utf8_lossy(&said));
+        said.push(byte[0]);
+    }
+    (child, String::from_utf8(said).unwrap())
+}
+
+/// Runs the server with arguments that it must refuse, and gives what it said.
+fn refused(args: &[&str]) -> String {
+    let Output { status, stdout, stderr } = Command::new(subject_program()).args(args).output().unwrap();
+    assert!(!status.success(), "{args:?} was accepted");
+    String::from_utf8([stdout, stderr].concat()).unwrap()
+}
+
+/// Sends a signal and waits for the end, which must come in time.
+fn end(mut child: Child, signal: &str) {
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    let began = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < PATIENCE, "{signal} does not end the server");
+        sleep(Duration::from_millis(1));
+    }
+    assert!(began.elapsed() < FAREWELL_MAX, "{signal} took {:?}", began.elapsed());
+    assert!(child.wait().unwrap().success());
+}
+
+fn ask(stream: &mut (impl Read + Write), request: &str, expected: &str) {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut reply = vec![0; expected.len()];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(String::from_utf8_lossy(&reply), expected, "{request:?}");
+}
+
+fn connect(port: u16) -> TcpStream {
+    TcpStream::connect(("127.0.0.1", port)).unwrap()
+}
+
+#[test]
+fn it_says_who_and_where_it_is_and_ends_gracefully() {
+    for signal in ["-TERM", "-INT"] {
+        let port = free_port().unwrap().to_string();
+        let (child, said) = start(&["--port", &port, "--bind", "127.0.0.1"], "");
+        for part in [env!("CARGO_PKG_VERSION"), &format!("pid {}", child.id()), &format!("127.0.0.1:{port}")] {
+            assert!(said.contains(part), "{part} is missing in {said}");
+        }
+        end(child, signal);
+    }
+}
+
+#[test]
+fn a_signal_ends_it_in_time_whatever_its_clients_do() {
+    let port = free_port().unwrap();
+    let (child, _) = start(&["--port", &port.to_string(), "--bind", "127.0.0.1"], "");
+    let mut clients: Vec<TcpStream> = (0..20).map(|_| connect(port)).collect();
+    ask(&mut clients[0], "SET a 1\r\n", "+OK\r\n");
+    clients[1].write_all(b"BLPOP q 0\r\n").unwrap();
+    clients[2].write_all(b"*3\r\n$3\r\nSET\r\n$1\r\n").unwrap();
+    end(child, "-TERM");
+    let mut rest = Vec::new();
+    assert_eq!(clients[0].read_to_end(&mut rest).unwrap(), 0);
+}
+
+#[test]
+fn a_port_that_is_taken_is_an_error_that_names_the_flag() {
+    let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let said = refused(&["--port", &port, "--bind", "127.0.0.1"]);
+    assert!(said.contains("--port") && said.contains(&port), "{said}");
+}
+
+#[test]
+fn mistakes_in_the_configuration_are_located() {
+    let directory = directory("mistakes");
+    let file = directory.join("some.conf");
+    fs::write(&file, "port 0\n\nnonsense yes\n").unwrap();
+    let path = file.to_str().unwrap();
+    for args in [&["server", path][..], &[path]] {
+        let said = refused(args);
+        assert!(said.contains("line 3") && said.contains("some.conf") && said.contains("nonsense yes"), "{said}");
+    }
+    let said = refused(&["--nonsense", "yes"]);
+    assert!(said.contains("nonsense"), "{said}");
+    let said = refused(&["--port", "many"]);
+    assert!(said.contains("port"), "{said}");
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn standard_input_a_file_and_options_add_up() {
+    let directory = directory("sources");
+    let (file, socket) = (directory.join("some.conf"), directory.join("socket"));
+    fs::write(&file, "port 0\nmaxclients 77\ntimeout 11\n").unwrap();
+    let socket = socket.to_str().unwrap();
+    let (child, said) = start(
+        &["server", file.to_str().unwrap(), "--unixsocket", socket, "--timeout", "33", "-"],
+        "timeout 22\nhz 50\n",
+    );
+    assert!(said.contains(socket), "{said}");
+    let mut stream = UnixStream::connect(socket).unwrap();
+    ask(&mut stream, "PING\r\n", "+PONG\r\n");
+    for (name, value) in [("maxclients", "77"), ("timeout", "33"), ("hz", "50"), ("port", "0")] {
+        let expected = format!("*2\r\n${}\r\n{name}\r\n${}\r\n{value}\r\n", name.len(), value.len());
+        ask(&mut stream, &format!("CONFIG GET {name}\r\n"), &expected);
+    }
+    end(child, "-TERM");
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn clients_are_limited_and_silent_ones_closed() {
+    let port = free_port().unwrap();
+    let port_text = port.to_string();
+    let (child, _) = start(&["--port", &port_text, "--bind", "127.0.0.1", "--maxclients", "2", "--timeout", "1"], "");
+    let (mut first, mut second) = (connect(port), connect(port));
+    ask(&mut first, "PING\r\n", "+PONG\r\n");
+    ask(&mut second, "PING\r\n", "+PONG\r\n");
+    ask(&mut connect(port), "", "-ERR max number of clients reached\r\n");
+    // One that waits in a blocking command is not silent.
+    second.write_all(b"BLPOP q 0\r\n").unwrap();
+    let mut rest = Vec::new();
+    first.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(first.read_to_end(&mut rest).unwrap(), 0);
+    ask(&mut connect(port), "RPUSH q x\r\n", ":1\r\n");
+    ask(&mut second, "", "*2\r\n$1\r\nq\r\n$1\r\nx\r\n");
+    end(child, "-TERM");
+}
+
+#[test]
+fn a_password_is_asked_for() {
+    let port = free_port().unwrap();
+    let (child, _) = start(&["--port", &port.to_string(), "--bind", "127.0.0.1", "--requirepass", "secret"], "");
+    let mut stream = connect(port);
+    ask(&mut stream, "GET a\r\n", "-NOAUTH Authentication required.\r\n");
+    ask(&mut stream, "AUTH wrong\r\n", "-WRONGPASS invalid username-password pair or user is disabled.\r\n");
+    ask(&mut stream, "AUTH secret\r\nGET a\r\n", "+OK\r\n$-1\r\n");
+    end(child, "-TERM");
+}
+
+#[test]
+fn the_port_can_be_changed_while_it_runs() {
+    let (port, other) = (free_port().unwrap(), free_port().unwrap());
+    let (child, _) = start(&["--port", &port.to_string(), "--bind", "127.0.0.1"], "");
+    let mut stream = connect(port);
+    ask(&mut stream, &format!("CONFIG SET port {other}\r\n"), "+OK\r\n");
+    let began = Instant::now();
+    let mut moved = loop {
+        match TcpStream::connect(("127.0.0.1", other)) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+        }
+    };
+    ask(&mut moved, "PING\r\n", "+PONG\r\n");
+    ask(&mut stream, "PING\r\n", "+PONG\r\n");
+    end(child, "-TERM");
+}
