@@ -23,15 +23,27 @@ fn directory(name: &str) -> PathBuf {
     path
 }
 
+/// A server that is killed when the test is over, however it ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Starts the server and waits until it says that it is ready; gives what it has said up to then.
-fn start(args: &[&str], stdin: &str) -> (Child, String) {
-    let mut child = Command::new(subject_program())
+fn start(args: &[&str], stdin: &str) -> (Running, String) {
+    let child = Command::new(subject_program())
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .spawn()
         .unwrap();
+    let mut running = Running(child);
+    let child = &mut running.0;
     child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
     let mut said = Vec::new();
     let out = child.stdout.as_mut().unwrap();
@@ -40,7 +52,7 @@ fn start(args: &[&str], stdin: &str) -> (Child, String) {
         assert_eq!(out.read(&mut byte).unwrap(), 1, "ended: {}", String::from_utf8_lossy(&said));
         said.push(byte[0]);
     }
-    (child, String::from_utf8(said).unwrap())
+    (running, String::from_utf8(said).unwrap())
 }
 
 /// Runs the server with arguments that it must refuse, and gives what it said.
@@ -51,7 +63,8 @@ fn refused(args: &[&str]) -> String {
 }
 
 /// Sends a signal and waits for the end, which must come in time.
-fn end(mut child: Child, signal: &str) {
+fn end(mut running: Running, signal: &str) {
+    let child = &mut running.0;
     assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
     let began = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -70,7 +83,9 @@ fn ask(stream: &mut (impl Read + Write), request: &str, expected: &str) {
 }
 
 fn connect(port: u16) -> TcpStream {
-    TcpStream::connect(("127.0.0.1", port)).unwrap()
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
 }
 
 #[test]
@@ -78,7 +93,7 @@ fn it_says_who_and_where_it_is_and_ends_gracefully() {
     for signal in ["-TERM", "-INT"] {
         let port = free_port().unwrap().to_string();
         let (child, said) = start(&["--port", &port, "--bind", "127.0.0.1"], "");
-        for part in [env!("CARGO_PKG_VERSION"), &format!("pid {}", child.id()), &format!("127.0.0.1:{port}")] {
+        for part in [env!("CARGO_PKG_VERSION"), &format!("pid {}", child.0.id()), &format!("127.0.0.1:{port}")] {
             assert!(said.contains(part), "{part} is missing in {said}");
         }
         end(child, signal);
@@ -156,7 +171,6 @@ fn clients_are_limited_and_silent_ones_closed() {
     // One that waits in a blocking command is not silent.
     second.write_all(b"BLPOP q 0\r\n").unwrap();
     let mut rest = Vec::new();
-    first.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(first.read_to_end(&mut rest).unwrap(), 0);
     ask(&mut connect(port), "RPUSH q x\r\n", ":1\r\n");
     ask(&mut second, "", "*2\r\n$1\r\nq\r\n$1\r\nx\r\n");
