@@ -3,10 +3,11 @@
 //! A waiter is registered under the locks of its keys' shards, when its command has found nothing. Whoever changes
 //! such a key runs the waiter's command for it, right after its own command, and sends the reply to the thread that
 //! owns the connection. Who may answer a waiter is decided by one atomic word: to serve it, to let its time run out,
-//! or to forget it.
+//! or to forget it. The word also tells one who has tried in vain to serve a waiter what happened meanwhile: somebody
+//! else changed a key and left the waiter to him, or the connection went away.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use commands::call::{KeyRef, TimeoutReply, Wait};
@@ -18,8 +19,25 @@ use store::value::Type;
 use crate::command_table::Command;
 use crate::watch::DbKey;
 
+/// It waits.
 const PARKED: u8 = 0;
+/// Somebody has the right to answer it.
 const CLAIMED: u8 = 1;
+/// The same, and somebody else has changed one of its keys since.
+const MISSED: u8 = 2;
+/// The same, and the connection is gone.
+const ABANDONED: u8 = 3;
+
+/// What became of a waiter while somebody tried in vain to serve it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parked {
+    /// Nothing: it waits again.
+    Again,
+    /// A key has changed: it is still claimed, and has to be tried once more.
+    Missed,
+    /// Its connection is gone: it is still claimed, and has to be taken out of the queues.
+    Abandoned,
+}
 
 /// A parked connection with its command.
 pub struct Waiter {
@@ -41,11 +59,14 @@ pub struct Waiter {
     pub wait: Wait,
     /// The keys under which it is registered, with their shards.
     pub registered: Vec<(usize, DbKey)>,
+    /// Its place among all waiters: later ones have higher numbers.
+    ticket: u64,
     state: AtomicU8,
 }
 
 impl Waiter {
-    /// A waiter that is parked. It is not registered yet.
+    /// A waiter that is parked. It is not registered yet. `ticket` is from [`Waiters::ticket`], drawn under the locks
+    /// of its keys' shards.
     #[must_use]
     #[expect(clippy::too_many_arguments, reason = "it is a record of all of these")]
     pub fn new(
@@ -58,19 +79,59 @@ impl Waiter {
         proto: Proto,
         wait: Wait,
         registered: Vec<(usize, DbKey)>,
+        ticket: u64,
     ) -> Waiter {
-        Waiter { client, worker, command, args, keys, database, proto, wait, registered, state: AtomicU8::new(PARKED) }
+        let state = AtomicU8::new(PARKED);
+        Waiter { client, worker, command, args, keys, database, proto, wait, registered, ticket, state }
     }
 
     /// Takes the right to answer; false if somebody else has it.
     #[must_use]
     pub fn claim(&self) -> bool {
-        self.state.compare_exchange(PARKED, CLAIMED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.replace(PARKED, CLAIMED)
+    }
+
+    /// Takes the right to serve, after one of its keys has changed. If somebody else has the right, he is told to look
+    /// again before he gives it back: what he looks at may be from before the change.
+    #[must_use]
+    pub fn claim_to_serve(&self) -> bool {
+        loop {
+            if self.claim() {
+                return true;
+            }
+            if self.replace(CLAIMED, MISSED) || self.state.load(Ordering::Acquire) != PARKED {
+                return false;
+            }
+        }
     }
 
     /// Gives the right back: there was nothing for this waiter after all.
-    pub fn park_again(&self) {
-        self.state.store(PARKED, Ordering::Release);
+    #[must_use]
+    pub fn park_again(&self) -> Parked {
+        if self.replace(CLAIMED, PARKED) {
+            Parked::Again
+        } else if self.replace(MISSED, CLAIMED) {
+            Parked::Missed
+        } else {
+            Parked::Abandoned
+        }
+    }
+
+    /// The connection is gone. False if somebody else has the right to answer, who will then take the waiter out of the
+    /// queues.
+    #[must_use]
+    pub fn abandon(&self) -> bool {
+        self.state.swap(ABANDONED, Ordering::AcqRel) == PARKED
+    }
+
+    fn replace(&self, from: u8, to: u8) -> bool {
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Its place among all waiters.
+    #[must_use]
+    pub fn ticket(&self) -> u64 {
+        self.ticket
     }
 
     /// The type of value that its command takes from.
@@ -81,12 +142,6 @@ impl Waiter {
             Group::SortedSet => Some(Type::ZSet),
             _ => None,
         }
-    }
-
-    /// Whether it still waits.
-    #[must_use]
-    pub fn is_parked(&self) -> bool {
-        self.state.load(Ordering::Acquire) == PARKED
     }
 
     /// The reply when its time has run out: a null array, whatever the command.
@@ -112,13 +167,18 @@ type Queues = HashMap<DbKey, VecDeque<Arc<Waiter>>>;
 pub struct Waiters {
     shards: Box<[Mutex<Queues>]>,
     count: AtomicUsize,
+    tickets: AtomicU64,
 }
 
 impl Waiters {
     /// Nobody, for a keyspace of so many shards.
     #[must_use]
     pub fn new(shards: usize) -> Waiters {
-        Waiters { shards: (0..shards).map(|_| Mutex::default()).collect(), count: AtomicUsize::new(0) }
+        Waiters {
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            count: AtomicUsize::new(0),
+            tickets: AtomicU64::new(1),
+        }
     }
 
     fn with<T>(&self, shard: usize, run: impl FnOnce(&mut Queues) -> T) -> T {
@@ -142,6 +202,13 @@ impl Waiters {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.any()
+    }
+
+    /// The number of the next waiter. Those of a key are drawn one after another, under the lock of its shard, so that
+    /// its queue is in their order.
+    #[must_use]
+    pub fn ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Puts a waiter into the queues of all its keys. The caller holds their shards.
@@ -172,10 +239,14 @@ impl Waiters {
         self.with(shard, |queues| !queues.is_empty() && queues.contains_key(&(database, key.into())))
     }
 
-    /// The waiter at a place in a key's queue.
+    /// The first waiter of a key's queue after the one with this ticket, which may have left meanwhile; 0 is before
+    /// the first.
     #[must_use]
-    pub fn nth(&self, shard: usize, key: &DbKey, place: usize) -> Option<Arc<Waiter>> {
-        self.with(shard, |queues| queues.get(key).and_then(|q| q.get(place).cloned()))
+    pub fn after(&self, shard: usize, key: &DbKey, ticket: u64) -> Option<Arc<Waiter>> {
+        self.with(shard, |queues| {
+            let queue = queues.get(key)?;
+            queue.get(queue.partition_point(|w| w.ticket <= ticket)).cloned()
+        })
     }
 
     /// How many keys somebody waits for.
@@ -194,5 +265,56 @@ impl Waiters {
             });
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command_table::table;
+
+    fn waiter(client: u64, ticket: u64, registered: &[(usize, DbKey)]) -> Arc<Waiter> {
+        let command = table().find(b"blpop").unwrap();
+        let args = OwnedArgs::new([&b"blpop"[..], b"k", b"0"].into_iter());
+        let wait = Wait { deadline_ms: None, reply: TimeoutReply::NullArray };
+        Arc::new(Waiter::new(client, 0, command, args, Vec::new(), 0, Proto::Resp2, wait, registered.to_vec(), ticket))
+    }
+
+    #[test]
+    fn one_who_tried_in_vain_learns_of_a_change_that_came_meanwhile() {
+        let waiter = waiter(1, 1, &[]);
+        assert!(waiter.claim_to_serve());
+        assert!(!waiter.claim_to_serve() && !waiter.claim());
+        assert_eq!(waiter.park_again(), Parked::Missed);
+        assert!(!waiter.claim(), "it is to be tried again first");
+        assert_eq!(waiter.park_again(), Parked::Again);
+        assert!(waiter.claim_to_serve());
+    }
+
+    #[test]
+    fn a_connection_that_goes_while_it_is_served_does_not_wait_again() {
+        let waiter = waiter(1, 1, &[]);
+        assert!(waiter.claim_to_serve());
+        assert!(!waiter.abandon(), "the other takes it out of the queues");
+        assert!(!waiter.claim_to_serve());
+        assert_eq!(waiter.park_again(), Parked::Abandoned);
+        assert!(!waiter.claim());
+    }
+
+    #[test]
+    fn nobody_is_passed_over_when_another_leaves_the_queue() {
+        let waiters = Waiters::new(1);
+        let key: DbKey = (0, b"k"[..].into());
+        let all: Vec<_> = (1..=4).map(|i| waiter(i, waiters.ticket(), &[(0, key.clone())])).collect();
+        all.iter().for_each(|w| waiters.add(w));
+        let next = |ticket| waiters.after(0, &key, ticket).map(|w| w.client);
+        assert_eq!(next(0), Some(1));
+        assert_eq!(next(all[0].ticket()), Some(2));
+        waiters.remove(&all[0]);
+        assert_eq!(next(all[0].ticket()), Some(2));
+        waiters.remove(&all[1]);
+        assert_eq!((next(all[0].ticket()), next(all[3].ticket())), (Some(3), None));
+        (2..4).for_each(|i| waiters.remove(&all[i]));
+        assert_eq!((next(0), waiters.len(), waiters.key_count()), (None, 0, 0));
     }
 }

@@ -1,5 +1,6 @@
 //! The way of one command: admitted, queued or run under the locks of its keys, then its effects.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,7 +14,7 @@ use store::hash::hash;
 use store::keyspace::{Key, Locked};
 use store::value::Type;
 
-use crate::blocking::{Waiter, write_no_wait};
+use crate::blocking::{Parked, Waiter, write_no_wait};
 use crate::client::client_flag;
 use crate::command_table::{Command, Run, table};
 use crate::families;
@@ -384,12 +385,13 @@ impl Worker {
         wait: Wait,
     ) -> Step {
         let mut registered: Vec<(usize, DbKey)> = Vec::new();
+        let mut known: HashSet<&[u8]> = HashSet::new();
         // Only keys that the command takes from can end its wait.
         for spec in command.info.keys.iter().filter(|k| k.flags & key_flag::DELETE != 0) {
             spec.visit(args, |i| {
-                let key: DbKey = (session.database, args.get(i).into());
-                if !registered.iter().any(|(_, k)| *k == key) {
-                    registered.push((self.engine.keyspace.shard_of(hash(&key.1)), key));
+                let key = args.get(i);
+                if known.insert(key) {
+                    registered.push((self.engine.keyspace.shard_of(hash(key)), (session.database, key.into())));
                 }
             });
         }
@@ -403,6 +405,7 @@ impl Worker {
             session.proto,
             wait,
             registered,
+            self.engine.waiters.ticket(),
         ));
         self.engine.waiters.add(&waiter);
         *session.client.parked() = Some(waiter.clone());
@@ -430,18 +433,29 @@ impl Worker {
     /// Serves those who wait for a key, in the order in which they came. Only those whose commands take from the type
     /// that the key now holds are tried; others go on waiting, whatever their commands would say.
     fn serve_key(&mut self, shard: usize, key: &DbKey) {
-        let mut place = 0;
-        while let Some(waiter) = self.engine.waiters.nth(shard, key, place) {
+        let mut tried = 0;
+        while let Some(waiter) = self.engine.waiters.after(shard, key, tried) {
             let Some(kind) = self.kind_of(shard, key) else { return };
-            // One that can't be claimed is about to be taken out of the queue by its own thread.
-            if waiter.takes_from() != Some(kind) || !waiter.claim() {
-                place += 1;
-            } else if let Some(output) = self.try_for(&waiter) {
-                self.engine.waiters.remove(&waiter);
+            tried = waiter.ticket();
+            // One that can't be claimed is about to leave the queue, or will be looked at again by who has claimed it.
+            if waiter.takes_from() == Some(kind) && waiter.claim_to_serve() {
+                self.serve(&waiter);
+            }
+        }
+    }
+
+    /// Serves a waiter that has been claimed, or lets it wait on.
+    fn serve(&mut self, waiter: &Arc<Waiter>) {
+        loop {
+            if let Some(output) = self.try_for(waiter) {
+                self.engine.waiters.remove(waiter);
                 self.engine.inboxes[waiter.worker].send(Message::Unpark { client: waiter.client, output });
-            } else {
-                waiter.park_again();
-                place += 1;
+                return;
+            }
+            match waiter.park_again() {
+                Parked::Again => return,
+                Parked::Missed => {}
+                Parked::Abandoned => return self.engine.waiters.remove(waiter),
             }
         }
     }

@@ -289,16 +289,14 @@ impl Worker {
         self.engine.clients.remove(session.client.id);
     }
 
-    /// Forgets the blocking command that a connection waits in. False if its reply is already on the way.
-    pub fn unpark(&mut self, session: &mut Session) -> bool {
-        let Some(waiter) = session.parked.take() else { return false };
+    /// Forgets the blocking command that a connection waits in which is being closed.
+    pub fn unpark(&mut self, session: &mut Session) {
+        let Some(waiter) = session.parked.take() else { return };
         session.client.set(client_flag::BLOCKED, false);
         *session.client.parked() = None;
-        let claimed = waiter.claim();
-        if claimed {
+        if waiter.abandon() {
             self.engine.waiters.remove(&waiter);
         }
-        claimed
     }
 
     /// Answers a blocking command whose time has run out. False if it has been answered, or is just being.

@@ -113,7 +113,7 @@ fn close(engine: &Engine, client: &Arc<Client>) {
     engine.clients.remove(client.id);
     let waiter = client.parked().clone();
     if let Some(waiter) = waiter
-        && waiter.claim()
+        && waiter.abandon()
     {
         engine.waiters.remove(&waiter);
     }
