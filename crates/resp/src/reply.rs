@@ -12,6 +12,10 @@ use crate::num;
 /// segment of its own and another element in the vectored write.
 pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 
+/// Bytes that have been sent and may stay in front of those that wait; beyond, they are removed as soon as they are as
+/// many as those.
+const SENT_BYTES_MAX: usize = 64 * 1024;
+
 /// The version of the protocol that a connection speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Proto {
@@ -195,6 +199,10 @@ impl Output {
         if self.sent == self.tail.len() {
             self.sent = 0;
             self.tail.clear();
+        } else if self.sent >= SENT_BYTES_MAX && self.sent >= self.tail.len() / 2 {
+            // A peer that always reads a little less than is written would make it grow for ever.
+            self.tail.drain(..self.sent);
+            self.sent = 0;
         }
     }
 
@@ -509,5 +517,23 @@ mod tests {
             assert_eq!(output.slices().map(<[u8]>::len).sum::<usize>(), left);
         }
         assert_eq!(Arc::strong_count(&large), 1);
+    }
+
+    #[test]
+    fn a_queue_that_is_never_empty_does_not_grow() {
+        let mut output = Output::default();
+        let mut expected = 0u32;
+        for i in 0..20_000u32 {
+            // As much is sent as is written, but 400 bytes always wait.
+            output.extend(&[i; 25].map(u32::to_ne_bytes).concat());
+            if i >= 4 {
+                let waiting = output.slices().next().unwrap();
+                assert_eq!(waiting.first_chunk(), Some(&expected.to_ne_bytes()));
+                output.advance(100);
+                expected += 1;
+            }
+        }
+        assert_eq!(output.len(), 400);
+        assert!(output.memory_bytes() < 4 * SENT_BYTES_MAX, "{}", output.memory_bytes());
     }
 }

@@ -295,21 +295,15 @@ impl Framer {
         limits: &Limits,
         batch: &mut Batch,
     ) -> Result<Step, ProtocolError> {
+        if self.partial.is_some() {
+            return self.resume(buffer, start, limits, batch);
+        }
         let args = &mut batch.args;
         let first = args.len();
-        let (mut at, mut left) = match self.partial.take() {
-            Some(partial) => {
-                let shift = |a: &Arg| Arg { start: a.start + start as u32, len: a.len };
-                args.extend(partial.args.iter().map(shift));
-                (start + partial.at, partial.left)
-            }
-            None => {
-                let Some((count, at)) = number(buffer, start + 1, ProtocolError::TooBigCount)? else {
-                    return Ok(Step::More);
-                };
-                (at, check_count(count, limits)?)
-            }
+        let Some((count, mut at)) = number(buffer, start + 1, ProtocolError::TooBigCount)? else {
+            return Ok(Step::More);
         };
+        let mut left = check_count(count, limits)?;
         while left > 0 {
             match bulk(buffer, at, limits)? {
                 Some((arg, next)) => {
@@ -327,6 +321,29 @@ impl Framer {
             }
         }
         Ok(Step::Done(at))
+    }
+
+    /// Goes on with an array of which a part was framed earlier. Only what is new is looked at, however little that is:
+    /// whoever sends a long request in small pieces must not cost its length with every piece.
+    #[cold]
+    fn resume(
+        &mut self,
+        buffer: &[u8],
+        start: usize,
+        limits: &Limits,
+        batch: &mut Batch,
+    ) -> Result<Step, ProtocolError> {
+        let Some(mut partial) = self.partial.take() else { return Ok(Step::More) };
+        while partial.left > 0 {
+            let Some((arg, next)) = bulk(buffer, start + partial.at, limits)? else {
+                self.partial = Some(partial);
+                return Ok(Step::More);
+            };
+            partial.args.push(Arg { start: arg.start - start as u32, len: arg.len });
+            (partial.at, partial.left) = (next - start, partial.left - 1);
+        }
+        batch.args.extend(partial.args.iter().map(|a| Arg { start: a.start + start as u32, len: a.len }));
+        Ok(Step::Done(start + partial.at))
     }
 }
 
@@ -385,7 +402,7 @@ fn any_number(
     too_long: ProtocolError,
 ) -> Result<Option<(Option<i64>, usize)>, ProtocolError> {
     let line = &buffer[at.min(buffer.len())..];
-    let Some(len) = line.iter().position(|&b| b == b'\r') else {
+    let Some(len) = line_len(line, b'\r') else {
         return if line.len() > LINE_BYTES_MAX { Err(too_long) } else { Ok(None) };
     };
     if len + 1 >= line.len() {
@@ -394,10 +411,16 @@ fn any_number(
     Ok(Some((crate::num::parse_i64(&line[..len]), at + len + 2)))
 }
 
+/// Bytes of a line before its `end`. Not looked for beyond the limit, so that a line that is too long is found to be so
+/// wherever the stream is cut.
+fn line_len(line: &[u8], end: u8) -> Option<usize> {
+    line.iter().take(LINE_BYTES_MAX + 1).position(|&b| b == end)
+}
+
 /// Frames an inline command that begins at `start`. Quoted words can't be borrowed from the buffer: such a line is
 /// alone in its batch, which holds the words.
 fn inline(buffer: &[u8], start: usize, batch: &mut Batch) -> Result<Step, ProtocolError> {
-    let Some(len) = buffer[start..].iter().position(|&b| b == b'\n') else {
+    let Some(len) = line_len(&buffer[start..], b'\n') else {
         let too_long = buffer.len() - start > LINE_BYTES_MAX;
         return if too_long { Err(ProtocolError::TooBigInline) } else { Ok(Step::More) };
     };
@@ -477,9 +500,12 @@ mod tests {
             check(input, &[], input, Stop::Error(error));
         }
         let long = "x".repeat(LINE_BYTES_MAX + 1);
-        check(&long, &[], &long, Stop::Error(ProtocolError::TooBigInline));
-        let long = format!("*{long}");
-        check(&long, &[], &long, Stop::Error(ProtocolError::TooBigCount));
+        for end in ["", "\r\n"] {
+            let long = format!("{long}{end}");
+            check(&long, &[], &long, Stop::Error(ProtocolError::TooBigInline));
+            let long = format!("*{long}");
+            check(&long, &[], &long, Stop::Error(ProtocolError::TooBigCount));
+        }
     }
 
     #[test]
@@ -490,6 +516,22 @@ mod tests {
             ("*1\r\n$16385\r\n", ProtocolError::UnauthenticatedLength),
         ] {
             assert_eq!(frame(input.as_bytes(), &limits).2, Stop::Error(error));
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_an_incomplete_request_is_not_looked_at_again() {
+        let mut input = b"*1000\r\n".to_vec();
+        (0..900).for_each(|_| input.extend(b"$1\r\nx\r\n"));
+        let mut framer = Framer::default();
+        framer.frame(&input, 0, &Limits::default(), 10, &mut Batch::default());
+        for known in 900..903 {
+            let mut batch = Batch::default();
+            framer.frame(&input, 0, &Limits::default(), 10, &mut batch);
+            // What is known stays where it is: taking it out and putting it back would cost its length each time.
+            assert_eq!(batch.args.capacity(), 0);
+            assert_eq!(framer.partial.as_ref().map(|p| p.args.len()), Some(known));
+            input.extend(b"$1\r\nx\r\n");
         }
     }
 
