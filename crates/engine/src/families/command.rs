@@ -3,6 +3,8 @@
 //! Source of the semantics: Redis's pages of COMMAND and its subcommands, and the page "Command key specifications".
 
 mod docs;
+#[cfg(test)]
+mod expected;
 mod info;
 mod keys;
 #[cfg(test)]
