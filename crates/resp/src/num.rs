@@ -4,9 +4,11 @@
 //! becomes. Long doubles are in [`crate::longdouble`].
 
 mod binary;
+mod seventeen;
 mod shortest;
 
 pub(crate) use binary::{HexText, parse_exponent, round_to_precision};
+pub use seventeen::seventeen_digits;
 pub use shortest::{FloatText, write_f64};
 
 /// Digits of `i64::MAX` and of `i64::MIN`: no longer text can be a 64-bit signed integer.

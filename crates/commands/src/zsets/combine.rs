@@ -197,7 +197,7 @@ fn sources<'d>(call: &'d Call<'_, '_, '_>, query: &Query, operation: Operation) 
     sources
 }
 
-fn combine(call: &Call<'_, '_, '_>, query: &Query, operation: Operation) -> ZSet {
+fn combine(call: &Call<'_, '_, '_>, query: &Query, operation: Operation) -> ZSetBuilder {
     let sources = sources(call, query, operation);
     let mut result = ZSetBuilder::new();
     match operation {
@@ -215,7 +215,7 @@ fn combine(call: &Call<'_, '_, '_>, query: &Query, operation: Operation) -> ZSet
             true
         }),
         Operation::Difference => {
-            let Some(((first, _), others)) = sources.split_first() else { return ZSet::new() };
+            let Some(((first, _), others)) = sources.split_first() else { return result };
             first.visit(|member, score| {
                 if others.iter().all(|(other, _)| other.score(member).is_none()) {
                     result.upsert(member, |_| score);
@@ -224,7 +224,7 @@ fn combine(call: &Call<'_, '_, '_>, query: &Query, operation: Operation) -> ZSet
             });
         }
     }
-    result.finish(call.rules.zset)
+    result
 }
 
 /// Visits the members that all inputs have, until `visit` is false.
@@ -245,15 +245,15 @@ fn reply(call: &mut Call<'_, '_, '_>, operation: Operation) -> Outcome {
     let query = Query::read(call, 1, operation, Options::Replies)?;
     let result = combine(call, &query, operation);
     query.form.header(&mut call.reply, result.len());
-    for (member, score) in result.iter() {
-        query.form.write(&mut call.reply, &member, score);
+    for (member, score) in result.sorted() {
+        query.form.write(&mut call.reply, member, score);
     }
     Ok(())
 }
 
 fn reply_stored(call: &mut Call<'_, '_, '_>, operation: Operation, event: &'static str) -> Outcome {
     let query = Query::read(call, 2, operation, Options::Stores)?;
-    let result = combine(call, &query, operation);
+    let result = combine(call, &query, operation).finish(call.rules.zset);
     let destination = call.key(1);
     let count = store(call, destination, result, event);
     call.reply.count(count);

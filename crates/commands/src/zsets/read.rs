@@ -120,11 +120,16 @@ pub(super) fn zscan(call: &mut Call<'_, '_, '_>) -> Outcome {
         return Ok(());
     };
     let options = ScanOptions::parse(call, 3, |_| Err(Error::SYNTAX))?;
+    let is_big = zset.encoding() == "skiplist";
     options.run(cursor, &mut call.reply, |cursor, found| {
         zset.scan(cursor, |member, score| {
             if found.wants(member) {
                 found.show(member);
-                found.show(resp::num::FloatText::new(score).as_bytes());
+                // Redis prints the scores of its two forms differently here.
+                match is_big {
+                    true => found.show(resp::num::seventeen_digits(score).as_bytes()),
+                    false => found.show(resp::num::FloatText::new(score).as_bytes()),
+                }
             }
         })
     })

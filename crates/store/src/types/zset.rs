@@ -465,6 +465,12 @@ impl ZSetBuilder {
         self.members.upsert(member, score);
     }
 
+    /// All members and their scores in the set's order, for who needs no set.
+    #[must_use]
+    pub fn sorted(&self) -> Vec<(&[u8], f64)> {
+        self.members.sorted()
+    }
+
     /// The set, in the form that its size asks for.
     #[must_use]
     pub fn finish(self, limits: ZSetLimits) -> ZSet {
