@@ -22,6 +22,8 @@ macro_rules! errors {
 errors! {
     /// The key holds another type.
     WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value";
+    /// More memory is in use than allowed.
+    OUT_OF_MEMORY = "OOM command not allowed when used memory > 'maxmemory'.";
     /// Options that don't fit together or don't exist.
     SYNTAX = "ERR syntax error";
     /// Not a 64-bit integer.

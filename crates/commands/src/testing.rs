@@ -110,7 +110,7 @@ impl Bench {
             _ => self.keyspace.all(&alone),
         };
         let mut observed = Observed::default();
-        let clock = Clock { now_ms: self.now_ms, uptime_s: self.uptime_s(), access: Access::Recency };
+        let clock = Clock { now_ms: self.now_ms, uptime_s: self.uptime_s(), access: Access::Noted, frequency: None };
         let mut call = Call {
             args,
             db: Db::new(&mut locked, self.database, clock, &mut observed),

@@ -41,6 +41,7 @@ impl Worker {
             && session.is_plain()
             && command.info.accepts(args.len())
             && !self.engine.is_held_up()
+            && !self.memory.full
         {
             let step = self.execute(session, command, args, keys, out, inside);
             if !session.pushes.is_empty() {
@@ -120,6 +121,9 @@ impl Worker {
         }
         if session.multi.is_some() && command.info.has(flag::NO_MULTI) {
             return Err(Error::new("ERR Command not allowed inside a transaction"));
+        }
+        if self.memory.full && needs_memory(session, command) {
+            return Err(Error::OUT_OF_MEMORY);
         }
         if session.is_subscriber() && !families::is_allowed_for_subscribers(command) {
             return Err(Error::new(format!(
@@ -280,6 +284,9 @@ impl Worker {
         'c: 'l,
     {
         let access = if session.no_touch { Access::None } else { self.clock.access };
+        if let Some(frequency) = &mut self.clock.frequency {
+            frequency.seed = self.random.next();
+        }
         let clock = Clock { access, ..self.clock };
         Call {
             args,
@@ -587,6 +594,16 @@ fn silence(session: &Session, before: ReplyMode, start: Mark, out: &mut Output) 
 
 fn is_each(queued: &Queued) -> bool {
     matches!(queued.command.info.scope_for(queued.args.args()), Scope::Each)
+}
+
+/// Whether a command is refused when memory is over its limit: it takes more, or stands in a queue that does.
+fn needs_memory(session: &Session, command: &Command) -> bool {
+    let denied = |c: &Command| c.info.has(flag::DENYOOM);
+    match &session.multi {
+        None => denied(command),
+        Some(multi) if families::is_exec(command) => multi.queue.iter().any(|q| denied(q.command)),
+        Some(_) => !runs_within_multi(command),
+    }
 }
 
 /// Whether a command runs at once though a transaction has begun.

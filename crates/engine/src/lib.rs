@@ -11,6 +11,7 @@ pub mod client;
 pub mod command_table;
 pub mod config;
 pub mod engine;
+pub mod eviction;
 pub mod execute;
 pub mod families;
 pub mod histogram;

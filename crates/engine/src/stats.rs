@@ -65,6 +65,8 @@ pub struct WorkerStats {
     pub misses: Counter,
     /// Keys removed because their time had come.
     pub expired: Counter,
+    /// Keys removed to make room.
+    pub evicted: Counter,
     /// Keys changed.
     pub dirty: Counter,
     /// Error replies.
@@ -98,6 +100,7 @@ impl WorkerStats {
             hits: Counter::default(),
             misses: Counter::default(),
             expired: Counter::default(),
+            evicted: Counter::default(),
             dirty: Counter::default(),
             errors: Counter::default(),
             connections: Counter::default(),
@@ -142,6 +145,7 @@ impl WorkerStats {
             &self.hits,
             &self.misses,
             &self.expired,
+            &self.evicted,
             &self.errors,
             &self.connections,
             &self.rejected_connections,
@@ -164,6 +168,7 @@ pub struct Totals {
     pub hits: u64,
     pub misses: u64,
     pub expired: u64,
+    pub evicted: u64,
     pub dirty: u64,
     pub errors: u64,
     pub connections: u64,
@@ -186,6 +191,7 @@ impl Totals {
             hits: sum(|s| &s.hits),
             misses: sum(|s| &s.misses),
             expired: sum(|s| &s.expired),
+            evicted: sum(|s| &s.evicted),
             dirty: sum(|s| &s.dirty),
             errors: sum(|s| &s.errors),
             connections: sum(|s| &s.connections),

@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that is given nonsense should fail")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use resp::reply::{Output, Proto};
 use resp::splitargs::split_args;
 
@@ -16,7 +19,10 @@ use crate::worker::{Ran, Worker};
 const STARTED_US: u64 = 1_700_000_000_000_000;
 
 /// A server that agrees to everything and does nothing.
-struct NoServer;
+#[derive(Default)]
+struct NoServer {
+    used_memory: Arc<AtomicU64>,
+}
 
 impl ConfigHost for NoServer {
     fn apply(&self, _: Apply, _: &Settings) -> Result<(), String> {
@@ -26,6 +32,10 @@ impl ConfigHost for NoServer {
 
 impl Host for NoServer {
     fn shut_down(&self) {}
+
+    fn used_memory(&self) -> u64 {
+        self.used_memory.load(Ordering::Relaxed)
+    }
 }
 
 impl Wake for NoServer {
@@ -38,6 +48,8 @@ pub struct Bench {
     pub worker: Worker,
     /// The time, in microseconds of Unix time. It stands still until a test moves it.
     pub now_us: u64,
+    /// Bytes of memory that the engine is told are in use.
+    pub used_memory: Arc<AtomicU64>,
 }
 
 impl Default for Bench {
@@ -50,8 +62,11 @@ impl Bench {
     /// A bench with a configuration.
     #[must_use]
     pub fn with(settings: Settings) -> Bench {
-        let engine = Engine::start(settings, None, vec![Box::new(NoServer)], Box::new(NoServer), STARTED_US / 1000);
-        Bench { worker: Worker::new(0, engine, 1), now_us: STARTED_US }
+        let used_memory = Arc::<AtomicU64>::default();
+        let host = NoServer { used_memory: used_memory.clone() };
+        let wakes: Vec<Box<dyn Wake>> = vec![Box::<NoServer>::default()];
+        let engine = Engine::start(settings, None, wakes, Box::new(host), STARTED_US / 1000);
+        Bench { worker: Worker::new(0, engine, 1), now_us: STARTED_US, used_memory }
     }
 
     /// A connection in RESP2.

@@ -23,6 +23,7 @@ use store::types::zset::ZSetLimits;
 use crate::client::{Client, client_flag};
 use crate::command_table::{Command, table};
 use crate::engine::Engine;
+use crate::eviction::{self, MemoryWatch};
 use crate::families;
 use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
@@ -99,6 +100,7 @@ pub struct Worker {
     pub(crate) ticks: Ticks,
     /// Whether a histogram of durations is kept for each command.
     pub(crate) tracks_latency: bool,
+    pub(crate) memory: MemoryWatch,
     pub(crate) effects: Effects,
     /// Keys that changed and that somebody waits for.
     pub(crate) ready: Vec<(usize, DbKey)>,
@@ -115,7 +117,7 @@ impl Worker {
         Worker {
             id,
             engine,
-            clock: Clock { now_ms: 0, uptime_s: 0, access: Access::Recency },
+            clock: Clock { now_ms: 0, uptime_s: 0, access: Access::Noted, frequency: None },
             now_us: 0,
             turn_began: Ticks::now(),
             rules: Rules::default(),
@@ -125,6 +127,7 @@ impl Worker {
             settings_version: 0,
             ticks: Ticks::now(),
             tracks_latency: false,
+            memory: MemoryWatch::default(),
             effects: Effects::default(),
             ready: Vec::new(),
             shards: Vec::new(),
@@ -147,6 +150,9 @@ impl Worker {
         self.clock.now_ms = now_us / 1000;
         self.clock.uptime_s = (self.clock.now_ms.saturating_sub(self.engine.started_ms) / 1000) as u32;
         self.follow_settings();
+        if let Some(frequency) = &mut self.clock.frequency {
+            frequency.minutes = self.clock.uptime_s / 60;
+        }
     }
 
     /// The time now, in microseconds of Unix time: the turn's, and what has passed of the turn.
@@ -163,6 +169,7 @@ impl Worker {
         self.settings_version = version;
         let settings = &self.engine.settings;
         self.tracks_latency = settings.latency_tracking.get();
+        self.clock.frequency = eviction::frequency(settings);
         self.limits.bulk_bytes_max = i64::try_from(settings.proto_max_bulk_len.get()).unwrap_or(i64::MAX);
         self.rules = Rules {
             string_bytes_max: settings.proto_max_bulk_len.get_usize(),
@@ -225,6 +232,8 @@ impl Worker {
             let limits = Limits { unauthenticated, ..self.limits };
             let (end, stop) = session.framer.frame(buffer, at, &limits, window, batch);
             plan(batch, buffer, planned, keys);
+            // Before the prefetch, because what is evicted must not be waited for.
+            self.mind_memory(&mut inside);
             self.prefetch(session.database, keys);
             self.stats().batches.add(u64::from(!planned.is_empty()));
             self.ticks = Ticks::now();

@@ -515,6 +515,7 @@ impl EventLoop {
             return;
         }
         let more = self.worker.reclaim_expired(RECLAIM_US);
+        self.worker.relieve_memory();
         self.next_tick = now + if more { BUSY_TICK } else { TICK };
         self.end_pause();
         self.close_idle();

@@ -3,7 +3,10 @@
 //! An expired key is never seen. It is removed by whoever comes across it in writing or reading, and by
 //! [`Db::reclaim`] soon after its time.
 
+pub mod evict;
+
 use crate::entry::{Entry, View};
+use crate::frequency::Frequency;
 use crate::keyspace::{Key, Locked, Shard};
 use crate::table::{Ref, RefMut};
 use crate::value::{Object, Shared, Type, Value};
@@ -15,15 +18,17 @@ pub struct Clock {
     pub now_ms: u64,
     /// Seconds since the server started.
     pub uptime_s: u32,
-    /// How a key's access word changes when it is read or written.
+    /// Whether a key's access word changes when it is read or written.
     pub access: Access,
+    /// How often keys are used is counted, instead of when they were used last.
+    pub frequency: Option<Frequency>,
 }
 
 /// What an access does to a key's access word, for OBJECT IDLETIME, OBJECT FREQ and eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Sets it to the time, in seconds since the server started.
-    Recency,
+    /// Notes it: the time, in seconds since the server started, or how often, as [`Clock::frequency`] says.
+    Noted,
     /// Leaves it alone (CLIENT NO-TOUCH, and commands that only look).
     None,
 }
@@ -566,8 +571,15 @@ fn insert(shard: &mut Shard, hash: u64, entry: Entry) {
 
 #[inline]
 fn touch(entry: &mut Entry, clock: Clock) {
-    if clock.access == Access::Recency {
-        entry.set_access(clock.uptime_s);
+    if clock.access == Access::None {
+        return;
+    }
+    match clock.frequency {
+        None => entry.set_access(clock.uptime_s),
+        Some(frequency) => {
+            let salt = entry.key().as_ptr().addr() as u64;
+            entry.set_access(frequency.used(entry.access(), salt));
+        }
     }
 }
 
@@ -578,15 +590,19 @@ mod tests {
     use super::*;
     use crate::keyspace::Keyspace;
 
-    fn clock(now_ms: u64) -> Clock {
-        Clock { now_ms, uptime_s: 1, access: Access::Recency }
+    pub(super) fn clock(now_ms: u64) -> Clock {
+        Clock { now_ms, uptime_s: 1, access: Access::Noted, frequency: None }
     }
 
     fn with<T>(keyspace: &Keyspace, now_ms: u64, run: impl FnOnce(&mut Db<'_, '_>) -> T) -> T {
+        with_clock(keyspace, clock(now_ms), run)
+    }
+
+    pub(super) fn with_clock<T>(keyspace: &Keyspace, clock: Clock, run: impl FnOnce(&mut Db<'_, '_>) -> T) -> T {
         let alone = keyspace.gate().close();
         let mut locked = keyspace.all(&alone);
         let mut observed = Observed::default();
-        run(&mut Db::new(&mut locked, 0, clock(now_ms), &mut observed))
+        run(&mut Db::new(&mut locked, 0, clock, &mut observed))
     }
 
     fn text(db: &mut Db<'_, '_>, key: &str) -> Option<String> {

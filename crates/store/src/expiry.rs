@@ -50,6 +50,18 @@ impl ExpiryQueue {
         self.notes = notes.map(Reverse).collect();
     }
 
+    /// A note, chosen by a random number; none if there is none.
+    #[must_use]
+    pub fn note_at(&self, random: u64) -> Option<Note> {
+        let index = (u128::from(random) * self.notes.len() as u128) >> 64;
+        self.notes.as_slice().get(index as usize).map(|Reverse(note)| *note)
+    }
+
+    /// All notes, in no order.
+    pub fn notes(&self) -> impl Iterator<Item = Note> {
+        self.notes.iter().map(|Reverse(note)| *note)
+    }
+
     /// The mean of the milliseconds from `now_ms` on that up to `samples` notes, evenly chosen, have left; 0 if there is
     /// none. An estimate, since some notes are stale.
     #[must_use]

@@ -5,6 +5,7 @@
 pub mod db;
 pub mod entry;
 pub mod expiry;
+pub mod frequency;
 pub mod glob;
 pub mod hash;
 pub mod int;

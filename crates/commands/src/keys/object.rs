@@ -60,17 +60,28 @@ pub(super) fn refcount(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 pub(super) fn idletime(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let uptime_s = call.db.clock().uptime_s;
-    reply_figure(call, |entry| i64::from(uptime_s.saturating_sub(entry.access())))
+    let clock = call.db.clock();
+    if clock.frequency.is_some() {
+        return not_tracked(call, "ERR An LFU maxmemory policy is selected, idle time not tracked.");
+    }
+    reply_figure(call, |entry| i64::from(clock.uptime_s.saturating_sub(entry.access())))
 }
 
 pub(super) fn freq(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let Some(frequency) = call.db.clock().frequency else {
+        return not_tracked(call, "ERR An LFU maxmemory policy is not selected, access frequency not tracked.");
+    };
+    reply_figure(call, |entry| i64::from(frequency.count(entry.access())))
+}
+
+/// Answers that this figure of a key isn't kept; of a key that doesn't exist there is none anyway.
+fn not_tracked(call: &mut Call<'_, '_, '_>, text: &str) -> Outcome {
     if !call.db.exists(call.key(2)) {
         call.reply.null();
         return Ok(());
     }
-    Err(Error::new(
-        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
-         between policies at runtime LRU and LFU data will take some time to adjust.",
-    ))
+    Err(Error::new(format!(
+        "{text} Please note that when switching between policies at runtime LRU and LFU data will take some time to \
+         adjust."
+    )))
 }

@@ -202,7 +202,8 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.field("expired_keys", totals.expired);
     text.constants(&[("expired_stale_perc", "0.00"), ("expired_time_cap_reached_count", "0")]);
     text.field("expire_cycle_cpu_milliseconds", 0);
-    text.constants(&[("evicted_keys", "0"), ("evicted_clients", "0")]);
+    text.field("evicted_keys", totals.evicted);
+    text.field("evicted_clients", 0);
     text.constants(&[("total_eviction_exceeded_time", "0"), ("current_eviction_exceeded_time", "0")]);
     text.field("keyspace_hits", totals.hits);
     text.field("keyspace_misses", totals.misses);

@@ -1,0 +1,314 @@
+//! Keeps the memory in use within maxmemory: by removing keys that would be missed least, and by refusing commands that
+//! need more memory once there is nothing to remove.
+//!
+//! Each thread looks before every window of commands, so that a batch can't go far beyond the limit. Which keys go is
+//! found by looking at a few at random, and by remembering the best of those that were seen before. Source of the
+//! policies: Redis's page "Key eviction".
+
+use commands::effects::Class;
+use store::db::Db;
+use store::db::evict::{Candidate, Order};
+use store::frequency::Frequency;
+use store::keyspace::Key;
+
+use crate::config::{MaxmemoryPolicy, Settings};
+use crate::families::latency;
+use crate::ticks::{Ticks, per_microsecond, to_microseconds};
+use crate::worker::{Pass, Worker};
+
+/// Candidates that a thread remembers: Redis's figure.
+const REMEMBERED: usize = 16;
+/// How long a reading of the memory in use is good for, in microseconds, if it is far from the limit. To add up what
+/// all threads count costs as much as a few commands.
+const READING_US: f64 = 50.0;
+/// Bytes below the limit from which on it is far: more than the threads can take while a reading is good.
+const FAR_BYTES: u64 = 16 << 20;
+/// The unit of a window's time for eviction, in microseconds, and by how much it grows with each step of
+/// maxmemory-eviction-tenacity beyond 10: Redis's figures.
+const TENACITY_US: f64 = 50.0;
+const TENACITY_GROWTH: f64 = 1.15;
+
+/// A thread's memory of the memory.
+pub(crate) struct MemoryWatch {
+    /// Whether more is in use than allowed, and nothing can be done about it.
+    pub full: bool,
+    /// When the memory in use was last looked at.
+    read_at: Ticks,
+    /// Bytes that were left then.
+    left: u64,
+    /// The best candidate is the last.
+    candidates: Vec<Candidate>,
+    order: Order,
+    volatile: bool,
+}
+
+impl Default for MemoryWatch {
+    fn default() -> Self {
+        MemoryWatch {
+            full: false,
+            read_at: Ticks::now(),
+            left: 0,
+            candidates: Vec::new(),
+            order: Order::Random,
+            volatile: false,
+        }
+    }
+}
+
+/// Which keys a policy evicts first, and whether only those that expire; none if it evicts nothing.
+fn order_of(policy: MaxmemoryPolicy) -> Option<(Order, bool)> {
+    Some(match policy {
+        MaxmemoryPolicy::Noeviction => return None,
+        MaxmemoryPolicy::AllkeysLru => (Order::LeastRecent, false),
+        MaxmemoryPolicy::AllkeysLfu => (Order::LeastFrequent, false),
+        MaxmemoryPolicy::AllkeysRandom => (Order::Random, false),
+        MaxmemoryPolicy::VolatileLru => (Order::LeastRecent, true),
+        MaxmemoryPolicy::VolatileLfu => (Order::LeastFrequent, true),
+        MaxmemoryPolicy::VolatileRandom => (Order::Random, true),
+        MaxmemoryPolicy::VolatileTtl => (Order::SoonestExpiry, true),
+    })
+}
+
+/// How the use of keys is counted under a policy, apart from the time and the randomness of each call; none where only
+/// the time of the last use matters.
+pub(crate) fn frequency(settings: &Settings) -> Option<Frequency> {
+    let (order, _) = order_of(settings.maxmemory_policy.get())?;
+    (order == Order::LeastFrequent).then(|| Frequency {
+        minutes: 0,
+        log_factor: u32::try_from(settings.lfu_log_factor.get()).unwrap_or(0),
+        decay_minutes: u32::try_from(settings.lfu_decay_time_min.get()).unwrap_or(0),
+        seed: 0,
+    })
+}
+
+/// Ticks that eviction may take at once.
+fn budget_ticks(tenacity: i64) -> u64 {
+    let us = match tenacity {
+        ..=10 => TENACITY_US * tenacity.max(0) as f64,
+        11..100 => TENACITY_US * 10.0 * TENACITY_GROWTH.powi((tenacity - 10) as i32),
+        _ => return u64::MAX,
+    };
+    (us * per_microsecond()) as u64
+}
+
+impl Worker {
+    /// Evicts keys if too much memory is in use, and notes whether it still is. The caller is inside the gate and holds
+    /// no shard.
+    #[inline]
+    pub(crate) fn mind_memory(&mut self, inside: &mut Pass) {
+        let max = self.engine.settings.maxmemory.get();
+        if max == 0 {
+            self.memory.full = false;
+        } else {
+            self.mind_limit(max, inside);
+        }
+    }
+
+    fn mind_limit(&mut self, max: u64, inside: &mut Pass) {
+        let now = Ticks::now();
+        if self.memory.left > FAR_BYTES && to_microseconds(now.since(self.memory.read_at)) < READING_US {
+            return;
+        }
+        self.memory.read_at = now;
+        let used = self.engine.host.used_memory();
+        self.memory.left = max.saturating_sub(used);
+        self.memory.full = used > max && !self.evict(max, inside);
+    }
+
+    /// The same between commands, lest a limit that was lowered wait for the next.
+    pub fn relieve_memory(&mut self) {
+        if self.engine.settings.maxmemory.get() != 0 {
+            let mut inside = Some(self.engine.keyspace.gate().enter(self.id));
+            self.mind_memory(&mut inside);
+        }
+    }
+
+    /// Removes keys until no more than `max` bytes are in use, or time is up. False if there is nothing to remove.
+    #[cold]
+    fn evict(&mut self, max: u64, inside: &mut Pass) -> bool {
+        let Some((order, volatile)) = order_of(self.engine.settings.maxmemory_policy.get()) else { return false };
+        if (order, volatile) != (self.memory.order, self.memory.volatile) {
+            (self.memory.order, self.memory.volatile) = (order, volatile);
+            self.memory.candidates.clear();
+        }
+        let began = Ticks::now();
+        let budget = budget_ticks(self.engine.settings.maxmemory_eviction_tenacity.get());
+        let mut found = true;
+        while found && self.engine.host.used_memory() > max {
+            found = self.evict_one();
+            if Ticks::now().since(began) > budget {
+                break;
+            }
+        }
+        if !self.ready.is_empty() {
+            self.serve_ready(inside);
+        }
+        latency::note(self, "eviction-cycle", Ticks::now().since(began));
+        found
+    }
+
+    /// Removes the best candidate that still exists. False if there is no key that may go.
+    fn evict_one(&mut self) -> bool {
+        loop {
+            if !self.find_candidates() {
+                return false;
+            }
+            while let Some(candidate) = self.memory.candidates.pop() {
+                if self.evict_key(&candidate) {
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Looks at some keys of a shard, and remembers the best of them. False if no shard has a key that may go.
+    fn find_candidates(&mut self) -> bool {
+        let keyspace = &self.engine.keyspace;
+        let shards = keyspace.shard_count();
+        let samples = match self.memory.order {
+            Order::Random => 1,
+            _ => self.engine.settings.maxmemory_samples.get_usize().min(REMEMBERED * 4),
+        };
+        let first = self.random.below(shards);
+        for shard in (0..shards).map(|i| (first + i) % shards) {
+            let mut locked = keyspace.lock_one(shard);
+            let before = self.memory.candidates.len();
+            for database in 0..keyspace.databases() {
+                let mut db = Db::new(&mut locked, database, self.clock, &mut self.observed);
+                let (order, volatile) = (self.memory.order, self.memory.volatile);
+                let found = db.sample(shard, samples, volatile, order, &mut self.random);
+                self.memory.candidates.extend(found);
+            }
+            if self.memory.candidates.len() > before {
+                self.keep_best();
+                return true;
+            }
+        }
+        !self.memory.candidates.is_empty()
+    }
+
+    /// Sorts the candidates, and forgets all but the best.
+    fn keep_best(&mut self) {
+        let all = &mut self.memory.candidates;
+        all.sort_by(|a, b| (a.score, a.database, &a.key).cmp(&(b.score, b.database, &b.key)));
+        all.dedup_by(|a, b| a.database == b.database && a.key == b.key);
+        all.drain(..all.len().saturating_sub(REMEMBERED));
+    }
+
+    /// Removes a key. False if it is gone already.
+    fn evict_key(&mut self, candidate: &Candidate) -> bool {
+        let key = Key::new(&candidate.key);
+        self.effects.listening = self.engine.is_listening();
+        let mut locked = self.engine.keyspace.lock_one(self.engine.keyspace.shard_of(key.hash));
+        let evicted = Db::new(&mut locked, candidate.database, self.clock, &mut self.observed).evict(key).is_some();
+        if evicted {
+            self.stats().evicted.add(1);
+            self.effects.changed(candidate.database, key.bytes, Class::Evicted, "evicted");
+            self.settle(None);
+        }
+        evicted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::testing::Bench;
+
+    const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
+
+    /// A bench with more memory in use than this policy wants.
+    fn full(policy: &str) -> (Bench, crate::session::Session) {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        for i in 0..20 {
+            bench.line(&mut session, &format!("SET k{i} v"));
+            bench.line(&mut session, &format!("SET e{i} v PX {}", 1000 + i));
+        }
+        bench.used_memory.store(2000, Ordering::Relaxed);
+        bench.line(&mut session, &format!("CONFIG SET maxmemory 1000 maxmemory-policy {policy}"));
+        (bench, session)
+    }
+
+    #[test]
+    fn what_needs_memory_is_refused_when_there_is_none() {
+        let (mut bench, mut session) = full("noeviction");
+        bench.check(
+            &mut session,
+            &[
+                ("SET a b", OOM),
+                ("GET k0", "$1|v"),
+                ("DEL k0", ":1"),
+                ("MULTI", "+OK"),
+                ("GET k0", OOM),
+                ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+                ("CONFIG SET maxmemory 3000", "+OK"),
+                ("MULTI", "+OK"),
+                ("SET a b", "+QUEUED"),
+            ],
+        );
+        bench.used_memory.store(3001, Ordering::Relaxed);
+        bench.check(&mut session, &[("EXEC", &format!("-EXECABORT Transaction discarded because of: {}", &OOM[1..]))]);
+        bench.check(&mut session, &[("CONFIG SET maxmemory 0", "+OK"), ("SET a b", "+OK")]);
+    }
+
+    #[test]
+    fn keys_are_evicted_as_the_policy_says_before_anything_is_refused() {
+        for (policy, left) in [
+            ("allkeys-lru", 0),
+            ("allkeys-lfu", 0),
+            ("allkeys-random", 0),
+            ("volatile-lru", 20),
+            ("volatile-lfu", 20),
+            ("volatile-random", 20),
+            ("volatile-ttl", 20),
+        ] {
+            let (mut bench, mut session) = full(policy);
+            bench.line(&mut session, "CONFIG SET maxmemory-eviction-tenacity 100");
+            bench.check(&mut session, &[("SET a b", OOM), ("DBSIZE", &format!(":{left}"))]);
+            let info = bench.line(&mut session, "INFO stats");
+            assert!(info.contains(&format!("|evicted_keys:{}|", 40 - left)), "{policy}: {info}");
+        }
+    }
+
+    #[test]
+    fn an_eviction_is_a_change_and_an_event() {
+        let (mut bench, mut session) = full("noeviction");
+        let mut watcher = bench.open();
+        bench.check(&mut watcher, &[("WATCH k1", "+OK"), ("MULTI", "+OK")]);
+        bench.line(&mut session, "CONFIG SET maxmemory-policy allkeys-random maxmemory-eviction-tenacity 100");
+        bench.worker.relieve_memory();
+        bench.used_memory.store(0, Ordering::Relaxed);
+        bench.check(&mut watcher, &[("EXEC", "*-1")]);
+    }
+
+    #[test]
+    fn frequencies_are_shown_where_they_are_counted() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        bench.check(
+            &mut session,
+            &[
+                ("CONFIG SET maxmemory-policy allkeys-lfu lfu-log-factor 0 lfu-decay-time 1", "+OK"),
+                ("SET k v", "+OK"),
+                ("OBJECT FREQ k", ":5"),
+                ("GET k", "$1|v"),
+                ("GET k", "$1|v"),
+                ("OBJECT FREQ k", ":7"),
+            ],
+        );
+        let untracked = bench.line(&mut session, "OBJECT IDLETIME k");
+        assert!(untracked.starts_with("-ERR An LFU maxmemory policy is selected, idle time"), "{untracked}");
+        bench.now_us += 3 * 60_000_000;
+        bench.check(&mut session, &[("OBJECT FREQ k", ":4")]);
+    }
+
+    #[test]
+    fn more_tenacity_is_more_time() {
+        let ticks: Vec<u64> = [0, 1, 10, 11, 99, 100].into_iter().map(budget_ticks).collect();
+        assert!(ticks.is_sorted_by(|a, b| a < b), "{ticks:?}");
+        assert_eq!((ticks[0], ticks[5]), (0, u64::MAX));
+    }
+}
