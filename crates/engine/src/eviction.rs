@@ -23,7 +23,7 @@ const REMEMBERED: usize = 16;
 const READING_US: f64 = 50.0;
 /// Bytes below the limit from which on it is far: more than the threads can take while a reading is good.
 const FAR_BYTES: u64 = 16 << 20;
-/// The unit of a window's time for eviction, in microseconds, and by how much it grows with each step of
+/// The unit of the time for eviction before each command, in microseconds, and by how much it grows with each step of
 /// maxmemory-eviction-tenacity beyond 10: Redis's figures.
 const TENACITY_US: f64 = 50.0;
 const TENACITY_GROWTH: f64 = 1.15;
@@ -81,7 +81,7 @@ pub(crate) fn frequency(settings: &Settings) -> Option<Frequency> {
     })
 }
 
-/// Ticks that eviction may take at once.
+/// Ticks that eviction may take before a command.
 fn budget_ticks(tenacity: i64) -> u64 {
     let us = match tenacity {
         ..=10 => TENACITY_US * tenacity.max(0) as f64,
@@ -92,19 +92,19 @@ fn budget_ticks(tenacity: i64) -> u64 {
 }
 
 impl Worker {
-    /// Evicts keys if too much memory is in use, and notes whether it still is. The caller is inside the gate and holds
-    /// no shard.
+    /// Evicts keys if too much memory is in use, and notes whether it still is, before so many commands. The caller is
+    /// inside the gate and holds no shard.
     #[inline]
-    pub(crate) fn mind_memory(&mut self, inside: &mut Pass) {
+    pub(crate) fn mind_memory(&mut self, commands: usize, inside: &mut Pass) {
         let max = self.engine.settings.maxmemory.get();
         if max == 0 {
             self.memory.full = false;
         } else {
-            self.mind_limit(max, inside);
+            self.mind_limit(max, commands, inside);
         }
     }
 
-    fn mind_limit(&mut self, max: u64, inside: &mut Pass) {
+    fn mind_limit(&mut self, max: u64, commands: usize, inside: &mut Pass) {
         let now = Ticks::now();
         if self.memory.left > FAR_BYTES && to_microseconds(now.since(self.memory.read_at)) < READING_US {
             return;
@@ -112,20 +112,24 @@ impl Worker {
         self.memory.read_at = now;
         let used = self.engine.host.used_memory();
         self.memory.left = max.saturating_sub(used);
-        self.memory.full = used > max && !self.evict(max, inside);
+        self.memory.full = used > max && !self.evict(max, commands, inside);
     }
 
-    /// The same between commands, lest a limit that was lowered wait for the next.
-    pub fn relieve_memory(&mut self) {
-        if self.engine.settings.maxmemory.get() != 0 {
-            let mut inside = Some(self.engine.keyspace.gate().enter(self.id));
-            self.mind_memory(&mut inside);
+    /// The same between commands, lest a limit that was lowered wait for the next. Says whether there is more to do.
+    pub fn relieve_memory(&mut self) -> bool {
+        let max = self.engine.settings.maxmemory.get();
+        if max == 0 || self.engine.host.used_memory() <= max {
+            return false;
         }
+        let mut inside = Some(self.engine.keyspace.gate().enter(self.id));
+        self.mind_memory(1, &mut inside);
+        !self.memory.full && self.engine.host.used_memory() > max
     }
 
-    /// Removes keys until no more than `max` bytes are in use, or time is up. False if there is nothing to remove.
+    /// Removes keys until no more than `max` bytes are in use, or the time for so many commands is up. False if there is
+    /// nothing to remove.
     #[cold]
-    fn evict(&mut self, max: u64, inside: &mut Pass) -> bool {
+    fn evict(&mut self, max: u64, commands: usize, inside: &mut Pass) -> bool {
         let Some((order, volatile)) = order_of(self.engine.settings.maxmemory_policy.get()) else { return false };
         if (order, volatile) != (self.memory.order, self.memory.volatile) {
             (self.memory.order, self.memory.volatile) = (order, volatile);
@@ -133,6 +137,7 @@ impl Worker {
         }
         let began = Ticks::now();
         let budget = budget_ticks(self.engine.settings.maxmemory_eviction_tenacity.get());
+        let budget = budget.saturating_mul(commands as u64);
         let mut found = true;
         while found && self.engine.host.used_memory() > max {
             found = self.evict_one();

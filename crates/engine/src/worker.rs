@@ -233,7 +233,7 @@ impl Worker {
             let (end, stop) = session.framer.frame(buffer, at, &limits, window, batch);
             plan(batch, buffer, planned, keys);
             // Before the prefetch, because what is evicted must not be waited for.
-            self.mind_memory(&mut inside);
+            self.mind_memory(planned.len(), &mut inside);
             self.prefetch(session.database, keys);
             self.stats().batches.add(u64::from(!planned.is_empty()));
             self.ticks = Ticks::now();

@@ -27,7 +27,7 @@ const READ_BYTES: usize = 64 * 1024;
 const READ_IN_PLACE_BYTES: usize = 16 * 1024;
 /// How often expired keys are looked for and clients' timeouts checked.
 const TICK: Duration = Duration::from_millis(100);
-/// The same while there are more expired keys than one look could remove.
+/// The same while there are more expired keys, or keys to be evicted, than one look could remove.
 const BUSY_TICK: Duration = Duration::from_millis(4);
 /// How long one look for expired keys may take, in microseconds: others wait for as long.
 const RECLAIM_US: f64 = 1000.0;
@@ -514,8 +514,7 @@ impl EventLoop {
         if now < self.next_tick {
             return;
         }
-        let more = self.worker.reclaim_expired(RECLAIM_US);
-        self.worker.relieve_memory();
+        let more = self.worker.reclaim_expired(RECLAIM_US) | self.worker.relieve_memory();
         self.next_tick = now + if more { BUSY_TICK } else { TICK };
         self.end_pause();
         self.close_idle();
