@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""Server CPU time per command, of several servers in turn, by pipeline depth.
+
+    bench/side_by_side.py --benchmark valkey-benchmark \\
+        --server 'valkey=valkey-server --port {port} --save ""' \\
+        --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
+
+Every server runs on one core and the load generator on another. What is compared is the CPU time that a server's threads
+take per command, kernel included: a generator on one core is slower than the servers, so that throughput would say more
+about it than about them. The servers take turns within a round, so that a drift of the machine's speed meets all of
+them; the median of the rounds is printed. The last column is the first server's time divided by this one's.
+
+Needs Linux (/proc/PID/task/*/schedstat, taskset) and redis-benchmark or valkey-benchmark.
+"""
+
+import argparse
+import os
+import pathlib
+import shlex
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+VALUE = "v" * 16
+KEY = "key:__rand_int__"
+COMMANDS = {
+    "ping": ["PING"],
+    "get": ["GET", KEY],
+    "set": ["SET", KEY, VALUE],
+    "incr": ["INCR", "counter:__rand_int__"],
+    "hset": ["HSET", "hash:__rand_int__", "field", VALUE],
+    "zadd": ["ZADD", "zset:__rand_int__", "1", "__rand_int__"],
+    "lpush1": ["LPUSH", "list", VALUE],
+    "sadd1": ["SADD", "set", "__rand_int__"],
+    "hset1": ["HSET", "hash", "__rand_int__", VALUE],
+    "zadd1": ["ZADD", "zset", "1", "__rand_int__"],
+    "mset10": ["MSET"] + [word for i in range(10) for word in (f"m{i}:__rand_int__", VALUE)],
+    "mget10": ["MGET"] + [KEY] * 10,
+    "zrange100": ["ZRANGE", "zset", "0", "99"],
+}
+# Requests per run, by depth: about a second's worth.
+REQUESTS = {1: 60_000, 16: 600_000, 128: 1_500_000, 1000: 1_500_000}
+HEAVY = {"mset10", "mget10", "zrange100"}
+
+
+class Server:
+    """A server under test, on a core and a port of its own."""
+
+    def __init__(self, name, command, port, core):
+        self.name, self.port = name, port
+        argv = [word.format(port=port) for word in shlex.split(command)]
+        self.process = subprocess.Popen(
+            ["taskset", "-c", core, *argv], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 0.2).close()
+                return
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    sys.exit(f"{name} does not listen on port {port}: {command}")
+                time.sleep(0.05)
+
+    def cpu_ns(self):
+        """CPU time of all threads so far."""
+        tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+
+    def fill(self, keys):
+        """Gives every key that GET and MGET read a value."""
+        with socket.create_connection(("127.0.0.1", self.port)) as stream:
+            replies = stream.makefile("rb")
+            for first in range(0, keys, 10_000):
+                last = min(first + 10_000, keys)
+                stream.sendall(b"".join(b"SET key:%012d %s\r\n" % (k, VALUE.encode()) for k in range(first, last)))
+                for _ in range(first, last):
+                    if replies.readline() != b"+OK\r\n":
+                        sys.exit(f"{self.name} refuses SET")
+
+
+def run(server, options, test, depth):
+    """One run: nanoseconds of server CPU per command, and thousands of commands a second."""
+    requests = REQUESTS.get(depth, 500_000) // (8 if test in HEAVY else 1)
+    argv = ["taskset", "-c", options.client_core, options.benchmark, "-p", str(server.port), "-q", "-c",
+            str(options.clients), "-n", str(requests), "-P", str(depth), "-r", str(options.keys), *COMMANDS[test]]
+    cpu, began = server.cpu_ns(), time.monotonic()
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{server.name}: {done.stderr or done.stdout}")
+    return (server.cpu_ns() - cpu) / requests, requests / (time.monotonic() - began) / 1000
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", action="append", required=True, help="NAME=COMMAND, with {port} for the port")
+    parser.add_argument("--benchmark", default="redis-benchmark")
+    parser.add_argument("--tests", default=",".join(COMMANDS))
+    parser.add_argument("--depths", default="1,16,128,1000")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--clients", type=int, default=50)
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--server-core", default="0")
+    parser.add_argument("--client-core", default="1")
+    options = parser.parse_args()
+    options.benchmark = os.path.expanduser(options.benchmark)
+
+    servers = []
+    try:
+        for i, spec in enumerate(options.server):
+            name, command = spec.split("=", 1)
+            servers.append(Server(name, os.path.expanduser(command), 27600 + i, options.server_core))
+            servers[-1].fill(options.keys)
+        print(f"{'test':10} {'depth':>5} {'server':10} {'ns/command':>10} {'thousand/s':>10} {servers[0].name + '/this':>12}")
+        for test in options.tests.split(","):
+            for depth in map(int, options.depths.split(",")):
+                rows = {server.name: [] for server in servers}
+                for _ in range(options.rounds):
+                    for server in servers:
+                        rows[server.name].append(run(server, options, test, depth))
+                medians = {name: [statistics.median(column) for column in zip(*row)] for name, row in rows.items()}
+                for name, (ns, rate) in medians.items():
+                    ratio = medians[servers[0].name][0] / ns
+                    print(f"{test:10} {depth:5} {name:10} {ns:10.0f} {rate:10.0f} {ratio:12.2f}", flush=True)
+    finally:
+        for server in servers:
+            server.process.terminate()
+
+
+if __name__ == "__main__":
+    main()
