@@ -11,6 +11,13 @@ use rustix::io::Errno;
 
 /// Slices given to one vectored write; the rest goes with the next.
 const SLICES_AT_ONCE: usize = 64;
+/// Bytes sent to a connection in one turn: others wait while a peer takes as fast as it is given.
+const SEND_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of an input buffer that a connection keeps though there is little in it.
+const INPUT_KEPT_BYTES: usize = 16 * 1024;
+/// Bytes that have been run and may stay before the rest: with those of the longest request they stay far below what
+/// the framer's offsets reach.
+const INPUT_RUN_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Bytes of an output buffer that a connection keeps when it has sent everything.
 const OUTPUT_KEPT_BYTES: usize = 16 * 1024;
 
@@ -54,10 +61,14 @@ pub struct Connection {
     pub session: Session,
     /// Bytes that have arrived and not been run: nothing, most of the time.
     pub input: Vec<u8>,
+    /// Bytes at the beginning of `input` that have been run nevertheless. None while requests are run as they arrive.
+    pub input_run: usize,
     /// Replies that wait to be sent.
     pub output: Output,
     /// Why nothing is run.
     pub hold: Hold,
+    /// Whether the poller watches for something to read: not once the peer has said its last.
+    pub wants_read: bool,
     /// Whether the poller watches for room to write.
     pub wants_write: bool,
     /// Whether it is in the list of those to be written to at the end of the turn.
@@ -71,7 +82,7 @@ pub struct Connection {
 pub enum Sent {
     /// Everything is sent.
     All,
-    /// The socket takes no more at the moment.
+    /// The socket takes no more at the moment, or has been given enough for one turn.
     Some,
     /// The connection is broken.
     Broken,
@@ -85,11 +96,33 @@ impl Connection {
             socket,
             session,
             input: Vec::new(),
+            input_run: 0,
             output: Output::default(),
             hold: Hold::None,
+            wants_read: true,
             wants_write: false,
             in_write_list: false,
             over_soft_limit_since_ms: None,
+        }
+    }
+
+    /// Bytes that have arrived and not been run.
+    #[must_use]
+    pub fn input_left(&self) -> usize {
+        self.input.len() - self.input_run
+    }
+
+    /// Forgets what has been run, and gives memory back where there is much to give. With much behind it, it stays for
+    /// now unless `all` has to go: moving the rest after every small part would take longer than running it.
+    pub fn drop_input(&mut self, run: usize, all: bool) {
+        if !all && run < self.input.len() / 2 && run < INPUT_RUN_BYTES_MAX {
+            self.input_run = run;
+            return;
+        }
+        self.input_run = 0;
+        self.input.drain(..run);
+        if self.input.capacity() > INPUT_KEPT_BYTES && self.input.len() < self.input.capacity() / 4 {
+            self.input.shrink_to_fit();
         }
     }
 
@@ -97,6 +130,9 @@ impl Connection {
     pub fn send(&mut self) -> (Sent, usize, usize) {
         let (mut bytes, mut calls) = (0, 0);
         while !self.output.is_empty() {
+            if bytes >= SEND_BYTES_MAX {
+                return (Sent::Some, bytes, calls);
+            }
             let mut slices = [IoSlice::new(&[]); SLICES_AT_ONCE];
             let mut count = 0;
             for (slot, slice) in slices.iter_mut().zip(self.output.slices()) {
@@ -150,5 +186,31 @@ pub fn read_more(socket: &Socket, into: &mut Vec<u8>) -> io::Result<Option<usize
             Err(Errno::AGAIN) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn input_that_was_run_goes_before_long_and_its_memory_with_it() {
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let client = engine::client::Client::new(1, 0, String::new(), String::new(), 0, 0, 0);
+        let session = Session::new(std::sync::Arc::new(client), true);
+        let mut connection = Connection::new(Socket::Unix(socket), session);
+        let check = |connection: &Connection, left: &[u8], run: usize| {
+            assert_eq!((&connection.input[connection.input_run..], connection.input_run), (left, run));
+            assert_eq!(connection.input_left(), left.len());
+        };
+        connection.input = b"0123456789".to_vec();
+        connection.drop_input(3, false);
+        check(&connection, b"3456789", 3);
+        connection.drop_input(4, true);
+        check(&connection, b"456789", 0);
+        connection.input = vec![b'x'; 1 << 20];
+        connection.drop_input((1 << 20) - 1, false);
+        check(&connection, b"x", 0);
+        assert!(connection.input.capacity() <= INPUT_KEPT_BYTES);
     }
 }

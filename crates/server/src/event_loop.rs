@@ -35,6 +35,8 @@ const RECLAIM_US: f64 = 1000.0;
 const ACCEPTS_AT_ONCE: usize = 1000;
 /// Reads that a connection which is being closed may cost in one turn.
 const DRAINS_MAX: usize = 16;
+/// Deadlines that may be noted beyond twice the connections, before those of waits that have ended are removed.
+const DEADLINES_SLACK: usize = 64;
 /// The poller's number of the first listener; connections have theirs from 0.
 const LISTENERS: u64 = 1 << 62;
 
@@ -288,8 +290,11 @@ impl EventLoop {
 
     fn read(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        if connection.hold == Hold::Closing {
-            return self.drain(key);
+        match connection.hold {
+            Hold::Closing => return self.drain(key),
+            // It has enough to run. The rest waits in the kernel, and so does the news that it was the last.
+            Hold::Yielded => return,
+            Hold::None | Hold::Parked | Hold::Paused => {}
         }
         let runs = connection.hold == Hold::None;
         let have = connection.input.len();
@@ -375,21 +380,18 @@ impl EventLoop {
     /// Runs what the connection has kept.
     fn run_input(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let mut input = std::mem::take(&mut connection.input);
-        let (at, ran) = self.worker.run(&mut connection.session, &input, 0, &mut connection.output);
-        if at == input.len() && input.capacity() > READ_BYTES {
-            input = Vec::new();
-        } else {
-            input.drain(..at);
-        }
+        let input = std::mem::take(&mut connection.input);
+        let (session, output) = (&mut connection.session, &mut connection.output);
+        let (at, ran) = self.worker.run(session, &input, connection.input_run, output);
         connection.input = input;
+        connection.drop_input(at, ran == Ran::Idle);
         self.after_run(key, ran);
     }
 
     fn after_run(&mut self, key: usize, ran: Ran) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let client = &connection.session.client;
-        client.input_bytes.store(connection.input.len() as u64, Ordering::Relaxed);
+        client.input_bytes.store(connection.input_left() as u64, Ordering::Relaxed);
         client.input_free_bytes.store((connection.input.capacity() - connection.input.len()) as u64, Ordering::Relaxed);
         connection.hold = match ran {
             Ran::Idle => Hold::None,
@@ -407,7 +409,8 @@ impl EventLoop {
             Ran::Parked => {
                 let deadline = connection.session.parked.as_ref().and_then(|w| w.wait.deadline_ms);
                 if let Some(deadline_ms) = deadline {
-                    self.deadlines.push(Reverse((deadline_ms, client.id)));
+                    let client = client.id;
+                    self.note_deadline(deadline_ms, client);
                 }
             }
             Ran::Idle | Ran::Closing => {}
@@ -420,12 +423,13 @@ impl EventLoop {
     fn check_input_limit(&mut self, key: usize) {
         let Some(connection) = self.connections.get(key) else { return };
         let limit = self.shared.settings().client_query_buffer_limit.get();
-        if connection.input.len() as u64 > limit {
+        // What a transaction has queued waits as well.
+        let queued = connection.session.multi.as_ref().map_or(0, |multi| multi.bytes);
+        let bytes = connection.input_left().saturating_add(queued);
+        if bytes as u64 > limit {
             log::warning(format!(
-                "Closing client that reached max query buffer length: id={} addr={} qbuf={} (client-query-buffer-limit {limit})",
-                connection.session.client.id,
-                connection.session.client.addr,
-                connection.input.len(),
+                "Closing client that reached max query buffer length: id={} addr={} qbuf={bytes} (client-query-buffer-limit {limit})",
+                connection.session.client.id, connection.session.client.addr,
             ));
             self.close(key);
         }
@@ -523,6 +527,20 @@ impl EventLoop {
         }
     }
 
+    fn note_deadline(&mut self, deadline_ms: u64, client: u64) {
+        self.deadlines.push(Reverse((deadline_ms, client)));
+        if self.deadlines.len() > 2 * self.connections.len() + DEADLINES_SLACK {
+            let (connections, by_client, now_ms) = (&self.connections, &self.by_client, self.worker.clock.now_ms);
+            let due = |client: &u64| {
+                let waiter = connections.get(*by_client.get(client)?)?.session.parked.as_ref()?;
+                waiter.wait.deadline_ms
+            };
+            // One that is overdue is noted for a later moment than its own.
+            let counts = |noted_ms, due_ms| due_ms == noted_ms || due_ms <= now_ms;
+            self.deadlines.retain(|Reverse((noted_ms, client))| due(client).is_some_and(|due| counts(*noted_ms, due)));
+        }
+    }
+
     fn time_out(&mut self) {
         let now_ms = self.worker.clock.now_ms;
         while let Some(&Reverse((deadline_ms, client))) = self.deadlines.peek() {
@@ -569,7 +587,7 @@ impl EventLoop {
             let client = &c.session.client;
             let exempt = client_flag::BLOCKED | client_flag::PUBSUB | client_flag::MONITOR;
             let active_ms = client.active_ms.load(Ordering::Relaxed);
-            !client.has(exempt) && now_ms.saturating_sub(active_ms) > limit_s as u64 * 1000
+            !client.has(exempt) && now_ms.saturating_sub(active_ms) > (limit_s as u64).saturating_mul(1000)
         };
         let keys: Vec<usize> = self.connections.iter().filter(|(_, c)| idle(c)).map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.close(key));
@@ -610,12 +628,17 @@ impl EventLoop {
     }
 
     fn want_write(&mut self, key: usize, write: bool) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        if connection.wants_write == write {
-            return;
+        let Some(connection) = self.connections.get(key) else { return };
+        if connection.wants_write != write {
+            let read = connection.wants_read;
+            self.watch(key, read, write);
         }
-        connection.wants_write = write;
-        if let Err(error) = self.poller.want_write(connection.socket.as_fd(), key as u64, write) {
+    }
+
+    fn watch(&mut self, key: usize, read: bool, write: bool) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        (connection.wants_read, connection.wants_write) = (read, write);
+        if let Err(error) = self.poller.watch(connection.socket.as_fd(), key as u64, read, write) {
             log::warning(format!("can't watch a connection: {error}"));
             self.close(key);
         }
@@ -632,7 +655,8 @@ impl EventLoop {
         let over = |limit: u64| limit > 0 && bytes > limit;
         let since = if over(limit.soft_bytes) { connection.over_soft_limit_since_ms.or(Some(now_ms)) } else { None };
         connection.over_soft_limit_since_ms = since;
-        let too_long = since.is_some_and(|since| now_ms.saturating_sub(since) > limit.soft_seconds * 1000);
+        let too_long =
+            since.is_some_and(|since| now_ms.saturating_sub(since) > limit.soft_seconds.saturating_mul(1000));
         if over(limit.hard_bytes) || too_long {
             log::warning(format!(
                 "Client id={} addr={} scheduled to be closed ASAP for overcoming of output buffer limits (omem={bytes})",

@@ -24,8 +24,8 @@ pub struct Ready {
 pub trait Poller {
     /// Begins to watch a descriptor for reading.
     fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()>;
-    /// Begins or ceases to watch a descriptor for writing too.
-    fn want_write(&self, fd: BorrowedFd<'_>, token: u64, write: bool) -> io::Result<()>;
+    /// Sets what a descriptor is watched for. That it is broken is always announced, as something to read.
+    fn watch(&self, fd: BorrowedFd<'_>, token: u64, read: bool, write: bool) -> io::Result<()>;
     /// Watches a descriptor for writing alone: there is nothing more to read, which level-triggered polling would say
     /// again and again.
     fn only_write(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()>;
@@ -83,8 +83,9 @@ impl Poller for Epoll {
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token), EventFlags::IN | EventFlags::RDHUP)?)
     }
 
-    fn want_write(&self, fd: BorrowedFd<'_>, token: u64, write: bool) -> io::Result<()> {
-        let flags = EventFlags::IN | EventFlags::RDHUP | if write { EventFlags::OUT } else { EventFlags::empty() };
+    fn watch(&self, fd: BorrowedFd<'_>, token: u64, read: bool, write: bool) -> io::Result<()> {
+        let reading = if read { EventFlags::IN | EventFlags::RDHUP } else { EventFlags::empty() };
+        let flags = reading | if write { EventFlags::OUT } else { EventFlags::empty() };
         Ok(epoll::modify(&self.epoll, fd, EventData::new_u64(token), flags)?)
     }
 
