@@ -65,6 +65,8 @@ pub struct WorkerStats {
     pub misses: Counter,
     /// Keys removed because their time had come.
     pub expired: Counter,
+    /// Ticks spent on looking for them.
+    pub reclaim_ticks: Counter,
     /// Keys removed to make room.
     pub evicted: Counter,
     /// Keys changed.
@@ -100,6 +102,7 @@ impl WorkerStats {
             hits: Counter::default(),
             misses: Counter::default(),
             expired: Counter::default(),
+            reclaim_ticks: Counter::default(),
             evicted: Counter::default(),
             dirty: Counter::default(),
             errors: Counter::default(),
@@ -145,6 +148,7 @@ impl WorkerStats {
             &self.hits,
             &self.misses,
             &self.expired,
+            &self.reclaim_ticks,
             &self.evicted,
             &self.errors,
             &self.connections,
@@ -168,6 +172,7 @@ pub struct Totals {
     pub hits: u64,
     pub misses: u64,
     pub expired: u64,
+    pub reclaim_ticks: u64,
     pub evicted: u64,
     pub dirty: u64,
     pub errors: u64,
@@ -191,6 +196,7 @@ impl Totals {
             hits: sum(|s| &s.hits),
             misses: sum(|s| &s.misses),
             expired: sum(|s| &s.expired),
+            reclaim_ticks: sum(|s| &s.reclaim_ticks),
             evicted: sum(|s| &s.evicted),
             dirty: sum(|s| &s.dirty),
             errors: sum(|s| &s.errors),

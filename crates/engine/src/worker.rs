@@ -366,27 +366,30 @@ impl Worker {
             return false;
         }
         let began = Ticks::now();
+        let mut inside = Some(self.engine.keyspace.gate().enter(self.id));
+        let more = self.reclaim_shards(began, (budget_us * per_microsecond()) as u64, AT_ONCE);
+        self.serve_ready(&mut inside);
+        self.note_observed();
+        let ticks = Ticks::now().since(began);
+        self.stats().reclaim_ticks.add(ticks);
+        families::latency::note(self, "expire-cycle", ticks);
+        more
+    }
+
+    /// Removes keys of this thread's shards, so many at once, until the time is up. Says whether there are more.
+    fn reclaim_shards(&mut self, began: Ticks, budget_ticks: u64, at_once: usize) -> bool {
         let keyspace = &self.engine.keyspace;
         // Threads share the work: each looks at its own part of the shards.
         let threads = self.engine.inboxes.len();
-        let mut inside = Some(keyspace.gate().enter(self.id));
         for database in 0..keyspace.databases() {
             for shard in (self.id..keyspace.shard_count()).step_by(threads) {
-                loop {
-                    let more = self.reclaim_shard(database, shard, AT_ONCE);
-                    if Ticks::now().since(began) as f64 > budget_us * per_microsecond() {
-                        self.serve_ready(&mut inside);
-                        self.note_observed();
+                while self.reclaim_shard(database, shard, at_once) {
+                    if Ticks::now().since(began) > budget_ticks {
                         return true;
-                    }
-                    if !more {
-                        break;
                     }
                 }
             }
         }
-        self.serve_ready(&mut inside);
-        self.note_observed();
         false
     }
 }

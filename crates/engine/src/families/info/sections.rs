@@ -7,6 +7,7 @@ use crate::machine::CpuTime;
 use crate::pubsub::Kind;
 use crate::session::Session;
 use crate::stats::Totals;
+use crate::ticks::to_microseconds;
 use crate::version::{PENSTOCK_VERSION, REDIS_VERSION};
 
 use super::{Gathered, Text, percent};
@@ -201,7 +202,7 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.constants(&[("sync_full", "0"), ("sync_partial_ok", "0"), ("sync_partial_err", "0")]);
     text.field("expired_keys", totals.expired);
     text.constants(&[("expired_stale_perc", "0.00"), ("expired_time_cap_reached_count", "0")]);
-    text.field("expire_cycle_cpu_milliseconds", 0);
+    text.field("expire_cycle_cpu_milliseconds", to_microseconds(totals.reclaim_ticks) as u64 / 1000);
     text.field("evicted_keys", totals.evicted);
     text.field("evicted_clients", 0);
     text.constants(&[("total_eviction_exceeded_time", "0"), ("current_eviction_exceeded_time", "0")]);
