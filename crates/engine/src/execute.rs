@@ -508,8 +508,9 @@ impl Worker {
 
     /// Removes keys of one shard whose time has come. Says whether there may be more.
     pub(crate) fn reclaim_shard(&mut self, database: usize, shard: usize, limit: usize) -> bool {
-        self.observed.list = if self.engine.is_listening() { self.engine.events_to_list() } else { 0 };
         let mut locked = self.engine.keyspace.lock_one(shard);
+        // Under the lock: see `Engine::is_listening`.
+        self.observed.list = if self.engine.is_listening() { self.engine.events_to_list() } else { 0 };
         let more = Db::new(&mut locked, database, self.clock, &mut self.observed).reclaim(shard, limit);
         if !self.observed.seen.is_empty() {
             self.settle(None);

@@ -105,6 +105,8 @@ pub struct Worker {
     /// Keys that changed and that somebody waits for.
     pub(crate) ready: Vec<(usize, DbKey)>,
     pub(crate) shards: Vec<usize>,
+    /// Which of its shards of which database it looks for expired keys in next.
+    reclaim_at: usize,
     batch: Batch,
     planned: Vec<Planned>,
     keys: Vec<KeyRef>,
@@ -131,6 +133,7 @@ impl Worker {
             effects: Effects::default(),
             ready: Vec::new(),
             shards: Vec::new(),
+            reclaim_at: 0,
             batch: Batch::default(),
             planned: Vec::new(),
             keys: Vec::new(),
@@ -219,6 +222,7 @@ impl Worker {
         keys: &mut Vec<KeyRef>,
     ) -> (usize, Ran) {
         let began = Ticks::now();
+        let turn_ticks = (YIELD_AFTER_US * per_microsecond()) as u64;
         let mut at = from;
         let mut inside = Some(self.engine.keyspace.gate().enter(self.id));
         loop {
@@ -237,6 +241,7 @@ impl Worker {
             self.prefetch(session.database, keys);
             self.stats().batches.add(u64::from(!planned.is_empty()));
             self.ticks = Ticks::now();
+            let last_end = batch.requests().last().map(|r| r.end as usize);
             let mut reframe = false;
             for (request, plan) in batch.requests().iter().zip(planned.iter()) {
                 let args = batch.args(request, buffer);
@@ -250,6 +255,11 @@ impl Worker {
                     session.framer.forget();
                 }
                 match step {
+                    // A window of slow commands may take much longer than a turn.
+                    Step::Next if self.ticks.since(began) > turn_ticks && Some(at) != last_end => {
+                        session.framer.forget();
+                        return (at, Ran::Yielded);
+                    }
                     Step::Next => {}
                     Step::Reframe => {
                         reframe = true;
@@ -261,7 +271,7 @@ impl Worker {
                 }
             }
             // Where framing stopped no longer holds once the limits have changed.
-            let all_ran = !reframe && batch.requests().last().is_none_or(|r| r.end as usize == at);
+            let all_ran = !reframe && last_end.is_none_or(|end| end == at);
             if all_ran {
                 at = end;
             }
@@ -270,13 +280,15 @@ impl Worker {
                 Stop::Full => {}
                 Stop::Incomplete => return (at, Ran::Idle),
                 Stop::Error(error) => {
-                    Reply::new(out, session.proto).error(error.text());
+                    if session.reply_mode == ReplyMode::On {
+                        Reply::new(out, session.proto).error(error.text());
+                    }
                     self.stats().count_error(b"ERR");
                     session.closing = true;
                     return (at, Ran::Closing);
                 }
             }
-            if Ticks::now().since(began) as f64 > YIELD_AFTER_US * per_microsecond() {
+            if Ticks::now().since(began) > turn_ticks {
                 return (at, Ran::Yielded);
             }
         }
@@ -381,16 +393,21 @@ impl Worker {
         let keyspace = &self.engine.keyspace;
         // Threads share the work: each looks at its own part of the shards.
         let threads = self.engine.inboxes.len();
-        for database in 0..keyspace.databases() {
-            for shard in (self.id..keyspace.shard_count()).step_by(threads) {
-                while self.reclaim_shard(database, shard, at_once) {
-                    if Ticks::now().since(began) > budget_ticks {
-                        return true;
-                    }
-                }
+        let shards = keyspace.shard_count().saturating_sub(self.id).div_ceil(threads);
+        let total = shards * keyspace.databases();
+        let mut looked_at = 0;
+        let mut in_time = true;
+        while in_time && looked_at < total {
+            // On from where the last look ended: whoever begins at the same place never gets to the rest while there is
+            // always something to remove at the beginning.
+            let (database, shard) = (self.reclaim_at / shards, self.id + self.reclaim_at % shards * threads);
+            if !self.reclaim_shard(database, shard, at_once) {
+                self.reclaim_at = (self.reclaim_at + 1) % total;
+                looked_at += 1;
             }
+            in_time = Ticks::now().since(began) <= budget_ticks;
         }
-        false
+        looked_at < total
     }
 }
 
@@ -425,3 +442,52 @@ pub(crate) fn is_whole(command: &Command, args: Args<'_>) -> bool {
 
 /// A thread's pass through the gate, given up while it is alone.
 pub(crate) type Pass = Option<Inside<'static>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Loader, Settings};
+    use crate::testing::{Bench, request};
+
+    #[test]
+    fn a_slow_command_in_the_midst_of_a_window_ends_the_turn() {
+        let settings = Settings::new();
+        Loader::new(&settings).directive(&[b"enable-debug-command".to_vec(), b"local".to_vec()]).unwrap();
+        let mut bench = Bench::with(settings);
+        let mut session = bench.open();
+        let slow = request(&["debug", "sleep", "0.005"]);
+        let input = [&*slow, &slow, b"PING\r\nPI"].concat();
+        let mut out = Output::default();
+        let (at, ran) = bench.worker.run(&mut session, &input, 0, &mut out);
+        assert_eq!((at, ran), (slow.len(), Ran::Yielded));
+        let (at, ran) = bench.worker.run(&mut session, &input, at, &mut out);
+        assert_eq!((at, ran), (2 * slow.len(), Ran::Yielded));
+        let (at, ran) = bench.worker.run(&mut session, &input, at, &mut out);
+        assert_eq!((at, ran), (input.len() - 2, Ran::Idle));
+        assert_eq!(out.slices().collect::<Vec<_>>().concat(), b"+OK\r\n+OK\r\n+PONG\r\n");
+    }
+
+    #[test]
+    fn expired_keys_are_removed_everywhere_though_there_are_always_new_ones_somewhere() {
+        let mut bench = Bench::default();
+        let (mut busy, mut quiet) = (bench.open(), bench.open());
+        bench.check(&mut quiet, &[("select 1", "+OK"), ("set once v px 1", "+OK"), ("dbsize", ":1")]);
+        for i in 0..10_000 {
+            if bench.line(&mut quiet, "dbsize") == ":0" {
+                return;
+            }
+            bench.line(&mut busy, &format!("set {i} v px 1"));
+            bench.now_us += 2000;
+            bench.worker.begin_turn(bench.now_us);
+            bench.worker.reclaim_expired(0.0);
+        }
+        unreachable!("the second database was never looked at");
+    }
+
+    #[test]
+    fn one_who_wants_no_replies_gets_none_to_what_is_no_request() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        assert_eq!(bench.run(&mut session, b"CLIENT REPLY OFF\r\n*x\r\n"), (Vec::new(), Ran::Closing));
+    }
+}

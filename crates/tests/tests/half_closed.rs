@@ -1,5 +1,7 @@
 //! A peer that has sent its last request still gets all its replies, though nothing else.
 
+#![allow(clippy::unwrap_used)]
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
