@@ -10,7 +10,7 @@ use engine::engine::{Engine, Host};
 use engine::inbox::Wake;
 use engine::machine::{Machine, Usage};
 use engine::worker::Worker;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::allocator;
@@ -90,6 +90,9 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     store::hash::set_seed(process::random_seed());
     // Before threads are started, which inherit what is blocked or handled.
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|e| format!("can't handle signals: {e}"))?;
+    // The server outlives the terminal that it was started from, as Redis does; nobody looks at the flag.
+    let hung_up = signal_hook::flag::register(SIGHUP, Arc::default());
+    hung_up.map_err(|e| format!("can't handle signals: {e}"))?;
     let listeners = listener::open_all(&settings)?;
     limit_clients(&settings);
 

@@ -68,7 +68,10 @@ fn refused(args: &[&str]) -> String {
 /// Sends a signal and waits for the end, which must come in time.
 fn end(mut running: Running, signal: &str) {
     let child = &mut running.0;
-    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    // A terminal that is closed does not end it.
+    for signal in ["-HUP", signal] {
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    }
     let began = Instant::now();
     while child.try_wait().unwrap().is_none() {
         assert!(began.elapsed() < PATIENCE, "{signal} does not end the server");
