@@ -259,7 +259,12 @@ impl Worker {
         if !self.engine.monitors.is_empty() {
             families::feed_monitors(self, session, command, args);
         }
-        self.account(session, command, args, began);
+        if wait.is_some() && may_park {
+            // It counts once, when its wait is over.
+            self.ticks = Ticks::now();
+        } else {
+            self.account(session, command, args, began);
+        }
         match wait {
             Some(wait) if may_park => self.park(session, command, args, keys, wait),
             Some(wait) => {
@@ -320,7 +325,7 @@ impl Worker {
 
     /// Counts a command, and records it if it was slow.
     #[inline]
-    fn account(&mut self, session: &Session, command: &Command, args: Args<'_>, began: Ticks) {
+    pub(crate) fn account(&mut self, session: &Session, command: &Command, args: Args<'_>, began: Ticks) {
         // The end of one command is the beginning of the next: one reading of the counter each.
         self.ticks = Ticks::now();
         let ticks = self.ticks.since(began);
@@ -345,10 +350,9 @@ impl Worker {
         let effects = std::mem::take(&mut self.effects);
         let seen = std::mem::take(&mut self.observed.seen);
         let (created, before): (Vec<_>, Vec<_>) = seen.into_iter().partition(|s| s.event == Event::Created);
+        // A key whose time has come needs no watcher told: EXEC looks whether those that existed are still there, and
+        // those that were stale already when WATCH was given have not changed.
         for Seen { event, database, key } in &before {
-            if *event == Event::Expired {
-                self.settle_key(*database, key);
-            }
             families::notify_seen(self, session.as_deref_mut(), *event, *database, key);
         }
         // A key is created before the change that the command says it made to it. RENAME and MOVE put the new key in

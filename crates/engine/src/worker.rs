@@ -200,6 +200,10 @@ impl Worker {
 
     /// Runs the complete requests of `buffer[from..]` and returns where the first byte that was not run is.
     pub fn run(&mut self, session: &mut Session, buffer: &[u8], from: usize, out: &mut Output) -> (usize, Ran) {
+        if session.client.has(client_flag::BLOCKED) {
+            // CLIENT PAUSE held it back.
+            session.client.set(client_flag::BLOCKED, false);
+        }
         // The batch's tables are taken out for the time, so that they can be borrowed beside the rest.
         let mut batch = std::mem::take(&mut self.batch);
         let mut planned = std::mem::take(&mut self.planned);
@@ -266,7 +270,11 @@ impl Worker {
                         break;
                     }
                     Step::Park => return (at, Ran::Parked),
-                    Step::Pause => return (at, Ran::Paused),
+                    Step::Pause => {
+                        // Redis counts those that CLIENT PAUSE holds back among the blocked.
+                        session.client.set(client_flag::BLOCKED, true);
+                        return (at, Ran::Paused);
+                    }
                     Step::Close => return (at, Ran::Closing),
                 }
             }
@@ -333,7 +341,10 @@ impl Worker {
 
     /// Ends a connection's wait with the reply that it waited for.
     pub fn resume(&mut self, session: &mut Session, reply: &mut Output, out: &mut Output) {
-        session.parked = None;
+        if let Some(waiter) = session.parked.take() {
+            // The time that it waited is not the command's.
+            self.account(session, waiter.command, waiter.args.args(), Ticks::now());
+        }
         *session.client.parked() = None;
         session.client.set(client_flag::BLOCKED, false);
         match session.reply_mode {

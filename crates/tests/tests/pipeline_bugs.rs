@@ -397,3 +397,49 @@ fn who_has_sent_everything_still_gets_all_replies() {
     }
     assert!(conn.read_to_close().unwrap().is_empty());
 }
+
+#[test]
+fn a_watched_key_that_was_stale_already_has_not_changed() {
+    on_both(|server| {
+        let mut conn = server.connect();
+        conn.cmd("SET k v PX 1").unwrap();
+        thread::sleep(Duration::from_millis(5));
+        conn.send(b"WATCH k\r\nEXISTS k\r\nMULTI\r\nPING\r\nEXEC\r\n").unwrap();
+        expect(&mut conn, &["+OK\r\n", ":0\r\n", "+OK\r\n", "+QUEUED\r\n", "*1\r\n+PONG\r\n"]);
+    });
+}
+
+#[test]
+fn clients_that_are_paused_count_as_blocked_and_go_on() {
+    on_both(|server| {
+        let (mut paused, mut other) = (server.connect(), server.connect());
+        other.cmd("CLIENT PAUSE 100000 WRITE").unwrap();
+        paused.send(b"GET k\r\nSET k v\r\nGET k\r\n").unwrap();
+        expect(&mut paused, &["$-1\r\n"]);
+        wait_until_blocked(server, 1);
+        assert_eq!(other.cmd("GET k").unwrap().escaped(), "$-1\\r\\n");
+        other.cmd("CLIENT UNPAUSE").unwrap();
+        expect(&mut paused, &["+OK\r\n", "$1\r\nv\r\n"]);
+        wait_until_blocked(server, 0);
+    });
+}
+
+#[test]
+fn a_blocking_command_is_counted_when_its_wait_is_over() {
+    // Since Redis 7.2; 7.0 counts it at once.
+    let server = Server::penstock(&[]);
+    let (mut waiting, mut other) = (server.connect(), server.connect());
+    other.cmd("CONFIG SET slowlog-log-slower-than 0").unwrap();
+    let mut noted = |what: &str| {
+        let told = other.pipeline(&[command("SLOWLOG GET -1"), command("INFO commandstats")]).unwrap();
+        let told: Vec<u8> = told.iter().flat_map(Reply::encode).collect();
+        escape(&told).to_lowercase().matches(what).count()
+    };
+    waiting.send(b"BLPOP l 0\r\n").unwrap();
+    wait_until_blocked(&server, 1);
+    assert_eq!(noted("blpop"), 0);
+    server.connect().cmd("RPUSH l a").unwrap();
+    waiting.read().unwrap();
+    assert_eq!(noted("cmdstat_blpop:calls=1"), 1);
+    assert!(noted("$5\\r\\nblpop") >= 1);
+}
