@@ -225,7 +225,7 @@ fn every_form_agrees_with_a_sorted_vector() {
     let forms = [limits(usize::MAX, usize::MAX), limits(0, 0), limits(12, 64), limits(128, 40)];
     let sizes = [(30, 5), (400, 40), (400, 1)];
     // Miri is slow, and looks for something else than wrong results.
-    let (steps, sizes) = if cfg!(miri) { (40, &sizes[..1]) } else { (3000, &sizes[..]) };
+    let (steps, sizes) = if cfg!(miri) { (20, &sizes[..1]) } else { (3000, &sizes[..]) };
     for (seed, limits) in forms.into_iter().enumerate() {
         for &(members, scores) in sizes {
             run(Case { limits, members, scores, steps }, seed as u64);
