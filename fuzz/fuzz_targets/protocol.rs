@@ -40,9 +40,10 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(whole, frame(&[&stream[..cut], &stream[cut..]], &limits));
     assert_eq!(whole, frame(&stream.chunks(step).collect::<Vec<_>>(), &limits));
 
-    if let Ok(Some((value, used))) = parse(stream, &ReplyLimits::default()) {
+    if let Ok(Some((value, _))) = parse(stream, &ReplyLimits::default()) {
+        // Not the same bytes: an integer may come with a plus sign, which is not written.
         let mut bytes = Vec::new();
         value.encode(&mut bytes);
-        assert_eq!(bytes, &stream[..used]);
+        assert_eq!(parse(&bytes, &ReplyLimits::default()), Ok(Some((value, bytes.len()))));
     }
 });
