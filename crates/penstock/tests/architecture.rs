@@ -13,7 +13,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("penstock-resp", &[]),
     ("penstock-store", &[]),
     ("penstock-commands", &["penstock-resp", "penstock-store"]),
-    ("penstock-engine", &["penstock-commands", "penstock-resp", "penstock-store"]),
+    ("penstock-script", &["penstock-resp"]),
+    ("penstock-engine", &["penstock-commands", "penstock-script", "penstock-resp", "penstock-store"]),
     ("penstock-server", &["penstock-engine", "penstock-commands", "penstock-resp", "penstock-store"]),
     ("penstock-client", &["penstock-resp"]),
     ("penstock", &["penstock-server"]),
@@ -29,6 +30,7 @@ const NEVER_MENTIONED: &[(&str, &[&str])] = &[
     ("resp", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
     ("store", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
     ("commands", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
+    ("script", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
     ("engine", &["SystemTime::now", "std::net", "std::os::unix::net"]),
 ];
 

@@ -1,0 +1,19 @@
+//! Lua scripts: the virtual machine, its sandbox, and what passes between scripts and commands.
+//!
+//! This room knows Lua and the protocol. What a command is, which keys there are and who else is connected it doesn't
+//! know: a script reaches all that through a [`Host`], which the engine implements.
+//!
+//! `unsafe` because Lua is C. It is confined to `state.rs`, through whose checked methods everything that Lua calls sees
+//! its values, `context.rs`, which the machine's allocator leads to, and `vm.rs`, which owns the machine. Lua raises
+//! errors by jumping over frames, which Rust's frames don't survive; how they are kept out of the way stands in
+//! `state.rs`.
+
+pub mod context;
+pub mod host;
+pub mod libs;
+pub mod state;
+pub mod vm;
+
+pub use host::{Host, Verdict};
+pub use state::{Kind, Raise, State};
+pub use vm::Vm;

@@ -1,0 +1,676 @@
+//! How functions of ours see Lua: values on its stack, through methods that check what they are given.
+//!
+//! Lua raises an error by jumping back to whoever catches it, over all frames in between, whose destructors don't run.
+//! Rust's frames don't survive that. So:
+//!
+//! - A function that Lua calls is a [`Native`], made into what Lua wants by [`native!`](crate::native). It raises an error by
+//!   *returning* [`Raise`], the error's value being on top of the stack; only the frame below it, which owns nothing, jumps.
+//! - No method here jumps: what could is checked before, or called in Lua's protected mode.
+//! - Lua's third reason to jump, beside errors and yields, is memory. While a native runs, memory is not refused:
+//!   methods that ask for much look at the limit before, and the frame below looks at it when the native has returned.
+//!   A native that makes many small things calls [`State::poll`] in its loop, which looks at it, too.
+//!
+//! A native must not let a script make it work without end: loops whose length a script decides call [`State::poll`].
+
+use std::ffi::{CStr, c_int};
+
+use mlua_sys::lua51 as ffi;
+
+use crate::context::Context;
+use crate::host::Verdict;
+
+/// That an error is to be raised; its value is on top of the stack.
+#[derive(Debug)]
+pub struct Raise;
+
+/// A function that Lua calls. Its arguments are the stack, from 1; it pushes its results and returns how many they are.
+pub type Native = fn(&mut State) -> Result<c_int, Raise>;
+
+/// What Lua wants of a function.
+pub type Entry = ffi::lua_CFunction;
+
+/// Makes a [`Native`] into what Lua wants: `native!(encode)`.
+#[macro_export]
+macro_rules! native {
+    ($native:path) => {{
+        unsafe extern "C-unwind" fn entry(lua: *mut $crate::state::RawState) -> ::std::ffi::c_int {
+            // SAFETY: Lua calls this, with its state; this frame owns nothing.
+            unsafe { $crate::state::enter(lua, $native) }
+        }
+        entry as $crate::state::Entry
+    }};
+}
+
+/// Lua's own state.
+pub type RawState = ffi::lua_State;
+
+/// Runs a native for Lua.
+///
+/// # Safety
+///
+/// Lua calls, with its state, and the caller's frame owns nothing: an error jumps over it.
+pub unsafe fn enter(lua: *mut RawState, native: Native) -> c_int {
+    // SAFETY: the state is alive.
+    let context = unsafe { Context::of(lua) };
+    // SAFETY: nobody holds a reference to the context while Lua calls.
+    unsafe { (*context).in_native = true };
+    let mut state = State { raw: lua };
+    let result = native(&mut state);
+    // SAFETY: as above; the native has returned.
+    let over = unsafe {
+        (*context).in_native = false;
+        !(*context).has_room(0)
+    };
+    match result {
+        Ok(results) if !over => results,
+        // SAFETY: the error's value is on the stack; neither this frame nor the caller's owns anything.
+        Err(Raise) => unsafe { ffi::lua_error(lua) },
+        // SAFETY: as above.
+        Ok(_) => unsafe {
+            // The collector may find room; if not, its error is the right one.
+            ffi::lua_gc(lua, ffi::LUA_GCCOLLECT, 0);
+            if (*context).has_room(0) {
+                return result.unwrap_or(0);
+            }
+            (*context).in_native = true;
+            let Raise = state.error_value(NOT_ENOUGH_MEMORY);
+            (*context).in_native = false;
+            ffi::lua_error(lua)
+        },
+    }
+}
+
+/// Lua's text for memory that it was refused.
+const NOT_ENOUGH_MEMORY: &[u8] = b"not enough memory";
+
+/// The type of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the names are Lua's")]
+pub enum Kind {
+    /// No value: the index is beyond the stack's top.
+    None,
+    Nil,
+    Boolean,
+    LightUserdata,
+    Number,
+    String,
+    Table,
+    Function,
+    Userdata,
+    Thread,
+}
+
+impl Kind {
+    fn of(kind: c_int) -> Kind {
+        match kind {
+            ffi::LUA_TNIL => Kind::Nil,
+            ffi::LUA_TBOOLEAN => Kind::Boolean,
+            ffi::LUA_TLIGHTUSERDATA => Kind::LightUserdata,
+            ffi::LUA_TNUMBER => Kind::Number,
+            ffi::LUA_TSTRING => Kind::String,
+            ffi::LUA_TTABLE => Kind::Table,
+            ffi::LUA_TFUNCTION => Kind::Function,
+            ffi::LUA_TUSERDATA => Kind::Userdata,
+            ffi::LUA_TTHREAD => Kind::Thread,
+            _ => Kind::None,
+        }
+    }
+
+    /// Lua's name for it, as its error texts say it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::None => "no value",
+            Kind::Nil => "nil",
+            Kind::Boolean => "boolean",
+            Kind::LightUserdata | Kind::Userdata => "userdata",
+            Kind::Number => "number",
+            Kind::String => "string",
+            Kind::Table => "table",
+            Kind::Function => "function",
+            Kind::Thread => "thread",
+        }
+    }
+}
+
+/// Slots that a native may push without asking, as Lua grants them; beyond, see [`State::ensure`].
+pub const FREE_SLOTS: c_int = ffi::LUA_MINSTACK;
+
+/// A stack of Lua's, as a native sees it. Index 1 is its first argument; -1 is the top.
+pub struct State {
+    raw: *mut RawState,
+}
+
+impl State {
+    /// The state as Lua's.
+    ///
+    /// # Safety
+    ///
+    /// It is alive, belongs to a [`crate::Vm`], and is used through this alone while this exists. No error of Lua's jumps
+    /// out of what is done with it meanwhile: the context says that a native runs, or it is known that nothing can fail.
+    #[must_use]
+    pub unsafe fn from_raw(raw: *mut RawState) -> State {
+        State { raw }
+    }
+
+    /// Lua's own state, for what isn't here.
+    #[must_use]
+    pub fn raw(&self) -> *mut RawState {
+        self.raw
+    }
+
+    pub(crate) fn context(&mut self) -> &mut Context {
+        // SAFETY: the state is alive, and is borrowed mutably as long as the context.
+        unsafe { &mut *Context::of(self.raw) }
+    }
+
+    /// Where in the stack an index is, counted from the bottom.
+    fn absolute(&self, index: c_int) -> c_int {
+        if index > 0 {
+            return index;
+        }
+        let at = self.top() + index + 1;
+        assert!(index < 0 && at > 0, "a native looked below its stack");
+        at
+    }
+
+    /// Where an index is, of a value that exists.
+    fn existing(&self, index: c_int) -> c_int {
+        let at = self.absolute(index);
+        assert!(at <= self.top(), "a native looked above its stack");
+        at
+    }
+
+    fn table(&self, index: c_int) -> c_int {
+        let at = self.existing(index);
+        assert_eq!(self.kind(at), Kind::Table, "a native took something else for a table");
+        at
+    }
+
+    /// Makes sure that one more value fits; beyond [`FREE_SLOTS`], whoever pushes has asked before.
+    fn one_more(&self) {
+        // SAFETY: the state is alive; memory is not refused.
+        assert!(unsafe { ffi::lua_checkstack(self.raw, 1) } != 0, "a native pushed without asking for room");
+    }
+
+    // --- The stack.
+
+    /// How many values there are: the index of the topmost.
+    #[must_use]
+    pub fn top(&self) -> c_int {
+        // SAFETY: the state is alive.
+        unsafe { ffi::lua_gettop(self.raw) }
+    }
+
+    /// Removes values from the top, or adds nils.
+    pub fn set_top(&mut self, top: c_int) {
+        assert!(top >= 0 && top <= self.top() + FREE_SLOTS, "a native moved its stack's top out of it");
+        // SAFETY: the state is alive, the slots exist.
+        unsafe {
+            ffi::lua_checkstack(self.raw, FREE_SLOTS);
+            ffi::lua_settop(self.raw, top);
+        }
+    }
+
+    /// Removes so many values.
+    pub fn pop(&mut self, count: c_int) {
+        let top = self.top();
+        assert!(count >= 0 && count <= top, "a native took more from its stack than there is");
+        // SAFETY: the state is alive, the values exist.
+        unsafe { ffi::lua_settop(self.raw, top - count) };
+    }
+
+    /// Makes sure that so many values fit onto the stack. Needed before pushing more than [`FREE_SLOTS`], and in
+    /// recursion.
+    pub fn ensure(&mut self, count: c_int) -> Result<(), Raise> {
+        // SAFETY: the state is alive; memory is not refused.
+        if unsafe { ffi::lua_checkstack(self.raw, count) } != 0 { Ok(()) } else { Err(self.error("stack overflow")) }
+    }
+
+    /// Pushes a copy of a value.
+    pub fn push_copy(&mut self, index: c_int) {
+        let at = self.existing(index);
+        self.one_more();
+        // SAFETY: the state is alive, the value exists, there is room.
+        unsafe { ffi::lua_pushvalue(self.raw, at) };
+    }
+
+    /// Removes the value at an index; those above move down.
+    pub fn remove(&mut self, index: c_int) {
+        let at = self.existing(index);
+        // SAFETY: the state is alive, the value exists.
+        unsafe { ffi::lua_remove(self.raw, at) };
+    }
+
+    /// Moves the topmost value to an index; those above move up.
+    pub fn insert(&mut self, index: c_int) {
+        let at = self.existing(index);
+        // SAFETY: the state is alive, the value exists.
+        unsafe { ffi::lua_insert(self.raw, at) };
+    }
+
+    /// Moves the topmost value to an index, in place of what is there.
+    pub fn replace(&mut self, index: c_int) {
+        let at = self.existing(index);
+        // SAFETY: the state is alive, the value exists.
+        unsafe { ffi::lua_replace(self.raw, at) };
+    }
+
+    // --- Reading values.
+
+    /// The type of a value.
+    #[must_use]
+    pub fn kind(&self, index: c_int) -> Kind {
+        let at = self.absolute(index);
+        // SAFETY: the state is alive; Lua says "none" for what is above the top.
+        Kind::of(unsafe { ffi::lua_type(self.raw, at) })
+    }
+
+    /// Whether a value counts as true.
+    #[must_use]
+    pub fn boolean(&self, index: c_int) -> bool {
+        let at = self.absolute(index);
+        // SAFETY: the state is alive.
+        unsafe { ffi::lua_toboolean(self.raw, at) != 0 }
+    }
+
+    /// A number, or a string that is one.
+    #[must_use]
+    pub fn number(&self, index: c_int) -> Option<f64> {
+        let at = self.absolute(index);
+        // SAFETY: the state is alive.
+        unsafe { (ffi::lua_isnumber(self.raw, at) != 0).then(|| ffi::lua_tonumber(self.raw, at)) }
+    }
+
+    /// The bytes of a string; numbers are none here. They stay as long as the string is on the stack; nothing that
+    /// moves the stack can be called meanwhile, see [`State::argument`] for that.
+    #[must_use]
+    pub fn bytes(&self, index: c_int) -> Option<&[u8]> {
+        if self.kind(index) != Kind::String {
+            return None;
+        }
+        // SAFETY: the string stays on the stack while the state is borrowed.
+        Some(unsafe { self.argument(index) })
+    }
+
+    /// The bytes of a string, or of a number, which becomes a string where it is. Of anything else, nothing.
+    ///
+    /// # Safety
+    ///
+    /// The value stays on the stack, or in a table that does, as long as the bytes are used. An argument of a native that
+    /// the native leaves where it is does so.
+    #[must_use]
+    pub unsafe fn argument<'a>(&self, index: c_int) -> &'a [u8] {
+        let at = self.existing(index);
+        let mut len = 0;
+        // SAFETY: the state is alive; the caller keeps the value there.
+        unsafe {
+            let bytes = ffi::lua_tolstring(self.raw, at, &raw mut len);
+            if bytes.is_null() { &[] } else { std::slice::from_raw_parts(bytes.cast(), len) }
+        }
+    }
+
+    /// The length of a string, or of a table's sequence, without metamethods.
+    #[must_use]
+    pub fn raw_len(&self, index: c_int) -> usize {
+        let at = self.existing(index);
+        // SAFETY: the state is alive, the value exists.
+        unsafe { ffi::lua_objlen(self.raw, at) }
+    }
+
+    /// Whether two values are the same, without metamethods.
+    #[must_use]
+    pub fn raw_equal(&self, a: c_int, b: c_int) -> bool {
+        let (a, b) = (self.existing(a), self.existing(b));
+        // SAFETY: the state is alive, the values exist.
+        unsafe { ffi::lua_rawequal(self.raw, a, b) != 0 }
+    }
+
+    /// Where a table, function, thread or userdata is in memory: what makes it different from others.
+    #[must_use]
+    pub fn identity(&self, index: c_int) -> usize {
+        let at = self.absolute(index);
+        // SAFETY: the state is alive.
+        unsafe { ffi::lua_topointer(self.raw, at) as usize }
+    }
+
+    // --- Arguments, with Lua's texts where they are wrong.
+
+    /// The argument's bytes; a number becomes a string.
+    pub fn check_bytes(&mut self, n: c_int) -> Result<&[u8], Raise> {
+        match self.kind(n) {
+            // SAFETY: the argument stays on the stack while the state is borrowed.
+            Kind::String | Kind::Number => Ok(unsafe { self.argument(n) }),
+            _ => Err(self.type_error(n, "string")),
+        }
+    }
+
+    /// The argument as a number; a string that is one counts.
+    pub fn check_number(&mut self, n: c_int) -> Result<f64, Raise> {
+        self.number(n).ok_or_else(|| self.type_error(n, "number"))
+    }
+
+    /// The argument as an integer, as Lua's library converts: cut towards zero, wrapped where it is too large.
+    pub fn check_int(&mut self, n: c_int) -> Result<i64, Raise> {
+        self.check_number(n).map(|number| number as i64)
+    }
+
+    /// The same with what is meant if it is missing or nil.
+    pub fn check_int_or(&mut self, n: c_int, otherwise: i64) -> Result<i64, Raise> {
+        match self.kind(n) {
+            Kind::None | Kind::Nil => Ok(otherwise),
+            _ => self.check_int(n),
+        }
+    }
+
+    /// Checks the argument's type.
+    pub fn check_kind(&mut self, n: c_int, kind: Kind) -> Result<(), Raise> {
+        if self.kind(n) == kind { Ok(()) } else { Err(self.type_error(n, kind.name())) }
+    }
+
+    // --- Pushing values.
+
+    /// Pushes nil.
+    pub fn push_nil(&mut self) {
+        self.one_more();
+        // SAFETY: the state is alive, there is room.
+        unsafe { ffi::lua_pushnil(self.raw) };
+    }
+
+    /// Pushes a boolean.
+    pub fn push_boolean(&mut self, value: bool) {
+        self.one_more();
+        // SAFETY: the state is alive, there is room.
+        unsafe { ffi::lua_pushboolean(self.raw, c_int::from(value)) };
+    }
+
+    /// Pushes a number.
+    pub fn push_number(&mut self, value: f64) {
+        self.one_more();
+        // SAFETY: the state is alive, there is room.
+        unsafe { ffi::lua_pushnumber(self.raw, value) };
+    }
+
+    /// Pushes a pointer that means nothing to scripts.
+    pub fn push_light_userdata(&mut self, value: usize) {
+        self.one_more();
+        // SAFETY: the state is alive, there is room; the pointer is never followed.
+        unsafe { ffi::lua_pushlightuserdata(self.raw, value as *mut _) };
+    }
+
+    /// Pushes a string.
+    pub fn push_bytes(&mut self, bytes: &[u8]) -> Result<(), Raise> {
+        self.room_for(bytes.len())?;
+        self.push_short(bytes);
+        Ok(())
+    }
+
+    /// Pushes a string that is not worth looking for room: a name or a text of ours.
+    pub fn push_short(&mut self, bytes: &[u8]) {
+        self.one_more();
+        // SAFETY: the state is alive, there is room on the stack, and memory is not refused.
+        unsafe { ffi::lua_pushlstring_(self.raw, bytes.as_ptr().cast(), bytes.len()) };
+    }
+
+    /// Pushes a function.
+    pub fn push_native(&mut self, entry: Entry) {
+        self.one_more();
+        // SAFETY: the state is alive, there is room, memory is not refused.
+        unsafe { ffi::lua_pushcclosure(self.raw, entry, 0) };
+    }
+
+    /// Pushes a function with upvalues, which it takes from the top of the stack.
+    pub fn push_closure(&mut self, entry: Entry, upvalues: c_int) {
+        assert!((0..=255).contains(&upvalues) && upvalues <= self.top());
+        self.one_more();
+        // SAFETY: the state is alive, the values exist, memory is not refused.
+        unsafe { ffi::lua_pushcclosure(self.raw, entry, upvalues) };
+    }
+
+    /// Pushes a copy of the running function's upvalue, counted from 1; nil or nothing if it has none.
+    pub fn push_upvalue(&mut self, n: c_int) {
+        assert!((1..=255).contains(&n));
+        self.one_more();
+        // SAFETY: the state is alive; Lua gives nil for an upvalue that doesn't exist.
+        unsafe { ffi::lua_pushvalue(self.raw, ffi::lua_upvalueindex(n)) };
+    }
+
+    /// Pushes a new table with room for so many elements in a sequence, and beside.
+    pub fn push_table(&mut self, sequence: usize, others: usize) -> Result<(), Raise> {
+        /// Bytes of an element in a sequence, and beside.
+        const BYTES: [usize; 2] = [16, 40];
+        self.room_for(sequence.saturating_mul(BYTES[0]).saturating_add(others.saturating_mul(BYTES[1])))?;
+        self.one_more();
+        let count = |n: usize| n.min(c_int::MAX as usize / 2) as c_int;
+        // SAFETY: the state is alive, there is room, memory is not refused.
+        unsafe { ffi::lua_createtable(self.raw, count(sequence), count(others)) };
+        Ok(())
+    }
+
+    /// Raises Lua's error unless there is room for so many bytes more.
+    pub fn room_for(&mut self, bytes: usize) -> Result<(), Raise> {
+        if self.context().has_room(bytes) {
+            return Ok(());
+        }
+        // SAFETY: the state is alive; no finalizer of a script's runs, since scripts can't make any.
+        unsafe { ffi::lua_gc(self.raw, ffi::LUA_GCCOLLECT, 0) };
+        if self.context().has_room(bytes) { Ok(()) } else { Err(self.error_value(NOT_ENOUGH_MEMORY)) }
+    }
+
+    // --- Tables, without metamethods.
+
+    /// Replaces the key on top of the stack by its value in a table.
+    pub fn raw_get(&mut self, table: c_int) {
+        let at = self.table(table);
+        // SAFETY: the state is alive, the table exists, the key is on top.
+        unsafe { ffi::lua_rawget_(self.raw, at) };
+    }
+
+    /// Pushes the value of an integer key.
+    pub fn raw_get_at(&mut self, table: c_int, key: c_int) {
+        let at = self.table(table);
+        self.one_more();
+        // SAFETY: the state is alive, the table exists, there is room.
+        unsafe { ffi::lua_rawgeti_(self.raw, at, key) };
+    }
+
+    /// Pushes the value of a string key.
+    pub fn raw_get_named(&mut self, table: c_int, key: &str) {
+        let at = self.table(table);
+        self.push_short(key.as_bytes());
+        self.raw_get(at);
+    }
+
+    /// Sets a value; takes the value and below it the key from the stack. Nil and NaN are no keys.
+    pub fn raw_set(&mut self, table: c_int) -> Result<(), Raise> {
+        let at = self.table(table);
+        match self.kind(-2) {
+            Kind::Nil => return Err(self.error("table index is nil")),
+            Kind::Number if self.number(-2).is_some_and(f64::is_nan) => return Err(self.error("table index is NaN")),
+            _ => {}
+        }
+        // SAFETY: the state is alive, the table exists, the key is none that Lua refuses; memory is not refused.
+        unsafe { ffi::lua_rawset(self.raw, at) };
+        Ok(())
+    }
+
+    /// Sets the value of an integer key; takes the value from the stack.
+    pub fn raw_set_at(&mut self, table: c_int, key: c_int) {
+        let at = self.table(table);
+        assert!(self.top() > at, "a native set a value that it did not push");
+        // SAFETY: the state is alive, the table and the value exist, memory is not refused.
+        unsafe { ffi::lua_rawseti_(self.raw, at, key) };
+    }
+
+    /// Sets the value of a string key; takes the value from the stack.
+    pub fn raw_set_named(&mut self, table: c_int, key: &str) {
+        let at = self.table(table);
+        assert!(self.top() > at, "a native set a value that it did not push");
+        self.push_short(key.as_bytes());
+        self.insert(-2);
+        // SAFETY: the state is alive, the table, the key and the value exist, memory is not refused.
+        unsafe { ffi::lua_rawset(self.raw, at) };
+    }
+
+    /// Takes a key from the stack and pushes the next key of a table with its value; after the last, pushes nothing. Nil
+    /// comes before the first.
+    ///
+    /// # Safety
+    ///
+    /// The key is nil or one of the table's, and no key has been added to the table since it was visited.
+    pub unsafe fn next(&mut self, table: c_int) -> bool {
+        let at = self.table(table);
+        self.one_more();
+        // SAFETY: the state is alive, the table exists; the caller has the key right, so that Lua raises no error.
+        unsafe { ffi::lua_next(self.raw, at) != 0 }
+    }
+
+    /// Pushes a value's metatable, or nothing if it has none.
+    pub fn push_metatable(&mut self, index: c_int) -> bool {
+        let at = self.existing(index);
+        self.one_more();
+        // SAFETY: the state is alive, the value exists, there is room.
+        unsafe { ffi::lua_getmetatable(self.raw, at) != 0 }
+    }
+
+    /// Takes a table or nil from the stack and makes it the metatable of a value.
+    pub fn set_metatable(&mut self, index: c_int) {
+        let at = self.existing(index);
+        assert!(matches!(self.kind(-1), Kind::Nil | Kind::Table));
+        // SAFETY: the state is alive, the value and the metatable exist.
+        unsafe { ffi::lua_setmetatable(self.raw, at) };
+    }
+
+    /// Pushes the table of globals.
+    pub fn push_globals(&mut self) {
+        self.one_more();
+        // SAFETY: the state is alive, there is room.
+        unsafe { ffi::lua_pushvalue(self.raw, ffi::LUA_GLOBALSINDEX) };
+    }
+
+    /// Pushes the table of what only natives see.
+    pub fn push_registry(&mut self) {
+        self.one_more();
+        // SAFETY: the state is alive, there is room.
+        unsafe { ffi::lua_pushvalue(self.raw, ffi::LUA_REGISTRYINDEX) };
+    }
+
+    /// Sets a global, whatever the table of globals would say; takes the value from the stack.
+    pub fn set_global(&mut self, name: &str) {
+        self.push_globals();
+        self.insert(-2);
+        self.raw_set_named(-2, name);
+        self.pop(1);
+    }
+
+    /// Pushes a new table of functions.
+    pub fn push_library(&mut self, functions: &[(&str, Entry)]) -> Result<(), Raise> {
+        self.push_table(0, functions.len())?;
+        for (name, entry) in functions {
+            self.push_native(*entry);
+            self.raw_set_named(-2, name);
+        }
+        Ok(())
+    }
+
+    // --- Calls and errors.
+
+    /// Calls a function with arguments, which are on top of the stack, the function below them; leaves so many results.
+    /// What it raises comes back as [`Raise`]; a native that doesn't pass that on calls [`State::is_ending`] first.
+    pub fn call(&mut self, arguments: c_int, results: c_int) -> Result<(), Raise> {
+        assert!(arguments >= 0 && arguments < self.top() && results >= -1);
+        self.ensure(results.max(0))?;
+        self.context().in_native = false;
+        // SAFETY: the state is alive, the function and its arguments exist, errors are caught here.
+        let status = unsafe { ffi::lua_pcall(self.raw, arguments, results, 0) };
+        self.context().in_native = true;
+        if status == ffi::LUA_OK { Ok(()) } else { Err(Raise) }
+    }
+
+    /// Counts a turn of a loop whose length a script decides, and raises an error if the script has to end.
+    #[inline]
+    pub fn poll(&mut self) -> Result<(), Raise> {
+        let context = self.context();
+        if !context.has_room(0) {
+            self.room_for(0)?;
+        }
+        match self.context().poll() {
+            Verdict::Go => Ok(()),
+            Verdict::End => Err(self.end()),
+        }
+    }
+
+    /// Whether the script has to end, whatever it catches: `pcall` and its like pass an error on then.
+    #[must_use]
+    pub fn is_ending(&mut self) -> bool {
+        self.context().ending
+    }
+
+    /// The error by which a script that has to end ends.
+    pub(crate) fn end(&mut self) -> Raise {
+        self.error(crate::vm::ENDED)
+    }
+
+    /// Raises an error with a text, to which Lua adds where in the script it happened: "user_script:1: ".
+    #[cold]
+    pub fn error(&mut self, text: impl AsRef<[u8]>) -> Raise {
+        let text = text.as_ref();
+        // SAFETY: the state is alive; memory is not refused. Room for three values at most is granted to errors.
+        unsafe {
+            ffi::lua_checkstack(self.raw, 3);
+            ffi::luaL_where(self.raw, 1);
+            ffi::lua_pushlstring_(self.raw, text.as_ptr().cast(), text.len());
+            ffi::lua_concat(self.raw, 2);
+        }
+        Raise
+    }
+
+    /// Raises an error whose value is this string alone.
+    #[cold]
+    pub fn error_value(&mut self, text: &[u8]) -> Raise {
+        self.push_short(text);
+        Raise
+    }
+
+    /// Raises Lua's error for an argument: "bad argument #1 to 'encode' (...)".
+    #[cold]
+    pub fn argument_error(&mut self, n: c_int, what: &str) -> Raise {
+        // SAFETY: a structure of numbers and pointers, which Lua fills in.
+        let mut info: ffi::lua_Debug = unsafe { std::mem::zeroed() };
+        // SAFETY: the state is alive and a function runs in it; names that Lua gives are text that stays meanwhile.
+        let (name, is_method) = unsafe {
+            if ffi::lua_getstack(self.raw, 0, &raw mut info) == 0 {
+                return self.error(format!("bad argument #{n} ({what})"));
+            }
+            ffi::lua_getinfo(self.raw, c"n".as_ptr(), &raw mut info);
+            let text = |text: *const std::ffi::c_char| if text.is_null() { c"?" } else { CStr::from_ptr(text) };
+            (text(info.name).to_string_lossy().into_owned(), text(info.namewhat) == c"method")
+        };
+        match n - c_int::from(is_method) {
+            0 => self.error(format!("calling '{name}' on bad self ({what})")),
+            n => self.error(format!("bad argument #{n} to '{name}' ({what})")),
+        }
+    }
+
+    /// Raises Lua's error for an argument of the wrong type.
+    #[cold]
+    pub fn type_error(&mut self, n: c_int, expected: &str) -> Raise {
+        let got = self.kind(n).name();
+        self.argument_error(n, &format!("{expected} expected, got {got}"))
+    }
+
+    /// An empty buffer, for a native that builds a string; give it back with [`State::return_scratch`].
+    #[must_use]
+    pub fn take_scratch(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.context().scratch)
+    }
+
+    /// Keeps a buffer for the next that wants one.
+    pub fn return_scratch(&mut self, mut scratch: Vec<u8>) {
+        /// Bytes of memory that are kept; more is given back.
+        const KEPT_BYTES_MAX: usize = 64 * 1024;
+        scratch.clear();
+        scratch.shrink_to(KEPT_BYTES_MAX);
+        self.context().scratch = scratch;
+    }
+}
