@@ -1,4 +1,4 @@
-//! The one binary.
+//! The one binary: a server, and the tools beside it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -10,9 +10,32 @@ use server::cli_args::Exit;
 // Small allocations in steps of eight bytes: what an entry of the keyspace takes is what it is given.
 static ALLOCATOR: Counting<mimalloc::MiMalloc> = Counting::new(mimalloc::MiMalloc);
 
+/// A tool's entry: its arguments without the program's and its own name.
+type Tool = fn(Vec<OsString>) -> ExitCode;
+
+/// The tools, each by the first argument that asks for it. Anything else is the server's command line.
+const TOOLS: &[(&str, Tool)] = &[
+    ("bench", |_| not_built_in("bench", "penstock-bench")),
+    ("cli", |_| not_built_in("cli", "penstock-cli")),
+    ("load", |_| not_built_in("load", "penstock-load")),
+];
+
 fn main() -> ExitCode {
-    let argv: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let ran = match server::cli_args::load(&argv, &mut std::io::stdin()) {
+    let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let asked = argv.first().and_then(|first| TOOLS.iter().find(|(name, _)| first == name));
+    match asked {
+        Some((_, run)) => run(argv.split_off(1)),
+        None => serve(&argv),
+    }
+}
+
+fn not_built_in(name: &str, package: &str) -> ExitCode {
+    eprintln!("penstock {name}: this program was built without the package {package}");
+    ExitCode::FAILURE
+}
+
+fn serve(argv: &[OsString]) -> ExitCode {
+    let ran = match server::cli_args::load(argv, &mut std::io::stdin()) {
         Ok(loaded) => server::run::run(loaded.settings, loaded.config_file),
         Err(Exit::Answer(text)) => {
             println!("{text}");

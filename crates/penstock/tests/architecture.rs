@@ -17,7 +17,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("penstock-engine", &["penstock-commands", "penstock-script", "penstock-resp", "penstock-store"]),
     ("penstock-server", &["penstock-engine", "penstock-commands", "penstock-resp", "penstock-store"]),
     ("penstock-client", &["penstock-resp"]),
-    ("penstock", &["penstock-server"]),
+    ("penstock-cli", &["penstock-client", "penstock-resp"]),
+    ("penstock-bench", &["penstock-client", "penstock-resp"]),
+    ("penstock-load", &["penstock-client", "penstock-resp"]),
+    ("penstock", &["penstock-server", "penstock-cli", "penstock-bench", "penstock-load"]),
 ];
 
 /// Crates whose tests may use anything: they look at all the others from outside.

@@ -1,0 +1,419 @@
+//! One connection: requests out, replies in, in order; push messages set aside.
+//!
+//! The stream never blocks; all waiting is one poll(2) in [`Connection::wait`], for both directions at once. So whoever
+//! waits to write reads meanwhile, and a server that stops reading until its replies are taken can't bring us to a halt.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Write};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use resp::parse::{Parser, Value};
+
+use crate::buffer::{ReadBuffer, WriteBuffer};
+use crate::command::Request;
+use crate::config::Config;
+use crate::error::{Error, Fate, Lost, ServerError};
+use crate::handshake;
+use crate::stream::{self, Ready, Stream};
+
+/// [`Connection::flush`] reads replies ahead up to so many bytes. A caller who sends more before reading anything should
+/// use a [`crate::Pipeline`], which hands replies on as they come.
+const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
+
+/// A connection to a server.
+///
+/// After an error that [`Error::is_connection_lost`] tells of, every further call fails, too.
+pub struct Connection {
+    stream: Box<dyn Stream>,
+    input: ReadBuffer,
+    output: WriteBuffer,
+    parser: Parser,
+    /// Requests that were sent, or are to be, and whose replies nobody has taken.
+    owed: u64,
+    /// Replies that came while a push was waited for; never more than `owed`.
+    replies: VecDeque<Value>,
+    pushes: VecDeque<Value>,
+    pushes_max: usize,
+    pushes_dropped: u64,
+    read_timeout: Option<Duration>,
+    write_timeout: Option<Duration>,
+    /// Writing has failed. What the server said before it closed, its reason perhaps, can still be read.
+    write_ended: Option<Lost>,
+    ended: Option<Lost>,
+}
+
+impl Connection {
+    /// Connects, authenticates, names the connection and selects the database.
+    ///
+    /// # Errors
+    /// [`Error::Connect`]; [`Error::Server`] when the server refuses; [`Error::Config`] for a setting that can't be met.
+    pub fn connect(config: &Config) -> Result<Self, Error> {
+        let mut connection = Self::open(config)?;
+        handshake::greet(&mut connection, config)?;
+        Ok(connection)
+    }
+
+    /// Connects and says nothing.
+    ///
+    /// # Errors
+    /// [`Error::Connect`] or [`Error::Config`].
+    pub fn open(config: &Config) -> Result<Self, Error> {
+        Ok(Self::over(stream::open(config)?, config))
+    }
+
+    /// A connection over a stream that is open already. Of `config`, limits and timeouts count.
+    #[must_use]
+    pub fn over(stream: Box<dyn Stream>, config: &Config) -> Self {
+        Self {
+            stream,
+            input: ReadBuffer::new(),
+            output: WriteBuffer::default(),
+            parser: Parser::new(config.limits.clone()),
+            owed: 0,
+            replies: VecDeque::new(),
+            pushes: VecDeque::new(),
+            pushes_max: config.pushes_max,
+            pushes_dropped: 0,
+            read_timeout: config.read_timeout,
+            write_timeout: config.write_timeout,
+            write_ended: None,
+            ended: None,
+        }
+    }
+
+    /// Sends a command and reads its reply.
+    ///
+    /// # Errors
+    /// [`Error::Server`] for an error reply; [`Error::Lost`] with what is known about the command; [`Error::Unread`] if
+    /// replies of commands that were sent before are still to be read.
+    pub fn command(&mut self, request: &(impl Request + ?Sized)) -> Result<Value, Error> {
+        let reply = self.exchange(request)?;
+        match reply.error() {
+            Some(text) => Err(Error::Server(ServerError::new(text))),
+            None => Ok(reply),
+        }
+    }
+
+    /// The same, but an error reply is a reply.
+    ///
+    /// # Errors
+    /// As [`Self::command`], but for [`Error::Server`].
+    pub fn exchange(&mut self, request: &(impl Request + ?Sized)) -> Result<Value, Error> {
+        if self.owed > 0 {
+            return Err(Error::Unread(self.owed));
+        }
+        let start = self.output.total_end();
+        self.send(request);
+        let reply = self.read_reply();
+        reply.map_err(|error| {
+            let sent = self.output.total_sent() > start;
+            error.with_fate(if sent { Fate::MayHaveRun } else { Fate::NotRun })
+        })
+    }
+
+    /// Queues a request; [`Self::flush`] or the next reading sends it. One reply is owed for it.
+    pub fn send(&mut self, request: &(impl Request + ?Sized)) {
+        self.owed += 1;
+        self.send_unanswered(request);
+    }
+
+    /// Queues a request that isn't answered by exactly one reply: SUBSCRIBE, MONITOR, or any under CLIENT REPLY OFF. What
+    /// comes of it is read with [`Self::next_push`].
+    pub fn send_unanswered(&mut self, request: &(impl Request + ?Sized)) {
+        self.output.compact();
+        request.pack(&mut self.output.bytes);
+    }
+
+    /// Queues bytes that are `requests` whole requests already.
+    pub fn send_packed(&mut self, bytes: &[u8], requests: u64) {
+        self.owed += requests;
+        self.output.compact();
+        self.output.bytes.extend_from_slice(bytes);
+    }
+
+    /// Sends all that is queued. What the server answers meanwhile is kept, up to 64 MiB.
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.check()?;
+        self.try_write();
+        let mut since = Instant::now();
+        while self.has_unsent() {
+            self.step(&mut since)?;
+        }
+        match self.write_ended.clone() {
+            Some(cause) => Err(self.end(cause)),
+            None => Ok(()),
+        }
+    }
+
+    /// The next reply, waiting for it; sends first what is queued. Push messages are set aside.
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub fn read_reply(&mut self) -> Result<Value, Error> {
+        self.check()?;
+        self.try_write();
+        let mut since = Instant::now();
+        loop {
+            if let Some(reply) = self.buffered_reply()? {
+                return Ok(reply);
+            }
+            self.step(&mut since)?;
+        }
+    }
+
+    /// The next reply if it comes within `timeout`; a `None` leaves the connection as it is. Sends first what is queued.
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub fn poll_reply(&mut self, timeout: Duration) -> Result<Option<Value>, Error> {
+        self.poll_for(timeout, Self::buffered_reply)
+    }
+
+    /// The next message that answers no request: a push (RESP3), or whatever comes while no reply is owed (RESP2's
+    /// published messages, MONITOR's lines). `None` if none comes within `timeout`. Sends first what is queued.
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub fn next_push(&mut self, timeout: Duration) -> Result<Option<Value>, Error> {
+        self.poll_for(timeout, Self::buffered_push)
+    }
+
+    /// How many push messages were dropped since nobody asked for them.
+    #[must_use]
+    pub fn pushes_dropped(&self) -> u64 {
+        self.pushes_dropped
+    }
+
+    /// Sends as much as goes without waiting; true when all is sent.
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub fn try_flush(&mut self) -> Result<bool, Error> {
+        self.check()?;
+        self.try_write();
+        match self.write_ended.clone() {
+            Some(cause) => Err(self.end(cause)),
+            None => Ok(!self.has_unsent()),
+        }
+    }
+
+    /// The next reply if it is here already; nothing waits, nothing is sent.
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub fn try_reply(&mut self) -> Result<Option<Value>, Error> {
+        self.check()?;
+        if let Some(reply) = self.buffered_reply()? {
+            return Ok(Some(reply));
+        }
+        if !self.try_read()? {
+            return Ok(None);
+        }
+        self.buffered_reply()
+    }
+
+    /// The descriptor, for whoever waits on many connections at once. What was read from it already is found by
+    /// [`Self::try_reply`], not by polling.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.fd()
+    }
+
+    /// Replies that are owed and not taken.
+    #[must_use]
+    pub fn owed(&self) -> u64 {
+        self.owed
+    }
+
+    /// Changes how long no byte may arrive while a reply is awaited; `None`: for ever.
+    pub fn set_read_timeout(&mut self, timeout: Option<Duration>) {
+        self.read_timeout = timeout;
+    }
+
+    // --- what is here ---
+
+    /// The next reply among the bytes that have arrived.
+    pub(crate) fn buffered_reply(&mut self) -> Result<Option<Value>, Error> {
+        if let Some(reply) = self.replies.pop_front() {
+            self.owed = self.owed.saturating_sub(1);
+            return Ok(Some(reply));
+        }
+        while let Some(value) = self.parse()? {
+            if let Value::Push(_) = value {
+                self.set_aside(value);
+                continue;
+            }
+            self.owed = self.owed.saturating_sub(1);
+            return Ok(Some(value));
+        }
+        Ok(None)
+    }
+
+    fn buffered_push(&mut self) -> Result<Option<Value>, Error> {
+        if let Some(push) = self.pushes.pop_front() {
+            return Ok(Some(push));
+        }
+        while let Some(value) = self.parse()? {
+            let owed = self.owed > self.replies.len() as u64;
+            if owed && !matches!(value, Value::Push(_)) {
+                self.replies.push_back(value);
+                continue;
+            }
+            return Ok(Some(value));
+        }
+        Ok(None)
+    }
+
+    fn set_aside(&mut self, push: Value) {
+        if self.pushes.len() >= self.pushes_max {
+            self.pushes.pop_front();
+            self.pushes_dropped += 1;
+        }
+        if self.pushes_max > 0 {
+            self.pushes.push_back(push);
+        }
+    }
+
+    fn parse(&mut self) -> Result<Option<Value>, Error> {
+        let unread = self.input.unread();
+        if unread.is_empty() {
+            return Ok(None);
+        }
+        match self.parser.advance(unread) {
+            Ok(progress) => {
+                self.input.consume(progress.consumed);
+                Ok(progress.value)
+            }
+            Err(error) => Err(self.end(Lost::Protocol(error))),
+        }
+    }
+
+    // --- moving bytes ---
+
+    /// Whether bytes wait to be sent and can be.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.write_ended.is_none() && (!self.output.is_empty() || self.stream.wants_write())
+    }
+
+    /// Counts a request that was written into [`Self::output`].
+    pub(crate) fn owe(&mut self) {
+        self.owed += 1;
+    }
+
+    pub(crate) fn output(&mut self) -> &mut WriteBuffer {
+        &mut self.output
+    }
+
+    /// Sends as much as goes without waiting.
+    pub(crate) fn try_write(&mut self) {
+        while self.has_unsent() {
+            let written = match self.output.is_empty() {
+                true => self.stream.flush().map(|()| None),
+                false => self.stream.write(self.output.unsent()).map(Some),
+            };
+            match written {
+                Ok(None) => {}
+                Ok(Some(0)) => self.write_ended = Some(Lost::Closed),
+                Ok(Some(n)) => self.output.mark_sent(n),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => self.write_ended = Some(Lost::Io(Arc::new(error))),
+            }
+        }
+    }
+
+    /// Reads once; whether anything came.
+    pub(crate) fn try_read(&mut self) -> Result<bool, Error> {
+        match self.input.read_from(self.stream.as_mut()) {
+            Ok(0) => Err(self.end(Lost::Closed)),
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
+            Err(error) => Err(self.end(Lost::Io(Arc::new(error)))),
+        }
+    }
+
+    /// Waits until bytes can be moved and moves them. `since` is when that last succeeded.
+    ///
+    /// # Errors
+    /// [`Error::Lost`], by a timeout, too.
+    pub(crate) fn step(&mut self, since: &mut Instant) -> Result<(), Error> {
+        let limit = if self.has_unsent() { self.write_timeout } else { self.read_timeout };
+        let rest = limit.map(|limit| limit.saturating_sub(since.elapsed()));
+        let ready = self.wait(rest)?;
+        if self.move_bytes(ready)? {
+            *since = Instant::now();
+        } else if let Some(limit) = limit
+            && since.elapsed() >= limit
+        {
+            let cause = if self.has_unsent() { Lost::Stuck(limit) } else { Lost::Silent(limit) };
+            return Err(self.end(cause));
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<Ready, Error> {
+        if self.stream.has_buffered() {
+            return Ok(Ready { read: true, write: false });
+        }
+        stream::wait(self.stream.fd(), self.has_unsent(), timeout).map_err(|error| self.end(Lost::Io(Arc::new(error))))
+    }
+
+    /// Does what `ready` says can be done; whether any byte was moved.
+    fn move_bytes(&mut self, ready: Ready) -> Result<bool, Error> {
+        let mut moved = false;
+        if ready.read && (!self.has_unsent() || self.input.unread().len() < READ_AHEAD_BYTES_MAX) {
+            moved |= self.try_read()?;
+        }
+        if ready.write {
+            let before = self.output.total_sent();
+            self.try_write();
+            moved |= self.output.total_sent() > before;
+        }
+        Ok(moved)
+    }
+
+    fn poll_for(
+        &mut self,
+        timeout: Duration,
+        mut take: impl FnMut(&mut Self) -> Result<Option<Value>, Error>,
+    ) -> Result<Option<Value>, Error> {
+        self.check()?;
+        self.try_write();
+        let start = Instant::now();
+        loop {
+            if let Some(value) = take(self)? {
+                return Ok(Some(value));
+            }
+            let rest = timeout.saturating_sub(start.elapsed());
+            let ready = self.wait(Some(rest))?;
+            if !self.move_bytes(ready)? && rest.is_zero() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Fails if the connection has ended before.
+    fn check(&self) -> Result<(), Error> {
+        match &self.ended {
+            Some(cause) => Err(Error::Lost { cause: cause.clone(), fate: Fate::NotRun }),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes why the connection ended. If writing failed first, that was the reason; a closed stream is just its sequel.
+    fn end(&mut self, cause: Lost) -> Error {
+        let cause = self.ended.get_or_insert_with(|| self.write_ended.clone().unwrap_or(cause)).clone();
+        Error::Lost { cause, fate: Fate::MayHaveRun }
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("owed", &self.owed).field("ended", &self.ended).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,233 @@
+//! What can go wrong, and whether a command may have run all the same.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use resp::parse::ReplyError;
+
+/// Why a call failed. The text is one line for the user.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A URL or setting that makes no sense; nothing was tried.
+    Config(String),
+    /// No connection came about.
+    Connect {
+        /// Where to.
+        address: String,
+        /// What the system said.
+        cause: Arc<io::Error>,
+    },
+    /// The connection broke or is no longer usable.
+    Lost {
+        /// How.
+        cause: Lost,
+        /// What became of the command.
+        fate: Fate,
+    },
+    /// The server answered with an error.
+    Server(ServerError),
+    /// [`crate::Connection::command`] was called while replies of so many commands sent before are unread.
+    Unread(u64),
+    /// The server answered with something that the command never answers.
+    Unexpected {
+        /// What was asked.
+        command: &'static str,
+        /// What came.
+        reply: String,
+    },
+}
+
+/// How a connection ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Lost {
+    /// The server closed it.
+    Closed,
+    /// The system reported an error.
+    Io(Arc<io::Error>),
+    /// No byte of an expected reply came for so long (`read_timeout`).
+    Silent(Duration),
+    /// The server took no byte of a request for so long (`write_timeout`).
+    Stuck(Duration),
+    /// What came is no reply, or exceeds the limits on replies.
+    Protocol(ReplyError),
+}
+
+/// What is known about a command whose reply didn't come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// No byte of it was sent: it has not run, and sending it again is safe.
+    NotRun,
+    /// It was sent at least in part, and no reply came: it may have run or not.
+    MayHaveRun,
+    /// The server answered it.
+    Answered,
+}
+
+/// An error reply.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ServerError {
+    text: Vec<u8>,
+}
+
+/// A pipeline that ended before its last reply.
+#[derive(Clone, Debug)]
+pub struct Interrupted {
+    /// Why.
+    pub error: Error,
+    /// So many commands, from the first on, were answered.
+    pub answered: u64,
+    /// So many commands, from the first on, were sent at least in part. Those from `answered` to here may have run; those
+    /// from here on have not.
+    pub sent: u64,
+}
+
+impl Error {
+    /// Whether the connection can't be used any further.
+    #[must_use]
+    pub fn is_connection_lost(&self) -> bool {
+        matches!(self, Self::Lost { .. } | Self::Connect { .. })
+    }
+
+    /// Whether a time limit was the reason.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        match self {
+            Self::Lost { cause: Lost::Silent(_) | Lost::Stuck(_), .. } => true,
+            Self::Connect { cause, .. } => cause.kind() == io::ErrorKind::TimedOut,
+            _ => false,
+        }
+    }
+
+    /// What became of the command that this error is about.
+    #[must_use]
+    pub fn fate(&self) -> Fate {
+        match self {
+            Self::Lost { fate, .. } => *fate,
+            Self::Server(_) | Self::Unexpected { .. } => Fate::Answered,
+            Self::Config(_) | Self::Connect { .. } | Self::Unread(_) => Fate::NotRun,
+        }
+    }
+
+    /// The server's error reply, if it is one.
+    #[must_use]
+    pub fn server(&self) -> Option<&ServerError> {
+        match self {
+            Self::Server(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// The same about a command of this fate.
+    pub(crate) fn with_fate(self, fate: Fate) -> Self {
+        match self {
+            Self::Lost { cause, .. } => Self::Lost { cause, fate },
+            other => other,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(text) => f.write_str(text),
+            Self::Connect { address, cause } => write!(f, "can't connect to {address}: {}", plain(cause)),
+            Self::Lost { cause, fate: Fate::MayHaveRun } => write!(f, "{cause}; the command may have run or not"),
+            Self::Lost { cause, .. } => cause.fmt(f),
+            Self::Server(error) => error.fmt(f),
+            Self::Unread(count) => write!(f, "replies of {count} commands sent before have to be read first"),
+            Self::Unexpected { command, reply } => write!(f, "{command} was answered with {reply}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Connect { cause, .. } | Self::Lost { cause: Lost::Io(cause), .. } => Some(cause.as_ref()),
+            Self::Lost { cause: Lost::Protocol(error), .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the server closed the connection"),
+            Self::Io(error) => write!(f, "the connection broke: {}", plain(error)),
+            Self::Silent(waited) => write!(f, "no reply within {waited:?}"),
+            Self::Stuck(waited) => write!(f, "the server accepted nothing for {waited:?}"),
+            Self::Protocol(error) => write!(f, "the server sent what is no reply: {error}"),
+        }
+    }
+}
+
+/// The system's text without the "(os error 111)" that the standard library appends.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error ") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+impl ServerError {
+    /// From the reply's text, without the leading `-`.
+    #[must_use]
+    pub fn new(text: impl Into<Vec<u8>>) -> Self {
+        Self { text: text.into() }
+    }
+
+    /// The whole text.
+    #[must_use]
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// The first word, by which programs tell errors apart: `ERR`, `WRONGTYPE`, `NOSCRIPT`...
+    #[must_use]
+    pub fn code(&self) -> &[u8] {
+        self.text.split(|&byte| byte == b' ').next().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.text))
+    }
+}
+
+impl fmt::Debug for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "-{}", self.text.escape_ascii())
+    }
+}
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The counts say more about a pipeline than the fate of a single command.
+        write!(f, "{}; {} commands were answered", self.error.clone().with_fate(Fate::NotRun), self.answered)?;
+        match self.sent - self.answered {
+            0 => Ok(()),
+            more => write!(f, ", {more} more may have run or not"),
+        }
+    }
+}
+
+impl std::error::Error for Interrupted {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// A pipeline's callers who want no details: fate of the whole.
+impl From<Interrupted> for Error {
+    fn from(interrupted: Interrupted) -> Self {
+        let fate = if interrupted.sent == 0 { Fate::NotRun } else { Fate::MayHaveRun };
+        interrupted.error.with_fate(fate)
+    }
+}

@@ -1,0 +1,44 @@
+//! A client for Redis, Valkey and Penstock that pipelines. Blocking calls, no asynchronous runtime, no `unsafe`.
+//!
+//! - [`Connection`]: one connection; commands one by one, or sent and read separately.
+//! - [`Pipeline`] and [`Window`]: many commands without waiting in between, with bounded memory on both sides. Replies are
+//!   read while requests are written, so that no server's habits can make the two wait for each other.
+//! - [`Config`]: where and how to connect; [`Config::parse`] reads URLs.
+//!
+//! ```no_run
+//! use client::{Command, Config, Connection, Pipeline};
+//!
+//! let mut connection = Connection::connect(&Config::parse("redis://localhost:6379/0")?)?;
+//! connection.command(&["SET", "greeting", "hello"])?;
+//!
+//! let mut pipeline = Pipeline::new();
+//! for i in 0..10_000 {
+//!     pipeline.add(&Command::new("SET").arg("key").arg(i));
+//! }
+//! let replies = pipeline.run(&mut connection)?;
+//! assert_eq!(replies.len(), 10_000);
+//! # Ok::<(), client::Error>(())
+//! ```
+//!
+//! This room knows `resp` for the bytes, and no server's inside.
+
+mod buffer;
+mod command;
+mod config;
+mod connection;
+mod error;
+mod handshake;
+mod pipeline;
+mod stream;
+mod url;
+mod window;
+
+pub use command::{Argument, Command, Request};
+pub use config::{Address, Config};
+pub use connection::Connection;
+pub use error::{Error, Fate, Interrupted, Lost, ServerError};
+pub use pipeline::Pipeline;
+pub use resp::parse::{Double, ReplyLimits, Value};
+pub use resp::reply::Proto;
+pub use stream::{Connector, Stream};
+pub use window::{Conversation, Next, Window};

@@ -1,0 +1,99 @@
+use super::*;
+use crate::config::Address;
+
+fn parsed(url: &str) -> Config {
+    parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+}
+
+fn check_tcp(url: &str, host: &str, port: u16, db: u32) {
+    let config = parsed(url);
+    assert_eq!(config.address, Address::Tcp { host: host.to_owned(), port }, "{url}");
+    assert_eq!(config.db, db, "{url}");
+}
+
+fn check_credentials(url: &str, user: Option<&str>, password: Option<&str>) {
+    let config = parsed(url);
+    assert_eq!(config.user.as_deref(), user.map(str::as_bytes), "{url}");
+    assert_eq!(config.password.as_deref(), password.map(str::as_bytes), "{url}");
+}
+
+fn check_wrong(url: &str, part: &str) {
+    match parse(url) {
+        Ok(config) => panic!("{url} became {config:?}"),
+        Err(error) => assert!(error.to_string().contains(part), "{url}: {error}"),
+    }
+}
+
+#[test]
+fn hosts_ports_and_databases() {
+    check_tcp("redis://", "127.0.0.1", 6379, 0);
+    check_tcp("redis://example.com", "example.com", 6379, 0);
+    check_tcp("REDIS://example.com/", "example.com", 6379, 0);
+    check_tcp("valkey://example.com:7000/3", "example.com", 7000, 3);
+    check_tcp("redis://:7000", "127.0.0.1", 7000, 0);
+    check_tcp("redis://[::1]:7000/1", "::1", 7000, 1);
+    check_tcp("redis://[::1]", "::1", 6379, 0);
+    check_tcp("redis://a@h:1/2", "h", 1, 2);
+    check_tcp("redis://h/2?db=5", "h", 6379, 5);
+    assert!(parsed("rediss://h").tls && parsed("valkeys://h").tls && !parsed("redis://h").tls);
+}
+
+#[test]
+fn credentials() {
+    check_credentials("redis://h", None, None);
+    check_credentials("redis://u:p@h", Some("u"), Some("p"));
+    check_credentials("redis://:p@h", None, Some("p"));
+    check_credentials("redis://p@h", None, Some("p"));
+    check_credentials("redis://u:a%40b%3a%2F@h", Some("u"), Some("a@b:/"));
+    check_credentials("redis://u:a:b/c#@h/1", Some("u"), Some("a:b/c#"));
+    check_credentials("unix://u:p@/run/x", Some("u"), Some("p"));
+    check_credentials("unix:///run/a@b", None, None);
+}
+
+#[test]
+fn sockets_in_the_file_system() {
+    for url in ["unix:///run/a%20b?db=2", "redis+unix:///run/a%20b?db=2", "valkey+unix:///run/a%20b?db=2"] {
+        let config = parsed(url);
+        assert_eq!(config.address, Address::Unix("/run/a b".into()), "{url}");
+        assert_eq!(config.db, 2, "{url}");
+    }
+}
+
+#[test]
+fn parameters() {
+    let config = parsed("redis://h?protocol=3&client_name=a%20b&connect_timeout=0.5&read_timeout=0&write_timeout=2");
+    assert_eq!(config.proto, Proto::Resp3);
+    assert_eq!(config.client_name.as_deref(), Some(&b"a b"[..]));
+    assert_eq!(config.connect_timeout, Duration::from_millis(500));
+    assert_eq!(config.read_timeout, None);
+    assert_eq!(config.write_timeout, Some(Duration::from_secs(2)));
+}
+
+#[test]
+fn what_makes_no_sense_is_named() {
+    check_wrong("localhost:6379", "no scheme");
+    check_wrong("http://h", "'http'");
+    check_wrong("redis://h:port", "port is 'port'");
+    check_wrong("redis://h:70000", "port is '70000'");
+    check_wrong("redis://h/one", "database is 'one'");
+    check_wrong("redis://h/-1", "database is '-1'");
+    check_wrong("redis://::1", "brackets");
+    check_wrong("redis://[::1", "']'");
+    check_wrong("redis://[::1]x", "']'");
+    check_wrong("unix://relative", "slash");
+    check_wrong("redis://h?protocol=4", "neither 2 nor 3");
+    check_wrong("redis://h?connect_timeout=0", "can't be 0");
+    check_wrong("redis://h?read_timeout=-1", "no time in seconds");
+    check_wrong("redis://h?read_timeout=NaN", "no time in seconds");
+    check_wrong("redis://h?retries=3", "'retries'");
+    check_wrong("redis://%ff", "UTF-8");
+}
+
+#[test]
+fn a_password_stays_secret() {
+    assert!(!format!("{:?}", parsed("redis://u:hush@h")).contains("hush"));
+    check_wrong("redis://u:hush@h:port", "port is 'port'");
+    for url in ["redis://u:hush@h:port", "redis://u:hush@h/x", "unix://u:hush@x"] {
+        assert!(!parse(url).unwrap_err().to_string().contains("hush"), "{url}");
+    }
+}
