@@ -17,6 +17,7 @@ use resp::request::OwnedArgs;
 use store::value::Type;
 
 use crate::command_table::Command;
+use crate::pipelines::Pipeline;
 use crate::watch::DbKey;
 
 /// It waits.
@@ -59,6 +60,8 @@ pub struct Waiter {
     pub wait: Wait,
     /// The keys under which it is registered, with their shards.
     pub registered: Vec<(usize, DbKey)>,
+    /// What the connection counts for. The command counts when it is answered.
+    pipeline: Option<Arc<Pipeline>>,
     /// Its place among all waiters: later ones have higher numbers.
     ticket: u64,
     state: AtomicU8,
@@ -79,10 +82,11 @@ impl Waiter {
         proto: Proto,
         wait: Wait,
         registered: Vec<(usize, DbKey)>,
+        pipeline: Option<Arc<Pipeline>>,
         ticket: u64,
     ) -> Waiter {
         let state = AtomicU8::new(PARKED);
-        Waiter { client, worker, command, args, keys, database, proto, wait, registered, ticket, state }
+        Waiter { client, worker, command, args, keys, database, proto, wait, registered, pipeline, ticket, state }
     }
 
     /// Takes the right to answer; false if somebody else has it.
@@ -126,6 +130,14 @@ impl Waiter {
 
     fn replace(&self, from: u8, to: u8) -> bool {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Counts the command, which its connection's pipeline has executed now that it is answered, be it with an error.
+    /// The caller is inside the gate and has claimed the right to answer.
+    pub fn count(&self, error: Option<&[u8]>) {
+        if let Some(pipeline) = &self.pipeline {
+            pipeline.count_one(error);
+        }
     }
 
     /// Its place among all waiters.
@@ -277,7 +289,19 @@ mod tests {
         let command = table().find(b"blpop").unwrap();
         let args = OwnedArgs::new([&b"blpop"[..], b"k", b"0"].into_iter());
         let wait = Wait { deadline_ms: None, reply: TimeoutReply::NullArray };
-        Arc::new(Waiter::new(client, 0, command, args, Vec::new(), 0, Proto::Resp2, wait, registered.to_vec(), ticket))
+        Arc::new(Waiter::new(
+            client,
+            0,
+            command,
+            args,
+            Vec::new(),
+            0,
+            Proto::Resp2,
+            wait,
+            registered.to_vec(),
+            None,
+            ticket,
+        ))
     }
 
     #[test]

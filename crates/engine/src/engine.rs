@@ -17,6 +17,7 @@ use crate::families::slowlog::SlowLog;
 use crate::inbox::{Inbox, Wake};
 use crate::latency_monitor::LatencyMonitor;
 use crate::machine::{Machine, Usage};
+use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
 use crate::rates::Rates;
 use crate::session::Session;
@@ -64,6 +65,8 @@ pub struct Engine {
     pub waiters: Waiters,
     /// Who has subscribed to what.
     pub pubsub: PubSub,
+    /// What is counted for pipelines that survive their connections.
+    pub pipelines: Pipelines,
     /// Connections that show what MONITOR shows.
     pub monitors: Monitors,
     /// Which keyspace events are published; 0 is none.
@@ -121,6 +124,7 @@ impl Engine {
             watchers: Watchers::new(shards),
             waiters: Waiters::new(shards),
             pubsub: PubSub::default(),
+            pipelines: Pipelines::default(),
             monitors: Monitors::default(),
             notify_classes: AtomicU64::new(0),
             active_expire: AtomicBool::new(true),
@@ -157,10 +161,12 @@ impl Engine {
         self.settings_version.load(Ordering::Acquire)
     }
 
-    /// Samples what is shown as a rate or a peak, if it is time. Call it several times a second.
+    /// Does what the clock asks for: samples what is shown as a rate or a peak, forgets pipeline tokens whose time has
+    /// come. Call it several times a second.
     pub fn sample(&self, now_ms: u64) {
         self.rates.sample(now_ms, || Totals::of(&self.stats));
         self.memory.note(self.host.used_memory());
+        self.pipelines.remove_expired(now_ms);
     }
 
     /// Sets the counters that INFO shows back to zero.

@@ -25,6 +25,9 @@ use crate::turn::Turn;
 use crate::watch::DbKey;
 use crate::worker::{Pass, Step, Worker, hash_keys, is_whole};
 
+/// What is noted of an EXEC of a counted pipeline that answers null: nothing of the transaction has run.
+const WATCHED_CHANGED: &[u8] = b"EXECABORT Transaction discarded because a watched key has changed";
+
 impl Worker {
     /// Runs one request of a batch.
     #[inline]
@@ -51,6 +54,26 @@ impl Worker {
             return if step == Step::Next && !session.authenticated { Step::Reframe } else { step };
         }
         self.step_with_care(session, command, args, keys, out, inside)
+    }
+
+    /// The same for a connection that counts for a pipeline.
+    #[inline(never)]
+    pub(crate) fn step_counted(
+        &mut self,
+        session: &mut Session,
+        command: Option<&'static Command>,
+        args: Args<'_>,
+        keys: &[KeyRef],
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        // This thread may have left the gate since the last command, and another connection have got the token.
+        if !session.begin_counted(command) {
+            return Step::Gone;
+        }
+        let step = self.step(session, command, args, keys, out, inside);
+        session.count(step);
+        step
     }
 
     /// The same for a session or a command that needs a second look.
@@ -82,7 +105,7 @@ impl Worker {
             }
             Ok(Some(command)) => self.execute(session, command, args, keys, out, inside),
             Err(error) => {
-                self.refuse(session, command, &error, out);
+                self.refuse(session, command, args, &error, out);
                 Step::Next
             }
         };
@@ -136,7 +159,14 @@ impl Worker {
 
     /// Answers a command that does not run. Within a transaction, that makes EXEC refuse all of it; when it is EXEC
     /// itself, any transaction ends here.
-    fn refuse(&mut self, session: &mut Session, command: Option<&'static Command>, error: &Error, out: &mut Output) {
+    fn refuse(
+        &mut self,
+        session: &mut Session,
+        command: Option<&'static Command>,
+        args: Args<'_>,
+        error: &Error,
+        out: &mut Output,
+    ) {
         if let Some(command) = command {
             self.stats().commands[command.id].rejected.add(1);
         }
@@ -148,6 +178,10 @@ impl Worker {
             error = families::transactions::abort(self, session, &error);
         }
         self.stats().count_error(error.text());
+        if families::pipeline::is_own(args.get(0)) {
+            session.count_not();
+        }
+        session.count_failure(command, error.text());
         Reply::new(out, session.proto).error(error.text());
     }
 
@@ -176,9 +210,9 @@ impl Worker {
                 self.shards = shards;
                 step
             }
-            (Scope::Whole, _) => {
-                self.alone(inside, |worker, locked| worker.call(session, command, args, keys, locked, out, true))
-            }
+            (Scope::Whole, _) => self.alone(session, inside, |worker, session, locked| {
+                worker.call(session, command, args, keys, locked, out, true)
+            }),
             (Scope::Keys | Scope::ByArgs(_) | Scope::Each, _) => {
                 if families::is_exec(command) && session.multi.as_ref().is_some_and(|m| !m.aborted) {
                     self.exec(session, command, args, out, inside)
@@ -194,18 +228,30 @@ impl Worker {
         step
     }
 
-    /// Leaves the gate, closes it, runs something alone, and passes the gate again.
-    pub(crate) fn alone<T>(&mut self, inside: &mut Pass, run: impl FnOnce(&mut Worker, &mut Locked<'_>) -> T) -> T {
+    /// Leaves the gate, closes it, runs something of a connection's alone, and passes the gate again.
+    pub(crate) fn alone(
+        &mut self,
+        session: &mut Session,
+        inside: &mut Pass,
+        run: impl FnOnce(&mut Worker, &mut Session, &mut Locked<'_>) -> Step,
+    ) -> Step {
         let keyspace = &self.engine.keyspace;
         *inside = None;
-        let result = {
+        let step = {
             let alone = keyspace.gate().close();
             // The wait for the others is not the command's time.
             self.ticks = Ticks::now();
-            run(self, &mut keyspace.all(&alone))
+            if session.has_lost_token() {
+                Step::Gone
+            } else {
+                let step = run(self, session, &mut keyspace.all(&alone));
+                // Before the gate opens to whoever wants to know what has run.
+                session.count(step);
+                step
+            }
         };
         *inside = Some(keyspace.gate().enter(self.id));
-        result
+        step
     }
 
     /// The shards of keys, ascending and without duplicates, in the worker's own vector.
@@ -309,7 +355,7 @@ impl Worker {
     #[cold]
     fn note_errors(
         &mut self,
-        session: &Session,
+        session: &mut Session,
         command: &Command,
         outcome: Result<(), Error>,
         start: Mark,
@@ -320,7 +366,10 @@ impl Worker {
         }
         self.stats().commands[command.id].failed.add(1);
         let text = out.since(start);
-        self.stats().count_error(text.strip_prefix(b"-").unwrap_or(b"ERR"));
+        let text = text.strip_prefix(b"-").unwrap_or(b"ERR");
+        self.stats().count_error(text);
+        let line = text.split(|&b| b == b'\r').next().unwrap_or_default();
+        session.count_failure(Some(command), line);
     }
 
     /// Counts a command, and records it if it was slow.
@@ -416,6 +465,7 @@ impl Worker {
             session.proto,
             wait,
             registered,
+            session.tally.as_ref().map(|tally| tally.pipeline().clone()),
             self.engine.waiters.ticket(),
         ));
         self.engine.waiters.add(&waiter);
@@ -425,7 +475,7 @@ impl Worker {
         // After it is known to wait: whoever ends it looks at that afterwards.
         if session.client.killed.load(Ordering::SeqCst) {
             self.unpark(session);
-            return Step::Close;
+            return Step::Gone;
         }
         Step::Park
     }
@@ -502,8 +552,12 @@ impl Worker {
         self.shards = shards;
         match (outcome, wait) {
             (_, Some(_)) => None,
-            (Ok(()), None) => Some(output),
+            (Ok(()), None) => {
+                waiter.count(None);
+                Some(output)
+            }
             (Err(error), None) => {
+                waiter.count(Some(error.text()));
                 Reply::new(&mut output, waiter.proto).error(error.text());
                 Some(output)
             }
@@ -535,7 +589,9 @@ impl Worker {
         let Some(multi) = session.multi.take() else { return Step::Next };
         let whole = multi.queue.iter().any(|q| is_whole(q.command, q.args.args()) || is_each(q));
         let step = if whole {
-            self.alone(inside, |worker, locked| worker.exec_locked(session, command, args, &multi.queue, locked, out))
+            self.alone(session, inside, |worker, session, locked| {
+                worker.exec_locked(session, command, args, &multi.queue, locked, out)
+            })
         } else {
             let keyspace = &self.engine.keyspace;
             let mut shards: Vec<usize> = session.watched.iter().map(|w| w.shard).collect();
@@ -547,7 +603,9 @@ impl Worker {
         };
         // Others see that the transaction has ended only now that it has.
         session.set_multi(None);
-        self.account(session, command, args, began);
+        if step != Step::Gone {
+            self.account(session, command, args, began);
+        }
         step
     }
 
@@ -565,6 +623,7 @@ impl Worker {
         let mut reply = Reply::new(out, session.proto);
         if changed {
             reply.null_array();
+            session.count_failure(Some(command), WATCHED_CHANGED);
         } else {
             self.exec_queue(session, queue, locked, out);
         }
@@ -582,6 +641,7 @@ impl Worker {
         session.in_exec = true;
         for queued in queue {
             let (start, wanted) = (out.mark(), session.reply_mode);
+            session.count_within(queued.command, queued.position);
             self.call(session, queued.command, queued.args.args(), &queued.keys, locked, out, false);
             silence(session, wanted, start, out);
         }
@@ -621,7 +681,7 @@ fn queue(session: &mut Session, command: &'static Command, args: Args<'_>, keys:
     let Some(mut multi) = session.multi.take() else { return };
     let args = args.to_owned();
     multi.bytes += args.memory_bytes();
-    multi.queue.push(Queued { command, args, keys: keys.to_vec() });
+    multi.queue.push(Queued { command, args, keys: keys.to_vec(), position: session.position() });
     session.set_multi(Some(multi));
 }
 

@@ -18,6 +18,7 @@ pub mod histogram;
 pub mod inbox;
 pub mod latency_monitor;
 pub mod machine;
+pub mod pipelines;
 pub mod pubsub;
 pub mod rates;
 pub mod session;

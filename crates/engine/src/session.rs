@@ -12,6 +12,7 @@ use crate::blocking::Waiter;
 use crate::client::{Client, client_flag};
 use crate::command_table::Command;
 use crate::inbox::Push;
+use crate::pipelines::Tally;
 use crate::watch::{DbKey, Mark};
 
 /// A command that waits for EXEC.
@@ -22,6 +23,8 @@ pub struct Queued {
     pub args: OwnedArgs,
     /// Its keys, hashed.
     pub keys: Vec<KeyRef>,
+    /// Its place among the commands of the pipeline that the connection counts for; 0 if it counts for none.
+    pub position: u64,
 }
 
 /// A transaction that has begun.
@@ -121,6 +124,8 @@ pub struct Session {
     pub monitoring: bool,
     /// Whether EXEC is running its commands: pushes then wait until its reply is complete.
     pub in_exec: bool,
+    /// What it counts for a pipeline that survives it.
+    pub tally: Option<Box<Tally>>,
     /// What is known of an incomplete request.
     pub framer: Framer,
 }
@@ -147,6 +152,7 @@ impl Session {
             pushes_seen: 0,
             monitoring: false,
             in_exec: false,
+            tally: None,
             framer: Framer::default(),
         }
     }

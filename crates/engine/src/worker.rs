@@ -64,6 +64,8 @@ pub(crate) enum Step {
     Pause,
     /// Nothing more of this connection is run.
     Close,
+    /// The same, and the command was not run either: somebody has ended the connection.
+    Gone,
 }
 
 /// A request with all that can be told before it runs.
@@ -250,7 +252,11 @@ impl Worker {
             for (request, plan) in batch.requests().iter().zip(planned.iter()) {
                 let args = batch.args(request, buffer);
                 let keys = &keys[plan.keys_start as usize..plan.keys_end as usize];
-                let step = self.step(session, plan.command, args, keys, out, &mut inside);
+                let step = if session.tally.is_none() {
+                    self.step(session, plan.command, args, keys, out, &mut inside)
+                } else {
+                    self.step_counted(session, plan.command, args, keys, out, &mut inside)
+                };
                 if step != Step::Pause {
                     at = request.end as usize;
                 }
@@ -275,7 +281,7 @@ impl Worker {
                         session.client.set(client_flag::BLOCKED, true);
                         return (at, Ran::Paused);
                     }
-                    Step::Close => return (at, Ran::Closing),
+                    Step::Close | Step::Gone => return (at, Ran::Closing),
                 }
             }
             // Where framing stopped no longer holds once the limits have changed.
@@ -331,8 +337,13 @@ impl Worker {
     /// Answers a blocking command whose time has run out. False if it has been answered, or is just being.
     pub fn time_out(&mut self, session: &mut Session, out: &mut Output) -> bool {
         let Some(waiter) = session.parked.clone() else { return false };
-        if !waiter.claim() {
-            return false;
+        {
+            // Its end counts for its pipeline, which nobody may take over at this moment.
+            let _inside = self.engine.keyspace.gate().enter(self.id);
+            if !waiter.claim() {
+                return false;
+            }
+            waiter.count(None);
         }
         self.engine.waiters.remove(&waiter);
         self.resume(session, &mut waiter.timeout_reply(), out);

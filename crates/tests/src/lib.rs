@@ -10,6 +10,7 @@
 //! - `PENSTOCK_ORACLE`: the Redis to compare with. Default: `redis-server` from `PATH`.
 //! - `PENSTOCK_SEED=N`: the differential test replays this one seed.
 //! - `PENSTOCK_DIFF_ROUNDS=N`: how many seeds the differential test tries per family.
+//! - `PENSTOCK_RESUME_ROUNDS=N`: how many connections each client of the test of lost connections loses.
 
 // A harness fails by panicking: that is how a test fails.
 #![allow(clippy::panic, clippy::expect_used, clippy::unwrap_used)]

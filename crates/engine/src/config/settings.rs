@@ -83,6 +83,9 @@ choices! {
 /// The greatest number of worker threads; beyond any machine this is meant for, and far below what exhausts one.
 const THREADS_MAX: i64 = 1024;
 
+/// As long as PIPELINE START takes.
+const PIPELINE_TOKEN_TTL_S_MAX: i64 = crate::families::pipeline::TTL_S_MAX;
+
 macro_rules! settings {
     ($($(#[doc = $docs:literal])+ $field:ident: $cell:ty = $directive:expr;)+) => {
         /// All settings. Shared by every thread; read through the fields, changed by [`super::set`] only.
@@ -156,6 +159,11 @@ settings! {
     /// Bytes that all connections' buffers may take together, 0 for no limit.
     maxmemory_clients: BytesOrPercent = Directive::new("maxmemory-clients", Kind::BytesOrPercent, "0")
         .applied(Apply::Memory);
+
+    /// Tokens that PIPELINE START may make before it refuses.
+    pipeline_tokens_max: Int = Directive::natural("pipeline-tokens-max", "10000");
+    /// Seconds for which a token of PIPELINE is kept once no connection has it, unless START says otherwise.
+    pipeline_token_ttl_s: Int = Directive::int("pipeline-token-ttl", 1, PIPELINE_TOKEN_TTL_S_MAX, "3600");
 
     /// Bytes that the data may take, 0 for no limit.
     maxmemory: Bytes = Directive::new("maxmemory", Kind::Bytes { min: 0, max: u64::MAX }, "0").applied(Apply::Memory);

@@ -26,6 +26,9 @@ use crate::turn::Turn;
 /// Attempts to claim a waiter that another thread is just trying to serve, which takes it as long as one command.
 const CLAIM_ATTEMPTS: usize = 10_000;
 
+/// The error of CLIENT UNBLOCK ERROR.
+const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+
 const BASIC: u32 = NOSCRIPT | LOADING | STALE;
 const OPERATOR: u32 = ADMIN | BASIC;
 
@@ -347,11 +350,11 @@ fn unblock(turn: &mut Turn<'_, '_>) -> Outcome {
     engine.waiters.remove(&waiter);
     let mut output = waiter.timeout_reply();
     if with_error {
-        let text = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
         output = Output::default();
-        Reply::new(&mut output, waiter.proto).error(text);
-        turn.worker.stats().count_error(text.as_bytes());
+        Reply::new(&mut output, waiter.proto).error(UNBLOCKED);
+        turn.worker.stats().count_error(UNBLOCKED.as_bytes());
     }
+    waiter.count(with_error.then_some(UNBLOCKED.as_bytes()));
     engine.inboxes[waiter.worker].send(Message::Unpark { client: waiter.client, output });
     turn.reply.int(1);
     Ok(())

@@ -16,6 +16,7 @@ use crate::families::pubsub::{catch_up, follow_proto};
 use crate::session::ReplyMode;
 use crate::turn::Turn;
 use crate::version::REDIS_VERSION;
+use crate::worker::Step;
 
 /// The only user there is.
 pub(crate) const DEFAULT_USER: &str = "default";
@@ -243,6 +244,8 @@ fn write_hello(turn: &mut Turn<'_, '_>) {
 fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
     let gets_pushes = !turn.session.subscriptions.is_empty() || turn.session.monitoring;
     turn.session.set_multi(None);
+    // What the connection has counted ends with this command.
+    turn.session.count(Step::Next);
     families::leave(turn.worker, turn.session);
     if gets_pushes {
         // What has come so far is shown before the client reads that there will be no more.

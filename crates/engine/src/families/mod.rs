@@ -13,6 +13,7 @@ pub mod latency;
 pub mod memory;
 pub mod monitor;
 pub mod notifications;
+pub mod pipeline;
 pub mod pubsub;
 pub mod server;
 pub mod slowlog;
@@ -22,6 +23,7 @@ use commands::Spec;
 use resp::request::Args;
 
 use crate::command_table::{Command, Run};
+use crate::pipelines;
 use crate::session::Session;
 use crate::worker::Worker;
 
@@ -40,6 +42,7 @@ pub const ALL: &[&[Spec<Run>]] = &[
     latency::COMMANDS,
     memory::COMMANDS,
     monitor::COMMANDS,
+    pipeline::COMMANDS,
     pubsub::COMMANDS,
     server::COMMANDS,
     slowlog::COMMANDS,
@@ -60,6 +63,7 @@ pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
     unwatch(worker, session);
     pubsub::leave_all(worker, session);
     monitor::leave(worker, session);
+    pipelines::leave(worker, session);
 }
 
 /// Whether a connection that speaks RESP2 and has subscribed to something may give this command.

@@ -78,6 +78,7 @@ pub(super) fn clients(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.field("client_recent_max_output_buffer", max(|c| c.output_bytes.load(Ordering::Relaxed)));
     text.field("blocked_clients", count(client_flag::BLOCKED));
     text.field("tracking_clients", 0);
+    text.field("pipeline_tokens", engine.pipelines.count());
     text.field("pubsub_clients", count(client_flag::PUBSUB));
     text.field("watching_clients", watched.clone().filter(|&n| n > 0).count());
     text.field("clients_in_timeout_table", deadlines(&all));

@@ -1,0 +1,428 @@
+//! Pipelines that survive their connections (PIPELINE): the table of tokens, and what is counted for each.
+//!
+//! A token's count is exact because it changes with the command that it counts, before the thread that has run the
+//! command leaves the gate, and because a token changes hands behind the closed gate (RESUME): at that moment no command
+//! has run without being counted. A thread that has left the gate looks whether its connection still has the token
+//! before it runs anything more for it ([`Session::begin_counted`], `Worker::alone`). The command of a parked
+//! connection counts when it is answered, by whoever answers it, not when the reply is delivered.
+//!
+//! A token's state is plain data, [`State`]: what a snapshot made behind the closed gate would keep beside the keyspace,
+//! and what a journal would carry with each batch's effects, so that count and data never part. Nothing keeps it yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::command_table::Command;
+use crate::session::Session;
+use crate::worker::{Step, Worker};
+
+/// Bytes of a token: far more than a random identifier or a file's name takes.
+pub const TOKEN_BYTES_MAX: usize = 256;
+/// Failures that a token keeps: enough to see what is wrong with a pipeline, few enough to be read.
+pub const FAILURES_MAX: usize = 32;
+/// Bytes of an error that are kept with a failure; the messages that quote nothing long are shorter.
+pub const ERROR_BYTES_MAX: usize = 128;
+
+/// No connection has this number.
+const NOBODY: u64 = 0;
+/// Stands for a command that is not in the table.
+const UNKNOWN: usize = usize::MAX;
+
+/// A command that answered an error.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// Its place among the commands of the pipeline, from 1.
+    pub position: u64,
+    /// The beginning of the error, without its "-".
+    pub error: Box<[u8]>,
+}
+
+/// How far a pipeline has got.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// Commands that have run or were refused.
+    pub executed: u64,
+    /// Those of them that answered an error.
+    pub failed: u64,
+    /// The first of these.
+    pub failures: Vec<Failure>,
+}
+
+/// All that there is to know of a token, apart from the table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct State {
+    /// The token.
+    pub token: Box<[u8]>,
+    /// How long it is kept once no connection has it, in milliseconds.
+    pub ttl_ms: u64,
+    /// The connection that has it.
+    pub holder: Option<u64>,
+    /// When it expires, in milliseconds of Unix time; none while a connection has it.
+    pub expires_ms: Option<u64>,
+    /// How far its pipeline has got.
+    pub progress: Progress,
+}
+
+#[derive(Default)]
+struct Failures {
+    failed: u64,
+    first: Vec<Failure>,
+}
+
+/// A pipeline that is counted. One connection at a time counts for it.
+pub struct Pipeline {
+    token: Box<[u8]>,
+    ttl_ms: u64,
+    /// The connection that has the token; [`NOBODY`] if it is gone, or the token is. Changes under the table's lock.
+    holder: AtomicU64,
+    /// 0 while a connection has the token. Changes under the table's lock.
+    expires_ms: AtomicU64,
+    /// Written by whoever runs the holder's commands: one thread at a time, and inside the gate.
+    executed: AtomicU64,
+    failures: Mutex<Failures>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is always whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pipeline {
+    /// Commands that have run or were refused.
+    #[inline]
+    #[must_use]
+    pub fn executed(&self) -> u64 {
+        self.executed.load(Ordering::Acquire)
+    }
+
+    /// Counts one command that has been answered, with its error if that is what it answered. The caller is inside the
+    /// gate and has the right to answer the command.
+    pub fn count_one(&self, error: Option<&[u8]>) {
+        self.add(1);
+        if let Some(error) = error {
+            self.add_failures(1, vec![Failure::new(self.executed(), error)]);
+        }
+    }
+
+    #[inline]
+    fn add(&self, commands: u64) {
+        // One writer at a time: a plain load and store do. Before the failures are added, so that nobody sees more
+        // failures than commands.
+        let executed = self.executed.load(Ordering::Relaxed).wrapping_add(commands);
+        self.executed.store(executed, Ordering::Release);
+    }
+
+    #[cold]
+    fn add_failures(&self, failed: u64, mut first: Vec<Failure>) {
+        // What a transaction's commands answer is known after what was refused while they were queued.
+        first.sort_by_key(|failure| failure.position);
+        let mut failures = lock(&self.failures);
+        failures.failed += failed;
+        let room = FAILURES_MAX.saturating_sub(failures.first.len());
+        failures.first.extend(first.into_iter().take(room));
+    }
+
+    /// How far it has got.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let failures = lock(&self.failures);
+        let (failed, first) = (failures.failed, failures.first.clone());
+        drop(failures);
+        Progress { executed: self.executed(), failed, failures: first }
+    }
+
+    /// All that there is to know of it.
+    #[must_use]
+    pub fn state(&self) -> State {
+        let known = |number: &AtomicU64| Some(number.load(Ordering::Relaxed)).filter(|&number| number != 0);
+        State {
+            token: self.token.clone(),
+            ttl_ms: self.ttl_ms,
+            holder: known(&self.holder),
+            expires_ms: known(&self.expires_ms),
+            progress: self.progress(),
+        }
+    }
+}
+
+impl Failure {
+    fn new(position: u64, error: &[u8]) -> Failure {
+        Failure { position, error: error[..error.len().min(ERROR_BYTES_MAX)].into() }
+    }
+}
+
+impl From<State> for Pipeline {
+    fn from(state: State) -> Pipeline {
+        let Progress { executed, failed, failures } = state.progress;
+        Pipeline {
+            token: state.token,
+            ttl_ms: state.ttl_ms,
+            holder: AtomicU64::new(state.holder.unwrap_or(NOBODY)),
+            expires_ms: AtomicU64::new(state.expires_ms.unwrap_or(0)),
+            executed: AtomicU64::new(executed),
+            failures: Mutex::new(Failures { failed, first: failures }),
+        }
+    }
+}
+
+#[derive(Default)]
+struct All {
+    by_token: BTreeMap<Box<[u8]>, Arc<Pipeline>>,
+    /// Those that no connection has, by the time at which they expire, in milliseconds of Unix time.
+    expiring: BTreeSet<(u64, Box<[u8]>)>,
+}
+
+impl All {
+    fn remove_expired(&mut self, now_ms: u64) {
+        while self.expiring.first().is_some_and(|(expires_ms, _)| *expires_ms <= now_ms) {
+            let Some((_, token)) = self.expiring.pop_first() else { return };
+            self.by_token.remove(&token);
+        }
+    }
+
+    fn keep(&mut self, pipeline: &Pipeline) {
+        let expires_ms = pipeline.expires_ms.swap(0, Ordering::Relaxed);
+        if expires_ms != 0 {
+            self.expiring.remove(&(expires_ms, pipeline.token.clone()));
+        }
+    }
+}
+
+/// Why a token can't be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// There is such a token.
+    Exists,
+    /// There are as many as there may be.
+    Full,
+}
+
+/// All tokens.
+#[derive(Default)]
+pub struct Pipelines {
+    all: Mutex<All>,
+    count: AtomicUsize,
+}
+
+impl Pipelines {
+    /// Does something with all tokens that have not expired by now.
+    fn with<T>(&self, now_ms: u64, run: impl FnOnce(&mut All) -> T) -> T {
+        let mut all = lock(&self.all);
+        all.remove_expired(now_ms);
+        let result = run(&mut all);
+        self.count.store(all.by_token.len(), Ordering::Relaxed);
+        result
+    }
+
+    /// Adds a token, unless there are `max` already.
+    pub fn add(&self, state: State, max: usize, now_ms: u64) -> Result<Arc<Pipeline>, Refused> {
+        self.with(now_ms, |all| {
+            if all.by_token.contains_key(&state.token) {
+                return Err(Refused::Exists);
+            }
+            if all.by_token.len() >= max {
+                return Err(Refused::Full);
+            }
+            let pipeline = Arc::new(Pipeline::from(state));
+            all.by_token.insert(pipeline.token.clone(), pipeline.clone());
+            Ok(pipeline)
+        })
+    }
+
+    /// Gives a token to a connection, and says which one had it before. The caller is alone behind the gate.
+    #[must_use]
+    pub fn hand_over(&self, token: &[u8], to: u64, now_ms: u64) -> Option<(Arc<Pipeline>, Option<u64>)> {
+        self.with(now_ms, |all| {
+            let pipeline = all.by_token.get(token)?.clone();
+            let before = pipeline.holder.swap(to, Ordering::Relaxed);
+            all.keep(&pipeline);
+            Some((pipeline, Some(before).filter(|&holder| holder != NOBODY)))
+        })
+    }
+
+    /// A token's pipeline.
+    #[must_use]
+    pub fn get(&self, token: &[u8], now_ms: u64) -> Option<Arc<Pipeline>> {
+        self.with(now_ms, |all| all.by_token.get(token).cloned())
+    }
+
+    /// Removes a token. The connection that has it goes on without being counted. False if there is none.
+    pub fn remove(&self, token: &[u8], now_ms: u64) -> bool {
+        self.with(now_ms, |all| {
+            let Some(pipeline) = all.by_token.remove(token) else { return false };
+            all.keep(&pipeline);
+            pipeline.holder.store(NOBODY, Ordering::Relaxed);
+            true
+        })
+    }
+
+    /// A connection has no more use for a token, which expires from now on. Nothing happens if it has it no longer.
+    fn let_go(&self, pipeline: &Pipeline, client: u64, now_ms: u64) {
+        self.with(now_ms, |all| {
+            let change = pipeline.holder.compare_exchange(client, NOBODY, Ordering::Relaxed, Ordering::Relaxed);
+            if change.is_ok() {
+                let expires_ms = now_ms.saturating_add(pipeline.ttl_ms);
+                pipeline.expires_ms.store(expires_ms, Ordering::Relaxed);
+                all.expiring.insert((expires_ms, pipeline.token.clone()));
+            }
+        });
+    }
+
+    /// Removes the tokens whose time has come. Cheap while there are none.
+    pub fn remove_expired(&self, now_ms: u64) {
+        if self.count() > 0 {
+            self.with(now_ms, |_| ());
+        }
+    }
+
+    /// How many tokens there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// The state of every token, in their order. Counts and data fit each other if the caller is alone behind the gate.
+    #[must_use]
+    pub fn states(&self, now_ms: u64) -> Vec<State> {
+        self.with(now_ms, |all| all.by_token.values().map(|pipeline| pipeline.state()).collect())
+    }
+}
+
+/// The command that is running.
+#[derive(Clone, Copy)]
+struct Running {
+    /// Its place in the table.
+    command: usize,
+    position: u64,
+}
+
+/// What a connection counts.
+pub struct Tally {
+    pipeline: Arc<Pipeline>,
+    /// Commands of a transaction that has begun. They count when it ends: until then, nothing has happened.
+    open: u64,
+    /// Errors of the transaction, or of the command that is running.
+    failed: u64,
+    /// The first of these.
+    failures: Vec<Failure>,
+    /// None if it doesn't count, or has been counted.
+    running: Option<Running>,
+}
+
+impl Tally {
+    /// Counts for this pipeline from the next command on.
+    #[must_use]
+    pub fn new(pipeline: Arc<Pipeline>) -> Tally {
+        Tally { pipeline, open: 0, failed: 0, failures: Vec::new(), running: None }
+    }
+
+    /// What it counts for.
+    #[must_use]
+    pub fn pipeline(&self) -> &Arc<Pipeline> {
+        &self.pipeline
+    }
+
+    #[inline]
+    fn begin(&mut self, command: Option<&Command>) {
+        let position = self.pipeline.executed() + self.open + 1;
+        self.running = Some(Running { command: command.map_or(UNKNOWN, |c| c.id), position });
+    }
+
+    /// The command that is running has been answered. Within a transaction, it waits for the end of that to count.
+    #[inline]
+    fn end(&mut self, in_transaction: bool) {
+        if self.running.take().is_none() {
+            return;
+        }
+        self.open += 1;
+        if in_transaction {
+            return;
+        }
+        self.pipeline.add(std::mem::take(&mut self.open));
+        if self.failed > 0 {
+            self.pipeline.add_failures(std::mem::take(&mut self.failed), std::mem::take(&mut self.failures));
+        }
+    }
+
+    fn fail(&mut self, error: &[u8]) {
+        let Some(Running { position, .. }) = self.running else { return };
+        self.failed += 1;
+        if self.failures.len() < FAILURES_MAX {
+            self.failures.push(Failure::new(position, error));
+        }
+    }
+}
+
+impl Session {
+    /// Whether the next command may run: not if another connection has taken the token over.
+    #[inline]
+    pub(crate) fn begin_counted(&mut self, command: Option<&Command>) -> bool {
+        let Some(tally) = &mut self.tally else { return true };
+        match tally.pipeline.holder.load(Ordering::Relaxed) {
+            holder if holder == self.client.id => tally.begin(command),
+            // The token is gone.
+            NOBODY => self.tally = None,
+            _ => return false,
+        }
+        true
+    }
+
+    /// Counts the command that has been running, if it counts and has not been counted yet.
+    #[inline]
+    pub(crate) fn count(&mut self, step: Step) {
+        let Some(tally) = &mut self.tally else { return };
+        match step {
+            // It has not run.
+            Step::Park | Step::Pause | Step::Gone => tally.running = None,
+            Step::Next | Step::Reframe | Step::Close => tally.end(self.multi.is_some()),
+        }
+    }
+
+    /// The command that is running is none of the pipeline's.
+    pub(crate) fn count_not(&mut self) {
+        if let Some(tally) = &mut self.tally {
+            tally.running = None;
+        }
+    }
+
+    /// The command that is running has answered an error, be it because of another command that it has run itself.
+    #[cold]
+    pub(crate) fn count_failure(&mut self, command: Option<&Command>, error: &[u8]) {
+        let Some(tally) = &mut self.tally else { return };
+        let command = command.map_or(UNKNOWN, |c| c.id);
+        if tally.running.is_some_and(|running| running.command == command) {
+            tally.fail(error);
+        }
+    }
+
+    /// The place of the command that is running among those of the pipeline; 0 if it is none of them.
+    pub(crate) fn position(&self) -> u64 {
+        self.tally.as_ref().and_then(|tally| tally.running).map_or(0, |running| running.position)
+    }
+
+    /// Within EXEC: what runs now is the command that was queued at this position.
+    pub(crate) fn count_within(&mut self, command: &Command, position: u64) {
+        if let Some(tally) = &mut self.tally
+            && tally.running.is_some()
+        {
+            tally.running = Some(Running { command: command.id, position });
+        }
+    }
+
+    /// Whether another connection has taken the token over that this one counted for.
+    #[inline]
+    pub(crate) fn has_lost_token(&self) -> bool {
+        self.tally.as_ref().is_some_and(|tally| {
+            let holder = tally.pipeline.holder.load(Ordering::Relaxed);
+            holder != self.client.id && holder != NOBODY
+        })
+    }
+}
+
+/// Takes a session that ends, or begins anew, from its token.
+pub(crate) fn leave(worker: &Worker, session: &mut Session) {
+    if let Some(tally) = session.tally.take() {
+        worker.engine.pipelines.let_go(&tally.pipeline, session.client.id, worker.clock.now_ms);
+    }
+}

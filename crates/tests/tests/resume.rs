@@ -1,0 +1,343 @@
+//! Pipelines that survive their connections: clients whose connections break at any point, who ask how far they got and
+//! go on from there. Not one command may be lost or run twice.
+//!
+//! `PENSTOCK_RESUME_ROUNDS=N`: how many connections each client loses. `PENSTOCK_SEED=N`: the seed of the first client.
+
+#![allow(clippy::panic, clippy::unwrap_used)]
+
+use penstock_tests::bytes::{Command, command, encode_all};
+use penstock_tests::conn::{Conn, closed};
+use penstock_tests::reply::Reply;
+use penstock_tests::rng::Rng;
+use penstock_tests::server::Server;
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Worker threads of the server, one run each. More than most test machines have cores: the more switches, the better.
+const THREADS: [&str; 3] = ["1", "2", "4"];
+/// Clients at a time, each with a token and keys of its own.
+const CLIENTS: u64 = 3;
+/// Connections that each client loses in a run.
+const ROUNDS: u64 = 150;
+/// Connections that were left open when another took their place, at a time.
+const ZOMBIES_MAX: usize = 3;
+/// Failures that the server keeps of a pipeline.
+const FAILURES_MAX: usize = 32;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+fn rounds() -> u64 {
+    number("PENSTOCK_RESUME_ROUNDS").unwrap_or(ROUNDS)
+}
+
+/// Waits without giving the core away: a sleep would take far longer than what is to be hit.
+fn spin(microseconds: usize) {
+    let until = Instant::now() + Duration::from_micros(microseconds as u64);
+    while Instant::now() < until {
+        std::hint::spin_loop();
+    }
+}
+
+fn integer(conn: &mut Conn, words: &str) -> u64 {
+    let reply = conn.cmd(words).unwrap();
+    reply.integer().unwrap_or_else(|| panic!("{words}: {reply:?}")) as u64
+}
+
+/// What STATUS and RESUME answer.
+#[derive(Debug)]
+struct Progress {
+    executed: u64,
+    failed: u64,
+    /// The positions of the first failures.
+    failures: Vec<u64>,
+}
+
+impl Progress {
+    fn of(reply: &Reply) -> Progress {
+        let items = reply.items();
+        let names: Vec<_> = items.iter().step_by(2).map(Reply::text).collect();
+        assert_eq!(names, [&b"executed"[..], b"failed", b"failures"], "{reply:?}");
+        let number = |reply: &Reply| reply.integer().unwrap() as u64;
+        let failures = items[5].items().iter().map(|failure| number(&failure.items()[0])).collect();
+        Progress { executed: number(&items[1]), failed: number(&items[3]), failures }
+    }
+}
+
+/// A client's commands in order, and what there has to be when each has run once.
+#[derive(Default)]
+struct Stream {
+    commands: Vec<Command>,
+    /// Positions after which no transaction is open, ascending.
+    boundaries: Vec<u64>,
+    /// Positions of commands that fail, ascending.
+    failing: Vec<u64>,
+    /// Positions that put themselves into the list.
+    log: Vec<u64>,
+    increments: u64,
+    pops: u64,
+}
+
+impl Stream {
+    fn len(&self) -> u64 {
+        self.commands.len() as u64
+    }
+
+    fn push(&mut self, words: &str) -> u64 {
+        self.commands.push(command(words));
+        self.len()
+    }
+
+    /// Adds a command that works on the keys of client `id`, or a transaction of such commands.
+    fn grow(&mut self, id: u64, rng: &mut Rng) {
+        match rng.below(20) {
+            0 => drop(self.push("KEYS nothing")),
+            1 => {
+                self.push(&format!("BLPOP {id}:queue 0"));
+                self.pops += 1;
+            }
+            2 | 3 => self.grow_transaction(id, rng),
+            _ => self.grow_plain(id, rng, true),
+        }
+        let end = self.len();
+        self.boundaries.push(end);
+    }
+
+    fn grow_plain(&mut self, id: u64, rng: &mut Rng, runs: bool) {
+        let counts = u64::from(runs);
+        match rng.below(20) {
+            0 => {
+                let at = self.push(&format!("LPUSH {id}:counter x"));
+                self.failing.extend(runs.then_some(at));
+            }
+            1..10 => {
+                let at = self.push(&format!("RPUSH {id}:log {}", self.len() + 1));
+                self.log.extend(runs.then_some(at));
+            }
+            _ => {
+                self.push(&format!("INCR {id}:counter"));
+                self.increments += counts;
+            }
+        }
+    }
+
+    fn grow_transaction(&mut self, id: u64, rng: &mut Rng) {
+        let runs = rng.chance(80);
+        self.push("MULTI");
+        (0..rng.below(4)).for_each(|_| self.grow_plain(id, rng, runs));
+        if rng.chance(25) {
+            // EXEC then runs alone.
+            self.push("KEYS nothing");
+        }
+        self.push(if runs { "EXEC" } else { "DISCARD" });
+    }
+
+    /// Checks what the server says it has counted, given that so many had been counted, and so many sent.
+    fn check(&self, progress: &Progress, counted: u64, sent: u64) {
+        let executed = progress.executed;
+        assert!((counted..=sent).contains(&executed), "{progress:?} after {counted}, sent {sent}");
+        assert!(self.boundaries.binary_search(&executed).is_ok(), "{progress:?} is within a transaction");
+        let failing: Vec<u64> = self.failing.iter().copied().take_while(|at| *at <= executed).collect();
+        assert_eq!(progress.failed, failing.len() as u64, "{progress:?}");
+        assert_eq!(progress.failures, failing[..failing.len().min(FAILURES_MAX)], "{progress:?}");
+    }
+}
+
+/// A client that loses one connection after the other.
+struct Client<'s> {
+    server: &'s Server,
+    id: u64,
+    rng: Rng,
+    stream: Stream,
+    /// The present connection, once it has resumed.
+    conn: Conn,
+    /// Connections it has left without closing them.
+    zombies: Vec<Conn>,
+    counted: u64,
+    sent: u64,
+}
+
+impl<'s> Client<'s> {
+    fn new(server: &'s Server, id: u64, seed: u64) -> Client<'s> {
+        let mut conn = server.connect();
+        assert_eq!(conn.cmd(&format!("PIPELINE START token{id}")).unwrap().text(), b"OK");
+        let stream = Stream { boundaries: vec![0], ..Stream::default() };
+        let rng = Rng::new(seed);
+        Client { server, id, rng, stream, conn, zombies: Vec::new(), counted: 0, sent: 0 }
+    }
+
+    /// Sends what comes next: few commands or very many, in one piece or two, cut anywhere.
+    fn send_some(&mut self) -> io::Result<()> {
+        let most = *self.rng.pick(&[10, 10, 100, 1000, 5000]);
+        let count = self.rng.below(most) as u64 + 1;
+        while self.stream.len() < self.sent + count {
+            self.stream.grow(self.id, &mut self.rng);
+        }
+        let bytes = encode_all(&self.stream.commands[self.sent as usize..(self.sent + count) as usize]);
+        self.sent += count;
+        let cut = self.rng.below(bytes.len() + 1);
+        self.conn.send(&bytes[..cut])?;
+        spin(self.rng.below(100));
+        self.conn.send(&bytes[cut..])
+    }
+
+    /// Loses the connection in one of the ways in which that happens, and goes on with the next.
+    fn lose_connection(&mut self) {
+        let _ = self.send_some();
+        let patience = *self.rng.pick(&[1, 50, 500, 3000]);
+        spin(self.rng.below(patience));
+        if self.rng.chance(20) {
+            // Some replies have arrived; the rest makes the kernel break the connection with a reset.
+            let _ = self.conn.set_patience(Duration::from_millis(1));
+            let _ = self.conn.read();
+        }
+        if self.rng.chance(10) {
+            let _ = self.conn.finish();
+        }
+        let lost = std::mem::replace(&mut self.conn, self.server.connect());
+        if self.rng.chance(70) {
+            self.zombies.push(lost);
+            self.zombies.drain(..self.zombies.len().saturating_sub(ZOMBIES_MAX));
+        }
+        self.resume();
+    }
+
+    fn resume(&mut self) {
+        let reply = self.conn.cmd(&format!("PIPELINE RESUME token{}", self.id)).unwrap();
+        let progress = Progress::of(&reply);
+        self.stream.check(&progress, self.counted, self.sent);
+        self.counted = progress.executed;
+        self.sent = progress.executed;
+    }
+
+    /// Runs the rest of what was ever begun, and compares what there is with what there has to be.
+    fn finish(mut self) {
+        let rest = &self.stream.commands[self.sent as usize..];
+        self.conn.send(&encode_all(rest)).unwrap();
+        self.conn.read_n(rest.len()).unwrap();
+        let (id, stream, conn) = (self.id, &self.stream, &mut self.conn);
+        let progress = Progress::of(&conn.cmd(&format!("PIPELINE STATUS token{id}")).unwrap());
+        stream.check(&progress, stream.len(), stream.len());
+        assert_eq!(conn.cmd(&format!("PIPELINE END token{id}")).unwrap().text(), b"OK");
+        let incremented = conn.cmd(&format!("GET {id}:counter")).unwrap();
+        assert_eq!(incremented.text(), stream.increments.to_string().as_bytes(), "INCRs of {}", stream.len());
+        let log = conn.cmd(&format!("LRANGE {id}:log 0 -1")).unwrap();
+        let expected: Vec<String> = stream.log.iter().map(u64::to_string).collect();
+        assert!(
+            log.items().iter().map(Reply::text).eq(expected.iter().map(|at| at.as_bytes())),
+            "the order of RPUSHes"
+        );
+    }
+}
+
+/// Gives the waiting client of this number something every now and then, until it says that it has enough. Returns how
+/// many elements that were.
+fn feed(server: &Server, id: u64, seed: u64, over: &AtomicU64) -> u64 {
+    let (mut conn, mut rng, mut fed) = (server.connect(), Rng::new(seed), 0);
+    while over.load(Ordering::Relaxed) == 0 {
+        spin(rng.below(200));
+        let count = rng.below(4) + 1;
+        let words = ["x"; 4][..count].join(" ");
+        integer(&mut conn, &format!("RPUSH {id}:queue {words}"));
+        fed += count as u64;
+    }
+    fed
+}
+
+fn lose_connections(server: &Server, id: u64, seed: u64) {
+    let over = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let feeder = scope.spawn(|| feed(server, id, !seed, &over));
+        let pops = scope.spawn(|| {
+            let mut client = Client::new(server, id, seed);
+            client.stream.push(&format!("INCR {id}:counter"));
+            client.stream.increments += 1;
+            client.stream.boundaries.push(1);
+            (0..rounds()).for_each(|_| client.lose_connection());
+            let pops = client.stream.pops;
+            client.finish();
+            pops
+        });
+        let pops = pops.join();
+        over.store(1, Ordering::Relaxed);
+        let fed = feeder.join().unwrap();
+        let Ok(pops) = pops else { panic!("client {id} with seed {seed} failed (see above)") };
+        assert_eq!(integer(&mut server.connect(), &format!("LLEN {id}:queue")), fed - pops, "BLPOPs, seed {seed}");
+    });
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_when_connections_break() {
+    let first = number("PENSTOCK_SEED").unwrap_or(1);
+    for (run, threads) in THREADS.iter().enumerate() {
+        let server = Server::penstock(&["--threads", threads]);
+        let (server, first) = (&server, first + 1000 * run as u64);
+        thread::scope(|scope| {
+            let clients: Vec<_> =
+                (0..CLIENTS).map(|id| scope.spawn(move || lose_connections(server, id, first + id))).collect();
+            let failed = clients.into_iter().filter_map(|client| client.join().err()).count();
+            assert_eq!(failed, 0, "--threads {threads}, seeds from {first} (see above)");
+        });
+    }
+}
+
+/// What INCR answers at a position of the stream that all contenders send: every fourth command is another.
+fn increments_until(position: u64) -> u64 {
+    position - position / 4
+}
+
+/// Takes the token, and sends commands from where it has got to until another contender takes it away. `seen` is a
+/// position that is known to have run.
+fn contend(server: &Server, rng: &mut Rng, seen: &AtomicU64) -> io::Result<()> {
+    let mut conn = server.connect();
+    let before = seen.load(Ordering::SeqCst);
+    let executed = Progress::of(&conn.cmd("PIPELINE RESUME token")?).executed;
+    seen.fetch_max(executed, Ordering::SeqCst);
+    assert!(executed >= before, "{executed} have run after {before} had");
+    let positions = executed + 1..executed + 1 + rng.below(300) as u64;
+    let name = |position: u64| command(if position.is_multiple_of(4) { "KEYS nothing" } else { "INCR counter" });
+    conn.send(&encode_all(&positions.clone().map(name).collect::<Vec<_>>()))?;
+    for position in positions {
+        let answer = conn.read()?.integer();
+        let expected = (!position.is_multiple_of(4)).then_some(increments_until(position) as i64);
+        assert_eq!(answer, expected, "at position {position} after {executed}");
+        seen.fetch_max(position, Ordering::SeqCst);
+    }
+    Ok(())
+}
+
+#[test]
+fn contenders_for_a_token_run_one_pipeline_together() {
+    const CONTENDERS: u64 = 6;
+    let server = Server::penstock(&["--threads", "4"]);
+    server.connect().cmd("PIPELINE START token").unwrap();
+    let (seen, working) = (&AtomicU64::new(0), &AtomicUsize::new(CONTENDERS as usize));
+    thread::scope(|scope| {
+        let server = &server;
+        for seed in 0..CONTENDERS {
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                for _ in 0..rounds() {
+                    if let Err(error) = contend(server, &mut rng, seen) {
+                        assert!(closed(&error), "{error}");
+                    }
+                }
+                working.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        let started = Instant::now();
+        // A contender that fails never says that it is done.
+        while working.load(Ordering::SeqCst) > 0 && started.elapsed() < Duration::from_secs(20 + rounds()) {
+            let before = seen.load(Ordering::SeqCst);
+            let progress = Progress::of(&server.connect().cmd("PIPELINE STATUS token").unwrap());
+            assert!(progress.executed >= before, "{progress:?} after {before} had run");
+            seen.fetch_max(progress.executed, Ordering::SeqCst);
+        }
+    });
+    let mut conn = server.connect();
+    let executed = Progress::of(&conn.cmd("PIPELINE RESUME token").unwrap()).executed;
+    assert_eq!(conn.cmd("GET counter").unwrap().text(), increments_until(executed).to_string().as_bytes());
+}
