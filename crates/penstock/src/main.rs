@@ -15,7 +15,7 @@ type Tool = fn(Vec<OsString>) -> ExitCode;
 
 /// The tools, each by the first argument that asks for it. Anything else is the server's command line.
 const TOOLS: &[(&str, Tool)] = &[
-    ("bench", |_| not_built_in("bench", "penstock-bench")),
+    ("bench", bench::run),
     ("cli", |_| not_built_in("cli", "penstock-cli")),
     ("load", |_| not_built_in("load", "penstock-load")),
 ];

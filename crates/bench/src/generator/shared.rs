@@ -1,0 +1,79 @@
+//! What the threads of a run share: how much is claimed, how far it is, whether to stop.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Counters of one run. All are hints for progress but `claimed`, which divides the requests.
+#[derive(Default)]
+pub struct Shared {
+    stop: AtomicBool,
+    claimed: AtomicU64,
+    answered: AtomicU64,
+    latency_sum_ns: AtomicU64,
+    errors: AtomicU64,
+    latest_error: Mutex<String>,
+}
+
+impl Shared {
+    /// Takes up to `wanted` of `total` requests that nobody has taken yet.
+    pub fn claim(&self, wanted: u64, total: u64) -> u64 {
+        // Reading first keeps the counter from running on after the end.
+        if self.all_claimed(total) {
+            return 0;
+        }
+        let before = self.claimed.fetch_add(wanted, Relaxed);
+        wanted.min(total.saturating_sub(before))
+    }
+
+    /// Whether nothing is left to claim.
+    pub fn all_claimed(&self, total: u64) -> bool {
+        self.claimed.load(Relaxed) >= total
+    }
+
+    /// Counts replies and their latencies.
+    pub fn note_answered(&self, count: u64, latency_sum_ns: u64) {
+        self.answered.fetch_add(count, Relaxed);
+        self.latency_sum_ns.fetch_add(latency_sum_ns, Relaxed);
+    }
+
+    /// Counts an error and remembers its text.
+    pub fn note_error(&self, text: &[u8]) {
+        self.errors.fetch_add(1, Relaxed);
+        if let Ok(mut latest) = self.latest_error.lock() {
+            *latest = String::from_utf8_lossy(text).into_owned();
+        }
+    }
+
+    /// The text of the last error; empty before the first.
+    pub fn latest_error(&self) -> String {
+        self.latest_error.lock().map(|text| text.clone()).unwrap_or_default()
+    }
+
+    /// Replies, the sum of their latencies in nanoseconds, and errors so far.
+    pub fn so_far(&self) -> (u64, u64, u64) {
+        (self.answered.load(Relaxed), self.latency_sum_ns.load(Relaxed), self.errors.load(Relaxed))
+    }
+
+    /// Asks all threads to end soon.
+    pub fn stop(&self) {
+        self.stop.store(true, Relaxed);
+    }
+
+    /// Whether they are asked to.
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_add_up_to_the_total() {
+        let shared = Shared::default();
+        assert_eq!((shared.claim(4, 10), shared.claim(4, 10), shared.claim(4, 10)), (4, 4, 2));
+        assert!(shared.all_claimed(10));
+        assert_eq!(shared.claim(4, 10), 0);
+    }
+}

@@ -1,0 +1,142 @@
+//! What a server's process takes of the machine, where it runs on this one: read from `/proc` (proc(5)), like `top`.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use client::Connection;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{getpeername, getsockname};
+
+/// State "established" in `/proc/net/tcp`.
+const ESTABLISHED: &str = "01";
+
+/// A server's process that is certainly the one we are connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    pid: u32,
+}
+
+/// What a process has used, or used between two looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time of all threads, kernel included, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Resident memory in bytes.
+    pub resident_bytes: u64,
+}
+
+impl Usage {
+    /// What was used since an earlier look, and the memory as it is now.
+    #[must_use]
+    pub fn since(&self, before: &Usage) -> Usage {
+        Usage { cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns), resident_bytes: self.resident_bytes }
+    }
+}
+
+impl Process {
+    /// The process at the other end of a connection. INFO's process_id alone proves nothing: behind a tunnel or in a
+    /// container it is the number of some other process here. So the process must own the connection's other end.
+    pub fn of(connection: &mut Connection) -> Option<Process> {
+        let info = info(connection, "server")?;
+        let pid = field(&info, "process_id")?.parse().ok()?;
+        owns_other_end(connection, pid).then_some(Process { pid })
+    }
+
+    /// Its use so far; zeros once it has gone.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        Usage { cpu_ns: cpu_ns(self.pid), resident_bytes: resident_bytes(self.pid) }
+    }
+}
+
+/// A section of INFO; `None` where the server refuses.
+pub fn info(connection: &mut Connection, section: &str) -> Option<String> {
+    let reply = connection.command(&["INFO", section]).ok()?;
+    Some(String::from_utf8_lossy(reply.bytes()?).into_owned())
+}
+
+/// A field of INFO's text.
+#[must_use]
+pub fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
+}
+
+fn owns_other_end(connection: &Connection, pid: u32) -> bool {
+    let socket = connection.fd();
+    let (Ok(ours), Ok(theirs)) = (getsockname(socket), getpeername(socket)) else { return false };
+    match (SocketAddr::try_from(ours), theirs.map(SocketAddr::try_from)) {
+        (Ok(ours), Some(Ok(theirs))) => owns_socket(pid, &inodes(theirs.port(), ours.port())),
+        _ => socket_peercred(socket.as_fd()).is_ok_and(|peer| peer.pid.as_raw_nonzero().get() as u32 == pid),
+    }
+}
+
+/// The inodes of this machine's established sockets between these ports.
+fn inodes(local_port: u16, remote_port: u16) -> Vec<String> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    tables.iter().flat_map(|table| table.lines()).filter_map(|line| inode(line, local_port, remote_port)).collect()
+}
+
+/// The inode of a line of `/proc/net/tcp`, if it is between these ports.
+fn inode(line: &str, local_port: u16, remote_port: u16) -> Option<String> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let port = |at: usize| u16::from_str_radix(fields.get(at)?.rsplit(':').next()?, 16).ok();
+    let fits = port(1) == Some(local_port) && port(2) == Some(remote_port) && fields.get(3) == Some(&ESTABLISHED);
+    fits.then(|| fields.get(9).map(|inode| (*inode).to_owned())).flatten()
+}
+
+fn owns_socket(pid: u32, inodes: &[String]) -> bool {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let wanted: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
+    let mut links = descriptors.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    links.any(|link| wanted.iter().any(|name| link.as_os_str() == name.as_str()))
+}
+
+fn cpu_ns(pid: u32) -> u64 {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    let of_task = |path: std::path::PathBuf| fs::read_to_string(path.join("schedstat")).ok();
+    let texts = tasks.flatten().filter_map(|task| of_task(task.path()));
+    texts.filter_map(|text| text.split(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+fn resident_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_whole() {
+        let info = "# Server\r\ntcp_port:1\r\nprocess_id:77\r\nid:3\r\n";
+        assert_eq!(field(info, "process_id"), Some("77"));
+        assert_eq!(field(info, "id"), Some("3"));
+        assert_eq!(field(info, "process"), None);
+    }
+
+    #[test]
+    fn a_socket_is_found_by_its_ports() {
+        let line = "   3: 0100007F:55F0 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 9876 1";
+        assert_eq!(inode(line, 22000, 40000), Some("9876".to_owned()));
+        assert_eq!(inode(line, 40000, 22000), None);
+        assert_eq!(inode("  sl  local_address rem_address   st", 1, 2), None);
+    }
+
+    #[test]
+    fn our_own_use_is_known_and_nobody_elses_sockets_are_ours() {
+        let usage = Process { pid: std::process::id() }.usage();
+        assert!(usage.resident_bytes > 1 << 16, "{usage:?}");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _far = listener.accept().unwrap();
+        let found = inodes(near.peer_addr().unwrap().port(), near.local_addr().unwrap().port());
+        assert_eq!(found.len(), 1);
+        assert!(owns_socket(std::process::id(), &found));
+        assert!(!owns_socket(1, &found) || std::process::id() == 1);
+        assert!(!owns_socket(std::process::id(), &["0".to_owned()]));
+    }
+}

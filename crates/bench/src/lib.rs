@@ -1,0 +1,75 @@
+//! `penstock bench`: a load generator with redis-benchmark's flags, and experiments that show what pipelining saves.
+//!
+//! This room knows `client` and nothing of any server's inside; it works against every server that speaks RESP.
+
+mod args;
+mod failure;
+mod generator;
+mod host;
+mod load;
+mod progress;
+mod report;
+mod tests_table;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+
+use args::BenchArgs;
+use failure::Failure;
+
+/// The name in messages.
+const NAME: &str = "penstock bench";
+
+/// Runs the tool with the arguments that follow its name.
+#[must_use]
+pub fn run(args: Vec<OsString>) -> ExitCode {
+    let argv = std::iter::once(OsString::from(NAME)).chain(args);
+    let result = match BenchArgs::try_parse_from(argv) {
+        Ok(args) => interruptible().and_then(|interrupt| load::run(&args, &interrupt)),
+        Err(error) => told_by_clap(&error),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !matches!(failure, Failure::OutputClosed) {
+                // Nothing is left to do where even this can't be written.
+                let _ = writeln!(std::io::stderr(), "{NAME}: {failure}");
+            }
+            failure.exit_code()
+        }
+    }
+}
+
+/// The arguments, for manual pages and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    BenchArgs::command()
+}
+
+/// Help and version are answers; everything else is a mistake, told in one line.
+fn told_by_clap(error: &clap::Error) -> Result<(), Failure> {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return Ok(error.print()?);
+    }
+    let text = error.to_string();
+    let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let what = lines.join(" ");
+    Err(Failure::Usage(format!("{} (see {NAME} --help)", what.strip_prefix("error: ").unwrap_or(&what))))
+}
+
+/// A flag that the first Ctrl-C sets; the second one ends the process at once.
+fn interruptible() -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order, so that the signal that sets the flag doesn't find it set.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
+        signal_hook::flag::register(signal, Arc::clone(&flag))?;
+    }
+    Ok(flag)
+}

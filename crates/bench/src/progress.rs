@@ -1,0 +1,102 @@
+//! The line that moves while a test runs, on a terminal and nowhere else.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use crate::generator::Progress;
+
+/// Errors of the server are shown at most so often.
+const ERROR_INTERVAL: Duration = Duration::from_secs(1);
+/// Erases from the cursor to the end of the line (ECMA-48, EL).
+const ERASE_TO_END: &str = "\x1b[K";
+
+/// What has been told of a test so far.
+pub struct Line<'a> {
+    title: &'a str,
+    shown: bool,
+    before: Progress,
+    show_errors: bool,
+    errors_told: u64,
+    error_told_at: Option<Instant>,
+}
+
+impl<'a> Line<'a> {
+    /// Nothing is shown yet. Without a terminal at standard error, only errors will be, if they are asked for.
+    #[must_use]
+    pub fn new(title: &'a str, show_errors: bool) -> Line<'a> {
+        let shown = io::stderr().is_terminal();
+        Line { title, shown, before: Progress::default(), show_errors, errors_told: 0, error_told_at: None }
+    }
+
+    /// Shows how far the test is.
+    pub fn update(&mut self, now: &Progress) {
+        self.tell_error(now);
+        if self.shown {
+            // A terminal that has gone is no reason to stop measuring.
+            let _ = write!(io::stderr(), "\r{}{ERASE_TO_END}", describe(self.title, &self.before, now));
+        }
+        self.before = now.clone();
+    }
+
+    /// Takes the line away.
+    pub fn end(&mut self, last: &Progress) {
+        self.tell_error(last);
+        if self.shown {
+            let _ = write!(io::stderr(), "\r{ERASE_TO_END}");
+        }
+    }
+
+    fn tell_error(&mut self, now: &Progress) {
+        let due = self.error_told_at.is_none_or(|at| at.elapsed() >= ERROR_INTERVAL);
+        if !self.show_errors || now.errors == self.errors_told || !due {
+            return;
+        }
+        let erase = if self.shown { "\r\x1b[K" } else { "" };
+        let new = now.errors - self.errors_told;
+        let _ = writeln!(io::stderr(), "{erase}Error from server: {} ({new} new errors)", now.latest_error);
+        (self.errors_told, self.error_told_at) = (now.errors, Some(Instant::now()));
+    }
+}
+
+/// redis-benchmark's line: the last interval, and the whole in parentheses.
+fn describe(title: &str, before: &Progress, now: &Progress) -> String {
+    let interval = Progress {
+        elapsed: now.elapsed.saturating_sub(before.elapsed),
+        answered: now.answered.saturating_sub(before.answered),
+        latency_sum_ns: now.latency_sum_ns.saturating_sub(before.latency_sum_ns),
+        ..Progress::default()
+    };
+    format!(
+        "{title}: rps={:.1} (overall: {:.1}) avg_msec={:.3} (overall: {:.3})",
+        per_second(&interval),
+        per_second(now),
+        mean_ms(&interval),
+        mean_ms(now)
+    )
+}
+
+fn per_second(progress: &Progress) -> f64 {
+    let seconds = progress.elapsed.as_secs_f64();
+    if seconds > 0.0 { progress.answered as f64 / seconds } else { 0.0 }
+}
+
+fn mean_ms(progress: &Progress) -> f64 {
+    progress.latency_sum_ns as f64 / 1e6 / progress.answered.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_tells_the_last_interval_and_the_whole() {
+        let at = |ms, answered, latency_sum_ns| {
+            let elapsed = Duration::from_millis(ms);
+            Progress { elapsed, answered, latency_sum_ns, ..Progress::default() }
+        };
+        let line = describe("GET", &at(1000, 1000, 1_000_000_000), &at(1500, 2000, 4_000_000_000));
+        assert_eq!(line, "GET: rps=2000.0 (overall: 1333.3) avg_msec=3.000 (overall: 2.000)");
+        let line = describe("GET", &Progress::default(), &Progress::default());
+        assert_eq!(line, "GET: rps=0.0 (overall: 0.0) avg_msec=0.000 (overall: 0.000)");
+    }
+}

@@ -1,0 +1,238 @@
+//! Plain load, end to end, against Penstock and against Redis itself.
+
+// Clippy knows that a test may unwrap, but not the functions that only tests call.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use common::{at, check_refusal, command, on_both, output, run};
+use tests::reply::Reply;
+use tests::server::{Server, free_port};
+
+/// Titles in a report of one line for each test.
+fn titles(quiet: &str) -> Vec<&str> {
+    quiet.lines().map(|line| line.split(": ").next().unwrap()).collect()
+}
+
+fn bulk(text: &[u8]) -> Reply {
+    Reply::Blob(b'$', text.into())
+}
+
+/// How often the server has run a command.
+fn calls(server: &Server, command: &str) -> u64 {
+    let Reply::Blob(_, info) = server.connect().cmd("INFO commandstats").unwrap() else { panic!("no INFO") };
+    let info = String::from_utf8(info).unwrap();
+    let line = info.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+    line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn the_tests_are_redis_benchmarks_with_its_titles_in_its_order() {
+    on_both(&[], |server| {
+        let ours = at(server, &["-q", "-n", "60", "-c", "3"]);
+        let port = server.port().to_string();
+        let theirs = Command::new("redis-benchmark").args(["-p", &port, "-n", "60", "-c", "3", "--csv"]).output();
+        let theirs = String::from_utf8(theirs.unwrap().stdout).unwrap();
+        let theirs: Vec<&str> = theirs.lines().skip(1).map(|line| line.split('"').nth(1).unwrap()).collect();
+        assert_eq!(titles(&ours), theirs);
+        assert_eq!(theirs.len(), 20);
+    });
+}
+
+#[test]
+fn exactly_the_requests_that_were_asked_for_are_sent() {
+    on_both(&[], |server| {
+        at(server, &["-q", "-n", "1003", "-c", "7", "-P", "16", "-t", "set"]);
+        assert_eq!(calls(server, "set"), 1003);
+        at(server, &["-q", "-n", "1000", "-c", "7", "-P", "3", "--threads", "3", "INCR", "counter"]);
+        assert_eq!(server.connect().cmd("GET counter").unwrap(), bulk(b"1000"));
+        at(server, &["-q", "-n", "500", "-c", "4", "--rate", "20000", "--threads", "2", "INCR", "counter"]);
+        at(server, &["-q", "-n", "10", "INCRBY", "negative", "-2"]);
+        assert_eq!(server.connect().cmd("GET negative").unwrap(), bulk(b"-20"));
+        at(server, &["-q", "-n", "100", "-c", "5", "-k", "0", "INCR", "counter"]);
+        at(server, &["-q", "-n", "100", "-c", "5", "-k", "0", "-P", "4", "--rate", "9000", "INCR", "counter"]);
+        assert_eq!(server.connect().cmd("GET counter").unwrap(), bulk(b"1700"));
+    });
+}
+
+#[test]
+fn placeholders_become_numbers_and_data() {
+    on_both(&[], |server| {
+        at(server, &["-q", "-n", "2000", "-r", "10", "-d", "5", "SET", "k:__rand_int__", "<__data__>"]);
+        let mut conn = server.connect();
+        assert_eq!(conn.cmd("DBSIZE").unwrap(), Reply::Line(b':', b"10".into()));
+        assert_eq!(conn.cmd("STRLEN k:000000000009").unwrap(), Reply::Line(b':', b"7".into()));
+        conn.cmd("FLUSHALL").unwrap();
+        at(server, &["-q", "-n", "10", "SET", "k:__rand_int__", "v"]);
+        assert_eq!(conn.cmd("GET k:__rand_int__").unwrap(), bulk(b"v"));
+        let mut child = command(&["-p", &server.port().to_string(), "-q", "-n", "10", "-x", "SET", "k"]);
+        let mut child = child.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"from\r\nstdin").unwrap();
+        assert!(child.wait().unwrap().success());
+        assert_eq!(conn.cmd("GET k").unwrap(), bulk(b"from\r\nstdin"));
+    });
+}
+
+#[test]
+fn a_database_a_password_and_resp3_reach_every_connection() {
+    on_both(&["--requirepass", "secret"], |server| {
+        let (port, name) = (server.port().to_string(), "default");
+        output(&["-p", &port, "-a", "secret", "-q", "-n", "10", "--dbnum", "3", "-3", "SET", "k", "v"]);
+        output(&["-p", &port, "-a", "secret", "--user", name, "-q", "-n", "10", "--dbnum", "4", "SET", "k", "v"]);
+        output(&["-u", &format!("redis://:secret@127.0.0.1:{port}/5"), "-q", "-n", "10", "-k", "0", "SET", "k", "v"]);
+        let mut conn = server.connect();
+        conn.cmd("AUTH secret").unwrap();
+        for db in [3, 4, 5] {
+            conn.cmd(&format!("SELECT {db}")).unwrap();
+            assert_eq!(conn.cmd("GET k").unwrap(), bulk(b"v"), "{db}");
+        }
+        check_refusal(&["-p", &port, "-q", "-n", "10"], 1, "NOAUTH");
+        check_refusal(&["-p", &port, "-a", "wrong", "-q", "-n", "10"], 1, "WRONGPASS");
+    });
+}
+
+#[test]
+fn csv_and_json_are_read_by_programs() {
+    on_both(&[], |server| {
+        let csv = at(server, &["--csv", "-n", "200", "-t", "get,mset"]);
+        let lines: Vec<&str> = csv.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines[0].starts_with("\"test\",\"rps\",") && lines[2].starts_with("\"MSET (10 keys)\","), "{csv}");
+        assert!(lines.iter().all(|line| line.split(',').count() == 8), "{csv}");
+        let json = at(server, &["--json", "-n", "200", "-t", "get,mset", "-P", "4"]);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["pipeline_depth"], 4);
+        let test = &json["tests"][1];
+        assert_eq!((&test["test"], &test["requests"]), (&"MSET (10 keys)".into(), &200.into()));
+        assert!(test["latency_ms"]["p99"].as_f64() >= test["latency_ms"]["min"].as_f64(), "{test}");
+        // The server is a process of this machine.
+        assert!(test["server"]["resident_bytes"].as_u64().unwrap() > 1 << 20, "{test}");
+    });
+}
+
+#[test]
+fn a_unix_socket_serves_as_well_and_its_process_is_known() {
+    let path = std::env::temp_dir().join(format!("penstock-bench-{}.sock", std::process::id()));
+    let server = Server::penstock(&["--unixsocket", path.to_str().unwrap()]);
+    let text = output(&["-s", path.to_str().unwrap(), "-n", "100", "-t", "ping_mbulk", "--precision", "1"]);
+    assert!(text.contains("100 requests completed"), "{text}");
+    assert!(text.contains("server process: "), "{text}");
+    drop(server);
+    let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn an_error_reply_ends_the_run_unless_errors_are_to_be_shown() {
+    on_both(&[], |server| {
+        let port = server.port().to_string();
+        check_refusal(&["-p", &port, "-n", "10", "NOSUCH", "x"], 1, "error from server: ERR unknown command");
+        let ran = run(&["-p", &port, "-n", "10", "-e", "NOSUCH", "x"]);
+        assert_eq!(ran.status, Some(0));
+        assert!(ran.stdout.contains("error replies: 10"), "{}", ran.stdout);
+        assert!(ran.stderr.contains("Error from server: ERR unknown command") && ran.stderr.lines().count() == 1);
+    });
+}
+
+#[test]
+fn bad_input_gives_one_line_and_a_status() {
+    let port = free_port().unwrap().to_string();
+    check_refusal(&["-p", &port, "-q"], 1, "Connection refused");
+    check_refusal(&["-s", "/nonexistent/socket"], 1, "/nonexistent/socket");
+    check_refusal(&["-n", "abc"], 2, "abc");
+    check_refusal(&["-n", "0"], 2, "above 0");
+    check_refusal(&["--nonsense"], 2, "--nonsense");
+    check_refusal(&["-t", "nope"], 2, "there is no test \"nope\"");
+    check_refusal(&["--rate", "-1"], 2, "--rate");
+    check_refusal(&["-u", "http://x"], 2, "scheme");
+    check_refusal(&["--csv", "--json"], 2, "--json");
+    check_refusal(&["-x"], 2, "-x");
+}
+
+/// A server that answers every PING, but for once falls silent for a while.
+fn stalling_server(stall: Duration, after: usize) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        // The first connection is the tool's own, for questions about the server, which this one can't answer.
+        for (number, stream) in listener.incoming().enumerate() {
+            thread::spawn(move || serve(stream.unwrap(), if number == 0 { None } else { Some((stall, after)) }));
+        }
+    });
+    port
+}
+
+fn serve(mut stream: std::net::TcpStream, mut stall: Option<(Duration, usize)>) {
+    let mut buffer = [0; 1 << 16];
+    let (mut answered, mut unfinished) = (0, 0);
+    while let Ok(received @ 1..) = stream.read(&mut buffer) {
+        // Requests begin with a star, and nothing in these has another.
+        let requests = buffer[..received].iter().filter(|&&b| b == b'*').count();
+        unfinished += requests;
+        if let Some((pause, _)) = stall.take_if(|(_, after)| answered > *after) {
+            thread::sleep(pause);
+        }
+        let replies = std::mem::take(&mut unfinished);
+        answered += replies;
+        if stream.write_all(&b"-ERR no\r\n".repeat(replies)).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn with_a_rate_a_stall_is_seen_by_every_request_that_was_due_in_it() {
+    // 500 requests at 1,000 a second on one connection, half a second of silence after the first hundred: who waits for
+    // replies sees one slow request. By the clock, about 400 were due meanwhile.
+    let latencies = |rate: &[&str]| {
+        let port = stalling_server(Duration::from_millis(500), 100).to_string();
+        let args = [&["-p", &port, "-n", "500", "-c", "1", "-e", "--json"], rate, &["PING"]].concat();
+        let ran = run(&args);
+        assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+        let json: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        let at = |name: &str| json["tests"][0]["latency_ms"][name].as_f64().unwrap();
+        (at("p50"), at("p90"), at("max"))
+    };
+    let (p50, _, max) = latencies(&[]);
+    assert!(p50 < 100.0 && max > 400.0, "waiting for replies: p50 {p50}, max {max}");
+    let (p50, p90, max) = latencies(&["--rate", "1000"]);
+    // Nobody's slowness can make these smaller: the requests are due, whatever this machine is busy with.
+    assert!(p50 > 100.0 && p90 > 350.0 && max > 400.0, "by the clock: p50 {p50}, p90 {p90}, max {max}");
+}
+
+#[test]
+fn ctrl_c_ends_a_run_with_one_line() {
+    let server = Server::penstock(&[]);
+    let port = server.port().to_string();
+    let child = command(&["-p", &port, "-q", "-l", "-t", "get", "-n", "100000000"]);
+    let child = { child }.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while calls(&server, "get") == 0 {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let ran = common::Ran::from(child.wait_with_output().unwrap());
+    assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), "penstock bench: interrupted\n"));
+    // What was measured until then is told.
+    assert!(ran.stdout.starts_with("GET: "), "{}", ran.stdout);
+}
+
+#[test]
+fn a_server_that_goes_away_is_reported() {
+    let server = Server::penstock(&[]);
+    let port = server.port().to_string();
+    let child = command(&["-p", &port, "-q", "-t", "get", "-n", "100000000"]);
+    let child = { child }.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while calls(&server, "get") == 0 {
+        thread::sleep(Duration::from_millis(10));
+    }
+    // Not the process, whose end its owner would report, but all its connections.
+    server.connect().cmd("CLIENT KILL TYPE normal SKIPME yes").unwrap();
+    let ran = common::Ran::from(child.wait_with_output().unwrap());
+    assert_eq!((ran.status, ran.stderr.as_str()), (Some(1), "penstock bench: the server closed the connection\n"));
+}
