@@ -40,25 +40,46 @@ impl Worker {
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
-        if let Some(command) = command
-            && session.is_plain()
-            && command.info.accepts(args.len())
-            && !self.engine.is_held_up()
-            && !self.memory.full
+        if session.tally.is_none()
+            && let Some(command) = self.plain(session, command, args)
         {
-            let step = self.execute(session, command, args, keys, out, inside);
-            if !session.pushes.is_empty() {
-                out.append(&mut session.pushes);
-            }
-            // RESET takes the authentication away.
-            return if step == Step::Next && !session.authenticated { Step::Reframe } else { step };
+            return self.step_plain(session, command, args, keys, out, inside);
+        }
+        if session.tally.is_some() {
+            return self.step_counted(session, command, args, keys, out, inside);
         }
         self.step_with_care(session, command, args, keys, out, inside)
     }
 
+    /// The command, if neither it nor the session needs a second look before it runs.
+    #[inline]
+    fn plain(&self, session: &Session, command: Option<&'static Command>, args: Args<'_>) -> Option<&'static Command> {
+        command.filter(|command| {
+            session.is_plain() && command.info.accepts(args.len()) && !self.engine.is_held_up() && !self.memory.full
+        })
+    }
+
+    #[inline]
+    fn step_plain(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        keys: &[KeyRef],
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        let step = self.execute(session, command, args, keys, out, inside);
+        if !session.pushes.is_empty() {
+            out.append(&mut session.pushes);
+        }
+        // RESET takes the authentication away.
+        if step == Step::Next && !session.authenticated { Step::Reframe } else { step }
+    }
+
     /// The same for a connection that counts for a pipeline.
     #[inline(never)]
-    pub(crate) fn step_counted(
+    fn step_counted(
         &mut self,
         session: &mut Session,
         command: Option<&'static Command>,
@@ -71,7 +92,10 @@ impl Worker {
         if !session.begin_counted(command) {
             return Step::Gone;
         }
-        let step = self.step(session, command, args, keys, out, inside);
+        let step = match self.plain(session, command, args) {
+            Some(command) => self.step_plain(session, command, args, keys, out, inside),
+            None => self.step_with_care(session, command, args, keys, out, inside),
+        };
         session.count(step);
         step
     }

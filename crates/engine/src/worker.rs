@@ -252,11 +252,7 @@ impl Worker {
             for (request, plan) in batch.requests().iter().zip(planned.iter()) {
                 let args = batch.args(request, buffer);
                 let keys = &keys[plan.keys_start as usize..plan.keys_end as usize];
-                let step = if session.tally.is_none() {
-                    self.step(session, plan.command, args, keys, out, &mut inside)
-                } else {
-                    self.step_counted(session, plan.command, args, keys, out, &mut inside)
-                };
+                let step = self.step(session, plan.command, args, keys, out, &mut inside);
                 if step != Step::Pause {
                     at = request.end as usize;
                 }

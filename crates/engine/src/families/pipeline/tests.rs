@@ -8,7 +8,7 @@ use crate::inbox::Message;
 use crate::pipelines::{ERROR_BYTES_MAX, FAILURES_MAX, Failure};
 use crate::session::Session;
 use crate::testing::{Bench, check, request};
-use crate::worker::Ran;
+use crate::worker::{Ran, Step};
 
 const UNKNOWN_TOKEN: &str = "-NOTOKEN There is no such pipeline token, or it has expired";
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -171,6 +171,24 @@ fn a_thread_that_left_the_gate_looks_whether_the_token_is_still_its_connections(
         assert_eq!(bench.run(&mut old, input), (Vec::new(), Ran::Closing));
     }
     assert_eq!(executed(&mut bench, "t"), 1);
+}
+
+#[test]
+fn what_runs_alone_is_counted_before_the_gate_opens_and_does_not_run_without_the_token() {
+    let mut bench = Bench::default();
+    let mut old = started(&mut bench, "t");
+    let engine = bench.worker.engine;
+    let mut inside = Some(engine.keyspace.gate().enter(0));
+    assert!(old.begin_counted(None));
+    let step = bench.worker.alone(&mut old, &mut inside, |_, _, _| Step::Next);
+    assert_eq!((step, executed(&mut bench, "t")), (Step::Next, 1));
+    // The token is taken over while the thread waits for the others to leave the gate.
+    assert!(old.begin_counted(None));
+    let other = bench.open();
+    let _ = engine.pipelines.hand_over(b"t", other.client.id, bench.now_us / 1000);
+    let step = bench.worker.alone(&mut old, &mut inside, |_, _, _| unreachable!("it must not run"));
+    old.count(step);
+    assert_eq!((step, executed(&mut bench, "t")), (Step::Gone, 1));
 }
 
 #[test]
