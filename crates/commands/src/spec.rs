@@ -95,6 +95,8 @@ pub mod flag {
         NO_AUTH = 13, "no_auth";
         /// May have effects though it is no write.
         MAY_REPLICATE = 14, "may_replicate";
+        /// Runs without keys, though it may have some.
+        NO_MANDATORY_KEYS = 19, "no_mandatory_keys";
         /// Not allowed while data is loaded in the background.
         NO_ASYNC_LOADING = 15, "no_async_loading";
         /// Not allowed within MULTI.
@@ -260,6 +262,8 @@ pub enum Scope {
     Each,
     /// Everything, alone behind the gate (FLUSHALL, KEYS).
     Whole,
+    /// The shards of its keys to begin with, and whatever it reaches for while it runs (EVAL).
+    Script,
     /// Depends on the arguments (SORT with BY or GET).
     ByArgs(fn(Args<'_>) -> Scope),
 }

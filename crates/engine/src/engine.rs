@@ -20,6 +20,7 @@ use crate::machine::{Machine, Usage};
 use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
 use crate::rates::Rates;
+use crate::scripts::cache::Scripts;
 use crate::session::Session;
 use crate::stats::{MemoryMarks, Totals, WorkerStats};
 use crate::ticks::per_microsecond;
@@ -63,6 +64,8 @@ pub struct Engine {
     pub watchers: Watchers,
     /// Who waits for keys.
     pub waiters: Waiters,
+    /// Which scripts there are.
+    pub scripts: Scripts,
     /// Who has subscribed to what.
     pub pubsub: PubSub,
     /// What is counted for pipelines that survive their connections.
@@ -123,6 +126,7 @@ impl Engine {
             stats: (0..threads).map(|_| WorkerStats::new(table().all().len())).collect(),
             watchers: Watchers::new(shards),
             waiters: Waiters::new(shards),
+            scripts: Scripts::default(),
             pubsub: PubSub::default(),
             pipelines: Pipelines::default(),
             monitors: Monitors::default(),

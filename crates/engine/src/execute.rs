@@ -237,6 +237,7 @@ impl Worker {
             (Scope::Whole, _) => self.alone(session, inside, |worker, session, locked| {
                 worker.call(session, command, args, keys, locked, out, true)
             }),
+            (Scope::Script, _) => self.execute_script(session, command, args, keys, out, inside),
             (Scope::Keys | Scope::ByArgs(_) | Scope::Each, _) => {
                 if families::is_exec(command) && session.multi.as_ref().is_some_and(|m| !m.aborted) {
                     self.exec(session, command, args, out, inside)
@@ -279,7 +280,7 @@ impl Worker {
     }
 
     /// The shards of keys, ascending and without duplicates, in the worker's own vector.
-    fn take_shards(&mut self, keys: &[KeyRef]) -> Vec<usize> {
+    pub(crate) fn take_shards(&mut self, keys: &[KeyRef]) -> Vec<usize> {
         let mut shards = std::mem::take(&mut self.shards);
         shards.clear();
         shards.extend(keys.iter().map(|k| self.engine.keyspace.shard_of(k.hash)));
@@ -320,6 +321,11 @@ impl Worker {
                 (outcome, None, turn.reply.errors())
             }
         };
+        if self.scripts.start_over {
+            // As if it had never begun.
+            out.truncate(start);
+            return Step::Next;
+        }
         if outcome.is_err() || errors > 0 {
             self.note_errors(session, command, outcome, start, out);
         }
@@ -391,9 +397,14 @@ impl Worker {
         self.stats().commands[command.id].failed.add(1);
         let text = out.since(start);
         let text = text.strip_prefix(b"-").unwrap_or(b"ERR");
-        self.stats().count_error(text);
-        let line = text.split(|&b| b == b'\r').next().unwrap_or_default();
-        session.count_failure(Some(command), line);
+        if !std::mem::take(&mut self.scripts.error_is_counted) {
+            self.stats().count_error(text);
+        }
+        // What a script does with a command's error is its own affair.
+        if !self.scripts.running {
+            let line = text.split(|&b| b == b'\r').next().unwrap_or_default();
+            session.count_failure(Some(command), line);
+        }
     }
 
     /// Counts a command, and records it if it was slow.

@@ -21,6 +21,7 @@ pub mod machine;
 pub mod pipelines;
 pub mod pubsub;
 pub mod rates;
+pub mod scripts;
 pub mod session;
 pub mod stats;
 #[cfg(any(test, feature = "testing"))]

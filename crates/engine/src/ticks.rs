@@ -22,6 +22,13 @@ impl Ticks {
         return Ticks(nanoseconds());
     }
 
+    /// The reading as a number, to be compared with others.
+    #[inline]
+    #[must_use]
+    pub fn raw(self) -> u64 {
+        self.0
+    }
+
     /// Ticks since an earlier reading; 0 if the counter went backwards (a thread that changed its core).
     #[inline]
     #[must_use]

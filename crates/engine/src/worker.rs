@@ -25,6 +25,7 @@ use crate::command_table::{Command, table};
 use crate::engine::Engine;
 use crate::eviction::{self, MemoryWatch};
 use crate::families;
+use crate::scripts::LocalScripts;
 use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
 use crate::ticks::{Ticks, per_microsecond, to_microseconds};
@@ -107,6 +108,7 @@ pub struct Worker {
     /// Keys that changed and that somebody waits for.
     pub(crate) ready: Vec<(usize, DbKey)>,
     pub(crate) shards: Vec<usize>,
+    pub(crate) scripts: LocalScripts,
     /// Which of its shards of which database it looks for expired keys in next.
     reclaim_at: usize,
     batch: Batch,
@@ -135,6 +137,7 @@ impl Worker {
             effects: Effects::default(),
             ready: Vec::new(),
             shards: Vec::new(),
+            scripts: LocalScripts::default(),
             reclaim_at: 0,
             batch: Batch::default(),
             planned: Vec::new(),
@@ -455,7 +458,7 @@ pub(crate) fn hash_keys(command: &Command, args: Args<'_>, keys: &mut Vec<KeyRef
 
 /// Whether a command runs alone, behind the gate.
 pub(crate) fn is_whole(command: &Command, args: Args<'_>) -> bool {
-    matches!(command.info.scope_for(args), Scope::Whole)
+    matches!(command.info.scope_for(args), Scope::Whole | Scope::Script)
 }
 
 /// A thread's pass through the gate, given up while it is alone.

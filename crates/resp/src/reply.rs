@@ -161,6 +161,24 @@ impl Output {
         bytes.get(mark.offset..).unwrap_or(b"")
     }
 
+    /// All bytes that wait, in one piece.
+    pub fn joined(&mut self) -> &[u8] {
+        if !self.sealed.is_empty() {
+            let all = self.slices().collect::<Vec<_>>().concat();
+            *self = Output { tail: all, ..Output::default() };
+        }
+        &self.tail[self.sent..]
+    }
+
+    /// Forgets everything that waits, but keeps up to `keep_bytes` of memory.
+    pub fn clear(&mut self, keep_bytes: usize) {
+        if !self.sealed.is_empty() || self.tail.capacity() > keep_bytes {
+            *self = Output::default();
+        }
+        self.tail.clear();
+        self.sent = 0;
+    }
+
     /// Puts bytes in at `mark`, before what was written since.
     fn insert(&mut self, mark: Mark, bytes: &[u8]) {
         match self.sealed.get_mut(mark.segments) {
@@ -280,6 +298,19 @@ impl<'o> Reply<'o> {
         self.text_line(b'+', text.as_bytes());
     }
 
+    /// A simple string of any bytes. Line ends within it become spaces, lest the rest be taken for other replies.
+    pub fn status(&mut self, text: impl AsRef<[u8]>) {
+        self.clean_line(b'+', text.as_ref());
+    }
+
+    fn clean_line(&mut self, kind: u8, text: &[u8]) {
+        let clean = |&b: &u8| if matches!(b, b'\r' | b'\n') { b' ' } else { b };
+        let out = &mut self.output.tail;
+        out.push(kind);
+        out.extend(text.iter().map(clean));
+        out.extend_from_slice(b"\r\n");
+    }
+
     /// "+OK".
     #[inline]
     pub fn ok(&mut self) {
@@ -291,11 +322,7 @@ impl<'o> Reply<'o> {
     #[cold]
     pub fn error(&mut self, text: impl AsRef<[u8]>) {
         self.errors += 1;
-        let clean = |&b: &u8| if matches!(b, b'\r' | b'\n') { b' ' } else { b };
-        let out = &mut self.output.tail;
-        out.push(b'-');
-        out.extend(text.as_ref().iter().map(clean));
-        out.extend_from_slice(b"\r\n");
+        self.clean_line(b'-', text.as_ref());
     }
 
     /// An integer.

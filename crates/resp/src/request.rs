@@ -115,6 +115,43 @@ impl OwnedArgs {
     }
 }
 
+/// Arguments that are gathered one by one, in memory that is used again and again.
+#[derive(Debug, Default)]
+pub struct ArgsBuffer {
+    buffer: Vec<u8>,
+    args: Vec<Arg>,
+}
+
+impl ArgsBuffer {
+    /// Bytes of memory that are kept for the next; more is given back.
+    const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+    /// Forgets all arguments.
+    pub fn clear(&mut self) {
+        self.buffer.clear();
+        self.args.clear();
+        if self.buffer.capacity() > Self::KEPT_BYTES_MAX {
+            self.buffer = Vec::new();
+        }
+    }
+
+    /// Appends a copy of an argument. False, and nothing is done, if all would exceed 4 GB together.
+    #[inline]
+    pub fn push(&mut self, bytes: &[u8]) -> bool {
+        let (Ok(start), Ok(len)) = (u32::try_from(self.buffer.len()), u32::try_from(bytes.len())) else { return false };
+        self.buffer.extend_from_slice(bytes);
+        self.args.push(Arg { start, len });
+        true
+    }
+
+    /// The arguments.
+    #[inline]
+    #[must_use]
+    pub fn args(&self) -> Args<'_> {
+        Args { buffer: &self.buffer, args: &self.args }
+    }
+}
+
 /// A framed request: where its arguments are among the batch's, and where it ends in the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {

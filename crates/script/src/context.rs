@@ -9,6 +9,9 @@ use std::ptr::NonNull;
 
 use mlua_sys::lua51 as ffi;
 
+use resp::reply::{Output, Proto};
+use resp::request::ArgsBuffer;
+
 use crate::host::{Host, Verdict};
 
 /// Polls of a library function between two looks at the clock: some ten microseconds of work.
@@ -33,6 +36,12 @@ pub(crate) struct Context {
     pub host: Option<NonNull<dyn Host>>,
     /// Memory for library functions that build a string.
     pub scratch: Vec<u8>,
+    /// In which form the script wants replies.
+    pub proto: Proto,
+    /// A command's arguments.
+    pub args: ArgsBuffer,
+    /// A command's reply.
+    pub output: Output,
 }
 
 impl Context {
@@ -45,7 +54,17 @@ impl Context {
             polls_left: POLLS_BETWEEN_LOOKS,
             host: None,
             scratch: Vec::new(),
+            proto: Proto::Resp2,
+            args: ArgsBuffer::default(),
+            output: Output::default(),
         }
+    }
+
+    /// Makes everything ready for a script of this host's.
+    pub(crate) fn begin(&mut self, host: NonNull<dyn Host>) {
+        self.host = Some(host);
+        self.ending = false;
+        self.proto = Proto::Resp2;
     }
 
     /// The context of a machine.
@@ -76,13 +95,18 @@ impl Context {
         self.look()
     }
 
+    /// The script's host, while a script runs.
+    pub(crate) fn host(&mut self) -> Option<&mut dyn Host> {
+        // SAFETY: it is set only while a script runs, whose caller has lent the host for that time; the context is
+        // borrowed mutably as long as the host is used.
+        self.host.map(|mut host| unsafe { host.as_mut() })
+    }
+
     /// Looks whether the script may go on.
     #[cold]
     pub(crate) fn look(&mut self) -> Verdict {
-        if let (Some(mut host), false) = (self.host, self.ending) {
-            // SAFETY: it is set only while a script runs, whose caller has lent the host for that time. Neither Lua nor a
-            // library holds a reference to it in between.
-            self.ending = unsafe { host.as_mut() }.poll() == Verdict::End;
+        if !self.ending {
+            self.ending = self.host().is_some_and(|host| host.poll() == Verdict::End);
         }
         if self.ending { Verdict::End } else { Verdict::Go }
     }

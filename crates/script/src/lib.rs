@@ -8,12 +8,16 @@
 //! errors by jumping over frames, which Rust's frames don't survive; how they are kept out of the way stands in
 //! `state.rs`.
 
-pub mod context;
+pub mod api;
+mod context;
+mod from_reply;
 pub mod host;
 pub mod libs;
+pub mod sha1;
 pub mod state;
+mod to_reply;
 pub mod vm;
 
-pub use host::{Host, Verdict};
+pub use host::{Access, Host, LogLevel, Verdict};
 pub use state::{Kind, Raise, State};
-pub use vm::Vm;
+pub use vm::{Call, Failure, Loaded, Vm};

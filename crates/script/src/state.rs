@@ -525,6 +525,22 @@ impl State {
         unsafe { ffi::lua_next(self.raw, at) != 0 }
     }
 
+    /// Whether a table holds nothing beside a sequence. It may say no though it does.
+    #[must_use]
+    pub fn is_plain_sequence(&mut self, table: c_int) -> bool {
+        let at = self.table(table);
+        match self.raw_len(at) {
+            0 => self.push_nil(),
+            len => self.push_number(len as f64),
+        }
+        // SAFETY: the key is nil, or the last of the sequence, which exists.
+        let is_more = unsafe { self.next(at) };
+        if is_more {
+            self.pop(2);
+        }
+        !is_more
+    }
+
     /// Pushes a value's metatable, or nothing if it has none.
     pub fn push_metatable(&mut self, index: c_int) -> bool {
         let at = self.existing(index);
@@ -573,16 +589,28 @@ impl State {
         Ok(())
     }
 
+    /// Whether the script wants replies as RESP3 has them (`redis.setresp`).
+    #[must_use]
+    pub(crate) fn speaks_resp3(&mut self) -> bool {
+        self.context().proto == resp::reply::Proto::Resp3
+    }
+
     // --- Calls and errors.
 
     /// Calls a function with arguments, which are on top of the stack, the function below them; leaves so many results.
     /// What it raises comes back as [`Raise`]; a native that doesn't pass that on calls [`State::is_ending`] first.
     pub fn call(&mut self, arguments: c_int, results: c_int) -> Result<(), Raise> {
-        assert!(arguments >= 0 && arguments < self.top() && results >= -1);
+        self.call_handled(arguments, results, 0)
+    }
+
+    /// The same with a function, at an index, that is called with every error where it happens, and makes the error's
+    /// value; 0 is none.
+    pub fn call_handled(&mut self, arguments: c_int, results: c_int, handler: c_int) -> Result<(), Raise> {
+        assert!(arguments >= 0 && arguments < self.top() && results >= -1 && (0..self.top()).contains(&handler));
         self.ensure(results.max(0))?;
         self.context().in_native = false;
-        // SAFETY: the state is alive, the function and its arguments exist, errors are caught here.
-        let status = unsafe { ffi::lua_pcall(self.raw, arguments, results, 0) };
+        // SAFETY: the state is alive, the functions and the arguments exist, errors are caught here.
+        let status = unsafe { ffi::lua_pcall(self.raw, arguments, results, handler) };
         self.context().in_native = true;
         if status == ffi::LUA_OK { Ok(()) } else { Err(Raise) }
     }
@@ -657,6 +685,47 @@ impl State {
     pub fn type_error(&mut self, n: c_int, expected: &str) -> Raise {
         let got = self.kind(n).name();
         self.argument_error(n, &format!("{expected} expected, got {got}"))
+    }
+
+    /// A value as `tostring` shows it, without metamethods.
+    #[must_use]
+    pub fn display(&mut self, index: c_int) -> Vec<u8> {
+        match self.kind(index) {
+            Kind::None | Kind::Nil => b"nil".to_vec(),
+            Kind::Boolean => self.boolean(index).to_string().into_bytes(),
+            Kind::String => self.bytes(index).unwrap_or_default().to_vec(),
+            Kind::Number => {
+                self.push_copy(index);
+                // SAFETY: the value stays on the stack until its bytes are copied.
+                let text = unsafe { self.argument(-1) }.to_vec();
+                self.pop(1);
+                text
+            }
+            kind => format!("{}: {:#x}", kind.name(), self.identity(index)).into_bytes(),
+        }
+    }
+
+    /// For an error's handler: which chunk's line raised the error, or called what did.
+    #[must_use]
+    pub(crate) fn running_at(&mut self) -> Option<(Vec<u8>, c_int)> {
+        // SAFETY: a structure of numbers and pointers, which Lua fills in.
+        let mut info: ffi::lua_Debug = unsafe { std::mem::zeroed() };
+        let mut found = None;
+        for level in [1, 2] {
+            // SAFETY: the state is alive and a function runs in it; names that Lua gives are text that stays meanwhile.
+            let is_native = unsafe {
+                if ffi::lua_getstack(self.raw, level, &raw mut info) == 0 {
+                    break;
+                }
+                ffi::lua_getinfo(self.raw, c"Sl".as_ptr(), &raw mut info);
+                found = Some((CStr::from_ptr(info.source).to_bytes().to_vec(), info.currentline));
+                CStr::from_ptr(info.what) == c"C"
+            };
+            if !is_native {
+                break;
+            }
+        }
+        found
     }
 
     /// An empty buffer, for a native that builds a string; give it back with [`State::return_scratch`].

@@ -6,11 +6,15 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
 
 use mlua_sys::lua51 as ffi;
+use resp::reply::Reply;
+use resp::request::Args;
 
+use crate::api::{self, Version};
 use crate::context::{Context, allocate};
+use crate::from_reply::COUNTED;
 use crate::host::Host;
-use crate::libs;
-use crate::state::{Raise, RawState, State};
+use crate::state::{Kind, Raise, RawState, State};
+use crate::{libs, native, to_reply};
 
 /// The text of the error by which a script that has to end ends.
 pub(crate) const ENDED: &str = "Script killed by user with SCRIPT KILL.";
@@ -23,8 +27,29 @@ const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loaded(c_int);
 
-/// Why a script could not be loaded or failed: the error's value as text.
-pub type Failure = Vec<u8>;
+/// Why a script failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// The error reply, which begins with its code.
+    pub text: Vec<u8>,
+    /// Whether it is a command's error, which has been counted when the command made it.
+    pub is_counted: bool,
+}
+
+/// One call of a script.
+#[derive(Clone, Copy)]
+pub struct Call<'c> {
+    /// The script.
+    pub script: Loaded,
+    /// What errors call it: its digest, or a function's name.
+    pub name: &'c str,
+    /// The arguments that its keys and its other arguments are among.
+    pub args: Args<'c>,
+    /// The first key's index; the other arguments follow the last.
+    pub first_key: usize,
+    /// How many keys there are.
+    pub keys: usize,
+}
 
 /// See the module's documentation.
 pub struct Vm {
@@ -32,6 +57,10 @@ pub struct Vm {
     /// What Lua's allocator leads to; freed after the state.
     context: *mut Context,
 }
+
+// SAFETY: Lua's state and the context belong to the machine alone and are tied to no thread; whoever has the machine
+// has all of it.
+unsafe impl Send for Vm {}
 
 impl Drop for Vm {
     fn drop(&mut self) {
@@ -46,7 +75,7 @@ impl Drop for Vm {
 impl Vm {
     /// A machine whose scripts may use so many bytes of memory together. None, if they don't suffice to begin with.
     #[must_use]
-    pub fn new(memory_bytes_max: usize) -> Option<Vm> {
+    pub fn new(memory_bytes_max: usize, version: Version) -> Option<Vm> {
         let context = Box::into_raw(Box::new(Context::new(memory_bytes_max)));
         // SAFETY: the context outlives the state.
         let lua = unsafe { ffi::lua_newstate(allocate, context.cast()) };
@@ -58,6 +87,7 @@ impl Vm {
         let mut vm = Vm { lua, context };
         vm.natively(|state| {
             open_standard(state)?;
+            api::open(state, version)?;
             libs::open(state)
         })
         .ok()?;
@@ -65,16 +95,21 @@ impl Vm {
     }
 
     /// Does something that no error of Lua's jumps out of.
-    fn natively<T>(&mut self, run: impl FnOnce(&mut State) -> Result<T, Raise>) -> Result<T, Failure> {
+    fn natively<T>(&mut self, run: impl FnOnce(&mut State) -> T) -> T {
         // SAFETY: the context is alive; memory is not refused until the end.
         unsafe { (*self.context).in_native = true };
         // SAFETY: the state is alive and used through this alone.
         let mut state = unsafe { State::from_raw(self.lua) };
-        let result = run(&mut state).map_err(|Raise| state.bytes(-1).unwrap_or_default().to_vec());
+        let result = run(&mut state);
         state.set_top(0);
         // SAFETY: as above.
         unsafe { (*self.context).in_native = false };
         result
+    }
+
+    /// Changes how many bytes of memory scripts may use.
+    pub fn limit_memory(&mut self, bytes_max: usize) {
+        self.context().limit_bytes = bytes_max;
     }
 
     /// Bytes of memory that Lua uses.
@@ -84,12 +119,14 @@ impl Vm {
         unsafe { (*self.context).used_bytes }
     }
 
-    /// Loads a script's text. `name` is what errors call it ("@user_script").
-    pub fn load(&mut self, text: &[u8], name: &CStr) -> Result<Loaded, Failure> {
+    /// Loads a script's text. `name` is what errors call it ("@user_script"); a failure is Lua's own text.
+    pub fn load(&mut self, text: &[u8], name: &CStr) -> Result<Loaded, Vec<u8>> {
         self.natively(|state| {
-            load(state, text, name)?;
-            // SAFETY: the state is alive, the function is on top; memory is not refused.
-            Ok(Loaded(unsafe { ffi::luaL_ref(state.raw(), ffi::LUA_REGISTRYINDEX) }))
+            let loaded = load(state, text, name).map(|()| {
+                // SAFETY: the state is alive, the function is on top; memory is not refused.
+                Loaded(unsafe { ffi::luaL_ref(state.raw(), ffi::LUA_REGISTRYINDEX) })
+            });
+            loaded.map_err(|Raise| state.bytes(-1).unwrap_or_default().to_vec())
         })
     }
 
@@ -99,31 +136,87 @@ impl Vm {
         unsafe { ffi::luaL_unref(self.lua, ffi::LUA_REGISTRYINDEX, script.0) };
     }
 
-    /// Runs a script with a host, and leaves what it returns to `then`.
-    pub fn run<T>(
-        &mut self,
-        script: Loaded,
-        host: &mut dyn Host,
-        then: impl FnOnce(&mut State) -> T,
-    ) -> Result<T, Failure> {
-        // SAFETY: the lifetime is cut off for as long as this function runs; the host is not used beside meanwhile.
-        let host = unsafe { std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host>>(NonNull::from(host)) };
-        // SAFETY: the context is alive, and so is the state.
-        unsafe {
-            (*self.context).host = Some(host);
-            (*self.context).ending = false;
-            ffi::lua_sethook(self.lua, Some(on_count), ffi::LUA_MASKCOUNT, INSTRUCTIONS_BETWEEN_LOOKS);
-        }
-        let result = self.natively(|state| {
-            // SAFETY: the state is alive.
-            unsafe { ffi::lua_rawgeti_(state.raw(), ffi::LUA_REGISTRYINDEX, script.0) };
-            state.call(0, 1)?;
-            Ok(then(state))
-        });
-        // SAFETY: the context is alive.
-        unsafe { (*self.context).host = None };
-        result
+    /// Runs a script, and writes what it returns. A script that its host has ended fails, too.
+    pub fn run(&mut self, call: Call<'_>, host: &mut dyn Host, reply: &mut Reply<'_>) -> Result<(), Failure> {
+        // SAFETY: only the lifetime changes; the pointer is taken back before this returns, and what is on the other end
+        // of it is used by nothing else until then but in `to_reply`, while no code of Lua's runs.
+        let lent =
+            unsafe { std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host>>(NonNull::from(&mut *host)) };
+        self.context().begin(lent);
+        // SAFETY: the state is alive.
+        unsafe { ffi::lua_sethook(self.lua, Some(on_count), ffi::LUA_MASKCOUNT, INSTRUCTIONS_BETWEEN_LOOKS) };
+        self.natively(|state| {
+            state.push_native(native!(locate));
+            // SAFETY: the state is alive; what `load` returned is in the registry.
+            unsafe { ffi::lua_rawgeti_(state.raw(), ffi::LUA_REGISTRYINDEX, call.script.0) };
+            let called = push_arguments(state, &call).and_then(|()| state.call_handled(0, 1, 1));
+            state.context().host = None;
+            called.map(|()| to_reply::write(state, reply, host)).map_err(|Raise| failure(state, call.name))
+        })
     }
+
+    fn context(&mut self) -> &mut Context {
+        // SAFETY: the context is alive, and no native runs that would use it.
+        unsafe { &mut *self.context }
+    }
+}
+
+/// Sets the globals KEYS and ARGV.
+fn push_arguments(state: &mut State, call: &Call<'_>) -> Result<(), Raise> {
+    let mut args = call.args.from(call.first_key);
+    for (name, count) in [("KEYS", call.keys), ("ARGV", args.len().saturating_sub(call.keys))] {
+        state.push_table(count, 0)?;
+        for (i, bytes) in args.by_ref().take(count).enumerate() {
+            state.push_bytes(bytes)?;
+            state.raw_set_at(-2, i as c_int + 1);
+        }
+        state.set_global(name);
+    }
+    Ok(())
+}
+
+/// Called with every error that nothing in the script catches, where it happens: makes a table of it, and notes in it
+/// where that was.
+fn locate(state: &mut State) -> Result<c_int, Raise> {
+    if state.kind(1) != Kind::Table {
+        let text = [b"ERR ", &*state.display(1)].concat();
+        state.push_table(0, 3)?;
+        state.push_bytes(&text)?;
+        state.raw_set_named(-2, "err");
+        state.replace(1);
+    }
+    state.set_top(1);
+    if let Some((source, line)) = state.running_at() {
+        state.push_bytes(&source)?;
+        state.raw_set_named(1, "source");
+        state.push_number(f64::from(line));
+        state.raw_set_named(1, "line");
+    }
+    Ok(1)
+}
+
+/// The error reply for the error on top of the stack.
+fn failure(state: &mut State, name: &str) -> Failure {
+    if state.kind(-1) != Kind::Table {
+        let text = state.bytes(-1).unwrap_or(b"execution failure");
+        let text = [b"ERR Error running script ", name.as_bytes(), b", ", text].concat();
+        return Failure { text, is_counted: false };
+    }
+    let mut field = |key: &str| {
+        state.raw_get_named(-1, key);
+        let text = match state.kind(-1) {
+            Kind::Nil => None,
+            _ => Some(state.display(-1)),
+        };
+        state.pop(1);
+        text
+    };
+    let is_counted = field(COUNTED).is_some();
+    let mut text = field("err").unwrap_or_else(|| b"ERR unknown error".to_vec());
+    if let (Some(source), Some(line)) = (field("source"), field("line")) {
+        text.extend([b" script: ", name.as_bytes(), b", on ", &*source, b":", &*line, b"."].concat());
+    }
+    Failure { text, is_counted }
 }
 
 /// Lua's own libraries, as far as scripts have them.
@@ -192,48 +285,121 @@ unsafe extern "C-unwind" fn on_count(lua: *mut RawState, _: *mut ffi::lua_Debug)
 
 #[cfg(test)]
 mod tests {
+    use resp::reply::{Output, Proto};
+
     use super::*;
-    use crate::host::Verdict;
+    use crate::host::{Access, LogLevel, Verdict};
 
-    /// A host that lets a script be looked at so often.
-    struct Patience(u32);
+    /// A host that lets a script be looked at so often, and echoes what a command is given.
+    struct Echo {
+        patience: u32,
+    }
 
-    impl Host for Patience {
+    impl Host for Echo {
+        fn call(&mut self, args: Args<'_>, proto: Proto, reply: &mut Output) -> Verdict {
+            match args.get(0) {
+                b"echo" => reply.extend(args.get(1)),
+                b"end" => return Verdict::End,
+                _ => Reply::new(reply, proto).error("ERR no such thing"),
+            }
+            Verdict::Go
+        }
+
         fn poll(&mut self) -> Verdict {
-            self.0 = self.0.saturating_sub(1);
-            if self.0 == 0 { Verdict::End } else { Verdict::Go }
+            self.patience = self.patience.saturating_sub(1);
+            if self.patience == 0 { Verdict::End } else { Verdict::Go }
+        }
+
+        fn log(&mut self, _: LogLevel, _: &[u8]) {}
+
+        fn access(&mut self, _: Args<'_>) -> Access {
+            Access::Allowed
+        }
+
+        fn error_returned(&mut self, _: &[u8], _: bool) {}
+    }
+
+    const VERSION: Version = Version { text: "7.2.4", number: 0x0007_0204 };
+
+    /// What a script answers, with `|` for each line end.
+    fn run_with(text: &str, args: &[&str], keys: usize) -> String {
+        let mut vm = Vm::new(4 * 1024 * 1024, VERSION).unwrap();
+        let script = match vm.load(text.as_bytes(), c"@user_script") {
+            Ok(script) => script,
+            Err(error) => return format!("not loaded: {}", String::from_utf8_lossy(&error)),
+        };
+        let args = resp::request::OwnedArgs::new(args.iter().map(|arg| arg.as_bytes()));
+        let call = Call { script, name: "SHA", args: args.args(), first_key: 0, keys };
+        let mut output = Output::default();
+        let result = vm.run(call, &mut Echo { patience: 100 }, &mut Reply::new(&mut output, Proto::Resp3));
+        match result {
+            Ok(()) => String::from_utf8_lossy(output.joined()).replace("\r\n", "|"),
+            Err(failure) => format!("failed: {}", String::from_utf8_lossy(&failure.text)),
         }
     }
 
     fn run(text: &str) -> String {
-        let mut vm = Vm::new(4 * 1024 * 1024).unwrap();
-        let result = vm.load(text.as_bytes(), c"@user_script").and_then(|script| {
-            vm.run(script, &mut Patience(100), |state| {
-                state.bytes(-1).map_or(format!("{:?}", state.kind(-1)), |b| String::from_utf8_lossy(b).into_owned())
-            })
-        });
-        result.unwrap_or_else(|failure| format!("failed: {}", String::from_utf8_lossy(&failure)))
+        run_with(text, &[], 0)
     }
 
     #[test]
     fn a_script_runs() {
-        assert_eq!(run("return 'a' .. 1"), "a1");
-        assert_eq!(run("return {}"), "Table");
-        assert_eq!(run("x ="), "failed: user_script:1: unexpected symbol near '<eof>'");
-        assert_eq!(run("\n error('no')"), "failed: user_script:2: no");
-        assert_eq!(run("\x1bLua"), "failed: attempt to load a binary chunk");
+        assert_eq!(run("return 'a' .. 1"), "$2|a1|");
+        assert_eq!(run("x ="), "not loaded: user_script:1: unexpected symbol near '<eof>'");
+        assert_eq!(run("\n error('no')"), "failed: ERR user_script:2: no script: SHA, on @user_script:2.");
+        assert_eq!(run("\x1bLua"), "not loaded: attempt to load a binary chunk");
+        assert_eq!(run_with("return {#KEYS, KEYS[1], ARGV[1], ARGV[2]}", &["a", "b", "c"], 1), "*4|:1|$1|a|$1|b|$1|c|");
+    }
+
+    #[test]
+    fn replies_become_values_and_values_replies() {
+        let check = |reply: &str, value: &str| {
+            let text = format!("redis.setresp(3) return redis.call('echo', {reply:?})");
+            assert_eq!(run(&text.replace('|', "\\r\\n")), value, "{reply}");
+        };
+        for same in [
+            "+OK|",
+            ":-12|",
+            "$3|a b|",
+            "*2|:1|*1|$0||",
+            "_|",
+            "#t|",
+            "#f|",
+            ",1.5|",
+            "(123456789012345678901|",
+            "=6|txt:hi|",
+            "%1|$1|a|:1|",
+            "~1|$1|a|",
+            "*0|",
+            "%0|",
+        ] {
+            check(same, same);
+        }
+        check("$-1|", "#f|");
+        check("*-1|", "#f|");
+        let attribute = r"redis.setresp(3) return redis.call('echo', '|1\r\n+a\r\n+b\r\n:5\r\n')";
+        assert_eq!(run(attribute), ":5|");
+        check("-ERR x|", "failed: ERR x script: SHA, on @user_script:1.");
+        assert_eq!(run("return redis.pcall('echo', '-ERR x\\r\\n')"), "-ERR x|");
+        assert_eq!(run("return {3.9, true, false, nil, 5}"), "*3|:3|:1|_|");
+        assert_eq!(run("local t = {} t[1] = t return t").matches("*1|").count(), 1001);
+        assert_eq!(run("return {err = 'a\\r\\n+b'}"), "-a  +b|");
+        assert_eq!(run("return redis.status_reply('a\\r\\n+b')"), "+a  +b|");
     }
 
     #[test]
     fn a_script_that_does_not_end_is_ended_whatever_it_catches() {
-        let ended = format!("failed: {ENDED}");
+        let ended = format!("failed: ERR {ENDED} script: SHA, on @user_script:1.");
         assert_eq!(run("while true do end"), ended);
         assert_eq!(run("while true do pcall(function() while true do end end) end"), ended);
+        let ended = format!("failed: ERR user_script:1: {ENDED} script: SHA, on @user_script:1.");
+        assert_eq!(run("redis.call('end')"), ended);
     }
 
     #[test]
     fn memory_has_a_limit() {
-        assert_eq!(run("local s = 'x' while true do s = s .. s end"), "failed: not enough memory");
-        assert_eq!(run("local t = {} for i = 1, 1e7 do t[i] = {} end"), "failed: not enough memory");
+        let refused = "failed: ERR Error running script SHA, not enough memory";
+        assert_eq!(run("local s = 'x' while true do s = s .. s end"), refused);
+        assert_eq!(run("local t = {} for i = 1, 1e7 do t[i] = {} end"), refused);
     }
 }

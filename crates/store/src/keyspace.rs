@@ -24,6 +24,10 @@ const SHARDS_PER_THREAD: usize = 64;
 /// The most shards; the hash has 16 bits for them, and a cursor of SCAN carries them in its low bits.
 const SHARDS_MAX: usize = 1 << 14;
 
+/// How often one who holds higher shards looks whether a lower one is free: some milliseconds, in which ordinary commands
+/// end that hold it.
+const LOWER_SHARD_TRIES: u32 = 300;
+
 /// A key's bytes with their hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
@@ -93,6 +97,8 @@ enum Held<'k> {
     One(usize),
     /// Ascending, without duplicates.
     Many(&'k [usize]),
+    /// The same, and more may come; see [`Locked::extend`].
+    Growing(Vec<usize>),
     /// Everything, proven by an [`Alone`].
     All,
 }
@@ -181,6 +187,22 @@ impl Keyspace {
         Locked { keyspace: self, held: Held::Many(shards) }
     }
 
+    /// Locks several shards, given in ascending order without duplicates, to which more can be added. The caller is
+    /// inside the gate and holds none.
+    #[must_use]
+    pub fn lock_growing(&self, shards: Vec<usize>) -> Locked<'_> {
+        debug_assert!(shards.is_sorted_by(|a, b| a < b));
+        shards.iter().for_each(|&shard| self.take(shard));
+        Locked { keyspace: self, held: Held::Growing(shards) }
+    }
+
+    /// Everything, for the only thread there is; none, if there are several.
+    #[inline]
+    #[must_use]
+    pub fn own(&self) -> Option<Locked<'_>> {
+        (!self.contended).then_some(Locked { keyspace: self, held: Held::All })
+    }
+
     /// No shard yet: each is locked while it is visited. The caller is inside the gate and holds none.
     #[must_use]
     pub fn lock_each(&self) -> Locked<'_> {
@@ -244,8 +266,45 @@ impl<'k> Locked<'k> {
         match self.held {
             Held::One(one) => one == shard,
             Held::Many(many) => many.binary_search(&shard).is_ok(),
+            Held::Growing(ref many) => many.binary_search(&shard).is_ok(),
             Held::All => true,
             Held::Each => false,
+        }
+    }
+
+    /// Adds a shard to those that are held, if they may grow and it can be had without the danger of a deadlock. Says
+    /// whether it is held now.
+    ///
+    /// There is no deadlock because whoever waits here without a limit waits for a shard above all that it holds, as
+    /// everybody does everywhere: such waits can't form a circle. A wait for a lower shard could close one, and has a
+    /// limit: [`LOWER_SHARD_TRIES`].
+    pub fn extend(&mut self, shard: usize) -> bool {
+        if self.holds(shard) {
+            return true;
+        }
+        let Held::Growing(held) = &mut self.held else { return false };
+        let at = held.partition_point(|&h| h < shard);
+        if at == held.len() {
+            self.keyspace.take(shard);
+        } else if !self.keyspace.locks[shard].0.try_lock_for(LOWER_SHARD_TRIES) {
+            return false;
+        }
+        held.insert(at, shard);
+        true
+    }
+
+    /// Gives everything back, and returns the shards that were held, if they may grow.
+    #[must_use]
+    pub fn into_shards(mut self) -> Vec<usize> {
+        match std::mem::replace(&mut self.held, Held::Each) {
+            Held::Growing(shards) => {
+                shards.iter().rev().for_each(|&shard| self.keyspace.give(shard));
+                shards
+            }
+            held => {
+                self.held = held;
+                Vec::new()
+            }
         }
     }
 
@@ -301,6 +360,7 @@ impl Drop for Locked<'_> {
         match self.held {
             Held::One(shard) => self.keyspace.give(shard),
             Held::Many(shards) => shards.iter().rev().for_each(|&shard| self.keyspace.give(shard)),
+            Held::Growing(ref shards) => shards.iter().rev().for_each(|&shard| self.keyspace.give(shard)),
             Held::Each | Held::All => {}
         }
     }

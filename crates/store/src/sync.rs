@@ -79,6 +79,18 @@ impl ShardLock {
         }
     }
 
+    /// Takes the lock if it is free or becomes so before it has been looked at `tries` times, with ever longer pauses.
+    pub fn try_lock_for(&self, tries: u32) -> bool {
+        let mut backoff = Backoff(0);
+        for _ in 0..tries {
+            if !self.taken.load(Ordering::Relaxed) && self.try_lock() {
+                return true;
+            }
+            backoff.wait();
+        }
+        false
+    }
+
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> bool {

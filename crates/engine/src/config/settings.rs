@@ -194,6 +194,8 @@ settings! {
     /// How eagerly expired keys are looked for, 1 to 10.
     active_expire_effort: Int = Directive::int("active-expire-effort", 1, 10, "1").applied(Apply::Pace);
 
+    /// Bytes of memory that scripts may use on each thread, their own code included.
+    lua_memory_limit: Bytes = Directive::bytes("lua-memory-limit", 1 << 20, "256mb");
     /// Elements (positive) or kilobytes class (-1 is 4 KB up to -5, 64 KB) of one packed block of a list.
     list_max_listpack_size: Int = Directive::int("list-max-listpack-size", i32::MIN as i64, i32::MAX as i64, "-2")
         .alias(&["list-max-ziplist-size"]).applied(Apply::Encodings);

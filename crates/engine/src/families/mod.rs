@@ -15,6 +15,7 @@ pub mod monitor;
 pub mod notifications;
 pub mod pipeline;
 pub mod pubsub;
+pub mod scripting;
 pub mod server;
 pub mod slowlog;
 pub mod transactions;
@@ -44,6 +45,7 @@ pub const ALL: &[&[Spec<Run>]] = &[
     monitor::COMMANDS,
     pipeline::COMMANDS,
     pubsub::COMMANDS,
+    scripting::COMMANDS,
     server::COMMANDS,
     slowlog::COMMANDS,
     transactions::COMMANDS,

@@ -107,10 +107,17 @@ pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
 /// the same keys are shown in the order in which they ran.
 #[cold]
 pub(crate) fn feed(worker: &Worker, session: &mut Session, command: &Command, args: Args<'_>) {
-    if command.info.has(SKIP_MONITOR | ADMIN) {
-        return;
+    if !command.info.has(SKIP_MONITOR | ADMIN) {
+        show(worker, session, command, args);
     }
-    let source = if session.client.has(client_flag::UNIX_SOCKET) {
+}
+
+/// The same for a command that decides itself when it is shown.
+#[cold]
+pub(crate) fn show(worker: &Worker, session: &mut Session, command: &Command, args: Args<'_>) {
+    let source = if worker.scripts.running {
+        "lua".to_string()
+    } else if session.client.has(client_flag::UNIX_SOCKET) {
         format!("unix:{}", worker.engine.settings.unixsocket.get())
     } else {
         session.client.addr.clone()

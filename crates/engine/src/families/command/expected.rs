@@ -29,6 +29,9 @@ const EXPECTED: &[&str] = &[
     // Publish and subscribe.
     "psubscribe publish pubsub pubsub|channels pubsub|help pubsub|numpat pubsub|numsub pubsub|shardchannels \
      pubsub|shardnumsub punsubscribe spublish ssubscribe subscribe sunsubscribe unsubscribe",
+    // Scripting.
+    "eval eval_ro evalsha evalsha_ro script script|debug script|exists script|flush script|help script|kill script|load \
+     script|show",
     // Connections.
     "auth client client|getname client|getredir client|help client|id client|info client|kill client|list \
      client|no-evict client|no-touch client|pause client|reply client|setinfo client|setname client|unblock \

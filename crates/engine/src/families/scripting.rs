@@ -1,0 +1,267 @@
+//! EVAL and its kin, and SCRIPT.
+//!
+//! Source of the semantics: Redis's command pages of the group "scripting", and "Scripting with Lua".
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{
+    ALLOW_BUSY, LOADING, MAY_REPLICATE, MOVABLEKEYS, NO_MANDATORY_KEYS, NOSCRIPT, READONLY, SKIP_MONITOR, STALE,
+};
+use commands::spec::key_flag::{ACCESS, RO, RW, UPDATE};
+use commands::spec::{Group, KeySpec, Scope, Spec};
+use resp::request::Args;
+
+use crate::command_table::{Command, Run};
+use crate::families::help::help;
+use crate::families::monitor;
+use crate::scripts::{Machine, Task, declared_keys, run, wants_everything};
+use crate::turn::Turn;
+use crate::worker::Worker;
+
+const FLAGS: u32 = NOSCRIPT | STALE | SKIP_MONITOR | NO_MANDATORY_KEYS | MOVABLEKEYS;
+const UNKNOWN_USE: &str = "We cannot tell how the keys will be used so we assume the worst";
+const COMPLEXITY: &str = "Depends on the script that is executed.";
+
+const fn running(
+    name: &'static str,
+    flags: u32,
+    run: fn(&mut Turn<'_, '_>) -> Outcome,
+    keys: &'static [KeySpec],
+) -> Spec<Run> {
+    Spec::new(name, -3, FLAGS | flags, Run::Session(run)).keys(keys).scope(Scope::Script)
+}
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[
+    running("eval", MAY_REPLICATE, eval, &[KeySpec::counted(2, RW | ACCESS | UPDATE).notes(UNKNOWN_USE)]).docs(
+        Group::Scripting,
+        "2.6.0",
+        COMPLEXITY,
+        "Runs a script.",
+        "script numkeys [key [key ...]] [arg [arg ...]]",
+    ),
+    running("eval_ro", READONLY, eval, &[KeySpec::counted(2, RO | ACCESS).notes(UNKNOWN_USE)]).docs(
+        Group::Scripting,
+        "7.0.0",
+        COMPLEXITY,
+        "Runs a script that may only read.",
+        "script numkeys [key [key ...]] [arg [arg ...]]",
+    ),
+    running("evalsha", MAY_REPLICATE, evalsha, &[KeySpec::counted(2, RW | ACCESS | UPDATE)]).docs(
+        Group::Scripting,
+        "2.6.0",
+        COMPLEXITY,
+        "Runs a script that has been loaded.",
+        "sha1 numkeys [key [key ...]] [arg [arg ...]]",
+    ),
+    running("evalsha_ro", READONLY, evalsha, &[KeySpec::counted(2, RO | ACCESS)]).docs(
+        Group::Scripting,
+        "7.0.0",
+        COMPLEXITY,
+        "Runs a script that has been loaded and may only read.",
+        "sha1 numkeys [key [key ...]] [arg [arg ...]]",
+    ),
+    Spec::new("script", -2, 0, Run::Session(script_help))
+        .docs(Group::Scripting, "2.6.0", "Depends on subcommand.", "Keeps scripts.", "")
+        .subcommands(&[
+            Spec::new("debug", 3, NOSCRIPT, Run::Session(script_debug)).docs(
+                Group::Scripting,
+                "3.2.0",
+                "O(1)",
+                "Refused: there is no debugger.",
+                "<YES | SYNC | NO>",
+            ),
+            Spec::new("exists", -3, NOSCRIPT, Run::Session(script_exists))
+                .docs(
+                    Group::Scripting,
+                    "2.6.0",
+                    "O(N) with N being the number of scripts to check (so checking a single script is an O(1) operation).",
+                    "Says which of some scripts are loaded.",
+                    "sha1 [sha1 ...]",
+                )
+                .tips(&["request_policy:all_shards", "response_policy:agg_logical_and"]),
+            Spec::new("flush", -2, NOSCRIPT, Run::Session(script_flush))
+                .docs(
+                    Group::Scripting,
+                    "2.6.0",
+                    "O(N) with N being the number of scripts in cache",
+                    "Forgets all scripts.",
+                    "[ASYNC | SYNC]",
+                )
+                .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+            Spec::new("help", 2, LOADING | STALE, Run::Session(script_help)).docs(
+                Group::Scripting,
+                "5.0.0",
+                "O(1)",
+                "Says what the subcommands are.",
+                "",
+            ),
+            Spec::new("kill", 2, NOSCRIPT | ALLOW_BUSY, Run::Session(script_kill))
+                .docs(Group::Scripting, "2.6.0", "O(1)", "Ends a script that takes too long and has not written.", "")
+                .tips(&["request_policy:all_shards", "response_policy:one_succeeded"]),
+            Spec::new("load", 3, NOSCRIPT | STALE, Run::Session(script_load))
+                .docs(
+                    Group::Scripting,
+                    "2.6.0",
+                    "O(N) with N being the length in bytes of the script body.",
+                    "Loads a script, which stays until SCRIPT FLUSH.",
+                    "script",
+                )
+                .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+            Spec::new("show", 3, NOSCRIPT | STALE, Run::Session(script_show)).docs(
+                Group::Scripting,
+                "8.0.0",
+                "O(1)",
+                "Answers the text of a script.",
+                "sha1",
+            ),
+        ]),
+];
+
+const NOSCRIPT_ERROR: Error = Error::fixed("NOSCRIPT No matching script. Please use EVAL.");
+
+/// Whether a command that runs a script is to run it alone.
+pub(crate) fn runs_alone(worker: &Worker, command: &Command, args: Args<'_>) -> bool {
+    let is_text = matches!(command.info.name, "eval" | "eval_ro");
+    let machine = worker.scripts.machine.as_ref();
+    match machine.and_then(|machine| machine.habits_of(args.get(1), is_text)) {
+        Some(habits) => wants_everything(worker, habits),
+        // It is new to this thread; in the worst case it starts over.
+        None => false,
+    }
+}
+
+/// Takes the thread's machine for a moment, and makes it before the first.
+fn with_machine<T>(
+    turn: &mut Turn<'_, '_>,
+    then: impl FnOnce(&mut Turn<'_, '_>, &mut Machine) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut machine = match turn.worker.scripts.machine.take() {
+        Some(machine) => machine,
+        None => Box::new(Machine::new(turn.engine().settings.lua_memory_limit.get_usize())?),
+    };
+    let result = then(turn, &mut machine);
+    turn.worker.scripts.machine = Some(machine);
+    result
+}
+
+/// Shows the command to monitors: before what the script does.
+fn show(turn: &mut Turn<'_, '_>) {
+    if !turn.engine().monitors.is_empty() && !turn.worker.scripts.is_again {
+        monitor::show(turn.worker, turn.session, turn.command, turn.args);
+    }
+}
+
+fn eval(turn: &mut Turn<'_, '_>) -> Outcome {
+    show(turn);
+    let keys = declared_keys(turn)?;
+    with_machine(turn, |turn, machine| {
+        let now_ticks = turn.worker.ticks.raw();
+        let digest = machine.by_text(&turn.engine().scripts, turn.arg(1), false, now_ticks)?;
+        run_digest(turn, machine, &digest, keys)
+    })
+}
+
+fn evalsha(turn: &mut Turn<'_, '_>) -> Outcome {
+    show(turn);
+    if turn.arg(1).len() != size_of::<crate::scripts::cache::Digest>() {
+        return Err(NOSCRIPT_ERROR);
+    }
+    let keys = declared_keys(turn)?;
+    with_machine(turn, |turn, machine| {
+        let Some(digest) = machine.by_name(&turn.engine().scripts, turn.arg(1))? else { return Err(NOSCRIPT_ERROR) };
+        run_digest(turn, machine, &digest, keys)
+    })
+}
+
+fn run_digest(
+    turn: &mut Turn<'_, '_>,
+    machine: &mut Machine,
+    digest: &crate::scripts::cache::Digest,
+    keys: usize,
+) -> Outcome {
+    let Some((vm, script, loaded)) = machine.get(digest) else { return Err(NOSCRIPT_ERROR) };
+    script.used(turn.worker.ticks.raw());
+    let task = Task {
+        loaded,
+        name: std::str::from_utf8(&script.digest).unwrap_or_default(),
+        rights: script.rights,
+        reads_only: turn.command.info.has(READONLY),
+        keys,
+        habits: &script.habits,
+    };
+    run(turn, vm, &task)
+}
+
+fn script_load(turn: &mut Turn<'_, '_>) -> Outcome {
+    let digest = with_machine(turn, |turn, machine| {
+        machine.by_text(&turn.engine().scripts, turn.arg(2), true, turn.worker.ticks.raw())
+    })?;
+    turn.reply.bulk(digest);
+    Ok(())
+}
+
+fn script_exists(turn: &mut Turn<'_, '_>) -> Outcome {
+    turn.reply.array(turn.len() - 2);
+    for name in turn.args.from(2) {
+        let exists = turn.engine().scripts.exists(name);
+        turn.reply.int(i64::from(exists));
+    }
+    Ok(())
+}
+
+fn script_flush(turn: &mut Turn<'_, '_>) -> Outcome {
+    let is_known = turn.len() == 2 || (turn.len() == 3 && (turn.is(2, "SYNC") || turn.is(2, "ASYNC")));
+    if !is_known {
+        return Err(Error::new("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
+    }
+    turn.engine().scripts.flush();
+    // Other threads unload what is gone when they load something new.
+    if let Some(machine) = &mut turn.worker.scripts.machine {
+        machine.unload_forgotten();
+    }
+    turn.reply.ok();
+    Ok(())
+}
+
+fn script_show(turn: &mut Turn<'_, '_>) -> Outcome {
+    let text = turn.engine().scripts.text(turn.arg(2)).ok_or(NOSCRIPT_ERROR)?;
+    turn.reply.bulk(text);
+    Ok(())
+}
+
+fn script_debug(turn: &mut Turn<'_, '_>) -> Outcome {
+    match turn.arg(2).to_ascii_lowercase().as_slice() {
+        b"no" => {
+            turn.reply.ok();
+            Ok(())
+        }
+        b"yes" | b"sync" => Err(Error::new(
+            "ERR Penstock has no debugger for scripts: use redis.log, or run the script elsewhere with redis-cli --ldb",
+        )),
+        _ => Err(Error::new("ERR Use SCRIPT DEBUG YES/SYNC/NO")),
+    }
+}
+
+fn script_kill(_: &mut Turn<'_, '_>) -> Outcome {
+    Err(Error::new("NOTBUSY No scripts in execution right now."))
+}
+
+fn script_help(turn: &mut Turn<'_, '_>) -> Outcome {
+    help(
+        turn,
+        &[
+            "DEBUG (YES|SYNC|NO)",
+            "    Refused: there is no debugger for scripts.",
+            "EXISTS <sha1> [<sha1> ...]",
+            "    Return information about the existence of the scripts in the script cache.",
+            "FLUSH [ASYNC|SYNC]",
+            "    Forget all scripts, those that SCRIPT LOAD has loaded, too.",
+            "KILL",
+            "    End the script that runs too long, if it has not written.",
+            "LOAD <script>",
+            "    Load a script without running it. It stays until SCRIPT FLUSH.",
+            "SHOW <sha1>",
+            "    Return the text of a script.",
+        ],
+    )
+}

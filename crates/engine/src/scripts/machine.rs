@@ -1,0 +1,188 @@
+//! One thread's machine: its Lua, and the scripts that it has loaded into it.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use commands::call::KeyRef;
+use commands::error::Error;
+use script::api::Version;
+use script::{Loaded, Vm};
+use store::hash::hash;
+
+use super::cache::{Digest, Habits, Script, Scripts, digest_of, digest_of_text};
+use crate::version::{REDIS_VERSION, REDIS_VERSION_NUMBER};
+
+/// Scripts that a thread may have loaded beyond those that there are, before it looks which are gone.
+const STALE_MAX: usize = 256;
+
+/// Takes what is a hash already as it is.
+#[derive(Default)]
+struct AsIs(u64);
+
+impl Hasher for AsIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Of a digest's hexadecimal digits, sixteen make enough difference.
+        for chunk in bytes.as_chunks::<8>().0.iter().take(2) {
+            self.0 = self.0.rotate_left(27) ^ u64::from_le_bytes(*chunk).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+type Map<K, V> = HashMap<K, V, BuildHasherDefault<AsIs>>;
+
+/// A script that this thread has loaded.
+pub(crate) struct LocalScript {
+    /// What all threads know of it.
+    pub script: Arc<Script>,
+    /// What this thread's machine knows it by.
+    pub loaded: Loaded,
+}
+
+/// A thread's machine, made when the first script comes.
+pub(crate) struct Machine {
+    /// Lua.
+    pub vm: Vm,
+    scripts: Map<Digest, LocalScript>,
+    /// The scripts by their text's hash, so that EVAL need not make a digest each time.
+    by_text: Map<u64, Digest>,
+}
+
+/// What a worker has for scripts.
+#[derive(Default)]
+pub(crate) struct LocalScripts {
+    /// Taken out while a script runs.
+    pub machine: Option<Box<Machine>>,
+    /// Set by a script that has to start over, alone.
+    pub start_over: bool,
+    /// Whether a script runs: what commands do then is its doing.
+    pub running: bool,
+    /// Whether one does that now.
+    pub is_again: bool,
+    /// Set by a script whose error has been counted already.
+    pub error_is_counted: bool,
+    /// Memory for the keys of a script's commands.
+    pub keys: Vec<KeyRef>,
+}
+
+impl Machine {
+    /// A machine whose scripts may use so many bytes.
+    pub(crate) fn new(memory_bytes_max: usize) -> Result<Machine, Error> {
+        let version = Version { text: REDIS_VERSION, number: REDIS_VERSION_NUMBER };
+        let vm = Vm::new(memory_bytes_max, version);
+        let vm =
+            vm.ok_or_else(|| Error::new("ERR lua-memory-limit is too low for Lua itself: raise it with CONFIG SET"))?;
+        Ok(Machine { vm, scripts: Map::default(), by_text: Map::default() })
+    }
+
+    /// A script that is known to be loaded, and what runs it.
+    pub(crate) fn get(&mut self, digest: &Digest) -> Option<(&mut Vm, &Script, Loaded)> {
+        let local = self.scripts.get(digest)?;
+        Some((&mut self.vm, &local.script, local.loaded))
+    }
+
+    /// The script that EVALSHA names, loaded; none, if there is none.
+    pub(crate) fn by_name(&mut self, all: &Scripts, name: &[u8]) -> Result<Option<Digest>, Error> {
+        let Some(digest) = digest_of(name) else { return Ok(None) };
+        if self.has(&digest) {
+            return Ok(Some(digest));
+        }
+        let Some(script) = all.find(&digest) else { return Ok(None) };
+        self.load(all, script).map(Some)
+    }
+
+    /// The script of a text, loaded; what is new is made known to all threads. If it `stays`, only SCRIPT FLUSH removes it.
+    pub(crate) fn by_text(&mut self, all: &Scripts, text: &[u8], stays: bool, now_ticks: u64) -> Result<Digest, Error> {
+        let text_hash = hash(text);
+        if !stays && let Some(&digest) = self.by_text.get(&text_hash) {
+            let is_it = self.scripts.get(&digest).is_some_and(|local| *local.script.text == *text);
+            if is_it && self.has(&digest) {
+                return Ok(digest);
+            }
+        }
+        let digest = digest_of_text(text);
+        let script = match all.find(&digest) {
+            Some(script) if !stays => script,
+            // Before it is made known, because a text that is no script is none.
+            Some(script) => all.add(Script::new(script.digest, text)?, stays, now_ticks),
+            None => {
+                let script = Script::new(digest, text)?;
+                let loaded = self.compile(&script)?;
+                let script = all.add(script, stays, now_ticks);
+                self.insert(script, loaded);
+                self.by_text.insert(text_hash, digest);
+                return Ok(digest);
+            }
+        };
+        let digest = if self.has(&digest) { digest } else { self.load(all, script)? };
+        self.by_text.insert(text_hash, digest);
+        Ok(digest)
+    }
+
+    /// What is remembered of how a script runs, if it is loaded here.
+    pub(crate) fn habits_of(&self, name: &[u8], is_text: bool) -> Option<&Habits> {
+        let digest = if is_text { self.by_text.get(&hash(name)).copied() } else { digest_of(name) };
+        Some(&self.scripts.get(&digest?)?.script.habits)
+    }
+
+    /// Whether a script is loaded here, and has not been forgotten.
+    fn has(&mut self, digest: &Digest) -> bool {
+        match self.scripts.get(digest) {
+            None => false,
+            Some(local) if !local.script.forgotten.load(Ordering::Acquire) => true,
+            Some(_) => {
+                self.unload(&digest.clone());
+                false
+            }
+        }
+    }
+
+    fn compile(&mut self, script: &Script) -> Result<Loaded, Error> {
+        self.vm
+            .load(&script.text[script.code_at..], c"@user_script")
+            .map_err(|error| Error::quoting([b"ERR Error compiling script (new function): ", &*error].concat()))
+    }
+
+    fn load(&mut self, all: &Scripts, script: Arc<Script>) -> Result<Digest, Error> {
+        let loaded = self.compile(&script)?;
+        let digest = script.digest;
+        self.insert(script, loaded);
+        if self.scripts.len() > all.figures().count + STALE_MAX {
+            self.unload_forgotten();
+        }
+        Ok(digest)
+    }
+
+    fn insert(&mut self, script: Arc<Script>, loaded: Loaded) {
+        let local = LocalScript { loaded, script };
+        if let Some(old) = self.scripts.insert(local.script.digest, local) {
+            self.vm.unload(old.loaded);
+        }
+        if self.by_text.len() > 2 * self.scripts.len() + STALE_MAX {
+            self.by_text.clear();
+        }
+    }
+
+    fn unload(&mut self, digest: &Digest) {
+        if let Some(local) = self.scripts.remove(digest) {
+            self.vm.unload(local.loaded);
+        }
+    }
+
+    /// Unloads what has been forgotten, so that it takes no memory here either.
+    pub(crate) fn unload_forgotten(&mut self) {
+        let forgotten = |local: &LocalScript| local.script.forgotten.load(Ordering::Acquire);
+        let gone: Vec<Digest> = self.scripts.values().filter(|l| forgotten(l)).map(|l| l.script.digest).collect();
+        gone.iter().for_each(|digest| self.unload(digest));
+        self.by_text.clear();
+    }
+}

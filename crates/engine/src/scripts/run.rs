@@ -1,0 +1,218 @@
+//! How a script runs: what it may do, in which way it gets its shards, and what becomes of its end.
+
+use commands::call::KeyRef;
+use commands::error::{Error, Outcome};
+use resp::reply::Output;
+use resp::request::Args;
+use script::{Call, Failure, Loaded, Vm};
+
+use super::cache::Habits;
+use super::world::World;
+use crate::command_table::Command;
+use crate::families;
+use crate::session::Session;
+use crate::turn::Turn;
+use crate::worker::{Pass, Step, Worker};
+
+/// What a script says that it does, by the flags of its shebang.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rights(u8);
+
+impl Rights {
+    /// It writes nothing.
+    pub const NO_WRITES: Rights = Rights(1);
+    /// It may run, and write, though memory is over its limit.
+    pub const ALLOW_OOM: Rights = Rights(2);
+    /// It may run on a replica that has lost its source.
+    pub const ALLOW_STALE: Rights = Rights(4);
+    /// It must not run in a cluster.
+    pub const NO_CLUSTER: Rights = Rights(8);
+    /// It may reach for keys in several slots of a cluster.
+    pub const CROSS_SLOT: Rights = Rights(16);
+    /// It says nothing, since it has no shebang: what it does is looked at when it does it.
+    pub const UNSAID: Rights = Rights(32);
+
+    /// Each flag with its name.
+    pub const NAMES: &[(Rights, &str)] = &[
+        (Rights::NO_WRITES, "no-writes"),
+        (Rights::ALLOW_OOM, "allow-oom"),
+        (Rights::ALLOW_STALE, "allow-stale"),
+        (Rights::NO_CLUSTER, "no-cluster"),
+        (Rights::CROSS_SLOT, "allow-cross-slot-keys"),
+    ];
+
+    /// Whether it has this flag.
+    #[must_use]
+    pub fn has(self, flag: Rights) -> bool {
+        self.0 & flag.0 != 0
+    }
+
+    /// These and another.
+    #[must_use]
+    pub fn with(self, flag: Rights) -> Rights {
+        Rights(self.0 | flag.0)
+    }
+
+    /// The flag of this name.
+    #[must_use]
+    pub fn named(name: &[u8]) -> Option<Rights> {
+        Self::NAMES.iter().find(|(_, n)| n.as_bytes() == name).map(|(flag, _)| *flag)
+    }
+
+    /// The flags in a text's first line, if it begins with "#!", and where its code begins.
+    pub(super) fn of_shebang(text: &[u8]) -> Result<(Rights, usize), Error> {
+        if !text.starts_with(b"#!") {
+            return Ok((Rights::UNSAID, 0));
+        }
+        let Some(end) = text.iter().position(|&b| b == b'\n') else {
+            return Err(Error::new("ERR Invalid script shebang"));
+        };
+        let mut words = text[..end].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let engine = words.next().unwrap_or_default();
+        if engine != b"#!lua" {
+            return Err(Error::quoting([b"ERR Unexpected engine in script shebang: ", engine].concat()));
+        }
+        let mut rights = Rights::default();
+        for word in words {
+            let Some(flags) = word.strip_prefix(b"flags=") else {
+                return Err(Error::quoting([b"ERR Unknown lua shebang option: ", word].concat()));
+            };
+            for name in flags.split(|&b| b == b',').filter(|name| !name.is_empty()) {
+                let flag = Rights::named(name)
+                    .ok_or_else(|| Error::quoting([b"ERR Unexpected flag in script shebang: ", name].concat()))?;
+                rights = rights.with(flag);
+            }
+        }
+        // The line's end stays, so that errors count lines from the shebang.
+        Ok((rights, end))
+    }
+}
+
+/// What a script may do in one call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// It may only read.
+    pub read_only: bool,
+    /// It may take memory though there is none.
+    pub allow_oom: bool,
+}
+
+impl Limits {
+    /// What a script of these rights may do in a call by a command that may only read, or by any other; an error, if it
+    /// may not run at all.
+    fn of(rights: Rights, command_reads_only: bool, memory_full: bool) -> Result<Limits, Error> {
+        let writes = !rights.has(Rights::NO_WRITES);
+        if !rights.has(Rights::UNSAID) && writes {
+            if command_reads_only {
+                return Err(Error::new("ERR Can not execute a script with write flag using *_ro command."));
+            }
+            if memory_full && !rights.has(Rights::ALLOW_OOM) {
+                return Err(Error::OUT_OF_MEMORY);
+            }
+        }
+        Ok(Limits { read_only: command_reads_only || !writes, allow_oom: rights.has(Rights::ALLOW_OOM) })
+    }
+}
+
+/// One call of a script or function that is loaded.
+pub(crate) struct Task<'t> {
+    /// What the machine knows it by.
+    pub loaded: Loaded,
+    /// What errors call it.
+    pub name: &'t str,
+    /// What it says that it does.
+    pub rights: Rights,
+    /// Whether the command that calls it may only read.
+    pub reads_only: bool,
+    /// How many keys are declared; they begin at the third argument.
+    pub keys: usize,
+    /// What is remembered of how it runs.
+    pub habits: &'t Habits,
+}
+
+/// The first argument after the number of keys.
+const FIRST_KEY: usize = 3;
+
+/// How many keys a call declares.
+pub(crate) fn declared_keys(turn: &Turn<'_, '_>) -> Result<usize, Error> {
+    let count = turn.int(2)?;
+    if count > turn.len() as i64 - FIRST_KEY as i64 {
+        return Err(Error::new("ERR Number of keys can't be greater than number of args"));
+    }
+    usize::try_from(count).map_err(|_| Error::new("ERR Number of keys can't be negative"))
+}
+
+/// Runs a task, and writes its reply.
+pub(crate) fn run(turn: &mut Turn<'_, '_>, vm: &mut Vm, task: &Task<'_>) -> Outcome {
+    let Turn { worker, session, args, keys, locked, reply, .. } = turn;
+    let limits = Limits::of(task.rights, task.reads_only, worker.memory.full)?;
+    let call = Call { script: task.loaded, name: task.name, args: *args, first_key: FIRST_KEY, keys: task.keys };
+    let (database, proto) = (session.database, session.proto);
+    let was_in_exec = std::mem::replace(&mut session.in_exec, true);
+    let declared = task.habits.are_unknown().then(|| shards_of(worker, keys));
+    worker.scripts.running = true;
+    let mut world = World::new(worker, session, locked, limits, declared);
+    let result = vm.run(call, &mut world, reply);
+    let ended = world.end();
+    worker.scripts.running = false;
+    worker.scripts.start_over = ended.starts_over;
+    worker.scripts.error_is_counted = ended.has_counted;
+    task.habits.note(ended.reaches_beyond);
+    session.in_exec = was_in_exec;
+    session.proto = proto;
+    if session.database != database {
+        session.select(database);
+    }
+    match result {
+        Err(Failure { text, is_counted }) if !ended.starts_over => {
+            worker.scripts.error_is_counted |= is_counted;
+            Err(Error::quoting(text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The shards of the keys that a script declares, ascending.
+fn shards_of(worker: &Worker, keys: &[KeyRef]) -> Vec<usize> {
+    let mut shards: Vec<usize> = keys.iter().map(|key| worker.engine.keyspace.shard_of(key.hash)).collect();
+    shards.sort_unstable();
+    shards
+}
+
+impl Worker {
+    /// Runs a command that runs a script, in one of the two ways that `scripts` tells of.
+    pub(crate) fn execute_script(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        keys: &[KeyRef],
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        let keyspace = &self.engine.keyspace;
+        if let Some(mut locked) = keyspace.own() {
+            return self.call(session, command, args, keys, &mut locked, out, true);
+        }
+        if !families::scripting::runs_alone(self, command, args) {
+            let shards = self.take_shards(keys);
+            let mut locked = keyspace.lock_growing(shards);
+            let step = self.call(session, command, args, keys, &mut locked, out, true);
+            if !std::mem::take(&mut self.scripts.start_over) {
+                self.shards = locked.into_shards();
+                return step;
+            }
+            self.scripts.is_again = true;
+        }
+        let step = self.alone(session, inside, |worker, session, locked| {
+            worker.call(session, command, args, keys, locked, out, true)
+        });
+        self.scripts.is_again = false;
+        step
+    }
+}
+
+/// Whether a script is known to need everything, or is yet to be learnt about.
+pub(crate) fn wants_everything(worker: &Worker, habits: &Habits) -> bool {
+    if habits.are_unknown() { worker.engine.scripts.may_learn(worker.clock.uptime_s) } else { habits.reaches_beyond() }
+}

@@ -1,0 +1,213 @@
+//! What a script sees of the server.
+
+use commands::call::KeyRef;
+use commands::error::Error;
+use commands::spec::{Scope, flag};
+use resp::reply::{Output, Proto, Reply};
+use resp::request::Args;
+use script::{Access, Host, LogLevel, Verdict};
+use store::keyspace::Locked;
+
+use super::run::Limits;
+use crate::command_table::{Command, table};
+use crate::session::Session;
+use crate::worker::{Worker, hash_keys};
+
+/// The world of one call.
+pub(super) struct World<'w, 'k> {
+    worker: &'w mut Worker,
+    session: &'w mut Session,
+    locked: &'w mut Locked<'k>,
+    limits: Limits,
+    /// The shards of the keys that it declares, if it is to be learnt whether it keeps to them.
+    declared: Option<Vec<usize>>,
+    /// The keys of the command that runs.
+    keys: Vec<KeyRef>,
+    /// Whether a command that writes has been let through.
+    writes: bool,
+    /// Whether a command has run whose effects can't be told from the keyspace (PUBLISH).
+    has_effects: bool,
+    /// Changes of keys when it began.
+    dirty_before: u64,
+    reaches_beyond: bool,
+    starts_over: bool,
+    has_counted: bool,
+}
+
+impl<'w, 'k> World<'w, 'k> {
+    pub(super) fn new(
+        worker: &'w mut Worker,
+        session: &'w mut Session,
+        locked: &'w mut Locked<'k>,
+        limits: Limits,
+        declared: Option<Vec<usize>>,
+    ) -> World<'w, 'k> {
+        let dirty_before = worker.effects.dirty;
+        let keys = std::mem::take(&mut worker.scripts.keys);
+        World {
+            worker,
+            session,
+            locked,
+            limits,
+            declared,
+            keys,
+            writes: false,
+            has_effects: false,
+            dirty_before,
+            reaches_beyond: false,
+            starts_over: false,
+            has_counted: false,
+        }
+    }
+
+    /// Ends it: what is to be known of the call.
+    pub(super) fn end(self) -> Ended {
+        self.worker.scripts.keys = self.keys;
+        Ended { starts_over: self.starts_over, has_counted: self.has_counted, reaches_beyond: self.reaches_beyond }
+    }
+
+    /// Whether the script could start over and nobody would know.
+    fn has_changed_nothing(&self) -> bool {
+        self.worker.effects.dirty == self.dirty_before && !self.has_effects
+    }
+
+    /// Why a command is not run for a script. The checks are in Redis's order, since their errors show it.
+    fn refusal(&self, command: &Command, args: Args<'_>) -> Option<Error> {
+        let info = command.info;
+        if !info.accepts(args.len()) {
+            return Some(Error::fixed("ERR Wrong number of args calling Redis command from script"));
+        }
+        if info.has(flag::NOSCRIPT) {
+            return Some(Error::fixed("ERR This Redis command is not allowed from script"));
+        }
+        if self.limits.read_only && info.has(flag::WRITE | flag::MAY_REPLICATE) {
+            return Some(Error::fixed("ERR Write commands are not allowed from read-only scripts."));
+        }
+        // Once it has written, it can't be stopped half-way.
+        if self.worker.memory.full && !self.limits.allow_oom && !self.writes && info.has(flag::DENYOOM) {
+            return Some(Error::OUT_OF_MEMORY);
+        }
+        None
+    }
+
+    /// Makes sure that what a command needs is held; see the proof in `scripts`.
+    fn reach(&mut self, command: &Command, args: Args<'_>) -> Reach {
+        self.keys.clear();
+        hash_keys(command, args, &mut self.keys);
+        if self.locked.holds_all() {
+            // What it would have needed if it were not alone.
+            self.reaches_beyond |= self.declared.as_ref().is_some_and(|held| self.is_beyond(held, command, args));
+            return Reach::Held;
+        }
+        let keyspace = self.locked.keyspace();
+        let within_keys = matches!(command.info.scope_for(args), Scope::Keys | Scope::ByArgs(_));
+        self.reaches_beyond |= !within_keys;
+        let mut held = within_keys;
+        for key in &self.keys {
+            let shard = keyspace.shard_of(key.hash);
+            if !held {
+                break;
+            }
+            if !self.locked.holds(shard) {
+                self.reaches_beyond = true;
+                held = self.locked.extend(shard);
+            }
+        }
+        match held {
+            true => Reach::Held,
+            false if self.has_changed_nothing() => Reach::Alone,
+            false => Reach::Nowhere,
+        }
+    }
+
+    fn is_beyond(&self, declared: &[usize], command: &Command, args: Args<'_>) -> bool {
+        let keyspace = self.locked.keyspace();
+        let is_declared = |key: &KeyRef| declared.binary_search(&keyspace.shard_of(key.hash)).is_ok();
+        let within_keys = matches!(command.info.scope_for(args), Scope::Keys | Scope::ByArgs(_));
+        !within_keys || !self.keys.iter().all(is_declared)
+    }
+
+    fn refuse(&mut self, command: Option<&Command>, error: &Error, reply: &mut Output) {
+        if let Some(command) = command {
+            self.worker.stats().commands[command.id].rejected.add(1);
+        }
+        self.worker.stats().count_error(error.text());
+        Reply::new(reply, Proto::Resp2).error(error.text());
+    }
+}
+
+/// Whether what a command needs is held.
+enum Reach {
+    /// It is.
+    Held,
+    /// It can be had alone, by a script that starts over.
+    Alone,
+    /// It can't be had any more.
+    Nowhere,
+}
+
+/// What is to be known of a call that has ended.
+pub(super) struct Ended {
+    /// It has to be made again, alone.
+    pub starts_over: bool,
+    /// Its reply's errors have been counted.
+    pub has_counted: bool,
+    /// It has reached beyond the keys that it declared.
+    pub reaches_beyond: bool,
+}
+
+impl Host for World<'_, '_> {
+    fn call(&mut self, args: Args<'_>, proto: Proto, reply: &mut Output) -> Verdict {
+        let Some(command) = table().find(args.get(0)).and_then(|c| table().resolve(c, args)) else {
+            self.refuse(None, &Error::fixed("ERR Unknown Redis command called from script"), reply);
+            return Verdict::Go;
+        };
+        if let Some(error) = self.refusal(command, args) {
+            self.refuse(Some(command), &error, reply);
+            return Verdict::Go;
+        }
+        match self.reach(command, args) {
+            Reach::Held => {}
+            Reach::Alone => {
+                self.starts_over = true;
+                return Verdict::End;
+            }
+            Reach::Nowhere => {
+                self.refuse(Some(command), &Error::fixed(NOT_DECLARED), reply);
+                return Verdict::Go;
+            }
+        }
+        self.writes |= command.info.has(flag::WRITE);
+        self.has_effects |= command.info.has(flag::MAY_REPLICATE);
+        self.session.proto = proto;
+        self.worker.call(self.session, command, args, &self.keys, self.locked, reply, false);
+        Verdict::Go
+    }
+
+    fn poll(&mut self) -> Verdict {
+        Verdict::Go
+    }
+
+    fn log(&mut self, _level: LogLevel, message: &[u8]) {
+        self.worker.engine.host.log(&String::from_utf8_lossy(message));
+    }
+
+    fn access(&mut self, args: Args<'_>) -> Access {
+        let command = table().find(args.get(0)).and_then(|c| table().resolve(c, args));
+        match command {
+            Some(command) if command.info.accepts(args.len()) => Access::Allowed,
+            _ => Access::NoCommand,
+        }
+    }
+
+    fn error_returned(&mut self, text: &[u8], is_new: bool) {
+        self.has_counted = true;
+        if is_new {
+            self.worker.stats().count_error(text);
+        }
+    }
+}
+
+/// What a command is told for which it is too late.
+const NOT_DECLARED: &str = "ERR The script has written, and now reaches for a key that it has not declared and that \
+    another script holds. Declare all keys that a script uses.";

@@ -1,0 +1,303 @@
+//! What scripts call the server by: the table `redis`, which is also called `server`.
+//!
+//! Source: Redis's page "Redis Lua API reference". Its error texts are Redis's.
+
+use std::ffi::c_int;
+
+use resp::num;
+use resp::reply::Proto;
+
+use crate::from_reply;
+use crate::host::{Access, LogLevel, Verdict};
+use crate::native;
+use crate::sha1::sha1_hex;
+use crate::state::{Entry, Kind, Raise, State};
+
+/// Bytes of memory that are kept for the next command's reply; more is given back.
+const REPLY_KEPT_BYTES: usize = 64 * 1024;
+
+/// Which version of Redis scripts see, as text and as a number.
+#[derive(Clone, Copy, Debug)]
+pub struct Version {
+    /// "7.2.4".
+    pub text: &'static str,
+    /// The same in three bytes: 0x00070204.
+    pub number: u32,
+}
+
+/// Makes the table, a global by both its names.
+pub(crate) fn open(state: &mut State, version: Version) -> Result<(), Raise> {
+    let functions: &[(&str, Entry)] = &[
+        ("call", native!(call)),
+        ("pcall", native!(pcall)),
+        ("error_reply", native!(error_reply)),
+        ("status_reply", native!(status_reply)),
+        ("sha1hex", native!(sha1hex)),
+        ("log", native!(log)),
+        ("setresp", native!(setresp)),
+        ("set_repl", native!(set_repl)),
+        ("replicate_commands", native!(replicate_commands)),
+        ("acl_check_cmd", native!(acl_check_cmd)),
+        ("breakpoint", native!(breakpoint)),
+        ("debug", native!(debug)),
+    ];
+    state.push_library(functions)?;
+    let numbers = [
+        ("LOG_DEBUG", LogLevel::Debug as u32),
+        ("LOG_VERBOSE", LogLevel::Verbose as u32),
+        ("LOG_NOTICE", LogLevel::Notice as u32),
+        ("LOG_WARNING", LogLevel::Warning as u32),
+        ("REPL_NONE", 0),
+        ("REPL_AOF", REPL_AOF),
+        ("REPL_SLAVE", REPL_REPLICA),
+        ("REPL_REPLICA", REPL_REPLICA),
+        ("REPL_ALL", REPL_AOF | REPL_REPLICA),
+        ("REDIS_VERSION_NUM", version.number),
+    ];
+    for (name, value) in numbers {
+        state.push_number(f64::from(value));
+        state.raw_set_named(-2, name);
+    }
+    state.push_short(version.text.as_bytes());
+    state.raw_set_named(-2, "REDIS_VERSION");
+    state.push_copy(-1);
+    state.set_global("server");
+    state.set_global("redis");
+    Ok(())
+}
+
+/// Bits of `redis.set_repl`: to the append-only file, to replicas.
+const REPL_AOF: u32 = 1;
+const REPL_REPLICA: u32 = 2;
+
+/// Raises an error whose value is a table with this text, as the server's own errors are.
+fn raise(state: &mut State, text: &[u8]) -> Raise {
+    match from_reply::push_error(state, text) {
+        Ok(()) | Err(Raise) => Raise,
+    }
+}
+
+fn call(state: &mut State) -> Result<c_int, Raise> {
+    if command(state)? { Err(Raise) } else { Ok(1) }
+}
+
+fn pcall(state: &mut State) -> Result<c_int, Raise> {
+    command(state)?;
+    Ok(1)
+}
+
+/// Runs the command that the arguments are, and pushes its reply. Says whether that is an error.
+fn command(state: &mut State) -> Result<bool, Raise> {
+    if let Err(text) = gather(state) {
+        raise(state, text);
+        return Ok(true);
+    }
+    let context = state.context();
+    let mut output = std::mem::take(&mut context.output);
+    let args = std::mem::take(&mut context.args);
+    let proto = context.proto;
+    let verdict = context.host().map_or(Verdict::End, |host| host.call(args.args(), proto, &mut output));
+    state.context().args = args;
+    if verdict == Verdict::End {
+        state.context().ending = true;
+        return Err(state.end());
+    }
+    let reply = output.joined();
+    let is_error = reply.first() == Some(&b'-');
+    let pushed = from_reply::push_reply(state, reply).map(|_| is_error);
+    output.clear(REPLY_KEPT_BYTES);
+    state.context().output = output;
+    pushed
+}
+
+/// Copies the arguments to where commands look for them; what is wrong with them, if so.
+fn gather(state: &mut State) -> Result<(), &'static [u8]> {
+    let count = state.top();
+    state.context().args.clear();
+    if count == 0 {
+        return Err(b"ERR Please specify at least one argument for this redis lib call");
+    }
+    for i in 1..=count {
+        let fits = match state.kind(i) {
+            Kind::String => {
+                // SAFETY: the argument stays on the stack.
+                let bytes = unsafe { state.argument(i) };
+                state.context().args.push(bytes)
+            }
+            Kind::Number => {
+                let text = number_text(state.number(i).unwrap_or(0.0));
+                state.context().args.push(text.as_bytes())
+            }
+            _ => return Err(b"ERR Lua redis lib command arguments must be strings or integers"),
+        };
+        if !fits {
+            return Err(b"ERR Lua redis lib command arguments are too long");
+        }
+    }
+    Ok(())
+}
+
+/// A number as commands get it: C's `%.17g`.
+pub(crate) fn number_text(number: f64) -> String {
+    let integer = number as i64;
+    if integer as f64 == number
+        && integer.unsigned_abs() < 100_000_000_000_000_000
+        && (integer != 0 || number.is_sign_positive())
+    {
+        return integer.to_string();
+    }
+    match number {
+        _ if number.is_nan() => if number.is_sign_negative() { "-nan" } else { "nan" }.into(),
+        _ if number.is_infinite() => if number < 0.0 { "-inf" } else { "inf" }.into(),
+        _ => num::seventeen_digits(number),
+    }
+}
+
+/// Pushes a table with the one string argument in one field, or an error if it is something else.
+fn single_field(state: &mut State, name: &str) -> Result<c_int, Raise> {
+    if state.top() != 1 || state.kind(1) != Kind::String {
+        state.push_table(0, 1)?;
+        state.push_short(b"ERR wrong number or type of arguments");
+        state.raw_set_named(-2, "err");
+        return Ok(1);
+    }
+    state.push_table(0, 1)?;
+    state.push_copy(1);
+    state.raw_set_named(-2, name);
+    Ok(1)
+}
+
+/// An error to return. A text that is no more than one word, and so has no code, gets one.
+fn error_reply(state: &mut State) -> Result<c_int, Raise> {
+    if state.top() == 1 && state.kind(1) == Kind::String {
+        let text = state.bytes(1).unwrap_or_default();
+        let text = text.strip_prefix(b"-").unwrap_or(text).trim_ascii_end();
+        let code: &[u8] = if text.contains(&b' ') { b"" } else { b"ERR " };
+        let text = [code, text].concat();
+        state.push_bytes(&text)?;
+        state.replace(1);
+    }
+    single_field(state, "err")
+}
+
+fn status_reply(state: &mut State) -> Result<c_int, Raise> {
+    single_field(state, "ok")
+}
+
+fn sha1hex(state: &mut State) -> Result<c_int, Raise> {
+    if state.top() != 1 {
+        return Err(raise(state, b"ERR wrong number of arguments"));
+    }
+    let digest = match state.kind(1) {
+        // SAFETY: the argument stays on the stack.
+        Kind::String | Kind::Number => sha1_hex(unsafe { state.argument(1) }),
+        _ => sha1_hex(b""),
+    };
+    state.push_short(&digest);
+    Ok(1)
+}
+
+fn log(state: &mut State) -> Result<c_int, Raise> {
+    if state.top() < 2 {
+        return Err(raise(state, b"ERR redis.log() requires two arguments or more."));
+    }
+    let Some(level) = state.number(1) else {
+        return Err(raise(state, b"ERR First argument must be a number (log level)."));
+    };
+    let levels = [LogLevel::Debug, LogLevel::Verbose, LogLevel::Notice, LogLevel::Warning];
+    let Some(&level) = (level >= 0.0).then(|| levels.get(level as usize)).flatten() else {
+        return Err(raise(state, b"ERR Invalid debug level."));
+    };
+    let mut message = Vec::new();
+    for i in 2..=state.top() {
+        if !matches!(state.kind(i), Kind::String | Kind::Number) {
+            continue;
+        }
+        if !message.is_empty() {
+            message.push(b' ');
+        }
+        // SAFETY: the argument stays on the stack.
+        message.extend_from_slice(unsafe { state.argument(i) });
+    }
+    if let Some(host) = state.context().host() {
+        host.log(level, &message);
+    }
+    Ok(0)
+}
+
+fn setresp(state: &mut State) -> Result<c_int, Raise> {
+    if state.top() != 1 {
+        return Err(raise(state, b"ERR redis.setresp() requires one argument."));
+    }
+    let proto = match state.number(1).map(|n| n as i64) {
+        Some(2) => Proto::Resp2,
+        Some(3) => Proto::Resp3,
+        _ => return Err(raise(state, b"ERR RESP version must be 2 or 3.")),
+    };
+    state.context().proto = proto;
+    Ok(0)
+}
+
+/// What is replicated is decided where replication is; the flags are checked, as Redis does.
+fn set_repl(state: &mut State) -> Result<c_int, Raise> {
+    if state.top() != 1 {
+        return Err(raise(state, b"ERR redis.set_repl() requires two arguments."));
+    }
+    let flags = state.number(1).unwrap_or(0.0) as i64;
+    if flags & !i64::from(REPL_AOF | REPL_REPLICA) != 0 {
+        let text = b"ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.";
+        return Err(raise(state, text));
+    }
+    Ok(0)
+}
+
+/// Scripts' effects are what is replicated, always.
+fn replicate_commands(state: &mut State) -> Result<c_int, Raise> {
+    state.push_boolean(true);
+    Ok(1)
+}
+
+fn acl_check_cmd(state: &mut State) -> Result<c_int, Raise> {
+    if let Err(text) = gather(state) {
+        return Err(raise(state, text));
+    }
+    let context = state.context();
+    let args = std::mem::take(&mut context.args);
+    let access = context.host().map_or(Access::Denied, |host| host.access(args.args()));
+    state.context().args = args;
+    if access == Access::NoCommand {
+        return Err(raise(state, b"ERR Invalid command passed to redis.acl_check_cmd()"));
+    }
+    state.push_boolean(access == Access::Allowed);
+    Ok(1)
+}
+
+/// There is no debugger, so that nothing stops here.
+fn breakpoint(state: &mut State) -> Result<c_int, Raise> {
+    state.push_boolean(false);
+    Ok(1)
+}
+
+/// Nobody listens to what a script says to its debugger.
+fn debug(_: &mut State) -> Result<c_int, Raise> {
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_arguments_as_c_prints_them() {
+        let check = |number: f64, expected: &str| assert_eq!(number_text(number), expected);
+        check(1.0, "1");
+        check(-0.0, "-0");
+        check(1.5, "1.5");
+        check(0.1, "0.10000000000000001");
+        check(100_000_000_000.0, "100000000000");
+        check(12_345_678_901_234_567_890.0, "1.2345678901234567e+19");
+        check(1e17, "1e+17");
+        check(1e300, "1.0000000000000001e+300");
+        check(-f64::INFINITY, "-inf");
+    }
+}
