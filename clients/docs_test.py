@@ -14,8 +14,8 @@ How to write a page:
   something, start a server in the foreground, or never end.
 
 Each page gets a fresh server. The page speaks of port 6379 and the test puts the server's own port in its place, in
-commands and outputs alike; `redis-cli` and `redis-benchmark` without -p reach that server, too, and `redis-cli` prints
-what it prints on a terminal unless a pipe takes it. A block is one shell, so that variables and background jobs last to
+commands and outputs alike; `redis-cli`, `redis-benchmark` and `penstock cli` without -p reach that server, too, and both
+clis print what they print on a terminal unless a pipe takes it. A block is one shell, so that variables and background jobs last to
 its end, with the repository as its directory, and the built programs on its PATH. What it leaves running ends with it.
 """
 
@@ -62,9 +62,13 @@ def matches(expected, printed):
     return re.fullmatch(pattern, "".join(line + "\n" for line in printed)) is not None
 
 
-def shims(directory, port):
-    """Programs of redis-tools that reach our server where a page names no port. A later -p wins over this one."""
+def shims(directory, port, penstock):
+    """Programs that reach our server where a page names no port. A later -p wins over this one."""
     as_on_a_terminal = "[ -p /dev/stdout ] || set -- --no-raw \"$@\"\n"
+    cli = f'shift\n{as_on_a_terminal}exec {penstock} cli -p {port} "$@"\n'
+    shim = pathlib.Path(directory, "penstock")
+    shim.write_text(f'#!/bin/sh\nif [ "$1" = cli ]; then\n{cli}fi\nexec {penstock} "$@"\n')
+    shim.chmod(0o755)
     for name, prelude in [("redis-cli", as_on_a_terminal), ("redis-benchmark", "")]:
         real = shutil.which(name)
         if real:
@@ -104,7 +108,7 @@ def run_page(page, program):
     if not found:
         return right, failed
     with Server(program) as server, tempfile.TemporaryDirectory() as directory:
-        shims(directory, server.port)
+        shims(directory, server.port, os.path.abspath(program))
         for number, steps in found:
             defect = run_block(steps, server, directory)
             if defect is None:

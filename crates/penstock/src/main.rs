@@ -14,11 +14,8 @@ static ALLOCATOR: Counting<mimalloc::MiMalloc> = Counting::new(mimalloc::MiMallo
 type Tool = fn(Vec<OsString>) -> ExitCode;
 
 /// The tools, each by the first argument that asks for it. Anything else is the server's command line.
-const TOOLS: &[(&str, Tool)] = &[
-    ("bench", bench::run),
-    ("cli", |_| not_built_in("cli", "penstock-cli")),
-    ("load", |_| not_built_in("load", "penstock-load")),
-];
+const TOOLS: &[(&str, Tool)] =
+    &[("bench", bench::run), ("cli", cli::run), ("load", |_| not_built_in("load", "penstock-load"))];
 
 fn main() -> ExitCode {
     let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();

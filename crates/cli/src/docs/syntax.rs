@@ -1,0 +1,39 @@
+//! Arguments as the manual writes them.
+
+use super::{Argument, Kind};
+
+/// Several arguments, separated by blanks.
+pub(super) fn all<'a>(arguments: impl Iterator<Item = &'a Argument>) -> String {
+    arguments.map(one).collect::<Vec<_>>().join(" ")
+}
+
+/// One argument, in brackets if it may be left out.
+pub(super) fn one(argument: &Argument) -> String {
+    let once = once(argument);
+    if argument.optional { format!("[{once}]") } else { once }
+}
+
+/// An argument without its brackets: the token, and the value as often as it may come.
+fn once(argument: &Argument) -> String {
+    let token = argument.token.as_deref().map(|token| if token.is_empty() { "\"\"" } else { token });
+    let value = value(argument);
+    let value = match (token, value.is_empty()) {
+        (None, _) => value,
+        (Some(token), true) => token.to_owned(),
+        (Some(token), false) if argument.multiple && !argument.multiple_token => {
+            return format!("{token} {value} [{value} ...]");
+        }
+        (Some(token), false) => format!("{token} {value}"),
+    };
+    if argument.multiple { format!("{value} [{value} ...]") } else { value }
+}
+
+/// What stands behind the token.
+pub(super) fn value(argument: &Argument) -> String {
+    match argument.kind {
+        Kind::Value | Kind::Key => argument.name.clone(),
+        Kind::Token => String::new(),
+        Kind::Choice => argument.parts.iter().map(one).collect::<Vec<_>>().join("|"),
+        Kind::Block => all(argument.parts.iter()),
+    }
+}

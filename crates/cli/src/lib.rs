@@ -1,0 +1,147 @@
+//! `penstock cli`: redis-cli's flags, habits and output, for any Redis server.
+//!
+//! This room knows the client library, and no server's inside: what commands there are and what they take, the server
+//! itself is asked. [`options`] reads the command line, [`session`] keeps the connection, [`issue`] runs one command,
+//! [`lines`] a line that was typed or piped, [`format`](mod@format) prints replies.
+
+pub mod docs;
+pub mod failure;
+pub mod flags;
+pub mod format;
+pub mod help;
+pub mod interrupt;
+pub mod issue;
+pub mod lines;
+pub mod modes;
+pub mod options;
+pub mod output;
+pub mod password;
+pub mod preferences;
+pub mod quote;
+pub mod session;
+
+pub use flags::command;
+
+use crate::failure::Failure;
+use crate::issue::{Outcome, issue};
+use crate::modes::keys::Measure;
+use crate::options::{Exit, Mode, Options, Surroundings};
+use crate::session::Session;
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Read};
+use std::process::ExitCode;
+
+/// Runs the tool with the arguments that stand behind `penstock cli`.
+pub fn run(args: Vec<OsString>) -> ExitCode {
+    let surroundings = Surroundings {
+        // redis-cli's own way to be tested, which scripts use.
+        stdout_is_terminal: io::stdout().is_terminal() || env::var_os("FAKETTY").is_some(),
+        auth: env::var_os("REDISCLI_AUTH"),
+    };
+    match options::read(&args, &surroundings) {
+        Ok(options) => run_options(&options),
+        Err(Exit::Answer(text)) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(Exit::Wrong(text)) => {
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_options(options: &Options) -> ExitCode {
+    if options.password_is_exposed {
+        eprintln!("Warning: Using a password with '-a' or '-u' option on the command line interface may not be safe.");
+    }
+    let mut session = Session::new(options);
+    let done = run_mode(&mut session);
+    let flushed = session.output.flush().map_err(Failure::from);
+    match done.and_then(|code| flushed.map(|()| code)) {
+        Ok(code) => code,
+        Err(failure) => {
+            let text = failure.to_string();
+            if !text.is_empty() {
+                eprintln!("{text}");
+            }
+            ExitCode::from(failure.exit_status())
+        }
+    }
+}
+
+fn run_mode(session: &mut Session<'_>) -> Result<ExitCode, Failure> {
+    if session.options.ask_password {
+        session.set_password(password::ask()?);
+    }
+    match &session.options.mode {
+        Mode::Commands if session.options.reads_lines() => {
+            // Where that fails, it was said, and each command tries again.
+            let _ = session.connect();
+            lines::run_all(session)?;
+        }
+        Mode::Commands => return run_command(session),
+        Mode::Eval(file) => return modes::eval::run(session, file).map(status),
+        Mode::Pipe { timeout } => return modes::pipe::run(session, *timeout),
+        Mode::Stat => modes::stat::run(session)?,
+        Mode::Latency => modes::latency::run(session, false)?,
+        Mode::LatencyHistory => modes::latency::run(session, true)?,
+        Mode::LatencyDist => modes::spectrum::run(session)?,
+        Mode::IntrinsicLatency(time) => modes::intrinsic::run(session, *time)?,
+        Mode::BigKeys => modes::keys::find_big(session, Measure::Elements)?,
+        Mode::MemKeys(samples) => modes::keys::find_big(session, Measure::Memory(*samples))?,
+        Mode::HotKeys => modes::keys::find_hot(session)?,
+        Mode::Scan => modes::scan::run(session)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn status(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Outcome::Answered => ExitCode::SUCCESS,
+        Outcome::Refused => ExitCode::FAILURE,
+    }
+}
+
+/// Runs the command of the command line.
+fn run_command(session: &mut Session<'_>) -> Result<ExitCode, Failure> {
+    let Some(request) = request(session.options)? else {
+        session.output.print("Invalid quoted string\n")?;
+        return Ok(ExitCode::FAILURE);
+    };
+    let is_help = matches!(request.first().map(|name| name.to_ascii_lowercase()).as_deref(), Some(b"help" | b"?"));
+    if is_help {
+        help::print(session, &request[1..])?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    session.ensure_connected()?;
+    issue(session, &request, session.options.repeat.unwrap_or(1)).map(status)
+}
+
+/// The command line's words, unquoted if they are quoted, with what standard input adds; `None` if quotes don't balance.
+fn request(options: &Options) -> Result<Option<Vec<Vec<u8>>>, Failure> {
+    let mut request = options.command.clone();
+    if options.quoted_input {
+        let unquoted: Option<Vec<Vec<u8>>> = request.iter().map(|word| quote::unquote(word)).collect();
+        match unquoted {
+            Some(unquoted) => request = unquoted,
+            None => return Ok(None),
+        }
+    }
+    if let Some(tag) = &options.stdin_tag {
+        let place = request.iter_mut().find(|word| *word == tag);
+        let place = place.ok_or_else(|| Failure::Other("Using -X option but stdin tag not match.".to_owned()))?;
+        *place = read_stdin()?;
+    } else if options.stdin_last {
+        request.push(read_stdin()?);
+    }
+    Ok(Some(request))
+}
+
+fn read_stdin() -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let read = io::stdin().lock().read_to_end(&mut bytes);
+    read.map_err(|error| Failure::Other(format!("Error reading from stdin: {error}")))?;
+    Ok(bytes)
+}

@@ -1,0 +1,219 @@
+//! Lines that somebody typed or piped: commands of the server, and those that the program itself understands.
+
+use crate::failure::Failure;
+use crate::format::Form;
+use crate::help;
+use crate::issue::issue;
+use crate::preferences::Preferences;
+use crate::session::Session;
+use resp::splitargs::split_args;
+use std::io::{self, BufRead};
+use std::time::Instant;
+
+/// A command that took longer is followed by its time, in seconds.
+const SLOW_SECONDS: f64 = 0.5;
+
+/// Clears a terminal and puts the cursor into its first line.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// What to do after a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Read another one.
+    Line,
+    /// End the program.
+    Quit,
+}
+
+/// A line as it is understood.
+#[derive(Debug, PartialEq)]
+enum Line {
+    Blank,
+    Unbalanced,
+    WrongRepeat,
+    Quit,
+    Clear,
+    Restart,
+    Preference(Vec<Vec<u8>>),
+    Connect(Vec<u8>, Vec<u8>),
+    Help(Vec<Vec<u8>>),
+    Command(Vec<Vec<u8>>, i64),
+}
+
+/// Runs the lines of standard input, which is no terminal.
+///
+/// # Errors
+/// Standard input's or standard output's; and what makes the connection unusable, since nobody is there to see to it.
+pub fn run_all(session: &mut Session<'_>) -> Result<(), Failure> {
+    let mut preferences = Preferences::default();
+    let mut input = io::stdin().lock();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let length = input.read_until(b'\n', &mut line);
+        if length.map_err(|error| Failure::Other(format!("Error reading from stdin: {error}")))? == 0 {
+            return Ok(());
+        }
+        if run(session, line.trim_ascii_end(), &mut preferences)? == Next::Quit {
+            return Ok(());
+        }
+        session.output.flush()?;
+    }
+}
+
+/// Runs a line.
+///
+/// # Errors
+/// Where going on makes no sense: standard output is gone, or the server doesn't speak the protocol.
+pub fn run(session: &mut Session<'_>, line: &[u8], preferences: &mut Preferences) -> Result<Next, Failure> {
+    match understand(line) {
+        Line::Blank => {}
+        Line::Unbalanced => session.output.print("Invalid argument(s)\n")?,
+        Line::WrongRepeat => session.output.print("Invalid redis-cli repeat command option value.\n")?,
+        Line::Quit => return Ok(Next::Quit),
+        Line::Clear => session.output.print(CLEAR)?,
+        Line::Restart => session.output.print("Use 'restart' only in Lua debugging mode.\n")?,
+        Line::Preference(words) => session.output.print(preferences.set(&words))?,
+        Line::Connect(host, port) => connect_to(session, &host, &port)?,
+        Line::Help(topic) => help::print(session, &topic)?,
+        Line::Command(request, repeat) => run_command(session, &request, repeat)?,
+    }
+    Ok(Next::Line)
+}
+
+fn understand(line: &[u8]) -> Line {
+    let Ok(mut words) = split_args(line) else { return Line::Unbalanced };
+    let Some(first) = words.first() else { return Line::Blank };
+    let mut repeat = 1;
+    if let Some(count) = repeat_count(first).filter(|_| words.len() > 1) {
+        let Some(count) = count.filter(|count| *count > 0) else { return Line::WrongRepeat };
+        repeat = count;
+        words.remove(0);
+    }
+    let name = words[0].to_ascii_lowercase();
+    match (name.as_slice(), words.len()) {
+        (b"quit" | b"exit", _) => Line::Quit,
+        (b"restart", _) => Line::Restart,
+        (b"clear", 1) => Line::Clear,
+        (b"connect", 3) => Line::Connect(words.swap_remove(1), words.swap_remove(1)),
+        (b"help" | b"?", _) => Line::Help(words.split_off(1)),
+        ([b':', ..], _) => Line::Preference(words),
+        _ => Line::Command(words, repeat),
+    }
+}
+
+/// The number that a word is; `Some(None)` if it is one beyond 64 bits.
+fn repeat_count(word: &[u8]) -> Option<Option<i64>> {
+    let text = std::str::from_utf8(word).ok()?;
+    let digits = text.trim_start_matches(['+', '-']);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some(text.parse().ok())
+}
+
+/// Whether a line holds a password, which no file of past lines should keep.
+pub fn is_secret(line: &[u8]) -> bool {
+    let Line::Command(request, _) = understand(line) else { return false };
+    let words: Vec<Vec<u8>> = request.iter().map(|word| word.to_ascii_lowercase()).collect();
+    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+    match words.as_slice() {
+        [b"auth", _, ..] | [b"acl", b"setuser" | b"deluser" | b"getuser", ..] => true,
+        [b"hello" | b"migrate", rest @ ..] => rest.iter().any(|word| matches!(*word, b"auth" | b"auth2")),
+        [b"config", b"set", rest @ ..] => rest.iter().step_by(2).any(|name| is_secret_directive(name)),
+        _ => false,
+    }
+}
+
+fn is_secret_directive(name: &[u8]) -> bool {
+    matches!(name, b"requirepass" | b"masterauth" | b"masteruser" | b"tls-key-file-pass" | b"tls-client-key-file-pass")
+}
+
+fn connect_to(session: &mut Session<'_>, host: &[u8], port: &[u8]) -> Result<(), Failure> {
+    let host = String::from_utf8_lossy(host).into_owned();
+    match std::str::from_utf8(port).ok().and_then(|port| port.parse().ok()) {
+        Some(port) => {
+            session.set_address(host, port);
+            session.output.flush()?;
+            // What fails was said.
+            let _ = session.connect();
+        }
+        None => eprintln!("penstock cli: '{}' is no port", String::from_utf8_lossy(port)),
+    }
+    Ok(())
+}
+
+fn run_command(session: &mut Session<'_>, request: &[Vec<u8>], repeat: i64) -> Result<(), Failure> {
+    let start = Instant::now();
+    session.output.flush()?;
+    let answered = session.ensure_connected().and_then(|()| issue(session, request, repeat));
+    match answered {
+        Ok(_) | Err(Failure::NotConnected) => {}
+        Err(Failure::Lost(error)) => {
+            let broken_protocol = matches!(&error, client::Error::Lost { cause: client::Lost::Protocol(_), .. });
+            session.disconnect();
+            if broken_protocol {
+                return Err(Failure::Lost(error));
+            }
+            session.output.flush()?;
+            eprintln!("{}", Failure::Lost(error));
+        }
+        Err(failure) => return Err(failure),
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    if seconds >= SLOW_SECONDS && session.options.style.form == Form::Standard {
+        session.output.print(format!("({seconds:.2}s)\n"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<Vec<u8>> {
+        text.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+    }
+
+    #[test]
+    fn lines_are_understood() {
+        let check = |line: &str, expected: Line| assert_eq!(understand(line.as_bytes()), expected, "{line}");
+        check("", Line::Blank);
+        check(" \t", Line::Blank);
+        check("get \"a", Line::Unbalanced);
+        check("GET a", Line::Command(words("GET a"), 1));
+        check("5 incr a", Line::Command(words("incr a"), 5));
+        check("5", Line::Command(words("5"), 1));
+        check("0 ping", Line::WrongRepeat);
+        check("-1 ping", Line::WrongRepeat);
+        check("99999999999999999999 ping", Line::WrongRepeat);
+        check("5x ping", Line::Command(words("5x ping"), 1));
+        check("QUIT", Line::Quit);
+        check("exit now", Line::Quit);
+        check("clear", Line::Clear);
+        check("connect h 1", Line::Connect(b"h".to_vec(), b"1".to_vec()));
+        check("connect h", Line::Command(words("connect h"), 1));
+        check("help @list", Line::Help(words("@list")));
+        check("?", Line::Help(vec![]));
+        check(":set hints", Line::Preference(words(":set hints")));
+    }
+
+    #[test]
+    fn passwords_are_secret() {
+        for line in [
+            "auth x",
+            "3 AUTH u x",
+            "acl setuser u >x",
+            "hello 3 auth u x",
+            "config set maxmemory 1 requirepass x",
+            "migrate h 1 k 0 1 AUTH2 u p",
+        ] {
+            assert!(is_secret(line.as_bytes()), "{line}");
+        }
+        for line in
+            ["get auth", "acl whoami", "hello 3", "config set maxmemory 1", "config get requirepass", "auth", ""]
+        {
+            assert!(!is_secret(line.as_bytes()), "{line}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `--eval`: a script from a file.
+
+use crate::failure::{Failure, system_text};
+use crate::issue::{Outcome, issue};
+use crate::session::Session;
+use std::fs;
+use std::path::Path;
+
+/// Runs the script with the command line's keys and arguments, which a comma separates.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(session: &mut Session<'_>, file: &Path) -> Result<Outcome, Failure> {
+    session.ensure_connected()?;
+    let script = fs::read(file)
+        .map_err(|error| Failure::Other(format!("Can't open file '{}': {}", file.display(), system_text(&error))))?;
+    let request = request(script, &session.options.command);
+    issue(session, &request, 1)
+}
+
+fn request(script: Vec<u8>, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let comma = words.iter().position(|word| word == b",");
+    let keys = &words[..comma.unwrap_or(words.len())];
+    let args = comma.map_or(&[][..], |comma| &words[comma + 1..]);
+    let count = keys.len().to_string().into_bytes();
+    [b"EVAL".to_vec(), script, count].into_iter().chain(keys.iter().chain(args).cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comma_separates_keys_from_arguments() {
+        let check = |words: &str, expected: &str| {
+            let words: Vec<Vec<u8>> = words.split_whitespace().map(|word| word.as_bytes().to_vec()).collect();
+            assert_eq!(request(b"s".to_vec(), &words).join(&b' '), expected.as_bytes());
+        };
+        check("a b , c", "EVAL s 2 a b c");
+        check("a b", "EVAL s 2 a b");
+        check(", c", "EVAL s 0 c");
+        check("a , b , c", "EVAL s 1 a b , c");
+        check("", "EVAL s 0");
+    }
+}

@@ -1,0 +1,54 @@
+//! `--intrinsic-latency`: how long the machine keeps a process waiting that never waits by itself.
+
+use crate::failure::Failure;
+use crate::session::Session;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// Steps of work between two looks at the clock: far below a microsecond.
+const STEPS: u64 = 10;
+
+/// Keeps the processor busy for so long, or until Ctrl-C, and prints the longest gaps.
+///
+/// # Errors
+/// Standard output's.
+pub fn run(session: &mut Session<'_>, time: Duration) -> Result<(), Failure> {
+    // Ctrl-C ends the measurement, not the report. Where the system refuses that, it ends both.
+    let _ = session.interrupt.watch();
+    let start = Instant::now();
+    let (mut runs, mut max, mut last) = (0u64, Duration::ZERO, start);
+    loop {
+        work();
+        let now = Instant::now();
+        let gap = now - last;
+        last = now;
+        runs += 1;
+        if gap > max && gap.as_micros() > max.as_micros() {
+            session.output.print(format!("Max latency so far: {} microseconds.\n", gap.as_micros()))?;
+            session.output.flush()?;
+            // The printing is no gap of the machine's.
+            last = Instant::now();
+        }
+        max = max.max(gap);
+        if now - start >= time || session.interrupt.take() {
+            break;
+        }
+    }
+    let average = start.elapsed().as_secs_f64() / runs as f64;
+    session.output.print(format!(
+        "\n{runs} total runs (avg latency: {:.4} microseconds / {:.2} nanoseconds per run).\n\
+         Worst run took {:.0}x longer than the average latency.\n",
+        average * 1e6,
+        average * 1e9,
+        max.as_secs_f64() / average,
+    ))?;
+    Ok(())
+}
+
+/// A little work that no compiler leaves out.
+fn work() {
+    let mut state = 0u64;
+    for step in 0..STEPS {
+        state = black_box(state.rotate_left(5) ^ step);
+    }
+}

@@ -1,0 +1,71 @@
+//! `--scan`: all keys, as the server gives them out.
+
+use super::pause;
+use crate::failure::Failure;
+use crate::format::Form;
+use crate::quote::push_quoted;
+use crate::session::Session;
+use client::Value;
+
+/// Prints all keys that match the pattern, a line each.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(session: &mut Session<'_>) -> Result<(), Failure> {
+    session.connect()?;
+    let quoted = session.options.style.form == Form::Standard;
+    let mut scan = Scan::default();
+    while let Some(keys) = scan.next(session)? {
+        for key in keys {
+            session.output.print_with(|out| {
+                if quoted {
+                    push_quoted(&key, out);
+                } else {
+                    out.extend_from_slice(&key);
+                }
+                out.push(b'\n');
+            })?;
+        }
+        if let Some(interval) = session.options.interval {
+            pause(session, interval)?;
+        }
+    }
+    Ok(())
+}
+
+/// A walk through all keys.
+#[derive(Default)]
+pub struct Scan {
+    /// Where to go on, once the walk has begun; `0` at its end.
+    cursor: Option<Vec<u8>>,
+}
+
+impl Scan {
+    /// The next keys, maybe none; `None` at the end.
+    ///
+    /// # Errors
+    /// [`Failure`], also if the server answers something other than keys.
+    pub fn next(&mut self, session: &mut Session<'_>) -> Result<Option<Vec<Vec<u8>>>, Failure> {
+        let cursor = match &self.cursor {
+            None => b"0".to_vec(),
+            Some(cursor) if cursor == b"0" => return Ok(None),
+            Some(cursor) => cursor.clone(),
+        };
+        let mut request = vec![b"SCAN".to_vec(), cursor];
+        if let Some(pattern) = &session.options.pattern {
+            request.extend([b"MATCH".to_vec(), pattern.clone()]);
+        }
+        let reply = session.exchange(&request)?;
+        if let Some(text) = reply.error() {
+            return Err(Failure::Other(format!("ERROR: {}", String::from_utf8_lossy(text))));
+        }
+        let Value::Array(parts) = reply else {
+            return Err(Failure::Other("Non ARRAY response from SCAN!".to_owned()));
+        };
+        let [cursor, Value::Array(keys)] = parts.as_slice() else {
+            return Err(Failure::Other("Invalid element count from SCAN!".to_owned()));
+        };
+        self.cursor = Some(cursor.bytes().unwrap_or(b"0").to_vec());
+        Ok(Some(keys.iter().filter_map(Value::bytes).map(<[u8]>::to_vec).collect()))
+    }
+}

@@ -1,0 +1,391 @@
+//! What the command line and the environment ask for.
+
+use crate::flags::{self, id};
+use crate::format::{Form, Style};
+use crate::quote::unquote;
+use clap::ArgMatches;
+use clap::error::{ContextKind, ContextValue};
+use client::{Address, Config};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where a server is if nobody says otherwise.
+const HOST: &str = "127.0.0.1";
+
+const PORT: u16 = 6379;
+
+/// How long `--pipe` waits for the last reply, in seconds.
+const PIPE_TIMEOUT_SECONDS: u64 = 30;
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mode {
+    /// The command of the command line, or the lines of standard input if there is none.
+    Commands,
+    /// A script's file; the command line's words are keys and arguments.
+    Eval(PathBuf),
+    /// Requests in wire format from standard input.
+    Pipe {
+        /// How long to wait for the last reply; `None`: for ever.
+        timeout: Option<Duration>,
+    },
+    /// The server's figures.
+    Stat,
+    /// How long a PING takes: one number that is updated.
+    Latency,
+    /// The same, a line per interval.
+    LatencyHistory,
+    /// The same, as a spectrum.
+    LatencyDist,
+    /// How long the machine leaves a process waiting.
+    IntrinsicLatency(Duration),
+    /// The keys with the most elements.
+    BigKeys,
+    /// The keys with the most memory, by MEMORY USAGE with so many samples if given.
+    MemKeys(Option<u64>),
+    /// The keys most in use.
+    HotKeys,
+    /// All keys.
+    Scan,
+}
+
+/// Everything that was asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the server is.
+    pub address: Address,
+    /// Who logs in.
+    pub user: Option<Vec<u8>>,
+    /// The password, unless it is to be asked for.
+    pub password: Option<Vec<u8>>,
+    /// Whether the password was on the command line, for everybody to see.
+    pub password_is_exposed: bool,
+    /// Whether to ask for the password.
+    pub ask_password: bool,
+    /// The database to begin in.
+    pub db: u32,
+    /// The protocol's version to ask for: 3, or 2 for none.
+    pub resp: u8,
+    /// Whether a server that knows only RESP2 will do as well.
+    pub resp3_is_optional: bool,
+    /// How often to run the command, if told so; negative: for ever.
+    pub repeat: Option<i64>,
+    /// How long to wait between runs, if told so.
+    pub interval: Option<Duration>,
+    /// Whether the last argument comes from standard input.
+    pub stdin_last: bool,
+    /// The argument that standard input takes the place of.
+    pub stdin_tag: Option<Vec<u8>>,
+    /// Whether arguments are quoted.
+    pub quoted_input: bool,
+    /// How replies are printed.
+    pub style: Style,
+    /// Whether a form was asked for, or depends on what standard output is.
+    pub form_is_given: bool,
+    /// Whether error replies go to standard error and make the exit status.
+    pub exit_error: bool,
+    /// Whether push messages are printed.
+    pub show_pushes: bool,
+    /// Whether to say more.
+    pub verbose: bool,
+    /// Only keys that match.
+    pub pattern: Option<Vec<u8>>,
+    /// What is to be done.
+    pub mode: Mode,
+    /// The command and its arguments, or those of a script.
+    pub command: Vec<Vec<u8>>,
+}
+
+impl Options {
+    /// Whether commands come as lines of standard input.
+    pub fn reads_lines(&self) -> bool {
+        self.mode == Mode::Commands && self.command.is_empty()
+    }
+}
+
+/// Why there are no options.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// The user asked for a text.
+    Answer(String),
+    /// The command line can't be used: what to say on standard error.
+    Wrong(String),
+}
+
+/// What options depend on beside the command line.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// Whether replies are printed on a terminal.
+    pub stdout_is_terminal: bool,
+    /// `REDISCLI_AUTH`.
+    pub auth: Option<OsString>,
+}
+
+/// Reads the command line, without the words `penstock cli`.
+///
+/// # Errors
+/// [`Exit`] where the command line asks for a text, or can't be used.
+pub fn read(args: &[OsString], surroundings: &Surroundings) -> Result<Options, Exit> {
+    let matches = flags::command().no_binary_name(true).try_get_matches_from(args).map_err(|error| {
+        match invalid_argument(&error).as_str() {
+            // A -h that lacks its host asks for help.
+            "-h" => help(),
+            flag => wrong_flag(flag),
+        }
+    })?;
+    if matches.get_flag(id::HELP) {
+        return Err(help());
+    }
+    if matches.get_flag(id::VERSION) {
+        return Err(Exit::Answer(format!("penstock cli {}", env!("CARGO_PKG_VERSION"))));
+    }
+    Reader { matches: &matches, surroundings }.options()
+}
+
+fn help() -> Exit {
+    Exit::Answer(flags::command().render_long_help().to_string().trim_end().to_owned())
+}
+
+/// The flag that a parser's error is about.
+fn invalid_argument(error: &clap::Error) -> String {
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(text)) => text.split(' ').next().unwrap_or_default().to_owned(),
+        _ => error.kind().to_string(),
+    }
+}
+
+fn wrong_flag(flag: &str) -> Exit {
+    match flags::REFUSED.iter().find(|(refused, _)| *refused == flag) {
+        Some((_, reason)) => wrong(&format!("'{flag}' is not supported: {reason}; redis-cli can do that")),
+        None => Exit::Wrong(format!("Unrecognized option or bad number of args for: '{flag}'")),
+    }
+}
+
+fn wrong(text: &str) -> Exit {
+    Exit::Wrong(format!("penstock cli: {text}"))
+}
+
+struct Reader<'a> {
+    matches: &'a ArgMatches,
+    surroundings: &'a Surroundings,
+}
+
+impl Reader<'_> {
+    fn options(&self) -> Result<Options, Exit> {
+        let command: Vec<Vec<u8>> = self.command();
+        self.check_conflicts(&command)?;
+        let mut options = Options {
+            address: Address::Tcp { host: HOST.to_owned(), port: PORT },
+            user: self.bytes(id::USER),
+            password: self.bytes(id::PASS).or_else(|| self.bytes(id::PASSWORD)),
+            password_is_exposed: false,
+            ask_password: self.flag(id::ASKPASS),
+            db: self.number(id::DB)?.unwrap_or(0),
+            resp: 2,
+            resp3_is_optional: false,
+            repeat: self.number(id::REPEAT)?,
+            interval: self.seconds(id::INTERVAL)?,
+            stdin_last: self.flag(id::STDIN_LAST),
+            stdin_tag: self.bytes(id::STDIN_TAG),
+            quoted_input: self.flag(id::QUOTED_INPUT),
+            style: self.style(),
+            form_is_given: self.given_form().is_some(),
+            exit_error: self.flag(id::EXIT_ERROR),
+            show_pushes: self.show_pushes()?,
+            verbose: self.flag(id::VERBOSE),
+            pattern: self.pattern()?,
+            mode: self.mode()?,
+            command,
+        };
+        self.set_address(&mut options)?;
+        self.set_protocol(&mut options);
+        self.set_password(&mut options);
+        Ok(options)
+    }
+
+    fn check_conflicts(&self, command: &[Vec<u8>]) -> Result<(), Exit> {
+        // The parser takes an unknown flag for the command's first word.
+        if let Some(flag) = command.first().filter(|word| word.first() == Some(&b'-')) {
+            return Err(wrong_flag(&String::from_utf8_lossy(flag)));
+        }
+        if self.flag(id::RESP2) && self.flag(id::RESP3) {
+            return Err(Exit::Wrong("Options -2 and -3 are mutually exclusive.".to_owned()));
+        }
+        if self.flag(id::STDIN_LAST) && self.matches.contains_id(id::STDIN_TAG) {
+            return Err(Exit::Wrong("Options -x and -X are mutually exclusive.".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn flag(&self, id: &str) -> bool {
+        self.matches.get_flag(id)
+    }
+
+    fn value(&self, id: &str) -> Option<&OsStr> {
+        self.matches.get_one::<OsString>(id).map(OsString::as_os_str)
+    }
+
+    fn bytes(&self, id: &str) -> Option<Vec<u8>> {
+        self.value(id).map(|value| value.as_bytes().to_vec())
+    }
+
+    fn command(&self) -> Vec<Vec<u8>> {
+        let words = self.matches.get_many::<OsString>(id::COMMAND).unwrap_or_default();
+        words.map(|word| word.as_bytes().to_vec()).collect()
+    }
+
+    fn number<T: std::str::FromStr>(&self, id: &str) -> Result<Option<T>, Exit> {
+        let Some(value) = self.value(id) else { return Ok(None) };
+        let number = value.to_str().and_then(|text| text.parse().ok());
+        number.map(Some).ok_or_else(|| self.no_number(id, value))
+    }
+
+    fn no_number(&self, id: &str, value: &OsStr) -> Exit {
+        let flags = flags::command();
+        let arg = flags.get_arguments().find(|arg| arg.get_id() == id);
+        let flag = arg.map(|arg| match (arg.get_short(), arg.get_long()) {
+            (Some(short), _) => format!("-{short}"),
+            (_, long) => format!("--{}", long.unwrap_or_default()),
+        });
+        wrong(&format!("'{}' is no number that {} takes", value.to_string_lossy(), flag.unwrap_or_default()))
+    }
+
+    fn seconds(&self, id: &str) -> Result<Option<Duration>, Exit> {
+        let Some(seconds) = self.number::<f64>(id)? else { return Ok(None) };
+        let duration = Duration::try_from_secs_f64(seconds);
+        duration.map(Some).map_err(|_| self.no_number(id, self.value(id).unwrap_or_default()))
+    }
+
+    /// The form that the last of the flags for forms asks for.
+    fn given_form(&self) -> Option<Form> {
+        let forms = [
+            (id::RAW, Form::Raw),
+            (id::NO_RAW, Form::Standard),
+            (id::CSV, Form::Csv),
+            (id::JSON, Form::Json { quoted: false }),
+            (id::QUOTED_JSON, Form::Json { quoted: true }),
+        ];
+        forms.into_iter().find(|(id, _)| self.flag(id)).map(|(_, form)| form)
+    }
+
+    fn style(&self) -> Style {
+        let default = if self.surroundings.stdout_is_terminal { Form::Standard } else { Form::Raw };
+        Style {
+            form: self.given_form().unwrap_or(default),
+            element_delimiter: self.bytes(id::ELEMENT_DELIMITER).unwrap_or_else(|| b"\n".to_vec()),
+            reply_delimiter: self.bytes(id::REPLY_DELIMITER).unwrap_or_else(|| b"\n".to_vec()),
+        }
+    }
+
+    fn show_pushes(&self) -> Result<bool, Exit> {
+        match self.value(id::SHOW_PUSHES).map(OsStr::as_bytes) {
+            None => Ok(self.surroundings.stdout_is_terminal),
+            Some([b'y' | b'Y', ..]) => Ok(true),
+            Some([b'n' | b'N', ..]) => Ok(false),
+            Some(other) => {
+                let text = String::from_utf8_lossy(other);
+                Err(Exit::Wrong(format!("Unknown --show-pushes value '{text}' (valid: '[y]es', '[n]o')")))
+            }
+        }
+    }
+
+    fn pattern(&self) -> Result<Option<Vec<u8>>, Exit> {
+        match self.bytes(id::QUOTED_PATTERN) {
+            None => Ok(self.bytes(id::PATTERN)),
+            Some(quoted) => unquote(&quoted)
+                .map(Some)
+                .ok_or_else(|| Exit::Wrong("Invalid quoted string specified for --quoted-pattern.".to_owned())),
+        }
+    }
+
+    fn mode(&self) -> Result<Mode, Exit> {
+        let plain = [
+            (id::LATENCY, Mode::Latency),
+            (id::LATENCY_HISTORY, Mode::LatencyHistory),
+            (id::LATENCY_DIST, Mode::LatencyDist),
+            (id::BIGKEYS, Mode::BigKeys),
+            (id::MEMKEYS, Mode::MemKeys(None)),
+            (id::HOTKEYS, Mode::HotKeys),
+            (id::STAT, Mode::Stat),
+            (id::SCAN, Mode::Scan),
+        ];
+        if let Some(samples) = self.number(id::MEMKEYS_SAMPLES)? {
+            return Ok(Mode::MemKeys(Some(samples)));
+        }
+        if self.flag(id::PIPE) {
+            let seconds = self.number(id::PIPE_TIMEOUT)?.unwrap_or(PIPE_TIMEOUT_SECONDS);
+            return Ok(Mode::Pipe { timeout: Some(Duration::from_secs(seconds)).filter(|wait| !wait.is_zero()) });
+        }
+        if let Some((_, mode)) = plain.into_iter().find(|(id, _)| self.flag(id)) {
+            return Ok(mode);
+        }
+        if let Some(time) = self.seconds(id::INTRINSIC_LATENCY)? {
+            return Ok(Mode::IntrinsicLatency(time));
+        }
+        Ok(self.value(id::EVAL).map_or(Mode::Commands, |file| Mode::Eval(file.into())))
+    }
+
+    /// Where the server is: `-u`, which `-h`, `-p` and the others beside it complete, or `-s`.
+    fn set_address(&self, options: &mut Options) -> Result<(), Exit> {
+        if let Some(uri) = self.value(id::URI) {
+            let config = parse_uri(uri)?;
+            options.password_is_exposed |= config.password.is_some();
+            options.user = config.user.or(options.user.take());
+            options.password = config.password.or(options.password.take());
+            options.db = if config.db == 0 { options.db } else { config.db };
+            options.address = config.address;
+        }
+        let port = self.number(id::PORT)?;
+        if let Address::Tcp { host, port: port_now } = &mut options.address {
+            if let Some(given) = self.value(id::HOST).filter(|_| self.completes_uri(id::HOST, host == HOST)) {
+                *host = given.to_string_lossy().into_owned();
+            }
+            if let Some(given) = port.filter(|_| self.completes_uri(id::PORT, *port_now == PORT)) {
+                *port_now = given;
+            }
+        }
+        if let Some(path) = self.value(id::SOCKET) {
+            options.address = Address::Unix(path.into());
+        }
+        Ok(())
+    }
+
+    /// Whether a flag says more than the URI: it comes later, or the URI leaves out what it says.
+    fn completes_uri(&self, id: &str, uri_leaves_it_out: bool) -> bool {
+        uri_leaves_it_out || self.matches.index_of(id) > self.matches.index_of(id::URI)
+    }
+
+    fn set_protocol(&self, options: &mut Options) {
+        let wants_types = matches!(options.style.form, Form::Json { .. });
+        if self.flag(id::RESP3) || (wants_types && !self.flag(id::RESP2)) {
+            options.resp = 3;
+            options.resp3_is_optional = !self.flag(id::RESP3);
+        }
+    }
+
+    fn set_password(&self, options: &mut Options) {
+        let given = self.matches.contains_id(id::PASSWORD) || self.matches.contains_id(id::PASS);
+        options.password_is_exposed |= given;
+        options.password_is_exposed &= !self.flag(id::NO_AUTH_WARNING);
+        if options.ask_password {
+            options.password = None;
+        } else if options.password.is_none() {
+            options.password = self.surroundings.auth.clone().map(OsString::into_vec).filter(|auth| !auth.is_empty());
+        }
+    }
+}
+
+fn parse_uri(uri: &OsStr) -> Result<Config, Exit> {
+    const SCHEMES: [&str; 4] = ["redis", "valkey", "unix", "rediss"];
+    let Some(text) = uri.to_str() else { return Err(wrong("the URI is no UTF-8; write other bytes as %xx")) };
+    if !SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
+        return Err(Exit::Wrong("Invalid URI scheme".to_owned()));
+    }
+    let config = Config::parse(text).map_err(|error| wrong(&error.to_string()))?;
+    if config.tls { Err(wrong("connections are not encrypted: use redis://, or redis-cli")) } else { Ok(config) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+use super::*;
+
+fn read_words(words: &[&str], surroundings: &Surroundings) -> Result<Options, Exit> {
+    read(&words.iter().map(OsString::from).collect::<Vec<_>>(), surroundings)
+}
+
+fn options(words: &[&str]) -> Options {
+    read_words(words, &Surroundings::default()).unwrap()
+}
+
+fn trouble(words: &[&str]) -> String {
+    match read_words(words, &Surroundings::default()) {
+        Err(Exit::Wrong(text)) => text,
+        other => panic!("{words:?}: {other:?}"),
+    }
+}
+
+fn tcp(host: &str, port: u16) -> Address {
+    Address::Tcp { host: host.to_owned(), port }
+}
+
+#[test]
+fn nothing_means_the_defaults() {
+    let options = options(&[]);
+    assert_eq!(options.address, tcp("127.0.0.1", 6379));
+    assert_eq!((options.db, options.resp, options.repeat, options.interval), (0, 2, None, None));
+    assert_eq!((options.style.form, options.mode), (Form::Raw, Mode::Commands));
+    assert!(options.command.is_empty() && !options.show_pushes);
+}
+
+#[test]
+fn what_follows_the_command_belongs_to_it() {
+    let options = options(&["-p", "7000", "SET", "-p", "-1", "--raw", "--help", "-h"]);
+    assert_eq!(options.address, tcp("127.0.0.1", 7000));
+    assert_eq!(options.command, ["SET", "-p", "-1", "--raw", "--help", "-h"].map(str::as_bytes));
+}
+
+#[test]
+fn values_may_look_like_flags() {
+    let options = options(&["-D", "-x", "-d", "", "-r", "-1", "--pattern", "--raw"]);
+    assert_eq!(options.style.reply_delimiter, b"-x");
+    assert_eq!(options.style.element_delimiter, b"");
+    assert_eq!(options.repeat, Some(-1));
+    assert_eq!(options.pattern, Some(b"--raw".to_vec()));
+    assert!(!options.stdin_last);
+}
+
+#[test]
+fn the_last_form_counts() {
+    assert_eq!(options(&["--raw", "--csv"]).style.form, Form::Csv);
+    assert_eq!(options(&["--csv", "--raw"]).style.form, Form::Raw);
+    assert_eq!(options(&["--csv", "--no-raw", "--no-raw"]).style.form, Form::Standard);
+    let terminal = Surroundings { stdout_is_terminal: true, auth: None };
+    assert_eq!(read_words(&[], &terminal).unwrap().style.form, Form::Standard);
+    assert!(read_words(&[], &terminal).unwrap().show_pushes);
+}
+
+#[test]
+fn json_prefers_resp3() {
+    let protocol = |words: &[&str]| (options(words).resp, options(words).resp3_is_optional);
+    assert_eq!(protocol(&["--json"]), (3, true));
+    assert_eq!(protocol(&["--json", "-2"]), (2, false));
+    assert_eq!(protocol(&["--quoted-json", "-3"]), (3, false));
+    assert_eq!(protocol(&["-3"]), (3, false));
+}
+
+#[test]
+fn uris_and_what_stands_beside_them() {
+    let options = options(&["-u", "redis://me:p%40ss@example:7001/5"]);
+    assert_eq!(options.address, tcp("example", 7001));
+    assert_eq!((options.user, options.password, options.db), (Some(b"me".to_vec()), Some(b"p@ss".to_vec()), 5));
+    assert!(options.password_is_exposed);
+    let options = self::options(&["-p", "7002", "-u", "redis://example", "-n", "3", "-a", "x", "--no-auth-warning"]);
+    assert_eq!((options.address, options.db), (tcp("example", 7002), 3));
+    assert!(!options.password_is_exposed);
+    let address = |words: &[&str]| self::options(words).address;
+    assert_eq!(address(&["-p", "1", "-u", "redis://h:2"]), tcp("h", 2));
+    assert_eq!(address(&["-u", "redis://h:2", "-p", "1", "-h", "g"]), tcp("g", 1));
+    assert_eq!(self::options(&["-u", "unix:///run/x.sock"]).address, Address::Unix("/run/x.sock".into()));
+    assert_eq!(self::options(&["-h", "h", "-s", "/run/y"]).address, Address::Unix("/run/y".into()));
+    assert_eq!(trouble(&["-u", "http://x"]), "Invalid URI scheme");
+    assert!(
+        trouble(&["-u", "redis://x:99999"]).starts_with("penstock cli: "),
+        "{}",
+        trouble(&["-u", "redis://x:99999"])
+    );
+    assert!(trouble(&["-u", "rediss://x"]).contains("not encrypted"));
+}
+
+#[test]
+fn passwords_have_an_order() {
+    let auth = Surroundings { stdout_is_terminal: false, auth: Some("env".into()) };
+    let password =
+        |words: &[&str]| read_words(words, &auth).unwrap().password.map(|bytes| String::from_utf8(bytes).unwrap());
+    assert_eq!(password(&[]).as_deref(), Some("env"));
+    assert_eq!(password(&["-a", "x"]).as_deref(), Some("x"));
+    assert_eq!(password(&["-a", "x", "--pass", "y"]).as_deref(), Some("y"));
+    assert_eq!(password(&["-a", "x", "--askpass"]), None);
+}
+
+#[test]
+fn modes() {
+    assert_eq!(options(&["--memkeys"]).mode, Mode::MemKeys(None));
+    assert_eq!(options(&["--memkeys-samples", "5"]).mode, Mode::MemKeys(Some(5)));
+    assert_eq!(options(&["--pipe"]).mode, Mode::Pipe { timeout: Some(Duration::from_secs(30)) });
+    assert_eq!(options(&["--pipe", "--pipe-timeout", "0"]).mode, Mode::Pipe { timeout: None });
+    let eval = options(&["--eval", "f.lua", "k", ",", "a"]);
+    assert_eq!((eval.mode, eval.command.len()), (Mode::Eval("f.lua".into()), 3));
+    assert_eq!(options(&["--scan", "--quoted-pattern", "\"a\\x00\""]).pattern, Some(b"a\0".to_vec()));
+    assert_eq!(options(&["-i", "0.5"]).interval, Some(Duration::from_millis(500)));
+}
+
+#[test]
+fn what_cannot_be_used_is_said() {
+    for (words, text) in [
+        (&["--zz"][..], "Unrecognized option or bad number of args for: '--zz'"),
+        (&["-p"], "Unrecognized option or bad number of args for: '-p'"),
+        (&["-", "x"], "Unrecognized option or bad number of args for: '-'"),
+        (&["-2", "-3"], "Options -2 and -3 are mutually exclusive."),
+        (&["-x", "-X", "t"], "Options -x and -X are mutually exclusive."),
+        (&["--show-pushes", "maybe"], "Unknown --show-pushes value 'maybe' (valid: '[y]es', '[n]o')"),
+        (&["--quoted-pattern", "\"x"], "Invalid quoted string specified for --quoted-pattern."),
+        (&["-p", "abc"], "penstock cli: 'abc' is no number that -p takes"),
+        (&["-p", "70000"], "penstock cli: '70000' is no number that -p takes"),
+        (&["-i", "-1"], "penstock cli: '-1' is no number that -i takes"),
+        (
+            &["--eval", "f", "--ldb"],
+            "penstock cli: '--ldb' is not supported: there is no Lua debugger; redis-cli can do that",
+        ),
+    ] {
+        assert_eq!(trouble(words), text, "{words:?}");
+    }
+}
+
+#[test]
+fn help_and_version() {
+    for words in [&["--help"][..], &["-h"], &["-v"], &["--version"], &["-p", "1", "-h"]] {
+        assert!(matches!(read_words(words, &Surroundings::default()), Err(Exit::Answer(_))), "{words:?}");
+    }
+}

@@ -1,0 +1,44 @@
+//! Standard output: buffered, and flushed where somebody may be waiting for it.
+
+use std::io::{self, BufWriter, Stdout, Write};
+
+/// Where replies go.
+pub struct Output {
+    stdout: BufWriter<Stdout>,
+    /// Reused for every reply.
+    scratch: Vec<u8>,
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Self { stdout: BufWriter::new(io::stdout()), scratch: Vec::new() }
+    }
+}
+
+impl Output {
+    /// Prints what `format` appends to a buffer.
+    ///
+    /// # Errors
+    /// Standard output's.
+    pub fn print_with(&mut self, format: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        self.scratch.clear();
+        format(&mut self.scratch);
+        self.stdout.write_all(&self.scratch)
+    }
+
+    /// Prints a text.
+    ///
+    /// # Errors
+    /// Standard output's.
+    pub fn print(&mut self, text: impl AsRef<[u8]>) -> io::Result<()> {
+        self.stdout.write_all(text.as_ref())
+    }
+
+    /// Lets the reader have what was printed.
+    ///
+    /// # Errors
+    /// Standard output's.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.stdout.flush()
+    }
+}

@@ -1,0 +1,316 @@
+//! The connection and what it has been told: who we are, which database, which protocol, whether a transaction is open.
+
+use crate::failure::{Failure, system_text};
+use crate::interrupt::Interrupt;
+use crate::options::Options;
+use crate::output::Output;
+use client::{Address, Config, Connection, Error, Value};
+use std::time::Duration;
+
+/// How often a wait looks whether Ctrl-C was pressed.
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Longest wait in one piece where Ctrl-C ends the program by itself.
+const WAIT: Duration = Duration::from_secs(3600);
+
+/// A connection that can be made anew, and standard output.
+pub struct Session<'a> {
+    /// What the command line asked for.
+    pub options: &'a Options,
+    /// Where replies go.
+    pub output: Output,
+    /// Ctrl-C.
+    pub interrupt: Interrupt,
+    address: Address,
+    password: Option<Vec<u8>>,
+    connection: Option<Connection>,
+    /// The database that is selected, or would be if there were a connection.
+    db: u32,
+    resp3: bool,
+    /// The database before MULTI, while a transaction is open.
+    db_before_transaction: Option<u32>,
+}
+
+impl<'a> Session<'a> {
+    /// A session that isn't connected yet.
+    pub fn new(options: &'a Options) -> Self {
+        Self {
+            options,
+            output: Output::default(),
+            interrupt: Interrupt::default(),
+            address: options.address.clone(),
+            password: options.password.clone(),
+            connection: None,
+            db: options.db,
+            resp3: options.resp == 3,
+            db_before_transaction: None,
+        }
+    }
+
+    /// Gives the password that was asked for.
+    pub fn set_password(&mut self, password: Vec<u8>) {
+        self.password = Some(password);
+    }
+
+    /// Turns to another server; [`Self::connect`] goes there.
+    pub fn set_address(&mut self, host: String, port: u16) {
+        self.address = Address::Tcp { host, port };
+        self.disconnect();
+    }
+
+    /// Connects anew. What fails is said on standard error.
+    ///
+    /// # Errors
+    /// [`Failure::NotConnected`] without a connection or with one that refused password, database or protocol: it can
+    /// be used all the same, which [`Self::is_connected`] tells.
+    pub fn connect(&mut self) -> Result<(), Failure> {
+        self.disconnect();
+        let mut config = match &self.address {
+            Address::Tcp { host, port } => Config::tcp(host.clone(), *port),
+            Address::Unix(path) => Config::unix(path.clone()),
+        };
+        // Commands may block for as long as they like.
+        config.read_timeout = None;
+        config.write_timeout = None;
+        config.pushes_max = usize::MAX;
+        match Connection::open(&config) {
+            Ok(connection) => self.connection = Some(connection),
+            Err(error) => {
+                self.report_unreachable(&error);
+                return Err(Failure::NotConnected);
+            }
+        }
+        self.greet()
+    }
+
+    fn report_unreachable(&self, error: &Error) {
+        let reason = match error {
+            Error::Connect { cause, .. } => system_text(cause),
+            other => other.to_string(),
+        };
+        eprintln!("Could not connect to Redis at {}: {reason}", self.place());
+    }
+
+    /// Where the server is, as the prompt shows it.
+    pub fn place(&self) -> String {
+        match &self.address {
+            Address::Tcp { host, port } => format!("{host}:{port}"),
+            Address::Unix(path) => path.display().to_string(),
+        }
+    }
+
+    /// Tells a new connection password, database and protocol, until it refuses one.
+    fn greet(&mut self) -> Result<(), Failure> {
+        if let Some(password) = self.password.clone() {
+            let user = self.options.user.clone();
+            let request: Vec<Vec<u8>> = [b"AUTH".to_vec()].into_iter().chain(user).chain([password]).collect();
+            self.tell(&request, "AUTH")?;
+        }
+        if self.db != 0 {
+            let db = self.db.to_string();
+            self.tell(&["SELECT", db.as_str()], &format!("SELECT {db}"))?;
+        }
+        if self.resp3 {
+            let told = self.tell(&["HELLO", "3"], "HELLO 3");
+            self.resp3 = told.is_ok();
+            return told;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, request: &[impl AsRef<[u8]>], name: &str) -> Result<(), Failure> {
+        let reply = self.exchange(request);
+        let trouble = match &reply {
+            Ok(reply) => match reply.error() {
+                None => return Ok(()),
+                Some(text) => String::from_utf8_lossy(text).into_owned(),
+            },
+            Err(failure) => {
+                self.disconnect();
+                failure.to_string()
+            }
+        };
+        if name == "HELLO 3" && self.options.resp3_is_optional && self.is_connected() {
+            return Ok(());
+        }
+        eprintln!("{name} failed: {trouble}");
+        Err(Failure::NotConnected)
+    }
+
+    /// Ends the connection, and with it an open transaction.
+    pub fn disconnect(&mut self) {
+        self.connection = None;
+        self.abandon_transaction();
+    }
+
+    fn abandon_transaction(&mut self) {
+        if let Some(db) = self.db_before_transaction.take() {
+            self.db = db;
+        }
+    }
+
+    /// Whether there is a connection, as far as one knows.
+    pub fn is_connected(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// The connection.
+    ///
+    /// # Errors
+    /// [`Failure::NotConnected`].
+    pub fn connection(&mut self) -> Result<&mut Connection, Failure> {
+        self.connection.as_mut().ok_or(Failure::NotConnected)
+    }
+
+    /// Connects if there is no connection, or if the server has closed it in the meantime.
+    ///
+    /// # Errors
+    /// [`Failure::NotConnected`], which was said.
+    pub fn ensure_connected(&mut self) -> Result<(), Failure> {
+        if self.is_connected() && self.print_late_pushes().is_err() {
+            self.disconnect();
+        }
+        if self.is_connected() {
+            return Ok(());
+        }
+        match self.connect() {
+            Err(failure) if !self.is_connected() => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends a request whose replies [`Self::next_value`] gives.
+    ///
+    /// # Errors
+    /// [`Failure::NotConnected`].
+    pub fn send(&mut self, request: &[impl AsRef<[u8]>]) -> Result<(), Failure> {
+        // In the order of arrival, pushes and replies alike: so everything is taken as if it answered nothing.
+        self.connection()?.send_unanswered(request);
+        Ok(())
+    }
+
+    /// The next thing that the server says. Ctrl-C ends the wait, and the connection with it.
+    ///
+    /// # Errors
+    /// [`Failure::Lost`] or [`Failure::Interrupted`].
+    pub fn next_value(&mut self) -> Result<Value, Failure> {
+        let interval = if self.interrupt.is_watched() { INTERRUPT_INTERVAL } else { WAIT };
+        loop {
+            if let Some(value) = self.poll_value(interval)? {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// The same, if it comes within `timeout`.
+    ///
+    /// # Errors
+    /// As [`Self::next_value`].
+    pub fn poll_value(&mut self, timeout: Duration) -> Result<Option<Value>, Failure> {
+        if self.interrupt.take() {
+            self.disconnect();
+            return Err(Failure::Interrupted);
+        }
+        Ok(self.connection()?.next_push(timeout)?)
+    }
+
+    /// Sends a request and waits for its reply; pushes that come before it are printed.
+    ///
+    /// # Errors
+    /// As [`Self::next_value`], or standard output's.
+    pub fn exchange(&mut self, request: &[impl AsRef<[u8]>]) -> Result<Value, Failure> {
+        self.send(request)?;
+        self.next_reply()
+    }
+
+    /// The next reply; pushes that come before it are printed.
+    ///
+    /// # Errors
+    /// As [`Self::next_value`], or standard output's.
+    pub fn next_reply(&mut self) -> Result<Value, Failure> {
+        loop {
+            match self.next_value()? {
+                push @ Value::Push(_) => self.print_push(&push)?,
+                reply => return Ok(reply),
+            }
+        }
+    }
+
+    /// Prints a push message, if such are to be seen.
+    ///
+    /// # Errors
+    /// Standard output's.
+    pub fn print_push(&mut self, push: &Value) -> Result<(), Failure> {
+        if self.options.show_pushes {
+            let style = &self.options.style;
+            self.output.print_with(|out| style.push_message(push, out))?;
+        }
+        Ok(())
+    }
+
+    /// Prints what has arrived unasked since the last reply.
+    ///
+    /// # Errors
+    /// [`Failure::Lost`] when the connection turns out to be gone, or standard output's.
+    fn print_late_pushes(&mut self) -> Result<(), Failure> {
+        while let Some(push) = self.connection()?.next_push(Duration::ZERO)? {
+            self.print_push(&push)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the connection speaks RESP3.
+    pub fn speaks_resp3(&self) -> bool {
+        self.resp3
+    }
+
+    /// The prompt of the interactive mode.
+    pub fn prompt(&self) -> String {
+        if !self.is_connected() {
+            return "not connected> ".to_owned();
+        }
+        let place = match &self.address {
+            Address::Tcp { .. } => self.place(),
+            Address::Unix(_) => format!("redis {}", self.place()),
+        };
+        let db = if self.db == 0 { String::new() } else { format!("[{}]", self.db) };
+        let transaction = if self.db_before_transaction.is_some() { "(TX)" } else { "" };
+        format!("{place}{db}{transaction}> ")
+    }
+
+    /// Keeps in mind what a command that was answered has changed.
+    ///
+    /// # Errors
+    /// Those of selecting the database again after AUTH.
+    pub fn note(&mut self, request: &[Vec<u8>], reply: &Value) -> Result<(), Failure> {
+        let is_error = reply.error().is_some();
+        let name = request.first().map(|name| name.to_ascii_lowercase()).unwrap_or_default();
+        match (name.as_slice(), request.len()) {
+            (b"select", 2) if !is_error => self.db = number(&request[1]),
+            (b"auth", 2 | 3) if !is_error && self.db != 0 && self.db_before_transaction.is_none() => {
+                let db = self.db.to_string();
+                return self.tell(&["SELECT", db.as_str()], &format!("SELECT {db}"));
+            }
+            (b"multi", 1) if !is_error => self.db_before_transaction = Some(self.db),
+            (b"exec", 1) if self.db_before_transaction.is_some() => {
+                let db = self.db_before_transaction.take().unwrap_or(self.db);
+                if is_error || reply.is_null() {
+                    self.db = db;
+                }
+            }
+            (b"discard", 1) if !is_error => self.abandon_transaction(),
+            (b"reset", 1) if !is_error => {
+                self.db_before_transaction = None;
+                self.db = 0;
+                self.resp3 = false;
+            }
+            (b"hello", 2..) if !is_error => self.resp3 = request[1] == b"3",
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn number(text: &[u8]) -> u32 {
+    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}

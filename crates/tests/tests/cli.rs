@@ -1,0 +1,241 @@
+//! `penstock cli` beside redis-cli: the same command lines against the same server, and every byte compared.
+//!
+//! The command lines stand in `cli/cases.txt`. Each runs twice, with standard output as a pipe and as a terminal, against
+//! redis-server and against Penstock.
+
+// Clippy knows that a test may unwrap, but not the functions that only tests call.
+#![allow(clippy::unwrap_used)]
+
+use penstock_tests::server::{Server, free_port, subject_program};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::{env, thread};
+
+const CASES: &str = include_str!("cli/cases.txt");
+
+/// How long a case may take, in seconds.
+const CASE_SECONDS_MAX: &str = "20";
+
+/// What every case finds in the server.
+const SEED: &[&[&[u8]]] = &[
+    &[b"FLUSHALL"],
+    &[b"SET", b"string", b"a \"string\""],
+    &[b"SET", b"number", b"41"],
+    &[b"SET", b"empty", b""],
+    &[b"SET", b"binary", b"\x00\xff\xc3\xa9 \n\r\t\\\"\x07\x08\x0c\x7f\x1b"],
+    &[b"SET", b"control", b"\x00\xff\n"],
+    &[b"RPUSH", b"list", b"a", b"b\nb", b"", b"d", b"e", b"f", b"g", b"h", b"i", b"j"],
+    &[b"HSET", b"hash", b"field", b"value"],
+    &[b"SADD", b"one", b"member"],
+    &[b"ZADD", b"zset", b"1.5", b"a", b"2", b"b"],
+];
+
+/// What a run printed, and how it ended.
+#[derive(PartialEq)]
+struct Outcome {
+    stdout: String,
+    stderr: String,
+    status: Option<i32>,
+}
+
+/// The cases: lines of the file, with continued lines joined.
+fn cases() -> Vec<String> {
+    let text = CASES.replace("\\\n", "");
+    text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+/// A command that runs a shell script in which `cli` is `program`.
+fn shell(program: &str, script: &str, port: u16, fake: u16) -> Command {
+    let mut command = Command::new("timeout");
+    command
+        .args(["-k1", CASE_SECONDS_MAX, "bash", "-c", &format!("cli() {{ {program} -p $PORT \"$@\"; }}\n{script}")])
+        .env_clear()
+        .env("PATH", env::var_os("PATH").unwrap_or_default())
+        .env("HOME", "/nonexistent")
+        .env("LC_ALL", "C")
+        .env("TERM", "xterm")
+        .env("PORT", port.to_string())
+        .env("FAKE", fake.to_string())
+        .env("DIR", env::temp_dir())
+        .stdin(Stdio::null());
+    command
+}
+
+fn outcome(stdout: Vec<u8>, stderr: Vec<u8>, status: Option<i32>) -> Outcome {
+    let text = |bytes: Vec<u8>| {
+        let text: String = bytes.iter().map(|&byte| shown(byte)).collect();
+        // The one difference by design: a program says who it is.
+        text.replace(concat!("penstock cli ", env!("CARGO_PKG_VERSION")), "redis-cli 7.0.15")
+    };
+    Outcome { stdout: text(stdout), stderr: text(stderr), status }
+}
+
+/// A byte as a failed comparison shows it.
+fn shown(byte: u8) -> String {
+    if matches!(byte, b'\n' | b' '..=b'~') { char::from(byte).to_string() } else { byte.escape_ascii().to_string() }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "status {:?}\n-- output\n{}\n-- errors\n{}", self.status, self.stdout, self.stderr)
+    }
+}
+
+fn run_in_pipe(mut command: Command) -> Outcome {
+    let output = command.output().unwrap();
+    outcome(output.stdout, output.stderr, output.status.code())
+}
+
+/// A new terminal: the side of whoever looks at it, and the program's side.
+fn terminal() -> (File, OwnedFd) {
+    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&controller).unwrap();
+    unlockpt(&controller).unwrap();
+    let path = PathBuf::from(ptsname(&controller, Vec::new()).unwrap().into_string().unwrap());
+    let program_side = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    (File::from(controller), program_side.into())
+}
+
+/// Runs a command whose standard output is a terminal.
+fn run_on_terminal(mut command: Command) -> Outcome {
+    let (mut screen, program_side) = terminal();
+    let mut child = command.stdout(Stdio::from(program_side)).stderr(Stdio::piped()).spawn().unwrap();
+    drop(command);
+    let mut stderr = child.stderr.take().unwrap();
+    let errors = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stderr.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    let mut stdout = Vec::new();
+    let mut piece = [0; 4096];
+    // The end of a terminal is an error: nobody holds its other side any more.
+    while let Ok(n @ 1..) = screen.read(&mut piece) {
+        stdout.extend_from_slice(&piece[..n]);
+    }
+    let status = child.wait().unwrap();
+    outcome(stdout, errors.join().unwrap(), status.code())
+}
+
+fn seed(server: &Server) {
+    let mut conn = server.connect();
+    for request in SEED {
+        conn.call(&request.iter().map(|arg| arg.to_vec()).collect::<Vec<_>>()).unwrap();
+    }
+}
+
+/// Runs all cases with both programs against a server; the cases that differ.
+fn compare(server: &Server, fake: u16, run: fn(Command) -> Outcome) -> Vec<String> {
+    let subject = format!("{} cli", subject_program().display());
+    let mut differences = Vec::new();
+    for case in cases() {
+        let [expected, found] = ["redis-cli", &subject].map(|program| {
+            seed(server);
+            run(shell(program, &case, server.port(), fake))
+        });
+        if expected != found {
+            differences.push(format!("$ {case}\n== redis-cli: {expected}\n== penstock cli: {found}\n"));
+        }
+    }
+    differences
+}
+
+fn check(server: &Server, run: fn(Command) -> Outcome) {
+    let differences = compare(server, fake_server(), run);
+    assert!(differences.is_empty(), "{} cases differ:\n{}", differences.len(), differences.join("\n"));
+}
+
+#[test]
+fn as_redis_cli_in_a_pipe() {
+    check(&Server::oracle(&["--enable-debug-command", "yes"]), run_in_pipe);
+}
+
+#[test]
+fn as_redis_cli_on_a_terminal() {
+    check(&Server::oracle(&["--enable-debug-command", "yes"]), run_on_terminal);
+}
+
+#[test]
+fn as_redis_cli_with_penstock() {
+    check(&Server::penstock(&["--enable-debug-command", "yes"]), run_in_pipe);
+}
+
+/// What the fake server answers to each command.
+fn wire(command: &str) -> Option<&'static [u8]> {
+    Some(match command {
+        "nestedmap" => {
+            b"%2\r\n$1\r\na\r\n*2\r\n:1\r\n%1\r\n+k\r\n~2\r\n,1.5\r\n#t\r\n$1\r\nb\r\n_\r\n"
+        }
+        "nestedset" => {
+            b"~2\r\n~0\r\n*11\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n%2\r\n:1\r\n:2\r\n$3\r\nabc\r\n*0\r\n*0\r\n"
+        }
+        "empties" => b"*6\r\n*0\r\n~0\r\n%0\r\n*-1\r\n$-1\r\n$0\r\n\r\n",
+        "emptymap" => b"%0\r\n",
+        "emptyset" => b"~0\r\n",
+        "nullarray" => b"*-1\r\n",
+        "nullbulk" => b"$-1\r\n",
+        "errorinside" => b"*2\r\n-ERR x \"y\"\r\n+OK\r\n",
+        "verbatim" => b"=8\r\ntxt:a\nb\"\r\n",
+        "verbatiminside" => b"*2\r\n=8\r\ntxt:a\nb\"\r\n:1\r\n",
+        "doubles" => b"*4\r\n,inf\r\n,-inf\r\n,1e100\r\n,3.0\r\n",
+        "push" => b">2\r\n+msg\r\n*1\r\n:2\r\n+OK\r\n",
+        "invalidate" => b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$3\r\nb\"c\r\n+OK\r\n",
+        "invalidatenil" => b">2\r\n$10\r\ninvalidate\r\n_\r\n+OK\r\n",
+        "emptypush" => b">0\r\n+OK\r\n",
+        "deep" => b"*1\r\n*2\r\n*1\r\n:1\r\n*1\r\n*2\r\n+a\r\n+b\r\n",
+        "bool" => b"#f\r\n",
+        "null" => b"_\r\n",
+        "status" => b"+a \"b\"\r\n",
+        "negative" => b":-5\r\n",
+        "garbage" => b"hello\r\n",
+        "half" => b"*2\r\n:1\r\n",
+        "close" => return None,
+        _ => b"+OK\r\n",
+    })
+}
+
+/// Starts a server that answers [`wire`]; its port. It ends with the test.
+fn fake_server() -> u16 {
+    let port = free_port().unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || serve_fake(stream));
+        }
+    });
+    port
+}
+
+/// Answers until the client leaves, or one of the commands says to leave.
+fn serve_fake(mut stream: TcpStream) -> Option<()> {
+    let mut requests = BufReader::new(stream.try_clone().ok()?);
+    loop {
+        let count: usize = read_line(&mut requests)?[1..].parse().ok()?;
+        let mut name = None;
+        for _ in 0..count {
+            let length: usize = read_line(&mut requests)?[1..].parse().ok()?;
+            let mut bytes = vec![0; length + 2];
+            requests.read_exact(&mut bytes).ok()?;
+            name = name.or(String::from_utf8(bytes[..length].to_vec()).ok());
+        }
+        let name = name?;
+        stream.write_all(wire(&name)?).ok()?;
+        if name == "half" {
+            return None;
+        }
+    }
+}
+
+fn read_line(requests: &mut impl BufRead) -> Option<String> {
+    let mut line = "\n".to_owned();
+    while line == "\n" || line == "\r\n" {
+        line.clear();
+        requests.read_line(&mut line).ok()?;
+    }
+    Some(line.trim_end().to_owned()).filter(|line| !line.is_empty())
+}
