@@ -4,7 +4,7 @@
 //! finds its [`Context`].
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
 use mlua_sys::lua51 as ffi;
@@ -31,6 +31,10 @@ pub(crate) struct Context {
     pub in_native: bool,
     /// Set once the script has to end: nothing it does catches that.
     pub ending: bool,
+    /// Which run of a script this is: what libraries remember is forgotten when it changes.
+    pub run: u64,
+    /// Where the registry has the table of globals, once scripts see only its guard.
+    pub globals: Option<c_int>,
     polls_left: u32,
     /// While a script runs: its host.
     pub host: Option<NonNull<dyn Host>>,
@@ -51,6 +55,8 @@ impl Context {
             limit_bytes,
             in_native: false,
             ending: false,
+            run: 0,
+            globals: None,
             polls_left: POLLS_BETWEEN_LOOKS,
             host: None,
             scratch: Vec::new(),
@@ -64,6 +70,7 @@ impl Context {
     pub(crate) fn begin(&mut self, host: NonNull<dyn Host>) {
         self.host = Some(host);
         self.ending = false;
+        self.run += 1;
         self.proto = Proto::Resp2;
     }
 

@@ -227,6 +227,12 @@ impl State {
         if unsafe { ffi::lua_checkstack(self.raw, count) } != 0 { Ok(()) } else { Err(self.error("stack overflow")) }
     }
 
+    /// Whether so many values fit onto the stack; makes room for them if so.
+    pub fn fits(&mut self, count: c_int) -> bool {
+        // SAFETY: the state is alive; memory is not refused.
+        unsafe { ffi::lua_checkstack(self.raw, count) != 0 }
+    }
+
     /// Pushes a copy of a value.
     pub fn push_copy(&mut self, index: c_int) {
         let at = self.existing(index);
@@ -435,6 +441,13 @@ impl State {
         unsafe { ffi::lua_pushvalue(self.raw, ffi::lua_upvalueindex(n)) };
     }
 
+    /// Takes a value from the stack and makes it the running function's upvalue, counted from 1, which exists.
+    pub fn set_upvalue(&mut self, n: c_int) {
+        assert!((1..=255).contains(&n) && self.top() > 0);
+        // SAFETY: the state is alive, the value exists, and so does the upvalue.
+        unsafe { ffi::lua_replace(self.raw, ffi::lua_upvalueindex(n)) };
+    }
+
     /// Pushes a new table with room for so many elements in a sequence, and beside.
     pub fn push_table(&mut self, sequence: usize, others: usize) -> Result<(), Raise> {
         /// Bytes of an element in a sequence, and beside.
@@ -485,8 +498,10 @@ impl State {
     pub fn raw_set(&mut self, table: c_int) -> Result<(), Raise> {
         let at = self.table(table);
         match self.kind(-2) {
-            Kind::Nil => return Err(self.error("table index is nil")),
-            Kind::Number if self.number(-2).is_some_and(f64::is_nan) => return Err(self.error("table index is NaN")),
+            Kind::Nil => return Err(self.error_value(b"table index is nil")),
+            Kind::Number if self.number(-2).is_some_and(f64::is_nan) => {
+                return Err(self.error_value(b"table index is NaN"));
+            }
             _ => {}
         }
         // SAFETY: the state is alive, the table exists, the key is none that Lua refuses; memory is not refused.
@@ -557,11 +572,28 @@ impl State {
         unsafe { ffi::lua_setmetatable(self.raw, at) };
     }
 
-    /// Pushes the table of globals.
+    /// Pushes the table of globals: that behind the guard, if it has one.
     pub fn push_globals(&mut self) {
         self.one_more();
-        // SAFETY: the state is alive, there is room.
-        unsafe { ffi::lua_pushvalue(self.raw, ffi::LUA_GLOBALSINDEX) };
+        let behind = self.context().globals;
+        // SAFETY: the state is alive, there is room, the reference is the registry's.
+        unsafe {
+            match behind {
+                Some(reference) => ffi::lua_rawgeti_(self.raw, ffi::LUA_REGISTRYINDEX, reference),
+                None => ffi::lua_pushvalue(self.raw, ffi::LUA_GLOBALSINDEX),
+            }
+        }
+    }
+
+    /// Takes a table from the stack and makes it what all that is loaded from now on has for the table of globals.
+    pub(crate) fn guard_globals(&mut self) {
+        assert_eq!(self.kind(-1), Kind::Table);
+        self.push_globals();
+        // SAFETY: the state is alive, both tables exist, memory is not refused.
+        let behind = unsafe { ffi::luaL_ref(self.raw, ffi::LUA_REGISTRYINDEX) };
+        self.context().globals = Some(behind);
+        // SAFETY: as above.
+        unsafe { ffi::lua_replace(self.raw, ffi::LUA_GLOBALSINDEX) };
     }
 
     /// Pushes the table of what only natives see.
@@ -643,9 +675,9 @@ impl State {
     #[cold]
     pub fn error(&mut self, text: impl AsRef<[u8]>) -> Raise {
         let text = text.as_ref();
-        // SAFETY: the state is alive; memory is not refused. Room for three values at most is granted to errors.
+        self.room_for_error();
+        // SAFETY: the state is alive; memory is not refused; there is room for three values.
         unsafe {
-            ffi::lua_checkstack(self.raw, 3);
             ffi::luaL_where(self.raw, 1);
             ffi::lua_pushlstring_(self.raw, text.as_ptr().cast(), text.len());
             ffi::lua_concat(self.raw, 2);
@@ -653,38 +685,49 @@ impl State {
         Raise
     }
 
+    /// Room for what an error's value is made of, if need be in place of other values: nobody sees them any more.
+    fn room_for_error(&mut self) {
+        const SLOTS: c_int = 3;
+        if !self.fits(SLOTS) {
+            self.pop(SLOTS);
+        }
+    }
+
     /// Raises an error whose value is this string alone.
     #[cold]
     pub fn error_value(&mut self, text: &[u8]) -> Raise {
+        self.room_for_error();
         self.push_short(text);
         Raise
     }
 
     /// Raises Lua's error for an argument: "bad argument #1 to 'encode' (...)".
     #[cold]
-    pub fn argument_error(&mut self, n: c_int, what: &str) -> Raise {
+    pub fn argument_error(&mut self, n: c_int, what: impl AsRef<[u8]>) -> Raise {
+        let what = what.as_ref();
         // SAFETY: a structure of numbers and pointers, which Lua fills in.
         let mut info: ffi::lua_Debug = unsafe { std::mem::zeroed() };
         // SAFETY: the state is alive and a function runs in it; names that Lua gives are text that stays meanwhile.
         let (name, is_method) = unsafe {
             if ffi::lua_getstack(self.raw, 0, &raw mut info) == 0 {
-                return self.error(format!("bad argument #{n} ({what})"));
+                return self.error([format!("bad argument #{n} (").as_bytes(), what, b")"].concat());
             }
             ffi::lua_getinfo(self.raw, c"n".as_ptr(), &raw mut info);
             let text = |text: *const std::ffi::c_char| if text.is_null() { c"?" } else { CStr::from_ptr(text) };
             (text(info.name).to_string_lossy().into_owned(), text(info.namewhat) == c"method")
         };
-        match n - c_int::from(is_method) {
-            0 => self.error(format!("calling '{name}' on bad self ({what})")),
-            n => self.error(format!("bad argument #{n} to '{name}' ({what})")),
-        }
+        let start = match n - c_int::from(is_method) {
+            0 if is_method => format!("calling '{name}' on bad self ("),
+            n => format!("bad argument #{n} to '{name}' ("),
+        };
+        self.error([start.as_bytes(), what, b")"].concat())
     }
 
     /// Raises Lua's error for an argument of the wrong type.
     #[cold]
     pub fn type_error(&mut self, n: c_int, expected: &str) -> Raise {
         let got = self.kind(n).name();
-        self.argument_error(n, &format!("{expected} expected, got {got}"))
+        self.argument_error(n, format!("{expected} expected, got {got}"))
     }
 
     /// A value as `tostring` shows it, without metamethods.

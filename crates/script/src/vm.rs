@@ -2,6 +2,7 @@
 //!
 //! It belongs to one thread. Scripts share its globals, which they can't change, and nothing else.
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
 
@@ -237,9 +238,9 @@ fn open_standard(state: &mut State) -> Result<(), Raise> {
 
 /// Loads a text as a function, which it pushes. Bytecode is refused: Lua 5.1 believes whatever it says.
 pub(crate) fn load(state: &mut State, text: &[u8], name: &CStr) -> Result<(), Raise> {
-    if text.first() == Some(&ffi::LUA_SIGNATURE[0]) {
-        return Err(state.error_value(b"attempt to load a binary chunk"));
-    }
+    // Before a space, the mark of bytecode is an unknown symbol of a text, as it is to Redis.
+    let is_binary = text.first() == Some(&ffi::LUA_SIGNATURE[0]);
+    let text = if is_binary { Cow::Owned([b" ", text].concat()) } else { Cow::Borrowed(text) };
     if text.len() > TEXT_BYTES_MAX {
         return Err(state.error_value(b"chunk has too many bytes"));
     }
@@ -254,7 +255,7 @@ pub(crate) fn load(state: &mut State, text: &[u8], name: &CStr) -> Result<(), Ra
         }
     }
     state.ensure(3)?;
-    let mut text = Text(text);
+    let mut text = Text(&text);
     // The parser of 5.1 holds strings, the chunk's name among them, that the collector doesn't see (CVE-2025-49844): it
     // rests meanwhile.
     // SAFETY: the state is alive; loading runs in Lua's protected mode, and the reader raises nothing.
@@ -347,7 +348,7 @@ mod tests {
         assert_eq!(run("return 'a' .. 1"), "$2|a1|");
         assert_eq!(run("x ="), "not loaded: user_script:1: unexpected symbol near '<eof>'");
         assert_eq!(run("\n error('no')"), "failed: ERR user_script:2: no script: SHA, on @user_script:2.");
-        assert_eq!(run("\x1bLua"), "not loaded: attempt to load a binary chunk");
+        assert_eq!(run("\x1bLua"), "not loaded: user_script:1: unexpected symbol near 'char(27)'");
         assert_eq!(run_with("return {#KEYS, KEYS[1], ARGV[1], ARGV[2]}", &["a", "b", "c"], 1), "*4|:1|$1|a|$1|b|$1|c|");
     }
 

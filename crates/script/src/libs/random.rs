@@ -1,0 +1,83 @@
+//! `math.random` and `math.randomseed`: the same numbers on every machine, and in every run of a script.
+//!
+//! The generator is that of POSIX's `lrand48`; the numbers are those of Redis, whose scripts start from seed 0 each time.
+
+use std::ffi::c_int;
+
+use crate::libs::per_script::{self, PerScript};
+use crate::libs::support::check_int;
+use crate::native;
+use crate::state::{Entry, Raise, State};
+
+/// The generator's multiplier and increment, and what a seed's lowest 16 bits are, from POSIX's `srand48`.
+const MULTIPLIER: u64 = 0x5_deec_e66d;
+const INCREMENT: u64 = 0xb;
+const SEED_LOW: u64 = 0x330e;
+
+/// The 48 bits of the generator.
+#[derive(Clone, Copy)]
+struct Generator(u64);
+
+impl Generator {
+    fn seeded(seed: c_int) -> Generator {
+        Generator(u64::from(seed as u32) << 16 | SEED_LOW)
+    }
+
+    /// The next 31 bits.
+    fn next(&mut self) -> u32 {
+        self.0 = self.0.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT) & ((1 << 48) - 1);
+        (self.0 >> 17) as u32
+    }
+
+    /// From 0 to below 1.
+    fn fraction(&mut self) -> f64 {
+        const MAX: u32 = i32::MAX as u32;
+        f64::from(self.next() % MAX) / f64::from(MAX)
+    }
+}
+
+/// Replaces two functions of the global `math`.
+pub fn open(state: &mut State) -> Result<(), Raise> {
+    state.push_globals();
+    state.raw_get_named(-1, "math");
+    let library = state.top();
+    per_script::push(state, PerScript::new(Generator::seeded(0)));
+    let functions: [(&str, Entry); 2] = [("random", native!(random)), ("randomseed", native!(seed))];
+    for (name, entry) in functions {
+        state.push_copy(library + 1);
+        state.push_closure(entry, 1);
+        state.raw_set_named(library, name);
+    }
+    state.pop(3);
+    Ok(())
+}
+
+fn generator(state: &mut State) -> &mut Generator {
+    // SAFETY: both functions here are made with it as their upvalue, by `open`.
+    unsafe { per_script::upvalue(state) }
+}
+
+fn random(state: &mut State) -> Result<c_int, Raise> {
+    let fraction = generator(state).fraction();
+    let (low, high, arg) = match state.top() {
+        0 => {
+            state.push_number(fraction);
+            return Ok(1);
+        }
+        1 => (1, check_int(state, 1)?, 1),
+        2 => (check_int(state, 1)?, check_int(state, 2)?, 2),
+        _ => return Err(state.error("wrong number of arguments")),
+    };
+    if low > high {
+        return Err(state.argument_error(arg, "interval is empty"));
+    }
+    let width = f64::from(high.wrapping_sub(low).wrapping_add(1));
+    state.push_number((fraction * width).floor() + f64::from(low));
+    Ok(1)
+}
+
+fn seed(state: &mut State) -> Result<c_int, Raise> {
+    let seed = check_int(state, 1)?;
+    *generator(state) = Generator::seeded(seed);
+    Ok(0)
+}

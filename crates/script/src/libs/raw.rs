@@ -1,0 +1,153 @@
+//! Functions that Lua calls without anything in between: those that loops of scripts call all the time, and those that
+//! must let Lua's own errors pass.
+//!
+//! `unsafe`: they jump, or are jumped over. The invariant: **no frame here owns anything**, and Lua passes a valid state.
+//! Memory is refused to them as to Lua itself, which is right, since they survive it.
+
+use std::ffi::c_int;
+
+use mlua_sys::lua51 as ffi;
+
+use crate::context::Context;
+use crate::libs::seal;
+use crate::state::{RawState, State};
+
+/// Replaces a guard at a positive index by the table behind it.
+///
+/// # Safety
+/// As the module's.
+unsafe fn see_through(lua: *mut RawState, index: c_int) {
+    // SAFETY: the index is that of an argument. Tables without a metatable, nearly all, are through here.
+    unsafe {
+        if ffi::lua_getmetatable(lua, index) != 0 {
+            ffi::lua_settop(lua, -2);
+            seal::see_through(&mut State::from_raw(lua), index);
+        }
+    }
+}
+
+/// `next(table, key)`
+///
+/// # Safety
+/// As the module's.
+pub unsafe extern "C-unwind" fn next(lua: *mut RawState) -> c_int {
+    // SAFETY: see the module's documentation, here and below.
+    unsafe {
+        ffi::luaL_checktype(lua, 1, ffi::LUA_TTABLE);
+        ffi::lua_settop(lua, 2);
+        see_through(lua, 1);
+        if ffi::lua_next(lua, 1) != 0 {
+            return 2;
+        }
+        ffi::lua_pushnil(lua);
+        1
+    }
+}
+
+/// `pairs(table)`; `next` is its upvalue.
+///
+/// # Safety
+/// As the module's.
+pub unsafe extern "C-unwind" fn pairs(lua: *mut RawState) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        ffi::luaL_checktype(lua, 1, ffi::LUA_TTABLE);
+        ffi::lua_pushvalue(lua, ffi::lua_upvalueindex(1));
+        ffi::lua_pushvalue(lua, 1);
+        ffi::lua_pushnil(lua);
+        3
+    }
+}
+
+/// `table.foreach(table, function)`
+///
+/// # Safety
+/// As the module's.
+pub unsafe extern "C-unwind" fn foreach(lua: *mut RawState) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        ffi::luaL_checktype(lua, 1, ffi::LUA_TTABLE);
+        ffi::luaL_checktype(lua, 2, ffi::LUA_TFUNCTION);
+        see_through(lua, 1);
+        ffi::lua_pushnil(lua);
+        while ffi::lua_next(lua, 1) != 0 {
+            ffi::lua_pushvalue(lua, 2);
+            ffi::lua_pushvalue(lua, -3);
+            ffi::lua_pushvalue(lua, -3);
+            ffi::lua_call(lua, 2, 1);
+            if ffi::lua_type(lua, -1) != ffi::LUA_TNIL {
+                return 1;
+            }
+            ffi::lua_settop(lua, -3);
+        }
+        0
+    }
+}
+
+/// Gives the field of a table, by metamethods where it has none: `(table, key)`.
+///
+/// # Safety
+/// As the module's.
+pub unsafe extern "C-unwind" fn index(lua: *mut RawState) -> c_int {
+    // SAFETY: as above; it is called with two arguments.
+    unsafe {
+        ffi::lua_gettable_(lua, 1);
+        1
+    }
+}
+
+/// Says whether the first argument is less than the second, by metamethods if need be.
+///
+/// # Safety
+/// As the module's.
+pub unsafe extern "C-unwind" fn less(lua: *mut RawState) -> c_int {
+    // SAFETY: as above; it is called with two arguments.
+    unsafe {
+        let less = ffi::lua_lessthan(lua, 1, 2);
+        ffi::lua_pushboolean(lua, less);
+        1
+    }
+}
+
+/// What handles errors for `xpcall`; the script's own handler is its upvalue. A script that has to end is not asked: where
+/// that is raised, no hook would end a handler that loops.
+///
+/// # Safety
+/// As the module's.
+pub unsafe extern "C-unwind" fn handle(lua: *mut RawState) -> c_int {
+    // SAFETY: as above; it is called with one argument.
+    unsafe {
+        if (*Context::of(lua)).ending {
+            return 1;
+        }
+        ffi::lua_pushvalue(lua, ffi::lua_upvalueindex(1));
+        ffi::lua_insert(lua, 1);
+        ffi::lua_call(lua, 1, 1);
+        1
+    }
+}
+
+/// `coroutine.resume`; Lua's own is its upvalue. A script that has to end is not resumed from.
+///
+/// # Safety
+/// As the module's.
+pub unsafe extern "C-unwind" fn resume(lua: *mut RawState) -> c_int {
+    // SAFETY: as above. No reference to the context outlives its statement.
+    unsafe {
+        if ffi::lua_type(lua, 1) != ffi::LUA_TTHREAD {
+            ffi::luaL_argerror(lua, 1, c"coroutine expected".as_ptr());
+        }
+        ffi::lua_pushvalue(lua, ffi::lua_upvalueindex(1));
+        ffi::lua_insert(lua, 1);
+        let arguments = ffi::lua_gettop(lua) - 1;
+        ffi::lua_call(lua, arguments, ffi::LUA_MULTRET);
+        let context = Context::of(lua);
+        if (*context).ending {
+            (*context).in_native = true;
+            State::from_raw(lua).end();
+            (*context).in_native = false;
+            ffi::lua_error(lua);
+        }
+        ffi::lua_gettop(lua)
+    }
+}

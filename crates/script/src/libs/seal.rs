@@ -1,0 +1,182 @@
+//! Tables that scripts read and can't change: the globals, the libraries, the metatables of basic types.
+//!
+//! Lua 5.1 knows no such thing. A **guard** is what scripts have in a table's place: an empty table, so that every access
+//! goes by its metatable, which reads from the table behind and refuses to write. A script never gets hold of the table
+//! behind, nor of the guard's metatable: what would show them (`next`, `rawget`, `getmetatable`) or write past them
+//! (`rawset`, `setmetatable`, `table.insert`) looks through guards itself, and has taken the place of Lua's own.
+
+use std::ffi::c_int;
+
+use crate::native;
+use crate::state::{Kind, Raise, State};
+
+/// Where a guard's metatable has the table behind it, and the mark that makes it a guard's.
+const BEHIND: c_int = 1;
+const MARK: c_int = 2;
+
+/// Its address is the mark: no script can make such a value. It is the registry's key of all guards, too.
+static MARK_PLACE: u8 = 0;
+
+/// Redis's text.
+pub const READ_ONLY: &str = "Attempt to modify a readonly table";
+
+fn mark() -> usize {
+    (&raw const MARK_PLACE).addr()
+}
+
+/// Puts guards in place of the globals and of every table in them, and of the metatables. Run once, after everything that
+/// scripts are to have is there.
+pub fn seal(state: &mut State) -> Result<(), Raise> {
+    state.push_registry();
+    state.push_light_userdata(mark());
+    state.push_table(0, 32)?;
+    state.raw_set(-3)?;
+    state.pop(1);
+    set_global_metatable(state)?;
+    state.push_globals();
+    guard(state)?;
+    state.guard_globals();
+    state.push_short(b"");
+    if state.push_metatable(-1) {
+        guard(state)?;
+        state.pop(1);
+    }
+    state.pop(1);
+    Ok(())
+}
+
+/// Unknown globals are errors.
+fn set_global_metatable(state: &mut State) -> Result<(), Raise> {
+    state.push_globals();
+    state.push_table(0, 1)?;
+    state.push_native(native!(unknown_global));
+    state.raw_set_named(-2, "__index");
+    state.set_metatable(-2);
+    state.pop(1);
+    Ok(())
+}
+
+fn unknown_global(state: &mut State) -> Result<c_int, Raise> {
+    let name = match state.kind(2) {
+        // SAFETY: the key stays where it is.
+        Kind::String | Kind::Number => unsafe { state.argument(2) },
+        _ => return Err(state.error("Second argument to luaProtectedTableError must be a string or number")),
+    };
+    let text = [b"Script attempted to access nonexistent global variable '", name, b"'"].concat();
+    Err(state.error(text))
+}
+
+fn refuse_write(state: &mut State) -> Result<c_int, Raise> {
+    Err(state.error(READ_ONLY))
+}
+
+/// Replaces the table on top of the stack by its guard, and all tables within it and its metatable by theirs.
+fn guard(state: &mut State) -> Result<(), Raise> {
+    if push_guard_of(state, -1) {
+        state.remove(-2);
+        return Ok(());
+    }
+    state.ensure(12)?;
+    let table = state.top();
+    state.push_table(0, 0)?;
+    state.push_table(2, 2)?;
+    state.push_copy(table);
+    state.raw_set_at(-2, BEHIND);
+    state.push_light_userdata(mark());
+    state.raw_set_at(-2, MARK);
+    state.push_copy(table);
+    state.raw_set_named(-2, "__index");
+    state.push_native(native!(refuse_write));
+    state.raw_set_named(-2, "__newindex");
+    state.set_metatable(-2);
+    remember(state, table)?;
+    guard_values(state, table)?;
+    if state.push_metatable(table) {
+        guard(state)?;
+        state.pop(1);
+    }
+    state.remove(table);
+    Ok(())
+}
+
+/// Notes the guard on top of the stack as that of a table.
+fn remember(state: &mut State, table: c_int) -> Result<(), Raise> {
+    push_guards(state);
+    state.push_copy(table);
+    state.push_copy(-3);
+    state.raw_set(-3)?;
+    state.pop(1);
+    Ok(())
+}
+
+/// Guards the tables that are values of a table.
+fn guard_values(state: &mut State, table: c_int) -> Result<(), Raise> {
+    state.push_nil();
+    // SAFETY: the key is nil or what the call before left; only fields that exist are assigned to.
+    while unsafe { state.next(table) } {
+        if state.kind(-1) == Kind::Table {
+            guard(state)?;
+            state.push_copy(-2);
+            state.insert(-2);
+            state.raw_set(table)?;
+        } else {
+            state.pop(1);
+        }
+    }
+    Ok(())
+}
+
+fn push_guards(state: &mut State) {
+    state.push_registry();
+    state.push_light_userdata(mark());
+    state.raw_get(-2);
+    state.remove(-2);
+}
+
+/// Pushes the guard of a table that has one.
+pub fn push_guard_of(state: &mut State, index: c_int) -> bool {
+    state.push_copy(index);
+    push_guards(state);
+    state.insert(-2);
+    state.raw_get(-2);
+    state.remove(-2);
+    let has_guard = state.kind(-1) == Kind::Table;
+    if !has_guard {
+        state.pop(1);
+    }
+    has_guard
+}
+
+/// Whether a value is a guard; pushes the table behind it then.
+pub fn push_behind(state: &mut State, index: c_int) -> bool {
+    if state.kind(index) != Kind::Table || !state.push_metatable(index) {
+        return false;
+    }
+    state.raw_get_at(-1, MARK);
+    let is_guard = state.kind(-1) == Kind::LightUserdata && state.identity(-1) == mark();
+    state.pop(1);
+    if is_guard {
+        state.raw_get_at(-1, BEHIND);
+        state.remove(-2);
+    } else {
+        state.pop(1);
+    }
+    is_guard
+}
+
+/// Whether a value is a guard.
+pub fn is_guard(state: &mut State, index: c_int) -> bool {
+    let is_guard = push_behind(state, index);
+    if is_guard {
+        state.pop(1);
+    }
+    is_guard
+}
+
+/// Replaces a guard by the table behind it, in the stack, for reading.
+pub fn see_through(state: &mut State, index: c_int) {
+    let at = if index < 0 { state.top() + index + 1 } else { index };
+    if push_behind(state, at) {
+        state.replace(at);
+    }
+}

@@ -1,0 +1,185 @@
+//! `table`: what of Lua's library would work without end, or write to tables that are everybody's, is replaced.
+
+use std::ffi::c_int;
+
+use crate::libs::base::refuse_guard;
+use crate::libs::support::check_int;
+use crate::libs::{raw, seal};
+use crate::native;
+use crate::state::{Entry, Kind, Raise, State};
+
+/// Replaces functions of the global `table`.
+pub fn open(state: &mut State) -> Result<(), Raise> {
+    let functions: [(&str, Entry); 4] =
+        [("sort", native!(sort)), ("insert", native!(insert)), ("foreach", raw::foreach), ("maxn", native!(maxn))];
+    state.push_globals();
+    state.raw_get_named(-1, "table");
+    for (name, entry) in functions {
+        state.push_native(entry);
+        state.raw_set_named(-2, name);
+    }
+    state.pop(2);
+    Ok(())
+}
+
+/// `table.maxn` reads what a guard hides, and polls.
+fn maxn(state: &mut State) -> Result<c_int, Raise> {
+    state.check_kind(1, Kind::Table)?;
+    state.set_top(1);
+    seal::see_through(state, 1);
+    let mut largest: f64 = 0.0;
+    crate::libs::support::for_each_pair(state, |state| {
+        if state.kind(-2) == Kind::Number {
+            largest = state.number(-2).filter(|&key| key > largest).unwrap_or(largest);
+        }
+        Ok(true)
+    })?;
+    state.push_number(largest);
+    Ok(1)
+}
+
+/// `table.insert(table, [position,] value)`: elements from the position on move up, however far below it is.
+fn insert(state: &mut State) -> Result<c_int, Raise> {
+    state.check_kind(1, Kind::Table)?;
+    let mut end = (state.raw_len(1) as c_int).wrapping_add(1);
+    let position = match state.top() {
+        2 => end,
+        3 => {
+            let position = check_int(state, 2)?;
+            end = end.max(position);
+            position
+        }
+        _ => return Err(state.error("wrong number of arguments to 'insert'")),
+    };
+    refuse_guard(state, 1)?;
+    for item in (position.saturating_add(1)..=end).rev() {
+        state.poll()?;
+        state.raw_get_at(1, item - 1);
+        state.raw_set_at(1, item);
+    }
+    state.raw_set_at(1, position);
+    Ok(0)
+}
+
+/// `table.sort(table [, less])`: Lua 5.1's quicksort, since scripts see in which order it leaves equal elements, and what
+/// it asks a function that is no order.
+fn sort(state: &mut State) -> Result<c_int, Raise> {
+    state.check_kind(1, Kind::Table)?;
+    let len = state.raw_len(1) as c_int;
+    if !matches!(state.kind(2), Kind::None | Kind::Nil) {
+        state.check_kind(2, Kind::Function)?;
+    }
+    state.set_top(2);
+    state.ensure(8)?;
+    // The larger part of each partition waits here, the smaller is sorted first: there are never more than 32.
+    let mut waiting = vec![(1, len)];
+    while let Some((low, high)) = waiting.pop() {
+        if low < high
+            && let Some((larger, smaller)) = partition(state, low, high)?
+        {
+            waiting.extend([larger, smaller]);
+        }
+    }
+    Ok(0)
+}
+
+type Bounds = (c_int, c_int);
+
+/// Sorts the first, the middle and the last element, and the rest around the middle one. Gives the larger part and the
+/// smaller one, or nothing if there is no rest.
+fn partition(state: &mut State, low: c_int, high: c_int) -> Result<Option<(Bounds, Bounds)>, Raise> {
+    order(state, low, high)?;
+    if high - low == 1 {
+        return Ok(None);
+    }
+    let middle = low + (high - low) / 2;
+    if !order(state, low, middle)? {
+        order(state, middle, high)?;
+    }
+    if high - low == 2 {
+        return Ok(None);
+    }
+    // The pivot stays on the stack, its element goes out of the way.
+    state.raw_get_at(1, middle);
+    state.push_copy(-1);
+    state.raw_get_at(1, high - 1);
+    set_pair(state, middle, high - 1);
+    let boundary = split(state, low, high)?;
+    state.pop(1);
+    state.raw_get_at(1, high - 1);
+    state.raw_get_at(1, boundary);
+    set_pair(state, high - 1, boundary);
+    let (below, above) = ((low, boundary - 1), (boundary + 1, high));
+    Ok(Some(if boundary - low < high - boundary { (above, below) } else { (below, above) }))
+}
+
+/// Moves what is less than the pivot on top of the stack down and what is greater up; where the two meet.
+fn split(state: &mut State, low: c_int, high: c_int) -> Result<c_int, Raise> {
+    const NO_ORDER: &str = "invalid order function for sorting";
+    let (mut up, mut down) = (low, high - 1);
+    loop {
+        loop {
+            up += 1;
+            state.raw_get_at(1, up);
+            if !less(state, -1, -2)? {
+                break;
+            }
+            if up > high {
+                return Err(state.error(NO_ORDER));
+            }
+            state.pop(1);
+        }
+        loop {
+            down -= 1;
+            state.raw_get_at(1, down);
+            if !less(state, -3, -1)? {
+                break;
+            }
+            if down < low {
+                return Err(state.error(NO_ORDER));
+            }
+            state.pop(1);
+        }
+        if down < up {
+            state.pop(2);
+            return Ok(up);
+        }
+        set_pair(state, up, down);
+    }
+}
+
+/// Exchanges two elements if the second is less than the first; whether it was.
+fn order(state: &mut State, first: c_int, second: c_int) -> Result<bool, Raise> {
+    state.raw_get_at(1, first);
+    state.raw_get_at(1, second);
+    let exchange = less(state, -1, -2)?;
+    if exchange {
+        set_pair(state, first, second);
+    } else {
+        state.pop(2);
+    }
+    Ok(exchange)
+}
+
+/// Takes two values from the stack: the topmost becomes the first element, the one below it the second.
+fn set_pair(state: &mut State, first: c_int, second: c_int) {
+    state.raw_set_at(1, first);
+    state.raw_set_at(1, second);
+}
+
+fn less(state: &mut State, a: c_int, b: c_int) -> Result<bool, Raise> {
+    state.poll()?;
+    let (a, b) = (state.top() + a + 1, state.top() + b + 1);
+    match (state.kind(2), state.kind(a), state.kind(b)) {
+        (Kind::Function, ..) => state.push_copy(2),
+        (_, Kind::Number, Kind::Number) => return Ok(state.number(a) < state.number(b)),
+        (_, Kind::String, Kind::String) => return Ok(state.bytes(a) < state.bytes(b)),
+        _ => state.push_native(raw::less),
+    }
+    state.push_copy(a);
+    state.push_copy(b);
+    state.call(2, 1)?;
+    let less = state.boolean(-1);
+    state.pop(1);
+    Ok(less)
+}

@@ -1,0 +1,314 @@
+//! What scripts find in their sandbox, and what they can't do in it. Where Redis answers, the texts are its own.
+
+use resp::reply::{Output, Proto, Reply};
+use resp::request::{Args, OwnedArgs};
+
+use crate::api::Version;
+use crate::host::{Access, Host, LogLevel, Verdict};
+use crate::vm::{Call, Vm};
+
+/// A host without commands, which ends a script when it has been asked so often.
+struct Patience(u32);
+
+impl Host for Patience {
+    fn call(&mut self, _: Args<'_>, proto: Proto, reply: &mut Output) -> Verdict {
+        Reply::new(reply, proto).error("ERR no commands here");
+        Verdict::Go
+    }
+
+    fn poll(&mut self) -> Verdict {
+        self.0 = self.0.saturating_sub(1);
+        if self.0 == 0 { Verdict::End } else { Verdict::Go }
+    }
+
+    fn log(&mut self, _: LogLevel, _: &[u8]) {}
+
+    fn access(&mut self, _: Args<'_>) -> Access {
+        Access::Allowed
+    }
+
+    fn error_returned(&mut self, _: &[u8], _: bool) {}
+}
+
+/// Runs scripts one after the other in one machine; the string that the last returns, or the text of its error.
+fn run_all(texts: &[&str]) -> String {
+    const MEMORY_BYTES_MAX: usize = 8 << 20;
+    let mut vm = Vm::new(MEMORY_BYTES_MAX, Version { text: "7.2.4", number: 0x0007_0204 }).unwrap();
+    let args = OwnedArgs::new([].into_iter());
+    let mut last = String::new();
+    for text in texts {
+        let script = vm.load(text.as_bytes(), c"@user_script").unwrap();
+        let call = Call { script, name: "SHA", args: args.args(), first_key: 0, keys: 0 };
+        let mut output = Output::default();
+        let result = vm.run(call, &mut Patience(20), &mut Reply::new(&mut output, Proto::Resp2));
+        let text = match result {
+            // A string's length and its line end, the string, a line end.
+            Ok(()) => output.joined().splitn(2, |&byte| byte == b'\n').nth(1).unwrap_or(b"").to_vec(),
+            Err(failure) => failure.text,
+        };
+        last = String::from_utf8_lossy(&text).trim_end_matches("\r\n").to_owned();
+    }
+    last
+}
+
+/// What a script returns or raises, through `tostring`.
+fn run(text: &str) -> String {
+    run_all(&[&format!("local _, value = pcall(function() {text} end) return tostring(value)")])
+}
+
+/// Each script, and what it gives.
+fn check(cases: &[(&str, &str)]) {
+    for (script, expected) in cases {
+        assert_eq!(run(script), *expected, "{script}");
+    }
+}
+
+const READ_ONLY: &str = "user_script:1: Attempt to modify a readonly table";
+
+#[test]
+fn no_global_can_be_made_or_changed() {
+    check(&[
+        ("x = 1", READ_ONLY),
+        ("string = 1", READ_ONLY),
+        ("_G.x = 1", READ_ONLY),
+        ("_G[1] = 1", READ_ONLY),
+        ("local t = setmetatable({}, {__newindex = _G}) t.x = 1", READ_ONLY),
+        ("rawset(_G, 'x', 1)", "Attempt to modify a readonly table"),
+        ("table.insert(_G, 1)", "Attempt to modify a readonly table"),
+        ("setmetatable(_G, {})", "Attempt to modify a readonly table"),
+        ("return x", "user_script:1: Script attempted to access nonexistent global variable 'x'"),
+        ("return _G.x", "user_script:1: Script attempted to access nonexistent global variable 'x'"),
+    ]);
+    assert_eq!(run_all(&["pcall(loadstring('x = 1'))", "return tostring(rawget(_G, 'x'))"]), "nil");
+}
+
+#[test]
+fn libraries_and_metatables_can_not_be_changed() {
+    check(&[
+        ("string.len = nil", READ_ONLY),
+        ("cjson.encode = 1", READ_ONLY),
+        ("coroutine.x = 1", READ_ONLY),
+        ("rawset(math, 'x', 1)", "Attempt to modify a readonly table"),
+        ("table.insert(bit, 1)", "Attempt to modify a readonly table"),
+        ("setmetatable(struct, {})", "Attempt to modify a readonly table"),
+        // CVE-2025-46818
+        ("getmetatable('').__index = {}", READ_ONLY),
+        ("getmetatable('').__add = function() end", READ_ONLY),
+        (
+            "rawset(getmetatable(''), '__call', print)",
+            "user_script:1: Script attempted to access nonexistent global variable 'print'",
+        ),
+        ("rawset(getmetatable(''), '__call', type)", "Attempt to modify a readonly table"),
+        ("setmetatable(getmetatable(''), {})", "Attempt to modify a readonly table"),
+        ("getmetatable(_G).__index = nil", READ_ONLY),
+        ("return getmetatable(1)", "nil"),
+        ("return getmetatable(type)", "nil"),
+    ]);
+}
+
+#[test]
+fn what_a_guard_hides_can_be_read_and_not_be_had() {
+    check(&[
+        ("for k, v in pairs(string) do if k == 'len' then return v('abc') end end", "3"),
+        ("local k = next(math) return type(k)", "string"),
+        ("return rawget(string, 'len')('abc')", "3"),
+        ("return _G._G == _G", "true"),
+        ("return getmetatable('').__index == string", "true"),
+        ("return getmetatable(string)", "nil"),
+        ("return setmetatable({}, getmetatable('')).len('abc')", "3"),
+        ("table.foreach(table, function(k, v) if k == 'sort' then error('found', 0) end end)", "found"),
+        ("return cjson.encode(math)", "user_script:1: Cannot serialise function: type not supported"),
+    ]);
+    // Whatever is reachable by iteration is as protected as what it was reached through.
+    let walk = "local seen, open = {}, {}
+        local function walk(t)
+            if seen[t] or type(t) ~= 'table' or t == KEYS or t == ARGV then return end
+            seen[t] = true
+            if pcall(rawset, t, 'x', 1) then open[#open + 1] = t end
+            for k, v in pairs(t) do walk(v) end
+            walk(getmetatable(t))
+        end
+        walk(_G) walk(getmetatable('')) return #open";
+    assert_eq!(run(walk), "0");
+}
+
+#[test]
+fn nothing_reaches_out_of_the_sandbox() {
+    // CVE-2022-0543: a packaged Lua left `package` behind, and with it any C library.
+    for name in
+        ["package", "require", "module", "io", "debug", "dofile", "loadfile", "print", "newproxy", "setfenv", "getfenv"]
+    {
+        let error = format!("user_script:1: Script attempted to access nonexistent global variable '{name}'");
+        assert_eq!(run(&format!("return {name}")), error);
+    }
+    check(&[
+        ("local names = {} for k in pairs(os) do names[#names + 1] = k end return table.concat(names)", "clock"),
+        ("return type(os.clock())", "number"),
+    ]);
+}
+
+#[test]
+fn the_globals_are_these() {
+    let names = "local names = {} for k in pairs(_G) do names[#names + 1] = k end
+        table.sort(names) return table.concat(names, ' ')";
+    assert_eq!(
+        run(names),
+        "ARGV KEYS _G _VERSION assert bit cjson cmsgpack collectgarbage coroutine error gcinfo getmetatable ipairs load \
+         loadstring math next os pairs pcall rawequal rawget rawset redis select server setmetatable string struct table tonumber \
+         tostring type unpack xpcall"
+    );
+}
+
+#[test]
+fn bytecode_is_not_loaded() {
+    let refused = "[string \"\x1bLua\"]:1: unexpected symbol near 'char(27)'";
+    check(&[
+        ("return select(2, loadstring('\\27Lua'))", refused),
+        ("return loadstring(string.dump(function() return 1 end))", "nil"),
+        (
+            "local code = string.dump(function() return 1 end)
+             local at = 0 return (load(function() at = at + 1 return code:sub(at, at) end))",
+            "nil",
+        ),
+    ]);
+}
+
+#[test]
+fn the_parser_never_runs_code() {
+    // CVE-2025-49844: a reader that collects while the parser holds an unanchored chunk name.
+    let script = "local at = 0
+        local f = load(function()
+            at = at + 1
+            collectgarbage() local garbage = {} for i = 1, 200 do garbage[i] = 'garbage' .. i end
+            return ({'return ', '1', ' + ', '1'})[at]
+        end, 'name' .. tostring({}))
+        return f()";
+    check(&[
+        (script, "2"),
+        ("return select(2, load(function() return {} end))", "user_script:1: reader function must return a string"),
+        ("return select(2, load(function() error('no', 0) end))", "no"),
+        (
+            "local at = 0 return select(2, load(function() at = at + 1 return ({'x', ' x'})[at] end, '=n'))",
+            "n:1: '=' expected near 'x'",
+        ),
+    ]);
+    // CVE-2025-46819: the level of a long bracket never counts beyond the text.
+    let brackets = "local e = string.rep('=', 100000) return loadstring('return [' .. e .. '[a]' .. e .. ']')()";
+    check(&[(brackets, "a"), ("return (loadstring('return [' .. string.rep('=', 100000)))", "nil")]);
+}
+
+#[test]
+fn sizes_and_counts_do_not_overflow() {
+    check(&[
+        // CVE-2025-46817
+        ("return unpack({}, 0, 2147483647)", "user_script:1: too many results to unpack"),
+        ("return unpack({}, -2147483648, 2147483647)", "user_script:1: too many results to unpack"),
+        ("return unpack({}, 1, 1e8)", "user_script:1: too many results to unpack"),
+        ("return unpack({}, 2147483647, 2147483647)", "nil"),
+        ("return #string.rep('', 1e9)", "0"),
+        ("return string.rep('x', 1e9)", "not enough memory"),
+        ("return string.rep('abcdefgh', 2 ^ 31 - 1)", "not enough memory"),
+        ("local t = {} for i = 1, 2000 do t[i] = string.rep('x', 1e4) end return table.concat(t)", "not enough memory"),
+        ("return string.format('%99999d', 1)", "user_script:1: invalid format (width or precision too long)"),
+        // CVE-2024-31449
+        ("return bit.tohex(0x1234abcd, -2147483648)", "1234ABCD"),
+        ("return bit.tohex(1, 2147483647)", "00000001"),
+        ("return struct.pack('i2147483647', 1)", "user_script:1: integral size 2147483647 is larger than limit of 32"),
+        ("return struct.pack('i99999999999', 1)", "user_script:1: integral size overflow"),
+        (
+            "return struct.unpack('c2147483647', 'a')",
+            "user_script:1: bad argument #2 to 'unpack' (data string too short)",
+        ),
+        ("return struct.unpack('Lc0', string.rep('\\255', 8))", ""),
+        (
+            "return struct.unpack('b', 'a', 2 ^ 62)",
+            "user_script:1: bad argument #2 to 'unpack' (data string too short)",
+        ),
+        ("return cmsgpack.unpack('\\221\\255\\255\\255\\255')", "user_script:1: Missing bytes in input."),
+        ("return cmsgpack.unpack('\\219\\255\\255\\255\\255')", "user_script:1: Missing bytes in input."),
+    ]);
+    // CVE-2022-24834: text that grows sixfold.
+    assert_eq!(run("return #cjson.encode(string.rep('\\1', 1e5))"), "600002");
+    assert_eq!(run("return cjson.encode(string.rep('\\1', 4e6))"), "not enough memory");
+}
+
+#[test]
+fn depth_has_a_limit() {
+    check(&[
+        ("local t = {} t[1] = t return cjson.encode(t)", "user_script:1: Cannot serialise, excessive nesting (1001)"),
+        (
+            "cjson.encode_max_depth(1e6) local t = {} t[1] = t return cjson.encode(t)",
+            "user_script:1: Cannot serialise, excessive nesting (7998)",
+        ),
+        (
+            "return cjson.decode(string.rep('[', 2000))",
+            "user_script:1: Found too many nested data structures (1001) at character 1001",
+        ),
+        ("local t = {} t[1] = t return #cmsgpack.pack(t)", "17"),
+        (
+            "return select(2, pcall(cmsgpack.unpack, string.rep('\\145', 1e5))):match('stack overflow')",
+            "stack overflow",
+        ),
+        (
+            "return select(2, loadstring('return ' .. string.rep('(', 1e5))):match('chunk has too many syntax levels')",
+            "chunk has too many syntax levels",
+        ),
+        ("return string.find(string.rep('a', 1e5), string.rep('a?', 1e5))", "user_script:1: pattern too complex"),
+        ("return string.find(string.rep('(', 1e5), string.rep('(', 1e5))", "user_script:1: too many captures"),
+        ("local s = string.rep('a', 1e6) return #s:match('(.-)b?$')", "1000000"),
+    ]);
+}
+
+#[test]
+fn what_would_work_without_end_is_ended() {
+    let ended = "Script killed by user with SCRIPT KILL.";
+    for script in [
+        "return string.find(string.rep('a', 1e5), string.rep('a*', 20) .. 'b')",
+        "return string.match(string.rep('a', 1e5), '(.-)(.-)(.-)b')",
+        "return string.gsub(string.rep('a', 1e5), string.rep('a-', 20) .. 'b', 'x')",
+        "for w in string.gmatch(string.rep('(', 1e5), '%b()') do end",
+        "local t = {} for i = 1, 1e5 do t[i] = 1 end
+         local n = 0 table.sort(t, function() n = n + 1 return n % 3 == 0 end) while true do table.sort(t) end",
+        "table.insert({}, -2147483648, 1)",
+        "while true do pcall(string.find, string.rep('a', 1e4), string.rep('a*', 20) .. 'b') end",
+        "local co = coroutine.create(function() while true do end end) while true do coroutine.resume(co) end",
+        "while true do xpcall(function() while true do end end, function() while true do end end) end",
+        "local f f = function() return pcall(f) end while true do f() end",
+        "while true do local t = setmetatable({}, {__index = function() while true do end end}) pcall(function() return t.x end) end",
+        "cjson.encode_sparse_array(false, 0) while true do cjson.encode({[1] = 1, [1e5] = 1}) end",
+        "local s = string.rep('[1,', 100) while true do pcall(cjson.decode, s) end",
+    ] {
+        let answer = run_all(&[&script.replace('\n', " ")]);
+        assert!(answer.contains(ended), "{script}: {answer}");
+    }
+}
+
+#[test]
+fn no_script_sees_what_another_left() {
+    for (first, then, expected) in [
+        ("cjson.encode_max_depth(1)", "return cjson.encode({{}})", "[{}]"),
+        ("cjson.encode_number_precision(3)", "return cjson.encode(1 / 8 + 1 / 64)", "0.140625"),
+        ("math.randomseed(7)", "return tostring(math.random())", "0.17082803611217"),
+        ("math.random()", "return tostring(math.random())", "0.17082803611217"),
+        (
+            "collectgarbage('stop')",
+            "for i = 1, 1e5 do local s = ('x'):rep(1000) .. i end return 'collected'",
+            "collected",
+        ),
+        (
+            "collectgarbage('setpause', 1e9)",
+            "for i = 1, 1e5 do local s = ('x'):rep(1000) .. i end return 'collected'",
+            "collected",
+        ),
+    ] {
+        assert_eq!(run_all(&[first, then]), expected, "{first}");
+    }
+    let copy = "local copy = cjson.new() copy.encode_max_depth(1) return tostring(pcall(copy.encode, {{}})) .. cjson.encode({{}})";
+    assert_eq!(run_all(&[copy]), "false[{}]");
+}
+
+#[test]
+fn no_finalizer_of_a_script_runs() {
+    let script = "setmetatable({}, {__gc = function() error('ran') end}) collectgarbage() return 'quiet'";
+    assert_eq!(run(script), "quiet");
+}
