@@ -105,6 +105,14 @@ impl WriteBuffer {
         }
     }
 
+    /// Appends all of `more`, which is left empty.
+    pub(crate) fn take_from(&mut self, more: &mut Vec<u8>) {
+        match self.bytes.is_empty() {
+            true => std::mem::swap(&mut self.bytes, more),
+            false => self.bytes.append(more),
+        }
+    }
+
     /// Bytes that were ever given to the stream.
     pub(crate) fn total_sent(&self) -> u64 {
         self.total_sent

@@ -51,14 +51,31 @@ impl fmt::Display for Address {
     }
 }
 
+/// Whom to trust and who we are. By default, the system's authorities and nobody.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// The authorities' certificates (PEM), instead of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Our certificate and those of its issuers (PEM), for servers that ask for one.
+    pub cert_file: Option<PathBuf>,
+    /// The key to `cert_file` (PEM).
+    pub key_file: Option<PathBuf>,
+    /// The name to ask for and to find in the server's certificate, instead of the host's.
+    pub server_name: Option<String>,
+    /// Accept any certificate: whoever stands in between can read and change everything.
+    pub insecure: bool,
+}
+
 /// Where to connect and how. Start from [`Config::tcp`], [`Config::unix`] or [`Config::parse`] and change fields.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
     /// Where the server listens.
     pub address: Address,
-    /// Whether to encrypt.
+    /// Whether to encrypt (TCP only; in programs that were built with the feature `tls`, or with a `connector`).
     pub tls: bool,
+    /// How to encrypt.
+    pub tls_options: TlsOptions,
     /// Who authenticates; without a name, the default user.
     pub user: Option<Vec<u8>>,
     /// The password; without one nothing is authenticated.
@@ -120,6 +137,7 @@ impl Config {
         Self {
             address,
             tls: false,
+            tls_options: TlsOptions::default(),
             user: None,
             password: None,
             db: 0,

@@ -3,7 +3,7 @@
 //! The stream never blocks; all waiting is one poll(2) in [`Connection::wait`], for both directions at once. So whoever
 //! waits to write reads meanwhile, and a server that stops reading until its replies are taken can't bring us to a halt.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io::{ErrorKind, Write};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub struct Connection {
     pushes_dropped: u64,
     read_timeout: Option<Duration>,
     write_timeout: Option<Duration>,
+    /// Hashes of the scripts that were loaded through this connection.
+    scripts: HashSet<String>,
     /// Writing has failed. What the server said before it closed, its reason perhaps, can still be read.
     write_ended: Option<Lost>,
     ended: Option<Lost>,
@@ -78,6 +80,7 @@ impl Connection {
             pushes_dropped: 0,
             read_timeout: config.read_timeout,
             write_timeout: config.write_timeout,
+            scripts: HashSet::new(),
             write_ended: None,
             ended: None,
         }
@@ -89,11 +92,7 @@ impl Connection {
     /// [`Error::Server`] for an error reply; [`Error::Lost`] with what is known about the command; [`Error::Unread`] if
     /// replies of commands that were sent before are still to be read.
     pub fn command(&mut self, request: &(impl Request + ?Sized)) -> Result<Value, Error> {
-        let reply = self.exchange(request)?;
-        match reply.error() {
-            Some(text) => Err(Error::Server(ServerError::new(text))),
-            None => Ok(reply),
-        }
+        ServerError::check(self.exchange(request)?)
     }
 
     /// The same, but an error reply is a reply.
@@ -101,9 +100,7 @@ impl Connection {
     /// # Errors
     /// As [`Self::command`], but for [`Error::Server`].
     pub fn exchange(&mut self, request: &(impl Request + ?Sized)) -> Result<Value, Error> {
-        if self.owed > 0 {
-            return Err(Error::Unread(self.owed));
-        }
+        self.check_read_up()?;
         let start = self.output.total_end();
         self.send(request);
         let reply = self.read_reply();
@@ -142,7 +139,7 @@ impl Connection {
         self.try_write();
         let mut since = Instant::now();
         while self.has_unsent() {
-            self.step(&mut since)?;
+            self.step(&mut since, None)?;
         }
         match self.write_ended.clone() {
             Some(cause) => Err(self.end(cause)),
@@ -162,7 +159,7 @@ impl Connection {
             if let Some(reply) = self.buffered_reply()? {
                 return Ok(reply);
             }
-            self.step(&mut since)?;
+            self.step(&mut since, None)?;
         }
     }
 
@@ -300,9 +297,37 @@ impl Connection {
         self.write_ended.is_none() && (!self.output.is_empty() || self.stream.wants_write())
     }
 
-    /// Counts a request that was written into [`Self::output`].
-    pub(crate) fn owe(&mut self) {
-        self.owed += 1;
+    /// Hashes of the scripts that were loaded through this connection.
+    pub(crate) fn scripts(&mut self) -> &mut HashSet<String> {
+        &mut self.scripts
+    }
+
+    /// Counts requests that were written into [`Self::output`].
+    pub(crate) fn owe(&mut self, requests: u64) {
+        self.owed += requests;
+    }
+
+    /// The push messages that were set aside.
+    pub(crate) fn take_pushes(&mut self) -> VecDeque<Value> {
+        std::mem::take(&mut self.pushes)
+    }
+
+    /// Whether the connection is fit for a new command: open, nothing on its way, nothing but push messages to be read.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        let ended = self.ended.is_some() || self.write_ended.is_some();
+        let nothing_on_the_way = !ended && self.owed == 0 && !self.has_unsent();
+        nothing_on_the_way
+            && loop {
+                match self.buffered_reply() {
+                    Ok(None) => {}
+                    Ok(Some(_)) | Err(_) => break false,
+                }
+                match self.try_read() {
+                    Ok(true) => {}
+                    Ok(false) => break true,
+                    Err(_) => break false,
+                }
+            }
     }
 
     pub(crate) fn output(&mut self) -> &mut WriteBuffer {
@@ -337,30 +362,33 @@ impl Connection {
         }
     }
 
-    /// Waits until bytes can be moved and moves them. `since` is when that last succeeded.
+    /// Waits until bytes can be moved and moves them, or until the bell rings; whether it did. `since` is when bytes last
+    /// moved.
     ///
     /// # Errors
     /// [`Error::Lost`], by a timeout, too.
-    pub(crate) fn step(&mut self, since: &mut Instant) -> Result<(), Error> {
+    pub(crate) fn step(&mut self, since: &mut Instant, bell: Option<BorrowedFd<'_>>) -> Result<bool, Error> {
         let limit = if self.has_unsent() { self.write_timeout } else { self.read_timeout };
         let rest = limit.map(|limit| limit.saturating_sub(since.elapsed()));
-        let ready = self.wait(rest)?;
+        let ready = self.wait(rest, bell)?;
         if self.move_bytes(ready)? {
             *since = Instant::now();
         } else if let Some(limit) = limit
+            && !ready.bell
             && since.elapsed() >= limit
         {
             let cause = if self.has_unsent() { Lost::Stuck(limit) } else { Lost::Silent(limit) };
             return Err(self.end(cause));
         }
-        Ok(())
+        Ok(ready.bell)
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<Ready, Error> {
+    fn wait(&mut self, timeout: Option<Duration>, bell: Option<BorrowedFd<'_>>) -> Result<Ready, Error> {
         if self.stream.has_buffered() {
-            return Ok(Ready { read: true, write: false });
+            return Ok(Ready { read: true, ..Ready::default() });
         }
-        stream::wait(self.stream.fd(), self.has_unsent(), timeout).map_err(|error| self.end(Lost::Io(Arc::new(error))))
+        let ready = stream::wait(self.stream.fd(), self.has_unsent(), bell, timeout);
+        ready.map_err(|error| self.end(Lost::Io(Arc::new(error))))
     }
 
     /// Does what `ready` says can be done; whether any byte was moved.
@@ -390,11 +418,17 @@ impl Connection {
                 return Ok(Some(value));
             }
             let rest = timeout.saturating_sub(start.elapsed());
-            let ready = self.wait(Some(rest))?;
+            let ready = self.wait(Some(rest), None)?;
             if !self.move_bytes(ready)? && rest.is_zero() {
                 return Ok(None);
             }
         }
+    }
+
+    /// Fails if the connection has ended before, or if replies to earlier requests would be taken for later ones'.
+    pub(crate) fn check_read_up(&self) -> Result<(), Error> {
+        self.check()?;
+        if self.owed > 0 { Err(Error::Unread(self.owed)) } else { Ok(()) }
     }
 
     /// Fails if the connection has ended before.

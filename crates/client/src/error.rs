@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use resp::parse::ReplyError;
+use resp::parse::{ReplyError, Value};
 
 /// Why a call failed. The text is one line for the user.
 #[derive(Clone, Debug)]
@@ -31,6 +31,15 @@ pub enum Error {
     Server(ServerError),
     /// [`crate::Connection::command`] was called while replies of so many commands sent before are unread.
     Unread(u64),
+    /// Others changed the watched keys during each of so many attempts; nothing was done.
+    Contended {
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// This command changes its connection, which a [`crate::Client`] shares between callers; nothing was sent.
+    NotShareable(String),
+    /// A limit of the caller's own settings (the field's name) was reached; nothing was sent.
+    Limit(&'static str),
     /// The server answered with something that the command never answers.
     Unexpected {
         /// What was asked.
@@ -108,7 +117,12 @@ impl Error {
         match self {
             Self::Lost { fate, .. } => *fate,
             Self::Server(_) | Self::Unexpected { .. } => Fate::Answered,
-            Self::Config(_) | Self::Connect { .. } | Self::Unread(_) => Fate::NotRun,
+            Self::Config(_)
+            | Self::Connect { .. }
+            | Self::Unread(_)
+            | Self::Contended { .. }
+            | Self::NotShareable(_)
+            | Self::Limit(_) => Fate::NotRun,
         }
     }
 
@@ -139,6 +153,13 @@ impl fmt::Display for Error {
             Self::Lost { cause, .. } => cause.fmt(f),
             Self::Server(error) => error.fmt(f),
             Self::Unread(count) => write!(f, "replies of {count} commands sent before have to be read first"),
+            Self::Contended { attempts } => {
+                write!(f, "gave up: in each of {attempts} attempts others changed the keys")
+            }
+            Self::NotShareable(name) => {
+                write!(f, "{name} would change a connection that callers share; use Client::dedicated for it")
+            }
+            Self::Limit(name) => write!(f, "the limit {name} is reached; try again later, or raise it"),
             Self::Unexpected { command, reply } => write!(f, "{command} was answered with {reply}"),
         }
     }
@@ -182,6 +203,14 @@ impl ServerError {
         Self { text: text.into() }
     }
 
+    /// The reply itself, or the error that it is.
+    pub(crate) fn check(reply: Value) -> Result<Value, Error> {
+        match reply.error() {
+            Some(text) => Err(Error::Server(Self::new(text))),
+            None => Ok(reply),
+        }
+    }
+
     /// The whole text.
     #[must_use]
     pub fn text(&self) -> &[u8] {
@@ -204,6 +233,13 @@ impl fmt::Display for ServerError {
 impl fmt::Debug for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "-{}", self.text.escape_ascii())
+    }
+}
+
+impl Interrupted {
+    /// The same about the commands without the first `n`.
+    pub(crate) fn without_first(self, n: u64) -> Self {
+        Self { answered: self.answered.saturating_sub(n), sent: self.sent.saturating_sub(n), ..self }
     }
 }
 

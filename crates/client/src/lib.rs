@@ -23,22 +23,32 @@
 //! This room knows `resp` for the bytes, and no server's inside.
 
 mod buffer;
+mod client;
 mod command;
 mod config;
 mod connection;
 mod error;
 mod handshake;
 mod pipeline;
+mod pubsub;
+mod script;
 mod stream;
+#[cfg(feature = "tls")]
+mod tls;
+mod transaction;
 mod url;
 mod window;
 
+pub use client::{Client, ClientOptions, Dedicated, Ticket};
 pub use command::{Argument, Command, Request};
-pub use config::{Address, Config};
+pub use config::{Address, Config, TlsOptions};
 pub use connection::Connection;
 pub use error::{Error, Fate, Interrupted, Lost, ServerError};
 pub use pipeline::Pipeline;
+pub use pubsub::{Message, PubSub};
 pub use resp::parse::{Double, ReplyLimits, Value};
 pub use resp::reply::Proto;
+pub use script::Script;
 pub use stream::{Connector, Stream};
+pub use transaction::Transaction;
 pub use window::{Conversation, Next, Window};

@@ -4,9 +4,10 @@ use std::ops::ControlFlow;
 
 use resp::parse::Value;
 
-use crate::command::Request;
+use crate::command::{Argument, Request};
 use crate::connection::Connection;
-use crate::error::Interrupted;
+use crate::error::{Error, Interrupted};
+use crate::script::Script;
 use crate::window::{Next, Window};
 
 /// Commands to be sent together. One that fails doesn't touch the others: its reply is an error among the replies.
@@ -21,6 +22,8 @@ pub struct Pipeline {
     bytes: Vec<u8>,
     /// Where each ends.
     ends: Vec<usize>,
+    /// The scripts that are called, each once.
+    scripts: Vec<Script>,
     window: Window,
 }
 
@@ -44,6 +47,18 @@ impl Pipeline {
         self
     }
 
+    /// Adds a call of a script by its hash.
+    ///
+    /// NOSCRIPT can't come in the middle: on each connection the script is loaded before the first pipeline that calls it
+    /// is sent, so that nothing runs if it can't be; and every pipeline begins with SCRIPT LOAD of its scripts, in the same
+    /// flight, in case somebody has flushed them since.
+    pub fn script<K: Argument, A: Argument>(&mut self, script: &Script, keys: &[K], args: &[A]) -> &mut Self {
+        if self.scripts.iter().all(|known| known.sha1() != script.sha1()) {
+            self.scripts.push(script.clone());
+        }
+        self.add(&script.call(keys, args))
+    }
+
     /// How many commands it has.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -60,6 +75,7 @@ impl Pipeline {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+        self.scripts.clear();
     }
 
     /// Sends all and returns a reply for each, errors among them. The pipeline can be run again.
@@ -81,20 +97,72 @@ impl Pipeline {
         connection: &mut Connection,
         mut on_reply: impl FnMut(u64, Value),
     ) -> Result<u64, Interrupted> {
-        let mut start = 0;
-        let mut ends = self.ends.iter();
-        let next = |out: &mut Vec<u8>| match ends.next() {
-            Some(&end) => {
-                out.extend_from_slice(&self.bytes[start..end]);
-                start = end;
+        connection.know_scripts(&self.scripts)?;
+        let loads = self.scripts.len() as u64;
+        let mut requests = self.scripts.iter().map(Part::Load).chain(self.requests().map(Part::Request));
+        let next = |out: &mut Vec<u8>| match requests.next() {
+            Some(part) => {
+                part.pack(out);
                 Next::Request
             }
             None => Next::End,
         };
-        let reply = |index, reply| {
-            on_reply(index, reply);
+        let reply = |index: u64, reply| {
+            if let Some(index) = index.checked_sub(loads) {
+                on_reply(index, reply);
+            }
             ControlFlow::Continue(())
         };
-        self.window.run(connection, &mut (next, reply))
+        let ran = self.window.run(connection, &mut (next, reply));
+        ran.map(|count| count - loads).map_err(|interrupted| interrupted.without_first(loads))
+    }
+
+    /// Each request's bytes.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.ends.len()).map(|i| {
+            let start = if i == 0 { 0 } else { self.ends[i - 1] };
+            &self.bytes[start..self.ends[i]]
+        })
+    }
+
+    pub(crate) fn scripts(&self) -> &[Script] {
+        &self.scripts
+    }
+
+    pub(crate) fn window(&self) -> Window {
+        self.window
+    }
+}
+
+/// What a pipeline sends.
+enum Part<'a> {
+    Load(&'a Script),
+    Request(&'a [u8]),
+}
+
+impl Part<'_> {
+    fn pack(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Load(script) => script.load().pack(out),
+            Self::Request(bytes) => out.extend_from_slice(bytes),
+        }
+    }
+}
+
+impl Connection {
+    /// Loads those of these scripts that were never loaded through this connection.
+    ///
+    /// # Errors
+    /// As [`Connection::command`].
+    fn know_scripts(&mut self, scripts: &[Script]) -> Result<(), Interrupted> {
+        let load = |script: &Script| -> Result<(), Error> {
+            if !self.scripts().contains(script.sha1()) {
+                self.command(&script.load())?;
+                self.scripts().insert(script.sha1().to_owned());
+            }
+            Ok(())
+        };
+        // Nothing of the pipeline has been sent, whatever became of the loading.
+        scripts.iter().try_for_each(load).map_err(|error| Interrupted { error, answered: 0, sent: 0 })
     }
 }

@@ -63,16 +63,35 @@ pub(crate) fn open(config: &Config) -> Result<Box<dyn Stream>, Error> {
     if let Some(connector) = &config.connector {
         return connector.connect(config);
     }
-    if config.tls {
-        return Err(Error::Config("this program was built without TLS, which the URL asks for".to_owned()));
-    }
     match &config.address {
-        Address::Tcp { host, port } => open_tcp(config, host, *port).map(|stream| Box::new(stream) as Box<dyn Stream>),
+        Address::Tcp { host, port } => {
+            let tcp = open_tcp(config, host, *port)?;
+            if config.tls { encrypt(tcp, config, host) } else { Ok(Box::new(tcp)) }
+        }
         Address::Unix(path) => {
             let stream = UnixStream::connect(path).and_then(|stream| stream.set_nonblocking(true).map(|()| stream));
             stream.map(|stream| Box::new(stream) as Box<dyn Stream>).map_err(|error| cannot_connect(config, error))
         }
     }
+}
+
+#[cfg(feature = "tls")]
+fn encrypt(tcp: TcpStream, config: &Config, host: &str) -> Result<Box<dyn Stream>, Error> {
+    use crate::tls::{self, HandshakeError};
+    match tls::encrypt(tcp, host, &config.tls_options, config.connect_timeout) {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(HandshakeError::Config(error)) => Err(error),
+        // What a socket says when its time is over.
+        Err(HandshakeError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(cannot_connect(config, io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long")))
+        }
+        Err(HandshakeError::Io(error)) => Err(cannot_connect(config, error)),
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+fn encrypt(_: TcpStream, _: &Config, _: &str) -> Result<Box<dyn Stream>, Error> {
+    Err(Error::Config("this program was built without TLS, which the URL asks for".to_owned()))
 }
 
 fn cannot_connect(config: &Config, error: io::Error) -> Error {
@@ -104,23 +123,31 @@ fn open_tcp_at(config: &Config, address: &SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// What a descriptor is ready for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What [`wait`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ready {
     pub(crate) read: bool,
     pub(crate) write: bool,
+    /// The bell rings.
+    pub(crate) bell: bool,
 }
 
-/// Waits until `fd` can be read, or written if `write` says so. Both are false when the time is over. An error or hang-up
-/// counts as both, so that reading or writing finds out which.
-pub(crate) fn wait(fd: BorrowedFd<'_>, write: bool, timeout: Option<Duration>) -> io::Result<Ready> {
+/// Waits until `fd` can be read, or written if `write` says so, or `bell` can be read. Nothing is true when the time is
+/// over. An error or hang-up counts as both, so that reading or writing finds out which.
+pub(crate) fn wait(
+    fd: BorrowedFd<'_>,
+    write: bool,
+    bell: Option<BorrowedFd<'_>>,
+    timeout: Option<Duration>,
+) -> io::Result<Ready> {
     let interest = if write { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-    let mut fds = [PollFd::from_borrowed_fd(fd, interest)];
+    let mut fds = [PollFd::from_borrowed_fd(fd, interest), PollFd::from_borrowed_fd(bell.unwrap_or(fd), PollFlags::IN)];
+    let watched = if bell.is_some() { &mut fds[..] } else { &mut fds[..1] };
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    match poll(&mut fds, timeout.as_ref()) {
+    match poll(watched, timeout.as_ref()) {
         Ok(_) => {}
         // A signal: the caller looks at its clock and comes again.
-        Err(rustix::io::Errno::INTR) => return Ok(Ready { read: false, write: false }),
+        Err(rustix::io::Errno::INTR) => return Ok(Ready::default()),
         Err(error) => return Err(error.into()),
     }
     let found = fds[0].revents();
@@ -128,5 +155,6 @@ pub(crate) fn wait(fd: BorrowedFd<'_>, write: bool, timeout: Option<Duration>) -
     Ok(Ready {
         read: found.contains(PollFlags::IN) || trouble,
         write: write && (found.contains(PollFlags::OUT) || trouble),
+        bell: bell.is_some() && !fds[1].revents().is_empty(),
     })
 }

@@ -76,10 +76,7 @@ impl Window {
     /// # Errors
     /// [`Interrupted`] when the connection breaks; it says how far things went. An error reply is a reply.
     pub fn run(&self, connection: &mut Connection, conversation: &mut impl Conversation) -> Result<u64, Interrupted> {
-        let unread = connection.owed();
-        if unread > 0 {
-            return Err(Interrupted { error: Error::Unread(unread), answered: 0, sent: 0 });
-        }
+        connection.check_read_up().map_err(|error| Interrupted { error, answered: 0, sent: 0 })?;
         let mut passage =
             Passage { window: *self, connection, issued: 0, answered: 0, unsent: VecDeque::new(), open: true };
         match passage.run(conversation) {
@@ -144,8 +141,11 @@ impl Passage<'_> {
                 since = Instant::now();
                 continue;
             }
+            if !paused && self.has_room() {
+                continue;
+            }
             if self.in_flight() > 0 {
-                self.connection.step(&mut since)?;
+                self.connection.step(&mut since, None)?;
             } else if paused {
                 paused = false;
             } else if !self.open {
@@ -183,7 +183,7 @@ impl Passage<'_> {
             }
             self.issued += 1;
             self.unsent.push_back(start);
-            self.connection.owe();
+            self.connection.owe(1);
         }
         false
     }

@@ -1,30 +1,13 @@
 //! One connection, end to end, against Penstock and against Redis itself.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
 
 use std::time::Duration;
 
 use client::{Command, Config, Connection, Error, Fate, Lost, Pipeline, Proto, Value};
-use tests::server::Server;
-
-/// Runs `check` against both servers, started with the directives `args`.
-fn on_both(args: &[&str], check: impl Fn(&Server)) {
-    check(&Server::penstock(args));
-    check(&Server::oracle(args));
-}
-
-fn config(server: &Server) -> Config {
-    Config::tcp("127.0.0.1", server.port())
-}
-
-fn connect(server: &Server) -> Connection {
-    Connection::connect(&config(server)).unwrap()
-}
-
-fn bulk(text: &str) -> Value {
-    Value::Bulk(text.into())
-}
+use common::{bulk, config, connect, on_both};
 
 #[test]
 fn commands_and_their_replies() {

@@ -1,0 +1,353 @@
+//! One client for many threads: a shared connection that pipelines by itself, and connections of their own for what
+//! can't be shared.
+
+mod dedicated;
+mod flight;
+mod queue;
+mod shared;
+mod slot;
+mod unshareable;
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use resp::parse::Value;
+
+use crate::command::{Argument, Request};
+use crate::config::Config;
+use crate::connection::Connection;
+use crate::error::{Error, Interrupted, ServerError};
+use crate::pipeline::Pipeline;
+use crate::pubsub::PubSub;
+use crate::script::{self, Script};
+use crate::transaction::{self, Transaction};
+pub use dedicated::Dedicated;
+use dedicated::Pool;
+use queue::Batch;
+use shared::Shared;
+use slot::Slot;
+use unshareable::{Kind, kind_of};
+
+/// How a [`Client`] behaves: its limits, and what it does when the server has gone.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClientOptions {
+    /// Most flights of the shared connection that are in the air at a time. With 1, commands that come while others are
+    /// awaited leave together when those have landed: largest flights, fewest system calls. More shorten the wait where
+    /// the way to the server is long.
+    pub flights_max: usize,
+    /// Callers wait for room when so many commands wait to be sent.
+    pub queue_commands_max: u64,
+    /// Callers wait for room when so many bytes wait to be sent. A single request may be longer.
+    pub queue_bytes_max: usize,
+    /// Most connections beside the shared one, for blocking commands, watched keys, and [`Client::dedicated`].
+    pub dedicated_max: usize,
+    /// Most attempts of [`Client::optimistic`].
+    pub attempts_max: u32,
+    /// The pause after the first failed attempt to connect; doubled after each further one.
+    pub retry_delay_first: Duration,
+    /// The longest pause between attempts to connect. Each is shortened by up to half at random, lest all clients of a
+    /// server that comes back knock at the same moment.
+    pub retry_delay_max: Duration,
+    /// After so long without a connection, all who wait for one get an error. The next call tries anew.
+    pub give_up_after: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            flights_max: 2,
+            queue_commands_max: 10_000,
+            queue_bytes_max: 1 << 20,
+            dedicated_max: 64,
+            attempts_max: 100,
+            retry_delay_first: Duration::from_millis(10),
+            retry_delay_max: Duration::from_secs(1),
+            give_up_after: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A client that threads share; cloning it is cheap and shares all of it.
+///
+/// # Automatic pipelining
+/// Commands of concurrent callers leave together, in one write, and their replies come back together. Nothing needs to be
+/// set up for that. A caller who is alone waits no longer than on a [`Connection`]. Each caller's commands run in the order
+/// in which they were given; between callers there is no order.
+///
+/// # At most once
+/// The client reconnects by itself (see [`ClientOptions`]), but never repeats a command that may have run. When the
+/// connection breaks, [`Error::fate`] tells every caller in flight: [`crate::Fate::MayHaveRun`] if any byte of the command
+/// had been sent, [`crate::Fate::NotRun`] if none had and it could not be sent later either.
+///
+/// # What can't be shared
+/// Blocking commands (BLPOP...) get a connection of their own by themselves. Commands that change their connection (SELECT,
+/// MULTI, SUBSCRIBE...) are refused with [`Error::NotShareable`]: use [`Config`], [`Client::transaction`],
+/// [`Client::subscribe`], or [`Client::dedicated`].
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: Config,
+    options: ClientOptions,
+    shared: Arc<Shared>,
+    pool: Pool,
+    /// Hashes of scripts that were loaded at least once.
+    scripts: Mutex<HashSet<String>>,
+}
+
+impl Client {
+    /// Connects, with default options.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`]; there is no second attempt.
+    pub fn connect(config: &Config) -> Result<Self, Error> {
+        Self::with_options(config, ClientOptions::default())
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`]; there is no second attempt.
+    pub fn with_options(config: &Config, options: ClientOptions) -> Result<Self, Error> {
+        let shared = Arc::new(Shared::new(config, &options, Connection::connect(config)?)?);
+        let pool = Pool::new(config.clone(), options.dedicated_max);
+        let inner = Inner { config: config.clone(), options, shared, pool, scripts: Mutex::default() };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Runs a command.
+    ///
+    /// # Errors
+    /// [`Error::Server`] for an error reply, [`Error::Lost`] or [`Error::Connect`] with the command's fate,
+    /// [`Error::NotShareable`].
+    pub fn command(&self, request: &(impl Request + ?Sized)) -> Result<Value, Error> {
+        ServerError::check(self.exchange(request)?)
+    }
+
+    /// The same, but an error reply is a reply.
+    ///
+    /// # Errors
+    /// As [`Self::command`], but for [`Error::Server`].
+    pub fn exchange(&self, request: &(impl Request + ?Sized)) -> Result<Value, Error> {
+        let mut bytes = Vec::new();
+        request.pack(&mut bytes);
+        match kind_of(&bytes) {
+            Kind::Shareable => self.one(self.inner.shared.run(&Batch::new(bytes, 1))),
+            Kind::Blocking => self.blocking(request),
+            Kind::Unshareable(name) => Err(Error::NotShareable(name)),
+        }
+    }
+
+    /// Hands a command over and returns at once; the reply is with [`Ticket::wait`]. Commands that one thread submits run
+    /// in that order. Somebody has to wait for something now and then: bytes move only while a caller waits (a first
+    /// attempt at sending is made here).
+    ///
+    /// # Errors
+    /// [`Error::NotShareable`], also for blocking commands.
+    pub fn submit(&self, request: &(impl Request + ?Sized)) -> Result<Ticket, Error> {
+        let mut bytes = Vec::new();
+        request.pack(&mut bytes);
+        match kind_of(&bytes) {
+            Kind::Shareable => {
+                let batch = Batch { bytes, requests: 1, alone: false };
+                Ok(Ticket { client: self.clone(), slot: self.inner.shared.submit(&batch) })
+            }
+            Kind::Blocking => Err(Error::NotShareable("a blocking command".to_owned())),
+            Kind::Unshareable(name) => Err(Error::NotShareable(name)),
+        }
+    }
+
+    /// Runs a pipeline. Other callers' commands may run in between.
+    ///
+    /// # Errors
+    /// [`Interrupted`], also (with nothing sent) for commands that can't be shared, blocking ones among them.
+    pub fn pipeline(&self, pipeline: &Pipeline) -> Result<Vec<Value>, Interrupted> {
+        let refuse = |error| Interrupted { error, answered: 0, sent: 0 };
+        unshareable::check_all(pipeline.requests()).map_err(refuse)?;
+        self.know_scripts(pipeline.scripts()).map_err(refuse)?;
+        let loads = pipeline.scripts().len() as u64;
+        let run = self.run_in_batches(queue::batches(pipeline, &self.inner.options));
+        run.map(|replies| replies.into_iter().skip(loads as usize).collect())
+            .map_err(|interrupted| interrupted.without_first(loads))
+    }
+
+    /// Runs a script by its hash, and loads it if the server doesn't know it.
+    ///
+    /// # Errors
+    /// As [`Self::command`].
+    pub fn script<K: Argument, A: Argument>(&self, script: &Script, keys: &[K], args: &[A]) -> Result<Value, Error> {
+        let call = script.call(keys, args);
+        let reply = self.exchange(&call)?;
+        if !script::is_unknown(&reply) {
+            return ServerError::check(reply);
+        }
+        let mut bytes = Vec::new();
+        script.load().pack(&mut bytes);
+        call.pack(&mut bytes);
+        let mut replies = self.inner.shared.run(&Batch::new(bytes, 2))?.into_iter();
+        let (Some(loaded), Some(reply)) = (replies.next(), replies.next()) else { return Err(missing("EVALSHA")) };
+        ServerError::check(loaded).and_then(|_| ServerError::check(reply))
+    }
+
+    /// Runs a transaction; the replies of its commands, errors among them.
+    ///
+    /// # Errors
+    /// [`Error::Server`] when a command could not be queued, so that none ran; [`Error::Lost`] and so on.
+    pub fn transaction(&self, transaction: &Transaction) -> Result<Vec<Value>, Error> {
+        unshareable::check_inside(transaction.requests())?;
+        let replies = self.inner.shared.run(&Batch::whole(&transaction.whole()))?;
+        transaction::outcome_of(replies)?.ok_or_else(|| missing("EXEC"))
+    }
+
+    /// [`Connection::optimistic`] on a connection of its own: changes what stands at `keys` by what stands there.
+    ///
+    /// # Errors
+    /// As [`Connection::optimistic`].
+    pub fn optimistic<K: Argument>(
+        &self,
+        keys: &[K],
+        attempt: impl FnMut(&mut Connection) -> Result<Option<Transaction>, Error>,
+    ) -> Result<Option<Vec<Value>>, Error> {
+        let mut connection = self.inner.pool.take()?;
+        let done = connection.optimistic(keys, self.inner.options.attempts_max, attempt)?;
+        connection.keep();
+        Ok(done)
+    }
+
+    /// A connection for one caller alone, in the state in which [`Config`] puts a new one. It closes when it is dropped.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`]; [`Error::Limit`] when all of `dedicated_max` are taken for longer than the
+    /// `connect_timeout`.
+    pub fn dedicated(&self) -> Result<Dedicated, Error> {
+        self.inner.pool.take()
+    }
+
+    /// Subscribes to channels, on a connection of its own.
+    ///
+    /// # Errors
+    /// As [`PubSub::connect`] and [`PubSub::subscribe`].
+    pub fn subscribe<A: Argument>(&self, channels: &[A]) -> Result<PubSub, Error> {
+        let mut subscriber = PubSub::connect(&self.inner.config)?;
+        subscriber.subscribe(channels)?;
+        Ok(subscriber)
+    }
+
+    /// Push messages that came over the shared connection (RESP3, such as invalidations), oldest first. They are noticed
+    /// when replies are read, and kept as [`Config::pushes_max`] says.
+    #[must_use]
+    pub fn take_pushes(&self) -> Vec<Value> {
+        self.inner.shared.take_pushes()
+    }
+
+    /// How often the shared connection has been made anew.
+    #[must_use]
+    pub fn reconnections(&self) -> u64 {
+        self.inner.shared.reconnections()
+    }
+
+    /// Where and how it connects.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    fn one(&self, replies: Result<Vec<Value>, Interrupted>) -> Result<Value, Error> {
+        replies?.pop().ok_or_else(|| missing("a command"))
+    }
+
+    fn blocking(&self, request: &(impl Request + ?Sized)) -> Result<Value, Error> {
+        let mut connection = self.inner.pool.take()?;
+        // How long it may take is in the command itself.
+        connection.set_read_timeout(None);
+        let reply = connection.exchange(request)?;
+        connection.set_read_timeout(self.inner.config.read_timeout);
+        connection.keep();
+        Ok(reply)
+    }
+
+    fn know_scripts(&self, scripts: &[Script]) -> Result<(), Error> {
+        scripts.iter().try_for_each(|script| {
+            let known = |scripts: &Mutex<HashSet<String>>| {
+                scripts.lock().unwrap_or_else(PoisonError::into_inner).contains(script.sha1())
+            };
+            if !known(&self.inner.scripts) {
+                self.command(&script.load())?;
+                let mut scripts = self.inner.scripts.lock().unwrap_or_else(PoisonError::into_inner);
+                scripts.insert(script.sha1().to_owned());
+            }
+            Ok(())
+        })
+    }
+
+    /// Runs batches one after the other, the next one on its way while one is awaited.
+    fn run_in_batches(&self, batches: impl Iterator<Item = Batch>) -> Result<Vec<Value>, Interrupted> {
+        /// So many batches of a pipeline wait or fly at a time.
+        const BATCHES_MAX: usize = 2;
+        let shared = &self.inner.shared;
+        let mut replies = Vec::new();
+        let mut flying: VecDeque<(u64, Arc<Slot>)> = VecDeque::new();
+        let mut batches = batches.fuse();
+        loop {
+            if flying.len() < BATCHES_MAX
+                && let Some(batch) = batches.next()
+            {
+                flying.push_back((batch.requests, shared.submit(&batch)));
+                continue;
+            }
+            let Some((_, slot)) = flying.pop_front() else { return Ok(replies) };
+            match shared.wait(&slot) {
+                Ok(more) => replies.extend(more),
+                Err(interrupted) => return Err(self.sum_up(interrupted, replies.len() as u64, flying)),
+            }
+        }
+    }
+
+    /// What an interrupted batch means for the pipeline, given those behind it, which share its fate or were never sent.
+    fn sum_up(&self, interrupted: Interrupted, before: u64, behind: VecDeque<(u64, Arc<Slot>)>) -> Interrupted {
+        let mut sent = before + interrupted.sent;
+        for (requests, slot) in behind {
+            match self.inner.shared.wait(&slot) {
+                Ok(_) => sent += requests,
+                Err(interrupted) => sent += interrupted.sent,
+            }
+        }
+        Interrupted { error: interrupted.error, answered: before + interrupted.answered, sent }
+    }
+}
+
+fn missing(command: &'static str) -> Error {
+    Error::Unexpected { command, reply: "nothing".to_owned() }
+}
+
+/// A reply to come; see [`Client::submit`]. Dropped unread, the command runs all the same.
+pub struct Ticket {
+    client: Client,
+    slot: Arc<Slot>,
+}
+
+impl Ticket {
+    /// The reply, waiting for it.
+    ///
+    /// # Errors
+    /// As [`Client::command`].
+    pub fn wait(self) -> Result<Value, Error> {
+        ServerError::check(self.client.one(self.client.inner.shared.wait(&self.slot))?)
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("config", &self.inner.config).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ticket").finish_non_exhaustive()
+    }
+}

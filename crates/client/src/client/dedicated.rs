@@ -1,0 +1,110 @@
+//! Connections for one caller alone.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::config::Config;
+use crate::connection::Connection;
+use crate::error::Error;
+
+/// Connections that are in use or kept for the next one.
+#[derive(Clone)]
+pub(super) struct Pool {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: Config,
+    taken_max: usize,
+    state: Mutex<State>,
+    returned: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    taken: usize,
+    /// Connections that are as new, last used last; never more than were taken at a time.
+    idle: Vec<Connection>,
+}
+
+/// One of the connections that may be taken; dropping it lets another caller have one.
+struct Permit {
+    pool: Pool,
+}
+
+/// A connection for one caller alone; see [`crate::Client::dedicated`].
+pub struct Dedicated {
+    connection: Connection,
+    permit: Permit,
+}
+
+impl Pool {
+    pub(super) fn new(config: Config, taken_max: usize) -> Self {
+        let inner = Inner { config, taken_max, state: Mutex::default(), returned: Condvar::new() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// # Errors
+    /// As [`Connection::connect`], or [`Error::Limit`].
+    pub(super) fn take(&self) -> Result<Dedicated, Error> {
+        let permit = self.permit()?;
+        loop {
+            let idle = self.lock().idle.pop();
+            let Some(mut connection) = idle else { break };
+            // The server may have closed it meanwhile.
+            if connection.is_quiet() {
+                return Ok(Dedicated { connection, permit });
+            }
+        }
+        Ok(Dedicated { connection: Connection::connect(&self.inner.config)?, permit })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn permit(&self) -> Result<Permit, Error> {
+        let (max, patience) = (self.inner.taken_max, self.inner.config.connect_timeout);
+        let waited = self.inner.returned.wait_timeout_while(self.lock(), patience, |state| state.taken >= max);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.taken >= max {
+            return Err(Error::Limit("dedicated_max"));
+        }
+        state.taken += 1;
+        Ok(Permit { pool: self.clone() })
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.pool.lock().taken -= 1;
+        self.pool.inner.returned.notify_one();
+    }
+}
+
+impl Dedicated {
+    /// Gives it back for the next one: nothing has changed its state, and all replies were read.
+    pub(super) fn keep(self) {
+        self.permit.pool.lock().idle.push(self.connection);
+    }
+}
+
+impl Deref for Dedicated {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Dedicated {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+}
+
+impl std::fmt::Debug for Dedicated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.connection.fmt(f)
+    }
+}

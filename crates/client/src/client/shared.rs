@@ -1,0 +1,280 @@
+//! How callers share one connection without a thread of its own: one of those who wait drives it for all.
+//!
+//! That one is the leader. It takes the connection out of the state, loads what is queued as one flight, sends, reads, and
+//! puts replies into the slots of their callers, until its own reply is there; then it appoints another one of those who
+//! wait. A caller who is alone leads itself, so that it pays for no hand-over. Who comes while flights are in the air queues
+//! up; if another flight may leave, it rings the bell, on which the leader waits beside the socket.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use resp::parse::Value;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::ClientOptions;
+use super::flight::{Flights, last_waiter, not_sent};
+use super::queue::{Batch, Queue};
+use super::slot::{Call, Outcome, Slot};
+use crate::config::Config;
+use crate::connection::Connection;
+use crate::error::{Error, Lost};
+
+/// A connection and those who share it.
+pub(super) struct Shared {
+    config: Config,
+    options: ClientOptions,
+    state: Mutex<State>,
+    /// Rung by those who want the leader to look at the queue.
+    bell: OwnedFd,
+    /// Told when the queue has room again or nobody leads.
+    room: Condvar,
+    reconnections: AtomicU64,
+    pushes: Mutex<VecDeque<Value>>,
+}
+
+struct State {
+    queue: Queue,
+    /// There while nobody leads.
+    flights: Option<Flights>,
+    /// Somebody leads, or has been appointed and will in a moment.
+    led: bool,
+    /// The leader wants to be told of what is queued.
+    listening: bool,
+    /// Callers who wait for room in the queue.
+    waiting_for_room: usize,
+}
+
+type Guard<'a> = MutexGuard<'a, State>;
+
+impl Shared {
+    pub(super) fn new(config: &Config, options: &ClientOptions, connection: Connection) -> Result<Self, Error> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let bell = bell
+            .map_err(|error| Error::Connect { address: config.address.to_string(), cause: Arc::new(error.into()) })?;
+        let flights = Some(Flights::new(connection));
+        Ok(Self {
+            config: config.clone(),
+            options: options.clone(),
+            state: Mutex::new(State {
+                queue: Queue::default(),
+                flights,
+                led: false,
+                listening: false,
+                waiting_for_room: 0,
+            }),
+            bell,
+            room: Condvar::new(),
+            reconnections: AtomicU64::new(0),
+            pushes: Mutex::default(),
+        })
+    }
+
+    /// Sends a batch and waits for what becomes of it.
+    pub(super) fn run(&self, batch: &Batch) -> Outcome {
+        let slot = Arc::new(Slot::default());
+        let state = self.enqueue(batch, &slot);
+        self.wait_with(state, &slot)
+    }
+
+    /// Hands a batch over.
+    pub(super) fn submit(&self, batch: &Batch) -> Arc<Slot> {
+        let slot = Arc::new(Slot::default());
+        let mut state = self.enqueue(batch, &slot);
+        let State { queue, flights, .. } = &mut *state;
+        // Nobody leads: a first attempt here, so that the reply is on its way by the time somebody waits.
+        if let Some(flights) = flights
+            && flights.count() < self.options.flights_max
+            && flights.is_connected()
+        {
+            flights.load(queue);
+            flights.send();
+        }
+        slot
+    }
+
+    /// Waits for a batch that was handed over.
+    pub(super) fn wait(&self, slot: &Slot) -> Outcome {
+        self.wait_with(self.lock(), slot)
+    }
+
+    pub(super) fn reconnections(&self) -> u64 {
+        self.reconnections.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn take_pushes(&self) -> Vec<Value> {
+        let mut state = self.lock();
+        if let Some(connection) = state.flights.as_mut().and_then(|flights| flights.connection.as_mut()) {
+            connection.is_quiet();
+            self.keep_pushes(connection);
+        }
+        drop(state);
+        self.pushes.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+    }
+
+    fn lock(&self) -> Guard<'_> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a batch when there is room for it.
+    fn enqueue(&self, batch: &Batch, slot: &Arc<Slot>) -> Guard<'_> {
+        let mut state = self.lock();
+        while !state.queue.has_room(&self.options) {
+            if state.led {
+                state.waiting_for_room += 1;
+                state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.waiting_for_room -= 1;
+            } else {
+                state = self.lead(state, |state| state.queue.has_room(&self.options));
+            }
+        }
+        state.queue.push(batch, slot.clone());
+        if state.listening {
+            state.listening = false;
+            // It can't fail but by being rung already.
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
+        state
+    }
+
+    fn wait_with<'a>(&'a self, mut state: Guard<'a>, slot: &Slot) -> Outcome {
+        loop {
+            if let Some(outcome) = slot.take() {
+                return outcome;
+            }
+            if !state.led {
+                state = self.lead(state, |_| slot.is_done());
+                continue;
+            }
+            slot.announce();
+            drop(state);
+            match slot.wait() {
+                Call::Done(outcome) => return outcome,
+                Call::Lead => {
+                    state = self.lock();
+                    state.led = false;
+                }
+            }
+        }
+    }
+
+    // --- leading ---
+
+    /// Drives the connection until `enough`.
+    fn lead<'a>(&'a self, mut state: Guard<'a>, enough: impl Fn(&State) -> bool) -> Guard<'a> {
+        let Some(mut flights) = state.flights.take() else { return state };
+        state.led = true;
+        while !enough(&state) {
+            if !state.queue.is_empty() && flights.count() < self.options.flights_max.max(1) {
+                if !flights.is_connected() {
+                    drop(state);
+                    state = self.reconnect(&mut flights);
+                    continue;
+                }
+                flights.load(&mut state.queue);
+                self.tell_of_room(&state);
+            }
+            state.listening = flights.count() < self.options.flights_max;
+            let listening = state.listening;
+            drop(state);
+            state = self.turn(&mut flights, listening);
+        }
+        state.listening = false;
+        state.led = last_waiter(&flights, &state.queue).is_some();
+        state.flights = Some(flights);
+        if !state.led {
+            self.tell_of_room(&state);
+        }
+        state
+    }
+
+    fn turn(&self, flights: &mut Flights, listening: bool) -> Guard<'_> {
+        let turned = flights.turn(listening.then(|| self.bell.as_fd()));
+        if let Some(connection) = &mut flights.connection {
+            self.keep_pushes(connection);
+        }
+        if matches!(turned, Ok(true)) {
+            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        }
+        let mut state = self.lock();
+        if let Err(error) = turned {
+            let unsent = flights.fail(&error);
+            state.queue.push_front(unsent.bytes, unsent.waiting);
+        }
+        state
+    }
+
+    /// Puts a new connection in place. If none comes about, all who wait are told so.
+    fn reconnect(&self, flights: &mut Flights) -> Guard<'_> {
+        match self.connect_in_time() {
+            Ok(connection) => {
+                self.reconnections.fetch_add(1, Ordering::Relaxed);
+                *flights = Flights::new(connection);
+                self.lock()
+            }
+            Err(error) => {
+                let mut state = self.lock();
+                let queue = std::mem::take(&mut state.queue);
+                queue.waiting.iter().for_each(|waiting| waiting.slot.finish(Err(not_sent(error.clone()))));
+                self.tell_of_room(&state);
+                state
+            }
+        }
+    }
+
+    fn connect_in_time(&self) -> Result<Connection, Error> {
+        let start = Instant::now();
+        let mut delay = self.options.retry_delay_first;
+        loop {
+            let error = match Connection::connect(&self.config) {
+                Ok(connection) => return Ok(connection),
+                Err(error) => error,
+            };
+            let pause = shortened_at_random(delay);
+            if !may_pass(&error) || start.elapsed() + pause > self.options.give_up_after {
+                return Err(error);
+            }
+            thread::sleep(pause);
+            delay = (delay * 2).min(self.options.retry_delay_max);
+        }
+    }
+
+    fn tell_of_room(&self, state: &State) {
+        if state.waiting_for_room > 0 {
+            self.room.notify_all();
+        }
+    }
+
+    fn keep_pushes(&self, connection: &mut Connection) {
+        let more = connection.take_pushes();
+        if more.is_empty() {
+            return;
+        }
+        let mut pushes = self.pushes.lock().unwrap_or_else(PoisonError::into_inner);
+        pushes.extend(more);
+        let excess = pushes.len().saturating_sub(self.config.pushes_max);
+        pushes.drain(..excess);
+    }
+}
+
+/// Whether the next attempt may fare better: the server is away, starting, or full.
+fn may_pass(error: &Error) -> bool {
+    match error {
+        Error::Connect { .. } | Error::Lost { cause: Lost::Closed | Lost::Io(_) | Lost::Silent(_), .. } => true,
+        Error::Server(error) => {
+            matches!(error.code(), b"LOADING" | b"BUSY" | b"MASTERDOWN" | b"TRYAGAIN")
+                || error.text().starts_with(b"ERR max number of clients")
+        }
+        _ => false,
+    }
+}
+
+/// Between half of it and all.
+fn shortened_at_random(delay: Duration) -> Duration {
+    let random = RandomState::new().build_hasher().finish();
+    delay.mul_f64(0.5 + 0.5 * (random as f64 / u64::MAX as f64))
+}

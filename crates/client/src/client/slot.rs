@@ -1,0 +1,94 @@
+//! Where a caller waits for the replies to its batch.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+
+use resp::parse::Value;
+
+use crate::error::Interrupted;
+
+/// What became of a batch.
+pub(super) type Outcome = Result<Vec<Value>, Interrupted>;
+
+/// A place for one outcome, and the one thread that waits for it.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    outcome: Option<Outcome>,
+    done: bool,
+    /// Its waiter is to lead, see [`super::shared`].
+    lead: bool,
+    waiter: Option<Thread>,
+}
+
+/// Why a wait is over.
+pub(super) enum Call {
+    /// The outcome is there.
+    Done(Outcome),
+    /// The caller is to lead until it is.
+    Lead,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts the outcome in and wakes the waiter.
+    pub(super) fn finish(&self, outcome: Outcome) {
+        let mut state = self.lock();
+        state.outcome = Some(outcome);
+        state.done = true;
+        let waiter = state.waiter.take();
+        drop(state);
+        if let Some(waiter) = waiter {
+            waiter.unpark();
+        }
+    }
+
+    /// Whether the outcome has come.
+    pub(super) fn is_done(&self) -> bool {
+        self.lock().done
+    }
+
+    /// Notes that this thread is going to wait.
+    pub(super) fn announce(&self) {
+        self.lock().waiter = Some(thread::current());
+    }
+
+    /// Makes the waiter lead; false if nobody waits here or the wait is over.
+    pub(super) fn appoint(&self) -> bool {
+        let mut state = self.lock();
+        let Some(waiter) = state.waiter.clone().filter(|_| !state.done) else { return false };
+        state.lead = true;
+        drop(state);
+        waiter.unpark();
+        true
+    }
+
+    /// Waits, after [`Self::announce`].
+    pub(super) fn wait(&self) -> Call {
+        loop {
+            let mut state = self.lock();
+            if state.lead {
+                state.lead = false;
+                state.waiter = None;
+                return Call::Lead;
+            }
+            if let Some(outcome) = state.outcome.take() {
+                return Call::Done(outcome);
+            }
+            drop(state);
+            thread::park();
+        }
+    }
+
+    /// The outcome, if it has come.
+    pub(super) fn take(&self) -> Option<Outcome> {
+        self.lock().outcome.take()
+    }
+}

@@ -1,0 +1,153 @@
+//! Which commands don't belong on a connection that callers share.
+
+use crate::error::Error;
+
+/// What a command does to the connection that it runs on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nothing.
+    Shareable,
+    /// It may hold up all commands behind it.
+    Blocking,
+    /// It changes what later commands mean or what comes back. Its name.
+    Unshareable(String),
+}
+
+/// Commands that wait for other clients; XREAD and XREADGROUP do so with BLOCK only.
+const BLOCKING: &[&str] =
+    &["BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "WAIT", "WAITAOF"];
+
+/// Commands that change the state of their connection.
+const UNSHAREABLE: &[&str] = &[
+    "ASKING",
+    "AUTH",
+    "DISCARD",
+    "EXEC",
+    "HELLO",
+    "MONITOR",
+    "MULTI",
+    "PSUBSCRIBE",
+    "PSYNC",
+    "PUNSUBSCRIBE",
+    "QUIT",
+    "READONLY",
+    "READWRITE",
+    "RESET",
+    "SELECT",
+    "SSUBSCRIBE",
+    "SUBSCRIBE",
+    "SUNSUBSCRIBE",
+    "SYNC",
+    "UNSUBSCRIBE",
+    "UNWATCH",
+    "WATCH",
+];
+
+/// What may stand in a transaction all the same.
+const FINE_INSIDE: &[&str] = &["SELECT"];
+
+/// Longer than every name above.
+const NAME_BYTES_MAX: usize = 16;
+
+/// What the command does whose request these bytes are.
+pub(super) fn kind_of(request: &[u8]) -> Kind {
+    let mut args = Args(request);
+    let mut name = [0; NAME_BYTES_MAX];
+    let Some(name) = args.next().and_then(|word| upper_case(word, &mut name)) else { return Kind::Shareable };
+    let streams = matches!(name, "XREAD" | "XREADGROUP");
+    if BLOCKING.contains(&name) || (streams && args.any(|arg| arg.eq_ignore_ascii_case(b"BLOCK"))) {
+        return Kind::Blocking;
+    }
+    let silent = name == "CLIENT" && args.next().is_some_and(|word| word.eq_ignore_ascii_case(b"REPLY"));
+    match UNSHAREABLE.contains(&name) || silent {
+        true => Kind::Unshareable(name.to_owned()),
+        false => Kind::Shareable,
+    }
+}
+
+/// # Errors
+/// [`Error::NotShareable`] with the first command of a pipeline that must not be in it.
+pub(super) fn check_all<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
+    requests.try_for_each(|request| match kind_of(request) {
+        Kind::Shareable => Ok(()),
+        Kind::Blocking => Err(Error::NotShareable("a blocking command".to_owned())),
+        Kind::Unshareable(name) => Err(Error::NotShareable(name)),
+    })
+}
+
+/// # Errors
+/// [`Error::NotShareable`] with the first command of a transaction that must not be in it. Blocking commands don't block
+/// there.
+pub(super) fn check_inside<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
+    requests.try_for_each(|request| match kind_of(request) {
+        Kind::Unshareable(name) if !FINE_INSIDE.contains(&name.as_str()) => Err(Error::NotShareable(name)),
+        _ => Ok(()),
+    })
+}
+
+fn upper_case<'a>(word: &[u8], room: &'a mut [u8; NAME_BYTES_MAX]) -> Option<&'a str> {
+    let room = room.get_mut(..word.len())?;
+    room.copy_from_slice(word);
+    room.make_ascii_uppercase();
+    std::str::from_utf8(room).ok()
+}
+
+/// The arguments of a request as [`crate::Request::pack`] writes it; none of anything else.
+struct Args<'a>(&'a [u8]);
+
+impl<'a> Iterator for Args<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if self.0.first() == Some(&b'*') {
+            self.line()?;
+        }
+        let length: usize = std::str::from_utf8(self.line()?.strip_prefix(b"$")?).ok()?.parse().ok()?;
+        let arg = self.0.get(..length)?;
+        self.0 = self.0.get(length + 2..)?;
+        Some(arg)
+    }
+}
+
+impl<'a> Args<'a> {
+    fn line(&mut self) -> Option<&'a [u8]> {
+        let end = self.0.windows(2).position(|pair| pair == b"\r\n")?;
+        let line = &self.0[..end];
+        self.0 = &self.0[end + 2..];
+        Some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Command, Request};
+
+    fn check(words: &str, expected: &Kind) {
+        let mut bytes = Vec::new();
+        Command::new(words).pack(&mut bytes);
+        assert_eq!(&kind_of(&bytes), expected, "{words}");
+    }
+
+    #[test]
+    fn kinds() {
+        for words in ["GET SELECT", "get k", "XREAD STREAMS block 0", "CLIENT ID", "VERYLONGNAMEOFACOMMAND", "PING"] {
+            check(words, if words.contains("block") { &Kind::Blocking } else { &Kind::Shareable });
+        }
+        for words in ["BLPOP k 0", "bzpopmin k 0", "XREADGROUP GROUP g c BLOCK 0 STREAMS s >", "WAIT 1 0"] {
+            check(words, &Kind::Blocking);
+        }
+        check("select 1", &Kind::Unshareable("SELECT".to_owned()));
+        check("Client Reply OFF", &Kind::Unshareable("CLIENT".to_owned()));
+        for name in UNSHAREABLE {
+            check(name, &Kind::Unshareable((*name).to_owned()));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_no_trouble() {
+        for bytes in [&b""[..], b"PING\r\n", b"*1\r\n", b"*1\r\n$9\r\nabc\r\n", b"*1\r\n$-1\r\n", b"*1\r\n$x\r\n"] {
+            assert_eq!(kind_of(bytes), Kind::Shareable);
+        }
+    }
+}

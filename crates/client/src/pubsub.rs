@@ -1,0 +1,249 @@
+//! Published messages, on a connection of their own.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use resp::parse::Value;
+
+use crate::command::{Argument, Command};
+use crate::config::Config;
+use crate::connection::Connection;
+use crate::error::{Error, Fate, Lost, ServerError};
+
+/// The longest pause after a failed attempt to connect again.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A published message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Message {
+    /// Where it was published.
+    pub channel: Vec<u8>,
+    /// The pattern through which it came, if it did.
+    pub pattern: Option<Vec<u8>>,
+    /// What was published.
+    pub payload: Vec<u8>,
+}
+
+/// How one subscribes to something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Channel,
+    Pattern,
+    Shard,
+}
+
+impl Kind {
+    fn commands(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Channel => ("SUBSCRIBE", "UNSUBSCRIBE"),
+            Self::Pattern => ("PSUBSCRIBE", "PUNSUBSCRIBE"),
+            Self::Shard => ("SSUBSCRIBE", "SUNSUBSCRIBE"),
+        }
+    }
+}
+
+/// Subscriptions, and the messages that come of them. RESP2 and RESP3 alike.
+///
+/// When the connection breaks, [`PubSub::next`] says so once, since messages may have been missed; called again, it
+/// connects, subscribes to the same things, and goes on. A server closes the connection of a subscriber who reads too
+/// slowly, which shows as just that.
+#[derive(Debug)]
+pub struct PubSub {
+    config: Config,
+    connection: Option<Connection>,
+    subscribed: BTreeSet<(Kind, Vec<u8>)>,
+    /// Messages that came while a subscription was to be confirmed.
+    waiting: VecDeque<Message>,
+    dropped: u64,
+}
+
+impl PubSub {
+    /// Connects, with no subscription yet.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`].
+    pub fn connect(config: &Config) -> Result<Self, Error> {
+        let connection = Some(Connection::connect(config)?);
+        let config = config.clone();
+        Ok(Self { config, connection, subscribed: BTreeSet::new(), waiting: VecDeque::new(), dropped: 0 })
+    }
+
+    /// Subscribes to channels. What is published from now on will come.
+    ///
+    /// # Errors
+    /// [`Error::Server`], [`Error::Lost`].
+    pub fn subscribe<A: Argument>(&mut self, channels: &[A]) -> Result<(), Error> {
+        self.enter(Kind::Channel, channels)
+    }
+
+    /// Subscribes to all channels whose names match these patterns.
+    ///
+    /// # Errors
+    /// As [`Self::subscribe`].
+    pub fn psubscribe<A: Argument>(&mut self, patterns: &[A]) -> Result<(), Error> {
+        self.enter(Kind::Pattern, patterns)
+    }
+
+    /// Subscribes to shard channels (SPUBLISH).
+    ///
+    /// # Errors
+    /// As [`Self::subscribe`].
+    pub fn ssubscribe<A: Argument>(&mut self, channels: &[A]) -> Result<(), Error> {
+        self.enter(Kind::Shard, channels)
+    }
+
+    /// Ends subscriptions of [`Self::subscribe`].
+    ///
+    /// # Errors
+    /// As [`Self::subscribe`].
+    pub fn unsubscribe<A: Argument>(&mut self, channels: &[A]) -> Result<(), Error> {
+        self.leave(Kind::Channel, channels)
+    }
+
+    /// Ends subscriptions of [`Self::psubscribe`].
+    ///
+    /// # Errors
+    /// As [`Self::subscribe`].
+    pub fn punsubscribe<A: Argument>(&mut self, patterns: &[A]) -> Result<(), Error> {
+        self.leave(Kind::Pattern, patterns)
+    }
+
+    /// Ends subscriptions of [`Self::ssubscribe`].
+    ///
+    /// # Errors
+    /// As [`Self::subscribe`].
+    pub fn sunsubscribe<A: Argument>(&mut self, channels: &[A]) -> Result<(), Error> {
+        self.leave(Kind::Shard, channels)
+    }
+
+    /// The next message; `None` if none comes within `timeout`.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] once when the connection breaks; while it can't be made anew, [`Error::Connect`] and the like,
+    /// after a pause of at most `timeout` or a second, so that a loop may just go on.
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<Message>, Error> {
+        if let Some(message) = self.waiting.pop_front() {
+            return Ok(Some(message));
+        }
+        if self.connection.is_none() {
+            self.reconnect().inspect_err(|_| thread::sleep(timeout.min(RETRY_PAUSE_MAX)))?;
+        }
+        let start = Instant::now();
+        loop {
+            match self.receive(timeout.saturating_sub(start.elapsed()))? {
+                Some(Received::Message(message)) => return Ok(Some(message)),
+                Some(Received::Confirmation) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// How many messages were dropped since more than [`Config::pushes_max`] came while a subscription was confirmed.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    fn enter<A: Argument>(&mut self, kind: Kind, names: &[A]) -> Result<(), Error> {
+        self.change(kind.commands().0, names)?;
+        self.subscribed.extend(names.iter().map(|name| (kind, to_bytes(name))));
+        Ok(())
+    }
+
+    fn leave<A: Argument>(&mut self, kind: Kind, names: &[A]) -> Result<(), Error> {
+        for name in names {
+            self.subscribed.remove(&(kind, to_bytes(name)));
+        }
+        self.change(kind.commands().1, names)
+    }
+
+    /// Sends a command and waits until each of the names is confirmed.
+    fn change<A: Argument>(&mut self, command: &str, names: &[A]) -> Result<(), Error> {
+        let Some(connection) = &mut self.connection else { return self.reconnect() };
+        // Without names the command would concern all there are.
+        if names.is_empty() {
+            return Ok(());
+        }
+        connection.send_unanswered(&Command::new(command).args(names));
+        let patience = self.config.read_timeout.unwrap_or(Duration::MAX);
+        let mut confirmed = 0;
+        while confirmed < names.len() {
+            match self.receive(patience)? {
+                Some(Received::Message(message)) => self.keep(message),
+                Some(Received::Confirmation) => confirmed += 1,
+                None => {
+                    self.connection = None;
+                    return Err(Error::Lost { cause: Lost::Silent(patience), fate: Fate::MayHaveRun });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, message: Message) {
+        if self.waiting.len() >= self.config.pushes_max.max(1) {
+            self.waiting.pop_front();
+            self.dropped += 1;
+        }
+        self.waiting.push_back(message);
+    }
+
+    fn receive(&mut self, timeout: Duration) -> Result<Option<Received>, Error> {
+        let Some(connection) = &mut self.connection else { return Ok(None) };
+        match connection.next_push(timeout) {
+            Ok(value) => value.map(received).transpose(),
+            Err(error) => {
+                self.connection = None;
+                Err(error)
+            }
+        }
+    }
+
+    fn reconnect(&mut self) -> Result<(), Error> {
+        self.connection = Some(Connection::connect(&self.config)?);
+        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+            let names: Vec<_> =
+                self.subscribed.iter().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()).collect();
+            if let Err(error) = self.change(kind.commands().0, &names) {
+                self.connection = None;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn to_bytes(name: &impl Argument) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    name.append(&mut bytes);
+    bytes
+}
+
+/// What a subscriber's connection brings.
+enum Received {
+    Message(Message),
+    Confirmation,
+}
+
+/// Reads a push (RESP3) or an array in its place (RESP2).
+fn received(value: Value) -> Result<Received, Error> {
+    match value.without_attribute() {
+        Value::Push(parts) | Value::Array(parts) => {
+            let bytes = |i: usize| parts.get(i).and_then(Value::bytes).map(<[u8]>::to_vec).unwrap_or_default();
+            let message = |pattern, channel, payload| {
+                Ok(Received::Message(Message { pattern, channel: bytes(channel), payload: bytes(payload) }))
+            };
+            match bytes(0).as_slice() {
+                b"message" | b"smessage" => message(None, 1, 2),
+                b"pmessage" => message(Some(bytes(1)), 2, 3),
+                _ => Ok(Received::Confirmation),
+            }
+        }
+        other => {
+            let other = ServerError::check(other)?;
+            Err(Error::Unexpected { command: "SUBSCRIBE", reply: format!("{other:?}") })
+        }
+    }
+}

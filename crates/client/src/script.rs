@@ -1,0 +1,81 @@
+//! Scripts that are called by their hash, so that their text travels once.
+
+use std::sync::Arc;
+
+use resp::parse::Value;
+
+use crate::command::{Argument, Command};
+use crate::connection::Connection;
+use crate::error::{Error, ServerError};
+
+/// A script for EVALSHA. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub struct Script {
+    text: Arc<Text>,
+}
+
+#[derive(Debug)]
+struct Text {
+    source: Vec<u8>,
+    sha1: String,
+}
+
+impl Script {
+    /// A script with this source.
+    #[must_use]
+    pub fn new(source: impl Into<Vec<u8>>) -> Self {
+        let source = source.into();
+        let sha1 = sha1_smol::Sha1::from(&source).digest().to_string();
+        Self { text: Arc::new(Text { source, sha1 }) }
+    }
+
+    /// The name by which servers know the script: the SHA-1 of its source in hexadecimal.
+    #[must_use]
+    pub fn sha1(&self) -> &str {
+        &self.text.sha1
+    }
+
+    /// The source.
+    #[must_use]
+    pub fn source(&self) -> &[u8] {
+        &self.text.source
+    }
+
+    /// SCRIPT LOAD.
+    #[must_use]
+    pub fn load(&self) -> Command {
+        Command::new("SCRIPT LOAD").arg(self.source())
+    }
+
+    /// EVALSHA with these keys and arguments.
+    #[must_use]
+    pub fn call<K: Argument, A: Argument>(&self, keys: &[K], args: &[A]) -> Command {
+        Command::new("EVALSHA").arg(self.sha1()).arg(keys.len()).args(keys).args(args)
+    }
+}
+
+/// Whether a reply says that the server doesn't know the script, which then has not run.
+pub(crate) fn is_unknown(reply: &Value) -> bool {
+    reply.error().is_some_and(|text| ServerError::new(text).code() == b"NOSCRIPT")
+}
+
+impl Connection {
+    /// Runs a script by its hash, and loads it if the server doesn't know it.
+    ///
+    /// # Errors
+    /// As [`Self::command`]; a script that doesn't compile is [`Error::Server`].
+    pub fn script<K: Argument, A: Argument>(
+        &mut self,
+        script: &Script,
+        keys: &[K],
+        args: &[A],
+    ) -> Result<Value, Error> {
+        let call = script.call(keys, args);
+        let reply = self.exchange(&call)?;
+        if !is_unknown(&reply) {
+            return ServerError::check(reply);
+        }
+        self.command(&script.load())?;
+        self.command(&call)
+    }
+}

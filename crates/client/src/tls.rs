@@ -1,0 +1,223 @@
+//! Encryption, by rustls over a TCP connection that doesn't block.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use crate::config::TlsOptions;
+use crate::error::Error;
+use crate::stream::Stream;
+
+/// Encrypts a TCP connection to `host`, whose certificate must be good for that name unless the options say otherwise.
+///
+/// # Errors
+/// Those of [`HandshakeError`].
+pub(crate) fn encrypt(
+    mut tcp: TcpStream,
+    host: &str,
+    options: &TlsOptions,
+    timeout: Duration,
+) -> Result<TlsStream, HandshakeError> {
+    let config = client_config(options)?;
+    let name = options.server_name.as_deref().unwrap_or(host).to_owned();
+    let name = ServerName::try_from(name).map_err(|_| wrong("the server's name can't be that of a certificate"))?;
+    let mut tls = ClientConnection::new(Arc::new(config), name).map_err(|error| wrong(&error.to_string()))?;
+    // The handshake may block, within limits; nothing else happens on this connection meanwhile.
+    tcp.set_nonblocking(false)?;
+    tcp.set_read_timeout(Some(timeout))?;
+    tcp.set_write_timeout(Some(timeout))?;
+    while tls.is_handshaking() {
+        tls.complete_io(&mut tcp)?;
+    }
+    tcp.set_nonblocking(true)?;
+    Ok(TlsStream { tcp, tls, decrypted: 0 })
+}
+
+/// Why no encrypted stream came about.
+pub(crate) enum HandshakeError {
+    /// A setting is to blame.
+    Config(Error),
+    /// The other side, or the way to it.
+    Io(io::Error),
+}
+
+impl From<Error> for HandshakeError {
+    fn from(error: Error) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<io::Error> for HandshakeError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+fn wrong(what: &str) -> Error {
+    Error::Config(format!("TLS: {what}"))
+}
+
+fn client_config(options: &TlsOptions) -> Result<ClientConfig, Error> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| wrong(&error.to_string()))?;
+    let builder = match options.insecure {
+        true => builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAll(provider))),
+        false => builder.with_root_certificates(roots(options.ca_file.as_deref())?),
+    };
+    let (Some(cert), Some(key)) = (&options.cert_file, &options.key_file) else {
+        return match (&options.cert_file, &options.key_file) {
+            (None, None) => Ok(builder.with_no_client_auth()),
+            _ => Err(wrong("a certificate needs its key, and a key its certificate")),
+        };
+    };
+    let key_der = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
+    builder.with_client_auth_cert(certificates(cert)?, key_der).map_err(|error| unusable(cert, &error))
+}
+
+fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Error {
+    wrong(&format!("{} can't be used: {error}", path.display()))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match all {
+        Ok(all) if all.is_empty() => Err(unusable(path, &"it has no certificate")),
+        Ok(all) => Ok(all),
+        Err(error) => Err(unusable(path, &error)),
+    }
+}
+
+/// The authorities of a file, or else the system's.
+fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    match ca_file {
+        Some(path) => {
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|error| unusable(path, &error))?;
+            }
+        }
+        None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
+    }
+    match roots.is_empty() {
+        true => Err(wrong("this system has no certificates of authorities; name a file that has")),
+        false => Ok(roots),
+    }
+}
+
+/// An encrypted stream. Both directions share its state, and neither ever waits.
+pub(crate) struct TlsStream {
+    tcp: TcpStream,
+    tls: ClientConnection,
+    /// Bytes that are decrypted and weren't read.
+    decrypted: usize,
+}
+
+impl TlsStream {
+    /// Sends encrypted bytes until none wait or the socket takes no more.
+    fn send(&mut self) -> io::Result<()> {
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut self.tcp)?;
+        }
+        Ok(())
+    }
+}
+
+impl Read for TlsStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.tls.reader().read(buf) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // Servers close without TLS's farewell, whose lack shows only where a reply is incomplete anyway.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
+                Err(error) => return Err(error),
+                Ok(n) => {
+                    self.decrypted = self.decrypted.saturating_sub(n);
+                    return Ok(n);
+                }
+            }
+            self.tls.read_tls(&mut self.tcp)?;
+            let state = self.tls.process_new_packets();
+            let state = state.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            self.decrypted = state.plaintext_bytes_to_read();
+        }
+    }
+}
+
+impl Write for TlsStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        // What waits already goes first; if it can't, no more is taken, so that the waiting bytes stay bounded.
+        self.send()?;
+        let taken = self.tls.writer().write(buf)?;
+        match self.send() {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+            _ => Ok(taken),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send()
+    }
+}
+
+impl Stream for TlsStream {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.tcp.as_fd()
+    }
+
+    fn wants_write(&self) -> bool {
+        self.tls.wants_write()
+    }
+
+    fn has_buffered(&self) -> bool {
+        self.decrypted > 0
+    }
+}
+
+/// Accepts every certificate, since the caller said that anybody may be at the other end. Signatures are checked still.
+#[derive(Debug)]
+struct AcceptAll(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AcceptAll {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

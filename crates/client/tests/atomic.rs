@@ -1,0 +1,176 @@
+//! Scripts and transactions, end to end, against Penstock and against Redis itself.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::thread;
+
+use client::{Client, Command, Connection, Error, Fate, Pipeline, Script, Transaction, Value};
+use common::{bulk, config, connect, ok, on_both, on_those_with_scripts};
+
+const NO_KEYS: &[&str] = &[];
+
+fn number(value: &Value) -> i64 {
+    value.bytes().map_or(0, |text| String::from_utf8_lossy(text).parse().unwrap())
+}
+
+#[test]
+fn a_script_is_loaded_when_it_is_unknown() {
+    on_those_with_scripts(|server| {
+        let script = Script::new("return {KEYS[1], ARGV[1], ARGV[2]}");
+        let expected = Value::Array(vec![bulk("k"), bulk("1"), bulk("b")]);
+        let client = Client::connect(&config(server)).unwrap();
+        let mut connection = connect(server);
+        for _ in 0..2 {
+            assert_eq!(client.script(&script, &["k"], &["1", "b"]).unwrap(), expected);
+            connection.command(&["SCRIPT", "FLUSH"]).unwrap();
+            assert_eq!(connection.script(&script, &["k"], &["1", "b"]).unwrap(), expected);
+            connection.command(&["SCRIPT", "FLUSH"]).unwrap();
+        }
+        for error in [
+            client.script(&Script::new("not lua"), NO_KEYS, NO_KEYS).unwrap_err(),
+            connection.script(&Script::new("not lua"), NO_KEYS, NO_KEYS).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("Error compiling script"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn no_script_is_unknown_in_mid_pipeline() {
+    on_those_with_scripts(|server| {
+        let (one, two) = (Script::new("return 1"), Script::new("return ARGV[1]"));
+        let mut pipeline = Pipeline::new();
+        for i in 0..100 {
+            pipeline.script(&one, NO_KEYS, NO_KEYS).add(&["PING"]).script(&two, NO_KEYS, &[i]);
+        }
+        let check = |replies: &[Value]| {
+            assert_eq!(replies.len(), 300);
+            for (i, three) in replies.chunks(3).enumerate() {
+                assert_eq!(three, [Value::Int(1), Value::Simple(b"PONG".into()), bulk(&i.to_string())]);
+            }
+        };
+        let client = Client::connect(&config(server)).unwrap();
+        let mut connection = connect(server);
+        for _ in 0..2 {
+            check(&pipeline.run(&mut connection).unwrap());
+            check(&client.pipeline(&pipeline).unwrap());
+            // Somebody else forgets them: the next pipeline brings them again.
+            connect(server).command(&["SCRIPT", "FLUSH"]).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_pipeline_whose_script_does_not_compile_runs_nothing() {
+    on_those_with_scripts(|server| {
+        let mut pipeline = Pipeline::new();
+        pipeline.add(&["SET", "k", "v"]).script(&Script::new("not lua"), NO_KEYS, NO_KEYS);
+        let mut connection = connect(server);
+        let client = Client::connect(&config(server)).unwrap();
+        for interrupted in [pipeline.run(&mut connection).unwrap_err(), client.pipeline(&pipeline).unwrap_err()] {
+            assert!(interrupted.error.to_string().contains("compiling"), "{interrupted}");
+            assert_eq!((interrupted.answered, interrupted.sent), (0, 0));
+            assert_eq!(Error::from(interrupted).fate(), Fate::Answered);
+        }
+        assert_eq!(connection.command(&["EXISTS", "k"]).unwrap(), Value::Int(0));
+    });
+}
+
+#[test]
+fn a_transaction_runs_as_a_whole_or_not_at_all() {
+    on_both(&[], |server| {
+        let mut good = Transaction::new();
+        good.add(&["SET", "k", "v"]).add(&["INCR", "k"]).add(&["GET", "k"]);
+        assert_eq!(good.len(), 3);
+        let mut bad = Transaction::new();
+        bad.add(&["SET", "k", "other"]).add(&["NONSENSE"]);
+        let client = Client::connect(&config(server)).unwrap();
+        let mut connection = connect(server);
+        for replies in [client.transaction(&good).unwrap(), good.run(&mut connection).unwrap().unwrap()] {
+            assert_eq!(replies.len(), 3);
+            assert_eq!(replies[0], ok());
+            assert!(replies[1].error().is_some());
+            assert_eq!(replies[2], bulk("v"));
+        }
+        for error in [client.transaction(&bad).unwrap_err(), bad.run(&mut connection).unwrap_err()] {
+            assert!(error.to_string().starts_with("ERR unknown command 'NONSENSE'"), "{error}");
+        }
+        assert_eq!(connection.command(&["GET", "k"]).unwrap(), bulk("v"));
+        assert_eq!(client.transaction(&Transaction::new()).unwrap(), []);
+    });
+}
+
+/// Doubles what a key holds, by way of the client.
+fn double(connection: &mut Connection, key: &str) -> Result<Option<Transaction>, Error> {
+    let value = number(&connection.command(&["GET", key])?);
+    let mut transaction = Transaction::new();
+    transaction.add(&Command::new("SET").arg(key).arg(value * 2));
+    Ok(Some(transaction))
+}
+
+#[test]
+fn an_optimistic_change_begins_anew_when_others_interfere() {
+    on_both(&[], |server| {
+        let client = Client::connect(&config(server)).unwrap();
+        client.command(&["SET", "k", "1"]).unwrap();
+        let mut attempts = 0;
+        let replies = client.optimistic(&["k"], |connection| {
+            attempts += 1;
+            let transaction = double(connection, "k");
+            if attempts == 1 {
+                client.command(&["SET", "k", "50"])?;
+            }
+            transaction
+        });
+        assert_eq!(replies.unwrap(), Some(vec![ok()]));
+        assert_eq!(attempts, 2);
+        assert_eq!(client.command(&["GET", "k"]).unwrap(), bulk("100"));
+        let nothing = client.optimistic(&["k"], |_| Ok(None)).unwrap();
+        assert_eq!(nothing, None);
+    });
+}
+
+#[test]
+fn optimistic_changes_of_many_threads_all_count() {
+    on_both(&[], |server| {
+        let client = Client::connect(&config(server)).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..25 {
+                        let added = client.optimistic(&["sum"], |connection| {
+                            let value = number(&connection.command(&["GET", "sum"])?);
+                            let mut transaction = Transaction::new();
+                            transaction.add(&Command::new("SET").arg("sum").arg(value + 1));
+                            Ok(Some(transaction))
+                        });
+                        added.unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(client.command(&["GET", "sum"]).unwrap(), bulk("100"));
+    });
+}
+
+#[test]
+fn contention_has_an_end_and_leaves_nothing_watched() {
+    on_both(&[], |server| {
+        let mut connection = connect(server);
+        let mut other = connect(server);
+        let error = connection.optimistic(&["k"], 3, |connection| {
+            other.command(&["INCR", "k"])?;
+            double(connection, "k")
+        });
+        assert!(matches!(error, Err(Error::Contended { attempts: 3 })), "{error:?}");
+        let refused = connection.optimistic(&["k"], 3, |connection| connection.command(&["NONSENSE"]).map(|_| None));
+        assert!(matches!(refused, Err(Error::Server(_))), "{refused:?}");
+        other.command(&["SET", "k", "x"]).unwrap();
+        // Were it watched still, this would not run.
+        let mut transaction = Transaction::new();
+        transaction.add(&["PING"]);
+        assert!(transaction.run(&mut connection).unwrap().is_some());
+    });
+}

@@ -1,0 +1,298 @@
+//! The shared client, end to end, against Penstock and against Redis itself.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use client::{Client, ClientOptions, Command, Config, Error, Fate, Pipeline, Proto, Transaction, Value, Window};
+use common::{bulk, config, connect, ok, on_both};
+
+fn client(server: &tests::server::Server) -> Client {
+    Client::connect(&config(server)).unwrap()
+}
+
+#[test]
+fn a_client_is_shared_between_threads() {
+    fn check<T: Clone + Send + Sync>() {}
+    check::<Client>();
+}
+
+#[test]
+fn many_threads_each_in_its_order() {
+    const THREADS: usize = 16;
+    const ROUNDS: i64 = 500;
+    on_both(&[], |server| {
+        for flights_max in [1, 2, 8] {
+            let mut options = ClientOptions::default();
+            options.flights_max = flights_max;
+            options.queue_commands_max = 5;
+            let client = Client::with_options(&config(server), options).unwrap();
+            client.command(&["FLUSHALL"]).unwrap();
+            thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let client = client.clone();
+                    scope.spawn(move || {
+                        let key = format!("counter-{thread}");
+                        for round in 1..=ROUNDS {
+                            assert_eq!(client.command(&["INCR", &key]).unwrap(), Value::Int(round));
+                            assert_eq!(client.command(&["ECHO", &key]).unwrap(), bulk(&key));
+                        }
+                    });
+                }
+            });
+            assert_eq!(client.command(&["DBSIZE"]).unwrap(), Value::Int(THREADS as i64));
+            assert_eq!(client.reconnections(), 0);
+        }
+    });
+}
+
+/// A server that answers when it is told to, and tells how many requests came with each read.
+fn slow_server(requests_per_read: mpsc::Sender<usize>, answer: mpsc::Receiver<()>) -> Config {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = Config::tcp("127.0.0.1", listener.local_addr().unwrap().port());
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut chunk = [0; 1 << 16];
+        while let Ok(n @ 1..) = stream.read(&mut chunk) {
+            let requests = chunk[..n].iter().filter(|&&byte| byte == b'*').count();
+            requests_per_read.send(requests).unwrap();
+            if answer.recv().is_err() {
+                return;
+            }
+            stream.write_all(&b"+PONG\r\n".repeat(requests)).unwrap();
+        }
+    });
+    config
+}
+
+#[test]
+fn concurrent_callers_share_a_flight() {
+    const CALLERS: usize = 20;
+    let (send_requests, requests) = mpsc::channel();
+    let (answer, answers) = mpsc::channel();
+    let config = slow_server(send_requests, answers);
+    let mut options = ClientOptions::default();
+    options.flights_max = 1;
+    let client = Client::with_options(&config, options).unwrap();
+    let callers: Vec<_> = (0..=CALLERS)
+        .map(|_| {
+            let client = client.clone();
+            thread::spawn(move || client.command(&["PING"]).unwrap())
+        })
+        .collect();
+    let mut flights = Vec::new();
+    while flights.iter().sum::<usize>() <= CALLERS {
+        flights.push(requests.recv_timeout(common::PATIENCE).unwrap());
+        // Time for the others to queue up behind this one.
+        thread::sleep(Duration::from_millis(200));
+        answer.send(()).unwrap();
+    }
+    callers.into_iter().for_each(|caller| drop(caller.join().unwrap()));
+    assert!(flights.len() <= 3, "{flights:?}");
+}
+
+#[test]
+fn tickets_are_answered_in_order() {
+    on_both(&[], |server| {
+        let client = client(server);
+        let tickets: Vec<_> =
+            (0..1000).map(|i| client.submit(&Command::new("RPUSH").arg("list").arg(i)).unwrap()).collect();
+        // Whoever comes between finds all of them done before its own turn.
+        assert_eq!(client.command(&["LLEN", "list"]).unwrap(), Value::Int(1000));
+        for (i, ticket) in tickets.into_iter().enumerate() {
+            assert_eq!(ticket.wait().unwrap(), Value::Int(i as i64 + 1));
+        }
+        drop(client.submit(&["SET", "dropped", "x"]).unwrap());
+        assert_eq!(client.command(&["GET", "dropped"]).unwrap(), bulk("x"));
+    });
+}
+
+#[test]
+fn pipelines_of_any_size() {
+    on_both(&[], |server| {
+        let client = client(server);
+        for (commands, window) in [(0, 10), (1, 1), (7, 2), (25_000, 10_000), (3000, 7)] {
+            let mut pipeline = Pipeline::with_window(Window::of(window));
+            for i in 0..commands {
+                pipeline.add(&Command::new("ECHO").arg(i));
+            }
+            let replies = client.pipeline(&pipeline).unwrap();
+            assert_eq!(replies.len(), commands);
+            for (i, reply) in replies.iter().enumerate() {
+                assert_eq!(reply, &bulk(&i.to_string()));
+            }
+        }
+        let mut pipeline = Pipeline::new();
+        pipeline.add(&["SET", "k", "v"]).add(&["INCR", "k"]).add(&["PING"]);
+        let replies = client.pipeline(&pipeline).unwrap();
+        assert!(replies[1].error().is_some() && replies[2].error().is_none());
+    });
+}
+
+#[test]
+fn what_blocks_has_its_own_connection() {
+    on_both(&[], |server| {
+        let client = client(server);
+        thread::scope(|scope| {
+            let blocked = scope.spawn(|| client.command(&["BLPOP", "list", "20"]));
+            while client
+                .command(&["INFO", "clients"])
+                .unwrap()
+                .bytes()
+                .unwrap()
+                .windows(17)
+                .all(|w| w != b"blocked_clients:1")
+            {
+                thread::sleep(Duration::from_millis(5));
+            }
+            client.command(&["RPUSH", "list", "x"]).unwrap();
+            assert_eq!(blocked.join().unwrap().unwrap(), Value::Array(vec![bulk("list"), bulk("x")]));
+        });
+        // Its connection is used again.
+        let clients =
+            || client.command(&["CLIENT", "LIST"]).unwrap().bytes().unwrap().iter().filter(|&&b| b == b'\n').count();
+        let before = clients();
+        client.command(&["BLPOP", "list", "0.01"]).unwrap();
+        assert_eq!(clients(), before);
+    });
+}
+
+#[test]
+fn what_would_change_the_connection_is_refused() {
+    on_both(&[], |server| {
+        let client = client(server);
+        for command in ["SELECT 1", "MULTI", "subscribe c", "MONITOR", "CLIENT REPLY OFF"] {
+            let error = client.command(&Command::new(command)).unwrap_err();
+            assert!(matches!(error, Error::NotShareable(_)), "{error:?}");
+            assert_eq!(error.fate(), Fate::NotRun);
+        }
+        let mut pipeline = Pipeline::new();
+        pipeline.add(&["SET", "k", "v"]).add(&["BLPOP", "l", "0"]);
+        assert_eq!(client.pipeline(&pipeline).unwrap_err().sent, 0);
+        assert!(client.submit(&["BLPOP", "l", "0"]).is_err());
+        let mut transaction = Transaction::new();
+        transaction.add(&["EXEC"]).add(&["SET", "k", "v"]);
+        assert!(matches!(client.transaction(&transaction), Err(Error::NotShareable(_))));
+        assert_eq!(client.command(&["EXISTS", "k"]).unwrap(), Value::Int(0));
+    });
+}
+
+#[test]
+fn dedicated_connections_are_bounded() {
+    on_both(&[], |server| {
+        let mut config = config(server);
+        config.connect_timeout = Duration::from_millis(50);
+        let mut options = ClientOptions::default();
+        options.dedicated_max = 2;
+        let client = Client::with_options(&config, options).unwrap();
+        let mut first = client.dedicated().unwrap();
+        let second = client.dedicated().unwrap();
+        assert!(matches!(client.dedicated(), Err(Error::Limit("dedicated_max"))));
+        first.command(&["SELECT", "1"]).unwrap();
+        first.command(&["SET", "k", "v"]).unwrap();
+        drop(first);
+        let mut third = client.dedicated().unwrap();
+        // What the first one did to its connection doesn't outlive it.
+        assert_eq!(third.command(&["EXISTS", "k"]).unwrap(), Value::Int(0));
+        drop((second, third));
+    });
+}
+
+#[test]
+fn a_killed_connection_is_made_anew() {
+    on_both(&[], |server| {
+        let mut config = config(server);
+        config.client_name = Some(b"shared".to_vec());
+        let client = Client::connect(&config).unwrap();
+        let mut other = connect(server);
+        for round in 1..=3 {
+            assert_eq!(client.command(&["SET", "k", "v"]).unwrap(), ok());
+            let Value::Int(id) = client.command(&["CLIENT", "ID"]).unwrap() else { panic!("no id") };
+            other.command(&Command::new("CLIENT KILL ID").arg(id)).unwrap();
+            // Long enough that a resting connection is looked at first: nobody notices.
+            thread::sleep(Duration::from_millis(150));
+            assert_eq!(client.command(&["GET", "k"]).unwrap(), bulk("v"));
+            assert_eq!(client.reconnections(), round);
+        }
+        assert_eq!(client.command(&["CLIENT", "GETNAME"]).unwrap(), bulk("shared"));
+    });
+}
+
+#[test]
+fn a_server_that_comes_back_is_found_again() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let answer = |listener: &TcpListener| {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut chunk = [0; 100];
+        let n = stream.read(&mut chunk).unwrap();
+        if n > 0 {
+            stream.write_all(b"+PONG\r\n").unwrap();
+        }
+    };
+    let away = thread::spawn(move || {
+        answer(&listener);
+        drop(listener);
+        thread::sleep(Duration::from_millis(300));
+        let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+        answer(&listener);
+        // And away it is for good.
+    });
+    let mut options = ClientOptions::default();
+    options.give_up_after = Duration::from_secs(20);
+    let client = Client::with_options(&Config::tcp("127.0.0.1", port), options).unwrap();
+    client.command(&["PING"]).unwrap();
+    thread::sleep(Duration::from_millis(150));
+    client.command(&["PING"]).unwrap();
+    assert_eq!(client.reconnections(), 1);
+    away.join().unwrap();
+    let mut options = ClientOptions::default();
+    options.give_up_after = Duration::from_millis(100);
+    let error = Client::with_options(&Config::tcp("127.0.0.1", port), options).unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+}
+
+#[test]
+fn giving_up_is_told_to_all_who_wait() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let config = Config::tcp("127.0.0.1", listener.local_addr().unwrap().port());
+    let mut options = ClientOptions::default();
+    options.give_up_after = Duration::from_millis(200);
+    let client = Client::with_options(&config, options).unwrap();
+    drop(listener);
+    thread::sleep(Duration::from_millis(150));
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let error = client.command(&["INCR", "k"]).unwrap_err();
+                assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+                assert_eq!(error.fate(), Fate::NotRun);
+            });
+        }
+    });
+}
+
+#[test]
+fn push_messages_of_the_shared_connection() {
+    on_both(&[], |server| {
+        let mut config = config(server);
+        config.proto = Proto::Resp3;
+        let client = Client::connect(&config).unwrap();
+        // Penstock need not know client-side caching.
+        if client.command(&["CLIENT", "TRACKING", "ON"]).is_err() && server.log().contains("Penstock") {
+            return;
+        }
+        client.command(&["GET", "k"]).unwrap();
+        connect(server).command(&["SET", "k", "v"]).unwrap();
+        client.command(&["PING"]).unwrap();
+        let expected = Value::Push(vec![bulk("invalidate"), Value::Array(vec![bulk("k")])]);
+        assert_eq!(client.take_pushes(), [expected]);
+        assert_eq!(client.take_pushes(), []);
+    });
+}
