@@ -1,9 +1,10 @@
 //! The arguments of `penstock bench`.
 
-use clap::{ArgAction, Args, Parser};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use client::{Config, Proto};
 
 use crate::failure::Failure;
+use crate::pipelining::PipeliningArgs;
 
 /// Measures how fast a Redis server answers, with redis-benchmark's flags and output.
 ///
@@ -14,9 +15,13 @@ use crate::failure::Failure;
     name = "penstock bench",
     version,
     disable_help_flag = true,
+    disable_help_subcommand = true,
+    args_conflicts_with_subcommands = true,
     after_help = EXAMPLES
 )]
 pub struct BenchArgs {
+    #[command(subcommand)]
+    pub experiment: Option<Experiment>,
     #[command(flatten)]
     pub server: ServerArgs,
     /// Parallel connections.
@@ -77,6 +82,13 @@ pub struct BenchArgs {
     /// A command to measure instead of the tests.
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub command: Vec<String>,
+}
+
+/// The experiments beside plain load.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Experiment {
+    #[command(name = "pipelining")]
+    Pipelining(PipeliningArgs),
 }
 
 /// Where the server is, and who asks.

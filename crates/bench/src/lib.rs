@@ -3,11 +3,14 @@
 //! This room knows `client` and nothing of any server's inside; it works against every server that speaks RESP.
 
 mod args;
+mod embedded;
 mod failure;
 mod generator;
 mod host;
 mod load;
+mod pipelining;
 mod progress;
+mod proxy;
 mod report;
 mod tests_table;
 
@@ -20,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
-use args::BenchArgs;
+use args::{BenchArgs, Experiment};
 use failure::Failure;
 
 /// The name in messages.
@@ -31,7 +34,10 @@ const NAME: &str = "penstock bench";
 pub fn run(args: Vec<OsString>) -> ExitCode {
     let argv = std::iter::once(OsString::from(NAME)).chain(args);
     let result = match BenchArgs::try_parse_from(argv) {
-        Ok(args) => interruptible().and_then(|interrupt| load::run(&args, &interrupt)),
+        Ok(args) => interruptible().and_then(|interrupt| match &args.experiment {
+            None => load::run(&args, &interrupt),
+            Some(Experiment::Pipelining(args)) => pipelining::run(args, &interrupt),
+        }),
         Err(error) => told_by_clap(&error),
     };
     match result {

@@ -19,6 +19,7 @@ use client::{Command, Config, Proto, Request};
 use hdrhistogram::Histogram;
 
 pub use random::Random;
+pub use scanner::Scanner;
 pub use socket::Address;
 pub use template::Template;
 

@@ -1,0 +1,83 @@
+//! A Penstock of our own: this very program, started as a server on a free port and ended with us.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use client::{Config, Connection};
+
+use crate::failure::Failure;
+
+/// How long the server may take until it answers.
+const START_MAX: Duration = Duration::from_secs(10);
+/// How often it is started anew where another program took the port that was free a moment before.
+const START_TRIES: usize = 3;
+/// How often it is asked whether it is there.
+const ASK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The server's process; it is killed when this is dropped. Ctrl-C reaches it like us, since it is of our process group.
+pub struct Embedded {
+    child: Child,
+    port: u16,
+}
+
+impl Embedded {
+    /// Starts a server that keeps everything in memory and nothing on disk.
+    pub fn start() -> Result<Embedded, Failure> {
+        let mut trouble = String::new();
+        for _ in 0..START_TRIES {
+            let mut embedded = Embedded::spawn().map_err(|error| cannot_start(&error.to_string()))?;
+            match embedded.wait_until_ready() {
+                Ok(()) => return Ok(embedded),
+                Err(text) => trouble = text,
+            }
+        }
+        Err(cannot_start(&trouble))
+    }
+
+    fn spawn() -> io::Result<Embedded> {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let child = Command::new(std::env::current_exe()?)
+            .args(["server", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &port.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Embedded { child, port })
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), String> {
+        let began = Instant::now();
+        while began.elapsed() < START_MAX {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("it ended with {status}"));
+            }
+            let asked = Connection::connect(&self.config()).and_then(|mut connection| connection.command(&["PING"]));
+            if asked.is_ok() {
+                return Ok(());
+            }
+            thread::sleep(ASK_INTERVAL);
+        }
+        Err(format!("it does not answer within {} seconds", START_MAX.as_secs()))
+    }
+
+    /// How to reach it.
+    #[must_use]
+    pub fn config(&self) -> Config {
+        Config::tcp(Ipv4Addr::LOCALHOST.to_string(), self.port)
+    }
+}
+
+fn cannot_start(why: &str) -> Failure {
+    Failure::Local(format!("a server of our own does not start: {why}; name one by its URL instead"))
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        // It may have ended by itself, with Ctrl-C.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

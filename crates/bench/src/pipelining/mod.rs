@@ -1,0 +1,287 @@
+//! `penstock bench pipelining`: the documents' experiments on one server, or on two in alternation.
+
+mod args;
+mod depths;
+mod experiments;
+mod movies;
+mod results;
+mod table;
+mod target;
+mod way;
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use client::Config;
+
+pub use args::PipeliningArgs;
+
+use crate::embedded::Embedded;
+use crate::failure::Failure;
+use args::Topic;
+use experiments::Plan;
+use results::{Cell, Depth, DepthCell, Experiment, Line, Results, Row, Sweep};
+use target::Target;
+use way::Way;
+
+/// What the reader of the sweep should know.
+const SWEEP_NOTE: &str = "Redis's manual, \"Pipelining\": send commands up to a reasonable number, for instance 10,000, read \
+                          the replies, and send again; the speed will be nearly the same, and the memory that the server \
+                          needs to queue the replies is bounded. \"replies\" is the size of a pipeline's replies, \"queued\" \
+                          what the server keeps of them while nobody reads (the kernel's buffers hold the rest), \"memory\" \
+                          how much all its memory grew meanwhile.";
+
+/// Erases from the cursor to the end of the line (ECMA-48, EL).
+const ERASE_TO_END: &str = "\x1b[K";
+
+/// Runs what the arguments ask for.
+pub fn run(args: &PipeliningArgs, interrupt: &AtomicBool) -> Result<(), Failure> {
+    let result = run_to_end(args, interrupt);
+    // Ctrl-C reaches a server of ours, too; that its connections break then is no news.
+    match result {
+        Err(_) if interrupt.load(Ordering::Relaxed) => Err(Failure::Interrupted),
+        other => other,
+    }
+}
+
+fn run_to_end(args: &PipeliningArgs, interrupt: &AtomicBool) -> Result<(), Failure> {
+    let embedded = if args.url.is_none() { Some(Embedded::start()?) } else { None };
+    let first = match (&args.url, &embedded) {
+        (Some(url), _) => config(url)?,
+        (None, Some(embedded)) => embedded.config(),
+        (None, None) => unreachable!("a server was started where none was named"),
+    };
+    let mut configs = vec![first];
+    configs.extend(args.against.as_deref().map(config).transpose()?);
+    let targets = configs.into_iter().map(|config| Target::new(config, args.rtt)).collect::<Result<Vec<_>, _>>()?;
+    let mut session = Session { args, interrupt, targets, out: io::stdout() };
+    let results = session.measure()?;
+    if args.json {
+        serde_json::to_writer(&mut session.out, &results).map_err(io::Error::from)?;
+        writeln!(session.out)?;
+    }
+    Ok(())
+}
+
+fn config(url: &str) -> Result<Config, Failure> {
+    let config = Config::parse(url)?;
+    if config.tls {
+        return Err(Failure::Usage("TLS is not supported here: use a redis:// URL".to_owned()));
+    }
+    Ok(config)
+}
+
+/// One run of the tool.
+struct Session<'a> {
+    args: &'a PipeliningArgs,
+    interrupt: &'a AtomicBool,
+    targets: Vec<Target>,
+    out: io::Stdout,
+}
+
+impl Session<'_> {
+    /// Measures everything, and prints each table as soon as it is there.
+    fn measure(&mut self) -> Result<Results, Failure> {
+        let mut results = self.empty_results();
+        if !self.args.json {
+            table::write_head(&mut self.out, &results)?;
+        }
+        for plan in experiments::plans(self.args) {
+            let experiment = self.experiment(&plan)?;
+            if !self.args.json {
+                table::write_experiment(&mut self.out, &experiment, &results.servers)?;
+            }
+            results.experiments.push(experiment);
+        }
+        if self.args.wants(Topic::Depths) {
+            let sweep = self.sweep()?;
+            if !self.args.json {
+                table::write_sweep(&mut self.out, &sweep, &results.servers)?;
+            }
+            results.sweep = Some(sweep);
+        }
+        Ok(results)
+    }
+
+    fn empty_results(&mut self) -> Results {
+        let uname = rustix::system::uname();
+        Results {
+            program: "penstock bench pipelining",
+            version: env!("CARGO_PKG_VERSION"),
+            unix_time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            machine: format!(
+                "{} {}, {} cores",
+                uname.sysname().to_string_lossy(),
+                uname.release().to_string_lossy(),
+                std::thread::available_parallelism().map_or(1, usize::from)
+            ),
+            added_rtt_ms: self.args.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
+            servers: self.targets.iter().map(|target| target.server.clone()).collect(),
+            experiments: Vec::new(),
+            sweep: None,
+        }
+    }
+
+    fn experiment(&mut self, plan: &Plan<'_>) -> Result<Experiment, Failure> {
+        let mut experiment = Experiment {
+            id: plan.id,
+            title: plan.title.clone(),
+            note: plan.note.to_owned(),
+            rows: Vec::new(),
+            transcript: Vec::new(),
+        };
+        self.remove(plan)?;
+        let rows = plan.ways.iter().try_for_each(|way| {
+            if !way.keeps_keys {
+                self.remove(plan)?;
+            }
+            let (row, transcript) = self.row(plan, way)?;
+            experiment.rows.push(row);
+            experiment.transcript.extend(transcript);
+            Ok(())
+        });
+        let removed = self.remove(plan);
+        rows.and(removed)?;
+        set_times(&mut experiment.rows);
+        Ok(experiment)
+    }
+
+    fn remove(&mut self, plan: &Plan<'_>) -> Result<(), Failure> {
+        self.targets.iter_mut().try_for_each(|target| target.remove(&plan.keys))
+    }
+
+    /// Measures one way on all servers in alternation, which server first alternating, too.
+    fn row(&mut self, plan: &Plan<'_>, way: &Way<'_>) -> Result<(Row, Vec<Line>), Failure> {
+        let mut rounds: Vec<Vec<Cell>> = vec![Vec::new(); self.targets.len()];
+        let mut transcript = Vec::new();
+        for round in 0..self.args.rounds {
+            for turn in 0..self.targets.len() {
+                let index = (turn + round as usize) % self.targets.len();
+                self.show_progress(&format!("{}: {}", plan.title, way.label));
+                let (cell, lines) = self.cell(way, index)?;
+                rounds[index].push(cell);
+                if round == 0 && index == 0 {
+                    transcript = lines;
+                }
+            }
+            if self.args.rounds > 1 && !way.keeps_keys {
+                self.remove(plan)?;
+            }
+        }
+        self.show_progress("");
+        let servers = rounds.into_iter().map(median).collect();
+        Ok((Row { label: way.label.clone(), document_s: way.document_s, servers }, transcript))
+    }
+
+    fn cell(&mut self, way: &Way<'_>, index: usize) -> Result<(Cell, Vec<Line>), Failure> {
+        let ran = way::run(way, &mut self.targets[index], self.args.limit(), self.interrupt);
+        if self.interrupt.load(Ordering::Relaxed) {
+            return Err(Failure::Interrupted);
+        }
+        match ran {
+            Err(Failure::Server(text)) if text.contains("unknown command") => {
+                let impossible = Some(why_impossible(&text));
+                Ok((Cell { impossible, of: way.parts, ..Cell::default() }, Vec::new()))
+            }
+            other => other,
+        }
+    }
+
+    fn sweep(&mut self) -> Result<Sweep, Failure> {
+        let mut rows = Vec::new();
+        for depth in self.args.depths() {
+            let mut servers = Vec::new();
+            for index in 0..self.targets.len() {
+                self.show_progress(&format!("pipelines {depth} deep"));
+                let target = &mut self.targets[index];
+                servers.push(depths::measure(target, depth, self.args.value_bytes, self.interrupt)?);
+                if self.interrupt.load(Ordering::Relaxed) {
+                    return Err(Failure::Interrupted);
+                }
+            }
+            rows.push(Depth { depth, servers });
+        }
+        self.show_progress("");
+        set_times_of_depths(&mut rows);
+        Ok(Sweep { value_bytes: self.args.value_bytes, rows })
+    }
+
+    /// A line on the terminal that says what is going on; nothing elsewhere.
+    fn show_progress(&self, text: &str) {
+        if io::stderr().is_terminal() {
+            // A terminal that has gone is no reason to stop measuring.
+            let _ = write!(io::stderr(), "\r{text}{ERASE_TO_END}");
+        }
+    }
+}
+
+/// What a server says that lacks a command, in short: its text repeats all arguments.
+fn why_impossible(text: &str) -> String {
+    let what = text.split(", with args").next().unwrap_or(text).trim_start_matches("error from server: ERR ");
+    if what.contains("'SCRIPT'") || what.contains("'EVALSHA'") {
+        return format!("not possible: this server has no scripting ({what})");
+    }
+    format!("not possible: {what}")
+}
+
+/// The run with the median time; of an even number the slower of the middle two.
+fn median(mut cells: Vec<Cell>) -> Cell {
+    cells.sort_by(|a, b| a.real_s.total_cmp(&b.real_s));
+    let middle = cells.len() / 2;
+    cells.swap_remove(middle)
+}
+
+/// How many times faster than the first row each is, by the server.
+fn set_times(rows: &mut [Row]) {
+    let Some(first) = rows.first().map(|row| row.servers.iter().map(|cell| cell.real_s).collect::<Vec<_>>()) else {
+        return;
+    };
+    for row in rows {
+        for (cell, first) in row.servers.iter_mut().zip(&first) {
+            cell.times = first / cell.real_s.max(f64::MIN_POSITIVE);
+        }
+    }
+}
+
+fn set_times_of_depths(rows: &mut [Depth]) {
+    let Some(first) = rows.first().map(|row| row.servers.clone()) else { return };
+    for row in rows {
+        for (cell, first) in row.servers.iter_mut().zip(&first) {
+            let DepthCell { per_second, .. } = *first;
+            cell.times = cell.per_second / per_second.max(f64::MIN_POSITIVE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(real_s: f64) -> Cell {
+        Cell { real_s, ..Cell::default() }
+    }
+
+    #[test]
+    fn times_compare_with_the_first_row_of_the_same_server() {
+        let row = |a, b| Row { label: String::new(), document_s: None, servers: vec![cell(a), cell(b)] };
+        let mut rows = [row(4.0, 9.0), row(2.0, 3.0)];
+        set_times(&mut rows);
+        let times: Vec<f64> = rows.iter().flat_map(|row| row.servers.iter().map(|cell| cell.times)).collect();
+        assert_eq!(times, [1.0, 1.0, 2.0, 3.0]);
+    }
+
+    #[test]
+    fn a_server_without_scripting_is_said_to_have_none() {
+        let text = "error from server: ERR unknown command 'SCRIPT', with args beginning with: 'LOAD' 'return 1'";
+        assert_eq!(why_impossible(text), "not possible: this server has no scripting (unknown command 'SCRIPT')");
+        let text = "error from server: ERR unknown command 'ZADD', with args beginning with: 'a'";
+        assert_eq!(why_impossible(text), "not possible: unknown command 'ZADD'");
+    }
+
+    #[test]
+    fn the_median_is_one_of_the_runs() {
+        assert_eq!(median(vec![cell(3.0), cell(1.0), cell(2.0)]).real_s, 2.0);
+        assert_eq!(median(vec![cell(3.0)]).real_s, 3.0);
+    }
+}

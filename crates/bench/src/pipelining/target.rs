@@ -1,0 +1,126 @@
+//! A server under experiment: the way that is measured, and another to ask it questions.
+
+use std::time::{Duration, Instant};
+
+use client::{Config, Connection, Window};
+
+use super::results::{Counts, Server};
+use crate::failure::Failure;
+use crate::host::{self, Process, Usage};
+use crate::proxy::Proxy;
+
+/// PINGs whose median is the round trip's time.
+const PINGS: usize = 11;
+/// Longest time that a reply may take beyond the round trip.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Commands whose replies may be under way when keys are removed.
+const CLEANING_WINDOW: usize = 1000;
+
+/// A server.
+pub struct Target {
+    /// What the reports say of it.
+    pub server: Server,
+    /// How to reach it without the proxy.
+    pub direct: Config,
+    /// How it is measured: through the proxy, if there is one.
+    pub measured: Config,
+    control: Connection,
+    process: Option<Process>,
+}
+
+impl Target {
+    /// Connects to a server and, with `rtt`, puts a proxy before it.
+    pub fn new(mut direct: Config, rtt: Option<Duration>) -> Result<Target, Failure> {
+        direct.read_timeout = Some(SILENCE_MAX);
+        let mut control = Connection::connect(&direct)?;
+        let mut measured = direct.clone();
+        if let Some(rtt) = rtt {
+            let proxy = Proxy::start(direct.address.clone(), rtt);
+            measured.address = proxy.map_err(|error| Failure::Local(format!("no proxy: {error}")))?.address();
+        }
+        let process = Process::of(&mut control);
+        let rtt_ms = median_ping(&measured)?.as_secs_f64() * 1e3;
+        let (name, address) = (name(&mut control), direct.address.to_string());
+        let server = Server { name, address, rtt_ms, is_local: process.is_some() };
+        Ok(Target { server, direct, measured, control, process })
+    }
+
+    /// A new connection of the kind that is measured, which the server has already spoken with: that it accepts a
+    /// connection is nobody's benchmark.
+    pub fn connect(&self) -> Result<Connection, Failure> {
+        let mut connection = Connection::connect(&self.measured)?;
+        connection.command(&["PING"])?;
+        Ok(connection)
+    }
+
+    /// What its process has used so far, where it is known.
+    #[must_use]
+    pub fn usage(&self) -> Option<Usage> {
+        self.process.map(|process| process.usage())
+    }
+
+    /// Asks a question that is not measured.
+    pub fn ask(&mut self, words: &[&str]) -> Result<client::Value, Failure> {
+        Ok(self.control.command(words)?)
+    }
+
+    /// A number of INFO's.
+    pub fn number(&mut self, section: &str, field: &str) -> Option<u64> {
+        host::field(&host::info(&mut self.control, section)?, field)?.parse().ok()
+    }
+
+    /// How often each command has run, as the server counts; empty where it doesn't tell.
+    pub fn counts(&mut self) -> Counts {
+        let info = host::info(&mut self.control, "commandstats").unwrap_or_default();
+        info.lines().filter_map(command_count).collect()
+    }
+
+    /// Removes keys.
+    pub fn remove(&mut self, keys: &[String]) -> Result<(), Failure> {
+        let requests = keys.chunks(100).map(|some| {
+            let mut request = vec!["DEL"];
+            request.extend(some.iter().map(String::as_str));
+            request
+        });
+        Window::of(CLEANING_WINDOW).run_each(&mut self.control, requests, |_, _| ())?;
+        Ok(())
+    }
+}
+
+/// `cmdstat_zadd:calls=3,...` as a name and a number.
+fn command_count(line: &str) -> Option<(String, u64)> {
+    let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+    Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+}
+
+/// Program and version. Valkey and Penstock also give a version of Redis, for clients that look for it.
+fn name(control: &mut Connection) -> String {
+    let info = host::info(control, "server").unwrap_or_default();
+    let known = [("Penstock", "penstock_version"), ("Valkey", "valkey_version"), ("Redis", "redis_version")];
+    let found = known.iter().find_map(|(name, field)| Some(format!("{name} {}", host::field(&info, field)?)));
+    found.unwrap_or_else(|| "a server that does not say what it is".to_owned())
+}
+
+fn median_ping(config: &Config) -> Result<Duration, Failure> {
+    let mut connection = Connection::connect(config)?;
+    let mut times = Vec::new();
+    for _ in 0..PINGS {
+        let began = Instant::now();
+        connection.command(&["PING"])?;
+        times.push(began.elapsed());
+    }
+    times.sort();
+    Ok(times[PINGS / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_read_from_its_line() {
+        let line = "cmdstat_config|get:calls=12,usec=3,usec_per_call=0.25,rejected_calls=0,failed_calls=0";
+        assert_eq!(command_count(line), Some(("config|get".to_owned(), 12)));
+        assert_eq!(command_count("# Commandstats"), None);
+    }
+}

@@ -1,0 +1,140 @@
+//! One way to do an experiment's work, run against one server with a stopwatch in hand.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use client::{Connection, Request, Value, Window};
+use nix::sys::resource::{UsageWho, getrusage};
+
+use super::results::{Cell, Counts, Line};
+use super::target::Target;
+use crate::failure::Failure;
+
+/// A way: what it is called, how much there is to do, and how.
+pub struct Way<'a> {
+    /// Its name in the tables.
+    pub label: String,
+    /// Parts of the work; a way that is cut off has done some of them.
+    pub parts: u64,
+    /// Seconds that the document measured.
+    pub document_s: Option<f64>,
+    /// Whether keys of the way before must be there.
+    pub keeps_keys: bool,
+    /// Does it. It asks [`Runner::goes_on`] before each part.
+    pub work: Work<'a>,
+}
+
+/// What does a way's work.
+pub type Work<'a> = Box<dyn Fn(&mut Runner<'_>) -> Result<(), Failure> + 'a>;
+
+/// What a way works with.
+pub struct Runner<'a> {
+    connection: Connection,
+    began: Instant,
+    limit: Duration,
+    interrupt: &'a AtomicBool,
+    parts: u64,
+    begun: u64,
+    commands: u64,
+    transcript: Vec<Line>,
+}
+
+impl Runner<'_> {
+    /// Begins the next part, whose number, from 0, it returns; `None` when all are done or the time is up.
+    pub fn next_part(&mut self) -> Option<u64> {
+        let over = self.begun == self.parts || self.began.elapsed() >= self.limit;
+        if over || self.interrupt.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.begun += 1;
+        Some(self.begun - 1)
+    }
+
+    /// Begins all parts at once.
+    pub fn all_parts(&mut self) -> u64 {
+        self.begun = self.parts;
+        self.parts
+    }
+
+    /// Sends a command and waits for its reply.
+    pub fn step(&mut self, request: &(impl Request + ?Sized)) -> Result<Value, Failure> {
+        self.commands += 1;
+        Ok(self.connection.command(request)?)
+    }
+
+    /// Sends commands without waiting in between; an error reply among them ends the way.
+    pub fn pipeline<R: Request>(&mut self, requests: impl IntoIterator<Item = R>) -> Result<(), Failure> {
+        let mut refused = None;
+        let sent = Window::default().run_each(&mut self.connection, requests, |_, reply| {
+            if let (None, Some(text)) = (&refused, reply.error()) {
+                refused = Some(client::ServerError::new(text));
+            }
+        })?;
+        self.commands += sent;
+        refused.map_or(Ok(()), |error| Err(client::Error::Server(error).into()))
+    }
+
+    /// The connection itself, for a way that sends and reads apart; `commands` more will be sent.
+    pub fn connection(&mut self, commands: u64) -> &mut Connection {
+        self.commands += commands;
+        &mut self.connection
+    }
+
+    /// Notes what was said just now.
+    pub fn note(&mut self, way: &str, who: &'static str, text: String) {
+        let at_ms = self.began.elapsed().as_secs_f64() * 1e3;
+        self.transcript.push(Line { at_ms, way: way.to_owned(), who, text });
+    }
+}
+
+/// Runs a way once.
+pub fn run(
+    way: &Way<'_>,
+    target: &mut Target,
+    limit: Duration,
+    interrupt: &AtomicBool,
+) -> Result<(Cell, Vec<Line>), Failure> {
+    let connection = target.connect()?;
+    let counts_before = target.counts();
+    let server_before = target.usage();
+    let cpu_before = cpu_times();
+    let (began, transcript) = (Instant::now(), Vec::new());
+    let mut runner =
+        Runner { connection, began, limit, interrupt, parts: way.parts, begun: 0, commands: 0, transcript };
+    (way.work)(&mut runner)?;
+    let real_s = began.elapsed().as_secs_f64();
+    let cpu = cpu_times();
+    let used = target.usage().zip(server_before).map(|(now, before)| now.since(&before));
+    let done = runner.begun;
+    let cell = Cell {
+        user_s: cpu.0 - cpu_before.0,
+        system_s: cpu.1 - cpu_before.1,
+        real_s: real_s * way.parts as f64 / done.max(1) as f64,
+        times: 1.0,
+        done,
+        of: way.parts,
+        commands: runner.commands,
+        server_ns_per_command: used.map(|used| used.cpu_ns as f64 / runner.commands.max(1) as f64),
+        server_bytes: used.map(|used| used.resident_bytes),
+        counted: difference(&counts_before, target),
+        impossible: None,
+    };
+    Ok((cell, runner.transcript))
+}
+
+/// What the server has counted since, without the questions that were asked meanwhile.
+fn difference(before: &Counts, target: &mut Target) -> Counts {
+    let since = |(name, count): (String, u64)| {
+        let new = count.saturating_sub(before.get(&name).copied().unwrap_or(0));
+        (new > 0 && name != "info").then_some((name, new))
+    };
+    target.counts().into_iter().filter_map(since).collect()
+}
+
+/// Processor time of this thread in user mode and in the kernel, in seconds. Not of the process: a proxy's threads work
+/// for nobody's benchmark.
+fn cpu_times() -> (f64, f64) {
+    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    let usage = getrusage(UsageWho::RUSAGE_THREAD);
+    usage.map_or((0.0, 0.0), |usage| (seconds(usage.user_time()), seconds(usage.system_time())))
+}

@@ -1,0 +1,208 @@
+//! The experiments on pipelining, end to end and tiny, against Penstock and against Redis itself.
+
+// Clippy knows that a test may unwrap, but not the functions that only tests call.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Ran, check_refusal, command, on_both, output};
+use serde_json::Value as Json;
+use tests::reply::Reply;
+use tests::server::{Server, free_port};
+
+fn url(server: &Server) -> String {
+    format!("redis://127.0.0.1:{}", server.port())
+}
+
+fn json(args: &[&str]) -> Json {
+    serde_json::from_str(&output(&[&["pipelining", "--json"], args].concat())).unwrap()
+}
+
+fn rows<'a>(results: &'a Json, id: &str) -> &'a Vec<Json> {
+    let experiments = results["experiments"].as_array().unwrap();
+    let found = experiments.iter().find(|experiment| experiment["id"] == id);
+    found.unwrap_or_else(|| panic!("no {id} in {results}"))["rows"].as_array().unwrap()
+}
+
+fn count(cell: &Json, command: &str) -> u64 {
+    cell["counted"][command].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn every_experiment_sends_what_its_document_sends() {
+    on_both(&[], |server| {
+        let results = json(&[&url(server), "--scale", "0.01"]);
+        let counted = |id: &str, row: usize, command: &str| count(&rows(&results, id)[row]["servers"][0], command);
+        assert_eq!((counted("pings", 0, "ping"), counted("pings", 1, "ping")), (100, 100));
+        let labels: Vec<&str> = rows(&results, "keys").iter().map(|row| row["label"].as_str().unwrap()).collect();
+        // With a hundredth of the keys, 1,000 calls would be more than there are keys.
+        assert_eq!(labels[..4], ["redis set", "redis get", "redis mset with 100", "redis mget with 100"]);
+        assert_eq!(labels.len(), 8);
+        assert_eq!((counted("keys", 0, "set"), counted("keys", 1, "get")), (100, 100));
+        assert_eq!((counted("keys", 4, "mset"), counted("keys", 7, "mget")), (10, 1));
+        assert_eq!((counted("sets", 0, "set"), counted("sets", 1, "set")), (1000, 1000));
+        // "the" and "number" have 7 prefixes, numbers as many as they have digits.
+        let prefixes = 100 * 7 + 9 + 90 * 2 + 3;
+        assert_eq!((counted("movies", 0, "zscore"), counted("movies", 0, "zadd")), (prefixes, prefixes));
+        for row in [1, 2] {
+            assert_eq!((counted("movies", row, "zscore"), counted("movies", row, "zadd")), (100, prefixes), "{row}");
+            assert_eq!(counted("movies", row, "hset"), 100);
+        }
+        assert_eq!((counted("incr", 0, "incr"), counted("incr", 1, "incr")), (4, 4));
+    });
+}
+
+#[test]
+fn scripts_do_the_same_where_there_are_any() {
+    on_both(&[], |server| {
+        let results = json(&[&url(server), "--scale", "0.002", "--only", "movies"]);
+        let rows = rows(&results, "movies");
+        assert_eq!(rows.len(), 5);
+        let knows = |name: &str| {
+            !matches!(server.connect().cmd(name).unwrap(), Reply::Line(b'-', text)
+            if text.starts_with(b"ERR unknown command"))
+        };
+        for row in &rows[3..] {
+            let cell = &row["servers"][0];
+            if knows("SCRIPT EXISTS x") {
+                assert_eq!((count(cell, "evalsha"), count(cell, "hset")), (20, 20), "{row}");
+                assert_eq!(count(cell, "zadd"), count(&rows[0]["servers"][0], "zadd"), "{row}");
+            } else {
+                assert!(cell["impossible"].as_str().unwrap().contains("no scripting"), "{row}");
+            }
+        }
+    });
+}
+
+#[test]
+fn nothing_but_keys_of_its_own_is_touched_and_those_are_removed() {
+    on_both(&[], |server| {
+        let mut conn = server.connect();
+        conn.cmd("SET key1 mine").unwrap();
+        output(&["pipelining", &url(server), "--scale", "0.003", "--depths", "2"]);
+        assert_eq!(conn.cmd("DBSIZE").unwrap(), Reply::Line(b':', b"1".into()));
+        assert_eq!(conn.cmd("GET key1").unwrap(), Reply::Blob(b'$', b"mine".into()));
+    });
+}
+
+#[test]
+fn tables_are_printed_and_name_server_and_columns() {
+    let server = Server::oracle(&[]);
+    let text = output(&["pipelining", &url(&server), "--scale", "0.002", "--depths", "1,7"]);
+    assert!(text.starts_with("Redis ") && text.contains(&format!(" at 127.0.0.1:{}", server.port())), "{text}");
+    for words in
+        ["user     system      total", "redis mset with 10 ", "a ZSCORE for every prefix", "Server: 4", "\n         7 "]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    // A process of this machine, so that its processor time is told.
+    assert!(text.contains("server/cmd") && text.contains(" µs"), "{text}");
+}
+
+#[test]
+fn a_round_trip_is_made_longer_and_a_pipeline_pays_it_once() {
+    let server = Server::penstock(&[]);
+    let results = json(&[&url(&server), "--rtt", "30ms", "--only", "incr,pings", "--scale", "0.001"]);
+    let real = |id: &str, row: usize| rows(&results, id)[row]["servers"][0]["real_s"].as_f64().unwrap();
+    assert!(results["servers"][0]["rtt_ms"].as_f64().unwrap() >= 30.0, "{results}");
+    assert!(real("incr", 0) >= 0.12 && real("incr", 1) >= 0.03, "{results}");
+    assert!(real("pings", 0) >= 0.3 && real("pings", 1) < real("pings", 0) / 2.0, "{results}");
+    let transcript = results["experiments"][1]["transcript"].as_array().unwrap();
+    let said: Vec<&str> = transcript.iter().map(|line| line["text"].as_str().unwrap()).collect();
+    assert_eq!(said[..8], ["INCR X", "1", "INCR X", "2", "INCR X", "3", "INCR X", "4"]);
+    assert_eq!(said[8..], ["INCR X", "INCR X", "INCR X", "INCR X", "1", "2", "3", "4"]);
+}
+
+#[test]
+fn a_row_that_takes_too_long_is_cut_off_and_estimated() {
+    let server = Server::penstock(&[]);
+    let args = [&url(&server), "--rtt", "20ms", "--only", "pings", "--scale", "0.1", "--limit", "1"];
+    let results = json(&args);
+    let cell = &rows(&results, "pings")[0]["servers"][0];
+    let done = cell["done"].as_u64().unwrap();
+    assert!((1..=50).contains(&done) && cell["of"] == 1000, "{cell}");
+    // The estimate is for all thousand round trips of 20 ms.
+    assert!(cell["real_s"].as_f64().unwrap() >= 20.0, "{cell}");
+}
+
+#[test]
+fn two_servers_are_compared() {
+    let (penstock, redis) = (Server::penstock(&[]), Server::oracle(&[]));
+    let args = [&url(&penstock), "--against", &url(&redis), "--scale", "0.002", "--rounds", "3", "--depths", "1,5"];
+    let results = json(&args);
+    assert_eq!(results["servers"].as_array().unwrap().len(), 2);
+    for experiment in results["experiments"].as_array().unwrap() {
+        for row in experiment["rows"].as_array().unwrap() {
+            assert_eq!(row["servers"].as_array().unwrap().len(), 2, "{row}");
+        }
+    }
+    assert_eq!(results["sweep"]["rows"][1]["servers"].as_array().unwrap().len(), 2);
+    let text = output(&[&["pipelining"], &args[..], &["--only", "pings"]].concat());
+    assert!(text.contains("times as long as A") && text.contains("B Redis "), "{text}");
+}
+
+#[test]
+fn replies_that_nobody_reads_wait_in_the_server() {
+    on_both(&[], |server| {
+        let results = json(&[&url(server), "--only", "depths", "--depths", "1,3000", "-d", "10000"]);
+        let cell = |row: usize| results["sweep"]["rows"][row]["servers"][0].clone();
+        assert_eq!(cell(0)["queued_bytes"], 0);
+        assert_eq!(cell(1)["reply_bytes"], 3000 * 10_010);
+        // The kernel keeps some megabytes of these thirty.
+        let queued = cell(1)["queued_bytes"].as_u64().unwrap();
+        assert!((10_000_000..60_000_000).contains(&queued), "{results}");
+        assert!(cell(1)["per_second"].as_f64().unwrap() > 0.0);
+    });
+}
+
+/// The processes whose parent is this one.
+fn children(pid: u32) -> Vec<String> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(20), "not within 20 s: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_server_of_its_own_is_started_and_gone_after_ctrl_c() {
+    let text = output(&["pipelining", "--only", "incr"]);
+    assert!(text.starts_with("Penstock "), "{text}");
+    let mut slow = command(&["pipelining", "--rtt", "100ms", "--only", "pings", "--limit", "50"]);
+    let child = slow.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    wait_until("a server starts", || !children(pid).is_empty());
+    let server = children(pid).remove(0);
+    thread::sleep(Duration::from_millis(300));
+    assert!(Command::new("kill").args(["-INT", &pid.to_string()]).status().unwrap().success());
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), "penstock bench: interrupted\n"));
+    assert!(!std::path::Path::new(&format!("/proc/{server}")).exists(), "the server is still there");
+}
+
+#[test]
+fn bad_input_gives_one_line_and_a_status() {
+    let gone = format!("redis://127.0.0.1:{}", free_port().unwrap());
+    check_refusal(&["pipelining", &gone], 1, "Connection refused");
+    check_refusal(&["pipelining", "localhost"], 2, "redis://");
+    check_refusal(&["pipelining", "rediss://localhost"], 2, "TLS");
+    check_refusal(&["pipelining", "--rtt", "250"], 2, "250ms");
+    check_refusal(&["pipelining", "--depths", "1,0"], 2, "above 0");
+    check_refusal(&["pipelining", "--only", "nope"], 2, "nope");
+    let server = Server::penstock(&["--requirepass", "secret"]);
+    check_refusal(&["pipelining", &url(&server), "--only", "incr"], 1, "NOAUTH");
+    let wrong = format!("redis://:wrong@127.0.0.1:{}", server.port());
+    check_refusal(&["pipelining", &wrong, "--only", "incr"], 1, "WRONGPASS");
+    let right = format!("redis://:secret@127.0.0.1:{}/3", server.port());
+    output(&["pipelining", &right, "--rtt", "1ms", "--only", "incr,depths", "--depths", "1,2"]);
+}
