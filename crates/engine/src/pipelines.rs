@@ -24,8 +24,10 @@ pub const FAILURES_MAX: usize = 32;
 /// Bytes of an error that are kept with a failure; the messages that quote nothing long are shorter.
 pub const ERROR_BYTES_MAX: usize = 128;
 
-/// No connection has this number.
+/// No connection has this number: the one that had the token is gone.
 const NOBODY: u64 = 0;
+/// No connection has this number, either: the token itself is gone.
+const ENDED: u64 = u64::MAX;
 /// Stands for a command that is not in the table.
 const UNKNOWN: usize = usize::MAX;
 
@@ -74,7 +76,7 @@ struct Failures {
 pub struct Pipeline {
     token: Box<[u8]>,
     ttl_ms: u64,
-    /// The connection that has the token; [`NOBODY`] if it is gone, or the token is. Changes under the table's lock.
+    /// The connection that has the token, [`NOBODY`] or [`ENDED`]. Changes under the table's lock.
     holder: AtomicU64,
     /// 0 while a connection has the token. Changes under the table's lock.
     expires_ms: AtomicU64,
@@ -252,7 +254,7 @@ impl Pipelines {
         self.with(now_ms, |all| {
             let Some(pipeline) = all.by_token.remove(token) else { return false };
             all.keep(&pipeline);
-            pipeline.holder.store(NOBODY, Ordering::Relaxed);
+            pipeline.holder.store(ENDED, Ordering::Relaxed);
             true
         })
     }
@@ -358,12 +360,12 @@ impl Session {
     /// Whether the next command may run: not if another connection has taken the token over.
     #[inline]
     pub(crate) fn begin_counted(&mut self, command: Option<&Command>) -> bool {
-        let Some(tally) = &mut self.tally else { return true };
-        match tally.pipeline.holder.load(Ordering::Relaxed) {
-            holder if holder == self.client.id => tally.begin(command),
-            // The token is gone.
-            NOBODY => self.tally = None,
-            _ => return false,
+        if self.has_lost_token() {
+            return false;
+        }
+        match &mut self.tally {
+            Some(tally) if tally.pipeline.holder.load(Ordering::Relaxed) == self.client.id => tally.begin(command),
+            _ => self.tally = None,
         }
         true
     }
@@ -413,9 +415,12 @@ impl Session {
     /// Whether another connection has taken the token over that this one counted for.
     #[inline]
     pub(crate) fn has_lost_token(&self) -> bool {
-        self.tally.as_ref().is_some_and(|tally| {
-            let holder = tally.pipeline.holder.load(Ordering::Relaxed);
-            holder != self.client.id && holder != NOBODY
+        self.tally.as_ref().is_some_and(|tally| match tally.pipeline.holder.load(Ordering::Relaxed) {
+            holder if holder == self.client.id => false,
+            // Another connection may have taken it over, and be done with it already.
+            ENDED => self.client.killed.load(Ordering::Relaxed),
+            // Nobody, if that one is gone already.
+            _ => true,
         })
     }
 }

@@ -11,7 +11,7 @@ use penstock_tests::reply::Reply;
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -93,13 +93,15 @@ impl Stream {
 
     /// Adds a command that works on the keys of client `id`, or a transaction of such commands.
     fn grow(&mut self, id: u64, rng: &mut Rng) {
-        match rng.below(20) {
-            0 => drop(self.push("KEYS nothing")),
-            1 => {
+        match rng.below(40) {
+            0 | 1 => drop(self.push("KEYS nothing")),
+            // Nothing ever comes.
+            2 => drop(self.push(&format!("BLPOP {id}:nothing 0.001"))),
+            3 | 4 => {
                 self.push(&format!("BLPOP {id}:queue 0"));
                 self.pops += 1;
             }
-            2 | 3 => self.grow_transaction(id, rng),
+            5..8 => self.grow_transaction(id, rng),
             _ => self.grow_plain(id, rng, true),
         }
         let end = self.len();
@@ -154,6 +156,8 @@ struct Client<'s> {
     stream: Stream,
     /// The present connection, once it has resumed.
     conn: Conn,
+    /// What the server calls it.
+    conn_id: u64,
     /// Connections it has left without closing them.
     zombies: Vec<Conn>,
     counted: u64,
@@ -163,10 +167,11 @@ struct Client<'s> {
 impl<'s> Client<'s> {
     fn new(server: &'s Server, id: u64, seed: u64) -> Client<'s> {
         let mut conn = server.connect();
+        let conn_id = integer(&mut conn, "CLIENT ID");
         assert_eq!(conn.cmd(&format!("PIPELINE START token{id}")).unwrap().text(), b"OK");
         let stream = Stream { boundaries: vec![0], ..Stream::default() };
         let rng = Rng::new(seed);
-        Client { server, id, rng, stream, conn, zombies: Vec::new(), counted: 0, sent: 0 }
+        Client { server, id, rng, stream, conn, conn_id, zombies: Vec::new(), counted: 0, sent: 0 }
     }
 
     /// Sends what comes next: few commands or very many, in one piece or two, cut anywhere.
@@ -186,6 +191,9 @@ impl<'s> Client<'s> {
 
     /// Loses the connection in one of the ways in which that happens, and goes on with the next.
     fn lose_connection(&mut self) {
+        if self.rng.chance(3) {
+            self.server.connect().cmd("CLIENT PAUSE 1 WRITE").unwrap();
+        }
         let _ = self.send_some();
         let patience = *self.rng.pick(&[1, 50, 500, 3000]);
         spin(self.rng.below(patience));
@@ -202,6 +210,11 @@ impl<'s> Client<'s> {
             self.zombies.push(lost);
             self.zombies.drain(..self.zombies.len().saturating_sub(ZOMBIES_MAX));
         }
+        if self.rng.chance(10) {
+            // It may have gone by itself.
+            let _ = self.conn.cmd(&format!("CLIENT KILL ID {}", self.conn_id)).unwrap();
+        }
+        self.conn_id = integer(&mut self.conn, "CLIENT ID");
         self.resume();
     }
 
@@ -235,9 +248,9 @@ impl<'s> Client<'s> {
 
 /// Gives the waiting client of this number something every now and then, until it says that it has enough. Returns how
 /// many elements that were.
-fn feed(server: &Server, id: u64, seed: u64, over: &AtomicU64) -> u64 {
+fn feed(server: &Server, id: u64, seed: u64, over: &AtomicBool) -> u64 {
     let (mut conn, mut rng, mut fed) = (server.connect(), Rng::new(seed), 0);
-    while over.load(Ordering::Relaxed) == 0 {
+    while !over.load(Ordering::Relaxed) {
         spin(rng.below(200));
         let count = rng.below(4) + 1;
         let words = ["x"; 4][..count].join(" ");
@@ -248,7 +261,7 @@ fn feed(server: &Server, id: u64, seed: u64, over: &AtomicU64) -> u64 {
 }
 
 fn lose_connections(server: &Server, id: u64, seed: u64) {
-    let over = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let feeder = scope.spawn(|| feed(server, id, !seed, &over));
         let pops = scope.spawn(|| {
@@ -262,7 +275,7 @@ fn lose_connections(server: &Server, id: u64, seed: u64) {
             pops
         });
         let pops = pops.join();
-        over.store(1, Ordering::Relaxed);
+        over.store(true, Ordering::Relaxed);
         let fed = feeder.join().unwrap();
         let Ok(pops) = pops else { panic!("client {id} with seed {seed} failed (see above)") };
         assert_eq!(integer(&mut server.connect(), &format!("LLEN {id}:queue")), fed - pops, "BLPOPs, seed {seed}");
@@ -312,30 +325,32 @@ fn contend(server: &Server, rng: &mut Rng, seen: &AtomicU64) -> io::Result<()> {
 #[test]
 fn contenders_for_a_token_run_one_pipeline_together() {
     const CONTENDERS: u64 = 6;
-    let server = Server::penstock(&["--threads", "4"]);
+    let server = &Server::penstock(&["--threads", "4"]);
     server.connect().cmd("PIPELINE START token").unwrap();
-    let (seen, working) = (&AtomicU64::new(0), &AtomicUsize::new(CONTENDERS as usize));
-    thread::scope(|scope| {
-        let server = &server;
-        for seed in 0..CONTENDERS {
-            scope.spawn(move || {
-                let mut rng = Rng::new(seed);
-                for _ in 0..rounds() {
-                    if let Err(error) = contend(server, &mut rng, seen) {
-                        assert!(closed(&error), "{error}");
-                    }
-                }
-                working.fetch_sub(1, Ordering::SeqCst);
-            });
+    let (seen, over) = (&AtomicU64::new(0), &AtomicBool::new(false));
+    let contend_often = &|seed: u64| {
+        let mut rng = Rng::new(seed);
+        for _ in 0..rounds() {
+            if let Err(error) = contend(server, &mut rng, seen) {
+                assert!(closed(&error), "{error}");
+            }
         }
-        let started = Instant::now();
-        // A contender that fails never says that it is done.
-        while working.load(Ordering::SeqCst) > 0 && started.elapsed() < Duration::from_secs(20 + rounds()) {
+    };
+    let watch = || {
+        let mut conn = server.connect();
+        while !over.load(Ordering::SeqCst) {
             let before = seen.load(Ordering::SeqCst);
-            let progress = Progress::of(&server.connect().cmd("PIPELINE STATUS token").unwrap());
+            let progress = Progress::of(&conn.cmd("PIPELINE STATUS token").unwrap());
             assert!(progress.executed >= before, "{progress:?} after {before} had run");
             seen.fetch_max(progress.executed, Ordering::SeqCst);
         }
+    };
+    thread::scope(|scope| {
+        let contenders: Vec<_> = (0..CONTENDERS).map(|seed| scope.spawn(move || contend_often(seed))).collect();
+        let watcher = scope.spawn(watch);
+        let failed = contenders.into_iter().filter_map(|contender| contender.join().err()).count();
+        over.store(true, Ordering::SeqCst);
+        assert!(watcher.join().is_ok() && failed == 0, "see above");
     });
     let mut conn = server.connect();
     let executed = Progress::of(&conn.cmd("PIPELINE RESUME token").unwrap()).executed;

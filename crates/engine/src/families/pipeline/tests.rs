@@ -174,6 +174,23 @@ fn a_thread_that_left_the_gate_looks_whether_the_token_is_still_its_connections(
 }
 
 #[test]
+fn a_token_is_lost_for_good_whatever_becomes_of_the_connection_that_took_it_over() {
+    let mut bench = Bench::default();
+    let (mut old, mut new) = (started(&mut bench, "t"), bench.open());
+    let engine = bench.worker.engine;
+    let _ = engine.pipelines.hand_over(b"t", new.client.id, bench.now_us / 1000);
+    new.tally = Some(Box::new(Tally::new(engine.pipelines.get(b"t", bench.now_us / 1000).unwrap())));
+    assert!(old.has_lost_token() && new.begin_counted(None));
+    bench.worker.close(&mut new);
+    assert!(!old.begin_counted(None), "the other is gone");
+    let mut third = bench.open();
+    bench.check(&mut third, &[("pipeline resume t", &counted(0, &[])), ("pipeline end t", "+OK")]);
+    old.client.killed.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(!old.begin_counted(None), "the token is gone");
+    assert!(third.begin_counted(None) && third.tally.is_none());
+}
+
+#[test]
 fn what_runs_alone_is_counted_before_the_gate_opens_and_does_not_run_without_the_token() {
     let mut bench = Bench::default();
     let mut old = started(&mut bench, "t");
