@@ -20,13 +20,16 @@ use crate::spec::{Group, KeySpec, Spec};
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Handler>] = &[
-    Spec::new("sadd", -3, WRITE | DENYOOM | FAST, change::sadd as Handler).keys(&[KeySpec::at(1, RW | INSERT)]).docs(
-        Group::Set,
-        "1.0.0",
-        "O(N) where N is the number of members given",
-        "Adds members to a set, which is created if it doesn't exist.",
-        "key member [member ...]",
-    ),
+    Spec::new("sadd", -3, WRITE | DENYOOM | FAST, change::sadd as Handler)
+        .keys(&[KeySpec::at(1, RW | INSERT)])
+        .items(2, 1)
+        .docs(
+            Group::Set,
+            "1.0.0",
+            "O(N) where N is the number of members given",
+            "Adds members to a set, which is created if it doesn't exist.",
+            "key member [member ...]",
+        ),
     Spec::new("scard", 2, READONLY | FAST, read::scard as Handler).keys(&[KeySpec::at(1, RO)]).docs(
         Group::Set,
         "1.0.0",
@@ -81,19 +84,17 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "Stores the members that several sets have in common.",
             "destination key [key ...]",
         ),
-    Spec::new("sismember", 3, READONLY | FAST, read::sismember as Handler).keys(&[KeySpec::at(1, RO)]).docs(
-        Group::Set,
-        "1.0.0",
-        "O(1)",
-        "Says whether a set has a member.",
-        "key member",
-    ),
+    Spec::new("sismember", 3, READONLY | FAST, read::sismember as Handler)
+        .keys(&[KeySpec::at(1, RO)])
+        .items(2, 1)
+        .docs(Group::Set, "1.0.0", "O(1)", "Says whether a set has a member.", "key member"),
     Spec::new("smembers", 2, READONLY, read::smembers as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(Group::Set, "1.0.0", "O(N) in the size of the set", "Returns all members of a set.", "key")
         .tips(&["nondeterministic_output_order"]),
     Spec::new("smismember", -3, READONLY | FAST, read::smismember as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .items(2, 1)
         .docs(
             Group::Set,
             "6.2.0",
@@ -124,7 +125,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "key [count]",
         )
         .tips(&["nondeterministic_output"]),
-    Spec::new("srem", -3, WRITE | FAST, change::srem as Handler).keys(&[KeySpec::at(1, RW | DELETE)]).docs(
+    Spec::new("srem", -3, WRITE | FAST, change::srem as Handler).keys(&[KeySpec::at(1, RW | DELETE)]).items(2, 1).docs(
         Group::Set,
         "1.0.0",
         "O(N) where N is the number of members given",

@@ -28,6 +28,9 @@ pub struct Info {
     pub in_group_category: bool,
     /// Where its keys are.
     pub keys: &'static [KeySpec],
+    /// Which arguments are members or fields of the first key's collection: the first, and every how many; none, if
+    /// 0. Only a hint, by which memory is fetched ahead.
+    pub items: (usize, usize),
     /// What it must have to itself.
     pub scope: Scope,
     /// The group in the documentation.
@@ -463,6 +466,7 @@ impl<R> Spec<R> {
             categories: 0,
             in_group_category: true,
             keys: &[],
+            items: (0, 0),
             scope: Scope::Keys,
             group: Group::Generic,
             since: "",
@@ -488,6 +492,13 @@ impl<R: Copy> Spec<R> {
     #[must_use]
     pub const fn scope(mut self, scope: Scope) -> Self {
         self.info.scope = scope;
+        self
+    }
+
+    /// Adds which arguments are members or fields of the first key's collection: those from `first` on, every `step`.
+    #[must_use]
+    pub const fn items(mut self, first: usize, step: usize) -> Self {
+        self.info.items = (first, step);
         self
     }
 

@@ -9,6 +9,7 @@ use commands::{FAMILIES, Handler};
 use resp::request::Args;
 
 use crate::families;
+use crate::lookahead;
 use crate::turn::Turn;
 
 /// A command that works on sessions or the server.
@@ -35,6 +36,8 @@ pub struct Command {
     pub run: Run,
     /// The places of its subcommands.
     pub subcommands: Vec<usize>,
+    /// Whether it works on a collection, which the key's entry only points to.
+    pub reads_collection: bool,
     /// The place of its container, if it is a subcommand.
     pub parent: Option<usize>,
 }
@@ -160,6 +163,7 @@ impl Table {
             info: &spec.info,
             run: run(&spec.run),
             subcommands: Vec::new(),
+            reads_collection: lookahead::reads_collection(&spec.info),
             parent,
         });
         id

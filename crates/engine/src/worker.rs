@@ -25,6 +25,7 @@ use crate::command_table::{Command, table};
 use crate::engine::Engine;
 use crate::eviction::{self, MemoryWatch};
 use crate::families;
+use crate::lookahead::look_ahead;
 use crate::scripts::LocalScripts;
 use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
@@ -36,6 +37,8 @@ use crate::watch::DbKey;
 const WINDOW: usize = 64;
 /// How long one connection may keep its thread from the others, in microseconds.
 const YIELD_AFTER_US: f64 = 1000.0;
+
+const _: () = assert!(WINDOW <= u64::BITS as usize, "a window's commands have a bit each in `crate::lookahead`");
 
 /// What became of a connection's requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +79,8 @@ pub(crate) struct Planned {
     pub command: Option<&'static Command>,
     pub keys_start: u32,
     pub keys_end: u32,
+    /// Whether it works on a collection, which the key's entry only points to.
+    pub reads_collection: bool,
 }
 
 /// See the module's documentation.
@@ -247,7 +252,8 @@ impl Worker {
             plan(batch, buffer, planned, keys);
             // Before the prefetch, because what is evicted must not be waited for.
             self.mind_memory(planned.len(), &mut inside);
-            self.prefetch(session.database, keys);
+            let keyspace = &self.engine.keyspace;
+            look_ahead(keyspace, session.database, batch, buffer, planned, keys);
             self.stats().batches.add(u64::from(!planned.is_empty()));
             self.ticks = Ticks::now();
             let last_end = batch.requests().last().map(|r| r.end as usize);
@@ -364,22 +370,6 @@ impl Worker {
         }
     }
 
-    /// Asks for the buckets of all keys, then for their entries: by the time the last bucket is asked for, the first
-    /// has nearly arrived.
-    #[inline]
-    fn prefetch(&self, database: usize, keys: &[KeyRef]) {
-        // A single key is looked up as quickly as it would be prefetched.
-        if keys.len() < 2 {
-            return;
-        }
-        for key in keys {
-            self.engine.keyspace.prefetch_bucket(database, key.hash);
-        }
-        for key in keys {
-            self.engine.keyspace.prefetch_entry(database, key.hash);
-        }
-    }
-
     /// Adds what was observed since to the counters.
     pub(crate) fn note_observed(&mut self) {
         let stats = self.stats();
@@ -446,7 +436,8 @@ fn plan(batch: &Batch, buffer: &[u8], planned: &mut Vec<Planned>, keys: &mut Vec
         {
             hash_keys(command, args, keys);
         }
-        planned.push(Planned { command, keys_start, keys_end: keys.len() as u32 });
+        let reads_collection = command.is_some_and(|c| c.reads_collection);
+        planned.push(Planned { command, keys_start, keys_end: keys.len() as u32, reads_collection });
     }
 }
 

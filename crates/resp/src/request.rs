@@ -337,11 +337,20 @@ impl Framer {
         }
         let args = &mut batch.args;
         let first = args.len();
-        let Some((count, mut at)) = number(buffer, start + 1, ProtocolError::TooBigCount)? else {
-            return Ok(Step::More);
+        let (count, mut at) = match short_number(buffer, start + 1) {
+            Some((count, at)) => (Some(count as i64), at),
+            None => match number(buffer, start + 1, ProtocolError::TooBigCount)? {
+                Some(found) => found,
+                None => return Ok(Step::More),
+            },
         };
         let mut left = check_count(count, limits)?;
         while left > 0 {
+            if let Some((arg, next)) = short_bulk(buffer, at, limits) {
+                args.push(arg);
+                (at, left) = (next, left - 1);
+                continue;
+            }
             match bulk(buffer, at, limits)? {
                 Some((arg, next)) => {
                     args.push(arg);
@@ -392,8 +401,43 @@ fn check_count(count: Option<i64>, limits: &Limits) -> Result<usize, ProtocolErr
     Ok(count.max(0) as usize)
 }
 
-/// One argument at `at`, and where it ends; none if it is incomplete.
+/// A complete argument of up to three digits' length: what nearly all are. None if it is anything else, whatever that
+/// is.
 #[inline]
+fn short_bulk(buffer: &[u8], at: usize, limits: &Limits) -> Option<(Arg, usize)> {
+    if *buffer.get(at)? != b'$' {
+        return None;
+    }
+    let (len, start) = short_number(buffer, at + 1)?;
+    let next = start + len + 2;
+    let fits = next <= buffer.len() && len as i64 <= limits.bulk_bytes_max;
+    fits.then_some((Arg { start: start as u32, len: len as u32 }, next))
+}
+
+/// A number of one to three digits without a needless zero, whose line ends at once and is complete, and where the next
+/// line begins.
+#[inline]
+fn short_number(buffer: &[u8], at: usize) -> Option<(usize, usize)> {
+    let line = buffer.get(at..)?.first_chunk::<5>()?;
+    let digit = |i: usize| usize::from(line[i].wrapping_sub(b'0'));
+    let (a, b, c) = (digit(0), digit(1), digit(2));
+    if a > 9 {
+        None
+    } else if line[1] == b'\r' {
+        Some((a, at + 3))
+    } else if a == 0 || b > 9 {
+        None
+    } else if line[2] == b'\r' {
+        Some((a * 10 + b, at + 4))
+    } else if c <= 9 && line[3] == b'\r' {
+        Some((a * 100 + b * 10 + c, at + 5))
+    } else {
+        None
+    }
+}
+
+/// One argument at `at`, and where it ends; none if it is incomplete.
+#[cold]
 fn bulk(buffer: &[u8], at: usize, limits: &Limits) -> Result<Option<(Arg, usize)>, ProtocolError> {
     let Some(&kind) = buffer.get(at) else { return Ok(None) };
     if kind != b'$' {

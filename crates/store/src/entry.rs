@@ -16,6 +16,7 @@ use std::alloc::{self, Layout};
 use std::ptr::NonNull;
 
 use crate::int::canonical_i64;
+use crate::prefetch::Ahead;
 use crate::table::{Record, Ref, RefMut};
 use crate::value::{Shared, Type, Value};
 
@@ -253,6 +254,13 @@ impl Entry {
                 _ => View::Object(self.body().cast::<Value>().as_ref()),
             }
         }
+    }
+
+    /// Asks the processor for what an operation on the value will read, unless it is in the entry itself. Says whether
+    /// the value is a collection in its big form, which has more to ask for.
+    #[inline]
+    pub fn prefetch_value(&self, ahead: Ahead<'_>) -> bool {
+        if let View::Object(value) = self.view() { value.prefetch(ahead) } else { false }
     }
 
     /// The value, if it has an allocation of its own.

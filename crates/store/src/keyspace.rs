@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::entry::Entry;
 use crate::expiry::{ExpiryQueue, Note};
 use crate::hash::hash;
+use crate::prefetch::Ahead;
 use crate::reaper::Reaper;
 use crate::sync::{Alone, Gate, ShardLock};
 use crate::table::Table;
@@ -221,34 +222,65 @@ impl Keyspace {
         self.physical[database].load(Ordering::Relaxed)
     }
 
-    /// Asks for the bucket that a key of this hash would be in. The hint may come too early or too late, never amiss.
+    /// What asks for memory of a database ahead.
     #[inline]
-    pub fn prefetch_bucket(&self, locked_database: usize, hash: u64) {
-        self.with_try_lock(locked_database, hash, |shard| shard.table.prefetch_bucket(hash));
-    }
-
-    /// Asks for the entry itself; worthwhile once its bucket has arrived.
-    #[inline]
-    pub fn prefetch_entry(&self, database: usize, hash: u64) {
-        self.with_try_lock(database, hash, |shard| shard.table.prefetch_record(hash));
-    }
-
-    /// Reads a shard for a hint, unless another thread holds it.
-    #[inline]
-    fn with_try_lock(&self, database: usize, hash: u64, look: impl FnOnce(&Shard)) {
-        let shard = self.shard_of(hash);
-        if self.contended && !self.locks[shard].0.try_lock() {
-            return;
-        }
-        // SAFETY: the shard is locked, or there is one thread only and it holds no reference into a shard while it
-        // prefetches: batches do so before they run.
-        look(unsafe { &*self.cell(database, shard).get() });
-        self.give(shard);
+    #[must_use]
+    pub fn hints(&self, database: usize) -> Hints<'_> {
+        let count = self.locks.len();
+        let first = self.physical(database) * count;
+        Hints { shards: &self.shards[first..first + count], locks: &self.locks, contended: self.contended }
     }
 
     #[inline]
     fn cell(&self, database: usize, shard: usize) -> &UnsafeCell<Shard> {
         &self.shards[self.physical(database) * self.locks.len() + shard]
+    }
+}
+
+/// Asks for memory of one database ahead of the commands that will read it. A hint may come too early or too late,
+/// never amiss.
+pub struct Hints<'k> {
+    shards: &'k [UnsafeCell<Shard>],
+    locks: &'k [PaddedLock],
+    contended: bool,
+}
+
+impl Hints<'_> {
+    /// Asks for the bucket that a key of this hash would be in.
+    #[inline]
+    pub fn bucket(&self, hash: u64) {
+        self.look(hash, (), |shard| shard.table.prefetch_bucket(hash));
+    }
+
+    /// Asks for the entry itself; worthwhile once its bucket has arrived.
+    #[inline]
+    pub fn entry(&self, hash: u64) {
+        self.look(hash, (), |shard| shard.table.prefetch_record(hash));
+    }
+
+    /// Asks for what the entry's value holds; worthwhile once the entry, or what was asked for before, has arrived. Says
+    /// whether there is more to ask for: whether it is a collection in its big form.
+    #[inline]
+    pub fn value(&self, hash: u64, ahead: Ahead<'_>) -> bool {
+        self.look(hash, false, |shard| {
+            shard.table.peek_candidate(hash).is_some_and(|entry| entry.prefetch_value(ahead))
+        })
+    }
+
+    /// Reads a shard for a hint, unless another thread holds it.
+    #[inline]
+    fn look<T>(&self, hash: u64, otherwise: T, look: impl FnOnce(&Shard) -> T) -> T {
+        let shard = (hash >> SHARD_SHIFT) as usize & (self.shards.len() - 1);
+        if self.contended && !self.locks[shard].0.try_lock() {
+            return otherwise;
+        }
+        // SAFETY: the shard is locked, or there is one thread only and it holds no reference into a shard while it
+        // asks: batches do so between commands.
+        let result = look(unsafe { &*self.shards[shard].get() });
+        if self.contended {
+            self.locks[shard].0.unlock();
+        }
+        result
     }
 }
 

@@ -1,4 +1,27 @@
-//! A hint to the processor that an address will be read soon.
+//! Hints to the processor that an address will be read soon.
+
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
+/// Bytes of a small form that are asked for ahead: beyond, the processor's own prefetcher has seen the direction.
+const BLOCK_BYTES_MAX: usize = 4 * LINE_BYTES;
+
+/// What of a collection an operation will read, in the order in which it becomes known where that is.
+#[derive(Clone, Copy, Debug)]
+pub enum Ahead<'a> {
+    /// What the key's entry points to: a small form, or the head of a big one.
+    Value,
+    /// The bucket of a big form's table that this member or field belongs to.
+    Bucket(&'a [u8]),
+    /// The record of this member or field.
+    Record(&'a [u8]),
+}
+
+/// Asks for the beginning of a small form.
+#[inline]
+pub fn prefetch_block(block: &[u8]) {
+    let lines = block.len().min(BLOCK_BYTES_MAX).div_ceil(LINE_BYTES);
+    (0..lines).for_each(|line| prefetch(block.as_ptr().wrapping_add(line * LINE_BYTES)));
+}
 
 /// Asks for the cache line at `address` without waiting for it. Any address will do: a hint reads nothing.
 #[inline(always)]

@@ -41,6 +41,8 @@ const MOVES_PER_INSERT: usize = 1;
 const MOVES_PER_REMOVE: usize = 4;
 /// Where the tag begins in a slot; addresses of user space stay below it on every supported machine.
 const TAG_SHIFT: u32 = 48;
+/// Bytes of a record that are asked for ahead: with a key and a value of the usual size, all of it.
+const RECORD_PREFETCHED_BYTES: usize = 48;
 /// The bit that marks slot 7 as the address of another bucket.
 const CHAIN: usize = 1;
 /// A random pick looks at this many slots of a chain before it counts as crowded and picks within it unevenly.
@@ -193,6 +195,13 @@ struct Bucket {
 
 impl Bucket {
     const EMPTY: Bucket = Bucket { slots: [Slot::EMPTY; SLOTS] };
+
+    /// The slots with this tag, a bit each. All are compared, since a loop that ends at the right one ends anywhere,
+    /// which the processor mispredicts nearly every time. With tag 0 there are empty slots and a chain among them.
+    #[inline]
+    fn tagged(&self, tag: usize) -> u32 {
+        (0..SLOTS).fold(0, |bits, i| bits | u32::from(self.slots[i].tag() == tag) << i)
+    }
 }
 
 /// The bucket that a hash's low bits choose, and the tag its high bits leave in the slot.
@@ -380,12 +389,16 @@ impl<R: Record> Table<R> {
         let tag = tag_of(hash);
         let mut bucket = bucket?;
         loop {
-            for i in 0..SLOTS {
-                // SAFETY: `bucket` is alive while the table is borrowed, and `i` is within it.
+            // SAFETY: `bucket` is alive while the table is borrowed; nobody writes to it meanwhile.
+            let mut tagged = unsafe { bucket.as_ref() }.tagged(tag);
+            while tagged != 0 {
+                let i = tagged.trailing_zeros() as usize;
+                tagged &= tagged - 1;
+                // SAFETY: as above, and `i` is within the bucket.
                 let slot = unsafe { NonNull::new_unchecked(&raw mut (*bucket.as_ptr()).slots[i]) };
                 // SAFETY: as above.
                 let word = unsafe { slot.read() };
-                if word.tag() == tag && word.is_record() && matches(word.raw()) {
+                if word.is_record() && matches(word.raw()) {
                     return Some(slot);
                 }
             }
@@ -552,14 +565,30 @@ impl<R: Record> Table<R> {
     /// Asks for the records in the bucket that may have this hash. Worthwhile once the bucket itself has arrived.
     #[inline]
     pub fn prefetch_record(&self, hash: u64) {
-        let Some(bucket) = self.home(hash) else { return };
-        let tag = tag_of(hash);
-        // SAFETY: the bucket is alive while the table is borrowed.
-        for slot in unsafe { &bucket.as_ref().slots } {
-            if slot.tag() == tag && slot.is_record() {
-                prefetch(slot.raw().as_ptr());
-            }
+        if let Some(raw) = self.candidate(hash) {
+            prefetch(raw.as_ptr());
+            // Records are not aligned to cache lines: every other one of the usual size ends in the next.
+            prefetch(raw.as_ptr().wrapping_add(RECORD_PREFETCHED_BYTES - 1));
         }
+    }
+
+    /// The first record of the bucket with this hash's tag, for hints: nearly always the one that is meant.
+    #[inline]
+    fn candidate(&self, hash: u64) -> Option<NonNull<u8>> {
+        // SAFETY: the bucket is alive while the table is borrowed.
+        let bucket = unsafe { self.home(hash)?.as_ref() };
+        let tagged = bucket.tagged(tag_of(hash));
+        // The index is within the bucket: a tag was found, or it is masked to be.
+        let slot = bucket.slots[tagged.trailing_zeros() as usize % SLOTS];
+        if tagged != 0 && slot.is_record() { Some(slot.raw()) } else { None }
+    }
+
+    /// The record that has this hash, or another with the same tag: for hints, once the record has arrived.
+    #[inline]
+    pub fn peek_candidate(&self, hash: u64) -> Option<Ref<'_, R>> {
+        let raw = self.candidate(hash)?;
+        // SAFETY: the record is alive in its slot while the table is borrowed; ManuallyDrop leaves it there.
+        Some(Ref { record: ManuallyDrop::new(unsafe { R::from_raw(raw) }), table: PhantomData })
     }
 
     fn visit_chain(bucket: &Bucket, visit: &mut impl FnMut(Slot)) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::prefetch::Ahead;
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
@@ -101,6 +102,19 @@ impl Value {
             Value::Set(set) => set.memory_bytes(),
             Value::Hash(hash) => hash.memory_bytes(),
             Value::ZSet(zset) => zset.memory_bytes(),
+        }
+    }
+
+    /// Asks the processor for what an operation will read, without waiting for it. Says whether there is more to ask
+    /// for: whether it is in a big form with a table of its own.
+    #[inline]
+    pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
+        match self {
+            Value::Str(_) => false,
+            Value::List(list) => list.prefetch(ahead),
+            Value::Set(set) => set.prefetch(ahead),
+            Value::Hash(hash) => hash.prefetch(ahead),
+            Value::ZSet(zset) => zset.prefetch(ahead),
         }
     }
 

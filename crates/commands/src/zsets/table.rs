@@ -8,15 +8,19 @@ use crate::spec::{Group, KeySpec, Spec};
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Handler>] = &[
-    Spec::new("zadd", -4, WRITE | DENYOOM | FAST, add::zadd as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
-        Group::SortedSet,
-        "1.2.0",
-        "O(log(N)) for each member, where N is the number of members",
-        "Adds members to a sorted set, or changes their scores.",
-        "key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]",
-    ),
+    Spec::new("zadd", -4, WRITE | DENYOOM | FAST, add::zadd as Handler)
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .items(3, 2)
+        .docs(
+            Group::SortedSet,
+            "1.2.0",
+            "O(log(N)) for each member, where N is the number of members",
+            "Adds members to a sorted set, or changes their scores.",
+            "key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]",
+        ),
     Spec::new("zincrby", 4, WRITE | DENYOOM | FAST, add::zincrby as Handler)
         .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
+        .items(3, 1)
         .docs(
             Group::SortedSet,
             "1.2.0",
@@ -24,7 +28,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "Adds to the score of a member.",
             "key increment member",
         ),
-    Spec::new("zrem", -3, WRITE | FAST, add::zrem as Handler).keys(&[KeySpec::at(1, RW | DELETE)]).docs(
+    Spec::new("zrem", -3, WRITE | FAST, add::zrem as Handler).keys(&[KeySpec::at(1, RW | DELETE)]).items(2, 1).docs(
         Group::SortedSet,
         "1.2.0",
         "O(M*log(N)), where N is the number of members and M the number removed",
@@ -38,34 +42,40 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         "Returns the number of members.",
         "key",
     ),
-    Spec::new("zscore", 3, READONLY | FAST, read::zscore as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
-        Group::SortedSet,
-        "1.2.0",
-        "O(1)",
-        "Returns the score of a member.",
-        "key member",
-    ),
-    Spec::new("zmscore", -3, READONLY | FAST, read::zmscore as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
-        Group::SortedSet,
-        "6.2.0",
-        "O(N), where N is the number of members asked for",
-        "Returns the scores of members.",
-        "key member [member ...]",
-    ),
-    Spec::new("zrank", -3, READONLY | FAST, read::zrank as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
-        Group::SortedSet,
-        "2.0.0",
-        "O(log(N))",
-        "Returns the rank of a member, counted from the lowest score.",
-        "key member [WITHSCORE]",
-    ),
-    Spec::new("zrevrank", -3, READONLY | FAST, read::zrevrank as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
-        Group::SortedSet,
-        "2.0.0",
-        "O(log(N))",
-        "Returns the rank of a member, counted from the highest score.",
-        "key member [WITHSCORE]",
-    ),
+    Spec::new("zscore", 3, READONLY | FAST, read::zscore as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .items(2, 1)
+        .docs(Group::SortedSet, "1.2.0", "O(1)", "Returns the score of a member.", "key member"),
+    Spec::new("zmscore", -3, READONLY | FAST, read::zmscore as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .items(2, 1)
+        .docs(
+            Group::SortedSet,
+            "6.2.0",
+            "O(N), where N is the number of members asked for",
+            "Returns the scores of members.",
+            "key member [member ...]",
+        ),
+    Spec::new("zrank", -3, READONLY | FAST, read::zrank as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .items(2, 2)
+        .docs(
+            Group::SortedSet,
+            "2.0.0",
+            "O(log(N))",
+            "Returns the rank of a member, counted from the lowest score.",
+            "key member [WITHSCORE]",
+        ),
+    Spec::new("zrevrank", -3, READONLY | FAST, read::zrevrank as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .items(2, 2)
+        .docs(
+            Group::SortedSet,
+            "2.0.0",
+            "O(log(N))",
+            "Returns the rank of a member, counted from the highest score.",
+            "key member [WITHSCORE]",
+        ),
     Spec::new("zrandmember", -2, READONLY, read::zrandmember as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(

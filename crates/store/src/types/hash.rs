@@ -7,11 +7,13 @@
 
 use std::fmt;
 use std::iter::FusedIterator;
+use std::ptr;
 
 use super::packed::{self, ITEM_BYTES_MAX, Item, ItemText, Packed};
 use super::set::below;
 use super::thin::Field;
 use crate::hash::hash;
+use crate::prefetch::{Ahead, prefetch};
 use crate::table::{self, Table};
 
 /// Limits of a hash's small form.
@@ -100,12 +102,17 @@ impl Hash {
         }
     }
 
-    /// Asks the processor for what the next operation on this field will read first, without waiting for it.
+    /// Asks the processor for what an operation will read, without waiting for it. Says whether it has a table.
     #[inline]
-    pub fn prefetch(&self, field: &[u8]) {
-        if let Form::Table(fields) = &self.0 {
-            fields.table.prefetch_bucket(hash(field));
+    pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
+        match (&self.0, ahead) {
+            (Form::Packed(packed), Ahead::Value) => packed.prefetch(),
+            (Form::Packed(_), _) => {}
+            (Form::Table(fields), Ahead::Value) => prefetch(ptr::from_ref(&**fields).cast()),
+            (Form::Table(fields), Ahead::Bucket(field)) => fields.table.prefetch_bucket(hash(field)),
+            (Form::Table(fields), Ahead::Record(field)) => fields.table.prefetch_record(hash(field)),
         }
+        matches!(self.0, Form::Table(_))
     }
 
     /// A field's value.

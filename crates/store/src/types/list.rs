@@ -21,10 +21,13 @@ mod tests;
 
 use std::mem;
 use std::ops::Range;
+use std::ptr;
 
 use super::packed::{self, Item, Packed};
 use node::Node;
 use quick::Quick;
+
+use crate::prefetch::{Ahead, prefetch};
 
 pub use elements::Elements;
 
@@ -156,6 +159,17 @@ impl List {
     /// An empty list, which allocates nothing.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Asks the processor for what an operation will read, without waiting for it. Says whether it has a table.
+    #[inline]
+    pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
+        match (&self.0, ahead) {
+            (Form::Packed(block), Ahead::Value) => block.prefetch(),
+            (Form::Big(big), Ahead::Value) => prefetch(ptr::from_ref(&**big).cast()),
+            (_, Ahead::Bucket(_) | Ahead::Record(_)) => {}
+        }
+        false
     }
 
     /// How many elements there are.

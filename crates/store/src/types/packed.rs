@@ -42,6 +42,8 @@ use std::iter::FusedIterator;
 use std::mem;
 use std::ops::Range;
 
+use crate::prefetch::prefetch_block;
+
 pub use item::{ITEM_BYTES_MAX, Item, ItemText};
 pub(super) use item::{decode, encode, encoded_len, size, size_before};
 
@@ -83,6 +85,12 @@ impl Packed {
     /// The size from which a block takes nothing more, in bytes, as Redis's listpacks. Small forms end far below it
     /// unless the configuration's thresholds say otherwise; owners ask [`Packed::has_room_for`] besides those.
     pub const BYTES_MAX: usize = 1 << 30;
+
+    /// Asks the processor for the beginning of the block.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch_block(&self.0);
+    }
 
     /// An empty block, which allocates nothing.
     pub fn new() -> Self {

@@ -8,11 +8,13 @@
 
 use std::fmt;
 use std::iter::FusedIterator;
+use std::ptr;
 
 use super::intset::{self, IntSet};
 use super::packed::{self, ITEM_BYTES_MAX, Item, ItemText, Packed};
 use super::thin::Member;
 use crate::hash::hash;
+use crate::prefetch::{Ahead, prefetch};
 use crate::table::{self, Table};
 
 /// Limits of a set's small forms.
@@ -123,12 +125,18 @@ impl Set {
         }
     }
 
-    /// Asks the processor for what the next operation on this member will read first, without waiting for it.
+    /// Asks the processor for what an operation will read, without waiting for it. Says whether it has a table.
     #[inline]
-    pub fn prefetch(&self, member: &[u8]) {
-        if let Form::Table(members) = &self.0 {
-            members.table.prefetch_bucket(hash(member));
+    pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
+        match (&self.0, ahead) {
+            (Form::Ints(ints), Ahead::Value) => ints.prefetch(),
+            (Form::Packed(packed), Ahead::Value) => packed.prefetch(),
+            (Form::Ints(_) | Form::Packed(_), _) => {}
+            (Form::Table(members), Ahead::Value) => prefetch(ptr::from_ref(&**members).cast()),
+            (Form::Table(members), Ahead::Bucket(member)) => members.table.prefetch_bucket(hash(member)),
+            (Form::Table(members), Ahead::Record(member)) => members.table.prefetch_record(hash(member)),
         }
+        matches!(self.0, Form::Table(_))
     }
 
     /// Adds a member; false if it was there.

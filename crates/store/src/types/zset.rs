@@ -17,6 +17,7 @@ use std::ops::Range;
 use big::{Big, Unordered};
 use small::Small;
 
+use crate::prefetch::Ahead;
 use crate::random::Random;
 use crate::types::bptree::Place;
 use crate::types::packed::{Item, ItemText};
@@ -205,12 +206,14 @@ impl ZSet {
         either!(self, form => form.score(member))
     }
 
-    /// Asks the processor for what the next operation on this member will read first, without waiting for it.
+    /// Asks the processor for what an operation will read, without waiting for it. Says whether it has a table.
     #[inline]
-    pub fn prefetch(&self, member: &[u8]) {
-        if let Form::Big(big) = &self.0 {
-            big.prefetch(member);
+    pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
+        match &self.0 {
+            Form::Small(small) => small.prefetch(ahead),
+            Form::Big(big) => big.prefetch(ahead),
         }
+        matches!(self.0, Form::Big(_))
     }
 
     /// Chooses the form before ZADD adds up to `count` members, of which the first has `first_bytes` bytes: Redis goes by

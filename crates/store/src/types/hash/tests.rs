@@ -48,7 +48,9 @@ fn scan_all(hash: &Hash) -> Model {
 fn change(hash: &mut Hash, model: &mut Model, limits: &HashLimits, random: &mut Random) {
     let field = field(random);
     let known = model.get(&field);
-    hash.prefetch(&field);
+    for ahead in [Ahead::Value, Ahead::Bucket(&field), Ahead::Record(&field)] {
+        hash.prefetch(ahead);
+    }
     assert_eq!(hash.contains(&field), known.is_some());
     assert_eq!(hash.get(&field).as_deref(), known.map(Vec::as_slice));
     assert_eq!(hash.value_len(&field), known.map(Vec::len));

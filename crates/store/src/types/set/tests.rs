@@ -44,7 +44,9 @@ fn scan_all(set: &Set) -> Model {
 
 fn change(set: &mut Set, model: &mut Model, limits: &SetLimits, words: usize, random: &mut Random) {
     let member = member(random, words);
-    set.prefetch(&member);
+    for ahead in [Ahead::Value, Ahead::Bucket(&member), Ahead::Record(&member)] {
+        set.prefetch(ahead);
+    }
     assert_eq!(set.contains(&member), model.contains(&member));
     match random.below(20) {
         0..11 => assert_eq!(set.insert(&member, limits), model.insert(member)),

@@ -5,9 +5,11 @@
 
 use std::mem::size_of;
 use std::ops::Range;
+use std::ptr;
 
 use super::member::{Handle, Member};
 use crate::hash::hash;
+use crate::prefetch::{Ahead, prefetch};
 use crate::table::Table;
 use crate::types::bptree::{self, Place, Tie, Tree, compare};
 
@@ -37,8 +39,12 @@ impl Big {
     }
 
     #[inline]
-    pub fn prefetch(&self, member: &[u8]) {
-        self.members.prefetch_bucket(hash(member));
+    pub fn prefetch(&self, ahead: Ahead<'_>) {
+        match ahead {
+            Ahead::Value => prefetch(ptr::from_ref(self).cast()),
+            Ahead::Bucket(member) => self.members.prefetch_bucket(hash(member)),
+            Ahead::Record(member) => self.members.prefetch_record(hash(member)),
+        }
     }
 
     pub fn insert(&mut self, member: &[u8], score: f64) -> Option<f64> {

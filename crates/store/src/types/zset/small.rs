@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use crate::prefetch::Ahead;
 use crate::types::bptree::Place;
 use crate::types::packed::{Item, ItemText, Packed, Pos};
 
@@ -51,6 +52,13 @@ impl Small {
         let mut block = Packed::new();
         block.extend(pairs.iter().flat_map(|(member, score)| [Item::from(*member), score.item()]));
         Self(block)
+    }
+
+    #[inline]
+    pub fn prefetch(&self, ahead: Ahead<'_>) {
+        if let Ahead::Value = ahead {
+            self.0.prefetch();
+        }
     }
 
     pub fn len(&self) -> usize {

@@ -1,0 +1,86 @@
+//! Memory is asked for ahead of the commands that will read it.
+//!
+//! What a command reads lies behind a chain of addresses, each known only when the one before has arrived: the bucket of
+//! its key, the entry, what the entry points to, the bucket of the member, the member. So a window's commands go through
+//! as many stages, all of them through one before any goes through the next: by the time the last of a stage has asked,
+//! the first has nearly got its answer.
+//!
+//! All of it is hints: what they find may be stale or another key's, and costs nothing but time.
+
+use commands::call::KeyRef;
+use commands::spec::{Group, Info};
+use resp::request::Batch;
+use store::keyspace::{Hints, Keyspace};
+use store::prefetch::Ahead;
+
+use crate::worker::Planned;
+
+/// Members or fields of one command that are asked for.
+const ITEMS_MAX: usize = 16;
+
+/// Whether a command works on a collection, which the key's entry only points to.
+pub(crate) fn reads_collection(info: &Info) -> bool {
+    matches!(info.group, Group::Hash | Group::List | Group::Set | Group::SortedSet)
+}
+
+/// Asks for what a window's commands will read.
+#[inline]
+pub(crate) fn look_ahead(
+    keyspace: &Keyspace,
+    database: usize,
+    batch: &Batch,
+    buffer: &[u8],
+    planned: &[Planned],
+    keys: &[KeyRef],
+) {
+    // A single key is looked up as quickly as it would be prefetched.
+    if keys.len() < 2 {
+        return;
+    }
+    let hints = keyspace.hints(database);
+    keys.iter().for_each(|key| hints.bucket(key.hash));
+    keys.iter().for_each(|key| hints.entry(key.hash));
+    if planned.iter().any(|plan| plan.reads_collection) {
+        look_into_collections(&hints, batch, buffer, planned, keys);
+    }
+}
+
+fn look_into_collections(hints: &Hints<'_>, batch: &Batch, buffer: &[u8], planned: &[Planned], keys: &[KeyRef]) {
+    // A bit for each command of the window whose collection has a table of its own.
+    let mut big = 0_u64;
+    for (i, plan) in planned.iter().enumerate().filter(|(_, plan)| plan.reads_collection) {
+        for key in &keys[plan.keys_start as usize..plan.keys_end as usize] {
+            big |= u64::from(hints.value(key.hash, Ahead::Value)) << i;
+        }
+    }
+    for ahead in [Ahead::Bucket, Ahead::Record] {
+        let mut left = big;
+        while left != 0 {
+            let i = left.trailing_zeros() as usize;
+            left &= left - 1;
+            look_for_items(hints, batch, buffer, i, planned, keys, ahead);
+        }
+    }
+}
+
+fn look_for_items<'w>(
+    hints: &Hints<'_>,
+    batch: &'w Batch,
+    buffer: &'w [u8],
+    index: usize,
+    planned: &[Planned],
+    keys: &[KeyRef],
+    ahead: impl Fn(&'w [u8]) -> Ahead<'w>,
+) {
+    let (Some(command), Some(key)) = (planned[index].command, keys.get(planned[index].keys_start as usize)) else {
+        return;
+    };
+    let (first, step) = command.info.items;
+    if step == 0 {
+        return;
+    }
+    let args = batch.args(&batch.requests()[index], buffer);
+    for i in (first..args.len()).step_by(step).take(ITEMS_MAX) {
+        hints.value(key.hash, ahead(args.get(i)));
+    }
+}

@@ -1,0 +1,168 @@
+//! Batches through the engine, without sockets: what a command costs beside the kernel.
+//!
+//!     cargo bench -p penstock                       every batch, nanoseconds a command
+//!     cargo bench -p penstock -- get zadd           these only
+//!     cargo bench -p penstock -- --rounds 1 get     so many rounds each (the least time of all rounds is printed)
+//!
+//! Every batch is a pipeline of 1000 commands on keys drawn from a million, as a load generator would send it. The keys
+//! exist when the measurement begins.
+//!
+//! `--count N` makes a round of N batches, and `--dry` makes the batches without running them: the difference between two
+//! runs under a tool that counts instructions is what the batches take (bench/instructions.py).
+
+use std::process::ExitCode;
+
+use engine::session::Session;
+use engine::testing::Bench;
+use resp::reply::Output;
+use server::allocator::Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting<mimalloc::MiMalloc> = Counting::new(mimalloc::MiMalloc);
+
+/// Commands of a batch.
+const DEPTH: usize = 1000;
+/// Batches of a round.
+const BATCHES: usize = 640;
+
+/// A batch's name and its command; `#` is a number below the keys', `~` a number that doesn't come twice in a row.
+const CASES: &[(&str, &str)] = &[
+    ("ping", "PING"),
+    ("get", "GET key:#"),
+    ("set", "SET key:# vvvvvvvvvvvvvvvv"),
+    ("incr", "INCR counter:#"),
+    ("hset", "HSET hash:# field vvvvvvvvvvvvvvvv"),
+    ("hget", "HGET hash:# field"),
+    ("zadd", "ZADD zset:# 1 #"),
+    ("lpush1", "LPUSH list vvvvvvvvvvvvvvvv"),
+    ("sadd1", "SADD set #"),
+    ("hset1", "HSET hash # vvvvvvvvvvvvvvvv"),
+    ("zadd1", "ZADD zset 1 #"),
+    ("zscore1", "ZSCORE zset #"),
+    ("mset10", "MSET m0:# v m1:# v m2:# v m3:# v m4:# v m5:# v m6:# v m7:# v m8:# v m9:# v"),
+    ("mget10", "MGET key:# key:# key:# key:# key:# key:# key:# key:# key:# key:#"),
+    ("zrange100", "ZRANGE zset 0 99"),
+];
+
+struct Options {
+    rounds: usize,
+    keys: u64,
+    count: usize,
+    dry: bool,
+    names: Vec<String>,
+}
+
+fn options() -> Option<Options> {
+    let mut options = Options { rounds: 5, keys: 1_000_000, count: BATCHES, dry: false, names: Vec::new() };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match &*arg {
+            "--rounds" => options.rounds = args.next()?.parse().ok()?,
+            "--keys" => options.keys = args.next()?.parse().ok()?,
+            "--count" => options.count = args.next()?.parse().ok()?,
+            "--dry" => options.dry = true,
+            // What cargo adds.
+            "--bench" | "--test" => {}
+            name => options.names.push(name.to_string()),
+        }
+    }
+    Some(options)
+}
+
+/// Numbers that look drawn at random, and are the same in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((u128::from(self.0) * u128::from(limit)) >> 64) as u64
+    }
+}
+
+/// This thread's CPU time so far, in nanoseconds, or 0 where the system doesn't tell: others may be at work beside.
+fn cpu_ns() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0.0)
+}
+
+fn batch(pattern: &str, numbers: &mut impl FnMut() -> u64, commands: usize, into: &mut Vec<u8>) {
+    into.clear();
+    for _ in 0..commands {
+        let words: Vec<String> =
+            pattern.split(' ').map(|word| word.replace('#', &format!("{:012}", numbers()))).collect();
+        into.extend(format!("*{}\r\n", words.len()).as_bytes());
+        words.iter().for_each(|word| into.extend(format!("${}\r\n{word}\r\n", word.len()).as_bytes()));
+    }
+}
+
+fn run(bench: &mut Bench, session: &mut Session, input: &[u8], out: &mut Output) {
+    let mut at = 0;
+    bench.now_us += 1000;
+    bench.worker.begin_turn(bench.now_us);
+    while at < input.len() {
+        at = bench.worker.run(session, input, at, out).0;
+    }
+    let waiting = out.len();
+    out.advance(waiting);
+}
+
+/// Gives every key that a case may draw what the case would leave there.
+fn fill(bench: &mut Bench, session: &mut Session, pattern: &str, keys: u64) {
+    let (mut input, mut out) = (Vec::new(), Output::default());
+    let pattern = if pattern.starts_with("GET") || pattern.starts_with("MGET") {
+        "SET key:# vvvvvvvvvvvvvvvv"
+    } else if pattern.starts_with("HGET") {
+        "HSET hash:# field vvvvvvvvvvvvvvvv"
+    } else if pattern.starts_with("ZSCORE") || pattern.starts_with("ZRANGE") {
+        "ZADD zset 1 #"
+    } else {
+        pattern
+    };
+    let mut order = Numbers(7);
+    for first in (0..keys).step_by(DEPTH) {
+        let mut next = first;
+        let mut numbers = || {
+            next += 1;
+            // A permutation, so that neighbours in memory are no neighbours in name.
+            if pattern.contains("10") { order.below(keys) } else { (next - 1).wrapping_mul(7_368_787) % keys }
+        };
+        batch(pattern, &mut numbers, DEPTH.min((keys - first) as usize), &mut input);
+        run(bench, session, &input, &mut out);
+    }
+}
+
+fn main() -> ExitCode {
+    let Some(options) = options() else {
+        eprintln!("usage: batches [--rounds N] [--keys N] [--count N] [--dry] [NAME...]");
+        return ExitCode::FAILURE;
+    };
+    for (name, pattern) in CASES {
+        if !options.names.is_empty() && !options.names.iter().any(|wanted| wanted == name) {
+            continue;
+        }
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        fill(&mut bench, &mut session, pattern, options.keys);
+        let mut random = Numbers(42);
+        let mut inputs: Vec<Vec<u8>> = vec![Vec::new(); 64];
+        let mut out = Output::default();
+        let mut best = f64::INFINITY;
+        for _ in 0..options.rounds {
+            let mut spent = 0.0;
+            for first in (0..options.count).step_by(inputs.len()) {
+                let many = inputs.len().min(options.count - first);
+                for input in &mut inputs[..many] {
+                    batch(pattern, &mut || random.below(options.keys), DEPTH, input);
+                }
+                let began = cpu_ns();
+                for input in inputs[..many].iter().filter(|_| !options.dry) {
+                    run(&mut bench, &mut session, input, &mut out);
+                }
+                spent += cpu_ns() - began;
+            }
+            best = best.min(spent / (options.count * DEPTH) as f64);
+        }
+        println!("{name:10} {best:8.1} ns");
+    }
+    ExitCode::SUCCESS
+}
