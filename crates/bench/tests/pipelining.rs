@@ -206,3 +206,48 @@ fn bad_input_gives_one_line_and_a_status() {
     let right = format!("redis://:secret@127.0.0.1:{}/3", server.port());
     output(&["pipelining", &right, "--rtt", "1ms", "--only", "incr,depths", "--depths", "1,2"]);
 }
+
+/// Whether every tag that is opened is closed in its turn.
+fn check_nesting(page: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    for tag in page.split('<').skip(1).map(|rest| rest.split('>').next().unwrap()) {
+        let name = tag.split([' ', '/']).next().unwrap();
+        let alone = tag.ends_with('/') || ["!doctype", "meta", "br"].contains(&name);
+        if let Some(closed) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(closed), "in {tag:?}");
+        } else if !alone {
+            open.push(name);
+        }
+    }
+    assert_eq!(open, [""; 0]);
+}
+
+#[test]
+fn the_page_stands_by_itself_and_shows_every_table() {
+    let (penstock, redis) = (Server::penstock(&[]), Server::oracle(&[]));
+    let path = std::env::temp_dir().join(format!("penstock-bench-{}.html", std::process::id()));
+    let file = path.to_str().unwrap();
+    let args =
+        ["pipelining", &url(&penstock), "--scale", "0.002", "--depths", "1,5,2000", "-d", "5000", "--html", file];
+    output(&args);
+    let page = std::fs::read_to_string(&path).unwrap();
+    check_nesting(&page);
+    for id in ["pings", "keys", "sets", "movies", "incr", "depths"] {
+        assert!(page.contains(&format!("<section id=\"{id}\">")), "{id}");
+    }
+    // Bars for four experiments, a strip for each way of the fifth, two plots.
+    assert_eq!(page.matches("<svg ").count(), 4 + 2 + 2);
+    for outside in ["src=", "href=", "url(", "@import", "http:", "https:", "<script", "<link"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    output(&[&args[..], &["--against", &url(&redis)]].concat());
+    let page = std::fs::read_to_string(&path).unwrap();
+    check_nesting(&page);
+    assert!(page.contains("<th>B / A</th>") && page.contains("class=\"s1\""));
+    std::fs::remove_file(path).unwrap();
+    check_refusal(
+        &["pipelining", &url(&penstock), "--html", "/nonexistent/x.html"],
+        1,
+        "can't write /nonexistent/x.html",
+    );
+}

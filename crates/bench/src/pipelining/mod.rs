@@ -3,13 +3,17 @@
 mod args;
 mod depths;
 mod experiments;
+mod html;
 mod movies;
 mod results;
+mod svg;
 mod table;
 mod target;
 mod way;
 
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -55,13 +59,26 @@ fn run_to_end(args: &PipeliningArgs, interrupt: &AtomicBool) -> Result<(), Failu
     let mut configs = vec![first];
     configs.extend(args.against.as_deref().map(config).transpose()?);
     let targets = configs.into_iter().map(|config| Target::new(config, args.rtt)).collect::<Result<Vec<_>, _>>()?;
+    // Before the minutes that the measuring takes, not after them.
+    let page = args.html.as_deref().map(create).transpose()?;
     let mut session = Session { args, interrupt, targets, out: io::stdout() };
     let results = session.measure()?;
+    if let (Some(mut file), Some(path)) = (page, &args.html) {
+        file.write_all(html::page(&results).as_bytes()).map_err(|error| unwritable(path, &error))?;
+    }
     if args.json {
         serde_json::to_writer(&mut session.out, &results).map_err(io::Error::from)?;
         writeln!(session.out)?;
     }
     Ok(())
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|error| unwritable(path, &error))
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    Failure::Local(format!("can't write {}: {error}", path.display()))
 }
 
 fn config(url: &str) -> Result<Config, Failure> {

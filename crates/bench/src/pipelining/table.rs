@@ -8,9 +8,9 @@ use super::results::{Cell, DepthCell, Experiment, Results, Row, Server, Sweep};
 /// Columns of a label.
 const LABEL_WIDTH: usize = 27;
 /// Commands of these kinds are shown as the server counted them.
-const COUNTED: [&str; 4] = ["zscore", "zadd", "hset", "evalsha"];
+pub const COUNTED: [&str; 4] = ["zscore", "zadd", "hset", "evalsha"];
 /// The experiment whose commands are shown by their kinds.
-const COUNTED_EXPERIMENT: &str = "movies";
+pub const COUNTED_EXPERIMENT: &str = "movies";
 
 /// Who is measured, and how far away.
 pub fn write_head(out: &mut dyn Write, results: &Results) -> io::Result<()> {
