@@ -2,13 +2,15 @@
 //!
 //! This room knows the client library, and no server's inside: what commands there are and what they take, the server
 //! itself is asked. [`options`] reads the command line, [`session`] keeps the connection, [`issue`] runs one command,
-//! [`lines`] a line that was typed or piped, [`format`](mod@format) prints replies.
+//! [`lines`] a line that was typed or piped, [`interactive`] reads such lines from a terminal, [`format`](mod@format)
+//! prints replies.
 
 pub mod docs;
 pub mod failure;
 pub mod flags;
 pub mod format;
 pub mod help;
+pub mod interactive;
 pub mod interrupt;
 pub mod issue;
 pub mod lines;
@@ -56,10 +58,7 @@ fn run_options(options: &Options) -> ExitCode {
     if options.password_is_exposed {
         eprintln!("Warning: Using a password with '-a' or '-u' option on the command line interface may not be safe.");
     }
-    let mut session = Session::new(options);
-    let done = run_mode(&mut session);
-    let flushed = session.output.flush().map_err(Failure::from);
-    match done.and_then(|code| flushed.map(|()| code)) {
+    match run_session(Session::new(options)) {
         Ok(code) => code,
         Err(failure) => {
             let text = failure.to_string();
@@ -71,10 +70,19 @@ fn run_options(options: &Options) -> ExitCode {
     }
 }
 
-fn run_mode(session: &mut Session<'_>) -> Result<ExitCode, Failure> {
+fn run_session(mut session: Session<'_>) -> Result<ExitCode, Failure> {
     if session.options.ask_password {
         session.set_password(password::ask()?);
     }
+    if session.options.reads_lines() && io::stdin().is_terminal() && io::stdout().is_terminal() {
+        return interactive::run(session).map(|()| ExitCode::SUCCESS);
+    }
+    let done = run_mode(&mut session);
+    let flushed = session.output.flush().map_err(Failure::from);
+    done.and_then(|code| flushed.map(|()| code))
+}
+
+fn run_mode(session: &mut Session<'_>) -> Result<ExitCode, Failure> {
     match &session.options.mode {
         Mode::Commands if session.options.reads_lines() => {
             // Where that fails, it was said, and each command tries again.

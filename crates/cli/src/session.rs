@@ -5,13 +5,22 @@ use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::output::Output;
 use client::{Address, Config, Connection, Error, Value};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a wait looks whether Ctrl-C was pressed.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Longest wait in one piece where Ctrl-C ends the program by itself.
 const WAIT: Duration = Duration::from_secs(3600);
+
+/// Keys that completion offers at most.
+const KEYS_SHOWN: usize = 100;
+
+/// How long completion may look for keys.
+const COMPLETION_TIME: Duration = Duration::from_millis(100);
+
+/// How many keys a SCAN for completion looks at.
+const SCAN_COUNT: &[u8] = b"1000";
 
 /// A connection that can be made anew, and standard output.
 pub struct Session<'a> {
@@ -259,9 +268,49 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Whether the connection speaks RESP3.
-    pub fn speaks_resp3(&self) -> bool {
-        self.resp3
+    /// Prints what has arrived unasked, and notes if the connection has ended meanwhile.
+    ///
+    /// # Errors
+    /// Standard output's.
+    pub fn show_late_pushes(&mut self) -> Result<(), Failure> {
+        match self.print_late_pushes() {
+            Err(Failure::Output(error)) => Err(Failure::Output(error)),
+            Err(_) => {
+                self.disconnect();
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Some keys that begin so, for completion; none where asking could disturb or takes long.
+    pub fn keys_with_prefix(&mut self, prefix: &[u8]) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        if !self.is_connected() || self.is_in_transaction() {
+            return keys;
+        }
+        let pattern: Vec<u8> = escape_pattern(prefix).into_iter().chain([b'*']).collect();
+        let mut cursor = b"0".to_vec();
+        let start = Instant::now();
+        loop {
+            let request = [b"SCAN", cursor.as_slice(), b"MATCH", &pattern, b"COUNT", SCAN_COUNT];
+            let Ok(Value::Array(parts)) = self.exchange(&request) else { break };
+            let [next, Value::Array(found)] = parts.as_slice() else { break };
+            keys.extend(found.iter().filter_map(Value::bytes).map(<[u8]>::to_vec));
+            cursor = next.bytes().unwrap_or(b"0").to_vec();
+            if cursor == b"0" || keys.len() >= KEYS_SHOWN || start.elapsed() >= COMPLETION_TIME {
+                break;
+            }
+        }
+        keys.sort();
+        keys.dedup();
+        keys.truncate(KEYS_SHOWN);
+        keys
+    }
+
+    /// Whether MULTI has been answered, and neither EXEC nor DISCARD.
+    pub fn is_in_transaction(&self) -> bool {
+        self.db_before_transaction.is_some()
     }
 
     /// The prompt of the interactive mode.
@@ -309,6 +358,15 @@ impl<'a> Session<'a> {
         }
         Ok(())
     }
+}
+
+/// A text as a pattern that matches it alone.
+fn escape_pattern(text: &[u8]) -> Vec<u8> {
+    let escaped = text.iter().flat_map(|&byte| match byte {
+        b'*' | b'?' | b'[' | b']' | b'\\' | b'^' => [Some(b'\\'), Some(byte)],
+        _ => [None, Some(byte)],
+    });
+    escaped.flatten().collect()
 }
 
 fn number(text: &[u8]) -> u32 {

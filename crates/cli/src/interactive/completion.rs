@@ -1,0 +1,211 @@
+//! What the word at the cursor may become.
+
+use super::history::is_plain;
+use crate::docs::{Manual, expected};
+use crate::quote::quoted;
+use resp::splitargs::split_args;
+
+/// Words that the program itself understands.
+const OWN: [&str; 6] = ["clear", "connect", "exit", "help", "quit", ":set"];
+
+/// How the word at the cursor may go on.
+#[derive(Debug, Default, PartialEq)]
+pub struct Completion {
+    /// Where the word begins.
+    pub start: usize,
+    /// Words that it may become.
+    pub words: Vec<String>,
+    /// The beginning of a key's name that it may become as well.
+    pub key_prefix: Option<String>,
+}
+
+/// A line up to the cursor: its complete words, and the one that the cursor is in.
+struct Typed<'a> {
+    words: Vec<String>,
+    last: &'a str,
+    start: usize,
+}
+
+impl<'a> Typed<'a> {
+    /// Splits a line; `None` within quotes, where nobody knows what is meant.
+    fn read(line: &'a str) -> Option<Self> {
+        let start = line.rfind([' ', '\t', '\n']).map_or(0, |blank| blank + 1);
+        let (before, last) = line.split_at(start);
+        if last.contains(['"', '\'']) {
+            return None;
+        }
+        let words = split_args(before.as_bytes()).ok()?;
+        let mut words: Vec<String> = words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        // A number in front repeats the command behind it.
+        if words.first().is_some_and(|first| first.parse::<u64>().is_ok()) {
+            words.remove(0);
+        }
+        Some(Self { words, last, start })
+    }
+}
+
+/// The completions at the end of a line.
+pub fn complete(manual: &Manual, line: &str) -> Completion {
+    let Some(typed) = Typed::read(line) else { return Completion::default() };
+    let mut completion = Completion { start: typed.start, ..Completion::default() };
+    let words = match typed.words.first().map(|word| word.to_ascii_lowercase()).as_deref() {
+        None => first_words(manual, true),
+        Some("help" | "?") => topics(manual, &typed.words[1..]),
+        Some(":set") => vec!["hints".to_owned(), "nohints".to_owned()],
+        Some(_) => {
+            let (words, key) = arguments(manual, &typed.words);
+            completion.key_prefix = key.then(|| typed.last.to_owned());
+            words
+        }
+    };
+    completion.words = fitting(words, typed.last);
+    completion
+}
+
+/// Those words that begin with what is typed, in its case.
+fn fitting(words: Vec<String>, typed: &str) -> Vec<String> {
+    let is_lower = !typed.bytes().any(|byte| byte.is_ascii_uppercase());
+    let lower = typed.to_ascii_lowercase();
+    let mut found: Vec<String> =
+        words.into_iter().filter(|word| word.to_ascii_lowercase().starts_with(&lower)).collect();
+    for word in &mut found {
+        *word = if is_lower && !typed.is_empty() { word.to_ascii_lowercase() } else { word.clone() };
+    }
+    found.dedup();
+    found
+}
+
+/// The first words of all commands.
+fn first_words(manual: &Manual, with_own: bool) -> Vec<String> {
+    let commands = manual.entries().iter().filter_map(|entry| entry.words().next());
+    let mut words: Vec<String> = commands.map(str::to_ascii_uppercase).collect();
+    if with_own {
+        words.extend(OWN.map(str::to_owned));
+    }
+    words.dedup();
+    words
+}
+
+/// What help can be asked for.
+fn topics(manual: &Manual, words: &[String]) -> Vec<String> {
+    if !words.is_empty() {
+        return subcommands(manual, words);
+    }
+    let mut topics: Vec<String> = manual.entries().iter().map(|entry| format!("@{}", entry.group)).collect();
+    topics.sort();
+    topics.extend(first_words(manual, false));
+    topics.dedup();
+    topics
+}
+
+/// The subcommands of a container, which is the one word.
+fn subcommands(manual: &Manual, words: &[String]) -> Vec<String> {
+    let [container] = words else { return Vec::new() };
+    let prefix = format!("{} ", container.to_ascii_lowercase());
+    let names = manual.entries().iter().filter_map(|entry| entry.name.strip_prefix(&prefix));
+    names.map(str::to_ascii_uppercase).collect()
+}
+
+/// What a command takes after some words: options, and whether a key's name.
+fn arguments(manual: &Manual, words: &[String]) -> (Vec<String>, bool) {
+    let subcommands = subcommands(manual, words);
+    if !subcommands.is_empty() {
+        return (subcommands, false);
+    }
+    let found = manual.find(words).and_then(|(entry, count)| expected(&entry.arguments, &words[count..]));
+    found.map_or((Vec::new(), false), |expected| (expected.tokens, expected.key))
+}
+
+/// What is still to come after a line, as it is shown behind the cursor.
+pub fn hint(manual: &Manual, line: &str) -> Option<String> {
+    let words = split_args(line.as_bytes()).ok()?;
+    let mut words: Vec<String> = words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    if words.len() > 1 && words[0].parse::<u64>().is_ok() {
+        words.remove(0);
+    }
+    let (entry, count) = manual.find(&words)?;
+    let text = expected(&entry.arguments, &words[count..])?.text;
+    let gap = if line.ends_with(' ') { "" } else { " " };
+    Some(format!("{gap}{text}")).filter(|_| !text.is_empty())
+}
+
+/// A key's name as one would type it.
+pub fn typed_key(key: &[u8]) -> String {
+    let text = if is_plain(key) { key.to_vec() } else { quoted(key) };
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::Value;
+
+    fn bulk(text: &str) -> Value {
+        Value::Bulk(text.as_bytes().to_vec())
+    }
+
+    fn map(pairs: Vec<(&str, Value)>) -> Value {
+        Value::Array(pairs.into_iter().flat_map(|(name, value)| [bulk(name), value]).collect())
+    }
+
+    fn manual() -> Manual {
+        let argument = |name: &str, kind: &str| map(vec![("name", bulk(name)), ("type", bulk(kind))]);
+        let token = |token: &str| {
+            let flags = Value::Array(vec![bulk("optional")]);
+            map(vec![("name", bulk("t")), ("type", bulk("pure-token")), ("token", bulk(token)), ("flags", flags)])
+        };
+        let set = vec![argument("key", "key"), argument("value", "string"), token("NX"), token("GET")];
+        let client = map(vec![("client|id", map(vec![])), ("client|info", map(vec![])), ("client|list", map(vec![]))]);
+        Manual::from_docs(&map(vec![
+            ("set", map(vec![("group", bulk("string")), ("arguments", Value::Array(set))])),
+            ("sadd", map(vec![("group", bulk("set"))])),
+            ("client", map(vec![("group", bulk("connection")), ("subcommands", client)])),
+        ]))
+        .unwrap()
+    }
+
+    /// The completions of a line, with the key's beginning in angle brackets.
+    fn shown(line: &str) -> String {
+        let completion = complete(&manual(), line);
+        let key = completion.key_prefix.map(|prefix| format!("<{prefix}>"));
+        format!("{}: {}", completion.start, completion.words.into_iter().chain(key).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn words_are_completed() {
+        assert_eq!(shown("s"), "0: sadd set");
+        assert_eq!(shown("S"), "0: SADD SET");
+        assert_eq!(shown("cl"), "0: client clear");
+        assert_eq!(shown("3 se"), "2: set");
+        assert_eq!(shown("client i"), "7: id info");
+        assert_eq!(shown("set "), "4: <>");
+        assert_eq!(shown("set us"), "4: <us>");
+        assert_eq!(shown("set k v "), "8: NX GET");
+        assert_eq!(shown("set k v n"), "8: nx");
+        assert_eq!(shown("set k v nx g"), "11: get");
+        assert_eq!(shown("set \"a"), "0: ");
+        assert_eq!(shown("help @s"), "5: @set @string");
+        assert_eq!(shown("help client L"), "12: LIST");
+        assert_eq!(shown(":set n"), "5: nohints");
+        assert_eq!(shown("nonsense "), "9: ");
+    }
+
+    #[test]
+    fn hints_follow_the_line() {
+        let hint = |line| hint(&manual(), line).unwrap_or_default();
+        assert_eq!(hint("set"), " key value [NX] [GET]");
+        assert_eq!(hint("set "), "key value [NX] [GET]");
+        assert_eq!(hint("2 set k"), " value [NX] [GET]");
+        assert_eq!(hint("SET k \"v w\" "), "[NX] [GET]");
+        assert_eq!(hint("set k v nx get"), "");
+        assert_eq!(hint("se"), "");
+        assert_eq!(hint("set \"k"), "");
+    }
+
+    #[test]
+    fn keys_are_quoted_where_they_must_be() {
+        assert_eq!(typed_key(b"user:1"), "user:1");
+        assert_eq!(typed_key(b"two words"), "\"two words\"");
+        assert_eq!(typed_key(b"\xff"), "\"\\xff\"");
+    }
+}

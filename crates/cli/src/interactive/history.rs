@@ -1,0 +1,86 @@
+//! The file of past lines: one per line, oldest first, as redis-cli keeps it, so that both may share one.
+
+use crate::quote::quoted;
+use resp::splitargs::split_args;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+/// A file above this size is cut to the lines that are still wanted when it is read, in bytes.
+const SIZE_MAX: usize = 1 << 20;
+
+/// The file, if there is to be one.
+pub struct HistoryFile {
+    path: Option<PathBuf>,
+}
+
+impl HistoryFile {
+    /// The file at a path.
+    pub fn new(path: Option<PathBuf>) -> Self {
+        Self { path }
+    }
+
+    /// Its last lines, so many at most. A file that can't be read has none.
+    pub fn load(&self, lines_max: usize) -> Vec<String> {
+        let Some(path) = &self.path else { return Vec::new() };
+        let bytes = fs::read(path).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<String> = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        let lines = lines[lines.len().saturating_sub(lines_max)..].to_vec();
+        if bytes.len() > SIZE_MAX {
+            // A history that stays long is no harm.
+            let _ = fs::write(path, lines.join("\n") + "\n");
+        }
+        lines
+    }
+
+    /// Adds a line. Where that fails, the line is remembered until the program ends.
+    pub fn append(&mut self, line: &str) {
+        let Some(path) = &self.path else { return };
+        // Only the user's own eyes.
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+        let _ = file.and_then(|mut file| file.write_all(&[&one_line(line)[..], b"\n"].concat()));
+    }
+}
+
+/// A line without line ends: those within quotes become escapes.
+fn one_line(line: &str) -> Vec<u8> {
+    let line = line.trim_end();
+    if !line.contains(['\n', '\r']) {
+        return line.as_bytes().to_vec();
+    }
+    let args = split_args(line.as_bytes()).unwrap_or_default();
+    args.iter().map(|arg| if is_plain(arg) { arg.clone() } else { quoted(arg) }).collect::<Vec<_>>().join(&b' ')
+}
+
+/// Whether an argument can stand without quotes.
+pub fn is_plain(arg: &[u8]) -> bool {
+    !arg.is_empty() && arg.iter().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\''))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_kept_and_read_again() {
+        let path = std::env::temp_dir().join(format!("penstock-cli-history-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let mut file = HistoryFile::new(Some(path.clone()));
+        assert!(file.load(10).is_empty());
+        file.append("get a");
+        file.append("set a \"b\nc\" ''");
+        file.append("get b");
+        assert_eq!(file.load(10), ["get a", "set a \"b\\nc\" \"\"", "get b"]);
+        assert_eq!(file.load(1), ["get b"]);
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn no_file_keeps_nothing() {
+        let mut file = HistoryFile::new(None);
+        file.append("get a");
+        assert!(file.load(10).is_empty());
+    }
+}

@@ -1,0 +1,316 @@
+//! `penstock cli` in a real terminal, which tmux is: what one types, and what stands on the screen then.
+
+// Clippy knows that a test may unwrap, but not the functions that only tests call.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use penstock_tests::server::{Server, subject_program};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use std::{env, fs, process, thread};
+
+/// How long a screen may take to show what is expected. Long, because the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A terminal with a program in it. Dropping it ends both.
+struct Terminal {
+    /// The name of a tmux server of its own.
+    socket: String,
+    home: PathBuf,
+}
+
+impl Terminal {
+    /// Runs a shell's command line in a new terminal with a home of its own.
+    fn new(command: &str) -> Terminal {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let socket = format!("penstock-terminal-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let home = env::temp_dir().join(&socket);
+        fs::create_dir_all(&home).unwrap();
+        Terminal::in_home(command, socket, home)
+    }
+
+    fn in_home(command: &str, socket: String, home: PathBuf) -> Terminal {
+        let terminal = Terminal { socket, home };
+        let line = format!("env -u NO_COLOR HOME={} {command}; sleep 60", terminal.home.display());
+        terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "150", &line]);
+        terminal
+    }
+
+    fn penstock(port: u16) -> Terminal {
+        Terminal::new(&format!("{} cli -p {port}", subject_program().display()))
+    }
+
+    fn tmux(&self, args: &[&str]) -> String {
+        let output = Command::new("tmux")
+            .args(["-L", &self.socket])
+            .args(args)
+            .stdin(Stdio::null())
+            .output()
+            .expect("tmux runs (on Debian: apt-get install tmux)");
+        assert!(output.status.success(), "tmux {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Types a text as it is.
+    fn type_text(&self, text: &str) {
+        self.tmux(&["send-keys", "-l", text]);
+    }
+
+    /// Presses a key, by tmux's name for it.
+    fn press(&self, key: &str) {
+        self.tmux(&["send-keys", key]);
+    }
+
+    /// Types a line and waits for what it leads to.
+    fn enter(&self, line: &str, expected: &str) {
+        self.type_text(line);
+        self.press("Enter");
+        self.wait_for(expected);
+    }
+
+    /// The screen's text, without blanks at the ends of lines.
+    fn screen(&self) -> String {
+        let text = self.tmux(&["capture-pane", "-p"]);
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        lines.join("\n").trim_end().to_owned()
+    }
+
+    /// Waits until the screen ends so.
+    fn wait_for(&self, expected: &str) {
+        self.wait_until(expected, |screen| screen.ends_with(expected));
+    }
+
+    fn wait_until(&self, what: &str, mut is_so: impl FnMut(&str) -> bool) {
+        let start = Instant::now();
+        while !is_so(&self.screen()) {
+            assert!(start.elapsed() < PATIENCE, "not seen: {what}\nbut:\n{}", self.screen());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn history(&self) -> String {
+        fs::read_to_string(self.home.join(".rediscli_history")).unwrap_or_default()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").args(["-L", &self.socket, "kill-server"]).status();
+        let _ = fs::remove_dir_all(&self.home);
+    }
+}
+
+fn prompt(server: &Server) -> String {
+    format!("127.0.0.1:{}>", server.port())
+}
+
+/// The same lines leave the same screen as in redis-cli.
+#[test]
+fn the_screen_is_redis_clis() {
+    let server = Server::oracle(&[]);
+    let programs = ["redis-cli".to_owned(), format!("{} cli", subject_program().display())];
+    let lines = [
+        ":set nohints",
+        "flushall",
+        "set k v",
+        "get k",
+        "get \"k\"x",
+        "",
+        "rpush l a \"b c\" d",
+        "lrange l 0 -1",
+        "3 incr n",
+        "0 incr n",
+        "bogus",
+        "hello 3",
+        "hset h f v",
+        "hgetall h",
+        "select 3",
+        "multi",
+        "incr n",
+        "select 4",
+        "exec",
+        "multi",
+        "discard",
+        "select 0",
+        ":set nonsense",
+        "help nonsense",
+        "connect 127.0.0.1 1",
+        "get k",
+    ];
+    let screens = programs.map(|program| {
+        let terminal = Terminal::new(&format!("{program} -p {}", server.port()));
+        terminal.wait_for(&prompt(&server));
+        for line in lines {
+            let before = terminal.screen();
+            terminal.type_text(line);
+            terminal.press("Enter");
+            terminal.wait_until("the next prompt", |screen| screen.ends_with('>') && screen.len() > before.len());
+        }
+        // What the server says of itself at HELLO differs by the connection's id.
+        let screen = terminal.screen();
+        screen.lines().filter(|line| !line.contains("\"id\"")).map(str::to_owned).collect::<Vec<_>>().join("\n")
+    });
+    assert_eq!(screens[0], screens[1], "redis-cli's screen is the first");
+}
+
+#[test]
+fn hints_and_completion() {
+    let server = Server::penstock(&[]);
+    server.connect().cmd("MSET user:1 a user:2 b").unwrap();
+    server.connect().call(&[b"SET".to_vec(), b"two words".to_vec(), b"c".to_vec()]).unwrap();
+    let terminal = Terminal::penstock(server.port());
+    let prompt = prompt(&server);
+    terminal.wait_for(&prompt);
+    terminal.type_text("exp");
+    terminal.press("Tab");
+    terminal.wait_for(&format!("{prompt} expire key seconds [NX|XX|GT|LT]"));
+    terminal.type_text(" us");
+    terminal.press("Tab");
+    terminal.wait_for(&format!("{prompt} expire user:1 seconds [NX|XX|GT|LT]"));
+    terminal.press("Tab");
+    terminal.wait_for(&format!("{prompt} expire user:2 seconds [NX|XX|GT|LT]"));
+    terminal.type_text(" 100 g");
+    terminal.press("Tab");
+    terminal.wait_for(&format!("{prompt} expire user:2 100 gt"));
+    terminal.press("Enter");
+    terminal.wait_for(&format!("(integer) 0\n{prompt}"));
+    terminal.type_text("client no-e");
+    terminal.press("Tab");
+    terminal.wait_until("the subcommand", |screen| screen.contains(&format!("{prompt} client no-evict")));
+    terminal.press("C-c");
+    terminal.wait_for(&prompt);
+    terminal.type_text("get tw");
+    terminal.press("Tab");
+    terminal.press("Enter");
+    terminal.wait_for(&format!("{prompt} get \"two words\"\n\"c\"\n{prompt}"));
+    terminal.enter(":set nohints", &format!(":set nohints\n{prompt}"));
+    terminal.type_text("expire k");
+    terminal.wait_for(&format!("{prompt} expire k"));
+}
+
+#[test]
+fn quotes_go_on_in_the_next_line() {
+    let server = Server::penstock(&[]);
+    let terminal = Terminal::penstock(server.port());
+    let prompt = prompt(&server);
+    terminal.wait_for(&prompt);
+    terminal.type_text("set k \"first");
+    terminal.press("Enter");
+    terminal.type_text("second\"");
+    terminal.press("Enter");
+    terminal.wait_for(&format!("OK\n{prompt}"));
+    terminal.enter("get k", &format!("\"first\\nsecond\"\n{prompt}"));
+    assert_eq!(terminal.history(), "set k \"first\\nsecond\"\nget k\n");
+}
+
+#[test]
+fn lines_typed_ahead_are_run() {
+    let server = Server::penstock(&[]);
+    let terminal = Terminal::penstock(server.port());
+    let prompt = prompt(&server);
+    terminal.wait_for(&prompt);
+    terminal.tmux(&["send-keys", "incr a", "Enter", "incr a", "Enter", "incr a", "Enter"]);
+    terminal.wait_for(&format!("(integer) 3\n{prompt}"));
+}
+
+#[test]
+fn ctrl_c_ends_what_waits_and_then_the_program() {
+    let server = Server::penstock(&[]);
+    let terminal = Terminal::penstock(server.port());
+    let prompt = prompt(&server);
+    terminal.wait_for(&prompt);
+    terminal.enter("monitor", "OK");
+    server.connect().cmd("ECHO seen").unwrap();
+    terminal.wait_until("the monitored command", |screen| screen.ends_with("\"ECHO\" \"seen\""));
+    terminal.press("C-c");
+    terminal.wait_for(&format!("^C\n{prompt}"));
+    terminal.enter("subscribe channel", "3) (integer) 1");
+    server.connect().cmd("PUBLISH channel hello").unwrap();
+    terminal.wait_for("1) \"message\"\n2) \"channel\"\n3) \"hello\"");
+    terminal.press("C-c");
+    terminal.wait_for(&format!("^C\n{prompt}"));
+    terminal.enter("blpop nothing 0", "blpop nothing 0");
+    let mut observer = server.connect();
+    let mut is_blocked = || format!("{:?}", observer.cmd("INFO clients").unwrap()).contains("blocked_clients:1");
+    terminal.wait_until("the wait", |_| is_blocked());
+    terminal.press("C-c");
+    terminal.wait_for(&format!("^C\n{prompt}"));
+    terminal.enter("ping", &format!("PONG\n{prompt}"));
+    terminal.type_text("not sent");
+    terminal.press("C-c");
+    terminal.wait_for(&format!("not sent\n{prompt}"));
+    terminal.press("C-c");
+    terminal
+        .wait_until("the end", |_| terminal.tmux(&["list-panes", "-F", "#{pane_current_command}"]).contains("sleep"));
+}
+
+#[test]
+fn a_lost_server_is_found_again() {
+    let server = Server::penstock(&[]);
+    let terminal = Terminal::penstock(server.port());
+    let prompt = prompt(&server);
+    terminal.wait_for(&prompt);
+    terminal.enter("select 2", &format!("OK\n127.0.0.1:{}[2]>", server.port()));
+    server.connect().cmd("CLIENT KILL TYPE normal SKIPME yes").unwrap();
+    terminal.enter("ping", &format!("PONG\n127.0.0.1:{}[2]>", server.port()));
+    let gone = server.port();
+    drop(server);
+    terminal
+        .enter("ping", &format!("Could not connect to Redis at 127.0.0.1:{gone}: Connection refused\nnot connected>"));
+    let other = Server::penstock(&[]);
+    terminal.enter(&format!("connect 127.0.0.1 {}", other.port()), &format!("127.0.0.1:{}[2]>", other.port()));
+    terminal.enter("multi", &format!("OK\n127.0.0.1:{}[2](TX)>", other.port()));
+}
+
+#[test]
+fn lines_are_remembered_but_for_passwords() {
+    let server = Server::penstock(&[]);
+    let terminal = Terminal::penstock(server.port());
+    let prompt = prompt(&server);
+    terminal.wait_for(&prompt);
+    terminal.enter("ping one", &format!("\"one\"\n{prompt}"));
+    terminal.type_text("auth secret");
+    terminal.press("Enter");
+    terminal.wait_until("the refusal", |screen| screen.contains("ERR AUTH") && screen.ends_with(&prompt));
+    terminal.enter("config set requirepass \"\"", &format!("OK\n{prompt}"));
+    terminal.enter("ping two", &format!("\"two\"\n{prompt}"));
+    terminal.press("Up");
+    terminal.wait_until("the line before", |screen| {
+        screen.contains(&format!("{prompt} ping two\n\"two\"\n{prompt} ping two"))
+    });
+    terminal.press("C-c");
+    terminal.wait_for(&prompt);
+    terminal.enter("quit", "quit");
+    assert_eq!(terminal.history(), "ping one\nping two\nquit\n");
+    again(&terminal.home, &server);
+}
+
+/// Another program in the same home knows the lines; the file is nobody else's to read.
+fn again(home: &Path, server: &Server) {
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(fs::metadata(home.join(".rediscli_history")).unwrap().permissions().mode() & 0o777, 0o600);
+    let other = env::temp_dir().join(format!("penstock-terminal-{}-again", process::id()));
+    fs::create_dir_all(&other).unwrap();
+    fs::copy(home.join(".rediscli_history"), other.join(".rediscli_history")).unwrap();
+    let command = format!("{} cli -p {}", subject_program().display(), server.port());
+    let socket = format!("penstock-terminal-{}-again", process::id());
+    let terminal = Terminal::in_home(&command, socket, other);
+    terminal.wait_for(&prompt(server));
+    terminal.press("Up");
+    terminal.press("Up");
+    terminal.wait_until("the remembered line", |screen| screen.ends_with("ping two") || screen.contains("> ping two"));
+}
+
+#[test]
+fn pushes_are_shown() {
+    let server = Server::oracle(&[]);
+    let command = format!("{} cli -3 -p {}", subject_program().display(), server.port());
+    let terminal = Terminal::new(&command);
+    let prompt = prompt(&server);
+    terminal.wait_for(&prompt);
+    terminal.enter("client tracking on", &format!("OK\n{prompt}"));
+    terminal.enter("get k", &format!("(nil)\n{prompt}"));
+    server.connect().cmd("SET k v").unwrap();
+    terminal.enter("ping", &format!("-> invalidate: 'k'\nPONG\n{prompt}"));
+}
