@@ -274,9 +274,9 @@ fn pcall(state: &mut State) -> Result<c_int, Raise> {
     let result = state.call(state.top() - 1, ffi::LUA_MULTRET);
     if result.is_err() && state.kind(-1) == Kind::Table {
         state.raw_get_named(-1, "err");
-        match state.kind(-1) {
-            Kind::String | Kind::Number => state.remove(-2),
-            _ => state.pop(1),
+        // A field that is no text is a result, too, as it happens to be in Redis.
+        if matches!(state.kind(-1), Kind::String | Kind::Number) {
+            state.remove(-2);
         }
     }
     caught(state, result)

@@ -3,12 +3,14 @@
 
 use std::ffi::c_int;
 
-use crate::libs::support::{check_long, check_long_or, ensure_for, for_each_pair, to_int_directly, to_long};
+use crate::libs::support::{
+    NESTING_MAX, check_long, check_long_or, ensure_for, for_each_pair, to_int_directly, to_long,
+};
 use crate::native;
 use crate::state::{Entry, Kind, Raise, State};
 
 /// Tables nested deeper than this are packed as nil, which ends circles, too.
-const NESTING_MAX: usize = 16;
+const PACK_NESTING_MAX: usize = 16;
 /// Stack slots that a level of packing uses at most.
 const PACK_SLOTS: c_int = 4;
 
@@ -61,7 +63,7 @@ fn pack_value(state: &mut State, out: &mut Vec<u8>, level: usize) -> Result<(), 
         Kind::String => pack_string(out, state.bytes(-1).unwrap_or_default()),
         Kind::Boolean => out.push(if state.boolean(-1) { 0xc3 } else { 0xc2 }),
         Kind::Number => pack_number(out, state.number(-1).unwrap_or_default()),
-        Kind::Table if level < NESTING_MAX => return pack_table(state, out, level),
+        Kind::Table if level < PACK_NESTING_MAX => return pack_table(state, out, level),
         _ => out.push(0xc0),
     }
     Ok(())
@@ -221,7 +223,7 @@ fn unpack_some(state: &mut State, limit: c_int, offset: c_int) -> Result<c_int, 
     let first = state.top() + 1;
     let mut count = 0;
     while !rest.is_empty() && (all || count < limit) {
-        unpack_value(state, &mut rest).map_err(|failure| match failure {
+        unpack_value(state, &mut rest, 0).map_err(|failure| match failure {
             Failure::Missing => state.error("Missing bytes in input."),
             Failure::BadFormat => state.error("Bad data format in input."),
             Failure::Raised => Raise,
@@ -239,14 +241,18 @@ fn unpack_some(state: &mut State, limit: c_int, offset: c_int) -> Result<c_int, 
     Ok(count + 1)
 }
 
-fn unpack_value(state: &mut State, rest: &mut &[u8]) -> Result<(), Failure> {
+fn unpack_value(state: &mut State, rest: &mut &[u8], level: c_int) -> Result<(), Failure> {
+    const TOO_MANY: &str = "too many return values at once; use unpack_one or unpack_limit instead.";
     state.poll()?;
-    ensure_for(state, 1, "too many return values at once; use unpack_one or unpack_limit instead.")?;
+    if level > NESTING_MAX {
+        return Err(state.error(format!("stack overflow ({TOO_MANY})")).into());
+    }
+    ensure_for(state, 1, TOO_MANY)?;
     let [kind] = take::<1>(rest)?;
     match kind {
         0x00..=0x7f | 0xe0.. => state.push_number(f64::from(kind as i8)),
-        0x80..=0x8f => unpack_map(state, rest, usize::from(kind & 0x0f))?,
-        0x90..=0x9f => unpack_array(state, rest, usize::from(kind & 0x0f))?,
+        0x80..=0x8f => unpack_map(state, rest, usize::from(kind & 0x0f), level + 1)?,
+        0x90..=0x9f => unpack_array(state, rest, usize::from(kind & 0x0f), level + 1)?,
         0xa0..=0xbf => unpack_string(state, rest, usize::from(kind & 0x1f))?,
         0xc0 => state.push_nil(),
         0xc2 | 0xc3 => state.push_boolean(kind == 0xc3),
@@ -272,8 +278,8 @@ fn unpack_value(state: &mut State, rest: &mut &[u8]) -> Result<(), Failure> {
             };
             match kind {
                 0xda | 0xdb => unpack_string(state, rest, len)?,
-                0xdc | 0xdd => unpack_array(state, rest, len)?,
-                _ => unpack_map(state, rest, len)?,
+                0xdc | 0xdd => unpack_array(state, rest, len, level + 1)?,
+                _ => unpack_map(state, rest, len, level + 1)?,
             }
         }
         0xc1 | 0xc4..=0xc9 | 0xd4..=0xd8 => return Err(Failure::BadFormat),
@@ -293,24 +299,24 @@ fn unpack_string(state: &mut State, rest: &mut &[u8], len: usize) -> Result<(), 
     Ok(state.push_bytes(text)?)
 }
 
-fn unpack_array(state: &mut State, rest: &mut &[u8], len: usize) -> Result<(), Failure> {
+fn unpack_array(state: &mut State, rest: &mut &[u8], len: usize, level: c_int) -> Result<(), Failure> {
     // The length is a claim: no room is made for what may never come.
     state.push_table(0, 0)?;
     ensure_for(state, 1, "in function mp_decode_to_lua_array")?;
     for item in 1..=len {
         // The slot of the index, which a level of the library takes, too.
         state.push_number(item as f64);
-        unpack_value(state, rest)?;
+        unpack_value(state, rest, level)?;
         state.raw_set(-3)?;
     }
     Ok(())
 }
 
-fn unpack_map(state: &mut State, rest: &mut &[u8], len: usize) -> Result<(), Failure> {
+fn unpack_map(state: &mut State, rest: &mut &[u8], len: usize, level: c_int) -> Result<(), Failure> {
     state.push_table(0, 0)?;
     for _ in 0..len {
-        unpack_value(state, rest)?;
-        unpack_value(state, rest)?;
+        unpack_value(state, rest, level)?;
+        unpack_value(state, rest, level)?;
         state.raw_set(-3)?;
     }
     Ok(())

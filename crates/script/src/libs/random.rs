@@ -1,6 +1,8 @@
-//! `math.random` and `math.randomseed`: the same numbers on every machine, and in every run of a script.
+//! `math.random` and `math.randomseed`.
 //!
-//! The generator is that of POSIX's `lrand48`; the numbers are those of Redis, whose scripts start from seed 0 each time.
+//! The generator is that of POSIX's `lrand48`, and its numbers are those of Redis: from one seed, the same everywhere.
+//! Without a seed, scripts share one sequence. With one, a script has its own to the end of its run. (In Redis, one
+//! script's seed is everybody's.)
 
 use std::ffi::c_int;
 
@@ -13,6 +15,8 @@ use crate::state::{Entry, Raise, State};
 const MULTIPLIER: u64 = 0x5_deec_e66d;
 const INCREMENT: u64 = 0xb;
 const SEED_LOW: u64 = 0x330e;
+/// The generator's state before any seed, from POSIX, too.
+const UNSEEDED: u64 = 0x1234_abcd_330e;
 
 /// The 48 bits of the generator.
 #[derive(Clone, Copy)]
@@ -36,12 +40,20 @@ impl Generator {
     }
 }
 
+/// What the functions remember.
+#[derive(Clone, Copy)]
+struct Generators {
+    shared: Generator,
+    /// A seeded one, and the run that it belongs to.
+    own: Option<(u64, Generator)>,
+}
+
 /// Replaces two functions of the global `math`.
 pub fn open(state: &mut State) -> Result<(), Raise> {
     state.push_globals();
     state.raw_get_named(-1, "math");
     let library = state.top();
-    per_script::push(state, PerScript::new(Generator::seeded(0)));
+    per_script::push(state, PerScript::lasting(Generators { shared: Generator(UNSEEDED), own: None }));
     let functions: [(&str, Entry); 2] = [("random", native!(random)), ("randomseed", native!(seed))];
     for (name, entry) in functions {
         state.push_copy(library + 1);
@@ -52,9 +64,18 @@ pub fn open(state: &mut State) -> Result<(), Raise> {
     Ok(())
 }
 
-fn generator(state: &mut State) -> &mut Generator {
-    // SAFETY: both functions here are made with it as their upvalue, by `open`.
+fn generators(state: &mut State) -> &mut Generators {
+    // SAFETY: both functions here are made with them as their upvalue, by `open`.
     unsafe { per_script::upvalue(state) }
+}
+
+/// The generator of the script that runs.
+fn generator(state: &mut State) -> &mut Generator {
+    let run = state.context().run;
+    match generators(state) {
+        Generators { own: Some((of_run, own)), .. } if *of_run == run => own,
+        Generators { shared, .. } => shared,
+    }
 }
 
 fn random(state: &mut State) -> Result<c_int, Raise> {
@@ -78,6 +99,7 @@ fn random(state: &mut State) -> Result<c_int, Raise> {
 
 fn seed(state: &mut State) -> Result<c_int, Raise> {
     let seed = check_int(state, 1)?;
-    *generator(state) = Generator::seeded(seed);
+    let run = state.context().run;
+    generators(state).own = Some((run, Generator::seeded(seed)));
     Ok(0)
 }

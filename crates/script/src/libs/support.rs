@@ -7,6 +7,9 @@ use std::ffi::c_int;
 use crate::libs::raw;
 use crate::state::{Kind, Raise, State};
 
+/// How deep tables, arrays and objects may be nested where the nesting is that of functions here, whatever options say:
+/// each level takes up to a kilobyte of the thread's stack.
+pub const NESTING_MAX: c_int = 1000;
 /// 2^63, the first double beyond what 64 signed bits hold.
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use super::{Options, number, options};
+use crate::libs::support::NESTING_MAX;
 use crate::state::{Raise, State};
 
 /// Stack slots that a level of nesting takes: a table, a key and a value; a table and a value.
@@ -100,7 +101,7 @@ impl<'t> Decoder<'t> {
 
     fn descend(&mut self, state: &mut State, slots: c_int) -> Result<(), Raise> {
         self.depth += 1;
-        let fits = self.depth <= self.options.decode_depth_max && state.ensure(slots).is_ok();
+        let fits = self.depth <= self.options.decode_depth_max.min(NESTING_MAX) && state.ensure(slots).is_ok();
         if fits {
             return state.push_table(0, 0);
         }

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use super::{Invalid, Options, number, options};
 use crate::libs::seal;
-use crate::libs::support::{for_each_pair, to_int_directly};
+use crate::libs::support::{NESTING_MAX, for_each_pair, to_int_directly};
 use crate::state::{Kind, Raise, State};
 
 /// Stack slots that a level of nesting takes.
@@ -44,7 +44,7 @@ impl Encoder {
     }
 
     fn table(&mut self, state: &mut State, depth: c_int) -> Result<(), Raise> {
-        let fits = depth <= self.options.encode_depth_max && state.ensure(SLOTS).is_ok();
+        let fits = depth <= self.options.encode_depth_max.min(NESTING_MAX) && state.ensure(SLOTS).is_ok();
         if !fits {
             return Err(state.error(format!("Cannot serialise, excessive nesting ({depth})")));
         }
