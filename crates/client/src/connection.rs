@@ -110,7 +110,8 @@ impl Connection {
         })
     }
 
-    /// Queues a request; [`Self::flush`] or the next reading sends it. One reply is owed for it.
+    /// Queues a request; [`Self::flush`] or the next reading sends it. One reply is owed for it. How much is queued is the
+    /// caller's affair; a [`crate::Pipeline`] has its bounds.
     pub fn send(&mut self, request: &(impl Request + ?Sized)) {
         self.owed += 1;
         self.send_unanswered(request);

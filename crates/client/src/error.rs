@@ -148,7 +148,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(text) => f.write_str(text),
-            Self::Connect { address, cause } => write!(f, "can't connect to {address}: {}", plain(cause)),
+            Self::Connect { address, cause } => write!(f, "can't connect to {address}: {}", system_text(cause)),
             Self::Lost { cause, fate: Fate::MayHaveRun } => write!(f, "{cause}; the command may have run or not"),
             Self::Lost { cause, .. } => cause.fmt(f),
             Self::Server(error) => error.fmt(f),
@@ -179,7 +179,7 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("the server closed the connection"),
-            Self::Io(error) => write!(f, "the connection broke: {}", plain(error)),
+            Self::Io(error) => write!(f, "the connection broke: {}", system_text(error)),
             Self::Silent(waited) => write!(f, "no reply within {waited:?}"),
             Self::Stuck(waited) => write!(f, "the server accepted nothing for {waited:?}"),
             Self::Protocol(error) => write!(f, "the server sent what is no reply: {error}"),
@@ -187,13 +187,12 @@ impl fmt::Display for Lost {
     }
 }
 
-/// The system's text without the "(os error 111)" that the standard library appends.
-fn plain(error: &io::Error) -> String {
+/// The system's words for an error, without what the standard library says around them.
+#[must_use]
+pub fn system_text(error: &io::Error) -> String {
     let text = error.to_string();
-    match text.find(" (os error ") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
-    }
+    let text = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
+    text.split(" (os error ").next().unwrap_or_default().to_owned()
 }
 
 impl ServerError {
@@ -265,5 +264,17 @@ impl From<Interrupted> for Error {
     fn from(interrupted: Interrupted) -> Self {
         let fate = if interrupted.sent == 0 { Fate::NotRun } else { Fate::MayHaveRun };
         interrupted.error.with_fate(fate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systems_words() {
+        assert_eq!(system_text(&io::Error::from_raw_os_error(111)), "Connection refused");
+        let lookup = io::Error::other("failed to lookup address information: Name or service not known");
+        assert_eq!(system_text(&lookup), "Name or service not known");
     }
 }

@@ -1,9 +1,12 @@
 //! A client for Redis, Valkey and Penstock that pipelines. Blocking calls, no asynchronous runtime, no `unsafe`.
 //!
+//! - [`Client`]: for many threads at once; pipelines by itself, reconnects, never runs a command twice.
 //! - [`Connection`]: one connection; commands one by one, or sent and read separately.
 //! - [`Pipeline`] and [`Window`]: many commands without waiting in between, with bounded memory on both sides. Replies are
 //!   read while requests are written, so that no server's habits can make the two wait for each other.
+//! - [`Script`], [`Transaction`], [`PubSub`]: scripts by hash, MULTI/EXEC with and without WATCH, published messages.
 //! - [`Config`]: where and how to connect; [`Config::parse`] reads URLs.
+//! - [`Error::fate`]: what is known about a command that failed.
 //!
 //! ```no_run
 //! use client::{Command, Config, Connection, Pipeline};
@@ -17,6 +20,20 @@
 //! }
 //! let replies = pipeline.run(&mut connection)?;
 //! assert_eq!(replies.len(), 10_000);
+//! # Ok::<(), client::Error>(())
+//! ```
+//!
+//! Threads that share a [`Client`] share its connection, and their commands leave together:
+//!
+//! ```no_run
+//! use client::{Client, Config};
+//!
+//! let client = Client::connect(&Config::parse("redis://localhost")?)?;
+//! std::thread::scope(|scope| {
+//!     for _ in 0..32 {
+//!         scope.spawn(|| client.command(&["INCR", "visits"]));
+//!     }
+//! });
 //! # Ok::<(), client::Error>(())
 //! ```
 //!
@@ -43,7 +60,7 @@ pub use client::{Client, ClientOptions, Dedicated, Ticket};
 pub use command::{Argument, Command, Request};
 pub use config::{Address, Config, TlsOptions};
 pub use connection::Connection;
-pub use error::{Error, Fate, Interrupted, Lost, ServerError};
+pub use error::{Error, Fate, Interrupted, Lost, ServerError, system_text};
 pub use pipeline::Pipeline;
 pub use pubsub::{Message, PubSub};
 pub use resp::parse::{Double, ReplyLimits, Value};
@@ -52,3 +69,8 @@ pub use script::Script;
 pub use stream::{Connector, Stream};
 pub use transaction::Transaction;
 pub use window::{Conversation, Next, Window};
+
+/// The examples of the users' page compile, too.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/client.md")]
+struct UsersPage;
