@@ -1,6 +1,6 @@
 //! Why there is no reply to print.
 
-use client::{Error, Lost};
+use client::{Error, Lost, system_text};
 use resp::parse::ReplyError;
 use std::fmt;
 use std::io;
@@ -66,24 +66,5 @@ fn lost_text(error: &Error) -> String {
             format!("Protocol error, got \"{}\" as reply type byte", byte.escape_ascii())
         }
         other => other.to_string(),
-    }
-}
-
-/// The system's words for an error, without what the standard library says around them.
-pub fn system_text(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
-    text.split(" (os error ").next().unwrap_or_default().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_systems_words() {
-        assert_eq!(system_text(&io::Error::from_raw_os_error(111)), "Connection refused");
-        let lookup = io::Error::other("failed to lookup address information: Name or service not known");
-        assert_eq!(system_text(&lookup), "Name or service not known");
     }
 }

@@ -1,10 +1,10 @@
 //! The connection and what it has been told: who we are, which database, which protocol, whether a transaction is open.
 
-use crate::failure::{Failure, system_text};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::output::Output;
-use client::{Address, Config, Connection, Error, Value};
+use client::{Address, Config, Connection, Error, Value, system_text};
 use std::time::{Duration, Instant};
 
 /// How often a wait looks whether Ctrl-C was pressed.

@@ -73,7 +73,7 @@ impl Default for ClientOptions {
 ///
 /// # Automatic pipelining
 /// Commands of concurrent callers leave together, in one write, and their replies come back together. Nothing needs to be
-/// set up for that. A caller who is alone waits no longer than on a [`Connection`]. Each caller's commands run in the order
+/// set up for that. A caller who is alone waits hardly longer than on a [`Connection`]. Each caller's commands run in the order
 /// in which they were given; between callers there is no order.
 ///
 /// # At most once

@@ -1,8 +1,9 @@
 //! `--eval`: a script from a file.
 
-use crate::failure::{Failure, system_text};
+use crate::failure::Failure;
 use crate::issue::{Outcome, issue};
 use crate::session::Session;
+use client::system_text;
 use std::fs;
 use std::path::Path;
 
