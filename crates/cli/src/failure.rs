@@ -39,7 +39,7 @@ impl fmt::Display for Failure {
             Self::NotConnected | Self::Interrupted => Ok(()),
             Self::Lost(error) => write!(f, "Error: {}", lost_text(error)),
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            Self::Output(error) => write!(f, "penstock cli: can't write to standard output: {error}"),
+            Self::Output(error) => write!(f, "penstock cli: can't write to standard output: {}", system_text(error)),
             Self::Other(text) => f.write_str(text),
         }
     }

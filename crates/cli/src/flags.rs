@@ -16,6 +16,12 @@ pub mod id {
     pub const URI: &str = "uri";
     pub const REPEAT: &str = "repeat";
     pub const INTERVAL: &str = "interval";
+    pub const TLS: &str = "tls";
+    pub const SNI: &str = "sni";
+    pub const CACERT: &str = "cacert";
+    pub const INSECURE: &str = "insecure";
+    pub const CERT: &str = "cert";
+    pub const KEY: &str = "key";
     pub const DB: &str = "db";
     pub const RESP2: &str = "resp2";
     pub const RESP3: &str = "resp3";
@@ -57,15 +63,9 @@ pub mod id {
 pub const REFUSED: &[(&str, &str)] = &[
     ("-c", "redirections of a cluster are not followed"),
     ("--cluster", "clusters are not managed"),
-    ("--tls", "connections are not encrypted"),
-    ("--sni", "connections are not encrypted"),
-    ("--cacert", "connections are not encrypted"),
-    ("--cacertdir", "connections are not encrypted"),
-    ("--insecure", "connections are not encrypted"),
-    ("--cert", "connections are not encrypted"),
-    ("--key", "connections are not encrypted"),
-    ("--tls-ciphers", "connections are not encrypted"),
-    ("--tls-ciphersuites", "connections are not encrypted"),
+    ("--cacertdir", "--cacert names a file"),
+    ("--tls-ciphers", "the ciphers are not to be chosen"),
+    ("--tls-ciphersuites", "the ciphers are not to be chosen"),
     ("--lru-test", "`penstock bench` is the tool for loads"),
     ("--replica", "the replication stream is not read"),
     ("--slave", "the replication stream is not read"),
@@ -130,6 +130,10 @@ fn option(id: &'static str, value_name: &'static str) -> Arg {
     Arg::new(id).value_name(value_name).value_parser(value_parser!(OsString)).allow_hyphen_values(true)
 }
 
+fn file(id: &'static str, long: &'static str) -> Arg {
+    option(id, "file").long(long).value_hint(ValueHint::FilePath)
+}
+
 fn connection_args() -> Vec<Arg> {
     let args = [
         option(id::HOST, "host").short('h').help("Server's name or address [default: 127.0.0.1]"),
@@ -141,6 +145,12 @@ fn connection_args() -> Vec<Arg> {
         flag(id::ASKPASS).long("askpass").help("Ask for the password, unseen"),
         option(id::URI, "uri").short('u').help("redis://user:password@host:port/db, or unix:///path/to/socket"),
         option(id::DB, "db").short('n').help("Number of the database [default: 0]"),
+        flag(id::TLS).long("tls").help("Encrypt the connection"),
+        option(id::SNI, "name").long("sni").help("Name to find in the server's certificate, instead of the host's"),
+        file(id::CACERT, "cacert").help("Authorities' certificates (PEM) [default: the system's]"),
+        flag(id::INSECURE).long("insecure").help("Accept any certificate"),
+        file(id::CERT, "cert").help("Our own certificate (PEM), for servers that ask for one"),
+        file(id::KEY, "key").help("The key to it (PEM)"),
         flag(id::RESP2).short('2').help("Speak RESP2"),
         flag(id::RESP3).short('3').help("Speak RESP3"),
     ];

@@ -5,7 +5,7 @@ use crate::format::{Form, Style};
 use crate::quote::unquote;
 use clap::ArgMatches;
 use clap::error::{ContextKind, ContextValue};
-use client::{Address, Config};
+use client::{Address, Config, TlsOptions};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -56,6 +56,8 @@ pub enum Mode {
 pub struct Options {
     /// Where the server is.
     pub address: Address,
+    /// How to encrypt, if the connection is to be encrypted.
+    pub tls: Option<TlsOptions>,
     /// Who logs in.
     pub user: Option<Vec<u8>>,
     /// The password, unless it is to be asked for.
@@ -178,6 +180,7 @@ impl Reader<'_> {
         self.check_conflicts(&command)?;
         let mut options = Options {
             address: Address::Tcp { host: HOST.to_owned(), port: PORT },
+            tls: self.flag(id::TLS).then(|| self.tls_options()),
             user: self.bytes(id::USER),
             password: self.bytes(id::PASS).or_else(|| self.bytes(id::PASSWORD)),
             password_is_exposed: false,
@@ -336,6 +339,7 @@ impl Reader<'_> {
             options.password = config.password.or(options.password.take());
             options.db = if config.db == 0 { options.db } else { config.db };
             options.address = config.address;
+            options.tls = options.tls.take().or_else(|| config.tls.then(|| self.tls_options()));
         }
         let port = self.number(id::PORT)?;
         if let Address::Tcp { host, port: port_now } = &mut options.address {
@@ -350,6 +354,17 @@ impl Reader<'_> {
             options.address = Address::Unix(path.into());
         }
         Ok(())
+    }
+
+    fn tls_options(&self) -> TlsOptions {
+        let file = |id| self.value(id).map(PathBuf::from);
+        TlsOptions {
+            ca_file: file(id::CACERT),
+            cert_file: file(id::CERT),
+            key_file: file(id::KEY),
+            server_name: self.value(id::SNI).map(|name| name.to_string_lossy().into_owned()),
+            insecure: self.flag(id::INSECURE),
+        }
     }
 
     /// Whether a flag says more than the URI: it comes later, or the URI leaves out what it says.
@@ -378,13 +393,12 @@ impl Reader<'_> {
 }
 
 fn parse_uri(uri: &OsStr) -> Result<Config, Exit> {
-    const SCHEMES: [&str; 4] = ["redis", "valkey", "unix", "rediss"];
+    const SCHEMES: [&str; 3] = ["redis", "valkey", "unix"];
     let Some(text) = uri.to_str() else { return Err(wrong("the URI is no UTF-8; write other bytes as %xx")) };
     if !SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
         return Err(Exit::Wrong("Invalid URI scheme".to_owned()));
     }
-    let config = Config::parse(text).map_err(|error| wrong(&error.to_string()))?;
-    if config.tls { Err(wrong("connections are not encrypted: use redis://, or redis-cli")) } else { Ok(config) }
+    Config::parse(text).map_err(|error| wrong(&error.to_string()))
 }
 
 #[cfg(test)]

@@ -1,32 +1,92 @@
 //! `--askpass`: a password that nobody sees.
 
 use crate::failure::Failure;
-use rustix::termios::{LocalModes, OptionalActions, isatty, tcgetattr, tcsetattr};
-use std::io::{self, BufRead, Write};
+use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
+use std::io::{self, BufRead, Read as _, Write};
 
-/// Asks for the password and reads a line of standard input, which a terminal doesn't show.
+const CTRL_C: u8 = 0x03;
+const CTRL_D: u8 = 0x04;
+const CTRL_U: u8 = 0x15;
+const BACKSPACE: u8 = 0x08;
+const DELETE: u8 = 0x7f;
+
+/// Asks for the password: on a terminal, which shows a star for each byte, or as a line of standard input.
 ///
 /// # Errors
-/// Standard input's.
+/// Standard input's; [`Failure::Interrupted`].
 pub fn ask() -> Result<Vec<u8>, Failure> {
     let stdin = io::stdin();
-    let on_terminal = isatty(&stdin);
-    if on_terminal {
-        print!("Please input password: ");
-        io::stdout().flush()?;
+    let typed = match tcgetattr(&stdin) {
+        Ok(before) if isatty(&stdin) => {
+            print!("Please input password: ");
+            io::stdout().flush()?;
+            let typed = type_unseen(&before);
+            println!();
+            typed
+        }
+        _ => {
+            let mut line = Vec::new();
+            stdin.lock().read_until(b'\n', &mut line).map(|_| Some(line))
+        }
+    };
+    let line = typed.map_err(|error| Failure::Other(format!("Error reading from stdin: {error}")))?;
+    line.map(|line| line.trim_ascii_end().to_vec()).ok_or(Failure::Interrupted)
+}
+
+/// Reads a line from a terminal that is in `before`'s state, and brings it back into that; `None` after Ctrl-C.
+fn type_unseen(before: &Termios) -> io::Result<Option<Vec<u8>>> {
+    let stdin = io::stdin();
+    let mut unseen = before.clone();
+    // No signals either: one would leave the terminal like this.
+    unseen.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
+    let set = |state: &Termios| tcsetattr(&stdin, OptionalActions::Drain, state).map_err(io::Error::from);
+    let typed = set(&unseen).and_then(|()| read_keys(&mut stdin.lock(), &mut io::stdout()));
+    let restored = set(before);
+    restored.and(typed)
+}
+
+/// What is typed until Enter; `None` after Ctrl-C.
+fn read_keys(keys: &mut impl BufRead, echo: &mut impl Write) -> io::Result<Option<Vec<u8>>> {
+    let mut typed = Vec::new();
+    for key in keys.bytes() {
+        match key? {
+            b'\n' | b'\r' | CTRL_D => break,
+            CTRL_C => return Ok(None),
+            CTRL_U => {
+                write!(echo, "{}", "\x08 \x08".repeat(typed.len()))?;
+                typed.clear();
+            }
+            BACKSPACE | DELETE => {
+                if typed.pop().is_some() {
+                    write!(echo, "\x08 \x08")?;
+                }
+            }
+            byte => {
+                typed.push(byte);
+                write!(echo, "*")?;
+            }
+        }
+        echo.flush()?;
     }
-    let before = tcgetattr(&stdin).ok().filter(|_| on_terminal);
-    if let Some(before) = &before {
-        let mut silent = before.clone();
-        silent.local_modes.remove(LocalModes::ECHO);
-        let _ = tcsetattr(&stdin, OptionalActions::Flush, &silent);
+    Ok(Some(typed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_become_a_password() {
+        let check = |keys: &[u8], expected: Option<&[u8]>, shown: &str| {
+            let mut echo = Vec::new();
+            assert_eq!(read_keys(&mut &keys[..], &mut echo).unwrap().as_deref(), expected);
+            assert_eq!(String::from_utf8(echo).unwrap(), shown);
+        };
+        check(b"ab\nc", Some(b"ab"), "**");
+        check(b"ax\x7fb\r", Some(b"ab"), "**\x08 \x08*");
+        check(b"\x7fa\x04", Some(b"a"), "*");
+        check(b"xy\x15a\n", Some(b"a"), "**\x08 \x08\x08 \x08*");
+        check(b"a\x03", None, "*");
+        check(b"", Some(b""), "");
     }
-    let mut line = Vec::new();
-    let read = stdin.lock().read_until(b'\n', &mut line);
-    if let Some(before) = &before {
-        let _ = tcsetattr(&stdin, OptionalActions::Flush, before);
-        println!();
-    }
-    read.map_err(|error| Failure::Other(format!("Error reading from stdin: {error}")))?;
-    Ok(line.trim_ascii_end().to_vec())
 }

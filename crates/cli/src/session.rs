@@ -78,6 +78,10 @@ impl<'a> Session<'a> {
             Address::Tcp { host, port } => Config::tcp(host.clone(), *port),
             Address::Unix(path) => Config::unix(path.clone()),
         };
+        if let Some(tls) = &self.options.tls {
+            config.tls = true;
+            config.tls_options = tls.clone();
+        }
         // Commands may block for as long as they like.
         config.read_timeout = None;
         config.write_timeout = None;

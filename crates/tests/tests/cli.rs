@@ -14,7 +14,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::{env, thread};
+use std::{env, fs, thread};
 
 const CASES: &str = include_str!("cli/cases.txt");
 
@@ -163,6 +163,34 @@ fn as_redis_cli_on_a_terminal() {
 #[test]
 fn as_redis_cli_with_penstock() {
     check(&Server::penstock(&["--enable-debug-command", "yes"]), run_in_pipe);
+}
+
+/// Encrypted connections end alike; what is said of a certificate that isn't trusted is another library's text.
+#[test]
+fn as_redis_cli_with_encryption() {
+    let directory = env::temp_dir().join(format!("penstock-cli-tls-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let pair = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let [cert, key] = ["cert.pem", "key.pem"].map(|name| directory.join(name).display().to_string());
+    fs::write(&cert, pair.cert.pem()).unwrap();
+    fs::write(&key, pair.signing_key.serialize_pem()).unwrap();
+    let port = free_port().unwrap();
+    let tls_port = port.to_string();
+    let files = ["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &cert];
+    let args = [&files[..], &["--tls-auth-clients", "no", "--tls-port", &tls_port]].concat();
+    let _server = Server::oracle(&args);
+    for (args, answered) in [
+        (format!("--tls --cacert {cert} ping"), true),
+        ("--tls --insecure echo hello".to_owned(), true),
+        (format!("-u rediss://localhost:{port} --cacert {cert} ping"), true),
+        ("--tls ping".to_owned(), false),
+    ] {
+        let [expected, found] = ["redis-cli".to_owned(), format!("{} cli", subject_program().display())]
+            .map(|program| run_in_pipe(shell(&program, &format!("cli {args}"), port, 0)));
+        assert_eq!((&found.stdout, found.status), (&expected.stdout, expected.status), "{args}");
+        assert_eq!(found.stderr.is_empty(), answered, "{args}: {found}");
+    }
+    fs::remove_dir_all(directory).unwrap();
 }
 
 /// What the fake server answers to each command.

@@ -314,3 +314,13 @@ fn pushes_are_shown() {
     server.connect().cmd("SET k v").unwrap();
     terminal.enter("ping", &format!("-> invalidate: 'k'\nPONG\n{prompt}"));
 }
+
+#[test]
+fn a_password_is_asked_for_unseen() {
+    let server = Server::oracle(&["--requirepass", "secret"]);
+    let terminal = Terminal::new(&format!("{} cli --askpass -p {} ping", subject_program().display(), server.port()));
+    terminal.wait_for("Please input password:");
+    terminal.type_text("secret");
+    terminal.press("Enter");
+    terminal.wait_for("Please input password: ******\nPONG");
+}
