@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use engine::config::{Apply, ConfigHost, Settings};
 use engine::engine::{Engine, Host};
 use engine::inbox::Wake;
+use engine::session::Session;
 use engine::worker::{Ran, Worker};
 use libfuzzer_sys::fuzz_target;
 use resp::parse::{ReplyLimits, parse};
@@ -34,42 +35,50 @@ static NOW_US: AtomicU64 = AtomicU64::new(1_700_000_000_000_000);
 
 /// Words that a command is made of: names, options, keys and values; a byte of the input picks one.
 const WORDS: &[&str] = &[
-    "a", "b", "c", "1", "0", "-1", "9223372036854775807", "-9223372036854775808", "1.5", "inf", "-inf", "nan", "(1", "[a",
-    "+", "-", "*", "", "\r\n", "EX", "PX", "NX", "XX", "GT", "LT", "CH", "INCR", "KEEPTTL", "GET", "COUNT", "MATCH",
-    "LIMIT", "WITHSCORES", "WITHVALUES", "WEIGHTS", "AGGREGATE", "SUM", "LEFT", "RIGHT", "BEFORE", "AFTER", "BYSCORE",
-    "BYLEX", "REV", "STORE", "ASC", "ALPHA", "BY", "RANK", "MAXLEN", "IDX", "LEN", "MINMATCHLEN", "TYPE", "string",
+    "a", "b", "c", "1", "0", "-1", "9223372036854775807", "-9223372036854775808", "1.5", "inf", "-inf", "nan", "(1",
+    "[a", "+", "-", "*", "", "\r\n", "EX", "PX", "NX", "XX", "GT", "LT", "CH", "INCR", "KEEPTTL", "GET", "COUNT",
+    "MATCH", "LIMIT", "WITHSCORES", "WITHVALUES", "WEIGHTS", "AGGREGATE", "SUM", "LEFT", "RIGHT", "BEFORE", "AFTER",
+    "BYSCORE", "BYLEX", "REV", "STORE", "ASC", "ALPHA", "BY", "RANK", "MAXLEN", "IDX", "LEN", "MINMATCHLEN", "TYPE",
+    "string", "START", "TTL", "RESUME", "STATUS", "END", "LIST",
 ];
 
+/// The token of a pipeline that is cut. No word is the same, so that no command gets at it.
+const TOKEN: &[u8] = b"cut";
+
 /// A request made of the input: the first byte picks the command, the others its arguments.
-fn request(data: &[u8], out: &mut Vec<u8>) {
+fn request(data: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
     let commands = engine::command_table::table().all();
     let top: Vec<_> = commands.iter().filter(|c| c.parent.is_none()).collect();
-    let Some((&name, rest)) = data.split_first() else { return };
+    let Some((&name, rest)) = data.split_first() else { return out };
     let command = top[usize::from(name) % top.len()];
     // These end or hold up the server, as they should.
     if matches!(&*command.name, "shutdown" | "debug" | "client" | "quit") {
-        return;
+        return out;
     }
     let mut words = vec![command.name.as_bytes()];
     words.extend(rest.iter().map(|&b| WORDS[usize::from(b) % WORDS.len()].as_bytes()));
-    resp::parse::encode_request(&words, out);
+    resp::parse::encode_request(&words, &mut out);
+    out
 }
 
-fuzz_target!(|data: &[u8]| {
-    let engine = *ENGINE;
-    let mut worker = Worker::new(0, engine, 1);
-    worker.begin_turn(NOW_US.fetch_add(1000, Ordering::Relaxed));
-    let mut session = worker.open("fuzz:1".into(), "fuzz:2".into(), 1, 0, true);
-    let mut stream = b"FLUSHALL\r\n".to_vec();
-    // A byte 255 ends a request; a stream that begins with 254 is given to the engine as it is.
-    match data.split_first() {
-        Some((254, raw)) => stream.extend_from_slice(raw),
-        _ => data.split(|&b| b == 255).for_each(|words| request(words, &mut stream)),
-    }
+/// Commands that don't count, or end the counting.
+const UNCOUNTED: &[&[u8]] = &[b"\r\npipeline\r\n", b"\r\nreset\r\n"];
+
+fn contains(request: &[u8], part: &[u8]) -> bool {
+    request.windows(part.len()).any(|window| window == part)
+}
+
+fn open(worker: &mut Worker) -> Session {
+    worker.open("fuzz:1".into(), "fuzz:2".into(), 1, 0, true)
+}
+
+/// Runs all of a stream that can run, and checks the form of the replies.
+fn run(worker: &mut Worker, session: &mut Session, stream: &[u8]) -> Ran {
     let mut out = Output::default();
     let (mut at, mut ran) = (0, Ran::Yielded);
     while ran == Ran::Yielded {
-        (at, ran) = worker.run(&mut session, &stream, at, &mut out);
+        (at, ran) = worker.run(session, stream, at, &mut out);
     }
     let replies = out.slices().collect::<Vec<_>>().concat();
     let mut rest = &replies[..];
@@ -79,5 +88,62 @@ fuzz_target!(|data: &[u8]| {
             other => panic!("malformed reply {other:?} in {:?}", String::from_utf8_lossy(rest)),
         }
     }
+    ran
+}
+
+/// Runs requests under a token on a connection that is cut after some bytes, then what was not executed on another.
+/// All requests have to be counted in the end, each once.
+fn cut_and_resume(worker: &mut Worker, cut: usize, requests: &[Vec<u8>]) {
+    let executed = || ENGINE.pipelines.get(TOKEN, 0).map_or(0, |pipeline| pipeline.executed()) as usize;
+    let (mut old, mut new) = (open(worker), open(worker));
+    run(worker, &mut old, b"PIPELINE START cut\r\n");
+    let stream = requests.concat();
+    let cut = cut % (stream.len() + 1);
+    run(worker, &mut old, &stream[..cut]);
+    run(worker, &mut new, b"PIPELINE RESUME cut\r\n");
+    let done = executed();
+    let sent = requests.iter().scan(0, |end, request| {
+        *end += request.len();
+        Some(*end)
+    });
+    assert!(done <= sent.take_while(|end| *end <= cut).count(), "more was counted than was sent");
+    if old.parked.is_none() {
+        assert_eq!(run(worker, &mut old, b"SET a b\r\n"), Ran::Closing);
+    }
+    let ran = run(worker, &mut new, &requests[done..].concat());
+    let all = executed();
+    assert!(done <= all && all <= requests.len());
+    if ran == Ran::Idle && new.multi.is_none() {
+        assert_eq!(all, requests.len(), "cut at {cut}, resumed after {done}");
+    }
+    worker.close(&mut old);
+    worker.close(&mut new);
+    ENGINE.pipelines.remove(TOKEN, 0);
+}
+
+fuzz_target!(|data: &[u8]| {
+    let engine = *ENGINE;
+    let mut worker = Worker::new(0, engine, 1);
+    worker.begin_turn(NOW_US.fetch_add(1000, Ordering::Relaxed));
+    let mut session = open(&mut worker);
+    run(&mut worker, &mut session, b"FLUSHALL\r\n");
+    // A byte 255 ends a request; a stream that begins with 254 is given to the engine as it is, and one that begins with
+    // 253 is cut where the next bytes say.
+    let requests = |data: &[u8]| {
+        let all = data.split(|&b| b == 255).map(request).filter(|request| !request.is_empty());
+        all.collect::<Vec<_>>()
+    };
+    match data {
+        [254, raw @ ..] => drop(run(&mut worker, &mut session, raw)),
+        [253, high, low, rest @ ..] => {
+            let cut = usize::from(u16::from_be_bytes([*high, *low]));
+            let counts = |request: &Vec<u8>| !UNCOUNTED.iter().any(|name| contains(request, name));
+            let requests: Vec<_> = requests(rest).into_iter().filter(counts).collect();
+            cut_and_resume(&mut worker, cut, &requests);
+        }
+        _ => drop(run(&mut worker, &mut session, &requests(data).concat())),
+    }
     worker.close(&mut session);
+    // Nobody reads what the threads have to tell each other.
+    drop(engine.inboxes[0].take());
 });
