@@ -35,11 +35,13 @@ SCRIPTS = {
     "tools": ["python3", "tools/tools_test.py"],
     "redis-py": ["{venv}/bin/python", "python/redis_py_test.py"],
     "redis-py-asyncio": ["{venv}/bin/python", "python/redis_py_asyncio_test.py"],
+    "redis-py-scripts": ["{venv}/bin/python", "python/redis_py_scripts_test.py"],
     "redis-py-resume": ["{venv}/bin/python", "python/redis_py_resume_test.py"],
     "ruby-api": ["/usr/bin/ruby", "ruby/api_test.rb"],
     "ruby-movies": ["/usr/bin/ruby", "ruby/movies_test.rb"],
     "ruby-pipelines": ["/usr/bin/ruby", "ruby/pipelines_test.rb"],
     "ioredis": ["node", "node/ioredis_test.js"],
+    "node-scripts": ["node", "node/scripts_test.js"],
     "go-redis": ["{cache}/go-redis-test"],
 }
 
