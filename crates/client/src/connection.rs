@@ -86,6 +86,13 @@ impl Connection {
         }
     }
 
+    /// The stream, for whoever speaks the protocol without this type from here on, and what was read from it already.
+    /// Replies that are owed and requests that are queued are the caller's affair.
+    #[must_use]
+    pub fn into_stream(self) -> (Box<dyn Stream>, Vec<u8>) {
+        (self.stream, self.input.unread().to_vec())
+    }
+
     /// Sends a command and reads its reply.
     ///
     /// # Errors

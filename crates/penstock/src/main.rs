@@ -1,5 +1,7 @@
 //! The one binary: a server, and the tools beside it.
 
+mod generate;
+
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -14,21 +16,16 @@ static ALLOCATOR: Counting<mimalloc::MiMalloc> = Counting::new(mimalloc::MiMallo
 type Tool = fn(Vec<OsString>) -> ExitCode;
 
 /// The tools, each by the first argument that asks for it. Anything else is the server's command line.
-const TOOLS: &[(&str, Tool)] =
-    &[("bench", bench::run), ("cli", cli::run), ("load", |_| not_built_in("load", "penstock-load"))];
+const TOOLS: &[(&str, Tool)] = &[("bench", bench::run), ("cli", cli::run), ("load", load::run)];
 
 fn main() -> ExitCode {
     let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
     let asked = argv.first().and_then(|first| TOOLS.iter().find(|(name, _)| first == name));
     match asked {
         Some((_, run)) => run(argv.split_off(1)),
+        None if argv.first().is_some_and(|first| first == "--generate") => generate::run(&argv[1..]),
         None => serve(&argv),
     }
-}
-
-fn not_built_in(name: &str, package: &str) -> ExitCode {
-    eprintln!("penstock {name}: this program was built without the package {package}");
-    ExitCode::FAILURE
 }
 
 fn serve(argv: &[OsString]) -> ExitCode {

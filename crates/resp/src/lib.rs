@@ -8,4 +8,5 @@ pub mod num;
 pub mod parse;
 pub mod reply;
 pub mod request;
+pub mod skim;
 pub mod splitargs;

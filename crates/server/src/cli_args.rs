@@ -10,9 +10,32 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use engine::config::{Loader, Settings};
+use engine::config::{Kind, Loader, Settings, TABLE};
 
 use crate::conf_file::{ConfError, FATAL, load_file, load_text};
+
+/// An option of the command line: a directive of redis.conf, for manual pages and completions.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectiveOption {
+    /// Without the leading `--`.
+    pub name: &'static str,
+    /// What it is for.
+    pub docs: &'static str,
+    /// Its default, as CONFIG SET would take it.
+    pub default: &'static str,
+    /// Whether its value is `yes` or `no`.
+    pub is_flag: bool,
+}
+
+/// All options, sorted by name.
+pub fn directives() -> impl Iterator<Item = DirectiveOption> {
+    TABLE.directives.iter().filter(|directive| !directive.hidden).map(|directive| DirectiveOption {
+        name: directive.name,
+        docs: directive.docs,
+        default: directive.default,
+        is_flag: matches!(directive.kind, Kind::Bool),
+    })
+}
 
 /// What the command line asks for: a server with these settings.
 #[derive(Debug)]

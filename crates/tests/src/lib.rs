@@ -15,6 +15,7 @@
 // A harness fails by panicking: that is how a test fails.
 #![allow(clippy::panic, clippy::expect_used, clippy::unwrap_used)]
 
+pub mod breaker;
 pub mod bytes;
 pub mod conn;
 pub mod dataset;

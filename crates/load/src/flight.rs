@@ -1,0 +1,533 @@
+//! What was taken from the input and isn't answered yet: which bytes may be sent next, and which command a reply is for.
+//!
+//! Commands are numbered from 0 over the whole input. The commands `0..answered` are answered; those up to the limit of
+//! two chunks may be sent; blocks stay here until their last command is done, so that an error can be shown with its
+//! command, and so that a broken connection loses nothing. What is answered is done, but for the commands of a
+//! transaction that hasn't ended: should the connection break, none of them ran. Knows no socket.
+
+use std::collections::VecDeque;
+
+use crate::block::{Block, Rejected};
+use crate::limits::CHUNKS_IN_FLIGHT;
+
+/// Hears of what goes wrong, in the order of the input.
+pub trait Witness {
+    /// A command was answered with an error.
+    fn failed(&mut self, place: Place<'_>, error: &[u8]);
+    /// A line is no command.
+    fn rejected(&mut self, input: usize, rejected: &Rejected);
+}
+
+/// A command's place in the input.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'b> {
+    /// Which input.
+    pub input: usize,
+    /// On which line it begins.
+    pub line: u64,
+    /// The request.
+    pub request: &'b [u8],
+}
+
+/// An error that the server remembers of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// The command's number.
+    pub number: u64,
+    /// The error's text.
+    pub error: Vec<u8>,
+}
+
+/// The commands between the input and their replies.
+pub struct Flight {
+    /// Commands of a chunk.
+    chunk: u64,
+    blocks: VecDeque<Block>,
+    /// The commands before this number are answered.
+    answered: u64,
+    /// The first command of the transaction that hasn't ended, if such a one is looked out for.
+    open: Option<u64>,
+    keeps_transactions: bool,
+    /// How many of the first block's rejected lines were reported.
+    rejected_reported: usize,
+    /// What is to be sent next: an index among the blocks, and an offset in that block's bytes.
+    block: usize,
+    offset: usize,
+    /// No command from this number on is to be sent.
+    stop_at: Option<u64>,
+    /// The commands before this number were executed in an earlier life of this load.
+    executed: u64,
+    /// Those that are known to have failed and aren't reported: commands before `executed`, and of an open transaction.
+    remembered: VecDeque<Remembered>,
+    /// The database that the last SELECT of what is done asked for.
+    database: Option<u32>,
+    input_bytes: u64,
+    /// Input and line of the last command of the last block that is done.
+    last: Option<(usize, u64)>,
+}
+
+impl Flight {
+    /// Nothing taken yet; chunks of so many commands.
+    /// `keeps_transactions` says that an unended transaction may have to be sent again.
+    pub fn new(chunk: u64, keeps_transactions: bool) -> Flight {
+        Flight {
+            chunk: chunk.max(1),
+            blocks: VecDeque::new(),
+            answered: 0,
+            open: None,
+            keeps_transactions,
+            rejected_reported: 0,
+            block: 0,
+            offset: 0,
+            stop_at: None,
+            executed: 0,
+            remembered: VecDeque::new(),
+            database: None,
+            input_bytes: 0,
+            last: None,
+        }
+    }
+
+    /// How many commands are answered.
+    pub fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    /// How many commands are done: they ran, or never will.
+    pub fn done(&self) -> u64 {
+        self.open.unwrap_or(self.answered)
+    }
+
+    /// Bytes of the transaction that hasn't ended, as far as it is answered; roughly, since whole blocks count.
+    pub fn open_bytes(&self) -> usize {
+        let answered = self.blocks.iter().take_while(|block| self.open.is_some() && block.end() <= self.answered);
+        answered.map(Block::memory_bytes).sum()
+    }
+
+    /// Bytes of the inputs that are done, roughly: a block counts when all of it is.
+    pub fn input_bytes(&self) -> u64 {
+        self.input_bytes
+    }
+
+    /// No command from this number on may be sent now.
+    fn limit(&self) -> u64 {
+        let window = (self.answered / self.chunk + CHUNKS_IN_FLIGHT).saturating_mul(self.chunk);
+        self.stop_at.map_or(window, |stop| stop.min(window))
+    }
+
+    /// Whether another block is of use now: all that may be sent of the ones here is sent.
+    pub fn wants_block(&self) -> bool {
+        self.stop_at.is_none() && self.block == self.blocks.len() && self.end() < self.limit().max(self.executed + 1)
+    }
+
+    /// The number of the command behind the last one that was taken.
+    fn end(&self) -> u64 {
+        self.blocks.back().map_or(self.answered, Block::end)
+    }
+
+    /// Takes the next block, if there is one more. Blocks that are done are given to `done`, here and below.
+    pub fn push(&mut self, block: Block, witness: &mut impl Witness, done: impl FnMut(Block)) {
+        let was_skipping = self.is_skipping();
+        self.blocks.push_back(block);
+        let reached = self.end().min(self.executed).max(self.answered);
+        self.pass(reached, witness, done);
+        if was_skipping && !self.is_skipping() {
+            self.seek();
+        }
+        self.mark_sent(0);
+    }
+
+    /// What may be sent now.
+    pub fn sendable(&self) -> &[u8] {
+        let Some(block) = self.blocks.get(self.block).filter(|_| !self.is_skipping()) else { return b"" };
+        let allowed = self.limit().saturating_sub(block.first).min(block.len() as u64);
+        block.requests(0, allowed as usize).get(self.offset..).unwrap_or(b"")
+    }
+
+    /// Notes that so many bytes of [`sendable`](Self::sendable) were sent.
+    pub fn mark_sent(&mut self, bytes: usize) {
+        self.offset += bytes;
+        while let Some(block) = self.blocks.get(self.block)
+            && self.offset >= block.requests(0, block.len()).len()
+        {
+            self.offset = 0;
+            self.block += 1;
+        }
+    }
+
+    /// The commands before this number were sent, the last of them perhaps in part.
+    pub fn sent(&self) -> u64 {
+        match self.blocks.get(self.block) {
+            Some(block) if self.offset > 0 => block.first + block.begun_by(self.offset) as u64,
+            Some(block) => block.first.max(self.answered),
+            None => self.end(),
+        }
+    }
+
+    /// Notes that all commands before `number` were answered.
+    pub fn answer(&mut self, number: u64, witness: &mut impl Witness, done: impl FnMut(Block)) {
+        self.pass(number, witness, done);
+    }
+
+    /// Notes that all commands before `number` were answered, and this one with an error. Its own reply is still to be
+    /// counted by [`answer`](Self::answer).
+    pub fn fail(&mut self, number: u64, error: &[u8], witness: &mut impl Witness, done: impl FnMut(Block)) {
+        self.pass(number, witness, done);
+        let Some(block) = self.blocks.iter_mut().find(|block| number < block.end()) else { return };
+        block.forget_effect(number.saturating_sub(block.first) as usize);
+        if self.open.is_some() {
+            self.remembered.push_back(Remembered { number, error: error.to_vec() });
+        } else {
+            witness.failed(place(block, number), error);
+        }
+    }
+
+    /// Nothing will follow: what is answered is done, even of a transaction that nobody has ended.
+    pub fn close(&mut self, witness: &mut impl Witness, done: impl FnMut(Block)) {
+        self.keeps_transactions = false;
+        self.open = None;
+        self.pass(self.answered, witness, done);
+    }
+
+    /// From now on no further command is sent; one that was sent in part is completed.
+    pub fn stop(&mut self) {
+        self.stop_at.get_or_insert(self.sent());
+    }
+
+    /// Whether everything that was or is to be sent is answered; `ended` says that no more blocks will come.
+    pub fn has_landed(&self, ended: bool) -> bool {
+        match self.stop_at {
+            Some(stop) => self.answered >= stop,
+            None => ended && self.answered >= self.end(),
+        }
+    }
+
+    /// The connection is a new one, and the server says that the commands before `executed` ran, with these errors among
+    /// them. They are not sent again; the others are, whether they were sent before or not.
+    pub fn resume(
+        &mut self,
+        executed: u64,
+        remembered: impl IntoIterator<Item = Remembered>,
+        witness: &mut impl Witness,
+        done: impl FnMut(Block),
+    ) {
+        let known = self.done();
+        self.executed = executed.max(known);
+        self.open = None;
+        self.answered = known;
+        self.remembered = remembered.into_iter().filter(|failure| failure.number >= known).collect();
+        self.pass(self.end().min(self.executed).max(known), witness, done);
+        self.seek();
+        self.mark_sent(0);
+    }
+
+    /// Whether nothing of what was taken is left.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Input and line of the last command that is done.
+    pub fn last_done(&self) -> Option<(usize, u64)> {
+        let here = self.blocks.front().and_then(|block| {
+            let index = self.done().checked_sub(block.first)?.checked_sub(1)?;
+            Some((block.input, block.line(index as usize)))
+        });
+        here.or(self.last)
+    }
+
+    /// Whether commands that were executed before are still to be found in the input.
+    pub fn is_skipping(&self) -> bool {
+        self.answered < self.executed
+    }
+
+    /// The database that the next command to be answered expects to find selected; none if no command has selected one.
+    pub fn database(&self) -> Option<u32> {
+        let here =
+            self.blocks.front().and_then(|block| block.selected(self.answered.saturating_sub(block.first) as usize));
+        here.or(self.database)
+    }
+
+    /// The next command to be sent is the first that isn't done.
+    fn seek(&mut self) {
+        self.block = 0;
+        self.offset = match self.blocks.front() {
+            Some(block) => block.requests(0, self.answered.saturating_sub(block.first) as usize).len(),
+            None => 0,
+        };
+    }
+
+    /// The commands before `number` are answered: reports what is known of those that are done, and gives blocks back.
+    fn pass(&mut self, number: u64, witness: &mut impl Witness, mut done: impl FnMut(Block)) {
+        self.watch_transactions(number);
+        self.answered = number;
+        let number = self.done();
+        while let Some(block) = self.blocks.front() {
+            let reached = number.min(block.end());
+            self.report_first(reached, witness);
+            if self.blocks.front().is_none_or(|block| block.end() > number) {
+                break;
+            }
+            let Some(block) = self.blocks.pop_front() else { break };
+            if self.block == 0 {
+                self.offset = 0;
+            }
+            self.block = self.block.saturating_sub(1);
+            self.rejected_reported = 0;
+            self.database = block.selected(block.len()).or(self.database);
+            self.input_bytes = block.input_bytes;
+            self.last = block.len().checked_sub(1).map(|index| (block.input, block.line(index))).or(self.last);
+            done(block);
+        }
+    }
+
+    /// Looks for transactions that begin or end with the commands up to `number`. None does among those that an earlier
+    /// life has executed: what the server counts ends where a transaction ends.
+    fn watch_transactions(&mut self, number: u64) {
+        if !self.keeps_transactions || number <= self.executed {
+            return;
+        }
+        for block in &self.blocks {
+            let index = |number: u64| number.saturating_sub(block.first) as usize;
+            for (at, begins) in block.transactions(index(self.answered), index(number)) {
+                let at = block.first + at as u64;
+                self.open = if begins { Some(self.open.unwrap_or(at)) } else { None };
+            }
+        }
+    }
+
+    /// Reports, of the first block, the lines before the command `number` that were rejected and the failures that are
+    /// remembered, in order.
+    fn report_first(&mut self, number: u64, witness: &mut impl Witness) {
+        let Some(block) = self.blocks.front() else { return };
+        let rejected = &block.rejected()[self.rejected_reported..];
+        let mut rejected = rejected.iter().take_while(|line| block.first + line.before as u64 <= number).peekable();
+        loop {
+            let line = rejected.peek().map(|line| block.first + line.before as u64);
+            let failure = self.remembered.front().map(|failure| failure.number).filter(|at| *at < number);
+            match (line, failure) {
+                (Some(line), failure) if failure.is_none_or(|failure| line <= failure) => {
+                    if let Some(line) = rejected.next() {
+                        self.rejected_reported += 1;
+                        witness.rejected(block.input, line);
+                    }
+                }
+                (_, Some(at)) => {
+                    if let Some(failure) = self.remembered.pop_front() {
+                        witness.failed(place(block, at), &failure.error);
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+fn place(block: &Block, number: u64) -> Place<'_> {
+    let index = number.saturating_sub(block.first) as usize;
+    Place { input: block.input, line: block.line(index), request: block.requests(index, index + 1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{commands::Commands, fill};
+    use crate::input::Input;
+
+    #[derive(Default)]
+    struct Heard(Vec<String>);
+
+    impl Witness for Heard {
+        fn failed(&mut self, place: Place<'_>, error: &[u8]) {
+            let (command, error) = (crate::shown::command(place.request), String::from_utf8_lossy(error));
+            self.0.push(format!("{}:{} {command}: {error}", place.input, place.line));
+        }
+
+        fn rejected(&mut self, input: usize, rejected: &Rejected) {
+            self.0.push(format!("{input}:{} rejected", rejected.line));
+        }
+    }
+
+    /// The blocks that `text` makes when so many bytes arrive at a time.
+    fn blocks(text: &str, size: usize) -> Vec<Block> {
+        let pieces = crate::format::testing::Pieces { rest: text.as_bytes().to_vec().into(), size };
+        let mut input = Input::new(Box::new(pieces));
+        let mut format = Commands::new(1000);
+        let (mut blocks, mut first) = (Vec::new(), 0);
+        loop {
+            let mut block = Block::default();
+            block.first = first;
+            if !fill(&mut format, &mut input, &mut block).unwrap() {
+                return blocks;
+            }
+            first = block.end();
+            blocks.push(block);
+        }
+    }
+
+    /// Ten commands, `n` being the argument of command number n; lines 2, 5 and the last are none.
+    const TEXT: &str = "E 0\n\"\nE 1\nE 2\n\"\nE 3\nSELECT 4\nE 5\nE 6\nE 7\nE 8\nE 9\n\"\n";
+
+    /// Flies through `TEXT`, `step` bytes sent at a time, one reply at a time, and command 3 fails.
+    fn fly(size: usize, chunk: u64, step: usize) -> (String, Vec<String>) {
+        let (mut flight, mut heard, mut sent) = (Flight::new(chunk, true), Heard::default(), Vec::new());
+        let mut blocks = blocks(TEXT, size).into_iter().peekable();
+        while !flight.has_landed(blocks.peek().is_none()) {
+            while flight.wants_block()
+                && let Some(block) = blocks.next()
+            {
+                flight.push(block, &mut heard, drop);
+            }
+            let piece = flight.sendable();
+            let piece = piece[..piece.len().min(step)].to_vec();
+            flight.mark_sent(piece.len());
+            sent.extend(piece);
+            assert!(flight.sent() - flight.answered() <= 2 * chunk, "{} of {}", flight.sent(), flight.answered());
+            let whole = count_requests(&sent);
+            if flight.answered() < whole {
+                if flight.answered() == 3 {
+                    flight.fail(3, b"ERR", &mut heard, drop);
+                }
+                flight.answer(flight.answered() + 1, &mut heard, drop);
+            }
+        }
+        (commands(&sent), heard.0)
+    }
+
+    fn count_requests(sent: &[u8]) -> u64 {
+        let mut framer = resp::request::Framer::default();
+        let mut batch = resp::request::Batch::default();
+        framer.frame(sent, 0, &resp::request::Limits::default(), 100, &mut batch);
+        batch.requests().len() as u64
+    }
+
+    fn commands(mut sent: &[u8]) -> String {
+        let mut shown = Vec::new();
+        while !sent.is_empty() {
+            let next = sent[1..].windows(3).position(|bytes| bytes == b"\n*2").map_or(sent.len(), |at| at + 2);
+            shown.push(crate::shown::command(&sent[..next]));
+            sent = &sent[next..];
+        }
+        shown.join(", ")
+    }
+
+    const ALL: &str = "E 0, E 1, E 2, E 3, SELECT 4, E 5, E 6, E 7, E 8, E 9";
+
+    #[test]
+    fn everything_is_sent_once_and_reported_in_order() {
+        for size in [1, 5, 9, 30, 1000] {
+            for chunk in [1, 2, 3, 100] {
+                for step in [1, 10, 1000] {
+                    let (sent, heard) = fly(size, chunk, step);
+                    assert_eq!(sent, ALL, "size {size}, chunk {chunk}, step {step}");
+                    assert_eq!(heard, ["0:2 rejected", "0:5 rejected", "0:6 E 3: ERR", "0:13 rejected"]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn after_a_break_what_ran_is_not_sent_again() {
+        for size in [1, 9, 30, 1000] {
+            for executed in 0..=10 {
+                for known in [0, 3, 10] {
+                    let (mut flight, mut heard) = (Flight::new(100, true), Heard::default());
+                    let mut blocks = blocks(TEXT, size).into_iter();
+                    // So many blocks had come before the connection broke, and all of it was sent.
+                    for block in blocks.by_ref().take(known) {
+                        flight.push(block, &mut heard, drop);
+                    }
+                    flight.mark_sent(flight.sendable().len());
+                    let failed = Remembered { number: 3, error: b"ERR".to_vec() };
+                    flight.resume(executed, (executed > 3).then_some(failed), &mut heard, drop);
+                    let mut sent = Vec::new();
+                    loop {
+                        sent.extend(flight.sendable());
+                        flight.mark_sent(flight.sendable().len());
+                        if !flight.sendable().is_empty() {
+                            continue;
+                        }
+                        let Some(block) = blocks.next() else { break };
+                        flight.push(block, &mut heard, drop);
+                        assert!(flight.is_skipping() || flight.answered() == executed);
+                        if !flight.is_skipping() {
+                            assert_eq!(flight.database(), (executed > 4).then_some(4), "{size} {executed} {known}");
+                        }
+                    }
+                    let expected: Vec<_> = ALL.split(", ").skip(executed as usize).collect();
+                    assert_eq!(commands(&sent), expected.join(", "), "size {size}, executed {executed}, known {known}");
+                    flight.answer(10, &mut heard, drop);
+                    let errors = heard.0.iter().filter(|line| line.ends_with("E 3: ERR")).count();
+                    assert_eq!((heard.0.len(), errors), (3 + errors, usize::from(executed > 3)), "{:?}", heard.0);
+                    assert!(flight.has_landed(true));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_transaction_that_has_not_ended_is_sent_again() {
+        let text = "E 0\nMULTI\nE 2\nE 3\nEXEC\nE 5\n";
+        for size in [3, 1000] {
+            for answered in 0..=6 {
+                let (mut flight, mut heard) = (Flight::new(100, true), Heard::default());
+                for block in blocks(text, size) {
+                    flight.push(block, &mut heard, drop);
+                }
+                let mut whole: Vec<u8> = Vec::new();
+                while !flight.sendable().is_empty() {
+                    whole.extend(flight.sendable());
+                    flight.mark_sent(flight.sendable().len());
+                }
+                flight.answer(answered.min(2), &mut heard, drop);
+                if answered > 2 {
+                    flight.fail(2, b"ERR", &mut heard, drop);
+                }
+                flight.answer(answered, &mut heard, drop);
+                let done = if (2..5).contains(&answered) { 1 } else { answered };
+                assert_eq!((flight.answered(), flight.done()), (answered, done));
+                // What is said of an open transaction isn't settled.
+                assert_eq!(heard.0.len(), usize::from(answered >= 5), "{answered}");
+                flight.resume(done, [], &mut heard, drop);
+                let mut sent: Vec<u8> = Vec::new();
+                while !flight.sendable().is_empty() {
+                    sent.extend(flight.sendable());
+                    flight.mark_sent(flight.sendable().len());
+                }
+                let skipped = blocks(text, 1000)[0].requests(0, done as usize).len();
+                assert_eq!(sent, &whole[skipped..], "{answered} answered");
+                flight.answer(6, &mut heard, drop);
+                assert!(flight.has_landed(true) && flight.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_transaction_that_never_ends_ends_with_the_load() {
+        let (mut flight, mut heard) = (Flight::new(100, true), Heard::default());
+        for block in blocks("MULTI\nE 1\n\"\n", 3) {
+            flight.push(block, &mut heard, drop);
+        }
+        flight.answer(2, &mut heard, drop);
+        assert!(flight.has_landed(true) && flight.done() == 0 && heard.0.is_empty() && flight.open_bytes() > 0);
+        flight.close(&mut heard, drop);
+        assert!(flight.done() == 2 && flight.is_empty());
+        assert_eq!(heard.0, ["0:3 rejected"]);
+    }
+
+    #[test]
+    fn a_stop_completes_what_was_sent_in_part() {
+        let (mut flight, mut heard) = (Flight::new(100, true), Heard::default());
+        for block in blocks(TEXT, 1000) {
+            flight.push(block, &mut heard, drop);
+        }
+        let one = b"*2\r\n$1\r\nE\r\n$1\r\n0\r\n".len();
+        flight.mark_sent(one + 1);
+        assert_eq!(flight.sent(), 2);
+        flight.stop();
+        assert_eq!(flight.sendable().len(), one - 1);
+        flight.mark_sent(one - 1);
+        assert!(flight.sendable().is_empty() && !flight.has_landed(true) && !flight.wants_block());
+        flight.answer(2, &mut heard, drop);
+        assert!(flight.has_landed(false));
+    }
+}

@@ -1,0 +1,76 @@
+//! What has been read of an input and not yet been taken: one buffer, bounded, and the number of the line it begins on.
+
+use std::io::{self, ErrorKind, Read};
+
+use crate::limits::{BUFFER_BYTES_KEPT, READ_BYTES};
+
+/// A source of bytes and the buffer in front of it.
+///
+/// `buffer[start..end]` is what was read and not yet taken; it grows only while a reader takes nothing.
+pub struct Input {
+    source: Box<dyn Read + Send>,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    ended: bool,
+    line: u64,
+}
+
+impl Input {
+    /// At the start of `source`.
+    pub fn new(source: Box<dyn Read + Send>) -> Input {
+        Input { source, buffer: Vec::new(), start: 0, end: 0, ended: false, line: 1 }
+    }
+
+    /// What was read and not yet taken.
+    #[inline]
+    pub fn unread(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Whether nothing can follow what is unread.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The number of the line that the unread bytes begin on, from 1.
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Takes `bytes` bytes, in which `lines` lines end.
+    #[inline]
+    pub fn take(&mut self, bytes: usize, lines: u64) {
+        self.start += bytes;
+        self.line += lines;
+    }
+
+    /// Reads once; what is unread stays, so a caller that accepts no more must not call this.
+    ///
+    /// # Errors
+    /// Those of the source. After an error the input counts as ended.
+    pub fn read_more(&mut self) -> io::Result<()> {
+        self.make_room();
+        let read = loop {
+            match self.source.read(&mut self.buffer[self.end..]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read,
+            }
+        };
+        self.ended = !matches!(read, Ok(1..));
+        self.end += read?;
+        Ok(())
+    }
+
+    fn make_room(&mut self) {
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        if self.end == 0 && self.buffer.len() > BUFFER_BYTES_KEPT {
+            self.buffer = Vec::new();
+        }
+        if self.buffer.len() - self.end < READ_BYTES {
+            // Twice as much each time, so that what is unread is copied and looked at a bounded number of times.
+            self.buffer.resize((2 * self.end).max(READ_BYTES) + READ_BYTES, 0);
+        }
+    }
+}

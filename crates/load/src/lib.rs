@@ -1,0 +1,34 @@
+//! `penstock load`: mass insertion that one can trust.
+//!
+//! The way of a command: a thread reads the inputs (`plan`, `source`, `input`), a reader makes requests of them (`format`,
+//! `template`) and collects those in blocks (`block`). The blocks travel over a bounded belt (`belt`) to the thread that
+//! talks to the server. There they are in flight (`flight`) until their last command is answered; `transfer` moves the
+//! bytes, `report` names what failed. With `--resume`, the server counts what it executes (`token`), a file remembers the
+//! load (`state`), and `session` goes on over a new connection.
+//!
+//! Memory is bounded by `limits`, whatever the input. This room knows `client` and `resp`, and no server's inside.
+
+pub mod args;
+pub mod belt;
+pub mod block;
+pub mod exit;
+pub mod flight;
+pub mod format;
+pub mod input;
+pub mod interrupt;
+pub mod limits;
+pub mod plan;
+pub mod progress;
+pub mod report;
+mod run;
+pub mod session;
+pub mod shown;
+pub mod source;
+pub mod state;
+pub mod template;
+pub mod token;
+pub mod transfer;
+pub mod verdict;
+
+pub use args::command;
+pub use run::run;

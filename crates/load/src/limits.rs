@@ -1,0 +1,32 @@
+//! What bounds the loader's memory, whatever its input.
+
+/// Commands that are sent together: the advice of the Redis manual's page on pipelining.
+pub const CHUNK_COMMANDS: u64 = 10_000;
+/// Chunks that may be unanswered: while the server works on one, the replies of the one before arrive.
+pub const CHUNKS_IN_FLIGHT: u64 = 2;
+/// Bytes that one read asks of an input.
+pub const READ_BYTES: usize = 128 << 10;
+/// A block takes no further command once it holds so many bytes of requests.
+pub const BLOCK_BYTES: usize = 128 << 10;
+/// A block takes no further command once it holds so many.
+pub const BLOCK_COMMANDS: usize = 16_384;
+/// A block takes no further command once so many lines of it were rejected.
+pub const BLOCK_REJECTED: usize = 1_000;
+/// Bytes of all blocks that are ready to be sent or unanswered; a single larger block is let through alone.
+pub const BLOCKS_BYTES: usize = 4 << 20;
+/// Longest transaction with `--resume`, roughly: it stays in memory until its end is answered.
+pub const TRANSACTION_BYTES: usize = BLOCKS_BYTES / 2;
+/// A recycled buffer that grew beyond this is given back to the allocator.
+pub const BUFFER_BYTES_KEPT: usize = 2 * BLOCK_BYTES;
+/// Largest command, line or record, in bytes, unless `--max-command` says otherwise.
+pub const COMMAND_BYTES: usize = 64 << 20;
+/// Largest value of `--max-command`: what a block holds is addressed with 32 bits.
+pub const COMMAND_BYTES_MOST: usize = 2 << 30;
+/// Fields of one CSV record.
+pub const CSV_FIELDS: usize = 1 << 20;
+/// Bytes of a command or line that an error report shows.
+pub const SHOWN_BYTES: usize = 1_000;
+
+const _: () = assert!(COMMAND_BYTES <= COMMAND_BYTES_MOST);
+const _: () = assert!(COMMAND_BYTES_MOST + BLOCK_BYTES < u32::MAX as usize);
+const _: () = assert!(BLOCKS_BYTES >= 4 * BLOCK_BYTES);

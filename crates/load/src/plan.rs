@@ -1,0 +1,121 @@
+//! What a load consists of: inputs in order, each with its format. Templates and files are looked at before anything is
+//! sent.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use crate::belt::Belt;
+use crate::block::Block;
+use crate::exit::{Exit, Failure};
+use crate::format::csv::{Csv, Dialect};
+use crate::format::json::JsonLines;
+use crate::format::{Format, commands::Commands, fill};
+use crate::input::Input;
+use crate::source::Origin;
+use crate::template::Template;
+
+/// What an input is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Commands, in RESP or a line each.
+    Commands,
+    /// CSV, and the template's text.
+    Csv(Vec<u8>, Dialect),
+    /// JSON lines, and the template's text.
+    JsonLines(Vec<u8>),
+}
+
+/// One input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Where it is.
+    pub origin: Origin,
+    /// How to read it.
+    pub content: Content,
+}
+
+impl Source {
+    fn format(&self, command_bytes_max: usize) -> Result<Box<dyn Format>, Failure> {
+        let template = |text: &[u8]| Template::parse(text).map_err(|reason| Failure::new(Exit::Usage, reason));
+        Ok(match &self.content {
+            Content::Commands => Box::new(Commands::new(command_bytes_max)),
+            Content::Csv(text, dialect) => Box::new(Csv::new(template(text)?, *dialect, command_bytes_max)),
+            Content::JsonLines(text) => Box::new(JsonLines::new(template(text)?, command_bytes_max)),
+        })
+    }
+}
+
+/// The inputs of a load.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// In the order in which they are loaded.
+    pub sources: Vec<Source>,
+    /// Largest command, line or record, in bytes.
+    pub command_bytes_max: usize,
+}
+
+impl Plan {
+    /// Finds out early what can't work.
+    ///
+    /// # Errors
+    /// A template is wrong, or a file can't be read.
+    pub fn check(&self) -> Result<(), Failure> {
+        for source in &self.sources {
+            source.format(self.command_bytes_max)?;
+            source.origin.check()?;
+        }
+        let from_stdin = self.sources.iter().filter(|source| source.origin == Origin::Stdin).count();
+        if from_stdin > 1 {
+            return Err(Failure::new(Exit::Usage, "standard input can be read only once"));
+        }
+        Ok(())
+    }
+
+    /// Bytes of all inputs, if they are regular files.
+    pub fn total_bytes(&self) -> Option<u64> {
+        self.sources.iter().map(|source| source.origin.size()).sum()
+    }
+
+    /// The inputs' names in messages.
+    pub fn names(&self) -> Vec<String> {
+        self.sources.iter().map(|source| source.origin.name()).collect()
+    }
+
+    /// Reads all inputs and puts their blocks on the belt, until nobody wants them.
+    pub fn read(&self, belt: &Belt) {
+        let mut reading = Reading { belt, bytes: Arc::default(), next: 0 };
+        let mut sources = self.sources.iter().enumerate();
+        let end = sources.try_for_each(|(index, source)| reading.source(index, source, self.command_bytes_max));
+        belt.end(end);
+    }
+}
+
+struct Reading<'b> {
+    belt: &'b Belt,
+    bytes: Arc<AtomicU64>,
+    next: u64,
+}
+
+impl Reading<'_> {
+    fn source(&mut self, index: usize, source: &Source, command_bytes_max: usize) -> Result<(), Failure> {
+        let mut format = source.format(command_bytes_max)?;
+        let mut input = Input::new(source.origin.open(self.bytes.clone())?);
+        loop {
+            let mut block = self.belt.spare();
+            (block.input, block.first) = (index, self.next);
+            let filled = fill(&mut *format, &mut input, &mut block);
+            self.next = block.end();
+            block.input_bytes = self.bytes.load(std::sync::atomic::Ordering::Relaxed);
+            let wanted = block.is_empty() || self.put(block);
+            match filled {
+                Ok(true) if wanted => {}
+                Ok(_) => return Ok(()),
+                Err(broken) => return Err(broken.into_failure(&source.origin.name())),
+            }
+        }
+    }
+
+    fn put(&self, block: Block) -> bool {
+        self.belt.put(block)
+    }
+}

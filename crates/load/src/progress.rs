@@ -1,0 +1,129 @@
+//! How far the load is: a bar on a terminal, a plain line now and then elsewhere.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A terminal's bar is drawn anew so often at most.
+const REDRAW: Duration = Duration::from_millis(100);
+/// Elsewhere, a line is written so often.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// What there is to show.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// Commands that are done.
+    pub commands: u64,
+    /// Errors.
+    pub errors: u64,
+    /// Bytes of the inputs that are done.
+    pub input_bytes: u64,
+}
+
+/// Shows figures on standard error.
+pub struct Progress {
+    start: Instant,
+    shown: Instant,
+    /// At the start: what an earlier life of this load did doesn't count for the rate.
+    first: Option<u64>,
+    total_bytes: Option<u64>,
+    kind: Kind,
+}
+
+enum Kind {
+    Bar(ProgressBar),
+    Lines,
+    Silent,
+}
+
+impl Progress {
+    /// At the start of a load of so many bytes, if that is known.
+    pub fn new(total_bytes: Option<u64>, quiet: bool) -> Progress {
+        let kind = if quiet {
+            Kind::Silent
+        } else if io::stderr().is_terminal() {
+            Kind::Bar(bar(total_bytes))
+        } else {
+            Kind::Lines
+        };
+        let now = Instant::now();
+        Progress { start: now, shown: now, first: None, total_bytes, kind }
+    }
+
+    /// The bar, above which other lines must be written.
+    pub fn bar(&self) -> Option<ProgressBar> {
+        match &self.kind {
+            Kind::Bar(bar) => Some(bar.clone()),
+            _ => None,
+        }
+    }
+
+    /// How long the load has been running.
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Says where the counting of a resumed load begins.
+    pub fn begin_at(&mut self, commands: u64) {
+        self.first.get_or_insert(commands);
+    }
+
+    /// Commands a second, over the whole time.
+    pub fn rate(&self, commands: u64) -> f64 {
+        commands.saturating_sub(self.first.unwrap_or(0)) as f64 / self.elapsed().as_secs_f64().max(1e-6)
+    }
+
+    /// Shows the figures if it is time to.
+    pub fn show(&mut self, now: Instant, figures: Figures) {
+        let every = if matches!(self.kind, Kind::Lines) { LINE_EVERY } else { REDRAW };
+        if now.duration_since(self.shown) < every {
+            return;
+        }
+        self.shown = now;
+        match &self.kind {
+            Kind::Bar(bar) => {
+                bar.set_position(figures.input_bytes);
+                bar.set_message(self.message(figures, false));
+            }
+            Kind::Lines => drop(writeln!(io::stderr(), "penstock load: {}", self.message(figures, true))),
+            Kind::Silent => {}
+        }
+    }
+
+    /// `1200000 commands, 350000/s, 3 errors`, and for lines the share and time left, which a bar shows itself.
+    fn message(&self, figures: Figures, whole: bool) -> String {
+        let Figures { commands, errors, input_bytes } = figures;
+        let mut text = format!("{commands} commands, {:.0}/s, {}", self.rate(commands), count(errors, "error"));
+        if whole && let Some(total) = self.total_bytes.filter(|total| *total > 0 && input_bytes > 0) {
+            let share = input_bytes as f64 / total as f64;
+            let left = self.elapsed().as_secs_f64() * (1.0 / share - 1.0);
+            text += &format!(", {:.0} %, {left:.0} s left", share * 100.0);
+        }
+        text
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        if let Kind::Bar(bar) = &self.kind {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(total_bytes: Option<u64>) -> ProgressBar {
+    let template = match total_bytes {
+        Some(_) => "{bar:30} {percent:>3} % {msg}, {eta} left",
+        None => "{spinner} {bytes} read, {msg}, {elapsed}",
+    };
+    let bar = ProgressBar::with_draw_target(total_bytes, ProgressDrawTarget::stderr());
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// `1 error`, `2 errors`.
+pub fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}

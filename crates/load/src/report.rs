@@ -1,0 +1,128 @@
+//! The report of errors: one line each, in the order of the input, with place, error and command.
+//!
+//! `movies.csv:17: ERR value is not a valid float: ZADD movies abc "The Hobbit"`
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+
+use indicatif::ProgressBar;
+
+use crate::block::Rejected;
+use crate::exit::{Exit, Failure};
+use crate::flight::{Place, Witness};
+use crate::shown;
+
+/// Where the lines go.
+pub enum Sink {
+    /// To a file.
+    File {
+        /// The file.
+        file: BufWriter<File>,
+        /// Its name.
+        name: String,
+    },
+    /// To standard error, above the progress bar if there is one.
+    Stderr(Option<ProgressBar>),
+}
+
+/// Writes and counts errors.
+pub struct Report {
+    sink: Sink,
+    /// The names of the inputs.
+    names: Vec<String>,
+    failed: u64,
+    rejected: u64,
+    /// The place of the first error.
+    first: Option<String>,
+    trouble: Option<Failure>,
+    /// What an earlier life of this load wrote into the file already: input and line of its last error.
+    written_before: Option<(usize, u64)>,
+}
+
+impl Report {
+    /// Nothing written yet.
+    pub fn new(sink: Sink, names: Vec<String>) -> Report {
+        Report { sink, names, failed: 0, rejected: 0, first: None, trouble: None, written_before: None }
+    }
+
+    /// Errors up to this input and line are counted, but not written: they stand in the file already.
+    pub fn skip_until(&mut self, written: (usize, u64)) {
+        self.written_before = Some(written);
+    }
+
+    /// Commands that the server answered with an error.
+    pub fn failures(&self) -> u64 {
+        self.failed
+    }
+
+    /// Lines that were no commands.
+    pub fn rejections(&self) -> u64 {
+        self.rejected
+    }
+
+    /// All errors.
+    pub fn errors(&self) -> u64 {
+        self.failed + self.rejected
+    }
+
+    /// Where the first error happened: `FILE:LINE`.
+    pub fn first_place(&self) -> &str {
+        self.first.as_deref().unwrap_or_default()
+    }
+
+    /// Sees to it that what was reported is on its way to the disk.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        if self.trouble.is_none()
+            && let Sink::File { file, name } = &mut self.sink
+            && let Err(error) = file.flush()
+        {
+            self.trouble = Some(cannot_write(name, &error));
+        }
+        self.trouble.clone().map_or(Ok(()), Err)
+    }
+
+    /// The name of an input.
+    pub fn name(&self, input: usize) -> &str {
+        self.names.get(input).map_or("", String::as_str)
+    }
+
+    fn write(&mut self, input: usize, line: u64, reason: &str, command: &str) {
+        let place = format!("{}:{line}", self.name(input));
+        self.first.get_or_insert_with(|| place.clone());
+        if self.trouble.is_some() || self.written_before.is_some_and(|written| (input, line) <= written) {
+            return;
+        }
+        let separator = if command.is_empty() { "" } else { ": " };
+        let text = format!("{place}: {reason}{separator}{command}\n");
+        match &mut self.sink {
+            Sink::File { file, name } => {
+                if let Err(error) = file.write_all(text.as_bytes()) {
+                    self.trouble = Some(cannot_write(name, &error));
+                }
+            }
+            // Who closes standard error doesn't want to know.
+            Sink::Stderr(Some(bar)) => drop(bar.suspend(|| io::stderr().write_all(text.as_bytes()))),
+            Sink::Stderr(None) => drop(io::stderr().write_all(text.as_bytes())),
+        }
+    }
+}
+
+/// The report can't be written.
+pub fn cannot_write(name: &str, error: &io::Error) -> Failure {
+    Failure::new(Exit::Output, format!("can't write the errors to {name}: {error}"))
+}
+
+impl Witness for Report {
+    fn failed(&mut self, place: Place<'_>, error: &[u8]) {
+        self.failed += 1;
+        self.write(place.input, place.line, &shown::error(error), &shown::command(place.request));
+    }
+
+    fn rejected(&mut self, input: usize, rejected: &Rejected) {
+        self.rejected += 1;
+        self.write(input, rejected.line, &rejected.reason, &shown::line(&rejected.text));
+    }
+}

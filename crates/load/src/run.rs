@@ -1,0 +1,256 @@
+//! `penstock load` from the command line to the exit status.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::args::{Options, ResumeOptions};
+use crate::belt::{Belt, Taken};
+use crate::exit::{Exit, Failure};
+use crate::flight::{Flight, Witness};
+use crate::interrupt::Interrupt;
+use crate::plan::Plan;
+use crate::progress::{Figures, Progress, count};
+use crate::report::{Report, Sink, cannot_write};
+use crate::session::{Resumable, Session, say};
+use crate::state::{Phase, StateFile, default_path};
+use crate::transfer::Load;
+
+/// Runs the tool; `args` are those after its name.
+pub fn run(args: Vec<std::ffi::OsString>) -> ExitCode {
+    let options = match crate::args::parse(args) {
+        Ok(Ok(options)) => options,
+        Ok(Err(failure)) => return leave(Err(failure)),
+        Err(error) if error.exit_code() == 0 => {
+            // Help and version. Whoever closed standard output doesn't want them.
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => return leave(Err(Failure::new(Exit::Usage, one_line(&error)))),
+    };
+    leave(if options.dry_run { dry_run(&options) } else { load(options) })
+}
+
+/// What is wrong with the command line, without the usage that clap adds.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = first.trim_start_matches("error: ").split_whitespace().collect();
+    format!("{}; see penstock load --help", words.join(" "))
+}
+
+fn leave(result: Result<Exit, Failure>) -> ExitCode {
+    let exit = result.unwrap_or_else(|failure| {
+        say(&failure.message);
+        failure.exit
+    });
+    ExitCode::from(exit as u8)
+}
+
+/// Starts the thread that reads.
+fn start_reading(plan: &Plan) -> Result<Arc<Belt>, Failure> {
+    let belt = Arc::new(Belt::new()?);
+    let (plan, putter) = (plan.clone(), belt.clone());
+    // Nobody joins it: it may wait for a pipe that never gives anything, and ends with the process.
+    let started = std::thread::Builder::new().name("reader".to_owned()).spawn(move || plan.read(&putter));
+    started.map_err(|error| Failure::new(Exit::Input, format!("can't start a thread: {error}")))?;
+    Ok(belt)
+}
+
+/// `--dry-run`: counts commands and reports lines that are none.
+fn dry_run(options: &Options) -> Result<Exit, Failure> {
+    options.plan.check()?;
+    let belt = start_reading(&options.plan)?;
+    let mut progress = Progress::new(options.plan.total_bytes(), options.quiet);
+    let mut report = Report::new(sink(options, &progress, false)?, options.plan.names());
+    let mut figures = Figures::default();
+    let end = loop {
+        match belt.take() {
+            Taken::Block(block) => {
+                block.rejected().iter().for_each(|rejected| report.rejected(block.input, rejected));
+                figures.commands += block.len() as u64;
+                figures.input_bytes = block.input_bytes;
+                belt.give_back(block);
+            }
+            Taken::Nothing => belt.wait(),
+            Taken::End(end) => break end,
+        }
+        figures.errors = report.errors();
+        report.flush()?;
+        progress.show(Instant::now(), figures);
+        if options.stop_on_error && report.errors() > 0 {
+            break Ok(());
+        }
+    };
+    report.flush()?;
+    progress.finish();
+    summary(options.quiet, &format!("{}, {}; nothing was sent", count(figures.commands, "command"), rejected(&report)));
+    end.map(|()| status(&report))
+}
+
+fn rejected(report: &Report) -> String {
+    match report.rejections() {
+        1 => "1 line rejected".to_owned(),
+        number => format!("{number} lines rejected"),
+    }
+}
+
+fn status(report: &Report) -> Exit {
+    if report.errors() > 0 { Exit::SomeFailed } else { Exit::Complete }
+}
+
+/// A line on standard output, which nobody has to read.
+fn summary(quiet: bool, text: &str) {
+    if !quiet {
+        let _ = writeln!(io::stdout(), "{text}");
+    }
+}
+
+/// Where errors go. `append` keeps what an earlier run of the same load has written.
+fn sink(options: &Options, progress: &Progress, append: bool) -> Result<Sink, Failure> {
+    let Some(path) = &options.errors else { return Ok(Sink::Stderr(progress.bar())) };
+    let name = path.display().to_string();
+    let mut open = OpenOptions::new();
+    let opened = open.read(append).write(true).create(true).truncate(!append).open(path);
+    let mut file = opened.map_err(|error| cannot_write(&name, &error))?;
+    if append {
+        drop_torn_line(&mut file).map_err(|error| cannot_write(&name, &error))?;
+    }
+    Ok(Sink::File { file: BufWriter::new(file), name })
+}
+
+/// Cuts off what a killed loader wrote of its last line, and leaves the file at its end.
+fn drop_torn_line(file: &mut File) -> io::Result<()> {
+    /// A line of the report is shorter.
+    const LINE_BYTES_MAX: u64 = 64 << 10;
+    let length = file.seek(SeekFrom::End(0))?;
+    if length == 0 || !file.metadata()?.is_file() {
+        return Ok(());
+    }
+    let from = length.saturating_sub(LINE_BYTES_MAX);
+    file.seek(SeekFrom::Start(from))?;
+    let mut tail = Vec::new();
+    io::Read::read_to_end(file, &mut tail)?;
+    let whole = memchr::memrchr(b'\n', &tail).map_or(0, |end| end + 1);
+    file.set_len(from + whole as u64)?;
+    file.seek(SeekFrom::End(0)).map(drop)
+}
+
+/// The input and line of the last error in the report of an earlier run.
+fn last_reported(path: &Path, plan: &Plan) -> Option<(usize, u64)> {
+    let names = plan.names();
+    let place = |line: &[u8]| {
+        let text = String::from_utf8_lossy(line).into_owned();
+        names.iter().enumerate().rev().find_map(|(index, name)| {
+            let rest = text.strip_prefix(name.as_str())?.strip_prefix(':')?;
+            let number = rest.split(':').next()?.parse().ok()?;
+            Some((index, number))
+        })
+    };
+    let file = BufReader::new(File::open(path).ok()?);
+    file.split(b'\n').map_while(Result::ok).filter_map(|line| place(&line)).last()
+}
+
+fn open_state(options: &Options, resume: &ResumeOptions) -> Result<Resumable, Failure> {
+    let server = format!("{}/{}", options.config.address, options.config.db);
+    let path = match &resume.state {
+        Some(path) => path.clone(),
+        None => default_path(&options.plan, &server)?,
+    };
+    let file = StateFile::open(&path, &options.plan, &server, resume.restart)?;
+    let now = Instant::now();
+    Ok(Resumable { file, ttl_s: resume.ttl_s, retry: resume.retry, written: now })
+}
+
+fn load(options: Options) -> Result<Exit, Failure> {
+    options.plan.check()?;
+    let resumable = options.resume.as_ref().map(|resume| open_state(&options, resume)).transpose()?;
+    let goes_on = resumable.as_ref().is_some_and(|resumable| resumable.file.state.phase != Phase::New);
+    let progress = Progress::new(options.plan.total_bytes(), options.quiet);
+    let mut report = Report::new(sink(&options, &progress, goes_on)?, options.plan.names());
+    if goes_on && let Some(written) = options.errors.as_deref().and_then(|path| last_reported(path, &options.plan)) {
+        report.skip_until(written);
+    }
+    let interrupt = Interrupt::listen();
+    let belt = start_reading(&options.plan)?;
+    let mut session = Session {
+        config: &options.config,
+        load: Load {
+            belt: &belt,
+            flight: Flight::new(options.chunk, options.resume.is_some()),
+            report,
+            progress,
+            interrupt,
+            stop_on_error: options.stop_on_error,
+            silence_max: options.silence_max,
+            input_end: None,
+        },
+        resumable,
+        unlisted: 0,
+        advanced: (0, Instant::now()),
+    };
+    let ran = session.run();
+    belt.stop();
+    session.load.progress.finish();
+    conclude(&options, session, ran)
+}
+
+/// Says how the load ended, and cleans up where it is complete.
+fn conclude(options: &Options, mut session: Session<'_, '_>, ran: Result<(), Failure>) -> Result<Exit, Failure> {
+    if let Err(failure) = &ran
+        && failure.exit == Exit::Complete
+    {
+        say(&failure.message);
+        session.finish()?;
+        return Ok(Exit::Complete);
+    }
+    let (answered, failed) = (session.load.flight.done(), session.load.report.failures() + session.unlisted);
+    let nothing_to_load = matches!(session.load.input_end, Some(Err(_))) && session.load.report.errors() == 0;
+    if answered > 0 || (ran.is_ok() && !nothing_to_load) {
+        let executed = format!("{} executed", count(answered, "command"));
+        summary(options.quiet, &format!("{executed}, {failed} failed, {}", rejected(&session.load.report)));
+        let elapsed = session.load.progress.elapsed();
+        let rate = session.load.progress.rate(answered);
+        summary(options.quiet, &format!("{}, {rate:.0} commands a second", seconds(elapsed)));
+    }
+    ran?;
+    if session.unlisted > 0 {
+        say(&format!("{} of commands whose replies were lost could not be listed", count(session.unlisted, "error")));
+    }
+    if let Some(stopped) = early_end(&session) {
+        return stopped;
+    }
+    session.finish()?;
+    match session.load.input_end.take() {
+        Some(Err(failure)) => Err(failure),
+        _ if failed > 0 => Ok(Exit::SomeFailed),
+        _ => Ok(status(&session.load.report)),
+    }
+}
+
+/// The load's end, where the input's end wasn't reached.
+fn early_end(session: &Session<'_, '_>) -> Option<Result<Exit, Failure>> {
+    let load = &session.load;
+    let input_ended = load.input_end.is_some() && load.flight.is_empty();
+    if input_ended {
+        return None;
+    }
+    let place = load.flight.last_done().map_or("before the first command".to_owned(), |(input, line)| {
+        format!("after {}:{line}", load.report.name(input))
+    });
+    if load.interrupt.was_asked() {
+        return Some(Err(Failure::new(
+            Exit::Interrupted,
+            format!("interrupted {place}; all up to there was answered"),
+        )));
+    }
+    let text = format!("stopped {place}, since {} had an error", load.report.first_place());
+    Some(Err(Failure::new(Exit::SomeFailed, text)))
+}
+
+fn seconds(elapsed: Duration) -> String {
+    format!("{:.2} s", elapsed.as_secs_f64())
+}

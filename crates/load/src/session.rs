@@ -1,0 +1,307 @@
+//! The connections of a load: the first one, and with `--resume` those that go on where one broke.
+
+use std::time::{Duration, Instant};
+
+use client::{Config, Connection, Error, Stream};
+
+use crate::exit::{Exit, Failure};
+use crate::progress::count;
+use crate::state::{Phase, StateFile};
+use crate::token::{self, Answer, Progress};
+use crate::transfer::{Ended, Load, Transfer};
+
+/// The first wait before a new attempt to connect; it doubles with each.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+/// The longest.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The state of the load is written so often at most.
+const STATE_EVERY: Duration = Duration::from_secs(1);
+
+/// What `--resume` needs.
+pub struct Resumable {
+    /// Where the state is kept.
+    pub file: StateFile,
+    /// How long the server keeps the token while no loader is connected, in seconds.
+    pub ttl_s: u64,
+    /// How long to try for a new connection without any command being answered.
+    pub retry: Duration,
+    /// When the state was written last.
+    pub written: Instant,
+}
+
+impl Resumable {
+    /// Writes into the state how many commands are answered, now and then: it tells the user where things stood, should
+    /// the server forget.
+    fn note(&mut self, answered: u64, now: Instant) -> Result<(), Failure> {
+        if now.duration_since(self.written) < STATE_EVERY || answered == self.file.state.answered {
+            return Ok(());
+        }
+        self.file.state.answered = answered;
+        self.written = now;
+        self.file.write()
+    }
+}
+
+/// A load and the way to its server.
+pub struct Session<'s, 'l> {
+    /// Where the server is.
+    pub config: &'s Config,
+    /// The load.
+    pub load: Load<'l>,
+    /// With `--resume`.
+    pub resumable: Option<Resumable>,
+    /// Failures that the server counted and doesn't list.
+    pub unlisted: u64,
+    /// How many commands were executed when a connection last broke further on than the one before, and when that was.
+    pub advanced: (u64, Instant),
+}
+
+/// A new connection and the token's progress, or why not.
+enum Attempt {
+    Connected(Box<dyn Stream>, Progress),
+    Again(String),
+}
+
+impl Session<'_, '_> {
+    /// Loads everything.
+    ///
+    /// # Errors
+    /// What ended the load before its time.
+    pub fn run(&mut self) -> Result<(), Failure> {
+        let mut stream = self.begin()?;
+        loop {
+            let resumable = &mut self.resumable;
+            let note = |answered, now| resumable.as_mut().map_or(Ok(()), |resumable| resumable.note(answered, now));
+            match Transfer::new(&mut self.load, &mut *stream).run(note) {
+                Ok(()) => return Ok(()),
+                Err(Ended::Failed(failure)) => return Err(failure),
+                Err(Ended::Broken(reason)) => stream = self.go_on(&reason)?,
+            }
+        }
+    }
+
+    /// The first connection, ready for the first command that is to be sent.
+    fn begin(&mut self) -> Result<Box<dyn Stream>, Failure> {
+        let mut connection = connect(self.config)?;
+        let Some(resumable) = &mut self.resumable else { return Ok(connection.into_stream().0) };
+        let state = &mut resumable.file.state;
+        let progress = match token::resume(&mut connection, &state.token).map_err(server_failure)? {
+            Answer::Unsupported => {
+                if state.phase == Phase::New {
+                    resumable.file.forget();
+                }
+                return Err(unsupported());
+            }
+            Answer::Is(progress) => progress,
+            Answer::NoToken if state.phase == Phase::Started => return Err(forgotten(state.answered)),
+            Answer::NoToken if state.phase == Phase::Finished => Progress::default(),
+            Answer::NoToken => {
+                match token::start(&mut connection, &state.token, resumable.ttl_s).map_err(server_failure)? {
+                    Answer::Is(()) => Progress::default(),
+                    _ => return Err(unsupported()),
+                }
+            }
+        };
+        if state.phase == Phase::Finished {
+            let text = "this load was complete already, and nothing was sent; the next run loads again";
+            let _ = token::end(&mut connection, &state.token);
+            return Err(Failure::new(Exit::Complete, text));
+        }
+        resumable.file.enter(Phase::Started)?;
+        if progress.executed > 0 {
+            let done = count(progress.executed, "command");
+            say(&format!("{done} ran in an earlier run, {} of them failed; going on", progress.failed));
+        }
+        self.adopt(connection.into_stream().0, progress)
+    }
+
+    /// A new connection after one broke.
+    fn go_on(&mut self, reason: &str) -> Result<Box<dyn Stream>, Failure> {
+        if self.resumable.is_none() || self.load.interrupt.was_asked() {
+            return Err(self.broken(reason));
+        }
+        let (stream, progress) = self.reconnect(reason, self.database())?;
+        let stream = self.adopt(stream, progress)?;
+        // A command that makes the server close the connection must not be sent for ever.
+        let (answered, now) = (self.load.flight.done(), Instant::now());
+        if answered > self.advanced.0 {
+            self.advanced = (answered, now);
+        }
+        let retry = self.resumable.as_ref().map_or(Duration::ZERO, |resumable| resumable.retry);
+        if now.duration_since(self.advanced.1) > retry { Err(self.broken(reason)) } else { Ok(stream) }
+    }
+
+    /// Goes on with a connection: finds the place in the input, and sees to it that the right database is selected.
+    fn adopt(&mut self, mut stream: Box<dyn Stream>, mut progress: Progress) -> Result<Box<dyn Stream>, Failure> {
+        let mut database = self.database();
+        loop {
+            self.take_up(progress)?;
+            if self.database() == database {
+                return Ok(stream);
+            }
+            database = self.database();
+            drop(stream);
+            (stream, progress) = self.reconnect("another database is needed", database)?;
+        }
+    }
+
+    /// The database that the next command expects.
+    fn database(&self) -> u32 {
+        self.load.flight.database().unwrap_or(self.config.db)
+    }
+
+    /// Tells the flight what was executed, and reads the input up to there.
+    fn take_up(&mut self, progress: Progress) -> Result<(), Failure> {
+        let load = &mut self.load;
+        let done = load.flight.done();
+        if progress.executed < done {
+            return Err(forgotten(done));
+        }
+        let known = load.report.failures();
+        let listed = progress.failures.iter().filter(|failure| failure.number >= done).count() as u64;
+        self.unlisted = progress.failed.saturating_sub(known + listed);
+        load.progress.begin_at(progress.executed);
+        load.flight.resume(progress.executed, progress.failures, &mut load.report, |block| load.belt.give_back(block));
+        while load.flight.is_skipping() {
+            load.tick(Instant::now())?;
+            if load.interrupt.was_asked() {
+                return Err(Failure::new(Exit::Interrupted, "interrupted before anything was sent"));
+            }
+            if load.input_end.is_some() {
+                return Err(Failure::new(
+                    Exit::Resume,
+                    format!(
+                        "the server has executed {} of this load, and the input has only {}: it is not the same",
+                        count(progress.executed, "command"),
+                        load.flight.answered()
+                    ),
+                ));
+            }
+            if !load.refill() {
+                load.belt.wait();
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries for a connection that has the token.
+    fn reconnect(&mut self, reason: &str, database: u32) -> Result<(Box<dyn Stream>, Progress), Failure> {
+        let (start, mut pause) = (Instant::now(), PAUSE_MIN);
+        let mut config = self.config.clone();
+        config.db = database;
+        loop {
+            let trouble = match self.attempt(&config)? {
+                Attempt::Connected(stream, progress) => return Ok((stream, progress)),
+                Attempt::Again(trouble) => trouble,
+            };
+            let retry = self.resumable.as_ref().map_or(Duration::ZERO, |resumable| resumable.retry);
+            if start.elapsed() + pause > retry || self.load.interrupt.was_asked() {
+                return Err(self.broken(&format!("{reason}; {trouble}")));
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(PAUSE_MAX);
+            self.load.tick(Instant::now())?;
+        }
+    }
+
+    fn attempt(&mut self, config: &Config) -> Result<Attempt, Failure> {
+        let Some(resumable) = &self.resumable else { return Ok(Attempt::Again(String::new())) };
+        let asked = Connection::connect(config).and_then(|mut connection| {
+            let answer = token::resume(&mut connection, &resumable.file.state.token)?;
+            Ok((connection.into_stream().0, answer))
+        });
+        match asked {
+            Ok((stream, Answer::Is(progress))) => Ok(Attempt::Connected(stream, progress)),
+            Ok((_, Answer::NoToken)) => Err(forgotten(self.load.flight.done())),
+            Ok((_, Answer::Unsupported)) => Err(unsupported()),
+            Err(error) if is_passing(&error) => Ok(Attempt::Again(error.to_string())),
+            Err(error) => Err(server_failure(error)),
+        }
+    }
+
+    /// The connection broke for good: what is known of the commands.
+    fn broken(&self, reason: &str) -> Failure {
+        let flight = &self.load.flight;
+        let (answered, open) = (flight.done(), flight.sent().saturating_sub(flight.done()));
+        let place = flight.last_done().map_or(String::new(), |(input, line)| {
+            format!(", the last of them at {}:{line}", self.load.report.name(input))
+        });
+        let mut text = format!("{reason}; {} answered{place}", was(answered));
+        if self.resumable.is_some() {
+            text += "; the same command line goes on from there";
+        } else if open > 0 {
+            text += &format!(", and {open} more may have been executed or not");
+        }
+        let exit = if self.load.interrupt.was_asked() { Exit::Interrupted } else { Exit::Server };
+        Failure::new(exit, text)
+    }
+
+    /// Everything is done: neither the token nor the state is needed any more.
+    ///
+    /// # Errors
+    /// The state can't be written.
+    pub fn finish(&mut self) -> Result<(), Failure> {
+        let Some(mut resumable) = self.resumable.take() else { return Ok(()) };
+        resumable.file.enter(Phase::Finished)?;
+        // A token that can't be ended now expires.
+        let _ = Connection::connect(self.config).and_then(|mut it| token::end(&mut it, &resumable.file.state.token));
+        resumable.file.forget();
+        Ok(())
+    }
+}
+
+fn was(commands: u64) -> String {
+    if commands == 1 { "1 command was".to_owned() } else { format!("{commands} commands were") }
+}
+
+/// A remark on standard error.
+pub fn say(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "penstock load: {text}");
+}
+
+/// Connects, and finds out whether the server takes commands at all.
+fn connect(config: &Config) -> Result<Connection, Failure> {
+    let mut connection = Connection::connect(config).map_err(server_failure)?;
+    match connection.command(&["PING"]) {
+        Ok(_) => Ok(connection),
+        // A user who may not ping may well be allowed to load.
+        Err(Error::Server(error)) if error.code() == b"NOPERM" => Ok(connection),
+        Err(error) => Err(server_failure(error)),
+    }
+}
+
+/// Whether another attempt may succeed.
+fn is_passing(error: &Error) -> bool {
+    let busy = |text: &[u8]| text.starts_with(b"LOADING") || text.starts_with(b"ERR max number of clients");
+    error.is_connection_lost() || error.server().is_some_and(|error| busy(error.text()))
+}
+
+fn server_failure(error: Error) -> Failure {
+    let refused = error.server().map(|error| error.code().to_vec());
+    let hint = match refused.as_deref() {
+        Some(b"NOAUTH") => "; give a password with -a, or in the environment variable REDISCLI_AUTH",
+        _ => "",
+    };
+    let exit = if matches!(error, Error::Config(_)) { Exit::Usage } else { Exit::Server };
+    Failure::new(exit, format!("{error}{hint}"))
+}
+
+fn unsupported() -> Failure {
+    Failure::new(
+        Exit::Resume,
+        "the server has no PIPELINE command, so nobody could tell which lines it executed before a connection broke: \
+         nothing was sent; load without --resume, or into Penstock",
+    )
+}
+
+fn forgotten(answered: u64) -> Failure {
+    Failure::new(
+        Exit::Resume,
+        format!(
+            "the server has forgotten how far this load got (it was restarted, or the time for which it keeps a token was \
+         over): {} answered at least, the next ones may have been executed or not; --restart begins anew",
+            was(answered)
+        ),
+    )
+}

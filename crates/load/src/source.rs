@@ -1,0 +1,150 @@
+//! Where inputs come from: files or standard input, compressed by gzip or zstd or not, which their first bytes tell.
+
+use std::fs::File;
+use std::io::{self, Cursor, Read};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::exit::{Exit, Failure};
+
+/// RFC 1952, section 2.3.1.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// RFC 8878, section 3.1.1.
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// A place to read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Standard input.
+    Stdin,
+    /// A file, which may be a pipe.
+    File(PathBuf),
+}
+
+impl Origin {
+    /// The name in messages.
+    pub fn name(&self) -> String {
+        match self {
+            Origin::Stdin => "stdin".to_owned(),
+            Origin::File(path) => path.display().to_string(),
+        }
+    }
+
+    /// How large it is, if it is a regular file.
+    pub fn size(&self) -> Option<u64> {
+        let metadata = match self {
+            Origin::Stdin => File::from(io::stdin().as_fd().try_clone_to_owned().ok()?).metadata(),
+            Origin::File(path) => path.metadata(),
+        };
+        metadata.ok().filter(std::fs::Metadata::is_file).map(|file| file.len())
+    }
+
+    /// Finds out early whether it can be opened; a pipe is left alone, since opening one has consequences.
+    ///
+    /// # Errors
+    /// It can't.
+    pub fn check(&self) -> Result<(), Failure> {
+        match self {
+            Origin::Stdin => Ok(()),
+            Origin::File(path) => {
+                let metadata = path.metadata().map_err(|error| self.failure(&error))?;
+                if metadata.is_dir() {
+                    return Err(self.failure(&io::Error::other("it is a directory")));
+                }
+                if metadata.is_file() { self.open_file(path).map(drop) } else { Ok(()) }
+            }
+        }
+    }
+
+    fn open_file(&self, path: &Path) -> Result<File, Failure> {
+        File::open(path).map_err(|error| self.failure(&error))
+    }
+
+    fn failure(&self, error: &io::Error) -> Failure {
+        Failure::new(Exit::Input, format!("can't read {}: {error}", self.name()))
+    }
+
+    /// Opens it for reading, decompressed. `count` counts the bytes that are read of it, as they are stored.
+    ///
+    /// # Errors
+    /// It can't be opened, or its first bytes can't be read.
+    pub fn open(&self, count: Arc<AtomicU64>) -> Result<Box<dyn Read + Send>, Failure> {
+        let file = match self {
+            Origin::Stdin => {
+                io::stdin().as_fd().try_clone_to_owned().map(File::from).map_err(|error| self.failure(&error))?
+            }
+            Origin::File(path) => self.open_file(path)?,
+        };
+        decompressed(Counting { inner: file, count }).map_err(|error| self.failure(&error))
+    }
+}
+
+/// Decompresses what begins like a compressed file.
+fn decompressed(mut source: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+    let mut magic = Vec::with_capacity(ZSTD_MAGIC.len());
+    source.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut magic)?;
+    let is_gzip = magic.starts_with(&GZIP_MAGIC);
+    let is_zstd = magic.starts_with(&ZSTD_MAGIC);
+    let whole = Cursor::new(magic).chain(source);
+    Ok(if is_gzip {
+        Box::new(flate2::read::MultiGzDecoder::new(whole))
+    } else if is_zstd {
+        Box::new(zstd::stream::read::Decoder::new(whole)?)
+    } else {
+        Box::new(whole)
+    })
+}
+
+/// Counts what is read.
+struct Counting<R> {
+    inner: R,
+    count: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counting<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.count.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn check(stored: Vec<u8>, expected: &[u8]) {
+        let mut text = Vec::new();
+        decompressed(Cursor::new(stored)).unwrap().read_to_end(&mut text).unwrap();
+        assert_eq!(text, expected);
+    }
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn compression_is_recognised() {
+        for text in [&b""[..], b"x", b"PING", b"PING\nSET a b\n"] {
+            check(text.to_vec(), text);
+            check(gzip(text), text);
+            check(zstd::encode_all(text, 3).unwrap(), text);
+        }
+        // Files that were compressed one by one and put together.
+        check([gzip(b"a"), gzip(b"b")].concat(), b"ab");
+        check([zstd::encode_all(&b"a"[..], 3).unwrap(), zstd::encode_all(&b"b"[..], 3).unwrap()].concat(), b"ab");
+    }
+
+    #[test]
+    fn what_is_cut_off_is_an_error() {
+        for mut stored in [gzip(b"PING and so on"), zstd::encode_all(&b"PING and so on"[..], 3).unwrap()] {
+            stored.truncate(stored.len() - 5);
+            assert!(decompressed(Cursor::new(stored)).unwrap().read_to_end(&mut Vec::new()).is_err());
+        }
+    }
+}

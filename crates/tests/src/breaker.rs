@@ -1,0 +1,66 @@
+//! A proxy that breaks connections: each after a random number of bytes, in whichever direction reaches it first.
+
+use crate::rng::Rng;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+/// A running proxy; it runs until the process ends.
+pub struct Breaker {
+    port: u16,
+    broken: Arc<AtomicU64>,
+}
+
+impl Breaker {
+    /// In front of the server at `port`. Each connection breaks after at most so many bytes to the server, or a quarter
+    /// as many back.
+    pub fn start(port: u16, bytes_max: usize, seed: u64) -> Breaker {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let own_port = listener.local_addr().unwrap().port();
+        let broken = Arc::new(AtomicU64::new(0));
+        let count = broken.clone();
+        thread::spawn(move || {
+            let mut rng = Rng::new(seed);
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                for (from, to, most) in [(&client, &server, bytes_max), (&server, &client, bytes_max / 4)] {
+                    let budget = 1 + rng.below(most);
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let count = count.clone();
+                    thread::spawn(move || {
+                        if pass(from, to, budget) {
+                            count.fetch_add(1, Ordering::Relaxed);
+                        }
+                    });
+                }
+            }
+        });
+        Breaker { port: own_port, broken }
+    }
+
+    /// Where to connect.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// How many connections it has broken.
+    pub fn broken(&self) -> u64 {
+        self.broken.load(Ordering::Relaxed)
+    }
+}
+
+/// Passes bytes on until one side ends or the budget is used up; true for the latter. Then both directions end.
+fn pass(mut from: TcpStream, mut to: TcpStream, mut budget: usize) -> bool {
+    let mut buffer = [0; 4096];
+    while budget > 0 {
+        let room = buffer.len().min(budget);
+        match from.read(&mut buffer[..room]) {
+            Ok(count @ 1..) if to.write_all(&buffer[..count]).is_ok() => budget -= count,
+            _ => break,
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    budget == 0
+}

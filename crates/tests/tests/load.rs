@@ -1,0 +1,558 @@
+//! `penstock load` as a user runs it: into Penstock and into Redis, with good and bad input, and with loaders and
+//! connections that are killed at random points.
+//!
+//! `PENSTOCK_SEED=N`: the seed of the random points. `PENSTOCK_LOAD_KILLS=N`: how many of each kind there are at least.
+
+#![allow(clippy::panic, clippy::unwrap_used)]
+
+use penstock_tests::breaker::Breaker;
+use penstock_tests::reply::Reply;
+use penstock_tests::rng::Rng;
+use penstock_tests::server::{Server, subject_program};
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// A directory of its own for each test, gone with it.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Directory {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("penstock-load-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Directory(path)
+    }
+
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.join(name)).unwrap()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The loader, with these arguments, for the server at `port`.
+fn loader(port: u16, args: &[&str]) -> Command {
+    let mut command = Command::new(subject_program());
+    command.args(["load", "-p", &port.to_string()]).args(args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).env_remove("REDISCLI_AUTH");
+    command
+}
+
+/// Its exit status, standard output and standard error.
+struct Ran {
+    status: i32,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    fn of(output: &Output) -> Ran {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ran { status: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
+    fn first_line(&self) -> &str {
+        self.out.lines().next().unwrap_or_default()
+    }
+}
+
+fn run(port: u16, args: &[&str], stdin: &[u8]) -> Ran {
+    let mut child = loader(port, args).spawn().unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    let stdin = stdin.to_vec();
+    // A loader that has failed doesn't read on.
+    let writer = thread::spawn(move || pipe.write_all(&stdin));
+    let ran = Ran::of(&child.wait_with_output().unwrap());
+    let _ = writer.join().unwrap();
+    ran
+}
+
+fn ask(server: &Server, words: &str) -> Reply {
+    server.connect().cmd(words).unwrap()
+}
+
+fn texts(reply: &Reply) -> Vec<String> {
+    reply.items().iter().map(|item| String::from_utf8_lossy(item.text()).into_owned()).collect()
+}
+
+/// Runs `test` with Penstock and with Redis.
+fn with_both(test: impl Fn(&Server)) {
+    test(&Server::penstock(&[]));
+    test(&Server::oracle(&[]));
+}
+
+#[test]
+fn every_format_is_loaded() {
+    let directory = Directory::new();
+    let csv = directory.file("movies.csv", "title,year\r\nAlien,1979\r\n\"Heat, \"\"1995\"\"\",1995\r\n");
+    let json = directory.file("movies.jsonl", "{\"year\":2012,\"t\":{\"en\":\"The \\\"Hobbit\\\"\"}}\n");
+    let plain = directory.file("plain", "ZADD movies 1927 Metropolis\nZADD movies 1931 \"M\\x21\"\n");
+    assert!(Command::new("gzip").args(["-k", &plain]).status().unwrap().success());
+    let expected = ["Metropolis", "M!", "Alien", "Heat, \"1995\"", "The \"Hobbit\"", "Piped"];
+    with_both(|server| {
+        let args = [
+            &*format!("{plain}.gz"),
+            "--csv",
+            &csv,
+            "ZADD movies {year} {title}",
+            "--json-lines",
+            &json,
+            "ZADD movies {year} {t.en}",
+            "-",
+        ];
+        let ran = run(server.port(), &args, b"*4\r\n$4\r\nZADD\r\n$6\r\nmovies\r\n$4\r\n2020\r\n$5\r\nPiped\r\n");
+        assert_eq!(
+            (ran.status, ran.first_line(), &*ran.err),
+            (0, "6 commands executed, 0 failed, 0 lines rejected", "")
+        );
+        assert_eq!(texts(&ask(server, "ZRANGE movies 0 -1")), expected);
+        let ran = run(server.port(), &["-3", "-n", "7"], b"SELECT 8\nHSET h a 1\nHGETALL h\nKEYS *\nDEL h\n");
+        assert_eq!((ran.status, &*ran.err), (0, ""));
+    });
+}
+
+#[test]
+fn errors_name_line_and_command() {
+    let directory = Directory::new();
+    let csv = directory.file("m.csv", "title,year\nAlien,1979\nX\nHeat,abc\nThe Third Man,1949,x\n");
+    with_both(|server| {
+        let errors = directory.path("errors");
+        let ran = run(
+            server.port(),
+            &["--errors", &errors, "--csv", &csv, "ZADD m {year} {title}", "-"],
+            b"
+LPUSH m x
+MULTI
+SET a 1
+LPUSH a 1
+EXEC
+NOSUCH
+SET \"a
+SUBSCRIBE x
+",
+        );
+        assert_eq!(
+            (ran.status, ran.first_line(), &*ran.err),
+            (1, "8 commands executed, 4 failed, 4 lines rejected", "")
+        );
+        let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        let found = directory.read("errors").replace(&csv, "m.csv").replace("'NOSUCH'", "`NOSUCH`");
+        let found: Vec<_> = found.lines().map(|line| line.split(", with args").next().unwrap()).collect();
+        assert_eq!(
+            found,
+            [
+                "m.csv:3: 1 fields instead of 2: X",
+                "m.csv:4: ERR value is not a valid float: ZADD m abc Heat",
+                "m.csv:5: 3 fields instead of 2: The Third Man,1949,x",
+                &format!("stdin:2: {wrong}: LPUSH m x"),
+                &format!("stdin:6: in element 2 of the reply: {wrong}: EXEC"),
+                "stdin:7: ERR unknown command `NOSUCH`",
+                "stdin:8: a quote is not closed, or closes within a word: SET \"a",
+                "stdin:9: what it is answered with isn't one reply per command, so it can't be part of a load: SUBSCRIBE x",
+            ]
+        );
+        let ran = run(
+            server.port(),
+            &["--stop-on-error", "--chunk", "1"],
+            b"SET s 1\nLPUSH s 1\nSET t 1\nSET u 1\nSET v 1\n",
+        );
+        let stopped = ran.err.contains("\npenstock load: stopped after stdin:")
+            && ran.err.ends_with("since stdin:2 had an error\n");
+        assert!(ran.status == 1 && stopped, "{} {}", ran.status, ran.err);
+        // One more may have been on its way.
+        let executed = ask(server, "EXISTS s t u v").integer().unwrap();
+        assert!((1..=2).contains(&executed), "{executed}");
+    });
+}
+
+#[test]
+fn a_dry_run_sends_nothing() {
+    let server = Server::penstock(&[]);
+    let ran = run(server.port(), &["--dry-run"], b"SET a 1\n'\nSET b 1\n");
+    assert_eq!((ran.status, ran.first_line()), (1, "2 commands, 1 line rejected; nothing was sent"));
+    assert_eq!(ran.err, "stdin:2: a quote is not closed, or closes within a word: '\n");
+    assert_eq!(ask(&server, "DBSIZE").integer(), Some(0));
+    // No server is needed.
+    assert_eq!(run(1, &["--dry-run"], b"SET a 1\n").status, 0);
+}
+
+#[test]
+fn bad_input_gives_one_line_and_a_status() {
+    let directory = Directory::new();
+    let server = Server::penstock(&["--requirepass", "secret"]);
+    let open = Server::penstock(&[]);
+    let good = directory.file("good", "SET a 1\n");
+    let csv = directory.file("a.csv", "a,b\n1,2\n");
+    let mut torn = Command::new("gzip").args(["-c", &good]).output().unwrap().stdout;
+    torn.truncate(torn.len() - 6);
+    let torn = directory.file("torn.gz", torn);
+    let missing = directory.path("missing");
+    let check = |port: u16, args: &[&str], stdin: &str, status: i32, text: &str| {
+        let ran = run(port, args, stdin.as_bytes());
+        let is_one_line = ran.err.lines().count() == 1 && ran.err.starts_with("penstock load: ");
+        assert!(ran.status == status && is_one_line && ran.err.contains(text), "{args:?}: {} {}", ran.status, ran.err);
+    };
+    check(1, &[&good], "", 4, "can't connect to 127.0.0.1:1: Connection refused");
+    check(server.port(), &[&good], "", 4, "NOAUTH Authentication required.; give a password with -a");
+    check(server.port(), &[&good, "-a", "wrong"], "", 4, "WRONGPASS");
+    check(open.port(), &[&good, "-u", "http://x"], "", 2, "http");
+    check(open.port(), &[&good, "-n", "99"], "", 4, "DB index is out of range");
+    check(open.port(), &[&missing], "", 3, "missing: No such file or directory");
+    check(open.port(), &[directory.0.to_str().unwrap()], "", 3, "directory");
+    check(open.port(), &[&torn], "", 3, "can't be read: unexpected end of file");
+    check(open.port(), &[], "PING\n*1\r\n$4\r\nPI", 3, "stdin:3: the input ends in mid-command");
+    check(open.port(), &["-"], "*1\r\n$3\r\nPING\r\n", 3, "stdin:2: an argument is not as long as its length says");
+    check(open.port(), &["--csv", &csv, "SET {a} {c}"], "", 2, "no column 'c' for the template: it has a, b");
+    check(open.port(), &["--csv", &csv, "SET {a} {c"], "", 2, "a { in the template is not closed");
+    check(open.port(), &["-", "-"], "", 2, "standard input can be read only once");
+    check(open.port(), &["--errors", "/dev/full"], "NOSUCH\n", 5, "can't write the errors to /dev/full: No space left");
+    check(open.port(), &["--errors", "/no/such/x"], "PING\n", 5, "can't write the errors to /no/such/x: No such file");
+    check(
+        open.port(),
+        &["--resume", "--state", "/dev/null/x", &good],
+        "",
+        5,
+        "can't keep the load's state in /dev/null/x",
+    );
+    check(open.port(), &["--resume"], "PING\n", 2, "standard input has no name");
+    // A summary that nobody can read is no reason to fail.
+    let full = std::fs::File::create("/dev/full").unwrap();
+    assert_eq!(loader(open.port(), &[&good]).stdout(full).status().unwrap().code(), Some(0));
+    for args in [&["--nonsense"][..], &["--chunk", "0"], &["--csv", "x"], &["--max-command", "x"], &["--state", "x"]] {
+        check(open.port(), args, "", 2, "; see penstock load --help");
+    }
+    let password = loader(server.port(), &[&good]).env("REDISCLI_AUTH", "secret").status().unwrap();
+    assert_eq!(password.code(), Some(0));
+}
+
+#[test]
+fn help_teaches() {
+    for args in [&["--help"][..], &["--version"]] {
+        let ran = run(1, args, b"");
+        assert!(
+            ran.status == 0 && ran.out.starts_with(if args == ["--help"] { "Load many" } else { "penstock load " })
+        );
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn an_interrupt_ends_a_load_in_good_order() {
+    with_both(|server| {
+        for name in ["INT", "TERM"] {
+            let mut child = loader(server.port(), &[]).spawn().unwrap();
+            let mut pipe = child.stdin.take().unwrap();
+            let before = ask(server, "INCRBY n 0").integer().unwrap();
+            // It ends while it waits for input, too.
+            pipe.write_all(&b"INCR n\n".repeat(5_000)).unwrap();
+            wait_until("all that has come is executed", || {
+                ask(server, "GET n").text() == (before + 5_000).to_string().as_bytes()
+            });
+            signal(&child, name);
+            let ran = Ran::of(&child.wait_with_output().unwrap());
+            assert_eq!((ran.status, ran.first_line()), (130, "5000 commands executed, 0 failed, 0 lines rejected"));
+            assert_eq!(ran.err, "penstock load: interrupted after stdin:5000; all up to there was answered\n");
+            drop(pipe);
+        }
+        let directory = Directory::new();
+        let file = directory.file("incr", b"INCR m\n".repeat(1_000_000));
+        let child = loader(server.port(), &[&file]).spawn().unwrap();
+        wait_until("something is executed", || !ask(server, "GET m").is_null());
+        signal(&child, "INT");
+        let ran = Ran::of(&child.wait_with_output().unwrap());
+        let executed = String::from_utf8(ask(server, "GET m").text().to_vec()).unwrap();
+        assert!(ran.status == 130 && executed != "1000000", "{} {executed}", ran.status);
+        assert_eq!(ran.first_line(), format!("{executed} commands executed, 0 failed, 0 lines rejected"));
+    });
+}
+
+#[test]
+fn a_broken_connection_is_told_plainly() {
+    with_both(|server| {
+        let ran = run(server.port(), &[], b"SET a 1\nSET b 1\nCLIENT KILL TYPE normal SKIPME no\nSET c 1\n");
+        assert_eq!(ran.status, 4, "{}", ran.err);
+        assert!(ran.err.contains("commands were answered, the last of them at stdin:"), "{}", ran.err);
+    });
+    let directory = Directory::new();
+    let (redis, file) = (Server::oracle(&[]), directory.file("x", "SET a 1\n"));
+    let state = directory.path("state");
+    let ran = run(redis.port(), &["--resume", "--state", &state, &file], b"");
+    assert!(ran.status == 6 && ran.err.contains("the server has no PIPELINE command"), "{} {}", ran.status, ran.err);
+    assert_eq!(ask(&redis, "DBSIZE").integer(), Some(0));
+    assert!(!std::path::Path::new(&state).exists());
+}
+
+/// A load in which every command leaves its mark once: numbers in a list, in order, in two databases; increments; errors.
+struct Marks {
+    text: String,
+    /// Elements of the list in database 0 and in database 1.
+    listed: [Vec<String>; 2],
+    increments: u64,
+    /// Lines that are wrong or fail.
+    errors: Vec<u64>,
+}
+
+impl Marks {
+    fn new(lines: u64, rng: &mut Rng) -> Marks {
+        let mut marks =
+            Marks { text: String::new(), listed: [Vec::new(), Vec::new()], increments: 0, errors: Vec::new() };
+        let mut line = 0;
+        let mut database = 0;
+        while line < lines {
+            line += 1;
+            match rng.below(100) {
+                // As many failures as the server remembers at most.
+                0 if marks.errors.len() < 32 => {
+                    marks.errors.push(line);
+                    marks.text.push_str(if rng.chance(50) { "HSET list a b\n" } else { "\"unbalanced\n" });
+                }
+                1 => {
+                    database = 1 - database;
+                    writeln!(marks.text, "SELECT {database}").unwrap();
+                }
+                2 => {
+                    writeln!(marks.text, "MULTI\nRPUSH list {line}\nINCR n\nEXEC").unwrap();
+                    marks.listed[database].push(line.to_string());
+                    marks.increments += 1;
+                    line += 3;
+                }
+                3..30 => {
+                    marks.text.push_str("INCR n\n");
+                    marks.increments += 1;
+                }
+                _ => {
+                    writeln!(marks.text, "RPUSH list {line}").unwrap();
+                    marks.listed[database].push(line.to_string());
+                }
+            }
+        }
+        // The increments of both databases are added up.
+        marks
+    }
+
+    fn check(&self, server: &Server, errors: &str, name: &str) {
+        let mut conn = server.connect();
+        let mut increments = 0;
+        for database in [0, 1] {
+            conn.cmd(&format!("SELECT {database}")).unwrap();
+            let listed = texts(&conn.cmd("LRANGE list 0 -1").unwrap());
+            let first_wrong = listed.iter().zip(&self.listed[database]).find(|(found, expected)| found != expected);
+            assert_eq!((listed.len(), first_wrong), (self.listed[database].len(), None), "database {database}");
+            increments += conn.cmd("INCRBY n 0").unwrap().integer().unwrap() as u64;
+        }
+        assert_eq!(increments, self.increments);
+        let place = |line: &u64| format!("{name}:{line}");
+        let expected: Vec<_> = self.errors.iter().map(place).collect();
+        let found: Vec<_> = errors.lines().map(|line| line.split(": ").next().unwrap().to_owned()).collect();
+        assert_eq!(found, expected);
+        assert_eq!(conn.cmd("PIPELINE LIST").unwrap().items().len(), 0);
+    }
+}
+
+fn seed() -> u64 {
+    number("PENSTOCK_SEED").unwrap_or(20_260_101)
+}
+
+fn kills() -> u64 {
+    number("PENSTOCK_LOAD_KILLS").unwrap_or(200)
+}
+
+/// Loads with `--resume` until a loader comes to its end; each one before is killed after a random time.
+fn load_by_killed_loaders(port: u16, args: &[&str], longest_us: usize, rng: &mut Rng) -> (Ran, u64) {
+    let mut killed = 0;
+    loop {
+        let mut child = loader(port, args).stdin(Stdio::null()).spawn().unwrap();
+        thread::sleep(Duration::from_micros(rng.below(longest_us) as u64));
+        if child.try_wait().unwrap().is_some() {
+            return (Ran::of(&child.wait_with_output().unwrap()), killed);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        killed += 1;
+        assert!(killed < 20_000, "the load never ends");
+    }
+}
+
+#[test]
+fn killed_loaders_lose_and_double_nothing() {
+    let mut rng = Rng::new(seed());
+    let (mut killed, mut round) = (0, 0);
+    while killed < kills() {
+        round += 1;
+        let directory = Directory::new();
+        let marks = Marks::new(20_000, &mut rng);
+        let server = Server::penstock(&["--threads", *rng.pick(&["1", "2"])]);
+        let file = directory.file("marks", &marks.text);
+        let (errors, state) = (directory.path("errors"), directory.path("state"));
+        let args = ["--resume", "--state", &state, "--chunk", "100", "--errors", &errors, &file];
+        let (ran, now) = load_by_killed_loaders(server.port(), &args, 40_000, &mut rng);
+        assert!(ran.status == 1 || ran.err.contains("complete already"), "{} {} {}", ran.status, ran.out, ran.err);
+        marks.check(&server, &directory.read("errors"), &file);
+        killed += now;
+        assert!(round < 200, "only {killed} loaders were killed in time");
+    }
+}
+
+#[test]
+fn broken_connections_lose_and_double_nothing() {
+    let mut rng = Rng::new(seed() + 1);
+    let mut broken = 0;
+    while broken < kills() {
+        let directory = Directory::new();
+        let marks = Marks::new(20_000, &mut rng);
+        let server = Server::penstock(&["--threads", *rng.pick(&["1", "2"])]);
+        let breaker = Breaker::start(server.port(), 30_000, rng.next_u64());
+        let file = directory.file("marks", &marks.text);
+        let (errors, state) = (directory.path("errors"), directory.path("state"));
+        let chunk = rng.pick(&["1", "17", "10000"]).to_string();
+        let args = ["--resume", "--state", &state, "--chunk", &chunk, "--errors", &errors, &file];
+        let ran = run_through(&breaker, &args);
+        assert_eq!(ran.status, 1, "{} {}", ran.out, ran.err);
+        marks.check(&server, &directory.read("errors"), &file);
+        broken += breaker.broken();
+    }
+}
+
+/// The first connection isn't tried twice: a loader that never got through is started again, as a user would.
+fn run_through(breaker: &Breaker, args: &[&str]) -> Ran {
+    loop {
+        let ran = run(breaker.port(), args, b"");
+        if ran.status != 4 {
+            return ran;
+        }
+    }
+}
+
+#[test]
+fn loaders_and_connections_may_break_together() {
+    let mut rng = Rng::new(seed() + 2);
+    let directory = Directory::new();
+    let marks = Marks::new(8_000, &mut rng);
+    let server = Server::penstock(&["--threads", "2"]);
+    let breaker = Breaker::start(server.port(), 60_000, rng.next_u64());
+    let file = directory.file("marks", &marks.text);
+    let (errors, state) = (directory.path("errors"), directory.path("state"));
+    let args = ["--resume", "--state", &state, "--chunk", "100", "--errors", &errors, &file];
+    loop {
+        let (ran, _) = load_by_killed_loaders(breaker.port(), &args, 60_000, &mut rng);
+        match ran.status {
+            4 => {}
+            0 | 1 => break,
+            status => panic!("{status}: {}", ran.err),
+        }
+    }
+    marks.check(&server, &directory.read("errors"), &file);
+}
+
+#[test]
+fn a_resumed_load_must_be_the_same() {
+    let directory = Directory::new();
+    let (file, state) = (directory.file("x", b"INCR n\n".repeat(200_000)), directory.path("state"));
+    let args = ["--resume", "--state", &state, &file];
+    let interrupted = |server: &Server| {
+        let mut child = loader(server.port(), &args).stdin(Stdio::null()).spawn().unwrap();
+        wait_until("something is executed", || !ask(server, "GET n").is_null());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    let server = Server::penstock(&[]);
+    interrupted(&server);
+    // Another server at the same port would know nothing of it: that is another state, or a token that is gone.
+    let token = std::fs::read_to_string(&state).unwrap();
+    let token = token.split("\"token\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let resumed = |text: &str| {
+        let ran = run(server.port(), &args, b"");
+        assert!(ran.status == 6 && ran.err.contains(text), "{} {}", ran.status, ran.err);
+    };
+    std::fs::write(&file, b"INCR n\n".repeat(200_001)).unwrap();
+    resumed("was changed since the load began");
+    let state_text = std::fs::read_to_string(&state).unwrap();
+    assert!(ask(&server, &format!("PIPELINE END {token}")).text() == b"OK");
+    let ran = run(server.port(), &["--resume", "--restart", "--state", &state, &file], b"");
+    assert_eq!((ran.status, ran.first_line()), (0, "200001 commands executed, 0 failed, 0 lines rejected"));
+    assert!(!std::path::Path::new(&state).exists());
+    // The token has expired or the server was restarted: nobody knows what ran.
+    std::fs::write(&file, b"INCR n\n".repeat(200_000)).unwrap();
+    interrupted_again(&server, &args);
+    let token = std::fs::read_to_string(&state).unwrap();
+    assert_ne!(token, state_text);
+    let token = token.split("\"token\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    ask(&server, &format!("PIPELINE END {token}"));
+    resumed("the server has forgotten how far this load got");
+}
+
+fn interrupted_again(server: &Server, args: &[&str]) {
+    ask(server, "DEL n");
+    let mut child = loader(server.port(), args).stdin(Stdio::null()).spawn().unwrap();
+    wait_until("something is executed", || !ask(server, "GET n").is_null());
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// The peak of a process's memory, in KiB (`VmHWM` of proc(5)).
+fn peak_kib(child: &Child) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn memory_does_not_grow_with_the_input() {
+    /// Far above what is needed, far below the 64 MB of input.
+    const PEAK_KIB_MAX: u64 = 40 << 10;
+    let server = Server::penstock(&[]);
+    let line = |length: usize| [&b"SET k "[..], &vec![b'v'; length], b"\n"].concat();
+    let inputs = [(line(20), 2_000_000), (line(10_000), 6_400), (line(1 << 20), 64), (line(64 << 20), 1)];
+    for (line, times) in inputs {
+        let mut child = loader(server.port(), &["--max-command", "2mb"]).stderr(Stdio::null()).spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        let many = line.repeat((1 << 20) / line.len() + 1);
+        let pieces = times / (many.len() / line.len());
+        for _ in 0..pieces {
+            pipe.write_all(&many).unwrap();
+        }
+        // What is behind has been read when this is executed.
+        pipe.write_all(b"SET done 1\n").unwrap();
+        wait_until("all is loaded", || !ask(&server, "GETDEL done").is_null());
+        let peak = peak_kib(&child);
+        assert!(peak < PEAK_KIB_MAX, "{peak} KiB with lines of {} bytes", line.len());
+        drop(pipe);
+        child.wait_with_output().unwrap();
+    }
+}
