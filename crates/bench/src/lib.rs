@@ -15,7 +15,7 @@ mod report;
 mod tests_table;
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -44,12 +44,19 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !matches!(failure, Failure::OutputClosed) {
-                // Nothing is left to do where even this can't be written.
-                let _ = writeln!(std::io::stderr(), "{NAME}: {failure}");
+                complain(&failure);
             }
             failure.exit_code()
         }
     }
+}
+
+/// One line on standard error, in the place of a line of progress that may stand there.
+fn complain(failure: &Failure) {
+    let mut stderr = std::io::stderr();
+    let erase = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
+    // Nothing is left to do where even this can't be written.
+    let _ = writeln!(stderr, "{erase}{NAME}: {failure}");
 }
 
 /// The arguments, for manual pages and completions.

@@ -191,6 +191,13 @@ fn a_server_of_its_own_is_started_and_gone_after_ctrl_c() {
 }
 
 #[test]
+fn help_is_an_answer() {
+    for args in [&["--help"][..], &["pipelining", "--help"], &["pipelining", "-h"], &["--version"]] {
+        assert!(output(args).contains("enstock bench"), "{args:?}");
+    }
+}
+
+#[test]
 fn bad_input_gives_one_line_and_a_status() {
     let gone = format!("redis://127.0.0.1:{}", free_port().unwrap());
     check_refusal(&["pipelining", &gone], 1, "Connection refused");

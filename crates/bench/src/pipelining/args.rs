@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 
 use crate::args::positive;
 
@@ -49,6 +49,10 @@ pub struct PipeliningArgs {
     /// One JSON document instead of tables, for programs.
     #[arg(long)]
     pub json: bool,
+    /// Show this help.
+    // The tool itself has none of clap's own, since its -h is the host.
+    #[arg(short = 'h', long, action = ArgAction::Help)]
+    help: Option<bool>,
 }
 
 /// What can be asked for with `--only`.

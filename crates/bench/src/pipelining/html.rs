@@ -223,11 +223,21 @@ fn sweep_section(page: &mut String, sweep: &Sweep, results: &Results) {
         let _ = writeln!(
             page,
             "<h3>Bytes of replies that the server keeps while nobody reads</h3>\n<figure>{}</figure>",
-            svg::lines("queued bytes by depth", "depth of the pipeline", &queued, |number| bytes(number as u64),)
+            svg::lines("queued bytes by depth", "depth of the pipeline", &queued, decimal_bytes,)
         );
     }
     sweep_table(page, sweep, results);
     *page += "</section>\n";
+}
+
+/// Powers of ten of bytes, which the binary units don't know.
+fn decimal_bytes(number: f64) -> String {
+    match number {
+        n if n >= 1e9 => format!("{} GB", n / 1e9),
+        n if n >= 1e6 => format!("{} MB", n / 1e6),
+        n if n >= 1e3 => format!("{} kB", n / 1e3),
+        n => format!("{n} B"),
+    }
 }
 
 /// A line for each server; what is nothing has no place on a logarithmic axis.
@@ -241,27 +251,38 @@ fn series(sweep: &Sweep, results: &Results, figure: impl Fn(&DepthCell) -> Optio
 }
 
 fn sweep_table(page: &mut String, sweep: &Sweep, results: &Results) {
-    *page += "<div class=\"wide\"><table>\n<tr><th>depth</th><th>commands/s</th><th>times</th><th>server's CPU<br>per \
-              command</th><th>replies</th><th>queued</th><th>memory</th><th></th></tr>\n";
+    let ratio_head = if results.servers.len() > 1 { "<th>B / A</th>" } else { "" };
+    let _ = writeln!(
+        page,
+        "<div class=\"wide\"><table>\n<tr><th>depth</th><th>commands/s</th><th>times</th>{ratio_head}<th>server's CPU<br>per \
+         command</th><th>replies</th><th>queued</th><th>memory</th><th></th></tr>"
+    );
     for row in &sweep.rows {
         for (index, cell) in row.servers.iter().enumerate() {
             let depth = format!("{}{}", letter(index, &results.servers), grouped(row.depth));
-            let cpu = cell.server_ns_per_command.map(|ns| format!("{:.2} µs", ns / 1e3)).unwrap_or_default();
-            let (queued, memory) = (cell.queued_bytes.map(bytes), cell.memory_growth_bytes.map(bytes));
-            let _ = writeln!(
-                page,
-                "<tr><th scope=\"row\">{depth}</th><td>{}</td><td>{:.2}</td><td>{cpu}</td><td>{}</td><td>{}</td>\
-                 <td>{}</td><td>{}</td></tr>",
-                grouped(cell.per_second as u64),
-                cell.times,
-                bytes(cell.reply_bytes),
-                queued.unwrap_or_default(),
-                memory.unwrap_or_default(),
-                escaped(cell.remark.as_deref().unwrap_or_default()),
-            );
+            let _ = write!(page, "<tr><th scope=\"row\">{depth}</th><td>{}</td>", grouped(cell.per_second as u64));
+            let _ = write!(page, "<td>{:.2}</td>", cell.times);
+            if results.servers.len() > 1 {
+                let ratio = row.ratio().filter(|_| index > 0).map(|ratio| format!("{ratio:.2}"));
+                let _ = write!(page, "<td>{}</td>", ratio.unwrap_or_default());
+            }
+            depth_figures(page, cell);
         }
     }
     *page += "</table></div>\n";
+}
+
+fn depth_figures(page: &mut String, cell: &DepthCell) {
+    let cpu = cell.server_ns_per_command.map(|ns| format!("{:.2} µs", ns / 1e3)).unwrap_or_default();
+    let (queued, memory) = (cell.queued_bytes.map(bytes), cell.memory_growth_bytes.map(bytes));
+    let _ = writeln!(
+        page,
+        "<td>{cpu}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+        bytes(cell.reply_bytes),
+        queued.unwrap_or_default(),
+        memory.unwrap_or_default(),
+        escaped(cell.remark.as_deref().unwrap_or_default()),
+    );
 }
 
 #[cfg(test)]

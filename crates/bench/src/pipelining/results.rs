@@ -113,6 +113,17 @@ impl Row {
     }
 }
 
+impl Depth {
+    /// The second server's rate as a multiple of the first one's, where there are two.
+    #[must_use]
+    pub fn ratio(&self) -> Option<f64> {
+        match self.servers.as_slice() {
+            [a, b] if a.per_second > 0.0 => Some(b.per_second / a.per_second),
+            _ => None,
+        }
+    }
+}
+
 impl Cell {
     /// Whether only a part was done, so that the time is an estimate.
     #[must_use]

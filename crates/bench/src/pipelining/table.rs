@@ -136,8 +136,8 @@ pub fn write_sweep(out: &mut dyn Write, sweep: &Sweep, servers: &[Server]) -> io
             write!(out, "{depth:>10} ")?;
             write_depth(out, cell)?;
         }
-        if let [a, b] = row.servers.as_slice() {
-            writeln!(out, "{:>10} {:>14.2}", "B/A", b.per_second / a.per_second.max(f64::MIN_POSITIVE))?;
+        if let Some(ratio) = row.ratio() {
+            writeln!(out, "{:>10} {ratio:>14.2}", "B/A")?;
         }
     }
     out.flush()
