@@ -80,9 +80,14 @@ class Server:
                         sys.exit(f"{self.name} refuses SET")
 
 
+def requests_of(test, depth):
+    """How many requests a run makes."""
+    return REQUESTS.get(depth, 500_000) // (8 if test in HEAVY else 1)
+
+
 def run(server, options, test, depth):
     """One run: nanoseconds of server CPU per command, and thousands of commands a second."""
-    requests = REQUESTS.get(depth, 500_000) // (8 if test in HEAVY else 1)
+    requests = requests_of(test, depth)
     argv = ["taskset", "-c", options.client_core, options.benchmark, "-p", str(server.port), "-q", "-c",
             str(options.clients), "-n", str(requests), "-P", str(depth), "-r", str(options.keys), *COMMANDS[test]]
     cpu, began = server.cpu_ns(), time.monotonic()

@@ -20,6 +20,7 @@ use crate::machine::{Machine, Usage};
 use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
 use crate::rates::Rates;
+use crate::scripts::busy::Busy;
 use crate::scripts::cache::Scripts;
 use crate::session::Session;
 use crate::stats::{MemoryMarks, Totals, WorkerStats};
@@ -64,6 +65,8 @@ pub struct Engine {
     pub watchers: Watchers,
     /// Who waits for keys.
     pub waiters: Waiters,
+    /// Which threads run scripts that take too long.
+    pub busy: Busy,
     /// Which scripts there are.
     pub scripts: Scripts,
     /// Who has subscribed to what.
@@ -126,6 +129,7 @@ impl Engine {
             stats: (0..threads).map(|_| WorkerStats::new(table().all().len())).collect(),
             watchers: Watchers::new(shards),
             waiters: Waiters::new(shards),
+            busy: Busy::new(threads),
             scripts: Scripts::default(),
             pubsub: PubSub::default(),
             pipelines: Pipelines::default(),

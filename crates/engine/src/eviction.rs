@@ -121,7 +121,10 @@ impl Worker {
         if max == 0 || self.engine.host.used_memory() <= max {
             return false;
         }
-        let mut inside = Some(self.engine.keyspace.gate().enter(self.id));
+        let mut inside = self.pass();
+        if inside.is_none() {
+            return false;
+        }
         self.mind_memory(1, &mut inside);
         !self.memory.full && self.engine.host.used_memory() > max
     }

@@ -100,6 +100,25 @@ impl Worker {
         step
     }
 
+    /// The same while this thread can't pass the gate because of a script that takes too long, or is in the midst of it.
+    #[cold]
+    pub(crate) fn step_outside(
+        &mut self,
+        session: &mut Session,
+        command: Option<&'static Command>,
+        args: Args<'_>,
+        out: &mut Output,
+    ) -> Step {
+        if session.tally.is_some() && !session.begin_counted(command) {
+            return Step::Gone;
+        }
+        let before = std::mem::replace(&mut self.scripts.busy_turn, true);
+        let step = self.step_with_care(session, command, args, &[], out, &mut None);
+        self.scripts.busy_turn = before;
+        session.count(step);
+        step
+    }
+
     /// The same for a session or a command that needs a second look.
     #[cold]
     fn step_with_care(
@@ -178,6 +197,10 @@ impl Worker {
                 command.name
             )));
         }
+        // As long as this thread is held up by a script, only what touches no key runs.
+        if self.scripts.busy_turn && !(command.info.has(flag::ALLOW_BUSY) && command.info.keys.is_empty()) {
+            return Err(self.engine.busy.error());
+        }
         if self.engine.holds_up(session, command, self.clock.now_ms) { Ok(None) } else { Ok(Some(command)) }
     }
 
@@ -220,24 +243,34 @@ impl Worker {
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
-        let keyspace = &self.engine.keyspace;
+        let engine = self.engine;
+        let keyspace = &engine.keyspace;
         let step = match (command.info.scope_for(args), keys) {
             (Scope::Keys | Scope::ByArgs(_), [key]) => {
-                let mut locked = keyspace.lock_one(keyspace.shard_of(key.hash));
+                let Some(mut locked) = keyspace.lock_one_unless(keyspace.shard_of(key.hash), || engine.busy.any()) else {
+                    return self.answer_busy(session, command, args, out);
+                };
                 self.call(session, command, args, keys, &mut locked, out, true)
             }
             (Scope::Keys | Scope::ByArgs(_), [_, _, ..]) => {
                 let shards = self.take_shards(keys);
-                let mut locked = keyspace.lock_many(&shards);
+                let Some(mut locked) = keyspace.lock_many_unless(&shards, || engine.busy.any()) else {
+                    return self.answer_busy(session, command, args, out);
+                };
                 let step = self.call(session, command, args, keys, &mut locked, out, true);
                 drop(locked);
                 self.shards = shards;
                 step
             }
-            (Scope::Whole, _) => self.alone(session, inside, |worker, session, locked| {
-                worker.call(session, command, args, keys, locked, out, true)
-            }),
+            (Scope::Whole, _) => {
+                let step = self.alone(session, inside, |worker, session, locked| {
+                    worker.call(session, command, args, keys, locked, out, true)
+                });
+                step.unwrap_or_else(|| self.answer_busy(session, command, args, out))
+            }
             (Scope::Script, _) => self.execute_script(session, command, args, keys, out, inside),
+            // It would wait for a shard in the midst of its visits.
+            (Scope::Each, _) if engine.busy.any() => return self.answer_busy(session, command, args, out),
             (Scope::Keys | Scope::ByArgs(_) | Scope::Each, _) => {
                 if families::is_exec(command) && session.multi.as_ref().is_some_and(|m| !m.aborted) {
                     self.exec(session, command, args, out, inside)
@@ -246,24 +279,41 @@ impl Worker {
                 }
             }
         };
-        if !self.ready.is_empty() {
+        // Outside of the gate, where a busy script has put this thread, it has to wait.
+        if !self.ready.is_empty() && inside.is_some() {
             self.serve_ready(inside);
             self.ticks = Ticks::now();
         }
         step
     }
 
-    /// Leaves the gate, closes it, runs something of a connection's alone, and passes the gate again.
+    /// Answers a command that can't have what it needs as long as a script runs.
+    #[cold]
+    pub(crate) fn answer_busy(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        out: &mut Output,
+    ) -> Step {
+        let error = self.engine.busy.error();
+        self.refuse(session, Some(command), args, &error, out);
+        Step::Next
+    }
+
+    /// Leaves the gate, closes it, runs something of a connection's alone, and passes the gate again. None if it has not
+    /// run, because of a script that takes too long; because of another one, this thread may be outside of the gate
+    /// afterwards.
     pub(crate) fn alone(
         &mut self,
         session: &mut Session,
         inside: &mut Pass,
         run: impl FnOnce(&mut Worker, &mut Session, &mut Locked<'_>) -> Step,
-    ) -> Step {
-        let keyspace = &self.engine.keyspace;
+    ) -> Option<Step> {
+        let engine = self.engine;
+        let keyspace = &engine.keyspace;
         *inside = None;
-        let step = {
-            let alone = keyspace.gate().close();
+        let step = keyspace.gate().close_unless(|| engine.busy.any()).map(|alone| {
             // The wait for the others is not the command's time.
             self.ticks = Ticks::now();
             if session.has_lost_token() {
@@ -274,9 +324,15 @@ impl Worker {
                 session.count(step);
                 step
             }
-        };
-        *inside = Some(keyspace.gate().enter(self.id));
+        });
+        *inside = self.pass();
         step
+    }
+
+    /// Passes the gate; not, if it is closed for a script that takes too long.
+    pub(crate) fn pass(&self) -> Pass {
+        let engine = self.engine;
+        engine.keyspace.gate().enter_unless(self.id, || engine.busy.any())
     }
 
     /// The shards of keys, ascending and without duplicates, in the worker's own vector.
@@ -601,7 +657,8 @@ impl Worker {
 
     /// Removes keys of one shard whose time has come. Says whether there may be more.
     pub(crate) fn reclaim_shard(&mut self, database: usize, shard: usize, limit: usize) -> bool {
-        let mut locked = self.engine.keyspace.lock_one(shard);
+        let engine = self.engine;
+        let Some(mut locked) = engine.keyspace.lock_one_unless(shard, || engine.busy.any()) else { return false };
         // Under the lock: see `Engine::is_listening`.
         self.observed.list = if self.engine.is_listening() { self.engine.events_to_list() } else { 0 };
         let more = Db::new(&mut locked, database, self.clock, &mut self.observed).reclaim(shard, limit);
@@ -615,7 +672,7 @@ impl Worker {
     fn exec(
         &mut self,
         session: &mut Session,
-        command: &Command,
+        command: &'static Command,
         args: Args<'_>,
         out: &mut Output,
         inside: &mut Pass,
@@ -628,13 +685,17 @@ impl Worker {
                 worker.exec_locked(session, command, args, &multi.queue, locked, out)
             })
         } else {
-            let keyspace = &self.engine.keyspace;
+            let engine = self.engine;
             let mut shards: Vec<usize> = session.watched.iter().map(|w| w.shard).collect();
-            shards.extend(multi.queue.iter().flat_map(|q| &q.keys).map(|k| keyspace.shard_of(k.hash)));
+            shards.extend(multi.queue.iter().flat_map(|q| &q.keys).map(|k| engine.keyspace.shard_of(k.hash)));
             shards.sort_unstable();
             shards.dedup();
-            let mut locked = keyspace.lock_many(&shards);
-            self.exec_locked(session, command, args, &multi.queue, &mut locked, out)
+            let locked = engine.keyspace.lock_many_unless(&shards, || engine.busy.any());
+            locked.map(|mut locked| self.exec_locked(session, command, args, &multi.queue, &mut locked, out))
+        };
+        let Some(step) = step else {
+            session.multi = Some(multi);
+            return self.answer_busy(session, command, args, out);
         };
         // Others see that the transaction has ended only now that it has.
         session.set_multi(None);

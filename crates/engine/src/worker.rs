@@ -3,6 +3,7 @@
 //! Requests are framed, planned and prefetched a window at a time, so that what was prefetched is still in the cache
 //! when it is used, then run in order. A window ends early where a command changes how the rest is to be read.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -54,6 +55,19 @@ pub enum Ran {
     /// It is to be closed once its replies are sent.
     Closing,
 }
+
+/// Looks after a thread's other connections while a script keeps the thread from them.
+pub trait Attendant {
+    /// Runs what they send by [`Worker::run_busy`], and sends the replies.
+    fn attend(&mut self, worker: &mut Worker);
+}
+
+/// Who is lent to a worker for the time of a batch.
+#[derive(Default)]
+struct Lent(Option<NonNull<dyn Attendant>>);
+
+// SAFETY: a worker goes to its thread before it is lent anybody.
+unsafe impl Send for Lent {}
 
 /// How a command ended, for its batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,6 +128,7 @@ pub struct Worker {
     pub(crate) ready: Vec<(usize, DbKey)>,
     pub(crate) shards: Vec<usize>,
     pub(crate) scripts: LocalScripts,
+    attendant: Lent,
     /// Which of its shards of which database it looks for expired keys in next.
     reclaim_at: usize,
     batch: Batch,
@@ -143,6 +158,7 @@ impl Worker {
             ready: Vec::new(),
             shards: Vec::new(),
             scripts: LocalScripts::default(),
+            attendant: Lent::default(),
             reclaim_at: 0,
             batch: Batch::default(),
             planned: Vec::new(),
@@ -208,19 +224,68 @@ impl Worker {
         };
     }
 
+    /// As [`Worker::run`], with somebody who looks after other connections if a script takes too long.
+    pub fn run_attended(
+        &mut self,
+        attendant: &mut dyn Attendant,
+        session: &mut Session,
+        buffer: &[u8],
+        from: usize,
+        out: &mut Output,
+    ) -> (usize, Ran) {
+        // SAFETY: only the lifetime changes. The pointer is taken back before this returns, and until then the attendant
+        // is used through it alone.
+        let lent = unsafe {
+            std::mem::transmute::<NonNull<dyn Attendant + '_>, NonNull<dyn Attendant>>(NonNull::from(attendant))
+        };
+        self.attendant = Lent(Some(lent));
+        let ran = self.run(session, buffer, from, out);
+        self.attendant = Lent(None);
+        ran
+    }
+
+    /// Lets other connections be looked after, in the midst of a script.
+    pub(crate) fn attend(&mut self) {
+        // Taken out, so that it is not used twice.
+        let Some(mut attendant) = self.attendant.0.take() else { return };
+        let (running, busy_turn) = (self.scripts.running, self.scripts.busy_turn);
+        (self.scripts.running, self.scripts.busy_turn) = (false, true);
+        // SAFETY: see `run_attended`.
+        unsafe { attendant.as_mut() }.attend(self);
+        (self.scripts.running, self.scripts.busy_turn) = (running, busy_turn);
+        self.attendant = Lent(Some(attendant));
+    }
+
+    /// Runs what may run in the midst of a script, and answers BUSY to the rest.
+    pub fn run_busy(&mut self, session: &mut Session, buffer: &[u8], from: usize, out: &mut Output) -> (usize, Ran) {
+        debug_assert!(self.scripts.busy_turn);
+        self.run_with_tables(session, buffer, from, out)
+    }
+
     /// Runs the complete requests of `buffer[from..]` and returns where the first byte that was not run is.
     pub fn run(&mut self, session: &mut Session, buffer: &[u8], from: usize, out: &mut Output) -> (usize, Ran) {
         if session.client.has(client_flag::BLOCKED) {
             // CLIENT PAUSE held it back.
             session.client.set(client_flag::BLOCKED, false);
         }
+        let ran = self.run_with_tables(session, buffer, from, out);
+        self.note_observed();
+        ran
+    }
+
+    fn run_with_tables(
+        &mut self,
+        session: &mut Session,
+        buffer: &[u8],
+        from: usize,
+        out: &mut Output,
+    ) -> (usize, Ran) {
         // The batch's tables are taken out for the time, so that they can be borrowed beside the rest.
         let mut batch = std::mem::take(&mut self.batch);
         let mut planned = std::mem::take(&mut self.planned);
         let mut keys = std::mem::take(&mut self.keys);
         let ran = self.run_windows(session, buffer, from, out, &mut batch, &mut planned, &mut keys);
         (self.batch, self.planned, self.keys) = (batch, planned, keys);
-        self.note_observed();
         ran
     }
 
@@ -238,7 +303,9 @@ impl Worker {
         let began = Ticks::now();
         let turn_ticks = (YIELD_AFTER_US * per_microsecond()) as u64;
         let mut at = from;
-        let mut inside = Some(self.engine.keyspace.gate().enter(self.id));
+        // In the midst of a script, this thread is inside already.
+        let in_script = self.scripts.busy_turn;
+        let mut inside = if in_script { None } else { self.pass() };
         loop {
             batch.clear();
             if session.client.killed.load(Ordering::Relaxed) {
@@ -251,9 +318,11 @@ impl Worker {
             let (end, stop) = session.framer.frame(buffer, at, &limits, window, batch);
             plan(batch, buffer, planned, keys);
             // Before the prefetch, because what is evicted must not be waited for.
-            self.mind_memory(planned.len(), &mut inside);
-            let keyspace = &self.engine.keyspace;
-            look_ahead(keyspace, session.database, batch, buffer, planned, keys);
+            if inside.is_some() {
+                self.mind_memory(planned.len(), &mut inside);
+                let keyspace = &self.engine.keyspace;
+                look_ahead(keyspace, session.database, batch, buffer, planned, keys);
+            }
             self.stats().batches.add(u64::from(!planned.is_empty()));
             self.ticks = Ticks::now();
             let last_end = batch.requests().last().map(|r| r.end as usize);
@@ -261,7 +330,14 @@ impl Worker {
             for (request, plan) in batch.requests().iter().zip(planned.iter()) {
                 let args = batch.args(request, buffer);
                 let keys = &keys[plan.keys_start as usize..plan.keys_end as usize];
-                let step = self.step(session, plan.command, args, keys, out, &mut inside);
+                if inside.is_none() && !in_script {
+                    inside = self.pass();
+                }
+                let step = if inside.is_some() {
+                    self.step(session, plan.command, args, keys, out, &mut inside)
+                } else {
+                    self.step_outside(session, plan.command, args, out)
+                };
                 if step != Step::Pause {
                     at = request.end as usize;
                 }
@@ -389,7 +465,10 @@ impl Worker {
             return false;
         }
         let began = Ticks::now();
-        let mut inside = Some(self.engine.keyspace.gate().enter(self.id));
+        let mut inside = self.pass();
+        if inside.is_none() {
+            return false;
+        }
         let more = self.reclaim_shards(began, (budget_us * per_microsecond()) as u64, AT_ONCE);
         self.serve_ready(&mut inside);
         self.note_observed();

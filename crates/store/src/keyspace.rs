@@ -164,6 +164,21 @@ impl Keyspace {
         }
     }
 
+    /// Takes a shard, unless the wait becomes long and `give_up` says so.
+    #[inline]
+    fn take_unless(&self, shard: usize, give_up: &impl Fn() -> bool) -> bool {
+        !self.contended || self.locks[shard].0.lock_unless(give_up)
+    }
+
+    /// Takes shards in ascending order; none of them, if the wait becomes long and `give_up` says so.
+    fn take_all_unless(&self, shards: &[usize], give_up: &impl Fn() -> bool) -> bool {
+        let taken = shards.iter().take_while(|&&shard| self.take_unless(shard, give_up)).count();
+        if taken < shards.len() {
+            shards[..taken].iter().rev().for_each(|&shard| self.give(shard));
+        }
+        taken == shards.len()
+    }
+
     #[inline]
     fn give(&self, shard: usize) {
         if self.contended {
@@ -188,20 +203,33 @@ impl Keyspace {
         Locked { keyspace: self, held: Held::Many(shards) }
     }
 
-    /// Locks several shards, given in ascending order without duplicates, to which more can be added. The caller is
-    /// inside the gate and holds none.
+    /// As [`Keyspace::lock_one`], unless the wait becomes long and `give_up` says so.
+    #[inline]
     #[must_use]
-    pub fn lock_growing(&self, shards: Vec<usize>) -> Locked<'_> {
+    pub fn lock_one_unless(&self, shard: usize, give_up: impl Fn() -> bool) -> Option<Locked<'_>> {
+        // Not `then_some`: what is not to be held must not be dropped.
+        self.take_unless(shard, &give_up).then(|| Locked { keyspace: self, held: Held::One(shard) })
+    }
+
+    /// As [`Keyspace::lock_many`], unless the wait becomes long and `give_up` says so.
+    #[must_use]
+    pub fn lock_many_unless<'k>(&'k self, shards: &'k [usize], give_up: impl Fn() -> bool) -> Option<Locked<'k>> {
         debug_assert!(shards.is_sorted_by(|a, b| a < b));
-        shards.iter().for_each(|&shard| self.take(shard));
-        Locked { keyspace: self, held: Held::Growing(shards) }
+        self.take_all_unless(shards, &give_up).then(|| Locked { keyspace: self, held: Held::Many(shards) })
+    }
+
+    /// The same for shards to which more can be added.
+    #[must_use]
+    pub fn lock_growing_unless(&self, shards: Vec<usize>, give_up: impl Fn() -> bool) -> Option<Locked<'_>> {
+        debug_assert!(shards.is_sorted_by(|a, b| a < b));
+        self.take_all_unless(&shards, &give_up).then(|| Locked { keyspace: self, held: Held::Growing(shards) })
     }
 
     /// Everything, for the only thread there is; none, if there are several.
     #[inline]
     #[must_use]
     pub fn own(&self) -> Option<Locked<'_>> {
-        (!self.contended).then_some(Locked { keyspace: self, held: Held::All })
+        (!self.contended).then(|| Locked { keyspace: self, held: Held::All })
     }
 
     /// No shard yet: each is locked while it is visited. The caller is inside the gate and holds none.
@@ -305,19 +333,21 @@ impl<'k> Locked<'k> {
     }
 
     /// Adds a shard to those that are held, if they may grow and it can be had without the danger of a deadlock. Says
-    /// whether it is held now.
+    /// whether it is held now. A wait that becomes long ends when `give_up` says so.
     ///
     /// There is no deadlock because whoever waits here without a limit waits for a shard above all that it holds, as
     /// everybody does everywhere: such waits can't form a circle. A wait for a lower shard could close one, and has a
     /// limit: [`LOWER_SHARD_TRIES`].
-    pub fn extend(&mut self, shard: usize) -> bool {
+    pub fn extend(&mut self, shard: usize, give_up: impl Fn() -> bool) -> bool {
         if self.holds(shard) {
             return true;
         }
         let Held::Growing(held) = &mut self.held else { return false };
         let at = held.partition_point(|&h| h < shard);
         if at == held.len() {
-            self.keyspace.take(shard);
+            if !self.keyspace.take_unless(shard, &give_up) {
+                return false;
+            }
         } else if !self.keyspace.locks[shard].0.try_lock_for(LOWER_SHARD_TRIES) {
             return false;
         }

@@ -23,6 +23,8 @@ use std::{
     thread,
 };
 
+use std::sync::TryLockError;
+
 /// Turns of busy waiting before a waiter gives its core away: about a microsecond, longer than most commands hold a
 /// shard, shorter than a switch of threads.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 100 };
@@ -43,6 +45,11 @@ impl Backoff {
             #[cfg(not(loom))]
             thread::sleep(std::time::Duration::from_micros(50));
         }
+    }
+
+    /// Whether the wait has come to sleeping, so that a look at other things costs nothing.
+    fn is_long(&self) -> bool {
+        self.0 >= SPINS.saturating_add(YIELDS)
     }
 }
 
@@ -75,6 +82,26 @@ impl ShardLock {
             // Look before trying: an exchange would pull the cache line away from the holder.
             if !self.taken.load(Ordering::Relaxed) && self.try_lock() {
                 return;
+            }
+        }
+    }
+
+    /// Takes the lock, unless the wait becomes long and `give_up` says so. Says whether it is taken.
+    #[inline]
+    pub fn lock_unless(&self, give_up: impl Fn() -> bool) -> bool {
+        self.try_lock() || self.lock_contended_unless(&give_up)
+    }
+
+    #[cold]
+    fn lock_contended_unless(&self, give_up: &dyn Fn() -> bool) -> bool {
+        let mut backoff = Backoff(0);
+        loop {
+            backoff.wait();
+            if !self.taken.load(Ordering::Relaxed) && self.try_lock() {
+                return true;
+            }
+            if backoff.is_long() && give_up() {
+                return false;
             }
         }
     }
@@ -146,6 +173,16 @@ impl Gate {
     /// Passes the gate, waiting while it is closed. `thread` must not be inside already.
     #[inline]
     pub fn enter(&self, thread: usize) -> Inside<'_> {
+        loop {
+            if let Some(inside) = self.enter_unless(thread, || false) {
+                return inside;
+            }
+        }
+    }
+
+    /// The same, unless the wait becomes long and `give_up` says so.
+    #[inline]
+    pub fn enter_unless(&self, thread: usize, give_up: impl Fn() -> bool) -> Option<Inside<'_>> {
         let place = &self.places[thread];
         let mut backoff = Backoff(0);
         loop {
@@ -153,11 +190,14 @@ impl Gate {
             // Announce before looking, so that either this thread sees the gate closing or the closer sees it inside.
             fence(Ordering::SeqCst);
             if self.closing.load(Ordering::Acquire) == 0 {
-                return Inside { place };
+                return Some(Inside { place });
             }
             place.inside.store(false, Ordering::Release);
             while self.closing.load(Ordering::Relaxed) != 0 {
                 backoff.wait();
+                if backoff.is_long() && give_up() {
+                    return None;
+                }
             }
         }
     }
@@ -167,14 +207,47 @@ impl Gate {
         self.closing.fetch_add(1, Ordering::SeqCst);
         // A poisoned mutex guards nothing but turns.
         let guard = self.alone.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let alone = Alone { gate: self, _guard: Some(guard) };
+        self.wait_for_all(&|| false);
+        alone
+    }
+
+    /// The same, unless the wait becomes long and `give_up` says so; then the gate is open again.
+    pub fn close_unless(&self, give_up: impl Fn() -> bool) -> Option<Alone<'_>> {
+        self.closing.fetch_add(1, Ordering::SeqCst);
+        let mut backoff = Backoff(0);
+        let guard = loop {
+            match self.alone.try_lock() {
+                Ok(guard) => break Some(guard),
+                Err(TryLockError::Poisoned(poisoned)) => break Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => backoff.wait(),
+            }
+            if backoff.is_long() && give_up() {
+                break None;
+            }
+        };
+        let Some(guard) = guard else {
+            self.closing.fetch_sub(1, Ordering::Release);
+            return None;
+        };
+        // Dropped, it opens the gate.
+        let alone = Alone { gate: self, _guard: Some(guard) };
+        self.wait_for_all(&give_up).then_some(alone)
+    }
+
+    /// Waits until nobody is inside, or `give_up` says so. Says whether nobody is.
+    fn wait_for_all(&self, give_up: &dyn Fn() -> bool) -> bool {
         fence(Ordering::SeqCst);
         for place in &self.places {
             let mut backoff = Backoff(0);
             while place.inside.load(Ordering::Acquire) {
                 backoff.wait();
+                if backoff.is_long() && give_up() {
+                    return false;
+                }
             }
         }
-        Alone { gate: self, _guard: Some(guard) }
+        true
     }
 }
 

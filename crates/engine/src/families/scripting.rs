@@ -13,6 +13,7 @@ use resp::request::Args;
 use crate::command_table::{Command, Run};
 use crate::families::help::help;
 use crate::families::monitor;
+use crate::scripts::busy::Caller;
 use crate::scripts::{Machine, Task, declared_keys, run, wants_everything};
 use crate::turn::Turn;
 use crate::worker::Worker;
@@ -242,8 +243,10 @@ fn script_debug(turn: &mut Turn<'_, '_>) -> Outcome {
     }
 }
 
-fn script_kill(_: &mut Turn<'_, '_>) -> Outcome {
-    Err(Error::new("NOTBUSY No scripts in execution right now."))
+fn script_kill(turn: &mut Turn<'_, '_>) -> Outcome {
+    turn.engine().busy.kill(Caller::Eval)?;
+    turn.reply.ok();
+    Ok(())
 }
 
 fn script_help(turn: &mut Turn<'_, '_>) -> Outcome {

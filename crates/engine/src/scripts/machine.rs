@@ -66,6 +66,9 @@ pub(crate) struct LocalScripts {
     pub start_over: bool,
     /// Whether a script runs: what commands do then is its doing.
     pub running: bool,
+    /// Whether only what may run beside a busy script is run: this thread is not inside the gate, or in the midst of that
+    /// script.
+    pub busy_turn: bool,
     /// Whether one does that now.
     pub is_again: bool,
     /// Set by a script whose error has been counted already.

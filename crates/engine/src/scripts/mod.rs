@@ -1,4 +1,4 @@
-//! Scripts: which there are (`cache.rs`), a thread's machine for them (`machine.rs`), how one runs among other commands
+//! Scripts: which there are (`cache.rs`), which take too long (`busy.rs`), a thread's machine for them (`machine.rs`), how one runs among other commands
 //! (`run.rs`), and what it sees of the server (`world.rs`). The Lua of it is the crate `script`; the commands are
 //! `families::scripting`.
 //!
@@ -25,6 +25,7 @@
 //! made in the right way. Learning has a budget ([`cache::Scripts::may_learn`]): an application that makes a new text for
 //! every call doesn't close the gate each time.
 
+pub mod busy;
 pub mod cache;
 mod machine;
 mod run;

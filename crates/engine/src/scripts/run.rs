@@ -6,6 +6,7 @@ use resp::reply::Output;
 use resp::request::Args;
 use script::{Call, Failure, Loaded, Vm};
 
+use super::busy::Caller;
 use super::cache::Habits;
 use super::world::World;
 use crate::command_table::Command;
@@ -144,14 +145,15 @@ pub(crate) fn declared_keys(turn: &Turn<'_, '_>) -> Result<usize, Error> {
 
 /// Runs a task, and writes its reply.
 pub(crate) fn run(turn: &mut Turn<'_, '_>, vm: &mut Vm, task: &Task<'_>) -> Outcome {
-    let Turn { worker, session, args, keys, locked, reply, .. } = turn;
+    let Turn { worker, session, command, args, keys, locked, reply, .. } = turn;
     let limits = Limits::of(task.rights, task.reads_only, worker.memory.full)?;
     let call = Call { script: task.loaded, name: task.name, args: *args, first_key: FIRST_KEY, keys: task.keys };
     let (database, proto) = (session.database, session.proto);
     let was_in_exec = std::mem::replace(&mut session.in_exec, true);
     let declared = task.habits.are_unknown().then(|| shards_of(worker, keys));
     worker.scripts.running = true;
-    let mut world = World::new(worker, session, locked, limits, declared);
+    let caller = if command.info.name.starts_with("fcall") { Caller::Function } else { Caller::Eval };
+    let mut world = World::new(worker, session, locked, limits, caller, declared);
     let result = vm.run(call, &mut world, reply);
     let ended = world.end();
     worker.scripts.running = false;
@@ -196,7 +198,10 @@ impl Worker {
         }
         if !families::scripting::runs_alone(self, command, args) {
             let shards = self.take_shards(keys);
-            let mut locked = keyspace.lock_growing(shards);
+            let engine = self.engine;
+            let Some(mut locked) = keyspace.lock_growing_unless(shards, || engine.busy.any()) else {
+                return self.answer_busy(session, command, args, out);
+            };
             let step = self.call(session, command, args, keys, &mut locked, out, true);
             if !std::mem::take(&mut self.scripts.start_over) {
                 self.shards = locked.into_shards();
@@ -208,7 +213,7 @@ impl Worker {
             worker.call(session, command, args, keys, locked, out, true)
         });
         self.scripts.is_again = false;
-        step
+        step.unwrap_or_else(|| self.answer_busy(session, command, args, out))
     }
 }
 

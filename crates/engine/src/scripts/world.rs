@@ -8,9 +8,11 @@ use resp::request::Args;
 use script::{Access, Host, LogLevel, Verdict};
 use store::keyspace::Locked;
 
+use super::busy::Caller;
 use super::run::Limits;
 use crate::command_table::{Command, table};
 use crate::session::Session;
+use crate::ticks::{Ticks, to_microseconds};
 use crate::worker::{Worker, hash_keys};
 
 /// The world of one call.
@@ -19,6 +21,10 @@ pub(super) struct World<'w, 'k> {
     session: &'w mut Session,
     locked: &'w mut Locked<'k>,
     limits: Limits,
+    caller: Caller,
+    began: Ticks,
+    /// Whether it has run for too long.
+    is_busy: bool,
     /// The shards of the keys that it declares, if it is to be learnt whether it keeps to them.
     declared: Option<Vec<usize>>,
     /// The keys of the command that runs.
@@ -40,6 +46,7 @@ impl<'w, 'k> World<'w, 'k> {
         session: &'w mut Session,
         locked: &'w mut Locked<'k>,
         limits: Limits,
+        caller: Caller,
         declared: Option<Vec<usize>>,
     ) -> World<'w, 'k> {
         let dirty_before = worker.effects.dirty;
@@ -49,6 +56,9 @@ impl<'w, 'k> World<'w, 'k> {
             session,
             locked,
             limits,
+            caller,
+            began: Ticks::now(),
+            is_busy: false,
             declared,
             keys,
             writes: false,
@@ -63,6 +73,9 @@ impl<'w, 'k> World<'w, 'k> {
     /// Ends it: what is to be known of the call.
     pub(super) fn end(self) -> Ended {
         self.worker.scripts.keys = self.keys;
+        if self.is_busy {
+            self.worker.engine.busy.end(self.worker.id);
+        }
         Ended { starts_over: self.starts_over, has_counted: self.has_counted, reaches_beyond: self.reaches_beyond }
     }
 
@@ -110,7 +123,8 @@ impl<'w, 'k> World<'w, 'k> {
             }
             if !self.locked.holds(shard) {
                 self.reaches_beyond = true;
-                held = self.locked.extend(shard);
+                let engine = self.worker.engine;
+                held = self.locked.extend(shard, || engine.busy.any());
             }
         }
         match held {
@@ -177,7 +191,12 @@ impl Host for World<'_, '_> {
                 return Verdict::Go;
             }
         }
-        self.writes |= command.info.has(flag::WRITE);
+        if command.info.has(flag::WRITE) && !std::mem::replace(&mut self.writes, true) && self.is_busy {
+            // Whoever comes first, it or SCRIPT KILL, has its way.
+            if !self.worker.engine.busy.write(self.worker.id, self.caller) {
+                return Verdict::End;
+            }
+        }
         self.has_effects |= command.info.has(flag::MAY_REPLICATE);
         self.session.proto = proto;
         self.worker.call(self.session, command, args, &self.keys, self.locked, reply, false);
@@ -185,6 +204,22 @@ impl Host for World<'_, '_> {
     }
 
     fn poll(&mut self) -> Verdict {
+        let engine = self.worker.engine;
+        if !self.is_busy {
+            let threshold_ms = engine.settings.busy_reply_threshold_ms.get();
+            let ms = to_microseconds(Ticks::now().since(self.began)) / 1000.0;
+            if threshold_ms <= 0 || ms < threshold_ms as f64 {
+                return Verdict::Go;
+            }
+            self.is_busy = true;
+            engine.busy.begin(self.worker.id, self.caller, self.writes);
+            engine.host.log(&format!("Slow script detected: still in execution after {ms:.0} milliseconds."));
+        }
+        self.worker.attend();
+        if engine.busy.is_killed(self.worker.id) {
+            engine.host.log("Lua script killed by user with SCRIPT KILL.");
+            return Verdict::End;
+        }
         Verdict::Go
     }
 

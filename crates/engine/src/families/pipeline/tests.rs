@@ -197,13 +197,13 @@ fn what_runs_alone_is_counted_before_the_gate_opens_and_does_not_run_without_the
     let engine = bench.worker.engine;
     let mut inside = Some(engine.keyspace.gate().enter(0));
     assert!(old.begin_counted(None));
-    let step = bench.worker.alone(&mut old, &mut inside, |_, _, _| Step::Next);
+    let step = bench.worker.alone(&mut old, &mut inside, |_, _, _| Step::Next).unwrap();
     assert_eq!((step, executed(&mut bench, "t")), (Step::Next, 1));
     // The token is taken over while the thread waits for the others to leave the gate.
     assert!(old.begin_counted(None));
     let other = bench.open();
     let _ = engine.pipelines.hand_over(b"t", other.client.id, bench.now_us / 1000);
-    let step = bench.worker.alone(&mut old, &mut inside, |_, _, _| unreachable!("it must not run"));
+    let step = bench.worker.alone(&mut old, &mut inside, |_, _, _| unreachable!("it must not run")).unwrap();
     old.count(step);
     assert_eq!((step, executed(&mut bench, "t")), (Step::Gone, 1));
 }

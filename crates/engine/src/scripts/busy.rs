@@ -1,0 +1,133 @@
+//! Scripts that run for too long: what their thread's other connections and the other threads are told, and how one is
+//! ended.
+//!
+//! A script that has run for `busy-reply-threshold` milliseconds is *busy*. From then on its thread looks after its other
+//! connections whenever the script is looked at ([`crate::worker::Attendant`]), and other threads that wait for shards or for
+//! the gate give up waiting; all answer BUSY to what they can't run. SCRIPT KILL ends a busy script unless it has written.
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use commands::error::Error;
+
+/// No busy script runs on the thread.
+const NONE: u8 = 0;
+/// One runs that has not written, called by EVAL or by FCALL.
+const CLEAN: [u8; 2] = [1, 2];
+/// One that has.
+const WRITTEN: [u8; 2] = [3, 4];
+/// One that has to end.
+const KILLED: u8 = 5;
+
+/// Which threads run busy scripts.
+pub struct Busy {
+    threads: Box<[AtomicU8]>,
+    count: AtomicUsize,
+}
+
+/// Who calls a script.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Caller {
+    /// EVAL and its kin.
+    Eval,
+    /// FCALL and FCALL_RO.
+    Function,
+}
+
+impl Busy {
+    /// None yet.
+    #[must_use]
+    pub fn new(threads: usize) -> Busy {
+        Busy { threads: (0..threads).map(|_| AtomicU8::new(NONE)).collect(), count: AtomicUsize::new(0) }
+    }
+
+    /// Whether a busy script runs anywhere.
+    #[inline]
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// A thread's script is busy from now on.
+    pub(super) fn begin(&self, thread: usize, caller: Caller, has_written: bool) {
+        let states = if has_written { WRITTEN } else { CLEAN };
+        self.threads[thread].store(states[caller as usize], Ordering::SeqCst);
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// It has ended.
+    pub(super) fn end(&self, thread: usize) {
+        self.threads[thread].store(NONE, Ordering::SeqCst);
+        self.count.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// It is about to write for the first time. False: it must not, and has to end.
+    pub(super) fn write(&self, thread: usize, caller: Caller) -> bool {
+        let (clean, written) = (CLEAN[caller as usize], WRITTEN[caller as usize]);
+        let state = &self.threads[thread];
+        state.compare_exchange(clean, written, Ordering::SeqCst, Ordering::SeqCst).is_ok() || !self.is_killed(thread)
+    }
+
+    /// Whether a thread's script has to end.
+    pub(super) fn is_killed(&self, thread: usize) -> bool {
+        self.threads[thread].load(Ordering::SeqCst) == KILLED
+    }
+
+    /// What commands are answered that can't be run.
+    #[must_use]
+    pub fn error(&self) -> Error {
+        let is_function = |state: u8| state == CLEAN[1] || state == WRITTEN[1];
+        let any = self.threads.iter().any(|t| is_function(t.load(Ordering::Relaxed)));
+        Error::fixed(if any { BUSY_FUNCTION } else { BUSY_EVAL })
+    }
+
+    /// Ends the busy scripts of a kind that have not written.
+    pub fn kill(&self, caller: Caller) -> Result<(), Error> {
+        let other = CLEAN[1 - caller as usize];
+        let mut outcome = Err(Error::fixed("NOTBUSY No scripts in execution right now."));
+        for thread in &self.threads {
+            let killed =
+                thread.compare_exchange(CLEAN[caller as usize], KILLED, Ordering::SeqCst, Ordering::SeqCst);
+            match killed {
+                Ok(_) | Err(KILLED) => outcome = Ok(()),
+                Err(state) if outcome.is_err() && WRITTEN.contains(&state) => outcome = Err(Error::fixed(UNKILLABLE)),
+                Err(state) if outcome.is_err() && state == other => outcome = Err(self.error()),
+                Err(_) => {}
+            }
+        }
+        outcome
+    }
+}
+
+const BUSY_EVAL: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+const BUSY_FUNCTION: &str = "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.";
+const UNKILLABLE: &str = "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either \
+    wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(outcome: Result<(), Error>, expected: &str) {
+        let text = outcome.err().map_or(String::new(), |e| String::from_utf8_lossy(e.text()).into_owned());
+        assert_eq!(text.split(' ').next(), Some(expected), "{text}");
+    }
+
+    #[test]
+    fn only_what_has_not_written_is_killed() {
+        let busy = Busy::new(2);
+        check(busy.kill(Caller::Eval), "NOTBUSY");
+        busy.begin(0, Caller::Eval, false);
+        assert!(busy.any());
+        check(busy.kill(Caller::Function), "BUSY");
+        assert!(busy.write(0, Caller::Eval));
+        check(busy.kill(Caller::Eval), "UNKILLABLE");
+        assert!(busy.write(0, Caller::Eval), "again");
+        busy.begin(1, Caller::Eval, false);
+        check(busy.kill(Caller::Eval), "");
+        assert!(busy.is_killed(1) && !busy.is_killed(0));
+        assert!(!busy.write(1, Caller::Eval));
+        busy.end(0);
+        busy.end(1);
+        assert!(!busy.any() && !busy.is_killed(1));
+    }
+}
