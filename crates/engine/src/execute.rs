@@ -247,7 +247,8 @@ impl Worker {
         let keyspace = &engine.keyspace;
         let step = match (command.info.scope_for(args), keys) {
             (Scope::Keys | Scope::ByArgs(_), [key]) => {
-                let Some(mut locked) = keyspace.lock_one_unless(keyspace.shard_of(key.hash), || engine.busy.any()) else {
+                let Some(mut locked) = keyspace.lock_one_unless(keyspace.shard_of(key.hash), || engine.busy.any())
+                else {
                     return self.answer_busy(session, command, args, out);
                 };
                 self.call(session, command, args, keys, &mut locked, out, true)

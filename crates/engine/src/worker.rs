@@ -273,13 +273,7 @@ impl Worker {
         ran
     }
 
-    fn run_with_tables(
-        &mut self,
-        session: &mut Session,
-        buffer: &[u8],
-        from: usize,
-        out: &mut Output,
-    ) -> (usize, Ran) {
+    fn run_with_tables(&mut self, session: &mut Session, buffer: &[u8], from: usize, out: &mut Output) -> (usize, Ran) {
         // The batch's tables are taken out for the time, so that they can be borrowed beside the rest.
         let mut batch = std::mem::take(&mut self.batch);
         let mut planned = std::mem::take(&mut self.planned);

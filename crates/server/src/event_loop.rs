@@ -12,10 +12,12 @@ use engine::config::{ClientClass, Settings};
 use engine::engine::Engine;
 use engine::inbox::{Message, Push};
 use engine::worker::{Ran, Worker};
-use slab::Slab;
 
-use crate::connection::{self, Connection, Hold, Sent, Socket};
-use crate::listener::{self, Accepted, Listener, Reserve};
+use crate::busy_turn::{self, BusyTurn};
+use crate::connection::{self, Connection, Hold, Sent};
+use crate::connections::Connections;
+use crate::doorway::{Doorway, LISTENERS};
+use crate::listener::{Accepted, Listener};
 use crate::log;
 use crate::poller::{Epoll, Poller, Ready};
 
@@ -31,15 +33,10 @@ const TICK: Duration = Duration::from_millis(100);
 const BUSY_TICK: Duration = Duration::from_millis(4);
 /// How long one look for expired keys may take, in microseconds: others wait for as long.
 const RECLAIM_US: f64 = 1000.0;
-/// Connections accepted in one turn; the others wait in the kernel's queue.
-const ACCEPTS_AT_ONCE: usize = 1000;
 /// Reads that a connection which is being closed may cost in one turn.
 const DRAINS_MAX: usize = 16;
 /// Deadlines that may be noted beyond twice the connections, before those of waits that have ended are removed.
 const DEADLINES_SLACK: usize = 64;
-/// The poller's number of the first listener; connections have theirs from 0.
-const LISTENERS: u64 = 1 << 62;
-
 /// What the threads of the server share beside the engine.
 pub struct Shared {
     /// The engine.
@@ -75,7 +72,31 @@ impl Shared {
         }
     }
 
-    fn settings(&self) -> &'static Settings {
+    /// The connections that were accepted for a thread.
+    pub(crate) fn take_accepted(&self, thread: usize) -> Vec<Accepted> {
+        std::mem::take(&mut *lock(&self.handed_over[thread]))
+    }
+
+    /// How many threads there are.
+    pub(crate) fn threads(&self) -> usize {
+        self.handed_over.len()
+    }
+
+    /// Counts a connection, and hands it to a thread.
+    pub(crate) fn hand_over(&self, accepted: Accepted, from: usize, to: usize) {
+        self.connected.fetch_add(1, Ordering::Relaxed);
+        lock(&self.handed_over[to]).push(accepted);
+        if to != from {
+            self.engine.inboxes[to].wake();
+        }
+    }
+
+    /// How many connections there are, or are being handed over.
+    pub(crate) fn connected(&self) -> usize {
+        self.connected.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn settings(&self) -> &'static Settings {
         &self.engine.settings
     }
 }
@@ -86,12 +107,10 @@ pub struct EventLoop {
     worker: Worker,
     poller: Epoll,
     ready: Vec<Ready>,
-    /// Only the first thread accepts.
-    listeners: Vec<Listener>,
-    reserve: Reserve,
-    /// Which thread gets the next connection.
-    next_thread: usize,
-    connections: Slab<Connection>,
+    doorway: Doorway,
+    connections: Connections,
+    /// Those that have come in while a script takes too long.
+    guests: Vec<Connection>,
     by_client: HashMap<u64, usize>,
     buffer: Box<[u8]>,
     to_write: Vec<usize>,
@@ -102,6 +121,24 @@ pub struct EventLoop {
     next_tick: Instant,
     /// Seconds of Unix time at which clients' timeouts were last checked.
     timeouts_checked_s: u64,
+}
+
+/// A connection that is to run, and who looks after the others meanwhile. A macro, because the loop's fields are borrowed
+/// apart.
+macro_rules! attended {
+    ($event_loop:expr, $key:expr) => {
+        $event_loop.connections.apart($key).map(|(connection, others)| {
+            let attendant = BusyTurn {
+                others,
+                poller: &mut $event_loop.poller,
+                doorway: &mut $event_loop.doorway,
+                guests: &mut $event_loop.guests,
+                to_write: &mut $event_loop.to_write,
+                shared: &$event_loop.shared,
+            };
+            (connection, attendant)
+        })
+    };
 }
 
 impl EventLoop {
@@ -120,10 +157,9 @@ impl EventLoop {
             worker,
             poller,
             ready: Vec::new(),
-            listeners,
-            reserve: Reserve::new(),
-            next_thread: 0,
-            connections: Slab::new(),
+            doorway: Doorway::new(listeners),
+            connections: Connections::default(),
+            guests: Vec::new(),
             by_client: HashMap::new(),
             buffer: vec![0; READ_BYTES].into(),
             to_write: Vec::new(),
@@ -184,90 +220,38 @@ impl EventLoop {
         if self.worker.id == 0 {
             let new = lock(&self.shared.new_listeners).take();
             if let Some(listeners) = new {
-                self.replace_listeners(listeners);
+                self.doorway.replace(listeners, &self.poller);
             }
         }
-        for i in 0..self.ready.len() {
-            if let Some(index) = self.ready[i].token.checked_sub(LISTENERS) {
-                self.accept_from(index as usize);
-            }
-        }
-    }
-
-    fn replace_listeners(&mut self, listeners: Vec<Listener>) {
-        // Unix sockets stay: they can't be changed while the server runs.
-        let (unix, tcp): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.listeners).into_iter().partition(|l| matches!(l, Listener::Unix(..)));
-        drop(tcp);
-        unix.iter().for_each(|l| self.poller.remove(l.as_fd()));
-        self.listeners = listeners.into_iter().chain(unix).collect();
-        for (i, listener) in self.listeners.iter().enumerate() {
-            if let Err(error) = self.poller.add(listener.as_fd(), LISTENERS + i as u64) {
-                log::warning(format!("can't watch a listening socket: {error}"));
-            }
-        }
-    }
-
-    fn accept_from(&mut self, index: usize) {
-        for _ in 0..ACCEPTS_AT_ONCE {
-            let Some(listener) = self.listeners.get(index) else { return };
-            match listener::accept(listener) {
-                Ok(Some(accepted)) => self.welcome(accepted),
-                Ok(None) => return,
-                Err(error) if listener::is_out_of_descriptors(&error) => {
-                    self.worker.stats().rejected_connections.add(1);
-                    return self.reserve.turn_away(listener);
-                }
-                Err(error) => return log::warning(format!("Accepting client connection: {error}")),
-            }
-        }
-    }
-
-    /// Decides whether a connection is served, and by which thread.
-    fn welcome(&mut self, accepted: Accepted) {
-        let settings = self.shared.settings();
-        if self.shared.connected.load(Ordering::Relaxed) as i64 >= settings.maxclients.get() {
-            self.worker.stats().rejected_connections.add(1);
-            return listener::refuse(accepted, b"-ERR max number of clients reached\r\n");
-        }
-        if !accepted.is_local && is_protected(settings) {
-            self.worker.stats().rejected_connections.add(1);
-            return listener::refuse(accepted, PROTECTED.as_bytes());
-        }
-        self.shared.connected.fetch_add(1, Ordering::Relaxed);
-        listener::keep_alive(&accepted.socket, settings.tcp_keepalive_s.get());
-        let thread = self.next_thread;
-        self.next_thread = (thread + 1) % self.shared.handed_over.len();
-        if thread == self.worker.id {
-            self.open(accepted);
-        } else {
-            lock(&self.shared.handed_over[thread]).push(accepted);
-            self.shared.engine.inboxes[thread].wake();
-        }
+        self.doorway.accept(&self.ready, &self.worker, &self.shared);
     }
 
     /// Takes the connections that were accepted for this thread.
     fn adopt(&mut self) {
-        let new = std::mem::take(&mut *lock(&self.shared.handed_over[self.worker.id]));
-        new.into_iter().for_each(|accepted| self.open(accepted));
+        for accepted in self.shared.take_accepted(self.worker.id) {
+            let connection = busy_turn::open(accepted, &mut self.worker, &self.shared);
+            self.add(connection);
+        }
     }
 
-    fn open(&mut self, accepted: Accepted) {
-        use std::os::fd::AsRawFd;
-        let fd = accepted.socket.as_fd().as_raw_fd();
-        let flags = if matches!(accepted.socket, Socket::Unix(_)) { client_flag::UNIX_SOCKET } else { 0 };
-        let authenticated = self.shared.settings().requirepass.is_empty();
-        let session = self.worker.open(accepted.addr, accepted.laddr, fd, flags, authenticated);
-        let client = session.client.id;
-        let entry = self.connections.vacant_entry();
-        let key = entry.key();
-        let connection = Connection::new(accepted.socket, session);
-        let added = self.poller.add(connection.socket.as_fd(), key as u64);
-        entry.insert(connection);
+    fn add(&mut self, connection: Connection) {
+        let added = self.poller.add(connection.socket.as_fd(), self.connections.next_key() as u64);
+        let client = connection.session.client.id;
+        let key = self.connections.insert(connection);
         self.by_client.insert(client, key);
         if let Err(error) = added {
             log::warning(format!("can't watch a connection: {error}"));
             self.close(key);
+        }
+    }
+
+    /// Adds the connections that have come in while a script took too long.
+    #[cold]
+    fn add_guests(&mut self) {
+        for guest in std::mem::take(&mut self.guests) {
+            let key = self.connections.next_key();
+            self.add(guest);
+            self.queue_write(key);
         }
     }
 
@@ -369,9 +353,10 @@ impl EventLoop {
 
     /// Runs what is in the thread's buffer, and keeps what is left of it for the connection.
     fn run_buffer(&mut self, key: usize, filled: usize) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some((connection, mut attendant)) = attended!(self, key) else { return };
         let buffer = &self.buffer[..filled];
-        let (at, ran) = self.worker.run(&mut connection.session, buffer, 0, &mut connection.output);
+        let output = &mut connection.output;
+        let (at, ran) = self.worker.run_attended(&mut attendant, &mut connection.session, buffer, 0, output);
         connection.input.clear();
         connection.input.extend_from_slice(&buffer[at..]);
         self.after_run(key, ran);
@@ -379,16 +364,19 @@ impl EventLoop {
 
     /// Runs what the connection has kept.
     fn run_input(&mut self, key: usize) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some((connection, mut attendant)) = attended!(self, key) else { return };
         let input = std::mem::take(&mut connection.input);
         let (session, output) = (&mut connection.session, &mut connection.output);
-        let (at, ran) = self.worker.run(session, &input, connection.input_run, output);
+        let (at, ran) = self.worker.run_attended(&mut attendant, session, &input, connection.input_run, output);
         connection.input = input;
         connection.drop_input(at, ran == Ran::Idle);
         self.after_run(key, ran);
     }
 
     fn after_run(&mut self, key: usize, ran: Ran) {
+        if !self.guests.is_empty() {
+            self.add_guests();
+        }
         let Some(connection) = self.connections.get_mut(key) else { return };
         let client = &connection.session.client;
         client.input_bytes.store(connection.input_left() as u64, Ordering::Relaxed);
@@ -675,22 +663,6 @@ impl EventLoop {
         self.shared.connected.fetch_sub(1, Ordering::Relaxed);
     }
 }
-
-/// Whether connections from other machines are to be refused: nobody has set a password or chosen an address.
-fn is_protected(settings: &Settings) -> bool {
-    settings.protected_mode.get() && settings.requirepass.is_empty()
-}
-
-/// What a connection from another machine is told in protected mode. Clients look for its first word.
-const PROTECTED: &str = "-DENIED Redis is running in protected mode because protected mode is enabled and no password \
-is set for the default user. In this mode connections are only accepted from the loopback interface. If you want to \
-connect from external computers, you may adopt one of the following solutions: 1) Disable protected mode by sending \
-the command 'CONFIG SET protected-mode no' from the loopback interface, by connecting from the same host the server is \
-running on. Make sure the server is not publicly accessible from the internet if you do so. Use CONFIG REWRITE to make \
-this change permanent. 2) Disable protected mode in the configuration file by setting the protected-mode option to \
-'no', and then restarting the server. 3) Start the server with the '--protected-mode no' option. 4) Set up an \
-authentication password for the default user. NOTE: You only need to do one of the above things in order for the \
-server to start accepting connections from the outside.\r\n";
 
 /// Microseconds of Unix time.
 #[must_use]

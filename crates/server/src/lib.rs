@@ -4,9 +4,12 @@
 //! request means it leaves to the engine.
 
 pub mod allocator;
+pub mod busy_turn;
 pub mod cli_args;
 pub mod conf_file;
 pub mod connection;
+pub mod connections;
+pub mod doorway;
 pub mod event_loop;
 pub mod listener;
 pub mod log;

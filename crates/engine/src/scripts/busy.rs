@@ -85,8 +85,7 @@ impl Busy {
         let other = CLEAN[1 - caller as usize];
         let mut outcome = Err(Error::fixed("NOTBUSY No scripts in execution right now."));
         for thread in &self.threads {
-            let killed =
-                thread.compare_exchange(CLEAN[caller as usize], KILLED, Ordering::SeqCst, Ordering::SeqCst);
+            let killed = thread.compare_exchange(CLEAN[caller as usize], KILLED, Ordering::SeqCst, Ordering::SeqCst);
             match killed {
                 Ok(_) | Err(KILLED) => outcome = Ok(()),
                 Err(state) if outcome.is_err() && WRITTEN.contains(&state) => outcome = Err(Error::fixed(UNKILLABLE)),

@@ -1,0 +1,111 @@
+//! What a thread does for its other connections while a script takes too long: it reads what they send, has it answered,
+//! and lets new ones in, so that somebody can end the script.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use engine::client::client_flag;
+use engine::worker::{Attendant, Ran, Worker};
+
+use crate::connection::{self, Connection, Hold, Sent, Socket};
+use crate::connections::Others;
+use crate::doorway::Doorway;
+use crate::event_loop::Shared;
+use crate::listener::Accepted;
+use crate::poller::{Epoll, Poller, Ready};
+
+/// Bytes that are read from a connection at once.
+const READ_BYTES: usize = 16 * 1024;
+
+/// One batch's attendant.
+pub struct BusyTurn<'t> {
+    /// The connections besides the one whose script it is.
+    pub others: Others<'t>,
+    /// What tells who has sent something.
+    pub poller: &'t mut Epoll,
+    /// Where new connections come in.
+    pub doorway: &'t mut Doorway,
+    /// Those that have come in since the script began; they are among the others once it has ended.
+    pub guests: &'t mut Vec<Connection>,
+    /// Who is to be written to when the script has ended, or closed.
+    pub to_write: &'t mut Vec<usize>,
+    /// What the threads share.
+    pub shared: &'t Shared,
+}
+
+impl Attendant for BusyTurn<'_> {
+    fn attend(&mut self, worker: &mut Worker) {
+        let mut ready = Vec::new();
+        if self.poller.wait(Duration::ZERO, &mut ready).is_err() {
+            return;
+        }
+        self.doorway.accept(&ready, worker, self.shared);
+        for accepted in self.shared.take_accepted(worker.id) {
+            self.guests.push(open(accepted, worker, self.shared));
+        }
+        for guest in &mut *self.guests {
+            serve(guest, worker);
+        }
+        for Ready { token, read, .. } in ready {
+            if read {
+                self.serve(token as usize, worker);
+            }
+        }
+    }
+}
+
+impl BusyTurn<'_> {
+    fn serve(&mut self, key: usize, worker: &mut Worker) {
+        let Some(connection) = self.others.get_mut(key) else { return };
+        serve(connection, worker);
+        let is_left = !connection.output.is_empty() || connection.hold == Hold::Closing;
+        if is_left && !connection.in_write_list {
+            connection.in_write_list = true;
+            self.to_write.push(key);
+        }
+    }
+}
+
+/// The state of a connection that has just been accepted.
+pub fn open(accepted: Accepted, worker: &mut Worker, shared: &Shared) -> Connection {
+    use std::os::fd::AsRawFd;
+    let fd = accepted.socket.as_fd().as_raw_fd();
+    let flags = if matches!(accepted.socket, Socket::Unix(_)) { client_flag::UNIX_SOCKET } else { 0 };
+    let authenticated = shared.engine.settings.requirepass.is_empty();
+    let session = worker.open(accepted.addr, accepted.laddr, fd, flags, authenticated);
+    Connection::new(accepted.socket, session)
+}
+
+/// Reads once from a connection, has it answered, and sends the answer. Whatever goes wrong with it is seen again when the
+/// script has ended.
+fn serve(connection: &mut Connection, worker: &mut Worker) {
+    if !matches!(connection.hold, Hold::None | Hold::Yielded) {
+        return;
+    }
+    connection.input.reserve(READ_BYTES);
+    if !matches!(connection::read_more(&connection.socket, &mut connection.input), Ok(Some(1..))) {
+        return;
+    }
+    let input = std::mem::take(&mut connection.input);
+    let mut at = connection.input_run;
+    let ran = loop {
+        let ran;
+        (at, ran) = worker.run_busy(&mut connection.session, &input, at, &mut connection.output);
+        // It takes no time that others could use.
+        if ran != Ran::Yielded {
+            break ran;
+        }
+    };
+    connection.input = input;
+    connection.drop_input(at, ran == Ran::Idle);
+    if ran == Ran::Closing {
+        connection.hold = Hold::Closing;
+    }
+    let (sent, bytes, calls) = connection.send();
+    let stats = worker.stats();
+    stats.net_out.add(bytes as u64);
+    stats.writes.add(calls as u64);
+    if sent == Sent::Broken {
+        connection.hold = Hold::Closing;
+    }
+}

@@ -1,0 +1,102 @@
+//! Where new connections come in: the first thread accepts them, and hands them to the threads in turn.
+
+use std::os::fd::AsFd;
+
+use engine::config::Settings;
+use engine::worker::Worker;
+
+use crate::event_loop::Shared;
+use crate::listener::{self, Accepted, Listener, Reserve};
+use crate::log;
+use crate::poller::{Epoll, Poller, Ready};
+
+/// The poller's number of the first listener; connections have theirs from 0.
+pub const LISTENERS: u64 = 1 << 62;
+/// Connections accepted in one turn; the others wait in the kernel's queue.
+const ACCEPTS_AT_ONCE: usize = 1000;
+
+/// See the module's documentation.
+pub struct Doorway {
+    /// Only the first thread has any.
+    listeners: Vec<Listener>,
+    reserve: Reserve,
+    /// Which thread gets the next connection.
+    next_thread: usize,
+}
+
+impl Doorway {
+    /// A doorway of sockets that are being watched.
+    #[must_use]
+    pub fn new(listeners: Vec<Listener>) -> Doorway {
+        Doorway { listeners, reserve: Reserve::new(), next_thread: 0 }
+    }
+
+    /// Replaces the sockets (CONFIG SET port, bind).
+    pub fn replace(&mut self, listeners: Vec<Listener>, poller: &Epoll) {
+        // Unix sockets stay: they can't be changed while the server runs.
+        let (unix, tcp): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.listeners).into_iter().partition(|l| matches!(l, Listener::Unix(..)));
+        drop(tcp);
+        unix.iter().for_each(|l| poller.remove(l.as_fd()));
+        self.listeners = listeners.into_iter().chain(unix).collect();
+        for (i, listener) in self.listeners.iter().enumerate() {
+            if let Err(error) = poller.add(listener.as_fd(), LISTENERS + i as u64) {
+                log::warning(format!("can't watch a listening socket: {error}"));
+            }
+        }
+    }
+
+    /// Accepts connections and hands them to the threads in turn.
+    pub fn accept(&mut self, ready: &[Ready], worker: &Worker, shared: &Shared) {
+        for index in ready.iter().filter_map(|ready| ready.token.checked_sub(LISTENERS)) {
+            self.accept_from(index as usize, worker, shared);
+        }
+    }
+
+    fn accept_from(&mut self, index: usize, worker: &Worker, shared: &Shared) {
+        for _ in 0..ACCEPTS_AT_ONCE {
+            let Some(listener) = self.listeners.get(index) else { return };
+            match listener::accept(listener) {
+                Ok(Some(accepted)) => self.welcome(accepted, worker, shared),
+                Ok(None) => return,
+                Err(error) if listener::is_out_of_descriptors(&error) => {
+                    worker.stats().rejected_connections.add(1);
+                    return self.reserve.turn_away(listener);
+                }
+                Err(error) => return log::warning(format!("Accepting client connection: {error}")),
+            }
+        }
+    }
+
+    /// Decides whether a connection is served, and by which thread.
+    fn welcome(&mut self, accepted: Accepted, worker: &Worker, shared: &Shared) {
+        let settings = shared.settings();
+        if shared.connected() as i64 >= settings.maxclients.get() {
+            worker.stats().rejected_connections.add(1);
+            return listener::refuse(accepted, b"-ERR max number of clients reached\r\n");
+        }
+        if !accepted.is_local && is_protected(settings) {
+            worker.stats().rejected_connections.add(1);
+            return listener::refuse(accepted, PROTECTED.as_bytes());
+        }
+        listener::keep_alive(&accepted.socket, settings.tcp_keepalive_s.get());
+        shared.hand_over(accepted, worker.id, self.next_thread);
+        self.next_thread = (self.next_thread + 1) % shared.threads();
+    }
+}
+
+/// Whether connections from other machines are to be refused: nobody has set a password or chosen an address.
+fn is_protected(settings: &Settings) -> bool {
+    settings.protected_mode.get() && settings.requirepass.is_empty()
+}
+
+/// What a connection from another machine is told in protected mode. Clients look for its first word.
+const PROTECTED: &str = "-DENIED Redis is running in protected mode because protected mode is enabled and no password \
+is set for the default user. In this mode connections are only accepted from the loopback interface. If you want to \
+connect from external computers, you may adopt one of the following solutions: 1) Disable protected mode by sending \
+the command 'CONFIG SET protected-mode no' from the loopback interface, by connecting from the same host the server is \
+running on. Make sure the server is not publicly accessible from the internet if you do so. Use CONFIG REWRITE to make \
+this change permanent. 2) Disable protected mode in the configuration file by setting the protected-mode option to \
+'no', and then restarting the server. 3) Start the server with the '--protected-mode no' option. 4) Set up an \
+authentication password for the default user. NOTE: You only need to do one of the above things in order for the \
+server to start accepting connections from the outside.\r\n";
