@@ -402,7 +402,7 @@ impl Info {
     #[must_use]
     pub fn all_categories(&self) -> u32 {
         use flag::{ADMIN, BLOCKING, FAST, PUBSUB, READONLY, WRITE};
-        let mut all = self.categories | if self.in_group_category { self.group.category() } else { 0 };
+        let mut all = 0;
         let implied = [
             (WRITE, acl::WRITE),
             (READONLY, acl::READ),
@@ -419,6 +419,7 @@ impl Info {
         if self.group == Group::Scripting {
             all &= !(acl::READ | acl::WRITE);
         }
+        all |= self.categories | if self.in_group_category { self.group.category() } else { 0 };
         all | if self.flags & FAST != 0 { acl::FAST } else { acl::SLOW }
     }
 

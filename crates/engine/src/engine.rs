@@ -22,6 +22,7 @@ use crate::pubsub::PubSub;
 use crate::rates::Rates;
 use crate::scripts::busy::Busy;
 use crate::scripts::cache::Scripts;
+use crate::scripts::library::Libraries;
 use crate::session::Session;
 use crate::stats::{MemoryMarks, Totals, WorkerStats};
 use crate::ticks::per_microsecond;
@@ -69,6 +70,8 @@ pub struct Engine {
     pub busy: Busy,
     /// Which scripts there are.
     pub scripts: Scripts,
+    /// Which libraries of functions there are.
+    pub libraries: Libraries,
     /// Who has subscribed to what.
     pub pubsub: PubSub,
     /// What is counted for pipelines that survive their connections.
@@ -131,6 +134,7 @@ impl Engine {
             waiters: Waiters::new(shards),
             busy: Busy::new(threads),
             scripts: Scripts::default(),
+            libraries: Libraries::default(),
             pubsub: PubSub::default(),
             pipelines: Pipelines::default(),
             monitors: Monitors::default(),

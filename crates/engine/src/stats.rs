@@ -87,6 +87,8 @@ pub struct WorkerStats {
     pub writes: Counter,
     /// Connections closed because of client-output-buffer-limit.
     pub output_limit_closes: Counter,
+    /// Bytes that the thread's machine for scripts uses; no counter, and not reset.
+    pub lua_bytes: AtomicU64,
     /// Error replies by their code.
     errors_by_code: Mutex<BTreeMap<String, u64>>,
 }
@@ -113,6 +115,7 @@ impl WorkerStats {
             reads: Counter::default(),
             writes: Counter::default(),
             output_limit_closes: Counter::default(),
+            lua_bytes: AtomicU64::new(0),
             errors_by_code: Mutex::default(),
         }
     }

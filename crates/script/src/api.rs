@@ -42,6 +42,15 @@ pub(crate) fn open(state: &mut State, version: Version) -> Result<(), Raise> {
         ("debug", native!(debug)),
     ];
     state.push_library(functions)?;
+    set_constants(state, version);
+    state.push_copy(-1);
+    state.set_global("server");
+    state.set_global("redis");
+    Ok(())
+}
+
+/// Sets the constants of the table on top of the stack.
+pub(crate) fn set_constants(state: &mut State, version: Version) {
     let numbers = [
         ("LOG_DEBUG", LogLevel::Debug as u32),
         ("LOG_VERBOSE", LogLevel::Verbose as u32),
@@ -60,10 +69,6 @@ pub(crate) fn open(state: &mut State, version: Version) -> Result<(), Raise> {
     }
     state.push_short(version.text.as_bytes());
     state.raw_set_named(-2, "REDIS_VERSION");
-    state.push_copy(-1);
-    state.set_global("server");
-    state.set_global("redis");
-    Ok(())
 }
 
 /// Bits of `redis.set_repl`: to the append-only file, to replicas.
@@ -71,7 +76,7 @@ const REPL_AOF: u32 = 1;
 const REPL_REPLICA: u32 = 2;
 
 /// Raises an error whose value is a table with this text, as the server's own errors are.
-fn raise(state: &mut State, text: &[u8]) -> Raise {
+pub(crate) fn raise(state: &mut State, text: &[u8]) -> Raise {
     match from_reply::push_error(state, text) {
         Ok(()) | Err(Raise) => Raise,
     }
@@ -197,7 +202,7 @@ fn sha1hex(state: &mut State) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-fn log(state: &mut State) -> Result<c_int, Raise> {
+pub(crate) fn log(state: &mut State) -> Result<c_int, Raise> {
     if state.top() < 2 {
         return Err(raise(state, b"ERR redis.log() requires two arguments or more."));
     }

@@ -13,6 +13,7 @@ use resp::reply::{Output, Proto};
 use resp::request::ArgsBuffer;
 
 use crate::host::{Host, Verdict};
+use crate::library::Registered;
 
 /// Polls of a library function between two looks at the clock: some ten microseconds of work.
 const POLLS_BETWEEN_LOOKS: u32 = 1000;
@@ -40,6 +41,8 @@ pub(crate) struct Context {
     pub host: Option<NonNull<dyn Host>>,
     /// Memory for library functions that build a string.
     pub scratch: Vec<u8>,
+    /// While a library is loaded: the functions that it has registered so far.
+    pub registering: Option<Vec<Registered>>,
     /// In which form the script wants replies.
     pub proto: Proto,
     /// A command's arguments.
@@ -60,6 +63,7 @@ impl Context {
             polls_left: POLLS_BETWEEN_LOOKS,
             host: None,
             scratch: Vec::new(),
+            registering: None,
             proto: Proto::Resp2,
             args: ArgsBuffer::default(),
             output: Output::default(),

@@ -14,6 +14,7 @@ pub mod api;
 mod context;
 mod from_reply;
 pub mod host;
+pub mod library;
 pub mod libs;
 pub mod sha1;
 pub mod state;

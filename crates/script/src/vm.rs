@@ -14,6 +14,7 @@ use crate::api::{self, Version};
 use crate::context::{Context, allocate};
 use crate::from_reply::COUNTED;
 use crate::host::Host;
+use crate::library::{self, Registered};
 use crate::state::{Kind, Raise, RawState, State};
 use crate::{libs, native, to_reply};
 
@@ -26,7 +27,7 @@ const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// A script that a machine has loaded. It means nothing to another machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Loaded(c_int);
+pub struct Loaded(pub(crate) c_int);
 
 /// Why a script failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,6 +51,8 @@ pub struct Call<'c> {
     pub first_key: usize,
     /// How many keys there are.
     pub keys: usize,
+    /// Whether it is a library's function, which gets its keys and arguments as such; a script finds them in globals.
+    pub is_function: bool,
 }
 
 /// See the module's documentation.
@@ -89,6 +92,7 @@ impl Vm {
         vm.natively(|state| {
             open_standard(state)?;
             api::open(state, version)?;
+            library::open(state, version)?;
             libs::open(state)
         })
         .ok()?;
@@ -131,6 +135,39 @@ impl Vm {
         })
     }
 
+    /// Loads a library's text, and returns the functions that it registers. The error is all of the reply but its code.
+    pub fn load_library(&mut self, text: &[u8], host: &mut dyn Host) -> Result<Vec<Registered>, Vec<u8>> {
+        self.begin(host);
+        self.context().registering = Some(Vec::new());
+        let result = self.natively(|state| {
+            state.push_native(native!(locate));
+            if load(state, text, c"@user_function").is_err() {
+                return Err([b"Error compiling function: ", state.bytes(-1).unwrap_or_default()].concat());
+            }
+            library::adopt(state);
+            library::set_loading(state, true);
+            let called = state.call_handled(0, 0, 1);
+            library::set_loading(state, false);
+            called.map_err(|Raise| [b"Error registering functions: ", &*error_text(state)].concat())
+        });
+        self.context().host = None;
+        let registered = self.context().registering.take().unwrap_or_default();
+        if let Err(error) = result {
+            registered.iter().for_each(|function| self.unload(function.loaded));
+            return Err(error);
+        }
+        if registered.is_empty() { Err(b"No functions registered".to_vec()) } else { Ok(registered) }
+    }
+
+    /// Makes everything ready for a run. The caller takes the host back out of the context before it returns.
+    fn begin(&mut self, host: &mut dyn Host) {
+        // SAFETY: only the lifetime changes; the pointer is taken back before the host is used otherwise.
+        let lent = unsafe { std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host>>(NonNull::from(host)) };
+        self.context().begin(lent);
+        // SAFETY: the state is alive.
+        unsafe { ffi::lua_sethook(self.lua, Some(on_count), ffi::LUA_MASKCOUNT, INSTRUCTIONS_BETWEEN_LOOKS) };
+    }
+
     /// Forgets a script.
     pub fn unload(&mut self, script: Loaded) {
         // SAFETY: the state is alive; the reference came from `load`.
@@ -139,18 +176,12 @@ impl Vm {
 
     /// Runs a script, and writes what it returns. A script that its host has ended fails, too.
     pub fn run(&mut self, call: Call<'_>, host: &mut dyn Host, reply: &mut Reply<'_>) -> Result<(), Failure> {
-        // SAFETY: only the lifetime changes; the pointer is taken back before this returns, and what is on the other end
-        // of it is used by nothing else until then but in `to_reply`, while no code of Lua's runs.
-        let lent =
-            unsafe { std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host>>(NonNull::from(&mut *host)) };
-        self.context().begin(lent);
-        // SAFETY: the state is alive.
-        unsafe { ffi::lua_sethook(self.lua, Some(on_count), ffi::LUA_MASKCOUNT, INSTRUCTIONS_BETWEEN_LOOKS) };
+        self.begin(&mut *host);
         self.natively(|state| {
             state.push_native(native!(locate));
             // SAFETY: the state is alive; what `load` returned is in the registry.
             unsafe { ffi::lua_rawgeti_(state.raw(), ffi::LUA_REGISTRYINDEX, call.script.0) };
-            let called = push_arguments(state, &call).and_then(|()| state.call_handled(0, 1, 1));
+            let called = push_arguments(state, &call).and_then(|count| state.call_handled(count, 1, 1));
             state.context().host = None;
             called.map(|()| to_reply::write(state, reply, host)).map_err(|Raise| failure(state, call.name))
         })
@@ -162,18 +193,35 @@ impl Vm {
     }
 }
 
-/// Sets the globals KEYS and ARGV.
-fn push_arguments(state: &mut State, call: &Call<'_>) -> Result<(), Raise> {
+/// Pushes a function's keys and arguments, or makes them a script's globals. Returns how many values it has pushed.
+fn push_arguments(state: &mut State, call: &Call<'_>) -> Result<c_int, Raise> {
     let mut args = call.args.from(call.first_key);
     for (name, count) in [("KEYS", call.keys), ("ARGV", args.len().saturating_sub(call.keys))] {
+        if call.is_function {
+            state.push_nil();
+            state.set_global(name);
+        }
         state.push_table(count, 0)?;
         for (i, bytes) in args.by_ref().take(count).enumerate() {
             state.push_bytes(bytes)?;
             state.raw_set_at(-2, i as c_int + 1);
         }
-        state.set_global(name);
+        if !call.is_function {
+            state.set_global(name);
+        }
     }
-    Ok(())
+    Ok(if call.is_function { 2 } else { 0 })
+}
+
+/// The text of the error on top of the stack.
+fn error_text(state: &mut State) -> Vec<u8> {
+    if state.kind(-1) != Kind::Table {
+        return state.display(-1);
+    }
+    state.raw_get_named(-1, "err");
+    let text = state.display(-1);
+    state.pop(1);
+    text
 }
 
 /// Called with every error that nothing in the script catches, where it happens: makes a table of it, and notes in it
@@ -330,7 +378,7 @@ mod tests {
             Err(error) => return format!("not loaded: {}", String::from_utf8_lossy(&error)),
         };
         let args = resp::request::OwnedArgs::new(args.iter().map(|arg| arg.as_bytes()));
-        let call = Call { script, name: "SHA", args: args.args(), first_key: 0, keys };
+        let call = Call { script, name: "SHA", args: args.args(), first_key: 0, keys, is_function: false };
         let mut output = Output::default();
         let result = vm.run(call, &mut Echo { patience: 100 }, &mut Reply::new(&mut output, Proto::Resp3));
         match result {

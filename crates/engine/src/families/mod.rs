@@ -7,6 +7,7 @@ pub mod command;
 pub mod config;
 pub mod connection;
 pub mod debug;
+pub mod functions;
 mod help;
 pub mod info;
 pub mod latency;
@@ -39,6 +40,7 @@ pub const ALL: &[&[Spec<Run>]] = &[
     config::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
+    functions::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     memory::COMMANDS,

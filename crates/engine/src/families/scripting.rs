@@ -2,6 +2,8 @@
 //!
 //! Source of the semantics: Redis's command pages of the group "scripting", and "Scripting with Lua".
 
+use std::sync::atomic::Ordering;
+
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{
     ALLOW_BUSY, LOADING, MAY_REPLICATE, MOVABLEKEYS, NO_MANDATORY_KEYS, NOSCRIPT, READONLY, SKIP_MONITOR, STALE,
@@ -12,7 +14,7 @@ use resp::request::Args;
 
 use crate::command_table::{Command, Run};
 use crate::families::help::help;
-use crate::families::monitor;
+use crate::families::{functions, monitor};
 use crate::scripts::busy::Caller;
 use crate::scripts::{Machine, Task, declared_keys, run, wants_everything};
 use crate::turn::Turn;
@@ -122,6 +124,9 @@ const NOSCRIPT_ERROR: Error = Error::fixed("NOSCRIPT No matching script. Please 
 
 /// Whether a command that runs a script is to run it alone.
 pub(crate) fn runs_alone(worker: &Worker, command: &Command, args: Args<'_>) -> bool {
+    if matches!(command.info.name, "fcall" | "fcall_ro") {
+        return functions::runs_alone(worker, args);
+    }
     let is_text = matches!(command.info.name, "eval" | "eval_ro");
     let machine = worker.scripts.machine.as_ref();
     match machine.and_then(|machine| machine.habits_of(args.get(1), is_text)) {
@@ -132,7 +137,7 @@ pub(crate) fn runs_alone(worker: &Worker, command: &Command, args: Args<'_>) -> 
 }
 
 /// Takes the thread's machine for a moment, and makes it before the first.
-fn with_machine<T>(
+pub(crate) fn with_machine<T>(
     turn: &mut Turn<'_, '_>,
     then: impl FnOnce(&mut Turn<'_, '_>, &mut Machine) -> Result<T, Error>,
 ) -> Result<T, Error> {
@@ -141,12 +146,13 @@ fn with_machine<T>(
         None => Box::new(Machine::new(turn.engine().settings.lua_memory_limit.get_usize())?),
     };
     let result = then(turn, &mut machine);
+    turn.worker.stats().lua_bytes.store(machine.used_bytes() as u64, Ordering::Relaxed);
     turn.worker.scripts.machine = Some(machine);
     result
 }
 
 /// Shows the command to monitors: before what the script does.
-fn show(turn: &mut Turn<'_, '_>) {
+pub(crate) fn show(turn: &mut Turn<'_, '_>) {
     if !turn.engine().monitors.is_empty() && !turn.worker.scripts.is_again {
         monitor::show(turn.worker, turn.session, turn.command, turn.args);
     }
@@ -189,6 +195,7 @@ fn run_digest(
         reads_only: turn.command.info.has(READONLY),
         keys,
         habits: &script.habits,
+        is_function: false,
     };
     run(turn, vm, &task)
 }

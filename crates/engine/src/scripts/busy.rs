@@ -6,8 +6,12 @@
 //! the gate give up waiting; all answer BUSY to what they can't run. SCRIPT KILL ends a busy script unless it has written.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use commands::error::Error;
+use resp::request::{Args, OwnedArgs};
+
+use crate::ticks::{Ticks, to_microseconds};
 
 /// No busy script runs on the thread.
 const NONE: u8 = 0;
@@ -22,6 +26,25 @@ const KILLED: u8 = 5;
 pub struct Busy {
     threads: Box<[AtomicU8]>,
     count: AtomicUsize,
+    running: Mutex<Vec<(usize, Running)>>,
+}
+
+/// A busy script.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Its name.
+    pub name: String,
+    /// The command that runs it.
+    pub command: OwnedArgs,
+    began: Ticks,
+    /// For how long it has run.
+    pub milliseconds: i64,
+}
+
+impl Running {
+    pub(super) fn new(name: &str, command: Args<'_>, began: Ticks) -> Running {
+        Running { name: name.to_string(), command: command.to_owned(), began, milliseconds: 0 }
+    }
 }
 
 /// Who calls a script.
@@ -37,7 +60,11 @@ impl Busy {
     /// None yet.
     #[must_use]
     pub fn new(threads: usize) -> Busy {
-        Busy { threads: (0..threads).map(|_| AtomicU8::new(NONE)).collect(), count: AtomicUsize::new(0) }
+        Busy {
+            threads: (0..threads).map(|_| AtomicU8::new(NONE)).collect(),
+            count: AtomicUsize::new(0),
+            running: Mutex::default(),
+        }
     }
 
     /// Whether a busy script runs anywhere.
@@ -48,7 +75,8 @@ impl Busy {
     }
 
     /// A thread's script is busy from now on.
-    pub(super) fn begin(&self, thread: usize, caller: Caller, has_written: bool) {
+    pub(super) fn begin(&self, thread: usize, caller: Caller, has_written: bool, running: Running) {
+        self.running().push((thread, running));
         let states = if has_written { WRITTEN } else { CLEAN };
         self.threads[thread].store(states[caller as usize], Ordering::SeqCst);
         self.count.fetch_add(1, Ordering::SeqCst);
@@ -56,8 +84,22 @@ impl Busy {
 
     /// It has ended.
     pub(super) fn end(&self, thread: usize) {
+        self.running().retain(|(of, _)| *of != thread);
         self.threads[thread].store(NONE, Ordering::SeqCst);
         self.count.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn running(&self) -> MutexGuard<'_, Vec<(usize, Running)>> {
+        // What is behind the lock is always whole.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The script that has been busy for longest.
+    #[must_use]
+    pub fn longest(&self) -> Option<Running> {
+        let mut running = self.running().first().map(|(_, running)| running.clone())?;
+        running.milliseconds = (to_microseconds(Ticks::now().since(running.began)) / 1000.0) as i64;
+        Some(running)
     }
 
     /// It is about to write for the first time. False: it must not, and has to end.
@@ -115,13 +157,15 @@ mod tests {
     fn only_what_has_not_written_is_killed() {
         let busy = Busy::new(2);
         check(busy.kill(Caller::Eval), "NOTBUSY");
-        busy.begin(0, Caller::Eval, false);
+        let command = OwnedArgs::new([&b"eval"[..]].into_iter());
+        let running = || Running::new("x", command.args(), Ticks::now());
+        busy.begin(0, Caller::Eval, false, running());
         assert!(busy.any());
         check(busy.kill(Caller::Function), "BUSY");
         assert!(busy.write(0, Caller::Eval));
         check(busy.kill(Caller::Eval), "UNKILLABLE");
         assert!(busy.write(0, Caller::Eval), "again");
-        busy.begin(1, Caller::Eval, false);
+        busy.begin(1, Caller::Eval, false, running());
         check(busy.kill(Caller::Eval), "");
         assert!(busy.is_killed(1) && !busy.is_killed(0));
         assert!(!busy.write(1, Caller::Eval));

@@ -7,11 +7,16 @@ use std::sync::atomic::Ordering;
 
 use commands::call::KeyRef;
 use commands::error::Error;
+use resp::reply::{Output, Proto};
+use resp::request::Args;
 use script::api::Version;
-use script::{Loaded, Vm};
+use script::library::Registered;
+use script::{Access, Host, Loaded, LogLevel, Verdict, Vm};
 use store::hash::hash;
 
 use super::cache::{Digest, Habits, Script, Scripts, digest_of, digest_of_text};
+use super::library::{self, Function, Libraries, Library};
+use crate::ticks::{Ticks, to_microseconds};
 use crate::version::{REDIS_VERSION, REDIS_VERSION_NUMBER};
 
 /// Scripts that a thread may have loaded beyond those that there are, before it looks which are gone.
@@ -55,6 +60,17 @@ pub(crate) struct Machine {
     scripts: Map<Digest, LocalScript>,
     /// The scripts by their text's hash, so that EVAL need not make a digest each time.
     by_text: Map<u64, Digest>,
+    functions: HashMap<Vec<u8>, LocalFunction>,
+    /// The version of the libraries that `functions` was made from.
+    libraries_version: u64,
+}
+
+/// A function that this thread has loaded.
+struct LocalFunction {
+    library: Arc<Library>,
+    /// Its place in the library.
+    index: usize,
+    loaded: Loaded,
 }
 
 /// What a worker has for scripts.
@@ -84,7 +100,18 @@ impl Machine {
         let vm = Vm::new(memory_bytes_max, version);
         let vm =
             vm.ok_or_else(|| Error::new("ERR lua-memory-limit is too low for Lua itself: raise it with CONFIG SET"))?;
-        Ok(Machine { vm, scripts: Map::default(), by_text: Map::default() })
+        Ok(Machine {
+            vm,
+            scripts: Map::default(),
+            by_text: Map::default(),
+            functions: HashMap::new(),
+            libraries_version: 0,
+        })
+    }
+
+    /// Bytes of memory that it uses.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.vm.used_bytes()
     }
 
     /// A script that is known to be loaded, and what runs it.
@@ -188,4 +215,90 @@ impl Machine {
         gone.iter().for_each(|digest| self.unload(digest));
         self.by_text.clear();
     }
+
+    /// Loads a library and forgets it again: what it registers. The functions mean nothing afterwards.
+    pub(crate) fn try_library(&mut self, code: &[u8]) -> Result<Vec<Registered>, Error> {
+        let registered = self.load_library(code)?;
+        registered.iter().for_each(|function| self.vm.unload(function.loaded));
+        Ok(registered)
+    }
+
+    fn load_library(&mut self, code: &[u8]) -> Result<Vec<Registered>, Error> {
+        let mut loading = Loading { began: Ticks::now(), is_late: false };
+        let loaded = self.vm.load_library(code, &mut loading);
+        loaded.map_err(|error| match loading.is_late {
+            true => Error::new("ERR FUNCTION LOAD timeout"),
+            false => Error::quoting([b"ERR ", &*error].concat()),
+        })
+    }
+
+    /// Loads the libraries that have come since this was called last, and forgets those that have gone.
+    #[inline]
+    pub(crate) fn follow(&mut self, libraries: &Libraries) -> Result<(), Error> {
+        let version = libraries.version();
+        if version != self.libraries_version {
+            self.follow_changes(&libraries.all())?;
+            self.libraries_version = version;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn follow_changes(&mut self, all: &[Arc<Library>]) -> Result<(), Error> {
+        let is_there = |function: &LocalFunction| all.iter().any(|library| Arc::ptr_eq(library, &function.library));
+        let gone: Vec<LocalFunction> = self.functions.extract_if(|_, f| !is_there(f)).map(|(_, f)| f).collect();
+        gone.iter().for_each(|function| self.vm.unload(function.loaded));
+        for library in all {
+            if self.functions.values().any(|function| Arc::ptr_eq(library, &function.library)) {
+                continue;
+            }
+            let (_, code_at) = library::metadata(&library.text)?;
+            for Registered { name, loaded, .. } in self.load_library(&library.text[code_at..])? {
+                let Some(index) = library.functions.iter().position(|f| f.name == name) else { continue };
+                let function = LocalFunction { library: library.clone(), index, loaded };
+                self.functions.insert(name.to_ascii_lowercase(), function);
+            }
+        }
+        Ok(())
+    }
+
+    /// A function by its name, in whatever case, and what runs it.
+    pub(crate) fn function(&mut self, name: &[u8]) -> Option<(&mut Vm, &Function, Loaded)> {
+        let local = self.functions.get(&name.to_ascii_lowercase())?;
+        Some((&mut self.vm, &local.library.functions[local.index], local.loaded))
+    }
+
+    /// What is remembered of how a function runs, if it is loaded here.
+    pub(crate) fn habits_of_function(&self, name: &[u8]) -> Option<&Habits> {
+        let local = self.functions.get(&name.to_ascii_lowercase())?;
+        Some(&local.library.functions[local.index].habits)
+    }
+}
+
+/// How long a library may take to be loaded, in microseconds, as in Redis.
+const LOADING_US_MAX: f64 = 500_000.0;
+
+/// The world of a library that is being loaded: it has none.
+struct Loading {
+    began: Ticks,
+    is_late: bool,
+}
+
+impl Host for Loading {
+    fn call(&mut self, _: Args<'_>, _: Proto, _: &mut Output) -> Verdict {
+        Verdict::End
+    }
+
+    fn poll(&mut self) -> Verdict {
+        self.is_late = to_microseconds(Ticks::now().since(self.began)) > LOADING_US_MAX;
+        if self.is_late { Verdict::End } else { Verdict::Go }
+    }
+
+    fn log(&mut self, _: LogLevel, _: &[u8]) {}
+
+    fn access(&mut self, _: Args<'_>) -> Access {
+        Access::Denied
+    }
+
+    fn error_returned(&mut self, _: &[u8], _: bool) {}
 }

@@ -1,4 +1,5 @@
-//! Scripts: which there are (`cache.rs`), which take too long (`busy.rs`), a thread's machine for them (`machine.rs`), how one runs among other commands
+//! Scripts: which there are (`cache.rs`), which take too long (`busy.rs`), which
+//! libraries of functions there are (`library.rs`, `payload.rs`), a thread's machine for them (`machine.rs`), how one runs among other commands
 //! (`run.rs`), and what it sees of the server (`world.rs`). The Lua of it is the crate `script`; the commands are
 //! `families::scripting`.
 //!
@@ -27,7 +28,9 @@
 
 pub mod busy;
 pub mod cache;
+pub mod library;
 mod machine;
+pub(crate) mod payload;
 mod run;
 mod world;
 

@@ -8,7 +8,7 @@ use script::{Call, Failure, Loaded, Vm};
 
 use super::busy::Caller;
 use super::cache::Habits;
-use super::world::World;
+use super::world::{Called, World};
 use crate::command_table::Command;
 use crate::families;
 use crate::session::Session;
@@ -52,6 +52,11 @@ impl Rights {
     #[must_use]
     pub fn with(self, flag: Rights) -> Rights {
         Rights(self.0 | flag.0)
+    }
+
+    /// The names of its flags.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::NAMES.iter().filter(move |(flag, _)| self.has(*flag)).map(|(_, name)| *name)
     }
 
     /// The flag of this name.
@@ -129,6 +134,8 @@ pub(crate) struct Task<'t> {
     pub keys: usize,
     /// What is remembered of how it runs.
     pub habits: &'t Habits,
+    /// Whether it is a library's function.
+    pub is_function: bool,
 }
 
 /// The first argument after the number of keys.
@@ -145,15 +152,16 @@ pub(crate) fn declared_keys(turn: &Turn<'_, '_>) -> Result<usize, Error> {
 
 /// Runs a task, and writes its reply.
 pub(crate) fn run(turn: &mut Turn<'_, '_>, vm: &mut Vm, task: &Task<'_>) -> Outcome {
-    let Turn { worker, session, command, args, keys, locked, reply, .. } = turn;
+    let Turn { worker, session, args, keys, locked, reply, .. } = turn;
     let limits = Limits::of(task.rights, task.reads_only, worker.memory.full)?;
-    let call = Call { script: task.loaded, name: task.name, args: *args, first_key: FIRST_KEY, keys: task.keys };
+    let Task { loaded: script, name, keys: count, is_function, .. } = *task;
+    let call = Call { script, name, args: *args, first_key: FIRST_KEY, keys: count, is_function };
     let (database, proto) = (session.database, session.proto);
     let was_in_exec = std::mem::replace(&mut session.in_exec, true);
     let declared = task.habits.are_unknown().then(|| shards_of(worker, keys));
     worker.scripts.running = true;
-    let caller = if command.info.name.starts_with("fcall") { Caller::Function } else { Caller::Eval };
-    let mut world = World::new(worker, session, locked, limits, caller, declared);
+    let caller = if is_function { Caller::Function } else { Caller::Eval };
+    let mut world = World::new(worker, session, locked, limits, Called { caller, name, args: *args }, declared);
     let result = vm.run(call, &mut world, reply);
     let ended = world.end();
     worker.scripts.running = false;

@@ -8,7 +8,7 @@ use resp::request::Args;
 use script::{Access, Host, LogLevel, Verdict};
 use store::keyspace::Locked;
 
-use super::busy::Caller;
+use super::busy::{Caller, Running};
 use super::run::Limits;
 use crate::command_table::{Command, table};
 use crate::session::Session;
@@ -21,7 +21,7 @@ pub(super) struct World<'w, 'k> {
     session: &'w mut Session,
     locked: &'w mut Locked<'k>,
     limits: Limits,
-    caller: Caller,
+    called: Called<'w>,
     began: Ticks,
     /// Whether it has run for too long.
     is_busy: bool,
@@ -46,7 +46,7 @@ impl<'w, 'k> World<'w, 'k> {
         session: &'w mut Session,
         locked: &'w mut Locked<'k>,
         limits: Limits,
-        caller: Caller,
+        called: Called<'w>,
         declared: Option<Vec<usize>>,
     ) -> World<'w, 'k> {
         let dirty_before = worker.effects.dirty;
@@ -56,7 +56,7 @@ impl<'w, 'k> World<'w, 'k> {
             session,
             locked,
             limits,
-            caller,
+            called,
             began: Ticks::now(),
             is_busy: false,
             declared,
@@ -150,6 +150,17 @@ impl<'w, 'k> World<'w, 'k> {
     }
 }
 
+/// What is called, and how.
+#[derive(Clone, Copy)]
+pub(super) struct Called<'c> {
+    /// Who calls it.
+    pub caller: Caller,
+    /// What it is called.
+    pub name: &'c str,
+    /// The command's arguments.
+    pub args: Args<'c>,
+}
+
 /// Whether what a command needs is held.
 enum Reach {
     /// It is.
@@ -193,7 +204,7 @@ impl Host for World<'_, '_> {
         }
         if command.info.has(flag::WRITE) && !std::mem::replace(&mut self.writes, true) && self.is_busy {
             // Whoever comes first, it or SCRIPT KILL, has its way.
-            if !self.worker.engine.busy.write(self.worker.id, self.caller) {
+            if !self.worker.engine.busy.write(self.worker.id, self.called.caller) {
                 return Verdict::End;
             }
         }
@@ -212,7 +223,8 @@ impl Host for World<'_, '_> {
                 return Verdict::Go;
             }
             self.is_busy = true;
-            engine.busy.begin(self.worker.id, self.caller, self.writes);
+            let Called { caller, name, args } = self.called;
+            engine.busy.begin(self.worker.id, caller, self.writes, Running::new(name, args, self.began));
             engine.host.log(&format!("Slow script detected: still in execution after {ms:.0} milliseconds."));
         }
         self.worker.attend();

@@ -56,7 +56,7 @@ fn set_global_metatable(state: &mut State) -> Result<(), Raise> {
     Ok(())
 }
 
-fn unknown_global(state: &mut State) -> Result<c_int, Raise> {
+pub(crate) fn unknown_global(state: &mut State) -> Result<c_int, Raise> {
     let name = match state.kind(2) {
         // SAFETY: the key stays where it is.
         Kind::String | Kind::Number => unsafe { state.argument(2) },
@@ -66,7 +66,7 @@ fn unknown_global(state: &mut State) -> Result<c_int, Raise> {
     Err(state.error(text))
 }
 
-fn refuse_write(state: &mut State) -> Result<c_int, Raise> {
+pub(crate) fn refuse_write(state: &mut State) -> Result<c_int, Raise> {
     Err(state.error(READ_ONLY))
 }
 

@@ -30,6 +30,8 @@ const EXPECTED: &[&str] = &[
     "psubscribe publish pubsub pubsub|channels pubsub|help pubsub|numpat pubsub|numsub pubsub|shardchannels \
      pubsub|shardnumsub punsubscribe spublish ssubscribe subscribe sunsubscribe unsubscribe",
     // Scripting.
+    "fcall fcall_ro function function|delete function|dump function|flush function|help function|kill function|list \
+     function|load function|restore function|stats",
     "eval eval_ro evalsha evalsha_ro script script|debug script|exists script|flush script|help script|kill script|load \
      script|show",
     // Connections.

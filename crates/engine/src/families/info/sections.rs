@@ -128,12 +128,7 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.field("allocator_active", resident);
     text.field("allocator_resident", resident);
     text.bytes("total_system_memory", engine.machine.memory_bytes);
-    text.constants(&[("used_memory_lua", "0"), ("used_memory_vm_eval", "0"), ("used_memory_lua_human", "0B")]);
-    text.constants(&[("used_memory_scripts_eval", "0"), ("number_of_cached_scripts", "0")]);
-    text.constants(&[("number_of_functions", "0"), ("number_of_libraries", "0"), ("used_memory_vm_functions", "0")]);
-    text.constants(&[("used_memory_vm_total", "0"), ("used_memory_vm_total_human", "0B")]);
-    text.constants(&[("used_memory_functions", "0"), ("used_memory_scripts", "0")]);
-    text.field("used_memory_scripts_human", "0B");
+    scripts(gathered, text);
     text.bytes("maxmemory", engine.settings.maxmemory.get());
     text.field("maxmemory_policy", engine.settings.maxmemory_policy.get().word());
     let ratio = if used == 0 { 0.0 } else { resident as f64 / used as f64 };
@@ -150,6 +145,25 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.constants(&[("mem_cluster_links", "0"), ("mem_aof_buffer", "0")]);
     text.field("mem_allocator", engine.machine.allocator);
     text.constants(&[("active_defrag_running", "0"), ("lazyfree_pending_objects", "0"), ("lazyfreed_objects", "0")]);
+}
+
+/// What scripts and functions take. One machine runs both; Redis's fields for two tell what is known of each.
+fn scripts(gathered: &Gathered<'_, '_, '_>, text: &mut Text) {
+    let engine = gathered.turn.engine();
+    let machines = engine.stats.iter().map(|s| s.lua_bytes.load(Ordering::Relaxed)).sum::<u64>();
+    let scripts = engine.scripts.figures();
+    let (libraries, functions, functions_bytes) = engine.libraries.figures();
+    let texts = (scripts.memory_bytes + functions_bytes) as u64;
+    text.field("used_memory_vm_eval", machines);
+    text.bytes("used_memory_lua", machines);
+    text.field("used_memory_scripts_eval", scripts.memory_bytes);
+    text.field("number_of_cached_scripts", scripts.count);
+    text.field("number_of_functions", functions);
+    text.field("number_of_libraries", libraries);
+    text.field("used_memory_vm_functions", 0);
+    text.bytes("used_memory_vm_total", machines);
+    text.field("used_memory_functions", functions_bytes);
+    text.bytes("used_memory_scripts", texts);
 }
 
 /// There are no snapshots and no append-only file yet: what happened at the start is the last that was saved.
@@ -206,6 +220,7 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.field("expire_cycle_cpu_milliseconds", to_microseconds(totals.reclaim_ticks) as u64 / 1000);
     text.field("evicted_keys", totals.evicted);
     text.field("evicted_clients", 0);
+    text.field("evicted_scripts", engine.scripts.figures().evicted);
     text.constants(&[("total_eviction_exceeded_time", "0"), ("current_eviction_exceeded_time", "0")]);
     text.field("keyspace_hits", totals.hits);
     text.field("keyspace_misses", totals.misses);

@@ -1,0 +1,343 @@
+//! FCALL and its kin, and FUNCTION.
+//!
+//! Source of the semantics: Redis's command pages of the group "scripting", and "Redis functions".
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{
+    ALLOW_BUSY, DENYOOM, LOADING, MAY_REPLICATE, MOVABLEKEYS, NO_MANDATORY_KEYS, NOSCRIPT, READONLY, SKIP_MONITOR,
+    STALE, WRITE,
+};
+use commands::spec::key_flag::{ACCESS, RO, RW, UPDATE};
+use commands::spec::{Group, KeySpec, Scope, Spec, acl};
+use resp::num;
+use resp::request::Args;
+use store::glob;
+
+use crate::command_table::Run;
+use crate::families::help::help;
+use crate::families::scripting::{show, with_machine};
+use crate::scripts::busy::Caller;
+use crate::scripts::library::{Library, Policy, metadata};
+use crate::scripts::payload::{self, BadPayload};
+use crate::scripts::{Task, declared_keys, run, wants_everything};
+use crate::turn::Turn;
+use crate::worker::Worker;
+
+const FLAGS: u32 = NOSCRIPT | STALE | SKIP_MONITOR | NO_MANDATORY_KEYS | MOVABLEKEYS;
+const UNKNOWN_USE: &str = "We cannot tell how the keys will be used so we assume the worst";
+const COMPLEXITY: &str = "Depends on the function that is executed.";
+const ON_ALL_SHARDS: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[
+    Spec::new("fcall", -3, FLAGS | MAY_REPLICATE, Run::Session(fcall))
+        .keys(&[KeySpec::counted(2, RW | ACCESS | UPDATE).notes(UNKNOWN_USE)])
+        .scope(Scope::Script)
+        .docs(
+            Group::Scripting,
+            "7.0.0",
+            COMPLEXITY,
+            "Calls a function.",
+            "function numkeys [key [key ...]] [arg [arg ...]]",
+        ),
+    Spec::new("fcall_ro", -3, FLAGS | READONLY, Run::Session(fcall))
+        .keys(&[KeySpec::counted(2, RO | ACCESS).notes(UNKNOWN_USE)])
+        .scope(Scope::Script)
+        .docs(
+            Group::Scripting,
+            "7.0.0",
+            COMPLEXITY,
+            "Calls a function that only reads.",
+            "function numkeys [key [key ...]] [arg [arg ...]]",
+        ),
+    Spec::new("function", -2, 0, Run::Session(function_help))
+        .docs(Group::Scripting, "7.0.0", "Depends on subcommand.", "Keeps libraries of functions.", "")
+        .subcommands(&[
+            Spec::new("delete", 3, WRITE | NOSCRIPT, Run::Session(delete))
+                .categories(acl::WRITE)
+                .docs(Group::Scripting, "7.0.0", "O(1)", "Removes a library.", "library-name")
+                .tips(ON_ALL_SHARDS),
+            Spec::new("dump", 2, NOSCRIPT, Run::Session(dump)).docs(
+                Group::Scripting,
+                "7.0.0",
+                "O(N) where N is the number of functions",
+                "Answers all libraries in a form that RESTORE takes.",
+                "",
+            ),
+            Spec::new("flush", -2, WRITE | NOSCRIPT, Run::Session(flush))
+                .categories(acl::WRITE)
+                .docs(
+                    Group::Scripting,
+                    "7.0.0",
+                    "O(N) where N is the number of functions deleted",
+                    "Removes all libraries.",
+                    "[ASYNC | SYNC]",
+                )
+                .tips(ON_ALL_SHARDS),
+            Spec::new("help", 2, LOADING | STALE, Run::Session(function_help)).docs(
+                Group::Scripting,
+                "7.0.0",
+                "O(1)",
+                "Says what the subcommands are.",
+                "",
+            ),
+            Spec::new("kill", 2, NOSCRIPT | ALLOW_BUSY, Run::Session(kill))
+                .docs(Group::Scripting, "7.0.0", "O(1)", "Ends a function that takes too long and has not written.", "")
+                .tips(&["request_policy:all_shards", "response_policy:one_succeeded"]),
+            Spec::new("list", -2, NOSCRIPT, Run::Session(list))
+                .docs(
+                    Group::Scripting,
+                    "7.0.0",
+                    "O(N) where N is the number of functions",
+                    "Answers which libraries there are, and their functions.",
+                    "[LIBRARYNAME library-name-pattern] [WITHCODE]",
+                )
+                .tips(&["nondeterministic_output_order"]),
+            Spec::new("load", -3, WRITE | DENYOOM | NOSCRIPT, Run::Session(load))
+                .categories(acl::WRITE)
+                .docs(
+                    Group::Scripting,
+                    "7.0.0",
+                    "O(1) (considering compilation time is redundant)",
+                    "Loads a library.",
+                    "[REPLACE] function-code",
+                )
+                .tips(ON_ALL_SHARDS),
+            Spec::new("restore", -3, WRITE | DENYOOM | NOSCRIPT, Run::Session(restore))
+                .categories(acl::WRITE)
+                .docs(
+                    Group::Scripting,
+                    "7.0.0",
+                    "O(N) where N is the number of functions on the payload",
+                    "Loads the libraries that DUMP has answered.",
+                    "serialized-value [FLUSH | APPEND | REPLACE]",
+                )
+                .tips(ON_ALL_SHARDS),
+            Spec::new("stats", 2, NOSCRIPT | ALLOW_BUSY, Run::Session(stats))
+                .docs(Group::Scripting, "7.0.0", "O(1)", "Answers what runs, and how many libraries there are.", "")
+                .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
+        ]),
+];
+
+/// Whether a call of a function is to be made alone.
+pub(crate) fn runs_alone(worker: &Worker, args: Args<'_>) -> bool {
+    let machine = worker.scripts.machine.as_ref();
+    let function = machine.and_then(|machine| machine.habits_of_function(args.get(1)));
+    function.is_some_and(|habits| wants_everything(worker, habits))
+}
+
+fn fcall(turn: &mut Turn<'_, '_>) -> Outcome {
+    show(turn);
+    if num::parse_i64(turn.arg(2)).is_none() {
+        return Err(Error::new("ERR Bad number of keys provided"));
+    }
+    let keys = declared_keys(turn)?;
+    with_machine(turn, |turn, machine| {
+        machine.follow(&turn.engine().libraries)?;
+        let Some((vm, function, loaded)) = machine.function(turn.arg(1)) else {
+            return Err(Error::new("ERR Function not found"));
+        };
+        let task = Task {
+            loaded,
+            name: std::str::from_utf8(&function.name).unwrap_or_default(),
+            rights: function.rights,
+            reads_only: turn.command.info.has(READONLY),
+            keys,
+            habits: &function.habits,
+            is_function: true,
+        };
+        run(turn, vm, &task)
+    })
+}
+
+fn load(turn: &mut Turn<'_, '_>) -> Outcome {
+    let mut policy = Policy::Append;
+    for option in turn.args.from(2).take(turn.len() - 3) {
+        if !option.eq_ignore_ascii_case(b"replace") {
+            return Err(Error::quoting([b"ERR Unknown option given: ", option].concat()));
+        }
+        policy = Policy::Replace;
+    }
+    let library = read(turn, turn.arg(turn.len() - 1))?;
+    let name = library.name.clone();
+    let known = turn.engine().libraries.all().iter().any(|library| library.name == name);
+    if known && policy == Policy::Append {
+        return Err(Error::quoting([b"ERR Library '", &*name, b"' already exists"].concat()));
+    }
+    turn.engine().libraries.add(vec![library], policy)?;
+    turn.worker.effects.dirty += 1;
+    turn.reply.bulk(name);
+    Ok(())
+}
+
+/// The library of a text, which is tried out in the thread's machine.
+fn read(turn: &mut Turn<'_, '_>, text: &[u8]) -> Result<Library, Error> {
+    let (name, code_at) = metadata(text)?;
+    with_machine(turn, |_, machine| {
+        let registered = machine.try_library(&text[code_at..])?;
+        Ok(Library::new(name, text, &registered))
+    })
+}
+
+fn delete(turn: &mut Turn<'_, '_>) -> Outcome {
+    if !turn.engine().libraries.remove(turn.arg(2)) {
+        return Err(Error::new("ERR Library not found"));
+    }
+    turn.worker.effects.dirty += 1;
+    turn.reply.ok();
+    Ok(())
+}
+
+fn flush(turn: &mut Turn<'_, '_>) -> Outcome {
+    let is_known = turn.len() == 2 || (turn.len() == 3 && (turn.is(2, "SYNC") || turn.is(2, "ASYNC")));
+    if !is_known {
+        return Err(Error::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
+    }
+    turn.engine().libraries.flush();
+    turn.worker.effects.dirty += 1;
+    turn.reply.ok();
+    Ok(())
+}
+
+fn dump(turn: &mut Turn<'_, '_>) -> Outcome {
+    let libraries = turn.engine().libraries.all();
+    turn.reply.bulk(payload::encode(libraries.iter().map(|library| &*library.text)));
+    Ok(())
+}
+
+fn restore(turn: &mut Turn<'_, '_>) -> Outcome {
+    let policy = match turn.len() {
+        3 => Policy::Append,
+        4 if turn.is(3, "APPEND") => Policy::Append,
+        4 if turn.is(3, "REPLACE") => Policy::Replace,
+        4 if turn.is(3, "FLUSH") => Policy::Flush,
+        4 => {
+            let text = "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.";
+            return Err(Error::new(text));
+        }
+        _ => {
+            let text = "ERR Unknown subcommand or wrong number of arguments for 'restore'. Try FUNCTION HELP.";
+            return Err(Error::new(text));
+        }
+    };
+    let texts = payload::decode(turn.arg(2)).map_err(|bad| match bad {
+        BadPayload::Footer => Error::new("ERR DUMP payload version or checksum are wrong"),
+        BadPayload::Contents => Error::new("ERR given type is not a function"),
+    })?;
+    let libraries = texts.iter().map(|text| read(turn, text)).collect::<Result<Vec<_>, _>>()?;
+    turn.engine().libraries.add(libraries, policy)?;
+    turn.worker.effects.dirty += 1;
+    turn.reply.ok();
+    Ok(())
+}
+
+fn kill(turn: &mut Turn<'_, '_>) -> Outcome {
+    turn.engine().busy.kill(Caller::Function)?;
+    turn.reply.ok();
+    Ok(())
+}
+
+fn stats(turn: &mut Turn<'_, '_>) -> Outcome {
+    let (libraries, functions, _) = turn.engine().libraries.figures();
+    let running = turn.engine().busy.longest();
+    let reply = &mut turn.reply;
+    reply.map(2);
+    reply.bulk("running_script");
+    match running {
+        None => reply.null(),
+        Some(running) => {
+            reply.map(3);
+            reply.bulk("name");
+            reply.bulk(running.name);
+            reply.bulk("command");
+            reply.array(running.command.args().len());
+            running.command.args().from(0).for_each(|arg| reply.bulk(arg));
+            reply.bulk("duration_ms");
+            reply.int(running.milliseconds);
+        }
+    }
+    reply.bulk("engines");
+    reply.map(1);
+    reply.bulk("LUA");
+    reply.map(2);
+    reply.bulk("libraries_count");
+    reply.count(libraries);
+    reply.bulk("functions_count");
+    reply.count(functions);
+    Ok(())
+}
+
+fn list(turn: &mut Turn<'_, '_>) -> Outcome {
+    let (mut pattern, mut with_code) = (None, false);
+    let mut options = turn.args.from(2);
+    while let Some(option) = options.next() {
+        if !with_code && option.eq_ignore_ascii_case(b"withcode") {
+            with_code = true;
+        } else if pattern.is_none() && option.eq_ignore_ascii_case(b"libraryname") {
+            let Some(given) = options.next() else {
+                return Err(Error::new("ERR library name argument was not given"));
+            };
+            pattern = Some(given);
+        } else {
+            return Err(Error::quoting([b"ERR Unknown argument ", option].concat()));
+        }
+    }
+    let mut libraries = turn.engine().libraries.all();
+    libraries.retain(|library| pattern.is_none_or(|pattern| glob::matches(pattern, &library.name, true)));
+    turn.reply.array(libraries.len());
+    libraries.iter().for_each(|library| show_library(turn, library, with_code));
+    Ok(())
+}
+
+fn show_library(turn: &mut Turn<'_, '_>, library: &Library, with_code: bool) {
+    let reply = &mut turn.reply;
+    reply.map(if with_code { 4 } else { 3 });
+    reply.bulk("library_name");
+    reply.bulk(&library.name);
+    reply.bulk("engine");
+    reply.bulk("LUA");
+    reply.bulk("functions");
+    reply.array(library.functions.len());
+    for function in &library.functions {
+        reply.map(3);
+        reply.bulk("name");
+        reply.bulk(&function.name);
+        reply.bulk("description");
+        reply.bulk_or_null(function.description.as_ref());
+        reply.bulk("flags");
+        let flags: Vec<&str> = function.rights.names().collect();
+        reply.set(flags.len());
+        flags.iter().for_each(|flag| reply.simple(flag));
+    }
+    if with_code {
+        reply.bulk("library_code");
+        reply.bulk(&library.text);
+    }
+}
+
+fn function_help(turn: &mut Turn<'_, '_>) -> Outcome {
+    help(
+        turn,
+        &[
+            "LOAD [REPLACE] <FUNCTION CODE>",
+            "    Create a new library with the given library name and code.",
+            "DELETE <LIBRARY NAME>",
+            "    Delete the given library.",
+            "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
+            "    Return the libraries with their functions, and their code if asked for.",
+            "STATS",
+            "    Return the function that runs too long, if any, and how many libraries and functions there are.",
+            "KILL",
+            "    End the function that runs too long, if it has not written.",
+            "FLUSH [ASYNC|SYNC]",
+            "    Delete all the libraries.",
+            "DUMP",
+            "    Return a serialized payload representing the current libraries, can be restored using FUNCTION RESTORE command",
+            "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
+            "    Restore the libraries represented by the given payload. The policy is what becomes of existing libraries:",
+            "    * FLUSH: delete all existing libraries.",
+            "    * APPEND: keep them; abort on collision. This is the default.",
+            "    * REPLACE: keep them, but for those that collide.",
+        ],
+    )
+}

@@ -1,0 +1,212 @@
+//! Libraries of functions: a text that registers functions when it is loaded (FUNCTION LOAD).
+//!
+//! What a library's text and its functions have for globals is a table of its own, through which they see what all scripts
+//! see. While a library is loaded, that table has another `redis`, which registers functions and runs no commands.
+//!
+//! Source: Redis's page "Redis functions". Its error texts are Redis's.
+
+use std::ffi::c_int;
+
+use mlua_sys::lua51 as ffi;
+
+use crate::api::{self, Version};
+use crate::native;
+use crate::state::{Kind, Raise, State};
+use crate::vm::Loaded;
+
+/// A function that a library has registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What it says of itself.
+    pub description: Option<Vec<u8>>,
+    /// The names of its flags.
+    pub flags: Vec<Vec<u8>>,
+    /// What the machine knows it by.
+    pub loaded: Loaded,
+}
+
+/// Whether bytes are the name of a library or function.
+#[must_use]
+pub fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// What is said of a name that is none.
+pub const BAD_NAME: &str =
+    "Library names can only contain letters, numbers, or underscores(_) and must be at least one character long";
+
+/// Where the registry has the globals of libraries, and the `redis` that they have while they are loaded.
+const GLOBALS: &str = "library globals";
+const LOADING: &str = "library redis";
+
+/// Makes what libraries have for globals. Called once, before the globals are sealed.
+pub(crate) fn open(state: &mut State, version: Version) -> Result<(), Raise> {
+    state.push_registry();
+    state.push_library(&[("register_function", native!(register_function)), ("log", native!(api::log))])?;
+    api::set_constants(state, version);
+    push_refusing(state, native!(crate::libs::seal::unknown_global))?;
+    state.set_metatable(-2);
+    state.raw_set_named(-2, LOADING);
+    state.push_table(0, 2)?;
+    state.push_table(0, 2)?;
+    state.push_globals();
+    state.raw_set_named(-2, "__index");
+    state.push_native(native!(crate::libs::seal::refuse_write));
+    state.raw_set_named(-2, "__newindex");
+    state.set_metatable(-2);
+    state.raw_set_named(-2, GLOBALS);
+    state.pop(1);
+    Ok(())
+}
+
+/// Pushes a metatable that lets nothing be read beside what is there, and nothing be written.
+fn push_refusing(state: &mut State, index: crate::state::Entry) -> Result<(), Raise> {
+    state.push_table(0, 2)?;
+    state.push_native(index);
+    state.raw_set_named(-2, "__index");
+    state.push_native(native!(crate::libs::seal::refuse_write));
+    state.raw_set_named(-2, "__newindex");
+    Ok(())
+}
+
+/// Gives the function on top of the stack the globals of libraries.
+pub(crate) fn adopt(state: &mut State) {
+    assert_eq!(state.kind(-1), Kind::Function);
+    state.push_registry();
+    state.raw_get_named(-1, GLOBALS);
+    state.remove(-2);
+    // SAFETY: the state is alive; the function is below the table, which is taken from the stack.
+    unsafe { ffi::lua_setfenv(state.raw(), -2) };
+}
+
+/// Gives libraries the `redis` that registers functions, or takes it away.
+pub(crate) fn set_loading(state: &mut State, loading: bool) {
+    state.push_registry();
+    state.raw_get_named(-1, GLOBALS);
+    for name in ["redis", "server"] {
+        if loading {
+            state.raw_get_named(-2, LOADING);
+        } else {
+            state.push_nil();
+        }
+        state.raw_set_named(-2, name);
+    }
+    state.pop(2);
+}
+
+fn register_function(state: &mut State) -> Result<c_int, Raise> {
+    match register(state) {
+        Ok(()) => Ok(0),
+        Err(text) => Err(api::raise(state, format!("ERR {text}").as_bytes())),
+    }
+}
+
+fn register(state: &mut State) -> Result<(), &'static str> {
+    let function = match state.top() {
+        1 if state.kind(1) == Kind::Table => by_names(state)?,
+        1 => {
+            return Err("calling redis.register_function with a single argument is only applicable to Lua table \
+                        (representing named arguments).");
+        }
+        2 => by_place(state)?,
+        _ => return Err("wrong number of arguments to redis.register_function"),
+    };
+    let Some(registering) = &mut state.context().registering else {
+        return Err("redis.register_function can only be called on FUNCTION LOAD command");
+    };
+    if registering.iter().any(|known| known.name.eq_ignore_ascii_case(&function.name)) {
+        return Err("Function already exists in the library");
+    }
+    registering.push(function);
+    Ok(())
+}
+
+/// A name given as a string or number.
+fn text_at(state: &State, index: c_int) -> Option<Vec<u8>> {
+    match state.kind(index) {
+        // SAFETY: the value stays on the stack until its bytes are copied.
+        Kind::String | Kind::Number => Some(unsafe { state.argument(index) }.to_vec()),
+        _ => None,
+    }
+}
+
+fn named(
+    name: Vec<u8>,
+    description: Option<Vec<u8>>,
+    flags: Vec<Vec<u8>>,
+    loaded: Loaded,
+) -> Result<Registered, &'static str> {
+    if is_name(&name) { Ok(Registered { name, description, flags, loaded }) } else { Err(BAD_NAME) }
+}
+
+fn by_place(state: &mut State) -> Result<Registered, &'static str> {
+    let name = text_at(state, 1).ok_or("first argument to redis.register_function must be a string")?;
+    if state.kind(2) != Kind::Function {
+        return Err("second argument to redis.register_function must be a function");
+    }
+    named(name, None, Vec::new(), reference(state))
+}
+
+/// Takes a function from the top of the stack into the registry.
+fn reference(state: &mut State) -> Loaded {
+    // SAFETY: the state is alive, there is a value on top; memory is not refused.
+    Loaded(unsafe { ffi::luaL_ref(state.raw(), ffi::LUA_REGISTRYINDEX) })
+}
+
+fn by_names(state: &mut State) -> Result<Registered, &'static str> {
+    let (mut name, mut description, mut flags, mut callback) = (None, None, Vec::new(), None);
+    state.push_nil();
+    // SAFETY: the key is nil or what the call before left, and the table is not changed.
+    while unsafe { state.next(1) } {
+        let Some(key) = state.bytes(-2).map(<[u8]>::to_vec) else {
+            return Err("named argument key given to redis.register_function is not a string");
+        };
+        match key.as_slice() {
+            b"function_name" => {
+                let given = text_at(state, -1);
+                name = Some(given.ok_or("function_name argument given to redis.register_function must be a string")?);
+            }
+            b"description" => {
+                let given = text_at(state, -1);
+                description =
+                    Some(given.ok_or("description argument given to redis.register_function must be a string")?);
+            }
+            b"callback" if state.kind(-1) == Kind::Function => {
+                state.push_copy(-1);
+                callback = Some(reference(state));
+            }
+            b"callback" => return Err("callback argument given to redis.register_function must be a function"),
+            b"flags" if state.kind(-1) == Kind::Table => flags = flags_of(state)?,
+            b"flags" => {
+                return Err("flags argument to redis.register_function must be a table representing function flags");
+            }
+            _ => return Err("unknown argument given to redis.register_function"),
+        }
+        state.pop(1);
+    }
+    let name = name.ok_or("redis.register_function must get a function name argument")?;
+    let callback = callback.ok_or("redis.register_function must get a callback argument")?;
+    named(name, description, flags, callback)
+}
+
+/// The flags that a library's function may have.
+pub const FLAGS: &[&str] = &["no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"];
+
+/// The flags in the table on top of the stack.
+fn flags_of(state: &mut State) -> Result<Vec<Vec<u8>>, &'static str> {
+    let mut flags = Vec::new();
+    for i in 1.. {
+        state.raw_get_at(-1, i);
+        let flag = state.bytes(-1).map(<[u8]>::to_vec);
+        let is_end = state.kind(-1) == Kind::Nil;
+        state.pop(1);
+        if is_end {
+            break;
+        }
+        let flag = flag.filter(|flag| FLAGS.iter().any(|known| known.as_bytes() == flag.as_slice()));
+        flags.push(flag.ok_or("unknown flag given")?);
+    }
+    Ok(flags)
+}
