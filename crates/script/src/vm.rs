@@ -60,6 +60,30 @@ pub struct Vm {
     lua: *mut RawState,
     /// What Lua's allocator leads to; freed after the state.
     context: *mut Context,
+    kept: Kept,
+}
+
+/// Values that every run needs: where the registry has them.
+#[derive(Clone, Copy, Default)]
+struct Kept {
+    /// The function [`locate`].
+    locate: c_int,
+    /// The names of the globals that a script finds its arguments in.
+    names: [c_int; 2],
+}
+
+impl Kept {
+    fn new(state: &mut State) -> Kept {
+        let mut keep = |push: &dyn Fn(&mut State)| {
+            push(state);
+            // SAFETY: the state is alive, there is a value on top; memory is not refused.
+            unsafe { ffi::luaL_ref(state.raw(), ffi::LUA_REGISTRYINDEX) }
+        };
+        Kept {
+            locate: keep(&|state| state.push_native(native!(locate))),
+            names: ["KEYS", "ARGV"].map(|name| keep(&|state| state.push_short(name.as_bytes()))),
+        }
+    }
 }
 
 // SAFETY: Lua's state and the context belong to the machine alone and are tied to no thread; whoever has the machine
@@ -88,14 +112,17 @@ impl Vm {
             drop(unsafe { Box::from_raw(context) });
             return None;
         }
-        let mut vm = Vm { lua, context };
-        vm.natively(|state| {
+        let mut vm = Vm { lua, context, kept: Kept::default() };
+        let kept = vm.natively(|state| {
             open_standard(state)?;
             api::open(state, version)?;
             library::open(state, version)?;
-            libs::open(state)
-        })
-        .ok()?;
+            libs::open(state)?;
+            Ok::<Kept, Raise>(Kept::new(state))
+        });
+        vm.kept = kept.ok()?;
+        // SAFETY: the state is alive.
+        unsafe { ffi::lua_sethook(vm.lua, Some(on_count), ffi::LUA_MASKCOUNT, INSTRUCTIONS_BETWEEN_LOOKS) };
         Some(vm)
     }
 
@@ -163,9 +190,12 @@ impl Vm {
     fn begin(&mut self, host: &mut dyn Host) {
         // SAFETY: only the lifetime changes; the pointer is taken back before the host is used otherwise.
         let lent = unsafe { std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host>>(NonNull::from(host)) };
+        if self.context().ending {
+            // The last script was ended, and looked at after every instruction.
+            // SAFETY: the state is alive.
+            unsafe { ffi::lua_sethook(self.lua, Some(on_count), ffi::LUA_MASKCOUNT, INSTRUCTIONS_BETWEEN_LOOKS) };
+        }
         self.context().begin(lent);
-        // SAFETY: the state is alive.
-        unsafe { ffi::lua_sethook(self.lua, Some(on_count), ffi::LUA_MASKCOUNT, INSTRUCTIONS_BETWEEN_LOOKS) };
     }
 
     /// Forgets a script.
@@ -177,11 +207,14 @@ impl Vm {
     /// Runs a script, and writes what it returns. A script that its host has ended fails, too.
     pub fn run(&mut self, call: Call<'_>, host: &mut dyn Host, reply: &mut Reply<'_>) -> Result<(), Failure> {
         self.begin(&mut *host);
+        let kept = self.kept;
         self.natively(|state| {
-            state.push_native(native!(locate));
-            // SAFETY: the state is alive; what `load` returned is in the registry.
-            unsafe { ffi::lua_rawgeti_(state.raw(), ffi::LUA_REGISTRYINDEX, call.script.0) };
-            let called = push_arguments(state, &call).and_then(|count| state.call_handled(count, 1, 1));
+            // SAFETY: the state is alive; what `load` returned is in the registry, and so is what is kept.
+            unsafe {
+                ffi::lua_rawgeti_(state.raw(), ffi::LUA_REGISTRYINDEX, kept.locate);
+                ffi::lua_rawgeti_(state.raw(), ffi::LUA_REGISTRYINDEX, call.script.0);
+            }
+            let called = push_arguments(state, &call, &kept).and_then(|count| state.call_handled(count, 1, 1));
             state.context().host = None;
             called.map(|()| to_reply::write(state, reply, host)).map_err(|Raise| failure(state, call.name))
         })
@@ -194,23 +227,51 @@ impl Vm {
 }
 
 /// Pushes a function's keys and arguments, or makes them a script's globals. Returns how many values it has pushed.
-fn push_arguments(state: &mut State, call: &Call<'_>) -> Result<c_int, Raise> {
+fn push_arguments(state: &mut State, call: &Call<'_>, kept: &Kept) -> Result<c_int, Raise> {
     let mut args = call.args.from(call.first_key);
-    for (name, count) in [("KEYS", call.keys), ("ARGV", args.len().saturating_sub(call.keys))] {
+    let bytes: usize = args.clone().map(<[u8]>::len).sum();
+    state.room_for(bytes)?;
+    state.push_globals();
+    let globals = state.top();
+    for (name, count) in kept.names.into_iter().zip([call.keys, args.len().saturating_sub(call.keys)]) {
         if call.is_function {
-            state.push_nil();
-            state.set_global(name);
-        }
-        state.push_table(count, 0)?;
-        for (i, bytes) in args.by_ref().take(count).enumerate() {
-            state.push_bytes(bytes)?;
-            state.raw_set_at(-2, i as c_int + 1);
-        }
-        if !call.is_function {
-            state.set_global(name);
+            // A function has none; those of the last script are still there.
+            set_kept(state, globals, name, State::push_nil);
+            push_sequence(state, args.by_ref().take(count))?;
+        } else {
+            push_sequence(state, args.by_ref().take(count))?;
+            set_kept(state, globals, name, |state| {
+                state.push_copy(-2);
+            });
+            state.pop(1);
         }
     }
+    state.remove(globals);
     Ok(if call.is_function { 2 } else { 0 })
+}
+
+/// Sets a field of a table, whose name is kept, to what `push` pushes.
+fn set_kept(state: &mut State, table: c_int, name: c_int, push: impl FnOnce(&mut State)) {
+    // SAFETY: the state is alive, the name is in the registry and a string, the table is where it is said to be; memory is
+    // not refused.
+    unsafe {
+        ffi::lua_rawgeti_(state.raw(), ffi::LUA_REGISTRYINDEX, name);
+        push(state);
+        ffi::lua_rawset(state.raw(), table);
+    }
+}
+
+/// Pushes a table of strings.
+fn push_sequence<'a>(state: &mut State, strings: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<(), Raise> {
+    state.push_table(strings.len(), 0)?;
+    for (i, bytes) in strings.enumerate() {
+        // SAFETY: the state is alive, there is room on the stack, the table is below the string; memory is not refused.
+        unsafe {
+            ffi::lua_pushlstring_(state.raw(), bytes.as_ptr().cast(), bytes.len());
+            ffi::lua_rawseti_(state.raw(), -2, i as c_int + 1);
+        }
+    }
+    Ok(())
 }
 
 /// The text of the error on top of the stack.

@@ -131,8 +131,11 @@ pub(crate) fn runs_alone(worker: &Worker, command: &Command, args: Args<'_>) -> 
     let machine = worker.scripts.machine.as_ref();
     match machine.and_then(|machine| machine.habits_of(args.get(1), is_text)) {
         Some(habits) => wants_everything(worker, habits),
-        // It is new to this thread; in the worst case it starts over.
-        None => false,
+        // It is new to this thread, but perhaps not to others.
+        None => match worker.engine.scripts.look_up(args.get(1), is_text) {
+            Some(script) => wants_everything(worker, &script.habits),
+            None => is_text && worker.engine.scripts.may_learn(worker.clock.uptime_s),
+        },
     }
 }
 
@@ -274,4 +277,85 @@ fn script_help(turn: &mut Turn<'_, '_>) -> Outcome {
             "    Return the text of a script.",
         ],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Loader, Settings};
+    use crate::testing::{Bench, check, check_resp3};
+
+    #[test]
+    fn scripts_run_and_fail_with_redis_s_texts() {
+        check(&[
+            ("EVAL 'return {KEYS[1], ARGV[1], #ARGV}' 1 k a b", "*3|$1|k|$1|a|:2"),
+            ("EVAL 'return 1' x", "-ERR value is not an integer or out of range"),
+            ("EVAL 'return 1' -1", "-ERR Number of keys can't be negative"),
+            ("EVAL 'return 1' 1", "-ERR Number of keys can't be greater than number of args"),
+            (
+                "EVAL 'return x x' 0",
+                "-ERR Error compiling script (new function): user_script:1: '<eof>' expected near 'x'",
+            ),
+            ("EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0", "-NOSCRIPT No matching script. Please use EVAL."),
+            ("EVALSHA short x", "-NOSCRIPT No matching script. Please use EVAL."),
+            ("SCRIPT LOAD 'return 1'", "$40|e0e1f9fabfc9d4800c877a703b823ac0578ff8db"),
+            ("EVALSHA E0E1F9FABFC9D4800C877A703B823AC0578FF8DB 0", ":1"),
+            ("SCRIPT SHOW e0e1f9fabfc9d4800c877a703b823ac0578ff8db", "$8|return 1"),
+            ("SCRIPT EXISTS e0e1f9fabfc9d4800c877a703b823ac0578ff8db x", "*2|:1|:0"),
+            ("SCRIPT FLUSH nosuch", "-ERR SCRIPT FLUSH only support SYNC|ASYNC option"),
+            ("SCRIPT FLUSH ASYNC", "+OK"),
+            ("EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0", "-NOSCRIPT No matching script. Please use EVAL."),
+            ("SCRIPT KILL", "-NOTBUSY No scripts in execution right now."),
+            ("SCRIPT DEBUG no", "+OK"),
+        ]);
+        let sha = "206396248e12c6e742fd7296250433c8d7343b74";
+        let unknown = format!("-ERR Unknown Redis command called from script script: {sha}, on @user_script:1.");
+        check(&[("EVAL \"return redis.call('nosuch')\" 0", &unknown)]);
+        check_resp3(&[("EVAL 'redis.setresp(3) return {true, {double=1.5}}' 0", "*2|#t|,1.5")]);
+    }
+
+    #[test]
+    fn a_script_has_its_own_database_and_protocol() {
+        check(&[
+            ("EVAL \"redis.call('select', 3) redis.call('set', 'k', 'three') return 1\" 0", ":1"),
+            ("GET k", "$-1"),
+            ("SELECT 3", "+OK"),
+            ("GET k", "$5|three"),
+            ("MULTI", "+OK"),
+            ("EVAL \"return redis.call('incr', 'n')\" 0", "+QUEUED"),
+            ("EVAL \"return redis.pcall('lpop', 'k').err\" 0", "+QUEUED"),
+            ("EXEC", "*2|:1|$65|WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ]);
+    }
+
+    #[test]
+    fn what_a_script_may_do_is_said_in_its_first_line() {
+        let settings = Settings::new();
+        Loader::new(&settings).directive(&[b"maxmemory".to_vec(), b"1".to_vec()]).unwrap();
+        let mut bench = Bench::with(settings);
+        let mut session = bench.open();
+        let script = |first: &str, rest: &str| format!("EVAL \"{first}{rest}\" 0");
+        let set = "return redis.call('set', 'k', 'v')";
+        bench.check(
+            &mut session,
+            &[
+                (&script("#!lua flags=nosuch\\n", set), "-ERR Unexpected flag in script shebang: nosuch"),
+                (&script("#!js\\n", set), "-ERR Unexpected engine in script shebang: #!js"),
+                (
+                    &script("#!lua\\n", set).replace("EVAL", "EVAL_RO"),
+                    "-ERR Can not execute a script with write flag using *_ro command.",
+                ),
+            ],
+        );
+        let refused = bench.line(&mut session, &script("#!lua flags=no-writes\\n", set));
+        assert!(
+            refused.starts_with("-ERR Write commands are not allowed from read-only scripts. script: "),
+            "{refused}"
+        );
+        bench.used_memory.store(2, std::sync::atomic::Ordering::Relaxed);
+        bench.now_us += 1_000_000;
+        for (first, expected) in [("#!lua\\n", "-OOM "), ("", "-OOM "), ("#!lua flags=allow-oom\\n", "+OK")] {
+            let reply = bench.line(&mut session, &script(first, set));
+            assert!(reply.starts_with(expected), "{first:?}: {reply}");
+        }
+    }
 }

@@ -159,6 +159,12 @@ impl Scripts {
         self.all().by_digest.get(digest).cloned()
     }
 
+    /// The script of this text, or of this name.
+    pub(crate) fn look_up(&self, name: &[u8], is_text: bool) -> Option<Arc<Script>> {
+        let digest = if is_text { Some(digest_of_text(name)) } else { digest_of(name) };
+        self.find(&digest?)
+    }
+
     /// Whether there is a script of this name, in whatever case.
     #[must_use]
     pub fn exists(&self, name: &[u8]) -> bool {
@@ -226,7 +232,7 @@ impl Scripts {
 
     /// Whether a script's first run may be made alone, to learn how it runs. Not for too many scripts: that would stop all
     /// threads for each of them.
-    pub(super) fn may_learn(&self, uptime_s: u32) -> bool {
+    pub(crate) fn may_learn(&self, uptime_s: u32) -> bool {
         let granted = LESSONS_AT_ONCE + u64::from(uptime_s) * LESSONS_PER_SECOND;
         // What was not used long ago is not saved up.
         let next = |used: u64| Some(used.max(granted - LESSONS_AT_ONCE) + 1).filter(|&used| used <= granted);

@@ -38,7 +38,7 @@ fn run_all(texts: &[&str]) -> String {
     let mut last = String::new();
     for text in texts {
         let script = vm.load(text.as_bytes(), c"@user_script").unwrap();
-        let call = Call { script, name: "SHA", args: args.args(), first_key: 0, keys: 0 };
+        let call = Call { script, name: "SHA", args: args.args(), first_key: 0, keys: 0, is_function: false };
         let mut output = Output::default();
         let result = vm.run(call, &mut Patience(20), &mut Reply::new(&mut output, Proto::Resp2));
         let text = match result {
