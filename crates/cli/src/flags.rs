@@ -218,7 +218,7 @@ fn mode_args() -> Vec<Arg> {
 
 fn other_args() -> Vec<Arg> {
     vec![
-        flag(id::VERBOSE).long("verbose").help("Say more about what happens"),
+        flag(id::VERBOSE).long("verbose").help("Accepted for scripts that pass it; changes nothing"),
         flag(id::NO_AUTH_WARNING).long("no-auth-warning").help("Don't warn of a password on the command line"),
         flag(id::HELP).long("help").help("Print this help, as -h without a host does"),
         flag(id::VERSION).short('v').long("version").help("Print the version"),

@@ -90,8 +90,6 @@ pub struct Options {
     pub exit_error: bool,
     /// Whether push messages are printed.
     pub show_pushes: bool,
-    /// Whether to say more.
-    pub verbose: bool,
     /// Only keys that match.
     pub pattern: Option<Vec<u8>>,
     /// What is to be done.
@@ -197,7 +195,6 @@ impl Reader<'_> {
             form_is_given: self.given_form().is_some(),
             exit_error: self.flag(id::EXIT_ERROR),
             show_pushes: self.show_pushes()?,
-            verbose: self.flag(id::VERBOSE),
             pattern: self.pattern()?,
             mode: self.mode()?,
             command,
