@@ -81,8 +81,10 @@ pub struct Client {
     pub input_bytes: AtomicU64,
     /// Bytes of the input buffer that are unused.
     pub input_free_bytes: AtomicU64,
-    /// Bytes of replies that wait to be sent.
-    pub output_bytes: AtomicU64,
+    /// Bytes of memory that replies take which wait to be sent.
+    pub output_memory: AtomicU64,
+    /// Bytes of disk that they take.
+    pub spill_bytes: AtomicU64,
     /// Segments of replies that wait.
     pub output_segments: AtomicU64,
     /// Bytes received and sent so far.
@@ -125,7 +127,8 @@ impl Client {
             watched: AtomicU32::new(0),
             input_bytes: AtomicU64::new(0),
             input_free_bytes: AtomicU64::new(0),
-            output_bytes: AtomicU64::new(0),
+            output_memory: AtomicU64::new(0),
+            spill_bytes: AtomicU64::new(0),
             output_segments: AtomicU64::new(0),
             net_bytes: Default::default(),
             mark: Mark::default(),
@@ -149,6 +152,13 @@ impl Client {
     /// The blocking command it waits in.
     pub fn parked(&self) -> MutexGuard<'_, Option<Arc<Waiter>>> {
         lock(&self.parked)
+    }
+
+    /// Notes how many bytes of memory, segments and bytes of disk its waiting replies take.
+    pub fn note_replies(&self, memory: u64, segments: u64, disk: u64) {
+        self.output_memory.store(memory, Ordering::Relaxed);
+        self.output_segments.store(segments, Ordering::Relaxed);
+        self.spill_bytes.store(disk, Ordering::Relaxed);
     }
 
     /// Whether it has this flag.

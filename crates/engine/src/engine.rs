@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use commands::spec::flag;
 use store::db::Event;
@@ -15,11 +16,12 @@ use crate::families;
 use crate::families::monitor::Monitors;
 use crate::families::slowlog::SlowLog;
 use crate::inbox::{Inbox, Wake};
-use crate::latency_monitor::LatencyMonitor;
+use crate::latency_monitor::{LatencyMonitor, Sample};
 use crate::machine::{Machine, Usage};
 use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
 use crate::rates::Rates;
+use crate::replies::ReplyFigures;
 use crate::scripts::busy::Busy;
 use crate::scripts::cache::Scripts;
 use crate::scripts::library::Libraries;
@@ -76,6 +78,8 @@ pub struct Engine {
     pub pubsub: PubSub,
     /// What is counted for pipelines that survive their connections.
     pub pipelines: Pipelines,
+    /// Replies that wait to be read.
+    pub replies: ReplyFigures,
     /// Connections that show what MONITOR shows.
     pub monitors: Monitors,
     /// Which keyspace events are published; 0 is none.
@@ -137,6 +141,7 @@ impl Engine {
             libraries: Libraries::default(),
             pubsub: PubSub::default(),
             pipelines: Pipelines::default(),
+            replies: ReplyFigures::default(),
             monitors: Monitors::default(),
             notify_classes: AtomicU64::new(0),
             active_expire: AtomicBool::new(true),
@@ -184,6 +189,7 @@ impl Engine {
     /// Sets the counters that INFO shows back to zero.
     pub fn reset_statistics(&self) {
         self.stats.iter().for_each(WorkerStats::reset);
+        self.replies.reset();
         self.rates.reset();
     }
 
@@ -221,6 +227,15 @@ impl Engine {
     #[must_use]
     pub fn latency_ticks(&self) -> u64 {
         self.latency_ticks.load(Ordering::Relaxed)
+    }
+
+    /// Records something for the latency monitor that is no command, if it took long. `time_s` is Unix time.
+    pub fn note_latency(&self, event: &'static str, took: Duration, time_s: u64) {
+        let threshold_ms = self.settings.latency_monitor_threshold_ms.get();
+        let took_ms = took.as_millis() as u64;
+        if threshold_ms > 0 && took_ms >= threshold_ms as u64 {
+            self.latency.add(event, Sample { time_s, took_ms });
+        }
     }
 
     /// From how many ticks on anybody wants to know of a command.

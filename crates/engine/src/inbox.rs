@@ -1,6 +1,6 @@
 //! What one thread has to tell another: a message for one of its connections, then a nudge to its poller.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +27,8 @@ pub struct Push {
     pub except: u64,
     /// The bytes in the protocol's form.
     pub bytes: Arc<Vec<u8>>,
+    /// Whether it may be left out for a connection that lags behind (a line of MONITOR).
+    pub may_be_dropped: bool,
 }
 
 impl Push {
@@ -47,6 +49,13 @@ pub enum Message {
         /// The reply.
         output: Output,
     },
+    /// So many pushes that may be dropped have been, since there was no room for them here.
+    Dropped {
+        /// The connection.
+        client: u64,
+        /// How many.
+        pushes: u64,
+    },
     /// Close the connection, now.
     Close {
         /// The connection.
@@ -64,6 +73,8 @@ struct Queue {
     push_bytes: usize,
     /// Connections for which there was no room any more.
     lost: BTreeSet<u64>,
+    /// Pushes left out for want of room, by connection.
+    dropped: BTreeMap<u64, u64>,
 }
 
 /// A thread's messages, and how to wake it.
@@ -100,16 +111,29 @@ impl Inbox {
 
     /// Adds a push to these connections, but for `except`. `to_self`: the caller is the thread itself, which looks
     /// again before it sleeps.
-    pub fn push(&self, clients: &Arc<Vec<u64>>, except: u64, bytes: &Arc<Vec<u8>>, to_self: bool) {
+    pub fn push(
+        &self,
+        clients: &Arc<Vec<u64>>,
+        except: u64,
+        bytes: &Arc<Vec<u8>>,
+        to_self: bool,
+        may_be_dropped: bool,
+    ) {
         {
             let mut queue = self.queue();
             if queue.push_bytes.saturating_add(bytes.len()) > PUSH_BYTES_MAX {
-                queue.lost.extend(clients.iter().filter(|&&client| client != except));
+                let receivers = clients.iter().filter(|&&client| client != except);
+                if may_be_dropped {
+                    receivers.for_each(|client| *queue.dropped.entry(*client).or_default() += 1);
+                } else {
+                    queue.lost.extend(receivers);
+                }
             } else {
                 queue.push_bytes += bytes.len();
                 queue.pushes += 1;
                 let number = queue.pushes;
-                let push = Push { number, clients: clients.clone(), except, bytes: bytes.clone() };
+                let (clients, bytes) = (clients.clone(), bytes.clone());
+                let push = Push { number, clients, except, bytes, may_be_dropped };
                 queue.messages.push_back(Message::Push(push));
             }
         }
@@ -140,6 +164,8 @@ impl Inbox {
         let mut queue = self.queue();
         queue.push_bytes = 0;
         let mut messages = std::mem::take(&mut queue.messages);
+        let dropped = std::mem::take(&mut queue.dropped).into_iter();
+        messages.extend(dropped.map(|(client, pushes)| Message::Dropped { client, pushes }));
         messages.extend(std::mem::take(&mut queue.lost).into_iter().map(|client| Message::Close { client }));
         messages
     }
@@ -165,7 +191,7 @@ mod tests {
         let inbox = Inbox::new(Box::new(Asleep));
         let both = Arc::new(vec![3, 7]);
         for (text, except) in [("a", 0), ("b", 7), ("c", 3)] {
-            inbox.push(&both, except, &Arc::new(text.into()), false);
+            inbox.push(&both, except, &Arc::new(text.into()), false, false);
         }
         let (found, until) = inbox.pushes_for(7, 0);
         assert_eq!((found, until), (vec![Arc::new(b"a".to_vec()), Arc::new(b"c".to_vec())], 3));
@@ -179,12 +205,18 @@ mod tests {
     fn connections_for_which_there_is_no_room_are_closed() {
         let inbox = Inbox::new(Box::new(Asleep));
         let large = Arc::new(vec![0; PUSH_BYTES_MAX]);
-        inbox.push(&Arc::new(vec![1]), 0, &large, true);
-        inbox.push(&Arc::new(vec![1, 2, 3]), 3, &large, true);
-        inbox.push(&Arc::new(vec![2]), 0, &large, true);
+        inbox.push(&Arc::new(vec![1]), 0, &large, true, false);
+        inbox.push(&Arc::new(vec![1, 2, 3]), 3, &large, true, false);
+        inbox.push(&Arc::new(vec![2]), 0, &large, true, false);
         let closed = |m: &Message| if let Message::Close { client } = m { Some(*client) } else { None };
         assert_eq!(inbox.take().iter().filter_map(closed).collect::<Vec<_>>(), [1, 2]);
-        inbox.push(&Arc::new(vec![2]), 0, &large, true);
-        assert!(matches!(&*inbox.take().into_iter().collect::<Vec<_>>(), [Message::Push(_)]));
+        inbox.push(&Arc::new(vec![2]), 0, &large, true, false);
+        inbox.push(&Arc::new(vec![2, 5]), 0, &large, true, true);
+        inbox.push(&Arc::new(vec![5]), 0, &large, true, true);
+        let messages: Vec<_> = inbox.take().into();
+        assert!(matches!(
+            &*messages,
+            [Message::Push(_), Message::Dropped { client: 2, pushes: 1 }, Message::Dropped { client: 5, pushes: 2 }]
+        ));
     }
 }

@@ -22,6 +22,7 @@ pub mod machine;
 pub mod pipelines;
 pub mod pubsub;
 pub mod rates;
+pub mod replies;
 pub mod scripts;
 pub mod session;
 pub mod stats;

@@ -48,6 +48,8 @@ pub struct Origin<'o> {
     pub worker: usize,
     /// The connection whose command it is, if it may be among the receivers, and its pushes.
     pub own: Option<(u64, &'o mut Output)>,
+    /// Whether it is better left out for a receiver that lags behind than that receiver closed.
+    pub may_be_dropped: bool,
 }
 
 /// Bytes for several connections, in the form of each version of the protocol.
@@ -145,7 +147,7 @@ impl Audience {
             if (except == 0 || group.clients.len() > 1)
                 && let Some(inbox) = inboxes.get(group.worker)
             {
-                inbox.push(&group.clients, except, form, to_self);
+                inbox.push(&group.clients, except, form, to_self, origin.may_be_dropped);
             }
         }
         self.len()

@@ -35,6 +35,33 @@ impl Counter {
     }
 }
 
+/// Seconds for which [`RecentMax`] remembers: Redis's figure.
+const RECENT_S: usize = 8;
+
+/// The greatest of the values noted in the last seconds. It has one writer.
+#[derive(Default, Debug)]
+pub struct RecentMax([(AtomicU64, AtomicU64); RECENT_S]);
+
+impl RecentMax {
+    /// Notes a value, from the thread that owns this.
+    pub fn note(&self, now_s: u64, value: u64) {
+        let (second, max) = &self.0[now_s as usize % RECENT_S];
+        if second.load(Ordering::Relaxed) != now_s {
+            max.store(value, Ordering::Relaxed);
+            second.store(now_s, Ordering::Relaxed);
+        } else if max.load(Ordering::Relaxed) < value {
+            max.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// The greatest that was noted in the last seconds, 0 if there was none.
+    #[must_use]
+    pub fn get(&self, now_s: u64) -> u64 {
+        let recent = self.0.iter().filter(|(second, _)| second.load(Ordering::Relaxed) + RECENT_S as u64 > now_s);
+        recent.map(|(_, max)| max.load(Ordering::Relaxed)).max().unwrap_or(0)
+    }
+}
+
 /// The counters of one command.
 #[derive(Default, Debug)]
 pub struct CommandStats {
@@ -87,6 +114,10 @@ pub struct WorkerStats {
     pub writes: Counter,
     /// Connections closed because of client-output-buffer-limit.
     pub output_limit_closes: Counter,
+    /// Bytes of memory that one connection's requests took while they waited to be complete.
+    pub recent_input: RecentMax,
+    /// The same of its replies while they waited to be read.
+    pub recent_output: RecentMax,
     /// Bytes that the thread's machine for scripts uses; no counter, and not reset.
     pub lua_bytes: AtomicU64,
     /// Error replies by their code.
@@ -115,6 +146,8 @@ impl WorkerStats {
             reads: Counter::default(),
             writes: Counter::default(),
             output_limit_closes: Counter::default(),
+            recent_input: RecentMax::default(),
+            recent_output: RecentMax::default(),
             lua_bytes: AtomicU64::new(0),
             errors_by_code: Mutex::default(),
         }
@@ -249,5 +282,22 @@ impl MemoryMarks {
     #[must_use]
     pub fn start(&self) -> u64 {
         self.start.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greatest_is_forgotten_after_some_seconds() {
+        let max = RecentMax::default();
+        assert_eq!(max.get(1_700_000_000), 0);
+        for (now_s, value) in [(100, 5), (100, 9), (100, 7), (103, 4)] {
+            max.note(now_s, value);
+        }
+        assert_eq!([100, 107, 108, 110, 111].map(|now_s| max.get(now_s)), [9, 9, 4, 4, 0]);
+        max.note(108, 1);
+        assert_eq!(max.get(108), 4);
     }
 }

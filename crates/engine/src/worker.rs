@@ -27,6 +27,7 @@ use crate::engine::Engine;
 use crate::eviction::{self, MemoryWatch};
 use crate::families;
 use crate::lookahead::look_ahead;
+use crate::replies::{Share, UNAUTHENTICATED_BYTES_MAX};
 use crate::scripts::LocalScripts;
 use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
@@ -116,6 +117,8 @@ pub struct Worker {
     pub random: Random,
     /// What happened beside the commands.
     pub observed: Observed,
+    /// Bytes of replies after which a connection's turn ends, so that they are sent or put elsewhere.
+    reply_bytes_max: usize,
     /// The version of the configuration that `rules` and `limits` were made from.
     settings_version: u64,
     /// When the last command ended.
@@ -150,6 +153,7 @@ impl Worker {
             limits: Limits::default(),
             random: Random::new(seed),
             observed: Observed::default(),
+            reply_bytes_max: 0,
             settings_version: 0,
             ticks: Ticks::now(),
             tracks_latency: false,
@@ -170,6 +174,12 @@ impl Worker {
     #[must_use]
     pub fn stats(&self) -> &'static WorkerStats {
         &self.engine.stats[self.id]
+    }
+
+    /// Bytes of replies after which a connection's turn ends.
+    #[must_use]
+    pub fn reply_bytes_max(&self) -> usize {
+        self.reply_bytes_max
     }
 
     /// Sets the time for everything that follows, in microseconds of Unix time.
@@ -198,6 +208,8 @@ impl Worker {
         self.settings_version = version;
         let settings = &self.engine.settings;
         self.tracks_latency = settings.latency_tracking.get();
+        let alone = Share::new(settings.reply_memory_limit.get(), settings.reply_memory_total.get(), 1);
+        self.reply_bytes_max = alone.piece as usize;
         self.clock.frequency = eviction::frequency(settings);
         self.limits.bulk_bytes_max = i64::try_from(settings.proto_max_bulk_len.get()).unwrap_or(i64::MAX);
         self.rules = Rules {
@@ -297,6 +309,7 @@ impl Worker {
         let began = Ticks::now();
         let turn_ticks = (YIELD_AFTER_US * per_microsecond()) as u64;
         let mut at = from;
+        let written = out.len();
         // In the midst of a script, this thread is inside already.
         let in_script = self.scripts.busy_turn;
         let mut inside = if in_script { None } else { self.pass() };
@@ -308,6 +321,7 @@ impl Worker {
             // Authentication changes the limits of what follows, so what comes before it is framed one by one.
             let unauthenticated = self.engine.must_authenticate(session);
             let window = if unauthenticated { 1 } else { WINDOW };
+            let replies_end = written + if unauthenticated { UNAUTHENTICATED_BYTES_MAX } else { self.reply_bytes_max };
             let limits = Limits { unauthenticated, ..self.limits };
             let (end, stop) = session.framer.frame(buffer, at, &limits, window, batch);
             plan(batch, buffer, planned, keys);
@@ -340,8 +354,11 @@ impl Worker {
                     session.framer.forget();
                 }
                 match step {
-                    // A window of slow commands may take much longer than a turn.
-                    Step::Next if self.ticks.since(began) > turn_ticks && Some(at) != last_end => {
+                    // A window of slow commands may take much longer than a turn, and its replies much memory.
+                    Step::Next
+                        if (self.ticks.since(began) > turn_ticks || out.len() > replies_end)
+                            && Some(at) != last_end =>
+                    {
                         session.framer.forget();
                         return (at, Ran::Yielded);
                     }
@@ -377,7 +394,7 @@ impl Worker {
                     return (at, Ran::Closing);
                 }
             }
-            if Ticks::now().since(began) > turn_ticks {
+            if Ticks::now().since(began) > turn_ticks || out.len() > replies_end {
                 return (at, Ran::Yielded);
             }
         }

@@ -5,6 +5,7 @@
 
 pub mod longdouble;
 pub mod num;
+pub mod output;
 pub mod parse;
 pub mod reply;
 pub mod request;

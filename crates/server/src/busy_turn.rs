@@ -58,7 +58,7 @@ impl BusyTurn<'_> {
     fn serve(&mut self, key: usize, worker: &mut Worker) {
         let Some(connection) = self.others.get_mut(key) else { return };
         serve(connection, worker);
-        let is_left = !connection.output.is_empty() || connection.hold == Hold::Closing;
+        let is_left = !connection.replies.is_empty() || connection.hold == Hold::Closing;
         if is_left && !connection.in_write_list {
             connection.in_write_list = true;
             self.to_write.push(key);
@@ -79,7 +79,8 @@ pub fn open(accepted: Accepted, worker: &mut Worker, shared: &Shared) -> Connect
 /// Reads once from a connection, has it answered, and sends the answer. Whatever goes wrong with it is seen again when the
 /// script has ended.
 fn serve(connection: &mut Connection, worker: &mut Worker) {
-    if !matches!(connection.hold, Hold::None | Hold::Yielded) {
+    // One that doesn't read its replies gets no more of them.
+    if !matches!(connection.hold, Hold::None | Hold::Yielded) || connection.socket_is_full {
         return;
     }
     connection.input.reserve(READ_BYTES);
@@ -90,7 +91,7 @@ fn serve(connection: &mut Connection, worker: &mut Worker) {
     let mut at = connection.input_run;
     let ran = loop {
         let ran;
-        (at, ran) = worker.run_busy(&mut connection.session, &input, at, &mut connection.output);
+        (at, ran) = worker.run_busy(&mut connection.session, &input, at, &mut connection.replies.output);
         // It takes no time that others could use.
         if ran != Ran::Yielded {
             break ran;
@@ -105,6 +106,7 @@ fn serve(connection: &mut Connection, worker: &mut Worker) {
     let stats = worker.stats();
     stats.net_out.add(bytes as u64);
     stats.writes.add(calls as u64);
+    connection.socket_is_full = sent == Sent::Some;
     if sent == Sent::Broken {
         connection.hold = Hold::Closing;
     }

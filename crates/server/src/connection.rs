@@ -6,8 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use engine::session::Session;
-use resp::reply::Output;
 use rustix::io::Errno;
+
+use crate::backlog::Backlog;
+use crate::reply_queue::ReplyQueue;
 
 /// Slices given to one vectored write; the rest goes with the next.
 const SLICES_AT_ONCE: usize = 64;
@@ -49,6 +51,8 @@ pub enum Hold {
     Paused,
     /// It has used up its turn, and is in the queue for the next.
     Yielded,
+    /// There is no room for more replies: it does not read those that wait.
+    Full,
     /// It is closed once everything is sent.
     Closing,
 }
@@ -64,17 +68,20 @@ pub struct Connection {
     /// Bytes at the beginning of `input` that have been run nevertheless. None while requests are run as they arrive.
     pub input_run: usize,
     /// Replies that wait to be sent.
-    pub output: Output,
+    pub replies: ReplyQueue,
+    /// What is known of replies that have waited for longer than a turn.
+    pub backlog: Option<Box<Backlog>>,
     /// Why nothing is run.
     pub hold: Hold,
-    /// Whether the poller watches for something to read: not once the peer has said its last.
+    /// Whether the poller watches for something to read: not once the peer has said its last, nor while there is no
+    /// room for replies to what it says.
     pub wants_read: bool,
     /// Whether the poller watches for room to write.
     pub wants_write: bool,
+    /// Whether the socket takes no more until the poller says so.
+    pub socket_is_full: bool,
     /// Whether it is in the list of those to be written to at the end of the turn.
     pub in_write_list: bool,
-    /// Since when its output has been over the soft limit, in milliseconds of Unix time.
-    pub over_soft_limit_since_ms: Option<u64>,
 }
 
 /// How a write went.
@@ -84,6 +91,8 @@ pub enum Sent {
     All,
     /// The socket takes no more at the moment, or has been given enough for one turn.
     Some,
+    /// Everything that is in memory is sent; the rest has to be read from a file first.
+    Front,
     /// The connection is broken.
     Broken,
 }
@@ -97,12 +106,13 @@ impl Connection {
             session,
             input: Vec::new(),
             input_run: 0,
-            output: Output::default(),
+            replies: ReplyQueue::default(),
+            backlog: None,
             hold: Hold::None,
             wants_read: true,
             wants_write: false,
+            socket_is_full: false,
             in_write_list: false,
-            over_soft_limit_since_ms: None,
         }
     }
 
@@ -129,13 +139,17 @@ impl Connection {
     /// Sends what waits, with as few system calls as the socket allows. Returns the bytes and calls it took.
     pub fn send(&mut self) -> (Sent, usize, usize) {
         let (mut bytes, mut calls) = (0, 0);
-        while !self.output.is_empty() {
+        loop {
+            let output = self.replies.front();
+            if output.is_empty() {
+                break;
+            }
             if bytes >= SEND_BYTES_MAX {
                 return (Sent::Some, bytes, calls);
             }
             let mut slices = [IoSlice::new(&[]); SLICES_AT_ONCE];
             let mut count = 0;
-            for (slot, slice) in slices.iter_mut().zip(self.output.slices()) {
+            for (slot, slice) in slices.iter_mut().zip(output.slices()) {
                 *slot = IoSlice::new(slice);
                 count += 1;
             }
@@ -144,14 +158,17 @@ impl Connection {
                 Ok(0) => return (Sent::Broken, bytes, calls),
                 Ok(sent) => {
                     bytes += sent;
-                    self.output.advance(sent);
+                    output.advance(sent);
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return (Sent::Some, bytes, calls),
                 Err(_) => return (Sent::Broken, bytes, calls),
             }
         }
-        self.output.shrink(OUTPUT_KEPT_BYTES);
+        if !self.replies.is_empty() {
+            return (Sent::Front, bytes, calls);
+        }
+        self.replies.output.shrink(OUTPUT_KEPT_BYTES);
         (Sent::All, bytes, calls)
     }
 }

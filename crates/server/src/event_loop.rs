@@ -1,25 +1,30 @@
 //! A worker thread's loop. [`EventLoop::run`] reads as the list of its phases; each phase is a method below it.
 
+mod backlog;
+mod clock;
+mod deliver;
+mod monitors;
+mod write;
+
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use engine::client::client_flag;
-use engine::config::{ClientClass, Settings};
+use engine::config::Settings;
 use engine::engine::Engine;
-use engine::inbox::{Message, Push};
 use engine::worker::{Ran, Worker};
 
 use crate::busy_turn::{self, BusyTurn};
-use crate::connection::{self, Connection, Hold, Sent};
+use crate::connection::{self, Connection, Hold};
 use crate::connections::Connections;
 use crate::doorway::{Doorway, LISTENERS};
 use crate::listener::{Accepted, Listener};
 use crate::log;
 use crate::poller::{Epoll, Poller, Ready};
+use crate::spill::Spill;
 
 /// Bytes that are read from a socket at once, into the thread's own buffer: with the tables of a batch it has to stay
 /// in the second-level cache.
@@ -31,12 +36,9 @@ const READ_IN_PLACE_BYTES: usize = 16 * 1024;
 const TICK: Duration = Duration::from_millis(100);
 /// The same while there are more expired keys, or keys to be evicted, than one look could remove.
 const BUSY_TICK: Duration = Duration::from_millis(4);
-/// How long one look for expired keys may take, in microseconds: others wait for as long.
-const RECLAIM_US: f64 = 1000.0;
 /// Reads that a connection which is being closed may cost in one turn.
 const DRAINS_MAX: usize = 16;
-/// Deadlines that may be noted beyond twice the connections, before those of waits that have ended are removed.
-const DEADLINES_SLACK: usize = 64;
+
 /// What the threads of the server share beside the engine.
 pub struct Shared {
     /// The engine.
@@ -49,6 +51,8 @@ pub struct Shared {
     stopping: Arc<AtomicBool>,
     /// Sockets that replace those the first thread listens on (CONFIG SET port, bind).
     new_listeners: NewListeners,
+    /// The files of replies that wait.
+    spill: Spill,
 }
 
 /// Sockets that replace those being listened on.
@@ -62,13 +66,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     /// What is shared by as many threads as the engine has inboxes.
     #[must_use]
-    pub fn new(engine: &'static Engine, stopping: Arc<AtomicBool>, new_listeners: NewListeners) -> Shared {
+    pub fn new(
+        engine: &'static Engine,
+        stopping: Arc<AtomicBool>,
+        new_listeners: NewListeners,
+        spill: Spill,
+    ) -> Shared {
         Shared {
             engine,
             handed_over: engine.inboxes.iter().map(|_| Mutex::default()).collect(),
             connected: AtomicUsize::new(0),
             stopping,
             new_listeners,
+            spill,
         }
     }
 
@@ -114,6 +124,10 @@ pub struct EventLoop {
     by_client: HashMap<u64, usize>,
     buffer: Box<[u8]>,
     to_write: Vec<usize>,
+    /// Connections with a backlog.
+    waiting: BTreeSet<usize>,
+    /// When replies that wait for their client are to be put on disk, in milliseconds of Unix time, by connection.
+    impatient: VecDeque<(u64, u64)>,
     yielded: VecDeque<usize>,
     paused: Vec<usize>,
     /// When blocking commands run out of time, by connection.
@@ -163,6 +177,8 @@ impl EventLoop {
             by_client: HashMap::new(),
             buffer: vec![0; READ_BYTES].into(),
             to_write: Vec::new(),
+            waiting: BTreeSet::new(),
+            impatient: VecDeque::new(),
             yielded: VecDeque::new(),
             paused: Vec::new(),
             deadlines: BinaryHeap::new(),
@@ -178,6 +194,7 @@ impl EventLoop {
             self.begin_turn();
             self.accept();
             self.adopt();
+            self.finish_spills();
             self.read_and_run();
             self.run_yielded();
             // After the turn's commands, so that what they publish to this thread's own connections goes out with it.
@@ -192,7 +209,9 @@ impl EventLoop {
 
     fn wait(&mut self) {
         let mut timeout = self.next_tick.saturating_duration_since(Instant::now());
-        if let Some(Reverse((deadline_ms, _))) = self.deadlines.peek() {
+        let parked_ms = self.deadlines.peek().map(|Reverse((deadline_ms, _))| *deadline_ms);
+        let impatient_ms = self.impatient.front().map(|(due_ms, _)| *due_ms);
+        if let Some(deadline_ms) = parked_ms.into_iter().chain(impatient_ms).min() {
             let left_ms = deadline_ms.saturating_sub(now_us() / 1000);
             // A millisecond's part is still to pass when the difference is rounded to 0.
             timeout = timeout.min(Duration::from_millis(left_ms.max(1)));
@@ -263,7 +282,8 @@ impl EventLoop {
                 continue;
             }
             let key = token as usize;
-            if write && self.connections.contains(key) {
+            if write && let Some(connection) = self.connections.get_mut(key) {
+                connection.socket_is_full = false;
                 self.queue_write(key);
             }
             if read {
@@ -274,8 +294,16 @@ impl EventLoop {
 
     fn read(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
+        if !connection.wants_read {
+            // What is announced all the same is that the connection is broken.
+            return self.close(key);
+        }
         match connection.hold {
             Hold::Closing => return self.drain(key),
+            Hold::Full => {
+                let write = connection.wants_write;
+                return self.watch(key, false, write);
+            }
             // It has enough to run. The rest waits in the kernel, and so does the news that it was the last.
             Hold::Yielded => return,
             Hold::None | Hold::Parked | Hold::Paused => {}
@@ -333,12 +361,11 @@ impl EventLoop {
         match connection.hold {
             // The end is seen again when the requests have run.
             Hold::Yielded => {}
-            Hold::None | Hold::Closing if !connection.output.is_empty() => {
+            Hold::None | Hold::Closing | Hold::Parked if !connection.replies.is_empty() => {
+                self.worker.unpark(&mut connection.session);
                 connection.hold = Hold::Closing;
-                connection.wants_write = true;
-                if self.poller.only_write(connection.socket.as_fd(), key as u64).is_err() {
-                    self.close(key);
-                }
+                let write = connection.wants_write;
+                self.watch(key, false, write);
             }
             _ => self.close(key),
         }
@@ -355,7 +382,7 @@ impl EventLoop {
     fn run_buffer(&mut self, key: usize, filled: usize) {
         let Some((connection, mut attendant)) = attended!(self, key) else { return };
         let buffer = &self.buffer[..filled];
-        let output = &mut connection.output;
+        let output = &mut connection.replies.output;
         let (at, ran) = self.worker.run_attended(&mut attendant, &mut connection.session, buffer, 0, output);
         connection.input.clear();
         connection.input.extend_from_slice(&buffer[at..]);
@@ -366,7 +393,7 @@ impl EventLoop {
     fn run_input(&mut self, key: usize) {
         let Some((connection, mut attendant)) = attended!(self, key) else { return };
         let input = std::mem::take(&mut connection.input);
-        let (session, output) = (&mut connection.session, &mut connection.output);
+        let (session, output) = (&mut connection.session, &mut connection.replies.output);
         let (at, ran) = self.worker.run_attended(&mut attendant, session, &input, connection.input_run, output);
         connection.input = input;
         connection.drop_input(at, ran == Ran::Idle);
@@ -380,6 +407,10 @@ impl EventLoop {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let client = &connection.session.client;
         client.input_bytes.store(connection.input_left() as u64, Ordering::Relaxed);
+        if connection.input.capacity() > 0 {
+            let now_s = self.worker.clock.now_ms / 1000;
+            self.worker.stats().recent_input.note(now_s, connection.input.capacity() as u64);
+        }
         client.input_free_bytes.store((connection.input.capacity() - connection.input.len()) as u64, Ordering::Relaxed);
         connection.hold = match ran {
             Ran::Idle => Hold::None,
@@ -403,7 +434,7 @@ impl EventLoop {
             }
             Ran::Idle | Ran::Closing => {}
         }
-        self.queue_write(key);
+        self.queue_or_flush(key);
         self.check_input_limit(key);
     }
 
@@ -433,230 +464,12 @@ impl EventLoop {
         }
     }
 
-    /// Hands out what other connections have for those of this thread.
-    fn deliver(&mut self) {
-        let inbox = &self.shared.engine.inboxes[self.worker.id];
-        if !inbox.is_filled() {
-            return;
-        }
-        // Commands run after all messages are handed out: UNSUBSCRIBE has to find what is still to come in the inbox.
-        let mut unparked = Vec::new();
-        let mut look = false;
-        for message in inbox.take() {
-            match message {
-                Message::Push(push) => self.push(&push),
-                Message::Unpark { client, mut output } => unparked.extend(self.unpark(client, &mut output)),
-                Message::Close { client } => {
-                    if let Some(&key) = self.by_client.get(&client) {
-                        self.close(key);
-                    }
-                }
-                Message::Look => look = true,
-            }
-        }
-        for client in unparked {
-            if let Some(&key) = self.by_client.get(&client) {
-                self.go_on(key);
-            }
-        }
-        if look {
-            self.run_paused();
-        }
-    }
-
-    fn push(&mut self, push: &Push) {
-        for client in push.clients.iter() {
-            let Some(&key) = self.by_client.get(client) else { continue };
-            let Some(connection) = self.connections.get_mut(key) else { continue };
-            // After the last reply of a connection, nothing more is said.
-            if connection.session.awaits(push) && connection.hold != Hold::Closing {
-                connection.output.extend_shared(push.bytes.clone());
-                self.queue_write(key);
-                self.check_output_limit(key);
-            }
-        }
-    }
-
-    /// Gives a parked connection its reply; it can go on with the rest of its batch.
-    fn unpark(&mut self, client: u64, reply: &mut resp::reply::Output) -> Option<u64> {
-        let connection = self.connections.get_mut(*self.by_client.get(&client)?)?;
-        self.worker.resume(&mut connection.session, reply, &mut connection.output);
-        Some(client)
-    }
-
-    fn go_on(&mut self, key: usize) {
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.hold = Hold::None;
-        }
-        self.run_input(key);
-    }
-
-    fn run_paused(&mut self) {
-        for key in std::mem::take(&mut self.paused) {
-            if self.connections.get(key).is_some_and(|c| c.hold == Hold::Paused) {
-                self.go_on(key);
-            }
-        }
-    }
-
-    /// What happens by the clock: blocking commands that run out of time, expired keys, idle clients.
-    fn tick(&mut self) {
-        self.time_out();
-        let now = Instant::now();
-        if now < self.next_tick {
-            return;
-        }
-        let more = self.worker.reclaim_expired(RECLAIM_US) | self.worker.relieve_memory();
-        self.next_tick = now + if more { BUSY_TICK } else { TICK };
-        self.end_pause();
-        self.close_idle();
-        if self.worker.id == 0 {
-            self.shared.engine.sample(self.worker.clock.now_ms);
-        }
-    }
-
-    fn note_deadline(&mut self, deadline_ms: u64, client: u64) {
-        self.deadlines.push(Reverse((deadline_ms, client)));
-        if self.deadlines.len() > 2 * self.connections.len() + DEADLINES_SLACK {
-            let (connections, by_client, now_ms) = (&self.connections, &self.by_client, self.worker.clock.now_ms);
-            let due = |client: &u64| {
-                let waiter = connections.get(*by_client.get(client)?)?.session.parked.as_ref()?;
-                waiter.wait.deadline_ms
-            };
-            // One that is overdue is noted for a later moment than its own.
-            let counts = |noted_ms, due_ms| due_ms == noted_ms || due_ms <= now_ms;
-            self.deadlines.retain(|Reverse((noted_ms, client))| due(client).is_some_and(|due| counts(*noted_ms, due)));
-        }
-    }
-
-    fn time_out(&mut self) {
-        let now_ms = self.worker.clock.now_ms;
-        while let Some(&Reverse((deadline_ms, client))) = self.deadlines.peek() {
-            if deadline_ms > now_ms {
-                return;
-            }
-            self.deadlines.pop();
-            let Some(&key) = self.by_client.get(&client) else { continue };
-            let Some(connection) = self.connections.get_mut(key) else { continue };
-            let due = connection.session.parked.as_ref().and_then(|w| w.wait.deadline_ms);
-            // The deadline may be that of an earlier wait.
-            if due.is_none_or(|due| due > now_ms) {
-                continue;
-            }
-            if self.worker.time_out(&mut connection.session, &mut connection.output) {
-                self.go_on(key);
-            } else {
-                // Somebody is just serving it, or finding that there is nothing after all: look again.
-                self.deadlines.push(Reverse((now_ms + 1, client)));
-            }
-        }
-    }
-
-    fn end_pause(&mut self) {
-        let engine = self.shared.engine;
-        let until_ms = engine.paused_until_ms.load(Ordering::Relaxed);
-        if until_ms != 0 && until_ms <= self.worker.clock.now_ms {
-            let _ = engine.paused_until_ms.compare_exchange(until_ms, 0, Ordering::Relaxed, Ordering::Relaxed);
-        }
-        if !self.paused.is_empty() {
-            if engine.is_held_up() { self.next_tick = Instant::now() + BUSY_TICK } else { self.run_paused() }
-        }
-    }
-
-    /// Closes connections that have been silent for longer than `timeout`.
-    fn close_idle(&mut self) {
-        let (now_ms, limit_s) = (self.worker.clock.now_ms, self.shared.settings().timeout_s.get());
-        let now_s = now_ms / 1000;
-        if limit_s <= 0 || now_s == self.timeouts_checked_s {
-            return;
-        }
-        self.timeouts_checked_s = now_s;
-        let idle = |c: &Connection| {
-            let client = &c.session.client;
-            let exempt = client_flag::BLOCKED | client_flag::PUBSUB | client_flag::MONITOR;
-            let active_ms = client.active_ms.load(Ordering::Relaxed);
-            !client.has(exempt) && now_ms.saturating_sub(active_ms) > (limit_s as u64).saturating_mul(1000)
-        };
-        let keys: Vec<usize> = self.connections.iter().filter(|(_, c)| idle(c)).map(|(key, _)| key).collect();
-        keys.into_iter().for_each(|key| self.close(key));
-    }
-
-    fn queue_write(&mut self, key: usize) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        let due = !connection.output.is_empty() || connection.hold == Hold::Closing;
-        if due && !connection.in_write_list {
-            connection.in_write_list = true;
-            self.to_write.push(key);
-        }
-    }
-
-    /// Sends every connection's replies.
-    fn write(&mut self) {
-        for key in std::mem::take(&mut self.to_write) {
-            let Some(connection) = self.connections.get_mut(key) else { continue };
-            connection.in_write_list = false;
-            let (sent, bytes, calls) = connection.send();
-            let stats = self.worker.stats();
-            stats.net_out.add(bytes as u64);
-            stats.writes.add(calls as u64);
-            let client = &connection.session.client;
-            client.net_bytes[1].fetch_add(bytes as u64, Ordering::Relaxed);
-            client.output_bytes.store(connection.output.len() as u64, Ordering::Relaxed);
-            client.output_segments.store(connection.output.segments() as u64, Ordering::Relaxed);
-            match sent {
-                Sent::Broken => self.close(key),
-                Sent::All if connection.hold == Hold::Closing => self.close_drained(key),
-                Sent::All => self.want_write(key, false),
-                Sent::Some => {
-                    self.want_write(key, true);
-                    self.check_output_limit(key);
-                }
-            }
-        }
-    }
-
-    fn want_write(&mut self, key: usize, write: bool) {
-        let Some(connection) = self.connections.get(key) else { return };
-        if connection.wants_write != write {
-            let read = connection.wants_read;
-            self.watch(key, read, write);
-        }
-    }
-
-    fn watch(&mut self, key: usize, read: bool, write: bool) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        (connection.wants_read, connection.wants_write) = (read, write);
-        if let Err(error) = self.poller.watch(connection.socket.as_fd(), key as u64, read, write) {
-            log::warning(format!("can't watch a connection: {error}"));
-            self.close(key);
-        }
-    }
-
-    /// Closes a connection that doesn't read its replies (client-output-buffer-limit).
-    fn check_output_limit(&mut self, key: usize) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        let client = &connection.session.client;
-        let class = if client.has(client_flag::PUBSUB) { ClientClass::PubSub } else { ClientClass::Normal };
-        let limit = self.shared.settings().client_output_buffer_limit.get(class);
-        let bytes = connection.output.len() as u64;
-        let now_ms = self.worker.clock.now_ms;
-        let over = |limit: u64| limit > 0 && bytes > limit;
-        let since = if over(limit.soft_bytes) { connection.over_soft_limit_since_ms.or(Some(now_ms)) } else { None };
-        connection.over_soft_limit_since_ms = since;
-        let too_long =
-            since.is_some_and(|since| now_ms.saturating_sub(since) > limit.soft_seconds.saturating_mul(1000));
-        if over(limit.hard_bytes) || too_long {
-            log::warning(format!(
-                "Client id={} addr={} scheduled to be closed ASAP for overcoming of output buffer limits (omem={bytes})",
-                client.id, client.addr
-            ));
-            self.worker.stats().output_limit_closes.add(1);
-            self.close(key);
-        }
-    }
-
     fn close(&mut self, key: usize) {
+        self.forget_backlog(key);
         let Some(mut connection) = self.connections.try_remove(key) else { return };
+        if connection.replies.is_spilling() || connection.replies.take_file_is_done() {
+            self.shared.spill.end(self.worker.id, connection.session.client.id);
+        }
         self.poller.remove(connection.socket.as_fd());
         self.by_client.remove(&connection.session.client.id);
         self.worker.close(&mut connection.session);

@@ -4,6 +4,7 @@
 //! request means it leaves to the engine.
 
 pub mod allocator;
+pub mod backlog;
 pub mod busy_turn;
 pub mod cli_args;
 pub mod conf_file;
@@ -15,4 +16,6 @@ pub mod listener;
 pub mod log;
 pub mod poller;
 pub mod process;
+pub mod reply_queue;
 pub mod run;
+pub mod spill;

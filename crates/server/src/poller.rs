@@ -24,11 +24,9 @@ pub struct Ready {
 pub trait Poller {
     /// Begins to watch a descriptor for reading.
     fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()>;
-    /// Sets what a descriptor is watched for. That it is broken is always announced, as something to read.
+    /// Sets what a descriptor is watched for. Not for reading when there is nothing more, or nobody who would read it:
+    /// level-triggered polling says so again and again. That it is broken is always announced, as something to read.
     fn watch(&self, fd: BorrowedFd<'_>, token: u64, read: bool, write: bool) -> io::Result<()>;
-    /// Watches a descriptor for writing alone: there is nothing more to read, which level-triggered polling would say
-    /// again and again.
-    fn only_write(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()>;
     /// Ceases to watch a descriptor.
     fn remove(&self, fd: BorrowedFd<'_>);
     /// Waits until something is ready, the waker is used or the time is up, and replaces `ready` by what is.
@@ -87,10 +85,6 @@ impl Poller for Epoll {
         let reading = if read { EventFlags::IN | EventFlags::RDHUP } else { EventFlags::empty() };
         let flags = reading | if write { EventFlags::OUT } else { EventFlags::empty() };
         Ok(epoll::modify(&self.epoll, fd, EventData::new_u64(token), flags)?)
-    }
-
-    fn only_write(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
-        Ok(epoll::modify(&self.epoll, fd, EventData::new_u64(token), EventFlags::OUT)?)
     }
 
     fn remove(&self, fd: BorrowedFd<'_>) {

@@ -10,7 +10,7 @@ use engine::engine::{Engine, Host};
 use engine::inbox::Wake;
 use engine::machine::{Machine, Usage};
 use engine::worker::Worker;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::allocator;
@@ -19,6 +19,7 @@ use crate::listener;
 use crate::log;
 use crate::poller::{Epoll, WakeFd};
 use crate::process;
+use crate::spill::Spill;
 
 /// The version of Penstock.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -93,6 +94,9 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     // The server outlives the terminal that it was started from, as Redis does; nobody looks at the flag.
     let hung_up = signal_hook::flag::register(SIGHUP, Arc::default());
     hung_up.map_err(|e| format!("can't handle signals: {e}"))?;
+    // A file that may not grow any more (ulimit -f) is an error of the write, not the end of the process.
+    let too_large = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    too_large.map_err(|e| format!("can't handle signals: {e}"))?;
     let listeners = listener::open_all(&settings)?;
     limit_clients(&settings);
 
@@ -105,7 +109,8 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let engine = Engine::start(settings, config_file, shared_wakes, host, now_us() / 1000);
 
     let stopping = Arc::new(AtomicBool::new(false));
-    let shared = Arc::new(Shared::new(engine, stopping.clone(), new_listeners));
+    let spill = Spill::start(engine).map_err(|e| format!("can't start a thread: {e}"))?;
+    let shared = Arc::new(Shared::new(engine, stopping.clone(), new_listeners, spill));
     announce(engine, threads);
     let mut listeners = Some(listeners);
     let mut handles = Vec::new();

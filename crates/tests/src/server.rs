@@ -1,6 +1,6 @@
 //! Starting and stopping servers: each on a port and in a directory of its own, gone when the test ends.
 
-use crate::conn::Conn;
+use crate::conn::{Conn, PATIENCE};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -35,13 +35,18 @@ impl Server {
 
     /// Starts the server under test with at most `open_files` file descriptors.
     pub fn penstock_with_open_files(args: &[&str], open_files: u32) -> Server {
-        Server::start(subject_program(), args, Some(open_files))
+        Server::start(subject_program(), args, Some(("-n", open_files)))
     }
 
-    fn start(program: &Path, args: &[&str], open_files: Option<u32>) -> Server {
+    /// Starts the server under test with files of at most `blocks` of 512 bytes: its disk seems to fail.
+    pub fn penstock_with_small_files(args: &[&str], blocks: u32) -> Server {
+        Server::start(subject_program(), args, Some(("-f", blocks)))
+    }
+
+    fn start(program: &Path, args: &[&str], limit: Option<(&str, u32)>) -> Server {
         let mut trouble = String::new();
         for _ in 0..START_TRIES {
-            match Server::try_start(program, args, open_files) {
+            match Server::try_start(program, args, limit) {
                 Ok(server) => return server,
                 Err(text) => trouble = text,
             }
@@ -49,15 +54,15 @@ impl Server {
         panic!("{} does not start: {trouble}", program.display());
     }
 
-    fn try_start(program: &Path, args: &[&str], open_files: Option<u32>) -> Result<Server, String> {
+    fn try_start(program: &Path, args: &[&str], limit: Option<(&str, u32)>) -> Result<Server, String> {
         let port = free_port().map_err(|e| format!("no free port: {e}"))?;
         let dir = fresh_dir().map_err(|e| format!("no directory: {e}"))?;
         let log = fs::File::create(dir.join("log")).map_err(|e| format!("no log: {e}"))?;
-        let mut command = match open_files {
+        let mut command = match limit {
             None => Command::new(program),
-            Some(n) => {
+            Some((what, n)) => {
                 let mut shell = Command::new("sh");
-                shell.args(["-c", &format!("ulimit -n {n} && exec \"$0\" \"$@\"")]).arg(program);
+                shell.args(["-c", &format!("ulimit {what} {n} && exec \"$0\" \"$@\"")]).arg(program);
                 shell
             }
         };
@@ -128,9 +133,65 @@ impl Server {
 
     /// The memory that the process occupies, in KiB (`VmRSS` of proc(5)).
     pub fn resident_kib(&self) -> u64 {
+        self.status_kib("VmRSS:")
+    }
+
+    /// The most memory that the process has occupied, in KiB, since `forget_peak`.
+    pub fn resident_peak_kib(&self) -> u64 {
+        self.status_kib("VmHWM:")
+    }
+
+    /// Has `resident_peak_kib` begin anew from what is occupied now.
+    pub fn forget_peak(&self) {
+        // proc(5): 5 resets the peak.
+        fs::write(format!("/proc/{}/clear_refs", self.pid()), "5")
+            .expect("the process's memory is its starter's to ask");
+    }
+
+    fn status_kib(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or("");
+        let line = status.lines().find(|line| line.starts_with(field)).unwrap_or("");
         line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
+    }
+
+    /// CPU time that the process has used, in clock ticks of a hundredth of a second.
+    pub fn cpu_ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        // utime and stime, the fields 14 and 15; the second, in parentheses, may hold blanks.
+        let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11).take(2);
+        fields.filter_map(|n| n.parse::<u64>().ok()).sum()
+    }
+
+    /// The files without a name that the process has open, each with the bytes of disk that it takes.
+    pub fn nameless_files(&self) -> Vec<u64> {
+        use std::os::unix::fs::MetadataExt;
+        let fds = fs::read_dir(format!("/proc/{}/fd", self.pid())).into_iter().flatten().flatten();
+        let is_nameless =
+            |path: &PathBuf| fs::read_link(path).is_ok_and(|target| target.to_string_lossy().ends_with(" (deleted)"));
+        let paths = fds.map(|entry| entry.path()).filter(is_nameless);
+        paths.filter_map(|path| fs::metadata(path).ok()).map(|file| file.blocks() * 512).collect()
+    }
+
+    /// The directory in which it runs.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// One figure of INFO, 0 if it isn't there.
+    pub fn figure(&self, name: &str) -> u64 {
+        let info = self.connect().cmd("INFO").map(|reply| String::from_utf8_lossy(reply.text()).into_owned());
+        let info = info.unwrap_or_default();
+        let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+    }
+
+    /// Waits until a condition holds; for as long as a busy machine may take.
+    pub fn wait_until(&self, what: &str, mut holds: impl FnMut(&Server) -> bool) {
+        let start = Instant::now();
+        while !holds(self) {
+            assert!(start.elapsed() < PATIENCE, "waited in vain until {what}\n{}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

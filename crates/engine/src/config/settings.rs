@@ -153,9 +153,23 @@ settings! {
     proto_max_bulk_len: Bytes = Directive::bytes("proto-max-bulk-len", 1 << 20, "512mb");
     /// Bytes of requests not executed yet, per connection.
     client_query_buffer_limit: Bytes = Directive::bytes("client-query-buffer-limit", 1 << 20, "1gb");
-    /// Bytes of replies not sent yet, per connection and class.
+    /// Bytes of replies not sent yet, per connection and class, on disk as well as in memory.
     client_output_buffer_limit: OutputLimits = Directive::new("client-output-buffer-limit", Kind::OutputLimits,
         "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60");
+    /// Bytes of memory that one connection's replies may take while they wait to be read.
+    reply_memory_limit: Bytes = Directive::bytes("reply-memory-limit", 64 << 10, "1mb");
+    /// The same of all connections together; each that has replies waiting gets an equal part.
+    reply_memory_total: Bytes = Directive::bytes("reply-memory-total", 1 << 20, "256mb");
+    /// Directory of the files for replies that don't fit into memory, empty for `dir`.
+    reply_spill_dir: Text = Directive::text("reply-spill-dir", "").checked(check_spill_dir);
+    /// Bytes of disk that one connection's replies may take, 0 for none.
+    reply_spill_limit: Bytes = Directive::bytes("reply-spill-limit", 0, "4gb");
+    /// The same of all connections together.
+    reply_spill_total: Bytes = Directive::bytes("reply-spill-total", 0, "16gb");
+    /// Bytes of the disk that are left free.
+    reply_spill_keep_free: Bytes = Directive::bytes("reply-spill-keep-free", 0, "1gb");
+    /// Seconds after which a connection is closed whose replies have no room and that reads none, 0 for never.
+    reply_stall_timeout_s: Int = Directive::natural("reply-stall-timeout", "60");
     /// Bytes that all connections' buffers may take together, 0 for no limit.
     maxmemory_clients: BytesOrPercent = Directive::new("maxmemory-clients", Kind::BytesOrPercent, "0")
         .applied(Apply::Memory);
@@ -247,6 +261,13 @@ settings! {
     loglevel: Choice<LogLevel> = Directive::choice("loglevel", LOG_LEVELS, "notice").applied(Apply::LogLevel);
     /// File that holds the process id while the server runs, empty for none.
     pidfile: Text = Directive::text("pidfile", "").startup();
+}
+
+fn check_spill_dir(path: &str) -> Result<(), String> {
+    match path.is_empty() || std::path::Path::new(path).is_dir() {
+        true => Ok(()),
+        false => Err("reply-spill-dir must be an existing directory".into()),
+    }
 }
 
 fn check_dbfilename(name: &str) -> Result<(), String> {

@@ -68,13 +68,13 @@ pub(crate) fn line(client: &Client, now_ms: u64, command: Option<&str>) -> Strin
     let seconds_since = |ms: u64| now_ms.saturating_sub(ms) / 1000;
     let [sub, psub, ssub] = client.subscriptions.each_ref().map(|count| count.load(Relaxed));
     let (input, input_free) = (client.input_bytes.load(Relaxed), client.input_free_bytes.load(Relaxed));
-    let (output, queued) = (client.output_bytes.load(Relaxed), client.queued_bytes.load(Relaxed));
+    let (output, queued) = (client.output_memory.load(Relaxed), client.queued_bytes.load(Relaxed));
     let last = table().all().get(client.last_command.load(Relaxed) as usize).map_or("NULL", |c| &c.name);
     // What is queued of replies is a chain of segments; there is no fixed buffer beside it (rbs, rbp, obl).
     format!(
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={sub} psub={psub} ssub={ssub} multi={} \
          qbuf={input} qbuf-free={input_free} argv-mem=0 multi-mem={queued} rbs=0 rbp=0 obl=0 oll={} omem={output} \
-         tot-mem={} events={} cmd={} user={user} redir=-1 resp={} lib-name={} lib-ver={}",
+         spill={} tot-mem={} events={} cmd={} user={user} redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
         client.addr,
         client.laddr,
@@ -86,6 +86,7 @@ pub(crate) fn line(client: &Client, now_ms: u64, command: Option<&str>) -> Strin
         client.db.load(Relaxed),
         client.queued.load(Relaxed),
         client.output_segments.load(Relaxed),
+        client.spill_bytes.load(Relaxed),
         (size_of::<Client>() + size_of::<Session>()) as u64 + input + input_free + output + queued,
         if output > 0 { "rw" } else { "r" },
         command.unwrap_or(last),

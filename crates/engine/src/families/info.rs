@@ -5,6 +5,7 @@
 //! server that does none of it. Source: Redis's page of INFO, and the replies of a running server.
 
 mod by_command;
+mod replies;
 mod sections;
 
 pub(crate) use sections::clients_bytes;
@@ -48,6 +49,7 @@ struct Section {
 const SECTIONS: &[Section] = &[
     Section { name: "server", title: "Server", by_default: true, write: sections::server },
     Section { name: "clients", title: "Clients", by_default: true, write: sections::clients },
+    Section { name: "replies", title: "Replies", by_default: true, write: replies::replies },
     Section { name: "memory", title: "Memory", by_default: true, write: sections::memory },
     Section { name: "persistence", title: "Persistence", by_default: true, write: sections::persistence },
     Section { name: "stats", title: "Stats", by_default: true, write: sections::stats },
@@ -172,7 +174,7 @@ mod tests {
     #[test]
     fn sections_come_once_and_in_order() {
         let mut bench = Bench::default();
-        let all = "Server Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats \
+        let all = "Server Clients Replies Memory Persistence Stats Replication CPU Modules Commandstats Errorstats \
                    Latencystats Cluster Keyspace";
         let default = all.replace("Commandstats ", "").replace("Latencystats ", "");
         for (command, expected) in [
@@ -195,6 +197,26 @@ mod tests {
             ("INFO nosuch", "$0|"),
         ]);
         crate::testing::check_resp3(&[("INFO modules", "=15|txt:# Modules|")]);
+    }
+
+    #[test]
+    fn what_is_present_survives_a_reset_of_what_was_counted() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let figures = &bench.worker.engine.replies;
+        for figure in [&figures.waiting, &figures.memory, &figures.holds, &figures.stall_closes[2]] {
+            figure.add(512);
+        }
+        let shown = |bench: &mut Bench, session: &mut _| {
+            let reply = bench.line(session, "INFO replies");
+            let wanted = ["reply_waiting_clients", "reply_memory_human", "reply_memory_share", "reply_holds"];
+            let wanted = wanted.iter().chain(&["reply_stall_closes_spill_limit"]);
+            let value = |name: &&str| reply.split('|').find_map(|line| line.strip_prefix(&format!("{name}:")));
+            wanted.map(|name| value(name).unwrap_or_default().to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(shown(&mut bench, &mut session), "512 512B 524288 512 512");
+        bench.check(&mut session, &[("CONFIG RESETSTAT", "+OK")]);
+        assert_eq!(shown(&mut bench, &mut session), "512 512B 524288 0 0");
     }
 
     #[test]

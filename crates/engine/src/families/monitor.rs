@@ -125,7 +125,7 @@ pub(crate) fn show(worker: &Worker, session: &mut Session, command: &Command, ar
     let text = text(session.database, &source, command, args);
     // A connection that is being closed, or shows nothing itself, has no use for its own line.
     let own = (session.monitoring && !session.closing).then_some((session.client.id, &mut session.pushes));
-    let mut origin = Origin { worker: worker.id, own };
+    let mut origin = Origin { worker: worker.id, own, may_be_dropped: true };
     let mut shown = worker.engine.monitors.shown();
     let now_us = worker.present_us();
     // A larger step back is somebody setting the system's clock.
@@ -140,6 +140,13 @@ pub(crate) fn show(worker: &Worker, session: &mut Session, command: &Command, ar
 /// What MONITOR shows: `1700000000.000123 [0 127.0.0.1:50000] "get" "key"`.
 fn line(time_us: u64, text: &str) -> String {
     format!("{}.{:06} {text}", time_us / 1_000_000, time_us % 1_000_000)
+}
+
+/// The line that stands for so many that a monitor was not shown since it doesn't read them fast enough. It has the
+/// form of the others, so that whatever reads those reads this, too; MONITOR itself is never shown otherwise.
+#[must_use]
+pub fn dropped_line(time_us: u64, lines: u64) -> Vec<u8> {
+    format!("+{}\r\n", line(time_us, &format!("[0 0.0.0.0:0] \"monitor\" \"dropped\" \"{lines}\""))).into_bytes()
 }
 
 /// The line from its bracket on.
@@ -248,6 +255,12 @@ mod tests {
         );
         bench.line(&mut other, "ping");
         assert_eq!(bench.arrived(&mut monitor), "");
+    }
+
+    #[test]
+    fn dropped_lines_are_told_in_the_form_of_a_line() {
+        let expected = "+1700000000.000123 [0 0.0.0.0:0] \"monitor\" \"dropped\" \"7\"\r\n";
+        assert_eq!(String::from_utf8_lossy(&dropped_line(1_700_000_000_000_123, 7)), expected);
     }
 
     #[test]

@@ -275,7 +275,7 @@ pub(crate) fn publish_from(
     payload: &[u8],
 ) -> usize {
     let own = session.filter(|s| !s.subscriptions.is_empty()).map(|s| (s.client.id, &mut s.pushes));
-    let mut origin = Origin { worker: worker.id, own };
+    let mut origin = Origin { worker: worker.id, own, may_be_dropped: false };
     worker.engine.pubsub.publish(&worker.engine.inboxes, kind, channel, payload, &mut origin)
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::client::client_flag;
+use crate::client::{Client, client_flag};
 use crate::machine::CpuTime;
 use crate::pubsub::Kind;
 use crate::session::Session;
-use crate::stats::Totals;
+use crate::stats::{RecentMax, Totals, WorkerStats};
 use crate::ticks::to_microseconds;
 use crate::version::{PENSTOCK_VERSION, REDIS_VERSION};
 
@@ -66,16 +66,20 @@ fn listeners(gathered: &Gathered<'_, '_, '_>, text: &mut Text) {
 pub(super) fn clients(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     let engine = gathered.turn.engine();
     let all = engine.clients.all();
-    let max = |figure: fn(&crate::client::Client) -> u64| all.iter().map(|c| figure(c)).max().unwrap_or(0);
+    let now_s = gathered.turn.now_ms() / 1000;
+    let max = |recent: fn(&WorkerStats) -> &RecentMax, present: fn(&Client) -> u64| {
+        let of_threads = engine.stats.iter().map(|s| recent(s).get(now_s));
+        of_threads.chain(all.iter().map(|c| present(c))).max().unwrap_or(0)
+    };
     let count = |flag: u32| all.iter().filter(|c| c.has(flag)).count();
     let watched = all.iter().map(|c| c.watched.load(Ordering::Relaxed));
-    let input =
-        |c: &crate::client::Client| c.input_bytes.load(Ordering::Relaxed) + c.input_free_bytes.load(Ordering::Relaxed);
+    let input = |c: &Client| c.input_bytes.load(Ordering::Relaxed) + c.input_free_bytes.load(Ordering::Relaxed);
+    let output = |c: &Client| c.output_memory.load(Ordering::Relaxed);
     text.field("connected_clients", all.len());
     text.field("cluster_connections", 0);
     text.field("maxclients", engine.settings.maxclients.get());
-    text.field("client_recent_max_input_buffer", max(input));
-    text.field("client_recent_max_output_buffer", max(|c| c.output_bytes.load(Ordering::Relaxed)));
+    text.field("client_recent_max_input_buffer", max(|s| &s.recent_input, input));
+    text.field("client_recent_max_output_buffer", max(|s| &s.recent_output, output));
     text.field("blocked_clients", count(client_flag::BLOCKED));
     text.field("tracking_clients", 0);
     text.field("pipeline_tokens", engine.pipelines.count());
@@ -88,8 +92,8 @@ pub(super) fn clients(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
 }
 
 /// How many wait with a timeout.
-fn deadlines(all: &[std::sync::Arc<crate::client::Client>]) -> usize {
-    let has_deadline = |c: &&std::sync::Arc<crate::client::Client>| {
+fn deadlines(all: &[std::sync::Arc<Client>]) -> usize {
+    let has_deadline = |c: &&std::sync::Arc<Client>| {
         c.has(client_flag::BLOCKED) && c.parked().as_ref().is_some_and(|w| w.wait.deadline_ms.is_some())
     };
     all.iter().filter(has_deadline).count()
@@ -97,13 +101,13 @@ fn deadlines(all: &[std::sync::Arc<crate::client::Client>]) -> usize {
 
 /// Estimated bytes that connections take: their state and buffers.
 pub(crate) fn clients_bytes(engine: &crate::engine::Engine) -> u64 {
-    let buffers = |c: &crate::client::Client| {
-        [&c.input_bytes, &c.input_free_bytes, &c.output_bytes, &c.queued_bytes]
+    let buffers = |c: &Client| {
+        [&c.input_bytes, &c.input_free_bytes, &c.output_memory, &c.queued_bytes]
             .iter()
             .map(|n| n.load(Ordering::Relaxed))
             .sum::<u64>()
     };
-    let state = size_of::<Session>() + size_of::<crate::client::Client>();
+    let state = size_of::<Session>() + size_of::<Client>();
     engine.clients.all().iter().map(|c| buffers(c) + state as u64).sum()
 }
 

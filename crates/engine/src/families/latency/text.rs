@@ -62,6 +62,13 @@ pub(super) fn report(threshold_ms: i64, all: &[(&'static str, Series)]) -> Strin
     if all.iter().any(|(event, _)| event.ends_with("cycle")) {
         text.push_str("- Many keys that expire at one moment, or large ones, are better spread over time.\n");
     }
+    if all.iter().any(|(event, _)| event.starts_with("reply-")) {
+        text.push_str(
+            "- Replies that clients don't read wait on disk: INFO replies says how many, CLIENT LIST whose (spill). A \
+             client that reads while it writes needs no disk; a faster one behind reply-spill-dir helps those that \
+             don't.\n",
+        );
+    }
     text.push_str("- A machine that swaps, or has fewer cores than --threads says, slows everything down.\n");
     text
 }
@@ -111,6 +118,7 @@ mod tests {
             text.contains("1. command: 2 slow moments (average 15 ms, mean deviation 5 ms, period 10.00 s)"),
             "{text}"
         );
-        assert!(text.contains("SLOWLOG") && !text.contains("expire"), "{text}");
+        assert!(text.contains("SLOWLOG") && !text.contains("expire") && !text.contains("reply-spill-dir"), "{text}");
+        assert!(report(5, &[("reply-spill-write", series(&[(10, 10)]))]).contains("reply-spill-dir"));
     }
 }

@@ -1,0 +1,24 @@
+//! The section about replies that wait to be read.
+
+use super::{Gathered, Text};
+use crate::replies::NoRoom;
+
+pub(super) fn replies(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+    let engine = gathered.turn.engine();
+    let (figures, settings) = (&engine.replies, &engine.settings);
+    text.field("reply_waiting_clients", figures.waiting.get());
+    text.bytes("reply_memory", figures.memory.get());
+    text.bytes("reply_memory_share", figures.share(settings).memory);
+    text.field("reply_spilling_clients", figures.spilling.get());
+    text.bytes("reply_spill", figures.spill_bytes.get());
+    text.field("reply_held_clients", figures.held.get());
+    text.field("reply_holds", figures.holds.get());
+    text.field("reply_spilled_bytes", figures.spilled.get());
+    text.field("reply_read_back_bytes", figures.read_back.get());
+    text.field("reply_spill_failures", figures.spill_failures.get());
+    for cause in NoRoom::ALL {
+        text.field(&format!("reply_stall_closes_{}", cause.name()), figures.stall_closes[cause as usize].get());
+    }
+    text.field("reply_unauthenticated_closes", figures.unauthenticated_closes.get());
+    text.field("monitor_lines_dropped", figures.monitor_drops.get());
+}

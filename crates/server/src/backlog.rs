@@ -1,0 +1,37 @@
+//! What is known of a connection whose replies wait because it doesn't read them, or not as fast as they come.
+
+use engine::replies::NoRoom;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub struct Backlog {
+    /// Bytes of memory that count among those of all connections; none of a subscriber's or a monitor's.
+    pub counted: Option<u64>,
+    /// Bytes of disk that its file takes.
+    pub disk_bytes: u64,
+    /// Since when more has waited than may stay in memory for long, in milliseconds of Unix time.
+    pub over_since_ms: Option<u64>,
+    /// Since when more has waited than client-output-buffer-limit's soft limit, in milliseconds of Unix time.
+    pub over_soft_limit_since_ms: Option<u64>,
+    /// Why more can't be put on disk, and when to try again, in milliseconds of Unix time.
+    pub trouble: Option<(NoRoom, u64)>,
+    /// When to try again to read from the file, in milliseconds of Unix time.
+    pub read_again_ms: u64,
+    /// Why the connection's requests wait, if they do.
+    pub held: Option<NoRoom>,
+    /// Since when they do, in milliseconds of Unix time.
+    pub held_since_ms: u64,
+    /// When replies last got on, to the client or to the disk, or began to keep requests waiting; in milliseconds of
+    /// Unix time.
+    pub moved_ms: u64,
+    /// Lines of MONITOR that were dropped since it was last told.
+    pub lines_dropped: u64,
+}
+
+impl Backlog {
+    /// What to call the lack of room: what keeps replies from the disk, if anything does.
+    #[must_use]
+    pub fn cause(&self) -> NoRoom {
+        self.trouble.map_or(NoRoom::Memory, |(cause, _)| cause)
+    }
+}

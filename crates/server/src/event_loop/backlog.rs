@@ -1,0 +1,364 @@
+//! Replies that a socket doesn't take: folded, counted, put on disk, and when nothing else helps waited for.
+//!
+//! A connection has a [`Backlog`] from the first turn in which its socket didn't take everything to the one in which
+//! everything is sent. Until then its requests run on while there is room for their replies; without room they wait in
+//! the kernel, and nobody but this connection notices.
+
+use std::time::Duration;
+
+use engine::client::client_flag;
+use engine::config::ClientClass;
+use engine::replies::{NoRoom, ReplyFigures, Share, UNAUTHENTICATED_BYTES_MAX};
+
+use super::EventLoop;
+use crate::backlog::Backlog;
+use crate::connection::{Connection, Hold};
+use crate::log;
+use crate::spill::{Done, Outcome};
+
+/// How long replies that take more than their part of the memory may wait to be read before they go to disk, in
+/// milliseconds, unless memory is scarce. The connection's requests wait meanwhile. Long enough for one that does read,
+/// short for one that first writes all it has to say.
+const PATIENCE_MS: u64 = 20;
+/// How long to wait before a disk that failed is tried again, in milliseconds.
+const RETRY_MS: u64 = 1000;
+
+/// Whether others decide what a connection is sent: it has its own limits, and is neither held up nor put on disk.
+fn is_subscriber(connection: &Connection) -> bool {
+    connection.session.client.has(client_flag::PUBSUB)
+}
+
+/// Whether a connection's replies are kept out of the shared memory and off the disk.
+fn is_pushed_to(connection: &Connection) -> bool {
+    is_subscriber(connection) || connection.session.monitoring
+}
+
+impl EventLoop {
+    fn figures(&self) -> &'static ReplyFigures {
+        &self.shared.engine.replies
+    }
+
+    fn share(&self) -> Share {
+        self.figures().share(self.shared.settings())
+    }
+
+    /// Does all that there is to do for replies that wait, or have waited.
+    pub(super) fn mind_backlog(&mut self, key: usize) {
+        let now_ms = self.worker.clock.now_ms;
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.replies.take_file_is_done() {
+            self.shared.spill.end(self.worker.id, connection.session.client.id);
+            if let Some(backlog) = &mut connection.backlog {
+                backlog.disk_bytes = 0;
+            }
+        }
+        if connection.replies.is_empty() {
+            return self.end_backlog(key);
+        }
+        if connection.backlog.is_none() {
+            connection.backlog = Some(Box::new(Backlog { moved_ms: now_ms, ..Backlog::default() }));
+            self.waiting.insert(key);
+        }
+        connection.replies.output.fold();
+        self.count_backlog(key);
+        if self.close_if_over_limit(key) {
+            return;
+        }
+        self.spill(key);
+        self.hold_or_release(key);
+        let Some(connection) = self.connections.get(key) else { return };
+        let (read, write) = (connection.wants_read, connection.socket_is_full);
+        self.watch(key, read, write);
+    }
+
+    /// Everything is sent.
+    fn end_backlog(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.backlog.as_ref().is_some_and(|b| b.lines_dropped > 0) && connection.hold != Hold::Closing {
+            self.tell_of_dropped_lines(key);
+            return self.flush(key);
+        }
+        self.release(key);
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let (read, closing) = (connection.wants_read, connection.hold == Hold::Closing);
+        self.forget_backlog(key);
+        self.watch(key, read, false);
+        if closing {
+            self.close_drained(key);
+        }
+    }
+
+    /// Takes a connection's backlog out of all that counts it.
+    pub(super) fn forget_backlog(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(backlog) = connection.backlog.take() else { return };
+        self.waiting.remove(&key);
+        let figures = &self.shared.engine.replies;
+        if let Some(memory) = backlog.counted {
+            figures.waiting.sub(1);
+            figures.memory.sub(memory);
+        }
+        if backlog.held.is_some() {
+            figures.held.sub(1);
+        }
+        connection.session.client.note_replies(0, 0, 0);
+    }
+
+    fn count_backlog(&mut self, key: usize) {
+        let figures = self.figures();
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let is_counted = !is_pushed_to(connection);
+        let (memory, segments) = (connection.replies.memory(), connection.replies.segments());
+        let Some(backlog) = &mut connection.backlog else { return };
+        let counted = is_counted.then_some(memory);
+        match (backlog.counted, counted) {
+            (None, Some(_)) => drop(figures.waiting.add(1)),
+            (Some(_), None) => figures.waiting.sub(1),
+            _ => {}
+        }
+        figures.memory.replace(backlog.counted.unwrap_or(0), counted.unwrap_or(0));
+        backlog.counted = counted;
+        connection.session.client.note_replies(memory, segments as u64, backlog.disk_bytes);
+        self.worker.stats().recent_output.note(self.worker.clock.now_ms / 1000, memory);
+    }
+
+    /// Closes a connection that doesn't read what it gets (client-output-buffer-limit), or doesn't say who it is. Says
+    /// whether it did.
+    pub(super) fn close_if_over_limit(&mut self, key: usize) -> bool {
+        let now_ms = self.worker.clock.now_ms;
+        let Some(connection) = self.connections.get_mut(key) else { return false };
+        let client = connection.session.client.clone();
+        let bytes = connection.replies.len();
+        if connection.backlog.is_some()
+            && bytes > UNAUTHENTICATED_BYTES_MAX as u64
+            && self.shared.engine.must_authenticate(&connection.session)
+        {
+            log::warning(format!(
+                "Client id={} addr={} closed: it has yet to authenticate, and doesn't read its replies",
+                client.id, client.addr
+            ));
+            self.figures().unauthenticated_closes.add(1);
+            self.close(key);
+            return true;
+        }
+        let class = if is_subscriber(connection) { ClientClass::PubSub } else { ClientClass::Normal };
+        let limit = self.shared.settings().client_output_buffer_limit.get(class);
+        let over = |limit: u64| limit > 0 && bytes > limit;
+        let mut too_long = false;
+        if let Some(backlog) = &mut connection.backlog {
+            let since = over(limit.soft_bytes).then(|| backlog.over_soft_limit_since_ms.unwrap_or(now_ms));
+            backlog.over_soft_limit_since_ms = since;
+            let limit_ms = limit.soft_seconds.saturating_mul(1000);
+            too_long = since.is_some_and(|since| now_ms.saturating_sub(since) > limit_ms);
+        }
+        if over(limit.hard_bytes) || too_long {
+            log::warning(format!(
+                "Client id={} addr={} scheduled to be closed ASAP for overcoming of output buffer limits (omem={bytes})",
+                client.id, client.addr
+            ));
+            self.worker.stats().output_limit_closes.add(1);
+            self.close(key);
+            return true;
+        }
+        false
+    }
+
+    /// Has what doesn't fit into memory written to the connection's file, and what fits again read back.
+    fn spill(&mut self, key: usize) {
+        let now_ms = self.worker.clock.now_ms;
+        let share = self.share();
+        if self.may_write_to_disk(key, share) {
+            self.write_to_disk(key, share);
+        }
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(backlog) = &connection.backlog else { return };
+        // One that doesn't read at all needs nothing read back.
+        let reads = !connection.socket_is_full || !connection.replies.front().is_empty();
+        if reads
+            && backlog.read_again_ms <= now_ms
+            && let Some(bytes) = connection.replies.next_read(share.piece)
+        {
+            self.shared.spill.read(self.worker.id, connection.session.client.id, bytes);
+        }
+    }
+
+    /// Whether it is time for more of a connection's replies to go to disk, room on disk apart.
+    fn may_write_to_disk(&mut self, key: usize, share: Share) -> bool {
+        let (now_ms, settings, figures) = (self.worker.clock.now_ms, self.shared.settings(), self.figures());
+        let Some(connection) = self.connections.get_mut(key) else { return false };
+        let is_pushed_to = is_pushed_to(connection);
+        let Some(backlog) = &mut connection.backlog else { return false };
+        if backlog.trouble.is_some_and(|(_, again_ms)| again_ms > now_ms) {
+            return false;
+        }
+        if connection.replies.is_spilling() {
+            return connection.replies.output.memory() as u64 >= share.piece;
+        }
+        if is_pushed_to || connection.replies.memory() <= share.spills_from() {
+            (backlog.over_since_ms, backlog.trouble) = (None, None);
+            return false;
+        }
+        let since_ms = *backlog.over_since_ms.get_or_insert_with(|| {
+            self.impatient.push_back((now_ms + PATIENCE_MS, connection.session.client.id));
+            now_ms
+        });
+        figures.is_scarce(settings) || now_ms >= since_ms + PATIENCE_MS
+    }
+
+    fn write_to_disk(&mut self, key: usize, share: Share) {
+        let (now_ms, settings, figures) = (self.worker.clock.now_ms, self.shared.settings(), self.figures());
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(backlog) = &mut connection.backlog else { return };
+        let bytes = connection.replies.output.len() as u64;
+        if backlog.disk_bytes + bytes > settings.reply_spill_limit.get() {
+            backlog.trouble = Some((NoRoom::SpillLimit, now_ms));
+            return;
+        }
+        if figures.spill_bytes.get() + bytes > settings.reply_spill_total.get() {
+            backlog.trouble = Some((NoRoom::SpillTotal, now_ms));
+            return;
+        }
+        // Whether the disk is well again shows when this is written.
+        backlog.trouble.take_if(|(cause, _)| matches!(cause, NoRoom::SpillLimit | NoRoom::SpillTotal));
+        let is_first = !connection.replies.is_spilling();
+        connection.replies.begin_spilling();
+        if let Some(output) = connection.replies.next_write(if is_first { 0 } else { share.piece }) {
+            let bytes = output.len() as u64;
+            figures.spill_bytes.add(bytes);
+            backlog.disk_bytes += bytes;
+            self.shared.spill.write(self.worker.id, connection.session.client.id, output);
+        }
+    }
+
+    /// Why there is no room for more replies of a connection, if there isn't.
+    fn no_room(&self, connection: &Connection) -> Option<NoRoom> {
+        let backlog = connection.backlog.as_ref()?;
+        if is_subscriber(connection) {
+            return None;
+        }
+        let (share, memory) = (self.share(), connection.replies.memory());
+        let fits = if backlog.held.is_some() { share.has_room_again(memory) } else { share.has_room(memory) };
+        if !fits || (backlog.over_since_ms.is_some() && !connection.replies.is_spilling()) {
+            return Some(backlog.cause());
+        }
+        let fits_total = self.figures().has_room(self.shared.settings(), share, memory);
+        (!fits_total).then(|| backlog.trouble.map_or(NoRoom::MemoryTotal, |(cause, _)| cause))
+    }
+
+    /// Has a connection's requests wait, or run again.
+    fn hold_or_release(&mut self, key: usize) {
+        let now_ms = self.worker.clock.now_ms;
+        let Some(connection) = self.connections.get(key) else { return };
+        let Some(cause) = self.no_room(connection) else { return self.release(key) };
+        let figures = self.figures();
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(backlog) = &mut connection.backlog else { return };
+        if backlog.held.is_some() {
+            backlog.held = Some(cause);
+        } else if matches!(connection.hold, Hold::None | Hold::Yielded) {
+            connection.hold = Hold::Full;
+            backlog.held = Some(cause);
+            (backlog.held_since_ms, backlog.moved_ms) = (now_ms, now_ms);
+            figures.held.add(1);
+            figures.holds.add(1);
+        }
+    }
+
+    /// Lets a connection's requests run again, if they had to wait for room.
+    fn release(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(backlog) = &mut connection.backlog else { return };
+        if backlog.held.take().is_none() {
+            return;
+        }
+        let engine = self.shared.engine;
+        let now_ms = self.worker.clock.now_ms;
+        let waited = Duration::from_millis(now_ms.saturating_sub(backlog.held_since_ms));
+        engine.replies.held.sub(1);
+        engine.note_latency("reply-hold", waited, now_ms / 1000);
+        if connection.hold != Hold::Full {
+            return;
+        }
+        connection.hold = Hold::None;
+        if connection.input_left() > 0 {
+            connection.hold = Hold::Yielded;
+            self.yielded.push_back(key);
+        }
+        let write = connection.wants_write;
+        self.watch(key, true, write);
+    }
+
+    /// Goes on with connections whose files have been written or read.
+    pub(super) fn finish_spills(&mut self) {
+        for Done { client, disk_bytes, outcome } in self.shared.spill.collect(self.worker.id) {
+            // What is done for a connection that is gone is forgotten, as its file is.
+            let Some(&key) = self.by_client.get(&client) else { continue };
+            let now_ms = self.worker.clock.now_ms;
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            let Some(backlog) = &mut connection.backlog else { continue };
+            backlog.disk_bytes = disk_bytes;
+            match outcome {
+                Outcome::Wrote { bytes, rest, failure } => {
+                    connection.replies.wrote(bytes, rest);
+                    backlog.trouble = failure.map(|cause| (cause, now_ms + RETRY_MS));
+                    if bytes > 0 {
+                        backlog.moved_ms = now_ms;
+                    }
+                }
+                Outcome::Read(bytes) => connection.replies.read(bytes),
+                Outcome::NotRead => {
+                    connection.replies.read(Vec::new());
+                    backlog.read_again_ms = now_ms + RETRY_MS;
+                }
+            }
+            self.flush(key);
+        }
+    }
+
+    /// Looks at connections whose patience with their readers has come to its end.
+    pub(super) fn end_patience(&mut self) {
+        let now_ms = self.worker.clock.now_ms;
+        while let Some((_, client)) = self.impatient.pop_front_if(|(due_ms, _)| *due_ms <= now_ms) {
+            if let Some(&key) = self.by_client.get(&client) {
+                self.mind_backlog(key);
+            }
+        }
+    }
+
+    /// Looks at all backlogs: what depends on the time, and on how much others take.
+    pub(super) fn mind_backlogs(&mut self) {
+        let keys: Vec<usize> = self.waiting.iter().copied().collect();
+        for key in keys {
+            if !self.close_if_stalled(key) {
+                self.mind_backlog(key);
+            }
+        }
+    }
+
+    /// Closes a connection that has no room and hasn't read anything for too long. Says whether it did.
+    fn close_if_stalled(&mut self, key: usize) -> bool {
+        let limit_s = self.shared.settings().reply_stall_timeout_s.get();
+        let Some(connection) = self.connections.get(key) else { return true };
+        let Some(backlog) = &connection.backlog else { return true };
+        let Some(cause) = backlog.held else { return false };
+        let stalled_ms = self.worker.clock.now_ms.saturating_sub(backlog.moved_ms);
+        if limit_s <= 0 || stalled_ms <= (limit_s as u64).saturating_mul(1000) {
+            return false;
+        }
+        let client = &connection.session.client;
+        log::warning(format!(
+            "Client id={} addr={} closed: it has read none of its replies for {} s (reply-stall-timeout), and {} \
+             ({} bytes wait, {} in memory, {} on disk)",
+            client.id,
+            client.addr,
+            stalled_ms / 1000,
+            cause.explained(),
+            connection.replies.len(),
+            connection.replies.memory(),
+            backlog.disk_bytes,
+        ));
+        self.figures().stall_closes[cause as usize].add(1);
+        self.close(key);
+        true
+    }
+}

@@ -1,0 +1,325 @@
+//! The files of replies that wait on disk, and the threads that write and read them.
+//!
+//! A worker thread never touches these files: it hands requests over and is woken when they are done. A connection's
+//! file is a queue: written at its end, read at its front, and what has been read is given back to the disk. It has no
+//! name, so that it is gone with the connection, or with the process, whatever happens.
+//!
+//! Requests are bounded because a connection has at most one write, one read and one end on its way; what they hold in
+//! memory counts as the connection's.
+
+mod disk;
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use engine::engine::Engine;
+use engine::replies::NoRoom;
+use resp::reply::Output;
+
+use crate::event_loop::now_us;
+use crate::log;
+use disk::{Disk, Spools};
+
+/// Threads that write and read files. One does the work of most disks; a second keeps a large file that is being
+/// deleted, which takes a while, from stopping all others.
+const THREADS: usize = 2;
+/// Slices given to one vectored write.
+const SLICES_AT_ONCE: usize = 64;
+/// Bytes of a disk's block, or a multiple: space is given back in units of it.
+const BLOCK_BYTES: u64 = 4096;
+/// How often failures of a disk are logged at most.
+const LOG_EVERY: Duration = Duration::from_secs(1);
+
+/// What a worker thread asks for.
+enum Task {
+    /// Append this to the file, which is created if need be.
+    Write(Output),
+    /// Take so many bytes from its front. They have all been written.
+    Read(usize),
+    /// Give the file back.
+    End,
+}
+
+struct Request {
+    client: u64,
+    /// The thread that asks.
+    worker: usize,
+    task: Task,
+}
+
+/// How a request went.
+pub enum Outcome {
+    /// Of a write.
+    Wrote {
+        /// Bytes that are in the file.
+        bytes: u64,
+        /// What is not, unless everything is.
+        rest: Output,
+        /// Why it is not.
+        failure: Option<NoRoom>,
+    },
+    /// Of a read: the bytes.
+    Read(Vec<u8>),
+    /// Of a read that failed. It may be asked for again.
+    NotRead,
+}
+
+/// What a worker thread is told.
+pub struct Done {
+    /// The connection, which may be gone.
+    pub client: u64,
+    /// Bytes of disk that its file takes.
+    pub disk_bytes: u64,
+    /// How it went.
+    pub outcome: Outcome,
+}
+
+/// What is done and not yet collected, for one worker thread.
+#[derive(Default)]
+struct Mailbox {
+    done: Mutex<Vec<Done>>,
+    filled: AtomicBool,
+}
+
+/// The way to the threads, shared by all workers.
+pub struct Spill {
+    threads: Vec<Sender<Request>>,
+    mailboxes: Arc<[Mailbox]>,
+}
+
+impl Spill {
+    /// Starts the threads.
+    pub fn start(engine: &'static Engine) -> io::Result<Spill> {
+        let mailboxes: Arc<[Mailbox]> = engine.inboxes.iter().map(|_| Mailbox::default()).collect();
+        let start = |id: usize| {
+            let (sender, receiver) = mpsc::channel();
+            let (mailboxes, files) = (mailboxes.clone(), Files::new(engine, Spools::new(engine)));
+            let thread = std::thread::Builder::new().name(format!("spill-{id}"));
+            thread.spawn(move || serve(engine, files, &receiver, &mailboxes)).map(|_| sender)
+        };
+        let threads = (0..THREADS).map(start).collect::<io::Result<Vec<_>>>()?;
+        Ok(Spill { threads, mailboxes })
+    }
+
+    fn ask(&self, worker: usize, client: u64, task: Task) {
+        // All of a connection's requests go the same way, so that they are done in order. The threads live as long as
+        // the process.
+        let thread = &self.threads[client as usize % self.threads.len()];
+        let _ = thread.send(Request { client, worker, task });
+    }
+
+    /// Has a connection's file continued with `output`.
+    pub fn write(&self, worker: usize, client: u64, output: Output) {
+        self.ask(worker, client, Task::Write(output));
+    }
+
+    /// Has the next so many bytes of a connection's file read.
+    pub fn read(&self, worker: usize, client: u64, bytes: usize) {
+        self.ask(worker, client, Task::Read(bytes));
+    }
+
+    /// Has a connection's file given back.
+    pub fn end(&self, worker: usize, client: u64) {
+        self.ask(worker, client, Task::End);
+    }
+
+    /// What has been done for a worker since it last asked.
+    #[must_use]
+    pub fn collect(&self, worker: usize) -> Vec<Done> {
+        let mailbox = &self.mailboxes[worker];
+        if !mailbox.filled.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *mailbox.done.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A thread's life.
+fn serve(engine: &Engine, mut files: Files<Spools>, requests: &Receiver<Request>, mailboxes: &[Mailbox]) {
+    while let Ok(Request { client, worker, task }) = requests.recv() {
+        let event = match task {
+            Task::Write(_) => "reply-spill-write",
+            Task::Read(_) => "reply-spill-read",
+            Task::End => "reply-spill-end",
+        };
+        let began = Instant::now();
+        let outcome = files.run(client, task);
+        engine.note_latency(event, began.elapsed(), now_us() / 1_000_000);
+        let Some(outcome) = outcome else { continue };
+        let mailbox = &mailboxes[worker];
+        let done = Done { client, disk_bytes: files.disk_bytes(client), outcome };
+        mailbox.done.lock().unwrap_or_else(PoisonError::into_inner).push(done);
+        if !mailbox.filled.swap(true, Ordering::AcqRel) {
+            engine.inboxes[worker].wake();
+        }
+    }
+}
+
+/// A connection's file, as a queue.
+struct Queue<F> {
+    file: F,
+    /// What is before has been given back.
+    given_back: u64,
+    /// What is before has been read.
+    read: u64,
+    /// Where it is continued.
+    end: u64,
+}
+
+impl<F> Queue<F> {
+    fn disk_bytes(&self) -> u64 {
+        self.end - self.given_back
+    }
+}
+
+/// One thread's files.
+struct Files<D: Disk> {
+    engine: &'static Engine,
+    disk: D,
+    queues: HashMap<u64, Queue<D::File>>,
+    last_logged: Option<Instant>,
+}
+
+impl<D: Disk> Files<D> {
+    fn new(engine: &'static Engine, disk: D) -> Files<D> {
+        Files { engine, disk, queues: HashMap::new(), last_logged: None }
+    }
+
+    fn disk_bytes(&self, client: u64) -> u64 {
+        self.queues.get(&client).map_or(0, Queue::disk_bytes)
+    }
+
+    /// Does what a worker asks for; nothing is to be said of an end.
+    fn run(&mut self, client: u64, task: Task) -> Option<Outcome> {
+        match task {
+            Task::Write(output) => Some(self.write(client, output)),
+            Task::Read(bytes) => Some(self.read(client, bytes)),
+            Task::End => {
+                self.end(client);
+                None
+            }
+        }
+    }
+
+    fn write(&mut self, client: u64, mut rest: Output) -> Outcome {
+        let asked = rest.len() as u64;
+        let failure = self.try_write(client, &mut rest).err();
+        let bytes = asked - rest.len() as u64;
+        let figures = &self.engine.replies;
+        figures.spilled.add(bytes);
+        // The worker has counted all of it.
+        figures.spill_bytes.sub(asked - bytes);
+        let failure = failure.map(|failure| self.note_failure("written", failure));
+        Outcome::Wrote { bytes, rest, failure }
+    }
+
+    /// Writes as much as there is room for. An error without a text is `reply-spill-keep-free`.
+    fn try_write(&mut self, client: u64, rest: &mut Output) -> Result<(), Option<io::Error>> {
+        if !self.queues.contains_key(&client) {
+            let file = self.disk.create()?;
+            self.queues.insert(client, Queue { file, given_back: 0, read: 0, end: 0 });
+            self.engine.replies.spilling.add(1);
+        }
+        let Some(queue) = self.queues.get_mut(&client) else { return Ok(()) };
+        let keep_free = self.engine.settings.reply_spill_keep_free.get();
+        if self.disk.free_bytes(&queue.file)? < keep_free.saturating_add(rest.len() as u64) {
+            return Err(None);
+        }
+        while !rest.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES_AT_ONCE];
+            let mut count = 0;
+            for (slot, slice) in slices.iter_mut().zip(rest.slices()) {
+                *slot = IoSlice::new(slice);
+                count += 1;
+            }
+            match self.disk.write(&queue.file, &slices[..count], queue.end) {
+                Ok(0) => return Err(Some(io::ErrorKind::WriteZero.into())),
+                Ok(written) => {
+                    queue.end += written as u64;
+                    rest.advance(written);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Some(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, client: u64, bytes: usize) -> Outcome {
+        match self.try_read(client, bytes) {
+            Ok(read) => {
+                self.engine.replies.read_back.add(read.len() as u64);
+                self.give_back(client);
+                Outcome::Read(read)
+            }
+            Err(error) => {
+                self.note_failure("read", Some(error));
+                Outcome::NotRead
+            }
+        }
+    }
+
+    fn try_read(&mut self, client: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let queue = self.queues.get_mut(&client).ok_or(io::ErrorKind::NotFound)?;
+        let mut read = vec![0; bytes];
+        let mut filled = 0;
+        while filled < bytes {
+            match self.disk.read(&queue.file, &mut read[filled..], queue.read + filled as u64) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        queue.read += bytes as u64;
+        Ok(read)
+    }
+
+    /// Gives back what has been read, as far as the disk can.
+    fn give_back(&mut self, client: u64) {
+        let Some(queue) = self.queues.get_mut(&client) else { return };
+        let before = queue.disk_bytes();
+        if queue.read == queue.end {
+            if self.disk.empty(&queue.file).is_ok() {
+                (queue.given_back, queue.read, queue.end) = (0, 0, 0);
+            }
+        } else {
+            let until = queue.read / BLOCK_BYTES * BLOCK_BYTES;
+            // A disk that can't does when all has been read.
+            if until > queue.given_back && self.disk.give_back(&queue.file, queue.given_back, until).is_ok() {
+                queue.given_back = until;
+            }
+        }
+        self.engine.replies.spill_bytes.sub(before - queue.disk_bytes());
+    }
+
+    fn end(&mut self, client: u64) {
+        if let Some(queue) = self.queues.remove(&client) {
+            let bytes = queue.disk_bytes();
+            // The space is free when the file is closed, not before.
+            drop(queue);
+            self.engine.replies.spill_bytes.sub(bytes);
+            self.engine.replies.spilling.sub(1);
+        }
+    }
+
+    fn note_failure(&mut self, what: &str, error: Option<io::Error>) -> NoRoom {
+        let Some(error) = error else { return NoRoom::KeepFree };
+        self.engine.replies.spill_failures.add(1);
+        if self.last_logged.is_none_or(|last| last.elapsed() >= LOG_EVERY) {
+            self.last_logged = Some(Instant::now());
+            log::warning(format!(
+                "Replies that wait can't be {what} in {}: {error}; their connections wait (reply-spill-dir)",
+                disk::directory(self.engine),
+            ));
+        }
+        NoRoom::Disk
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,318 @@
+//! What happens to replies that wait when there is no room for them: too much of them, a full disk, a disk that fails,
+//! a client that nobody knows, subscribers and monitors.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use penstock_tests::server::Server;
+
+/// How long the last reply may take on a busy machine.
+const LONG: Duration = Duration::from_secs(120);
+/// Bytes of an echo's reply.
+const ECHO: usize = 998;
+
+fn connect(server: &Server) -> TcpStream {
+    let socket = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    socket
+}
+
+/// Sends commands with replies of so many bytes from another thread, which ends when they are taken or the connection is
+/// closed; returns how many there are.
+fn send_echoes(socket: &TcpStream, bytes: usize) -> usize {
+    let count = bytes / ECHO;
+    let mut socket = socket.try_clone().unwrap();
+    thread::spawn(move || {
+        for first in (0..count).step_by(50) {
+            let echoes: String =
+                (first..count.min(first + 50)).map(|i| format!("*2\r\n$4\r\nECHO\r\n$990\r\n{i:0>990}\r\n")).collect();
+            if socket.write_all(echoes.as_bytes()).is_err() {
+                return;
+            }
+        }
+    });
+    count
+}
+
+fn read_echoes(replies: &mut impl Read, count: usize) {
+    let mut got = [0; ECHO];
+    for i in 0..count {
+        replies.read_exact(&mut got).unwrap();
+        assert!(got[..] == *format!("$990\r\n{i:0>990}\r\n").as_bytes(), "reply {i}");
+    }
+}
+
+fn wait_for_holds(server: &Server, connections: u64) {
+    server.wait_until("requests wait", |server| server.figure("reply_held_clients") == connections);
+}
+
+/// A client that doesn't read is closed in the end, for a cause that is counted and logged; others are served.
+fn is_closed_for(args: &[&str], counter: &str, logged: &str) {
+    let server = Server::penstock(&[args, &["--reply-stall-timeout", "1"]].concat());
+    let mut other = server.connect();
+    other.cmd("SET k v").unwrap();
+    let socket = connect(&server);
+    send_echoes(&socket, 64 << 20);
+    server.wait_until(counter, |server| server.figure(counter) == 1);
+    assert!(server.log().contains(logged), "{}", server.log());
+    assert_eq!(other.cmd("GET k").unwrap().text(), b"v");
+    assert_eq!(server.figure("reply_held_clients"), 0);
+    server.wait_until("all is given back", |server| {
+        server.figure("reply_spill") + server.figure("reply_memory") == 0 && server.nameless_files().is_empty()
+    });
+}
+
+#[test]
+fn a_client_that_never_reads_is_closed_when_its_room_is_used_up() {
+    is_closed_for(&["--reply-spill-limit", "8mb"], "reply_stall_closes_spill_limit", "see reply-spill-limit");
+    is_closed_for(&["--reply-spill-total", "8mb"], "reply_stall_closes_spill_total", "see reply-spill-total");
+    is_closed_for(
+        &["--reply-spill-keep-free", "1000000gb"],
+        "reply_stall_closes_spill_keep_free",
+        "see reply-spill-keep-free",
+    );
+    is_closed_for(&["--reply-spill-limit", "0"], "reply_stall_closes_spill_limit", "see reply-spill-limit");
+}
+
+#[test]
+fn a_client_that_begins_to_read_in_time_gets_everything() {
+    for args in [["--reply-spill-limit", "8mb"], ["--reply-spill-limit", "0"], ["--reply-spill-total", "3mb"]] {
+        let server = Server::penstock(&args);
+        let socket = connect(&server);
+        let count = send_echoes(&socket, 40 << 20);
+        wait_for_holds(&server, 1);
+        let memory = server.figure("reply_memory");
+        assert!((1..=1 << 20).contains(&memory), "{memory} bytes of memory");
+        assert!(server.figure("reply_spill") <= 8 << 20);
+        read_echoes(&mut BufReader::new(socket), count);
+        server.wait_until("nothing waits", |server| server.figure("reply_waiting_clients") == 0);
+        assert_eq!((server.figure("reply_held_clients"), server.figure("reply_spill")), (0, 0));
+    }
+}
+
+/// A client's replies on a disk that doesn't take them: it waits, reads, and gets all of them; or doesn't, and is closed.
+fn survives_a_bad_disk(server: &Server) {
+    let mut other = server.connect();
+    let socket = connect(server);
+    let count = send_echoes(&socket, 40 << 20);
+    wait_for_holds(server, 1);
+    assert!(server.figure("reply_memory") <= 1 << 20);
+    server.wait_until("some is on the disk", |server| server.figure("reply_spilled_bytes") > 0);
+    assert_eq!(other.cmd("PING").unwrap().text(), b"PONG");
+    read_echoes(&mut BufReader::new(&socket), count);
+    // Once more, and nobody reads.
+    send_echoes(&socket, 40 << 20);
+    wait_for_holds(server, 1);
+    other.cmd("CONFIG SET reply-stall-timeout 1").unwrap();
+    server.wait_until("it is closed", |server| {
+        server.figure("reply_stall_closes_spill_failure") + server.figure("reply_stall_closes_spill_keep_free") == 1
+    });
+    assert_eq!(other.cmd("PING").unwrap().text(), b"PONG");
+}
+
+#[test]
+fn a_failing_disk_stops_nobody_but_who_needs_it() {
+    // 4 MB, then every write fails.
+    let server = Server::penstock_with_small_files(&[], 8192);
+    survives_a_bad_disk(&server);
+    assert!(server.figure("reply_spill_failures") > 0);
+    assert!(server.log().contains("Replies that wait can't be written"), "{}", server.log());
+}
+
+/// A tiny disk, if this process may mount one.
+struct TinyDisk<'p>(&'p Path);
+
+impl TinyDisk<'_> {
+    fn mount(path: &Path) -> Option<TinyDisk<'_>> {
+        std::fs::create_dir_all(path).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=4m", "penstock-tests"]).arg(path).stderr(Stdio::null());
+        mount.status().is_ok_and(|status| status.success()).then_some(TinyDisk(path))
+    }
+}
+
+impl Drop for TinyDisk<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_stops_nobody_but_who_needs_it() {
+    let server = Server::penstock(&["--reply-spill-keep-free", "0"]);
+    let path = server.dir().join("tiny");
+    let Some(_disk) = TinyDisk::mount(&path) else {
+        return println!("this process may not mount a disk: not tested");
+    };
+    let set = format!("CONFIG SET reply-spill-dir {}", path.display());
+    assert_eq!(server.connect().cmd(&set).unwrap().text(), b"OK");
+    survives_a_bad_disk(&server);
+}
+
+#[test]
+fn memory_is_shared_by_those_whose_replies_wait() {
+    const CONNECTIONS: usize = 32;
+    const TOTAL: u64 = 4 << 20;
+    let total = TOTAL.to_string();
+    let server = Server::penstock(&["--reply-memory-total", &total, "--reply-spill-limit", "0"]);
+    let sockets: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
+    let count = sockets.iter().map(|socket| send_echoes(socket, 12 << 20)).max().unwrap();
+    wait_for_holds(&server, CONNECTIONS as u64);
+    let memory = server.figure("reply_memory");
+    assert!(memory <= TOTAL, "{memory}");
+    assert_eq!(server.figure("reply_memory_share"), TOTAL / CONNECTIONS as u64);
+    let list = String::from_utf8(server.connect().cmd("CLIENT LIST").unwrap().text().to_vec()).unwrap();
+    let omem = |line: &str| line.split(' ').find_map(|field| field.strip_prefix("omem=")?.parse::<u64>().ok());
+    let each: Vec<u64> = list.lines().filter_map(omem).filter(|&omem| omem > 0).collect();
+    assert_eq!(each.len(), CONNECTIONS, "{list}");
+    // Those who came first took a part of what there was for fewer; nobody is left with nothing.
+    let least = TOTAL / CONNECTIONS as u64 / 4;
+    assert!(each.iter().all(|&memory| memory >= least), "{each:?}");
+    thread::scope(|scope| {
+        for socket in &sockets {
+            scope.spawn(move || read_echoes(&mut BufReader::new(socket), count));
+        }
+    });
+    server.wait_until("nothing waits", |server| server.figure("reply_memory") == 0);
+}
+
+#[test]
+fn who_has_yet_to_authenticate_cannot_make_the_server_keep_replies() {
+    let server = Server::penstock(&["--requirepass", "secret"]);
+    let mut operator = server.connect();
+    operator.cmd("AUTH secret").unwrap();
+    let figure = |conn: &mut penstock_tests::conn::Conn, name: &str| {
+        let info = String::from_utf8(conn.cmd("INFO replies").unwrap().text().to_vec()).unwrap();
+        info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.parse::<u64>().ok()).unwrap()
+    };
+    server.forget_peak();
+    let before_kib = server.resident_kib();
+    let mut taken = 0;
+    for _ in 0..20 {
+        let mut socket = connect(&server);
+        let chunk = b"GET k\r\n".repeat(10_000);
+        // It ends when the server closes the connection.
+        while socket.write_all(&chunk).is_ok() {
+            taken += chunk.len();
+            assert!(taken < 1 << 30);
+        }
+    }
+    assert_eq!(figure(&mut operator, "reply_unauthenticated_closes"), 20);
+    assert_eq!(figure(&mut operator, "reply_spilled_bytes"), 0);
+    let grown_kib = server.resident_peak_kib().saturating_sub(before_kib);
+    assert!(grown_kib < 4 << 10, "memory grew by {grown_kib} KiB");
+    assert!(server.log().contains("it has yet to authenticate"));
+    // One who reads is told, however often.
+    let mut reader = server.connect();
+    for _ in 0..100 {
+        reader.send(&b"GET k\r\n".repeat(1000)).unwrap();
+        assert!(reader.read_n(1000).unwrap().iter().all(|reply| reply.text().starts_with(b"NOAUTH")));
+    }
+    assert_eq!(reader.cmd("AUTH secret").unwrap().text(), b"OK");
+}
+
+#[test]
+fn a_monitor_that_lags_behind_is_told_how_much_it_missed() {
+    const COMMANDS: u64 = 60_000;
+    for args in [&[][..], &["--client-output-buffer-limit", "normal 200kb 0 0"]] {
+        let server = Server::penstock(args);
+        let mut monitor = server.connect();
+        monitor.cmd("MONITOR").unwrap();
+        let mut other = server.connect();
+        let filler = "f".repeat(400);
+        for _ in 0..COMMANDS / 100 {
+            other.send(format!("*2\r\n$4\r\nECHO\r\n$400\r\n{filler}\r\n").repeat(100).as_bytes()).unwrap();
+            other.read_n(100).unwrap();
+        }
+        assert!(server.figure("monitor_lines_dropped") > 0);
+        let (mut shown, mut dropped) = (0, 0);
+        while shown + dropped < COMMANDS {
+            let line = String::from_utf8(monitor.read().unwrap().text().to_vec()).unwrap();
+            if line.contains("\"ECHO\"") {
+                shown += 1;
+            } else if let Some((_, count)) = line.split_once("\"monitor\" \"dropped\" \"") {
+                assert!(line.contains(" [0 0.0.0.0:0] "), "{line}");
+                dropped += count.trim_end_matches('"').parse::<u64>().unwrap();
+            }
+        }
+        // The monitor's figures are those of INFO, whose own lines may be among the dropped.
+        assert!(dropped > 0 && shown > 1000, "{shown} {dropped}");
+        assert!(server.figure("monitor_lines_dropped") >= dropped);
+        other.cmd("PING").unwrap();
+        let is_ping = |line: &[u8]| String::from_utf8_lossy(line).ends_with("\"PING\"");
+        assert!((0..100).any(|_| is_ping(monitor.read().unwrap().text())));
+    }
+}
+
+#[test]
+fn subscribers_keep_their_limits_even_when_nothing_more_is_published() {
+    let publish = |server: &Server, bytes: usize| {
+        let mut conn = server.connect();
+        let message = "m".repeat(10_000);
+        for _ in 0..bytes / 10_000 {
+            conn.cmd(&format!("PUBLISH c {message}")).unwrap();
+        }
+    };
+    let closes = |server: &Server| server.figure("client_output_buffer_limit_disconnections");
+    // The hard limit.
+    let server = Server::penstock(&["--client-output-buffer-limit", "pubsub 1mb 0 0"]);
+    let mut subscriber = server.connect();
+    subscriber.cmd("SUBSCRIBE c").unwrap();
+    publish(&server, 20 << 20);
+    server.wait_until("it is closed", |server| closes(server) == 1);
+    // The soft limit: by the clock.
+    let server = Server::penstock(&["--client-output-buffer-limit", "pubsub 0 100kb 1"]);
+    let mut subscriber = server.connect();
+    subscriber.cmd("SUBSCRIBE c").unwrap();
+    publish(&server, 10 << 20);
+    server.wait_until("it is closed", |server| closes(server) == 1);
+    // What subscribers are sent doesn't go to disk, nor is it taken from the memory that others share.
+    let server = Server::penstock(&[]);
+    let mut subscriber = server.connect();
+    subscriber.cmd("SUBSCRIBE c").unwrap();
+    publish(&server, 20 << 20);
+    assert_eq!((server.figure("reply_spilled_bytes"), server.figure("reply_memory")), (0, 0));
+    for _ in 0..(20 << 20) / 10_000 {
+        assert_eq!(subscriber.read().unwrap().items().len(), 3);
+    }
+}
+
+#[test]
+fn a_limit_for_normal_clients_closes_them_as_in_redis() {
+    for limit in ["normal 20mb 0 0", "normal 0 5mb 1"] {
+        let server = Server::penstock(&["--client-output-buffer-limit", limit]);
+        let socket = connect(&server);
+        send_echoes(&socket, 64 << 20);
+        server.wait_until("it is closed", |server| server.figure("client_output_buffer_limit_disconnections") == 1);
+    }
+}
+
+#[test]
+fn the_directives_can_be_read_changed_and_refused() {
+    let server = Server::penstock(&[]);
+    let mut conn = server.connect();
+    let table = [
+        ("reply-memory-limit", "1048576", "2mb", "2097152"),
+        ("reply-memory-total", "268435456", "64mb", "67108864"),
+        ("reply-spill-dir", "", "/", "/"),
+        ("reply-spill-limit", "4294967296", "0", "0"),
+        ("reply-spill-total", "17179869184", "1gb", "1073741824"),
+        ("reply-spill-keep-free", "1073741824", "0", "0"),
+        ("reply-stall-timeout", "60", "0", "0"),
+    ];
+    for (name, default, new, shown) in table {
+        let mut get = || conn.cmd(&format!("CONFIG GET {name}")).unwrap().items()[1].text().to_vec();
+        assert_eq!(get(), default.as_bytes(), "{name}");
+        assert_eq!(server.connect().cmd(&format!("CONFIG SET {name} {new}")).unwrap().text(), b"OK");
+        assert_eq!(get(), shown.as_bytes(), "{name}");
+    }
+    for bad in ["reply-spill-dir /nonexistent", "reply-memory-limit 1kb", "reply-stall-timeout -1"] {
+        assert!(conn.cmd(&format!("CONFIG SET {bad}")).unwrap().is_error(), "{bad}");
+    }
+}
