@@ -17,7 +17,7 @@ const PIECE_BYTES_MIN: u64 = 16 << 10;
 const PIECES_RESERVED: u64 = 3;
 
 /// Memory is scarce once this part of what all connections may take is in use.
-const SCARCE_PART: u64 = 16;
+const SCARCE_PART: u64 = 8;
 
 /// Bytes that may wait for a connection that has yet to authenticate: a few errors. More is queued by nobody who
 /// means well.
@@ -37,7 +37,9 @@ impl Share {
     #[must_use]
     pub fn new(limit: u64, total: u64, waiting: u64) -> Share {
         let memory = limit.min(total / waiting.max(1));
-        let piece = (memory / (PIECES_RESERVED + 1)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
+        // With many that write at once, so that all their pieces together don't make memory scarce.
+        let easy = memory.min(total / SCARCE_PART / waiting.max(1));
+        let piece = (easy / (PIECES_RESERVED + 1)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
         Share { memory, piece }
     }
 
@@ -45,6 +47,13 @@ impl Share {
     #[must_use]
     pub fn spills_from(self) -> u64 {
         self.memory.saturating_sub(PIECES_RESERVED * self.piece).max(self.piece)
+    }
+
+    /// Bytes of replies after which a connection's turn ends: little beside a piece, so that those of many connections
+    /// that write at once stay little, and much beside what a system call costs.
+    #[must_use]
+    pub fn turn(self) -> u64 {
+        self.piece / 4
     }
 
     /// Whether a connection whose queue takes `memory` may run more requests.
@@ -214,7 +223,8 @@ mod tests {
     #[test]
     fn memory_is_shared_equally_by_those_whose_replies_wait() {
         let share = |waiting| Share::new(1 << 20, 256 << 20, waiting);
-        assert_eq!((share(0), share(1), share(256)), (share(1), share(256), share(0)));
+        assert_eq!((share(0), share(256).memory), (share(1), share(1).memory));
+        assert_eq!((share(32).piece, share(128).piece), (256 << 10, 64 << 10));
         assert_eq!(share(1), Share { memory: 1 << 20, piece: 256 << 10 });
         for waiting in 1..20_000 {
             let share = share(waiting);
@@ -232,7 +242,7 @@ mod tests {
             figures.memory.replace(figures.memory.get(), used);
             figures.has_room(&settings, share, memory)
         };
-        assert!(has_room(16 << 20, share.piece) && !has_room((16 << 20) + 1, share.piece));
+        assert!(has_room(32 << 20, share.piece) && !has_room((32 << 20) + 1, share.piece));
         assert!(has_room(256 << 20, share.piece - 1) && !has_room((256 << 20) + 1, 1));
     }
 

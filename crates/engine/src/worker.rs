@@ -209,7 +209,7 @@ impl Worker {
         let settings = &self.engine.settings;
         self.tracks_latency = settings.latency_tracking.get();
         let alone = Share::new(settings.reply_memory_limit.get(), settings.reply_memory_total.get(), 1);
-        self.reply_bytes_max = alone.piece as usize;
+        self.reply_bytes_max = alone.turn() as usize;
         self.clock.frequency = eviction::frequency(settings);
         self.limits.bulk_bytes_max = i64::try_from(settings.proto_max_bulk_len.get()).unwrap_or(i64::MAX);
         self.rules = Rules {

@@ -101,9 +101,10 @@ fn survives_a_bad_disk(server: &Server) {
     let mut other = server.connect();
     let socket = connect(server);
     let count = send_echoes(&socket, 40 << 20);
+    // It is held for a moment before the disk is used, too.
+    server.wait_until("the disk takes some", |server| server.figure("reply_spilled_bytes") > 0);
     wait_for_holds(server, 1);
     assert!(server.figure("reply_memory") <= 1 << 20);
-    server.wait_until("some is on the disk", |server| server.figure("reply_spilled_bytes") > 0);
     assert_eq!(other.cmd("PING").unwrap().text(), b"PONG");
     read_echoes(&mut BufReader::new(&socket), count);
     // Once more, and nobody reads.
@@ -172,7 +173,7 @@ fn memory_is_shared_by_those_whose_replies_wait() {
     let each: Vec<u64> = list.lines().filter_map(omem).filter(|&omem| omem > 0).collect();
     assert_eq!(each.len(), CONNECTIONS, "{list}");
     // Those who came first took a part of what there was for fewer; nobody is left with nothing.
-    let least = TOTAL / CONNECTIONS as u64 / 4;
+    let least = TOTAL / CONNECTIONS as u64 / 8;
     assert!(each.iter().all(|&memory| memory >= least), "{each:?}");
     thread::scope(|scope| {
         for socket in &sockets {
