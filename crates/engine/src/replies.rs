@@ -17,7 +17,7 @@ const PIECE_BYTES_MIN: u64 = 16 << 10;
 const PIECES_RESERVED: u64 = 3;
 
 /// Memory is scarce once this part of what all connections may take is in use.
-const SCARCE_PART: u64 = 8;
+const SCARCE_PART: u64 = 16;
 
 /// Bytes that may wait for a connection that has yet to authenticate: a few errors. More is queued by nobody who
 /// means well.
@@ -224,7 +224,7 @@ mod tests {
     fn memory_is_shared_equally_by_those_whose_replies_wait() {
         let share = |waiting| Share::new(1 << 20, 256 << 20, waiting);
         assert_eq!((share(0), share(256).memory), (share(1), share(1).memory));
-        assert_eq!((share(32).piece, share(128).piece), (256 << 10, 64 << 10));
+        assert_eq!((share(16).piece, share(64).piece), (256 << 10, 64 << 10));
         assert_eq!(share(1), Share { memory: 1 << 20, piece: 256 << 10 });
         for waiting in 1..20_000 {
             let share = share(waiting);
@@ -242,7 +242,7 @@ mod tests {
             figures.memory.replace(figures.memory.get(), used);
             figures.has_room(&settings, share, memory)
         };
-        assert!(has_room(32 << 20, share.piece) && !has_room((32 << 20) + 1, share.piece));
+        assert!(has_room(16 << 20, share.piece) && !has_room((16 << 20) + 1, share.piece));
         assert!(has_room(256 << 20, share.piece - 1) && !has_room((256 << 20) + 1, 1));
     }
 
