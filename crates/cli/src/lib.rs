@@ -1,7 +1,7 @@
 //! `penstock cli`: redis-cli's flags, habits and output, for any Redis server.
 //!
 //! This room knows the client library, and no server's inside: what commands there are and what they take, the server
-//! itself is asked. [`options`] reads the command line, [`session`] keeps the connection, [`issue`] runs one command,
+//! itself is asked. [`options`] reads the command line, [`session`] keeps the connection, [`mod@issue`] runs one command,
 //! [`lines`] a line that was typed or piped, [`interactive`] reads such lines from a terminal, [`format`](mod@format)
 //! prints replies.
 

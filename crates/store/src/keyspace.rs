@@ -337,7 +337,7 @@ impl<'k> Locked<'k> {
     ///
     /// There is no deadlock because whoever waits here without a limit waits for a shard above all that it holds, as
     /// everybody does everywhere: such waits can't form a circle. A wait for a lower shard could close one, and has a
-    /// limit: [`LOWER_SHARD_TRIES`].
+    /// limit: `LOWER_SHARD_TRIES`.
     pub fn extend(&mut self, shard: usize, give_up: impl Fn() -> bool) -> bool {
         if self.holds(shard) {
             return true;

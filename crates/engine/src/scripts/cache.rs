@@ -2,7 +2,7 @@
 //!
 //! What SCRIPT LOAD has loaded stays until SCRIPT FLUSH: a pipeline may count on it. What is known from EVAL only is kept
 //! as long as there is room, and the least recently used goes first. When there is persistence, what [`Scripts::loaded`]
-//! gives is what a snapshot holds and [`Scripts::add`] with `stays` is what reading one calls; nothing else here knows.
+//! gives is what a snapshot holds and `Scripts::add` with `stays` is what reading one calls; nothing else here knows.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

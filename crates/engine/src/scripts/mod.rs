@@ -23,7 +23,7 @@
 //! *Alone, behind the gate.* Everything is in reach, and nothing else runs. So run scripts that are known to reach beyond
 //! what they declare, those that use commands which concern the whole keyspace (KEYS, SCAN, FLUSHALL), transactions with
 //! scripts in them, and what is to be learnt of new scripts: a script's first run is made alone, so that its second is
-//! made in the right way. Learning has a budget ([`cache::Scripts::may_learn`]): an application that makes a new text for
+//! made in the right way. Learning has a budget (`cache::Scripts::may_learn`): an application that makes a new text for
 //! every call doesn't close the gate each time.
 
 pub mod busy;
