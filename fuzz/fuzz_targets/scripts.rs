@@ -76,7 +76,7 @@ thread_local! {
 
 fn run(vm: &mut Vm, script: Loaded, args: &OwnedArgs) -> Option<Vec<u8>> {
     let mut output = Output::default();
-    let call = Call { script, name: "fuzz", args: args.args(), first_key: 0, keys: 0 };
+    let call = Call { script, name: "fuzz", args: args.args(), first_key: 0, keys: 0, is_function: false };
     let result = vm.run(call, &mut Impatient(0), &mut Reply::new(&mut output, Proto::Resp3));
     result.ok().map(|()| output.joined().to_vec())
 }
