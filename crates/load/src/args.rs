@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser};
 use client::{Config, Proto};
+use resp::num::parse_bytes;
 
 use crate::exit::{Exit, Failure};
 use crate::format::csv::Dialect;
@@ -281,23 +282,10 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-/// A size as redis.conf writes it: `1k` is 1000 bytes, `1kb` 1024.
+/// A size as redis.conf writes it.
 fn size(text: &str) -> Result<usize, String> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" => 1000,
-        "kb" => 1 << 10,
-        "m" => 1_000_000,
-        "mb" => 1 << 20,
-        "g" => 1_000_000_000,
-        "gb" => 1 << 30,
-        _ => return Err("a number of bytes, such as 100mb".to_owned()),
-    };
-    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    let allowed =
-        bytes.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| (1..=COMMAND_BYTES_MOST).contains(bytes));
+    let bytes = parse_bytes(text).ok_or("a number of bytes, such as 100mb")?;
+    let allowed = usize::try_from(bytes).ok().filter(|bytes| (1..=COMMAND_BYTES_MOST).contains(bytes));
     allowed.ok_or_else(|| format!("between 1 and {COMMAND_BYTES_MOST} bytes"))
 }
 

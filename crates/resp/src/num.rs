@@ -34,6 +34,26 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
+/// A size as redis.conf writes it, `100`, `5k` (5000), `64mb` (64 times 1024 squared), in bytes; `None` for anything else, also for what exceeds 64 bits (Redis lets that wrap).
+/// A missing number is zero, as in Redis.
+#[must_use]
+pub fn parse_bytes(arg: &str) -> Option<u64> {
+    let digits = arg.len() - arg.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = arg.split_at(digits);
+    let unit: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    let number = if number.is_empty() { 0 } else { number.parse::<u64>().ok()? };
+    number.checked_mul(unit)
+}
+
 /// The value of at most 19 decimal digits, or `None` if a byte is no digit.
 #[inline]
 fn parse_digits(digits: &[u8]) -> Option<u64> {

@@ -2,6 +2,8 @@
 //!
 //! Error texts are Redis's own, since users search for them and test suites compare them.
 
+use resp::num::parse_bytes;
+
 use super::cell::Value;
 use super::special;
 
@@ -161,25 +163,6 @@ fn in_range<T: PartialOrd + std::fmt::Display + Into<i128>>(number: T, min: T, m
         return Err(format!("argument must be between {min} and {max} inclusive"));
     }
     Ok(number.into())
-}
-
-/// `100`, `5k`, `64mb`, ... in bytes; `None` for anything else, also for what exceeds 64 bits (Redis lets that wrap).
-/// A missing number is zero, as in Redis.
-pub(super) fn parse_bytes(arg: &str) -> Option<u64> {
-    let digits = arg.len() - arg.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = arg.split_at(digits);
-    let unit: u64 = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" => 1000,
-        "kb" => 1 << 10,
-        "m" => 1_000_000,
-        "mb" => 1 << 20,
-        "g" => 1_000_000_000,
-        "gb" => 1 << 30,
-        _ => return None,
-    };
-    let number = if number.is_empty() { 0 } else { number.parse::<u64>().ok()? };
-    number.checked_mul(unit)
 }
 
 fn parse_bytes_or_percent(arg: &str) -> Result<i128, String> {

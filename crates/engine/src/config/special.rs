@@ -3,8 +3,10 @@
 
 use std::path::Path;
 
+use resp::num::parse_bytes;
+
 use super::cell::{ClientClass, OutputLimit, Value};
-use super::kind::{WRONG_ARITY, canonical_int, not_one_of, parse_bytes, with_unit};
+use super::kind::{WRONG_ARITY, canonical_int, not_one_of, with_unit};
 
 /// A snapshot is due once `changes` writes have happened and `seconds` have passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
