@@ -49,8 +49,16 @@ fn cases() -> Vec<String> {
     text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
 
+/// Where the cases with a server write their files; the tests run side by side, so each has its own.
+fn directory(port: u16) -> PathBuf {
+    env::temp_dir().join(format!("penstock-cli-{}-{port}", std::process::id()))
+}
+
 /// A command that runs a shell script in which `cli` is `program`.
 fn shell(program: &str, script: &str, port: u16, fake: u16) -> Command {
+    let directory = directory(port);
+    fs::create_dir_all(&directory).unwrap();
+
     let mut command = Command::new("timeout");
     command
         .args(["-k1", CASE_SECONDS_MAX, "bash", "-c", &format!("cli() {{ {program} -p $PORT \"$@\"; }}\n{script}")])
@@ -61,7 +69,7 @@ fn shell(program: &str, script: &str, port: u16, fake: u16) -> Command {
         .env("TERM", "xterm")
         .env("PORT", port.to_string())
         .env("FAKE", fake.to_string())
-        .env("DIR", env::temp_dir())
+        .env("DIR", directory)
         .stdin(Stdio::null());
     command
 }
@@ -147,6 +155,7 @@ fn compare(server: &Server, fake: u16, run: fn(Command) -> Outcome) -> Vec<Strin
 
 fn check(server: &Server, run: fn(Command) -> Outcome) {
     let differences = compare(server, fake_server(), run);
+    fs::remove_dir_all(directory(server.port())).unwrap();
     assert!(differences.is_empty(), "{} cases differ:\n{}", differences.len(), differences.join("\n"));
 }
 
