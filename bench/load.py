@@ -5,6 +5,9 @@
 
 The input is a file of SET commands, in the Redis protocol and as lines. Loaders take turns; each load goes into an
 empty server; the medians of all rounds are printed, and raw figures as JSON lines with --raw FILE.
+
+"server" is the processor time that the server took for the load, all its threads; "busy" is how much of the wall time its
+busiest thread ran. Where that is near 100 % no loader can be faster, but by making less work for the server.
 """
 
 import argparse
@@ -54,14 +57,28 @@ class Server:
             connection.sendall(line.encode() + b"\r\n")
             return connection.recv(1000)
 
+    def empty(self):
+        """Empties it, and waits until it has also given back the memory, which a thread of its own may do."""
+        self.ask("FLUSHALL")
+        before, now = None, self.cpu_s()
+        while before is None or sum(now.values()) - sum(before.values()) > 0.002:
+            time.sleep(0.05)
+            before, now = now, self.cpu_s()
+
+    def cpu_s(self):
+        """Processor seconds of each thread (schedstat: the time it ran, in nanoseconds)."""
+        tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
+        return {task.name: int((task / "schedstat").read_text().split()[0]) / 1e9 for task in tasks}
+
     def stop(self):
         self.process.kill()
         self.process.wait()
         self.directory.cleanup()
 
 
-def measure(arguments, path_on_stdin):
-    """Wall, user and system seconds, and the peak of memory in KiB."""
+def measure(server, arguments, path_on_stdin):
+    """Wall, user and system seconds, the server's seconds, and the peak of memory in KiB."""
+    before = server.cpu_s()
     with open(path_on_stdin or os.devnull, "rb") as stdin:
         start = time.perf_counter()
         process = subprocess.Popen(arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -71,7 +88,11 @@ def measure(arguments, path_on_stdin):
     process.returncode = status
     if status != 0:
         raise SystemExit(f"{arguments}: status {status}\n{output}")
-    return {"wall": wall, "user": usage.ru_utime, "system": usage.ru_stime, "peak_kib": usage.ru_maxrss}
+    threads = [after - before.get(thread, 0) for thread, after in server.cpu_s().items()]
+    return {
+        "wall": wall, "user": usage.ru_utime, "system": usage.ru_stime, "peak_kib": usage.ru_maxrss,
+        "server_s": sum(threads), "busiest_s": max(threads),
+    }
 
 
 def main():
@@ -98,8 +119,8 @@ def main():
             for number in range(options.rounds):
                 for kind, path in inputs.items():
                     for loader, command in loaders.items():
-                        server.ask("FLUSHALL")
-                        figures = measure(*command(path))
+                        server.empty()
+                        figures = measure(server, *command(path))
                         keys = server.ask("DBSIZE")
                         assert keys == b":%d\r\n" % options.commands, keys
                         raw.append({"server": name, "input": kind, "loader": loader, "round": number, **figures})
@@ -115,12 +136,13 @@ def print_pair(name, kind, raw, commands):
     walls = []
     for loader in ["redis-cli --pipe", "penstock load"]:
         lines = [line for line in raw if (line["server"], line["input"], line["loader"]) == (name, kind, loader)]
-        median = {key: statistics.median(line[key] for line in lines) for key in ["wall", "user", "system", "peak_kib"]}
+        median = {key: statistics.median(line[key] for line in lines) for key in ["wall", "user", "system", "peak_kib", "server_s", "busiest_s"]}
         walls.append(median["wall"])
         cpu = (median["user"] + median["system"]) / commands * 1e9
         print(
             f"{name:10} {kind:6} {loader:17} {median['wall']:6.2f} s {commands / median['wall'] / 1e6:6.2f} M/s"
-            f"  loader: {cpu:5.0f} ns a command, {median['peak_kib'] / 1024:.0f} MiB"
+            f"  loader: {cpu:5.0f} ns a command, {median['peak_kib'] / 1024:3.0f} MiB"
+            f"  server: {median['server_s'] / commands * 1e9:5.0f} ns a command, busy {median['busiest_s'] / median['wall']:4.0%}"
         )
     print(f"{name:10} {kind:6} ratio             {walls[0] / walls[1]:6.2f}")
 

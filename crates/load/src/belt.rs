@@ -12,6 +12,9 @@ use crate::limits::BLOCKS_BYTES;
 
 /// Empty blocks that are kept for being filled again.
 const SPARE_BLOCKS: usize = 8;
+/// The putter is woken when so much is left: to be woken for every block would cost it, and whom it displaces, more than
+/// the block.
+const BLOCKS_BYTES_LOW: usize = BLOCKS_BYTES / 2;
 
 /// A bounded queue of blocks. What was taken from it counts until it is given back.
 pub struct Belt {
@@ -103,6 +106,8 @@ impl Belt {
         }
         let _ = rustix::io::read(&self.filled, &mut [0; 8]);
         state.taker_waits = true;
+        // What is out may be all that there may be: then there is room for as much as fits beside it.
+        self.room.notify_one();
         Taken::Nothing
     }
 
@@ -115,8 +120,11 @@ impl Belt {
         if state.spare.len() < SPARE_BLOCKS {
             state.spare.push(block);
         }
+        let has_room = state.bytes <= BLOCKS_BYTES_LOW;
         drop(state);
-        self.room.notify_one();
+        if has_room {
+            self.room.notify_one();
+        }
     }
 
     /// Says that no more blocks are wanted.

@@ -4,13 +4,14 @@
 //! `template`) and collects those in blocks (`block`). The blocks travel over a bounded belt (`belt`) to the thread that
 //! talks to the server. There they are in flight (`flight`) until their last command is answered; `transfer` moves the
 //! bytes, `report` names what failed. With `--resume`, the server counts what it executes (`token`), a file remembers the
-//! load (`state`), and `session` goes on over a new connection.
+//! load (`state`), even when it is done (`complete`), and `session` goes on over a new connection.
 //!
 //! Memory is bounded by `limits`, whatever the input. This room knows `client` and `resp`, and no server's inside.
 
 pub mod args;
 pub mod belt;
 pub mod block;
+pub mod complete;
 pub mod exit;
 pub mod flight;
 pub mod format;

@@ -2,7 +2,6 @@
 //! sent.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use crate::belt::Belt;
 use crate::block::Block;
@@ -11,7 +10,7 @@ use crate::format::csv::{Csv, Dialect};
 use crate::format::json::JsonLines;
 use crate::format::{Format, commands::Commands, fill};
 use crate::input::Input;
-use crate::source::Origin;
+use crate::source::{Origin, Streamed, Tally};
 use crate::template::Template;
 
 /// What an input is made of.
@@ -81,9 +80,19 @@ impl Plan {
         self.sources.iter().map(|source| source.origin.name()).collect()
     }
 
-    /// Reads all inputs and puts their blocks on the belt, until nobody wants them.
-    pub fn read(&self, belt: &Belt) {
-        let mut reading = Reading { belt, bytes: Arc::default(), next: 0 };
+    /// Whether what comes from pipes is what came before.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub fn is_streamed_again(&self, before: &Streamed) -> Result<bool, Failure> {
+        let tally = Arc::new(Tally::default());
+        self.sources.iter().try_for_each(|source| source.origin.skim(&tally, before.bytes))?;
+        Ok(tally.streamed() == *before)
+    }
+
+    /// Reads all inputs and puts their blocks on the belt, until nobody wants them. `tally` counts what is read.
+    pub fn read(&self, belt: &Belt, tally: Arc<Tally>) {
+        let mut reading = Reading { belt, tally, next: 0 };
         let mut sources = self.sources.iter().enumerate();
         let end = sources.try_for_each(|(index, source)| reading.source(index, source, self.command_bytes_max));
         belt.end(end);
@@ -92,20 +101,20 @@ impl Plan {
 
 struct Reading<'b> {
     belt: &'b Belt,
-    bytes: Arc<AtomicU64>,
+    tally: Arc<Tally>,
     next: u64,
 }
 
 impl Reading<'_> {
     fn source(&mut self, index: usize, source: &Source, command_bytes_max: usize) -> Result<(), Failure> {
         let mut format = source.format(command_bytes_max)?;
-        let mut input = Input::new(source.origin.open(self.bytes.clone())?);
+        let mut input = Input::new(source.origin.open(self.tally.clone())?);
         loop {
             let mut block = self.belt.spare();
             (block.input, block.first) = (index, self.next);
             let filled = fill(&mut *format, &mut input, &mut block);
             self.next = block.end();
-            block.input_bytes = self.bytes.load(std::sync::atomic::Ordering::Relaxed);
+            block.input_bytes = self.tally.bytes();
             let wanted = block.is_empty() || self.put(block);
             match filled {
                 Ok(true) if wanted => {}

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::args::{Options, ResumeOptions};
 use crate::belt::{Belt, Taken};
+use crate::complete::{Outcome, now_s, say_again};
 use crate::exit::{Exit, Failure};
 use crate::flight::{Flight, Witness};
 use crate::interrupt::Interrupt;
@@ -16,6 +17,7 @@ use crate::plan::Plan;
 use crate::progress::{Figures, Progress, count};
 use crate::report::{Report, Sink, cannot_write};
 use crate::session::{Resumable, Session, say};
+use crate::source::Tally;
 use crate::state::{Phase, StateFile, default_path};
 use crate::transfer::Load;
 
@@ -50,20 +52,20 @@ fn leave(result: Result<Exit, Failure>) -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// Starts the thread that reads.
-fn start_reading(plan: &Plan) -> Result<Arc<Belt>, Failure> {
-    let belt = Arc::new(Belt::new()?);
-    let (plan, putter) = (plan.clone(), belt.clone());
+/// Starts the thread that reads; the tally counts what it has read.
+fn start_reading(plan: &Plan) -> Result<(Arc<Belt>, Arc<Tally>), Failure> {
+    let (belt, tally) = (Arc::new(Belt::new()?), Arc::new(Tally::default()));
+    let (plan, putter, counter) = (plan.clone(), belt.clone(), tally.clone());
     // Nobody joins it: it may wait for a pipe that never gives anything, and ends with the process.
-    let started = std::thread::Builder::new().name("reader".to_owned()).spawn(move || plan.read(&putter));
+    let started = std::thread::Builder::new().name("reader".to_owned()).spawn(move || plan.read(&putter, counter));
     started.map_err(|error| Failure::new(Exit::Input, format!("can't start a thread: {error}")))?;
-    Ok(belt)
+    Ok((belt, tally))
 }
 
 /// `--dry-run`: counts commands and reports lines that are none.
 fn dry_run(options: &Options) -> Result<Exit, Failure> {
     options.plan.check()?;
-    let belt = start_reading(&options.plan)?;
+    let (belt, _) = start_reading(&options.plan)?;
     let mut progress = Progress::new(options.plan.total_bytes(), options.quiet);
     let mut report = Report::new(sink(options, &progress, false)?, options.plan.names());
     let mut figures = Figures::default();
@@ -167,15 +169,20 @@ fn open_state(options: &Options, resume: &ResumeOptions) -> Result<Resumable, Fa
 
 fn load(options: Options) -> Result<Exit, Failure> {
     options.plan.check()?;
-    let resumable = options.resume.as_ref().map(|resume| open_state(&options, resume)).transpose()?;
-    let goes_on = resumable.as_ref().is_some_and(|resumable| resumable.file.state.phase != Phase::New);
+    let mut resumable = options.resume.as_ref().map(|resume| open_state(&options, resume)).transpose()?;
+    if let Some(resumable) = &mut resumable
+        && let Some(outcome) = resumable.file.state.outcome.clone()
+    {
+        return say_again(&options.plan, &options.config, &mut resumable.file, &outcome);
+    }
+    let goes_on = resumable.as_ref().is_some_and(|resumable| resumable.file.state.progress.phase != Phase::New);
     let progress = Progress::new(options.plan.total_bytes(), options.quiet);
     let mut report = Report::new(sink(&options, &progress, goes_on)?, options.plan.names());
     if goes_on && let Some(written) = options.errors.as_deref().and_then(|path| last_reported(path, &options.plan)) {
         report.skip_until(written);
     }
     let interrupt = Interrupt::listen();
-    let belt = start_reading(&options.plan)?;
+    let (belt, tally) = start_reading(&options.plan)?;
     let mut session = Session {
         config: &options.config,
         load: Load {
@@ -195,23 +202,33 @@ fn load(options: Options) -> Result<Exit, Failure> {
     let ran = session.run();
     belt.stop();
     session.load.progress.finish();
-    conclude(&options, session, ran)
+    conclude(&options, session, &tally, ran)
 }
 
-/// Says how the load ended, and cleans up where it is complete.
-fn conclude(options: &Options, mut session: Session<'_, '_>, ran: Result<(), Failure>) -> Result<Exit, Failure> {
-    if let Err(failure) = &ran
-        && failure.exit == Exit::Complete
-    {
-        say(&failure.message);
-        session.finish()?;
-        return Ok(Exit::Complete);
+/// How the load ended, as far as it got.
+fn outcome(session: &Session<'_, '_>, tally: &Tally) -> Outcome {
+    let load = &session.load;
+    Outcome {
+        executed: load.flight.done(),
+        failed: load.report.failures() + session.unlisted,
+        rejected: load.report.rejections(),
+        streamed: tally.streamed(),
+        ended_s: now_s(),
     }
-    let (answered, failed) = (session.load.flight.done(), session.load.report.failures() + session.unlisted);
+}
+
+/// Says how the load ended, and notes it where it is complete.
+fn conclude(
+    options: &Options,
+    mut session: Session<'_, '_>,
+    tally: &Tally,
+    ran: Result<(), Failure>,
+) -> Result<Exit, Failure> {
+    let outcome = outcome(&session, tally);
+    let answered = outcome.executed;
     let nothing_to_load = matches!(session.load.input_end, Some(Err(_))) && session.load.report.errors() == 0;
     if answered > 0 || (ran.is_ok() && !nothing_to_load) {
-        let executed = format!("{} executed", count(answered, "command"));
-        summary(options.quiet, &format!("{executed}, {failed} failed, {}", rejected(&session.load.report)));
+        summary(options.quiet, &outcome.figures());
         let elapsed = session.load.progress.elapsed();
         let rate = session.load.progress.rate(answered);
         summary(options.quiet, &format!("{}, {rate:.0} commands a second", seconds(elapsed)));
@@ -223,12 +240,14 @@ fn conclude(options: &Options, mut session: Session<'_, '_>, ran: Result<(), Fai
     if let Some(stopped) = early_end(&session) {
         return stopped;
     }
-    session.finish()?;
-    match session.load.input_end.take() {
-        Some(Err(failure)) => Err(failure),
-        _ if failed > 0 => Ok(Exit::SomeFailed),
-        _ => Ok(status(&session.load.report)),
+    if let Some(Err(failure)) = session.load.input_end.take() {
+        if answered == 0 {
+            session.forget();
+        }
+        return Err(failure);
     }
+    let exit = outcome.exit();
+    session.finish(outcome).map(|()| exit)
 }
 
 /// The load's end, where the input's end wasn't reached.

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use client::{Config, Connection, Error, Stream};
 
+use crate::complete::Outcome;
 use crate::exit::{Exit, Failure};
 use crate::progress::count;
 use crate::state::{Phase, StateFile};
@@ -33,12 +34,11 @@ impl Resumable {
     /// Writes into the state how many commands are answered, now and then: it tells the user where things stood, should
     /// the server forget.
     fn note(&mut self, answered: u64, now: Instant) -> Result<(), Failure> {
-        if now.duration_since(self.written) < STATE_EVERY || answered == self.file.state.answered {
+        if now.duration_since(self.written) < STATE_EVERY || answered == self.file.state.progress.answered {
             return Ok(());
         }
-        self.file.state.answered = answered;
         self.written = now;
-        self.file.write()
+        self.file.note(answered)
     }
 }
 
@@ -84,8 +84,8 @@ impl Session<'_, '_> {
     fn begin(&mut self) -> Result<Box<dyn Stream>, Failure> {
         let mut connection = connect(self.config)?;
         let Some(resumable) = &mut self.resumable else { return Ok(connection.into_stream().0) };
-        let state = &mut resumable.file.state;
-        let progress = match token::resume(&mut connection, &state.token).map_err(server_failure)? {
+        let (state, token) = (resumable.file.state.progress, &resumable.file.state.name.token);
+        let progress = match token::resume(&mut connection, token).map_err(server_failure)? {
             Answer::Unsupported => {
                 if state.phase == Phase::New {
                     resumable.file.forget();
@@ -94,19 +94,11 @@ impl Session<'_, '_> {
             }
             Answer::Is(progress) => progress,
             Answer::NoToken if state.phase == Phase::Started => return Err(forgotten(state.answered)),
-            Answer::NoToken if state.phase == Phase::Finished => Progress::default(),
-            Answer::NoToken => {
-                match token::start(&mut connection, &state.token, resumable.ttl_s).map_err(server_failure)? {
-                    Answer::Is(()) => Progress::default(),
-                    _ => return Err(unsupported()),
-                }
-            }
+            Answer::NoToken => match token::start(&mut connection, token, resumable.ttl_s).map_err(server_failure)? {
+                Answer::Is(()) => Progress::default(),
+                _ => return Err(unsupported()),
+            },
         };
-        if state.phase == Phase::Finished {
-            let text = "this load was complete already, and nothing was sent; the next run loads again";
-            let _ = token::end(&mut connection, &state.token);
-            return Err(Failure::new(Exit::Complete, text));
-        }
         resumable.file.enter(Phase::Started)?;
         if progress.executed > 0 {
             let done = count(progress.executed, "command");
@@ -207,7 +199,7 @@ impl Session<'_, '_> {
     fn attempt(&mut self, config: &Config) -> Result<Attempt, Failure> {
         let Some(resumable) = &self.resumable else { return Ok(Attempt::Again(String::new())) };
         let asked = Connection::connect(config).and_then(|mut connection| {
-            let answer = token::resume(&mut connection, &resumable.file.state.token)?;
+            let answer = token::resume(&mut connection, &resumable.file.state.name.token)?;
             Ok((connection.into_stream().0, answer))
         });
         match asked {
@@ -236,18 +228,29 @@ impl Session<'_, '_> {
         Failure::new(exit, text)
     }
 
-    /// Everything is done: neither the token nor the state is needed any more.
+    /// Everything is done: the token is not needed any more, and the state says how it ended.
     ///
     /// # Errors
     /// The state can't be written.
-    pub fn finish(&mut self) -> Result<(), Failure> {
+    pub fn finish(&mut self, outcome: Outcome) -> Result<(), Failure> {
         let Some(mut resumable) = self.resumable.take() else { return Ok(()) };
-        resumable.file.enter(Phase::Finished)?;
-        // A token that can't be ended now expires.
-        let _ = Connection::connect(self.config).and_then(|mut it| token::end(&mut it, &resumable.file.state.token));
-        resumable.file.forget();
-        Ok(())
+        let file = &mut resumable.file;
+        file.finish(outcome)?;
+        if end_token(self.config, file) { file.enter(Phase::Complete) } else { Ok(()) }
     }
+
+    /// Nothing was executed, and nothing is to be gone on with.
+    pub fn forget(&mut self) {
+        if let Some(resumable) = self.resumable.take() {
+            end_token(self.config, &resumable.file);
+            resumable.file.forget();
+        }
+    }
+}
+
+/// Has the server forget the load, if it can be reached. Otherwise the token expires.
+pub fn end_token(config: &Config, file: &StateFile) -> bool {
+    Connection::connect(config).and_then(|mut it| token::end(&mut it, &file.state.name.token)).is_ok()
 }
 
 fn was(commands: u64) -> String {

@@ -4,8 +4,10 @@ use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
 
@@ -13,6 +15,44 @@ use crate::exit::{Exit, Failure};
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// RFC 8878, section 3.1.1.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// What was read of the inputs so far.
+#[derive(Debug, Default)]
+pub struct Tally {
+    bytes: AtomicU64,
+    streamed: Mutex<crc32fast::Hasher>,
+    streamed_bytes: AtomicU64,
+}
+
+/// What was read of inputs that are no regular files, one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Streamed {
+    /// Bytes.
+    pub bytes: u64,
+    /// Their CRC-32: it tells apart what somebody confuses, not what somebody forges.
+    pub crc32: u32,
+}
+
+impl Tally {
+    /// Bytes of all inputs.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What came from others than regular files.
+    pub fn streamed(&self) -> Streamed {
+        let hasher = self.streamed.lock().unwrap_or_else(PoisonError::into_inner);
+        Streamed { bytes: self.streamed_bytes.load(Ordering::Relaxed), crc32: hasher.clone().finalize() }
+    }
+
+    fn add(&self, bytes: &[u8], is_stream: bool) {
+        self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if is_stream {
+            self.streamed_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            self.streamed.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
+        }
+    }
+}
 
 /// A place to read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,18 +106,43 @@ impl Origin {
         Failure::new(Exit::Input, format!("can't read {}: {error}", self.name()))
     }
 
-    /// Opens it for reading, decompressed. `count` counts the bytes that are read of it, as they are stored.
+    /// Opens it for reading, decompressed. `tally` counts what is read of it, as it is stored.
     ///
     /// # Errors
     /// It can't be opened, or its first bytes can't be read.
-    pub fn open(&self, count: Arc<AtomicU64>) -> Result<Box<dyn Read + Send>, Failure> {
+    pub fn open(&self, tally: Arc<Tally>) -> Result<Box<dyn Read + Send>, Failure> {
+        decompressed(self.open_stored(tally)?).map_err(|error| self.failure(&error))
+    }
+
+    /// Reads what is no regular file, as it is stored, until it ends or `tally` has seen more than `bytes_max` of such.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub fn skim(&self, tally: &Arc<Tally>, bytes_max: u64) -> Result<(), Failure> {
+        if !self.is_stream() {
+            return Ok(());
+        }
+        let left = bytes_max.saturating_sub(tally.streamed().bytes).saturating_add(1);
+        let mut stored = self.open_stored(tally.clone())?.take(left);
+        io::copy(&mut stored, &mut io::sink()).map(drop).map_err(|error| self.failure(&error))
+    }
+
+    /// Whether nothing but its content tells whether it is the same as before: standard input, whatever it is, and pipes.
+    pub fn is_stream(&self) -> bool {
+        match self {
+            Origin::Stdin => true,
+            Origin::File(path) => !path.metadata().is_ok_and(|file| file.is_file()),
+        }
+    }
+
+    fn open_stored(&self, tally: Arc<Tally>) -> Result<Counting<File>, Failure> {
         let file = match self {
             Origin::Stdin => {
                 io::stdin().as_fd().try_clone_to_owned().map(File::from).map_err(|error| self.failure(&error))?
             }
             Origin::File(path) => self.open_file(path)?,
         };
-        decompressed(Counting { inner: file, count }).map_err(|error| self.failure(&error))
+        Ok(Counting { inner: file, tally, is_stream: self.is_stream() })
     }
 }
 
@@ -100,13 +165,14 @@ fn decompressed(mut source: impl Read + Send + 'static) -> io::Result<Box<dyn Re
 /// Counts what is read.
 struct Counting<R> {
     inner: R,
-    count: Arc<AtomicU64>,
+    tally: Arc<Tally>,
+    is_stream: bool,
 }
 
 impl<R: Read> Read for Counting<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
-        self.count.fetch_add(read as u64, Ordering::Relaxed);
+        self.tally.add(&buffer[..read], self.is_stream);
         Ok(read)
     }
 }

@@ -1,22 +1,27 @@
 //! The state file of a load with `--resume`: what a killed loader's successor has to know.
 //!
-//! One line of JSON. It names the server's token, the inputs as they were, and how far things were known to be. It is
-//! written in place and never longer than a page, so that a killed process leaves the old or the new line; the lock on it
-//! keeps two loaders from taking the token from each other.
+//! Lines of JSON. The first says how far things are known to be; it has a fixed length and is written in place, so that a
+//! killed process leaves the old or the new one. The second names the server's token and the inputs as they were; it never
+//! changes. The third says how the load ended; it is written before the first says that there is one. A complete load's
+//! file stays: its loader may have been killed before it could tell anybody. The lock on the file keeps two loaders from
+//! taking the token from each other.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::complete::Outcome;
 use crate::exit::{Exit, Failure};
 use crate::plan::{Content, Plan};
 use crate::source::Origin;
 
 /// Bytes of a state file: hundreds of inputs.
 const BYTES_MAX: u64 = 1 << 20;
+/// Bytes of the first line, which is filled up with blanks: twice what its longest content takes.
+const PROGRESS_BYTES: usize = 128;
 
 /// How far a load is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,8 +31,10 @@ pub enum Phase {
     New,
     /// The server has counted since.
     Started,
-    /// All was executed; only the token and this file are to be removed.
+    /// All was executed. The server may still have the token.
     Finished,
+    /// The server has no token of it any more, either.
+    Complete,
 }
 
 /// What identifies an input and notices that it was changed.
@@ -43,19 +50,35 @@ pub struct Identity {
     content: String,
 }
 
-/// What the file says.
+/// The first line: what changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// How far the load is.
+    pub phase: Phase,
+    /// So many commands were known to be answered, at least.
+    pub answered: u64,
+}
+
+/// The second line: which load it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct Name {
     /// The server and its database, as the command line names them.
     pub server: String,
     /// The inputs in order.
     pub inputs: Vec<Identity>,
     /// The token.
     pub token: String,
+}
+
+/// What the file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
     /// How far the load is.
-    pub phase: Phase,
-    /// So many commands were known to be answered, at least.
-    pub answered: u64,
+    pub progress: Progress,
+    /// Which load it is.
+    pub name: Name,
+    /// How it ended; there as soon as it is finished.
+    pub outcome: Option<Outcome>,
 }
 
 /// An open and locked state file.
@@ -166,45 +189,74 @@ impl StateFile {
         let mut text = String::new();
         Read::by_ref(&mut file).take(BYTES_MAX).read_to_string(&mut text).map_err(trouble)?;
         let fresh = State {
-            server: server.to_owned(),
-            inputs: identities(plan),
-            token: new_token(),
-            phase: Phase::New,
-            answered: 0,
+            progress: Progress { phase: Phase::New, answered: 0 },
+            name: Name { server: server.to_owned(), inputs: identities(plan), token: new_token() },
+            outcome: None,
         };
-        let line = text.lines().next().unwrap_or_default();
-        let state = if line.is_empty() || restart { fresh } else { recognise(line, &fresh, path)? };
-        let mut state_file = StateFile { file, path: path.to_path_buf(), state };
-        state_file.write()?;
-        state_file.file.sync_all().map_err(trouble)?;
+        let known = if text.is_empty() || restart { None } else { recognise(&text, &fresh.name, path)? };
+        let is_new = known.is_none();
+        let mut state_file = StateFile { file, path: path.to_path_buf(), state: known.unwrap_or(fresh) };
+        if is_new {
+            state_file.write_all().map_err(trouble)?;
+        }
         Ok(state_file)
     }
 
-    /// Writes what has changed.
+    /// Writes all of a new state to the disk.
+    fn write_all(&mut self) -> std::io::Result<()> {
+        let mut text = line(&self.state.progress, PROGRESS_BYTES)?;
+        text += &line(&self.state.name, 0)?;
+        self.file.set_len(0)?;
+        self.file.write_all_at(text.as_bytes(), 0)?;
+        self.file.sync_all()?;
+        // The file's name must be on the disk, too.
+        let directory = self.path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all())
+    }
+
+    /// Writes how far things are.
     ///
     /// # Errors
     /// It can't be written.
-    pub fn write(&mut self) -> Result<(), Failure> {
-        let written = serde_json::to_string(&self.state).map_err(std::io::Error::from).and_then(|mut line| {
-            line.push('\n');
-            self.file.seek(SeekFrom::Start(0))?;
-            self.file.write_all(line.as_bytes())
-        });
-        written.map_err(|error| cannot_write(&self.path, &error))
+    pub fn note(&mut self, answered: u64) -> Result<(), Failure> {
+        self.state.progress.answered = answered;
+        self.write_progress().map_err(|error| cannot_write(&self.path, &error))
     }
 
-    /// Sets the phase, and writes it.
+    fn write_progress(&self) -> std::io::Result<()> {
+        self.file.write_all_at(line(&self.state.progress, PROGRESS_BYTES)?.as_bytes(), 0)
+    }
+
+    /// Sets the phase, and writes it to the disk: what follows relies on it.
     ///
     /// # Errors
     /// It can't be written.
     pub fn enter(&mut self, phase: Phase) -> Result<(), Failure> {
-        self.state.phase = phase;
-        self.write()
+        self.state.progress.phase = phase;
+        let written = self.write_progress().and_then(|()| self.file.sync_data());
+        written.map_err(|error| cannot_write(&self.path, &error))
     }
 
-    /// Removes the file: the load is complete, or never began. The lock lasts as long as this.
+    /// Writes how the load ended, and that it did.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub fn finish(&mut self, outcome: Outcome) -> Result<(), Failure> {
+        let written = line(&self.state.name, 0).and_then(|name| {
+            let at = (PROGRESS_BYTES + name.len()) as u64;
+            self.file.set_len(at)?;
+            self.file.write_all_at(line(&outcome, 0)?.as_bytes(), at)?;
+            // Before the first line says that this one is there.
+            self.file.sync_data()
+        });
+        written.map_err(|error| cannot_write(&self.path, &error))?;
+        self.state.outcome = Some(outcome);
+        self.enter(Phase::Finished)
+    }
+
+    /// Removes the file: the load never began. The lock lasts as long as this.
     pub fn forget(&self) {
-        // Whoever finds it all the same sees in it that there is nothing left to do.
+        // Whoever finds it all the same sees in it that nothing was sent.
         let _ = std::fs::remove_file(&self.path);
     }
 
@@ -214,24 +266,43 @@ impl StateFile {
     }
 }
 
-/// What an earlier loader left, if it is of the same load.
-fn recognise(line: &str, fresh: &State, path: &Path) -> Result<State, Failure> {
+/// A line of the file, filled up to so many bytes.
+fn line(content: &impl Serialize, bytes: usize) -> std::io::Result<String> {
+    let text = serde_json::to_string(content)?;
+    Ok(format!("{text:width$}\n", width = bytes.saturating_sub(1)))
+}
+
+/// The state that a file's text stands for.
+fn parse(text: &str) -> Option<State> {
+    let mut lines = text.lines();
+    let progress: Progress = serde_json::from_str(lines.next()?).ok()?;
+    let name = serde_json::from_str(lines.next()?).ok()?;
+    // What stands there before the first line says so was cut off by the loader's end.
+    let has_ended = matches!(progress.phase, Phase::Finished | Phase::Complete);
+    let outcome = if has_ended { Some(serde_json::from_str(lines.next()?).ok()?) } else { None };
+    Some(State { progress, name, outcome })
+}
+
+/// What an earlier loader left, if it is of the same load. None if that was complete, and its inputs were replaced since.
+fn recognise(text: &str, name: &Name, path: &Path) -> Result<Option<State>, Failure> {
     let refuse = |text: String| Err(Failure::new(Exit::Resume, text));
     let path = path.display();
-    let Ok(found) = serde_json::from_str::<State>(line) else {
+    let Some(found) = parse(text) else {
         return refuse(format!("{path} is not a load's state; name another file with --state, or remove it"));
     };
-    if found.server != fresh.server {
-        return refuse(format!("{path} is of a load into {}; --restart forgets it", found.server));
+    let is_complete = found.outcome.is_some();
+    let of = if is_complete { "of a complete load" } else { "of a load" };
+    if found.name.server != name.server {
+        return refuse(format!("{path} is {of} into {}; --restart forgets it", found.name.server));
     }
-    if found.inputs.len() != fresh.inputs.len() {
-        return refuse(format!("{path} is of a load with other inputs; --restart forgets it"));
+    if found.name.inputs.len() != name.inputs.len() {
+        return refuse(format!("{path} is {of} with other inputs; --restart forgets it"));
     }
-    for (was, is) in found.inputs.iter().zip(&fresh.inputs) {
+    for (was, is) in found.name.inputs.iter().zip(&name.inputs) {
         if (&was.path, &was.content) != (&is.path, &is.content) {
-            return refuse(format!("{path} is of a load with other inputs or templates; --restart forgets it"));
+            return refuse(format!("{path} is {of} with other inputs or templates; --restart forgets it"));
         }
-        if was != is {
+        if was != is && !is_complete {
             let name = &is.path;
             return refuse(format!(
                 "{name} was changed since the load began, and going on could apply a line twice or leave one out; \
@@ -239,7 +310,8 @@ fn recognise(line: &str, fresh: &State, path: &Path) -> Result<State, Failure> {
             ));
         }
     }
-    Ok(found)
+    let is_same = found.name.inputs == name.inputs;
+    Ok(is_same.then_some(found))
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
@@ -288,14 +360,14 @@ mod tests {
         let open = |template: &str, server: &str| StateFile::open(&path, &plan(&input, template), server, false);
         let mut first = open("SET {a} 1", "here").unwrap();
         assert!(open("SET {a} 1", "here").unwrap_err().message.contains("another loader"));
-        first.state.answered = 1234;
+        first.note(1234).unwrap();
         first.enter(Phase::Started).unwrap();
-        first.state.answered = 5;
-        first.write().unwrap();
-        let token = first.state.token.clone();
+        first.note(5).unwrap();
+        let token = first.state.name.token.clone();
         drop(first);
         let second = open("SET {a} 1", "here").unwrap();
-        assert_eq!((&second.state.token, second.state.phase, second.state.answered), (&token, Phase::Started, 5));
+        assert_eq!(second.state.name.token, token);
+        assert_eq!(second.state.progress, Progress { phase: Phase::Started, answered: 5 });
         drop(second);
         assert!(open("SET {a} 2", "here").unwrap_err().message.contains("other inputs or templates"));
         assert!(open("SET {a} 1", "there").unwrap_err().message.contains("a load into here"));
@@ -303,11 +375,34 @@ mod tests {
         let changed = open("SET {a} 1", "here").unwrap_err();
         assert!(changed.message.contains("was changed") && changed.exit == Exit::Resume, "{changed}");
         let anew = StateFile::open(&path, &plan(&input, "SET {a} 1"), "here", true).unwrap();
-        assert!(anew.state.token != token && anew.state.phase == Phase::New);
+        assert!(anew.state.name.token != token && anew.state.progress.phase == Phase::New);
         anew.forget();
         assert!(!path.exists());
         std::fs::write(&path, "{}").unwrap();
         assert!(open("SET {a} 1", "here").unwrap_err().message.contains("is not a load's state"));
+    }
+
+    #[test]
+    fn a_complete_load_is_known_until_its_input_is_replaced() {
+        let directory = Directory::new("complete");
+        let (input, path) = (directory.0.join("input"), directory.0.join("state"));
+        std::fs::write(&input, "PING\n").unwrap();
+        let open = || StateFile::open(&path, &plan(&input, "SET {a} 1"), "here", false).unwrap();
+        let outcome = Outcome { executed: 7, ..Outcome::default() };
+        let mut first = open();
+        first.finish(outcome.clone()).unwrap();
+        drop(first);
+        let second = open();
+        assert_eq!((second.state.progress.phase, &second.state.outcome), (Phase::Finished, &Some(outcome)));
+        drop(second);
+        // A loader that ended while it wrote its last line, and before it said so.
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text[..text.len() - 10].replacen("finished\"", "started\" ", 1)).unwrap();
+        assert_eq!(open().state.progress.phase, Phase::Started);
+        std::fs::write(&path, text).unwrap();
+        std::fs::write(&input, "PING\nPING\n").unwrap();
+        let anew = open();
+        assert_eq!((anew.state.progress.phase, &anew.state.outcome), (Phase::New, &None));
     }
 
     #[test]

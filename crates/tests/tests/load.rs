@@ -393,32 +393,20 @@ fn kills() -> u64 {
     number("PENSTOCK_LOAD_KILLS").unwrap_or(200)
 }
 
-/// Loads with `--resume` until a loader comes to its end; each one before is killed after a random time. The last one's
-/// end is unknown if it was killed when it was done, but had not said so.
-fn load_by_killed_loaders(
-    server: &Server,
-    port: u16,
-    args: &[&str],
-    state: &str,
-    longest_us: usize,
-    rng: &mut Rng,
-) -> (Option<Ran>, u64) {
+/// Loads with `--resume` until a loader comes to its end; each one before is killed after a random time, wherever it is:
+/// before it has begun, when it is done and has not said so, or when it says that nothing is left to do.
+fn load_by_killed_loaders(port: u16, args: &[&str], longest_us: usize, rng: &mut Rng) -> (Ran, u64) {
     let mut killed = 0;
     loop {
         let mut child = loader(port, args).stdin(Stdio::null()).spawn().unwrap();
         thread::sleep(Duration::from_micros(rng.below(longest_us) as u64));
         if child.try_wait().unwrap().is_some() {
-            return (Some(Ran::of(&child.wait_with_output().unwrap())), killed);
+            return (Ran::of(&child.wait_with_output().unwrap()), killed);
         }
         child.kill().unwrap();
         child.wait().unwrap();
         killed += 1;
         assert!(killed < 20_000, "the load never ends");
-        // Its state is there as long as something is left to do, or nothing has been done.
-        let has_begun = server.connect().cmd("EXISTS list n").unwrap().integer().unwrap() > 0;
-        if has_begun && !Path::new(state).exists() {
-            return (None, killed);
-        }
     }
 }
 
@@ -434,10 +422,12 @@ fn killed_loaders_lose_and_double_nothing() {
         let file = directory.file("marks", &marks.text);
         let (errors, state) = (directory.path("errors"), directory.path("state"));
         let args = ["--resume", "--state", &state, "--chunk", "100", "--errors", &errors, &file];
-        let (ran, now) = load_by_killed_loaders(&server, server.port(), &args, &state, 15_000, &mut rng);
-        if let Some(ran) = ran {
-            assert!(ran.status == 1 || ran.err.contains("complete already"), "{} {} {}", ran.status, ran.out, ran.err);
-        }
+        let (ran, now) = load_by_killed_loaders(server.port(), &args, 15_000, &mut rng);
+        // As the load ended, whether this loader loaded anything or an earlier one had done it all.
+        assert_eq!(ran.status, 1, "{} {}", ran.out, ran.err);
+        marks.check(&server, &directory.read("errors"), &file);
+        let again = run(server.port(), &args, b"");
+        assert!(again.status == 1 && again.err.contains("complete already"), "{} {}", again.status, again.err);
         marks.check(&server, &directory.read("errors"), &file);
         killed += now;
         assert!(round < 200, "only {killed} loaders were killed in time");
@@ -485,8 +475,7 @@ fn loaders_and_connections_may_break_together() {
     let (errors, state) = (directory.path("errors"), directory.path("state"));
     let args = ["--resume", "--state", &state, "--chunk", "100", "--errors", &errors, &file];
     loop {
-        let (ran, _) = load_by_killed_loaders(&server, breaker.port(), &args, &state, 60_000, &mut rng);
-        let Some(ran) = ran else { break };
+        let (ran, _) = load_by_killed_loaders(breaker.port(), &args, 60_000, &mut rng);
         match ran.status {
             4 => {}
             0 | 1 => break,
@@ -522,7 +511,6 @@ fn a_resumed_load_must_be_the_same() {
     assert!(ask(&server, &format!("PIPELINE END {token}")).text() == b"OK");
     let ran = run(server.port(), &["--resume", "--restart", "--state", &state, &file], b"");
     assert_eq!((ran.status, ran.first_line()), (0, "200001 commands executed, 0 failed, 0 lines rejected"));
-    assert!(!std::path::Path::new(&state).exists());
     // The token has expired or the server was restarted: nobody knows what ran.
     std::fs::write(&file, b"INCR n\n".repeat(200_000)).unwrap();
     interrupted_again(&server, &args);
@@ -531,6 +519,63 @@ fn a_resumed_load_must_be_the_same() {
     let token = token.split("\"token\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     ask(&server, &format!("PIPELINE END {token}"));
     resumed("the server has forgotten how far this load got");
+}
+
+#[test]
+fn a_complete_load_is_not_loaded_again() {
+    let server = Server::penstock(&[]);
+    let directory = Directory::new();
+    let (file, state) = (directory.file("x", "INCR n\nLPUSH n x\n"), directory.path("state"));
+    let args = ["--resume", "--state", &state, &file];
+    let check = |args: &[&str], stdin: &str, status: i32, text: &str, n: &str| {
+        let ran = run(server.port(), args, stdin.as_bytes());
+        assert!(ran.status == status, "{} {} {}", ran.status, ran.out, ran.err);
+        assert!(ran.out.starts_with(text) || ran.err.contains(text), "{} {}", ran.out, ran.err);
+        assert_eq!(ask(&server, "GET n").text(), n.as_bytes());
+    };
+    check(&args, "", 1, "2 commands executed, 1 failed, 0 lines rejected", "1");
+    let again = "complete already, 0 seconds ago: 2 commands executed, 1 failed, 0 lines rejected; nothing was sent";
+    check(&args, "", 1, again, "1");
+    // Its token is gone, whoever ended it.
+    assert_eq!(ask(&server, "PIPELINE LIST").items().len(), 0);
+    let restart = ["--resume", "--restart", "--state", &state, &file];
+    check(&restart, "", 1, "2 commands executed", "2");
+    // A file that was replaced is another load.
+    std::fs::write(&file, "INCR n\n").unwrap();
+    check(&args, "", 0, "1 command executed", "3");
+    check(&args, "", 0, "complete already", "3");
+    // Standard input is known by what it says.
+    let state = directory.path("of-stdin");
+    let args = ["--resume", "--state", &state];
+    check(&args, "INCR n\n", 0, "1 command executed", "4");
+    check(&args, "INCR n\n", 0, "complete already", "4");
+    for other in ["INCR m\n", "INCR n\nINCR n\n", ""] {
+        check(&args, other, 6, "standard input is not what the load was of", "4");
+    }
+    // Nobody needs the server to know that.
+    let port = server.port();
+    drop(server);
+    let ran = run(port, &args, b"INCR n\n");
+    assert!(ran.status == 0 && ran.err.contains("complete already"), "{} {}", ran.status, ran.err);
+}
+
+#[test]
+fn a_load_that_met_a_broken_line_stays_where_it_is() {
+    let server = Server::penstock(&[]);
+    let directory = Directory::new();
+    let (file, state) = (directory.file("x", "INCR n\n*1\r\n$9\r\nPING\r\n"), directory.path("state"));
+    let args = ["--resume", "--state", &state, &file];
+    for _ in 0..3 {
+        let ran = run(server.port(), &args, b"");
+        assert!(ran.status == 3 && ran.err.contains("x:3: "), "{} {}", ran.status, ran.err);
+        assert_eq!(ask(&server, "GET n").text(), b"1");
+    }
+    // Where nothing came before it, there is nothing to remember.
+    std::fs::write(directory.path("y"), "*1\r\n$9\r\nPING\r\n").unwrap();
+    let (file, state) = (directory.path("y"), directory.path("state-y"));
+    assert_eq!(run(server.port(), &["--resume", "--state", &state, &file], b"").status, 3);
+    assert!(!Path::new(&state).exists());
+    assert_eq!(ask(&server, "PIPELINE LIST").items().len(), 1);
 }
 
 fn interrupted_again(server: &Server, args: &[&str]) {
