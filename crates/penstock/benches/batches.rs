@@ -15,10 +15,10 @@ use std::process::ExitCode;
 use engine::session::Session;
 use engine::testing::Bench;
 use resp::reply::Output;
-use server::allocator::Counting;
+use server::allocator::{Counting, Mimalloc};
 
 #[global_allocator]
-static ALLOCATOR: Counting<mimalloc::MiMalloc> = Counting::new(mimalloc::MiMalloc);
+static ALLOCATOR: Counting<Mimalloc> = Counting::new(Mimalloc);
 
 /// Commands of a batch.
 const DEPTH: usize = 1000;

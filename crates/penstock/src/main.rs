@@ -5,12 +5,11 @@ mod generate;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use server::allocator::Counting;
+use server::allocator::{Counting, Mimalloc};
 use server::cli_args::Exit;
 
 #[global_allocator]
-// Small allocations in steps of eight bytes: what an entry of the keyspace takes is what it is given.
-static ALLOCATOR: Counting<mimalloc::MiMalloc> = Counting::new(mimalloc::MiMalloc);
+static ALLOCATOR: Counting<Mimalloc> = Counting::new(Mimalloc);
 
 /// A tool's entry: its arguments without the program's and its own name.
 type Tool = fn(Vec<OsString>) -> ExitCode;

@@ -1,4 +1,8 @@
-//! Counts the memory in use, around whatever allocator gives it out.
+//! The program's allocator, mimalloc, and a count of the memory in use around it.
+//!
+//! mimalloc is given sizes in steps of eight bytes up to 64 (`.cargo/config.toml` has it built so), since the usual entry of
+//! the keyspace takes 40, and is asked for aligned memory only where that is needed: its functions for aligned memory take
+//! the next larger size class for all that isn't a power of two.
 //!
 //! Each thread has a counter of its own that it alone writes, with plain stores; the sum over all threads is what is in
 //! use, though a single counter, of a thread that frees what others have allocated, may well be negative. Counted is
@@ -11,6 +15,8 @@
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use libmimalloc_sys as mi;
 
 /// Counters; the last is for all threads beyond their number. More than the worker threads that a configuration allows.
 const COUNTERS: usize = 1100;
@@ -56,15 +62,106 @@ fn count(bytes: usize) {
     }
 }
 
-/// Bytes that an allocation of `size` takes in mimalloc 3: a multiple of 16 up to 64, then four sizes to each doubling.
-/// (`mi_bin` in its `page-queue.c`.)
+/// The flag that mimalloc's alignment of all blocks is set by, among those that the C compiler was given.
+const ALIGN_FLAG: &str = "-DMI_MAX_ALIGN_SIZE=8";
+/// Between the sizes of blocks up to [`STEPS_BYTES_MAX`], in bytes: mimalloc aligns all to 16 if it isn't told otherwise.
+const STEP_BYTES: usize = match option_env!("CFLAGS") {
+    Some(flags) if contains(flags.as_bytes(), ALIGN_FLAG.as_bytes()) => 8,
+    _ => 16,
+};
+/// Blocks up to this many bytes are in equal steps.
+const STEPS_BYTES_MAX: usize = 64;
+/// Blocks from here on, in bytes, are whole pages of the system.
+const PAGES_BYTES_MIN: usize = 512 * 1024;
+const PAGE_BYTES: usize = 4096;
+/// Every block of mimalloc is aligned to this many bytes at least.
+const ALIGN: usize = 8;
+
+const fn contains(text: &[u8], word: &[u8]) -> bool {
+    let mut at = 0;
+    while at + word.len() <= text.len() {
+        let mut same = 0;
+        while same < word.len() && text[at + same] == word[same] {
+            same += 1;
+        }
+        if same == word.len() {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+/// Bytes that an allocation of `size` takes in mimalloc 3: equal steps up to 64, then four sizes to each doubling. (`mi_bin`
+/// and `mi_good_size` in its `page-queue.c`.)
 #[inline]
-fn block_bytes(size: usize) -> usize {
+#[must_use]
+pub fn block_bytes(size: usize) -> usize {
     if size <= 8 {
         return 8;
     }
-    let step = 1 << (size - 1).ilog2().saturating_sub(2).max(4);
+    let step = if size <= STEPS_BYTES_MAX {
+        STEP_BYTES
+    } else if size <= PAGES_BYTES_MIN {
+        1 << ((size - 1).ilog2() - 2)
+    } else {
+        PAGE_BYTES
+    };
     (size + step - 1) & !(step - 1)
+}
+
+/// mimalloc, asked for no more alignment than is needed.
+pub struct Mimalloc;
+
+/// The alignment to ask for: none beyond what every block has, if that will do, and that of the system's pages for what is
+/// whole pages long. mimalloc aligns these as they are, and makes any other aligned block larger than it has to be.
+#[inline]
+fn aligned(layout: Layout) -> Option<usize> {
+    match layout.align() {
+        ..=ALIGN => None,
+        align if layout.size().is_multiple_of(PAGE_BYTES) => Some(align.max(PAGE_BYTES)),
+        align => Some(align),
+    }
+}
+
+// SAFETY: mimalloc's blocks are aligned to eight bytes, and its functions for aligned memory are used beyond that; every
+// block goes back to mimalloc, which knows its size by itself.
+unsafe impl GlobalAlloc for Mimalloc {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match aligned(layout) {
+            // SAFETY: any size will do.
+            None => unsafe { mi::mi_malloc(layout.size()).cast() },
+            // SAFETY: as above, and the alignment is a power of two.
+            Some(align) => unsafe { mi::mi_malloc_aligned(layout.size(), align).cast() },
+        }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        match aligned(layout) {
+            // SAFETY: any size will do.
+            None => unsafe { mi::mi_zalloc(layout.size()).cast() },
+            // SAFETY: as above, and the alignment is a power of two.
+            Some(align) => unsafe { mi::mi_zalloc_aligned(layout.size(), align).cast() },
+        }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, _: Layout) {
+        // SAFETY: the caller's block came from mimalloc.
+        unsafe { mi::mi_free(block.cast()) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        match layout.align() {
+            // SAFETY: the caller's block came from mimalloc.
+            ..=ALIGN => unsafe { mi::mi_realloc(block.cast(), size).cast() },
+            // SAFETY: as above, and the alignment is a power of two.
+            align => unsafe { mi::mi_realloc_aligned(block.cast(), size, align).cast() },
+        }
+    }
 }
 
 /// An allocator with counters around it.
@@ -115,26 +212,54 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "calls C")]
     fn sizes_are_those_of_the_classes() {
-        let classes = [
-            (0, 8),
-            (8, 8),
-            (9, 16),
-            (16, 16),
-            (17, 32),
-            (33, 48),
-            (49, 64),
-            (65, 80),
-            (81, 96),
-            (128, 128),
-            (129, 160),
-            (1024, 1024),
-            (1025, 1280),
-            (1 << 20, 1 << 20),
-            ((1 << 20) + 1, 1310720),
-        ];
-        for (size, takes) in classes {
-            assert_eq!(block_bytes(size), takes, "{size}");
+        for size in (0..70_000).chain((70_000..5_000_000).step_by(997)) {
+            // SAFETY: it only calculates.
+            assert_eq!(block_bytes(size), unsafe { mi::mi_good_size(size) }.max(8), "{size}");
+        }
+        assert_eq!(
+            block_bytes(40),
+            40,
+            "{ALIGN_FLAG} of .cargo/config.toml did not reach the C compiler: is CFLAGS set?"
+        );
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "calls C")]
+    fn aligned_blocks_take_no_more_than_others() {
+        for size in [64, 256, 4096, 16_384, 65_536] {
+            let layout = Layout::from_size_align(size, 64).unwrap();
+            // SAFETY: the block is given back with its layout.
+            unsafe {
+                let block = Mimalloc.alloc_zeroed(layout);
+                assert_eq!(mi::mi_usable_size(block.cast()), block_bytes(size), "{size}");
+                Mimalloc.dealloc(block, layout);
+            }
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "calls C")]
+    fn blocks_are_aligned_and_keep_their_bytes() {
+        for align in [1, 2, 4, 8, 16, 32, 64, 4096] {
+            for size in [1, 8, 24, 40, 72, 100, 1000, 20_000] {
+                let layout = Layout::from_size_align(size, align).unwrap();
+                // SAFETY: the block is used within its size, and given back with the layout it has then.
+                unsafe {
+                    let block = Mimalloc.alloc_zeroed(layout);
+                    assert!(block.addr().is_multiple_of(align));
+                    assert_eq!(*block.add(size - 1), 0);
+                    block.write_bytes(7, size);
+                    let block = Mimalloc.realloc(block, layout, 2 * size);
+                    assert!(block.addr().is_multiple_of(align));
+                    assert_eq!((*block, *block.add(size - 1)), (7, 7));
+                    Mimalloc.dealloc(block, Layout::from_size_align(2 * size, align).unwrap());
+                    let block = Mimalloc.alloc(layout);
+                    assert!(block.addr().is_multiple_of(align));
+                    Mimalloc.dealloc(block, layout);
+                }
+            }
         }
     }
 

@@ -11,6 +11,8 @@ use engine::machine::{CpuTime, Machine, Usage};
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::log;
+
 /// Descriptors that the server needs beside those of its clients: Redis's figure.
 const DESCRIPTORS_RESERVED: u64 = 32;
 
@@ -33,6 +35,14 @@ pub fn room_for_clients(wanted: u64) -> u64 {
 #[must_use]
 pub fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
+}
+
+/// Has the kernel give memory in small pages from here on. It clears a huge one, 2 MB, in the midst of the command that first
+/// touches it: a tenth of a millisecond, and many milliseconds on a virtual machine whose host has yet to find the memory.
+pub fn disable_huge_pages() {
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        log::notice(format!("Transparent huge pages can't be disabled, which may cause short stalls: {error}"));
+    }
 }
 
 /// How many threads to run by default: one per core that the process may use.

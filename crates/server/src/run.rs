@@ -97,6 +97,9 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     // A file that may not grow any more (ulimit -f) is an error of the write, not the end of the process.
     let too_large = signal_hook::flag::register(SIGXFSZ, Arc::default());
     too_large.map_err(|e| format!("can't handle signals: {e}"))?;
+    if settings.disable_thp.get() {
+        process::disable_huge_pages();
+    }
     let listeners = listener::open_all(&settings)?;
     limit_clients(&settings);
 

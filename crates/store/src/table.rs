@@ -14,31 +14,36 @@
 //! A lookup reads one cache line and, nearly always, one record. The bucket is chosen by the hash's low bits, so that
 //! a cursor which counts in reversed bits survives growth (the algorithm of Redis's SCAN).
 //!
-//! Growth and shrinking are incremental: the former array is drained a bucket at a time by later insertions and
-//! removals, so no operation is longer than another. A key is in the former array exactly while its bucket there has
-//! not been moved; a lookup therefore looks in one place only.
+//! The table grows and shrinks by one bucket at a time (linear hashing, W. Litwin 1980): with `n` buckets, of which `2^k`
+//! are the largest power of two, buckets `0..n - 2^k` have been split, each with the bucket `2^k` above, by bit `k` of the
+//! hash; the others have not. So the table is as full at any time as at any other, no operation is longer than another, and
+//! there is never a second array. The buckets are in segments of a fixed size (`buckets`).
 //!
 //! This module is `unsafe` because a slot packs tag and pointer into one word, which halves the memory and keeps a
 //! bucket in a cache line. The invariant: **every non-empty slot without the chain bit holds a pointer that came from
 //! [`Record::into_raw`] and is owned by the table; a slot with the chain bit is slot 7 of its bucket and owns a
 //! `Box<Bucket>`.**
 
+mod buckets;
+
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
+
+use buckets::Buckets;
 
 use crate::hash::hash;
 use crate::prefetch::prefetch;
 
 /// Slots of a bucket: as many words as a cache line holds.
 const SLOTS: usize = 8;
-/// Records a bucket may hold on average before the table doubles. Above seven of eight, chains grow quickly.
-const FILL_MAX: usize = 7;
-/// Buckets of the former array that an insertion moves. One would be enough to be done in time.
-const MOVES_PER_INSERT: usize = 1;
-/// Buckets of the former array that a removal moves. They are sparse when a table shrinks.
-const MOVES_PER_REMOVE: usize = 4;
+/// Records that four buckets may hold on average: beyond, a bucket is split. Fuller tables take less memory (slots and
+/// chains, per record, at the worst of the moments between two powers of two: 13.0 bytes at 24, 13.3 at 23, 14.4 at 20) and
+/// have more records in chains (one in nine at 24, in ten at 23, in fifteen at 20).
+const FILL_OF_FOUR: usize = 23;
+/// Records of four buckets below which two buckets are put together.
+const SPARSE_OF_FOUR: usize = 12;
 /// Where the tag begins in a slot; addresses of user space stay below it on every supported machine.
 const TAG_SHIFT: u32 = 48;
 /// Bytes of a record that are asked for ahead: with a key and a value of the usual size, all of it.
@@ -210,92 +215,11 @@ fn tag_of(hash: u64) -> usize {
     (hash >> TAG_SHIFT) as usize
 }
 
-/// A power of two of buckets; `Array::NONE` has none.
-struct Array {
-    buckets: Box<[Bucket]>,
-    /// Chained buckets, for the memory estimate.
-    chained: usize,
-}
-
-impl Array {
-    fn none() -> Array {
-        Array { buckets: Box::new([]), chained: 0 }
-    }
-
-    fn with_buckets(count: usize) -> Array {
-        debug_assert!(count.is_power_of_two());
-        // SAFETY: all zero bytes are a valid bucket: every slot is empty (a null pointer).
-        let buckets = unsafe { Box::<[Bucket]>::new_zeroed_slice(count).assume_init() };
-        Array { buckets, chained: 0 }
-    }
-
-    #[inline]
-    fn is_none(&self) -> bool {
-        self.buckets.is_empty()
-    }
-
-    #[inline]
-    fn mask(&self) -> usize {
-        self.buckets.len().wrapping_sub(1)
-    }
-
-    #[inline]
-    fn bucket(&self, index: usize) -> NonNull<Bucket> {
-        NonNull::from(&self.buckets[index])
-    }
-
-    /// The same, for writing through the result.
-    #[inline]
-    fn bucket_mut(&mut self, index: usize) -> NonNull<Bucket> {
-        NonNull::from(&mut self.buckets[index])
-    }
-
-    /// Puts a record into the first free slot of a bucket's chain, which it lengthens when it is full.
-    fn put(&mut self, hash: u64, raw: NonNull<u8>) {
-        let slot = Slot::record(raw, tag_of(hash));
-        let index = hash as usize & self.mask();
-        let mut bucket = self.bucket_mut(index);
-        loop {
-            // SAFETY: the bucket is the array's or owned by a chain slot of it, and `self` is borrowed mutably.
-            let slots = unsafe { &mut bucket.as_mut().slots };
-            if let Some(free) = slots.iter_mut().find(|s| s.is_empty()) {
-                *free = slot;
-                return;
-            }
-            if let Some(next) = slots[SLOTS - 1].next() {
-                bucket = next;
-                continue;
-            }
-            let mut next = Box::new(Bucket::EMPTY);
-            next.slots[0] = slots[SLOTS - 1];
-            next.slots[1] = slot;
-            slots[SLOTS - 1] = Slot::chain(next);
-            self.chained += 1;
-            return;
-        }
-    }
-
-    /// Takes every record out of a bucket's chain, and frees the chain.
-    fn drain(&mut self, index: usize, mut visit: impl FnMut(NonNull<u8>)) {
-        let mut bucket = std::mem::replace(&mut self.buckets[index], Bucket::EMPTY);
-        loop {
-            bucket.slots.iter().filter(|s| s.is_record()).for_each(|s| visit(s.raw()));
-            let Some(next) = bucket.slots[SLOTS - 1].next() else { return };
-            self.chained -= 1;
-            // SAFETY: a chain slot owns its box, and the slot is dropped with `bucket` here.
-            bucket = *unsafe { Box::from_raw(next.as_ptr()) };
-        }
-    }
-}
-
 /// See the module's documentation.
 pub struct Table<R: Record> {
-    /// Where new records go.
-    main: Array,
-    /// What growth or shrinking left behind; `none` at other times.
-    former: Array,
-    /// Buckets of `former` below this one have been moved.
-    moved: usize,
+    buckets: Buckets,
+    /// Chained buckets, for the memory estimate.
+    chained: usize,
     len: usize,
     records: PhantomData<R>,
 }
@@ -315,16 +239,14 @@ impl<R: Record> Table<R> {
     /// An empty table, which allocates nothing until the first insertion.
     #[must_use]
     pub fn new() -> Self {
-        Table { main: Array::none(), former: Array::none(), moved: 0, len: 0, records: PhantomData }
+        Table { buckets: Buckets::default(), chained: 0, len: 0, records: PhantomData }
     }
 
     /// A table that takes `count` records without growing.
     #[must_use]
     pub fn with_capacity(count: usize) -> Self {
         let mut table = Table::new();
-        if count > 0 {
-            table.main = Array::with_buckets(count.div_ceil(FILL_MAX).next_power_of_two());
-        }
+        table.buckets.grow_to((count * 4).div_ceil(FILL_OF_FOUR));
         table
     }
 
@@ -342,34 +264,16 @@ impl<R: Record> Table<R> {
         self.len == 0
     }
 
-    /// Bytes of the arrays and chains; the records' own allocations are not counted.
+    /// Bytes of the buckets and chains; the records' own allocations are not counted.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let array = |a: &Array| (a.buckets.len() + a.chained) * size_of::<Bucket>();
-        array(&self.main) + array(&self.former)
+        self.buckets.memory_bytes() + self.chained * size_of::<Bucket>()
     }
 
     /// The head of the only chain that can hold a key of this hash.
     #[inline]
     fn home(&self, hash: u64) -> Option<NonNull<Bucket>> {
-        if !self.former.is_none() {
-            let index = hash as usize & self.former.mask();
-            if index >= self.moved {
-                return Some(self.former.bucket(index));
-            }
-        }
-        if self.main.is_none() { None } else { Some(self.main.bucket(hash as usize & self.main.mask())) }
-    }
-
-    #[inline]
-    fn home_mut(&mut self, hash: u64) -> Option<NonNull<Bucket>> {
-        if !self.former.is_none() {
-            let index = hash as usize & self.former.mask();
-            if index >= self.moved {
-                return Some(self.former.bucket_mut(index));
-            }
-        }
-        if self.main.is_none() { None } else { Some(self.main.bucket_mut(hash as usize & self.main.mask())) }
+        if self.buckets.is_empty() { None } else { Some(self.buckets.at(self.buckets.index_of(hash))) }
     }
 
     /// The slot of the record with this key in the chain that starts at `bucket`.
@@ -433,7 +337,7 @@ impl<R: Record> Table<R> {
     /// The record with this key, to be changed.
     #[inline]
     pub fn find_mut(&mut self, hash: u64, key: &[u8]) -> Option<RefMut<'_, R>> {
-        let mut slot = Self::search(self.home_mut(hash), hash, key)?;
+        let mut slot = Self::search(self.home(hash), hash, key)?;
         // SAFETY: the slot holds a record, and `self` stays mutably borrowed as long as the result lives.
         let slot = unsafe { slot.as_mut() };
         // SAFETY: the record is returned to its slot when the RefMut is dropped.
@@ -450,32 +354,88 @@ impl<R: Record> Table<R> {
 
     /// Adds a record whose key is not in the table; `hash` must be its key's.
     pub fn insert(&mut self, hash: u64, record: R) {
-        self.move_buckets(MOVES_PER_INSERT);
-        if self.len >= self.main.buckets.len() * FILL_MAX && self.former.is_none() {
-            self.resize((self.main.buckets.len() * 2).max(1));
+        if self.len * 4 >= self.buckets.len() * FILL_OF_FOUR {
+            self.split();
         }
         self.len += 1;
-        let raw = record.into_raw();
-        let in_former = !self.former.is_none() && hash as usize & self.former.mask() >= self.moved;
-        if in_former { self.former.put(hash, raw) } else { self.main.put(hash, raw) }
+        let index = self.buckets.index_of(hash);
+        self.put(index, Slot::record(record.into_raw(), tag_of(hash)));
     }
 
     /// Takes the record with this key out of the table.
     pub fn remove(&mut self, hash: u64, key: &[u8]) -> Option<R> {
-        let head = self.home_mut(hash)?;
+        let head = self.home(hash)?;
         let slot = Self::search(Some(head), hash, key)?;
         // SAFETY: the slot holds a record that the table owns; the slot is refilled or emptied below.
         let record = unsafe { R::from_raw(slot.read().raw()) };
-        let freed = Self::close_gap(head, slot);
+        self.chained -= usize::from(Self::close_gap(head, slot));
         self.len -= 1;
-        if freed {
-            let in_former = !self.former.is_none() && hash as usize & self.former.mask() >= self.moved;
-            let array = if in_former { &mut self.former } else { &mut self.main };
-            array.chained -= 1;
+        if self.len == 0 {
+            self.buckets = Buckets::default();
+        } else if self.buckets.len() > 1 && self.len * 4 < self.buckets.len() * SPARSE_OF_FOUR {
+            self.merge();
         }
-        self.move_buckets(MOVES_PER_REMOVE);
-        self.shrink_if_sparse();
         Some(record)
+    }
+
+    /// Puts a record into the first free slot of a bucket's chain, which it lengthens when it is full.
+    fn put(&mut self, index: usize, slot: Slot) {
+        let mut bucket = self.buckets.at(index);
+        loop {
+            // SAFETY: the bucket is the table's or owned by a chain slot of it, and `self` is borrowed mutably.
+            let slots = unsafe { &mut bucket.as_mut().slots };
+            if let Some(free) = slots.iter_mut().find(|s| s.is_empty()) {
+                *free = slot;
+                return;
+            }
+            if let Some(next) = slots[SLOTS - 1].next() {
+                bucket = next;
+                continue;
+            }
+            let mut next = Box::new(Bucket::EMPTY);
+            next.slots[0] = slots[SLOTS - 1];
+            next.slots[1] = slot;
+            slots[SLOTS - 1] = Slot::chain(next);
+            self.chained += 1;
+            return;
+        }
+    }
+
+    /// Takes every record out of a bucket's chain, frees the chain, and hands each to `visit`.
+    fn drain(&mut self, index: usize, mut visit: impl FnMut(&mut Self, Slot)) {
+        // SAFETY: the bucket is the table's, which is borrowed mutably; what it owned is owned by `bucket` from here on.
+        let mut bucket = unsafe { self.buckets.at(index).replace(Bucket::EMPTY) };
+        loop {
+            bucket.slots.iter().filter(|s| s.is_record()).for_each(|s| visit(self, *s));
+            let Some(next) = bucket.slots[SLOTS - 1].next() else { return };
+            self.chained -= 1;
+            // SAFETY: a chain slot owns its box, and the slot is dropped with `bucket` here.
+            bucket = *unsafe { Box::from_raw(next.as_ptr()) };
+        }
+    }
+
+    /// Adds a bucket, and moves to it what belongs there of the one that is split for it.
+    fn split(&mut self) {
+        self.buckets.push();
+        let added = self.buckets.len() - 1;
+        if added == 0 {
+            return;
+        }
+        let split = self.buckets.mate_of(added);
+        self.prefetch_splits(split + 1);
+        self.drain(split, |table, slot| {
+            // SAFETY: the slot held a live record, which goes back into the table at once.
+            let hash = hash(unsafe { R::key(slot.raw()) });
+            table.put(table.buckets.index_of(hash), slot);
+        });
+    }
+
+    /// Takes the last bucket away, and puts what it holds into the one that it was split from.
+    fn merge(&mut self) {
+        let last = self.buckets.len() - 1;
+        let mate = self.buckets.mate_of(last);
+        self.drain(last, |table, slot| table.put(mate, slot));
+        self.buckets.pop();
     }
 
     /// Empties a slot: the last record of the chain takes its place, and a chain bucket that becomes empty is freed.
@@ -509,49 +469,25 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Starts moving to an array of `count` buckets.
-    fn resize(&mut self, count: usize) {
-        debug_assert!(self.former.is_none());
-        self.former = std::mem::replace(&mut self.main, Array::with_buckets(count));
-        self.moved = 0;
-    }
-
-    fn shrink_if_sparse(&mut self) {
-        let buckets = self.main.buckets.len();
-        if !self.former.is_none() || buckets < 2 || self.len * 2 > buckets {
+    /// Asks the processor for what the next splits will read, a step ahead for each: a bucket, then its records and the next
+    /// of its chain, then the records of that.
+    fn prefetch_splits(&self, next: usize) {
+        let records = |bucket: &Bucket| {
+            bucket.slots.iter().filter(|s| s.is_record()).for_each(|s| prefetch(s.raw().as_ptr()));
+        };
+        if next + 2 >= self.buckets.len() {
             return;
         }
-        if self.len == 0 {
-            self.main = Array::none();
-        } else {
-            self.resize(self.len.div_ceil(FILL_MAX / 2).next_power_of_two());
+        if let Some(chained) = self.bucket(next).slots[SLOTS - 1].next() {
+            // SAFETY: the chain lives as long as the table is borrowed.
+            records(unsafe { chained.as_ref() });
         }
-    }
-
-    /// Moves up to `count` buckets out of the former array.
-    fn move_buckets(&mut self, count: usize) {
-        for _ in 0..count {
-            if self.former.is_none() {
-                return;
-            }
-            // The records two buckets on will be hashed in the next calls: fetch what they need meanwhile.
-            self.prefetch_former(self.moved + 1);
-            let main = &mut self.main;
-            // SAFETY: a drained slot held a live record, and it goes into the other array at once.
-            self.former.drain(self.moved, |raw| main.put(hash(unsafe { R::key(raw) }), raw));
-            self.moved += 1;
-            if self.moved == self.former.buckets.len() {
-                self.former = Array::none();
-            }
+        let bucket = self.bucket(next + 1);
+        records(bucket);
+        if let Some(chained) = bucket.slots[SLOTS - 1].next() {
+            prefetch(chained.as_ptr().cast());
         }
-    }
-
-    fn prefetch_former(&self, index: usize) {
-        let Some(bucket) = self.former.buckets.get(index) else { return };
-        bucket.slots.iter().filter(|s| s.is_record()).for_each(|s| prefetch(s.raw().as_ptr()));
-        if let Some(next) = self.former.buckets.get(index + 1) {
-            prefetch(ptr::from_ref(next).cast());
-        }
+        prefetch(self.buckets.at(next + 2).as_ptr().cast());
     }
 
     /// Asks the processor for the bucket of a hash, without waiting for it.
@@ -569,6 +505,11 @@ impl<R: Record> Table<R> {
             prefetch(raw.as_ptr());
             // Records are not aligned to cache lines: every other one of the usual size ends in the next.
             prefetch(raw.as_ptr().wrapping_add(RECORD_PREFETCHED_BYTES - 1));
+        } else if let Some(home) = self.home(hash) {
+            // SAFETY: the bucket is alive while the table is borrowed.
+            if let Some(chained) = unsafe { home.as_ref() }.slots[SLOTS - 1].next() {
+                prefetch(chained.as_ptr().cast());
+            }
         }
     }
 
@@ -607,25 +548,21 @@ impl<R: Record> Table<R> {
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&R)) -> u64 {
         // SAFETY: the slots come from this table, which is borrowed.
         let mut visit = |slot: Slot| visit(&*unsafe { Self::borrow(slot) });
-        let (small, large) = match (self.main.is_none(), self.former.is_none()) {
-            (true, true) => return 0,
-            (false, true) => (&self.main, None),
-            (true, false) => (&self.former, None),
-            _ if self.main.mask() < self.former.mask() => (&self.main, Some(&self.former)),
-            _ => (&self.former, Some(&self.main)),
-        };
-        let mut cursor = cursor as usize;
-        let small_mask = small.mask();
-        Self::visit_chain(&small.buckets[cursor & small_mask], &mut visit);
-        let Some(large) = large else { return next_cursor(cursor, small_mask) as u64 };
-        let large_mask = large.mask();
-        loop {
-            Self::visit_chain(&large.buckets[cursor & large_mask], &mut visit);
-            cursor = next_cursor(cursor, large_mask);
-            if cursor & (small_mask ^ large_mask) == 0 {
-                return cursor as u64;
-            }
+        let Some(mask) = self.buckets.unsplit_mask() else { return 0 };
+        let cursor = cursor as usize;
+        let index = cursor & mask;
+        Self::visit_chain(self.bucket(index), &mut visit);
+        // What a bucket has been split into is one step: between two powers of two, its cursor is the smaller one's.
+        if index + mask + 1 < self.buckets.len() {
+            Self::visit_chain(self.bucket(index + mask + 1), &mut visit);
         }
+        next_cursor(cursor, mask) as u64
+    }
+
+    /// A bucket that there is.
+    fn bucket(&self, index: usize) -> &Bucket {
+        // SAFETY: the bucket is alive and not written to while the table is borrowed.
+        unsafe { self.buckets.at(index).as_ref() }
     }
 
     /// A record picked evenly, with randomness from `random`; none if the table is empty.
@@ -633,24 +570,15 @@ impl<R: Record> Table<R> {
         if self.len == 0 {
             return None;
         }
-        let total = self.main.buckets.len() + self.former.buckets.len() - self.moved_of_former();
         loop {
             let r = random();
-            let index = ((u128::from(r as u32) * total as u128) >> 32) as usize;
+            let index = ((u128::from(r as u32) * self.buckets.len() as u128) >> 32) as usize;
             let depth = (r >> 32) as usize % SAMPLE_DEPTH;
-            let bucket = match self.main.buckets.get(index) {
-                Some(bucket) => bucket,
-                None => &self.former.buckets[index - self.main.buckets.len() + self.moved_of_former()],
-            };
-            if let Some(slot) = Self::nth_in_chain(bucket, depth) {
+            if let Some(slot) = Self::nth_in_chain(self.bucket(index), depth) {
                 // SAFETY: the slot comes from this table, which is borrowed.
                 return Some(unsafe { Self::borrow(slot) });
             }
         }
-    }
-
-    fn moved_of_former(&self) -> usize {
-        if self.former.is_none() { 0 } else { self.moved }
     }
 
     /// The `depth`-th record of a chain; in a chain longer than [`SAMPLE_DEPTH`] the depth wraps around, so that none
@@ -674,13 +602,11 @@ impl<R: Record> Table<R> {
 
     /// Takes every record out.
     pub fn clear(&mut self) {
-        for array in [&mut self.main, &mut self.former] {
-            for index in 0..array.buckets.len() {
-                // SAFETY: the table owned the record, and its slot is gone.
-                array.drain(index, |raw| drop(unsafe { R::from_raw(raw) }));
-            }
-            *array = Array::none();
+        for index in 0..self.buckets.len() {
+            // SAFETY: the table owned the record, and its slot is gone.
+            self.drain(index, |_, slot| drop(unsafe { R::from_raw(slot.raw()) }));
         }
+        self.buckets = Buckets::default();
         self.len = 0;
     }
 }
@@ -721,13 +647,11 @@ impl<'a, R: Record> Iterator for Iter<'a, R> {
                 // SAFETY: a chain lives as long as the table is borrowed.
                 self.bucket = bucket.slots[SLOTS - 1].next().map(|b| unsafe { &*b.as_ptr() });
             } else {
-                let main = &self.table.main.buckets;
-                let bucket = match main.get(self.index) {
-                    Some(bucket) => bucket,
-                    None => self.table.former.buckets.get(self.index - main.len())?,
-                };
+                if self.index == self.table.buckets.len() {
+                    return None;
+                }
+                self.bucket = Some(self.table.bucket(self.index));
                 self.index += 1;
-                self.bucket = Some(bucket);
             }
             self.slot = 0;
         }

@@ -192,16 +192,18 @@ settings! {
     lfu_log_factor: Int = Directive::natural("lfu-log-factor", "10");
     /// Minutes after which a key's usage counter is decremented.
     lfu_decay_time_min: Int = Directive::natural("lfu-decay-time", "1");
+    /// Whether the process does without transparent huge pages: the kernel clears 2 MB at a time where it would give one.
+    disable_thp: Flag = Directive::bool("disable-thp", "yes").immutable();
     /// Whether evicted values are freed in the background.
-    lazyfree_lazy_eviction: Flag = Directive::bool("lazyfree-lazy-eviction", "no");
+    lazyfree_lazy_eviction: Flag = Directive::bool("lazyfree-lazy-eviction", "yes");
     /// Whether expired values are freed in the background.
-    lazyfree_lazy_expire: Flag = Directive::bool("lazyfree-lazy-expire", "no");
+    lazyfree_lazy_expire: Flag = Directive::bool("lazyfree-lazy-expire", "yes");
     /// Whether values that RENAME and its kin replace are freed in the background.
-    lazyfree_lazy_server_del: Flag = Directive::bool("lazyfree-lazy-server-del", "no");
+    lazyfree_lazy_server_del: Flag = Directive::bool("lazyfree-lazy-server-del", "yes");
     /// Whether DEL frees in the background, as UNLINK does.
-    lazyfree_lazy_user_del: Flag = Directive::bool("lazyfree-lazy-user-del", "no");
+    lazyfree_lazy_user_del: Flag = Directive::bool("lazyfree-lazy-user-del", "yes");
     /// Whether FLUSHALL and FLUSHDB are ASYNC when they don't say.
-    lazyfree_lazy_user_flush: Flag = Directive::bool("lazyfree-lazy-user-flush", "no");
+    lazyfree_lazy_user_flush: Flag = Directive::bool("lazyfree-lazy-user-flush", "yes");
     /// Background runs a second, 1 to 500.
     hz: Int = Directive::new("hz", Kind::Int { min: 0, max: i32::MAX as i64, keep: (1, 500) }, "10")
         .applied(Apply::Pace);

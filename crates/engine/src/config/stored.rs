@@ -39,7 +39,6 @@ const PROCESS: Group = Group {
         Directive::bool("crash-log-enabled", "yes"),
         Directive::bool("crash-memcheck-enabled", "yes"),
         Directive::bool("use-exit-on-panic", "no").hidden(),
-        Directive::bool("disable-thp", "yes").immutable(),
         Directive::choice("oom-score-adj", &["no", "yes", "relative", "absolute"], "no"),
         Directive::new("oom-score-adj-values", Kind::Words(check_oom_score_adj_values), "0 200 800"),
         Directive::text("server_cpulist", "").immutable(),

@@ -118,6 +118,39 @@ fn a_scan_returns_what_stays_while_the_table_grows_and_shrinks() {
 }
 
 #[test]
+fn a_table_of_any_size_takes_little_beyond_its_records() {
+    let per_record = |table: &Table<Word>| table.memory_bytes() as f64 / table.len() as f64;
+    let mut table = Table::new();
+    for i in 0..MANY {
+        insert(&mut table, &format!("key:{i}"));
+        // A segment that is not in use yet weighs in a small table.
+        if i > MANY / 2 {
+            assert!(per_record(&table) < 15.5, "{} of {i}", per_record(&table));
+        }
+    }
+    for i in 0..MANY / 2 {
+        remove(&mut table, &format!("key:{i}"));
+        assert!(per_record(&table) < 30.0, "{} after {i}", per_record(&table));
+    }
+    for i in MANY / 2..MANY {
+        remove(&mut table, &format!("key:{i}"));
+    }
+    assert_eq!(table.memory_bytes(), 0);
+}
+
+#[test]
+fn what_a_table_was_made_for_fits_without_growing() {
+    for count in [1, 5, 6, 40, 47, 300, MANY] {
+        let mut table = Table::with_capacity(count);
+        let buckets = table.buckets.len();
+        (0..count).for_each(|i| insert(&mut table, &format!("{i}")));
+        assert_eq!(table.buckets.len(), buckets);
+        assert!((0..count).all(|i| has(&table, &format!("{i}"))));
+        (0..count).for_each(|i| assert!(remove(&mut table, &format!("{i}"))));
+    }
+}
+
+#[test]
 fn picks_are_even() {
     let mut table = Table::new();
     let count = 50;

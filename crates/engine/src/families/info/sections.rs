@@ -148,7 +148,9 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.field("mem_clients_normal", clients);
     text.constants(&[("mem_cluster_links", "0"), ("mem_aof_buffer", "0")]);
     text.field("mem_allocator", engine.machine.allocator);
-    text.constants(&[("active_defrag_running", "0"), ("lazyfree_pending_objects", "0"), ("lazyfreed_objects", "0")]);
+    text.constants(&[("active_defrag_running", "0")]);
+    text.field("lazyfree_pending_objects", engine.keyspace.reaper().pending());
+    text.field("lazyfreed_objects", engine.keyspace.reaper().freed());
 }
 
 /// What scripts and functions take. One machine runs both; Redis's fields for two tell what is known of each.

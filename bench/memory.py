@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""Memory that keys take beyond their bytes, of several servers.
+
+    bench/memory.py \\
+        --server 'valkey=valkey-server --port {port} --save ""' \\
+        --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
+
+Every row is measured on a server of its own: what it holds resident, and what it says in used_memory, before and after it is
+filled through one connection in pipelines of a thousand commands. Beyond is what that grew by less the bytes of names, fields
+and values, per element. The last column is how much less used_memory grew by than resident memory did, in percent.
+
+--curve prints the same for strings at every half million keys instead: a table that doubles takes least just before it does.
+--churn overwrites, deletes and expires what it has written, and looks at used_memory then.
+
+Needs Linux (/proc/PID/smaps_rollup, taskset).
+"""
+
+import argparse
+import os
+import random
+import shlex
+import socket
+import subprocess
+import sys
+import time
+
+DEPTH = 1000
+
+
+class Server:
+    """A server that has just been started."""
+
+    def __init__(self, name, command, port, core):
+        self.name = name
+        argv = [word.format(port=port) for word in shlex.split(command)]
+        self.process = subprocess.Popen(
+            ["taskset", "-c", core, *argv], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                self.socket = socket.create_connection(("127.0.0.1", port), 0.2)
+                break
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    sys.exit(f"{name} does not listen on port {port}: {command}")
+                time.sleep(0.05)
+        self.socket.settimeout(120)
+        self.replies = self.socket.makefile("rb")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def call(self, line):
+        """An inline command's reply, of whatever type but an array."""
+        self.socket.sendall(line.encode() + b"\r\n")
+        reply = self.replies.readline()
+        if reply[:1] == b"$":
+            return self.replies.read(int(reply[1:]) + 2)[:-2].decode()
+        if reply[:1] == b"-":
+            sys.exit(f"{self.name} refuses {line}: {reply.decode().strip()}")
+        return reply[1:].strip().decode()
+
+    def send(self, commands):
+        """Sends requests in pipelines, whose replies are a line each."""
+        pipeline = []
+        for command in commands:
+            pipeline.append(command)
+            if len(pipeline) == DEPTH:
+                self._send(pipeline)
+                pipeline = []
+        self._send(pipeline)
+
+    def _send(self, pipeline):
+        self.socket.sendall(b"".join(pipeline))
+        for _ in pipeline:
+            reply = self.replies.readline()
+            if reply[:1] not in (b"+", b":"):
+                sys.exit(f"{self.name} answers {reply!r}")
+
+    def used(self):
+        """What the server says."""
+        fields = dict(line.split(":", 1) for line in self.call("INFO memory").splitlines() if ":" in line)
+        return int(fields["used_memory"])
+
+    def resident(self):
+        """Bytes that the process holds for itself."""
+        with open(f"/proc/{self.process.pid}/smaps_rollup", encoding="ascii") as rollup:
+            return sum(int(line.split()[1]) * 1024 for line in rollup if line.startswith(("Private_", "Anonymous:"))
+                       and not line.startswith("Anonymous:"))
+
+    def memory(self):
+        """Resident bytes and used_memory, once both have come to rest."""
+        last = None
+        for _ in range(20):
+            time.sleep(0.3)
+            now = (self.resident(), self.used())
+            if last and abs(now[0] - last[0]) < 64 * 1024:
+                return now
+            last = now
+        return last
+
+
+def request(*words):
+    """A request in the protocol's form."""
+    parts = [word if isinstance(word, bytes) else word.encode() for word in words]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
+
+
+def strings(first, last):
+    """Keys of 14 bytes with values of 16."""
+    for i in range(first, last):
+        yield b"*3\r\n$3\r\nSET\r\n$14\r\nkey:%010d\r\n$16\r\nvalue:%010d\r\n" % (i, i)
+
+
+def small_hashes(count):
+    """Hashes of five fields, a key each."""
+    for i in range(count):
+        fields = [word for f in range(5) for word in (b"field%d" % f, b"val%07d" % (i + f))]
+        yield request("HSET", b"hash:%07d" % i, *fields)
+
+
+def one_key(command, element):
+    """Elements of one collection."""
+    return lambda count: (request(command, "one", *element(i)) for i in range(count))
+
+
+# Name, requests of so many elements, bytes of an element's names, fields and values.
+ROWS = [
+    ("five million strings", 5_000_000, lambda count: strings(0, count), 30),
+    ("a million small hashes", 1_000_000, small_hashes, 12 + 5 * (6 + 10)),
+    ("one sorted set", 1_000_000, one_key("ZADD", lambda i: (b"%d" % (i * 7), b"member:%07d" % i)), 14 + 8),
+    ("one set", 1_000_000, one_key("SADD", lambda i: (b"member:%07d" % i,)), 14),
+    ("one hash", 1_000_000, one_key("HSET", lambda i: (b"member:%07d" % i, b"val%07d" % i)), 14 + 10),
+    ("one list", 1_000_000, one_key("RPUSH", lambda i: (b"member:%07d" % i,)), 14),
+]
+
+
+def print_row(row, server, count, beyond, before, after):
+    """One line of the table: `before` and `after` are of `memory`."""
+    resident, used = after[0] - before[0], after[1] - before[1]
+    print(f"{row:24} {server.name:10} {count:10} {resident / count - beyond:10.1f} {used / count - beyond:10.1f} "
+          f"{100 * (resident - used) / resident:8.1f}", flush=True)
+
+
+def header():
+    print(f"{'what':24} {'server':10} {'elements':>10} {'resident':>10} {'used':>10} {'hidden %':>8}")
+
+
+def rows(options, start):
+    header()
+    for name, count, fill, beyond in ROWS:
+        count = max(1, int(count * options.scale))
+        for spec in options.server:
+            with start(spec) as server:
+                before = server.memory()
+                server.send(fill(count))
+                print_row(name, server, count, beyond, before, server.memory())
+
+
+def curve(options, start):
+    header()
+    for spec in options.server:
+        with start(spec) as server:
+            before, step = server.memory(), int(500_000 * options.scale)
+            for last in range(step, int(10_000_000 * options.scale) + 1, step):
+                server.send(strings(last - step, last))
+                print_row("strings", server, last, 30, before, server.memory())
+
+
+def churn(options, start):
+    count = int(3_000_000 * options.scale)
+    print(f"{'what':34} {'server':10} {'resident MB':>11} {'used MB':>9} {'hidden %':>8}")
+
+    def look(what, server, before):
+        now = server.memory()
+        resident, used = now[0] - before[0], now[1] - before[1]
+        print(f"{what:34} {server.name:10} {resident / 1e6:11.1f} {used / 1e6:9.1f} "
+              f"{100 * (resident - used) / max(resident, 1):8.1f}", flush=True)
+
+    for spec in options.server:
+        with start(spec) as server:
+            before, choice = server.memory(), random.Random(1)
+            server.send(strings(0, count))
+            look("filled", server, before)
+            server.send(request("SET", b"key:%010d" % choice.randrange(count), b"x" * choice.randrange(8, 200))
+                        for _ in range(count))
+            look("overwritten with other lengths", server, before)
+            server.send(request("DEL", b"key:%010d" % i) for i in range(count) if i % 2)
+            look("every other key deleted", server, before)
+            server.send(request("SET", b"new:%010d" % i, b"y" * 60) for i in range(count // 2))
+            look("others written in their place", server, before)
+            server.send(request("DEL", b"key:%010d" % i) for i in range(count))
+            server.send(request("DEL", b"new:%010d" % i) for i in range(count // 2))
+            look("all deleted", server, before)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", action="append", required=True, help="NAME=COMMAND, with {port} for the port")
+    parser.add_argument("--port", type=int, default=27650, help="the first port that servers are given")
+    parser.add_argument("--core", default="0", help="the servers' core")
+    parser.add_argument("--scale", type=float, default=1.0, help="of all numbers of elements")
+    parser.add_argument("--curve", action="store_true")
+    parser.add_argument("--churn", action="store_true")
+    options = parser.parse_args()
+
+    def start(spec):
+        name, command = spec.split("=", 1)
+        # A port each, lest one that has just been killed is in the next one's way.
+        options.port += 1
+        return Server(name, os.path.expanduser(command), options.port, options.core)
+
+    (curve if options.curve else churn if options.churn else rows)(options, start)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""The longest time that one connection waits while another makes the server do much, of several servers.
+
+    bench/pauses.py \\
+        --server 'valkey=valkey-server --port {port} --save ""' \\
+        --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
+
+One process sends a GET after another and notes how long each takes: `p50`, `p99.99` and the longest, in milliseconds. Beside
+it another fills the server with keys, or has it free or expire what takes long. `idle` is the same without anything
+beside, and `noise` how long the prober itself was kept from running at the worst, from a clock that it reads in a loop:
+what is not above that says nothing about the server. `turn` is the CPU time that the server's first thread took at the most
+between two probes: on a machine with few cores, the server's own share of the wait.
+
+The server has one core, prober and filler share the other.
+
+Needs Linux (/proc/PID/task/*/schedstat, taskset).
+"""
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import memory
+
+PROBE = b"*2\r\n$3\r\nGET\r\n$5\r\nprobe\r\n"
+
+
+def cpu_ns(pid):
+    """CPU time of the process's first thread."""
+    with open(f"/proc/{pid}/task/{pid}/schedstat", encoding="ascii") as stat:
+        return int(stat.read().split()[0])
+
+
+def probe_until_closed(port, pid):
+    """Probes until standard input is closed, and prints what it saw."""
+    stop = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+    stream = socket.create_connection(("127.0.0.1", port))
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    took, noise, longest_turn = [], 0, 0
+    last_cpu = cpu_ns(pid)
+    while not stop.is_set():
+        began = time.perf_counter()
+        stream.sendall(PROBE)
+        stream.recv(64)
+        ended = time.perf_counter()
+        took.append(ended - began)
+        cpu = cpu_ns(pid)
+        longest_turn = max(longest_turn, cpu - last_cpu)
+        last_cpu = cpu
+        # A moment without a system call: the time it takes longer than usual is the machine's, not the server's.
+        watched, last = 0, time.perf_counter()
+        while watched < 200e-6:
+            now = time.perf_counter()
+            noise = max(noise, now - last)
+            watched, last = watched + now - last, now
+    took.sort()
+    print(took[len(took) // 2] * 1e3, took[int(len(took) * 0.9999)] * 1e3, took[-1] * 1e3, noise * 1e3,
+          longest_turn / 1e6, len(took))
+
+
+def probed(server, options, work):
+    """What a prober saw while `work` ran, as the prober printed it."""
+    prober = subprocess.Popen(
+        ["taskset", "-c", options.client_core, sys.executable, os.path.abspath(__file__), "--probe",
+         f"{server.port} {server.pid}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    time.sleep(0.5)
+    work()
+    time.sleep(0.3)
+    return [float(word) for word in prober.communicate("")[0].split()]
+
+
+class Server(memory.Server):
+    """A server with what the probes need to know of it."""
+
+    def __init__(self, name, command, port, core):
+        super().__init__(name, command, port, core)
+        self.port, self.pid = port, self.process.pid
+        self.socket.settimeout(300)
+        self.call("SET probe x")
+
+
+def grow(server, keys):
+    """From nothing to `keys` keys."""
+    server.send(memory.strings(0, keys))
+
+
+def fill_set(server, members):
+    """A set of so many members."""
+    step = 500
+    for first in range(0, members, step * 20):
+        last = min(first + step * 20, members)
+        server.send(memory.request("SADD", "big", *(b"member:%09d" % i for i in range(at, min(at + step, last))))
+                    for at in range(first, last, step))
+
+
+def volatile(server, keys):
+    """Keys that expire all at once: within the second after this."""
+    at = int(time.time()) + 2 + keys // 150_000
+    deadline = b"%d" % (at * 1000)
+    server.send(memory.request("SET", b"volatile:%08d" % i, b"v" * 16, "PXAT", deadline) for i in range(keys))
+    return at
+
+
+def wait_until_empty(server, keys):
+    """Until the keys are gone, or have had their time."""
+    deadline = time.monotonic() + 30
+    while int(server.call("DBSIZE")) > keys and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def experiments(options):
+    """Each: its name, what comes before, and what is probed, which is given the former's result."""
+    keys, members, expiring = (int(n * options.scale) for n in (20_000_000, 10_000_000, 1_000_000))
+
+    def fill(server):
+        fill_set(server, members)
+
+    def expire(server, at):
+        time.sleep(max(0, at + 0.1 - time.time()))
+        wait_until_empty(server, 1)
+
+    def freed(command):
+        def run(server, _):
+            server.call(command)
+            time.sleep(3 * options.scale)
+        return run
+
+    return [
+        ("idle", lambda server: None, lambda server, _: time.sleep(3)),
+        (f"growing to {keys} keys", lambda server: None, lambda server, _: grow(server, keys)),
+        (f"UNLINK of {members} members", fill, freed("UNLINK big")),
+        (f"DEL of {members} members", fill, freed("DEL big")),
+        (f"FLUSHALL ASYNC of {members} members", fill, freed("FLUSHALL ASYNC")),
+        (f"expiry of {expiring} keys", lambda server: volatile(server, expiring), expire),
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", action="append", help="NAME=COMMAND, with {port} for the port")
+    parser.add_argument("--port", type=int, default=27700, help="the first port that servers are given")
+    parser.add_argument("--only", default="", help="experiments whose name contains this")
+    parser.add_argument("--scale", type=float, default=1.0, help="of all numbers of elements")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--server-core", default="0")
+    parser.add_argument("--client-core", default="1")
+    parser.add_argument("--probe", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.probe:
+        return probe_until_closed(*map(int, options.probe.split()))
+    if not options.server:
+        parser.error("--server is missing")
+    os.sched_setaffinity(0, {int(options.client_core)})
+    print(f"{'what':40} {'server':10} {'p50':>8} {'p99.99':>8} {'longest':>8} {'noise':>8} {'turn':>8} {'probes':>8}")
+    for name, prepare, work in experiments(options):
+        if options.only not in name:
+            continue
+        for _ in range(options.rounds):
+            for spec in options.server:
+                server_name, command = spec.split("=", 1)
+                options.port += 1
+                with Server(server_name, os.path.expanduser(command), options.port, options.server_core) as server:
+                    prepared = prepare(server)
+                    p50, p9999, longest, noise, turn, count = probed(server, options, lambda: work(server, prepared))
+                    print(f"{name:40} {server_name:10} {p50:8.3f} {p9999:8.3f} {longest:8.3f} {noise:8.3f} {turn:8.3f} "
+                          f"{int(count):8}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
