@@ -12,12 +12,17 @@ use crate::config::Settings;
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// Below this a file would be written a few replies at a time.
 const PIECE_BYTES_MIN: u64 = 16 << 10;
+/// Bytes of the blocks that memory for replies that wait is taken in: of one size, so that what one connection gives back
+/// fits the next. An allocator keeps memory of many sizes, and for each thread, that nobody uses.
+pub const BLOCK_BYTES_MAX: usize = 32 << 10;
 /// Parts of its share that a connection needs beside what just waits: what is on its way to the file, what comes from
 /// it, and what a turn may add before anybody looks.
 const PIECES_RESERVED: u64 = 3;
 
 /// Memory is scarce once this part of what all connections may take is in use.
 const SCARCE_PART: u64 = 16;
+/// The disk is behind once this part of it waits for the disk: more than a disk needs to be kept busy.
+const BEHIND_PART: u64 = 32;
 
 /// Bytes that may wait for a connection that has yet to authenticate: a few errors. More is queued by nobody who
 /// means well.
@@ -40,13 +45,26 @@ impl Share {
         // With many that write at once, so that all their pieces together don't make memory scarce.
         let easy = memory.min(total / SCARCE_PART / waiting.max(1));
         let piece = (easy / (PIECES_RESERVED + 1)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
-        Share { memory, piece }
+        Share { memory, piece: 1 << piece.ilog2() }
     }
 
-    /// From how much on what waits is put into a file, if its client doesn't read.
+    /// From how much on what waits is put into a file, if its client doesn't read. While memory is scarce, whoever has no
+    /// room for more must be put on disk, or would wait for ever.
     #[must_use]
-    pub fn spills_from(self) -> u64 {
-        self.memory.saturating_sub(PIECES_RESERVED * self.piece).max(self.piece)
+    pub fn spills_from(self, is_scarce: bool) -> u64 {
+        if is_scarce { self.piece } else { self.memory.saturating_sub(PIECES_RESERVED * self.piece).max(self.piece) }
+    }
+
+    /// Bytes of the blocks that the queue is made of.
+    #[must_use]
+    pub fn block(self) -> usize {
+        (self.piece as usize).min(BLOCK_BYTES_MAX)
+    }
+
+    /// Bytes of replies after which a connection's turn ends whose replies wait: what its last block has room for.
+    #[must_use]
+    pub fn waiting_turn(self) -> usize {
+        self.block() / 2
     }
 
     /// Bytes of replies after which a connection's turn ends: little beside a piece, so that those of many connections
@@ -76,6 +94,8 @@ pub enum NoRoom {
     Memory,
     /// All connections together have reached `reply-memory-total`.
     MemoryTotal,
+    /// The disk is behind: they take turns.
+    Pace,
     /// `reply-spill-limit`.
     SpillLimit,
     /// `reply-spill-total`.
@@ -88,8 +108,15 @@ pub enum NoRoom {
 
 impl NoRoom {
     /// All of them.
-    pub const ALL: [NoRoom; 6] =
-        [NoRoom::Memory, NoRoom::MemoryTotal, NoRoom::SpillLimit, NoRoom::SpillTotal, NoRoom::KeepFree, NoRoom::Disk];
+    pub const ALL: [NoRoom; 7] = [
+        NoRoom::Memory,
+        NoRoom::MemoryTotal,
+        NoRoom::Pace,
+        NoRoom::SpillLimit,
+        NoRoom::SpillTotal,
+        NoRoom::KeepFree,
+        NoRoom::Disk,
+    ];
 
     /// What INFO calls it.
     #[must_use]
@@ -97,6 +124,7 @@ impl NoRoom {
         match self {
             NoRoom::Memory => "memory_limit",
             NoRoom::MemoryTotal => "memory_total",
+            NoRoom::Pace => "spill_pace",
             NoRoom::SpillLimit => "spill_limit",
             NoRoom::SpillTotal => "spill_total",
             NoRoom::KeepFree => "spill_keep_free",
@@ -110,6 +138,7 @@ impl NoRoom {
         match self {
             NoRoom::Memory => "its memory for replies is used up; see reply-memory-limit",
             NoRoom::MemoryTotal => "the memory for all connections' replies is used up; see reply-memory-total",
+            NoRoom::Pace => "the disk of reply-spill-dir doesn't keep up; put it on a faster one",
             NoRoom::SpillLimit => "its spill file is as large as it may be; see reply-spill-limit",
             NoRoom::SpillTotal => "all spill files together are as large as they may be; see reply-spill-total",
             NoRoom::KeepFree => "the disk of reply-spill-dir is nearly full; see reply-spill-keep-free",
@@ -156,6 +185,8 @@ pub struct ReplyFigures {
     pub waiting: Figure,
     /// Bytes of memory that those replies take.
     pub memory: Figure,
+    /// Bytes of that memory that are on their way to files, or large enough to be next.
+    pub leaving: Figure,
     /// Connections with a spill file.
     pub spilling: Figure,
     /// Bytes of disk that the files take, and that are on their way there.
@@ -191,9 +222,22 @@ impl ReplyFigures {
         self.memory.get() > settings.reply_memory_total.get() / SCARCE_PART
     }
 
-    /// Whether the memory for all connections has room for more replies of one that takes `memory` already. Once it is
-    /// scarce, only for one that takes less than a piece: many that write at once don't all fill their shares because
-    /// the disk is slow, and who came first and took much leaves something to everybody.
+    /// Whether so much waits for the disk that whoever makes more of it has to wait for a turn.
+    #[must_use]
+    pub fn is_behind(&self, settings: &Settings) -> bool {
+        self.leaving.get() > settings.reply_memory_total.get() / BEHIND_PART
+    }
+
+    /// How many connections may have their turns before the disk is behind, and at least one; `None` if it is.
+    #[must_use]
+    pub fn turns_left(&self, settings: &Settings, share: Share) -> Option<u64> {
+        let left = (settings.reply_memory_total.get() / BEHIND_PART).checked_sub(self.leaving.get())?;
+        Some((left / share.piece).max(1))
+    }
+
+    /// Whether the memory for all connections has room for more replies of one of which `memory` isn't on disk already.
+    /// Once it is scarce, only for one of which that is less than a piece: many that write at once don't all fill their
+    /// shares because the disk is slow, and who came first and took much leaves something to everybody.
     #[must_use]
     pub fn has_room(&self, settings: &Settings, share: Share, memory: u64) -> bool {
         if memory >= share.piece {
@@ -224,12 +268,12 @@ mod tests {
     fn memory_is_shared_equally_by_those_whose_replies_wait() {
         let share = |waiting| Share::new(1 << 20, 256 << 20, waiting);
         assert_eq!((share(0), share(256).memory), (share(1), share(1).memory));
-        assert_eq!((share(16).piece, share(64).piece), (256 << 10, 64 << 10));
+        assert_eq!((share(16).piece, share(64).piece, share(100).piece), (256 << 10, 64 << 10, 32 << 10));
         assert_eq!(share(1), Share { memory: 1 << 20, piece: 256 << 10 });
         for waiting in 1..20_000 {
             let share = share(waiting);
             assert!(share.memory * waiting <= 256 << 20);
-            assert!(share.has_room(0) && share.piece >= PIECE_BYTES_MIN);
+            assert!(share.has_room(0) && share.piece >= PIECE_BYTES_MIN && share.piece as usize >= share.block());
         }
         assert_eq!(share(1024).memory, 256 << 10);
     }
@@ -244,16 +288,31 @@ mod tests {
         };
         assert!(has_room(16 << 20, share.piece) && !has_room((16 << 20) + 1, share.piece));
         assert!(has_room(256 << 20, share.piece - 1) && !has_room((256 << 20) + 1, 1));
+        // Whoever has no room then may go to disk instead.
+        assert!(share.spills_from(true) <= share.piece);
+    }
+
+    #[test]
+    fn turns_are_given_as_fast_as_the_disk_takes_what_they_make() {
+        let (settings, figures) = (Settings::new(), ReplyFigures::default());
+        let share = figures.share(&settings);
+        let turns_left = |leaving: u64| {
+            figures.leaving.replace(figures.leaving.get(), leaving);
+            assert_eq!(figures.turns_left(&settings, share).is_none(), figures.is_behind(&settings));
+            figures.turns_left(&settings, share)
+        };
+        assert_eq!((turns_left(0), turns_left(4 << 20)), (Some(32), Some(16)));
+        assert_eq!((turns_left(8 << 20), turns_left((8 << 20) + 1)), (Some(1), None));
     }
 
     #[test]
     fn there_is_room_for_what_is_on_its_way() {
         let share = Share::new(1 << 20, 256 << 20, 1);
-        assert_eq!(share.spills_from(), share.piece);
+        assert_eq!(share.spills_from(false), share.piece);
         assert!(share.has_room(3 * share.piece) && !share.has_room(3 * share.piece + 1));
         assert!(!share.has_room_again(3 * share.piece) && share.has_room_again(2 * share.piece));
         // Whoever allows more memory wants it used before the disk is.
         let large = Share::new(64 << 20, 256 << 20, 1);
-        assert_eq!((large.piece, large.spills_from()), (PIECE_BYTES_MAX, 61 << 20));
+        assert_eq!((large.piece, large.spills_from(false)), (PIECE_BYTES_MAX, 61 << 20));
     }
 }

@@ -119,6 +119,8 @@ pub struct Worker {
     pub observed: Observed,
     /// Bytes of replies after which a connection's turn ends, so that they are sent or put elsewhere.
     reply_bytes_max: usize,
+    /// The same for the connection that is to run, if less.
+    turn_bytes_max: usize,
     /// The version of the configuration that `rules` and `limits` were made from.
     settings_version: u64,
     /// When the last command ended.
@@ -154,6 +156,7 @@ impl Worker {
             random: Random::new(seed),
             observed: Observed::default(),
             reply_bytes_max: 0,
+            turn_bytes_max: usize::MAX,
             settings_version: 0,
             ticks: Ticks::now(),
             tracks_latency: false,
@@ -176,10 +179,15 @@ impl Worker {
         &self.engine.stats[self.id]
     }
 
+    /// Has turns end after so many bytes of replies, if that is less than usual.
+    pub fn end_turns_after(&mut self, bytes: usize) {
+        self.turn_bytes_max = bytes;
+    }
+
     /// Bytes of replies after which a connection's turn ends.
     #[must_use]
     pub fn reply_bytes_max(&self) -> usize {
-        self.reply_bytes_max
+        self.reply_bytes_max.min(self.turn_bytes_max)
     }
 
     /// Sets the time for everything that follows, in microseconds of Unix time.
@@ -321,7 +329,8 @@ impl Worker {
             // Authentication changes the limits of what follows, so what comes before it is framed one by one.
             let unauthenticated = self.engine.must_authenticate(session);
             let window = if unauthenticated { 1 } else { WINDOW };
-            let replies_end = written + if unauthenticated { UNAUTHENTICATED_BYTES_MAX } else { self.reply_bytes_max };
+            let replies_end =
+                written + if unauthenticated { UNAUTHENTICATED_BYTES_MAX } else { self.reply_bytes_max() };
             let limits = Limits { unauthenticated, ..self.limits };
             let (end, stop) = session.framer.frame(buffer, at, &limits, window, batch);
             plan(batch, buffer, planned, keys);

@@ -158,6 +158,18 @@ impl Output {
         self.tail.extend_from_slice(bytes);
     }
 
+    /// Takes a block of so many bytes for what is written next, instead of growing step by step.
+    pub fn reserve_block(&mut self, bytes: usize) {
+        self.tail.reserve_exact(bytes.saturating_sub(self.tail.len()));
+    }
+
+    /// Ends the block that is written to, of so many bytes, if half of it is used.
+    pub fn end_block(&mut self, bytes: usize) {
+        if self.tail.len() >= bytes / 2 {
+            self.seal();
+        }
+    }
+
     /// Appends a shared value.
     pub fn extend_shared(&mut self, bytes: Arc<Vec<u8>>) {
         if bytes.len() < SHARED_BYTES_MIN {
@@ -192,7 +204,7 @@ impl Output {
     /// Appends everything that waits in another output, which is left empty.
     pub fn append(&mut self, other: &mut Output) {
         other.drop_sent();
-        if other.sealed.is_empty() {
+        if other.sealed.is_empty() && other.tail.len() < SHARED_BYTES_MIN {
             self.tail.append(&mut other.tail);
         } else {
             self.seal();

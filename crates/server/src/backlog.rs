@@ -2,11 +2,25 @@
 
 use engine::replies::NoRoom;
 
+/// A connection among those that take turns because the disk is behind.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Turn {
+    /// It is none of them.
+    #[default]
+    None,
+    /// It waits in their queue.
+    Queued,
+    /// It is the next to run.
+    Given,
+}
+
 /// See the module's documentation.
 #[derive(Default)]
 pub struct Backlog {
     /// Bytes of memory that count among those of all connections; none of a subscriber's or a monitor's.
     pub counted: Option<u64>,
+    /// Bytes of memory that count among those that wait for the disk.
+    pub leaving: u64,
     /// Bytes of disk that its file takes.
     pub disk_bytes: u64,
     /// Since when more has waited than may stay in memory for long, in milliseconds of Unix time.
@@ -19,6 +33,8 @@ pub struct Backlog {
     pub read_again_ms: u64,
     /// Why the connection's requests wait, if they do.
     pub held: Option<NoRoom>,
+    /// Whether it waits for a turn.
+    pub turn: Turn,
     /// Since when they do, in milliseconds of Unix time.
     pub held_since_ms: u64,
     /// When replies last got on, to the client or to the disk, or began to keep requests waiting; in milliseconds of

@@ -4,6 +4,7 @@ mod backlog;
 mod clock;
 mod deliver;
 mod monitors;
+mod turns;
 mod write;
 
 use std::cmp::Reverse;
@@ -17,6 +18,7 @@ use engine::config::Settings;
 use engine::engine::Engine;
 use engine::worker::{Ran, Worker};
 
+use crate::backlog::Turn;
 use crate::busy_turn::{self, BusyTurn};
 use crate::connection::{self, Connection, Hold};
 use crate::connections::Connections;
@@ -128,6 +130,8 @@ pub struct EventLoop {
     waiting: BTreeSet<usize>,
     /// When replies that wait for their client are to be put on disk, in milliseconds of Unix time, by connection.
     impatient: VecDeque<(u64, u64)>,
+    /// Connections that wait for a turn while the disk is behind, in order.
+    turns: VecDeque<u64>,
     yielded: VecDeque<usize>,
     paused: Vec<usize>,
     /// When blocking commands run out of time, by connection.
@@ -179,6 +183,7 @@ impl EventLoop {
             to_write: Vec::new(),
             waiting: BTreeSet::new(),
             impatient: VecDeque::new(),
+            turns: VecDeque::new(),
             yielded: VecDeque::new(),
             paused: Vec::new(),
             deadlines: BinaryHeap::new(),
@@ -195,6 +200,7 @@ impl EventLoop {
             self.accept();
             self.adopt();
             self.finish_spills();
+            self.give_turns();
             self.read_and_run();
             self.run_yielded();
             // After the turn's commands, so that what they publish to this thread's own connections goes out with it.
@@ -215,6 +221,10 @@ impl EventLoop {
             let left_ms = deadline_ms.saturating_sub(now_us() / 1000);
             // A millisecond's part is still to pass when the difference is rounded to 0.
             timeout = timeout.min(Duration::from_millis(left_ms.max(1)));
+        }
+        if !self.turns.is_empty() {
+            // What they wait for may be written for another thread.
+            timeout = timeout.min(BUSY_TICK);
         }
         let busy = !self.yielded.is_empty() || self.worker_inbox_filled();
         if busy {
@@ -298,6 +308,10 @@ impl EventLoop {
             // What is announced all the same is that the connection is broken.
             return self.close(key);
         }
+        if connection.hold == Hold::None {
+            self.may_run(key);
+        }
+        let Some(connection) = self.connections.get_mut(key) else { return };
         match connection.hold {
             Hold::Closing => return self.drain(key),
             Hold::Full => {
@@ -380,6 +394,7 @@ impl EventLoop {
 
     /// Runs what is in the thread's buffer, and keeps what is left of it for the connection.
     fn run_buffer(&mut self, key: usize, filled: usize) {
+        self.limit_turn(key);
         let Some((connection, mut attendant)) = attended!(self, key) else { return };
         let buffer = &self.buffer[..filled];
         let output = &mut connection.replies.output;
@@ -391,6 +406,7 @@ impl EventLoop {
 
     /// Runs what the connection has kept.
     fn run_input(&mut self, key: usize) {
+        self.limit_turn(key);
         let Some((connection, mut attendant)) = attended!(self, key) else { return };
         let input = std::mem::take(&mut connection.input);
         let (session, output) = (&mut connection.session, &mut connection.replies.output);
@@ -412,6 +428,9 @@ impl EventLoop {
             self.worker.stats().recent_input.note(now_s, connection.input.capacity() as u64);
         }
         client.input_free_bytes.store((connection.input.capacity() - connection.input.len()) as u64, Ordering::Relaxed);
+        if let Some(backlog) = &mut connection.backlog {
+            backlog.turn = Turn::None;
+        }
         connection.hold = match ran {
             Ran::Idle => Hold::None,
             Ran::Yielded => Hold::Yielded,
@@ -458,7 +477,7 @@ impl EventLoop {
     fn run_yielded(&mut self) {
         for _ in 0..self.yielded.len() {
             let Some(key) = self.yielded.pop_front() else { return };
-            if self.connections.get(key).is_some_and(|c| c.hold == Hold::Yielded) {
+            if self.connections.get(key).is_some_and(|c| c.hold == Hold::Yielded) && self.may_run(key) {
                 self.run_input(key);
             }
         }

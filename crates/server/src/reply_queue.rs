@@ -74,6 +74,18 @@ impl ReplyQueue {
         output + self.spilled.as_ref().map_or(0, |s| before(s))
     }
 
+    /// Bytes of memory that neither were in the file nor are to be sent before what is.
+    #[must_use]
+    pub fn unwritten(&self) -> u64 {
+        self.output.memory() as u64 + self.writing()
+    }
+
+    /// Bytes of memory that are on their way to the file.
+    #[must_use]
+    pub fn writing(&self) -> u64 {
+        self.spilled.as_ref().and_then(|s| s.piece.as_ref()).map_or(0, |piece| piece.memory)
+    }
+
     /// Segments of the queue; the file is one.
     #[must_use]
     pub fn segments(&self) -> usize {
@@ -158,11 +170,11 @@ impl ReplyQueue {
     }
 
     /// What was to be read; nothing, if that failed and has to be tried again.
-    pub fn read(&mut self, bytes: Vec<u8>) {
+    pub fn read(&mut self, mut bytes: Output) {
         let Some(spilled) = self.spilled.as_mut() else { return };
         spilled.reading = 0;
         spilled.stored -= bytes.len() as u64;
-        spilled.head.append(&mut Output::from(bytes));
+        spilled.head.append(&mut bytes);
     }
 }
 
@@ -205,7 +217,7 @@ mod tests {
         fn read(&mut self, queue: &mut ReplyQueue, fails: bool) {
             if std::mem::take(&mut self.reading) > 0 {
                 let count = if fails { 0 } else { queue.spilled.as_ref().unwrap().reading };
-                queue.read(self.bytes.drain(..count).collect());
+                queue.read(Output::from(self.bytes.drain(..count).collect::<Vec<u8>>()));
             }
         }
     }

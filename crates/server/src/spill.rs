@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::engine::Engine;
-use engine::replies::NoRoom;
+use engine::replies::{BLOCK_BYTES_MAX, NoRoom};
 use resp::reply::Output;
 
 use crate::event_loop::now_us;
@@ -63,7 +63,7 @@ pub enum Outcome {
         failure: Option<NoRoom>,
     },
     /// Of a read: the bytes.
-    Read(Vec<u8>),
+    Read(Output),
     /// Of a read that failed. It may be asked for again.
     NotRead,
 }
@@ -263,17 +263,13 @@ impl<D: Disk> Files<D> {
         }
     }
 
-    fn try_read(&mut self, client: u64, bytes: usize) -> io::Result<Vec<u8>> {
+    fn try_read(&mut self, client: u64, bytes: usize) -> io::Result<Output> {
         let queue = self.queues.get_mut(&client).ok_or(io::ErrorKind::NotFound)?;
-        let mut read = vec![0; bytes];
-        let mut filled = 0;
-        while filled < bytes {
-            match self.disk.read(&queue.file, &mut read[filled..], queue.read + filled as u64) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+        let mut read = Output::default();
+        while read.len() < bytes {
+            let mut block = vec![0; (bytes - read.len()).min(BLOCK_BYTES_MAX)];
+            fill(&mut self.disk, &queue.file, &mut block, queue.read + read.len() as u64)?;
+            read.append(&mut Output::from(block));
         }
         queue.read += bytes as u64;
         Ok(read)
@@ -319,6 +315,20 @@ impl<D: Disk> Files<D> {
         }
         NoRoom::Disk
     }
+}
+
+/// Reads all of `into` from a position.
+fn fill<D: Disk>(disk: &mut D, file: &D::File, into: &mut [u8], at: u64) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match disk.read(file, &mut into[filled..], at + filled as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -162,7 +162,6 @@ fn a_client_may_write_everything_before_it_reads() {
 }
 
 #[test]
-#[ignore = "not met yet: a quick server takes up to 75 MB, since each may add a large value before memory is known to be scarce"]
 fn so_may_a_hundred_clients_at_once() {
     write_all_then_read(&Server::penstock(&[]), 100);
 }
@@ -219,6 +218,24 @@ fn what_has_been_read_is_given_back_while_the_rest_waits() {
 }
 
 #[test]
+fn who_has_read_a_little_may_go_on_writing() {
+    // So little memory that it is scarce, and so short a time that whoever is made to wait for itself is closed.
+    let server = Server::penstock(&["--reply-memory-total", "1mb", "--reply-stall-timeout", "2"]);
+    let mut sockets: Vec<_> = (0..16).map(|_| connect(&server)).collect();
+    let count = 12 << 10;
+    let send = |socket: &mut TcpStream| assert_eq!(send_echoes(socket, count * 1000), count);
+    sockets.iter_mut().for_each(send);
+    sockets.iter_mut().for_each(|socket| read_echoes(socket, count / 2));
+    sockets.iter_mut().for_each(send);
+    for socket in &mut sockets {
+        let mut rest = vec![0; 998 * (count - count / 2)];
+        socket.read_exact(&mut rest).unwrap();
+        read_echoes(socket, count);
+    }
+    server.wait_until("all is given back", |server| server.figure("reply_memory") == 0);
+}
+
+#[test]
 fn all_that_a_connection_gets_keeps_its_order() {
     let server = Server::penstock(&[]);
     let mut socket = connect(&server);
@@ -263,7 +280,8 @@ fn a_million_times_the_same_reply_takes_neither_memory_nor_disk() {
     server.wait_until("all has run", |server| server.figure("total_commands_processed") > count as u64);
     assert_eq!(server.figure("reply_spilled_bytes"), 0);
     let grown_kib = server.resident_peak_kib().saturating_sub(before_kib);
-    assert!(grown_kib < 8 << 10, "memory grew by {grown_kib} KiB");
+    // A new server takes up to 8 MB for whatever it does first; the replies are 20 MB.
+    assert!(grown_kib < 12 << 10, "memory grew by {grown_kib} KiB");
     let mut replies = BufReader::new(socket);
     let mut got = [0; 7000];
     for _ in 0..count / 1000 {

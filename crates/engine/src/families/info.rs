@@ -162,6 +162,7 @@ fn info(turn: &mut Turn<'_, '_>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replies::NoRoom;
     use crate::testing::Bench;
 
     /// The names of the sections that a command answers.
@@ -204,7 +205,9 @@ mod tests {
         let mut bench = Bench::default();
         let mut session = bench.open();
         let figures = &bench.worker.engine.replies;
-        for figure in [&figures.waiting, &figures.memory, &figures.holds, &figures.stall_closes[2]] {
+        for figure in
+            [&figures.waiting, &figures.memory, &figures.holds, &figures.stall_closes[NoRoom::SpillLimit as usize]]
+        {
             figure.add(512);
         }
         let shown = |bench: &mut Bench, session: &mut _| {

@@ -9,11 +9,13 @@ use std::time::Duration;
 use engine::client::client_flag;
 use engine::config::ClientClass;
 use engine::replies::{NoRoom, ReplyFigures, Share, UNAUTHENTICATED_BYTES_MAX};
+use resp::reply::Output;
 
 use super::EventLoop;
 use crate::backlog::Backlog;
 use crate::connection::{Connection, Hold};
 use crate::log;
+use crate::reply_queue::ReplyQueue;
 use crate::spill::{Done, Outcome};
 
 /// How long replies that take more than their part of the memory may wait to be read before they go to disk, in
@@ -33,18 +35,23 @@ fn is_pushed_to(connection: &Connection) -> bool {
     is_subscriber(connection) || connection.session.monitoring
 }
 
+/// Whether a connection waits for memory that only its output takes: then that goes to disk however little it is.
+fn is_stuck(backlog: &Backlog, queue: &ReplyQueue) -> bool {
+    matches!(backlog.held, Some(NoRoom::Memory | NoRoom::MemoryTotal)) && queue.writing() == 0
+}
+
 impl EventLoop {
-    fn figures(&self) -> &'static ReplyFigures {
+    pub(super) fn figures(&self) -> &'static ReplyFigures {
         &self.shared.engine.replies
     }
 
-    fn share(&self) -> Share {
+    pub(super) fn share(&self) -> Share {
         self.figures().share(self.shared.settings())
     }
 
     /// Does all that there is to do for replies that wait, or have waited.
     pub(super) fn mind_backlog(&mut self, key: usize) {
-        let now_ms = self.worker.clock.now_ms;
+        let (now_ms, block) = (self.worker.clock.now_ms, self.share().block());
         let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.replies.take_file_is_done() {
             self.shared.spill.end(self.worker.id, connection.session.client.id);
@@ -60,11 +67,13 @@ impl EventLoop {
             self.waiting.insert(key);
         }
         connection.replies.output.fold();
+        connection.replies.output.end_block(block);
         self.count_backlog(key);
         if self.close_if_over_limit(key) {
             return;
         }
         self.spill(key);
+        self.count_leaving(key);
         self.hold_or_release(key);
         let Some(connection) = self.connections.get(key) else { return };
         let (read, write) = (connection.wants_read, connection.socket_is_full);
@@ -98,6 +107,7 @@ impl EventLoop {
             figures.waiting.sub(1);
             figures.memory.sub(memory);
         }
+        figures.leaving.sub(backlog.leaving);
         if backlog.held.is_some() {
             figures.held.sub(1);
         }
@@ -120,6 +130,19 @@ impl EventLoop {
         backlog.counted = counted;
         connection.session.client.note_replies(memory, segments as u64, backlog.disk_bytes);
         self.worker.stats().recent_output.note(self.worker.clock.now_ms / 1000, memory);
+    }
+
+    /// Counts what waits for the disk.
+    fn count_leaving(&mut self, key: usize) {
+        let (figures, share) = (self.figures(), self.share());
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(backlog) = &mut connection.backlog else { return };
+        let queue = &connection.replies;
+        let output = queue.output.memory() as u64;
+        let is_next = queue.is_spilling() && backlog.trouble.is_none() && output >= share.piece;
+        let leaving = queue.writing() + if is_next { output } else { 0 };
+        figures.leaving.replace(backlog.leaving, leaving);
+        backlog.leaving = leaving;
     }
 
     /// Closes a connection that doesn't read what it gets (client-output-buffer-limit), or doesn't say who it is. Says
@@ -191,10 +214,11 @@ impl EventLoop {
         if backlog.trouble.is_some_and(|(_, again_ms)| again_ms > now_ms) {
             return false;
         }
-        if connection.replies.is_spilling() {
-            return connection.replies.output.memory() as u64 >= share.piece;
+        let (queue, is_scarce) = (&connection.replies, figures.is_scarce(settings));
+        if queue.is_spilling() {
+            return queue.output.memory() as u64 >= share.piece || is_stuck(backlog, queue);
         }
-        if is_pushed_to || connection.replies.memory() <= share.spills_from() {
+        if is_pushed_to || queue.memory() < share.spills_from(is_scarce) {
             (backlog.over_since_ms, backlog.trouble) = (None, None);
             return false;
         }
@@ -202,7 +226,7 @@ impl EventLoop {
             self.impatient.push_back((now_ms + PATIENCE_MS, connection.session.client.id));
             now_ms
         });
-        figures.is_scarce(settings) || now_ms >= since_ms + PATIENCE_MS
+        is_scarce || now_ms >= since_ms + PATIENCE_MS
     }
 
     fn write_to_disk(&mut self, key: usize, share: Share) {
@@ -220,9 +244,9 @@ impl EventLoop {
         }
         // Whether the disk is well again shows when this is written.
         backlog.trouble.take_if(|(cause, _)| matches!(cause, NoRoom::SpillLimit | NoRoom::SpillTotal));
-        let is_first = !connection.replies.is_spilling();
+        let takes_any = !connection.replies.is_spilling() || is_stuck(backlog, &connection.replies);
         connection.replies.begin_spilling();
-        if let Some(output) = connection.replies.next_write(if is_first { 0 } else { share.piece }) {
+        if let Some(output) = connection.replies.next_write(if takes_any { 0 } else { share.piece }) {
             let bytes = output.len() as u64;
             figures.spill_bytes.add(bytes);
             backlog.disk_bytes += bytes;
@@ -236,20 +260,28 @@ impl EventLoop {
         if is_subscriber(connection) {
             return None;
         }
-        let (share, memory) = (self.share(), connection.replies.memory());
+        let (share, queue) = (self.share(), &connection.replies);
+        let (memory, unwritten) = (queue.memory(), queue.unwritten());
         let fits = if backlog.held.is_some() { share.has_room_again(memory) } else { share.has_room(memory) };
-        if !fits || (backlog.over_since_ms.is_some() && !connection.replies.is_spilling()) {
+        // Who has read a little and stopped may write on: what has been read back for it is not in the way.
+        let fits = fits || (queue.is_spilling() && unwritten == 0);
+        if !fits || (backlog.over_since_ms.is_some() && !queue.is_spilling()) {
             return Some(backlog.cause());
         }
-        let fits_total = self.figures().has_room(self.shared.settings(), share, memory);
-        (!fits_total).then(|| backlog.trouble.map_or(NoRoom::MemoryTotal, |(cause, _)| cause))
+        if !self.figures().has_room(self.shared.settings(), share, unwritten) {
+            return Some(backlog.trouble.map_or(NoRoom::MemoryTotal, |(cause, _)| cause));
+        }
+        (backlog.trouble.is_none() && self.must_wait_for_turn(backlog)).then_some(NoRoom::Pace)
     }
 
     /// Has a connection's requests wait, or run again.
-    fn hold_or_release(&mut self, key: usize) {
+    pub(super) fn hold_or_release(&mut self, key: usize) {
         let now_ms = self.worker.clock.now_ms;
         let Some(connection) = self.connections.get(key) else { return };
         let Some(cause) = self.no_room(connection) else { return self.release(key) };
+        if cause == NoRoom::Pace {
+            self.queue_for_turn(key);
+        }
         let figures = self.figures();
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(backlog) = &mut connection.backlog else { return };
@@ -307,7 +339,7 @@ impl EventLoop {
                 }
                 Outcome::Read(bytes) => connection.replies.read(bytes),
                 Outcome::NotRead => {
-                    connection.replies.read(Vec::new());
+                    connection.replies.read(Output::default());
                     backlog.read_again_ms = now_ms + RETRY_MS;
                 }
             }

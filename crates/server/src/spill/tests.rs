@@ -155,9 +155,9 @@ impl Bench {
     fn read(&mut self, client: u64, count: usize) -> bool {
         let outcome = self.files.run(client, Task::Read(count));
         self.check_figures();
-        let Some(Outcome::Read(bytes)) = outcome else { return false };
+        let Some(Outcome::Read(mut read)) = outcome else { return false };
         let expected: Vec<u8> = self.expected.get_mut(&client).unwrap().drain(..count).collect();
-        assert!(bytes == expected);
+        assert!(read.joined() == expected);
         true
     }
 
