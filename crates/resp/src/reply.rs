@@ -24,6 +24,25 @@ pub struct Reply<'o> {
     errors: u32,
 }
 
+/// Appends bytes that are probably few. Two copies of a known length that overlap cost less than a call for one whose
+/// length nobody knows.
+#[inline]
+fn extend_by_short(out: &mut Vec<u8>, bytes: &[u8]) {
+    #[inline]
+    fn overlap<const N: usize>(out: &mut Vec<u8>, bytes: &[u8]) {
+        let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else { return };
+        let end = out.len() + bytes.len();
+        out.extend_from_slice(first);
+        out.truncate(end - N);
+        out.extend_from_slice(last);
+    }
+    match bytes.len() {
+        8..=16 => overlap::<8>(out, bytes),
+        17..=32 => overlap::<16>(out, bytes),
+        _ => out.extend_from_slice(bytes),
+    }
+}
+
 impl<'o> Reply<'o> {
     /// A writer at the end of an output.
     #[inline]
@@ -61,8 +80,22 @@ impl<'o> Reply<'o> {
         self.output
     }
 
-    #[inline]
+    #[inline(always)]
     fn line(&mut self, kind: u8, number: i64) {
+        let out = &mut self.output.tail;
+        // Nearly all are lengths and counts of one digit or two.
+        match number {
+            0..10 => out.extend_from_slice(&[kind, b'0' + number as u8, b'\r', b'\n']),
+            10..100 => {
+                let (tens, ones) = (number as u8 / 10, number as u8 % 10);
+                out.extend_from_slice(&[kind, b'0' + tens, b'0' + ones, b'\r', b'\n']);
+            }
+            _ => self.long_line(kind, number),
+        }
+    }
+
+    #[inline(never)]
+    fn long_line(&mut self, kind: u8, number: i64) {
         let out = &mut self.output.tail;
         out.push(kind);
         num::write_i64(out, number);
@@ -128,7 +161,7 @@ impl<'o> Reply<'o> {
         let bytes = bytes.as_ref();
         self.output.tail.reserve(bytes.len() + 24);
         self.line(b'$', bytes.len() as i64);
-        self.output.tail.extend_from_slice(bytes);
+        extend_by_short(&mut self.output.tail, bytes);
         self.output.tail.extend_from_slice(b"\r\n");
     }
 

@@ -32,6 +32,14 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Whether they allow whatever [`short_request`] frames.
+    #[inline]
+    fn allow_short(&self) -> bool {
+        self.bulk_bytes_max >= SHORT_BYTES_MAX && self.args_max >= SHORT_ARGS_MAX
+    }
+}
+
 /// An argument's place in the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arg {
@@ -336,17 +344,31 @@ impl Framer {
             return self.resume(buffer, start, limits, batch);
         }
         let args = &mut batch.args;
+        if limits.allow_short()
+            && let Some(next) = short_request(buffer, start, args)
+        {
+            return Ok(Step::Done(next));
+        }
+        self.any_array(buffer, start, limits, args)
+    }
+
+    /// The same for an array that may be long, have long arguments, be incomplete or be none.
+    fn any_array(
+        &mut self,
+        buffer: &[u8],
+        start: usize,
+        limits: &Limits,
+        args: &mut Vec<Arg>,
+    ) -> Result<Step, ProtocolError> {
         let first = args.len();
-        let (count, mut at) = match short_number(buffer, start + 1) {
-            Some((count, at)) => (Some(count as i64), at),
-            None => match number(buffer, start + 1, ProtocolError::TooBigCount)? {
-                Some(found) => found,
-                None => return Ok(Step::More),
-            },
+        let Some((count, mut at)) = number(buffer, start + 1, ProtocolError::TooBigCount)? else {
+            return Ok(Step::More);
         };
         let mut left = check_count(count, limits)?;
         while left > 0 {
-            if let Some((arg, next)) = short_bulk(buffer, at, limits) {
+            if limits.allow_short()
+                && let Some((arg, next)) = short_bulk(buffer, at)
+            {
                 args.push(arg);
                 (at, left) = (next, left - 1);
                 continue;
@@ -401,43 +423,53 @@ fn check_count(count: Option<i64>, limits: &Limits) -> Result<usize, ProtocolErr
     Ok(count.max(0) as usize)
 }
 
-/// A complete argument of up to three digits' length: what nearly all are. None if it is anything else, whatever that
-/// is.
+/// The longest argument of those that are framed quickly, in bytes, and the most arguments of such a request.
+const SHORT_BYTES_MAX: i64 = 99;
+const SHORT_ARGS_MAX: i64 = 9;
+
+/// Frames a complete request of up to nine arguments of up to 99 bytes: what nearly all are. None, and nothing is added,
+/// if it is anything else, whatever that is. Limits that are lower than this don't allow it to be used.
 #[inline]
-fn short_bulk(buffer: &[u8], at: usize, limits: &Limits) -> Option<(Arg, usize)> {
-    if *buffer.get(at)? != b'$' {
+fn short_request(buffer: &[u8], start: usize, args: &mut Vec<Arg>) -> Option<usize> {
+    let before = args.len();
+    let line = u32::from_le_bytes(*buffer.get(start..)?.first_chunk()?);
+    let count = (line >> 8) as u8;
+    if line & 0xFFFF_00FF != u32::from_le_bytes(*b"*\0\r\n") || !(b'1'..=b'9').contains(&count) {
         return None;
     }
-    let (len, start) = short_number(buffer, at + 1)?;
-    let next = start + len + 2;
-    let fits = next <= buffer.len() && len as i64 <= limits.bulk_bytes_max;
-    fits.then_some((Arg { start: start as u32, len: len as u32 }, next))
+    let mut at = start + b"*1\r\n".len();
+    for _ in b'0'..count {
+        let Some((arg, next)) = short_bulk(buffer, at) else {
+            args.truncate(before);
+            return None;
+        };
+        args.push(arg);
+        at = next;
+    }
+    Some(at)
 }
 
-/// A number of one to three digits without a needless zero, whose line ends at once and is complete, and where the next
-/// line begins.
+/// A complete argument of up to 99 bytes.
 #[inline]
-fn short_number(buffer: &[u8], at: usize) -> Option<(usize, usize)> {
-    let line = buffer.get(at..)?.first_chunk::<5>()?;
-    let digit = |i: usize| usize::from(line[i].wrapping_sub(b'0'));
-    let (a, b, c) = (digit(0), digit(1), digit(2));
-    if a > 9 {
-        None
-    } else if line[1] == b'\r' {
-        Some((a, at + 3))
-    } else if a == 0 || b > 9 {
-        None
-    } else if line[2] == b'\r' {
-        Some((a * 10 + b, at + 4))
-    } else if c <= 9 && line[3] == b'\r' {
-        Some((a * 100 + b * 10 + c, at + 5))
+fn short_bulk(buffer: &[u8], at: usize) -> Option<(Arg, usize)> {
+    const ONE_DIGIT: u64 = u64::from_le_bytes(*b"$\0\r\n\0\0\0\0");
+    const TWO_DIGITS: u64 = u64::from_le_bytes(*b"$\0\0\r\n\0\0\0");
+    // One load for the whole line; its bytes are then in a register.
+    let line = u64::from_le_bytes(*buffer.get(at..)?.first_chunk()?);
+    let digit = |i: u32| ((line >> (8 * i)) as u8).wrapping_sub(b'0');
+    let (first, second) = (digit(1), digit(2));
+    let (len, start) = if line & 0xFFFF_00FF == ONE_DIGIT && first <= 9 {
+        (usize::from(first), at + b"$1\r\n".len())
+    } else if line & 0xFF_FF00_00FF == TWO_DIGITS && (1..=9).contains(&first) && second <= 9 {
+        (usize::from(first) * 10 + usize::from(second), at + b"$12\r\n".len())
     } else {
-        None
-    }
+        return None;
+    };
+    let next = start + len + b"\r\n".len();
+    (next <= buffer.len()).then_some((Arg { start: start as u32, len: len as u32 }, next))
 }
 
 /// One argument at `at`, and where it ends; none if it is incomplete.
-#[cold]
 fn bulk(buffer: &[u8], at: usize, limits: &Limits) -> Result<Option<(Arg, usize)>, ProtocolError> {
     let Some(&kind) = buffer.get(at) else { return Ok(None) };
     if kind != b'$' {
