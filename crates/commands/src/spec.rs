@@ -439,6 +439,19 @@ impl Info {
         if arity >= 0 { args == arity } else { args >= -arity }
     }
 
+    /// The place of its only key, if it has exactly one whatever its arguments.
+    #[must_use]
+    pub fn only_key(&self) -> Option<usize> {
+        match self.keys {
+            [KeySpec { begin: Begin::Index(index), find: Find::Range { last: 0, .. }, .. }]
+                if self.arity.unsigned_abs() as usize > *index =>
+            {
+                Some(*index)
+            }
+            _ => None,
+        }
+    }
+
     /// Calls `visit` with the index of every key that the arguments hold.
     #[inline]
     pub fn visit_keys(&self, args: Args<'_>, mut visit: impl FnMut(usize)) {

@@ -113,7 +113,7 @@ impl Bench {
         let clock = Clock { now_ms: self.now_ms, uptime_s: self.uptime_s(), access: Access::Noted, frequency: None };
         let mut call = Call {
             args,
-            db: Db::new(&mut locked, self.database, clock, &mut observed),
+            db: Db::new(&mut locked, self.database, &clock, &mut observed),
             reply: Reply::new(output, self.proto),
             effects: &mut self.effects,
             rules: &self.rules,

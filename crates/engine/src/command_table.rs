@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use commands::error::Outcome;
-use commands::spec::{Info, Spec};
+use commands::spec::{Info, Scope, Spec};
 use commands::{FAMILIES, Handler};
 use resp::request::Args;
 
@@ -24,6 +24,27 @@ pub enum Run {
     Session(SessionHandler),
 }
 
+/// Where a command's keys are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeysAt {
+    /// It has none.
+    None,
+    /// It has one, at this argument.
+    Only(usize),
+    /// Where its entry says.
+    Declared,
+}
+
+impl KeysAt {
+    fn of(info: &Info) -> KeysAt {
+        match info.only_key() {
+            _ if info.keys.is_empty() => KeysAt::None,
+            Some(at) => KeysAt::Only(at),
+            None => KeysAt::Declared,
+        }
+    }
+}
+
 /// A command or subcommand of the table.
 pub struct Command {
     /// Its place in the table, and in every table of counters.
@@ -34,6 +55,13 @@ pub struct Command {
     pub info: &'static Info,
     /// What runs it.
     pub run: Run,
+    /// The same, if it sees keys only and takes their shards whatever its arguments.
+    pub quick: Option<Handler>,
+    /// Where its keys are.
+    pub keys: KeysAt,
+    /// The fewest arguments that it takes, and how many more.
+    args_min: usize,
+    args_more: usize,
     /// The places of its subcommands.
     pub subcommands: Vec<usize>,
     /// Whether it works on a collection, which the key's entry only points to.
@@ -42,13 +70,22 @@ pub struct Command {
     pub parent: Option<usize>,
 }
 
+impl Command {
+    /// Whether so many arguments, the name included, are right.
+    #[inline]
+    #[must_use]
+    pub fn accepts(&self, args: usize) -> bool {
+        args.wrapping_sub(self.args_min) <= self.args_more
+    }
+}
+
 /// Longest name that the quick way of looking up covers, in bytes.
 const QUICK_BYTES: usize = 16;
 /// Slots of the quick way: a power of two, several times the commands, so that collisions are rare.
 const QUICK_SLOTS: usize = 2048;
 
 /// A name of up to 16 bytes in lower case. Together with its length, the words are as good as the name.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct Folded {
     words: [u64; 2],
     len: usize,
@@ -99,6 +136,13 @@ struct Slot {
     id: u32,
     /// Whether the name is all letters, so that equal words are equal names.
     exact: bool,
+}
+
+/// The name that was looked up last, if its words are as good as the name.
+#[derive(Default)]
+pub struct Recent<'t> {
+    folded: Folded,
+    command: Option<&'t Command>,
 }
 
 /// See the module's documentation.
@@ -157,11 +201,20 @@ impl Table {
         parent: Option<usize>,
     ) -> usize {
         let id = self.commands.len();
+        let run = run(&spec.run);
+        let quick = match run {
+            Run::Keys(handler) if matches!(spec.info.scope, Scope::Keys) => Some(handler),
+            _ => None,
+        };
         self.commands.push(Command {
             id,
             name,
             info: &spec.info,
-            run: run(&spec.run),
+            run,
+            quick,
+            keys: KeysAt::of(&spec.info),
+            args_min: spec.info.arity.unsigned_abs() as usize,
+            args_more: if spec.info.arity < 0 { usize::MAX / 2 } else { 0 },
             subcommands: Vec::new(),
             reads_collection: lookahead::reads_collection(&spec.info),
             parent,
@@ -179,12 +232,30 @@ impl Table {
     #[inline]
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<&Command> {
-        let Some(folded) = Folded::of(name) else { return self.find_long(name) };
+        self.find_again(name, &mut Recent::default())
+    }
+
+    /// The same for one who often asks for the same name: comparing it costs less than looking it up.
+    #[inline]
+    #[must_use]
+    pub fn find_again<'t>(&'t self, name: &[u8], recent: &mut Recent<'t>) -> Option<&'t Command> {
+        match Folded::of(name) {
+            Some(folded) if folded == recent.folded => recent.command,
+            Some(folded) => self.find_folded(name, folded, recent),
+            None => self.find_long(name),
+        }
+    }
+
+    fn find_folded<'t>(&'t self, name: &[u8], folded: Folded, recent: &mut Recent<'t>) -> Option<&'t Command> {
         let mut slot = folded.slot();
         loop {
             let found = &self.quick[slot];
             let command = self.commands.get(found.id as usize)?;
-            if found.folded == folded && (found.exact || command.info.name.as_bytes().eq_ignore_ascii_case(name)) {
+            if found.folded == folded && found.exact {
+                *recent = Recent { folded, command: Some(command) };
+                return Some(command);
+            }
+            if found.folded == folded && command.info.name.as_bytes().eq_ignore_ascii_case(name) {
                 return Some(command);
             }
             slot = (slot + 1) % QUICK_SLOTS;

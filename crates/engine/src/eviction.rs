@@ -182,7 +182,7 @@ impl Worker {
             let mut locked = keyspace.lock_one(shard);
             let before = self.memory.candidates.len();
             for database in 0..keyspace.databases() {
-                let mut db = Db::new(&mut locked, database, self.clock, &mut self.observed);
+                let mut db = Db::new(&mut locked, database, &self.clock, &mut self.observed);
                 let (order, volatile) = (self.memory.order, self.memory.volatile);
                 let found = db.sample(shard, samples, volatile, order, &mut self.random);
                 self.memory.candidates.extend(found);
@@ -208,7 +208,7 @@ impl Worker {
         let key = Key::new(&candidate.key);
         self.effects.listening = self.engine.is_listening();
         let mut locked = self.engine.keyspace.lock_one(self.engine.keyspace.shard_of(key.hash));
-        let evicted = Db::new(&mut locked, candidate.database, self.clock, &mut self.observed).evict(key).is_some();
+        let evicted = Db::new(&mut locked, candidate.database, &self.clock, &mut self.observed).evict(key).is_some();
         if evicted {
             self.stats().evicted.add(1);
             self.effects.changed(candidate.database, key.bytes, Class::Evicted, "evicted");

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use commands::Handler;
 use commands::call::{Call, KeyRef, Wait};
-use commands::error::{Error, SHOWN_BYTES, shown};
+use commands::error::{Error, Outcome, SHOWN_BYTES, shown};
 use commands::spec::{Scope, flag, key_flag};
 use resp::reply::{Mark, Output, Reply};
 use resp::request::Args;
@@ -16,47 +17,95 @@ use store::value::Type;
 
 use crate::blocking::{Parked, Waiter, write_no_wait};
 use crate::client::client_flag;
-use crate::command_table::{Command, Run, table};
+use crate::command_table::{Command, Run, SessionHandler, table};
 use crate::families;
 use crate::inbox::Message;
 use crate::session::{Queued, ReplyMode, Session};
 use crate::ticks::Ticks;
 use crate::turn::Turn;
 use crate::watch::DbKey;
-use crate::worker::{Pass, Step, Worker, hash_keys, is_whole};
+use crate::worker::{Pass, Planned, Step, Worker, hash_keys, is_whole};
 
 /// What is noted of an EXEC of a counted pipeline that answers null: nothing of the transaction has run.
 const WATCHED_CHANGED: &[u8] = b"EXECABORT Transaction discarded because a watched key has changed";
 
+/// A command that has run, with what its handler left.
+struct Called {
+    /// When the command before it ended.
+    began: Ticks,
+    /// Where its reply begins.
+    start: Mark,
+    outcome: Outcome,
+    wait: Option<Wait>,
+    /// Error replies that it has written itself.
+    errors: u32,
+}
+
 impl Worker {
     /// Runs one request of a batch.
-    #[inline]
     pub(crate) fn step(
         &mut self,
         session: &mut Session,
-        command: Option<&'static Command>,
+        plan: &Planned,
         args: Args<'_>,
         keys: &[KeyRef],
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
-        if session.tally.is_none()
-            && let Some(command) = self.plain(session, command, args)
-        {
-            return self.step_plain(session, command, args, keys, out, inside);
-        }
         if session.tally.is_some() {
-            return self.step_counted(session, command, args, keys, out, inside);
+            return self.step_counted(session, plan, args, keys, out, inside);
         }
-        self.step_with_care(session, command, args, keys, out, inside)
+        match self.plain(session, plan) {
+            Some(command) => self.step_plain(session, command, args, keys, out, inside),
+            None => self.step_with_care(session, plan.command, args, keys, out, inside),
+        }
+    }
+
+    /// Whether the next command may run by [`Worker::step_quickly`] if its plan allows it: nothing about the session
+    /// needs a look before it, and only other commands can change that.
+    #[inline]
+    pub(crate) fn may_be_quick(&self, session: &Session) -> bool {
+        session.tally.is_none() && session.is_plain() && !self.memory.full
+    }
+
+    /// Runs a command with one key that sees keys only.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "everything a call needs, none of it together elsewhere")]
+    pub(crate) fn step_quickly(
+        &mut self,
+        session: &mut Session,
+        plan: &Planned,
+        run: Handler,
+        args: Args<'_>,
+        keys: &[KeyRef],
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        let (Some(command), [key]) = (plan.command, keys) else {
+            return self.step(session, plan, args, keys, out, inside);
+        };
+        let engine = self.engine;
+        let keyspace = &engine.keyspace;
+        let shard = keyspace.shard_of(key.hash);
+        // Also while CLIENT PAUSE holds commands back.
+        let Some(mut locked) =
+            (if engine.is_held_up() { None } else { keyspace.lock_one_unless(shard, || engine.busy.any()) })
+        else {
+            return self.step(session, plan, args, keys, out, inside);
+        };
+        // Nothing else has happened that anybody would have to be told of, least of all this connection.
+        let Some(called) = self.call_keys(session, command, run, args, keys, &mut locked, out) else {
+            return Step::Next;
+        };
+        let step = self.finish(session, command, args, keys, called, out, true);
+        drop(locked);
+        self.after_plain(session, step, out, inside)
     }
 
     /// The command, if neither it nor the session needs a second look before it runs.
     #[inline]
-    fn plain(&self, session: &Session, command: Option<&'static Command>, args: Args<'_>) -> Option<&'static Command> {
-        command.filter(|command| {
-            session.is_plain() && command.info.accepts(args.len()) && !self.engine.is_held_up() && !self.memory.full
-        })
+    fn plain(&self, session: &Session, plan: &Planned) -> Option<&'static Command> {
+        plan.command.filter(|_| session.is_plain() && plan.fits && !self.engine.is_held_up() && !self.memory.full)
     }
 
     #[inline]
@@ -70,6 +119,11 @@ impl Worker {
         inside: &mut Pass,
     ) -> Step {
         let step = self.execute(session, command, args, keys, out, inside);
+        self.after_plain(session, step, out, inside)
+    }
+
+    fn after_plain(&mut self, session: &mut Session, step: Step, out: &mut Output, inside: &mut Pass) -> Step {
+        self.serve_if_ready(inside);
         if !session.pushes.is_empty() {
             out.append(&mut session.pushes);
         }
@@ -82,19 +136,19 @@ impl Worker {
     fn step_counted(
         &mut self,
         session: &mut Session,
-        command: Option<&'static Command>,
+        plan: &Planned,
         args: Args<'_>,
         keys: &[KeyRef],
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
         // This thread may have left the gate since the last command, and another connection have got the token.
-        if !session.begin_counted(command) {
+        if !session.begin_counted(plan.command) {
             return Step::Gone;
         }
-        let step = match self.plain(session, command, args) {
+        let step = match self.plain(session, plan) {
             Some(command) => self.step_plain(session, command, args, keys, out, inside),
-            None => self.step_with_care(session, command, args, keys, out, inside),
+            None => self.step_with_care(session, plan.command, args, keys, out, inside),
         };
         session.count(step);
         step
@@ -233,7 +287,6 @@ impl Worker {
     }
 
     /// Runs a command under the locks that its scope asks for.
-    #[inline]
     pub(crate) fn execute(
         &mut self,
         session: &mut Session,
@@ -252,6 +305,13 @@ impl Worker {
                     return self.answer_busy(session, command, args, out);
                 };
                 self.call(session, command, args, keys, &mut locked, out, true)
+            }
+            // The check that a command touches its own keys only is for those who change commands.
+            (Scope::Keys | Scope::ByArgs(_), [_, _, ..])
+                if !cfg!(debug_assertions)
+                    && let Some(mut all) = keyspace.own() =>
+            {
+                self.call(session, command, args, keys, &mut all, out, true)
             }
             (Scope::Keys | Scope::ByArgs(_), [_, _, ..]) => {
                 let shards = self.take_shards(keys);
@@ -280,12 +340,18 @@ impl Worker {
                 }
             }
         };
+        self.serve_if_ready(inside);
+        step
+    }
+
+    /// Serves those who wait for what has changed. No shard is held.
+    #[inline]
+    fn serve_if_ready(&mut self, inside: &mut Pass) {
         // Outside of the gate, where a busy script has put this thread, it has to wait.
         if !self.ready.is_empty() && inside.is_some() {
             self.serve_ready(inside);
             self.ticks = Ticks::now();
         }
-        step
     }
 
     /// Answers a command that can't have what it needs as long as a script runs.
@@ -347,7 +413,6 @@ impl Worker {
     }
 
     /// Runs a command whose shards are held. `may_park`: it is not part of a transaction.
-    #[inline]
     #[expect(clippy::too_many_arguments, reason = "everything a call needs, none of it together elsewhere")]
     pub(crate) fn call(
         &mut self,
@@ -359,25 +424,93 @@ impl Worker {
         out: &mut Output,
         may_park: bool,
     ) -> Step {
-        let began = self.ticks;
-        let start = out.mark();
-        // Under the locks: see `Engine::is_listening`.
+        let called = match command.run {
+            Run::Keys(run) => match self.call_keys(session, command, run, args, keys, locked, out) {
+                Some(called) => called,
+                None if session.closing => return Step::Close,
+                None => return Step::Next,
+            },
+            Run::Session(run) => self.call_session(session, command, run, args, keys, locked, out),
+        };
+        self.finish(session, command, args, keys, called, out, may_park)
+    }
+
+    /// Runs a handler that sees keys only, and accounts for it if it had no consequences beside its reply: the case worth
+    /// being quick about. What is returned otherwise is to be finished.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "everything a call needs, none of it together elsewhere")]
+    fn call_keys(
+        &mut self,
+        session: &Session,
+        command: &'static Command,
+        run: Handler,
+        args: Args<'_>,
+        keys: &[KeyRef],
+        locked: &mut Locked<'_>,
+        out: &mut Output,
+    ) -> Option<Called> {
+        let (began, start) = (self.ticks, out.mark());
+        self.listen();
+        let mut call = self.begin_call(session, args, keys, locked, out);
+        let outcome = run(&mut call);
+        let (wait, errors) = (call.wait, call.reply.errors());
+        if outcome.is_ok() && errors == 0 && wait.is_none() && !self.is_noted() {
+            self.account(session, command, args, began);
+            return None;
+        }
+        Some(Called { began, start, outcome, wait, errors })
+    }
+
+    /// Runs a handler that sees the session.
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "everything a call needs, none of it together elsewhere")]
+    fn call_session(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        run: SessionHandler,
+        args: Args<'_>,
+        keys: &[KeyRef],
+        locked: &mut Locked<'_>,
+        out: &mut Output,
+    ) -> Called {
+        let (began, start) = (self.ticks, out.mark());
+        self.listen();
+        let reply = Reply::new(out, session.proto);
+        let mut turn = Turn { worker: self, session, command, args, keys, locked, reply };
+        let outcome = run(&mut turn);
+        Called { began, start, outcome, wait: None, errors: turn.reply.errors() }
+    }
+
+    /// Has the next command list what somebody listens for. Its shards are held: see `Engine::is_listening`.
+    #[inline]
+    fn listen(&mut self) {
         self.effects.listening = self.engine.is_listening();
         self.observed.list = if self.effects.listening { self.engine.events_to_list() } else { 0 };
-        let (outcome, wait, errors) = match command.run {
-            Run::Keys(run) => {
-                let mut call = self.begin_call(session, args, keys, locked, out);
-                let outcome = run(&mut call);
-                (outcome, call.wait, call.reply.errors())
-            }
-            Run::Session(run) => {
-                let proto = session.proto;
-                let reply = Reply::new(out, proto);
-                let mut turn = Turn { worker: self, session, command, args, keys, locked, reply };
-                let outcome = run(&mut turn);
-                (outcome, None, turn.reply.errors())
-            }
-        };
+    }
+
+    /// Whether a command that has just run is to be told to anybody, or to be run again.
+    #[inline]
+    fn is_noted(&self) -> bool {
+        !self.effects.is_empty()
+            || !self.observed.seen.is_empty()
+            || !self.engine.monitors.is_empty()
+            || self.scripts.start_over
+    }
+
+    /// Does what is to be done after a command. Its shards are still held.
+    #[expect(clippy::too_many_arguments, reason = "everything a call needs, none of it together elsewhere")]
+    fn finish(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        keys: &[KeyRef],
+        called: Called,
+        out: &mut Output,
+        may_park: bool,
+    ) -> Step {
+        let Called { began, start, outcome, wait, errors } = called;
         if self.scripts.start_over {
             // As if it had never begun.
             out.truncate(start);
@@ -409,7 +542,7 @@ impl Worker {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn begin_call<'c, 'l, 'k>(
         &'c mut self,
         session: &Session,
@@ -421,11 +554,15 @@ impl Worker {
     where
         'c: 'l,
     {
-        let access = if session.no_touch { Access::None } else { self.clock.access };
         if let Some(frequency) = &mut self.clock.frequency {
             frequency.seed = self.random.next();
         }
-        let clock = Clock { access, ..self.clock };
+        let clock = if session.no_touch {
+            self.untouching_clock = Clock { access: Access::None, ..self.clock };
+            &self.untouching_clock
+        } else {
+            &self.clock
+        };
         Call {
             args,
             db: Db::new(locked, session.database, clock, &mut self.observed),
@@ -465,7 +602,7 @@ impl Worker {
     }
 
     /// Counts a command, and records it if it was slow.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn account(&mut self, session: &Session, command: &Command, args: Args<'_>, began: Ticks) {
         // The end of one command is the beginning of the next: one reading of the counter each.
         self.ticks = Ticks::now();
@@ -615,7 +752,7 @@ impl Worker {
 
     fn kind_of(&mut self, shard: usize, key: &DbKey) -> Option<Type> {
         let mut locked = self.engine.keyspace.lock_one(shard);
-        Db::new(&mut locked, key.0, self.clock, &mut self.observed).kind(Key::new(&key.1))
+        Db::new(&mut locked, key.0, &self.clock, &mut self.observed).kind(Key::new(&key.1))
     }
 
     /// Runs a waiter's command for it; none if there is still nothing.
@@ -629,7 +766,7 @@ impl Worker {
         let (outcome, wait) = {
             let mut call = Call {
                 args: waiter.args.args(),
-                db: Db::new(&mut locked, waiter.database, self.clock, &mut self.observed),
+                db: Db::new(&mut locked, waiter.database, &self.clock, &mut self.observed),
                 reply: Reply::new(&mut output, waiter.proto),
                 effects: &mut self.effects,
                 rules: &self.rules,
@@ -662,7 +799,7 @@ impl Worker {
         let Some(mut locked) = engine.keyspace.lock_one_unless(shard, || engine.busy.any()) else { return false };
         // Under the lock: see `Engine::is_listening`.
         self.observed.list = if self.engine.is_listening() { self.engine.events_to_list() } else { 0 };
-        let more = Db::new(&mut locked, database, self.clock, &mut self.observed).reclaim(shard, limit);
+        let more = Db::new(&mut locked, database, &self.clock, &mut self.observed).reclaim(shard, limit);
         if !self.observed.seen.is_empty() {
             self.settle(None);
         }

@@ -69,6 +69,12 @@ impl Bench {
         Bench { worker: Worker::new(0, engine, 1), now_us: STARTED_US, used_memory }
     }
 
+    /// Has a connection keep the thread until all that it has sent has run, so that what is run doesn't depend on how
+    /// long it takes.
+    pub fn never_yield(&mut self) {
+        self.worker.turn_ticks = u64::MAX;
+    }
+
     /// A connection in RESP2.
     pub fn open(&mut self) -> Session {
         self.worker.begin_turn(self.now_us);

@@ -5,7 +5,7 @@ use commands::call::KeyRef;
 use resp::num;
 use resp::reply::Reply;
 use resp::request::Args;
-use store::db::{Clock, Db};
+use store::db::Db;
 use store::keyspace::{Key, Locked};
 
 use crate::command_table::Command;
@@ -46,8 +46,7 @@ impl<'t, 'k> Turn<'t, 'k> {
 
     /// The view of the selected database through the shards that are held.
     pub fn db(&mut self) -> Db<'_, 'k> {
-        let clock: Clock = self.worker.clock;
-        Db::new(self.locked, self.session.database, clock, &mut self.worker.observed)
+        Db::new(self.locked, self.session.database, &self.worker.clock, &mut self.worker.observed)
     }
 
     /// The argument at `index`, the name being at 0.

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use commands::Handler;
 use commands::call::{KeyRef, LazyFree, Rules};
 use commands::effects::Effects;
 use commands::spec::Scope;
@@ -22,7 +23,7 @@ use store::types::set::SetLimits;
 use store::types::zset::ZSetLimits;
 
 use crate::client::{Client, client_flag};
-use crate::command_table::{Command, table};
+use crate::command_table::{Command, KeysAt, Recent, table};
 use crate::engine::Engine;
 use crate::eviction::{self, MemoryWatch};
 use crate::families;
@@ -92,10 +93,14 @@ pub(crate) enum Step {
 pub(crate) struct Planned {
     /// None: there is no such command.
     pub command: Option<&'static Command>,
+    /// What runs it, if it sees keys only and has exactly one here.
+    pub quick: Option<Handler>,
     pub keys_start: u32,
     pub keys_end: u32,
     /// Whether it works on a collection, which the key's entry only points to.
     pub reads_collection: bool,
+    /// Whether the command takes so many arguments.
+    pub fits: bool,
 }
 
 /// See the module's documentation.
@@ -106,9 +111,14 @@ pub struct Worker {
     pub engine: &'static Engine,
     /// The time of the turn.
     pub clock: Clock,
+    /// The same for a session whose accesses leave no trace; made when one runs a command.
+    pub(crate) untouching_clock: Clock,
     /// Microseconds of Unix time, for TIME and MONITOR.
     pub now_us: u64,
     turn_began: Ticks,
+    /// How long one connection may keep the thread from the others.
+    pub(crate) turn_ticks: u64,
+    stats: &'static WorkerStats,
     /// Figures of the configuration that handlers go by.
     pub rules: Rules,
     /// What requests may hold.
@@ -145,10 +155,14 @@ impl Worker {
     /// The worker with this number.
     #[must_use]
     pub fn new(id: usize, engine: &'static Engine, seed: u64) -> Worker {
+        let clock = Clock { now_ms: 0, uptime_s: 0, access: Access::Noted, frequency: None };
         Worker {
             id,
             engine,
-            clock: Clock { now_ms: 0, uptime_s: 0, access: Access::Noted, frequency: None },
+            clock,
+            untouching_clock: clock,
+            stats: &engine.stats[id],
+            turn_ticks: (YIELD_AFTER_US * per_microsecond()) as u64,
             now_us: 0,
             turn_began: Ticks::now(),
             rules: Rules::default(),
@@ -174,9 +188,10 @@ impl Worker {
     }
 
     /// This thread's counters.
+    #[inline]
     #[must_use]
     pub fn stats(&self) -> &'static WorkerStats {
-        &self.engine.stats[self.id]
+        self.stats
     }
 
     /// Has turns end after so many bytes of replies, if that is less than usual.
@@ -315,7 +330,7 @@ impl Worker {
         keys: &mut Vec<KeyRef>,
     ) -> (usize, Ran) {
         let began = Ticks::now();
-        let turn_ticks = (YIELD_AFTER_US * per_microsecond()) as u64;
+        let turn_ticks = self.turn_ticks;
         let mut at = from;
         let written = out.len();
         // In the midst of a script, this thread is inside already.
@@ -344,14 +359,22 @@ impl Worker {
             self.ticks = Ticks::now();
             let last_end = batch.requests().last().map(|r| r.end as usize);
             let mut reframe = false;
+            let mut is_plain = self.may_be_quick(session);
             for (request, plan) in batch.requests().iter().zip(planned.iter()) {
                 let args = batch.args(request, buffer);
                 let keys = &keys[plan.keys_start as usize..plan.keys_end as usize];
                 if inside.is_none() && !in_script {
                     inside = self.pass();
                 }
-                let step = if inside.is_some() {
-                    self.step(session, plan.command, args, keys, out, &mut inside)
+                let step = if let Some(run) = plan.quick
+                    && is_plain
+                    && inside.is_some()
+                {
+                    self.step_quickly(session, plan, run, args, keys, out, &mut inside)
+                } else if inside.is_some() {
+                    let step = self.step(session, plan, args, keys, out, &mut inside);
+                    is_plain = self.may_be_quick(session);
+                    step
                 } else {
                     self.step_outside(session, plan.command, args, out)
                 };
@@ -525,18 +548,27 @@ impl Worker {
 fn plan(batch: &Batch, buffer: &[u8], planned: &mut Vec<Planned>, keys: &mut Vec<KeyRef>) {
     planned.clear();
     keys.clear();
+    let table = table();
+    // Pipelines are made of runs of one command.
+    let mut recent = Recent::default();
     for request in batch.requests() {
         let args = batch.args(request, buffer);
         let keys_start = keys.len() as u32;
-        let command = table().find(args.get(0)).and_then(|c| table().resolve(c, args));
-        if let Some(command) = command
-            // A command with the wrong number of arguments has no keys: it will not run.
-            && command.info.accepts(args.len())
-        {
-            hash_keys(command, args, keys);
+        let command = table.find_again(args.get(0), &mut recent).and_then(|command| table.resolve(command, args));
+        // A command with the wrong number of arguments has no keys: it will not run.
+        let fitting = command.filter(|command| command.accepts(args.len()));
+        let mut quick = None;
+        match fitting.map_or(KeysAt::None, |command| command.keys) {
+            KeysAt::None => {}
+            KeysAt::Only(at) => {
+                keys.push(KeyRef { arg: at as u32, hash: hash(args.get(at)) });
+                quick = fitting.and_then(|command| command.quick);
+            }
+            KeysAt::Declared => fitting.into_iter().for_each(|command| hash_keys(command, args, keys)),
         }
         let reads_collection = command.is_some_and(|c| c.reads_collection);
-        planned.push(Planned { command, keys_start, keys_end: keys.len() as u32, reads_collection });
+        let (keys_end, fits) = (keys.len() as u32, fitting.is_some());
+        planned.push(Planned { command, quick, keys_start, keys_end, reads_collection, fits });
     }
 }
 

@@ -141,6 +141,7 @@ fn main() -> ExitCode {
             continue;
         }
         let mut bench = Bench::default();
+        bench.never_yield();
         let mut session = bench.open();
         fill(&mut bench, &mut session, pattern, options.keys);
         let mut random = Numbers(42);

@@ -7,7 +7,7 @@ pub mod evict;
 
 use crate::entry::{Entry, View};
 use crate::frequency::Frequency;
-use crate::keyspace::{Key, Locked, Shard};
+use crate::keyspace::{FirstShard, Key, Locked, Shard};
 use crate::table::{Ref, RefMut};
 use crate::value::{Object, Shared, Type, Value};
 
@@ -127,20 +127,22 @@ pub struct WrongType;
 pub struct Db<'l, 'k> {
     locked: &'l mut Locked<'k>,
     database: usize,
-    clock: Clock,
+    first: FirstShard,
+    clock: &'l Clock,
     observed: &'l mut Observed,
 }
 
 impl<'l, 'k> Db<'l, 'k> {
     /// The view of a database through the shards that are held.
     #[inline]
-    pub fn new(locked: &'l mut Locked<'k>, database: usize, clock: Clock, observed: &'l mut Observed) -> Self {
-        Db { locked, database, clock, observed }
+    pub fn new(locked: &'l mut Locked<'k>, database: usize, clock: &'l Clock, observed: &'l mut Observed) -> Self {
+        let first = locked.keyspace().first_shard(database);
+        Db { locked, database, first, clock, observed }
     }
 
     /// The same through another database's eyes, for MOVE and COPY.
     pub fn other(&mut self, database: usize) -> Db<'_, 'k> {
-        Db { locked: self.locked, database, clock: self.clock, observed: self.observed }
+        Db::new(self.locked, database, self.clock, self.observed)
     }
 
     /// The number that SELECT takes.
@@ -165,7 +167,7 @@ impl<'l, 'k> Db<'l, 'k> {
     /// The turn's clock.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        self.clock
+        *self.clock
     }
 
     /// Whether every shard is held, so that any key may be touched.
@@ -176,12 +178,12 @@ impl<'l, 'k> Db<'l, 'k> {
 
     #[inline]
     fn shard(&self, hash: u64) -> &Shard {
-        self.locked.shard(self.database, self.locked.keyspace().shard_of(hash))
+        self.locked.shard(self.first, self.locked.keyspace().shard_of(hash))
     }
 
     #[inline]
     fn shard_mut(&mut self, hash: u64) -> &mut Shard {
-        self.locked.shard_mut(self.database, self.locked.keyspace().shard_of(hash))
+        self.locked.shard_mut(self.first, self.locked.keyspace().shard_of(hash))
     }
 
     /// The key's entry without any trace of the look: no access, no hit or miss, nothing removed. Shared, so that
@@ -193,14 +195,23 @@ impl<'l, 'k> Db<'l, 'k> {
         self.shard(key.hash).table.find(key.hash, key.bytes).filter(|e| !e.is_expired(now))
     }
 
+    /// The key's shard, after the key was removed if its time had come.
+    #[inline(always)]
+    fn live_shard(&mut self, key: Key<'_>) -> &mut Shard {
+        self.expire_if_due(key);
+        self.shard_mut(key.hash)
+    }
+
     /// Removes the key if its time has come; says whether it is gone because of that.
-    #[inline]
+    #[inline(always)]
     fn expire_if_due(&mut self, key: Key<'_>) -> bool {
+        self.shard(key.hash).volatile != 0 && self.expire_among_volatile(key)
+    }
+
+    #[inline(never)]
+    fn expire_among_volatile(&mut self, key: Key<'_>) -> bool {
         let now = self.clock.now_ms;
         let shard = self.shard(key.hash);
-        if shard.volatile == 0 {
-            return false;
-        }
         if !shard.table.find(key.hash, key.bytes).is_some_and(|e| e.is_expired(now)) {
             return false;
         }
@@ -210,11 +221,11 @@ impl<'l, 'k> Db<'l, 'k> {
     }
 
     /// The key's entry for reading: counts a hit or a miss, and is an access.
-    #[inline]
+    #[inline(always)]
     pub fn get(&mut self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
         self.expire_if_due(key);
         let clock = self.clock;
-        let shard = self.locked.shard_mut(self.database, self.locked.keyspace().shard_of(key.hash));
+        let shard = self.locked.shard_mut(self.first, self.locked.keyspace().shard_of(key.hash));
         match shard.table.find_mut(key.hash, key.bytes) {
             Some(mut entry) => {
                 self.observed.hits += 1;
@@ -229,7 +240,7 @@ impl<'l, 'k> Db<'l, 'k> {
     }
 
     /// What the key holds, for reading: as [`Db::get`].
-    #[inline]
+    #[inline(always)]
     pub fn view(&mut self, key: Key<'_>) -> Option<View<'_>> {
         self.get(key).map(Ref::into_view)
     }
@@ -237,9 +248,8 @@ impl<'l, 'k> Db<'l, 'k> {
     /// The key's entry for writing: an access, but neither hit nor miss, as in Redis.
     #[inline]
     pub fn get_mut(&mut self, key: Key<'_>) -> Option<RefMut<'_, Entry>> {
-        self.expire_if_due(key);
         let clock = self.clock;
-        let mut entry = self.shard_mut(key.hash).table.find_mut(key.hash, key.bytes)?;
+        let mut entry = self.live_shard(key).table.find_mut(key.hash, key.bytes)?;
         touch(&mut entry, clock);
         Some(entry)
     }
@@ -297,12 +307,12 @@ impl<'l, 'k> Db<'l, 'k> {
     pub fn object_or_new<T: Object>(&mut self, key: Key<'_>) -> Result<&mut T, WrongType> {
         self.expire_if_due(key);
         let clock = self.clock;
-        let table = &mut self.locked.shard_mut(self.database, self.locked.keyspace().shard_of(key.hash)).table;
-        if table.find(key.hash, key.bytes).is_none() {
-            table.insert(key.hash, Entry::object(key.bytes, T::empty(), None));
+        let table = &mut self.locked.shard_mut(self.first, self.locked.keyspace().shard_of(key.hash)).table;
+        let create = || Entry::object(key.bytes, T::empty(), None);
+        let (mut entry, is_new) = table.find_or_insert(key.hash, key.bytes, create);
+        if is_new {
             self.observed.note(Event::Created, self.database, key.bytes);
         }
-        let mut entry = table.find_mut(key.hash, key.bytes).ok_or(WrongType)?;
         touch(&mut entry, clock);
         entry.into_object().and_then(T::of_mut).ok_or(WrongType)
     }
@@ -347,7 +357,7 @@ impl<'l, 'k> Db<'l, 'k> {
         // An expired key's time must not be kept.
         self.expire_if_due(key);
         let clock = self.clock;
-        let shard = self.locked.shard_mut(self.database, self.locked.keyspace().shard_of(key.hash));
+        let shard = self.locked.shard_mut(self.first, self.locked.keyspace().shard_of(key.hash));
         let existing = shard.table.find_mut(key.hash, key.bytes).map(|mut entry| {
             change(&mut entry);
             touch(&mut entry, clock);
@@ -570,7 +580,7 @@ fn insert(shard: &mut Shard, hash: u64, entry: Entry) {
 }
 
 #[inline]
-fn touch(entry: &mut Entry, clock: Clock) {
+fn touch(entry: &mut Entry, clock: &Clock) {
     if clock.access == Access::None {
         return;
     }
@@ -605,7 +615,7 @@ mod tests {
         let alone = keyspace.gate().close();
         let mut locked = keyspace.all(&alone);
         let mut observed = Observed::default();
-        run(&mut Db::new(&mut locked, 0, clock, &mut observed))
+        run(&mut Db::new(&mut locked, 0, &clock, &mut observed))
     }
 
     fn text(db: &mut Db<'_, '_>, key: &str) -> Option<String> {

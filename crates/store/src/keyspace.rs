@@ -91,6 +91,10 @@ pub struct Keyspace {
 // SAFETY: see the module's invariant; everything in a shard is Send.
 unsafe impl Sync for Keyspace {}
 
+/// Where the shards of a database begin: looked up once for all that a command does there.
+#[derive(Clone, Copy)]
+pub(crate) struct FirstShard(usize);
+
 /// Which shards a [`Locked`] holds.
 enum Held<'k> {
     /// None; shards are locked one at a time as they are visited.
@@ -255,13 +259,19 @@ impl Keyspace {
     #[must_use]
     pub fn hints(&self, database: usize) -> Hints<'_> {
         let count = self.locks.len();
-        let first = self.physical(database) * count;
+        let FirstShard(first) = self.first_shard(database);
         Hints { shards: &self.shards[first..first + count], locks: &self.locks, contended: self.contended }
     }
 
+    /// Where the shards of a database begin. It stays while the caller is inside the gate.
     #[inline]
-    fn cell(&self, database: usize, shard: usize) -> &UnsafeCell<Shard> {
-        &self.shards[self.physical(database) * self.locks.len() + shard]
+    pub(crate) fn first_shard(&self, database: usize) -> FirstShard {
+        FirstShard(self.physical(database) * self.locks.len())
+    }
+
+    #[inline]
+    fn cell(&self, first: FirstShard, shard: usize) -> &UnsafeCell<Shard> {
+        &self.shards[first.0 + shard]
     }
 }
 
@@ -387,24 +397,25 @@ impl<'k> Locked<'k> {
     }
 
     #[inline]
-    pub(crate) fn shard(&self, database: usize, shard: usize) -> &Shard {
+    pub(crate) fn shard(&self, first: FirstShard, shard: usize) -> &Shard {
         self.check(shard);
         // SAFETY: the shard is held, and `self` is borrowed, so nobody changes it meanwhile.
-        unsafe { &*self.keyspace.cell(database, shard).get() }
+        unsafe { &*self.keyspace.cell(first, shard).get() }
     }
 
     #[inline]
-    pub(crate) fn shard_mut(&mut self, database: usize, shard: usize) -> &mut Shard {
+    pub(crate) fn shard_mut(&mut self, first: FirstShard, shard: usize) -> &mut Shard {
         self.check(shard);
         // SAFETY: the shard is held, and `self` is borrowed mutably, so no other reference to it exists.
-        unsafe { &mut *self.keyspace.cell(database, shard).get() }
+        unsafe { &mut *self.keyspace.cell(first, shard).get() }
     }
 
     /// Visits one shard, locking it for the visit if none are held.
     pub(crate) fn visit<T>(&mut self, database: usize, shard: usize, visit: impl FnOnce(&mut Shard) -> T) -> T {
+        let first = self.keyspace.first_shard(database);
         match self.held {
-            Held::Each => visit(self.keyspace.lock_one(shard).shard_mut(database, shard)),
-            _ => visit(self.shard_mut(database, shard)),
+            Held::Each => visit(self.keyspace.lock_one(shard).shard_mut(first, shard)),
+            _ => visit(self.shard_mut(first, shard)),
         }
     }
 
@@ -417,7 +428,7 @@ impl<'k> Locked<'k> {
 }
 
 impl Drop for Locked<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         match self.held {
             Held::One(shard) => self.keyspace.give(shard),

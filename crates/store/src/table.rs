@@ -201,11 +201,56 @@ struct Bucket {
 impl Bucket {
     const EMPTY: Bucket = Bucket { slots: [Slot::EMPTY; SLOTS] };
 
-    /// The slots with this tag, a bit each. All are compared, since a loop that ends at the right one ends anywhere,
-    /// which the processor mispredicts nearly every time. With tag 0 there are empty slots and a chain among them.
+    /// The slots with this tag. All are compared, since a loop that ends at the right one ends anywhere, which the
+    /// processor mispredicts nearly every time. With tag 0 there are empty slots and a chain among them.
+    #[inline(always)]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    fn tagged(&self, tag: usize) -> Tagged {
+        use std::arch::x86_64::{_mm_cmpeq_epi16, _mm_load_si128, _mm_movemask_epi8, _mm_packs_epi16, _mm_set1_epi16};
+        /// The bits of those lanes of 16 bits that are tags: the last lane of each slot.
+        const TAGS: i32 = 0x8888;
+        // SAFETY: SSE2 is part of x86-64; a bucket is four times 16 bytes and aligned to more than that.
+        let (first, second) = unsafe {
+            let pairs = ptr::from_ref(self).cast::<std::arch::x86_64::__m128i>();
+            let wanted = _mm_set1_epi16(tag as i16);
+            let equal = |pair| _mm_cmpeq_epi16(_mm_load_si128(pairs.add(pair)), wanted);
+            let half = |pair| _mm_movemask_epi8(_mm_packs_epi16(equal(pair), equal(pair + 1)));
+            (half(0) & TAGS, half(2) & TAGS)
+        };
+        Tagged((first | second << 16) as u32)
+    }
+
+    /// The same where there are no such instructions.
     #[inline]
-    fn tagged(&self, tag: usize) -> u32 {
-        (0..SLOTS).fold(0, |bits, i| bits | u32::from(self.slots[i].tag() == tag) << i)
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    fn tagged(&self, tag: usize) -> Tagged {
+        Tagged((0..SLOTS).fold(0, |bits, i| bits | u32::from(self.slots[i].tag() == tag) << (4 * i)))
+    }
+}
+
+/// Slots of a bucket: a bit in four for each.
+struct Tagged(u32);
+
+impl Iterator for Tagged {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let first = self.0.trailing_zeros() as usize / 4;
+        self.0 &= self.0.wrapping_sub(1);
+        (first < SLOTS).then_some(first)
+    }
+}
+
+/// Whether two keys are the same. Nearly all are short, and a call would cost more than comparing them in words that
+/// overlap.
+#[inline]
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    match a.len() {
+        len if len != b.len() => false,
+        8..=16 => a.first_chunk::<8>() == b.first_chunk() && a.last_chunk::<8>() == b.last_chunk(),
+        17..=32 => a.first_chunk::<16>() == b.first_chunk() && a.last_chunk::<16>() == b.last_chunk(),
+        _ => a == b,
     }
 }
 
@@ -271,20 +316,20 @@ impl<R: Record> Table<R> {
     }
 
     /// The head of the only chain that can hold a key of this hash.
-    #[inline]
+    #[inline(always)]
     fn home(&self, hash: u64) -> Option<NonNull<Bucket>> {
         if self.buckets.is_empty() { None } else { Some(self.buckets.at(self.buckets.index_of(hash))) }
     }
 
     /// The slot of the record with this key in the chain that starts at `bucket`.
-    #[inline]
+    #[inline(always)]
     fn search(bucket: Option<NonNull<Bucket>>, hash: u64, key: &[u8]) -> Option<NonNull<Slot>> {
         // SAFETY: `search_where` calls it for records of the table.
-        Self::search_where(bucket, hash, |raw| unsafe { R::key(raw) } == key)
+        Self::search_where(bucket, hash, |raw| is_same(unsafe { R::key(raw) }, key))
     }
 
     /// The slot of the first record with this hash's tag that `matches`.
-    #[inline]
+    #[inline(always)]
     fn search_where(
         bucket: Option<NonNull<Bucket>>,
         hash: u64,
@@ -294,10 +339,7 @@ impl<R: Record> Table<R> {
         let mut bucket = bucket?;
         loop {
             // SAFETY: `bucket` is alive while the table is borrowed; nobody writes to it meanwhile.
-            let mut tagged = unsafe { bucket.as_ref() }.tagged(tag);
-            while tagged != 0 {
-                let i = tagged.trailing_zeros() as usize;
-                tagged &= tagged - 1;
+            for i in unsafe { bucket.as_ref() }.tagged(tag) {
                 // SAFETY: as above, and `i` is within the bucket.
                 let slot = unsafe { NonNull::new_unchecked(&raw mut (*bucket.as_ptr()).slots[i]) };
                 // SAFETY: as above.
@@ -352,14 +394,31 @@ impl<R: Record> Table<R> {
         Ref { record: ManuallyDrop::new(unsafe { R::from_raw(slot.raw()) }), table: PhantomData }
     }
 
+    /// The record with this key, to be changed, after `create` has made it if there was none. Says whether it has.
+    /// `hash` must be the key's.
+    #[inline]
+    pub fn find_or_insert(&mut self, hash: u64, key: &[u8], create: impl FnOnce() -> R) -> (RefMut<'_, R>, bool) {
+        let found = Self::search(self.home(hash), hash, key);
+        let is_new = found.is_none();
+        let mut slot = found.unwrap_or_else(|| self.insert_into_slot(hash, create()));
+        // SAFETY: the slot holds a record, and `self` stays mutably borrowed as long as the result lives.
+        let slot = unsafe { slot.as_mut() };
+        // SAFETY: the record is returned to its slot when the RefMut is dropped.
+        (RefMut { record: ManuallyDrop::new(unsafe { R::from_raw(slot.raw()) }), slot }, is_new)
+    }
+
     /// Adds a record whose key is not in the table; `hash` must be its key's.
     pub fn insert(&mut self, hash: u64, record: R) {
+        self.insert_into_slot(hash, record);
+    }
+
+    fn insert_into_slot(&mut self, hash: u64, record: R) -> NonNull<Slot> {
         if self.len * 4 >= self.buckets.len() * FILL_OF_FOUR {
             self.split();
         }
         self.len += 1;
         let index = self.buckets.index_of(hash);
-        self.put(index, Slot::record(record.into_raw(), tag_of(hash)));
+        self.put(index, Slot::record(record.into_raw(), tag_of(hash)))
     }
 
     /// Takes the record with this key out of the table.
@@ -378,15 +437,15 @@ impl<R: Record> Table<R> {
         Some(record)
     }
 
-    /// Puts a record into the first free slot of a bucket's chain, which it lengthens when it is full.
-    fn put(&mut self, index: usize, slot: Slot) {
+    /// Puts a record into the first free slot of a bucket's chain, which it lengthens when it is full; gives the slot.
+    fn put(&mut self, index: usize, slot: Slot) -> NonNull<Slot> {
         let mut bucket = self.buckets.at(index);
         loop {
             // SAFETY: the bucket is the table's or owned by a chain slot of it, and `self` is borrowed mutably.
             let slots = unsafe { &mut bucket.as_mut().slots };
             if let Some(free) = slots.iter_mut().find(|s| s.is_empty()) {
                 *free = slot;
-                return;
+                return NonNull::from(free);
             }
             if let Some(next) = slots[SLOTS - 1].next() {
                 bucket = next;
@@ -395,9 +454,10 @@ impl<R: Record> Table<R> {
             let mut next = Box::new(Bucket::EMPTY);
             next.slots[0] = slots[SLOTS - 1];
             next.slots[1] = slot;
+            let put = NonNull::from(&mut next.slots[1]);
             slots[SLOTS - 1] = Slot::chain(next);
             self.chained += 1;
-            return;
+            return put;
         }
     }
 
@@ -434,7 +494,9 @@ impl<R: Record> Table<R> {
     fn merge(&mut self) {
         let last = self.buckets.len() - 1;
         let mate = self.buckets.mate_of(last);
-        self.drain(last, |table, slot| table.put(mate, slot));
+        self.drain(last, |table, slot| {
+            table.put(mate, slot);
+        });
         self.buckets.pop();
     }
 
@@ -518,10 +580,8 @@ impl<R: Record> Table<R> {
     fn candidate(&self, hash: u64) -> Option<NonNull<u8>> {
         // SAFETY: the bucket is alive while the table is borrowed.
         let bucket = unsafe { self.home(hash)?.as_ref() };
-        let tagged = bucket.tagged(tag_of(hash));
-        // The index is within the bucket: a tag was found, or it is masked to be.
-        let slot = bucket.slots[tagged.trailing_zeros() as usize % SLOTS];
-        if tagged != 0 && slot.is_record() { Some(slot.raw()) } else { None }
+        let slot = bucket.slots[bucket.tagged(tag_of(hash)).next()?];
+        slot.is_record().then(|| slot.raw())
     }
 
     /// The record that has this hash, or another with the same tag: for hints, once the record has arrived.

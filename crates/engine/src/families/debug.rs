@@ -111,7 +111,7 @@ fn populate(turn: &mut Turn<'_, '_>) -> Outcome {
     let size = if turn.len() == 5 { natural(4)?.min(turn.worker.rules.string_bytes_max) } else { 0 };
     let prefix = if turn.len() > 3 { turn.arg(3) } else { b"key" };
     let (clock, database) = (turn.worker.clock, turn.session.database);
-    let mut db = Db::new(turn.locked, database, clock, &mut turn.worker.observed);
+    let mut db = Db::new(turn.locked, database, &clock, &mut turn.worker.observed);
     for i in 0..count {
         let name = [prefix, b":", i.to_string().as_bytes()].concat();
         let key = Key::new(&name);

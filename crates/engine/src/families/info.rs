@@ -82,7 +82,7 @@ impl Gathered<'_, '_, '_> {
 pub(crate) fn surveys(turn: &mut Turn<'_, '_>) -> Vec<Survey> {
     let clock = turn.worker.clock;
     let databases = turn.engine().keyspace.databases();
-    let survey = |database| Db::new(turn.locked, database, clock, &mut turn.worker.observed).survey();
+    let survey = |database| Db::new(turn.locked, database, &clock, &mut turn.worker.observed).survey();
     (0..databases).map(survey).collect()
 }
 

@@ -145,7 +145,7 @@ fn swap(turn: &mut Turn<'_, '_>, a: usize, b: usize) {
     let clock = turn.worker.clock;
     {
         // A key that exists in neither database has not changed for those who watch it.
-        let db = RefCell::new(Db::new(turn.locked, a, clock, &mut turn.worker.observed));
+        let db = RefCell::new(Db::new(turn.locked, a, &clock, &mut turn.worker.observed));
         let exists = |key: &[u8]| {
             let mut db = db.borrow_mut();
             [a, b].into_iter().any(|i| db.other(i).peek(Key::new(key)).is_some())

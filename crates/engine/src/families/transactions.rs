@@ -150,7 +150,7 @@ pub(crate) fn watched_keys_changed(worker: &mut Worker, session: &Session, locke
     }
     session.watched.iter().filter(|w| w.existed).any(|w| {
         debug_assert_eq!(w.hash, hash(&w.key.1));
-        let db = Db::new(locked, w.key.0, worker.clock, &mut worker.observed);
+        let db = Db::new(locked, w.key.0, &worker.clock, &mut worker.observed);
         db.peek(Key { bytes: &w.key.1, hash: w.hash }).is_none()
     })
 }

@@ -56,7 +56,7 @@ impl Db<'_, '_> {
         order: Order,
         random: &mut Random,
     ) -> Vec<Candidate> {
-        let (clock, database) = (self.clock, self.database);
+        let (clock, database) = (*self.clock, self.database);
         let mut candidates = Vec::new();
         self.locked.visit(database, shard, |s| {
             let mut add = |entry: Ref<'_, Entry>, random: &mut Random| {
