@@ -1,7 +1,7 @@
 //! The arguments of `penstock bench`.
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-use client::{Config, Proto};
+use client::{Address, Config, Proto, TlsOptions};
 
 use crate::failure::Failure;
 use crate::pipelining::PipeliningArgs;
@@ -103,7 +103,7 @@ pub struct ServerArgs {
     /// The server's Unix socket, instead of host and port.
     #[arg(short = 's', value_name = "SOCKET", conflicts_with = "url")]
     pub socket: Option<std::path::PathBuf>,
-    /// The server's URL: redis://user:password@host:port/db, or unix:///path.
+    /// The server's URL: redis://user:password@host:port/db, rediss:// with TLS, or unix:///path.
     #[arg(short = 'u', value_name = "URL")]
     pub url: Option<String>,
     /// Password.
@@ -118,6 +118,24 @@ pub struct ServerArgs {
     /// RESP3.
     #[arg(short = '3')]
     pub resp3: bool,
+    /// Encrypt the connections.
+    #[arg(long)]
+    pub tls: bool,
+    /// Name to find in the server's certificate, instead of the host's.
+    #[arg(long, value_name = "NAME")]
+    pub sni: Option<String>,
+    /// Authorities' certificates (PEM), instead of the system's.
+    #[arg(long, value_name = "FILE")]
+    pub cacert: Option<std::path::PathBuf>,
+    /// Accept any certificate.
+    #[arg(long)]
+    pub insecure: bool,
+    /// Our own certificate (PEM), for servers that ask for one.
+    #[arg(long, value_name = "FILE")]
+    pub cert: Option<std::path::PathBuf>,
+    /// The key to it (PEM).
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<std::path::PathBuf>,
 }
 
 const EXAMPLES: &str = "\
@@ -138,9 +156,17 @@ impl ServerArgs {
             (None, Some(path)) => Config::unix(path),
             (None, None) => Config::tcp(&self.host, self.port),
         };
-        if config.tls {
-            return Err(Failure::Usage("TLS is not supported here: use a redis:// URL".to_owned()));
+        config.tls |= self.tls;
+        if config.tls && matches!(config.address, Address::Unix(_)) {
+            return Err(Failure::Usage("a Unix socket is not encrypted: leave --tls away".to_owned()));
         }
+        config.tls_options = TlsOptions {
+            ca_file: self.cacert.clone(),
+            cert_file: self.cert.clone(),
+            key_file: self.key.clone(),
+            server_name: self.sni.clone(),
+            insecure: self.insecure,
+        };
         if let Some(password) = &self.password {
             config.password = Some(password.clone().into_bytes());
             config.user = self.user.clone().map(String::into_bytes);

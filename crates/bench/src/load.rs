@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::sync::atomic::AtomicBool;
 
-use client::{Config, Connection, Value};
+use client::{Config, Connection, Encryption, Value};
 use serde::Serialize;
 
 use crate::args::BenchArgs;
@@ -95,6 +95,7 @@ fn load(args: &BenchArgs, config: &Config) -> Result<Load, Failure> {
     let address = Address::resolve(&config.address);
     Ok(Load {
         address: address.map_err(|error| Failure::Server(format!("can't find {}: {error}", config.address)))?,
+        encryption: encryption(config)?,
         greeting: Greeting::of(config),
         template: Template::new(&["PING"], b"", false),
         requests: args.requests,
@@ -108,6 +109,13 @@ fn load(args: &BenchArgs, config: &Config) -> Result<Load, Failure> {
         seed: args.seed,
         stop_on_error: !args.show_errors,
     })
+}
+
+fn encryption(config: &Config) -> Result<Option<Encryption>, Failure> {
+    match &config.address {
+        client::Address::Tcp { host, .. } if config.tls => Ok(Some(Encryption::new(&config.tls_options, host)?)),
+        _ => Ok(None),
+    }
 }
 
 fn setup(args: &BenchArgs, control: &mut Connection) -> Setup {

@@ -1,38 +1,57 @@
 //! A proxy that makes the way to a server longer: everything is passed on unchanged, each direction half the round trip
 //! later. Like a long cable, and unlike a slow one: the bandwidth stays.
 
-use std::io::{self, Read, Write};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use client::Address;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Chunks on their way in one direction: with full chunks 64 MiB, more than any pipeline here puts on the way.
-const CHUNKS_MAX: usize = 1024;
+/// Bytes on their way in one direction: more than any pipeline here puts on the way.
+const UNDER_WAY_BYTES: usize = 64 << 20;
+/// A delay up to this is spun away: to be woken up takes a good part of it.
+const SPIN_DELAY: Duration = Duration::from_micros(500);
+/// So long after the last byte a spinning proxy still expects the next one at once.
+const SPIN_AFTER_LAST: Duration = Duration::from_millis(2);
 
 /// Listens on a port of the loopback address until the process ends.
 pub struct Proxy {
     address: SocketAddr,
+    /// Of one direction, in nanoseconds.
+    delay_ns: Arc<AtomicU64>,
 }
 
 impl Proxy {
-    /// A proxy before the server at `to`, which adds `rtt` to every round trip.
-    pub fn start(to: Address, rtt: Duration) -> io::Result<Proxy> {
+    /// A proxy before the server at `to`, which delays nothing yet.
+    pub fn start(to: Address) -> io::Result<Proxy> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
+        let delay_ns = Arc::new(AtomicU64::new(0));
+        let delay = Arc::clone(&delay_ns);
         thread::Builder::new().name("proxy".to_owned()).spawn(move || {
             for near in listener.incoming().flatten() {
+                let delay = Duration::from_nanos(delay.load(Ordering::Relaxed));
                 // A server that can't be reached shows itself to the client as a closed connection.
-                let _ = pass_on(near, &to, rtt / 2);
+                let _ = pass_on(near, &to, delay);
             }
         })?;
-        Ok(Proxy { address })
+        Ok(Proxy { address, delay_ns })
+    }
+
+    /// Delays what later connections carry: each direction by half of `rtt`.
+    pub fn set_rtt(&self, rtt: Duration) {
+        let ns = u64::try_from((rtt / 2).as_nanos()).unwrap_or(u64::MAX);
+        self.delay_ns.store(ns, Ordering::Relaxed);
     }
 
     /// Where clients connect.
@@ -42,43 +61,44 @@ impl Proxy {
     }
 }
 
-/// Either kind of connection.
+/// Either kind of connection; reading and writing never wait.
 enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Socket {
+    fn tcp(stream: TcpStream) -> io::Result<Socket> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Socket::Tcp(stream))
+    }
+
     fn connect(to: &Address) -> io::Result<Socket> {
         match to {
-            Address::Tcp { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port))?;
-                stream.set_nodelay(true)?;
-                Ok(Socket::Tcp(stream))
+            Address::Tcp { host, port } => Socket::tcp(TcpStream::connect((host.as_str(), *port))?),
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Ok(Socket::Unix(stream))
             }
-            Address::Unix(path) => UnixStream::connect(path).map(Socket::Unix),
         }
     }
 
-    fn try_clone(&self) -> io::Result<Socket> {
-        match self {
-            Socket::Tcp(stream) => stream.try_clone().map(Socket::Tcp),
-            Socket::Unix(stream) => stream.try_clone().map(Socket::Unix),
-        }
-    }
-
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
+    /// None where there is nothing to read; 0 at the end.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        or_none(match self {
             Socket::Tcp(stream) => stream.read(buffer),
             Socket::Unix(stream) => stream.read(buffer),
-        }
+        })
     }
 
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Socket::Tcp(stream) => stream.write_all(bytes),
-            Socket::Unix(stream) => stream.write_all(bytes),
-        }
+    /// None where there is no room.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        or_none(match self {
+            Socket::Tcp(stream) => stream.write(bytes),
+            Socket::Unix(stream) => stream.write(bytes),
+        })
     }
 
     fn shutdown(&self, how: Shutdown) {
@@ -90,45 +110,159 @@ impl Socket {
     }
 }
 
-/// What was read, and when it is to be written.
-type Chunk = (Instant, Vec<u8>);
-
-fn pass_on(near: TcpStream, to: &Address, delay: Duration) -> io::Result<()> {
-    near.set_nodelay(true)?;
-    let (near, far) = (Socket::Tcp(near), Socket::connect(to)?);
-    one_way(near.try_clone()?, far.try_clone()?, delay)?;
-    one_way(far, near, delay)
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Unix(stream) => stream.as_fd(),
+        }
+    }
 }
 
-/// Two threads: one never stops reading, so that the times of arrival are right; the other writes when it is time.
-fn one_way(from: Socket, to: Socket, delay: Duration) -> io::Result<()> {
-    let (sender, receiver) = sync_channel(CHUNKS_MAX);
-    thread::Builder::new().name("proxy-in".to_owned()).spawn(move || take_in(from, &sender, delay))?;
-    thread::Builder::new().name("proxy-out".to_owned()).spawn(move || give_out(to, &receiver))?;
+fn or_none(result: io::Result<usize>) -> io::Result<Option<usize>> {
+    match result {
+        Ok(count) => Ok(Some(count)),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn pass_on(near: TcpStream, to: &Address, delay: Duration) -> io::Result<()> {
+    let sockets = [Socket::tcp(near)?, Socket::connect(to)?];
+    thread::Builder::new().name("proxy-pass".to_owned()).spawn(move || {
+        // Delays of microseconds are asked for, and a sleep is else up to 50 of them longer.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let mut cable = Cable::new(sockets, delay);
+        if cable.carry().is_err() {
+            cable.sockets.iter().for_each(|socket| socket.shutdown(Shutdown::Both));
+        }
+    })?;
     Ok(())
 }
 
-fn take_in(mut from: Socket, sender: &SyncSender<Chunk>, delay: Duration) {
-    let mut buffer = vec![0; CHUNK_BYTES];
-    while let Ok(received @ 1..) = from.read(&mut buffer) {
-        if sender.send((Instant::now() + delay, buffer[..received].to_vec())).is_err() {
-            from.shutdown(Shutdown::Both);
-            return;
-        }
+/// What was read in one direction, and when it is to be written; the end of the stream travels as no bytes.
+#[derive(Default)]
+struct UnderWay {
+    chunks: VecDeque<(Instant, Vec<u8>)>,
+    bytes: usize,
+    /// Of the first chunk.
+    written: usize,
+    /// The end has been read; has been passed on.
+    ended: bool,
+    closed: bool,
+    /// The other side has no room.
+    stuck: bool,
+}
+
+impl UnderWay {
+    fn reads(&self) -> bool {
+        !self.ended && self.bytes < UNDER_WAY_BYTES
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.chunks.front().filter(|_| !self.stuck).map(|(due, _)| *due)
     }
 }
 
-fn give_out(mut to: Socket, receiver: &Receiver<Chunk>) {
-    // Delays of microseconds are asked for, and a sleep is else up to 50 of them longer.
-    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-    while let Ok((due, bytes)) = receiver.recv() {
-        thread::sleep(due.saturating_duration_since(Instant::now()));
-        if to.write_all(&bytes).is_err() {
-            break;
+/// Both directions of a connection, carried by one thread.
+struct Cable {
+    /// The client's and the server's.
+    sockets: [Socket; 2],
+    delay: Duration,
+    /// By the socket they come from.
+    under_way: [UnderWay; 2],
+    buffer: Vec<u8>,
+    moved: Instant,
+}
+
+impl Cable {
+    fn new(sockets: [Socket; 2], delay: Duration) -> Cable {
+        let under_way = [UnderWay::default(), UnderWay::default()];
+        Cable { sockets, delay, under_way, buffer: vec![0; CHUNK_BYTES], moved: Instant::now() }
+    }
+
+    /// Until both directions have ended, or one is broken.
+    fn carry(&mut self) -> io::Result<()> {
+        while !self.under_way.iter().all(|direction| direction.closed) {
+            let mut moved = false;
+            for from in [0, 1] {
+                moved |= self.take_in(from)?;
+                moved |= self.give_out(from)?;
+            }
+            if moved {
+                self.moved = Instant::now();
+            } else {
+                self.wait()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, from: usize) -> io::Result<bool> {
+        let direction = &mut self.under_way[from];
+        if !direction.reads() {
+            return Ok(false);
+        }
+        let Some(received) = self.sockets[from].read(&mut self.buffer)? else { return Ok(false) };
+        direction.ended = received == 0;
+        direction.bytes += received;
+        direction.chunks.push_back((Instant::now() + self.delay, self.buffer[..received].to_vec()));
+        Ok(true)
+    }
+
+    /// Writes what is due.
+    fn give_out(&mut self, from: usize) -> io::Result<bool> {
+        let (direction, to) = (&mut self.under_way[from], &mut self.sockets[1 - from]);
+        direction.stuck = false;
+        let mut wrote = false;
+        while let Some((due, bytes)) = direction.chunks.front() {
+            if *due > Instant::now() {
+                break;
+            }
+            if bytes.is_empty() {
+                to.shutdown(Shutdown::Write);
+                direction.closed = true;
+            } else {
+                let Some(written) = to.write(&bytes[direction.written..])? else {
+                    direction.stuck = true;
+                    break;
+                };
+                direction.written += written;
+                direction.bytes -= written;
+                wrote = true;
+                if direction.written < bytes.len() {
+                    continue;
+                }
+            }
+            direction.written = 0;
+            direction.chunks.pop_front();
+        }
+        Ok(wrote)
+    }
+
+    /// Waits for a byte or for the time when one is due.
+    fn wait(&self) -> io::Result<()> {
+        if self.delay <= SPIN_DELAY && self.moved.elapsed() < SPIN_AFTER_LAST {
+            thread::yield_now();
+            return Ok(());
+        }
+        let due = self.under_way.iter().filter_map(UnderWay::due).min();
+        let timeout = due.and_then(|due| Timespec::try_from(due.saturating_duration_since(Instant::now())).ok());
+        let interest = |socket: usize| {
+            let reads = if self.under_way[socket].reads() { PollFlags::IN } else { PollFlags::empty() };
+            let writes = if self.under_way[1 - socket].stuck { PollFlags::OUT } else { PollFlags::empty() };
+            reads | writes
+        };
+        // One of which nothing is wanted would still tell that it is closed, again and again.
+        let mut fds: Vec<PollFd<'_>> = (0..2)
+            .filter(|socket| !interest(*socket).is_empty())
+            .map(|socket| PollFd::new(&self.sockets[socket], interest(socket)))
+            .collect();
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
-    // The end of the stream travels as late as its bytes.
-    to.shutdown(Shutdown::Write);
 }
 
 #[cfg(test)]
@@ -158,7 +292,8 @@ mod tests {
 
     #[test]
     fn bytes_come_back_unchanged_and_not_before_their_time() {
-        let proxy = Proxy::start(echo(), Duration::from_millis(40)).unwrap();
+        let proxy = Proxy::start(echo()).unwrap();
+        proxy.set_rtt(Duration::from_millis(40));
         let mut stream = connect(&proxy);
         let sent: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
         let began = Instant::now();
@@ -179,7 +314,7 @@ mod tests {
     fn a_server_that_is_not_there_closes_the_connection() {
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let to = Address::Tcp { host: "127.0.0.1".to_owned(), port: gone };
-        let proxy = Proxy::start(to, Duration::ZERO).unwrap();
+        let proxy = Proxy::start(to).unwrap();
         assert!(matches!(connect(&proxy).read(&mut [0; 1]), Ok(0) | Err(_)));
     }
 }

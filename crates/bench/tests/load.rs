@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{at, check_refusal, command, on_both, output, run};
+use tests::certificates::Certificates;
 use tests::reply::Reply;
 use tests::server::{Server, free_port};
 
@@ -235,4 +236,29 @@ fn a_server_that_goes_away_is_reported() {
     server.connect().cmd("CLIENT KILL TYPE normal SKIPME yes").unwrap();
     let ran = common::Ran::from(child.wait_with_output().unwrap());
     assert_eq!((ran.status, ran.stderr.as_str()), (Some(1), "penstock bench: the server closed the connection\n"));
+}
+
+#[test]
+fn connections_may_be_encrypted() {
+    let certificates = Certificates::create();
+    let (server, port) = certificates.server(true);
+    let [ca, cert, key] = ["ca.pem", "client.pem", "client.key"].map(|name| certificates.text(name));
+    let port = port.to_string();
+    let tls = ["-h", "localhost", "-p", &port, "--tls", "--cacert", &ca, "--cert", &cert, "--key", &key];
+    let ran = |args: &[&str]| output(&[&tls[..], args].concat());
+    // Replies and requests larger than any buffer; a connection for each request; a clock.
+    ran(&["-q", "-n", "200", "-c", "3", "-P", "50", "-d", "30000", "SET", "big", "__data__"]);
+    ran(&["-q", "-n", "200", "-c", "3", "-P", "50", "GET", "big"]);
+    ran(&["-q", "-n", "100", "-c", "10", "-k", "0", "INCR", "calls"]);
+    ran(&["-q", "-n", "100", "--rate", "2000", "INCR", "calls"]);
+    ran(&["-q", "-n", "100", "--threads", "2", "INCR", "calls"]);
+    assert_eq!(server.connect().cmd("GET calls").unwrap().text(), b"300");
+    let refused = |args: &[&str], words: &str| {
+        check_refusal(&[&["-h", "localhost", "-p", &port, "-n", "9"], args].concat(), 1, words)
+    };
+    refused(&["--tls"], "certificate");
+    refused(&["--tls", "--cacert", &ca], "");
+    refused(&["--tls", "--cacert", &ca, "--sni", "wrong.example"], "certificate");
+    check_refusal(&["-h", "localhost", "-p", &port, "--tls", "--cacert", "/nowhere.pem"], 2, "/nowhere.pem");
+    check_refusal(&["-s", "/tmp/x", "--tls"], 2, "a Unix socket is not encrypted");
 }

@@ -23,6 +23,7 @@ pub mod id {
     pub const CERT: &str = "cert";
     pub const KEY: &str = "key";
     pub const DB: &str = "db";
+    pub const CLUSTER_MODE: &str = "cluster-mode";
     pub const RESP2: &str = "resp2";
     pub const RESP3: &str = "resp3";
     pub const STDIN_LAST: &str = "stdin-last";
@@ -61,7 +62,6 @@ pub mod id {
 
 /// Flags of redis-cli that are refused, and why.
 pub const REFUSED: &[(&str, &str)] = &[
-    ("-c", "redirections of a cluster are not followed"),
     ("--cluster", "clusters are not managed"),
     ("--cacertdir", "--cacert names a file"),
     ("--tls-ciphers", "the ciphers are not to be chosen"),
@@ -151,6 +151,7 @@ fn connection_args() -> Vec<Arg> {
         flag(id::INSECURE).long("insecure").help("Accept any certificate"),
         file(id::CERT, "cert").help("Our own certificate (PEM), for servers that ask for one"),
         file(id::KEY, "key").help("The key to it (PEM)"),
+        flag(id::CLUSTER_MODE).short('c').help("Follow a cluster's redirections (MOVED, ASK)"),
         flag(id::RESP2).short('2').help("Speak RESP2"),
         flag(id::RESP3).short('3').help("Speak RESP3"),
     ];

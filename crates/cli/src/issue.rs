@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::format::Form;
+use crate::redirection::Redirection;
 use crate::session::Session;
 use client::Value;
 use std::thread;
@@ -14,6 +15,15 @@ pub enum Outcome {
     Answered,
     /// It was answered with an error, and such are to be the exit status.
     Refused,
+}
+
+/// A command is sent on so many times at most: nodes that disagree could send it to and fro for ever.
+const REDIRECTIONS_MAX: u32 = 16;
+
+/// What came of sending a command once.
+enum Answer {
+    Is(Outcome),
+    Elsewhere(Redirection),
 }
 
 /// What follows a command.
@@ -38,12 +48,8 @@ pub fn issue(session: &mut Session<'_>, request: &[Vec<u8>], repeat: i64) -> Res
     let mut left = repeat;
     while left != 0 {
         left -= i64::from(left > 0);
-        session.send(request)?;
-        let outcome = match kind {
-            Kind::Monitor | Kind::Subscribe => return stream(session, kind),
-            Kind::Plain | Kind::Shutdown => answer(session, request, kind)?,
-        };
-        if outcome == Outcome::Refused {
+        let outcome = issue_once(session, request, kind)?;
+        if outcome == Outcome::Refused || matches!(kind, Kind::Monitor | Kind::Subscribe) {
             return Ok(outcome);
         }
         if let Some(interval) = session.options.interval {
@@ -52,6 +58,24 @@ pub fn issue(session: &mut Session<'_>, request: &[Vec<u8>], repeat: i64) -> Res
         }
     }
     Ok(Outcome::Answered)
+}
+
+/// Sends a command, to other nodes too where that was asked for, and prints what comes.
+fn issue_once(session: &mut Session<'_>, request: &[Vec<u8>], kind: Kind) -> Result<Outcome, Failure> {
+    let mut redirections_left = if session.options.follow_redirections { REDIRECTIONS_MAX } else { 0 };
+    loop {
+        session.send(request)?;
+        let follow = redirections_left > 0;
+        let answer = match kind {
+            Kind::Monitor | Kind::Subscribe => stream(session, kind, follow)?,
+            Kind::Plain | Kind::Shutdown => answer(session, request, kind, follow)?,
+        };
+        match answer {
+            Answer::Is(outcome) => return Ok(outcome),
+            Answer::Elsewhere(redirection) => session.follow(&redirection)?,
+        }
+        redirections_left -= 1;
+    }
 }
 
 fn kind_of(request: &[Vec<u8>]) -> Kind {
@@ -81,19 +105,22 @@ fn is_report(request: &[Vec<u8>]) -> bool {
 }
 
 /// Reads the reply to one command and prints it.
-fn answer(session: &mut Session<'_>, request: &[Vec<u8>], kind: Kind) -> Result<Outcome, Failure> {
+fn answer(session: &mut Session<'_>, request: &[Vec<u8>], kind: Kind, follow: bool) -> Result<Answer, Failure> {
     let reply = match session.next_reply() {
         Ok(reply) => reply,
         // The server's last word is that it closes.
         Err(Failure::Lost(_)) if kind == Kind::Shutdown => {
             session.disconnect();
-            return Ok(Outcome::Answered);
+            return Ok(Answer::Is(Outcome::Answered));
         }
         Err(failure) => return Err(failure),
     };
+    if follow && let Some(redirection) = Redirection::of(&reply) {
+        return Ok(Answer::Elsewhere(redirection));
+    }
     let outcome = print(session, &reply, is_report(request))?;
     session.note(request, &reply)?;
-    Ok(outcome)
+    Ok(Answer::Is(outcome))
 }
 
 /// Prints a reply, or an error where the user wants it.
@@ -112,7 +139,7 @@ fn print(session: &mut Session<'_>, reply: &Value, report: bool) -> Result<Outco
 }
 
 /// Prints whatever comes until the connection ends or Ctrl-C is pressed.
-fn stream(session: &mut Session<'_>, kind: Kind) -> Result<Outcome, Failure> {
+fn stream(session: &mut Session<'_>, kind: Kind, follow: bool) -> Result<Answer, Failure> {
     if kind == Kind::Subscribe && session.options.style.form != Form::Raw {
         session.output.print("Reading messages... (press Ctrl-C to quit)\n")?;
     }
@@ -124,10 +151,13 @@ fn stream(session: &mut Session<'_>, kind: Kind) -> Result<Outcome, Failure> {
                 session.next_value()?
             }
         };
+        if follow && let Some(redirection) = Redirection::of(&message) {
+            return Ok(Answer::Elsewhere(redirection));
+        }
         let is_error = message.error().is_some();
         let outcome = print(session, &message, false)?;
         if is_error {
-            return Ok(outcome);
+            return Ok(Answer::Is(outcome));
         }
     }
 }

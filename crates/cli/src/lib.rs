@@ -20,6 +20,7 @@ pub mod output;
 pub mod password;
 pub mod preferences;
 pub mod quote;
+mod redirection;
 pub mod session;
 
 pub use flags::command;

@@ -88,6 +88,8 @@ pub struct Options {
     pub form_is_given: bool,
     /// Whether error replies go to standard error and make the exit status.
     pub exit_error: bool,
+    /// Whether a command goes on to the node of a cluster that the server names.
+    pub follow_redirections: bool,
     /// Whether push messages are printed.
     pub show_pushes: bool,
     /// Only keys that match.
@@ -194,6 +196,7 @@ impl Reader<'_> {
             style: self.style(),
             form_is_given: self.given_form().is_some(),
             exit_error: self.flag(id::EXIT_ERROR),
+            follow_redirections: self.flag(id::CLUSTER_MODE),
             show_pushes: self.show_pushes()?,
             pattern: self.pattern()?,
             mode: self.mode()?,

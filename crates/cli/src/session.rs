@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::output::Output;
+use crate::redirection::Redirection;
 use client::{Address, Config, Connection, Error, Value, system_text};
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,29 @@ impl<'a> Session<'a> {
     pub fn set_address(&mut self, host: String, port: u16) {
         self.address = Address::Tcp { host, port };
         self.disconnect();
+    }
+
+    /// Turns to the node that a redirection names, and stays there.
+    ///
+    /// # Errors
+    /// As [`Self::connect`] and [`Self::exchange`].
+    pub fn follow(&mut self, redirection: &Redirection) -> Result<(), Failure> {
+        let host = match &self.address {
+            Address::Tcp { host, .. } if redirection.host.is_empty() => host.clone(),
+            _ => redirection.host.clone(),
+        };
+        self.set_address(host, redirection.port);
+        // Where one command was asked for, nobody reads anything but its reply.
+        if self.options.reads_lines() {
+            let (slot, place) = (&redirection.slot, self.place());
+            self.output.print(format!("-> Redirected to slot [{slot}] located at {place}\n"))?;
+        }
+        self.output.flush()?;
+        self.connect()?;
+        if redirection.asking {
+            self.exchange(&["ASKING"])?;
+        }
+        Ok(())
     }
 
     /// Connects anew. What fails is said on standard error.

@@ -67,6 +67,8 @@ pub use resp::parse::{Double, ReplyLimits, Value};
 pub use resp::reply::Proto;
 pub use script::Script;
 pub use stream::{Connector, Stream};
+#[cfg(feature = "tls")]
+pub use tls::Encryption;
 pub use transaction::Transaction;
 pub use window::{Conversation, Next, Window};
 

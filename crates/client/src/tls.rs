@@ -17,29 +17,62 @@ use crate::config::TlsOptions;
 use crate::error::Error;
 use crate::stream::Stream;
 
-/// Encrypts a TCP connection to `host`, whose certificate must be good for that name unless the options say otherwise.
+/// How connections to one server are encrypted: files read, options checked, for any number of connections.
+#[derive(Clone, Debug)]
+pub struct Encryption {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl Encryption {
+    /// For connections to `host`, whose certificate must be good for that name unless the options say otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Config`]: a file or a name can't be used.
+    pub fn new(options: &TlsOptions, host: &str) -> Result<Encryption, Error> {
+        let config = Arc::new(client_config(options)?);
+        let name = options.server_name.as_deref().unwrap_or(host).to_owned();
+        let name = ServerName::try_from(name).map_err(|_| wrong("the server's name can't be that of a certificate"))?;
+        Ok(Encryption { config, name })
+    }
+
+    /// Encrypts a TCP connection that doesn't block, and may be under way still. Reading and writing do the handshake
+    /// first; whoever does both until neither goes on, and waits for writing where [`Stream::wants_write`] says so,
+    /// need not care.
+    ///
+    /// # Errors
+    /// [`Error::Config`]: the options don't fit each other.
+    pub fn begin(&self, tcp: TcpStream) -> Result<Box<dyn Stream>, Error> {
+        self.stream(tcp).map(|stream| Box::new(stream) as Box<dyn Stream>)
+    }
+
+    fn stream(&self, tcp: TcpStream) -> Result<TlsStream, Error> {
+        let tls = ClientConnection::new(self.config.clone(), self.name.clone());
+        Ok(TlsStream { tcp, tls: tls.map_err(|error| wrong(&error.to_string()))?, decrypted: 0 })
+    }
+}
+
+/// Encrypts a TCP connection to `host`.
 ///
 /// # Errors
 /// Those of [`HandshakeError`].
 pub(crate) fn encrypt(
-    mut tcp: TcpStream,
+    tcp: TcpStream,
     host: &str,
     options: &TlsOptions,
     timeout: Duration,
 ) -> Result<TlsStream, HandshakeError> {
-    let config = client_config(options)?;
-    let name = options.server_name.as_deref().unwrap_or(host).to_owned();
-    let name = ServerName::try_from(name).map_err(|_| wrong("the server's name can't be that of a certificate"))?;
-    let mut tls = ClientConnection::new(Arc::new(config), name).map_err(|error| wrong(&error.to_string()))?;
+    let mut stream = Encryption::new(options, host)?.stream(tcp)?;
+    let TlsStream { tcp, tls, .. } = &mut stream;
     // The handshake may block, within limits; nothing else happens on this connection meanwhile.
     tcp.set_nonblocking(false)?;
     tcp.set_read_timeout(Some(timeout))?;
     tcp.set_write_timeout(Some(timeout))?;
     while tls.is_handshaking() {
-        tls.complete_io(&mut tcp)?;
+        tls.complete_io(tcp)?;
     }
     tcp.set_nonblocking(true)?;
-    Ok(TlsStream { tcp, tls, decrypted: 0 })
+    Ok(stream)
 }
 
 /// Why no encrypted stream came about.
@@ -149,6 +182,10 @@ impl Read for TlsStream {
             let state = self.tls.process_new_packets();
             let state = state.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
             self.decrypted = state.plaintext_bytes_to_read();
+            if self.tls.is_handshaking() {
+                // The other side waits for our part of it.
+                self.send()?;
+            }
         }
     }
 }

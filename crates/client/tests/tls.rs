@@ -4,84 +4,21 @@
 
 mod common;
 
-use std::fs;
 use std::net::TcpListener;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use client::{Client, Command, Config, Connection, Error, Proto, Value, Window};
 use common::{PATIENCE, bulk, ok};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use tests::server::{Server, free_port};
+use tests::certificates::Certificates;
+use tests::server::Server;
 
-/// An authority, a server's and a client's certificate of it, in files that go when the test ends.
-struct Certificates {
-    directory: PathBuf,
-}
-
-impl Certificates {
-    fn new() -> Certificates {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("penstock-client-tls-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let certificates = Certificates { directory: std::env::temp_dir().join(name) };
-        fs::create_dir_all(&certificates.directory).unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.distinguished_name.push(DnType::CommonName, "authority");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        certificates.write("ca.pem", &authority.pem());
-        for name in ["server", "client"] {
-            let key = KeyPair::generate().unwrap();
-            let mut params = CertificateParams::new(vec!["localhost".to_owned(), "other.example".to_owned()]).unwrap();
-            params.distinguished_name.push(DnType::CommonName, name);
-            let certificate = params.signed_by(&key, &authority).unwrap();
-            certificates.write(&format!("{name}.pem"), &certificate.pem());
-            certificates.write(&format!("{name}.key"), &key.serialize_pem());
-        }
-        certificates
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.path(name).to_str().unwrap().to_owned()
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        fs::write(self.path(name), text).unwrap();
-    }
-
-    /// Redis with an encrypted port; whether it asks clients for a certificate.
-    fn server(&self, asks: bool) -> (Server, Config) {
-        let port = free_port().unwrap();
-        let (cert, key, ca) = (self.text("server.pem"), self.text("server.key"), self.text("ca.pem"));
-        let asks = if asks { "yes" } else { "no" };
-        let server = Server::oracle(&[
-            "--tls-port",
-            &port.to_string(),
-            "--tls-cert-file",
-            &cert,
-            "--tls-key-file",
-            &key,
-            "--tls-ca-cert-file",
-            &ca,
-            "--tls-auth-clients",
-            asks,
-        ]);
-        let mut config = Config::parse(&format!("rediss://localhost:{port}")).unwrap();
-        config.tls_options.ca_file = Some(self.path("ca.pem"));
-        (server, config)
-    }
-}
-
-impl Drop for Certificates {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
-    }
+/// Redis with an encrypted port, and how to reach it.
+fn server(certificates: &Certificates, asks: bool) -> (Server, Config) {
+    let (server, port) = certificates.server(asks);
+    let mut config = Config::parse(&format!("rediss://localhost:{port}")).unwrap();
+    config.tls_options.ca_file = Some(certificates.path("ca.pem"));
+    (server, config)
 }
 
 fn refusal(config: &Config) -> String {
@@ -90,8 +27,8 @@ fn refusal(config: &Config) -> String {
 
 #[test]
 fn commands_pipelines_and_messages() {
-    let certificates = Certificates::new();
-    let (_server, mut config) = certificates.server(false);
+    let certificates = Certificates::create();
+    let (_server, mut config) = server(&certificates, false);
     config.proto = Proto::Resp3;
     let mut connection = Connection::connect(&config).unwrap();
     assert_eq!(connection.command(&["SET", "k", "v"]).unwrap(), ok());
@@ -119,8 +56,8 @@ fn commands_pipelines_and_messages() {
 /// Redis doesn't read while it can't write, over TLS; large values both ways fill every buffer there is.
 #[test]
 fn large_values_both_ways_at_once() {
-    let certificates = Certificates::new();
-    let (_server, config) = certificates.server(false);
+    let certificates = Certificates::create();
+    let (_server, config) = server(&certificates, false);
     let mut connection = Connection::connect(&config).unwrap();
     let value = "x".repeat(1_000_000);
     connection.command(&["SET", "k", &value]).unwrap();
@@ -136,14 +73,14 @@ fn large_values_both_ways_at_once() {
 
 #[test]
 fn whom_to_trust() {
-    let certificates = Certificates::new();
-    let (_server, config) = certificates.server(false);
+    let certificates = Certificates::create();
+    let (_server, config) = server(&certificates, false);
     let with = |change: &dyn Fn(&mut Config)| {
         let mut config = config.clone();
         change(&mut config);
         config
     };
-    let others = Certificates::new();
+    let others = Certificates::create();
     let of_others = with(&|config| config.tls_options.ca_file = Some(others.path("ca.pem")));
     assert!(refusal(&of_others).contains("invalid peer certificate"), "{}", refusal(&of_others));
     let insecure = with(&|config| {
@@ -159,8 +96,8 @@ fn whom_to_trust() {
 
 #[test]
 fn who_we_are() {
-    let certificates = Certificates::new();
-    let (_server, mut config) = certificates.server(true);
+    let certificates = Certificates::create();
+    let (_server, mut config) = server(&certificates, true);
     let anonymous = Connection::connect(&config).and_then(|mut connection| connection.command(&["PING"]));
     assert!(anonymous.unwrap_err().is_connection_lost());
     config.tls_options.cert_file = Some(certificates.path("client.pem"));
@@ -175,8 +112,8 @@ fn who_we_are() {
 
 #[test]
 fn who_speaks_no_tls() {
-    let certificates = Certificates::new();
-    let (server, mut config) = certificates.server(false);
+    let certificates = Certificates::create();
+    let (server, mut config) = server(&certificates, false);
     config.address = common::config(&server).address;
     let error = Connection::connect(&config).unwrap_err();
     assert!(matches!(error, Error::Connect { .. }), "{error:?}");

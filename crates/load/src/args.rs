@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser};
-use client::{Config, Proto};
+use client::{Address, Config, Proto, TlsOptions};
 use resp::num::parse_bytes;
 
 use crate::exit::{Exit, Failure};
@@ -94,7 +94,7 @@ struct Args {
     /// The server's Unix socket; it goes before host and port
     #[arg(short, long, value_name = "PATH", help_heading = "Server")]
     socket: Option<PathBuf>,
-    /// The server as a URL, which goes before all of these: redis://user:password@host:port/db or unix:///path
+    /// The server as a URL, which goes before all of these: redis://user:password@host:port/db, rediss:// with TLS, or unix:///path
     #[arg(short, long, value_name = "URL", help_heading = "Server")]
     url: Option<String>,
     /// Who logs in
@@ -109,6 +109,24 @@ struct Args {
     /// Speak RESP3
     #[arg(short = '3', long = "resp3", help_heading = "Server")]
     resp3: bool,
+    /// Encrypt the connection
+    #[arg(long, help_heading = "Server")]
+    tls: bool,
+    /// Name to find in the server's certificate, instead of the host's
+    #[arg(long, value_name = "NAME", help_heading = "Server")]
+    sni: Option<String>,
+    /// Authorities' certificates (PEM), instead of the system's
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
+    cacert: Option<PathBuf>,
+    /// Accept any certificate
+    #[arg(long, help_heading = "Server")]
+    insecure: bool,
+    /// Our own certificate (PEM), for servers that ask for one
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
+    cert: Option<PathBuf>,
+    /// The key to it (PEM)
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
+    key: Option<PathBuf>,
     /// How long the server may be silent while replies are awaited; 0: for ever
     #[arg(long, value_name = "SECONDS", default_value_t = 60, help_heading = "Server")]
     timeout: u64,
@@ -256,6 +274,17 @@ fn config(args: &Args, silence_max: Option<Duration>) -> Result<Config, Failure>
         (Some(url), _) => Config::parse(url).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?,
         (None, Some(path)) => Config::unix(path),
         (None, None) => Config::tcp(&args.host, args.port),
+    };
+    config.tls |= args.tls;
+    if config.tls && matches!(config.address, Address::Unix(_)) {
+        return Err(Failure::new(Exit::Usage, "a Unix socket is not encrypted: leave --tls away"));
+    }
+    config.tls_options = TlsOptions {
+        ca_file: args.cacert.clone(),
+        cert_file: args.cert.clone(),
+        key_file: args.key.clone(),
+        server_name: args.sni.clone(),
+        insecure: args.insecure,
     };
     let from_environment = || std::env::var_os("REDISCLI_AUTH").filter(|password| !password.is_empty());
     if let Some(password) = args.password.clone().or_else(|| config.password.is_none().then(from_environment)?) {

@@ -17,6 +17,7 @@
 
 pub mod breaker;
 pub mod bytes;
+pub mod certificates;
 pub mod conn;
 pub mod dataset;
 pub mod diff;
@@ -30,5 +31,6 @@ pub mod server;
 pub mod shrink;
 pub mod stream;
 pub mod template;
+pub mod terminal;
 pub mod transcript;
 pub mod vocabulary;

@@ -14,6 +14,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use std::{env, fs, thread};
 
 const CASES: &str = include_str!("cli/cases.txt");
@@ -172,6 +173,55 @@ fn as_redis_cli_on_a_terminal() {
 #[test]
 fn as_redis_cli_with_penstock() {
     check(&Server::penstock(&["--enable-debug-command", "yes"]), run_in_pipe);
+}
+
+/// Two nodes of a cluster, each with half of the slots.
+fn cluster() -> [Server; 2] {
+    let nodes = [(); 2].map(|()| Server::oracle(&["--cluster-enabled", "yes"]));
+    for (node, slots) in nodes.iter().zip(["0 8191", "8192 16383"]) {
+        node.connect().cmd(&format!("CLUSTER ADDSLOTSRANGE {slots}")).unwrap();
+    }
+    let mut conn = nodes[0].connect();
+    conn.cmd(&format!("CLUSTER MEET 127.0.0.1 {}", nodes[1].port())).unwrap();
+    let is_whole = |node: &Server| {
+        let info = node.connect().cmd("CLUSTER INFO").unwrap();
+        let text = String::from_utf8_lossy(info.text()).into_owned();
+        text.contains("cluster_state:ok") && text.contains("cluster_known_nodes:2")
+    };
+    while !nodes.iter().all(is_whole) {
+        thread::sleep(Duration::from_millis(20));
+    }
+    nodes
+}
+
+/// With -c a command goes to the node that has its key; without it, what the node answers is printed.
+#[test]
+fn as_redis_cli_in_a_cluster() {
+    let nodes = cluster();
+    let [low, high] = nodes.each_ref().map(Server::port);
+    // The slot of `foo` is 12182, of `bar` 5061, of `q{z}` 8157, which is on its way to the other node.
+    let [low_id, high_id] = nodes
+        .each_ref()
+        .map(|node| String::from_utf8(node.connect().cmd("CLUSTER MYID").unwrap().text().to_vec()).unwrap());
+    nodes[1].connect().cmd(&format!("CLUSTER SETSLOT 8157 IMPORTING {low_id}")).unwrap();
+    nodes[0].connect().cmd(&format!("CLUSTER SETSLOT 8157 MIGRATING {high_id}")).unwrap();
+    for script in [
+        "cli set foo 1",
+        "cli -c set foo 1",
+        "cli -c get bar; cli -c --no-raw get foo; cli -c --csv get foo; cli -c -e get foo",
+        "cli -c -r 2 get foo",
+        "printf 'set foo 1\\nset bar 2\\nget foo\\nget foo\\n' | cli -c",
+        "printf 'set foo 1\\nget foo\\n' | cli -c --no-raw",
+        "printf 'multi\\nget bar\\nget foo\\nexec\\n' | cli -c",
+        "cli get 'q{z}'",
+        "cli -c set 'q{z}' 5; printf 'get q{z}\\nget q{z}\\n' | cli -c",
+    ] {
+        for port in [low, high] {
+            let [expected, found] = ["redis-cli".to_owned(), format!("{} cli", subject_program().display())]
+                .map(|program| run_in_pipe(shell(&program, script, port, 0)));
+            assert!(found == expected, "{script} at {port}\nexpected {expected}\nfound {found}");
+        }
+    }
 }
 
 /// Encrypted connections end alike; what is said of a certificate that isn't trusted is another library's text.

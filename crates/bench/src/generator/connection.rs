@@ -2,13 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::io::Errno;
-use rustix::net::SendFlags;
-
 use super::scanner::Scanner;
+use super::socket::Socket;
 use super::template::Batch;
 
 /// Requests that were due one after another and are answered in this order.
@@ -34,7 +31,7 @@ pub enum Phase {
 /// A connection and its queues.
 pub struct Connection {
     /// The socket; replaced where every request has a connection of its own.
-    pub socket: OwnedFd,
+    pub socket: Socket,
     /// Where it stands.
     pub phase: Phase,
     /// Counts its replies.
@@ -54,12 +51,14 @@ pub struct Connection {
     /// Rendered bytes that the socket had no room for.
     unsent: Vec<u8>,
     unsent_from: usize,
+    /// The socket has taken bytes that it could not send yet.
+    keeps: bool,
 }
 
 impl Connection {
     /// A connection that the kernel has begun to connect.
     #[must_use]
-    pub fn new(socket: OwnedFd) -> Connection {
+    pub fn new(socket: Socket) -> Connection {
         Connection {
             socket,
             phase: Phase::Connecting,
@@ -72,6 +71,7 @@ impl Connection {
             to_render: 0,
             unsent: Vec::new(),
             unsent_from: 0,
+            keeps: false,
         }
     }
 
@@ -91,9 +91,15 @@ impl Connection {
 
     /// Sends as much as the socket takes.
     pub fn flush(&mut self, batch: &mut Batch) -> io::Result<()> {
+        self.hand_over(batch)?;
+        self.keeps = self.socket.send_kept()?;
+        Ok(())
+    }
+
+    fn hand_over(&mut self, batch: &mut Batch) -> io::Result<()> {
         loop {
             if self.unsent_from < self.unsent.len() {
-                let sent = send(&self.socket, &self.unsent[self.unsent_from..])?;
+                let sent = self.socket.send(&self.unsent[self.unsent_from..])?;
                 self.unsent_from += sent;
                 if self.unsent_from < self.unsent.len() {
                     return Ok(());
@@ -107,7 +113,7 @@ impl Connection {
             let requests = self.to_render.min(batch.capacity() as u64);
             let bytes = batch.render(requests as usize);
             self.to_render -= requests;
-            let sent = send(&self.socket, bytes)?;
+            let sent = self.socket.send(bytes)?;
             self.unsent.extend_from_slice(&bytes[sent..]);
         }
     }
@@ -115,7 +121,7 @@ impl Connection {
     /// Whether the socket has to become writable before everything is sent.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
-        self.to_render > 0 || self.unsent_from < self.unsent.len()
+        self.keeps || self.to_render > 0 || self.unsent_from < self.unsent.len()
     }
 
     /// Takes `count` of the oldest flight's requests, or what there is of it, out of the unanswered ones.
@@ -144,15 +150,6 @@ impl Connection {
     }
 }
 
-/// Sends what there is room for: 0 bytes where there is none.
-fn send(socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
-    match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL) {
-        Ok(sent) => Ok(sent),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-        Err(error) => Err(error.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::template::Template;
@@ -162,7 +159,7 @@ mod tests {
 
     fn pair() -> (Connection, std::os::unix::net::UnixStream) {
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None).unwrap();
-        (Connection::new(a), b.into())
+        (Connection::new(Socket::Plain(a)), b.into())
     }
 
     #[test]

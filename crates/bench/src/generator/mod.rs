@@ -15,7 +15,7 @@ use std::sync::{Barrier, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 use std::{fmt, io, thread};
 
-use client::{Command, Config, Proto, Request};
+use client::{Command, Config, Encryption, Proto, Request};
 use hdrhistogram::Histogram;
 
 pub use random::Random;
@@ -73,6 +73,8 @@ impl Greeting {
 pub struct Load {
     /// The server.
     pub address: Address,
+    /// How connections are encrypted, if they are.
+    pub encryption: Option<Encryption>,
     /// What connections begin with.
     pub greeting: Greeting,
     /// The request.

@@ -1,13 +1,14 @@
-//! Sockets that never wait: to an address of either kind, connecting included.
+//! Sockets that never wait: to an address of either kind, connecting and encryption included.
 
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
+use client::{Encryption, Stream};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl fmt::Display for Address {
 }
 
 /// Begins to connect and returns at once; that the socket becomes writable tells the end, and `outcome` how it ended.
-pub fn begin_connect(address: &Address) -> io::Result<OwnedFd> {
+fn begin_connect(address: &Address) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let family = match address {
         Address::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
@@ -65,7 +66,70 @@ pub fn begin_connect(address: &Address) -> io::Result<OwnedFd> {
     }
 }
 
-/// How a connecting that has ended, ended.
-pub fn outcome(socket: &OwnedFd) -> io::Result<()> {
-    sockopt::socket_error(socket)?.map_err(Into::into)
+/// A connection's socket.
+pub enum Socket {
+    /// Bytes as they are.
+    Plain(OwnedFd),
+    /// Encrypted ones.
+    Encrypted(Box<dyn Stream>),
+}
+
+impl Socket {
+    /// Begins to connect.
+    pub fn connect(address: &Address, encryption: Option<&Encryption>) -> io::Result<Socket> {
+        let socket = begin_connect(address)?;
+        match encryption {
+            None => Ok(Socket::Plain(socket)),
+            Some(encryption) => encryption.begin(socket.into()).map(Socket::Encrypted).map_err(io::Error::other),
+        }
+    }
+
+    /// How the connecting, which has ended, ended.
+    pub fn outcome(&self) -> io::Result<()> {
+        sockopt::socket_error(self)?.map_err(Into::into)
+    }
+
+    /// Sends what there is room for: 0 bytes where there is none.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = match self {
+            Socket::Plain(socket) => rustix::net::send(socket, bytes, SendFlags::NOSIGNAL).map_err(Into::into),
+            Socket::Encrypted(stream) => stream.write(bytes),
+        };
+        or_none(sent).map(|sent| sent.unwrap_or(0))
+    }
+
+    /// Sends what encryption has kept back; whether there is something left.
+    pub fn send_kept(&mut self) -> io::Result<bool> {
+        match self {
+            Socket::Encrypted(stream) if stream.wants_write() => or_none(stream.flush()).map(|sent| sent.is_none()),
+            _ => Ok(false),
+        }
+    }
+
+    /// Receives what is there; none if nothing is, 0 at the end.
+    pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let received = match self {
+            Socket::Plain(socket) => rustix::io::read(socket, buffer).map_err(Into::into),
+            Socket::Encrypted(stream) => stream.read(buffer),
+        };
+        or_none(received)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Plain(socket) => socket.as_fd(),
+            Socket::Encrypted(stream) => stream.fd(),
+        }
+    }
+}
+
+/// None where one would have to wait.
+fn or_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(done) => Ok(Some(done)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+        Err(error) => Err(error),
+    }
 }

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::connection::{Connection, Flight, Phase};
 use super::schedule::Schedule;
 use super::shared::Shared;
-use super::socket;
+use super::socket::Socket;
 use super::template::Batch;
 use super::{Failure, Load, latencies};
 
@@ -94,15 +94,16 @@ impl<'a> Worker<'a> {
         Ok(worker)
     }
 
-    fn begin_connect(&self) -> Result<OwnedFd, Failure> {
-        socket::begin_connect(&self.load.address).map_err(|error| self.unreachable(&error))
+    fn begin_connect(&self) -> Result<Socket, Failure> {
+        let socket = Socket::connect(&self.load.address, self.load.encryption.as_ref());
+        socket.map_err(|error| self.unreachable(&error))
     }
 
     fn unreachable(&self, error: &io::Error) -> Failure {
         Failure::Unreachable { address: self.load.address.to_string(), reason: reason(error) }
     }
 
-    fn watch_new(&self, socket: &OwnedFd, index: usize) -> Result<(), Failure> {
+    fn watch_new(&self, socket: &Socket, index: usize) -> Result<(), Failure> {
         let flags = EventFlags::IN | EventFlags::OUT;
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(index as u64), flags).map_err(io::Error::from)?)
     }
@@ -191,7 +192,7 @@ impl<'a> Worker<'a> {
 
     /// The kernel has connected or given up; queues what every connection begins with.
     fn greet(&mut self, index: usize) -> Result<(), Failure> {
-        let connected = socket::outcome(&self.connections[index].socket);
+        let connected = self.connections[index].socket.outcome();
         connected.map_err(|error| self.unreachable(&error))?;
         let connection = &mut self.connections[index];
         connection.queue(&self.load.greeting.bytes);
@@ -205,11 +206,10 @@ impl<'a> Worker<'a> {
     /// Reads once; what there is beyond is announced again.
     fn receive(&mut self, index: usize) -> Result<(), Failure> {
         let connection = &mut self.connections[index];
-        let received = match rustix::io::read(&connection.socket, &mut self.buffer) {
-            Ok(0) | Err(Errno::CONNRESET | Errno::PIPE) => return Err(Failure::Closed),
-            Ok(received) => received,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
-            Err(error) => return Err(io::Error::from(error).into()),
+        let received = match connection.socket.receive(&mut self.buffer).map_err(closed_or_broken)? {
+            Some(0) => return Err(Failure::Closed),
+            Some(received) => received,
+            None => return Ok(()),
         };
         let shared = self.shared;
         let tally = connection.scanner.feed(&self.buffer[..received], &mut |text| shared.note_error(text));

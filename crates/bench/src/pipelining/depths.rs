@@ -62,6 +62,7 @@ fn throughput(target: &Target, depth: u64, interrupt: &AtomicBool) -> Result<Dep
     let load = Load {
         address: address
             .map_err(|error| Failure::Server(format!("can't find {}: {error}", target.measured.address)))?,
+        encryption: None,
         greeting: Greeting::of(&target.measured),
         template: Template::new(&["GET", &key()], b"", false),
         // It ends by the clock.

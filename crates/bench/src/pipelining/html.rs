@@ -50,7 +50,7 @@ fn head(page: &mut String, results: &Results) {
         escaped(&results.machine)
     );
     if let Some(added) = results.added_rtt_ms {
-        let _ = writeln!(page, "A proxy makes every round trip {added} ms longer.");
+        let _ = writeln!(page, "A proxy was asked to make every round trip {added} ms longer.");
     }
     *page += "</p>\n<ul class=\"servers\">\n";
     for (index, server) in results.servers.iter().enumerate() {

@@ -84,7 +84,7 @@ fn unwritable(path: &Path, error: &io::Error) -> Failure {
 fn config(url: &str) -> Result<Config, Failure> {
     let config = Config::parse(url)?;
     if config.tls {
-        return Err(Failure::Usage("TLS is not supported here: use a redis:// URL".to_owned()));
+        return Err(Failure::Usage("the experiments don't encrypt: use a redis:// URL".to_owned()));
     }
     Ok(config)
 }

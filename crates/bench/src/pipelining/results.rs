@@ -39,6 +39,8 @@ pub struct Server {
     pub address: String,
     /// Median time of one PING, in milliseconds, the added round trip included.
     pub rtt_ms: f64,
+    /// The same without what was added.
+    pub direct_rtt_ms: f64,
     /// Its process was found on this machine.
     pub is_local: bool,
 }

@@ -18,7 +18,10 @@ pub fn write_head(out: &mut dyn Write, results: &Results) -> io::Result<()> {
         let letter = letter(index, &results.servers);
         write!(out, "{letter}{} at {}, round trip {:.3} ms", server.name, server.address, server.rtt_ms)?;
         match results.added_rtt_ms {
-            Some(added) => writeln!(out, " ({added} ms of it added by a proxy)")?,
+            Some(added) => {
+                let measured = server.rtt_ms - server.direct_rtt_ms;
+                writeln!(out, " ({measured:.3} ms of it by a proxy that was asked for {added} ms)")?;
+            }
             None => writeln!(out)?,
         }
     }

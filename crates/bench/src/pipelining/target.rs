@@ -11,6 +11,10 @@ use crate::proxy::Proxy;
 
 /// PINGs whose median is the round trip's time.
 const PINGS: usize = 11;
+/// The first ones find caches cold, and a proxy that has still to connect.
+const PINGS_UNCOUNTED: usize = 3;
+/// In a longer round trip, the proxy's own some ten microseconds are no more than the noise of a measurement.
+const OWN_TIME_COUNTS: Duration = Duration::from_millis(1);
 /// Longest time that a reply may take beyond the round trip.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Commands whose replies may be under way when keys are removed.
@@ -33,15 +37,22 @@ impl Target {
     pub fn new(mut direct: Config, rtt: Option<Duration>) -> Result<Target, Failure> {
         direct.read_timeout = Some(SILENCE_MAX);
         let mut control = Connection::connect(&direct)?;
+        let without = median_ping(&direct)?;
         let mut measured = direct.clone();
         if let Some(rtt) = rtt {
-            let proxy = Proxy::start(direct.address.clone(), rtt);
-            measured.address = proxy.map_err(|error| Failure::Local(format!("no proxy: {error}")))?.address();
+            let proxy = Proxy::start(direct.address.clone());
+            let proxy = proxy.map_err(|error| Failure::Local(format!("no proxy: {error}")))?;
+            measured.address = proxy.address();
+            // What the proxy takes itself is part of what is asked of it, where it makes a difference.
+            let own =
+                if rtt > OWN_TIME_COUNTS { Duration::ZERO } else { median_ping(&measured)?.saturating_sub(without) };
+            proxy.set_rtt(rtt.saturating_sub(own));
         }
         let process = Process::of(&mut control);
         let rtt_ms = median_ping(&measured)?.as_secs_f64() * 1e3;
+        let direct_rtt_ms = without.as_secs_f64() * 1e3;
         let (name, address) = (name(&mut control), direct.address.to_string());
-        let server = Server { name, address, rtt_ms, is_local: process.is_some() };
+        let server = Server { name, address, rtt_ms, direct_rtt_ms, is_local: process.is_some() };
         Ok(Target { server, direct, measured, control, process })
     }
 
@@ -103,6 +114,9 @@ fn name(control: &mut Connection) -> String {
 
 fn median_ping(config: &Config) -> Result<Duration, Failure> {
     let mut connection = Connection::connect(config)?;
+    for _ in 0..PINGS_UNCOUNTED {
+        connection.command(&["PING"])?;
+    }
     let mut times = Vec::new();
     for _ in 0..PINGS {
         let began = Instant::now();
