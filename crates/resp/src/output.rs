@@ -419,7 +419,7 @@ fn find_run(bytes: &[u8], at: &mut usize) -> Option<(usize, usize)> {
                 }
                 run
             }
-            None => line_end(rest).unwrap_or(rest.len()),
+            None => bulk(rest).or_else(|| line_end(rest)).unwrap_or(rest.len()).min(rest.len()),
         };
         *at += step;
     }
@@ -430,6 +430,13 @@ fn line_end(bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(|&b| b == b'\n').map(|at| at + 1)
 }
 
+/// Bytes of the bulk string that `bytes` begin with, which may end behind them.
+fn bulk(bytes: &[u8]) -> Option<usize> {
+    let line = line_end(&bytes[..bytes.len().min(RUN_REPLY_BYTES_MAX)])?;
+    let digits = std::str::from_utf8(bytes.strip_prefix(b"$")?.get(..line.checked_sub(3)?)?).ok()?;
+    line.checked_add(digits.parse::<usize>().ok()?)?.checked_add(2)
+}
+
 /// Bytes of the reply that `bytes` begin with, if it is of a kind that comes in runs, and short. Where they begin in the
 /// midst of a reply the answer may be about anything: bytes that repeat can be folded whatever they mean.
 fn short_reply(bytes: &[u8]) -> Option<usize> {
@@ -437,11 +444,7 @@ fn short_reply(bytes: &[u8]) -> Option<usize> {
     match bytes[0] {
         b'+' | b'-' | b':' | b'_' | b'#' | b',' => Some(line),
         b'$' if bytes[1] == b'-' => Some(line),
-        b'$' => {
-            let digits = std::str::from_utf8(bytes.get(1..line.checked_sub(2)?)?).ok()?;
-            let reply = line.checked_add(digits.parse::<usize>().ok()?)?.checked_add(2)?;
-            (reply <= RUN_REPLY_BYTES_MAX.min(bytes.len())).then_some(reply)
-        }
+        b'$' => bulk(bytes).filter(|&reply| reply <= RUN_REPLY_BYTES_MAX.min(bytes.len())),
         _ => None,
     }
 }

@@ -126,19 +126,26 @@ fn a_failing_disk_stops_nobody_but_who_needs_it() {
     assert!(server.log().contains("Replies that wait can't be written"), "{}", server.log());
 }
 
-/// A tiny disk, if this process may mount one.
-struct TinyDisk<'p>(&'p Path);
+/// A small disk of its own, if this process may mount one.
+struct SmallDisk<'p>(&'p Path);
 
-impl TinyDisk<'_> {
-    fn mount(path: &Path) -> Option<TinyDisk<'_>> {
+impl SmallDisk<'_> {
+    fn mount(path: &Path, megabytes: usize) -> Option<SmallDisk<'_>> {
         std::fs::create_dir_all(path).unwrap();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=4m", "penstock-tests"]).arg(path).stderr(Stdio::null());
-        mount.status().is_ok_and(|status| status.success()).then_some(TinyDisk(path))
+        let size = format!("size={megabytes}m");
+        mount.args(["-t", "tmpfs", "-o", &size, "penstock-tests"]).arg(path).stderr(Stdio::null());
+        mount.status().is_ok_and(|status| status.success()).then_some(SmallDisk(path))
+    }
+
+    /// Bytes that are free.
+    fn free(&self) -> u64 {
+        let df = Command::new("df").args(["--output=avail", "-B1"]).arg(self.0).output().unwrap();
+        String::from_utf8(df.stdout).unwrap().lines().nth(1).unwrap().trim().parse().unwrap()
     }
 }
 
-impl Drop for TinyDisk<'_> {
+impl Drop for SmallDisk<'_> {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(self.0).status();
     }
@@ -148,12 +155,39 @@ impl Drop for TinyDisk<'_> {
 fn a_full_disk_stops_nobody_but_who_needs_it() {
     let server = Server::penstock(&["--reply-spill-keep-free", "0"]);
     let path = server.dir().join("tiny");
-    let Some(_disk) = TinyDisk::mount(&path) else {
+    let Some(_disk) = SmallDisk::mount(&path, 4) else {
         return println!("this process may not mount a disk: not tested");
     };
     let set = format!("CONFIG SET reply-spill-dir {}", path.display());
     assert_eq!(server.connect().cmd(&set).unwrap().text(), b"OK");
     survives_a_bad_disk(&server);
+}
+
+#[test]
+fn a_disk_has_its_space_back_as_soon_as_a_connection_is_closed() {
+    const SPILLED: u64 = 120 << 20;
+    let server = Server::penstock(&["--reply-spill-keep-free", "0"]);
+    let path = server.dir().join("disk");
+    let Some(disk) = SmallDisk::mount(&path, 160) else {
+        return println!("this process may not mount a disk: not tested");
+    };
+    let set = format!("CONFIG SET reply-spill-dir {}", path.display());
+    assert_eq!(server.connect().cmd(&set).unwrap().text(), b"OK");
+    let before = disk.free();
+    // Closed by the client, and by an operator.
+    for kill in [false, true] {
+        let socket = connect(&server);
+        let count = send_echoes(&socket, SPILLED as usize + (20 << 20)) as u64;
+        let ran = server.figure("total_commands_processed");
+        server.wait_until("all has run", |server| server.figure("total_commands_processed") > ran + count);
+        assert!(before - disk.free() > SPILLED / 2, "{} bytes are free", disk.free());
+        if kill {
+            server.connect().cmd("CLIENT KILL TYPE normal").unwrap();
+        }
+        drop(socket);
+        server.wait_until("nothing is counted", |server| server.figure("reply_spill") == 0);
+        assert_eq!(disk.free(), before);
+    }
 }
 
 #[test]
