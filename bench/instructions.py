@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Counts the instructions that batches take, a command, and compares them with those on record.
+
+    bench/instructions.py             fails if a batch takes over 5 percent more than on record
+    bench/instructions.py --update    writes the record anew
+    bench/instructions.py get set     these batches only
+
+The batches are those of crates/penstock/benches/batches.rs, without sockets, counted by valgrind: unlike times, the counts
+hardly depend on the machine and on what else it does. Each is the difference between a run with the batches and one
+without. They depend on the compiler: who changes it, or finds a batch to take less, updates the record.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RECORD = ROOT / "bench" / "instructions.json"
+BATCHES = ["ping", "get", "set", "incr", "hset", "zadd", "lpush1", "sadd1", "zadd1", "mset10", "mget10", "zrange100"]
+# By how much a batch may exceed its record.
+TOLERANCE = 0.05
+# Batches that are counted, and commands of each; keys few enough that filling takes no time.
+COUNT, DEPTH, KEYS = 16, 1000, 1000
+
+
+def binary():
+    """Builds the benchmark and gives its path."""
+    command = ["cargo", "bench", "--quiet", "--locked", "-p", "penstock", "--bench", "batches", "--no-run", "--message-format=json"]
+    lines = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    built = [json.loads(line) for line in lines if line.startswith("{")]
+    paths = [item["executable"] for item in built if item.get("executable") and item["target"]["name"] == "batches"]
+    return paths[-1]
+
+
+def instructions(path, name, *more):
+    """Instructions of one run."""
+    command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", path]
+    command += ["--keys", str(KEYS), "--rounds", "1", "--count", str(COUNT), *more, name]
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    found = re.search(r"I\s+refs:\s+([\d,]+)", run.stdout)
+    if run.returncode != 0 or not found:
+        sys.exit(f"{' '.join(command)} failed:\n{run.stdout}")
+    return int(found[1].replace(",", ""))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("batches", nargs="*", metavar="BATCH", help=f"of {', '.join(BATCHES)}")
+    parser.add_argument("--update", action="store_true", help="write the record anew")
+    options = parser.parse_args()
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    path = binary()
+    grown = 0
+    for name in options.batches or BATCHES:
+        count = round((instructions(path, name) - instructions(path, name, "--dry")) / (COUNT * DEPTH))
+        known = record.get(name)
+        change = f"{count / known - 1:+7.1%}" if known else "    new"
+        print(f"{name:10} {count:6} instructions a command {change}", flush=True)
+        if options.update:
+            record[name] = count
+        elif known is None or count > known * (1 + TOLERANCE):
+            grown += 1
+    if options.update:
+        RECORD.write_text(json.dumps(record, indent=2) + "\n")
+    elif grown:
+        print(f"{grown} exceed {RECORD.relative_to(ROOT)} by over {TOLERANCE:.0%}: find out why, or record what is worth it (--update)")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
