@@ -4,6 +4,7 @@ mod backlog;
 mod clock;
 mod deliver;
 mod monitors;
+mod polling;
 mod turns;
 mod write;
 
@@ -27,6 +28,8 @@ use crate::listener::{Accepted, Listener};
 use crate::log;
 use crate::poller::{Epoll, Poller, Ready};
 use crate::spill::Spill;
+
+use self::polling::{Permit, Polling, Waited};
 
 /// Bytes that are read from a socket at once, into the thread's own buffer: with the tables of a batch it has to stay
 /// in the second-level cache.
@@ -137,6 +140,7 @@ pub struct EventLoop {
     /// When blocking commands run out of time, by connection.
     deadlines: BinaryHeap<Reverse<(u64, u64)>>,
     next_tick: Instant,
+    polling: Polling,
     /// Seconds of Unix time at which clients' timeouts were last checked.
     timeouts_checked_s: u64,
 }
@@ -188,6 +192,7 @@ impl EventLoop {
             paused: Vec::new(),
             deadlines: BinaryHeap::new(),
             next_tick: Instant::now(),
+            polling: Polling::new(Instant::now()),
             timeouts_checked_s: 0,
         })
     }
@@ -230,10 +235,38 @@ impl EventLoop {
         if busy {
             timeout = Duration::ZERO;
         }
+        let began = Instant::now();
+        let waited = if timeout.is_zero() {
+            self.poll(timeout);
+            Waited::NotAtAll
+        } else if let Some(permit) = self.polling.permit(began) {
+            self.poll_busily(timeout, began, permit)
+        } else {
+            self.poll(timeout);
+            Waited::Slept(began.elapsed())
+        };
+        self.polling.note(waited, self.ready.len());
+    }
+
+    fn poll(&mut self, timeout: Duration) {
         if let Err(error) = self.poller.wait(timeout, &mut self.ready) {
             log::warning(format!("epoll failed: {error}"));
             std::thread::sleep(TICK);
         }
+    }
+
+    /// Polls for as long as the configuration allows, then sleeps.
+    fn poll_busily(&mut self, timeout: Duration, began: Instant, permit: Permit) -> Waited {
+        let polled = Duration::from_micros(self.shared.settings().busy_poll_us.get().unsigned_abs()).min(timeout);
+        while began.elapsed() < polled {
+            self.poll(Duration::ZERO);
+            if !self.ready.is_empty() || self.worker_inbox_filled() {
+                return Waited::Polled;
+            }
+        }
+        drop(permit);
+        self.poll(timeout.saturating_sub(polled));
+        Waited::PolledInVain
     }
 
     fn worker_inbox_filled(&self) -> bool {

@@ -156,6 +156,8 @@ settings! {
     /// Bytes of replies not sent yet, per connection and class, on disk as well as in memory.
     client_output_buffer_limit: OutputLimits = Directive::new("client-output-buffer-limit", Kind::OutputLimits,
         "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60");
+    /// Microseconds for which a thread polls before it sleeps, where a client is about to send its next request; 0 for never.
+    busy_poll_us: Int = Directive::int("busy-poll-us", 0, 1000, "100");
     /// Bytes of memory that one connection's replies may take while they wait to be read.
     reply_memory_limit: Bytes = Directive::bytes("reply-memory-limit", 64 << 10, "1mb");
     /// The same of all connections together; each that has replies waiting gets an equal part.

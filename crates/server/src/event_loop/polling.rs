@@ -1,0 +1,198 @@
+//! Waiting for a client that waits for every reply.
+//!
+//! Such a client sends its next request some microseconds after the reply, and most of its time goes into waking the
+//! thread that sleeps until then. So the thread polls for a while before it sleeps, as long as that is worthwhile: the
+//! last waits were short, few connections are active (many are served together by whoever wakes up), and there is a core to
+//! spare. A guess that fails is paid for once; several in a row end the polling until short waits are seen again.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+/// Waits that have to have been short, one after the other, before a thread polls.
+const SHORT_WAITS_MIN: u32 = 16;
+/// What a short wait takes at most while the thread sleeps: being woken takes tens of microseconds of it.
+const SLEPT_SHORTLY: Duration = Duration::from_micros(300);
+/// How often polling may fail in a row before it ends.
+const FAILURES_MAX: u32 = 3;
+/// Connections that are served in one turn, on average, from which on the thread sleeps at once.
+const ACTIVE_MAX: f64 = 3.0;
+/// The part of the average of active connections that the last turn makes.
+const ACTIVE_WEIGHT: f64 = 1.0 / 16.0;
+/// How often it is looked at how busy the machine is while a thread polls.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// For how long a thread doesn't poll after the machine was found busy.
+const BUSY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Threads that poll at this moment. There is always a core left for whoever they wait for.
+static POLLING: AtomicUsize = AtomicUsize::new(0);
+
+/// When a thread polls before it sleeps.
+#[derive(Debug)]
+pub struct Polling {
+    cores: usize,
+    short_waits: u32,
+    failures: u32,
+    active: f64,
+    next_look: Instant,
+    paused_until: Instant,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// The thread had something to do anyway.
+    NotAtAll,
+    /// Something came while the thread polled.
+    Polled,
+    /// It polled in vain, and slept.
+    PolledInVain,
+    /// It slept at once, for as long.
+    Slept(Duration),
+}
+
+impl Polling {
+    /// For a thread that has not waited yet.
+    pub fn new(now: Instant) -> Polling {
+        Polling { cores: cores(), short_waits: 0, failures: 0, active: 0.0, next_look: now, paused_until: now }
+    }
+
+    /// The permit to poll before the thread sleeps, if that is worthwhile.
+    pub fn permit(&mut self, now: Instant) -> Option<Permit> {
+        if self.is_worthwhile(now) { Permit::take(self.cores) } else { None }
+    }
+
+    fn is_worthwhile(&mut self, now: Instant) -> bool {
+        let wanted = self.short_waits >= SHORT_WAITS_MIN && self.active <= ACTIVE_MAX;
+        if !wanted || now < self.paused_until {
+            return false;
+        }
+        if now >= self.next_look {
+            self.next_look = now + LOOK_EVERY;
+            if runnable().is_none_or(|runnable| runnable > self.cores) {
+                self.paused_until = now + BUSY_PAUSE;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Notes how a wait ended, and how many connections it was for.
+    pub fn note(&mut self, waited: Waited, ready: usize) {
+        self.active += (ready as f64 - self.active) * ACTIVE_WEIGHT;
+        match waited {
+            // What comes at once need not be waited for, and says nothing of what is.
+            Waited::NotAtAll => {}
+            Waited::Polled => self.failures = 0,
+            Waited::Slept(time) if time <= SLEPT_SHORTLY && ready > 0 => {
+                self.short_waits = (self.short_waits + 1).min(SHORT_WAITS_MIN);
+            }
+            Waited::Slept(_) => self.short_waits = 0,
+            Waited::PolledInVain => {
+                self.failures += 1;
+                if self.failures >= FAILURES_MAX {
+                    (self.short_waits, self.failures) = (0, 0);
+                }
+            }
+        }
+    }
+}
+
+/// The right to poll, given back when it is dropped.
+pub struct Permit(());
+
+impl Permit {
+    /// Takes it, if there is a core to spare beside those that poll.
+    fn take(cores: usize) -> Option<Permit> {
+        let polls = |polling: usize| (polling + 1 < cores).then_some(polling + 1);
+        POLLING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, polls).ok().map(|_| Permit(()))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        POLLING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Cores that this process may run on.
+fn cores() -> usize {
+    sched_getaffinity(None).map_or(1, |set: CpuSet| set.count() as usize)
+}
+
+/// Threads of the whole machine that run or could run at this moment, this one among them; none if the system doesn't say.
+fn runnable() -> Option<usize> {
+    let load = std::fs::read_to_string("/proc/loadavg").ok()?;
+    load.split(' ').nth(3)?.split('/').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MICROSECOND: Duration = Duration::from_micros(1);
+
+    fn polling() -> (Polling, Instant) {
+        let now = Instant::now();
+        let mut polling = Polling::new(now);
+        // Whatever machine the test runs on, and whatever else it does.
+        polling.cores = usize::MAX;
+        (polling, now)
+    }
+
+    fn short_waits(polling: &mut Polling, count: u32, ready: usize) {
+        (0..count).for_each(|_| polling.note(Waited::Slept(40 * MICROSECOND), ready));
+    }
+
+    #[test]
+    fn an_idle_thread_never_polls_and_one_with_short_waits_does() {
+        let (mut polling, now) = polling();
+        assert!(!polling.is_worthwhile(now));
+        (0..100).for_each(|_| polling.note(Waited::Slept(100_000 * MICROSECOND), 0));
+        assert!(!polling.is_worthwhile(now));
+        short_waits(&mut polling, SHORT_WAITS_MIN - 1, 1);
+        assert!(!polling.is_worthwhile(now));
+        short_waits(&mut polling, 1, 1);
+        assert!(polling.is_worthwhile(now));
+        polling.note(Waited::Slept(1000 * MICROSECOND), 1);
+        assert!(!polling.is_worthwhile(now));
+    }
+
+    #[test]
+    fn failures_in_a_row_end_it() {
+        let (mut polling, now) = polling();
+        short_waits(&mut polling, SHORT_WAITS_MIN, 1);
+        for _ in 1..FAILURES_MAX {
+            polling.note(Waited::PolledInVain, 1);
+        }
+        polling.note(Waited::Polled, 1);
+        for _ in 1..FAILURES_MAX {
+            polling.note(Waited::PolledInVain, 1);
+        }
+        assert!(polling.is_worthwhile(now));
+        polling.note(Waited::PolledInVain, 1);
+        assert!(!polling.is_worthwhile(now));
+    }
+
+    #[test]
+    fn many_active_connections_and_busy_cores_end_it() {
+        let (mut polling, now) = polling();
+        short_waits(&mut polling, 100, 50);
+        assert!(!polling.is_worthwhile(now));
+        short_waits(&mut polling, 100, 1);
+        assert!(polling.is_worthwhile(now));
+        polling.cores = 0;
+        assert!(!polling.is_worthwhile(now + LOOK_EVERY));
+        polling.cores = usize::MAX;
+        assert!(!polling.is_worthwhile(now + LOOK_EVERY + BUSY_PAUSE / 2));
+        assert!(polling.is_worthwhile(now + LOOK_EVERY + BUSY_PAUSE));
+    }
+
+    #[test]
+    fn one_core_is_left_for_the_clients() {
+        assert!(Permit::take(2).is_some_and(|_one| Permit::take(2).is_none()));
+        assert!(Permit::take(2).is_some());
+        assert!(Permit::take(1).is_none());
+    }
+}
