@@ -24,23 +24,35 @@ pub struct Reply<'o> {
     errors: u32,
 }
 
-/// Appends bytes that are probably few. Two copies of a known length that overlap cost less than a call for one whose
-/// length nobody knows.
+/// The longest bulk string that [`short_bulk`] writes, in bytes.
+const SHORT_BULK_BYTES_MAX: usize = 32;
+
+/// Appends a bulk string of 10 to 32 bytes: most are. It is put together on the stack by copies of known lengths, some of
+/// which overlap, and appended at once; calls for lengths that nobody knows would cost more. False: it has another length.
 #[inline]
-fn extend_by_short(out: &mut Vec<u8>, bytes: &[u8]) {
+fn short_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    const HEADER: usize = b"$12\r\n".len();
     #[inline]
-    fn overlap<const N: usize>(out: &mut Vec<u8>, bytes: &[u8]) {
-        let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else { return };
-        let end = out.len() + bytes.len();
-        out.extend_from_slice(first);
-        out.truncate(end - N);
-        out.extend_from_slice(last);
+    fn put<const N: usize>(block: &mut [u8], bytes: &[u8]) -> Option<()> {
+        *block.first_chunk_mut::<N>()? = *bytes.first_chunk()?;
+        *block.get_mut(..bytes.len())?.last_chunk_mut::<N>()? = *bytes.last_chunk()?;
+        Some(())
     }
-    match bytes.len() {
-        8..=16 => overlap::<8>(out, bytes),
-        17..=32 => overlap::<16>(out, bytes),
-        _ => out.extend_from_slice(bytes),
-    }
+    let len = bytes.len();
+    let mut block = [0; HEADER + SHORT_BULK_BYTES_MAX + 2];
+    let (tens, ones) = (len as u8 / 10, len as u8 % 10);
+    block[..HEADER].copy_from_slice(&[b'$', b'0' + tens, b'0' + ones, b'\r', b'\n']);
+    let put = match len {
+        10..=16 => put::<8>(&mut block[HEADER..], bytes),
+        17..=SHORT_BULK_BYTES_MAX => put::<16>(&mut block[HEADER..], bytes),
+        _ => return false,
+    };
+    debug_assert!(put.is_some());
+    block[HEADER + len..HEADER + len + 2].copy_from_slice(b"\r\n");
+    let end = out.len() + HEADER + len + 2;
+    out.extend_from_slice(&block);
+    out.truncate(end);
+    true
 }
 
 impl<'o> Reply<'o> {
@@ -159,9 +171,16 @@ impl<'o> Reply<'o> {
     #[inline]
     pub fn bulk(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
+        if short_bulk(&mut self.output.tail, bytes) {
+            return;
+        }
+        self.any_bulk(bytes);
+    }
+
+    fn any_bulk(&mut self, bytes: &[u8]) {
         self.output.tail.reserve(bytes.len() + 24);
         self.line(b'$', bytes.len() as i64);
-        extend_by_short(&mut self.output.tail, bytes);
+        self.output.tail.extend_from_slice(bytes);
         self.output.tail.extend_from_slice(b"\r\n");
     }
 
@@ -323,6 +342,18 @@ mod tests {
         check(|r| r.boolean(true), ":1\r\n", "#t\r\n");
         check(|r| r.verbatim("txt", "hi"), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n");
         check(|r| r.big_number("12345678901234567890"), "$20\r\n12345678901234567890\r\n", "(12345678901234567890\r\n");
+    }
+
+    #[test]
+    fn numbers_and_bulk_strings_of_every_length() {
+        let mut text = String::new();
+        for len in 0..1100 {
+            let bulk = format!("${len}\r\n{text}\r\n");
+            check(|r| r.bulk(&text), &bulk, &bulk);
+            let int = format!(":{len}\r\n:-{len}\r\n", len = len + 1);
+            check(|r| (r.int(len + 1), r.int(-len - 1)).0, &int, &int);
+            text.push(char::from(b'a' + (len % 26) as u8));
+        }
     }
 
     #[test]
