@@ -8,8 +8,9 @@
 One process sends a GET after another and notes how long each takes: `p50`, `p99.99` and the longest, in milliseconds. Beside
 it another fills the server with keys, or has it free or expire what takes long. `idle` is the same without anything
 beside, and `noise` how long the prober itself was kept from running at the worst, from a clock that it reads in a loop:
-what is not above that says nothing about the server. `turn` is the CPU time that the server's first thread took at the most
-between two probes: on a machine with few cores, the server's own share of the wait.
+what is not above that says nothing about the server. `cpu` is the most CPU time that the server's serving thread took during
+one probe: its own share of a wait, whatever else the machine had to do. --precedence gives the server and the prober
+precedence over everything else on the machine (chrt, as root): over what frees memory in the background, too.
 
 The server has one core, prober and filler share the other.
 
@@ -18,6 +19,7 @@ Needs Linux (/proc/PID/task/*/schedstat, taskset).
 
 import argparse
 import os
+import pathlib
 import socket
 import subprocess
 import sys
@@ -29,10 +31,16 @@ import memory
 PROBE = b"*2\r\n$3\r\nGET\r\n$5\r\nprobe\r\n"
 
 
-def cpu_ns(pid):
-    """CPU time of the process's first thread."""
-    with open(f"/proc/{pid}/task/{pid}/schedstat", encoding="ascii") as stat:
-        return int(stat.read().split()[0])
+def serving_thread(pid):
+    """The file that tells the CPU time of the thread that serves: the first worker, or the first thread of all."""
+    tasks = pathlib.Path(f"/proc/{pid}/task")
+    workers = [task for task in tasks.iterdir() if (task / "comm").read_text().startswith("worker-")]
+    return (workers[0] if workers else tasks / str(pid)) / "schedstat"
+
+
+def cpu_ns(schedstat):
+    """CPU time of a thread."""
+    return int(schedstat.read_text().split()[0])
 
 
 def probe_until_closed(port, pid):
@@ -42,22 +50,21 @@ def probe_until_closed(port, pid):
     stream = socket.create_connection(("127.0.0.1", port))
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     took, noise, longest_turn = [], 0, 0
-    last_cpu = cpu_ns(pid)
+    schedstat = serving_thread(pid)
     while not stop.is_set():
-        began = time.perf_counter()
+        cpu, began = cpu_ns(schedstat), time.perf_counter()
         stream.sendall(PROBE)
         stream.recv(64)
-        ended = time.perf_counter()
-        took.append(ended - began)
-        cpu = cpu_ns(pid)
-        longest_turn = max(longest_turn, cpu - last_cpu)
-        last_cpu = cpu
+        took.append(time.perf_counter() - began)
+        longest_turn = max(longest_turn, cpu_ns(schedstat) - cpu)
         # A moment without a system call: the time it takes longer than usual is the machine's, not the server's.
         watched, last = 0, time.perf_counter()
-        while watched < 200e-6:
+        while watched < 50e-6:
             now = time.perf_counter()
             noise = max(noise, now - last)
             watched, last = watched + now - last, now
+        # The filler is to get on.
+        time.sleep(300e-6)
     took.sort()
     print(took[len(took) // 2] * 1e3, took[int(len(took) * 0.9999)] * 1e3, took[-1] * 1e3, noise * 1e3,
           longest_turn / 1e6, len(took))
@@ -66,7 +73,7 @@ def probe_until_closed(port, pid):
 def probed(server, options, work):
     """What a prober saw while `work` ran, as the prober printed it."""
     prober = subprocess.Popen(
-        ["taskset", "-c", options.client_core, sys.executable, os.path.abspath(__file__), "--probe",
+        [*(["chrt", "-r", "1"] if options.precedence else []), "taskset", "-c", options.client_core, sys.executable, os.path.abspath(__file__), "--probe",
          f"{server.port} {server.pid}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     time.sleep(0.5)
     work()
@@ -149,6 +156,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--server-core", default="0")
     parser.add_argument("--client-core", default="1")
+    parser.add_argument("--precedence", action="store_true", help="before everything else on the machine; needs root")
     parser.add_argument("--probe", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.probe:
@@ -156,7 +164,7 @@ def main():
     if not options.server:
         parser.error("--server is missing")
     os.sched_setaffinity(0, {int(options.client_core)})
-    print(f"{'what':40} {'server':10} {'p50':>8} {'p99.99':>8} {'longest':>8} {'noise':>8} {'turn':>8} {'probes':>8}")
+    print(f"{'what':40} {'server':10} {'p50':>8} {'p99.99':>8} {'longest':>8} {'noise':>8} {'cpu':>8} {'probes':>8}")
     for name, prepare, work in experiments(options):
         if options.only not in name:
             continue
@@ -166,6 +174,10 @@ def main():
                 options.port += 1
                 with Server(server_name, os.path.expanduser(command), options.port, options.server_core) as server:
                     prepared = prepare(server)
+                    if options.precedence:
+                        # The thread alone: what it starts has none.
+                        thread = serving_thread(server.pid).parent.name
+                        subprocess.run(["chrt", "-R", "-r", "-p", "1", thread], check=True)
                     p50, p9999, longest, noise, turn, count = probed(server, options, lambda: work(server, prepared))
                     print(f"{name:40} {server_name:10} {p50:8.3f} {p9999:8.3f} {longest:8.3f} {noise:8.3f} {turn:8.3f} "
                           f"{int(count):8}", flush=True)

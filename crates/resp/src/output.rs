@@ -9,6 +9,7 @@
 //! and to a file alike. This module knows neither.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// From this length on, in bytes, a shared value is queued by reference; copying a shorter one is cheaper than a
@@ -55,13 +56,30 @@ impl Run {
     }
 }
 
+/// A part of a buffer that others have, too.
+#[derive(Debug)]
+pub struct Part {
+    buffer: Arc<Vec<u8>>,
+    start: usize,
+    end: usize,
+}
+
+impl Deref for Part {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+}
+
 /// A piece of the queue to a socket.
 #[derive(Debug)]
 pub enum Segment {
     /// Bytes that were written.
     Bytes(Vec<u8>),
     /// A large value, by reference.
-    Shared(Arc<Vec<u8>>),
+    Shared(Part),
     /// One short reply, many times.
     Run(Run),
 }
@@ -172,11 +190,18 @@ impl Output {
 
     /// Appends a shared value.
     pub fn extend_shared(&mut self, bytes: Arc<Vec<u8>>) {
-        if bytes.len() < SHARED_BYTES_MIN {
-            return self.extend(&bytes);
+        let end = bytes.len();
+        self.extend_shared_part(bytes, 0, end);
+    }
+
+    /// Appends the bytes from `start` to `end` of a shared buffer.
+    pub fn extend_shared_part(&mut self, buffer: Arc<Vec<u8>>, start: usize, end: usize) {
+        let part = Part { buffer, start, end };
+        if part.len() < SHARED_BYTES_MIN {
+            return self.extend(&part);
         }
         self.seal();
-        self.push(Segment::Shared(bytes));
+        self.push(Segment::Shared(part));
     }
 
     fn push(&mut self, segment: Segment) {
@@ -274,8 +299,8 @@ impl Output {
     #[must_use]
     pub fn since(&self, mark: Mark) -> &[u8] {
         let bytes = match self.sealed.get(mark.segments) {
-            Some(Segment::Bytes(bytes)) => bytes,
-            Some(Segment::Shared(bytes)) => bytes.as_slice(),
+            Some(Segment::Bytes(bytes)) => bytes.as_slice(),
+            Some(Segment::Shared(bytes)) => bytes,
             Some(Segment::Run(run)) => &run.block,
             None => &self.tail,
         };

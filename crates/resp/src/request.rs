@@ -423,6 +423,31 @@ fn check_count(count: Option<i64>, limits: &Limits) -> Result<usize, ProtocolErr
     Ok(count.max(0) as usize)
 }
 
+/// Bytes that the request at the beginning of `buffer` takes, if that is known to be more than there are: up to the end of
+/// the argument in whose midst it stops. Looks at the first few arguments only.
+#[must_use]
+pub fn wanted(buffer: &[u8], limits: &Limits) -> Option<usize> {
+    /// A large argument comes after a few small ones, where it comes alone.
+    const ARGS_MAX: usize = 16;
+    if buffer.first() != Some(&b'*') {
+        return None;
+    }
+    let (count, mut at) = number(buffer, 1, ProtocolError::TooBigCount).ok()??;
+    let count = check_count(count, limits).ok()?;
+    for _ in 0..count.min(ARGS_MAX) {
+        if *buffer.get(at)? != b'$' {
+            return None;
+        }
+        let (len, start) = number(buffer, at + 1, ProtocolError::TooBigLength).ok()??;
+        let len = len.filter(|len| (0..=limits.bulk_bytes_max).contains(len))?;
+        at = start.checked_add(usize::try_from(len).ok()?)?.checked_add(2)?;
+        if at > buffer.len() {
+            return Some(at);
+        }
+    }
+    None
+}
+
 /// The longest argument of those that are framed quickly, in bytes, and the most arguments of such a request.
 const SHORT_BYTES_MAX: i64 = 99;
 const SHORT_ARGS_MAX: i64 = 9;
@@ -646,6 +671,28 @@ mod tests {
             assert_eq!(framer.partial.as_ref().map(|p| p.args.len()), Some(known));
             input.extend(b"$1\r\nx\r\n");
         }
+    }
+
+    #[test]
+    fn a_long_request_says_how_long_it_is() {
+        let limits = Limits { bulk_bytes_max: 1000, ..Limits::default() };
+        for (begin, total) in [
+            ("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000\r\n", Some(1029)),
+            ("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000\r\nabc", Some(1029)),
+            ("*3\r\n$3\r\nSET\r\n$10", None),
+            ("*3\r\n$3\r\nSET\r\n", None),
+            ("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1001\r\n", None),
+            ("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$-1\r\n", None),
+            ("*3\r\n$3\r\nSET\r\n:1\r\n", None),
+            ("*1\r\n$4\r\nPING\r\n", None),
+            ("*x\r\n", None),
+            ("PING\r\n", None),
+            ("", None),
+        ] {
+            assert_eq!(wanted(begin.as_bytes(), &limits), total, "{begin}");
+        }
+        let small = "$1\r\nx\r\n".repeat(20);
+        assert_eq!(wanted(format!("*30\r\n{small}$1000\r\n").as_bytes(), &limits), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use engine::session::Session;
+use resp::request::{Limits, wanted};
 use rustix::io::Errno;
 
 use crate::backlog::Backlog;
@@ -15,6 +16,11 @@ use crate::reply_queue::ReplyQueue;
 const SLICES_AT_ONCE: usize = 64;
 /// Bytes sent to a connection in one turn: others wait while a peer takes as fast as it is given.
 const SEND_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes from which on a request gets a buffer of its very size, so that nothing is moved when it grows, and what is large
+/// in it can stay there.
+const OWN_BUFFER_BYTES_MIN: usize = 32 * 1024;
+/// Bytes that are set aside at once because a request says that it will be so long.
+const OWN_BUFFER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of an input buffer that a connection keeps though there is little in it.
 const INPUT_KEPT_BYTES: usize = 16 * 1024;
 /// Bytes that have been run and may stay before the rest: with those of the longest request they stay far below what
@@ -122,6 +128,30 @@ impl Connection {
         self.input.len() - self.input_run
     }
 
+    /// Bytes to come of the request that `input` begins with, if that is long and says how long.
+    fn wanted(input: &[u8]) -> Option<usize> {
+        // Whether it may be so long is said when it is run.
+        let total = wanted(input, &Limits::default())?;
+        (OWN_BUFFER_BYTES_MIN..=OWN_BUFFER_BYTES_MAX).contains(&total).then(|| total - input.len())
+    }
+
+    /// Keeps the beginning of a request for the next time.
+    pub fn keep_input(&mut self, rest: &[u8]) {
+        self.input.clear();
+        if let Some(more) = Self::wanted(rest) {
+            self.input.reserve_exact(rest.len() + more);
+        }
+        self.input.extend_from_slice(rest);
+    }
+
+    /// Makes room to read into: for the rest of a long request and no more, else for `bytes` and as much as there is.
+    pub fn make_room(&mut self, bytes: usize) {
+        match Self::wanted(&self.input[self.input_run..]) {
+            Some(more) => self.input.reserve_exact(more),
+            None => self.input.reserve(self.input.len().max(bytes)),
+        }
+    }
+
     /// Forgets what has been run, and gives memory back where there is much to give. With much behind it, it stays for
     /// now unless `all` has to go: moving the rest after every small part would take longer than running it.
     pub fn drop_input(&mut self, run: usize, all: bool) {
@@ -209,6 +239,27 @@ pub fn read_more(socket: &Socket, into: &mut Vec<u8>) -> io::Result<Option<usize
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_request_gets_a_buffer_of_its_size() {
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let client = engine::client::Client::new(1, 0, String::new(), String::new(), 0, 0, 0);
+        let mut connection = Connection::new(Socket::Unix(socket), Session::new(std::sync::Arc::new(client), true));
+        let request = [&b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n"[..], &vec![b'x'; 1_000_000], b"\r\n"].concat();
+        connection.keep_input(&request[..100]);
+        assert_eq!(connection.input.capacity(), request.len());
+        for end in [20_000, 500_000, request.len() - 1, request.len()] {
+            connection.make_room(1000);
+            connection.input.extend_from_slice(&request[connection.input.len()..end]);
+        }
+        assert_eq!(connection.input.capacity(), request.len());
+        assert_eq!(connection.input, request);
+        // What is only said to be long beyond all measure is believed as it arrives.
+        connection.input = Vec::new();
+        connection.keep_input(b"*2\r\n$3\r\nGET\r\n$536870912\r\nx");
+        connection.make_room(1000);
+        assert!(connection.input.capacity() < 10_000);
+    }
 
     #[test]
     fn input_that_was_run_goes_before_long_and_its_memory_with_it() {

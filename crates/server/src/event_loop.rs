@@ -18,6 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use engine::config::Settings;
 use engine::engine::Engine;
 use engine::worker::{Ran, Worker};
+use store::long;
 
 use crate::backlog::Turn;
 use crate::busy_turn::{self, BusyTurn};
@@ -362,7 +363,7 @@ impl EventLoop {
             self.buffer[..have].copy_from_slice(&connection.input);
             connection::read(&connection.socket, &mut self.buffer[have..])
         } else {
-            connection.input.reserve(have.max(READ_BYTES));
+            connection.make_room(READ_BYTES);
             connection::read_more(&connection.socket, &mut connection.input)
         };
         let stats = self.worker.stats();
@@ -432,8 +433,7 @@ impl EventLoop {
         let buffer = &self.buffer[..filled];
         let output = &mut connection.replies.output;
         let (at, ran) = self.worker.run_attended(&mut attendant, &mut connection.session, buffer, 0, output);
-        connection.input.clear();
-        connection.input.extend_from_slice(&buffer[at..]);
+        connection.keep_input(&buffer[at..]);
         self.after_run(key, ran);
     }
 
@@ -441,11 +441,21 @@ impl EventLoop {
     fn run_input(&mut self, key: usize) {
         self.limit_turn(key);
         let Some((connection, mut attendant)) = attended!(self, key) else { return };
-        let input = std::mem::take(&mut connection.input);
+        // What is large in it may stay in it: then the buffer is the value's, and the rest is copied.
+        let input = Arc::new(std::mem::take(&mut connection.input));
         let (session, output) = (&mut connection.session, &mut connection.replies.output);
-        let (at, ran) = self.worker.run_attended(&mut attendant, session, &input, connection.input_run, output);
-        connection.input = input;
-        connection.drop_input(at, ran == Ran::Idle);
+        let run = || self.worker.run_attended(&mut attendant, session, &input, connection.input_run, output);
+        let (at, ran) = long::received(&input, run);
+        match Arc::try_unwrap(input) {
+            Ok(input) => {
+                connection.input = input;
+                connection.drop_input(at, ran == Ran::Idle);
+            }
+            Err(kept) => {
+                connection.input = kept[at..].to_vec();
+                connection.input_run = 0;
+            }
+        }
         self.after_run(key, ran);
     }
 

@@ -45,6 +45,12 @@ pub fn disable_huge_pages() {
     }
 }
 
+/// Has the calling thread stand back behind all others: it does what nobody waits for.
+pub fn stand_back() {
+    // On Linux this is of the thread, not of the process. Where it isn't allowed, nothing is lost but some politeness.
+    let _ = rustix::process::setpriority_process(None, 19);
+}
+
 /// How many threads to run by default: one per core that the process may use.
 #[must_use]
 pub fn cores() -> usize {

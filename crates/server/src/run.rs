@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use engine::config::{Apply, ConfigHost, LogLevel, Settings};
+use engine::config::{Apply, ConfigHost, Settings};
 use engine::engine::{Engine, Host};
 use engine::inbox::Wake;
 use engine::machine::{Machine, Usage};
@@ -74,8 +74,8 @@ impl Host for ServerHost {
         allocator::allocated_bytes()
     }
 
-    fn log(&self, level: LogLevel, message: &str) {
-        log::write(level, message);
+    fn log(&self, message: &str) {
+        log::warning(message);
     }
 }
 
@@ -110,6 +110,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let shared_wakes = wakes.iter().map(|w| w.try_clone().map(|w| Box::new(w) as Box<dyn Wake>));
     let shared_wakes = shared_wakes.collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
     let engine = Engine::start(settings, config_file, shared_wakes, host, now_us() / 1000);
+    engine.keyspace.reaper().prepare_with(process::stand_back);
 
     let stopping = Arc::new(AtomicBool::new(false));
     let spill = Spill::start(engine).map_err(|e| format!("can't start a thread: {e}"))?;

@@ -8,8 +8,9 @@ pub mod evict;
 use crate::entry::{Entry, View};
 use crate::frequency::Frequency;
 use crate::keyspace::{FirstShard, Key, Locked, Shard};
+use crate::long::Long;
 use crate::table::{Ref, RefMut};
-use crate::value::{Object, Shared, Type, Value};
+use crate::value::{Object, Type, Value};
 
 /// The time and the access word of a turn.
 #[derive(Clone, Copy, Debug)]
@@ -440,7 +441,7 @@ impl<'l, 'k> Db<'l, 'k> {
         if let Some(mut entry) = self.shard_mut(key.hash).table.find_mut(key.hash, key.bytes)
             && let Some(value) = entry.object_mut()
         {
-            keyspace.reaper().free_value(std::mem::replace(value, Value::Str(Shared::default())));
+            keyspace.reaper().free_value(std::mem::replace(value, Value::Str(Long::default())));
         }
     }
 
@@ -453,14 +454,12 @@ impl<'l, 'k> Db<'l, 'k> {
         let mut at = cursor >> bits;
         let (mut seen, mut steps) = (0, 0);
         while shard < shards {
-            let next = self.locked.visit(self.database, shard, |s| {
+            at = self.locked.visit(self.database, shard, |s| {
                 s.table.scan(at, |entry| {
                     seen += 1;
                     visit(entry);
                 })
             });
-            let Some(next) = next else { break };
-            at = next;
             if at == 0 {
                 shard += 1;
             }
@@ -520,7 +519,7 @@ impl<'l, 'k> Db<'l, 'k> {
                     }
                     Some(s.table.pick(random).filter(|e| !e.is_expired(now)).map(|e| e.key().into()))
                 });
-                match found? {
+                match found {
                     None => {}
                     Some(None) => break,
                     Some(found) => return found,
@@ -536,7 +535,7 @@ impl<'l, 'k> Db<'l, 'k> {
         let keyspace = self.locked.keyspace();
         let mut emptied = Vec::new();
         for shard in 0..keyspace.shard_count() {
-            emptied.extend(self.locked.visit(self.database, shard, std::mem::take));
+            emptied.push(self.locked.visit(self.database, shard, std::mem::take));
         }
         let count = emptied.iter().map(|shard| shard.table.len()).sum();
         if lazily && count > 0 {
@@ -550,7 +549,7 @@ impl<'l, 'k> Db<'l, 'k> {
         let (now, database) = (self.clock.now_ms, self.database);
         let observed = &mut *self.observed;
         let reaper = self.locked.keyspace().reaper();
-        let more = self.locked.visit(database, shard, |s| {
+        self.locked.visit(database, shard, |s| {
             for _ in 0..limit {
                 let Some(note) = s.queue.pop_due(now) else { return false };
                 let name: Option<Box<[u8]>> =
@@ -568,8 +567,7 @@ impl<'l, 'k> Db<'l, 'k> {
                 }
             }
             true
-        });
-        more.unwrap_or(false)
+        })
     }
 }
 

@@ -16,9 +16,10 @@ use std::alloc::{self, Layout};
 use std::ptr::NonNull;
 
 use crate::int::canonical_i64;
+use crate::long::Long;
 use crate::prefetch::Ahead;
 use crate::table::{Record, Ref, RefMut};
-use crate::value::{Shared, Type, Value};
+use crate::value::{Type, Value};
 
 /// Longest string that is kept beside its key, in bytes. A longer one has an allocation of its own, so that it can
 /// grow in place and be sent by reference.
@@ -86,7 +87,7 @@ impl<'a> Text<'a> {
         if bytes.len() <= EMBEDDED_BYTES_MAX {
             Text::Embedded(bytes)
         } else {
-            Text::Object(Value::Str(Shared::new(bytes.to_vec())))
+            Text::Object(Value::Str(Long::new(bytes)))
         }
     }
 
@@ -309,7 +310,7 @@ impl Entry {
         if len > EMBEDDED_BYTES_MAX {
             let mut bytes = vec![0; len];
             self.text_with(|text| bytes[..text.len()].copy_from_slice(text));
-            self.rebuild(Text::Object(Value::Str(Shared::new(bytes))));
+            self.rebuild(Text::Object(Value::Str(Long::from(bytes))));
             return self.object_mut().and_then(|value| value.string_mut(len));
         }
         Some(self.embedded_mut(len))
@@ -673,7 +674,7 @@ mod tests {
         let View::Object(Value::Str(sent)) = entry.view() else { unreachable!() };
         let sent = sent.clone();
         entry.string_mut(2001).unwrap()[0] = b'y';
-        assert_eq!(*sent, [b'x'; 2000]);
+        assert_eq!(sent[..], [b'x'; 2000]);
         assert!(text(&entry).starts_with("yx"));
     }
 

@@ -10,6 +10,7 @@ pub mod glob;
 pub mod hash;
 pub mod int;
 pub mod keyspace;
+pub mod long;
 pub mod prefetch;
 pub mod random;
 pub mod reaper;

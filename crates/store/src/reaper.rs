@@ -16,6 +16,8 @@ use crate::value::Value;
 /// Values with fewer bytes than this are freed on the spot: that takes some tens of microseconds at most, and handing
 /// them over isn't free either.
 const WORTHWHILE_BYTES: usize = 64 * 1024;
+/// The same of strings, which are one block each and go at once, however long: only their pages take a while to be given back.
+const WORTHWHILE_STRING_BYTES: usize = 16 * 1024 * 1024;
 /// Pieces of garbage that may wait. Fewer under Miri, which takes minutes to fill the queue otherwise.
 const QUEUE_MAX: usize = if cfg!(miri) { 16 } else { 4096 };
 
@@ -42,11 +44,16 @@ pub struct Reaper {
     /// None inside, if the thread could not be started.
     thread: OnceLock<Option<Thread>>,
     counts: Arc<Counts>,
+    prepare: OnceLock<fn()>,
 }
 
-fn start(counts: Arc<Counts>) -> Option<Thread> {
+fn start(counts: Arc<Counts>, prepare: Option<fn()>) -> Option<Thread> {
     let (queue, garbage) = sync_channel(QUEUE_MAX);
-    let handle = Builder::new().name("penstock-reaper".into()).spawn(move || run(&garbage, &counts)).ok()?;
+    let work = move || {
+        prepare.into_iter().for_each(|prepare| prepare());
+        run(&garbage, &counts);
+    };
+    let handle = Builder::new().name("penstock-reaper".into()).spawn(work).ok()?;
     Some(Thread { queue, handle })
 }
 
@@ -59,10 +66,16 @@ fn run(queue: &Receiver<Garbage>, counts: &Counts) {
 }
 
 fn is_worthwhile(value: &Value) -> bool {
-    value.memory_bytes() >= WORTHWHILE_BYTES
+    let bytes_min = if let Value::Str(_) = value { WORTHWHILE_STRING_BYTES } else { WORTHWHILE_BYTES };
+    value.memory_bytes() >= bytes_min
 }
 
 impl Reaper {
+    /// Has the thread call this before anything else, if it isn't running yet: it should stand back behind those that serve.
+    pub fn prepare_with(&self, prepare: fn()) {
+        let _ = self.prepare.set(prepare);
+    }
+
     /// Frees a value, a large one in the background.
     pub fn free_value(&self, value: Value) {
         if is_worthwhile(&value) {
@@ -81,7 +94,9 @@ impl Reaper {
     /// Frees anything in the background; `values` is how many keys' values it is.
     #[cold]
     pub(crate) fn free(&self, what: impl Send + 'static, values: usize) {
-        let Some(thread) = self.thread.get_or_init(|| start(self.counts.clone())) else { return };
+        let Some(thread) = self.thread.get_or_init(|| start(self.counts.clone(), self.prepare.get().copied())) else {
+            return;
+        };
         self.counts.pending.fetch_add(values, Ordering::Relaxed);
         if let Err(refused) = thread.queue.try_send(Garbage { what: Box::new(what), values }) {
             // Full: the garbage comes back with the refusal.
@@ -116,20 +131,26 @@ impl Drop for Reaper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::Shared;
+    use crate::long::Long;
+    use crate::types::list::{End, List, ListLimits};
 
-    fn string(len: usize) -> Entry {
-        Entry::object(b"key", Value::Str(Shared::new(vec![b'x'; len])), None)
+    /// A list that takes so much, in few nodes.
+    fn large() -> Value {
+        let mut list = List::new();
+        let half = vec![b'x'; WORTHWHILE_BYTES / 2 + 1];
+        (0..2).for_each(|_| list.push(End::Right, &half, ListLimits::default()));
+        Value::List(list)
     }
 
     #[test]
     fn only_large_values_are_freed_in_the_background() {
         let reaper = Reaper::default();
-        reaper.free_entry(string(10));
+        reaper.free_entry(Entry::object(b"key", Value::List(List::new()), None));
         reaper.free_entry(Entry::string(b"key", b"small", None));
+        reaper.free_value(Value::Str(Long::from(vec![b'x'; WORTHWHILE_BYTES])));
         assert!(reaper.thread.get().is_none());
-        reaper.free_entry(string(WORTHWHILE_BYTES));
-        reaper.free_value(Value::Str(Shared::new(vec![b'x'; WORTHWHILE_BYTES])));
+        reaper.free_entry(Entry::object(b"key", large(), None));
+        reaper.free_value(large());
         let counts = reaper.counts.clone();
         drop(reaper);
         assert_eq!(counts.freed.load(Ordering::Relaxed), 2);

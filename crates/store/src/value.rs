@@ -1,20 +1,16 @@
 //! The values that have an allocation of their own.
 
-use std::sync::Arc;
-
+use crate::long::Long;
 use crate::prefetch::Ahead;
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
 use crate::types::zset::ZSet;
 
-/// A string that can be sent by reference while the key changes: whoever changes it first copies it if it is in use.
-pub type Shared = Arc<Vec<u8>>;
-
 /// A value of any type, beside those strings that an entry holds itself.
 pub enum Value {
     /// A long string.
-    Str(Shared),
+    Str(Long),
     /// A list.
     List(List),
     /// A set.
@@ -97,7 +93,7 @@ impl Value {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         match self {
-            Value::Str(bytes) => bytes.capacity() + size_of::<Vec<u8>>() + 2 * size_of::<usize>(),
+            Value::Str(bytes) => bytes.memory_bytes(),
             Value::List(list) => list.memory_bytes(),
             Value::Set(set) => set.memory_bytes(),
             Value::Hash(hash) => hash.memory_bytes(),
@@ -121,8 +117,8 @@ impl Value {
     /// The bytes of a string, to be changed, after it was cut or filled up with zeros to `len` bytes; none if it is no
     /// string.
     pub(crate) fn string_mut(&mut self, len: usize) -> Option<&mut [u8]> {
-        let Value::Str(shared) = self else { return None };
-        let bytes = Shared::make_mut(shared);
+        let Value::Str(long) = self else { return None };
+        let bytes = long.make_mut();
         if len > bytes.capacity() {
             let spare = if len <= EAGER_GROWTH_BYTES_MAX { len } else { len / 4 };
             bytes.reserve_exact(len - bytes.len() + spare);

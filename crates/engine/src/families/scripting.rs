@@ -144,13 +144,9 @@ pub(crate) fn with_machine<T>(
     turn: &mut Turn<'_, '_>,
     then: impl FnOnce(&mut Turn<'_, '_>, &mut Machine) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let bytes_max = turn.engine().settings.lua_memory_limit.get_usize();
     let mut machine = match turn.worker.scripts.machine.take() {
-        Some(mut machine) => {
-            machine.vm.limit_memory(bytes_max);
-            machine
-        }
-        None => Box::new(Machine::new(bytes_max)?),
+        Some(machine) => machine,
+        None => Box::new(Machine::new(turn.engine().settings.lua_memory_limit.get_usize())?),
     };
     let result = then(turn, &mut machine);
     turn.worker.stats().lua_bytes.store(machine.used_bytes() as u64, Ordering::Relaxed);
