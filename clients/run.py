@@ -40,10 +40,15 @@ SCRIPTS = {
     "ruby-api": ["/usr/bin/ruby", "ruby/api_test.rb"],
     "ruby-movies": ["/usr/bin/ruby", "ruby/movies_test.rb"],
     "ruby-pipelines": ["/usr/bin/ruby", "ruby/pipelines_test.rb"],
+    "ruby-sidekiq": ["/usr/bin/ruby", "ruby/sidekiq_test.rb"],
     "ioredis": ["node", "node/ioredis_test.js"],
     "node-scripts": ["node", "node/scripts_test.js"],
     "go-redis": ["{cache}/go-redis-test"],
+    "redisson": ["java", "-cp", "{cache}/redisson/*", "java/RedissonTest.java"],
 }
+
+# Scripts for which a machine may lack what they need: they run where it is.
+OPTIONAL = {"redisson": ROOT / ".cache/redisson"}
 
 # Scripts about what only Penstock has.
 PENSTOCK_ONLY = {"redis-py-resume"}
@@ -186,7 +191,11 @@ def main():
     if program is None:
         parser.error(f"no such program: {options.server}")
     is_redis = "redis-server" in os.path.basename(program)
-    scripts = options.scripts or [name for name in SCRIPTS if not (is_redis and name in PENSTOCK_ONLY)]
+    missing = [name for name, needs in OPTIONAL.items() if not needs.exists()]
+    left_out = [*missing, *(PENSTOCK_ONLY if is_redis else ())]
+    if missing and not options.scripts:
+        print(f"left out, since what they need is not here: {', '.join(missing)}", flush=True)
+    scripts = options.scripts or [name for name in SCRIPTS if name not in left_out]
     results = [run_script(name, os.path.abspath(program), options.arg) for name in scripts]
     failed = results.count(None)
     print(f"clients: {len(results) - failed} passed; {failed} failed ({sum(filter(None, results))} checks)")

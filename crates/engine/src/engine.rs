@@ -11,7 +11,7 @@ use store::keyspace::Keyspace;
 use crate::blocking::Waiters;
 use crate::client::Clients;
 use crate::command_table::{Command, table};
-use crate::config::{ConfigHost, Settings};
+use crate::config::{ConfigHost, LogLevel, Settings};
 use crate::families;
 use crate::families::monitor::Monitors;
 use crate::families::slowlog::SlowLog;
@@ -50,8 +50,8 @@ pub trait Host: ConfigHost + Send + Sync {
         0
     }
 
-    /// Writes a line into the server's log.
-    fn log(&self, _message: &str) {}
+    /// Writes a line into the server's log, unless `loglevel` leaves its level out.
+    fn log(&self, _level: LogLevel, _message: &str) {}
 }
 
 /// The shared state. There is one, and it lives as long as the process.

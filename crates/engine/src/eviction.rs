@@ -171,7 +171,8 @@ impl Worker {
 
     /// Looks at some keys of a shard, and remembers the best of them. False if no shard has a key that may go.
     fn find_candidates(&mut self) -> bool {
-        let keyspace = &self.engine.keyspace;
+        let engine = self.engine;
+        let keyspace = &engine.keyspace;
         let shards = keyspace.shard_count();
         let samples = match self.memory.order {
             Order::Random => 1,
@@ -179,7 +180,8 @@ impl Worker {
         };
         let first = self.random.below(shards);
         for shard in (0..shards).map(|i| (first + i) % shards) {
-            let mut locked = keyspace.lock_one(shard);
+            // Another shard does as well as one that a script holds which takes too long.
+            let Some(mut locked) = keyspace.lock_one_unless(shard, || engine.busy.any()) else { continue };
             let before = self.memory.candidates.len();
             for database in 0..keyspace.databases() {
                 let mut db = Db::new(&mut locked, database, &self.clock, &mut self.observed);
@@ -203,11 +205,13 @@ impl Worker {
         all.drain(..all.len().saturating_sub(REMEMBERED));
     }
 
-    /// Removes a key. False if it is gone already.
+    /// Removes a key. False if it is gone already, or held by a script that takes too long.
     fn evict_key(&mut self, candidate: &Candidate) -> bool {
         let key = Key::new(&candidate.key);
         self.effects.listening = self.engine.is_listening();
-        let mut locked = self.engine.keyspace.lock_one(self.engine.keyspace.shard_of(key.hash));
+        let engine = self.engine;
+        let shard = engine.keyspace.shard_of(key.hash);
+        let Some(mut locked) = engine.keyspace.lock_one_unless(shard, || engine.busy.any()) else { return false };
         let evicted = Db::new(&mut locked, candidate.database, &self.clock, &mut self.observed).evict(key).is_some();
         if evicted {
             self.stats().evicted.add(1);

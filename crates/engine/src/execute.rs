@@ -26,6 +26,10 @@ use crate::turn::Turn;
 use crate::watch::DbKey;
 use crate::worker::{Pass, Planned, Step, Worker, hash_keys, is_whole};
 
+/// That a script which takes too long holds what is needed.
+#[derive(Debug)]
+struct HeldByScript;
+
 /// What is noted of an EXEC of a counted pipeline that answers null: nothing of the transaction has run.
 const WATCHED_CHANGED: &[u8] = b"EXECABORT Transaction discarded because a watched key has changed";
 
@@ -336,7 +340,7 @@ impl Worker {
                 if families::is_exec(command) && session.multi.as_ref().is_some_and(|m| !m.aborted) {
                     self.exec(session, command, args, out, inside)
                 } else {
-                    self.call(session, command, args, keys, &mut keyspace.lock_each(), out, true)
+                    self.call_on_each(session, command, args, out)
                 }
             }
         };
@@ -352,6 +356,26 @@ impl Worker {
             self.serve_ready(inside);
             self.ticks = Ticks::now();
         }
+    }
+
+    /// Runs a command that visits all shards one by one, or answers BUSY if one can't be had.
+    fn call_on_each(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        out: &mut Output,
+    ) -> Step {
+        let engine = self.engine;
+        let start = out.mark();
+        let is_busy = || engine.busy.any();
+        let mut locked = engine.keyspace.lock_each_unless(&is_busy);
+        let step = self.call(session, command, args, &[], &mut locked, out, true);
+        if !locked.gave_up() {
+            return step;
+        }
+        out.truncate(start);
+        self.answer_busy(session, command, args, out)
     }
 
     /// Answers a command that can't have what it needs as long as a script runs.
@@ -589,10 +613,16 @@ impl Worker {
             Reply::new(out, session.proto).error(error.text());
         }
         self.stats().commands[command.id].failed.add(1);
+        if let Some(noting) = self.scripts.noting() {
+            noting.failed(command.id);
+        }
         let text = out.since(start);
         let text = text.strip_prefix(b"-").unwrap_or(b"ERR");
         if !std::mem::take(&mut self.scripts.error_is_counted) {
             self.stats().count_error(text);
+            if let Some(noting) = self.scripts.noting() {
+                noting.error(text);
+            }
         }
         // What a script does with a command's error is its own affair.
         if !self.scripts.running {
@@ -614,6 +644,9 @@ impl Worker {
         counters.ticks.add(ticks);
         if self.tracks_latency {
             counters.histogram.record(ticks);
+        }
+        if let Some(noting) = self.scripts.noting() {
+            noting.ran(command.id, ticks);
         }
         session.client.last_command.store(command.id as u32, Ordering::Relaxed);
         if ticks >= self.engine.notable_ticks() {
@@ -715,52 +748,79 @@ impl Worker {
         debug_assert!(inside.is_some());
         while !self.ready.is_empty() {
             for (shard, key) in std::mem::take(&mut self.ready) {
-                self.serve_key(shard, &key);
+                if self.serve_key(shard, &key).is_err() {
+                    self.late.push((shard, key));
+                }
             }
+        }
+    }
+
+    /// Looks again at those whom a busy script has kept from being served. Call it many times a second.
+    pub fn serve_late(&mut self) {
+        if (self.late.is_empty() && self.ready.is_empty()) || self.engine.busy.any() {
+            return;
+        }
+        let mut inside = self.pass();
+        if inside.is_some() {
+            self.ready.append(&mut self.late);
+            self.serve_ready(&mut inside);
+            self.note_observed();
         }
     }
 
     /// Serves those who wait for a key, in the order in which they came. Only those whose commands take from the type
     /// that the key now holds are tried; others go on waiting, whatever their commands would say.
-    fn serve_key(&mut self, shard: usize, key: &DbKey) {
+    fn serve_key(&mut self, shard: usize, key: &DbKey) -> Result<(), HeldByScript> {
         let mut tried = 0;
         while let Some(waiter) = self.engine.waiters.after(shard, key, tried) {
-            let Some(kind) = self.kind_of(shard, key) else { return };
+            let Some(kind) = self.kind_of(shard, key)? else { return Ok(()) };
             tried = waiter.ticket();
             // One that can't be claimed is about to leave the queue, or will be looked at again by who has claimed it.
             if waiter.takes_from() == Some(kind) && waiter.claim_to_serve() {
-                self.serve(&waiter);
+                self.serve(&waiter)?;
             }
         }
+        Ok(())
     }
 
     /// Serves a waiter that has been claimed, or lets it wait on.
-    fn serve(&mut self, waiter: &Arc<Waiter>) {
+    fn serve(&mut self, waiter: &Arc<Waiter>) -> Result<(), HeldByScript> {
         loop {
-            if let Some(output) = self.try_for(waiter) {
+            let tried = self.try_for(waiter);
+            if let Ok(Some(output)) = tried {
                 self.engine.waiters.remove(waiter);
                 self.engine.inboxes[waiter.worker].send(Message::Unpark { client: waiter.client, output });
-                return;
+                return Ok(());
             }
+            let outcome = tried.map(drop);
             match waiter.park_again() {
-                Parked::Again => return,
+                Parked::Again => return outcome,
                 Parked::Missed => {}
-                Parked::Abandoned => return self.engine.waiters.remove(waiter),
+                Parked::Abandoned => {
+                    self.engine.waiters.remove(waiter);
+                    return outcome;
+                }
             }
         }
     }
 
-    fn kind_of(&mut self, shard: usize, key: &DbKey) -> Option<Type> {
-        let mut locked = self.engine.keyspace.lock_one(shard);
-        Db::new(&mut locked, key.0, &self.clock, &mut self.observed).kind(Key::new(&key.1))
+    fn kind_of(&mut self, shard: usize, key: &DbKey) -> Result<Option<Type>, HeldByScript> {
+        let engine = self.engine;
+        let locked = engine.keyspace.lock_one_unless(shard, || engine.busy.any());
+        let mut locked = locked.ok_or(HeldByScript)?;
+        Ok(Db::new(&mut locked, key.0, &self.clock, &mut self.observed).kind(Key::new(&key.1)))
     }
 
     /// Runs a waiter's command for it; none if there is still nothing.
-    fn try_for(&mut self, waiter: &Waiter) -> Option<Output> {
-        let Run::Keys(run) = waiter.command.run else { return None };
+    fn try_for(&mut self, waiter: &Waiter) -> Result<Option<Output>, HeldByScript> {
+        let Run::Keys(run) = waiter.command.run else { return Ok(None) };
         let mut output = Output::default();
+        let engine = self.engine;
         let shards = self.take_shards(&waiter.keys);
-        let mut locked = self.engine.keyspace.lock_many(&shards);
+        let Some(mut locked) = engine.keyspace.lock_many_unless(&shards, || engine.busy.any()) else {
+            self.shards = shards;
+            return Err(HeldByScript);
+        };
         self.effects.listening = true;
         self.observed.list = self.engine.events_to_list();
         let (outcome, wait) = {
@@ -779,7 +839,7 @@ impl Worker {
         self.settle(None);
         drop(locked);
         self.shards = shards;
-        match (outcome, wait) {
+        Ok(match (outcome, wait) {
             (_, Some(_)) => None,
             (Ok(()), None) => {
                 waiter.count(None);
@@ -790,7 +850,7 @@ impl Worker {
                 Reply::new(&mut output, waiter.proto).error(error.text());
                 Some(output)
             }
-        }
+        })
     }
 
     /// Removes keys of one shard whose time has come. Says whether there may be more.

@@ -54,6 +54,13 @@ impl Histogram {
         }
     }
 
+    /// Takes back that a value was counted, if it was.
+    pub fn take_back(&self, value: u64) {
+        if let Some(counter) = self.0.get().and_then(|buckets| buckets.get(bucket_of(value))) {
+            counter.take_back(1);
+        }
+    }
+
     /// Starts over.
     pub fn reset(&self) {
         self.0.get().into_iter().flatten().for_each(Counter::reset);

@@ -22,6 +22,11 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
     }
 
+    /// Takes back what was added, from the thread that owns the counter. What was reset since stays so.
+    pub fn take_back(&self, amount: u64) {
+        self.0.store(self.get().saturating_sub(amount), Ordering::Relaxed);
+    }
+
     /// The value.
     #[inline]
     #[must_use]
@@ -164,6 +169,25 @@ impl WorkerStats {
         } else if all.len() < ERROR_KINDS_MAX {
             all.insert(code.into_owned(), 1);
         }
+    }
+
+    /// Takes back that an error with this code was counted.
+    pub fn count_error_not(&self, code: &[u8]) {
+        self.errors.take_back(1);
+        let mut all = self.errors_by_code.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = all.get_mut(&*String::from_utf8_lossy(code)) {
+            *count = count.saturating_sub(1);
+        }
+        all.retain(|_, count| *count > 0);
+    }
+
+    /// Takes back that a command was counted which took so many ticks.
+    pub fn executed_not(&self, command: usize, ticks: u64) {
+        self.executed.take_back(1);
+        let counters = &self.commands[command];
+        counters.calls.take_back(1);
+        counters.ticks.take_back(ticks);
+        counters.histogram.take_back(ticks);
     }
 
     /// Error replies by their code.

@@ -141,6 +141,8 @@ pub struct Worker {
     pub(crate) effects: Effects,
     /// Keys that changed and that somebody waits for.
     pub(crate) ready: Vec<(usize, DbKey)>,
+    /// Those of them that a script held which took too long.
+    pub(crate) late: Vec<(usize, DbKey)>,
     pub(crate) shards: Vec<usize>,
     pub(crate) scripts: LocalScripts,
     attendant: Lent,
@@ -177,6 +179,7 @@ impl Worker {
             memory: MemoryWatch::default(),
             effects: Effects::default(),
             ready: Vec::new(),
+            late: Vec::new(),
             shards: Vec::new(),
             scripts: LocalScripts::default(),
             attendant: Lent::default(),
@@ -285,9 +288,11 @@ impl Worker {
         let Some(mut attendant) = self.attendant.0.take() else { return };
         let (running, busy_turn) = (self.scripts.running, self.scripts.busy_turn);
         (self.scripts.running, self.scripts.busy_turn) = (false, true);
+        let may_start_over = std::mem::take(&mut self.scripts.may_start_over);
         // SAFETY: see `run_attended`.
         unsafe { attendant.as_mut() }.attend(self);
         (self.scripts.running, self.scripts.busy_turn) = (running, busy_turn);
+        self.scripts.may_start_over = may_start_over;
         self.attendant = Lent(Some(attendant));
     }
 
@@ -458,13 +463,14 @@ impl Worker {
         }
     }
 
-    /// Answers a blocking command whose time has run out. False if it has been answered, or is just being.
+    /// Answers a blocking command whose time has run out. False if it has been answered, or is just being, or can't be as
+    /// long as a script takes too long.
     pub fn time_out(&mut self, session: &mut Session, out: &mut Output) -> bool {
         let Some(waiter) = session.parked.clone() else { return false };
         {
             // Its end counts for its pipeline, which nobody may take over at this moment.
-            let _inside = self.engine.keyspace.gate().enter(self.id);
-            if !waiter.claim() {
+            let inside = self.pass();
+            if inside.is_none() || !waiter.claim() {
                 return false;
             }
             waiter.count(None);

@@ -6,6 +6,7 @@ use std::ffi::c_int;
 
 use resp::num;
 use resp::reply::Proto;
+use resp::request::ArgsBuffer;
 
 use crate::from_reply;
 use crate::host::{Access, LogLevel, Verdict};
@@ -93,13 +94,14 @@ fn pcall(state: &mut State) -> Result<c_int, Raise> {
 
 /// Runs the command that the arguments are, and pushes its reply. Says whether that is an error.
 fn command(state: &mut State) -> Result<bool, Raise> {
-    if let Err(text) = gather(state) {
+    let mut args = std::mem::take(&mut state.context().args);
+    if let Err(text) = gather(state, &mut args) {
+        state.context().args = args;
         raise(state, text);
         return Ok(true);
     }
     let context = state.context();
     let mut output = std::mem::take(&mut context.output);
-    let args = std::mem::take(&mut context.args);
     let proto = context.proto;
     let verdict = context.host().map_or(Verdict::End, |host| host.call(args.args(), proto, &mut output));
     state.context().args = args;
@@ -109,30 +111,26 @@ fn command(state: &mut State) -> Result<bool, Raise> {
     }
     let reply = output.joined();
     let is_error = reply.first() == Some(&b'-');
-    let pushed = from_reply::push_reply(state, reply).map(|_| is_error);
+    // The arguments have done their work, and leave all of a native's room.
+    state.clear();
+    let pushed = from_reply::push_whole_reply(state, reply).map(|()| is_error);
     output.clear(REPLY_KEPT_BYTES);
     state.context().output = output;
     pushed
 }
 
 /// Copies the arguments to where commands look for them; what is wrong with them, if so.
-fn gather(state: &mut State) -> Result<(), &'static [u8]> {
+fn gather(state: &mut State, args: &mut ArgsBuffer) -> Result<(), &'static [u8]> {
     let count = state.top();
-    state.context().args.clear();
+    args.clear();
     if count == 0 {
         return Err(b"ERR Please specify at least one argument for this redis lib call");
     }
     for i in 1..=count {
         let fits = match state.kind(i) {
-            Kind::String => {
-                // SAFETY: the argument stays on the stack.
-                let bytes = unsafe { state.argument(i) };
-                state.context().args.push(bytes)
-            }
-            Kind::Number => {
-                let text = number_text(state.number(i).unwrap_or(0.0));
-                state.context().args.push(text.as_bytes())
-            }
+            // SAFETY: the argument stays on the stack.
+            Kind::String => args.push(unsafe { state.argument(i) }),
+            Kind::Number => NumberText::new(state.number(i).unwrap_or(0.0)).push_to(args),
             _ => return Err(b"ERR Lua redis lib command arguments must be strings or integers"),
         };
         if !fits {
@@ -143,18 +141,32 @@ fn gather(state: &mut State) -> Result<(), &'static [u8]> {
 }
 
 /// A number as commands get it: C's `%.17g`.
-pub(crate) fn number_text(number: f64) -> String {
-    let integer = number as i64;
-    if integer as f64 == number
-        && integer.unsigned_abs() < 100_000_000_000_000_000
-        && (integer != 0 || number.is_sign_positive())
-    {
-        return integer.to_string();
+enum NumberText {
+    Integer(i64),
+    Other(String),
+}
+
+impl NumberText {
+    fn new(number: f64) -> NumberText {
+        let integer = number as i64;
+        let is_integer = integer as f64 == number
+            && integer.unsigned_abs() < 100_000_000_000_000_000
+            && (integer != 0 || number.is_sign_positive());
+        if is_integer {
+            return NumberText::Integer(integer);
+        }
+        NumberText::Other(match number {
+            _ if number.is_nan() => if number.is_sign_negative() { "-nan" } else { "nan" }.into(),
+            _ if number.is_infinite() => if number < 0.0 { "-inf" } else { "inf" }.into(),
+            _ => num::seventeen_digits(number),
+        })
     }
-    match number {
-        _ if number.is_nan() => if number.is_sign_negative() { "-nan" } else { "nan" }.into(),
-        _ if number.is_infinite() => if number < 0.0 { "-inf" } else { "inf" }.into(),
-        _ => num::seventeen_digits(number),
+
+    fn push_to(&self, args: &mut ArgsBuffer) -> bool {
+        match self {
+            NumberText::Integer(integer) => args.push(num::IntText::new().i64(*integer).as_ref()),
+            NumberText::Other(text) => args.push(text.as_bytes()),
+        }
     }
 }
 
@@ -263,12 +275,12 @@ fn replicate_commands(state: &mut State) -> Result<c_int, Raise> {
 }
 
 fn acl_check_cmd(state: &mut State) -> Result<c_int, Raise> {
-    if let Err(text) = gather(state) {
+    let mut args = std::mem::take(&mut state.context().args);
+    if let Err(text) = gather(state, &mut args) {
+        state.context().args = args;
         return Err(raise(state, text));
     }
-    let context = state.context();
-    let args = std::mem::take(&mut context.args);
-    let access = context.host().map_or(Access::Denied, |host| host.access(args.args()));
+    let access = state.context().host().map_or(Access::Denied, |host| host.access(args.args()));
     state.context().args = args;
     if access == Access::NoCommand {
         return Err(raise(state, b"ERR Invalid command passed to redis.acl_check_cmd()"));
@@ -294,7 +306,11 @@ mod tests {
 
     #[test]
     fn numbers_become_arguments_as_c_prints_them() {
-        let check = |number: f64, expected: &str| assert_eq!(number_text(number), expected);
+        let check = |number: f64, expected: &str| {
+            let mut args = ArgsBuffer::default();
+            assert!(NumberText::new(number).push_to(&mut args));
+            assert_eq!(args.args().get(0), expected.as_bytes());
+        };
         check(1.0, "1");
         check(-0.0, "-0");
         check(1.5, "1.5");

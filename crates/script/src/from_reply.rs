@@ -8,6 +8,25 @@ use resp::num;
 
 use crate::state::{Raise, State};
 
+/// Pushes the reply that `bytes` are. The stack is empty: this is what a native begins with, so that a value has room.
+pub(crate) fn push_whole_reply(state: &mut State, bytes: &[u8]) -> Result<(), Raise> {
+    match bytes {
+        // The two that nearly all are, without more ado.
+        [b':', rest @ ..] => state.push_number_freely(integer(split_line(rest).0) as f64),
+        [b'$', rest @ ..] => {
+            let (line, rest) = split_line(rest);
+            match length(line) {
+                Some(len) => state.push_bytes_freely(&rest[..len])?,
+                None => state.push_boolean(false),
+            }
+        }
+        _ => {
+            push_reply(state, bytes)?;
+        }
+    }
+    Ok(())
+}
+
 /// Pushes the reply that `bytes` begins with, and returns the rest. The bytes are a complete reply of a command.
 pub(crate) fn push_reply<'b>(state: &mut State, bytes: &'b [u8]) -> Result<&'b [u8], Raise> {
     let Some((&kind, rest)) = bytes.split_first() else {

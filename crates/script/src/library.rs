@@ -10,6 +10,7 @@ use std::ffi::c_int;
 use mlua_sys::lua51 as ffi;
 
 use crate::api::{self, Version};
+use crate::arguments::Uses;
 use crate::native;
 use crate::state::{Kind, Raise, State};
 use crate::vm::Loaded;
@@ -146,13 +147,7 @@ fn by_place(state: &mut State) -> Result<Registered, &'static str> {
     if state.kind(2) != Kind::Function {
         return Err("second argument to redis.register_function must be a function");
     }
-    named(name, None, Vec::new(), reference(state))
-}
-
-/// Takes a function from the top of the stack into the registry.
-fn reference(state: &mut State) -> Loaded {
-    // SAFETY: the state is alive, there is a value on top; memory is not refused.
-    Loaded(unsafe { ffi::luaL_ref(state.raw(), ffi::LUA_REGISTRYINDEX) })
+    named(name, None, Vec::new(), Loaded::take(state, Uses::NONE))
 }
 
 fn by_names(state: &mut State) -> Result<Registered, &'static str> {
@@ -160,6 +155,9 @@ fn by_names(state: &mut State) -> Result<Registered, &'static str> {
     state.push_nil();
     // SAFETY: the key is nil or what the call before left, and the table is not changed.
     while unsafe { state.next(1) } {
+        if state.kind(-2) == Kind::Number {
+            return Err("unknown argument given to redis.register_function");
+        }
         let Some(key) = state.bytes(-2).map(<[u8]>::to_vec) else {
             return Err("named argument key given to redis.register_function is not a string");
         };
@@ -175,7 +173,7 @@ fn by_names(state: &mut State) -> Result<Registered, &'static str> {
             }
             b"callback" if state.kind(-1) == Kind::Function => {
                 state.push_copy(-1);
-                callback = Some(reference(state));
+                callback = Some(Loaded::take(state, Uses::NONE));
             }
             b"callback" => return Err("callback argument given to redis.register_function must be a function"),
             b"flags" if state.kind(-1) == Kind::Table => flags = flags_of(state)?,

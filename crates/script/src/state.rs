@@ -49,12 +49,13 @@ pub type RawState = ffi::lua_State;
 /// # Safety
 ///
 /// Lua calls, with its state, and the caller's frame owns nothing: an error jumps over it.
+#[inline]
 pub unsafe fn enter(lua: *mut RawState, native: Native) -> c_int {
-    // SAFETY: the state is alive.
-    let context = unsafe { Context::of(lua) };
+    // SAFETY: the state is alive, and used through this alone until the native has returned.
+    let mut state = unsafe { State::from_raw(lua) };
+    let context = state.context;
     // SAFETY: nobody holds a reference to the context while Lua calls.
     unsafe { (*context).in_native = true };
-    let mut state = State { raw: lua };
     let result = native(&mut state);
     // SAFETY: as above; the native has returned.
     let over = unsafe {
@@ -139,6 +140,8 @@ pub const FREE_SLOTS: c_int = ffi::LUA_MINSTACK;
 /// A stack of Lua's, as a native sees it. Index 1 is its first argument; -1 is the top.
 pub struct State {
     raw: *mut RawState,
+    /// What its allocator leads to.
+    context: *mut Context,
 }
 
 impl State {
@@ -150,7 +153,8 @@ impl State {
     /// out of what is done with it meanwhile: the context says that a native runs, or it is known that nothing can fail.
     #[must_use]
     pub unsafe fn from_raw(raw: *mut RawState) -> State {
-        State { raw }
+        // SAFETY: the state is alive, and so is the context of its machine.
+        State { raw, context: unsafe { Context::of(raw) } }
     }
 
     /// Lua's own state, for what isn't here.
@@ -159,12 +163,14 @@ impl State {
         self.raw
     }
 
+    #[inline]
     pub(crate) fn context(&mut self) -> &mut Context {
-        // SAFETY: the state is alive, and is borrowed mutably as long as the context.
-        unsafe { &mut *Context::of(self.raw) }
+        // SAFETY: the machine is alive, and the state is borrowed mutably as long as the context.
+        unsafe { &mut *self.context }
     }
 
     /// Where in the stack an index is, counted from the bottom.
+    #[inline]
     fn absolute(&self, index: c_int) -> c_int {
         if index > 0 {
             return index;
@@ -175,12 +181,14 @@ impl State {
     }
 
     /// Where an index is, of a value that exists.
+    #[inline]
     fn existing(&self, index: c_int) -> c_int {
         let at = self.absolute(index);
         assert!(at <= self.top(), "a native looked above its stack");
         at
     }
 
+    #[inline]
     fn table(&self, index: c_int) -> c_int {
         let at = self.existing(index);
         assert_eq!(self.kind(at), Kind::Table, "a native took something else for a table");
@@ -188,6 +196,7 @@ impl State {
     }
 
     /// Makes sure that one more value fits; beyond [`FREE_SLOTS`], whoever pushes has asked before.
+    #[inline]
     fn one_more(&self) {
         // SAFETY: the state is alive; memory is not refused.
         assert!(unsafe { ffi::lua_checkstack(self.raw, 1) } != 0, "a native pushed without asking for room");
@@ -196,6 +205,7 @@ impl State {
     // --- The stack.
 
     /// How many values there are: the index of the topmost.
+    #[inline]
     #[must_use]
     pub fn top(&self) -> c_int {
         // SAFETY: the state is alive.
@@ -233,6 +243,13 @@ impl State {
         unsafe { ffi::lua_checkstack(self.raw, count) != 0 }
     }
 
+    /// Removes all values.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        // SAFETY: the state is alive.
+        unsafe { ffi::lua_settop(self.raw, 0) };
+    }
+
     /// Pushes a copy of a value.
     pub fn push_copy(&mut self, index: c_int) {
         let at = self.existing(index);
@@ -265,6 +282,7 @@ impl State {
     // --- Reading values.
 
     /// The type of a value.
+    #[inline]
     #[must_use]
     pub fn kind(&self, index: c_int) -> Kind {
         let at = self.absolute(index);
@@ -284,8 +302,11 @@ impl State {
     #[must_use]
     pub fn number(&self, index: c_int) -> Option<f64> {
         let at = self.absolute(index);
-        // SAFETY: the state is alive.
-        unsafe { (ffi::lua_isnumber(self.raw, at) != 0).then(|| ffi::lua_tonumber(self.raw, at)) }
+        // SAFETY: the state is alive. Zero is what Lua gives for what is no number, too.
+        unsafe {
+            let number = ffi::lua_tonumber(self.raw, at);
+            (number != 0.0 || ffi::lua_isnumber(self.raw, at) != 0).then_some(number)
+        }
     }
 
     /// The bytes of a string; numbers are none here. They stay as long as the string is on the stack; nothing that
@@ -305,6 +326,7 @@ impl State {
     ///
     /// The value stays on the stack, or in a table that does, as long as the bytes are used. An argument of a native that
     /// the native leaves where it is does so.
+    #[inline]
     #[must_use]
     pub unsafe fn argument<'a>(&self, index: c_int) -> &'a [u8] {
         let at = self.existing(index);
@@ -397,6 +419,22 @@ impl State {
         unsafe { ffi::lua_pushnumber(self.raw, value) };
     }
 
+    /// Pushes a number onto a native's stack that has been cleared.
+    #[inline]
+    pub(crate) fn push_number_freely(&mut self, value: f64) {
+        // SAFETY: the state is alive; Lua grants every native some slots, of which the first is free.
+        unsafe { ffi::lua_pushnumber(self.raw, value) };
+    }
+
+    /// Pushes a string onto a native's stack that has been cleared.
+    #[inline]
+    pub(crate) fn push_bytes_freely(&mut self, bytes: &[u8]) -> Result<(), Raise> {
+        self.room_for(bytes.len())?;
+        // SAFETY: as above; memory is not refused.
+        unsafe { ffi::lua_pushlstring_(self.raw, bytes.as_ptr().cast(), bytes.len()) };
+        Ok(())
+    }
+
     /// Pushes a pointer that means nothing to scripts.
     pub fn push_light_userdata(&mut self, value: usize) {
         self.one_more();
@@ -461,10 +499,13 @@ impl State {
     }
 
     /// Raises Lua's error unless there is room for so many bytes more.
+    #[inline]
     pub fn room_for(&mut self, bytes: usize) -> Result<(), Raise> {
-        if self.context().has_room(bytes) {
-            return Ok(());
-        }
+        if self.context().has_room(bytes) { Ok(()) } else { self.make_room_for(bytes) }
+    }
+
+    #[cold]
+    fn make_room_for(&mut self, bytes: usize) -> Result<(), Raise> {
         // SAFETY: the state is alive; no finalizer of a script's runs, since scripts can't make any.
         unsafe { ffi::lua_gc(self.raw, ffi::LUA_GCCOLLECT, 0) };
         if self.context().has_room(bytes) { Ok(()) } else { Err(self.error_value(NOT_ENOUGH_MEMORY)) }
@@ -638,8 +679,12 @@ impl State {
     /// The same with a function, at an index, that is called with every error where it happens, and makes the error's
     /// value; 0 is none.
     pub fn call_handled(&mut self, arguments: c_int, results: c_int, handler: c_int) -> Result<(), Raise> {
-        assert!(arguments >= 0 && arguments < self.top() && results >= -1 && (0..self.top()).contains(&handler));
-        self.ensure(results.max(0))?;
+        let top = self.top();
+        assert!(arguments >= 0 && arguments < top && results >= -1 && (0..top).contains(&handler));
+        // The first result takes the function's place.
+        if results > 1 {
+            self.ensure(results)?;
+        }
         self.context().in_native = false;
         // SAFETY: the state is alive, the functions and the arguments exist, errors are caught here.
         let status = unsafe { ffi::lua_pcall(self.raw, arguments, results, handler) };
@@ -668,7 +713,7 @@ impl State {
 
     /// The error by which a script that has to end ends.
     pub(crate) fn end(&mut self) -> Raise {
-        self.error(crate::vm::ENDED)
+        self.error_value(crate::vm::ENDED.as_bytes())
     }
 
     /// Raises an error with a text, to which Lua adds where in the script it happened: "user_script:1: ".

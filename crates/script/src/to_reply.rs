@@ -19,7 +19,14 @@ const TOO_DEEP: &str = "ERR reached lua stack limit";
 
 /// Writes the value on top of the stack as a reply, and takes it from there.
 pub(crate) fn write(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host) {
-    write_at(state, reply, host, 0);
+    // What most scripts return needs no room.
+    let top = state.top();
+    match state.kind(top) {
+        Kind::String => reply.bulk(state.bytes(top).unwrap_or_default()),
+        Kind::Number => reply.int(integer(state.number(top).unwrap_or(0.0))),
+        _ => return write_at(state, reply, host, 0),
+    }
+    state.pop(1);
 }
 
 fn write_at(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host, depth: usize) {

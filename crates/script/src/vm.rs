@@ -11,6 +11,7 @@ use resp::reply::Reply;
 use resp::request::Args;
 
 use crate::api::{self, Version};
+use crate::arguments::{Arguments, Uses, push_sequence};
 use crate::context::{Context, allocate};
 use crate::from_reply::COUNTED;
 use crate::host::Host;
@@ -19,15 +20,31 @@ use crate::state::{Kind, Raise, RawState, State};
 use crate::{libs, native, to_reply};
 
 /// The text of the error by which a script that has to end ends.
-pub(crate) const ENDED: &str = "Script killed by user with SCRIPT KILL.";
+pub(crate) const ENDED: &str = "Script killed by user with SCRIPT KILL...";
 /// Instructions of Lua's between two looks whether a script may go on: some hundred microseconds.
 const INSTRUCTIONS_BETWEEN_LOOKS: c_int = 100_000;
 /// Bytes of a script's text. Lua counts some things of it in 32 bits.
-const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
+pub(crate) const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
+const _: () = assert!(TEXT_BYTES_MAX < c_int::MAX as usize);
 
 /// A script that a machine has loaded. It means nothing to another machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Loaded(pub(crate) c_int);
+pub struct Loaded {
+    /// Where the registry has its function.
+    pub(crate) reference: c_int,
+    /// Which of its arguments it may look at.
+    pub(crate) uses: Uses,
+}
+
+impl Loaded {
+    /// Takes a function from the top of the stack into the registry.
+    pub(crate) fn take(state: &mut State, uses: Uses) -> Loaded {
+        assert_eq!(state.kind(-1), Kind::Function);
+        // SAFETY: the state is alive, the function is on top; memory is not refused.
+        let reference = unsafe { ffi::luaL_ref(state.raw(), ffi::LUA_REGISTRYINDEX) };
+        Loaded { reference, uses }
+    }
+}
 
 /// Why a script failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,31 +77,12 @@ pub struct Vm {
     lua: *mut RawState,
     /// What Lua's allocator leads to; freed after the state.
     context: *mut Context,
-    kept: Kept,
+    /// None until it is complete.
+    arguments: Option<Arguments>,
 }
 
-/// Values that every run needs: where the registry has them.
-#[derive(Clone, Copy, Default)]
-struct Kept {
-    /// The function [`locate`].
-    locate: c_int,
-    /// The names of the globals that a script finds its arguments in.
-    names: [c_int; 2],
-}
-
-impl Kept {
-    fn new(state: &mut State) -> Kept {
-        let mut keep = |push: &dyn Fn(&mut State)| {
-            push(state);
-            // SAFETY: the state is alive, there is a value on top; memory is not refused.
-            unsafe { ffi::luaL_ref(state.raw(), ffi::LUA_REGISTRYINDEX) }
-        };
-        Kept {
-            locate: keep(&|state| state.push_native(native!(locate))),
-            names: ["KEYS", "ARGV"].map(|name| keep(&|state| state.push_short(name.as_bytes()))),
-        }
-    }
-}
+/// Where on the machine's stack the function [`locate`] stays. What is kept of [`Arguments`] follows it.
+const LOCATE: c_int = 1;
 
 // SAFETY: Lua's state and the context belong to the machine alone and are tied to no thread; whoever has the machine
 // has all of it.
@@ -112,31 +110,40 @@ impl Vm {
             drop(unsafe { Box::from_raw(context) });
             return None;
         }
-        let mut vm = Vm { lua, context, kept: Kept::default() };
-        let kept = vm.natively(|state| {
+        let mut vm = Vm { lua, context, arguments: None };
+        let opened = vm.natively(|state, _| {
             open_standard(state)?;
             api::open(state, version)?;
             library::open(state, version)?;
-            libs::open(state)?;
-            Ok::<Kept, Raise>(Kept::new(state))
+            libs::open(state)
         });
-        vm.kept = kept.ok()?;
+        opened.ok()?;
+        // SAFETY: the state is alive; memory is not refused while the context says so.
+        unsafe { (*vm.context).in_native = true };
+        // SAFETY: as above; the state is used through this alone.
+        let mut state = unsafe { State::from_raw(vm.lua) };
+        state.push_native(native!(locate));
+        vm.arguments = Some(Arguments::new(&mut state).ok()?);
+        vm.context().in_native = false;
         // SAFETY: the state is alive.
         unsafe { ffi::lua_sethook(vm.lua, Some(on_count), ffi::LUA_MASKCOUNT, INSTRUCTIONS_BETWEEN_LOOKS) };
         Some(vm)
     }
 
-    /// Does something that no error of Lua's jumps out of.
-    fn natively<T>(&mut self, run: impl FnOnce(&mut State) -> T) -> T {
+    /// Does something that no error of Lua's jumps out of. The stack is afterwards as it was before.
+    #[inline]
+    fn natively<T>(&mut self, run: impl FnOnce(&mut State, Option<&mut Arguments>) -> T) -> T {
         // SAFETY: the context is alive; memory is not refused until the end.
         unsafe { (*self.context).in_native = true };
-        // SAFETY: the state is alive and used through this alone.
-        let mut state = unsafe { State::from_raw(self.lua) };
-        let result = run(&mut state);
-        state.set_top(0);
-        // SAFETY: as above.
-        unsafe { (*self.context).in_native = false };
-        result
+        // SAFETY: the state is alive and used through this alone; nothing below the top is taken away.
+        unsafe {
+            let mut state = State::from_raw(self.lua);
+            let top = state.top();
+            let result = run(&mut state, self.arguments.as_mut());
+            ffi::lua_settop(self.lua, top);
+            (*self.context).in_native = false;
+            result
+        }
     }
 
     /// Changes how many bytes of memory scripts may use.
@@ -153,11 +160,8 @@ impl Vm {
 
     /// Loads a script's text. `name` is what errors call it ("@user_script"); a failure is Lua's own text.
     pub fn load(&mut self, text: &[u8], name: &CStr) -> Result<Loaded, Vec<u8>> {
-        self.natively(|state| {
-            let loaded = load(state, text, name).map(|()| {
-                // SAFETY: the state is alive, the function is on top; memory is not refused.
-                Loaded(unsafe { ffi::luaL_ref(state.raw(), ffi::LUA_REGISTRYINDEX) })
-            });
+        self.natively(|state, _| {
+            let loaded = load(state, text, name).map(|()| Loaded::take(state, Uses::of_text(text)));
             loaded.map_err(|Raise| state.bytes(-1).unwrap_or_default().to_vec())
         })
     }
@@ -166,14 +170,13 @@ impl Vm {
     pub fn load_library(&mut self, text: &[u8], host: &mut dyn Host) -> Result<Vec<Registered>, Vec<u8>> {
         self.begin(host);
         self.context().registering = Some(Vec::new());
-        let result = self.natively(|state| {
-            state.push_native(native!(locate));
+        let result = self.natively(|state, _| {
             if load(state, text, c"@user_function").is_err() {
                 return Err([b"Error compiling function: ", state.bytes(-1).unwrap_or_default()].concat());
             }
             library::adopt(state);
             library::set_loading(state, true);
-            let called = state.call_handled(0, 0, 1);
+            let called = state.call_handled(0, 0, LOCATE);
             library::set_loading(state, false);
             called.map_err(|Raise| [b"Error registering functions: ", &*error_text(state)].concat())
         });
@@ -201,20 +204,14 @@ impl Vm {
     /// Forgets a script.
     pub fn unload(&mut self, script: Loaded) {
         // SAFETY: the state is alive; the reference came from `load`.
-        unsafe { ffi::luaL_unref(self.lua, ffi::LUA_REGISTRYINDEX, script.0) };
+        unsafe { ffi::luaL_unref(self.lua, ffi::LUA_REGISTRYINDEX, script.reference) };
     }
 
     /// Runs a script, and writes what it returns. A script that its host has ended fails, too.
     pub fn run(&mut self, call: Call<'_>, host: &mut dyn Host, reply: &mut Reply<'_>) -> Result<(), Failure> {
         self.begin(&mut *host);
-        let kept = self.kept;
-        self.natively(|state| {
-            // SAFETY: the state is alive; what `load` returned is in the registry, and so is what is kept.
-            unsafe {
-                ffi::lua_rawgeti_(state.raw(), ffi::LUA_REGISTRYINDEX, kept.locate);
-                ffi::lua_rawgeti_(state.raw(), ffi::LUA_REGISTRYINDEX, call.script.0);
-            }
-            let called = push_arguments(state, &call, &kept).and_then(|count| state.call_handled(count, 1, 1));
+        self.natively(|state, arguments| {
+            let called = arguments.map_or(Ok(()), |arguments| call_with(state, &call, arguments));
             state.context().host = None;
             called.map(|()| to_reply::write(state, reply, host)).map_err(|Raise| failure(state, call.name))
         })
@@ -226,52 +223,29 @@ impl Vm {
     }
 }
 
-/// Pushes a function's keys and arguments, or makes them a script's globals. Returns how many values it has pushed.
-fn push_arguments(state: &mut State, call: &Call<'_>, kept: &Kept) -> Result<c_int, Raise> {
+/// Calls what is to be called, with its keys and arguments; its result is on top of the stack then, or its error.
+fn call_with(state: &mut State, call: &Call<'_>, arguments: &mut Arguments) -> Result<(), Raise> {
+    let Loaded { reference, uses } = call.script;
     let mut args = call.args.from(call.first_key);
-    let bytes: usize = args.clone().map(<[u8]>::len).sum();
-    state.room_for(bytes)?;
-    state.push_globals();
-    let globals = state.top();
-    for (name, count) in kept.names.into_iter().zip([call.keys, args.len().saturating_sub(call.keys)]) {
-        if call.is_function {
-            // A function has none; those of the last script are still there.
-            set_kept(state, globals, name, State::push_nil);
-            push_sequence(state, args.by_ref().take(count))?;
-        } else {
-            push_sequence(state, args.by_ref().take(count))?;
-            set_kept(state, globals, name, |state| {
-                state.push_copy(-2);
-            });
-            state.pop(1);
-        }
+    if !call.is_function {
+        arguments.set(state, uses, call.keys, args)?;
+        push_registered(state, reference);
+        let called = state.call_handled(0, 1, LOCATE);
+        arguments.forget_large(state);
+        return called;
     }
-    state.remove(globals);
-    Ok(if call.is_function { 2 } else { 0 })
+    arguments.unset(state);
+    push_registered(state, reference);
+    // Not the kept ones: a function may keep what it is given.
+    push_sequence(state, args.by_ref().take(call.keys))?;
+    push_sequence(state, args)?;
+    state.call_handled(2, 1, LOCATE)
 }
 
-/// Sets a field of a table, whose name is kept, to what `push` pushes.
-fn set_kept(state: &mut State, table: c_int, name: c_int, push: impl FnOnce(&mut State)) {
-    // SAFETY: the state is alive, the name is in the registry and a string, the table is where it is said to be; memory is
-    // not refused.
-    unsafe {
-        ffi::lua_rawgeti_(state.raw(), ffi::LUA_REGISTRYINDEX, name);
-        push(state);
-        ffi::lua_rawset(state.raw(), table);
-    }
-}
-
-/// Pushes a table of strings.
-fn push_sequence<'a>(state: &mut State, strings: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<(), Raise> {
-    state.push_table(strings.len(), 0)?;
-    for (i, bytes) in strings.enumerate() {
-        // SAFETY: the state is alive, there is room on the stack, the table is below the string; memory is not refused.
-        unsafe {
-            ffi::lua_pushlstring_(state.raw(), bytes.as_ptr().cast(), bytes.len());
-            ffi::lua_rawseti_(state.raw(), -2, i as c_int + 1);
-        }
-    }
-    Ok(())
+/// Pushes a value of the registry's.
+fn push_registered(state: &mut State, reference: c_int) {
+    // SAFETY: the state is alive; there is room, since this is called with little on the stack.
+    unsafe { ffi::lua_rawgeti_(state.raw(), ffi::LUA_REGISTRYINDEX, reference) };
 }
 
 /// The text of the error on top of the stack.
@@ -462,6 +436,40 @@ mod tests {
     }
 
     #[test]
+    fn a_script_sees_nothing_of_the_last_ones_arguments() {
+        let mut vm = Vm::new(4 * 1024 * 1024, VERSION).unwrap();
+        let mut run = |text: &str, args: &[&str], keys: usize| {
+            let script = vm.load(text.as_bytes(), c"@user_script").unwrap();
+            let args = resp::request::OwnedArgs::new(args.iter().map(|arg| arg.as_bytes()));
+            let call = Call { script, name: "SHA", args: args.args(), first_key: 0, keys, is_function: false };
+            let mut output = Output::default();
+            vm.run(call, &mut Echo { patience: 100 }, &mut Reply::new(&mut output, Proto::Resp3)).unwrap();
+            String::from_utf8_lossy(output.joined()).replace("\r\n", "|")
+        };
+        let look = "local t = {} for _, all in ipairs({KEYS, ARGV}) do t[#t + 1] = tostring(getmetatable(all)) \
+                    for k, v in pairs(all) do t[#t + 1] = k .. '=' .. v end end return table.concat(t, ' ')";
+        let clean = "$27|nil 1=a nil 1=b 2=c 3=d 4=e|";
+        assert_eq!(run(look, &["a", "b", "c", "d", "e"], 1), clean);
+        let large = "x".repeat(100_000);
+        for (dirty, args) in [
+            ("return 1", vec!["q"; 50]),
+            ("return KEYS[1]", vec!["q"; 50]),
+            ("KEYS[5] = 'x' ARGV.x = 'y' return 1", vec!["p", "q", "r"]),
+            ("setmetatable(KEYS, {__index = function() return 'x' end}) return KEYS[9]", vec!["p", "q", "r"]),
+            ("KEYS[1] = nil ARGV[2] = nil table.remove(ARGV) return 1", vec!["p", "q", "r"]),
+            ("for i = 1, 100 do ARGV[i] = 'x' end return 1", vec!["p", "q", "r"]),
+            ("ARGV[1.5] = 1 ARGV[-1] = 1 ARGV[0] = 1 ARGV[true] = 1 return #ARGV", vec!["p"; 2000]),
+            ("return #KEYS[1]", vec![&large, &large]),
+            ("return _G['KE' .. 'YS'][1]", vec!["p", "q"]),
+        ] {
+            run(dirty, &args, 1);
+            assert_eq!(run(look, &["a", "b", "c", "d", "e"], 1), clean, "{dirty}");
+            assert_eq!(run(look, &[], 0), "$7|nil nil|", "{dirty}");
+        }
+        assert_eq!(run("return loadstring('return KE\\89S[1]')()", &["a"], 1), "$1|a|");
+    }
+
+    #[test]
     fn replies_become_values_and_values_replies() {
         let check = |reply: &str, value: &str| {
             let text = format!("redis.setresp(3) return redis.call('echo', {reply:?})");
@@ -502,7 +510,6 @@ mod tests {
         let ended = format!("failed: ERR {ENDED} script: SHA, on @user_script:1.");
         assert_eq!(run("while true do end"), ended);
         assert_eq!(run("while true do pcall(function() while true do end end) end"), ended);
-        let ended = format!("failed: ERR user_script:1: {ENDED} script: SHA, on @user_script:1.");
         assert_eq!(run("redis.call('end')"), ended);
     }
 

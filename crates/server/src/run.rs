@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use engine::config::{Apply, ConfigHost, Settings};
+use engine::config::{Apply, ConfigHost, LogLevel, Settings};
 use engine::engine::{Engine, Host};
 use engine::inbox::Wake;
 use engine::machine::{Machine, Usage};
@@ -74,8 +74,8 @@ impl Host for ServerHost {
         allocator::allocated_bytes()
     }
 
-    fn log(&self, message: &str) {
-        log::warning(message);
+    fn log(&self, level: LogLevel, message: &str) {
+        log::write(level, message);
     }
 }
 

@@ -454,12 +454,14 @@ impl<'l, 'k> Db<'l, 'k> {
         let mut at = cursor >> bits;
         let (mut seen, mut steps) = (0, 0);
         while shard < shards {
-            at = self.locked.visit(self.database, shard, |s| {
+            let next = self.locked.visit(self.database, shard, |s| {
                 s.table.scan(at, |entry| {
                     seen += 1;
                     visit(entry);
                 })
             });
+            let Some(next) = next else { break };
+            at = next;
             if at == 0 {
                 shard += 1;
             }
@@ -519,7 +521,7 @@ impl<'l, 'k> Db<'l, 'k> {
                     }
                     Some(s.table.pick(random).filter(|e| !e.is_expired(now)).map(|e| e.key().into()))
                 });
-                match found {
+                match found? {
                     None => {}
                     Some(None) => break,
                     Some(found) => return found,
@@ -535,7 +537,7 @@ impl<'l, 'k> Db<'l, 'k> {
         let keyspace = self.locked.keyspace();
         let mut emptied = Vec::new();
         for shard in 0..keyspace.shard_count() {
-            emptied.push(self.locked.visit(self.database, shard, std::mem::take));
+            emptied.extend(self.locked.visit(self.database, shard, std::mem::take));
         }
         let count = emptied.iter().map(|shard| shard.table.len()).sum();
         if lazily && count > 0 {
@@ -549,7 +551,7 @@ impl<'l, 'k> Db<'l, 'k> {
         let (now, database) = (self.clock.now_ms, self.database);
         let observed = &mut *self.observed;
         let reaper = self.locked.keyspace().reaper();
-        self.locked.visit(database, shard, |s| {
+        let more = self.locked.visit(database, shard, |s| {
             for _ in 0..limit {
                 let Some(note) = s.queue.pop_due(now) else { return false };
                 let name: Option<Box<[u8]>> =
@@ -567,7 +569,8 @@ impl<'l, 'k> Db<'l, 'k> {
                 }
             }
             true
-        })
+        });
+        more.unwrap_or(false)
     }
 }
 

@@ -97,8 +97,8 @@ pub(crate) struct FirstShard(usize);
 
 /// Which shards a [`Locked`] holds.
 enum Held<'k> {
-    /// None; shards are locked one at a time as they are visited.
-    Each,
+    /// None; shards are locked one at a time as they are visited, until a wait becomes long and this says so.
+    Each(GiveUp<'k>),
     One(usize),
     /// Ascending, without duplicates.
     Many(&'k [usize]),
@@ -106,6 +106,14 @@ enum Held<'k> {
     Growing(Vec<usize>),
     /// Everything, proven by an [`Alone`].
     All,
+}
+
+/// When a visit of all shards ends in its midst.
+#[derive(Clone, Copy)]
+struct GiveUp<'k> {
+    when: &'k dyn Fn() -> bool,
+    /// Whether it has.
+    done: bool,
 }
 
 /// The right to touch some shards. Dropping it gives the right back.
@@ -239,7 +247,14 @@ impl Keyspace {
     /// No shard yet: each is locked while it is visited. The caller is inside the gate and holds none.
     #[must_use]
     pub fn lock_each(&self) -> Locked<'_> {
-        Locked { keyspace: self, held: Held::Each }
+        self.lock_each_unless(&|| false)
+    }
+
+    /// The same, unless the wait for one becomes long and `give_up` says so: neither that one nor those after it are visited
+    /// then, and [`Locked::gave_up`].
+    #[must_use]
+    pub fn lock_each_unless<'k>(&'k self, give_up: &'k dyn Fn() -> bool) -> Locked<'k> {
+        Locked { keyspace: self, held: Held::Each(GiveUp { when: give_up, done: false }) }
     }
 
     /// Everything at once, for one who is alone behind this keyspace's gate.
@@ -338,7 +353,7 @@ impl<'k> Locked<'k> {
             Held::Many(many) => many.binary_search(&shard).is_ok(),
             Held::Growing(ref many) => many.binary_search(&shard).is_ok(),
             Held::All => true,
-            Held::Each => false,
+            Held::Each(_) => false,
         }
     }
 
@@ -368,7 +383,7 @@ impl<'k> Locked<'k> {
     /// Gives everything back, and returns the shards that were held, if they may grow.
     #[must_use]
     pub fn into_shards(mut self) -> Vec<usize> {
-        match std::mem::replace(&mut self.held, Held::Each) {
+        match std::mem::replace(&mut self.held, Held::Many(&[])) {
             Held::Growing(shards) => {
                 shards.iter().rev().for_each(|&shard| self.keyspace.give(shard));
                 shards
@@ -410,13 +425,19 @@ impl<'k> Locked<'k> {
         unsafe { &mut *self.keyspace.cell(first, shard).get() }
     }
 
-    /// Visits one shard, locking it for the visit if none are held.
-    pub(crate) fn visit<T>(&mut self, database: usize, shard: usize, visit: impl FnOnce(&mut Shard) -> T) -> T {
+    /// Visits one shard, locking it for the visit if none are held. None, if it can't be had.
+    pub(crate) fn visit<T>(&mut self, database: usize, shard: usize, visit: impl FnOnce(&mut Shard) -> T) -> Option<T> {
         let first = self.keyspace.first_shard(database);
-        match self.held {
-            Held::Each => visit(self.keyspace.lock_one(shard).shard_mut(first, shard)),
-            _ => visit(self.shard_mut(first, shard)),
-        }
+        let Held::Each(give_up) = &mut self.held else { return Some(visit(self.shard_mut(first, shard))) };
+        let locked = if give_up.done { None } else { self.keyspace.lock_one_unless(shard, give_up.when) };
+        give_up.done = locked.is_none();
+        locked.map(|mut locked| visit(locked.shard_mut(first, shard)))
+    }
+
+    /// Whether a shard was not visited, so that what has been found is not all there is.
+    #[must_use]
+    pub fn gave_up(&self) -> bool {
+        matches!(self.held, Held::Each(GiveUp { done: true, .. }))
     }
 
     /// A command that reaches for a key it did not declare is a defect of its entry in the table, and going on would
@@ -434,7 +455,7 @@ impl Drop for Locked<'_> {
             Held::One(shard) => self.keyspace.give(shard),
             Held::Many(shards) => shards.iter().rev().for_each(|&shard| self.keyspace.give(shard)),
             Held::Growing(ref shards) => shards.iter().rev().for_each(|&shard| self.keyspace.give(shard)),
-            Held::Each | Held::All => {}
+            Held::Each(_) | Held::All => {}
         }
     }
 }

@@ -12,24 +12,24 @@
 use loom::{
     hint,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence},
-    sync::{Mutex, MutexGuard},
     thread,
 };
 #[cfg(not(loom))]
 use std::{
     hint,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence},
-    sync::{Mutex, MutexGuard},
     thread,
 };
-
-use std::sync::TryLockError;
 
 /// Turns of busy waiting before a waiter gives its core away: about a microsecond, longer than most commands hold a
 /// shard, shorter than a switch of threads.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 100 };
 /// Turns of giving the core away before a waiter sleeps: the holder is then in a long command (SORT, SUNION of millions).
 const YIELDS: u32 = if cfg!(loom) { u32::MAX } else { 200 };
+
+/// Turns after which a waiter looks whether to give up: when it comes to sleeping, so that a look costs nothing. In loom's
+/// models others end what they do while one waits, so that it looks before.
+const PATIENCE: u32 = if cfg!(loom) { 0 } else { SPINS + YIELDS };
 
 /// Waits a little longer each time.
 struct Backoff(u32);
@@ -47,9 +47,9 @@ impl Backoff {
         }
     }
 
-    /// Whether the wait has come to sleeping, so that a look at other things costs nothing.
+    /// Whether it is time to look at other things.
     fn is_long(&self) -> bool {
-        self.0 >= SPINS.saturating_add(YIELDS)
+        self.0 >= PATIENCE
     }
 }
 
@@ -96,12 +96,12 @@ impl ShardLock {
     fn lock_contended_unless(&self, give_up: &dyn Fn() -> bool) -> bool {
         let mut backoff = Backoff(0);
         loop {
+            if backoff.is_long() && give_up() {
+                return false;
+            }
             backoff.wait();
             if !self.taken.load(Ordering::Relaxed) && self.try_lock() {
                 return true;
-            }
-            if backoff.is_long() && give_up() {
-                return false;
             }
         }
     }
@@ -145,7 +145,7 @@ pub struct Gate {
     closing: AtomicUsize,
     places: Box<[Place]>,
     /// Held by the one that is alone.
-    alone: Mutex<()>,
+    alone: ShardLock,
 }
 
 /// Proof of being inside together with others; leaving is dropping it.
@@ -156,7 +156,6 @@ pub struct Inside<'g> {
 /// Proof of being alone; opening the gate is dropping it.
 pub struct Alone<'g> {
     gate: &'g Gate,
-    _guard: Option<MutexGuard<'g, ()>>,
 }
 
 impl Gate {
@@ -166,7 +165,7 @@ impl Gate {
         Gate {
             closing: AtomicUsize::new(0),
             places: (0..threads).map(|_| Place { inside: AtomicBool::new(false) }).collect(),
-            alone: Mutex::new(()),
+            alone: ShardLock::new(),
         }
     }
 
@@ -194,10 +193,10 @@ impl Gate {
             }
             place.inside.store(false, Ordering::Release);
             while self.closing.load(Ordering::Relaxed) != 0 {
-                backoff.wait();
                 if backoff.is_long() && give_up() {
                     return None;
                 }
+                backoff.wait();
             }
         }
     }
@@ -205,9 +204,8 @@ impl Gate {
     /// Closes the gate and waits until everybody has left. The calling thread must not be inside.
     pub fn close(&self) -> Alone<'_> {
         self.closing.fetch_add(1, Ordering::SeqCst);
-        // A poisoned mutex guards nothing but turns.
-        let guard = self.alone.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let alone = Alone { gate: self, _guard: Some(guard) };
+        self.alone.lock();
+        let alone = Alone { gate: self };
         self.wait_for_all(&|| false);
         alone
     }
@@ -215,23 +213,12 @@ impl Gate {
     /// The same, unless the wait becomes long and `give_up` says so; then the gate is open again.
     pub fn close_unless(&self, give_up: impl Fn() -> bool) -> Option<Alone<'_>> {
         self.closing.fetch_add(1, Ordering::SeqCst);
-        let mut backoff = Backoff(0);
-        let guard = loop {
-            match self.alone.try_lock() {
-                Ok(guard) => break Some(guard),
-                Err(TryLockError::Poisoned(poisoned)) => break Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) => backoff.wait(),
-            }
-            if backoff.is_long() && give_up() {
-                break None;
-            }
-        };
-        let Some(guard) = guard else {
+        if !self.alone.lock_unless(&give_up) {
             self.closing.fetch_sub(1, Ordering::Release);
             return None;
-        };
+        }
         // Dropped, it opens the gate.
-        let alone = Alone { gate: self, _guard: Some(guard) };
+        let alone = Alone { gate: self };
         self.wait_for_all(&give_up).then_some(alone)
     }
 
@@ -241,10 +228,10 @@ impl Gate {
         for place in &self.places {
             let mut backoff = Backoff(0);
             while place.inside.load(Ordering::Acquire) {
-                backoff.wait();
                 if backoff.is_long() && give_up() {
                     return false;
                 }
+                backoff.wait();
             }
         }
         true
@@ -261,7 +248,7 @@ impl Drop for Inside<'_> {
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
         // Hand the turn on before the gate opens, or the next closer would let others in between.
-        self._guard = None;
+        self.gate.alone.unlock();
         self.gate.closing.fetch_sub(1, Ordering::Release);
     }
 }
@@ -368,6 +355,86 @@ mod loom_tests {
                 shared.1.with_mut(|p| unsafe { *p += 1 });
             }
             thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_who_gives_up_a_lock_leaves_it_as_it_was() {
+        loom::model(|| {
+            let shared = Arc::new((ShardLock::new(), UnsafeCell::new(0)));
+            let other = shared.clone();
+            let thread = thread::spawn(move || {
+                if other.0.lock_unless(|| true) {
+                    // SAFETY: under the lock; loom checks it.
+                    other.1.with_mut(|p| unsafe { *p += 1 });
+                    other.0.unlock();
+                }
+            });
+            shared.0.lock();
+            // SAFETY: as above.
+            shared.1.with_mut(|p| unsafe { *p += 1 });
+            shared.0.unlock();
+            thread.join().unwrap();
+            assert!(shared.0.try_lock());
+        });
+    }
+
+    #[test]
+    fn loom_who_gives_up_passing_is_not_inside() {
+        loom::model(|| {
+            let shared = Arc::new((Gate::new(1), UnsafeCell::new(0)));
+            let other = shared.clone();
+            let thread = thread::spawn(move || {
+                if let Some(_inside) = other.0.enter_unless(0, || true) {
+                    // SAFETY: inside, and the only other accessor is alone when it writes; loom checks it.
+                    other.1.with_mut(|p| unsafe { *p += 1 });
+                }
+            });
+            {
+                let _alone = shared.0.close();
+                // SAFETY: alone; loom checks it.
+                shared.1.with_mut(|p| unsafe { *p += 1 });
+            }
+            thread.join().unwrap();
+            assert!(shared.0.close_unless(|| true).is_some());
+        });
+    }
+
+    #[test]
+    fn loom_who_gives_up_closing_leaves_the_gate_open() {
+        loom::model(|| {
+            let shared = Arc::new((Gate::new(1), UnsafeCell::new(0)));
+            let other = shared.clone();
+            let thread = thread::spawn(move || {
+                let _inside = other.0.enter(0);
+                // SAFETY: inside, and the only other accessor is alone when it writes; loom checks it.
+                other.1.with_mut(|p| unsafe { *p += 1 });
+            });
+            if let Some(_alone) = shared.0.close_unless(|| true) {
+                // SAFETY: alone; loom checks it.
+                shared.1.with_mut(|p| unsafe { *p += 1 });
+            }
+            thread.join().unwrap();
+            assert!(shared.0.enter_unless(0, || true).is_some());
+        });
+    }
+
+    #[test]
+    fn loom_a_closer_that_gives_up_leaves_the_turn_to_another() {
+        loom::model(|| {
+            let shared = Arc::new((Gate::new(1), UnsafeCell::new(0)));
+            let other = shared.clone();
+            let thread = thread::spawn(move || {
+                let _alone = other.0.close();
+                // SAFETY: alone; loom checks it.
+                other.1.with_mut(|p| unsafe { *p += 1 });
+            });
+            if let Some(_alone) = shared.0.close_unless(|| true) {
+                // SAFETY: alone; loom checks it.
+                shared.1.with_mut(|p| unsafe { *p += 1 });
+            }
+            thread.join().unwrap();
+            assert!(shared.0.enter_unless(0, || true).is_some());
         });
     }
 

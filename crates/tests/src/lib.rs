@@ -27,6 +27,7 @@ pub mod linear;
 pub mod normalise;
 pub mod reply;
 pub mod rng;
+pub mod scripts;
 pub mod server;
 pub mod shrink;
 pub mod stream;

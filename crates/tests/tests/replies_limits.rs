@@ -20,6 +20,7 @@ const ECHO: usize = 998;
 fn connect(server: &Server) -> TcpStream {
     let socket = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     socket.set_read_timeout(Some(LONG)).unwrap();
+    socket.set_write_timeout(Some(LONG)).unwrap();
     socket
 }
 

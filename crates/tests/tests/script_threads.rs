@@ -1,12 +1,12 @@
 //! Scripts on several threads: atomic whatever keys they reach for, side by side where their keys are others; and scripts
-//! that take too long, or too much.
+//! that take too much.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use penstock_tests::bytes::{Command, command};
 use penstock_tests::conn::Conn;
-use penstock_tests::reply::Reply;
 use penstock_tests::rng::Rng;
+use penstock_tests::scripts::{ENDLESS, eval, kill, text};
 use penstock_tests::server::Server;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,16 +14,6 @@ use std::time::Duration;
 
 const ACCOUNTS: u64 = 40;
 const EACH: i64 = 1000;
-
-fn eval(script: &str, keys: &[&str], args: &[&str]) -> Command {
-    let keys_count = keys.len().to_string();
-    let words = ["EVAL", script, &keys_count].into_iter().chain(keys.iter().copied()).chain(args.iter().copied());
-    words.map(|word| word.as_bytes().to_vec()).collect()
-}
-
-fn text(reply: &Reply) -> String {
-    String::from_utf8_lossy(reply.text()).into_owned()
-}
 
 /// Moves money between accounts by `scripts` on several connections, while others add all of it up.
 fn accounts_keep_their_sum(scripts: &[String], declare_first: bool) {
@@ -110,21 +100,6 @@ fn scripts_that_declare_half_of_what_they_use_are_atomic() {
     accounts_keep_their_sum(&scripts, true);
 }
 
-/// A script that ends at once if it is told so, and else never.
-const ENDLESS: &str = "if ARGV[1] == 'end' then return 'done' end while true do redis.call('GET', KEYS[1]) end";
-
-/// Ends a script that takes too long, once it does.
-fn kill(conn: &mut Conn) {
-    for _ in 0..1000 {
-        match text(&conn.cmd("SCRIPT KILL").unwrap()).as_str() {
-            "OK" => return,
-            reply => assert!(reply.starts_with("NOTBUSY"), "{reply}"),
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    panic!("the script is never busy");
-}
-
 #[test]
 fn scripts_with_other_keys_run_at_the_same_time() {
     let server = Server::penstock(&["--threads", "2", "--busy-reply-threshold", "100"]);
@@ -144,42 +119,9 @@ fn scripts_with_other_keys_run_at_the_same_time() {
         at_once += usize::from(text(&reply) == "1");
     }
     assert!(at_once >= 2, "{at_once} scripts ran while another did");
-    kill(&mut conns[0]);
+    kill(&mut conns[0], "SCRIPT KILL").unwrap();
     let reply = text(&first.read().unwrap());
     assert!(reply.starts_with("ERR Script killed by user with SCRIPT KILL."), "{reply}");
-}
-
-#[test]
-fn others_are_told_that_a_script_takes_too_long() {
-    for threads in ["1", "4"] {
-        let server = Server::penstock(&["--threads", threads, "--busy-reply-threshold", "50"]);
-        let (mut conn, mut other) = (server.connect(), server.connect());
-        other.cmd("SET k v").unwrap();
-        // Alone: it has declared nothing, and runs for the first time.
-        conn.send(&penstock_tests::bytes::encode(&eval("while true do redis.pcall('GET', 'k') end", &[], &[])))
-            .unwrap();
-        thread::sleep(Duration::from_millis(300));
-        let mut new = server.connect();
-        for conn in [&mut other, &mut new] {
-            for command in ["GET k", "PING", "SET k w", "EVAL return 0", "DBSIZE", "FLUSHALL"] {
-                let reply = text(&conn.cmd(command).unwrap());
-                assert!(
-                    reply.starts_with("BUSY ") || reply.starts_with("ERR wrong"),
-                    "{threads} threads, {command}: {reply}"
-                );
-            }
-        }
-        kill(&mut new);
-        assert!(text(&conn.read().unwrap()).starts_with("ERR Script killed"));
-        assert_eq!(text(&other.cmd("GET k").unwrap()), "v");
-        // One that has written goes on, but the server can be ended.
-        conn.send(&penstock_tests::bytes::encode(&eval("redis.call('SET', 'k', 'w') while true do end", &["k"], &[])))
-            .unwrap();
-        thread::sleep(Duration::from_millis(300));
-        assert!(text(&new.cmd("SCRIPT KILL").unwrap()).starts_with("UNKILLABLE "));
-        new.send(b"SHUTDOWN NOSAVE\r\n").unwrap();
-        assert!(new.read_to_close().unwrap().is_empty());
-    }
 }
 
 #[test]
@@ -216,4 +158,91 @@ fn a_script_takes_no_more_memory_than_it_may() {
         assert!(reply.contains("not enough memory"), "{script}: {reply}");
     }
     assert_eq!(text(&conn.call(&eval("return 'fine'", &[], &[])).unwrap()), "fine");
+}
+
+#[test]
+fn text_that_grows_when_it_is_quoted_takes_no_more_either() {
+    // CVE-2022-24834: an escape takes six bytes for one.
+    let server = Server::penstock(&["--lua-memory-limit", "100mb"]);
+    let mut conn = server.connect();
+    let fill = eval("return #string.rep('\\1', 6e7)", &[], &[]);
+    assert_eq!(text(&conn.call(&fill).unwrap()), "60000000");
+    server.forget_peak();
+    let before_kib = server.resident_peak_kib();
+    for script in ["return cjson.encode(string.rep('\\1', 6e7))", "return cjson.encode({[string.rep('\\1', 6e7)] = 1})"]
+    {
+        let reply = text(&conn.call(&eval(script, &[], &[])).unwrap());
+        assert!(reply.contains("not enough memory"), "{reply}");
+    }
+    let grown_kib = server.resident_peak_kib() - before_kib;
+    assert!(grown_kib < 150 * 1024, "{grown_kib} KiB");
+}
+
+#[test]
+fn the_limit_of_memory_can_be_changed() {
+    let server = Server::penstock(&["--threads", "2"]);
+    let mut conns: Vec<Conn> = (0..8).map(|_| server.connect()).collect();
+    let greedy = eval("return #string.rep('x', 10000000)", &[], &[]);
+    // All threads have a machine then.
+    for conn in &mut conns {
+        assert_eq!(text(&conn.call(&greedy).unwrap()), "10000000");
+    }
+    conns[0].cmd("CONFIG SET lua-memory-limit 2mb").unwrap();
+    for conn in &mut conns {
+        let reply = text(&conn.call(&greedy).unwrap());
+        assert!(reply.contains("not enough memory"), "{reply}");
+    }
+    conns[0].cmd("CONFIG SET lua-memory-limit 64mb").unwrap();
+    for conn in &mut conns {
+        assert_eq!(text(&conn.call(&greedy).unwrap()), "10000000");
+    }
+}
+
+#[test]
+fn a_script_that_starts_over_is_counted_and_shown_once() {
+    let server = Server::penstock(&["--threads", "2", "--latency-tracking", "yes"]);
+    let (mut conn, mut monitor) = (server.connect(), server.connect());
+    conn.cmd("SET k v").unwrap();
+    let script = "redis.call('GET', KEYS[1]) redis.pcall('LPOP', KEYS[1]) redis.pcall('GET') \
+                  if ARGV[1] == 'all' then redis.call('DBSIZE') end return redis.call('STRLEN', KEYS[1])";
+    // It keeps to its keys, as far as anybody knows.
+    conn.call(&eval(script, &["k"], &["one"])).unwrap();
+    conn.cmd("CONFIG RESETSTAT").unwrap();
+    monitor.cmd("MONITOR").unwrap();
+    assert_eq!(text(&conn.call(&eval(script, &["k"], &["all"])).unwrap()), "1");
+    conn.cmd("PING").unwrap();
+    let shown: Vec<String> = std::iter::from_fn(|| Some(text(&monitor.read().unwrap())))
+        .map(|line| line.split_once("] ").map_or("", |(_, shown)| shown).chars().take(9).collect())
+        .take_while(|line| line != "\"PING\"")
+        .collect();
+    assert_eq!(shown, ["\"EVAL\" \"r", "\"GET\" \"k\"", "\"LPOP\" \"k", "\"DBSIZE\"", "\"STRLEN\" "]);
+    let info = text(&conn.cmd("INFO all").unwrap());
+    let field = |name: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+        line.unwrap_or_else(|| panic!("no {name} in {info}")).to_string()
+    };
+    for command in ["get", "lpop", "dbsize", "strlen", "eval"] {
+        assert!(field(&format!("cmdstat_{command}")).starts_with("calls=1,"), "{command}: {info}");
+    }
+    assert!(field("cmdstat_get").ends_with("rejected_calls=1,failed_calls=0"), "{info}");
+    assert!(field("cmdstat_lpop").ends_with("rejected_calls=0,failed_calls=1"), "{info}");
+    assert_eq!(field("keyspace_hits"), "2");
+    assert_eq!(field("total_error_replies"), "2");
+    assert_eq!(field("errorstat_WRONGTYPE"), "count=1");
+}
+
+#[test]
+fn a_script_logs_what_the_level_lets_through() {
+    let server = Server::penstock(&["--loglevel", "notice"]);
+    let mut conn = server.connect();
+    let script = "for _, level in ipairs({'DEBUG', 'VERBOSE', 'NOTICE', 'WARNING'}) do \
+                    redis.log(redis['LOG_' .. level], ARGV[1], level) end";
+    conn.call(&eval(script, &[], &["first"])).unwrap();
+    conn.cmd("CONFIG SET loglevel debug").unwrap();
+    conn.call(&eval(script, &[], &["second"])).unwrap();
+    let log = server.log();
+    let has = |line: &str| log.lines().any(|l| l.ends_with(line));
+    assert!(!has("first DEBUG") && !has("first VERBOSE"), "{log}");
+    assert!(has("* first NOTICE") && has("# first WARNING"), "{log}");
+    assert!(has(". second DEBUG") && has("- second VERBOSE"), "{log}");
 }

@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(shown(&settings, &["port", "PO?T", "p[no]rt"]), "port=6379");
         assert_eq!(
             shown(&settings, &["*ime-limit", "*busy*", "LUA*"]),
-            "busy-reply-threshold=5000;lua-memory-limit=268435456;lua-time-limit=5000"
+            "busy-poll-us=100;busy-reply-threshold=5000;lua-memory-limit=268435456;lua-time-limit=5000"
         );
         assert_eq!(shown(&settings, &["list-max*"]), "list-max-listpack-size=-2;list-max-ziplist-size=-2");
         assert_eq!(shown(&settings, &["nonexist", "", "nonexist*"]), "");

@@ -16,7 +16,7 @@ use store::db::{Db, Ttl};
 use store::keyspace::Key;
 
 use crate::command_table::Run;
-use crate::config::Access;
+use crate::config::{Access, LogLevel};
 use crate::families::help::help;
 use crate::turn::Turn;
 
@@ -81,7 +81,7 @@ fn error(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn log(turn: &mut Turn<'_, '_>) -> Outcome {
     let message = String::from_utf8_lossy(turn.arg(2)).replace(char::is_control, " ");
-    turn.engine().host.log(&format!("DEBUG LOG: {message}"));
+    turn.engine().host.log(LogLevel::Warning, &format!("DEBUG LOG: {message}"));
     turn.reply.ok();
     Ok(())
 }

@@ -128,15 +128,15 @@ pub(crate) fn runs_alone(worker: &Worker, args: Args<'_>) -> bool {
 
 fn fcall(turn: &mut Turn<'_, '_>) -> Outcome {
     show(turn);
-    if num::parse_i64(turn.arg(2)).is_none() {
-        return Err(Error::new("ERR Bad number of keys provided"));
-    }
-    let keys = declared_keys(turn)?;
     with_machine(turn, |turn, machine| {
         machine.follow(&turn.engine().libraries)?;
         let Some((vm, function, loaded)) = machine.function(turn.arg(1)) else {
             return Err(Error::new("ERR Function not found"));
         };
+        if num::parse_i64(turn.arg(2)).is_none() {
+            return Err(Error::new("ERR Bad number of keys provided"));
+        }
+        let keys = declared_keys(turn)?;
         let task = Task {
             loaded,
             name: std::str::from_utf8(&function.name).unwrap_or_default(),
@@ -158,12 +158,13 @@ fn load(turn: &mut Turn<'_, '_>) -> Outcome {
         }
         policy = Policy::Replace;
     }
-    let library = read(turn, turn.arg(turn.len() - 1))?;
-    let name = library.name.clone();
+    let text = turn.arg(turn.len() - 1);
+    let (name, _) = metadata(text)?;
     let known = turn.engine().libraries.all().iter().any(|library| library.name == name);
     if known && policy == Policy::Append {
         return Err(Error::quoting([b"ERR Library '", &*name, b"' already exists"].concat()));
     }
+    let library = read(turn, text)?;
     turn.engine().libraries.add(vec![library], policy)?;
     turn.worker.effects.dirty += 1;
     turn.reply.bulk(name);
@@ -173,8 +174,8 @@ fn load(turn: &mut Turn<'_, '_>) -> Outcome {
 /// The library of a text, which is tried out in the thread's machine.
 fn read(turn: &mut Turn<'_, '_>, text: &[u8]) -> Result<Library, Error> {
     let (name, code_at) = metadata(text)?;
-    with_machine(turn, |_, machine| {
-        let registered = machine.try_library(&text[code_at..])?;
+    with_machine(turn, |turn, machine| {
+        let registered = machine.try_library(turn.engine(), &text[code_at..])?;
         Ok(Library::new(name, text, &registered))
     })
 }
@@ -189,14 +190,22 @@ fn delete(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 fn flush(turn: &mut Turn<'_, '_>) -> Outcome {
-    let is_known = turn.len() == 2 || (turn.len() == 3 && (turn.is(2, "SYNC") || turn.is(2, "ASYNC")));
-    if !is_known {
+    if turn.len() > 3 {
+        return Err(wrong_number(turn));
+    }
+    if turn.len() == 3 && !turn.is(2, "SYNC") && !turn.is(2, "ASYNC") {
         return Err(Error::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
     turn.engine().libraries.flush();
     turn.worker.effects.dirty += 1;
     turn.reply.ok();
     Ok(())
+}
+
+/// The error for a subcommand with too many arguments, which names it as it was given.
+fn wrong_number(turn: &Turn<'_, '_>) -> Error {
+    let start = b"ERR unknown subcommand or wrong number of arguments for '";
+    Error::quoting([&start[..], turn.arg(1), b"'. Try FUNCTION HELP."].concat())
 }
 
 fn dump(turn: &mut Turn<'_, '_>) -> Outcome {
@@ -215,10 +224,7 @@ fn restore(turn: &mut Turn<'_, '_>) -> Outcome {
             let text = "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.";
             return Err(Error::new(text));
         }
-        _ => {
-            let text = "ERR Unknown subcommand or wrong number of arguments for 'restore'. Try FUNCTION HELP.";
-            return Err(Error::new(text));
-        }
+        _ => return Err(wrong_number(turn)),
     };
     let texts = payload::decode(turn.arg(2)).map_err(|bad| match bad {
         BadPayload::Footer => Error::new("ERR DUMP payload version or checksum are wrong"),

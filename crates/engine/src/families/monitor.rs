@@ -106,7 +106,7 @@ pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
 /// Shows a command that has run to all monitors. Called while the command's shards are still held, so that commands on
 /// the same keys are shown in the order in which they ran.
 #[cold]
-pub(crate) fn feed(worker: &Worker, session: &mut Session, command: &Command, args: Args<'_>) {
+pub(crate) fn feed(worker: &mut Worker, session: &mut Session, command: &Command, args: Args<'_>) {
     if !command.info.has(SKIP_MONITOR | ADMIN) {
         show(worker, session, command, args);
     }
@@ -114,7 +114,7 @@ pub(crate) fn feed(worker: &Worker, session: &mut Session, command: &Command, ar
 
 /// The same for a command that decides itself when it is shown.
 #[cold]
-pub(crate) fn show(worker: &Worker, session: &mut Session, command: &Command, args: Args<'_>) {
+pub(crate) fn show(worker: &mut Worker, session: &mut Session, command: &Command, args: Args<'_>) {
     let source = if worker.scripts.running {
         "lua".to_string()
     } else if session.client.has(client_flag::UNIX_SOCKET) {
@@ -122,7 +122,18 @@ pub(crate) fn show(worker: &Worker, session: &mut Session, command: &Command, ar
     } else {
         session.client.addr.clone()
     };
-    let text = text(session.database, &source, command, args);
+    let mut text = text(session.database, &source, command, args);
+    if let Some(noting) = worker.scripts.noting() {
+        match noting.hold_back(text) {
+            Ok(()) => return,
+            Err(no_room) => text = no_room,
+        }
+    }
+    send(worker, session, &text);
+}
+
+/// Shows a command's text to all monitors, with the time.
+pub(crate) fn send(worker: &Worker, session: &mut Session, text: &str) {
     // A connection that is being closed, or shows nothing itself, has no use for its own line.
     let own = (session.monitoring && !session.closing).then_some((session.client.id, &mut session.pushes));
     let mut origin = Origin { worker: worker.id, own, may_be_dropped: true };
@@ -132,7 +143,7 @@ pub(crate) fn show(worker: &Worker, session: &mut Session, command: &Command, ar
     let is_late = now_us < shown.last_us && shown.last_us - now_us < CLOCKS_DIFFER_US_MAX;
     let time_us = if is_late { shown.last_us } else { now_us };
     shown.last_us = time_us;
-    let line = line(time_us, &text);
+    let line = line(time_us, text);
     let mut line = Encoded::new(|reply: &mut Reply<'_>| reply.simple(&line));
     shown.audience.send(&worker.engine.inboxes, &mut origin, &mut line);
 }

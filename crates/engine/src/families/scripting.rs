@@ -144,9 +144,13 @@ pub(crate) fn with_machine<T>(
     turn: &mut Turn<'_, '_>,
     then: impl FnOnce(&mut Turn<'_, '_>, &mut Machine) -> Result<T, Error>,
 ) -> Result<T, Error> {
+    let bytes_max = turn.engine().settings.lua_memory_limit.get_usize();
     let mut machine = match turn.worker.scripts.machine.take() {
-        Some(machine) => machine,
-        None => Box::new(Machine::new(turn.engine().settings.lua_memory_limit.get_usize())?),
+        Some(mut machine) => {
+            machine.vm.limit_memory(bytes_max);
+            machine
+        }
+        None => Box::new(Machine::new(bytes_max)?),
     };
     let result = then(turn, &mut machine);
     turn.worker.stats().lua_bytes.store(machine.used_bytes() as u64, Ordering::Relaxed);

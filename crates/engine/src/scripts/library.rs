@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use commands::error::Error;
+use resp::splitargs::split_args;
 use script::library::{BAD_NAME, Registered, is_name};
 
 use super::cache::Habits;
@@ -61,8 +62,9 @@ pub(crate) fn metadata(text: &[u8]) -> Result<(Vec<u8>, usize), Error> {
     let Some(end) = text.iter().position(|&b| b == b'\n') else {
         return Err(Error::new("ERR Invalid library metadata"));
     };
-    let mut words = text[2..end].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-    let engine = words.next().unwrap_or_default();
+    let words = split_args(&text[..end]).map_err(|_| Error::new("ERR Invalid library metadata"))?;
+    let (engine, words) =
+        words.split_first().map_or((&b""[..], &[][..]), |(first, rest)| (first.get(2..).unwrap_or_default(), rest));
     let mut name = None;
     for word in words {
         match word.strip_prefix(b"name=") {
@@ -70,7 +72,7 @@ pub(crate) fn metadata(text: &[u8]) -> Result<(Vec<u8>, usize), Error> {
                 return Err(Error::new("ERR Invalid metadata value, name argument was given multiple times"));
             }
             Some(given) => name = Some(given),
-            None => return Err(Error::quoting([b"ERR Invalid metadata value given: ", word].concat())),
+            None => return Err(Error::quoting([b"ERR Invalid metadata value given: ", &word[..]].concat())),
         }
     }
     let Some(name) = name else { return Err(Error::new("ERR Library name was not given")) };

@@ -16,6 +16,9 @@ use store::hash::hash;
 
 use super::cache::{Digest, Habits, Script, Scripts, digest_of, digest_of_text};
 use super::library::{self, Function, Libraries, Library};
+use super::tentative::Tentative;
+use super::world::write_log;
+use crate::engine::Engine;
 use crate::ticks::{Ticks, to_microseconds};
 use crate::version::{REDIS_VERSION, REDIS_VERSION_NUMBER};
 
@@ -87,6 +90,10 @@ pub(crate) struct LocalScripts {
     pub busy_turn: bool,
     /// Whether one does that now.
     pub is_again: bool,
+    /// Whether the one that runs may still do that.
+    pub may_start_over: bool,
+    /// What it has left so far.
+    pub tentative: Tentative,
     /// Set by a script whose error has been counted already.
     pub error_is_counted: bool,
     /// Memory for the keys of a script's commands.
@@ -217,14 +224,14 @@ impl Machine {
     }
 
     /// Loads a library and forgets it again: what it registers. The functions mean nothing afterwards.
-    pub(crate) fn try_library(&mut self, code: &[u8]) -> Result<Vec<Registered>, Error> {
-        let registered = self.load_library(code)?;
+    pub(crate) fn try_library(&mut self, engine: &Engine, code: &[u8]) -> Result<Vec<Registered>, Error> {
+        let registered = self.load_library(Some(engine), code)?;
         registered.iter().for_each(|function| self.vm.unload(function.loaded));
         Ok(registered)
     }
 
-    fn load_library(&mut self, code: &[u8]) -> Result<Vec<Registered>, Error> {
-        let mut loading = Loading { began: Ticks::now(), is_late: false };
+    fn load_library(&mut self, engine: Option<&Engine>, code: &[u8]) -> Result<Vec<Registered>, Error> {
+        let mut loading = Loading { engine, began: Ticks::now(), is_late: false };
         let loaded = self.vm.load_library(code, &mut loading);
         loaded.map_err(|error| match loading.is_late {
             true => Error::new("ERR FUNCTION LOAD timeout"),
@@ -253,7 +260,7 @@ impl Machine {
                 continue;
             }
             let (_, code_at) = library::metadata(&library.text)?;
-            for Registered { name, loaded, .. } in self.load_library(&library.text[code_at..])? {
+            for Registered { name, loaded, .. } in self.load_library(None, &library.text[code_at..])? {
                 let Some(index) = library.functions.iter().position(|f| f.name == name) else { continue };
                 let function = LocalFunction { library: library.clone(), index, loaded };
                 self.functions.insert(name.to_ascii_lowercase(), function);
@@ -279,12 +286,14 @@ impl Machine {
 const LOADING_US_MAX: f64 = 500_000.0;
 
 /// The world of a library that is being loaded: it has none.
-struct Loading {
+struct Loading<'e> {
+    /// Whose log gets what it says, if it is loaded for the first time.
+    engine: Option<&'e Engine>,
     began: Ticks,
     is_late: bool,
 }
 
-impl Host for Loading {
+impl Host for Loading<'_> {
     fn call(&mut self, _: Args<'_>, _: Proto, _: &mut Output) -> Verdict {
         Verdict::End
     }
@@ -294,7 +303,11 @@ impl Host for Loading {
         if self.is_late { Verdict::End } else { Verdict::Go }
     }
 
-    fn log(&mut self, _: LogLevel, _: &[u8]) {}
+    fn log(&mut self, level: LogLevel, message: &[u8]) {
+        if let Some(engine) = self.engine {
+            write_log(engine, level, message);
+        }
+    }
 
     fn access(&mut self, _: Args<'_>) -> Access {
         Access::Denied

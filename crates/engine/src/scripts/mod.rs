@@ -1,6 +1,6 @@
 //! Scripts: which there are (`cache.rs`), which take too long (`busy.rs`), which
 //! libraries of functions there are (`library.rs`, `payload.rs`), a thread's machine for them (`machine.rs`), how one runs among other commands
-//! (`run.rs`), and what it sees of the server (`world.rs`). The Lua of it is the crate `script`; the commands are
+//! (`run.rs`), what it takes back when it starts over (`tentative.rs`), and what it sees of the server (`world.rs`). The Lua of it is the crate `script`; the commands are
 //! `families::scripting`.
 //!
 //! # Atomicity
@@ -32,6 +32,7 @@ pub mod library;
 mod machine;
 pub(crate) mod payload;
 mod run;
+mod tentative;
 mod world;
 
 pub(crate) use machine::{LocalScripts, Machine};

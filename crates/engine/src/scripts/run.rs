@@ -4,6 +4,7 @@ use commands::call::KeyRef;
 use commands::error::{Error, Outcome};
 use resp::reply::Output;
 use resp::request::Args;
+use resp::splitargs::split_args;
 use script::{Call, Failure, Loaded, Vm};
 
 use super::busy::Caller;
@@ -73,15 +74,15 @@ impl Rights {
         let Some(end) = text.iter().position(|&b| b == b'\n') else {
             return Err(Error::new("ERR Invalid script shebang"));
         };
-        let mut words = text[..end].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-        let engine = words.next().unwrap_or_default();
+        let words = split_args(&text[..end]).map_err(|_| Error::new("ERR Invalid engine in script shebang"))?;
+        let (engine, words) = words.split_first().map_or((&b""[..], &[][..]), |(first, rest)| (&first[..], rest));
         if engine != b"#!lua" {
             return Err(Error::quoting([b"ERR Unexpected engine in script shebang: ", engine].concat()));
         }
         let mut rights = Rights::default();
         for word in words {
             let Some(flags) = word.strip_prefix(b"flags=") else {
-                return Err(Error::quoting([b"ERR Unknown lua shebang option: ", word].concat()));
+                return Err(Error::quoting([b"ERR Unknown lua shebang option: ", &word[..]].concat()));
             };
             for name in flags.split(|&b| b == b',').filter(|name| !name.is_empty()) {
                 let flag = Rights::named(name)

@@ -11,9 +11,15 @@ use store::keyspace::Locked;
 use super::busy::{Caller, Running};
 use super::run::Limits;
 use crate::command_table::{Command, table};
+use crate::config;
+use crate::engine::Engine;
+use crate::families;
 use crate::session::Session;
-use crate::ticks::{Ticks, to_microseconds};
+use crate::ticks::{Ticks, per_microsecond, to_microseconds};
 use crate::worker::{Worker, hash_keys};
+
+/// How often a script is looked at that takes too long, when it does nothing but run commands, in microseconds.
+const LOOK_EVERY_US: f64 = 1000.0;
 
 /// The world of one call.
 pub(super) struct World<'w, 'k> {
@@ -23,6 +29,8 @@ pub(super) struct World<'w, 'k> {
     limits: Limits,
     called: Called<'w>,
     began: Ticks,
+    /// Ticks since it began after which it is looked at even if it spends its time in commands.
+    look_after: u64,
     /// Whether it has run for too long.
     is_busy: bool,
     /// The shards of the keys that it declares, if it is to be learnt whether it keeps to them.
@@ -49,15 +57,20 @@ impl<'w, 'k> World<'w, 'k> {
         called: Called<'w>,
         declared: Option<Vec<usize>>,
     ) -> World<'w, 'k> {
-        let dirty_before = worker.effects.dirty;
+        let (dirty_before, began) = (worker.effects.dirty, worker.ticks);
         let keys = std::mem::take(&mut worker.scripts.keys);
+        let threshold_ms = worker.engine.settings.busy_reply_threshold_ms.get();
+        if !locked.holds_all() {
+            worker.begin_tentatively();
+        }
         World {
             worker,
             session,
             locked,
             limits,
             called,
-            began: Ticks::now(),
+            began,
+            look_after: if threshold_ms > 0 { to_ticks(threshold_ms as f64 * 1000.0) } else { u64::MAX },
             is_busy: false,
             declared,
             keys,
@@ -71,7 +84,12 @@ impl<'w, 'k> World<'w, 'k> {
     }
 
     /// Ends it: what is to be known of the call.
-    pub(super) fn end(self) -> Ended {
+    pub(super) fn end(mut self) -> Ended {
+        if self.starts_over {
+            self.worker.forget_tentative();
+        } else {
+            self.settle_tentative();
+        }
         self.worker.scripts.keys = self.keys;
         if self.is_busy {
             self.worker.engine.busy.end(self.worker.id);
@@ -82,6 +100,15 @@ impl<'w, 'k> World<'w, 'k> {
     /// Whether the script could start over and nobody would know.
     fn has_changed_nothing(&self) -> bool {
         self.worker.effects.dirty == self.dirty_before && !self.has_effects
+    }
+
+    /// What its commands have left stays: it has changed something, or has ended.
+    fn settle_tentative(&mut self) {
+        if self.worker.scripts.may_start_over {
+            for line in self.worker.settle_tentative() {
+                families::send_to_monitors(self.worker, self.session, &line);
+            }
+        }
     }
 
     /// Why a command is not run for a script. The checks are in Redis's order, since their errors show it.
@@ -146,8 +173,16 @@ impl<'w, 'k> World<'w, 'k> {
             self.worker.stats().commands[command.id].rejected.add(1);
         }
         self.worker.stats().count_error(error.text());
+        if let Some(noting) = self.worker.scripts.noting() {
+            command.inspect(|command| noting.rejected(command.id));
+            noting.error(error.text());
+        }
         Reply::new(reply, Proto::Resp2).error(error.text());
     }
+}
+
+fn to_ticks(microseconds: f64) -> u64 {
+    (microseconds * per_microsecond()) as u64
 }
 
 /// What is called, and how.
@@ -211,6 +246,15 @@ impl Host for World<'_, '_> {
         self.has_effects |= command.info.has(flag::MAY_REPLICATE);
         self.session.proto = proto;
         self.worker.call(self.session, command, args, &self.keys, self.locked, reply, false);
+        if self.worker.scripts.may_start_over && !self.has_changed_nothing() {
+            self.settle_tentative();
+        }
+        // It may run few instructions of Lua's, and long commands.
+        let ticks = self.worker.ticks.since(self.began);
+        if ticks >= self.look_after {
+            self.look_after = ticks.saturating_add(to_ticks(LOOK_EVERY_US));
+            return self.poll();
+        }
         Verdict::Go
     }
 
@@ -225,18 +269,23 @@ impl Host for World<'_, '_> {
             self.is_busy = true;
             let Called { caller, name, args } = self.called;
             engine.busy.begin(self.worker.id, caller, self.writes, Running::new(name, args, self.began));
-            engine.host.log(&format!("Slow script detected: still in execution after {ms:.0} milliseconds."));
+            let kill = if caller == Caller::Eval { "SCRIPT KILL" } else { "FUNCTION KILL" };
+            let slow = format!(
+                "Slow script detected: still in execution after {ms:.0} milliseconds. You can try killing the script \
+                 using the {kill} command. Script name is: {name}."
+            );
+            engine.host.log(config::LogLevel::Warning, &slow);
         }
         self.worker.attend();
         if engine.busy.is_killed(self.worker.id) {
-            engine.host.log("Lua script killed by user with SCRIPT KILL.");
+            engine.host.log(config::LogLevel::Warning, "Lua script killed by user with SCRIPT KILL.");
             return Verdict::End;
         }
         Verdict::Go
     }
 
-    fn log(&mut self, _level: LogLevel, message: &[u8]) {
-        self.worker.engine.host.log(&String::from_utf8_lossy(message));
+    fn log(&mut self, level: LogLevel, message: &[u8]) {
+        write_log(self.worker.engine, level, message);
     }
 
     fn access(&mut self, args: Args<'_>) -> Access {
@@ -251,8 +300,22 @@ impl Host for World<'_, '_> {
         self.has_counted = true;
         if is_new {
             self.worker.stats().count_error(text);
+            if let Some(noting) = self.worker.scripts.noting() {
+                noting.error(text);
+            }
         }
     }
+}
+
+/// Writes what a script says into the server's log.
+pub(super) fn write_log(engine: &Engine, level: LogLevel, message: &[u8]) {
+    let level = match level {
+        LogLevel::Debug => config::LogLevel::Debug,
+        LogLevel::Verbose => config::LogLevel::Verbose,
+        LogLevel::Notice => config::LogLevel::Notice,
+        LogLevel::Warning => config::LogLevel::Warning,
+    };
+    engine.host.log(level, &String::from_utf8_lossy(message));
 }
 
 /// What a command is told for which it is too late.

@@ -5,7 +5,7 @@ use resp::request::{Args, OwnedArgs};
 
 use crate::api::Version;
 use crate::host::{Access, Host, LogLevel, Verdict};
-use crate::vm::{Call, Vm};
+use crate::vm::{self, Call, Vm};
 
 /// A host without commands, which ends a script when it has been asked so often.
 struct Patience(u32);
@@ -30,10 +30,12 @@ impl Host for Patience {
     fn error_returned(&mut self, _: &[u8], _: bool) {}
 }
 
+const VERSION: Version = Version { text: "7.2.4", number: 0x0007_0204 };
+
 /// Runs scripts one after the other in one machine; the string that the last returns, or the text of its error.
 fn run_all(texts: &[&str]) -> String {
     const MEMORY_BYTES_MAX: usize = 8 << 20;
-    let mut vm = Vm::new(MEMORY_BYTES_MAX, Version { text: "7.2.4", number: 0x0007_0204 }).unwrap();
+    let mut vm = Vm::new(MEMORY_BYTES_MAX, VERSION).unwrap();
     let args = OwnedArgs::new([].into_iter());
     let mut last = String::new();
     for text in texts {
@@ -175,16 +177,19 @@ fn bytecode_is_not_loaded() {
 
 #[test]
 fn the_parser_never_runs_code() {
-    // CVE-2025-49844: a reader that collects while the parser holds an unanchored chunk name.
+    // CVE-2025-49844: Lua asks a reader that has nothing to begin with a second time, while the parser holds a chunk's name
+    // that nothing else does. One that collects then frees it.
     let script = "local at = 0
-        local f = load(function()
+        local loaded, error = load(function()
             at = at + 1
-            collectgarbage() local garbage = {} for i = 1, 200 do garbage[i] = 'garbage' .. i end
-            return ({'return ', '1', ' + ', '1'})[at]
-        end, 'name' .. tostring({}))
-        return f()";
+            if at == 1 then return nil end
+            collectgarbage() collectgarbage()
+            local garbage = {} for i = 1, 5000 do garbage[i] = string.format('=g%04d', i) end
+            return ({[2] = 'x', [3] = ' x'})[at]
+        end)
+        return type(loaded) .. ' ' .. tostring(error) .. ' ' .. at";
     check(&[
-        (script, "2"),
+        (script, "function nil 1"),
         ("return select(2, load(function() return {} end))", "user_script:1: reader function must return a string"),
         ("return select(2, load(function() error('no', 0) end))", "no"),
         (
@@ -192,7 +197,10 @@ fn the_parser_never_runs_code() {
             "n:1: '=' expected near 'x'",
         ),
     ]);
-    // CVE-2025-46819: the level of a long bracket never counts beyond the text.
+    // CVE-2025-46819: Lua counts the level of a long bracket in 32 bits, so that there is no text of more.
+    let mut vm = Vm::new(8 << 20, VERSION).unwrap();
+    let error = vm.load(&vec![0; vm::TEXT_BYTES_MAX + 1], c"@user_script").unwrap_err();
+    assert_eq!(String::from_utf8_lossy(&error), "chunk has too many bytes");
     let brackets = "local e = string.rep('=', 100000) return loadstring('return [' .. e .. '[a]' .. e .. ']')()";
     check(&[(brackets, "a"), ("return (loadstring('return [' .. string.rep('=', 100000)))", "nil")]);
 }
@@ -261,7 +269,7 @@ fn depth_has_a_limit() {
 
 #[test]
 fn what_would_work_without_end_is_ended() {
-    let ended = "Script killed by user with SCRIPT KILL.";
+    let ended = "Script killed by user with SCRIPT KILL...";
     for script in [
         "return string.find(string.rep('a', 1e5), string.rep('a*', 20) .. 'b')",
         "return string.match(string.rep('a', 1e5), '(.-)(.-)(.-)b')",
@@ -310,6 +318,22 @@ fn no_script_sees_what_another_left() {
 
 #[test]
 fn no_finalizer_of_a_script_runs() {
+    // CVE-2024-46981: a finalizer that runs while the machine is being closed. Only userdata have any, and no script gets hold
+    // of a metatable of theirs.
     let script = "setmetatable({}, {__gc = function() error('ran') end}) collectgarbage() return 'quiet'";
     assert_eq!(run(script), "quiet");
+    let found = "local found, seen = {}, {}
+        local function look(value, name)
+            if type(value) == 'userdata' and getmetatable(value) then found[#found + 1] = name end
+            if type(value) ~= 'table' or seen[value] then return end
+            seen[value] = true
+            for k, v in pairs(value) do look(k, name) look(v, name .. '.' .. tostring(k)) end
+        end
+        look(_G, '')
+        for _, make in ipairs({rawget(_G, 'newproxy'), cjson.new, cjson.null}) do
+            local is_made, value = pcall(make, true)
+            look(is_made and value or nil, 'made')
+        end
+        return table.concat(found, ' ')";
+    assert_eq!(run(found), "");
 }

@@ -23,6 +23,7 @@ impl EventLoop {
         if now < self.next_tick {
             return;
         }
+        self.worker.serve_late();
         let more = self.worker.reclaim_expired(RECLAIM_US) | self.worker.relieve_memory();
         self.next_tick = now + if more { BUSY_TICK } else { TICK };
         self.end_pause();

@@ -21,6 +21,19 @@ pub fn encode(state: &mut State) -> Result<c_int, Raise> {
     encoded.map(|()| 1)
 }
 
+/// Bytes of a string that is quoted, or more: it is looked at only where that could be much, since an escape takes six times
+/// the byte's own (CVE-2022-24834).
+fn quoted_len(bytes: &[u8]) -> usize {
+    /// A string that is no longer takes little, whatever is in it.
+    const SHORT_BYTES: usize = 4096;
+    const ESCAPE_BYTES: usize = 6;
+    if bytes.len() <= SHORT_BYTES {
+        return ESCAPE_BYTES * bytes.len();
+    }
+    let escaped = bytes.iter().filter(|&&byte| ESCAPED[usize::from(byte)]).count();
+    bytes.len() + (ESCAPE_BYTES - 1) * escaped
+}
+
 /// Text under construction. Its methods look at the value on top of the stack.
 struct Encoder {
     options: Options,
@@ -31,7 +44,7 @@ impl Encoder {
     fn value(&mut self, state: &mut State, depth: c_int) -> Result<(), Raise> {
         state.room_for(self.out.len())?;
         match state.kind(-1) {
-            Kind::String => self.string(state.bytes(-1).unwrap_or_default()),
+            Kind::String => return self.string(state, -1),
             Kind::Number => return self.number(state, -1),
             Kind::Boolean if state.boolean(-1) => self.out.extend_from_slice(b"true"),
             Kind::Boolean => self.out.extend_from_slice(b"false"),
@@ -112,7 +125,7 @@ impl Encoder {
 
     fn key(&mut self, state: &mut State) -> Result<(), Raise> {
         match state.kind(-2) {
-            Kind::String => self.string(state.bytes(-2).unwrap_or_default()),
+            Kind::String => self.string(state, -2)?,
             Kind::Number => {
                 self.out.push(b'"');
                 self.number(state, -2)?;
@@ -142,8 +155,14 @@ impl Encoder {
         Ok(())
     }
 
+    fn string(&mut self, state: &mut State, index: c_int) -> Result<(), Raise> {
+        state.room_for(self.out.len() + quoted_len(state.bytes(index).unwrap_or_default()))?;
+        self.quote(state.bytes(index).unwrap_or_default());
+        Ok(())
+    }
+
     /// Runs of bytes that need no escape are copied at once.
-    fn string(&mut self, text: &[u8]) {
+    fn quote(&mut self, text: &[u8]) {
         self.out.push(b'"');
         let mut copied = 0;
         for (at, &byte) in text.iter().enumerate() {

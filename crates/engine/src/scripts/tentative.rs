@@ -1,0 +1,122 @@
+//! What a script's commands have left beside the keyspace while it may still start over: counts, and lines for monitors.
+//!
+//! A script that starts over runs its commands again, and each of them is to be counted and shown once. So what is counted is
+//! noted, to be taken back, and lines are held back until the script has changed something or has ended.
+
+use super::LocalScripts;
+use crate::stats::WorkerStats;
+use crate::worker::Worker;
+
+/// Counts that are noted. Of a script that runs more commands before it starts over, the rest stays counted.
+const COUNTED_MAX: usize = 100_000;
+/// Bytes of lines that are held back; those beyond are shown at once.
+const SHOWN_BYTES_MAX: usize = 1024 * 1024;
+
+/// Something that was counted.
+#[derive(Debug)]
+enum Counted {
+    /// A command ran, for so many ticks.
+    Ran(usize, u64),
+    /// It answered an error.
+    Failed(usize),
+    /// It was refused.
+    Rejected(usize),
+    /// An error reply, by its text's first word.
+    Error(Box<[u8]>),
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Tentative {
+    counted: Vec<Counted>,
+    lines: Vec<String>,
+    lines_bytes: usize,
+    hits: u64,
+    misses: u64,
+}
+
+impl Tentative {
+    fn note(&mut self, counted: Counted) {
+        if self.counted.len() < COUNTED_MAX {
+            self.counted.push(counted);
+        }
+    }
+
+    /// A command has run.
+    #[cold]
+    pub fn ran(&mut self, command: usize, ticks: u64) {
+        self.note(Counted::Ran(command, ticks));
+    }
+
+    /// A command has answered an error.
+    pub fn failed(&mut self, command: usize) {
+        self.note(Counted::Failed(command));
+    }
+
+    /// A command was refused.
+    pub fn rejected(&mut self, command: usize) {
+        self.note(Counted::Rejected(command));
+    }
+
+    /// An error was answered.
+    pub fn error(&mut self, text: &[u8]) {
+        let code = text.split(u8::is_ascii_whitespace).next().unwrap_or(b"");
+        self.note(Counted::Error(code.into()));
+    }
+
+    /// Holds a monitor's line back, if there is room.
+    pub fn hold_back(&mut self, line: String) -> Result<(), String> {
+        if self.lines_bytes + line.len() > SHOWN_BYTES_MAX {
+            return Err(line);
+        }
+        self.lines_bytes += line.len();
+        self.lines.push(line);
+        Ok(())
+    }
+
+    fn take_back(&mut self, stats: &WorkerStats) {
+        for counted in self.counted.drain(..) {
+            match counted {
+                Counted::Ran(command, ticks) => stats.executed_not(command, ticks),
+                Counted::Failed(command) => stats.commands[command].failed.take_back(1),
+                Counted::Rejected(command) => stats.commands[command].rejected.take_back(1),
+                Counted::Error(code) => stats.count_error_not(&code),
+            }
+        }
+    }
+}
+
+impl LocalScripts {
+    /// Where what the running command leaves is noted, if a script runs it that may start over.
+    #[inline]
+    pub(crate) fn noting(&mut self) -> Option<&mut Tentative> {
+        if self.may_start_over { Some(&mut self.tentative) } else { None }
+    }
+}
+
+impl Worker {
+    /// A script begins that may start over.
+    pub(super) fn begin_tentatively(&mut self) {
+        (self.scripts.tentative.hits, self.scripts.tentative.misses) = (self.observed.hits, self.observed.misses);
+        self.scripts.may_start_over = true;
+    }
+
+    /// The script that runs won't start over any more: what is noted counts. Returns the lines that are to be shown.
+    pub(super) fn settle_tentative(&mut self) -> Vec<String> {
+        self.scripts.may_start_over = false;
+        self.scripts.tentative.counted.clear();
+        self.scripts.tentative.lines_bytes = 0;
+        std::mem::take(&mut self.scripts.tentative.lines)
+    }
+
+    /// The script starts over: nothing of what is noted has been.
+    pub(super) fn forget_tentative(&mut self) {
+        self.scripts.may_start_over = false;
+        let stats = self.stats();
+        let tentative = &mut self.scripts.tentative;
+        tentative.take_back(stats);
+        tentative.lines.clear();
+        tentative.lines_bytes = 0;
+        (self.observed.hits, self.observed.misses) = (tentative.hits, tentative.misses);
+    }
+}

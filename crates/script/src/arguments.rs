@@ -1,0 +1,266 @@
+//! What scripts find their arguments in: the tables `KEYS` and `ARGV`, which are globals.
+//!
+//! Both are kept from call to call, on the machine's own stack, since nearly all scripts only read them; a call then puts its
+//! strings in place of the last one's. Nothing else of the last call is left: a table that has anything beside those
+//! strings, because a script has put it there, is replaced by a new one, and so is one that has got a metatable.
+//!
+//! A script whose text shows that it can't get hold of a table finds the last call's there, and doesn't see it: see
+//! [`Uses::of_text`].
+
+use std::ffi::c_int;
+
+use memchr::memmem;
+use mlua_sys::lua51 as ffi;
+
+use crate::state::{Raise, State};
+
+/// Strings of a table that is kept.
+const KEPT_COUNT_MAX: usize = 1024;
+/// Bytes of its strings, which stay until the next call.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// The tables' names as globals.
+const NAMES: [&str; 2] = ["KEYS", "ARGV"];
+
+/// Which of the two tables a script may look at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Uses([bool; 2]);
+
+impl Uses {
+    /// What a script of this text may look at.
+    ///
+    /// A global is reached by its name, which is in the text as it is, since names can't be escaped; by the table of
+    /// globals, whose name is `_G`; or by code that is made while the script runs, of strings that may be escaped, for which
+    /// there are `load` and `loadstring`. There is nothing else: `getfenv` and its like scripts don't have.
+    pub fn of_text(text: &[u8]) -> Uses {
+        let has = |word: &str| memmem::find(text, word.as_bytes()).is_some();
+        let any = has("_G") || has("load");
+        Uses(NAMES.map(|name| any || has(name)))
+    }
+
+    /// Neither.
+    pub const NONE: Uses = Uses([false; 2]);
+}
+
+/// A kept table: where on the machine's stack it is, and how many strings it has.
+#[derive(Clone, Copy, Debug)]
+struct Table {
+    at: c_int,
+    len: usize,
+    /// Whether it is to be replaced, because it takes too much memory.
+    is_large: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Arguments {
+    tables: [Table; 2],
+    /// Where on the machine's stack their names are.
+    names: [c_int; 2],
+    /// Whether they are the globals now.
+    are_set: bool,
+}
+
+impl Arguments {
+    /// Pushes what is kept onto the machine's stack, to stay there.
+    pub fn new(state: &mut State) -> Result<Arguments, Raise> {
+        let mut kept = |push: &mut dyn FnMut(&mut State) -> Result<(), Raise>| push(state).map(|()| state.top());
+        let mut table = || kept(&mut |state| state.push_table(0, 0));
+        let tables = [table()?, table()?].map(|at| Table { at, len: 0, is_large: false });
+        let mut name = |name: &str| {
+            kept(&mut |state| {
+                state.push_short(name.as_bytes());
+                Ok(())
+            })
+        };
+        let names = [name(NAMES[0])?, name(NAMES[1])?];
+        Ok(Arguments { tables, names, are_set: false })
+    }
+
+    /// Puts a call's strings into the globals that its script uses: so many keys, then the rest.
+    pub fn set<'a>(
+        &mut self,
+        state: &mut State,
+        uses: Uses,
+        keys: usize,
+        mut args: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) -> Result<(), Raise> {
+        if uses == Uses::NONE {
+            return Ok(());
+        }
+        let rest = args.len().saturating_sub(keys);
+        for (i, count) in [keys, rest].into_iter().enumerate() {
+            if uses.0[i] {
+                self.fill(state, i, args.by_ref().take(count))?;
+            } else {
+                args.by_ref().take(count).for_each(drop);
+            }
+        }
+        if !self.are_set {
+            (0..NAMES.len()).for_each(|i| self.set_global(state, i, true));
+            self.are_set = true;
+        }
+        Ok(())
+    }
+
+    /// Takes the globals away: functions of libraries have none.
+    pub fn unset(&mut self, state: &mut State) {
+        if std::mem::take(&mut self.are_set) {
+            (0..NAMES.len()).for_each(|i| self.set_global(state, i, false));
+        }
+    }
+
+    fn set_global(&self, state: &mut State, i: usize, to_table: bool) {
+        state.push_globals();
+        // SAFETY: the state is alive, there is room for three values, the name and the table are where they were pushed, and
+        // the globals below the top; memory is not refused.
+        unsafe {
+            ffi::lua_pushvalue(state.raw(), self.names[i]);
+            if to_table {
+                ffi::lua_pushvalue(state.raw(), self.tables[i].at);
+            } else {
+                ffi::lua_pushnil(state.raw());
+            }
+            ffi::lua_rawset(state.raw(), -3);
+            ffi::lua_settop(state.raw(), -2);
+        }
+    }
+
+    /// Puts strings into a table in place of all that is there.
+    fn fill<'a>(
+        &mut self,
+        state: &mut State,
+        i: usize,
+        strings: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) -> Result<(), Raise> {
+        let table = &mut self.tables[i];
+        let (count, bytes) = put(state, table.at, strings)?;
+        for gone in count + 1..=table.len {
+            // SAFETY: the state is alive, there is room, the table is where it was pushed; memory is not refused.
+            unsafe {
+                ffi::lua_pushnil(state.raw());
+                ffi::lua_rawseti_(state.raw(), table.at, gone as c_int);
+            }
+        }
+        table.len = count;
+        table.is_large = count > KEPT_COUNT_MAX || bytes > KEPT_BYTES_MAX;
+        if !is_plain(state, table.at, count) {
+            let at = table.at;
+            self.replace(state, i, |state| copy(state, at, count))?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of what a call has left if that is much.
+    #[inline]
+    pub fn forget_large(&mut self, state: &mut State) {
+        for i in 0..NAMES.len() {
+            if self.tables[i].is_large {
+                self.tables[i] = Table { len: 0, is_large: false, ..self.tables[i] };
+                if self.replace(state, i, |state| state.push_table(0, 0)).is_err() {
+                    // There is no room even for that; what is there goes with the next call.
+                    state.pop(1);
+                }
+            }
+        }
+    }
+
+    /// Replaces a table by the one that `push` pushes.
+    #[cold]
+    fn replace(
+        &mut self,
+        state: &mut State,
+        i: usize,
+        push: impl FnOnce(&mut State) -> Result<(), Raise>,
+    ) -> Result<(), Raise> {
+        push(state)?;
+        state.replace(self.tables[i].at);
+        if self.are_set {
+            self.set_global(state, i, true);
+        }
+        Ok(())
+    }
+}
+
+/// Puts strings into a table, from 1 on. Returns how many there are, and their bytes together.
+fn put<'a>(
+    state: &mut State,
+    table: c_int,
+    strings: impl ExactSizeIterator<Item = &'a [u8]>,
+) -> Result<(usize, usize), Raise> {
+    /// Bytes that Lua adds to a string's own, its place in a table included.
+    const OVERHEAD_BYTES: usize = 48;
+    let count = strings.len();
+    let mut all_bytes = 0;
+    for (i, bytes) in strings.enumerate() {
+        state.room_for(bytes.len() + OVERHEAD_BYTES)?;
+        all_bytes += bytes.len();
+        // SAFETY: the state is alive, there is room on the stack, the table is where the caller says; memory is not refused.
+        unsafe {
+            ffi::lua_pushlstring_(state.raw(), bytes.as_ptr().cast(), bytes.len());
+            ffi::lua_rawseti_(state.raw(), table, i as c_int + 1);
+        }
+    }
+    Ok((count, all_bytes))
+}
+
+/// Pushes a new table of strings.
+pub(crate) fn push_sequence<'a>(
+    state: &mut State,
+    strings: impl ExactSizeIterator<Item = &'a [u8]>,
+) -> Result<(), Raise> {
+    state.push_table(strings.len(), 0)?;
+    let table = state.top();
+    put(state, table, strings).map(drop)
+}
+
+/// Whether a table holds only so many elements, from 1 on, which are there, and no metatable.
+fn is_plain(state: &mut State, table: c_int, count: usize) -> bool {
+    // SAFETY: the state is alive, there is room for three values, the table is where the caller says; the key is nil or one
+    // of the table's, so that Lua raises no error.
+    unsafe {
+        let raw = state.raw();
+        if count == 0 {
+            ffi::lua_pushnil(raw);
+        } else {
+            ffi::lua_pushnumber(raw, count as f64);
+        }
+        if ffi::lua_next(raw, table) != 0 {
+            ffi::lua_settop(raw, -3);
+            return false;
+        }
+        if ffi::lua_getmetatable(raw, table) != 0 {
+            ffi::lua_settop(raw, -2);
+            return false;
+        }
+        true
+    }
+}
+
+/// Pushes a new table of another's first elements.
+#[cold]
+fn copy(state: &mut State, table: c_int, count: usize) -> Result<(), Raise> {
+    state.push_table(count, 0)?;
+    for i in 1..=count as c_int {
+        state.raw_get_at(table, i);
+        state.raw_set_at(-2, i);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_tells_what_its_script_may_look_at() {
+        let check = |text: &str, keys: bool, argv: bool| {
+            assert_eq!(Uses::of_text(text.as_bytes()), Uses([keys, argv]), "{text}");
+        };
+        check("return 1", false, false);
+        check("return redis.call('GET', KEYS[1])", true, false);
+        check("return #ARGV", false, true);
+        check("return _G['KE' .. 'YS']", true, true);
+        check("return loadstring('return KE\\89S')()", true, true);
+    }
+}

@@ -1,0 +1,206 @@
+//! Scripts and functions that take too long: whoever would have to wait for one is told, and it can be ended.
+
+#![allow(clippy::panic, clippy::unwrap_used)]
+
+use std::thread;
+use std::time::Duration;
+
+use penstock_tests::bytes::{Command, encode};
+use penstock_tests::conn::Conn;
+use penstock_tests::scripts::{ENDLESS, eval, kill, text};
+use penstock_tests::server::Server;
+
+/// Longer than a script may take in these tests.
+const LONG: Duration = Duration::from_millis(600);
+
+fn busy_server(threads: &str) -> Server {
+    Server::penstock(&["--threads", threads, "--busy-reply-threshold", "300"])
+}
+
+fn open(server: &Server, count: usize) -> Vec<Conn> {
+    (0..count).map(|_| server.connect()).collect()
+}
+
+/// Starts a script that doesn't end, and has its key to itself among others.
+fn start_endless(conn: &mut Conn, key: &str) {
+    assert_eq!(text(&conn.call(&eval(ENDLESS, &[key], &["end"])).unwrap()), "done");
+    conn.send(&encode(&eval(ENDLESS, &[key], &["go on"]))).unwrap();
+}
+
+fn end(conn: &mut Conn, script: &mut Conn) {
+    kill(conn, "SCRIPT KILL").unwrap();
+    let reply = text(&script.read().unwrap());
+    assert!(reply.starts_with("ERR Script killed by user with SCRIPT KILL... script: "), "{reply}");
+}
+
+#[test]
+fn others_are_told_that_a_script_takes_too_long() {
+    for threads in ["1", "4"] {
+        let server = Server::penstock(&["--threads", threads, "--busy-reply-threshold", "50"]);
+        let (mut conn, mut other) = (server.connect(), server.connect());
+        other.cmd("SET k v").unwrap();
+        // Alone: it has declared nothing, and runs for the first time.
+        conn.send(&penstock_tests::bytes::encode(&eval("while true do redis.pcall('GET', 'k') end", &[], &[])))
+            .unwrap();
+        thread::sleep(Duration::from_millis(300));
+        let mut new = server.connect();
+        for conn in [&mut other, &mut new] {
+            for command in ["GET k", "PING", "SET k w", "EVAL return 0", "DBSIZE", "FLUSHALL"] {
+                let reply = text(&conn.cmd(command).unwrap());
+                assert!(
+                    reply.starts_with("BUSY ") || reply.starts_with("ERR wrong"),
+                    "{threads} threads, {command}: {reply}"
+                );
+            }
+        }
+        kill(&mut new, "SCRIPT KILL").unwrap();
+        assert!(text(&conn.read().unwrap()).starts_with("ERR Script killed"));
+        assert_eq!(text(&other.cmd("GET k").unwrap()), "v");
+        // One that has written goes on, but the server can be ended.
+        conn.send(&penstock_tests::bytes::encode(&eval("redis.call('SET', 'k', 'w') while true do end", &["k"], &[])))
+            .unwrap();
+        thread::sleep(Duration::from_millis(300));
+        assert!(text(&new.cmd("SCRIPT KILL").unwrap()).starts_with("UNKILLABLE "));
+        new.send(b"SHUTDOWN NOSAVE\r\n").unwrap();
+        assert!(new.read_to_close().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn who_visits_all_keys_is_told_in_the_midst_of_it() {
+    let server = Server::penstock(&["--threads", "2", "--busy-reply-threshold", "1500"]);
+    let mut script = server.connect();
+    start_endless(&mut script, "endless");
+    thread::sleep(Duration::from_millis(300));
+    // It runs, and is not busy yet: the other thread takes these, begins, and waits for its shard.
+    let mut conns = open(&server, 12);
+    for (i, conn) in conns.iter_mut().enumerate() {
+        let command = ["SCAN 0 COUNT 100000", "RANDOMKEY", "INFO keyspace"][i / 4];
+        conn.send(format!("{command}\r\n").as_bytes()).unwrap();
+    }
+    for conn in &mut conns {
+        let reply = text(&conn.read().unwrap());
+        assert!(reply.starts_with("BUSY "), "{reply}");
+    }
+    end(&mut conns[0], &mut script);
+    assert_eq!(text(&conns[0].cmd("DBSIZE").unwrap()), "0");
+}
+
+#[test]
+fn who_would_be_served_waits_for_the_script_and_nobody_else_does() {
+    let server = busy_server("2");
+    let (mut script, mut taker) = (server.connect(), server.connect());
+    // What it takes has to go where the script holds it up.
+    taker.send(b"BLMOVE source endless LEFT LEFT 0\r\n").unwrap();
+    server.wait_until("somebody waits", |server| server.figure("blocked_clients") == 1);
+    start_endless(&mut script, "endless");
+    thread::sleep(LONG);
+    // Either thread takes new connections; three of the other's will do.
+    let (mut conns, mut given) = (Vec::new(), 0);
+    for i in 0..300 {
+        if given == 3 {
+            break;
+        }
+        conns.push(server.connect());
+        let Some(conn) = conns.last_mut() else { break };
+        let reply = text(&conn.cmd(&format!("RPUSH source {i}")).unwrap());
+        given += usize::from(!reply.starts_with("BUSY "));
+        // The thread goes on.
+        let reply = text(&conn.cmd("GET endless").unwrap());
+        assert!(reply.starts_with("BUSY "), "{reply}");
+    }
+    assert!(given > 0, "all connections are on the script's thread");
+    end(&mut conns[0], &mut script);
+    assert!(!taker.read().unwrap().is_error());
+    assert_eq!(text(&conns[0].cmd("LLEN source").unwrap()), (given - 1).to_string());
+    assert_eq!(text(&conns[0].cmd("LLEN endless").unwrap()), "1");
+}
+
+#[test]
+fn a_wait_that_ends_during_a_script_holds_nobody_up() {
+    let server = busy_server("2");
+    let (mut script, mut waiting, mut conns) = (server.connect(), open(&server, 4), open(&server, 8));
+    for conn in &mut waiting {
+        conn.send(b"BLPOP nothing 0.2\r\n").unwrap();
+    }
+    server.wait_until("all wait", |server| server.figure("blocked_clients") == 4);
+    // Behind the gate, since it declares nothing.
+    script.send(&encode(&eval("while true do redis.call('GET', 'k') end", &[], &[]))).unwrap();
+    thread::sleep(LONG);
+    for conn in &mut conns {
+        let reply = text(&conn.cmd("PING").unwrap());
+        assert!(reply.starts_with("BUSY "), "{reply}");
+    }
+    end(&mut conns[0], &mut script);
+    for conn in &mut waiting {
+        assert!(conn.read().unwrap().is_null());
+    }
+}
+
+#[test]
+fn a_script_of_long_commands_is_busy_too() {
+    let server = busy_server("1");
+    let (mut script, mut conn) = (server.connect(), server.connect());
+    let fill = "for i = 1, 20000 do redis.call('RPUSH', KEYS[1], math.random()) end";
+    script.call(&eval(fill, &["list"], &[])).unwrap();
+    let sort = "while true do redis.call('SORT_RO', KEYS[1], 'ALPHA', 'LIMIT', 0, 1) end";
+    script.send(&encode(&eval(sort, &["list"], &[]))).unwrap();
+    thread::sleep(LONG);
+    end(&mut conn, &mut script);
+}
+
+#[test]
+fn a_match_without_end_is_ended() {
+    let server = busy_server("2");
+    let (mut script, mut conn) = (server.connect(), server.connect());
+    for pathological in [
+        "return string.find(string.rep('a', 40), string.rep('a*', 40) .. 'b')",
+        "return pcall(string.gsub, string.rep('x', 100000), '.-.-.-.-.-y', '')",
+        "local t = {} for i = 1, 100000 do t[i] = math.random() end while true do table.sort(t, nil) end",
+    ] {
+        script.send(&encode(&eval(pathological, &["k"], &[]))).unwrap();
+        kill(&mut conn, "SCRIPT KILL").unwrap_or_else(|error| panic!("{pathological}: {error}"));
+        let reply = text(&script.read().unwrap());
+        assert!(reply.contains("Script killed by user with SCRIPT KILL."), "{pathological}: {reply}");
+    }
+}
+
+#[test]
+fn a_function_that_takes_too_long_is_shown_and_ended() {
+    for threads in ["1", "2"] {
+        let server = busy_server(threads);
+        let (mut caller, mut conn) = (server.connect(), server.connect());
+        let library = "#!lua name=lib\nredis.register_function('spin', function(keys, args) \
+                       if args[1] then redis.call('SET', keys[1], args[1]) end while true do end end)";
+        let load: Command = ["FUNCTION", "LOAD", library].map(|word| word.as_bytes().to_vec()).to_vec();
+        assert_eq!(text(&conn.call(&load).unwrap()), "lib");
+        let stats = conn.cmd("FUNCTION STATS").unwrap();
+        assert!(stats.items()[1].is_null());
+        assert!(text(&conn.cmd("FUNCTION KILL").unwrap()).starts_with("NOTBUSY "));
+        caller.send(b"FCALL spin 1 k\r\n").unwrap();
+        thread::sleep(LONG);
+        let reply = text(&conn.cmd("GET k").unwrap());
+        assert_eq!(reply, "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.");
+        let reply = text(&conn.cmd("SCRIPT KILL").unwrap());
+        assert!(reply.starts_with("BUSY "), "{reply}");
+        let stats = conn.cmd("FUNCTION STATS").unwrap();
+        let running = stats.items()[1].items();
+        assert_eq!([text(&running[0]), text(&running[1])], ["name", "spin"]);
+        let command: Vec<String> = running[3].items().iter().map(text).collect();
+        assert_eq!(command, ["FCALL", "spin", "1", "k"]);
+        assert!(running[5].integer().unwrap() >= 300, "{stats:?}");
+        kill(&mut conn, "FUNCTION KILL").unwrap();
+        let reply = text(&caller.read().unwrap());
+        assert!(
+            reply.starts_with("ERR Script killed by user with SCRIPT KILL... script: spin, on @user_function:"),
+            "{reply}"
+        );
+        assert!(conn.cmd("GET k").unwrap().is_null());
+        // One that has written is not ended.
+        caller.send(b"FCALL spin 1 k v\r\n").unwrap();
+        thread::sleep(LONG);
+        assert!(text(&conn.cmd("FUNCTION KILL").unwrap()).starts_with("UNKILLABLE "));
+        conn.send(b"SHUTDOWN NOSAVE\r\n").unwrap();
+        assert!(conn.read_to_close().unwrap().is_empty());
+    }
+}
