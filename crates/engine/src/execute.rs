@@ -645,9 +645,6 @@ impl Worker {
         if self.tracks_latency {
             counters.histogram.record(ticks);
         }
-        if let Some(noting) = self.scripts.noting() {
-            noting.ran(command.id, ticks);
-        }
         session.client.last_command.store(command.id as u32, Ordering::Relaxed);
         if ticks >= self.engine.notable_ticks() {
             families::note_slow(self, session, command, args, ticks);
