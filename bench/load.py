@@ -36,12 +36,12 @@ def write_inputs(directory, commands):
 
 
 class Server:
-    def __init__(self, program, port):
+    def __init__(self, program, port, *directives):
         self.port = port
         self.directory = tempfile.TemporaryDirectory()
         arguments = ["server"] if os.path.basename(program).startswith("penstock") else []
         self.process = subprocess.Popen(
-            [program, *arguments, "--port", str(port), "--save", "", "--bind", "127.0.0.1"],
+            [program, *arguments, "--port", str(port), "--save", "", "--bind", "127.0.0.1", *directives],
             cwd=self.directory.name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
         )
         for _ in range(500):

@@ -287,7 +287,9 @@ fn server_failure(error: Error) -> Failure {
         _ => "",
     };
     let exit = if matches!(error, Error::Config(_)) { Exit::Usage } else { Exit::Server };
-    Failure::new(exit, format!("{error}{hint}"))
+    let text = error.to_string();
+    let text = if hint.is_empty() { &text } else { text.trim_end_matches('.') };
+    Failure::new(exit, format!("{text}{hint}"))
 }
 
 fn unsupported() -> Failure {

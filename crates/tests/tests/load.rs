@@ -218,7 +218,7 @@ fn bad_input_gives_one_line_and_a_status() {
         assert!(ran.status == status && is_one_line && ran.err.contains(text), "{args:?}: {} {}", ran.status, ran.err);
     };
     check(1, &[&good], "", 4, "can't connect to 127.0.0.1:1: Connection refused");
-    check(server.port(), &[&good], "", 4, "NOAUTH Authentication required.; give a password with -a");
+    check(server.port(), &[&good], "", 4, "NOAUTH Authentication required; give a password with -a");
     check(server.port(), &[&good, "-a", "wrong"], "", 4, "WRONGPASS");
     check(open.port(), &[&good, "-u", "http://x"], "", 2, "http");
     check(open.port(), &[&good, "-n", "99"], "", 4, "DB index is out of range");

@@ -128,7 +128,7 @@ fn keys(count: u64) -> Plan<'static> {
     Plan {
         id: "keys",
         title: format!("SET and GET of {} keys against MSET and MGET", grouped(count)),
-        note: "An article on MGET and MSET, 2010s: Ruby's benchmark with user, system, total and real time. \"redis mset \
+        note: "An article on MGET and MSET: Ruby's benchmark with user, system, total and real time. \"redis mset \
                with 100\" makes 100 calls.",
         ways,
         keys: words.flat_map(|word| (0..count).map(move |i| key(word, i))).collect(),

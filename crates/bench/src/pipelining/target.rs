@@ -11,6 +11,8 @@ use crate::proxy::Proxy;
 
 /// PINGs whose median is the round trip's time.
 const PINGS: usize = 11;
+/// As many more as come within so much time, since a few microseconds are to be told apart.
+const PINGING: Duration = Duration::from_millis(50);
 /// The first ones find caches cold, and a proxy that has still to connect.
 const PINGS_UNCOUNTED: usize = 3;
 /// In a longer round trip, the proxy's own some ten microseconds are no more than the noise of a measurement.
@@ -117,14 +119,14 @@ fn median_ping(config: &Config) -> Result<Duration, Failure> {
     for _ in 0..PINGS_UNCOUNTED {
         connection.command(&["PING"])?;
     }
-    let mut times = Vec::new();
-    for _ in 0..PINGS {
+    let (mut times, start) = (Vec::new(), Instant::now());
+    while times.len() < PINGS || start.elapsed() < PINGING {
         let began = Instant::now();
         connection.command(&["PING"])?;
         times.push(began.elapsed());
     }
     times.sort();
-    Ok(times[PINGS / 2])
+    Ok(times[times.len() / 2])
 }
 
 #[cfg(test)]
