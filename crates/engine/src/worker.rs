@@ -38,8 +38,9 @@ use crate::watch::DbKey;
 /// Commands that are framed, prefetched and run together. Their buckets and entries, two cache lines each, have to
 /// stay in the first-level cache until they are used.
 const WINDOW: usize = 64;
-/// How long one connection may keep its thread from the others, in microseconds.
-const YIELD_AFTER_US: f64 = 1000.0;
+/// How long one connection may keep its thread from the others, in microseconds. Another one waits for two such turns, if
+/// its request comes when the first has just begun and the next is read before it.
+const YIELD_AFTER_US: f64 = 500.0;
 
 const _: () = assert!(WINDOW <= u64::BITS as usize, "a window's commands have a bit each in `crate::lookahead`");
 
