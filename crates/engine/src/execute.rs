@@ -1,37 +1,28 @@
 //! The way of one command: admitted, queued or run under the locks of its keys, then its effects.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+mod transaction;
+mod waiting;
+
 use std::sync::atomic::Ordering;
 
 use commands::Handler;
 use commands::call::{Call, KeyRef, Wait};
 use commands::error::{Error, Outcome, SHOWN_BYTES, shown};
-use commands::spec::{Scope, flag, key_flag};
+use commands::spec::{Scope, flag};
 use resp::reply::{Mark, Output, Reply};
 use resp::request::Args;
 use store::db::{Access, Clock, Db, Event, Seen};
 use store::hash::hash;
-use store::keyspace::{Key, Locked};
-use store::value::Type;
+use store::keyspace::Locked;
 
-use crate::blocking::{Parked, Waiter, write_no_wait};
-use crate::client::client_flag;
+use self::transaction::{queue, runs_within_multi};
+use crate::blocking::write_no_wait;
 use crate::command_table::{Command, Run, SessionHandler, table};
 use crate::families;
-use crate::inbox::Message;
-use crate::session::{Queued, ReplyMode, Session};
+use crate::session::{ReplyMode, Session};
 use crate::ticks::Ticks;
 use crate::turn::Turn;
-use crate::watch::DbKey;
-use crate::worker::{Pass, Planned, Step, Worker, hash_keys, is_whole};
-
-/// That a script which takes too long holds what is needed.
-#[derive(Debug)]
-struct HeldByScript;
-
-/// What is noted of an EXEC of a counted pipeline that answers null: nothing of the transaction has run.
-const WATCHED_CHANGED: &[u8] = b"EXECABORT Transaction discarded because a watched key has changed";
+use crate::worker::{Pass, Planned, Step, Worker, hash_keys};
 
 /// A command that has run, with what its handler left.
 struct Called {
@@ -693,163 +684,6 @@ impl Worker {
         }
     }
 
-    /// Parks the connection until one of the command's keys has something for it.
-    #[cold]
-    fn park(
-        &mut self,
-        session: &mut Session,
-        command: &'static Command,
-        args: Args<'_>,
-        keys: &[KeyRef],
-        wait: Wait,
-    ) -> Step {
-        let mut registered: Vec<(usize, DbKey)> = Vec::new();
-        let mut known: HashSet<&[u8]> = HashSet::new();
-        // Only keys that the command takes from can end its wait.
-        for spec in command.info.keys.iter().filter(|k| k.flags & key_flag::DELETE != 0) {
-            spec.visit(args, |i| {
-                let key = args.get(i);
-                if known.insert(key) {
-                    registered.push((self.engine.keyspace.shard_of(hash(key)), (session.database, key.into())));
-                }
-            });
-        }
-        let waiter = Arc::new(Waiter::new(
-            session.client.id,
-            self.id,
-            command,
-            args.to_owned(),
-            keys.to_vec(),
-            session.database,
-            session.proto,
-            wait,
-            registered,
-            session.tally.as_ref().map(|tally| tally.pipeline().clone()),
-            self.engine.waiters.ticket(),
-        ));
-        self.engine.waiters.add(&waiter);
-        *session.client.parked() = Some(waiter.clone());
-        session.client.set(client_flag::BLOCKED, true);
-        session.parked = Some(waiter);
-        // After it is known to wait: whoever ends it looks at that afterwards.
-        if session.client.killed.load(Ordering::SeqCst) {
-            self.unpark(session);
-            return Step::Gone;
-        }
-        Step::Park
-    }
-
-    /// Runs the commands of those who wait for the keys that have changed, until nobody finds anything any more.
-    #[cold]
-    pub(crate) fn serve_ready(&mut self, inside: &mut Pass) {
-        debug_assert!(inside.is_some());
-        while !self.ready.is_empty() {
-            for (shard, key) in std::mem::take(&mut self.ready) {
-                if self.serve_key(shard, &key).is_err() {
-                    self.late.push((shard, key));
-                }
-            }
-        }
-    }
-
-    /// Looks again at those whom a busy script has kept from being served. Call it many times a second.
-    pub fn serve_late(&mut self) {
-        if (self.late.is_empty() && self.ready.is_empty()) || self.engine.busy.any() {
-            return;
-        }
-        let mut inside = self.pass();
-        if inside.is_some() {
-            self.ready.append(&mut self.late);
-            self.serve_ready(&mut inside);
-            self.note_observed();
-        }
-    }
-
-    /// Serves those who wait for a key, in the order in which they came. Only those whose commands take from the type
-    /// that the key now holds are tried; others go on waiting, whatever their commands would say.
-    fn serve_key(&mut self, shard: usize, key: &DbKey) -> Result<(), HeldByScript> {
-        let mut tried = 0;
-        while let Some(waiter) = self.engine.waiters.after(shard, key, tried) {
-            let Some(kind) = self.kind_of(shard, key)? else { return Ok(()) };
-            tried = waiter.ticket();
-            // One that can't be claimed is about to leave the queue, or will be looked at again by who has claimed it.
-            if waiter.takes_from() == Some(kind) && waiter.claim_to_serve() {
-                self.serve(&waiter)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Serves a waiter that has been claimed, or lets it wait on.
-    fn serve(&mut self, waiter: &Arc<Waiter>) -> Result<(), HeldByScript> {
-        loop {
-            let tried = self.try_for(waiter);
-            if let Ok(Some(output)) = tried {
-                self.engine.waiters.remove(waiter);
-                self.engine.inboxes[waiter.worker].send(Message::Unpark { client: waiter.client, output });
-                return Ok(());
-            }
-            let outcome = tried.map(drop);
-            match waiter.park_again() {
-                Parked::Again => return outcome,
-                Parked::Missed => {}
-                Parked::Abandoned => {
-                    self.engine.waiters.remove(waiter);
-                    return outcome;
-                }
-            }
-        }
-    }
-
-    fn kind_of(&mut self, shard: usize, key: &DbKey) -> Result<Option<Type>, HeldByScript> {
-        let engine = self.engine;
-        let locked = engine.keyspace.lock_one_unless(shard, || engine.busy.any());
-        let mut locked = locked.ok_or(HeldByScript)?;
-        Ok(Db::new(&mut locked, key.0, &self.clock, &mut self.observed).kind(Key::new(&key.1)))
-    }
-
-    /// Runs a waiter's command for it; none if there is still nothing.
-    fn try_for(&mut self, waiter: &Waiter) -> Result<Option<Output>, HeldByScript> {
-        let Run::Keys(run) = waiter.command.run else { return Ok(None) };
-        let mut output = Output::default();
-        let engine = self.engine;
-        let shards = self.take_shards(&waiter.keys);
-        let Some(mut locked) = engine.keyspace.lock_many_unless(&shards, || engine.busy.any()) else {
-            self.shards = shards;
-            return Err(HeldByScript);
-        };
-        self.effects.listening = true;
-        self.observed.list = self.engine.events_to_list();
-        let (outcome, wait) = {
-            let mut call = Call {
-                args: waiter.args.args(),
-                db: Db::new(&mut locked, waiter.database, &self.clock, &mut self.observed),
-                reply: Reply::new(&mut output, waiter.proto),
-                effects: &mut self.effects,
-                rules: &self.rules,
-                random: &mut self.random,
-                keys: &waiter.keys,
-                wait: None,
-            };
-            (run(&mut call), call.wait)
-        };
-        self.settle(None);
-        drop(locked);
-        self.shards = shards;
-        Ok(match (outcome, wait) {
-            (_, Some(_)) => None,
-            (Ok(()), None) => {
-                waiter.count(None);
-                Some(output)
-            }
-            (Err(error), None) => {
-                waiter.count(Some(error.text()));
-                Reply::new(&mut output, waiter.proto).error(error.text());
-                Some(output)
-            }
-        })
-    }
-
     /// Removes keys of one shard whose time has come. Says whether there may be more.
     pub(crate) fn reclaim_shard(&mut self, database: usize, shard: usize, limit: usize) -> bool {
         let engine = self.engine;
@@ -862,82 +696,6 @@ impl Worker {
         }
         more
     }
-
-    /// Runs the transaction that a session has queued.
-    fn exec(
-        &mut self,
-        session: &mut Session,
-        command: &'static Command,
-        args: Args<'_>,
-        out: &mut Output,
-        inside: &mut Pass,
-    ) -> Step {
-        let began = self.ticks;
-        let Some(multi) = session.multi.take() else { return Step::Next };
-        let whole = multi.queue.iter().any(|q| is_whole(q.command, q.args.args()) || is_each(q));
-        let step = if whole {
-            self.alone(session, inside, |worker, session, locked| {
-                worker.exec_locked(session, command, args, &multi.queue, locked, out)
-            })
-        } else {
-            let engine = self.engine;
-            let mut shards: Vec<usize> = session.watched.iter().map(|w| w.shard).collect();
-            shards.extend(multi.queue.iter().flat_map(|q| &q.keys).map(|k| engine.keyspace.shard_of(k.hash)));
-            shards.sort_unstable();
-            shards.dedup();
-            let locked = engine.keyspace.lock_many_unless(&shards, || engine.busy.any());
-            locked.map(|mut locked| self.exec_locked(session, command, args, &multi.queue, &mut locked, out))
-        };
-        let Some(step) = step else {
-            session.multi = Some(multi);
-            return self.answer_busy(session, command, args, out);
-        };
-        // Others see that the transaction has ended only now that it has.
-        session.set_multi(None);
-        if step != Step::Gone {
-            self.account(session, command, args, began);
-        }
-        step
-    }
-
-    fn exec_locked(
-        &mut self,
-        session: &mut Session,
-        command: &Command,
-        args: Args<'_>,
-        queue: &[Queued],
-        locked: &mut Locked<'_>,
-        out: &mut Output,
-    ) -> Step {
-        let changed = families::watched_keys_changed(self, session, locked);
-        families::unwatch(self, session);
-        let mut reply = Reply::new(out, session.proto);
-        if changed {
-            reply.null_array();
-            session.count_failure(Some(command), WATCHED_CHANGED);
-        } else {
-            self.exec_queue(session, queue, locked, out);
-        }
-        if !self.engine.monitors.is_empty() {
-            families::feed_monitors(self, session, command, args);
-        }
-        if session.closing { Step::Close } else { Step::Next }
-    }
-
-    /// Runs a transaction's commands. CLIENT REPLY takes effect in the midst of them, as in Redis.
-    fn exec_queue(&mut self, session: &mut Session, queue: &[Queued], locked: &mut Locked<'_>, out: &mut Output) {
-        let start = out.mark();
-        Reply::new(out, session.proto).array(queue.len());
-        silence(session, session.reply_mode, start, out);
-        session.in_exec = true;
-        for queued in queue {
-            let (start, wanted) = (out.mark(), session.reply_mode);
-            session.count_within(queued.command, queued.position);
-            self.call(session, queued.command, queued.args.args(), &queued.keys, locked, out, false);
-            silence(session, wanted, start, out);
-        }
-        session.in_exec = false;
-    }
 }
 
 /// Takes a reply back that the client doesn't want, given what it wanted before the command. A command that changes
@@ -948,10 +706,6 @@ fn silence(session: &Session, before: ReplyMode, start: Mark, out: &mut Output) 
     }
 }
 
-fn is_each(queued: &Queued) -> bool {
-    matches!(queued.command.info.scope_for(queued.args.args()), Scope::Each)
-}
-
 /// Whether a command is refused when memory is over its limit: it takes more, or stands in a queue that does.
 fn needs_memory(session: &Session, command: &Command) -> bool {
     let denied = |c: &Command| c.info.has(flag::DENYOOM);
@@ -960,20 +714,6 @@ fn needs_memory(session: &Session, command: &Command) -> bool {
         Some(multi) if families::is_exec(command) => multi.queue.iter().any(|q| denied(q.command)),
         Some(_) => !runs_within_multi(command),
     }
-}
-
-/// Whether a command runs at once though a transaction has begun.
-fn runs_within_multi(command: &Command) -> bool {
-    matches!(&*command.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
-}
-
-/// Puts a command into a transaction's queue.
-fn queue(session: &mut Session, command: &'static Command, args: Args<'_>, keys: &[KeyRef]) {
-    let Some(mut multi) = session.multi.take() else { return };
-    let args = args.to_owned();
-    multi.bytes += args.memory_bytes();
-    multi.queue.push(Queued { command, args, keys: keys.to_vec(), position: session.position() });
-    session.set_multi(Some(multi));
 }
 
 /// The error for a name that no command has, with the beginning of what was given, as Redis words it.

@@ -1,0 +1,112 @@
+//! Transactions: commands that MULTI has queued, and EXEC, which runs them together.
+
+use commands::call::KeyRef;
+use commands::spec::Scope;
+use resp::reply::{Output, Reply};
+use resp::request::Args;
+use store::keyspace::Locked;
+
+use super::silence;
+use crate::command_table::Command;
+use crate::families;
+use crate::session::{Queued, Session};
+use crate::worker::{Pass, Step, Worker, is_whole};
+
+/// What is noted of an EXEC of a counted pipeline that answers null: nothing of the transaction has run.
+const WATCHED_CHANGED: &[u8] = b"EXECABORT Transaction discarded because a watched key has changed";
+
+impl Worker {
+    /// Runs the transaction that a session has queued.
+    pub(super) fn exec(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        let began = self.ticks;
+        let Some(multi) = session.multi.take() else { return Step::Next };
+        let whole = multi.queue.iter().any(|q| is_whole(q.command, q.args.args()) || is_each(q));
+        let step = if whole {
+            self.alone(session, inside, |worker, session, locked| {
+                worker.exec_locked(session, command, args, &multi.queue, locked, out)
+            })
+        } else {
+            let engine = self.engine;
+            let mut shards: Vec<usize> = session.watched.iter().map(|w| w.shard).collect();
+            shards.extend(multi.queue.iter().flat_map(|q| &q.keys).map(|k| engine.keyspace.shard_of(k.hash)));
+            shards.sort_unstable();
+            shards.dedup();
+            let locked = engine.keyspace.lock_many_unless(&shards, || engine.busy.any());
+            locked.map(|mut locked| self.exec_locked(session, command, args, &multi.queue, &mut locked, out))
+        };
+        let Some(step) = step else {
+            session.multi = Some(multi);
+            return self.answer_busy(session, command, args, out);
+        };
+        // Others see that the transaction has ended only now that it has.
+        session.set_multi(None);
+        if step != Step::Gone {
+            self.account(session, command, args, began);
+        }
+        step
+    }
+
+    fn exec_locked(
+        &mut self,
+        session: &mut Session,
+        command: &Command,
+        args: Args<'_>,
+        queue: &[Queued],
+        locked: &mut Locked<'_>,
+        out: &mut Output,
+    ) -> Step {
+        let changed = families::watched_keys_changed(self, session, locked);
+        families::unwatch(self, session);
+        let mut reply = Reply::new(out, session.proto);
+        if changed {
+            reply.null_array();
+            session.count_failure(Some(command), WATCHED_CHANGED);
+        } else {
+            self.exec_queue(session, queue, locked, out);
+        }
+        if !self.engine.monitors.is_empty() {
+            families::feed_monitors(self, session, command, args);
+        }
+        if session.closing { Step::Close } else { Step::Next }
+    }
+
+    /// Runs a transaction's commands. CLIENT REPLY takes effect in the midst of them, as in Redis.
+    fn exec_queue(&mut self, session: &mut Session, queue: &[Queued], locked: &mut Locked<'_>, out: &mut Output) {
+        let start = out.mark();
+        Reply::new(out, session.proto).array(queue.len());
+        silence(session, session.reply_mode, start, out);
+        session.in_exec = true;
+        for queued in queue {
+            let (start, wanted) = (out.mark(), session.reply_mode);
+            session.count_within(queued.command, queued.position);
+            self.call(session, queued.command, queued.args.args(), &queued.keys, locked, out, false);
+            silence(session, wanted, start, out);
+        }
+        session.in_exec = false;
+    }
+}
+
+fn is_each(queued: &Queued) -> bool {
+    matches!(queued.command.info.scope_for(queued.args.args()), Scope::Each)
+}
+
+/// Whether a command runs at once though a transaction has begun.
+pub(super) fn runs_within_multi(command: &Command) -> bool {
+    matches!(&*command.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
+}
+
+/// Puts a command into a transaction's queue.
+pub(super) fn queue(session: &mut Session, command: &'static Command, args: Args<'_>, keys: &[KeyRef]) {
+    let Some(mut multi) = session.multi.take() else { return };
+    let args = args.to_owned();
+    multi.bytes += args.memory_bytes();
+    multi.queue.push(Queued { command, args, keys: keys.to_vec(), position: session.position() });
+    session.set_multi(Some(multi));
+}

@@ -1,0 +1,185 @@
+//! Commands that wait: parked until a key has something for them, then run by whoever has changed the key.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use commands::call::{Call, KeyRef, Wait};
+use commands::spec::key_flag;
+use resp::reply::{Output, Reply};
+use resp::request::Args;
+use store::db::Db;
+use store::hash::hash;
+use store::keyspace::Key;
+use store::value::Type;
+
+use crate::blocking::{Parked, Waiter};
+use crate::client::client_flag;
+use crate::command_table::{Command, Run};
+use crate::inbox::Message;
+use crate::session::Session;
+use crate::watch::DbKey;
+use crate::worker::{Pass, Step, Worker};
+
+/// That a script which takes too long holds what is needed.
+#[derive(Debug)]
+struct HeldByScript;
+
+impl Worker {
+    /// Parks the connection until one of the command's keys has something for it.
+    #[cold]
+    pub(super) fn park(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        keys: &[KeyRef],
+        wait: Wait,
+    ) -> Step {
+        let mut registered: Vec<(usize, DbKey)> = Vec::new();
+        let mut known: HashSet<&[u8]> = HashSet::new();
+        // Only keys that the command takes from can end its wait.
+        for spec in command.info.keys.iter().filter(|k| k.flags & key_flag::DELETE != 0) {
+            spec.visit(args, |i| {
+                let key = args.get(i);
+                if known.insert(key) {
+                    registered.push((self.engine.keyspace.shard_of(hash(key)), (session.database, key.into())));
+                }
+            });
+        }
+        let waiter = Arc::new(Waiter::new(
+            session.client.id,
+            self.id,
+            command,
+            args.to_owned(),
+            keys.to_vec(),
+            session.database,
+            session.proto,
+            wait,
+            registered,
+            session.tally.as_ref().map(|tally| tally.pipeline().clone()),
+            self.engine.waiters.ticket(),
+        ));
+        self.engine.waiters.add(&waiter);
+        *session.client.parked() = Some(waiter.clone());
+        session.client.set(client_flag::BLOCKED, true);
+        session.parked = Some(waiter);
+        // After it is known to wait: whoever ends it looks at that afterwards.
+        if session.client.killed.load(Ordering::SeqCst) {
+            self.unpark(session);
+            return Step::Gone;
+        }
+        Step::Park
+    }
+
+    /// Runs the commands of those who wait for the keys that have changed, until nobody finds anything any more.
+    #[cold]
+    pub(crate) fn serve_ready(&mut self, inside: &mut Pass) {
+        debug_assert!(inside.is_some());
+        while !self.ready.is_empty() {
+            for (shard, key) in std::mem::take(&mut self.ready) {
+                if self.serve_key(shard, &key).is_err() {
+                    self.late.push((shard, key));
+                }
+            }
+        }
+    }
+
+    /// Looks again at those whom a busy script has kept from being served. Call it many times a second.
+    pub fn serve_late(&mut self) {
+        if (self.late.is_empty() && self.ready.is_empty()) || self.engine.busy.any() {
+            return;
+        }
+        let mut inside = self.pass();
+        if inside.is_some() {
+            self.ready.append(&mut self.late);
+            self.serve_ready(&mut inside);
+            self.note_observed();
+        }
+    }
+
+    /// Serves those who wait for a key, in the order in which they came. Only those whose commands take from the type
+    /// that the key now holds are tried; others go on waiting, whatever their commands would say.
+    fn serve_key(&mut self, shard: usize, key: &DbKey) -> Result<(), HeldByScript> {
+        let mut tried = 0;
+        while let Some(waiter) = self.engine.waiters.after(shard, key, tried) {
+            let Some(kind) = self.kind_of(shard, key)? else { return Ok(()) };
+            tried = waiter.ticket();
+            // One that can't be claimed is about to leave the queue, or will be looked at again by who has claimed it.
+            if waiter.takes_from() == Some(kind) && waiter.claim_to_serve() {
+                self.serve(&waiter)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves a waiter that has been claimed, or lets it wait on.
+    fn serve(&mut self, waiter: &Arc<Waiter>) -> Result<(), HeldByScript> {
+        loop {
+            let tried = self.try_for(waiter);
+            if let Ok(Some(output)) = tried {
+                self.engine.waiters.remove(waiter);
+                self.engine.inboxes[waiter.worker].send(Message::Unpark { client: waiter.client, output });
+                return Ok(());
+            }
+            let outcome = tried.map(drop);
+            match waiter.park_again() {
+                Parked::Again => return outcome,
+                Parked::Missed => {}
+                Parked::Abandoned => {
+                    self.engine.waiters.remove(waiter);
+                    return outcome;
+                }
+            }
+        }
+    }
+
+    fn kind_of(&mut self, shard: usize, key: &DbKey) -> Result<Option<Type>, HeldByScript> {
+        let engine = self.engine;
+        let locked = engine.keyspace.lock_one_unless(shard, || engine.busy.any());
+        let mut locked = locked.ok_or(HeldByScript)?;
+        Ok(Db::new(&mut locked, key.0, &self.clock, &mut self.observed).kind(Key::new(&key.1)))
+    }
+
+    /// Runs a waiter's command for it; none if there is still nothing.
+    fn try_for(&mut self, waiter: &Waiter) -> Result<Option<Output>, HeldByScript> {
+        let Run::Keys(run) = waiter.command.run else { return Ok(None) };
+        let mut output = Output::default();
+        let engine = self.engine;
+        let shards = self.take_shards(&waiter.keys);
+        let Some(mut locked) = engine.keyspace.lock_many_unless(&shards, || engine.busy.any()) else {
+            self.shards = shards;
+            return Err(HeldByScript);
+        };
+        self.effects.listening = true;
+        self.observed.list = self.engine.events_to_list();
+        let (outcome, wait) = {
+            let mut call = Call {
+                args: waiter.args.args(),
+                db: Db::new(&mut locked, waiter.database, &self.clock, &mut self.observed),
+                reply: Reply::new(&mut output, waiter.proto),
+                effects: &mut self.effects,
+                rules: &self.rules,
+                random: &mut self.random,
+                keys: &waiter.keys,
+                wait: None,
+            };
+            (run(&mut call), call.wait)
+        };
+        self.settle(None);
+        drop(locked);
+        self.shards = shards;
+        Ok(match (outcome, wait) {
+            (_, Some(_)) => None,
+            (Ok(()), None) => {
+                waiter.count(None);
+                Some(output)
+            }
+            (Err(error), None) => {
+                waiter.count(Some(error.text()));
+                Reply::new(&mut output, waiter.proto).error(error.text());
+                Some(output)
+            }
+        })
+    }
+}
