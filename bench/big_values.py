@@ -22,6 +22,7 @@ import statistics
 import time
 
 import memory
+import servers
 
 KEYS = 8
 SIZES = {"100k": 100_000, "1m": 1_000_000, "10m": 10_000_000}
@@ -36,8 +37,7 @@ class Server(memory.Server):
 
     def cpu_ns(self):
         """CPU time of all threads so far."""
-        tasks = f"/proc/{self.process.pid}/task"
-        return sum(int(open(f"{tasks}/{task}/schedstat", encoding="ascii").read().split()[0]) for task in os.listdir(tasks))
+        return servers.cpu_ns(self.process)
 
 
 class Connection:
@@ -148,34 +148,34 @@ def main():
     os.sched_setaffinity(0, {int(options.client_core)})
     numbers = lambda text: [int(word) for word in text.split(",")]
 
-    servers, precedence = [], "chrt -r 1 " if options.precedence else ""
+    running, precedence = [], "chrt -r 1 " if options.precedence else ""
     if options.precedence:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     try:
         for spec in options.server:
             name, command = spec.split("=", 1)
             options.port += 1
-            servers.append(Server(name, precedence + os.path.expanduser(command), options.port, options.server_core))
-        first = servers[0].name
+            running.append(Server(name, precedence + os.path.expanduser(command), options.port, options.server_core))
+        first = running[0].name
         print(f"{'test':5} {'size':>5} {'depth':>5} {'conns':>5} {'server':10} {'us/command':>10} {'commands/s':>10} "
               f"{first + ' cpu/this':>16} {'this/' + first + ' rate':>18}")
         for size in options.sizes.split(","):
-            for server in servers:
+            for server in running:
                 run(server, "set", SIZES[size], KEYS, 1, KEYS)
             for test in options.tests.split(","):
                 for depth in numbers(options.depths):
                     for count in numbers(options.connections):
                         total = max(depth * count, options.megabytes * 1_000_000 // SIZES[size])
-                        rows = {server.name: [] for server in servers}
+                        rows = {server.name: [] for server in running}
                         for _ in range(options.rounds):
-                            for server in servers:
+                            for server in running:
                                 rows[server.name].append(run(server, test, SIZES[size], depth, count, total))
                         medians = {name: [statistics.median(c) for c in zip(*row)] for name, row in rows.items()}
                         for name, (ns, rate) in medians.items():
                             print(f"{test:5} {size:>5} {depth:5} {count:5} {name:10} {ns / 1000:10.1f} {rate:10.0f} "
                                   f"{medians[first][0] / ns:16.2f} {rate / medians[first][1]:18.2f}", flush=True)
     finally:
-        for server in servers:
+        for server in running:
             server.process.kill()
 
 

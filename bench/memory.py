@@ -18,11 +18,11 @@ Needs Linux (/proc/PID/smaps_rollup, taskset).
 import argparse
 import os
 import random
-import shlex
 import socket
-import subprocess
 import sys
 import time
+
+import servers
 
 DEPTH = 1000
 
@@ -32,18 +32,8 @@ class Server:
 
     def __init__(self, name, command, port, core):
         self.name = name
-        argv = [word.format(port=port) for word in shlex.split(command)]
-        self.process = subprocess.Popen(
-            ["taskset", "-c", core, *argv], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                self.socket = socket.create_connection(("127.0.0.1", port), 0.2)
-                break
-            except OSError:
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    sys.exit(f"{name} does not listen on port {port}: {command}")
-                time.sleep(0.05)
+        self.process = servers.start(name, command, port, core)
+        self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.settimeout(120)
         self.replies = self.socket.makefile("rb")
 

@@ -15,13 +15,13 @@ Needs Linux (/proc/PID/task/*/schedstat, taskset) and redis-benchmark or valkey-
 
 import argparse
 import os
-import pathlib
-import shlex
 import socket
 import statistics
 import subprocess
 import sys
 import time
+
+import servers
 
 VALUE = "v" * 16
 KEY = "key:__rand_int__"
@@ -50,23 +50,11 @@ class Server:
 
     def __init__(self, name, command, port, core):
         self.name, self.port = name, port
-        argv = [word.format(port=port) for word in shlex.split(command)]
-        self.process = subprocess.Popen(
-            ["taskset", "-c", core, *argv], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 0.2).close()
-                return
-            except OSError:
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    sys.exit(f"{name} does not listen on port {port}: {command}")
-                time.sleep(0.05)
+        self.process = servers.start(name, command, port, core)
 
     def cpu_ns(self):
         """CPU time of all threads so far."""
-        tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+        return servers.cpu_ns(self.process)
 
     def fill(self, keys):
         """Gives every key that GET and MGET read a value."""
@@ -111,25 +99,25 @@ def main():
     options = parser.parse_args()
     options.benchmark = os.path.expanduser(options.benchmark)
 
-    servers = []
+    running = []
     try:
         for i, spec in enumerate(options.server):
             name, command = spec.split("=", 1)
-            servers.append(Server(name, os.path.expanduser(command), 27600 + i, options.server_core))
-            servers[-1].fill(options.keys)
-        print(f"{'test':10} {'depth':>5} {'server':10} {'ns/command':>10} {'thousand/s':>10} {servers[0].name + '/this':>12}")
+            running.append(Server(name, os.path.expanduser(command), 27600 + i, options.server_core))
+            running[-1].fill(options.keys)
+        print(f"{'test':10} {'depth':>5} {'server':10} {'ns/command':>10} {'thousand/s':>10} {running[0].name + '/this':>12}")
         for test in options.tests.split(","):
             for depth in map(int, options.depths.split(",")):
-                rows = {server.name: [] for server in servers}
+                rows = {server.name: [] for server in running}
                 for _ in range(options.rounds):
-                    for server in servers:
+                    for server in running:
                         rows[server.name].append(run(server, options, test, depth))
                 medians = {name: [statistics.median(column) for column in zip(*row)] for name, row in rows.items()}
                 for name, (ns, rate) in medians.items():
-                    ratio = medians[servers[0].name][0] / ns
+                    ratio = medians[running[0].name][0] / ns
                     print(f"{test:10} {depth:5} {name:10} {ns:10.0f} {rate:10.0f} {ratio:12.2f}", flush=True)
     finally:
-        for server in servers:
+        for server in running:
             server.process.terminate()
 
 
