@@ -441,7 +441,7 @@ impl<'l, 'k> Db<'l, 'k> {
         if let Some(mut entry) = self.shard_mut(key.hash).table.find_mut(key.hash, key.bytes)
             && let Some(value) = entry.object_mut()
         {
-            keyspace.reaper().free_value(std::mem::replace(value, Value::Str(Long::default())));
+            keyspace.reaper().free_value(std::mem::replace(value, Value::long(Long::default())));
         }
     }
 

@@ -5,7 +5,7 @@
 //! │ kind │ flags │ key len │ access │ expiry 8  │ key len 8   │ body     │ key │ value of an embedded  │
 //! │ 1    │ 1     │ 2       │ 4      │ if EXPIRY │ if LONG_KEY │ by kind  │     │ string                │
 //! └──────┴───────┴─────────┴────────┴ ─ ─ ─ ─ ─ ┴ ─ ─ ─ ─ ─ ─ ┴──────────┴─────┴ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ┘
-//! body: EMBEDDED: value len 2     INT: the integer 8     OBJECT: a [`Value`] 24
+//! body: EMBEDDED: value len 2     INT: the integer 8     OBJECT: a [`Value`] 10
 //! ```
 //!
 //! A key of 14 bytes with a value of 16 takes 40 bytes. `unsafe` because the parts share an allocation. The invariant:
@@ -87,7 +87,7 @@ impl<'a> Text<'a> {
         if bytes.len() <= EMBEDDED_BYTES_MAX {
             Text::Embedded(bytes)
         } else {
-            Text::Object(Value::Str(Long::new(bytes)))
+            Text::Object(Value::long(Long::new(bytes)))
         }
     }
 
@@ -310,7 +310,7 @@ impl Entry {
         if len > EMBEDDED_BYTES_MAX {
             let mut bytes = vec![0; len];
             self.text_with(|text| bytes[..text.len()].copy_from_slice(text));
-            self.rebuild(Text::Object(Value::Str(Long::from(bytes))));
+            self.rebuild(Text::Object(Value::long(Long::from(bytes))));
             return self.object_mut().and_then(|value| value.string_mut(len));
         }
         Some(self.embedded_mut(len))

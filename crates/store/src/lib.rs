@@ -16,5 +16,7 @@ pub mod random;
 pub mod reaper;
 pub mod sync;
 pub mod table;
+pub mod tight;
 pub mod types;
 pub mod value;
+mod words;

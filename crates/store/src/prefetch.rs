@@ -2,8 +2,9 @@
 
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
-/// Bytes of a small form that are asked for ahead: beyond, the processor's own prefetcher has seen the direction.
-const BLOCK_BYTES_MAX: usize = 4 * LINE_BYTES;
+/// Cache lines of a small form that are asked for ahead: its length isn't known before the first of them is there, and the
+/// processor's own prefetcher has seen the direction then.
+const BLOCK_LINES: usize = 2;
 
 /// What of a collection an operation will read, in the order in which it becomes known where that is.
 #[derive(Clone, Copy, Debug)]
@@ -18,9 +19,8 @@ pub enum Ahead<'a> {
 
 /// Asks for the beginning of a small form.
 #[inline]
-pub fn prefetch_block(block: &[u8]) {
-    let lines = block.len().min(BLOCK_BYTES_MAX).div_ceil(LINE_BYTES);
-    (0..lines).for_each(|line| prefetch(block.as_ptr().wrapping_add(line * LINE_BYTES)));
+pub fn prefetch_block(address: *const u8) {
+    (0..BLOCK_LINES).for_each(|line| prefetch(address.wrapping_add(line * LINE_BYTES)));
 }
 
 /// Asks for the cache line at `address` without waiting for it. Any address will do: a hint reads nothing.

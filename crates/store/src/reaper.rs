@@ -147,7 +147,7 @@ mod tests {
         let reaper = Reaper::default();
         reaper.free_entry(Entry::object(b"key", Value::List(List::new()), None));
         reaper.free_entry(Entry::string(b"key", b"small", None));
-        reaper.free_value(Value::Str(Long::from(vec![b'x'; WORTHWHILE_BYTES])));
+        reaper.free_value(Value::long(Long::from(vec![b'x'; WORTHWHILE_BYTES])));
         assert!(reaper.thread.get().is_none());
         reaper.free_entry(Entry::object(b"key", large(), None));
         reaper.free_value(large());

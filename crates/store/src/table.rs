@@ -35,6 +35,7 @@ use buckets::Buckets;
 
 use crate::hash::hash;
 use crate::prefetch::prefetch;
+use crate::words::is_same;
 
 /// Slots of a bucket: as many words as a cache line holds.
 const SLOTS: usize = 8;
@@ -239,18 +240,6 @@ impl Iterator for Tagged {
         let first = self.0.trailing_zeros() as usize / 4;
         self.0 &= self.0.wrapping_sub(1);
         (first < SLOTS).then_some(first)
-    }
-}
-
-/// Whether two keys are the same. Nearly all are short, and a call would cost more than comparing them in words that
-/// overlap.
-#[inline]
-fn is_same(a: &[u8], b: &[u8]) -> bool {
-    match a.len() {
-        len if len != b.len() => false,
-        8..=16 => a.first_chunk::<8>() == b.first_chunk() && a.last_chunk::<8>() == b.last_chunk(),
-        17..=32 => a.first_chunk::<16>() == b.first_chunk() && a.last_chunk::<16>() == b.last_chunk(),
-        _ => a == b,
     }
 }
 

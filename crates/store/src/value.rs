@@ -2,15 +2,16 @@
 
 use crate::long::Long;
 use crate::prefetch::Ahead;
+use crate::tight::TightBox;
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
 use crate::types::zset::ZSet;
 
-/// A value of any type, beside those strings that an entry holds itself.
+/// A value of any type, beside those strings that an entry holds itself: a tag, and a pointer that may lie at any address.
 pub enum Value {
     /// A long string.
-    Str(Long),
+    Str(TightBox<Long>),
     /// A list.
     List(List),
     /// A set.
@@ -65,6 +66,12 @@ pub trait Object: Sized {
 }
 
 impl Value {
+    /// A long string.
+    #[must_use]
+    pub fn long(long: Long) -> Value {
+        Value::Str(TightBox::new(long))
+    }
+
     /// The type.
     #[must_use]
     pub fn kind(&self) -> Type {
@@ -106,7 +113,10 @@ impl Value {
     #[inline]
     pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
         match self {
-            Value::Str(_) => false,
+            Value::Str(long) => {
+                long.prefetch();
+                false
+            }
             Value::List(list) => list.prefetch(ahead),
             Value::Set(set) => set.prefetch(ahead),
             Value::Hash(hash) => hash.prefetch(ahead),
@@ -161,4 +171,5 @@ macro_rules! objects {
 
 objects!(List, Set, Hash, ZSet);
 
-const _: () = assert!(size_of::<Value>() <= 24);
+// A key's entry holds it between its header and its name: see `tight`.
+const _: () = assert!(size_of::<Value>() == 10 && align_of::<Value>() == 1);

@@ -31,6 +31,7 @@ fn flags(call: &Call<'_, '_, '_>) -> Result<(Flags, usize), Error> {
     let mut index = 2;
     while index < call.len() {
         let option = match call.arg(index) {
+            [b'0'..=b'9', ..] => break,
             word if word.eq_ignore_ascii_case(b"nx") => &mut flags.nx,
             word if word.eq_ignore_ascii_case(b"xx") => &mut flags.xx,
             word if word.eq_ignore_ascii_case(b"gt") => &mut flags.gt,
@@ -122,8 +123,9 @@ pub(super) fn zincrby(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 fn add(call: &mut Call<'_, '_, '_>, flags: Flags, first: usize) -> Outcome {
-    // All scores are read before anything is changed.
-    for index in (first..call.len()).step_by(2) {
+    // All scores are read before anything is changed, the first for good: mostly it is the only one.
+    let first_score = call.float(first)?;
+    for index in (first + 2..call.len()).step_by(2) {
         call.float(index)?;
     }
     let key = call.key(1);
@@ -145,7 +147,7 @@ fn add(call: &mut Call<'_, '_, '_>, flags: Flags, first: usize) -> Outcome {
     let (mut added, mut updated) = (0, 0);
     let mut result = None;
     for index in (first..call.args.len()).step_by(2) {
-        let score = num::parse_f64(call.args.get(index)).unwrap_or_default();
+        let score = if index == first { first_score } else { num::parse_f64(call.args.get(index)).unwrap_or_default() };
         match add_one(zset, call.args.get(index + 1), score, flags, limits)? {
             Added::New(score) => (added, result) = (added + 1, Some(score)),
             Added::Updated(score) => (updated, result) = (updated + 1, Some(score)),

@@ -7,14 +7,14 @@
 
 use std::fmt;
 use std::iter::FusedIterator;
-use std::ptr;
 
 use super::packed::{self, ITEM_BYTES_MAX, Item, ItemText, Packed};
 use super::set::below;
 use super::thin::Field;
 use crate::hash::hash;
-use crate::prefetch::{Ahead, prefetch};
+use crate::prefetch::Ahead;
 use crate::table::{self, Table};
+use crate::tight::TightBox;
 
 /// Limits of a hash's small form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,10 +45,8 @@ pub struct Hash(Form);
 #[derive(Clone, Debug)]
 enum Form {
     Packed(Packed),
-    Table(Box<Fields>),
+    Table(TightBox<Fields>),
 }
-
-const _: () = assert!(size_of::<Hash>() == 16);
 
 /// Items of a packed block per field.
 const STRIDE: usize = 2;
@@ -108,7 +106,7 @@ impl Hash {
         match (&self.0, ahead) {
             (Form::Packed(packed), Ahead::Value) => packed.prefetch(),
             (Form::Packed(_), _) => {}
-            (Form::Table(fields), Ahead::Value) => prefetch(ptr::from_ref(&**fields).cast()),
+            (Form::Table(fields), Ahead::Value) => fields.prefetch(),
             (Form::Table(fields), Ahead::Bucket(field)) => fields.table.prefetch_bucket(hash(field)),
             (Form::Table(fields), Ahead::Record(field)) => fields.table.prefetch_record(hash(field)),
         }
@@ -171,7 +169,7 @@ impl Hash {
 
     /// The fields as a table, with room for `more`.
     fn as_table(&self, more: usize) -> Form {
-        let mut fields = Box::new(Fields::with_capacity(self.len().saturating_add(more)));
+        let mut fields = TightBox::new(Fields::with_capacity(self.len().saturating_add(more)));
         self.for_each(|field, value| fields.add(hash(field), Field::new(field, value)));
         Form::Table(fields)
     }
@@ -253,7 +251,7 @@ impl Hash {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         match &self.0 {
-            Form::Packed(packed) => packed.bytes(),
+            Form::Packed(packed) => packed.allocated_bytes(),
             Form::Table(fields) => fields.memory_bytes(),
         }
     }

@@ -1,25 +1,24 @@
-//! Sorted sets of integers without slack: the smallest form of a set whose members are all integers.
+//! Sorted sets of integers in one block: the smallest form of a set whose members are all integers.
 //!
 //! All integers of one set have the same width, the narrowest that holds them: 16, 32 or 64 bits. A wider one widens the
 //! set; as in Redis, removing it doesn't narrow it again. A change moves what lies behind it, hence the owner (which
 //! also knows the limit) converts to another form before that becomes slow.
 
 use std::iter::FusedIterator;
-use std::mem;
+use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::prefetch::prefetch;
+use super::block::Block;
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct IntSet(Ints);
 
-/// Ascending, without duplicates.
 #[derive(Clone, Debug)]
 enum Ints {
-    W16(Box<[i16]>),
-    W32(Box<[i32]>),
-    W64(Box<[i64]>),
+    W16(Sorted<i16>),
+    W32(Sorted<i32>),
+    W64(Sorted<i64>),
 }
 
 /// Runs an expression on the integers of whichever width.
@@ -43,13 +42,13 @@ impl IntSet {
     /// An empty set, which allocates nothing.
     #[must_use]
     pub fn new() -> Self {
-        IntSet(Ints::W16(Box::default()))
+        IntSet(Ints::W16(Sorted::new()))
     }
 
-    /// Asks the processor for the middle, where every search begins.
+    /// Asks the processor for the beginning.
     #[inline]
     pub fn prefetch(&self) {
-        prefetch(of_any_width!(&self.0, ints => ints.as_ptr().wrapping_add(ints.len() / 2).cast()));
+        of_any_width!(&self.0, ints => ints.block.prefetch());
     }
 
     /// How many integers there are.
@@ -77,9 +76,9 @@ impl IntSet {
     #[must_use]
     pub fn position(&self, value: i64) -> Option<usize> {
         match &self.0 {
-            Ints::W16(ints) => ints.binary_search(&i16::try_from(value).ok()?).ok(),
-            Ints::W32(ints) => ints.binary_search(&i32::try_from(value).ok()?).ok(),
-            Ints::W64(ints) => ints.binary_search(&value).ok(),
+            Ints::W16(ints) => ints.search(i16::try_from(value).ok()?).ok(),
+            Ints::W32(ints) => ints.search(i32::try_from(value).ok()?).ok(),
+            Ints::W64(ints) => ints.search(value).ok(),
         }
     }
 
@@ -87,7 +86,7 @@ impl IntSet {
     #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<i64> {
-        of_any_width!(&self.0, ints => get(ints, index))
+        of_any_width!(&self.0, ints => ints.get(index))
     }
 
     /// Adds an integer; false if it was there.
@@ -95,15 +94,15 @@ impl IntSet {
         match &mut self.0 {
             Ints::W16(ints) => {
                 if let Ok(narrow) = value.try_into() {
-                    return insert_sorted(ints, narrow);
+                    return ints.insert(narrow);
                 }
             }
             Ints::W32(ints) => {
                 if let Ok(narrow) = value.try_into() {
-                    return insert_sorted(ints, narrow);
+                    return ints.insert(narrow);
                 }
             }
-            Ints::W64(ints) => return insert_sorted(ints, value),
+            Ints::W64(ints) => return ints.insert(value),
         }
         self.widen_with(value);
         true
@@ -116,9 +115,9 @@ impl IntSet {
         let all = below.into_iter().chain(self.iter()).chain(above);
         self.0 = if i32::try_from(value).is_ok() {
             // Whoever came before is narrower, so the cast loses nothing.
-            Ints::W32(all.map(|int| int as i32).collect())
+            Ints::W32(Sorted::of(all.map(|int| int as i32)))
         } else {
-            Ints::W64(all.collect())
+            Ints::W64(Sorted::of(all))
         };
     }
 
@@ -129,7 +128,7 @@ impl IntSet {
 
     /// Removes and returns the integer at this index in ascending order.
     pub fn remove_at(&mut self, index: usize) -> Option<i64> {
-        of_any_width!(&mut self.0, ints => remove_at(ints, index))
+        of_any_width!(&mut self.0, ints => ints.remove_at(index))
     }
 
     /// The integers in ascending order.
@@ -141,7 +140,7 @@ impl IntSet {
     /// Bytes of the allocation.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        of_any_width!(&self.0, ints => mem::size_of_val::<[_]>(ints))
+        of_any_width!(&self.0, ints => ints.block.allocated_bytes())
     }
 }
 
@@ -161,28 +160,91 @@ impl FromIterator<i64> for IntSet {
     }
 }
 
-fn insert_sorted<T: Ord>(ints: &mut Box<[T]>, value: T) -> bool {
-    let Err(index) = ints.binary_search(&value) else { return false };
-    let mut all = mem::take(ints).into_vec();
-    all.reserve_exact(1);
-    all.insert(index, value);
-    *ints = all.into_boxed_slice();
-    true
+/// An integer of one width, as it stands in a block.
+trait Width: Copy + Ord + Into<i64> {
+    /// Its bytes.
+    type Bytes: Copy + AsRef<[u8]>;
+
+    /// The integers of a block.
+    fn all(bytes: &[u8]) -> &[Self::Bytes];
+    fn read(bytes: Self::Bytes) -> Self;
+    fn bytes(self) -> Self::Bytes;
 }
 
-#[inline]
-fn get<T: Copy + Into<i64>>(ints: &[T], index: usize) -> Option<i64> {
-    ints.get(index).map(|&int| int.into())
+macro_rules! widths {
+    ($($int:ident),*) => {$(
+        impl Width for $int {
+            type Bytes = [u8; size_of::<$int>()];
+
+            #[inline]
+            fn all(bytes: &[u8]) -> &[Self::Bytes] {
+                bytes.as_chunks().0
+            }
+            #[inline]
+            fn read(bytes: Self::Bytes) -> Self {
+                $int::from_le_bytes(bytes)
+            }
+            #[inline]
+            fn bytes(self) -> Self::Bytes {
+                self.to_le_bytes()
+            }
+        }
+    )*};
 }
 
-fn remove_at<T: Into<i64>>(ints: &mut Box<[T]>, index: usize) -> Option<i64> {
-    if index >= ints.len() {
-        return None;
+widths!(i16, i32, i64);
+
+/// Integers of one width, ascending, without duplicates.
+#[derive(Clone, Debug)]
+struct Sorted<T> {
+    block: Block,
+    width: PhantomData<T>,
+}
+
+impl<T: Width> Sorted<T> {
+    fn new() -> Self {
+        Sorted { block: Block::new(), width: PhantomData }
     }
-    let mut all = mem::take(ints).into_vec();
-    let removed = all.remove(index);
-    *ints = all.into_boxed_slice();
-    Some(removed.into())
+
+    /// A block of integers that are ascending already.
+    fn of(ints: impl Iterator<Item = T>) -> Self {
+        let mut bytes = Vec::new();
+        ints.for_each(|int| bytes.extend_from_slice(int.bytes().as_ref()));
+        Sorted { block: Block::of(&bytes, 0), width: PhantomData }
+    }
+
+    #[inline]
+    fn all(&self) -> &[T::Bytes] {
+        T::all(self.block.bytes())
+    }
+
+    fn len(&self) -> usize {
+        self.all().len()
+    }
+
+    #[inline]
+    fn get(&self, index: usize) -> Option<i64> {
+        self.all().get(index).map(|&bytes| T::read(bytes).into())
+    }
+
+    /// Where an integer is, or where it belongs.
+    fn search(&self, value: T) -> Result<usize, usize> {
+        self.all().binary_search_by_key(&value, |&bytes| T::read(bytes))
+    }
+
+    /// Adds an integer; false if it was there.
+    fn insert(&mut self, value: T) -> bool {
+        let Err(index) = self.search(value) else { return false };
+        let size = size_of::<T>();
+        self.block.splice(index * size, 0, size).copy_from_slice(value.bytes().as_ref());
+        true
+    }
+
+    fn remove_at(&mut self, index: usize) -> Option<i64> {
+        let removed = self.get(index)?;
+        self.block.splice(index * size_of::<T>(), size_of::<T>(), 0);
+        Some(removed)
+    }
 }
 
 /// The integers of a set in ascending order; reversible.
@@ -267,12 +329,13 @@ mod tests {
     #[test]
     fn is_as_wide_as_its_widest_ever() {
         let mut set = IntSet::new();
-        for (value, bytes) in [(1, 2), (-32_768, 4), (32_767, 6), (32_768, 16), (-1 << 31, 20), (-1 - (1 << 31), 48)] {
+        for (value, bytes) in [(1, 16), (-32_768, 16), (32_767, 16), (32_768, 24), (-1 << 31, 32), (-1 - (1 << 31), 56)]
+        {
             assert!(set.insert(value));
             assert_eq!(set.memory_bytes(), bytes, "{value}");
         }
         assert!(set.remove(-1 - (1 << 31)));
-        assert_eq!(set.memory_bytes(), 40);
+        assert_eq!(set.memory_bytes(), 48);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //!
 //! | form | named | for |
 //! | --- | --- | --- |
-//! | a packed block | `listpack` | up to [`PACKED_BYTES_MAX`]: no slack, nothing allocated besides |
+//! | a packed block | `listpack` | up to [`PACKED_BYTES_MAX`]: hardly any slack, nothing allocated besides |
 //! | one node: a block with slack at both ends | `listpack` | up to what `list-max-listpack-size` allows |
 //! | a ring of such nodes | `quicklist` | more |
 //!
@@ -21,13 +21,13 @@ mod tests;
 
 use std::mem;
 use std::ops::Range;
-use std::ptr;
 
 use super::packed::{self, Item, Packed};
 use node::Node;
 use quick::Quick;
 
-use crate::prefetch::{Ahead, prefetch};
+use crate::prefetch::Ahead;
+use crate::tight::TightBox;
 
 pub use elements::Elements;
 
@@ -120,11 +120,11 @@ impl Default for Search {
 #[derive(Clone, Debug, Default)]
 pub struct List(Form);
 
-/// Two variants, since the pointer of a block leaves room for no more within 16 bytes.
+/// Two variants, so that a short list is nothing but a packed block's pointer beside a tag.
 #[derive(Clone, Debug)]
 enum Form {
     Packed(Packed),
-    Big(Box<Big>),
+    Big(TightBox<Big>),
 }
 
 #[derive(Clone, Debug)]
@@ -147,8 +147,6 @@ enum ViewMut<'a> {
     Quick(&'a mut Quick),
 }
 
-const _: () = assert!(size_of::<List>() == 16);
-
 impl Default for Form {
     fn default() -> Self {
         Self::Packed(Packed::new())
@@ -166,7 +164,7 @@ impl List {
     pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
         match (&self.0, ahead) {
             (Form::Packed(block), Ahead::Value) => block.prefetch(),
-            (Form::Big(big), Ahead::Value) => prefetch(ptr::from_ref(&**big).cast()),
+            (Form::Big(big), Ahead::Value) => big.prefetch(),
             (_, Ahead::Bucket(_) | Ahead::Record(_)) => {}
         }
         false
@@ -206,7 +204,7 @@ impl List {
     /// for a long list.
     pub fn memory_bytes(&self) -> usize {
         match self.view() {
-            View::Packed(block) => block.bytes(),
+            View::Packed(block) => block.allocated_bytes(),
             View::Node(node) => size_of::<Big>() + node.capacity(),
             View::Quick(quick) => size_of::<Big>() + quick.allocated(),
         }
@@ -388,7 +386,7 @@ impl List {
     /// Brings the list into the form that holds `count` more elements of `bytes` together.
     fn make_room(&mut self, bytes: usize, count: usize, limits: ListLimits) {
         let (own_bytes, own_count) = match self.view() {
-            View::Packed(block) => (block.items().len(), block.len()),
+            View::Packed(block) => (block.bytes(), block.len()),
             View::Node(node) => (node.bytes(), node.len()),
             View::Quick(_) => return,
         };
@@ -443,7 +441,7 @@ impl List {
 
     fn become_big(&mut self, big: Big) {
         match &mut self.0 {
-            Form::Packed(_) => self.0 = Form::Big(Box::new(big)),
+            Form::Packed(_) => self.0 = Form::Big(TightBox::new(big)),
             Form::Big(own) => **own = big,
         }
     }

@@ -1,5 +1,6 @@
 //! The values that a key can hold, each starting as one packed block and converting when it outgrows it.
 
+pub mod block;
 pub mod bptree;
 pub mod hash;
 pub mod intset;

@@ -1,4 +1,4 @@
-//! Packed blocks: a sequence of byte strings in one allocation without slack, the small form of every collection.
+//! Packed blocks: a sequence of byte strings in one allocation, the small form of every collection.
 //!
 //! A block knows items and their order. That a hash puts a value after each field, or a sorted set a score after each
 //! member, is its owner's business, and so is the size from which another form is better: everything but the two ends
@@ -6,13 +6,9 @@
 //!
 //! # Format
 //!
-//! An empty block is no allocation at all. Any other:
+//! The bytes of a [`Block`] are the items, one behind the other, and its mark is how many there are.
 //!
 //! ```text
-//! +----------------------+--------+--------+-----+--------+
-//! | items, u32, little   | item 0 | item 1 | ... | item n |     the block's end is that of its allocation
-//! +----------------------+--------+--------+-----+--------+
-//!
 //! an item:
 //! +--------------------------+------------------+--------------------------------------------+
 //! | head: kind, and integer  | the string's     | back length: bytes of head and string,     |
@@ -39,16 +35,11 @@
 mod item;
 
 use std::iter::FusedIterator;
-use std::mem;
-use std::ops::Range;
 
-use crate::prefetch::prefetch_block;
+use super::block::Block;
 
 pub use item::{ITEM_BYTES_MAX, Item, ItemText};
-pub(super) use item::{decode, encode, encoded_len, size, size_before};
-
-/// The count of items before the first one, in bytes.
-const HEADER: usize = 4;
+pub(super) use item::{Needle, decode, encode, encoded_len, size, size_before};
 
 /// Where an item begins in its block, or where the block ends. Valid until the block changes before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,16 +61,7 @@ impl Pos {
 /// A method that takes an item takes anything that becomes one: a reference to bytes, an `i64`, or an [`Item`] of another
 /// block. A `Pos` must come from the same block as it is now; with another one the result is nonsense or a panic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Packed(Box<[u8]>);
-
-// An enum of a block or a box of the big form must not grow the entry that holds it.
-const _: () = assert!(mem::size_of::<Packed>() == 16);
-#[allow(dead_code)]
-enum PackedOrBox {
-    Packed(Packed),
-    Big(Box<u64>),
-}
-const _: () = assert!(mem::size_of::<PackedOrBox>() == 16);
+pub struct Packed(Block);
 
 impl Packed {
     /// The size from which a block takes nothing more, in bytes, as Redis's listpacks. Small forms end far below it
@@ -89,7 +71,7 @@ impl Packed {
     /// Asks the processor for the beginning of the block.
     #[inline]
     pub fn prefetch(&self) {
-        prefetch_block(&self.0);
+        self.0.prefetch();
     }
 
     /// An empty block, which allocates nothing.
@@ -99,7 +81,7 @@ impl Packed {
 
     /// How many items there are.
     pub fn len(&self) -> usize {
-        self.0.first_chunk().map_or(0, |count| u32::from_le_bytes(*count) as usize)
+        self.0.mark() as usize
     }
 
     /// Whether there is no item.
@@ -107,9 +89,15 @@ impl Packed {
         self.0.is_empty()
     }
 
-    /// The size of the block in bytes, all of it allocated.
+    /// The size of the items in bytes.
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.0.len()
+    }
+
+    /// The size of the allocation in bytes.
+    pub fn allocated_bytes(&self) -> usize {
+        self.0.allocated_bytes()
     }
 
     /// Whether items of so many bytes together may be added without exceeding [`Packed::BYTES_MAX`].
@@ -144,7 +132,7 @@ impl Packed {
 
     /// Where the first item begins.
     pub fn first_pos(&self) -> Option<Pos> {
-        (!self.is_empty()).then_some(Pos::new(HEADER))
+        (!self.is_empty()).then_some(Pos::new(0))
     }
 
     /// Where the last item begins.
@@ -154,7 +142,7 @@ impl Packed {
 
     /// The end, where an insertion appends.
     pub fn end_pos(&self) -> Pos {
-        Pos::new(self.0.len().max(HEADER))
+        Pos::new(self.0.len())
     }
 
     /// Where the item with this index begins, sought from the nearer end.
@@ -163,7 +151,7 @@ impl Packed {
         if index >= len {
             return None;
         }
-        Some(Pos::new(HEADER + offset_of(self.items(), len, index)))
+        Some(Pos::new(offset_of(self.items(), len, index)))
     }
 
     /// Where the item after the one at `pos` begins; none at the last one.
@@ -173,30 +161,32 @@ impl Packed {
 
     /// Where the item that ends at `pos` begins; none at the first one.
     pub fn prev(&self, pos: Pos) -> Option<Pos> {
-        (pos.at() > HEADER).then(|| Pos::new(pos.at() - size_before(&self.0[HEADER..pos.at()])))
+        (pos.at() > 0).then(|| Pos::new(pos.at() - size_before(&self.items()[..pos.at()])))
     }
 
     /// The item at `pos`, which is not the end.
     pub fn item_at(&self, pos: Pos) -> Item<'_> {
-        decode(&self.0[pos.at()..]).0
+        decode(&self.items()[pos.at()..]).0
     }
 
     /// The item at `pos` and where it ends, none at the end: `while let Some((item, next)) = block.read(pos)`.
     pub fn read(&self, pos: Pos) -> Option<(Item<'_>, Pos)> {
-        let entry = self.0.get(pos.at()..).filter(|entry| !entry.is_empty())?;
+        let entry = self.items().get(pos.at()..).filter(|entry| !entry.is_empty())?;
         let (item, size) = decode(entry);
         Some((item, Pos::new(pos.at() + size)))
     }
 
     /// Where the first item equal to `needle` begins, of the items 0, `stride`, 2 × `stride` and so on.
+    #[inline]
     pub fn find<'a>(&self, needle: impl Into<Item<'a>>, stride: usize) -> Option<Pos> {
-        let needle = item::Needle::of(needle.into());
-        let mut rest = self.items();
-        while !rest.is_empty() {
-            if needle.is_at(rest) {
-                return Some(Pos::new(self.0.len() - rest.len()));
+        let needle = Needle::of(needle.into());
+        let items = self.items();
+        let mut at = 0;
+        while at < items.len() {
+            if needle.is_at(&items[at..]) {
+                return Some(Pos::new(at));
             }
-            rest = &rest[skip(rest, stride.max(1))..];
+            at += skip(&items[at..], stride.max(1));
         }
         None
     }
@@ -208,7 +198,7 @@ impl Packed {
 
     /// Puts an item before all others.
     pub fn push_front<'a>(&mut self, item: impl Into<Item<'a>>) {
-        self.insert_at(Pos::new(HEADER), item);
+        self.insert_at(Pos::new(0), item);
     }
 
     /// Puts an item where `pos` points, before the one that is there.
@@ -230,7 +220,7 @@ impl Packed {
     /// Puts an item in the place of the one at `pos`.
     pub fn replace_at<'a>(&mut self, pos: Pos, item: impl Into<Item<'a>>) {
         let item = item.into();
-        let old = size(&self.0[pos.at()..]);
+        let old = size(&self.items()[pos.at()..]);
         encode(item, self.reshape(pos.at(), old, encoded_len(item), 0));
     }
 
@@ -240,7 +230,7 @@ impl Packed {
         let mut end = pos.at();
         let mut removed = 0;
         while removed < count && end < self.0.len() {
-            end += size(&self.0[end..]);
+            end += size(&self.items()[end..]);
             removed += 1;
         }
         self.reshape(pos.at(), end - pos.at(), 0, -(removed as i64));
@@ -249,7 +239,7 @@ impl Packed {
     /// Removes the first item after handing it to `visit`; none in an empty block.
     pub fn pop_front_with<R>(&mut self, visit: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         let result = self.first().map(visit)?;
-        self.remove_at(Pos::new(HEADER), 1);
+        self.remove_at(Pos::new(0), 1);
         Some(result)
     }
 
@@ -283,7 +273,7 @@ impl Packed {
         let Some(pos) = self.pos_of(index) else { return Self::new() };
         let moved = self.len() - index;
         let mut tail = Self::new();
-        tail.reshape(HEADER, 0, self.0.len() - pos.at(), moved as i64).copy_from_slice(&self.0[pos.at()..]);
+        tail.reshape(0, 0, self.0.len() - pos.at(), moved as i64).copy_from_slice(&self.items()[pos.at()..]);
         self.reshape(pos.at(), self.0.len() - pos.at(), 0, -(moved as i64));
         tail
     }
@@ -294,54 +284,25 @@ impl Packed {
         self.reshape(self.end_pos().at(), 0, items.len(), other.len() as i64).copy_from_slice(items);
     }
 
-    /// Takes the block apart: its allocation, and where in it the items begin.
-    pub(super) fn into_parts(self) -> (Box<[u8]>, usize) {
-        let start = HEADER.min(self.0.len());
-        (self.0, start)
+    /// A block of `len` items whose bytes these are.
+    pub(super) fn of_items(items: &[u8], len: usize) -> Self {
+        Self(Block::of(items, len as u32))
     }
 
-    /// Makes a block of `len` items that lie at `items` in an allocation, which is reused and shrunk.
-    pub(super) fn from_parts(allocation: Box<[u8]>, items: Range<usize>, len: usize) -> Self {
-        if len == 0 {
-            return Self::new();
-        }
-        let mut block = allocation.into_vec();
-        let bytes = HEADER + items.len();
-        if block.len() < bytes {
-            block.resize(bytes, 0);
-        }
-        block.copy_within(items, HEADER);
-        block.truncate(bytes);
-        block[..HEADER].copy_from_slice(&(len as u32).to_le_bytes());
-        Self(block.into_boxed_slice())
-    }
-
-    /// The items' bytes, without the header.
+    /// The items' bytes.
+    #[inline]
     pub(super) fn items(&self) -> &[u8] {
-        self.0.get(HEADER..).unwrap_or_default()
+        self.0.bytes()
     }
 
     /// Replaces `removed` bytes at `at` by `added` bytes without meaning, which it returns to be filled, and adds `more`
-    /// to the count. The allocation keeps no slack: it is resized in place where the allocator can, else moved.
+    /// to the count.
     #[inline]
     fn reshape(&mut self, at: usize, removed: usize, added: usize, more: i64) -> &mut [u8] {
         let count = self.len() as i64 + more;
-        if count == 0 {
-            *self = Self::new();
-            return &mut [];
-        }
-        let mut block = mem::take(&mut self.0).into_vec();
-        let old = block.len().max(HEADER);
-        let new = old - removed + added;
-        if new > block.len() {
-            block.reserve_exact(new - block.len());
-            block.resize(new, 0);
-        }
-        block.copy_within(at + removed..old, at + added);
-        block.truncate(new);
-        block[..HEADER].copy_from_slice(&(count as u32).to_le_bytes());
-        self.0 = block.into_boxed_slice();
-        &mut self.0[at..at + added]
+        self.0.splice(at, removed, added);
+        self.0.set_mark(count as u32);
+        &mut self.0.bytes_mut()[at..at + added]
     }
 }
 
@@ -482,7 +443,7 @@ mod tests {
         assert_eq!(packed.first().map(Item::to_vec).as_ref(), model.first());
         assert_eq!(packed.last().map(Item::to_vec).as_ref(), model.last());
         let sizes: usize = packed.iter().map(encoded_len).sum();
-        assert_eq!(packed.bytes(), if model.is_empty() { 0 } else { HEADER + sizes });
+        assert_eq!(packed.bytes(), sizes);
     }
 
     fn check_lookups(packed: &Packed, model: &[Vec<u8>], random: &mut Random) {
@@ -578,7 +539,7 @@ mod tests {
         let mut packed = Packed::new();
         assert_eq!(packed.bytes(), 0);
         packed.extend(["ab", "5", "-2"]);
-        assert_eq!(*packed.0, *b"\x03\0\0\0\x82ab\x03\x05\x01\xDF\xFE\x02");
+        assert_eq!((packed.len(), packed.items()), (3, &b"\x82ab\x03\x05\x01\xDF\xFE\x02"[..]));
         packed.remove_at(packed.end_pos(), 3);
         packed.remove_at(packed.first_pos().unwrap(), 9);
         assert_eq!(packed, Packed::new());

@@ -8,14 +8,14 @@
 
 use std::fmt;
 use std::iter::FusedIterator;
-use std::ptr;
 
 use super::intset::{self, IntSet};
 use super::packed::{self, ITEM_BYTES_MAX, Item, ItemText, Packed};
 use super::thin::Member;
 use crate::hash::hash;
-use crate::prefetch::{Ahead, prefetch};
+use crate::prefetch::Ahead;
 use crate::table::{self, Table};
+use crate::tight::TightBox;
 
 /// Limits of a set's small forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +52,8 @@ pub struct Set(Form);
 enum Form {
     Ints(IntSet),
     Packed(Packed),
-    Table(Box<Members>),
+    Table(TightBox<Members>),
 }
-
-// The width of the integers leaves room for the tags of this enum and of one around it, so that a value of any type
-// still takes three words.
-const _: () = assert!(size_of::<Set>() == 24 && size_of::<Option<Set>>() == 24);
 
 impl Default for Set {
     fn default() -> Self {
@@ -132,7 +128,7 @@ impl Set {
             (Form::Ints(ints), Ahead::Value) => ints.prefetch(),
             (Form::Packed(packed), Ahead::Value) => packed.prefetch(),
             (Form::Ints(_) | Form::Packed(_), _) => {}
-            (Form::Table(members), Ahead::Value) => prefetch(ptr::from_ref(&**members).cast()),
+            (Form::Table(members), Ahead::Value) => members.prefetch(),
             (Form::Table(members), Ahead::Bucket(member)) => members.table.prefetch_bucket(hash(member)),
             (Form::Table(members), Ahead::Record(member)) => members.table.prefetch_record(hash(member)),
         }
@@ -197,7 +193,7 @@ impl Set {
 
     /// The members as a table, with room for `more`.
     fn as_table(&self, more: usize) -> Form {
-        let mut members = Box::new(Members::with_capacity(self.len().saturating_add(more)));
+        let mut members = TightBox::new(Members::with_capacity(self.len().saturating_add(more)));
         self.for_each(|member| {
             members.insert(member);
         });
@@ -321,7 +317,7 @@ impl Set {
     pub fn memory_bytes(&self) -> usize {
         match &self.0 {
             Form::Ints(ints) => ints.memory_bytes(),
-            Form::Packed(packed) => packed.bytes(),
+            Form::Packed(packed) => packed.allocated_bytes(),
             Form::Table(members) => members.memory_bytes(),
         }
     }

@@ -19,6 +19,7 @@ use small::Small;
 
 use crate::prefetch::Ahead;
 use crate::random::Random;
+use crate::tight::TightBox;
 use crate::types::bptree::Place;
 use crate::types::packed::{Item, ItemText};
 
@@ -127,10 +128,8 @@ pub struct ZSet(Form);
 #[derive(Clone)]
 enum Form {
     Small(Small),
-    Big(Box<Big>),
+    Big(TightBox<Big>),
 }
-
-const _: () = assert!(size_of::<ZSet>() == 16);
 
 /// Calls the same method of either form.
 macro_rules! either {
@@ -195,7 +194,7 @@ impl ZSet {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         match &self.0 {
-            Form::Small(small) => small.bytes(),
+            Form::Small(small) => small.allocated_bytes(),
             Form::Big(big) => big.memory_bytes(),
         }
     }
@@ -211,7 +210,7 @@ impl ZSet {
     pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
         match &self.0 {
             Form::Small(small) => small.prefetch(ahead),
-            Form::Big(big) => big.prefetch(ahead),
+            Form::Big(big) => Big::prefetch(big, ahead),
         }
         matches!(self.0, Form::Big(_))
     }
@@ -235,12 +234,13 @@ impl ZSet {
         match &mut self.0 {
             Form::Big(big) => big.insert(member, score),
             Form::Small(small) => {
-                let old = small.update(member, score);
-                if old.is_some() {
-                    return old;
+                let seek = small.seek(member, score);
+                if let Some(found) = &seek.found {
+                    small.update(&seek, found, member, score);
+                    return Some(found.score);
                 }
                 if limits.fit(small.len() + 1, member.len()) && small.has_room_for(1, member.len()) {
-                    small.add(member, score);
+                    small.add(&seek, member, score);
                 } else {
                     let mut big = grown(small, 1);
                     big.insert(member, score);
@@ -381,9 +381,9 @@ impl ZSet {
 
 /// The big form of a set, with room for some more members.
 #[cold]
-fn grown(small: &Small, more: usize) -> Box<Big> {
+fn grown(small: &Small, more: usize) -> TightBox<Big> {
     let len = small.len();
-    Box::new(Big::from_sorted(len + more.min(GROW_MAX), small.iter(0..len, false)))
+    TightBox::new(Big::from_sorted(len + more.min(GROW_MAX), small.iter(0..len, false)))
 }
 
 /// For how many members to come a table makes room at most: their number is a client's word.
@@ -481,7 +481,7 @@ impl ZSetBuilder {
         ZSet(if limits.fit(len, self.longest) && Small::default().has_room_for(len, bytes) {
             Form::Small(Small::from_sorted(self.members.sorted()))
         } else {
-            Form::Big(Box::new(self.members.into_big()))
+            Form::Big(TightBox::new(self.members.into_big()))
         })
     }
 }

@@ -259,10 +259,9 @@ impl Node {
         removed
     }
 
-    /// The node's items as a block without slack, in the same allocation.
+    /// The node's items as a packed block.
     pub fn into_packed(self) -> Packed {
-        let items = self.start as usize..self.end as usize;
-        Packed::from_parts(self.buffer, items, self.count as usize)
+        Packed::of_items(self.items(), self.len())
     }
 
     /// Where the item with this index begins among the items, or where they end.
@@ -284,12 +283,10 @@ impl Node {
     }
 }
 
-/// A block becomes a node in the same allocation: the block's header turns into front slack.
 impl From<Packed> for Node {
     fn from(block: Packed) -> Self {
-        let count = block.len() as u32;
-        let (buffer, start) = block.into_parts();
-        Self { start: start as u32, end: buffer.len() as u32, buffer, count }
+        let buffer: Box<[u8]> = Box::from(block.items());
+        Self { start: 0, end: buffer.len() as u32, buffer, count: block.len() as u32 }
     }
 }
 

@@ -4,6 +4,8 @@
 
 use std::ops::Deref;
 
+use crate::words::{copy, is_same};
+
 /// The longest item that may be stored, in bytes. Lengths take 32 bits, and so do positions within a block.
 /// Whoever takes items from outside (the limit on a request's arguments) must stay below.
 pub const ITEM_BYTES_MAX: usize = u32::MAX as usize - 64;
@@ -37,7 +39,7 @@ impl<'a> Item<'a> {
     /// Whether the item's bytes are these.
     pub fn eq_bytes(self, bytes: &[u8]) -> bool {
         match self {
-            Item::Str(own) => own == bytes,
+            Item::Str(own) => is_same(own, bytes),
             Item::Int(value) => canonical_int(bytes) == Some(value),
         }
     }
@@ -196,6 +198,7 @@ pub fn size(entry: &[u8]) -> usize {
     match entry[0] {
         0..STR_6 => 2,
         first @ STR_6..INT_13 => usize::from(first & 0x3F) + 2,
+        INT_13..STR_12 => 3,
         _ => size_of_long(entry),
     }
 }
@@ -277,8 +280,7 @@ pub fn encoded_len(item: Item<'_>) -> usize {
     }
 }
 
-/// What an item is compared with many others by: first by the byte that announces kind and length, then by the last
-/// one, since the keys and members of one collection often begin alike, and only then by all.
+/// What an item is compared with many others by: first by the byte that announces kind and length, and only then by all.
 #[derive(Clone, Copy)]
 pub struct Needle<'a> {
     item: Item<'a>,
@@ -293,11 +295,16 @@ impl<'a> Needle<'a> {
     /// Whether this is the item at the start of `entry`.
     #[inline]
     pub fn is_at(&self, entry: &[u8]) -> bool {
-        entry[0] == self.first
-            && match (self.item, decode(entry).0) {
-                (Item::Str(needle), Item::Str(bytes)) => needle.last() == bytes.last() && needle == bytes,
-                (needle, item) => needle == item,
-            }
+        entry[0] == self.first && self.is(decode(entry).0)
+    }
+
+    /// Whether this is that item.
+    #[inline]
+    pub fn is(&self, item: Item<'_>) -> bool {
+        match (self.item, item) {
+            (Item::Str(needle), Item::Str(bytes)) => is_same(needle, bytes),
+            (needle, item) => needle == item,
+        }
     }
 }
 
@@ -358,11 +365,21 @@ fn encode_str(bytes: &[u8], entry: &mut [u8]) {
         2 => entry[1] = len as u8,
         _ => entry[1..5].copy_from_slice(&(len as u32).to_le_bytes()),
     }
-    entry[head..head + len].copy_from_slice(bytes);
+    copy(&mut entry[head..head + len], bytes);
     write_back_len(head + len, &mut entry[head + len..]);
 }
 
+#[inline]
 fn encode_int(value: i64, entry: &mut [u8]) {
+    // Most scores and counts.
+    if let (0..=127, [only, back]) = (value, &mut *entry) {
+        (*only, *back) = (value as u8, 1);
+        return;
+    }
+    encode_long_int(value, entry);
+}
+
+fn encode_long_int(value: i64, entry: &mut [u8]) {
     let head = int_head_len(value);
     entry[0] = first_byte(Item::Int(value));
     match head {

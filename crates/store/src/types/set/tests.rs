@@ -220,7 +220,7 @@ fn memory_is_what_the_allocations_take() {
     let mut set = Set::new();
     assert_eq!(set.memory_bytes(), 0);
     set.insert(b"1", &TINY);
-    assert_eq!(set.memory_bytes(), 2);
+    assert_eq!(set.memory_bytes(), 16);
     for i in 0..100 {
         set.insert(format!("member:{i}").as_bytes(), &TINY);
     }

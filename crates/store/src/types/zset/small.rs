@@ -3,11 +3,13 @@
 //! A score that is an integer is stored as one, which takes 2 bytes more than it needs; any other score is stored as the
 //! 8 bytes of its binary form, little endian. That is exact, and needs no parsing where Redis's text does.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::prefetch::Ahead;
 use crate::types::bptree::Place;
-use crate::types::packed::{Item, ItemText, Packed, Pos};
+use crate::types::packed::{Item, ItemText, Needle, Packed, Pos};
+use crate::words::compare;
 
 /// Items of a pair.
 const PAIR: usize = 2;
@@ -41,6 +43,24 @@ fn score_of(item: Item<'_>) -> f64 {
     }
 }
 
+/// A member that was found: where its pair begins, its score does, and where the pair ends.
+#[derive(Clone, Copy)]
+pub struct Found {
+    pos: Pos,
+    score_pos: Pos,
+    end: Pos,
+    pub score: f64,
+}
+
+/// What one walk finds. Good until the set changes.
+#[derive(Clone, Copy)]
+pub struct Seek {
+    /// The member, if it is there.
+    pub found: Option<Found>,
+    /// Where the first pair of the sought order or a higher one begins; none: at the end.
+    goal: Option<Pos>,
+}
+
 /// See the module's description.
 #[derive(Clone, Default)]
 pub struct Small(Packed);
@@ -65,8 +85,8 @@ impl Small {
         self.0.len() / PAIR
     }
 
-    pub fn bytes(&self) -> usize {
-        self.0.bytes()
+    pub fn allocated_bytes(&self) -> usize {
+        self.0.allocated_bytes()
     }
 
     /// Whether a block may hold so many more members, of so many bytes in all.
@@ -91,41 +111,55 @@ impl Small {
         self.pair(self.find(member)?).map(|(_, _, score, _)| score)
     }
 
-    /// Where the first pair of this order or a higher one begins, or the end.
-    fn position(&self, member: &[u8], score: f64) -> Pos {
-        let Some(mut pos) = self.0.first_pos() else { return self.0.end_pos() };
-        while let Some((other, _, other_score, end)) = self.pair(pos) {
-            if other_score > score || other_score == score && other.with_bytes(|other| other >= member) {
-                break;
+    /// Finds a member, and where it belongs with this score, in one walk.
+    pub fn seek(&self, member: &[u8], score: f64) -> Seek {
+        let needle = Needle::of(Item::from(member));
+        let mut seek = Seek { found: None, goal: None };
+        let Some(mut pos) = self.0.first_pos() else { return seek };
+        while let Some((other, score_pos, other_score, end)) = self.pair(pos) {
+            let order = if other_score == score {
+                other.with_bytes(|other| compare(other, member))
+            } else if needle.is(other) {
+                Ordering::Equal
+            } else {
+                Ordering::Less
+            };
+            if seek.goal.is_none() && (other_score > score || other_score == score && order.is_ge()) {
+                seek.goal = Some(pos);
+            }
+            if order.is_eq() {
+                seek.found = Some(Found { pos, score_pos, end, score: other_score });
+                // Its place is known, too, unless that is behind it.
+                if seek.goal.is_some() {
+                    break;
+                }
             }
             pos = end;
         }
-        pos
+        seek
     }
 
-    /// Adds a member that isn't there yet.
-    pub fn add(&mut self, member: &[u8], score: f64) {
-        self.0.insert_pair_at(self.position(member, score), member, Score::new(score).item());
+    /// Adds a member that isn't there, where it was sought.
+    pub fn add(&mut self, seek: &Seek, member: &[u8], score: f64) {
+        let goal = seek.goal.unwrap_or_else(|| self.0.end_pos());
+        self.0.insert_pair_at(goal, member, Score::new(score).item());
     }
 
-    /// Gives a member another score; none if it isn't there. The old one comes back.
-    pub fn update(&mut self, member: &[u8], score: f64) -> Option<f64> {
-        let pos = self.find(member)?;
-        let (_, score_pos, old, end) = self.pair(pos)?;
-        if old == score {
-            return Some(old);
+    /// Gives a member the score that it was sought with.
+    pub fn update(&mut self, seek: &Seek, found: &Found, member: &[u8], score: f64) {
+        if found.score == score {
+            return;
         }
-        let (goal, new) = (self.position(member, score), Score::new(score));
-        if goal == pos || goal == end {
-            self.0.replace_at(score_pos, new.item());
-        } else if goal < pos {
-            self.0.remove_at(pos, PAIR);
+        let (goal, new) = (seek.goal.unwrap_or_else(|| self.0.end_pos()), Score::new(score));
+        if goal == found.pos || goal == found.end {
+            self.0.replace_at(found.score_pos, new.item());
+        } else if goal < found.pos {
+            self.0.remove_at(found.pos, PAIR);
             self.0.insert_pair_at(goal, member, new.item());
         } else {
             self.0.insert_pair_at(goal, member, new.item());
-            self.0.remove_at(pos, PAIR);
+            self.0.remove_at(found.pos, PAIR);
         }
-        Some(old)
     }
 
     pub fn remove(&mut self, member: &[u8]) -> bool {

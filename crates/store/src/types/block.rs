@@ -1,0 +1,280 @@
+//! Thin blocks: bytes in one allocation behind a pointer of one word that may lie at any address.
+//!
+//! ```text
+//! +----------+-----------+-------------+------------+
+//! | len, u32 | mark, u32 | bytes (len) | spare room |
+//! +----------+-----------+-------------+------------+
+//! ```
+//!
+//! The allocation's size follows from the length: it is rounded up as allocators do anyway, so spare room costs no
+//! memory, and nearly all small changes stay in place. The mark is the owner's, a count for instance. An empty block is
+//! no allocation at all, and its mark is 0.
+//!
+//! `unsafe` because the length stands in the allocation and not beside the pointer. The invariant: **the pointer is
+//! either that of `EMPTY`, or owns an allocation of `room(len)` bytes, which is not 0 then, each of them initialised.**
+
+use std::alloc::{self, Layout, handle_alloc_error};
+use std::fmt;
+use std::ptr::NonNull;
+use std::slice;
+
+use crate::prefetch::prefetch_block;
+
+/// What is before the bytes.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Header {
+    len: u32,
+    mark: u32,
+}
+
+const HEADER: usize = size_of::<Header>();
+
+/// What all empty blocks point to.
+static EMPTY: Header = Header { len: 0, mark: 0 };
+
+/// Allocations of up to so many bytes are multiples of 8.
+const STEPS_BYTES_MAX: usize = 64;
+/// No allocation is rounded up by as much, in bytes.
+const STEP_BYTES_MAX: usize = 64 * 1024;
+
+/// The size of the allocation for so many bytes: mimalloc's classes, multiples of 8 at first, then four to each
+/// doubling.
+#[inline]
+const fn room(len: usize) -> usize {
+    if len == 0 {
+        return 0;
+    }
+    let needed = HEADER + len;
+    let step = if needed <= STEPS_BYTES_MAX { 8 } else { 1 << ((needed - 1).ilog2() - 2) };
+    needed.next_multiple_of(if step < STEP_BYTES_MAX { step } else { STEP_BYTES_MAX })
+}
+
+fn layout(len: usize) -> Layout {
+    // SAFETY: the alignment is a power of two, and a length of 32 bits is far below isize::MAX.
+    unsafe { Layout::from_size_align_unchecked(room(len), align_of::<Header>()) }
+}
+
+/// Bytes behind a thin pointer. See the module's documentation.
+#[repr(C, packed)]
+pub struct Block(NonNull<Header>);
+
+const _: () = assert!(align_of::<Block>() == 1 && size_of::<Block>() == 8);
+
+// SAFETY: a block owns its bytes as a box would, and shares them for reading only.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Default for Block {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Block {
+    /// An empty block, which allocates nothing.
+    #[inline]
+    pub fn new() -> Self {
+        Self(NonNull::from(&EMPTY))
+    }
+
+    /// A block of these bytes.
+    pub fn of(bytes: &[u8], mark: u32) -> Self {
+        let mut block = Self::new();
+        block.splice(0, 0, bytes.len()).copy_from_slice(bytes);
+        block.set_mark(mark);
+        block
+    }
+
+    #[inline]
+    fn header(&self) -> Header {
+        // SAFETY: every block has one, the empty one too.
+        unsafe { { self.0 }.read() }
+    }
+
+    /// How many bytes there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.header().len as usize
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The owner's mark.
+    #[inline]
+    pub fn mark(&self) -> u32 {
+        self.header().mark
+    }
+
+    /// Sets the mark, unless the block is empty.
+    #[inline]
+    pub fn set_mark(&mut self, mark: u32) {
+        let header = self.header();
+        if header.len > 0 {
+            // SAFETY: a block that isn't empty owns its allocation.
+            unsafe { { self.0 }.write(Header { mark, ..header }) }
+        }
+    }
+
+    /// The size of the allocation.
+    pub fn allocated_bytes(&self) -> usize {
+        room(self.len())
+    }
+
+    /// Asks the processor for the beginning of the block.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch_block({ self.0 }.as_ptr().cast_const().cast());
+    }
+
+    /// Where the bytes begin.
+    #[inline]
+    fn start(&self) -> NonNull<u8> {
+        // SAFETY: they follow the header; those of the empty block are none.
+        unsafe { { self.0 }.add(1).cast() }
+    }
+
+    /// The bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: so many bytes are there, initialised, and unchanged while `self` is borrowed.
+        unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len()) }
+    }
+
+    /// The bytes, to be changed.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; nobody else has them. Those of the empty block are none.
+        unsafe { slice::from_raw_parts_mut(self.start().as_ptr(), self.len()) }
+    }
+
+    /// Replaces `removed` bytes at `at` by `added` bytes without meaning, which it returns to be filled. In place, where
+    /// the allocation is of the size that it is to have then. Panics if that range or the result's length doesn't exist.
+    #[inline]
+    pub fn splice(&mut self, at: usize, removed: usize, added: usize) -> &mut [u8] {
+        let len = self.len();
+        assert!(at <= len && removed <= len - at, "outside of the block");
+        let new_len = len - removed + added;
+        if room(len) == room(new_len) {
+            if new_len != len {
+                // SAFETY: both ranges are within the allocation, which has room for either length.
+                unsafe {
+                    let from = self.start().add(at + removed);
+                    from.copy_to(self.start().add(at + added), len - at - removed);
+                    { self.0 }.write(Header { len: new_len as u32, ..self.header() });
+                }
+            }
+        } else {
+            self.relocate(at, removed, added);
+        }
+        &mut self.bytes_mut()[at..at + added]
+    }
+
+    /// Moves what stays into an allocation of another size, or into none: see `splice`, which has checked the range.
+    #[inline(never)]
+    fn relocate(&mut self, at: usize, removed: usize, added: usize) {
+        let len = self.len();
+        let behind = len - at - removed;
+        let new_len = at + added + behind;
+        assert!(u32::try_from(new_len).is_ok(), "longer than a block may be");
+        let mut new = Self::new();
+        if new_len > 0 {
+            let layout = layout(new_len);
+            // SAFETY: the layout isn't empty. What is written is within it: header, what comes before the change, zeros in
+            // place of what is added, what comes behind, and zeros in the spare room. What is read is within this block.
+            unsafe {
+                let raw = alloc::alloc(layout);
+                let Some(raw) = NonNull::new(raw) else { handle_alloc_error(layout) };
+                new.0 = raw.cast();
+                { new.0 }.write(Header { len: new_len as u32, mark: self.mark() });
+                let (from, to) = (self.start(), new.start());
+                to.copy_from_nonoverlapping(from, at);
+                to.add(at).write_bytes(0, added);
+                to.add(at + added).copy_from_nonoverlapping(from.add(at + removed), behind);
+                to.add(new_len).write_bytes(0, layout.size() - HEADER - new_len);
+            }
+        }
+        *self = new;
+    }
+}
+
+impl Drop for Block {
+    #[inline]
+    fn drop(&mut self) {
+        let len = self.len();
+        if len > 0 {
+            // SAFETY: the allocation was made with the layout of this length.
+            unsafe { alloc::dealloc({ self.0 }.as_ptr().cast(), layout(len)) };
+        }
+    }
+}
+
+impl Clone for Block {
+    fn clone(&self) -> Self {
+        Self::of(self.bytes(), self.mark())
+    }
+}
+
+impl PartialEq for Block {
+    fn eq(&self, other: &Self) -> bool {
+        self.mark() == other.mark() && self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for Block {}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} marked {}", self.bytes().escape_ascii(), self.mark())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn allocations_are_of_the_classes_that_are_given_anyway() {
+        for (len, bytes) in [(0, 0), (1, 16), (8, 16), (9, 24), (56, 64), (57, 80), (100, 112), (121, 160), (249, 320)]
+        {
+            assert_eq!(room(len), bytes, "{len}");
+        }
+        assert_eq!(room((1 << 30) - 8 + 1), (1 << 30) + STEP_BYTES_MAX);
+        for len in 1..5000 {
+            assert!(room(len) >= len + HEADER && room(len).is_multiple_of(align_of::<Header>()));
+        }
+    }
+
+    #[test]
+    fn behaves_like_a_vector() {
+        for seed in 0..if cfg!(miri) { 3 } else { 50 } {
+            let (mut block, mut model, random) = (Block::new(), Vec::new(), &mut Random::new(seed));
+            for step in 0..if cfg!(miri) { 60 } else { 500 } {
+                let at = random.below(model.len() + 1);
+                let removed =
+                    if random.below(40) == 0 { model.len() - at } else { random.below(20).min(model.len() - at) };
+                let added: Vec<u8> = (0..random.below(24)).map(|byte| byte as u8).collect();
+                block.splice(at, removed, added.len()).copy_from_slice(&added);
+                model.splice(at..at + removed, added);
+                block.set_mark(step);
+                assert_eq!((block.bytes(), block.len()), (&*model, model.len()));
+                assert_eq!(block.mark(), if model.is_empty() { 0 } else { step });
+                assert_eq!(block.clone(), block);
+            }
+            block.splice(0, model.len(), 0);
+            assert_eq!((block.len(), block.allocated_bytes(), block.mark()), (0, 0, 0));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "outside of the block")]
+    fn what_is_not_there_cannot_be_removed() {
+        Block::of(b"abc", 0).splice(2, 2, 0);
+    }
+}

@@ -1,0 +1,86 @@
+//! Comparing and copying short byte strings in words that overlap: nearly all keys, fields and members are short, and a call of the
+//! general functions would cost more.
+
+use std::cmp::Ordering;
+
+/// Whether two byte strings are the same.
+#[inline]
+pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
+    match a.len() {
+        len if len != b.len() => false,
+        4..8 => a.first_chunk::<4>() == b.first_chunk() && a.last_chunk::<4>() == b.last_chunk(),
+        8..=16 => a.first_chunk::<8>() == b.first_chunk() && a.last_chunk::<8>() == b.last_chunk(),
+        17..=32 => a.first_chunk::<16>() == b.first_chunk() && a.last_chunk::<16>() == b.last_chunk(),
+        _ => a == b,
+    }
+}
+
+/// The order of two byte strings.
+#[inline]
+pub(crate) fn compare(a: &[u8], b: &[u8]) -> Ordering {
+    if let (Some((a_word, a_rest)), Some((b_word, b_rest))) = (a.split_first_chunk::<8>(), b.split_first_chunk::<8>()) {
+        let (a_word, b_word) = (u64::from_be_bytes(*a_word), u64::from_be_bytes(*b_word));
+        if a_word != b_word {
+            return a_word.cmp(&b_word);
+        }
+        // Of the same length and at most two words long: what is left is the end of the last one.
+        if a.len() == b.len()
+            && a.len() <= 16
+            && let (Some(a_word), Some(b_word)) = (a.last_chunk::<8>(), b.last_chunk::<8>())
+        {
+            return u64::from_be_bytes(*a_word).cmp(&u64::from_be_bytes(*b_word));
+        }
+        return a_rest.cmp(b_rest);
+    }
+    a.cmp(b)
+}
+
+/// Copies `from` to the beginning of `to`, which is at least as long.
+#[inline]
+pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
+    #[inline]
+    fn both_ends<const N: usize>(to: &mut [u8], from: &[u8]) -> Option<()> {
+        *to.first_chunk_mut::<N>()? = *from.first_chunk()?;
+        *to.last_chunk_mut::<N>()? = *from.last_chunk()?;
+        Some(())
+    }
+    let to = &mut to[..from.len()];
+    let done = match from.len() {
+        4..8 => both_ends::<4>(to, from),
+        8..=16 => both_ends::<8>(to, from),
+        17..=32 => both_ends::<16>(to, from),
+        _ => None,
+    };
+    if done.is_none() {
+        to.copy_from_slice(from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn compares_as_slices_do() {
+        let random = &mut Random::new(3);
+        for _ in 0..if cfg!(miri) { 500 } else { 100_000 } {
+            let a: Vec<u8> = (0..random.below(40)).map(|_| [0, 1, 127, 128, 255][random.below(5)]).collect();
+            let mut b = a.clone();
+            match random.below(4) {
+                0 => b.truncate(random.below(a.len() + 1)),
+                1 => b.push(random.below(3) as u8),
+                _ => {}
+            }
+            if random.below(3) > 0 && !b.is_empty() {
+                let at = random.below(b.len());
+                b[at] = [0, 1, 127, 128, 255][random.below(5)];
+            }
+            assert_eq!(is_same(&a, &b), a == b, "{a:?} {b:?}");
+            assert_eq!(compare(&a, &b), a.cmp(&b), "{a:?} {b:?}");
+            let mut to = vec![7; a.len() + random.below(3)];
+            copy(&mut to, &a);
+            assert!(to.starts_with(&a) && to[a.len()..].iter().all(|&byte| byte == 7));
+        }
+    }
+}
