@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use server::allocator::{Counting, Mimalloc};
 use server::cli_args::Exit;
+use server::heap;
 
 #[global_allocator]
 static ALLOCATOR: Counting<Mimalloc> = Counting::new(Mimalloc);
@@ -21,13 +22,17 @@ fn main() -> ExitCode {
     let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
     let asked = argv.first().and_then(|first| TOOLS.iter().find(|(name, _)| first == name));
     match asked {
-        Some((_, run)) => run(argv.split_off(1)),
+        Some((_, run)) => {
+            heap::leave_to_the_allocator();
+            run(argv.split_off(1))
+        }
         None if argv.first().is_some_and(|first| first == "--generate") => generate::run(&argv[1..]),
         None => serve(&argv),
     }
 }
 
 fn serve(argv: &[OsString]) -> ExitCode {
+    heap::reserve();
     let ran = match server::cli_args::load(argv, &mut std::io::stdin()) {
         Ok(loaded) => server::run::run(loaded.settings, loaded.config_file),
         Err(Exit::Answer(text)) => {

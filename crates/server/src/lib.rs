@@ -12,6 +12,7 @@ pub mod connection;
 pub mod connections;
 pub mod doorway;
 pub mod event_loop;
+pub mod heap;
 pub mod listener;
 pub mod log;
 pub mod poller;

@@ -15,6 +15,7 @@ use signal_hook::iterator::Signals;
 
 use crate::allocator;
 use crate::event_loop::{EventLoop, NewListeners, Shared, now_us};
+use crate::heap;
 use crate::listener;
 use crate::log;
 use crate::poller::{Epoll, WakeFd};
@@ -84,6 +85,15 @@ fn worker_name(id: usize) -> String {
     format!("worker-{id}")
 }
 
+/// Huge pages that nobody waits for, as far as that can be had.
+fn arrange_huge_pages(settings: &Settings) {
+    if !settings.disable_thp.get() {
+        heap::huge_at_once();
+    } else if !heap::prepare_ahead() {
+        process::disable_huge_pages();
+    }
+}
+
 /// Runs the server until a signal or SHUTDOWN ends it. The error is for the terminal, and says what to change.
 pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), String> {
     log::configure(&settings.logfile.get(), settings.loglevel.get());
@@ -97,9 +107,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     // A file that may not grow any more (ulimit -f) is an error of the write, not the end of the process.
     let too_large = signal_hook::flag::register(SIGXFSZ, Arc::default());
     too_large.map_err(|e| format!("can't handle signals: {e}"))?;
-    if settings.disable_thp.get() {
-        process::disable_huge_pages();
-    }
+    arrange_huge_pages(&settings);
     let listeners = listener::open_all(&settings)?;
     limit_clients(&settings);
 

@@ -43,6 +43,11 @@ impl Server {
         Server::start(subject_program(), args, Some(("-f", blocks)))
     }
 
+    /// Starts the server under test with at most so many KiB of address space.
+    pub fn penstock_with_address_space(args: &[&str], kib: u32) -> Server {
+        Server::start(subject_program(), args, Some(("-v", kib)))
+    }
+
     fn start(program: &Path, args: &[&str], limit: Option<(&str, u32)>) -> Server {
         let mut trouble = String::new();
         for _ in 0..START_TRIES {

@@ -1,0 +1,309 @@
+//! Where the allocator's memory comes from: one range of addresses, whose huge pages are made ready before they are needed.
+//!
+//! A keyspace is read all over, and on pages of 4 KB most reads miss the TLB, too; with pages of 2 MB they don't. But a
+//! kernel that gives a huge page when it is first touched clears it in the midst of a command, which takes a tenth of a
+//! millisecond, and many times that on a virtual machine whose host has yet to find the memory. So the range is kept from
+//! huge pages (`MADV_NOHUGEPAGE`), and a thread of its own asks for the next one before the allocator comes to it
+//! (`MADV_POPULATE_WRITE`): nobody waits for it, nor for the small pages that it saves.
+//!
+//! The allocator tells of each part of the range that it begins to use or gives back (`mi_commit_fun_t` of mimalloc 3).
+//! What is made ready ahead is at most [`AHEAD_BLOCKS`] blocks for each place where it is growing, and nothing as
+//! long as the heap is small. Should the allocator be faster than the thread, it gets small pages, as it would have anyway.
+//!
+//! `unsafe` because it handles memory that the allocator gives out. The invariant: **the thread touches a block's pages only
+//! by asking the kernel to fill those that are missing, which changes no byte of those that are there**, and what the
+//! allocator gives back is forgotten only while it belongs to nobody.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::thread::{self, Thread};
+
+use libmimalloc_sys as mi;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// A block is what one huge page covers, in bytes: 2 MB on x86-64 and, with pages of 4 KB, on AArch64.
+const BLOCK_BYTES: usize = 2 << 20;
+/// The range is handed over in pieces of so many bytes: mimalloc has room for the tables of no more than 16 GB, and spreads
+/// its threads over the pieces.
+const PIECE_BYTES: usize = 8 << 30;
+/// mimalloc can manage 160 pieces, and is left some for itself. What a larger machine has beyond them it takes on its own.
+const PIECES_MAX: usize = 128;
+/// Below so many blocks in use nothing is made ready: 4 MB are in reach of the TLB, and a small server stays small.
+const SMALL_BLOCKS: usize = 2;
+/// How many blocks are ready ahead of the one that is being filled. A thread that does nothing but create keys takes some five
+/// milliseconds for one.
+const AHEAD_BLOCKS: usize = 2;
+/// The same as long as fewer than [`LARGE_BLOCKS`] are in use, so that it is a small part of them.
+const AHEAD_BLOCKS_AT_FIRST: usize = 1;
+const LARGE_BLOCKS: usize = 64;
+
+/// mimalloc's name for the size of the ranges that it takes from the system, in KB: `mi_option_arena_reserve` in its version 3.
+const ARENA_RESERVE: mi::mi_option_t = 23;
+/// Its own figure.
+const ARENA_RESERVE_KB: i64 = 1024 * 1024;
+
+// What may be known of a block.
+/// Nothing in it was ever used, or all was given back.
+const UNTOUCHED: u8 = 0;
+/// It is to be made ready.
+const WANTED: u8 = 1;
+/// It is ready, or the allocator uses it.
+const TAKEN: u8 = 2;
+
+unsafe extern "C" {
+    /// See `mimalloc.h`. Is not among the functions that the crate declares.
+    fn mi_manage_memory(
+        start: *mut c_void,
+        size: usize,
+        is_committed: bool,
+        is_pinned: bool,
+        is_zero: bool,
+        numa_node: c_int,
+        exclusive: bool,
+        commit: extern "C" fn(bool, *mut c_void, usize, *mut bool, *mut c_void) -> bool,
+        commit_argument: *mut c_void,
+        arena: *mut *mut c_void,
+    ) -> bool;
+}
+
+/// Has mimalloc take no range of its own before [`reserve`] has offered one: it would be used first.
+extern "C" fn wait_for_a_range() {
+    // SAFETY: reads and sets a variable, which mimalloc allows at any time.
+    unsafe {
+        // Anything else is what its environment asks for, or another option, in a version that this was not written for.
+        if mi::mi_option_get(ARENA_RESERVE) == ARENA_RESERVE_KB {
+            mi::mi_option_set(ARENA_RESERVE, 0);
+        }
+    }
+}
+
+/// Runs before the first allocation, which is before `main`.
+#[used]
+// SAFETY: the C library calls what stands in this section once each, without arguments that matter to it.
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = wait_for_a_range;
+
+static HEAP: OnceLock<Heap> = OnceLock::new();
+
+/// The range, and what is known of its blocks.
+struct Heap {
+    start: usize,
+    blocks: Box<[AtomicU8]>,
+    /// How many blocks are in use or ready.
+    taken: AtomicUsize,
+    /// The thread that makes them ready, once there is one.
+    preparer: OnceLock<Thread>,
+}
+
+/// Lets mimalloc take its memory from the system as it does by itself.
+pub fn leave_to_the_allocator() {
+    // SAFETY: reads and sets a variable.
+    unsafe {
+        if mi::mi_option_get(ARENA_RESERVE) == 0 {
+            mi::mi_option_set(ARENA_RESERVE, ARENA_RESERVE_KB);
+        }
+    }
+}
+
+/// Gives the allocator a range of addresses as large as the machine's memory. Without one (some limits of address space forbid
+/// it), or when it is used up, the allocator goes on by itself. To be called once, before there are other threads.
+pub fn reserve() {
+    offer();
+    leave_to_the_allocator();
+}
+
+/// Maps the range and hands it to mimalloc.
+fn offer() {
+    let machine = rustix::system::sysinfo();
+    let memory = (machine.totalram as usize).saturating_mul(machine.mem_unit as usize);
+    let bytes = memory.clamp(1, PIECES_MAX * PIECE_BYTES).next_multiple_of(PIECE_BYTES);
+    // One block more, of which the ends that are not aligned go back.
+    let (flags, protection) = (MapFlags::PRIVATE | MapFlags::NORESERVE, ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: a new range, wherever the kernel likes.
+    let Ok(mapped) = (unsafe { mmap_anonymous(ptr::null_mut(), bytes + BLOCK_BYTES, protection, flags) }) else {
+        return;
+    };
+    let head = mapped.addr().next_multiple_of(BLOCK_BYTES) - mapped.addr();
+    let start = mapped.wrapping_byte_add(head);
+    // SAFETY: nobody knows of the range yet.
+    unsafe {
+        if head > 0 {
+            let _ = munmap(mapped, head);
+        }
+        let _ = munmap(start.wrapping_byte_add(bytes), BLOCK_BYTES - head);
+        // Where the kernel has no huge pages, this is an error, and nothing is lost.
+        let _ = madvise(start, bytes, Advice::LinuxNoHugepage);
+    }
+    let heap = HEAP.get_or_init(|| Heap::new(start.expose_provenance(), bytes));
+    let argument = ptr::from_ref(heap).cast_mut().cast();
+    for at in (0..bytes).step_by(PIECE_BYTES) {
+        let piece = start.wrapping_byte_add(at);
+        // SAFETY: the range is readable, writable and zero, and is never unmapped; the heap is static.
+        let managed = unsafe {
+            mi_manage_memory(piece, PIECE_BYTES, false, false, true, -1, false, on_commit, argument, ptr::null_mut())
+        };
+        debug_assert!(managed, "mimalloc has no room for the tables of a piece");
+    }
+    // What mimalloc has taken by now are its own tables, of which it uses little.
+    heap.taken.store(0, Ordering::Relaxed);
+}
+
+/// mimalloc's call when it begins to use a part of the range, or gives it back. Must not allocate.
+extern "C" fn on_commit(begins: bool, start: *mut c_void, bytes: usize, _zero: *mut bool, heap: *mut c_void) -> bool {
+    // SAFETY: what `offer` has passed on.
+    let heap: &'static Heap = unsafe { &*heap.cast() };
+    if begins {
+        heap.take(start.addr(), bytes);
+    } else {
+        // SAFETY: the part belongs to nobody. It reads as zeros from now on, and the call is made again before it is used.
+        let forgotten = unsafe { madvise(start, bytes, Advice::LinuxDontNeed) };
+        if forgotten.is_ok() {
+            heap.give_back(start.addr(), bytes);
+        }
+    }
+    true
+}
+
+impl Heap {
+    fn new(start: usize, bytes: usize) -> Heap {
+        let blocks = (0..bytes / BLOCK_BYTES).map(|_| AtomicU8::new(UNTOUCHED)).collect();
+        Heap { start, blocks, taken: AtomicUsize::new(0), preparer: OnceLock::new() }
+    }
+
+    /// Moves a block from one state to another, if it is in the one.
+    fn change(&self, block: usize, from: u8, to: u8) -> bool {
+        let changed = self.blocks[block].compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if changed && to == TAKEN {
+            self.taken.fetch_add(1, Ordering::Relaxed);
+        }
+        changed
+    }
+
+    /// The allocator begins to use a part of the range.
+    fn take(&self, start: usize, bytes: usize) {
+        let first = (start - self.start) / BLOCK_BYTES;
+        let end = (start - self.start + bytes).div_ceil(BLOCK_BYTES).min(self.blocks.len());
+        for block in first..end {
+            let _ = self.change(block, UNTOUCHED, TAKEN) || self.change(block, WANTED, TAKEN);
+        }
+        let taken = self.taken.load(Ordering::Relaxed);
+        let Some(preparer) = self.preparer.get().filter(|_| taken >= SMALL_BLOCKS) else { return };
+        let ahead = if taken < LARGE_BLOCKS { AHEAD_BLOCKS_AT_FIRST } else { AHEAD_BLOCKS };
+        let mut wanted = false;
+        for block in end..(end + ahead).min(self.blocks.len()) {
+            wanted |= self.change(block, UNTOUCHED, WANTED);
+        }
+        if wanted {
+            preparer.unpark();
+        }
+    }
+
+    /// The allocator has given back a part of the range. Blocks that lie in it as a whole may be made ready again.
+    fn give_back(&self, start: usize, bytes: usize) {
+        let first = (start - self.start).div_ceil(BLOCK_BYTES);
+        let end = (start - self.start + bytes) / BLOCK_BYTES;
+        for block in first..end {
+            if self.blocks[block].swap(UNTOUCHED, Ordering::AcqRel) == TAKEN {
+                // Those of the tables are never given back.
+                self.taken.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Makes ready whatever is wanted, for ever.
+    fn prepare(&self) -> ! {
+        loop {
+            for block in 0..self.blocks.len() {
+                if self.blocks[block].load(Ordering::Relaxed) == WANTED && self.change(block, WANTED, TAKEN) {
+                    self.fill(block);
+                }
+            }
+            thread::park();
+        }
+    }
+
+    /// Has the kernel fill a block with a huge page, or with small ones if it has none.
+    fn fill(&self, block: usize) {
+        let start = ptr::with_exposed_provenance_mut(self.start + block * BLOCK_BYTES);
+        // An error of any of these, in an old kernel for instance, leaves the block to be filled page by page as it is touched.
+        // SAFETY: no byte changes: what isn't there yet is filled with the zeros as which it would be read.
+        unsafe {
+            let _ = madvise(start, BLOCK_BYTES, Advice::LinuxHugepage);
+            let _ = madvise(start, BLOCK_BYTES, Advice::LinuxPopulateWrite);
+            // Ranges with the same advice are one to the kernel, and what is given back must not become huge when touched again.
+            let _ = madvise(start, BLOCK_BYTES, Advice::LinuxNoHugepage);
+        }
+    }
+}
+
+/// Starts the thread that makes blocks ready, without which the heap has small pages. Returns whether there is a range.
+pub fn prepare_ahead() -> bool {
+    let Some(heap) = HEAP.get() else { return false };
+    let started = thread::Builder::new().name("penstock-heap".into()).spawn(|| heap.prepare());
+    if let Ok(handle) = started {
+        let _ = heap.preparer.set(handle.thread().clone());
+    }
+    true
+}
+
+/// Lets the kernel give huge pages when memory is first touched.
+pub fn huge_at_once() {
+    let Some(heap) = HEAP.get() else { return };
+    let start = ptr::with_exposed_provenance_mut(heap.start);
+    // SAFETY: advice changes no byte.
+    let _ = unsafe { madvise(start, heap.blocks.len() * BLOCK_BYTES, Advice::LinuxHugepage) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: usize = 5 * BLOCK_BYTES;
+
+    /// A heap of so many blocks, whose thread is the test's own.
+    fn heap(blocks: usize) -> Heap {
+        let heap = Heap::new(START, blocks * BLOCK_BYTES);
+        heap.preparer.set(thread::current()).unwrap();
+        heap
+    }
+
+    fn states(heap: &Heap) -> Vec<u8> {
+        heap.blocks.iter().map(|state| state.load(Ordering::Relaxed)).collect()
+    }
+
+    #[test]
+    fn the_next_block_is_wanted_once_the_heap_is_not_small() {
+        let heap = heap(6);
+        heap.take(START, 1);
+        assert_eq!(states(&heap), [TAKEN, UNTOUCHED, UNTOUCHED, UNTOUCHED, UNTOUCHED, UNTOUCHED]);
+        heap.take(START + BLOCK_BYTES + 100, BLOCK_BYTES);
+        assert_eq!(states(&heap), [TAKEN, TAKEN, TAKEN, WANTED, UNTOUCHED, UNTOUCHED]);
+        heap.take(START + 2 * BLOCK_BYTES, 100);
+        assert_eq!(states(&heap), [TAKEN, TAKEN, TAKEN, WANTED, UNTOUCHED, UNTOUCHED]);
+        heap.take(START + 5 * BLOCK_BYTES, BLOCK_BYTES);
+        assert_eq!(states(&heap), [TAKEN, TAKEN, TAKEN, WANTED, UNTOUCHED, TAKEN]);
+    }
+
+    #[test]
+    fn a_block_that_the_allocator_reaches_first_is_left_to_it() {
+        let heap = heap(4);
+        heap.take(START, 2 * BLOCK_BYTES);
+        assert_eq!(states(&heap), [TAKEN, TAKEN, WANTED, UNTOUCHED]);
+        heap.take(START + 2 * BLOCK_BYTES, 1);
+        assert_eq!(states(&heap), [TAKEN, TAKEN, TAKEN, WANTED]);
+        assert_eq!(heap.taken.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn only_whole_blocks_are_given_back() {
+        let heap = heap(4);
+        heap.take(START, 4 * BLOCK_BYTES);
+        heap.give_back(START + 1, 2 * BLOCK_BYTES);
+        assert_eq!(states(&heap), [TAKEN, UNTOUCHED, TAKEN, TAKEN]);
+        heap.give_back(START + 3 * BLOCK_BYTES, BLOCK_BYTES);
+        assert_eq!(states(&heap), [TAKEN, UNTOUCHED, TAKEN, UNTOUCHED]);
+        assert_eq!(heap.taken.load(Ordering::Relaxed), 2);
+    }
+}
