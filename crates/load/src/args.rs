@@ -134,6 +134,10 @@ struct Args {
     /// Commands that are sent together; two chunks may be unanswered
     #[arg(long, value_name = "COMMANDS", default_value_t = CHUNK_COMMANDS, value_parser = clap::value_parser!(u64).range(1..), help_heading = "Loading")]
     chunk: u64,
+    /// Send every command as it stands; otherwise runs of SET, and of HSET, SADD, RPUSH, LPUSH or ZADD on one key, are sent
+    /// as one MSET, HSET..., where that changes nothing but the speed
+    #[arg(long, help_heading = "Loading")]
+    no_merge: bool,
     /// Parse everything, send nothing
     #[arg(long, help_heading = "Loading")]
     dry_run: bool,
@@ -177,6 +181,8 @@ pub struct Options {
     pub config: Config,
     /// Commands of a chunk.
     pub chunk: u64,
+    /// Send runs of commands as one.
+    pub merge: bool,
     /// Only parse.
     pub dry_run: bool,
     /// Where errors are written to; none: standard error.
@@ -232,6 +238,7 @@ fn options(args: Args, matches: &ArgMatches) -> Result<Options, Failure> {
         config: config(&args, silence_max)?,
         plan: plan(&args, matches),
         chunk: args.chunk,
+        merge: !args.no_merge,
         dry_run: args.dry_run,
         errors: args.errors,
         stop_on_error: args.stop_on_error,

@@ -2,8 +2,17 @@
 //!
 //! Blocks are the unit of memory: readers fill them, the window sends parts of them and keeps them until the last of
 //! their commands is answered. They know no socket and no input format.
+//!
+//! A command is what the input has, a request what the server gets: one for each command, or for a run of commands that were
+//! merged. Both are counted from 0 over the whole load.
+
+use std::borrow::Cow;
+
+use resp::num::write_u64;
+use resp::parse::encode_request;
 
 use crate::limits::{BLOCK_BYTES, BLOCK_COMMANDS, BLOCK_REJECTED, BUFFER_BYTES_KEPT, SHOWN_BYTES};
+use crate::merge::{Family, Merger, Run, split_argument};
 use crate::verdict::{Verdict, judge};
 
 /// Where a command ends in its block, and on which line of its input it began.
@@ -26,6 +35,26 @@ pub struct Rejected {
     pub text: Vec<u8>,
 }
 
+/// Commands that became one request, by index, end excluded.
+#[derive(Clone, Copy, Debug)]
+struct Merged {
+    from: u32,
+    to: u32,
+    /// How many commands more than requests stand before it in the block.
+    excess: u32,
+    family: Family,
+}
+
+impl Merged {
+    fn request(self) -> usize {
+        (self.from - self.excess) as usize
+    }
+
+    fn excess_after(self) -> usize {
+        (self.excess + self.to - self.from - 1) as usize
+    }
+}
+
 /// Commands in the form that a server reads, in the order of the input.
 #[derive(Debug, Default)]
 pub struct Block {
@@ -33,10 +62,15 @@ pub struct Block {
     pub input: usize,
     /// The number of the first command, from 0, over all inputs. Rejected lines have no number.
     pub first: u64,
+    /// The number of the first request.
+    pub first_request: u64,
+    /// What decides which commands are merged; whoever fills blocks hands it on from one to the next.
+    pub merger: Merger,
     /// Bytes that were read of all inputs when the block was complete, as they are stored: compressed ones count less.
     pub input_bytes: u64,
     bytes: Vec<u8>,
     marks: Vec<Mark>,
+    merged: Vec<Merged>,
     rejected: Vec<Rejected>,
     /// The commands that select a database: their index, and the database.
     selects: Vec<(usize, u32)>,
@@ -50,6 +84,8 @@ impl Block {
         self.bytes.clear();
         self.bytes.shrink_to(BUFFER_BYTES_KEPT);
         self.marks.clear();
+        self.merged.clear();
+        self.merger = Merger::default();
         self.rejected.clear();
         self.selects.clear();
         self.transactions.clear();
@@ -75,6 +111,16 @@ impl Block {
         self.first + self.marks.len() as u64
     }
 
+    /// How many requests they are.
+    fn request_count(&self) -> usize {
+        self.marks.len() - self.merged.last().map_or(0, |last| last.excess_after())
+    }
+
+    /// The number of the request after its last one.
+    pub fn end_request(&self) -> u64 {
+        self.first_request + self.request_count() as u64
+    }
+
     /// Bytes of memory that it takes, roughly.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len() + self.marks.len() * size_of::<Mark>()
@@ -93,13 +139,19 @@ impl Block {
         let rejected = match write(&mut self.bytes) {
             Ok(head) => {
                 let request = &self.bytes[start..];
-                match judge(&request[head.name], &request[head.argument]) {
-                    Verdict::Plain => None,
+                match judge(&request[head.name.clone()], &request[head.argument.clone()]) {
+                    Verdict::Plain => {
+                        self.join(start, &head);
+                        None
+                    }
                     Verdict::Select(database) => {
+                        self.end_run();
                         self.selects.push((self.marks.len(), database));
                         None
                     }
                     verdict @ (Verdict::Begins | Verdict::Ends) => {
+                        self.end_run();
+                        self.merger.in_transaction = verdict == Verdict::Begins;
                         self.transactions.push((self.marks.len(), verdict == Verdict::Begins));
                         None
                     }
@@ -117,8 +169,80 @@ impl Block {
         }
     }
 
+    /// Adds the request that begins at `start` to the run before it, or begins another run with it.
+    #[inline]
+    fn join(&mut self, start: usize, head: &Head) {
+        let Some(candidate) = self.merger.candidate(&self.bytes[start..], head) else {
+            return self.end_run();
+        };
+        if self.merger.continues(&self.bytes, start, &candidate, head) {
+            self.bytes.copy_within(start + candidate.adds_from.., start);
+            self.bytes.truncate(self.bytes.len() - candidate.adds_from);
+            if let Some(run) = &mut self.merger.run {
+                run.commands += 1;
+                run.args += candidate.adds;
+            }
+            return;
+        }
+        let length = self.bytes.len() - start;
+        self.end_run();
+        self.merger.run = Some(Run {
+            name: head.name.clone(),
+            key: head.argument.clone(),
+            start: self.bytes.len() - length,
+            from: self.marks.len(),
+            commands: 1,
+            args: candidate.adds,
+            candidate,
+        });
+    }
+
+    /// Ends the run, if there is one: what follows is not merged with it. A request behind it moves with its end.
+    pub fn end_run(&mut self) {
+        let Some(run) = self.merger.run.take().filter(|run| run.commands > 1) else { return };
+        let has_one_key = run.candidate.family.has_one_key();
+        // MSET, with SET as it was written.
+        let name = run.start + run.name.start..run.start + run.name.end;
+        let mut head = Vec::with_capacity(32);
+        head.push(b'*');
+        write_u64(&mut head, (run.args + if has_one_key { 2 } else { 1 }) as u64);
+        head.extend_from_slice(b"\r\n");
+        let old_end = if has_one_key {
+            run.start + first_line_bytes(&self.bytes[run.start..])
+        } else {
+            head.push(b'$');
+            write_u64(&mut head, name.len() as u64 + 1);
+            head.extend_from_slice(b"\r\nM");
+            head.extend_from_slice(&self.bytes[name.clone()]);
+            head.extend_from_slice(b"\r\n");
+            name.end + 2
+        };
+        // Names and counts only become longer.
+        let more = head.len().saturating_sub(old_end - run.start);
+        let end = self.bytes.len();
+        self.bytes.resize(end + more, 0);
+        self.bytes.copy_within(old_end..end, old_end + more);
+        self.bytes[run.start..old_end + more].copy_from_slice(&head);
+        self.marks[run.from..].iter_mut().for_each(|mark| mark.end += more as u32);
+        self.merged.push(Merged {
+            from: run.from as u32,
+            to: self.marks.len() as u32,
+            excess: self.merged.last().map_or(0, |last| last.excess_after()) as u32,
+            family: run.candidate.family,
+        });
+    }
+
+    /// Takes the run's commands out again: whether it would have been longer isn't known.
+    pub fn drop_run(&mut self) {
+        if let Some(run) = self.merger.run.take() {
+            self.bytes.truncate(run.start);
+            self.marks.truncate(run.from);
+        }
+    }
+
     /// Notes that a line is no command.
     pub fn reject(&mut self, line: u64, reason: impl Into<String>, text: &[u8]) {
+        self.end_run();
         let text = text[..text.len().min(SHOWN_BYTES + 1)].to_vec();
         self.rejected.push(Rejected { before: self.marks.len(), line, reason: reason.into(), text });
     }
@@ -131,6 +255,61 @@ impl Block {
     /// The requests of the commands with these indices, end excluded.
     pub fn requests(&self, from: usize, to: usize) -> &[u8] {
         &self.bytes[self.offset(from)..self.offset(to)]
+    }
+
+    /// A command as the input had it, in the wire format.
+    pub fn command_at(&self, index: usize) -> Cow<'_, [u8]> {
+        let Some(merged) = self.merged_at(index) else { return self.requests(index, index + 1).into() };
+        let request = self.requests(merged.from as usize, merged.to as usize);
+        let args = &request[first_line_bytes(request)..];
+        let Some((name, after_name)) = split_argument(args) else { return request.into() };
+        let (name, key, first) = match split_argument(after_name) {
+            Some((key, after_key)) if merged.family.has_one_key() => (name, Some(key), after_key),
+            // What made MSET of SET goes.
+            _ => (name.get(1..).unwrap_or(name), None, after_name),
+        };
+        let start = if index == merged.from as usize {
+            self.offset(merged.to as usize) - first.len()
+        } else {
+            self.offset(index)
+        };
+        let mut added = &self.bytes[start..self.offset(index + 1)];
+        let mut words: Vec<&[u8]> = std::iter::once(name).chain(key).collect();
+        while let Some((arg, rest)) = split_argument(added) {
+            words.push(arg);
+            added = rest;
+        }
+        let mut command = Vec::new();
+        encode_request(&words, &mut command);
+        command.into()
+    }
+
+    /// The merged request that a command is part of.
+    fn merged_at(&self, index: usize) -> Option<Merged> {
+        let after = self.merged.partition_point(|merged| merged.from as usize <= index);
+        let last = self.merged[..after].last().copied();
+        last.filter(|merged| index < merged.to as usize)
+    }
+
+    /// The commands of the request with this index. Behind the last there are none.
+    pub fn commands_of(&self, request: usize) -> std::ops::Range<usize> {
+        let after = self.merged.partition_point(|merged| merged.request() <= request);
+        match self.merged[..after].last() {
+            Some(merged) if merged.request() == request => merged.from as usize..merged.to as usize,
+            Some(merged) => request + merged.excess_after()..request + merged.excess_after() + 1,
+            None => request..request + 1,
+        }
+    }
+
+    /// How many requests the first `count` commands are, which end where a request ends.
+    pub fn requests_of(&self, count: usize) -> usize {
+        let after = self.merged.partition_point(|merged| merged.to as usize <= count);
+        count - self.merged[..after].last().map_or(0, |merged| merged.excess_after())
+    }
+
+    /// The most commands up to `count` that are whole requests.
+    pub fn whole_requests(&self, count: usize) -> usize {
+        self.merged_at(count).map_or(count, |merged| merged.from as usize)
     }
 
     /// The line of the input on which a command began.
@@ -155,16 +334,23 @@ impl Block {
         self.transactions.retain(|(at, begins)| *at != index || !begins);
     }
 
-    /// How many commands begin within the first `bytes` bytes.
+    /// How many commands are those whose requests begin within the first `bytes` bytes.
     pub fn begun_by(&self, bytes: usize) -> usize {
         let ended_before = self.marks.partition_point(|mark| (mark.end as usize) < bytes);
-        if bytes == 0 { 0 } else { (ended_before + 1).min(self.marks.len()) }
+        let begun = if bytes == 0 { 0 } else { (ended_before + 1).min(self.marks.len()) };
+        let last = begun.checked_sub(1).and_then(|last| self.merged_at(last));
+        last.map_or(begun, |merged| merged.to as usize)
     }
 
     fn offset(&self, index: usize) -> usize {
         let before = index.checked_sub(1).and_then(|last| self.marks.get(last));
         before.map_or(0, |mark| mark.end as usize)
     }
+}
+
+/// Bytes of a request's first line, which says how many arguments follow.
+fn first_line_bytes(request: &[u8]) -> usize {
+    memchr::memchr(b'\n', request).map_or(request.len(), |end| end + 1)
 }
 
 /// Where a request's name and first argument are, relative to its start. A missing argument is an empty range.

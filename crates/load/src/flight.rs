@@ -2,9 +2,11 @@
 //!
 //! Commands are numbered from 0 over the whole input. The commands `0..answered` are answered; those up to the limit of
 //! two chunks may be sent; blocks stay here until their last command is done, so that an error can be shown with its
-//! command, and so that a broken connection loses nothing. What is answered is done, but for the commands of a
+//! command, and so that a broken connection loses nothing. Where commands were merged, a request stands for several: the server
+//! counts and answers requests, the user hears of commands, and both are known of every place. What is answered is done, but for the commands of a
 //! transaction that hasn't ended: should the connection break, none of them ran. Knows no socket.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use crate::block::{Block, Rejected};
@@ -19,23 +21,30 @@ pub trait Witness {
 }
 
 /// A command's place in the input.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Place<'b> {
     /// Which input.
     pub input: usize,
     /// On which line it begins.
     pub line: u64,
-    /// The request.
-    pub request: &'b [u8],
+    /// The command in the wire format, as it was before anything was merged.
+    pub command: Cow<'b, [u8]>,
 }
 
-/// An error that the server remembers of a command.
+/// An error that the server remembers of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remembered {
-    /// The command's number.
-    pub number: u64,
+    /// The request's number.
+    pub request: u64,
     /// The error's text.
     pub error: Vec<u8>,
+}
+
+/// Where a request ends in the load: so many commands and requests come before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Position {
+    command: u64,
+    request: u64,
 }
 
 /// The commands between the input and their replies.
@@ -43,10 +52,10 @@ pub struct Flight {
     /// Commands of a chunk.
     chunk: u64,
     blocks: VecDeque<Block>,
-    /// The commands before this number are answered.
-    answered: u64,
-    /// The first command of the transaction that hasn't ended, if such a one is looked out for.
-    open: Option<u64>,
+    /// What is before this is answered.
+    answered: Position,
+    /// Where the transaction begins that hasn't ended, if such a one is looked out for.
+    open: Option<Position>,
     keeps_transactions: bool,
     /// How many of the first block's rejected lines were reported.
     rejected_reported: usize,
@@ -55,10 +64,12 @@ pub struct Flight {
     offset: usize,
     /// No command from this number on is to be sent.
     stop_at: Option<u64>,
-    /// The commands before this number were executed in an earlier life of this load.
+    /// The requests before this number were executed in an earlier life of this load.
     executed: u64,
-    /// Those that are known to have failed and aren't reported: commands before `executed`, and of an open transaction.
+    /// Those that are known to have failed and aren't reported: requests before `executed`, and of an open transaction.
     remembered: VecDeque<Remembered>,
+    /// Requests that failed and were reported.
+    failed_requests: u64,
     /// The database that the last SELECT of what is done asked for.
     database: Option<u32>,
     input_bytes: u64,
@@ -73,7 +84,7 @@ impl Flight {
         Flight {
             chunk: chunk.max(1),
             blocks: VecDeque::new(),
-            answered: 0,
+            answered: Position::default(),
             open: None,
             keeps_transactions,
             rejected_reported: 0,
@@ -82,6 +93,7 @@ impl Flight {
             stop_at: None,
             executed: 0,
             remembered: VecDeque::new(),
+            failed_requests: 0,
             database: None,
             input_bytes: 0,
             last: None,
@@ -90,17 +102,36 @@ impl Flight {
 
     /// How many commands are answered.
     pub fn answered(&self) -> u64 {
-        self.answered
+        self.answered.command
+    }
+
+    /// How many requests are answered.
+    pub fn answered_requests(&self) -> u64 {
+        self.answered.request
     }
 
     /// How many commands are done: they ran, or never will.
     pub fn done(&self) -> u64 {
+        self.done_position().command
+    }
+
+    /// How many requests are done.
+    pub fn done_requests(&self) -> u64 {
+        self.done_position().request
+    }
+
+    fn done_position(&self) -> Position {
         self.open.unwrap_or(self.answered)
+    }
+
+    /// How many requests were reported as failed.
+    pub fn failed_requests(&self) -> u64 {
+        self.failed_requests
     }
 
     /// Bytes of the transaction that hasn't ended, as far as it is answered; roughly, since whole blocks count.
     pub fn open_bytes(&self) -> usize {
-        let answered = self.blocks.iter().take_while(|block| self.open.is_some() && block.end() <= self.answered);
+        let answered = self.blocks.iter().take_while(|block| self.open.is_some() && block.end() <= self.answered.command);
         answered.map(Block::memory_bytes).sum()
     }
 
@@ -111,25 +142,31 @@ impl Flight {
 
     /// No command from this number on may be sent now.
     fn limit(&self) -> u64 {
-        let window = (self.answered / self.chunk + CHUNKS_IN_FLIGHT).saturating_mul(self.chunk);
+        let window = (self.answered.command / self.chunk + CHUNKS_IN_FLIGHT).saturating_mul(self.chunk);
         self.stop_at.map_or(window, |stop| stop.min(window))
     }
 
     /// Whether another block is of use now: all that may be sent of the ones here is sent.
     pub fn wants_block(&self) -> bool {
-        self.stop_at.is_none() && self.block == self.blocks.len() && self.end() < self.limit().max(self.executed + 1)
+        let is_of_use = self.end() < self.limit() || self.end_request() <= self.executed;
+        self.stop_at.is_none() && self.block == self.blocks.len() && is_of_use
     }
 
     /// The number of the command behind the last one that was taken.
     fn end(&self) -> u64 {
-        self.blocks.back().map_or(self.answered, Block::end)
+        self.blocks.back().map_or(self.answered.command, Block::end)
+    }
+
+    /// The number of the request behind the last one that was taken.
+    fn end_request(&self) -> u64 {
+        self.blocks.back().map_or(self.answered.request, Block::end_request)
     }
 
     /// Takes the next block, if there is one more. Blocks that are done are given to `done`, here and below.
     pub fn push(&mut self, block: Block, witness: &mut impl Witness, done: impl FnMut(Block)) {
         let was_skipping = self.is_skipping();
         self.blocks.push_back(block);
-        let reached = self.end().min(self.executed).max(self.answered);
+        let reached = self.end_request().min(self.executed).max(self.answered.request);
         self.pass(reached, witness, done);
         if was_skipping && !self.is_skipping() {
             self.seek();
@@ -141,7 +178,7 @@ impl Flight {
     pub fn sendable(&self) -> &[u8] {
         let Some(block) = self.blocks.get(self.block).filter(|_| !self.is_skipping()) else { return b"" };
         let allowed = self.limit().saturating_sub(block.first).min(block.len() as u64);
-        block.requests(0, allowed as usize).get(self.offset..).unwrap_or(b"")
+        block.requests(0, block.whole_requests(allowed as usize)).get(self.offset..).unwrap_or(b"")
     }
 
     /// Notes that so many bytes of [`sendable`](Self::sendable) were sent.
@@ -159,26 +196,39 @@ impl Flight {
     pub fn sent(&self) -> u64 {
         match self.blocks.get(self.block) {
             Some(block) if self.offset > 0 => block.first + block.begun_by(self.offset) as u64,
-            Some(block) => block.first.max(self.answered),
+            Some(block) => block.first.max(self.answered.command),
             None => self.end(),
         }
     }
 
-    /// Notes that all commands before `number` were answered.
-    pub fn answer(&mut self, number: u64, witness: &mut impl Witness, done: impl FnMut(Block)) {
-        self.pass(number, witness, done);
+    /// The requests before this number were sent, the last of them perhaps in part.
+    pub fn sent_requests(&self) -> u64 {
+        match self.blocks.get(self.block) {
+            Some(block) if self.offset > 0 => {
+                block.first_request + block.requests_of(block.begun_by(self.offset)) as u64
+            }
+            Some(block) => block.first_request.max(self.answered.request),
+            None => self.end_request(),
+        }
     }
 
-    /// Notes that all commands before `number` were answered, and this one with an error. Its own reply is still to be
+    /// Notes that all requests before `request` were answered.
+    pub fn answer(&mut self, request: u64, witness: &mut impl Witness, done: impl FnMut(Block)) {
+        self.pass(request, witness, done);
+    }
+
+    /// Notes that all requests before `request` were answered, and this one with an error. Its own reply is still to be
     /// counted by [`answer`](Self::answer).
-    pub fn fail(&mut self, number: u64, error: &[u8], witness: &mut impl Witness, done: impl FnMut(Block)) {
-        self.pass(number, witness, done);
-        let Some(block) = self.blocks.iter_mut().find(|block| number < block.end()) else { return };
-        block.forget_effect(number.saturating_sub(block.first) as usize);
+    pub fn fail(&mut self, request: u64, error: &[u8], witness: &mut impl Witness, done: impl FnMut(Block)) {
+        self.pass(request, witness, done);
+        let Some(block) = self.blocks.iter_mut().find(|block| request < block.end_request()) else { return };
+        let commands = block.commands_of(request.saturating_sub(block.first_request) as usize);
+        block.forget_effect(commands.start);
         if self.open.is_some() {
-            self.remembered.push_back(Remembered { number, error: error.to_vec() });
+            self.remembered.push_back(Remembered { request, error: error.to_vec() });
         } else {
-            witness.failed(place(block, number), error);
+            self.failed_requests += 1;
+            commands.for_each(|index| witness.failed(place(block, index), error));
         }
     }
 
@@ -186,7 +236,7 @@ impl Flight {
     pub fn close(&mut self, witness: &mut impl Witness, done: impl FnMut(Block)) {
         self.keeps_transactions = false;
         self.open = None;
-        self.pass(self.answered, witness, done);
+        self.pass(self.answered.request, witness, done);
     }
 
     /// From now on no further command is sent; one that was sent in part is completed.
@@ -197,12 +247,12 @@ impl Flight {
     /// Whether everything that was or is to be sent is answered; `ended` says that no more blocks will come.
     pub fn has_landed(&self, ended: bool) -> bool {
         match self.stop_at {
-            Some(stop) => self.answered >= stop,
-            None => ended && self.answered >= self.end(),
+            Some(stop) => self.answered.command >= stop,
+            None => ended && self.answered.command >= self.end(),
         }
     }
 
-    /// The connection is a new one, and the server says that the commands before `executed` ran, with these errors among
+    /// The connection is a new one, and the server says that the requests before `executed` ran, with these errors among
     /// them. They are not sent again; the others are, whether they were sent before or not.
     pub fn resume(
         &mut self,
@@ -211,12 +261,12 @@ impl Flight {
         witness: &mut impl Witness,
         done: impl FnMut(Block),
     ) {
-        let known = self.done();
-        self.executed = executed.max(known);
+        let known = self.done_position();
+        self.executed = executed.max(known.request);
         self.open = None;
         self.answered = known;
-        self.remembered = remembered.into_iter().filter(|failure| failure.number >= known).collect();
-        self.pass(self.end().min(self.executed).max(known), witness, done);
+        self.remembered = remembered.into_iter().filter(|failure| failure.request >= known.request).collect();
+        self.pass(self.end_request().min(self.executed).max(known.request), witness, done);
         self.seek();
         self.mark_sent(0);
     }
@@ -237,13 +287,13 @@ impl Flight {
 
     /// Whether commands that were executed before are still to be found in the input.
     pub fn is_skipping(&self) -> bool {
-        self.answered < self.executed
+        self.answered.request < self.executed
     }
 
     /// The database that the next command to be answered expects to find selected; none if no command has selected one.
     pub fn database(&self) -> Option<u32> {
         let here =
-            self.blocks.front().and_then(|block| block.selected(self.answered.saturating_sub(block.first) as usize));
+            self.blocks.front().and_then(|block| block.selected(self.answered.command.saturating_sub(block.first) as usize));
         here.or(self.database)
     }
 
@@ -251,15 +301,28 @@ impl Flight {
     fn seek(&mut self) {
         self.block = 0;
         self.offset = match self.blocks.front() {
-            Some(block) => block.requests(0, self.answered.saturating_sub(block.first) as usize).len(),
+            Some(block) => block.requests(0, self.answered.command.saturating_sub(block.first) as usize).len(),
             None => 0,
         };
     }
 
-    /// The commands before `number` are answered: reports what is known of those that are done, and gives blocks back.
-    fn pass(&mut self, number: u64, witness: &mut impl Witness, mut done: impl FnMut(Block)) {
-        self.watch_transactions(number);
-        self.answered = number;
+    /// Where the request with this number begins.
+    fn position(&self, request: u64) -> Position {
+        let block = self.blocks.iter().find(|block| request < block.end_request());
+        let command = match block {
+            Some(block) => {
+                block.first + block.commands_of(request.saturating_sub(block.first_request) as usize).start as u64
+            }
+            None => self.end(),
+        };
+        Position { command, request }
+    }
+
+    /// The requests before `request` are answered: reports what is known of those that are done, and gives blocks back.
+    fn pass(&mut self, request: u64, witness: &mut impl Witness, mut done: impl FnMut(Block)) {
+        let position = self.position(request);
+        self.watch_transactions(position);
+        self.answered = position;
         let number = self.done();
         while let Some(block) = self.blocks.front() {
             let reached = number.min(block.end());
@@ -280,16 +343,19 @@ impl Flight {
         }
     }
 
-    /// Looks for transactions that begin or end with the commands up to `number`. None does among those that an earlier
+    /// Looks for transactions that begin or end with the commands up to `position`. None does among those that an earlier
     /// life has executed: what the server counts ends where a transaction ends.
-    fn watch_transactions(&mut self, number: u64) {
-        if !self.keeps_transactions || number <= self.executed {
+    fn watch_transactions(&mut self, position: Position) {
+        if !self.keeps_transactions || position.request <= self.executed {
             return;
         }
         for block in &self.blocks {
             let index = |number: u64| number.saturating_sub(block.first) as usize;
-            for (at, begins) in block.transactions(index(self.answered), index(number)) {
-                let at = block.first + at as u64;
+            for (at, begins) in block.transactions(index(self.answered.command), index(position.command)) {
+                let at = Position {
+                    command: block.first + at as u64,
+                    request: block.first_request + block.requests_of(at) as u64,
+                };
                 self.open = if begins { Some(self.open.unwrap_or(at)) } else { None };
             }
         }
@@ -303,17 +369,24 @@ impl Flight {
         let mut rejected = rejected.iter().take_while(|line| block.first + line.before as u64 <= number).peekable();
         loop {
             let line = rejected.peek().map(|line| block.first + line.before as u64);
-            let failure = self.remembered.front().map(|failure| failure.number).filter(|at| *at < number);
-            match (line, failure) {
-                (Some(line), failure) if failure.is_none_or(|failure| line <= failure) => {
+            let failure = self.remembered.front().filter(|failure| failure.request < block.end_request());
+            let failed = failure.map(|failure| {
+                block.commands_of(failure.request.saturating_sub(block.first_request) as usize)
+            });
+            let failed = failed.filter(|commands| block.first + (commands.start as u64) < number);
+            match (line, failed) {
+                (Some(line), failed)
+                    if failed.as_ref().is_none_or(|commands| line <= block.first + commands.start as u64) =>
+                {
                     if let Some(line) = rejected.next() {
                         self.rejected_reported += 1;
                         witness.rejected(block.input, line);
                     }
                 }
-                (_, Some(at)) => {
+                (_, Some(commands)) => {
                     if let Some(failure) = self.remembered.pop_front() {
-                        witness.failed(place(block, at), &failure.error);
+                        self.failed_requests += 1;
+                        commands.for_each(|index| witness.failed(place(block, index), &failure.error));
                     }
                 }
                 _ => return,
@@ -322,9 +395,8 @@ impl Flight {
     }
 }
 
-fn place(block: &Block, number: u64) -> Place<'_> {
-    let index = number.saturating_sub(block.first) as usize;
-    Place { input: block.input, line: block.line(index), request: block.requests(index, index + 1) }
+fn place(block: &Block, index: usize) -> Place<'_> {
+    Place { input: block.input, line: block.line(index), command: block.command_at(index) }
 }
 
 #[cfg(test)]
@@ -338,7 +410,7 @@ mod tests {
 
     impl Witness for Heard {
         fn failed(&mut self, place: Place<'_>, error: &[u8]) {
-            let (command, error) = (crate::shown::command(place.request), String::from_utf8_lossy(error));
+            let (command, error) = (crate::shown::command(&place.command), String::from_utf8_lossy(error));
             self.0.push(format!("{}:{} {command}: {error}", place.input, place.line));
         }
 
@@ -352,14 +424,15 @@ mod tests {
         let pieces = crate::format::testing::Pieces { rest: text.as_bytes().to_vec().into(), size };
         let mut input = Input::new(Box::new(pieces));
         let mut format = Commands::new(1000);
-        let (mut blocks, mut first) = (Vec::new(), 0);
+        let (mut blocks, mut first, mut first_request) = (Vec::new(), 0, 0);
         loop {
             let mut block = Block::default();
-            block.first = first;
-            if !fill(&mut format, &mut input, &mut block).unwrap() {
+            (block.first, block.first_request) = (first, first_request);
+            if !fill(&mut format, &mut input, &mut block, false).unwrap() {
                 return blocks;
             }
-            first = block.end();
+            block.end_run();
+            (first, first_request) = (block.end(), block.end_request());
             blocks.push(block);
         }
     }
@@ -437,7 +510,7 @@ mod tests {
                         flight.push(block, &mut heard, drop);
                     }
                     flight.mark_sent(flight.sendable().len());
-                    let failed = Remembered { number: 3, error: b"ERR".to_vec() };
+                    let failed = Remembered { request: 3, error: b"ERR".to_vec() };
                     flight.resume(executed, (executed > 3).then_some(failed), &mut heard, drop);
                     let mut sent = Vec::new();
                     loop {

@@ -44,24 +44,28 @@ impl Broken {
     }
 }
 
-/// Fills a block with what comes next of an input: what one read gave, if that is anything. False at the input's end.
+/// Fills a block with what comes next of an input: what one read gave, if that is anything, or, if it is to be `full`, as much
+/// as it takes. False at the input's end.
 ///
 /// # Errors
 /// As [`Format::take`], and where the input can't be read; what was whole before is in the block.
-pub fn fill(format: &mut dyn Format, input: &mut Input, block: &mut Block) -> Result<bool, Broken> {
+pub fn fill(format: &mut dyn Format, input: &mut Input, block: &mut Block, full: bool) -> Result<bool, Broken> {
     loop {
         format.take(input, block)?;
-        if !block.is_empty() {
+        if block.is_full() || (!full && !block.is_empty()) {
             return Ok(true);
         }
         if input.has_ended() {
-            return Ok(false);
+            return Ok(!block.is_empty());
         }
-        input.read_more().map_err(|error| Broken {
-            line: Some(input.line()),
-            reason: format!("can't be read: {error}"),
-            exit: Exit::Input,
-        })?;
+        if let Err(error) = input.read_more() {
+            if full {
+                // Another time it may be read, and with it more of the run that it was cut off from.
+                block.drop_run();
+            }
+            let reason = format!("can't be read: {error}");
+            return Err(Broken { line: Some(input.line()), reason, exit: Exit::Input });
+        }
     }
 }
 
@@ -169,7 +173,8 @@ pub mod testing {
         let mut block = Block::default();
         loop {
             block.clear();
-            let filled = fill(format, &mut input, &mut block);
+            let filled = fill(format, &mut input, &mut block, false);
+            block.end_run();
             out.extend(shown(&block));
             match filled {
                 Ok(true) => {}
@@ -190,7 +195,7 @@ pub mod testing {
                 out.push(format!("{}! {}", bad.line, bad.reason));
             }
             if index < block.len() {
-                out.push(format!("{}: {}", block.line(index), crate::shown::command(block.requests(index, index + 1))));
+                out.push(format!("{}: {}", block.line(index), crate::shown::command(&block.command_at(index))));
             }
         }
         out

@@ -14,6 +14,11 @@ pub const BLOCK_COMMANDS: usize = 16_384;
 pub const BLOCK_REJECTED: usize = 1_000;
 /// Bytes of all blocks that are ready to be sent or unanswered; a single larger block is let through alone.
 pub const BLOCKS_BYTES: usize = 4 << 20;
+/// Commands that are merged into one: most of what there is to gain is gained by then, and other clients of a server that
+/// takes a microsecond for each wait for as many microseconds.
+pub const MERGED_COMMANDS: u16 = 32;
+/// Bytes of a merged command: what is larger has more to copy than to look up.
+pub const MERGED_BYTES: usize = 8 << 10;
 /// Longest transaction with `--resume`, roughly: it stays in memory until its end is answered.
 pub const TRANSACTION_BYTES: usize = BLOCKS_BYTES / 2;
 /// A recycled buffer that grew beyond this is given back to the allocator.

@@ -10,6 +10,7 @@ use crate::format::csv::{Csv, Dialect};
 use crate::format::json::JsonLines;
 use crate::format::{Format, commands::Commands, fill};
 use crate::input::Input;
+use crate::merge::{Merger, Merging};
 use crate::source::{Origin, Streamed, Tally};
 use crate::template::Template;
 
@@ -90,9 +91,11 @@ impl Plan {
         Ok(tally.streamed() == *before)
     }
 
-    /// Reads all inputs and puts their blocks on the belt, until nobody wants them. `tally` counts what is read.
-    pub fn read(&self, belt: &Belt, tally: Arc<Tally>) {
-        let mut reading = Reading { belt, tally, next: 0 };
+    /// Reads all inputs and puts their blocks on the belt, until nobody wants them. `tally` counts what is read, and runs of
+    /// commands are merged as `merging` says. If `repeatable`, blocks and runs depend on nothing but the input.
+    pub fn read(&self, belt: &Belt, tally: Arc<Tally>, merging: Merging, repeatable: bool) {
+        let merger = Merger::new(merging);
+        let mut reading = Reading { belt, tally, next: 0, next_request: 0, merger, repeatable };
         let mut sources = self.sources.iter().enumerate();
         let end = sources.try_for_each(|(index, source)| reading.source(index, source, self.command_bytes_max));
         belt.end(end);
@@ -103,17 +106,42 @@ struct Reading<'b> {
     belt: &'b Belt,
     tally: Arc<Tally>,
     next: u64,
+    next_request: u64,
+    merger: Merger,
+    repeatable: bool,
 }
 
 impl Reading<'_> {
     fn source(&mut self, index: usize, source: &Source, command_bytes_max: usize) -> Result<(), Failure> {
         let mut format = source.format(command_bytes_max)?;
         let mut input = Input::new(source.origin.open(self.tally.clone())?);
+        let merging = self.merger.merging;
+        let full = self.repeatable && !merging.is_none();
+        if full && source.origin.is_stream() {
+            // Full blocks would keep what comes slowly waiting for what comes next.
+            self.merger.merging = Merging::default();
+        }
+        let loaded = self.blocks(index, source, &mut *format, &mut input, full && !source.origin.is_stream());
+        self.merger.merging = merging;
+        loaded
+    }
+
+    fn blocks(
+        &mut self,
+        index: usize,
+        source: &Source,
+        format: &mut dyn Format,
+        input: &mut Input,
+        full: bool,
+    ) -> Result<(), Failure> {
         loop {
             let mut block = self.belt.spare();
-            (block.input, block.first) = (index, self.next);
-            let filled = fill(&mut *format, &mut input, &mut block);
-            self.next = block.end();
+            (block.input, block.first, block.first_request) = (index, self.next, self.next_request);
+            block.merger = std::mem::take(&mut self.merger);
+            let filled = fill(format, input, &mut block, full);
+            block.end_run();
+            self.merger = std::mem::take(&mut block.merger);
+            (self.next, self.next_request) = (block.end(), block.end_request());
             block.input_bytes = self.tally.bytes();
             let wanted = block.is_empty() || self.put(block);
             match filled {

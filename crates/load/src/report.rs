@@ -118,7 +118,7 @@ pub fn cannot_write(name: &str, error: &io::Error) -> Failure {
 impl Witness for Report {
     fn failed(&mut self, place: Place<'_>, error: &[u8]) {
         self.failed += 1;
-        self.write(place.input, place.line, &shown::error(error), &shown::command(place.request));
+        self.write(place.input, place.line, &shown::error(error), &shown::command(&place.command));
     }
 
     fn rejected(&mut self, input: usize, rejected: &Rejected) {

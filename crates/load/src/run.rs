@@ -13,10 +13,11 @@ use crate::complete::{Outcome, now_s, say_again};
 use crate::exit::{Exit, Failure};
 use crate::flight::{Flight, Witness};
 use crate::interrupt::Interrupt;
+use crate::merge::Merging;
 use crate::plan::Plan;
 use crate::progress::{Figures, Progress, count};
 use crate::report::{Report, Sink, cannot_write};
-use crate::session::{Resumable, Session, say};
+use crate::session::{Resumable, Session, connect, say};
 use crate::source::Tally;
 use crate::state::{Phase, StateFile, default_path};
 use crate::transfer::Load;
@@ -53,11 +54,11 @@ fn leave(result: Result<Exit, Failure>) -> ExitCode {
 }
 
 /// Starts the thread that reads; the tally counts what it has read.
-fn start_reading(plan: &Plan) -> Result<(Arc<Belt>, Arc<Tally>), Failure> {
+fn start_reading(plan: &Plan, merging: Merging, repeatable: bool) -> Result<(Arc<Belt>, Arc<Tally>), Failure> {
     let (belt, tally) = (Arc::new(Belt::new()?), Arc::new(Tally::default()));
     let (plan, putter, counter) = (plan.clone(), belt.clone(), tally.clone());
     // Nobody joins it: it may wait for a pipe that never gives anything, and ends with the process.
-    let started = std::thread::Builder::new().name("reader".to_owned()).spawn(move || plan.read(&putter, counter));
+    let started = std::thread::Builder::new().name("reader".to_owned()).spawn(move || plan.read(&putter, counter, merging, repeatable));
     started.map_err(|error| Failure::new(Exit::Input, format!("can't start a thread: {error}")))?;
     Ok((belt, tally))
 }
@@ -65,7 +66,7 @@ fn start_reading(plan: &Plan) -> Result<(Arc<Belt>, Arc<Tally>), Failure> {
 /// `--dry-run`: counts commands and reports lines that are none.
 fn dry_run(options: &Options) -> Result<Exit, Failure> {
     options.plan.check()?;
-    let (belt, _) = start_reading(&options.plan)?;
+    let (belt, _) = start_reading(&options.plan, Merging::default(), false)?;
     let mut progress = Progress::new(options.plan.total_bytes(), options.quiet);
     let mut report = Report::new(sink(options, &progress, false)?, options.plan.names());
     let mut figures = Figures::default();
@@ -182,12 +183,14 @@ fn load(options: Options) -> Result<Exit, Failure> {
         report.skip_until(written);
     }
     let interrupt = Interrupt::listen();
-    let (belt, tally) = start_reading(&options.plan)?;
+    let (connection, possible) = connect(&options.config, options.merge, options.chunk)?;
+    let merging = resumable.as_mut().map_or(Ok(possible), |resumable| resumable.merging(possible))?;
+    let (belt, tally) = start_reading(&options.plan, merging, options.resume.is_some())?;
     let mut session = Session {
         config: &options.config,
         load: Load {
             belt: &belt,
-            flight: Flight::new(options.chunk, options.resume.is_some()),
+            flight: Flight::new(options.chunk.max(merging.most()), options.resume.is_some()),
             report,
             progress,
             interrupt,
@@ -199,7 +202,7 @@ fn load(options: Options) -> Result<Exit, Failure> {
         unlisted: 0,
         advanced: (0, Instant::now()),
     };
-    let ran = session.run();
+    let ran = session.run(connection);
     belt.stop();
     session.load.progress.finish();
     conclude(&options, session, &tally, ran)

@@ -6,6 +6,8 @@ use client::{Config, Connection, Error, Stream};
 
 use crate::complete::Outcome;
 use crate::exit::{Exit, Failure};
+use crate::merge::Merging;
+use crate::probe;
 use crate::progress::count;
 use crate::state::{Phase, StateFile};
 use crate::token::{self, Answer, Progress};
@@ -31,6 +33,25 @@ pub struct Resumable {
 }
 
 impl Resumable {
+    /// What is merged: as the load began, or else what is possible.
+    ///
+    /// # Errors
+    /// The load began with what isn't possible any more.
+    pub fn merging(&mut self, possible: Merging) -> Result<Merging, Failure> {
+        let progress = &mut self.file.state.progress;
+        if progress.phase == Phase::New {
+            // It is written when the phase changes, before anything is sent.
+            progress.merging = possible;
+        } else if !progress.merging.can_go_on(possible) {
+            return Err(Failure::new(
+                Exit::Resume,
+                "the load began with its commands merged in a way that the server, this version or --no-merge doesn't allow \
+                 now, and what ran can't be told from what didn't otherwise; --restart begins anew",
+            ));
+        }
+        Ok(progress.merging)
+    }
+
     /// Writes into the state how many commands are answered, now and then: it tells the user where things stood, should
     /// the server forget.
     fn note(&mut self, answered: u64, now: Instant) -> Result<(), Failure> {
@@ -67,8 +88,8 @@ impl Session<'_, '_> {
     ///
     /// # Errors
     /// What ended the load before its time.
-    pub fn run(&mut self) -> Result<(), Failure> {
-        let mut stream = self.begin()?;
+    pub fn run(&mut self, connection: Connection) -> Result<(), Failure> {
+        let mut stream = self.begin(connection)?;
         loop {
             let resumable = &mut self.resumable;
             let note = |answered, now| resumable.as_mut().map_or(Ok(()), |resumable| resumable.note(answered, now));
@@ -81,8 +102,7 @@ impl Session<'_, '_> {
     }
 
     /// The first connection, ready for the first command that is to be sent.
-    fn begin(&mut self) -> Result<Box<dyn Stream>, Failure> {
-        let mut connection = connect(self.config)?;
+    fn begin(&mut self, mut connection: Connection) -> Result<Box<dyn Stream>, Failure> {
         let Some(resumable) = &mut self.resumable else { return Ok(connection.into_stream().0) };
         let (state, token) = (resumable.file.state.progress, &resumable.file.state.name.token);
         let progress = match token::resume(&mut connection, token).map_err(server_failure)? {
@@ -100,11 +120,14 @@ impl Session<'_, '_> {
             },
         };
         resumable.file.enter(Phase::Started)?;
-        if progress.executed > 0 {
-            let done = count(progress.executed, "command");
-            say(&format!("{done} ran in an earlier run, {} of them failed; going on", progress.failed));
+        let goes_on = progress.executed > 0;
+        let stream = self.adopt(connection.into_stream().0, progress)?;
+        if goes_on {
+            let done = count(self.load.flight.done(), "command");
+            let failed = self.load.report.failures() + self.unlisted;
+            say(&format!("{done} ran in an earlier run, {failed} of them failed; going on"));
         }
-        self.adopt(connection.into_stream().0, progress)
+        Ok(stream)
     }
 
     /// A new connection after one broke.
@@ -145,14 +168,13 @@ impl Session<'_, '_> {
     /// Tells the flight what was executed, and reads the input up to there.
     fn take_up(&mut self, progress: Progress) -> Result<(), Failure> {
         let load = &mut self.load;
-        let done = load.flight.done();
+        let done = load.flight.done_requests();
         if progress.executed < done {
-            return Err(forgotten(done));
+            return Err(forgotten(load.flight.done()));
         }
-        let known = load.report.failures();
-        let listed = progress.failures.iter().filter(|failure| failure.number >= done).count() as u64;
+        let known = load.flight.failed_requests();
+        let listed = progress.failures.iter().filter(|failure| failure.request >= done).count() as u64;
         self.unlisted = progress.failed.saturating_sub(known + listed);
-        load.progress.begin_at(progress.executed);
         load.flight.resume(progress.executed, progress.failures, &mut load.report, |block| load.belt.give_back(block));
         while load.flight.is_skipping() {
             load.tick(Instant::now())?;
@@ -163,9 +185,9 @@ impl Session<'_, '_> {
                 return Err(Failure::new(
                     Exit::Resume,
                     format!(
-                        "the server has executed {} of this load, and the input has only {}: it is not the same",
-                        count(progress.executed, "command"),
-                        load.flight.answered()
+                        "the server has executed more of this load than the input has, which ends after {}: it is not \
+                         the same",
+                        count(load.flight.answered(), "command"),
                     ),
                 ));
             }
@@ -173,6 +195,7 @@ impl Session<'_, '_> {
                 load.belt.wait();
             }
         }
+        load.progress.begin_at(load.flight.done());
         Ok(())
     }
 
@@ -263,8 +286,24 @@ pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "penstock load: {text}");
 }
 
+/// Connects, and finds out what may be merged, if anything is to be.
+///
+/// # Errors
+/// The server can't be reached, or doesn't let us in.
+pub fn connect(config: &Config, merge: bool, chunk: u64) -> Result<(Connection, Merging), Failure> {
+    let mut connection = connect_and_ping(config)?;
+    if !merge {
+        return Ok((connection, Merging::default()));
+    }
+    match probe::mergeable(&mut connection) {
+        Ok(families) => Ok((connection, Merging::of(families, chunk))),
+        // Whoever doesn't like to be asked is told what the input says and nothing else.
+        Err(_) => Ok((connect_and_ping(config)?, Merging::default())),
+    }
+}
+
 /// Connects, and finds out whether the server takes commands at all.
-fn connect(config: &Config) -> Result<Connection, Failure> {
+fn connect_and_ping(config: &Config) -> Result<Connection, Failure> {
     let mut connection = Connection::connect(config).map_err(server_failure)?;
     match connection.command(&["PING"]) {
         Ok(_) => Ok(connection),

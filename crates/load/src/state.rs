@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::complete::Outcome;
 use crate::exit::{Exit, Failure};
+use crate::merge::Merging;
 use crate::plan::{Content, Plan};
 use crate::source::Origin;
 
@@ -57,6 +58,9 @@ pub struct Progress {
     pub phase: Phase,
     /// So many commands were known to be answered, at least.
     pub answered: u64,
+    /// What is merged; decided when the load starts. Older loaders merged nothing.
+    #[serde(default)]
+    pub merging: Merging,
 }
 
 /// The second line: which load it is.
@@ -189,7 +193,7 @@ impl StateFile {
         let mut text = String::new();
         Read::by_ref(&mut file).take(BYTES_MAX).read_to_string(&mut text).map_err(trouble)?;
         let fresh = State {
-            progress: Progress { phase: Phase::New, answered: 0 },
+            progress: Progress { phase: Phase::New, answered: 0, merging: Merging::default() },
             name: Name { server: server.to_owned(), inputs: identities(plan), token: new_token() },
             outcome: None,
         };
@@ -367,7 +371,7 @@ mod tests {
         drop(first);
         let second = open("SET {a} 1", "here").unwrap();
         assert_eq!(second.state.name.token, token);
-        assert_eq!(second.state.progress, Progress { phase: Phase::Started, answered: 5 });
+        assert_eq!(second.state.progress, Progress { phase: Phase::Started, answered: 5, merging: Merging::default() });
         drop(second);
         assert!(open("SET {a} 2", "here").unwrap_err().message.contains("other inputs or templates"));
         assert!(open("SET {a} 1", "there").unwrap_err().message.contains("a load into here"));

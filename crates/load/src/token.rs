@@ -9,7 +9,7 @@ use crate::flight::Remembered;
 /// How far the server says that a load has got.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Commands that ran.
+    /// Requests that ran.
     pub executed: u64,
     /// Those of them that failed.
     pub failed: u64,
@@ -89,7 +89,7 @@ fn failure(value: &Value) -> Option<Remembered> {
     match value {
         Value::Array(pair) => match &pair[..] {
             [position, error] => {
-                Some(Remembered { number: number(position)?.checked_sub(1)?, error: error.bytes()?.to_vec() })
+                Some(Remembered { request: number(position)?.checked_sub(1)?, error: error.bytes()?.to_vec() })
             }
             _ => None,
         },
@@ -111,7 +111,7 @@ mod tests {
             failed,
             failures: failures
                 .iter()
-                .map(|(number, error)| Remembered { number: *number, error: error.as_bytes().to_vec() })
+                .map(|(number, error)| Remembered { request: *number, error: error.as_bytes().to_vec() })
                 .collect(),
         });
         assert_eq!(progress(&value), expected, "{reply:?}");

@@ -110,7 +110,7 @@ pub struct Transfer<'t, 'l> {
     stream: &'t mut dyn Stream,
     skimmer: Skimmer,
     buffer: Vec<u8>,
-    /// The number of the command that the connection's first reply is for.
+    /// The number of the request that the connection's first reply is for.
     first: u64,
     /// When a byte was moved last, in any direction.
     moved: Instant,
@@ -120,7 +120,7 @@ pub struct Transfer<'t, 'l> {
 impl<'t, 'l> Transfer<'t, 'l> {
     /// Over a connection on which nothing is awaited.
     pub fn new(load: &'t mut Load<'l>, stream: &'t mut dyn Stream) -> Self {
-        let first = load.flight.answered();
+        let first = load.flight.answered_requests();
         let skimmer = Skimmer::new();
         Transfer { load, stream, skimmer, buffer: vec![0; READ_BYTES], first, moved: Instant::now(), interrupted: None }
     }
@@ -199,7 +199,7 @@ impl<'t, 'l> Transfer<'t, 'l> {
 
     fn understand(&mut self, count: usize) -> Result<(), Ended> {
         let Load { belt, flight, report, .. } = &mut *self.load;
-        let sent = flight.sent();
+        let sent = flight.sent_requests();
         let (mut excess, mut refusal) = (false, None);
         let fed = self.skimmer.feed(&self.buffer[..count], |error| {
             let number = self.first + error.reply;

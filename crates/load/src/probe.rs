@@ -1,0 +1,118 @@
+//! What a server lets be merged: asked before anything is sent, with commands that change nothing.
+//!
+//! The answers have to be as expected in every detail. From a server that doesn't know the questions, a proxy, or a user
+//! who may not ask, nothing is concluded, and nothing merged.
+
+use client::{Command, Connection, Error, Value};
+
+use crate::merge::Family;
+
+/// The families that may be merged for this connection's user.
+///
+/// # Errors
+/// The connection broke. Some proxies do that when they are asked what they don't know.
+pub fn mergeable(connection: &mut Connection) -> Result<Vec<Family>, Error> {
+    let mut question = Command::new("COMMAND INFO").arg("MSET");
+    for family in Family::ALL {
+        question = question.arg(family.name());
+    }
+    let Some(Value::Array(known)) = ask(connection, &question)? else { return Ok(Vec::new()) };
+    let [mset, families @ ..] = &known[..] else { return Ok(Vec::new()) };
+    // Before Redis 4.0, HSET took one field; a command that was renamed is none.
+    let mut mergeable = Vec::new();
+    for (family, info) in Family::ALL.into_iter().zip(families) {
+        let may = match family {
+            Family::Set => info_of(info, b"set").is_some() && info_of(mset, b"mset") == Some(-3),
+            _ => info_of(info, family.name().to_ascii_lowercase().as_bytes()).is_some_and(|arity| arity < 0),
+        };
+        if may && (family.has_one_key() || takes_any_keys(connection)?) {
+            mergeable.push(family);
+        }
+    }
+    Ok(mergeable)
+}
+
+/// The reply, unless it is an error.
+fn ask(connection: &mut Connection, command: &Command) -> Result<Option<Value>, Error> {
+    match connection.command(command) {
+        Ok(reply) => Ok(Some(reply)),
+        Err(Error::Server(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The number of arguments that a command takes, of its entry in COMMAND INFO's reply.
+fn info_of(info: &Value, name: &[u8]) -> Option<i64> {
+    match info {
+        Value::Array(entry) => match &entry[..] {
+            [found, Value::Int(arity), ..] if found.bytes() == Some(name) => Some(*arity),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether a command may name any keys together: no cluster divides them, and no rule forbids the user some keys or some
+/// commands. Who may not look at the rules is bound by some.
+fn takes_any_keys(connection: &mut Connection) -> Result<bool, Error> {
+    let info = ask(connection, &Command::new("INFO").arg("cluster"))?;
+    let is_alone = info.as_ref().and_then(Value::bytes).is_some_and(|text| {
+        text.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == b"cluster_enabled:0")
+    });
+    if !is_alone {
+        return Ok(false);
+    }
+    let user = match connection.command(&Command::new("ACL").arg("WHOAMI")) {
+        Ok(user) => user,
+        // A server without users: who is in may do everything.
+        Err(Error::Server(error)) => return Ok(error.text().starts_with(b"ERR unknown command")),
+        Err(error) => return Err(error),
+    };
+    let Some(user) = user.bytes() else { return Ok(false) };
+    let rules = ask(connection, &Command::new("ACL GETUSER").arg(user))?;
+    Ok(rules.is_some_and(|rules| allows_all(&rules)))
+}
+
+/// Whether a user's rules, a map or in RESP2 a flat array, allow all commands and all keys.
+fn allows_all(rules: &Value) -> bool {
+    let pairs: Vec<(&Value, &Value)> = match rules {
+        Value::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
+        Value::Array(flat) => flat.chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect(),
+        _ => return false,
+    };
+    let field =
+        |name: &str| pairs.iter().find(|(key, _)| key.bytes() == Some(name.as_bytes())).map(|(_, value)| *value);
+    let is = |value: &Value, text: &[u8]| value.bytes() == Some(text);
+    let all_commands = field("commands").is_some_and(|commands| is(commands, b"+@all"));
+    // A string since Redis 7.0; before, an array of patterns without the tilde.
+    let all_keys = field("keys").is_some_and(|keys| match keys {
+        Value::Array(patterns) => patterns.iter().any(|pattern| is(pattern, b"*")),
+        keys => keys.bytes().is_some_and(|text| text.split(|byte| *byte == b' ').any(|pattern| pattern == b"~*")),
+    });
+    all_commands && all_keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use resp::parse::{ReplyLimits, parse};
+
+    fn rules(commands: &str, keys: &str) -> bool {
+        let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+        let text = format!("*4\r\n{}{}{}{keys}", bulk("commands"), bulk(commands), bulk("keys"));
+        allows_all(&parse(text.as_bytes(), &ReplyLimits::default()).unwrap().unwrap().0)
+    }
+
+    #[test]
+    fn only_who_may_do_everything_may() {
+        assert!(rules("+@all", "$2\r\n~*\r\n"));
+        assert!(rules("+@all", "$9\r\n~a* ~* ~b\r\n"));
+        assert!(rules("+@all", "*1\r\n$1\r\n*\r\n"));
+        assert!(!rules("+@all", "$3\r\n~a*\r\n"));
+        assert!(!rules("+@all", "$4\r\n%R~*\r\n"));
+        assert!(!rules("+@all", "*1\r\n$2\r\na*\r\n"));
+        assert!(!rules("+@all -mset", "$2\r\n~*\r\n"));
+        assert!(!rules("-@all +set", "$2\r\n~*\r\n"));
+        assert!(!allows_all(&Value::Int(1)));
+    }
+}
