@@ -23,6 +23,13 @@ pub struct KeyRef {
     pub hash: u64,
 }
 
+/// Keys whose memory is asked for ahead together: two cache lines each, which have to stay in the first-level cache until
+/// they are used, beside what else is read.
+pub const KEYS_AHEAD: usize = 64;
+/// A command with more keys has their memory asked for when it holds their shards, others together with the other commands of
+/// their batch.
+pub const KEYS_IN_BATCH: usize = 16;
+
 /// Which commands leave large values to be freed in the background. UNLINK and FLUSHALL ASYNC always do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LazyFree {
@@ -143,6 +150,28 @@ impl<'c> Call<'c, '_, '_> {
             Some(key) => Key { bytes, hash: key.hash },
             None => Key::new(bytes),
         }
+    }
+
+    /// Every key that the command's entry names, in the order of the arguments, in windows: the memory that looking for a
+    /// window's keys reads is asked for together, by [`Call::enter`], shortly before. That of the first has been.
+    #[inline]
+    pub fn windows(&self) -> impl Iterator<Item = &'c [KeyRef]> + use<'c> {
+        self.keys.chunks(KEYS_AHEAD)
+    }
+
+    /// Asks for the memory that looking for a window's keys will read, unless it is the first.
+    #[inline]
+    pub fn enter(&self, window: &[KeyRef]) {
+        if self.keys.first().map(|key| key.arg) != window.first().map(|key| key.arg) {
+            self.db.prefetch(window.iter().map(|key| key.hash));
+        }
+    }
+
+    /// A key of the call with its bytes.
+    #[inline]
+    #[must_use]
+    pub fn key_of(&self, key: &KeyRef) -> Key<'c> {
+        Key { bytes: self.args.get(key.arg as usize), hash: key.hash }
     }
 
     /// Every key that the command's entry names, in the order of the arguments.

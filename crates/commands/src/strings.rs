@@ -291,20 +291,27 @@ fn strlen(call: &mut Call<'_, '_, '_>) -> Outcome {
 
 fn mget(call: &mut Call<'_, '_, '_>) -> Outcome {
     call.reply.array(call.len() - 1);
-    for key in call.each_key() {
-        // A key of another type is answered like one that doesn't exist.
-        if reply_string(call, key).is_err() {
-            call.reply.null();
+    for window in call.windows() {
+        call.enter(window);
+        for key in window {
+            // A key of another type is answered like one that doesn't exist.
+            if reply_string(call, call.key_of(key)).is_err() {
+                call.reply.null();
+            }
         }
     }
     Ok(())
 }
 
 fn set_pairs(call: &mut Call<'_, '_, '_>) {
-    for (key, value) in call.each_key().zip(call.args.from(2).step_by(2)) {
-        call.overwrite(key);
-        call.db.set_string(key, value, Ttl::Clear);
-        call.changed(key, Class::String, "set");
+    for window in call.windows() {
+        call.enter(window);
+        for key in window {
+            let (value, key) = (call.arg(key.arg as usize + 1), call.key_of(key));
+            call.overwrite(key);
+            call.db.set_string(key, value, Ttl::Clear);
+            call.changed(key, Class::String, "set");
+        }
     }
 }
 

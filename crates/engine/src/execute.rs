@@ -6,7 +6,7 @@ mod waiting;
 use std::sync::atomic::Ordering;
 
 use commands::Handler;
-use commands::call::{Call, KeyRef, Wait};
+use commands::call::{Call, KEYS_AHEAD, KEYS_IN_BATCH, KeyRef, Wait};
 use commands::error::{Error, Outcome, SHOWN_BYTES, shown};
 use commands::spec::{Scope, flag};
 use resp::reply::{Mark, Output, Reply};
@@ -306,16 +306,19 @@ impl Worker {
                 if !cfg!(debug_assertions)
                     && let Some(mut all) = keyspace.own() =>
             {
+                prefetch(&all, session.database, keys);
                 self.call(session, command, args, keys, &mut all, out, true)
             }
             (Scope::Keys | Scope::ByArgs(_), [_, _, ..]) => {
-                let shards = self.take_shards(keys);
-                let Some(mut locked) = keyspace.lock_many_unless(&shards, || engine.busy.any()) else {
+                let mut shards = std::mem::take(&mut self.shard_set);
+                shards.assign(keyspace, keys.iter().map(|key| key.hash));
+                let Some(mut locked) = keyspace.lock_set_unless(&shards, || engine.busy.any()) else {
                     return self.answer_busy(session, command, args, out);
                 };
+                prefetch(&locked, session.database, keys);
                 let step = self.call(session, command, args, keys, &mut locked, out, true);
                 drop(locked);
-                self.shards = shards;
+                self.shard_set = shards;
                 step
             }
             (Scope::Whole, _) => {
@@ -695,6 +698,14 @@ impl Worker {
             self.settle(None);
         }
         more
+    }
+}
+
+/// Asks for the memory that a command with many keys will read first.
+#[inline]
+fn prefetch(locked: &Locked<'_>, database: usize, keys: &[KeyRef]) {
+    if keys.len() > KEYS_IN_BATCH {
+        locked.prefetch(database, keys.iter().take(KEYS_AHEAD).map(|key| key.hash));
     }
 }
 

@@ -7,7 +7,9 @@
 //!
 //! All of it is hints: what they find may be stale or another key's, and costs nothing but time.
 
-use commands::call::KeyRef;
+use std::ops::Range;
+
+use commands::call::{KEYS_AHEAD, KEYS_IN_BATCH, KeyRef};
 use commands::spec::{Group, Info};
 use resp::request::Batch;
 use store::keyspace::{Hints, Keyspace};
@@ -23,7 +25,8 @@ pub(crate) fn reads_collection(info: &Info) -> bool {
     matches!(info.group, Group::Hash | Group::List | Group::Set | Group::SortedSet)
 }
 
-/// Asks for what a window's commands will read.
+/// Asks for what a window's commands will read, from the one at `from` on, as far as the first-level cache has room for
+/// their keys; gives the first for which nothing was asked.
 #[inline]
 pub(crate) fn look_ahead(
     keyspace: &Keyspace,
@@ -32,23 +35,51 @@ pub(crate) fn look_ahead(
     buffer: &[u8],
     planned: &[Planned],
     keys: &[KeyRef],
-) {
-    // A single key is looked up as quickly as it would be prefetched.
-    if keys.len() < 2 {
-        return;
+    from: usize,
+) -> usize {
+    let to = if keys.len() <= KEYS_AHEAD { planned.len() } else { until_full(planned, from) };
+    let Some(first) = planned.get(from) else { return to };
+    let last = &planned[to.max(from + 1) - 1];
+    let window = &keys[first.keys_start as usize..last.keys_end as usize];
+    // A single key is looked up as quickly as it would be prefetched; a command with many asks for them when it holds their
+    // shards, without taking each for every hint.
+    let is_wide = from + 1 == to && window.len() > KEYS_IN_BATCH;
+    if window.len() < 2 || (is_wide && !first.reads_collection) {
+        return to;
     }
     let hints = keyspace.hints(database);
-    keys.iter().for_each(|key| hints.bucket(key.hash));
-    keys.iter().for_each(|key| hints.entry(key.hash));
-    if planned.iter().any(|plan| plan.reads_collection) {
-        look_into_collections(&hints, batch, buffer, planned, keys);
+    window.iter().for_each(|key| hints.bucket(key.hash));
+    window.iter().for_each(|key| hints.entry(key.hash));
+    if planned[from..to].iter().any(|plan| plan.reads_collection) {
+        look_into_collections(&hints, batch, buffer, from..to, planned, keys);
     }
+    to
 }
 
-fn look_into_collections(hints: &Hints<'_>, batch: &Batch, buffer: &[u8], planned: &[Planned], keys: &[KeyRef]) {
+/// Where the commands from `from` on have more keys than are asked for together. A command with many keys is alone.
+#[inline(never)]
+fn until_full(planned: &[Planned], from: usize) -> usize {
+    let mut keys = 0;
+    let fits = |plan: &&Planned| {
+        let own = (plan.keys_end - plan.keys_start) as usize;
+        keys += own;
+        own <= KEYS_IN_BATCH && keys <= KEYS_AHEAD
+    };
+    from + planned[from..].iter().take_while(fits).count().max(1)
+}
+
+fn look_into_collections(
+    hints: &Hints<'_>,
+    batch: &Batch,
+    buffer: &[u8],
+    commands: Range<usize>,
+    planned: &[Planned],
+    keys: &[KeyRef],
+) {
     // A bit for each command of the window whose collection has a table of its own.
     let mut big = 0_u64;
-    for (i, plan) in planned.iter().enumerate().filter(|(_, plan)| plan.reads_collection) {
+    let window = planned.iter().enumerate().take(commands.end).skip(commands.start);
+    for (i, plan) in window.filter(|(_, plan)| plan.reads_collection) {
         for key in &keys[plan.keys_start as usize..plan.keys_end as usize] {
             big |= u64::from(hints.value(key.hash, Ahead::Value)) << i;
         }

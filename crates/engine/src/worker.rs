@@ -15,6 +15,7 @@ use resp::reply::{Output, Reply};
 use resp::request::{Args, Batch, Limits, Stop};
 use store::db::{Access, Clock, Observed};
 use store::hash::hash;
+use store::keyspace::ShardSet;
 use store::random::Random;
 use store::sync::Inside;
 use store::types::hash::HashLimits;
@@ -35,8 +36,7 @@ use crate::stats::WorkerStats;
 use crate::ticks::{Ticks, per_microsecond, to_microseconds};
 use crate::watch::DbKey;
 
-/// Commands that are framed, prefetched and run together. Their buckets and entries, two cache lines each, have to
-/// stay in the first-level cache until they are used.
+/// Commands that are framed and run together, and, as far as they have a key each, prefetched: see `crate::lookahead`.
 const WINDOW: usize = 64;
 /// How long one connection may keep its thread from the others, in microseconds. Another one waits for two such turns, if
 /// its request comes when the first has just begun and the next is read before it.
@@ -145,6 +145,7 @@ pub struct Worker {
     /// Those of them that a script held which took too long.
     pub(crate) late: Vec<(usize, DbKey)>,
     pub(crate) shards: Vec<usize>,
+    pub(crate) shard_set: ShardSet,
     pub(crate) scripts: LocalScripts,
     attendant: Lent,
     /// Which of its shards of which database it looks for expired keys in next.
@@ -182,6 +183,7 @@ impl Worker {
             ready: Vec::new(),
             late: Vec::new(),
             shards: Vec::new(),
+            shard_set: ShardSet::default(),
             scripts: LocalScripts::default(),
             attendant: Lent::default(),
             reclaim_at: 0,
@@ -358,15 +360,18 @@ impl Worker {
             // Before the prefetch, because what is evicted must not be waited for.
             if inside.is_some() {
                 self.mind_memory(planned.len(), &mut inside);
-                let keyspace = &self.engine.keyspace;
-                look_ahead(keyspace, session.database, batch, buffer, planned, keys);
             }
+            let mut ahead = 0;
             self.stats().batches.add(u64::from(!planned.is_empty()));
             self.ticks = Ticks::now();
             let last_end = batch.requests().last().map(|r| r.end as usize);
             let mut reframe = false;
             let mut is_plain = self.may_be_quick(session);
-            for (request, plan) in batch.requests().iter().zip(planned.iter()) {
+            for (index, (request, plan)) in batch.requests().iter().zip(planned.iter()).enumerate() {
+                if index == ahead && inside.is_some() {
+                    let keyspace = &self.engine.keyspace;
+                    ahead = look_ahead(keyspace, session.database, batch, buffer, planned, keys, ahead);
+                }
                 let args = batch.args(request, buffer);
                 let keys = &keys[plan.keys_start as usize..plan.keys_end as usize];
                 if inside.is_none() && !in_script {
@@ -615,6 +620,32 @@ mod tests {
         let (at, ran) = bench.worker.run(&mut session, &input, at, &mut out);
         assert_eq!((at, ran), (input.len() - 2, Ran::Idle));
         assert_eq!(out.slices().collect::<Vec<_>>().concat(), b"+OK\r\n+OK\r\n+PONG\r\n");
+    }
+
+    #[test]
+    fn commands_with_many_keys_find_them_all() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        for counts in [&[1_usize, 2, 16, 17, 3][..], &[63, 64, 65], &[300, 1, 1, 70], &[10; 100]] {
+            let (mut input, mut expected) = (Vec::new(), Vec::new());
+            for (round, &count) in counts.iter().enumerate() {
+                let pairs = (0..count).flat_map(|i| [format!("key:{round}:{i}"), format!("{i}")]);
+                let mset: Vec<_> = std::iter::once("MSET".to_owned()).chain(pairs).collect();
+                let keys = (0..count).map(|i| format!("key:{round}:{i}")).chain(["none".to_owned()]);
+                let mget: Vec<_> = std::iter::once("MGET".to_owned()).chain(keys).collect();
+                for words in [mset, mget] {
+                    input.extend(request(&words.iter().map(String::as_str).collect::<Vec<_>>()));
+                }
+                expected.extend(format!("+OK\r\n*{}\r\n", count + 1).into_bytes());
+                (0..count).for_each(|i| expected.extend(format!("${}\r\n{i}\r\n", i.to_string().len()).into_bytes()));
+                expected.extend(b"$-1\r\n");
+            }
+            let (mut out, mut at) = (Output::default(), 0);
+            while at < input.len() {
+                at = bench.worker.run(&mut session, &input, at, &mut out).0;
+            }
+            assert_eq!(out.slices().collect::<Vec<_>>().concat(), expected, "{counts:?}");
+        }
     }
 
     #[test]

@@ -37,6 +37,7 @@ struct State {
 
 /// What [`Belt::take`] found.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is made once for thousands of commands, and at once taken apart")]
 pub enum Taken {
     /// The next block.
     Block(Block),

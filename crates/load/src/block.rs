@@ -361,3 +361,147 @@ pub struct Head {
     /// The argument after it.
     pub argument: std::ops::Range<usize>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{commands::Commands, fill, testing::Pieces};
+    use crate::input::Input;
+    use crate::merge::Merging;
+    use proptest::prelude::*;
+
+    /// The blocks of `text`, read so many bytes at a time.
+    fn blocks(text: &str, merging: Merging, size: usize, full: bool) -> Vec<Block> {
+        let mut input = Input::new(Box::new(Pieces { rest: text.as_bytes().to_vec().into(), size }));
+        let mut format = Commands::new(100_000);
+        let (mut blocks, mut merger): (Vec<Block>, _) = (Vec::new(), Merger::new(merging));
+        loop {
+            let mut block = Block::default();
+            let last = blocks.last();
+            (block.first, block.first_request) = (last.map_or(0, Block::end), last.map_or(0, Block::end_request));
+            block.merger = merger;
+            let more = fill(&mut format, &mut input, &mut block, full).unwrap();
+            block.end_run();
+            merger = std::mem::take(&mut block.merger);
+            if !more {
+                return blocks;
+            }
+            blocks.push(block);
+        }
+    }
+
+    fn all(most: u64) -> Merging {
+        Merging::of(Family::ALL).in_chunks(most)
+    }
+
+    /// The requests on the wire.
+    fn sent(block: &Block) -> Vec<String> {
+        let count = block.request_count();
+        let requests = (0..count).map(|request| {
+            let commands = block.commands_of(request);
+            crate::shown::command(block.requests(commands.start, commands.end))
+        });
+        requests.collect()
+    }
+
+    fn check(text: &str, most: u64, expected: &[&str]) {
+        let blocks = blocks(text, all(most), 1 << 20, false);
+        assert_eq!(blocks.iter().flat_map(sent).collect::<Vec<_>>(), expected, "{text:?}");
+    }
+
+    #[test]
+    fn runs_become_one() {
+        check("SET a 1\nSET b 2\nSET a 3\n", 10, &["MSET a 1 b 2 a 3"]);
+        check("set a 1\nset b 2\nSET c 3\nSET d 4\n", 10, &["Mset a 1 b 2", "MSET c 3 d 4"]);
+        check("SET a 1\nSET b 2\nSET c 3\n", 2, &["MSET a 1 b 2", "SET c 3"]);
+        check("HSET h f 1\nHSET h g 2 f 3\nHSET i f 1\n", 10, &["HSET h f 1 g 2 f 3", "HSET i f 1"]);
+        check("ZADD z 1 a\n# a remark\n\nZADD z -2.5 b 3 c\n", 10, &["ZADD z 1 a -2.5 b 3 c"]);
+        check("RPUSH l a\nRPUSH l b c\nLPUSH l a\nLPUSH l b\n", 10, &["RPUSH l a b c", "LPUSH l a b"]);
+        check("SADD s a\n*3\r\n$4\r\nSADD\r\n$1\r\ns\r\n$1\r\nb\r\nSADD s \"c d\"\n", 10, &["SADD s a b \"c d\""]);
+    }
+
+    #[test]
+    fn what_is_not_surely_the_same_stays_alone() {
+        for text in [
+            "SET a 1 EX 9\nSET b 2 NX\n",
+            "SET a\nSET b\n",
+            "ZADD z NX 1 a\nZADD z NX 2 b\n",
+            "ZADD z 1e3 a\nZADD z inf b\n",
+            "ZADD z 1 a b\nZADD z 2 b c\n",
+            "HSET h f\nHSET h g\n",
+            "SADD s\nSADD s\n",
+            "GET a\nGET b\n",
+            "SET a 1\nSELECT 2\nSET b 2\n",
+            "MULTI\nSET a 1\nSET b 2\nEXEC\n",
+            "SET a 1\nINCR n\nSET b 1\n",
+            "MSET a 1\nMSET b 2\n",
+        ] {
+            check(text, 10, &text.lines().collect::<Vec<_>>());
+        }
+        check(
+            "SET a 1\n\"\nSET b 2\nMULTI\nEXEC\nSET c 1\nSET d 1\n",
+            10,
+            &["SET a 1", "SET b 2", "MULTI", "EXEC", "MSET c 1 d 1"],
+        );
+        let large = "x".repeat(crate::limits::MERGED_BYTES / 2);
+        check(&format!("SET a {large}\nSET b {large}\n").replace(&large, "v"), 10, &["MSET a v b v"]);
+        let blocks = blocks(&format!("SET a {large}\nSET b {large}\nSET c 1\n"), all(10), 1 << 20, false);
+        assert_eq!((blocks[0].len(), blocks[0].request_count()), (3, 2));
+    }
+
+    /// Lines of which many are alike.
+    fn lines() -> impl Strategy<Value = Vec<String>> {
+        let key = || prop_oneof![Just("a"), Just("b")];
+        let line = prop_oneof![
+            6 => (key(), 0..100).prop_map(|(key, value)| format!("SET {key} {value}")),
+            1 => (key(), 0..100).prop_map(|(key, value)| format!("SET {key} \"{value} x\"")),
+            6 => (0..100, key()).prop_map(|(score, member)| format!("ZADD z {score} {member}")),
+            2 => (0..10).prop_map(|element| format!("RPUSH l {element} x")),
+            1 => Just("SELECT 1".to_owned()),
+            1 => Just("MULTI".to_owned()),
+            1 => Just("EXEC".to_owned()),
+            1 => Just("\"".to_owned()),
+            1 => Just("INCR n".to_owned()),
+        ];
+        proptest::collection::vec(line, 1..200)
+    }
+
+    proptest! {
+        #[test]
+        fn commands_keep_their_places(lines in lines(), size in 1_usize..3_000, most in 2_u64..9) {
+            let text = lines.join("\n");
+            let good: Vec<_> = (1..).zip(&lines).filter(|(_, line)| *line != "\"").collect();
+            for full in [false, true] {
+                let blocks = blocks(&text, all(most), size, full);
+                let mut place = 0;
+                for block in &blocks {
+                    prop_assert_eq!(block.first, place as u64);
+                    for index in 0..block.len() {
+                        let (number, line) = good[place];
+                        prop_assert_eq!(&crate::shown::command(&block.command_at(index)), line);
+                        prop_assert_eq!(block.line(index), number);
+                        place += 1;
+                    }
+                    // Requests divide the commands.
+                    let mut next = 0;
+                    for request in 0..block.request_count() {
+                        let commands = block.commands_of(request);
+                        prop_assert_eq!((commands.start, block.requests_of(commands.start)), (next, request));
+                        prop_assert_eq!(block.whole_requests(commands.end - 1), commands.start);
+                        next = commands.end;
+                        let bytes = block.requests(0, commands.start).len();
+                        prop_assert_eq!(block.begun_by(bytes), commands.start);
+                        prop_assert_eq!(block.begun_by(bytes + 1), commands.end);
+                    }
+                    prop_assert_eq!((next, block.whole_requests(next)), (block.len(), next));
+                }
+                prop_assert_eq!(place, good.len());
+                if full {
+                    // Whatever way it arrives.
+                    let other: Vec<_> = self::blocks(&text, all(most), 1 << 20, true).iter().flat_map(sent).collect();
+                    prop_assert_eq!(blocks.iter().flat_map(sent).collect::<Vec<_>>(), other);
+                }
+            }
+        }
+    }
+}

@@ -131,7 +131,8 @@ impl Flight {
 
     /// Bytes of the transaction that hasn't ended, as far as it is answered; roughly, since whole blocks count.
     pub fn open_bytes(&self) -> usize {
-        let answered = self.blocks.iter().take_while(|block| self.open.is_some() && block.end() <= self.answered.command);
+        let answered =
+            self.blocks.iter().take_while(|block| self.open.is_some() && block.end() <= self.answered.command);
         answered.map(Block::memory_bytes).sum()
     }
 
@@ -292,8 +293,10 @@ impl Flight {
 
     /// The database that the next command to be answered expects to find selected; none if no command has selected one.
     pub fn database(&self) -> Option<u32> {
-        let here =
-            self.blocks.front().and_then(|block| block.selected(self.answered.command.saturating_sub(block.first) as usize));
+        let here = self
+            .blocks
+            .front()
+            .and_then(|block| block.selected(self.answered.command.saturating_sub(block.first) as usize));
         here.or(self.database)
     }
 
@@ -370,9 +373,8 @@ impl Flight {
         loop {
             let line = rejected.peek().map(|line| block.first + line.before as u64);
             let failure = self.remembered.front().filter(|failure| failure.request < block.end_request());
-            let failed = failure.map(|failure| {
-                block.commands_of(failure.request.saturating_sub(block.first_request) as usize)
-            });
+            let failed =
+                failure.map(|failure| block.commands_of(failure.request.saturating_sub(block.first_request) as usize));
             let failed = failed.filter(|commands| block.first + (commands.start as u64) < number);
             match (line, failed) {
                 (Some(line), failed)

@@ -49,8 +49,7 @@ pub enum Family {
 
 impl Family {
     /// All of them.
-    pub const ALL: [Family; 6] =
-        [Family::Set, Family::Hset, Family::Sadd, Family::Rpush, Family::Lpush, Family::Zadd];
+    pub const ALL: [Family; 6] = [Family::Set, Family::Hset, Family::Sadd, Family::Rpush, Family::Lpush, Family::Zadd];
 
     /// The command, in upper case.
     pub fn name(self) -> &'static str {
@@ -95,11 +94,16 @@ pub struct Merging {
 }
 
 impl Merging {
-    /// These families, in runs of no more commands than a chunk has.
-    pub fn of(families: impl IntoIterator<Item = Family>, chunk: u64) -> Merging {
-        let most = u16::try_from(chunk).unwrap_or(u16::MAX).min(MERGED_COMMANDS);
+    /// These families.
+    pub fn of(families: impl IntoIterator<Item = Family>) -> Merging {
         let families = families.into_iter().fold(0, |bits, family| bits | 1 << family as u8);
-        if families == 0 || most < 2 { Merging::default() } else { Merging { families, most, rules: RULES } }
+        if families == 0 { Merging::default() } else { Merging { families, most: MERGED_COMMANDS, rules: RULES } }
+    }
+
+    /// The same in runs of no more commands than a chunk has.
+    pub fn in_chunks(self, chunk: u64) -> Merging {
+        let most = u16::try_from(chunk).unwrap_or(u16::MAX).min(self.most);
+        if most < 2 { Merging::default() } else { Merging { most, ..self } }
     }
 
     /// Whether nothing is merged.
@@ -267,19 +271,41 @@ mod tests {
         for text in ["0", "7", "-7", "1979", "3.25", "-0.5", "007", "123456789012345"] {
             assert!(is_number(text.as_bytes()), "{text}");
         }
-        for text in ["", "-", "+1", "1.", ".5", "1e3", "inf", "-inf", "nan", "0x1", " 1", "1 ", "1.2.3", "NX", "--1", "1234567890123456"] {
+        for text in [
+            "",
+            "-",
+            "+1",
+            "1.",
+            ".5",
+            "1e3",
+            "inf",
+            "-inf",
+            "nan",
+            "0x1",
+            " 1",
+            "1 ",
+            "1.2.3",
+            "NX",
+            "--1",
+            "1234567890123456",
+        ] {
             assert!(!is_number(text.as_bytes()), "{text}");
         }
     }
 
     #[test]
     fn merging_goes_on_as_it_began() {
-        let all = Merging::of(Family::ALL, 10_000);
-        let no_sets = Merging::of([Family::Hset, Family::Zadd], 10_000);
-        assert!(Merging::of(Family::ALL, 1).is_none() && Merging::of([], 100).is_none());
-        assert!(all.can_go_on(all) && no_sets.can_go_on(all) && Merging::default().can_go_on(no_sets));
+        let all = Merging::of(Family::ALL);
+        let no_sets = Merging::of([Family::Hset, Family::Zadd]);
+        assert!(all.in_chunks(1).is_none() && Merging::of([]).is_none());
+        assert!(
+            all.in_chunks(2).can_go_on(all)
+                && all.can_go_on(all)
+                && no_sets.can_go_on(all)
+                && Merging::default().can_go_on(no_sets)
+        );
         assert!(!all.can_go_on(no_sets) && !all.can_go_on(Merging::default()));
         assert!(!Merging { rules: RULES + 1, ..all }.can_go_on(all));
-        assert_eq!(Merging::of(Family::ALL, 7).most(), 7);
+        assert_eq!((all.in_chunks(7).most(), all.in_chunks(10_000)), (7, all));
     }
 }

@@ -56,9 +56,10 @@ fn info_of(info: &Value, name: &[u8]) -> Option<i64> {
 /// commands. Who may not look at the rules is bound by some.
 fn takes_any_keys(connection: &mut Connection) -> Result<bool, Error> {
     let info = ask(connection, &Command::new("INFO").arg("cluster"))?;
-    let is_alone = info.as_ref().and_then(Value::bytes).is_some_and(|text| {
-        text.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == b"cluster_enabled:0")
-    });
+    let is_alone = info
+        .as_ref()
+        .and_then(Value::bytes)
+        .is_some_and(|text| text.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == b"cluster_enabled:0"));
     if !is_alone {
         return Ok(false);
     }

@@ -58,7 +58,9 @@ fn start_reading(plan: &Plan, merging: Merging, repeatable: bool) -> Result<(Arc
     let (belt, tally) = (Arc::new(Belt::new()?), Arc::new(Tally::default()));
     let (plan, putter, counter) = (plan.clone(), belt.clone(), tally.clone());
     // Nobody joins it: it may wait for a pipe that never gives anything, and ends with the process.
-    let started = std::thread::Builder::new().name("reader".to_owned()).spawn(move || plan.read(&putter, counter, merging, repeatable));
+    let started = std::thread::Builder::new()
+        .name("reader".to_owned())
+        .spawn(move || plan.read(&putter, counter, merging, repeatable));
     started.map_err(|error| Failure::new(Exit::Input, format!("can't start a thread: {error}")))?;
     Ok((belt, tally))
 }
@@ -183,8 +185,11 @@ fn load(options: Options) -> Result<Exit, Failure> {
         report.skip_until(written);
     }
     let interrupt = Interrupt::listen();
-    let (connection, possible) = connect(&options.config, options.merge, options.chunk)?;
-    let merging = resumable.as_mut().map_or(Ok(possible), |resumable| resumable.merging(possible))?;
+    let (connection, possible) = connect(&options.config, options.merge)?;
+    let merging = match &mut resumable {
+        Some(resumable) => resumable.merging(possible, options.chunk)?,
+        None => possible.in_chunks(options.chunk),
+    };
     let (belt, tally) = start_reading(&options.plan, merging, options.resume.is_some())?;
     let mut session = Session {
         config: &options.config,

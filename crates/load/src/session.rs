@@ -33,15 +33,15 @@ pub struct Resumable {
 }
 
 impl Resumable {
-    /// What is merged: as the load began, or else what is possible.
+    /// What is merged: as the load began, or else what is possible in chunks of so many commands.
     ///
     /// # Errors
     /// The load began with what isn't possible any more.
-    pub fn merging(&mut self, possible: Merging) -> Result<Merging, Failure> {
+    pub fn merging(&mut self, possible: Merging, chunk: u64) -> Result<Merging, Failure> {
         let progress = &mut self.file.state.progress;
         if progress.phase == Phase::New {
             // It is written when the phase changes, before anything is sent.
-            progress.merging = possible;
+            progress.merging = possible.in_chunks(chunk);
         } else if !progress.merging.can_go_on(possible) {
             return Err(Failure::new(
                 Exit::Resume,
@@ -290,13 +290,13 @@ pub fn say(text: &str) {
 ///
 /// # Errors
 /// The server can't be reached, or doesn't let us in.
-pub fn connect(config: &Config, merge: bool, chunk: u64) -> Result<(Connection, Merging), Failure> {
+pub fn connect(config: &Config, merge: bool) -> Result<(Connection, Merging), Failure> {
     let mut connection = connect_and_ping(config)?;
     if !merge {
         return Ok((connection, Merging::default()));
     }
     match probe::mergeable(&mut connection) {
-        Ok(families) => Ok((connection, Merging::of(families, chunk))),
+        Ok(families) => Ok((connection, Merging::of(families))),
         // Whoever doesn't like to be asked is told what the input says and nothing else.
         Err(_) => Ok((connect_and_ping(config)?, Merging::default())),
     }

@@ -171,6 +171,13 @@ impl<'l, 'k> Db<'l, 'k> {
         *self.clock
     }
 
+    /// Asks for the memory that looking for these keys will read. They should be few enough for the first-level cache to keep
+    /// two lines of each until they are looked for.
+    #[inline]
+    pub fn prefetch(&self, hashes: impl Iterator<Item = u64> + Clone) {
+        self.locked.prefetch(self.database, hashes);
+    }
+
     /// Whether every shard is held, so that any key may be touched.
     #[must_use]
     pub fn holds_all(&self) -> bool {

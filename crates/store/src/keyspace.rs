@@ -95,6 +95,37 @@ unsafe impl Sync for Keyspace {}
 #[derive(Clone, Copy)]
 pub(crate) struct FirstShard(usize);
 
+/// A set of shards, a bit each. A command with many keys asks for each of them several times whether its shard is held.
+#[derive(Debug, Default)]
+pub struct ShardSet {
+    words: Vec<u64>,
+}
+
+impl ShardSet {
+    /// Makes it the set of the shards of these keys.
+    pub fn assign(&mut self, keyspace: &Keyspace, hashes: impl Iterator<Item = u64>) {
+        self.words.clear();
+        self.words.resize(keyspace.shard_count().div_ceil(64), 0);
+        for shard in hashes.map(|hash| keyspace.shard_of(hash)) {
+            self.words[shard / 64] |= 1 << (shard % 64);
+        }
+    }
+
+    #[inline]
+    fn contains(&self, shard: usize) -> bool {
+        self.words.get(shard / 64).is_some_and(|word| word & 1 << (shard % 64) != 0)
+    }
+
+    /// The shards, ascending.
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        self.words.iter().enumerate().flat_map(|(index, &word)| {
+            std::iter::successors(Some(word), |left| Some(left & left.wrapping_sub(1)))
+                .take_while(|left| *left != 0)
+                .map(move |left| 64 * index + left.trailing_zeros() as usize)
+        })
+    }
+}
+
 /// Which shards a [`Locked`] holds.
 enum Held<'k> {
     /// None; shards are locked one at a time as they are visited, until a wait becomes long and this says so.
@@ -102,7 +133,9 @@ enum Held<'k> {
     One(usize),
     /// Ascending, without duplicates.
     Many(&'k [usize]),
-    /// The same, and more may come; see [`Locked::extend`].
+    /// Some, that are asked for often.
+    Set(&'k ShardSet),
+    /// As `Many`, and more may come; see [`Locked::extend`].
     Growing(Vec<usize>),
     /// Everything, proven by an [`Alone`].
     All,
@@ -230,6 +263,19 @@ impl Keyspace {
         self.take_all_unless(shards, &give_up).then(|| Locked { keyspace: self, held: Held::Many(shards) })
     }
 
+    /// As [`Keyspace::lock_many_unless`], for the commands with the most keys.
+    #[inline]
+    #[must_use]
+    pub fn lock_set_unless<'k>(&'k self, shards: &'k ShardSet, give_up: impl Fn() -> bool) -> Option<Locked<'k>> {
+        if self.contended
+            && let Some(refused) = shards.iter().find(|&shard| !self.take_unless(shard, &give_up))
+        {
+            shards.iter().take_while(|&shard| shard < refused).for_each(|shard| self.give(shard));
+            return None;
+        }
+        Some(Locked { keyspace: self, held: Held::Set(shards) })
+    }
+
     /// The same for shards to which more can be added.
     #[must_use]
     pub fn lock_growing_unless(&self, shards: Vec<usize>, give_up: impl Fn() -> bool) -> Option<Locked<'_>> {
@@ -351,6 +397,7 @@ impl<'k> Locked<'k> {
         match self.held {
             Held::One(one) => one == shard,
             Held::Many(many) => many.binary_search(&shard).is_ok(),
+            Held::Set(set) => set.contains(shard),
             Held::Growing(ref many) => many.binary_search(&shard).is_ok(),
             Held::All => true,
             Held::Each(_) => false,
@@ -418,6 +465,16 @@ impl<'k> Locked<'k> {
         unsafe { &*self.keyspace.cell(first, shard).get() }
     }
 
+    /// Asks for the buckets of keys with these hashes, then for their entries: for commands that look for many keys. Keys whose
+    /// shards aren't held are passed over.
+    #[inline]
+    pub fn prefetch(&self, database: usize, hashes: impl Iterator<Item = u64> + Clone) {
+        let first = self.keyspace.first_shard(database);
+        let held = hashes.map(|hash| (hash, self.keyspace.shard_of(hash))).filter(|(_, shard)| self.holds(*shard));
+        held.clone().for_each(|(hash, shard)| self.shard(first, shard).table.prefetch_bucket(hash));
+        held.for_each(|(hash, shard)| self.shard(first, shard).table.prefetch_record(hash));
+    }
+
     #[inline]
     pub(crate) fn shard_mut(&mut self, first: FirstShard, shard: usize) -> &mut Shard {
         self.check(shard);
@@ -454,8 +511,46 @@ impl Drop for Locked<'_> {
         match self.held {
             Held::One(shard) => self.keyspace.give(shard),
             Held::Many(shards) => shards.iter().rev().for_each(|&shard| self.keyspace.give(shard)),
+            Held::Set(shards) => shards.iter().for_each(|shard| self.keyspace.give(shard)),
             Held::Growing(ref shards) => shards.iter().rev().for_each(|&shard| self.keyspace.give(shard)),
             Held::Each(_) | Held::All => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_holds_its_shards_and_gives_them_back() {
+        let keyspace = Keyspace::new(1, 8);
+        assert_eq!(keyspace.shard_count(), 512);
+        let hash_in = |shard: usize| (shard as u64) << SHARD_SHIFT;
+        let mut set = ShardSet::default();
+        for wanted in [&[5_usize][..], &[0, 511], &[63, 64, 65, 64, 63, 300], &(0..512).rev().collect::<Vec<_>>()] {
+            set.assign(&keyspace, wanted.iter().map(|shard| hash_in(*shard)));
+            let mut sorted = wanted.to_vec();
+            sorted.sort_unstable();
+            sorted.dedup();
+            assert_eq!(set.iter().collect::<Vec<_>>(), sorted);
+            let locked = keyspace.lock_set_unless(&set, || true).unwrap();
+            for shard in 0..512 {
+                let is_held = sorted.contains(&shard);
+                assert_eq!((locked.holds(shard), keyspace.locks[shard].0.try_lock()), (is_held, !is_held), "{shard}");
+                if !is_held {
+                    keyspace.give(shard);
+                }
+            }
+            drop(locked);
+            assert!((0..512).all(|shard| keyspace.locks[shard].0.try_lock()));
+            (0..512).for_each(|shard| keyspace.give(shard));
+        }
+        // Where one can't be had, none is kept.
+        let other = keyspace.lock_one(300);
+        set.assign(&keyspace, [7, 300, 400].into_iter().map(hash_in));
+        assert!(keyspace.lock_set_unless(&set, || true).is_none());
+        drop(other);
+        assert!((0..512).all(|shard| keyspace.locks[shard].0.try_lock()));
     }
 }

@@ -190,6 +190,154 @@ SUBSCRIBE x
     });
 }
 
+/// How often the server has executed a command (INFO commandstats).
+fn calls(server: &Server, command: &str) -> u64 {
+    let info = ask(server, "INFO commandstats");
+    let text = String::from_utf8_lossy(info.text()).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+/// Everything that the commands of [`mixed`] may have left.
+fn data(server: &Server) -> Vec<Vec<String>> {
+    let keys =
+        ["LRANGE l 0 -1", "LRANGE m 0 -1", "ZRANGE z 0 -1 WITHSCORES", "MGET a b c d e", "SMEMBERS s", "HGETALL h"];
+    let mut found: Vec<_> = keys.iter().map(|command| texts(&ask(server, command))).collect();
+    found[4].sort();
+    found[5] = found[5].chunks_exact(2).map(|pair| pair.join("=")).collect();
+    found[5].sort();
+    found
+}
+
+/// Commands of which many are alike, some fail, and many touch the same keys again.
+fn mixed(lines: usize, rng: &mut Rng) -> String {
+    let mut text = "SET string x\n".to_owned();
+    let mut kind = 0;
+    for line in 0..lines {
+        if rng.chance(20) {
+            kind = rng.below(12);
+        }
+        let number = rng.below(30);
+        let key = *rng.pick(&["a", "b", "c", "d", "e"]);
+        match kind {
+            0..3 => writeln!(text, "SET {key} {line}"),
+            3 => writeln!(text, "HSET h {key} {line} f{number} 1"),
+            4 => writeln!(text, "SADD s {number}"),
+            5 => writeln!(text, "RPUSH l {line} {number}"),
+            6 => writeln!(text, "LPUSH {} {line}", rng.pick(&["l", "m"])),
+            7 => writeln!(text, "ZADD z {number} {}", rng.below(50)),
+            8 => writeln!(text, "ZADD z {} {key}", rng.pick(&["1e1", "NX 1", "7", "x", "-3"])),
+            9 => writeln!(text, "{} string {line}", rng.pick(&["RPUSH", "RPUSH", "SADD", "HSET"])),
+            10 => writeln!(text, "MULTI\nSET a {line}\nSET b {line}\nRPUSH l {line}\nRPUSH l t\nEXEC"),
+            _ => writeln!(text, "{}", rng.pick(&["\"", "DEL a", "APPEND b x", "SELECT 0", "SET a 1 PX 900000", "SET"])),
+        }
+        .unwrap();
+    }
+    text
+}
+
+#[test]
+fn merged_commands_do_what_they_do_one_by_one() {
+    with_both(|server| {
+        for round in 0..12 {
+            let text = mixed(2_000, &mut Rng::new(seed() + 3 + round));
+            let mut found = Vec::new();
+            for how in ["--no-merge", "--chunk=10000", "--chunk=7"] {
+                ask(server, "FLUSHALL");
+                ask(server, "CONFIG RESETSTAT");
+                let ran = run(server.port(), &[how, "-"], text.as_bytes());
+                assert_eq!(ran.status, 1, "{}", ran.err);
+                let (sets, msets) = (calls(server, "set"), calls(server, "mset"));
+                assert!(
+                    if how == "--no-merge" { msets == 0 } else { msets > 50 && sets < 1_000 },
+                    "{how} {sets} {msets}"
+                );
+                found.push((data(server), ran.first_line().to_owned(), ran.err));
+            }
+            assert!(found[0].1.contains(" failed, ") && found[0].2.contains("WRONGTYPE"));
+            assert_eq!(found[0], found[1], "round {round}");
+            assert_eq!(found[0], found[2], "round {round}");
+        }
+    });
+}
+
+#[test]
+fn what_a_server_would_refuse_only_merged_is_not_merged() {
+    let text = b"SET a1 x\nSET a2 x\nSET b1 x\nSET a3 x\nRPUSH al x\nRPUSH al y\nRPUSH bl x\nRPUSH bl y\n";
+    let check = |server: &Server, args: &[&str], failed: u64, msets: u64, pushes: u64| {
+        let unmerged = run(server.port(), &[args, &["--no-merge"]].concat(), text);
+        ask(server, "CONFIG RESETSTAT");
+        let merged = run(server.port(), args, text);
+        assert_eq!(
+            (merged.status, merged.first_line(), &merged.err),
+            (unmerged.status, unmerged.first_line(), &unmerged.err)
+        );
+        assert_eq!(merged.err.lines().count() as u64, failed, "{args:?}: {}", merged.err);
+        assert_eq!((calls(server, "mset"), calls(server, "rpush")), (msets, pushes), "{args:?}");
+    };
+    with_both(|server| check(server, &[], 0, 1, 2));
+    let server = Server::oracle(&[]);
+    for (user, rules) in [
+        ("all", "~* +@all"),
+        ("some-keys", "~a* +@all"),
+        ("no-mset", "~* +@all -mset"),
+        ("blind", "~* +@all -@admin"),
+        ("careful", "~* +set +rpush +command +client +ping"),
+    ] {
+        ask(&server, &format!("ACL SETUSER {user} on >p {rules}"));
+    }
+    check(&server, &["--user", "all", "-a", "p"], 0, 1, 2);
+    // Of one key, all pushes are allowed or none.
+    check(&server, &["--user", "some-keys", "-a", "p"], 3, 0, 1);
+    check(&server, &["--user", "no-mset", "-a", "p"], 0, 0, 2);
+    check(&server, &["--user", "blind", "-a", "p"], 0, 0, 2);
+    check(&server, &["--user", "careful", "-a", "p"], 0, 0, 2);
+    let renamed = Server::oracle(&["--rename-command", "MSET", "", "--rename-command", "RPUSH", "append-to"]);
+    check(&renamed, &[], 4, 0, 0);
+    // Nothing is asked where the questions have other names.
+    check(&Server::oracle(&["--rename-command", "COMMAND", ""]), &[], 0, 0, 4);
+    let cluster = Server::oracle(&["--cluster-enabled", "yes"]);
+    check(&cluster, &[], 8, 0, 0);
+}
+
+#[test]
+fn a_line_that_finds_no_memory_is_reported() {
+    let text: String = (0..20_000).map(|line| format!("SET key:{line} {}\n", "v".repeat(200))).collect();
+    for server in [Server::penstock(&["--maxmemory", "3mb"]), Server::oracle(&["--maxmemory", "3mb"])] {
+        let ran = run(server.port(), &[], text.as_bytes());
+        let kept = ask(&server, "DBSIZE").integer().unwrap();
+        let failed = ran.err.lines().filter(|line| line.contains("OOM command not allowed")).count() as i64;
+        assert!(ran.status == 1 && kept > 0 && failed > 0, "{kept} {failed}");
+        assert_eq!(kept + failed, 20_000);
+    }
+}
+
+#[test]
+fn a_merged_load_goes_on_merged() {
+    let directory = Directory::new();
+    let server = Server::penstock(&[]);
+    let file = directory.file("x", b"RPUSH list x\n".repeat(400_000));
+    let state = directory.path("state");
+    let args = ["--resume", "--state", &state, &file];
+    let mut child = loader(server.port(), &args).stdin(Stdio::null()).spawn().unwrap();
+    wait_until("something is executed", || ask(&server, "LLEN list").integer() > Some(0));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(ask(&server, "LLEN list").integer() < Some(400_000));
+    let ran = run(server.port(), &[&args[..], &["--no-merge"]].concat(), b"");
+    assert!(ran.status == 6 && ran.err.contains("--restart begins anew"), "{} {}", ran.status, ran.err);
+    // The state says in what runs, whatever the chunk.
+    let ran = run(server.port(), &[&args[..], &["--chunk", "1"]].concat(), b"");
+    assert!(ran.status == 0 && ran.err.contains(" ran in an earlier run, 0 of them failed"), "{}", ran.err);
+    assert_eq!(ran.first_line(), "400000 commands executed, 0 failed, 0 lines rejected");
+    assert_eq!(ask(&server, "LLEN list").integer(), Some(400_000));
+    assert!(calls(&server, "rpush") < 20_000);
+    // What comes through a pipe comes as it likes, so that runs would end anywhere.
+    let state = directory.path("of-stdin");
+    let ran = run(server.port(), &["--resume", "--state", &state], &b"RPUSH piped x\n".repeat(1_000));
+    assert_eq!((ran.status, ask(&server, "LLEN piped").integer()), (0, Some(1_000)));
+}
+
 #[test]
 fn a_dry_run_sends_nothing() {
     let server = Server::penstock(&[]);
@@ -346,12 +494,23 @@ impl Marks {
     fn new(lines: u64, rng: &mut Rng) -> Marks {
         let mut marks =
             Marks { text: String::new(), listed: [Vec::new(), Vec::new()], increments: 0, errors: Vec::new() };
-        let mut line = 0;
+        // Both databases have a key that no list can be pushed to.
+        marks.text.push_str("INCR n\nSELECT 1\nINCR n\nSELECT 0\n");
+        marks.increments = 2;
+        let mut line = 4;
         let mut database = 0;
         while line < lines {
             line += 1;
             match rng.below(100) {
-                // As many failures as the server remembers at most.
+                // As many failures as the server remembers at most, also where nothing is merged.
+                0 if marks.errors.len() < 20 && rng.chance(30) => {
+                    let run = 1 + rng.below(8) as u64;
+                    for failing in line..line + run {
+                        marks.errors.push(failing);
+                        writeln!(marks.text, "RPUSH n {failing}").unwrap();
+                    }
+                    line += run - 1;
+                }
                 0 if marks.errors.len() < 32 => {
                     marks.errors.push(line);
                     marks.text.push_str(if rng.chance(50) { "EXPIRE list soon\n" } else { "\"unbalanced\n" });
@@ -397,6 +556,11 @@ impl Marks {
         assert_eq!(found, expected);
         assert_eq!(conn.cmd("PIPELINE LIST").unwrap().items().len(), 0);
     }
+
+    /// Whether fewer commands than lines were executed.
+    fn were_merged(&self, server: &Server) -> bool {
+        calls(server, "rpush") < self.listed.iter().map(Vec::len).sum::<usize>() as u64
+    }
 }
 
 fn seed() -> u64 {
@@ -435,11 +599,14 @@ fn killed_loaders_lose_and_double_nothing() {
         let server = Server::penstock(&["--threads", *rng.pick(&["1", "2"])]);
         let file = directory.file("marks", &marks.text);
         let (errors, state) = (directory.path("errors"), directory.path("state"));
-        let args = ["--resume", "--state", &state, "--chunk", "100", "--errors", &errors, &file];
+        let merge = rng.chance(75);
+        let chunk = if merge { "--chunk=100" } else { "--no-merge" };
+        let args = ["--resume", "--state", &state, chunk, "--errors", &errors, &file];
         let (ran, now) = load_by_killed_loaders(server.port(), &args, 15_000, &mut rng);
         // As the load ended, whether this loader loaded anything or an earlier one had done it all.
         assert_eq!(ran.status, 1, "{} {}", ran.out, ran.err);
         marks.check(&server, &directory.read("errors"), &file);
+        assert_eq!(marks.were_merged(&server), merge);
         let again = run(server.port(), &args, b"");
         assert!(again.status == 1 && again.err.contains("complete already"), "{} {}", again.status, again.err);
         marks.check(&server, &directory.read("errors"), &file);
@@ -464,6 +631,7 @@ fn broken_connections_lose_and_double_nothing() {
         let ran = run_through(&breaker, &args);
         assert_eq!(ran.status, 1, "{} {}", ran.out, ran.err);
         marks.check(&server, &directory.read("errors"), &file);
+        assert_eq!(marks.were_merged(&server), chunk != "1");
         broken += breaker.broken();
     }
 }
