@@ -25,7 +25,8 @@ use serde::{Deserialize, Serialize};
 use crate::block::Head;
 use crate::limits::{MERGED_BYTES, MERGED_COMMANDS};
 
-/// The version of the rules by which runs are made. Another one would group an input otherwise.
+/// The version of the rules by which runs are made, which a load's state names. It changes with whatever groups an input
+/// otherwise: what may join a run, `MERGED_BYTES`, when a block is full (a run ends with it), what is rejected.
 const RULES: u16 = 1;
 /// Arguments of a command that may join a run: enough for records with some fields, and few enough to be looked at.
 const ARGS_MAX: usize = 128;
