@@ -577,6 +577,8 @@ fn load_by_killed_loaders(port: u16, args: &[&str], longest_us: usize, rng: &mut
     let mut killed = 0;
     loop {
         let mut child = loader(port, args).stdin(Stdio::null()).spawn().unwrap();
+        // On a busy machine a loader needs longer to get to where the one before was.
+        let longest_us = longest_us + longest_us * killed as usize / 100;
         thread::sleep(Duration::from_micros(rng.below(longest_us) as u64));
         if child.try_wait().unwrap().is_some() {
             return (Ran::of(&child.wait_with_output().unwrap()), killed);
