@@ -113,10 +113,7 @@ impl Value {
     #[inline]
     pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
         match self {
-            Value::Str(long) => {
-                long.prefetch();
-                false
-            }
+            Value::Str(_) => false,
             Value::List(list) => list.prefetch(ahead),
             Value::Set(set) => set.prefetch(ahead),
             Value::Hash(hash) => hash.prefetch(ahead),

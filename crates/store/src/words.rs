@@ -3,14 +3,14 @@
 
 use std::cmp::Ordering;
 
-/// Whether two byte strings are the same.
+/// Whether two byte strings are the same. Looks at their ends first: names that differ often begin alike.
 #[inline]
 pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
     match a.len() {
         len if len != b.len() => false,
-        4..8 => a.first_chunk::<4>() == b.first_chunk() && a.last_chunk::<4>() == b.last_chunk(),
-        8..=16 => a.first_chunk::<8>() == b.first_chunk() && a.last_chunk::<8>() == b.last_chunk(),
-        17..=32 => a.first_chunk::<16>() == b.first_chunk() && a.last_chunk::<16>() == b.last_chunk(),
+        4..8 => a.last_chunk::<4>() == b.last_chunk() && a.first_chunk::<4>() == b.first_chunk(),
+        8..=16 => a.last_chunk::<8>() == b.last_chunk() && a.first_chunk::<8>() == b.first_chunk(),
+        17..=32 => a.last_chunk::<16>() == b.last_chunk() && a.first_chunk::<16>() == b.first_chunk(),
         _ => a == b,
     }
 }

@@ -146,9 +146,10 @@ fn add(call: &mut Call<'_, '_, '_>, flags: Flags, first: usize) -> Outcome {
     }
     let (mut added, mut updated) = (0, 0);
     let mut result = None;
-    for index in (first..call.args.len()).step_by(2) {
-        let score = if index == first { first_score } else { num::parse_f64(call.args.get(index)).unwrap_or_default() };
-        match add_one(zset, call.args.get(index + 1), score, flags, limits)? {
+    let (mut texts, mut first_score) = (call.args.from(first), Some(first_score));
+    while let (Some(score), Some(member)) = (texts.next(), texts.next()) {
+        let score = first_score.take().unwrap_or_else(|| num::parse_f64(score).unwrap_or_default());
+        match add_one(zset, member, score, flags, limits)? {
             Added::New(score) => (added, result) = (added + 1, Some(score)),
             Added::Updated(score) => (updated, result) = (updated + 1, Some(score)),
             Added::Same(score) => result = Some(score),

@@ -154,8 +154,12 @@ fn reply_range(call: &mut Call<'_, '_, '_>, fixed: Fixed) -> Outcome {
     };
     let ranks = query.ranks(zset);
     query.form.header(&mut call.reply, ranks.len());
-    for (member, score) in zset.range_by_rank(ranks, query.reverse) {
-        query.form.write(&mut call.reply, &member, score);
+    let (members, form, reply) = (zset.range_by_rank(ranks, query.reverse), query.form, &mut call.reply);
+    // What is usual has a loop of its own.
+    if form == Form::Members {
+        members.for_each(|(member, _)| reply.bulk(&*member));
+    } else {
+        members.for_each(|(member, score)| form.write(reply, &member, score));
     }
     Ok(())
 }

@@ -157,25 +157,29 @@ impl Block {
     /// the allocation is of the size that it is to have then. Panics if that range or the result's length doesn't exist.
     #[inline]
     pub fn splice(&mut self, at: usize, removed: usize, added: usize) -> &mut [u8] {
-        let len = self.len();
-        assert!(at <= len && removed <= len - at, "outside of the block");
-        let new_len = len - removed + added;
-        if room(len) == room(new_len) {
-            if new_len != len {
-                // SAFETY: both ranges are within the allocation, which has room for either length.
-                unsafe {
-                    let from = self.start().add(at + removed);
-                    from.copy_to(self.start().add(at + added), len - at - removed);
-                    { self.0 }.write(Header { len: new_len as u32, ..self.header() });
-                }
-            }
-        } else {
-            self.relocate(at, removed, added);
+        if removed != added {
+            self.shift(at, removed, added);
         }
         &mut self.bytes_mut()[at..at + added]
     }
 
-    /// Moves what stays into an allocation of another size, or into none: see `splice`, which has checked the range.
+    /// Moves what is behind a change of the length.
+    fn shift(&mut self, at: usize, removed: usize, added: usize) {
+        let len = self.len();
+        assert!(at <= len && removed <= len - at, "outside of the block");
+        let new_len = len - removed + added;
+        if room(len) != room(new_len) {
+            return self.relocate(at, removed, added);
+        }
+        // SAFETY: both ranges are within the allocation, which has room for either length.
+        unsafe {
+            let from = self.start().add(at + removed);
+            from.copy_to(self.start().add(at + added), len - at - removed);
+            { self.0 }.write(Header { len: new_len as u32, ..self.header() });
+        }
+    }
+
+    /// Moves what stays into an allocation of another size, or into none: see `shift`, which has checked the range.
     #[inline(never)]
     fn relocate(&mut self, at: usize, removed: usize, added: usize) {
         let len = self.len();

@@ -310,6 +310,39 @@ impl<T: Tie> Iterator for Iter<'_, T> {
         leaf.get(at)
     }
 
+    /// Leaf by leaf, which takes a third of the time that asking for each entry does.
+    #[inline]
+    fn fold<B, F: FnMut(B, (f64, T)) -> B>(mut self, init: B, mut visit: F) -> B {
+        let mut result = init;
+        while !self.left.is_empty() {
+            let rank = if self.reverse { self.left.end - 1 } else { self.left.start };
+            self.enter_leaf(rank);
+            let Some(leaf) = self.leaf else { return result };
+            let at = rank - self.first;
+            let part = if self.reverse {
+                (at + 1).saturating_sub(self.left.len())..at + 1
+            } else {
+                at..leaf.len.min(at + self.left.len())
+            };
+            let (scores, ties) = (&leaf.scores[part.clone()], &leaf.ties[part.clone()]);
+            let entries = scores.iter().copied().zip(ties.iter().copied()).enumerate();
+            if self.reverse {
+                self.left.end -= part.len();
+                result = entries.rev().fold(result, |result, (at, entry)| {
+                    at.checked_sub(PREFETCH_ENTRIES).inspect(|&ahead| ties[ahead].prefetch());
+                    visit(result, entry)
+                });
+            } else {
+                self.left.start += part.len();
+                result = entries.fold(result, |result, (at, entry)| {
+                    ties.get(at + PREFETCH_ENTRIES).inspect(|ahead| ahead.prefetch());
+                    visit(result, entry)
+                });
+            }
+        }
+        result
+    }
+
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.left.size_hint()
     }

@@ -46,7 +46,8 @@ pub(super) use item::{Needle, decode, encode, encoded_len, size, size_before};
 pub struct Pos(u32);
 
 impl Pos {
-    fn new(offset: usize) -> Self {
+    #[inline]
+    pub(super) fn new(offset: usize) -> Self {
         debug_assert!(u32::try_from(offset).is_ok());
         Self(offset as u32)
     }
@@ -179,14 +180,22 @@ impl Packed {
     /// Where the first item equal to `needle` begins, of the items 0, `stride`, 2 × `stride` and so on.
     #[inline]
     pub fn find<'a>(&self, needle: impl Into<Item<'a>>, stride: usize) -> Option<Pos> {
-        let needle = Needle::of(needle.into());
+        self.find_from(Pos::new(0), Needle::of(needle.into()), stride)
+    }
+
+    /// The same from a position on, which counts as that of item 0.
+    #[inline(always)]
+    pub(super) fn find_from(&self, pos: Pos, needle: Needle<'_>, stride: usize) -> Option<Pos> {
         let items = self.items();
-        let mut at = 0;
-        while at < items.len() {
-            if needle.is_at(&items[at..]) {
+        let mut at = pos.at();
+        while let Some(entry) = items.get(at..).filter(|entry| !entry.is_empty()) {
+            if needle.is_at(entry) {
                 return Some(Pos::new(at));
             }
-            at += skip(&items[at..], stride.max(1));
+            at += size(entry);
+            for _ in 1..stride {
+                at += items.get(at..).filter(|entry| !entry.is_empty()).map_or(0, size);
+            }
         }
         None
     }
@@ -301,7 +310,9 @@ impl Packed {
     fn reshape(&mut self, at: usize, removed: usize, added: usize, more: i64) -> &mut [u8] {
         let count = self.len() as i64 + more;
         self.0.splice(at, removed, added);
-        self.0.set_mark(count as u32);
+        if more != 0 {
+            self.0.set_mark(count as u32);
+        }
         &mut self.0.bytes_mut()[at..at + added]
     }
 }

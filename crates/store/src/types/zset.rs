@@ -235,9 +235,11 @@ impl ZSet {
             Form::Big(big) => big.insert(member, score),
             Form::Small(small) => {
                 let seek = small.seek(member, score);
-                if let Some(found) = &seek.found {
-                    small.update(&seek, found, member, score);
-                    return Some(found.score);
+                if let Some((pos, old)) = seek.found {
+                    if old != score {
+                        small.update(pos, &seek, member, score);
+                    }
+                    return Some(old);
                 }
                 if limits.fit(small.len() + 1, member.len()) && small.has_room_for(1, member.len()) {
                     small.add(&seek, member, score);
@@ -412,6 +414,16 @@ impl<'a> Iterator for Iter<'a> {
         match &mut self.0 {
             FormIter::Small(iter) => iter.next(),
             FormIter::Big(iter) => iter.next().map(|(member, score)| (Item::Str(member).text(), score)),
+        }
+    }
+
+    #[inline]
+    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, mut visit: F) -> B {
+        match self.0 {
+            FormIter::Small(iter) => iter.fold(init, visit),
+            FormIter::Big(iter) => {
+                iter.fold(init, |result, (member, score)| visit(result, (Item::Str(member).text(), score)))
+            }
         }
     }
 

@@ -106,6 +106,12 @@ fn check_lookups(tree: &Tree<Name>, model: &Model, rng: &mut Rng, names: usize, 
     let wanted = &model.0[start.min(end_cut)..end_cut];
     assert!(tree.iter(start..end, false).eq(wanted.iter().copied()));
     assert!(tree.iter(start..end, true).eq(wanted.iter().rev().copied()));
+    // Entries are not taken one by one in these, but leaf by leaf.
+    for reverse in [false, true] {
+        let mut all = Vec::new();
+        tree.iter(start..end, reverse).for_each(|entry| all.push(entry));
+        assert!(tree.iter(start..end, reverse).eq(all));
+    }
 }
 
 /// One random operation on both.

@@ -272,6 +272,7 @@ fn decode_int(head: &[u8]) -> i64 {
 #[inline]
 pub fn encoded_len(item: Item<'_>) -> usize {
     match item {
+        Item::Str(bytes) if bytes.len() <= SHORT_STR_BYTES_MAX => bytes.len() + 2,
         Item::Str(bytes) => {
             let body = str_head_len(bytes.len()) + bytes.len();
             body + back_len(body)
@@ -293,9 +294,18 @@ impl<'a> Needle<'a> {
     }
 
     /// Whether this is the item at the start of `entry`.
-    #[inline]
+    #[inline(always)]
     pub fn is_at(&self, entry: &[u8]) -> bool {
-        entry[0] == self.first && self.is(decode(entry).0)
+        if entry[0] != self.first {
+            return false;
+        }
+        match self.item {
+            // The first byte says the length.
+            Item::Str(needle) if needle.len() <= SHORT_STR_BYTES_MAX => {
+                entry.get(1..1 + needle.len()).is_some_and(|bytes| is_same(needle, bytes))
+            }
+            _ => self.is(decode(entry).0),
+        }
     }
 
     /// Whether this is that item.
@@ -345,16 +355,26 @@ fn int_head_len(value: i64) -> usize {
     }
 }
 
+/// The longest string whose head is one byte.
+const SHORT_STR_BYTES_MAX: usize = (INT_13 - STR_6 - 1) as usize;
+
 /// Writes `item` into `entry`, which has exactly `encoded_len` bytes.
-#[inline]
+#[inline(always)]
 pub fn encode(item: Item<'_>, entry: &mut [u8]) {
     match item {
+        Item::Str(bytes) if bytes.len() <= SHORT_STR_BYTES_MAX && entry.len() == bytes.len() + 2 => {
+            let body = bytes.len() + 1;
+            entry[0] = STR_6 | bytes.len() as u8;
+            copy(&mut entry[1..body], bytes);
+            entry[body] = body as u8;
+        }
         Item::Str(bytes) => encode_str(bytes, entry),
+        Item::Int(value @ 0..=127) if entry.len() == 2 => (entry[0], entry[1]) = (value as u8, 1),
         Item::Int(value) => encode_int(value, entry),
     }
 }
 
-#[inline]
+#[inline(never)]
 fn encode_str(bytes: &[u8], entry: &mut [u8]) {
     debug_assert!(bytes.len() <= ITEM_BYTES_MAX);
     let len = bytes.len();
@@ -369,17 +389,8 @@ fn encode_str(bytes: &[u8], entry: &mut [u8]) {
     write_back_len(head + len, &mut entry[head + len..]);
 }
 
-#[inline]
+#[inline(never)]
 fn encode_int(value: i64, entry: &mut [u8]) {
-    // Most scores and counts.
-    if let (0..=127, [only, back]) = (value, &mut *entry) {
-        (*only, *back) = (value as u8, 1);
-        return;
-    }
-    encode_long_int(value, entry);
-}
-
-fn encode_long_int(value: i64, entry: &mut [u8]) {
     let head = int_head_len(value);
     entry[0] = first_byte(Item::Int(value));
     match head {

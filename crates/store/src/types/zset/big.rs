@@ -125,6 +125,12 @@ impl<'a> Iterator for Iter<'a> {
         Some((unsafe { handle.bytes_for() }, score))
     }
 
+    #[inline]
+    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, mut visit: F) -> B {
+        // SAFETY: as above.
+        self.0.fold(init, |result, (score, handle)| visit(result, (unsafe { handle.bytes_for() }, score)))
+    }
+
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.0.size_hint()
     }

@@ -3,12 +3,11 @@
 //! A score that is an integer is stored as one, which takes 2 bytes more than it needs; any other score is stored as the
 //! 8 bytes of its binary form, little endian. That is exact, and needs no parsing where Redis's text does.
 
-use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::prefetch::Ahead;
 use crate::types::bptree::Place;
-use crate::types::packed::{Item, ItemText, Needle, Packed, Pos};
+use crate::types::packed::{Item, ItemText, Needle, Packed, Pos, decode};
 use crate::words::compare;
 
 /// Items of a pair.
@@ -43,22 +42,12 @@ fn score_of(item: Item<'_>) -> f64 {
     }
 }
 
-/// A member that was found: where its pair begins, its score does, and where the pair ends.
-#[derive(Clone, Copy)]
-pub struct Found {
-    pos: Pos,
-    score_pos: Pos,
-    end: Pos,
-    pub score: f64,
-}
-
 /// What one walk finds. Good until the set changes.
-#[derive(Clone, Copy)]
 pub struct Seek {
-    /// The member, if it is there.
-    pub found: Option<Found>,
-    /// Where the first pair of the sought order or a higher one begins; none: at the end.
-    goal: Option<Pos>,
+    /// Where the member's pair begins, and its score, if it is there.
+    pub found: Option<(Pos, f64)>,
+    /// Where the first pair of the sought order or a higher one begins, or the end.
+    goal: Pos,
 }
 
 /// See the module's description.
@@ -112,53 +101,46 @@ impl Small {
     }
 
     /// Finds a member, and where it belongs with this score, in one walk.
+    #[inline]
     pub fn seek(&self, member: &[u8], score: f64) -> Seek {
-        let needle = Needle::of(Item::from(member));
-        let mut seek = Seek { found: None, goal: None };
-        let Some(mut pos) = self.0.first_pos() else { return seek };
-        while let Some((other, score_pos, other_score, end)) = self.pair(pos) {
-            let order = if other_score == score {
-                other.with_bytes(|other| compare(other, member))
-            } else if needle.is(other) {
-                Ordering::Equal
-            } else {
-                Ordering::Less
-            };
-            if seek.goal.is_none() && (other_score > score || other_score == score && order.is_ge()) {
-                seek.goal = Some(pos);
-            }
-            if order.is_eq() {
-                seek.found = Some(Found { pos, score_pos, end, score: other_score });
-                // Its place is known, too, unless that is behind it.
-                if seek.goal.is_some() {
-                    break;
+        let (needle, items) = (Needle::of(Item::from(member)), self.0.items());
+        let (mut at, mut found) = (0, None);
+        while at < items.len() {
+            let (other, member_size) = decode(&items[at..]);
+            let (other_score, score_size) = decode(&items[at + member_size..]);
+            let other_score = score_of(other_score);
+            if other_score < score {
+                if needle.is(other) {
+                    found = Some(Pos::new(at));
                 }
+            } else if other_score > score || other.with_bytes(|other| compare(other, member)).is_ge() {
+                break;
             }
-            pos = end;
+            at += member_size + score_size;
         }
-        seek
+        let goal = Pos::new(at);
+        let found = found.or_else(|| self.0.find_from(goal, needle, PAIR));
+        Seek { found: found.and_then(|pos| Some((pos, self.pair(pos)?.2))), goal }
     }
 
     /// Adds a member that isn't there, where it was sought.
+    #[inline]
     pub fn add(&mut self, seek: &Seek, member: &[u8], score: f64) {
-        let goal = seek.goal.unwrap_or_else(|| self.0.end_pos());
-        self.0.insert_pair_at(goal, member, Score::new(score).item());
+        self.0.insert_pair_at(seek.goal, member, Score::new(score).item());
     }
 
-    /// Gives a member the score that it was sought with.
-    pub fn update(&mut self, seek: &Seek, found: &Found, member: &[u8], score: f64) {
-        if found.score == score {
-            return;
-        }
-        let (goal, new) = (seek.goal.unwrap_or_else(|| self.0.end_pos()), Score::new(score));
-        if goal == found.pos || goal == found.end {
-            self.0.replace_at(found.score_pos, new.item());
-        } else if goal < found.pos {
-            self.0.remove_at(found.pos, PAIR);
+    /// Gives the member at `pos` the score that it was sought with, another one than it has.
+    pub fn update(&mut self, pos: Pos, seek: &Seek, member: &[u8], score: f64) {
+        let Some((_, score_pos, _, end)) = self.pair(pos) else { return };
+        let (goal, new) = (seek.goal, Score::new(score));
+        if goal == pos || goal == end {
+            self.0.replace_at(score_pos, new.item());
+        } else if goal < pos {
+            self.0.remove_at(pos, PAIR);
             self.0.insert_pair_at(goal, member, new.item());
         } else {
             self.0.insert_pair_at(goal, member, new.item());
-            self.0.remove_at(found.pos, PAIR);
+            self.0.remove_at(pos, PAIR);
         }
     }
 

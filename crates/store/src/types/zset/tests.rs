@@ -148,7 +148,11 @@ fn check_ranks(set: &ZSet, model: &Model, found: Range<usize>, wanted: Vec<usize
     let mut wanted: Vec<_> = wanted.into_iter().map(|rank| model.0[rank].clone()).collect();
     assert_eq!(entries(set.range_by_rank(found.clone(), false)), wanted);
     wanted.reverse();
-    assert_eq!(entries(set.range_by_rank(found, true)), wanted);
+    assert_eq!(entries(set.range_by_rank(found.clone(), true)), wanted);
+    // The same, not taken one by one.
+    let mut all = Vec::new();
+    set.range_by_rank(found, true).for_each(|(member, score)| all.push((score, member.to_vec())));
+    assert_eq!(all, wanted);
 }
 
 fn check_ranges(set: &ZSet, model: &Model, case: Case, random: &mut Random) {
