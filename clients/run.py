@@ -43,6 +43,7 @@ SCRIPTS = {
     "ruby-sidekiq": ["/usr/bin/ruby", "ruby/sidekiq_test.rb"],
     "ioredis": ["node", "node/ioredis_test.js"],
     "node-scripts": ["node", "node/scripts_test.js"],
+    "bullmq": ["node", "node/bullmq_test.js"],
     "go-redis": ["{cache}/go-redis-test"],
     "redisson": ["java", "-cp", "{cache}/redisson/*", "java/RedissonTest.java"],
 }

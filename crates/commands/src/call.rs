@@ -2,13 +2,14 @@
 
 use resp::num;
 use resp::reply::Reply;
-use resp::request::Args;
+use resp::request::{Args, OwnedArgs};
 use store::db::Db;
 use store::keyspace::Key;
 use store::random::Random;
 use store::types::hash::HashLimits;
 use store::types::list::ListLimits;
 use store::types::set::SetLimits;
+use store::types::stream::StreamLimits;
 use store::types::zset::ZSetLimits;
 
 use crate::effects::{Class, Effects};
@@ -54,6 +55,10 @@ pub struct Rules {
     pub hash: HashLimits,
     /// How large the small form of a sorted set may be.
     pub zset: ZSetLimits,
+    /// When a stream's block is full.
+    pub stream: StreamLimits,
+    /// Entries of a full block; no limit, if 0.
+    pub stream_block_entries: usize,
     /// Whose garbage is freed in the background.
     pub lazy_free: LazyFree,
 }
@@ -66,6 +71,8 @@ impl Default for Rules {
             set: SetLimits::default(),
             hash: HashLimits::default(),
             zset: ZSetLimits::default(),
+            stream: StreamLimits::default(),
+            stream_block_entries: 100,
             lazy_free: LazyFree::default(),
         }
     }
@@ -225,5 +232,12 @@ impl<'c> Call<'c, '_, '_> {
     /// Asks for the call to be run again when one of its keys changes. The handler must have written no reply.
     pub fn wait(&mut self, deadline_ms: Option<u64>, reply: TimeoutReply) {
         self.wait = Some(Wait { deadline_ms, reply });
+        self.effects.again = None;
+    }
+
+    /// The same, but when it is run again, it is with these arguments: what "now" meant in its own is settled.
+    pub fn wait_as(&mut self, deadline_ms: Option<u64>, reply: TimeoutReply, args: OwnedArgs) {
+        self.wait(deadline_ms, reply);
+        self.effects.again = Some(args);
     }
 }

@@ -1,6 +1,8 @@
 //! What commands leave behind when they write: the one place on which WATCH, blocked clients and keyspace
 //! notifications hang, and later the append-only file and replicas.
 
+use resp::request::OwnedArgs;
+
 /// The class of a keyspace event, a character of notify-keyspace-events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
@@ -16,12 +18,16 @@ pub enum Class {
     Hash,
     /// `z`
     ZSet,
+    /// `t`
+    Stream,
     /// `x`: a key expired.
     Expired,
     /// `e`: a key was evicted.
     Evicted,
     /// `n`: a key was created.
     New,
+    /// No class, and never published: all keys of the database are gone. It comes without a key.
+    Emptied,
 }
 
 /// One change of one key.
@@ -51,6 +57,8 @@ pub struct Effects {
     pub dirty: u64,
     /// Whether to list changes: somebody watches or waits for keys, or wants notifications.
     pub listening: bool,
+    /// The arguments with which the command that waits is to be run again, if not with its own.
+    pub again: Option<OwnedArgs>,
     listed: Vec<Listed>,
     keys: Vec<u8>,
 }
@@ -68,6 +76,13 @@ impl Effects {
         self.dirty += 1;
         if self.listening {
             self.list(database, key, class, event);
+        }
+    }
+
+    /// Notes that a database has been emptied. What that counts for is the command's business.
+    pub fn emptied(&mut self, database: usize) {
+        if self.listening {
+            self.list(database, b"", Class::Emptied, "");
         }
     }
 

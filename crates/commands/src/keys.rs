@@ -187,6 +187,7 @@ fn flush_lazily(call: &Call<'_, '_, '_>) -> Result<bool, Error> {
 fn flushdb(call: &mut Call<'_, '_, '_>) -> Outcome {
     let lazily = flush_lazily(call)?;
     call.db.flush(lazily);
+    call.effects.emptied(call.db.index());
     flushed(call)
 }
 
@@ -194,6 +195,7 @@ fn flushall(call: &mut Call<'_, '_, '_>) -> Outcome {
     let lazily = flush_lazily(call)?;
     for database in 0..call.db.databases() {
         call.db.other(database).flush(lazily);
+        call.effects.emptied(database);
     }
     flushed(call)
 }

@@ -14,6 +14,7 @@ pub mod sample;
 pub mod scan_options;
 pub mod sets;
 pub mod spec;
+pub mod streams;
 pub mod strings;
 pub mod syntax;
 #[cfg(any(test, feature = "testing"))]
@@ -29,5 +30,12 @@ pub use spec::Spec;
 pub type Handler = fn(&mut Call<'_, '_, '_>) -> Outcome;
 
 /// Every command of this room, by family. A new family is a line here.
-pub const FAMILIES: &[&[Spec<Handler>]] =
-    &[strings::COMMANDS, keys::COMMANDS, lists::COMMANDS, hashes::COMMANDS, sets::COMMANDS, zsets::COMMANDS];
+pub const FAMILIES: &[&[Spec<Handler>]] = &[
+    strings::COMMANDS,
+    keys::COMMANDS,
+    lists::COMMANDS,
+    hashes::COMMANDS,
+    sets::COMMANDS,
+    zsets::COMMANDS,
+    streams::COMMANDS,
+];

@@ -12,7 +12,7 @@ use store::keyspace::Keyspace;
 use store::random::Random;
 
 use crate::call::{Call, KeyRef, Rules, Wait};
-use crate::effects::Effects;
+use crate::effects::{Class, Effects};
 use crate::error::Error;
 use crate::spec::{Begin, Info, KeySpec, Spec, key_flag};
 use crate::syntax::{self, Argument};
@@ -135,7 +135,8 @@ impl Bench {
 
     /// The names of the events since the last call of this, each with its key: "set a".
     pub fn events(&mut self) -> Vec<String> {
-        let names = self.effects.changes().map(|c| format!("{} {}", c.event, String::from_utf8_lossy(c.key))).collect();
+        let published = self.effects.changes().filter(|c| c.class != Class::Emptied);
+        let names = published.map(|c| format!("{} {}", c.event, String::from_utf8_lossy(c.key))).collect();
         self.effects.clear();
         names
     }

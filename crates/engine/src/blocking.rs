@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use commands::call::{KeyRef, TimeoutReply, Wait};
-use commands::spec::Group;
+use commands::spec::{Group, flag};
 use resp::reply::{Output, Proto, Reply};
 use resp::request::OwnedArgs;
 use store::value::Type;
@@ -152,8 +152,15 @@ impl Waiter {
         match self.command.info.group {
             Group::List => Some(Type::List),
             Group::SortedSet => Some(Type::ZSet),
+            Group::Stream => Some(Type::Stream),
             _ => None,
         }
+    }
+
+    /// Whether it waits for what a group of consumers is given. Its command fails when the group is gone.
+    #[must_use]
+    pub fn reads_in_group(&self) -> bool {
+        self.command.info.group == Group::Stream && self.command.info.has(flag::WRITE)
     }
 
     /// The reply when its time has run out: a null array, whatever the command.
@@ -179,6 +186,8 @@ type Queues = HashMap<DbKey, VecDeque<Arc<Waiter>>>;
 pub struct Waiters {
     shards: Box<[Mutex<Queues>]>,
     count: AtomicUsize,
+    /// Those of them that read in a group.
+    in_groups: AtomicUsize,
     tickets: AtomicU64,
 }
 
@@ -189,6 +198,7 @@ impl Waiters {
         Waiters {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             count: AtomicUsize::new(0),
+            in_groups: AtomicUsize::new(0),
             tickets: AtomicU64::new(1),
         }
     }
@@ -202,6 +212,12 @@ impl Waiters {
     #[must_use]
     pub fn any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether anybody waits for what a group is given.
+    #[must_use]
+    pub fn any_in_groups(&self) -> bool {
+        self.in_groups.load(Ordering::Relaxed) > 0
     }
 
     /// Connections that wait.
@@ -226,6 +242,7 @@ impl Waiters {
     /// Puts a waiter into the queues of all its keys. The caller holds their shards.
     pub fn add(&self, waiter: &Arc<Waiter>) {
         self.count.fetch_add(1, Ordering::Relaxed);
+        self.in_groups.fetch_add(usize::from(waiter.reads_in_group()), Ordering::Relaxed);
         for (shard, key) in &waiter.registered {
             self.with(*shard, |queues| queues.entry(key.clone()).or_default().push_back(waiter.clone()));
         }
@@ -234,6 +251,7 @@ impl Waiters {
     /// Takes a waiter out of all queues. Whoever claimed it does so, once.
     pub fn remove(&self, waiter: &Arc<Waiter>) {
         self.count.fetch_sub(1, Ordering::Relaxed);
+        self.in_groups.fetch_sub(usize::from(waiter.reads_in_group()), Ordering::Relaxed);
         for (shard, key) in &waiter.registered {
             self.with(*shard, |queues| {
                 let Some(queue) = queues.get_mut(key) else { return };

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use commands::Handler;
 use commands::call::{Call, KEYS_AHEAD, KEYS_IN_BATCH, KeyRef, Wait};
+use commands::effects::Class;
 use commands::error::{Error, Outcome, SHOWN_BYTES, shown};
 use commands::spec::{Scope, flag};
 use resp::reply::{Mark, Output, Reply};
@@ -655,12 +656,19 @@ impl Worker {
         // A key whose time has come needs no watcher told: EXEC looks whether those that existed are still there, and
         // those that were stale already when WATCH was given have not changed.
         for Seen { event, database, key } in &before {
+            if *event == Event::Expired {
+                self.note_ready(*database, key);
+            }
             families::notify_seen(self, session.as_deref_mut(), *event, *database, key);
         }
         // A key is created before the change that the command says it made to it. RENAME and MOVE put the new key in
         // place before they say anything.
         let mut created = created.into_iter().peekable();
         for change in effects.changes() {
+            if change.class == Class::Emptied {
+                self.ready.extend(self.engine.waiters.keys(change.database));
+                continue;
+            }
             self.settle_key(change.database, change.key);
             let moves = matches!(change.event, "rename_from" | "move_from");
             let is_due = |c: &Seen| moves || (c.database == change.database && *c.key == *change.key);
@@ -678,10 +686,16 @@ impl Worker {
 
     pub(crate) fn settle_key(&mut self, database: usize, key: &[u8]) {
         let engine = self.engine;
-        let shard = engine.keyspace.shard_of(hash(key));
         if engine.watchers.any() {
-            engine.watchers.touch(shard, database, key);
+            engine.watchers.touch(engine.keyspace.shard_of(hash(key)), database, key);
         }
+        self.note_ready(database, key);
+    }
+
+    /// Has those looked at who wait for a key that has changed or is gone.
+    fn note_ready(&mut self, database: usize, key: &[u8]) {
+        let engine = self.engine;
+        let shard = engine.keyspace.shard_of(hash(key));
         if engine.waiters.any() && engine.waiters.has(shard, database, key) {
             self.ready.push((shard, (database, key.into())));
         }

@@ -21,6 +21,7 @@ use store::sync::Inside;
 use store::types::hash::HashLimits;
 use store::types::list::ListLimits;
 use store::types::set::SetLimits;
+use store::types::stream::StreamLimits;
 use store::types::zset::ZSetLimits;
 
 use crate::client::{Client, client_flag};
@@ -257,6 +258,11 @@ impl Worker {
                 entries_max: settings.zset_max_listpack_entries.get_usize(),
                 member_bytes_max: settings.zset_max_listpack_value.get_usize(),
             },
+            stream: StreamLimits::new(
+                settings.stream_node_max_bytes.get_usize(),
+                settings.stream_node_max_entries.get_usize(),
+            ),
+            stream_block_entries: settings.stream_node_max_entries.get_usize(),
             lazy_free: LazyFree {
                 user_del: settings.lazyfree_lazy_user_del.get(),
                 user_flush: settings.lazyfree_lazy_user_flush.get(),

@@ -10,6 +10,7 @@ use crate::frequency::Frequency;
 use crate::keyspace::{FirstShard, Key, Locked, Shard};
 use crate::long::Long;
 use crate::table::{Ref, RefMut};
+use crate::types::stream::Blocks;
 use crate::value::{Object, Type, Value};
 
 /// The time and the access word of a turn.
@@ -449,6 +450,13 @@ impl<'l, 'k> Db<'l, 'k> {
             && let Some(value) = entry.object_mut()
         {
             keyspace.reaper().free_value(std::mem::replace(value, Value::long(Long::default())));
+        }
+    }
+
+    /// Leaves what was taken out of a stream to the reaper.
+    pub fn free_later(&self, blocks: Blocks) {
+        if !blocks.is_empty() {
+            self.locked.keyspace().reaper().free(blocks, 0);
         }
     }
 

@@ -6,6 +6,7 @@ use crate::tight::TightBox;
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
+use crate::types::stream::Stream;
 use crate::types::zset::ZSet;
 
 /// A value of any type, beside those strings that an entry holds itself: a tag, and a pointer that may lie at any address.
@@ -20,6 +21,8 @@ pub enum Value {
     Hash(Hash),
     /// A sorted set.
     ZSet(ZSet),
+    /// A stream.
+    Stream(TightBox<Stream>),
 }
 
 /// A string that grows beyond this leaves room for a quarter more instead of as much again, in bytes: the spare room of
@@ -39,6 +42,8 @@ pub enum Type {
     ZSet,
     /// A hash.
     Hash,
+    /// A stream.
+    Stream,
 }
 
 impl Type {
@@ -51,6 +56,7 @@ impl Type {
             Type::Set => "set",
             Type::ZSet => "zset",
             Type::Hash => "hash",
+            Type::Stream => "stream",
         }
     }
 }
@@ -81,6 +87,7 @@ impl Value {
             Value::Set(_) => Type::Set,
             Value::Hash(_) => Type::Hash,
             Value::ZSet(_) => Type::ZSet,
+            Value::Stream(_) => Type::Stream,
         }
     }
 
@@ -93,6 +100,7 @@ impl Value {
             Value::Set(set) => set.encoding(),
             Value::Hash(hash) => hash.encoding(),
             Value::ZSet(zset) => zset.encoding(),
+            Value::Stream(stream) => stream.encoding(),
         }
     }
 
@@ -105,6 +113,7 @@ impl Value {
             Value::Set(set) => set.memory_bytes(),
             Value::Hash(hash) => hash.memory_bytes(),
             Value::ZSet(zset) => zset.memory_bytes(),
+            Value::Stream(stream) => stream.memory_bytes(),
         }
     }
 
@@ -118,6 +127,10 @@ impl Value {
             Value::Set(set) => set.prefetch(ahead),
             Value::Hash(hash) => hash.prefetch(ahead),
             Value::ZSet(zset) => zset.prefetch(ahead),
+            Value::Stream(stream) => {
+                stream.prefetch();
+                false
+            }
         }
     }
 
@@ -143,6 +156,7 @@ impl Value {
             Value::Set(set) => Value::Set(set.clone()),
             Value::Hash(hash) => Value::Hash(hash.clone()),
             Value::ZSet(zset) => Value::ZSet(zset.clone()),
+            Value::Stream(stream) => Value::Stream(stream.clone()),
         }
     }
 }

@@ -49,6 +49,12 @@ fn read_entry(conn: &mut Conn, database: &'static str, key: Vec<u8>) -> io::Resu
 }
 
 fn read_content(conn: &mut Conn, kind: &str, encoding: &str, key: &[u8]) -> io::Result<Vec<Vec<Reply>>> {
+    if kind == "stream" {
+        let words = |words: [&str; 2]| words.map(|w| w.as_bytes().to_vec());
+        let range = [&[b"XRANGE".to_vec(), key.to_vec()], words(["-", "+"]).as_slice()].concat();
+        let groups = [words(["XINFO", "GROUPS"]).as_slice(), &[key.to_vec()]].concat();
+        return Ok(vec![vec![conn.call(&range)?, conn.call(&groups)?]]);
+    }
     let (words, group): (&[&str], usize) = match kind {
         "string" => (&["GET"], 0),
         "list" => (&["LRANGE", "", "0", "-1"], 1),

@@ -45,7 +45,9 @@ impl Servers {
     /// Starts both.
     pub fn start() -> Servers {
         let missing = missing_commands();
-        Servers { subject: Server::penstock(&[]), oracle: Server::oracle(&[]), missing }
+        // Small blocks, so that short streams have many.
+        let args = ["--stream-node-max-entries", "5"];
+        Servers { subject: Server::penstock(&args), oracle: Server::oracle(&args), missing }
     }
 
     fn lacks(&self, name: &[u8]) -> bool {
@@ -239,6 +241,7 @@ impl Pair {
     fn exchange(&mut self, command: &Command, at: usize) -> Option<Difference> {
         let outcome = match command[0].to_ascii_uppercase().as_slice() {
             b"SPOP" => self.pop(command),
+            b"XADD" => self.add(command),
             _ => self.iterate(command),
         };
         match outcome {
@@ -276,6 +279,17 @@ impl Pair {
         Ok((!all_removed).then_some((popped, removed)))
     }
 
+    /// XADD with an ID that the server makes: the oracle is given the same.
+    fn add(&mut self, command: &Command) -> io::Result<Option<(Reply, Reply)>> {
+        let added = self.subject.call(command)?;
+        let mut command = command.clone();
+        if let (Reply::Blob(b'$', id), Some(given)) = (&added, command.iter_mut().find(|arg| *arg == b"*")) {
+            *given = id.clone();
+        }
+        let oracle = self.oracle.call(&command)?;
+        Ok((added != oracle && !explains(&command, &added, &oracle)).then_some((added, oracle)))
+    }
+
     /// The scan family: the whole iteration on each server, as a set of what it gave.
     fn iterate(&mut self, command: &Command) -> io::Result<Option<(Reply, Reply)>> {
         let subject = iterate_on(&mut self.subject, command)?;
@@ -310,6 +324,7 @@ fn iterate_on(conn: &mut Conn, command: &Command) -> io::Result<Reply> {
 fn needs_own_exchange(command: &Command) -> bool {
     let cursor_at = match command[0].to_ascii_uppercase().as_slice() {
         b"SPOP" => return true,
+        b"XADD" => return command.iter().any(|arg| arg == b"*"),
         b"SCAN" => 1,
         b"SSCAN" | b"HSCAN" | b"ZSCAN" => 2,
         _ => return false,

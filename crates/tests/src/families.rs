@@ -238,6 +238,57 @@ pub const SORTED_SETS: Family = Family {
     ",
 };
 
+/// Commands on streams. Waiting is for tests of their own, but for what ends at once.
+pub const STREAMS: Family = Family {
+    name: "streams",
+    table: "
+    20: XADD <stream> <newid> {<field> <val>}
+    8: XADD <stream> <newid> a <smallint> b <smallint>
+    2: XADD <stream> * a <val>
+    3: XADD <stream> [NOMKSTREAM] [(MAXLEN|MINID) [(=|~)] (0|1|3|7|10|20) [LIMIT (0|3|10|100)]] <newid> a <val>
+    XADD <stream> MINID [(=|~)] <id> <newid> {<field> <val>}
+    2: XLEN <stream>
+    4: XRANGE <stream> <idbound> <idbound> [COUNT <count>]
+    2: XRANGE <stream> - + [COUNT <smallint>]
+    4: XREVRANGE <stream> <idbound> <idbound> [COUNT <count>]
+    2: XREVRANGE <stream> + - [COUNT <smallint>]
+    4: XDEL <stream> {<id>}
+    2: XTRIM <stream> MAXLEN [(=|~)] (0|3|10|12|30) [LIMIT (0|3|10)]
+    2: XTRIM <stream> MINID [(=|~)] <id> [LIMIT (0|3|10)]
+    4: XREAD [COUNT <count>] [BLOCK 1] STREAMS <stream> <id>
+    2: XREAD [COUNT <count>] STREAMS <stream> <stream> <id> (0|$|<id>)
+    4: XGROUP CREATE <stream> <group> (0|$|<id>) [MKSTREAM] [ENTRIESREAD <smallint>]
+    XGROUP SETID <stream> <group> (0|$|<id>) [ENTRIESREAD <smallint>]
+    XGROUP DESTROY <stream> <group>
+    XGROUP CREATECONSUMER <stream> <group> <consumer>
+    XGROUP DELCONSUMER <stream> <group> <consumer>
+    XGROUP (HELP|BOGUS)
+    10: XREADGROUP GROUP <group> <consumer> [COUNT <count>] [NOACK] STREAMS <stream> >
+    3: XREADGROUP GROUP <group> <consumer> [COUNT <count>] [BLOCK 1] STREAMS <stream> (0|<id>|>)
+    XREADGROUP GROUP <group> <consumer> STREAMS <stream> <stream> > (0|>|$)
+    4: XACK <stream> <group> {<id>}
+    2: XPENDING <stream> <group>
+    4: XPENDING <stream> <group> [IDLE <idle>] <idbound> <idbound> <count> [<consumer>]
+    2: XPENDING <stream> <group> - + 100
+    4: XCLAIM <stream> <group> <consumer> <idle> {<id>} [FORCE] [JUSTID] [RETRYCOUNT <smallint>]
+    2: XCLAIM <stream> <group> <consumer> 0 <id> <id> [(IDLE|TIME) <smallint>] [LASTID <id>] [FORCE]
+    4: XAUTOCLAIM <stream> <group> <consumer> <idle> <idbound> [COUNT <count>] [JUSTID]
+    2: XAUTOCLAIM <stream> <group> <consumer> 0 0 [COUNT (1|2|3)]
+    4: XINFO STREAM <stream> [FULL [COUNT (0|1|3|-1)]]
+    2: XINFO GROUPS <stream>
+    2: XINFO CONSUMERS <stream> <group>
+    XINFO (HELP|BOGUS)
+    XSETID <stream> <newid> [ENTRIESADDED <count>] [MAXDELETEDID <id>]
+    COPY <stream> <stream> [REPLACE]
+    RENAME <stream> <stream>
+    TYPE <stream>
+    OBJECT ENCODING <stream>
+    COMMAND GETKEYS XREAD COUNT 1 STREAMS <stream> <stream> 0 0
+    COMMAND GETKEYS XREADGROUP GROUP <group> <consumer> STREAMS <stream> >
+    DEL <stream>
+    ",
+};
+
 /// The iterating commands, over collections of every size.
 pub const SCANS: Family = Family {
     name: "scans",
@@ -373,7 +424,8 @@ pub const CONNECTION: Family = Family {
 };
 
 /// All families.
-pub const ALL: &[Family] = &[STRINGS, KEYS, HASHES, LISTS, SETS, SORTED_SETS, SCANS, SORT, TRANSACTIONS, CONNECTION];
+pub const ALL: &[Family] =
+    &[STRINGS, KEYS, HASHES, LISTS, SETS, SORTED_SETS, STREAMS, SCANS, SORT, TRANSACTIONS, CONNECTION];
 
 #[cfg(test)]
 mod tests {

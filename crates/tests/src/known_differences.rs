@@ -101,9 +101,21 @@ const TEXTS: &[(&str, &str, &str)] = &[
         "ERR timeout is out of range",
         "ERR timeout is negative",
     ),
+    ("xread", UNBALANCED, "ERR Unbalanced XREAD list of streams"),
+    ("xreadgroup", UNBALANCED_IN_GROUP, "ERR Unbalanced XREAD list of streams"),
+    // The numbers of a time are used up.
+    (
+        "xadd",
+        "ERR The ID specified in XADD is equal or smaller than the target stream top item",
+        "ERR Elements are too large to be stored",
+    ),
     // RANK -2^63 has no opposite.
     ("lpos", "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807", ""),
 ];
+
+const UNBALANCED: &str = "ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.";
+const UNBALANCED_IN_GROUP: &str =
+    "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '$' must be specified.";
 
 fn is_sloppy_number(arg: &[u8]) -> bool {
     let text = String::from_utf8_lossy(arg);

@@ -21,6 +21,8 @@ enum Promise {
     Milliseconds,
     /// A map or list of pairs in which the values of these keys differ by server.
     Greeting,
+    /// Figures of a stream, in which moments and what Redis's radix tree takes differ.
+    StreamFigures,
 }
 
 /// How far apart two servers may be when they hear the same command, in seconds: a busy machine's worth.
@@ -46,6 +48,7 @@ pub fn same(command: &[Vec<u8>], a: &Reply, b: &Reply) -> bool {
         Promise::Kind => a.tag() == b.tag(),
         Promise::Seconds => near(a, b, CLOCK_TOLERANCE_S),
         Promise::Milliseconds => near(a, b, CLOCK_TOLERANCE_S * 1000),
+        Promise::StreamFigures => timeless(a) == timeless(b),
         Promise::Greeting => a.tag() == b.tag() && impersonal(a) == impersonal(b),
     }
 }
@@ -62,6 +65,7 @@ fn promise(command: &[Vec<u8>]) -> Promise {
         (b"CLIENT", b"ID" | b"INFO" | b"LIST") | (b"OBJECT", b"REFCOUNT") => Promise::Kind,
         (b"COMMAND", b"" | b"COUNT" | b"DOCS" | b"INFO" | b"LIST") => Promise::Kind,
         (b"SCAN" | b"SSCAN" | b"HSCAN" | b"ZSCAN" | b"SPOP", _) => Promise::Kind,
+        (b"XPENDING" | b"XINFO", _) => Promise::StreamFigures,
         (b"HELLO", _) => Promise::Greeting,
         (b"SORT" | b"SORT_RO", _) => sort_promise(command),
         _ => Promise::Exact,
@@ -103,6 +107,29 @@ fn near(a: &Reply, b: &Reply, tolerance: i64) -> bool {
         (Some(a), Some(b)) => a >= 0 && b >= 0 && (a - b).abs() <= tolerance,
         _ => false,
     }
+}
+
+/// Fields of XINFO that depend on the clock or on how streams are kept; "active-time" and "inactive" are new in 7.2.
+const MOMENTARY_FIELDS: &[&[u8]] = &[b"radix-tree-nodes", b"seen-time", b"active-time", b"idle", b"inactive"];
+
+/// What XPENDING and XINFO say, without moments: those of deliveries stand before their count, at the end of an array.
+fn timeless(reply: &Reply) -> Reply {
+    let Reply::Many(tag, items) = reply else { return reply.clone() };
+    let mut kept: Vec<Reply> = Vec::new();
+    let mut rest = items.iter();
+    while let Some(item) = rest.next() {
+        match MOMENTARY_FIELDS.contains(&item.text()) {
+            true => drop(rest.next()),
+            false => kept.push(timeless(item)),
+        }
+    }
+    if let [.., moment, count] = kept.as_mut_slice()
+        && moment.integer().is_some()
+        && count.integer().is_some()
+    {
+        *moment = count.clone();
+    }
+    Reply::Many(*tag, kept)
 }
 
 fn impersonal(hello: &Reply) -> Vec<Reply> {

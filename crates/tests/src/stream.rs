@@ -61,6 +61,7 @@ pub fn generate(family: &Family, seed: u64) -> Stream {
             // Redis's SORT takes an errno that an earlier number left behind for its own; SCAN sets it to 0.
             commands.push(crate::bytes::command("SCAN 1 COUNT 1"));
         }
+        commands.extend(consumers_of(&command));
         commands.push(command);
         match left_in_multi {
             0 if rng.chance(MULTI_PERCENT) => {
@@ -77,6 +78,23 @@ pub fn generate(family: &Family, seed: u64) -> Stream {
     }
     let mode = if rng.chance(50) { Mode::OneByOne } else { Mode::Pipelined(*rng.pick(&[2, 3, 10, 50, 200])) };
     Stream { commands, resp3: rng.chance(50), mode }
+}
+
+/// Commands that create the consumer of another: since 7.2 one comes into being even if there is nothing for it.
+fn consumers_of(command: &Command) -> Vec<Command> {
+    let create = |key: &Vec<u8>, group: &Vec<u8>, consumer: &Vec<u8>| {
+        [b"XGROUP".to_vec(), b"CREATECONSUMER".to_vec(), key.clone(), group.clone(), consumer.clone()].to_vec()
+    };
+    match (command[0].to_ascii_uppercase().as_slice(), command.as_slice()) {
+        (b"XCLAIM" | b"XAUTOCLAIM", [_, key, group, consumer, ..]) => vec![create(key, group, consumer)],
+        (b"XREADGROUP", [_, _, group, consumer, rest @ ..]) => {
+            let after =
+                rest.iter().position(|arg| arg.eq_ignore_ascii_case(b"STREAMS")).map_or(rest.len(), |at| at + 1);
+            let streams = &rest[after..];
+            streams[..streams.len() / 2].iter().map(|key| create(key, group, consumer)).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// Makes one mistake: an argument too few or too many, a bad number, an option that belongs elsewhere, a key of

@@ -16,6 +16,7 @@ const ZSET_KEYS: &[&[u8]] = &[b"z1", b"z2", b"z3", b"z4"];
 pub const LEX_KEYS: &[&[u8]] = &[b"x1", b"x2"];
 /// Keys that `SORT`'s BY and GET patterns find.
 const WEIGHT_KEYS: &[&[u8]] = &[b"w_1", b"w_2", b"w_3", b"w_5", b"w_10", b"w_a"];
+const STREAM_KEYS: &[&[u8]] = &[b"e1", b"e2", b"e3"];
 const MISSING_KEYS: &[&[u8]] = &[b"nokey", b"nokey2"];
 
 const POOLS: &[(&str, &[&[u8]])] = &[
@@ -28,6 +29,7 @@ const POOLS: &[(&str, &[&[u8]])] = &[
     ("zset", ZSET_KEYS),
     ("lex", LEX_KEYS),
     ("weight", WEIGHT_KEYS),
+    ("stream", STREAM_KEYS),
     ("missing", MISSING_KEYS),
 ];
 
@@ -174,6 +176,27 @@ const SCORE_BOUNDS: &[&[u8]] = &[
 const LEX_BOUNDS: &[&[u8]] =
     &[b"-", b"+", b"[a", b"(a", b"[b", b"(c", b"[", b"(", b"[aa", b"(foo", b"[z", b"[\xff", b"(m:10", b"[m:5", b"a"];
 
+/// IDs of streams that commands must cope with, beside those that entries have.
+const IDS: &[&[u8]] = &[
+    b"0",
+    b"0-0",
+    b"0-1",
+    b"1-",
+    b"-1",
+    b"05",
+    b"+7",
+    b"3--2",
+    b"1-*",
+    b"abc",
+    b"-",
+    b"+",
+    b"$",
+    b">",
+    b"18446744073709551615",
+    b"18446744073709551615-18446744073709551614",
+    b"18446744073709551616-1",
+];
+
 const PATTERNS: &[&[u8]] = &[
     b"*",
     b"?",
@@ -232,6 +255,8 @@ const FAR_UNIX_SECONDS: usize = 4_102_444_800;
 pub struct Vocabulary {
     /// How many keys the last `<keys:...>` gave, for WEIGHTS.
     keys: usize,
+    /// The time of the last ID that `<newid>` gave.
+    last_ms: usize,
 }
 
 impl Vocabulary {
@@ -244,7 +269,32 @@ impl Vocabulary {
                 out.push(b"WEIGHTS".to_vec());
                 (0..self.keys).for_each(|_| out.push(pick(rng, FLOATS)));
             }
+            _ if slot == "newid" => out.push(self.new_id(rng)),
             _ => out.push(self.one(slot, rng)),
+        }
+    }
+
+    /// An ID that is most likely higher than those before.
+    fn new_id(&mut self, rng: &mut Rng) -> Vec<u8> {
+        if rng.chance(5) {
+            return self.one("id", rng);
+        }
+        self.last_ms += rng.below(3);
+        let ms = self.last_ms;
+        match rng.below(4) {
+            0 => ms.to_string(),
+            1 => format!("{ms}-*"),
+            _ => format!("{ms}-{}", rng.below(5)),
+        }
+        .into_bytes()
+    }
+
+    /// An ID that an entry may have.
+    fn id(&self, rng: &mut Rng) -> Vec<u8> {
+        match rng.below(10) {
+            0 => pick(rng, IDS),
+            1..4 => rng.below(self.last_ms + 2).to_string().into_bytes(),
+            _ => format!("{}-{}", rng.below(self.last_ms + 2), rng.below(6)).into_bytes(),
         }
     }
 
@@ -265,6 +315,17 @@ impl Vocabulary {
             "float" => pick(rng, FLOATS),
             "score" => score(rng),
             "bound" => pick(rng, SCORE_BOUNDS),
+            "id" => self.id(rng),
+            "idbound" => match rng.below(6) {
+                0 => b"-".to_vec(),
+                1 => b"+".to_vec(),
+                2 => [b"(".to_vec(), self.id(rng)].concat(),
+                _ => self.id(rng),
+            },
+            "group" => pick(rng, &[b"g1", b"g1", b"g2", b"nogroup"]),
+            "consumer" => pick(rng, &[b"alice", b"bob", b"carol"]),
+            // Nothing is idle for as long as the longer one, and everything for the shorter ones.
+            "idle" => pick(rng, &[b"0", b"0", b"100000000", b"-5"]),
             "lexbound" => pick(rng, LEX_BOUNDS),
             "pattern" => pick(rng, PATTERNS),
             "sortpattern" => pick(rng, SORT_PATTERNS),

@@ -54,6 +54,11 @@ fn sorted_sets() {
 }
 
 #[test]
+fn streams() {
+    check(families::STREAMS);
+}
+
+#[test]
 fn scans() {
     check(families::SCANS);
 }

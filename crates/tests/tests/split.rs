@@ -32,6 +32,11 @@ const STREAMS: &[(&str, &str)] = &[
     ("silence", "CLIENT REPLY SKIP\r\nPING\r\nECHO 1\r\nCLIENT REPLY OFF\r\nECHO 2\r\nCLIENT REPLY ON\r\nECHO 3\r\n"),
     ("quit", "SET k v\r\nQUIT\r\nSET k w\r\n"),
     ("blocking", "RPUSH l a b\r\nBLPOP l 1\r\nBLPOP nothing l 1\r\nLLEN l\r\n"),
+    (
+        "streams",
+        "XADD s 1-1 a b\r\nXADD s 1-* a b c d\r\nXGROUP CREATE s g 0\r\nXREADGROUP GROUP g c COUNT 1 STREAMS s >\r\n\
+         XREAD BLOCK 1 COUNT 1 STREAMS s 0\r\nXPENDING s g\r\n",
+    ),
     ("unfinished", "PING\r\n*2\r\n$3\r\nGET\r\n$1\r\n"),
     ("bad count", "PING\r\n*x\r\nPING\r\n"),
     ("bad length", "*2\r\n$4\r\nECHO\r\n$-5\r\nPING\r\n"),
@@ -146,6 +151,10 @@ fn repeats(command: &[Vec<u8>]) -> bool {
             false
         }
         (b"HGETALL" | b"HKEYS" | b"HVALS" | b"SORT" | b"SORT_RO", _) => false,
+        // What waits is closed with its connection's other half; these tell moments, too.
+        (b"XADD", _) => !command.iter().any(|arg| arg == b"*"),
+        (b"XREAD" | b"XREADGROUP", _) => !command.iter().any(|arg| arg.eq_ignore_ascii_case(b"BLOCK")),
+        (b"XPENDING" | b"XINFO", _) => false,
         (name, _) => !name.starts_with(b"B"),
     }
 }

@@ -20,7 +20,7 @@
 //! | `cluster-enabled yes`, `replicaof`, `tls-port`, `sentinel`, `syslog-enabled yes` | refused: likewise |
 //! | `daemonize`, `supervised`, process titles, CPU lists and so on | stored: whoever starts the server does that |
 //! | the rest about snapshots, append-only files, replicas, clusters, TLS, modules | stored until these exist |
-//! | `stream-*`, `hll-*`, `list-compress-depth` | stored until these exist |
+//! | `hll-*`, `list-compress-depth` | stored until these exist |
 //! | `activerehashing`, `active-defrag-*`, `dynamic-hz`, `jemalloc-bg-thread` | stored: the keyspace needs none |
 //!
 //! # Where it differs from Redis

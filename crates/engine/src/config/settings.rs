@@ -235,6 +235,10 @@ settings! {
     /// Bytes of a member of a packed sorted set.
     zset_max_listpack_value: Bytes = Directive::bytes("zset-max-listpack-value", 0, "64")
         .alias(&["zset-max-ziplist-value"]).applied(Apply::Encodings);
+    /// Bytes of one packed block of a stream, 0 for no limit.
+    stream_node_max_bytes: Bytes = Directive::bytes("stream-node-max-bytes", 0, "4096").applied(Apply::Encodings);
+    /// Entries of one packed block of a stream, 0 for no limit.
+    stream_node_max_entries: Int = Directive::count("stream-node-max-entries", "100").applied(Apply::Encodings);
 
     /// Microseconds from which a command goes into the slow log; 0 logs all, -1 none.
     slowlog_log_slower_than_us: Int = Directive::int("slowlog-log-slower-than", -1, i64::MAX, "10000");

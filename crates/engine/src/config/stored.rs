@@ -184,13 +184,8 @@ const ACCESS: Group = Group {
 };
 
 const DATA: Group = Group {
-    why: "Streams and HyperLogLogs don't exist yet, and lists aren't compressed.",
-    directives: &[
-        Directive::bytes("stream-node-max-bytes", 0, "4096"),
-        Directive::count("stream-node-max-entries", "100"),
-        Directive::bytes("hll-sparse-max-bytes", 0, "3000"),
-        Directive::natural("list-compress-depth", "0"),
-    ],
+    why: "HyperLogLogs don't exist yet, and lists aren't compressed.",
+    directives: &[Directive::bytes("hll-sparse-max-bytes", 0, "3000"), Directive::natural("list-compress-depth", "0")],
 };
 
 const MEMORY: Group = Group {

@@ -38,8 +38,8 @@ impl Worker {
     ) -> Step {
         let mut registered: Vec<(usize, DbKey)> = Vec::new();
         let mut known: HashSet<&[u8]> = HashSet::new();
-        // Only keys that the command takes from can end its wait.
-        for spec in command.info.keys.iter().filter(|k| k.flags & key_flag::DELETE != 0) {
+        // Only keys that the command takes or reads from can end its wait.
+        for spec in command.info.keys.iter().filter(|k| k.flags & key_flag::ACCESS != 0) {
             spec.visit(args, |i| {
                 let key = args.get(i);
                 if known.insert(key) {
@@ -51,7 +51,7 @@ impl Worker {
             session.client.id,
             self.id,
             command,
-            args.to_owned(),
+            self.effects.again.take().unwrap_or_else(|| args.to_owned()),
             keys.to_vec(),
             session.database,
             session.proto,
@@ -99,14 +99,19 @@ impl Worker {
     }
 
     /// Serves those who wait for a key, in the order in which they came. Only those whose commands take from the type
-    /// that the key now holds are tried; others go on waiting, whatever their commands would say.
+    /// that the key now holds are tried; others go on waiting, whatever their commands would say. Those who read for a
+    /// group have to be told when it is gone with its key.
     fn serve_key(&mut self, shard: usize, key: &DbKey) -> Result<(), HeldByScript> {
         let mut tried = 0;
         while let Some(waiter) = self.engine.waiters.after(shard, key, tried) {
-            let Some(kind) = self.kind_of(shard, key)? else { return Ok(()) };
+            let kind = self.kind_of(shard, key)?;
+            if kind.is_none() && !self.engine.waiters.any_in_groups() {
+                return Ok(());
+            }
             tried = waiter.ticket();
+            let is_due = waiter.reads_in_group() || kind.is_some() && waiter.takes_from() == kind;
             // One that can't be claimed is about to leave the queue, or will be looked at again by who has claimed it.
-            if waiter.takes_from() == Some(kind) && waiter.claim_to_serve() {
+            if is_due && waiter.claim_to_serve() {
                 self.serve(&waiter)?;
             }
         }

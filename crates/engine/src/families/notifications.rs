@@ -8,7 +8,7 @@ use commands::effects::Class;
 use store::db::Event;
 
 use crate::config::keyspace_events::{
-    EVICTED, EXPIRED, GENERIC, HASH, KEY_MISS, KEYEVENT, KEYSPACE, LIST, NEW, SET, STRING, ZSET,
+    EVICTED, EXPIRED, GENERIC, HASH, KEY_MISS, KEYEVENT, KEYSPACE, LIST, NEW, SET, STREAM, STRING, ZSET,
 };
 use crate::families::pubsub::publish_from;
 use crate::pubsub::Kind;
@@ -24,9 +24,11 @@ fn bit(class: Class) -> u32 {
         Class::Set => SET,
         Class::Hash => HASH,
         Class::ZSet => ZSET,
+        Class::Stream => STREAM,
         Class::Expired => EXPIRED,
         Class::Evicted => EVICTED,
         Class::New => NEW,
+        Class::Emptied => 0,
     }
 }
 

@@ -7,5 +7,6 @@ pub mod intset;
 pub mod list;
 pub mod packed;
 pub mod set;
+pub mod stream;
 pub mod thin;
 pub mod zset;

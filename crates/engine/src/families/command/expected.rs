@@ -24,6 +24,10 @@ const EXPECTED: &[&str] = &[
      zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore zrangestore zrank zrem zremrangebylex \
      zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunion \
      zunionstore",
+    // Streams.
+    "xack xadd xautoclaim xclaim xdel xgroup xgroup|create xgroup|createconsumer xgroup|delconsumer xgroup|destroy \
+     xgroup|help xgroup|setid xinfo xinfo|consumers xinfo|groups xinfo|help xinfo|stream xlen xpending xrange xread \
+     xreadgroup xrevrange xsetid xtrim",
     // Transactions.
     "discard exec multi unwatch watch",
     // Publish and subscribe.

@@ -1,0 +1,120 @@
+//! Streams: XADD, XREAD, groups of consumers and their relatives.
+//!
+//! A stream stays when its last entry goes: its last ID and its groups are worth keeping. Source of the semantics: Redis's
+//! command pages of the group "stream", as of 7.2, and the answers of a Redis server.
+
+mod add;
+mod claim;
+mod group;
+mod info;
+mod options;
+mod pending;
+mod range;
+mod read;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use table::COMMANDS;
+
+use resp::num::IntText;
+use resp::reply::Reply;
+use store::types::stream::{Entry, StreamId};
+
+use crate::Call;
+use crate::error::{Error, SHOWN_BYTES, shown};
+
+/// Digits of two numbers of 64 bits, and the sign between them.
+const ID_TEXT_BYTES_MAX: usize = 41;
+
+/// An ID as text.
+struct IdText {
+    bytes: [u8; ID_TEXT_BYTES_MAX],
+    len: usize,
+}
+
+impl IdText {
+    fn new(id: StreamId) -> IdText {
+        let mut text = IdText { bytes: [0; ID_TEXT_BYTES_MAX], len: 0 };
+        text.push(IntText::new().u64(id.ms));
+        text.push(b"-");
+        text.push(IntText::new().u64(id.seq));
+        text
+    }
+
+    fn push(&mut self, part: &[u8]) {
+        if let Some(to) = self.bytes.get_mut(self.len..self.len + part.len()) {
+            to.copy_from_slice(part);
+            self.len += part.len();
+        }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Writes an ID.
+fn write_id(reply: &mut Reply<'_>, id: StreamId) {
+    reply.bulk(IdText::new(id).as_bytes());
+}
+
+/// Writes an entry: its ID, and its fields and values.
+fn write_entry(reply: &mut Reply<'_>, entry: Entry<'_>) {
+    reply.array(2);
+    write_id(reply, entry.id);
+    reply.array(entry.len * 2);
+    for (field, value) in entry {
+        reply.bulk(field);
+        reply.bulk(value);
+    }
+}
+
+/// Writes entries, at most so many; no limit, if 0. `each` sees the ID of every one that is written.
+fn write_entries<'s>(
+    reply: &mut Reply<'_>,
+    entries: impl Iterator<Item = Entry<'s>>,
+    count: usize,
+    mut each: impl FnMut(StreamId),
+) {
+    let mark = reply.deferred();
+    let mut written = 0;
+    for entry in entries.take(if count == 0 { usize::MAX } else { count }) {
+        each(entry.id);
+        write_entry(reply, entry);
+        written += 1;
+    }
+    reply.fill_array(mark, written);
+}
+
+/// The error of a key or group that doesn't exist. `rest` follows the group's name.
+fn no_group(key: &[u8], group: &[u8], rest: &str) -> Error {
+    let texts: [&[u8]; 3] = [b"NOGROUP No such key '", b"' or consumer group '", b"'"];
+    Error::quoting([texts[0], quoted(key), texts[1], quoted(group), texts[2], rest.as_bytes()].concat())
+}
+
+/// Begins what is said of one of several streams: a pair in RESP2, an element of a map in RESP3.
+fn begin_stream(reply: &mut Reply<'_>, key: &[u8]) {
+    if !reply.is_resp3() {
+        reply.array(2);
+    }
+    reply.bulk(key);
+}
+
+/// The error of a group that doesn't exist, of commands that say first that the key doesn't.
+fn no_such_group(key: &[u8], group: &[u8]) -> Error {
+    let texts: [&[u8]; 3] = [b"NOGROUP No such consumer group '", b"' for key name '", b"'"];
+    Error::quoting([texts[0], quoted(group), texts[1], quoted(key), texts[2]].concat())
+}
+
+/// What an error shows of a name, which Redis prints as a C string.
+fn quoted(name: &[u8]) -> &[u8] {
+    shown(name, usize::MAX)
+}
+
+/// The error of arguments that no subcommand takes.
+fn wrong_subcommand(call: &Call<'_, '_, '_>, container: &str) -> Error {
+    let start = b"ERR unknown subcommand or wrong number of arguments for '";
+    let end = format!("'. Try {container} HELP.");
+    Error::quoting([start, shown(call.arg(1), SHOWN_BYTES), end.as_bytes()].concat())
+}

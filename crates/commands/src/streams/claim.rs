@@ -1,0 +1,220 @@
+//! Taking over what is pending for others: XCLAIM, XAUTOCLAIM.
+
+use resp::num;
+use resp::reply::Reply;
+use store::types::stream::{Delivery, Entries, Group, Stream, StreamId};
+
+use super::options::{id, start};
+use super::pending::idle_ms;
+use super::{no_group, quoted, write_entry, write_id};
+use crate::Call;
+use crate::effects::Class;
+use crate::error::{Error, Outcome};
+
+/// How XCLAIM and XAUTOCLAIM take something over.
+struct Claim<'c> {
+    consumer: &'c [u8],
+    /// Only what was delivered so long ago, in milliseconds.
+    idle_ms_min: i64,
+    /// When it was delivered to the new consumer.
+    at_ms: u64,
+    now_ms: u64,
+    /// How often it was delivered; one time more, if none.
+    deliveries: Option<u64>,
+    /// Also what is pending for nobody.
+    force: bool,
+    /// Nobody reads it now: it counts as no delivery, and the reply has IDs only.
+    just_id: bool,
+}
+
+/// Bytes of `text` as a number; the error is of an option or argument of a command.
+fn number(text: &[u8], error: &'static str) -> Result<i64, Error> {
+    num::parse_i64(text).ok_or(Error::fixed(error))
+}
+
+impl Claim<'_> {
+    /// Gives an entry that exists to the consumer. Says whether it may have it.
+    fn take(&self, group: &mut Group, id: StreamId) -> bool {
+        let deliveries = match group.pending().get(&id) {
+            Some(pending) if self.idle_ms_min > 0 && idle_ms(self.now_ms, pending.delivered_ms) < self.idle_ms_min => {
+                return false;
+            }
+            Some(pending) => pending.deliveries,
+            // As if it had been delivered once.
+            None if self.force => 1,
+            None => return false,
+        };
+        let deliveries = self.deliveries.unwrap_or(deliveries.saturating_add(u64::from(!self.just_id)));
+        group.deliver(id, self.consumer, Delivery { at_ms: self.at_ms, deliveries });
+        if let Some(consumer) = group.consumer_mut(self.consumer) {
+            consumer.active_ms = Some(self.now_ms);
+        }
+        true
+    }
+
+    fn write(&self, reply: &mut Reply<'_>, entries: &Entries, id: StreamId) {
+        match entries.get(id).filter(|_| !self.just_id) {
+            Some(entry) => write_entry(reply, entry),
+            None => write_id(reply, id),
+        }
+    }
+
+    /// Notes that the consumer is there; says whether it is new.
+    fn see(&self, group: &mut Group) -> bool {
+        let is_new = group.add_consumer(self.consumer, self.now_ms);
+        if let Some(consumer) = group.consumer_mut(self.consumer) {
+            consumer.seen_ms = self.now_ms;
+        }
+        is_new
+    }
+}
+
+pub(super) fn xclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let (key, name) = (call.key(1), call.arg(2));
+    let exists = call.db.object::<Stream>(key)?.is_some_and(|stream| stream.groups.contains_key(name));
+    if !exists {
+        return Err(no_group(key.bytes, name, ""));
+    }
+    let idle_ms_min = number(call.arg(4), "ERR Invalid min-idle-time argument for XCLAIM")?.max(0);
+    let ids: Vec<StreamId> = call.args.from(5).map_while(|text| id(text).ok()).collect();
+    let (claim, last_id) = claim_options(call, 5 + ids.len(), idle_ms_min)?;
+    let Some(Stream { entries, groups }) = call.db.object_mut::<Stream>(key)? else { return Ok(()) };
+    let Some(group) = groups.get_mut(name) else { return Ok(()) };
+    group.last_id = group.last_id.max(last_id);
+    let is_new = claim.see(group);
+    let reply = &mut call.reply;
+    let mark = reply.deferred();
+    let (mut claimed, mut gone) = (0, 0);
+    for id in ids {
+        if !entries.contains(id) {
+            // Nobody will ever read it.
+            gone += usize::from(group.acknowledge(id));
+        } else if claim.take(group, id) {
+            claim.write(reply, entries, id);
+            claimed += 1;
+        }
+    }
+    reply.fill_array(mark, claimed);
+    if is_new {
+        call.changed(key, Class::Stream, "xgroup-createconsumer");
+    }
+    call.effects.dirty += (claimed + gone) as u64;
+    Ok(())
+}
+
+/// Reads XCLAIM's options, which begin at `at`, and gives them with LASTID's ID.
+fn claim_options<'c>(call: &Call<'c, '_, '_>, mut at: usize, idle_ms_min: i64) -> Result<(Claim<'c>, StreamId), Error> {
+    let now_ms = call.db.now_ms();
+    let consumer = call.arg(3);
+    let mut claim =
+        Claim { consumer, idle_ms_min, at_ms: now_ms, now_ms, deliveries: None, force: false, just_id: false };
+    let mut last_id = StreamId::MIN;
+    // A time that can't be is taken for now: clients calculate it by their own clocks.
+    let sane = |ms: i64| u64::try_from(ms).ok().filter(|&ms| ms <= now_ms).unwrap_or(now_ms);
+    while at < call.len() {
+        let has_more = at + 1 < call.len();
+        if call.is(at, "force") {
+            claim.force = true;
+        } else if call.is(at, "justid") {
+            claim.just_id = true;
+        } else if has_more && call.is(at, "idle") {
+            at += 1;
+            let idle_ms = number(call.arg(at), "ERR Invalid IDLE option argument for XCLAIM")?;
+            claim.at_ms = sane((now_ms as i64).wrapping_sub(idle_ms));
+        } else if has_more && call.is(at, "time") {
+            at += 1;
+            claim.at_ms = sane(number(call.arg(at), "ERR Invalid TIME option argument for XCLAIM")?);
+        } else if has_more && call.is(at, "retrycount") {
+            at += 1;
+            let count = number(call.arg(at), "ERR Invalid RETRYCOUNT option argument for XCLAIM")?;
+            claim.deliveries = u64::try_from(count).ok();
+        } else if has_more && call.is(at, "lastid") {
+            at += 1;
+            last_id = id(call.arg(at))?;
+        } else {
+            return Err(Error::quoting([b"ERR Unrecognized XCLAIM option '", quoted(call.arg(at)), b"'"].concat()));
+        }
+        at += 1;
+    }
+    Ok((claim, last_id))
+}
+
+/// Entries that XAUTOCLAIM looks at for each that it may return.
+const ATTEMPTS_FACTOR: usize = 10;
+/// Entries that it returns, if the client doesn't say.
+const COUNT_DEFAULT: i64 = 100;
+/// The most that a client may ask for: beyond, Redis's arithmetic would overflow.
+const COUNT_MAX: i64 = i64::MAX / 16;
+
+pub(super) fn xautoclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let (key, name, now_ms) = (call.key(1), call.arg(2), call.db.now_ms());
+    let idle_ms_min = number(call.arg(4), "ERR Invalid min-idle-time argument for XAUTOCLAIM")?.max(0);
+    let from = start(call.arg(5))?;
+    let (mut count, mut just_id) = (COUNT_DEFAULT, false);
+    let mut at = 6;
+    while at < call.len() {
+        if call.is(at, "count") && at + 1 < call.len() {
+            at += 1;
+            count = call.int(at).ok().filter(|count| (1..=COUNT_MAX).contains(count)).ok_or(COUNT_NOT_POSITIVE)?;
+        } else if call.is(at, "justid") {
+            just_id = true;
+        } else {
+            return Err(Error::SYNTAX);
+        }
+        at += 1;
+    }
+    let consumer = call.arg(3);
+    let claim = Claim { consumer, idle_ms_min, at_ms: now_ms, now_ms, deliveries: None, force: false, just_id };
+    let Some(Stream { entries, groups }) = call.db.object_mut::<Stream>(key)? else {
+        return Err(no_group(key.bytes, name, ""));
+    };
+    let group = groups.get_mut(name).ok_or_else(|| no_group(key.bytes, name, ""))?;
+    let is_new = claim.see(group);
+    let swept = sweep(&claim, entries, group, from, count as usize);
+    swept.write(&claim, entries, &mut call.reply);
+    if is_new {
+        call.changed(key, Class::Stream, "xgroup-createconsumer");
+    }
+    call.effects.dirty += (swept.claimed.len() + swept.gone.len()) as u64;
+    Ok(())
+}
+
+const COUNT_NOT_POSITIVE: Error = Error::fixed("ERR COUNT must be > 0");
+
+/// What XAUTOCLAIM found.
+struct Swept {
+    claimed: Vec<StreamId>,
+    /// Pending, but deleted from the stream.
+    gone: Vec<StreamId>,
+    /// Where to go on; 0-0 at the end.
+    next: StreamId,
+}
+
+/// Claims what is pending from an ID on, and forgets what doesn't exist any more.
+fn sweep(claim: &Claim<'_>, entries: &Entries, group: &mut Group, from: StreamId, count: usize) -> Swept {
+    let mut swept = Swept { claimed: Vec::new(), gone: Vec::new(), next: StreamId::MIN };
+    let mut next = group.pending().range(from..).next().map(|(id, _)| *id);
+    for _ in 0..count.saturating_mul(ATTEMPTS_FACTOR) {
+        let Some(id) = next.filter(|_| swept.claimed.len() + swept.gone.len() < count) else { break };
+        if !entries.contains(id) {
+            group.acknowledge(id);
+            swept.gone.push(id);
+        } else if claim.take(group, id) {
+            swept.claimed.push(id);
+        }
+        next = id.next().and_then(|after| group.pending().range(after..).next()).map(|(id, _)| *id);
+    }
+    swept.next = next.unwrap_or_default();
+    swept
+}
+
+impl Swept {
+    fn write(&self, claim: &Claim<'_>, entries: &Entries, reply: &mut Reply<'_>) {
+        reply.array(3);
+        write_id(reply, self.next);
+        reply.array(self.claimed.len());
+        self.claimed.iter().for_each(|id| claim.write(reply, entries, *id));
+        reply.array(self.gone.len());
+        self.gone.iter().for_each(|id| write_id(reply, *id));
+    }
+}

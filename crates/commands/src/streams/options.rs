@@ -1,0 +1,217 @@
+//! What several commands take: IDs, bounds of ranges, and how a stream is to be trimmed.
+
+use resp::num;
+use store::types::stream::{Keep, StreamId, Trim};
+
+use crate::Call;
+use crate::error::Error;
+
+pub(super) const INVALID_ID: Error = Error::fixed("ERR Invalid stream ID specified as stream command argument");
+const BOTH_STRATEGIES: Error =
+    Error::fixed("ERR syntax error, MAXLEN and MINID options at the same time are not compatible");
+const NO_STRATEGY_TO_LIMIT: Error =
+    Error::fixed("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy");
+const LIMIT_WITHOUT_TILDE: Error = Error::fixed("ERR syntax error, LIMIT cannot be used without the special ~ option");
+
+/// Bytes from which on Redis takes nothing for an ID.
+const ID_BYTES_LIMIT: usize = 128;
+
+/// Blocks that a trim of whole blocks takes at most, if the client doesn't say.
+const TRIM_BLOCKS_MAX: u64 = 100;
+/// Entries of the same, where the size of blocks says nothing, and in any case.
+const TRIM_ENTRIES_DEFAULT: u64 = 10_000;
+const TRIM_ENTRIES_MAX: u64 = 1_000_000;
+
+/// A number of an ID, as C's `strtoull` reads it: blanks, a sign and zeros may be in front.
+fn number(text: &[u8]) -> Option<u64> {
+    if let Some(number) = num::parse_i64(text) {
+        return u64::try_from(number).ok();
+    }
+    let text = text.trim_ascii_start();
+    let (negative, digits) = match text.split_first()? {
+        (b'-', digits) => (true, digits),
+        (b'+', digits) => (false, digits),
+        _ => (false, text),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let value = digits.iter().try_fold(0u64, |value, &digit| {
+        let digit = char::from(digit).to_digit(10)?;
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    })?;
+    Some(if negative { value.wrapping_neg() } else { value })
+}
+
+/// An ID; `seq` is taken where it has no second number.
+pub(super) fn id_or(text: &[u8], seq: u64) -> Result<StreamId, Error> {
+    let parse = || {
+        if text.len() >= ID_BYTES_LIMIT {
+            return None;
+        }
+        match text.iter().position(|&b| b == b'-') {
+            None => Some(StreamId::new(number(text)?, seq)),
+            Some(dash) => Some(StreamId::new(number(&text[..dash])?, number(&text[dash + 1..])?)),
+        }
+    };
+    parse().ok_or(INVALID_ID)
+}
+
+/// An ID that must be one: no sign for the first or the last.
+pub(super) fn id(text: &[u8]) -> Result<StreamId, Error> {
+    id_or(text, 0)
+}
+
+/// The IDs that are the arguments from `first` on.
+pub(super) fn check_ids(call: &Call<'_, '_, '_>, first: usize) -> Result<(), Error> {
+    call.args.from(first).try_for_each(|text| id(text).map(drop))
+}
+
+fn bound(text: &[u8], seq: u64) -> Result<(StreamId, bool), Error> {
+    match text {
+        b"-" => Ok((StreamId::MIN, false)),
+        b"+" => Ok((StreamId::MAX, false)),
+        [b'(', rest @ ..] if !rest.is_empty() => Ok((id_or(rest, seq)?, true)),
+        _ => Ok((id_or(text, seq)?, false)),
+    }
+}
+
+/// The first ID of a range.
+pub(super) fn start(text: &[u8]) -> Result<StreamId, Error> {
+    match bound(text, 0)? {
+        (id, false) => Ok(id),
+        (id, true) => id.next().ok_or(Error::fixed("ERR invalid start ID for the interval")),
+    }
+}
+
+/// The last ID of a range.
+pub(super) fn end(text: &[u8]) -> Result<StreamId, Error> {
+    match bound(text, u64::MAX)? {
+        (id, false) => Ok(id),
+        (id, true) => id.previous().ok_or(Error::fixed("ERR invalid end ID for the interval")),
+    }
+}
+
+/// The ID that XADD is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NewId {
+    /// `*`: all of it is the server's business.
+    Auto,
+    /// `ms-*`: the second number is.
+    Time(u64),
+    /// The whole ID.
+    Given(StreamId),
+}
+
+/// XADD's and XTRIM's options.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    pub trim: Option<Trim>,
+    /// The stream isn't created.
+    pub no_create: bool,
+    /// XADD's ID, and its place.
+    pub id: NewId,
+    pub id_at: usize,
+}
+
+/// Reads the options; XADD's end with its ID.
+pub(super) fn options(call: &Call<'_, '_, '_>, is_add: bool) -> Result<Options, Error> {
+    let mut found = Options { trim: None, no_create: false, id: NewId::Auto, id_at: 0 };
+    let (mut keep, mut whole_blocks, mut limit) = (None, false, None);
+    let mut at = 2;
+    while at < call.len() {
+        let has_more = at + 1 < call.len();
+        let by_id = call.is(at, "minid");
+        if is_add && call.arg(at) == b"*" {
+            break;
+        } else if has_more && (by_id || call.is(at, "maxlen")) {
+            if keep.is_some() {
+                return Err(BOTH_STRATEGIES);
+            }
+            let sign = if at + 2 < call.len() { call.arg(at + 1) } else { b"" };
+            whole_blocks = sign == b"~";
+            at += if matches!(sign, b"~" | b"=") { 2 } else { 1 };
+            keep =
+                Some(if by_id { Keep::From(id(call.arg(at))?) } else { Keep::Last(not_negative(call, at, "MAXLEN")?) });
+        } else if has_more && call.is(at, "limit") {
+            at += 1;
+            limit = Some(not_negative(call, at, "LIMIT")?);
+        } else if is_add && call.is(at, "nomkstream") {
+            found.no_create = true;
+        } else if is_add {
+            found.id = new_id(call.arg(at))?;
+            break;
+        } else {
+            return Err(Error::SYNTAX);
+        }
+        at += 1;
+    }
+    found.id_at = at;
+    found.trim = trim(call, keep, whole_blocks, limit)?;
+    Ok(found)
+}
+
+fn not_negative(call: &Call<'_, '_, '_>, at: usize, name: &str) -> Result<u64, Error> {
+    u64::try_from(call.int(at)?).map_err(|_| Error::new(format!("ERR The {name} argument must be >= 0.")))
+}
+
+fn new_id(text: &[u8]) -> Result<NewId, Error> {
+    match text.strip_suffix(b"-*") {
+        Some(ms) if text.len() < ID_BYTES_LIMIT => number(ms).map(NewId::Time).ok_or(INVALID_ID),
+        _ => id(text).map(NewId::Given),
+    }
+}
+
+fn trim(
+    call: &Call<'_, '_, '_>,
+    keep: Option<Keep>,
+    whole_blocks: bool,
+    limit: Option<u64>,
+) -> Result<Option<Trim>, Error> {
+    let Some(keep) = keep else {
+        return if limit.is_some_and(|limit| limit > 0) { Err(NO_STRATEGY_TO_LIMIT) } else { Ok(None) };
+    };
+    let limit = match limit {
+        Some(_) if !whole_blocks => return Err(LIMIT_WITHOUT_TILDE),
+        Some(limit) => limit,
+        None if !whole_blocks => 0,
+        None => match call.rules.stream_block_entries as u64 {
+            0 => TRIM_ENTRIES_DEFAULT,
+            entries => entries.saturating_mul(TRIM_BLOCKS_MAX).min(TRIM_ENTRIES_MAX),
+        },
+    };
+    Ok(Some(Trim { keep, whole_blocks, limit }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_as_redis_reads_them() {
+        let rows = [
+            ("0", Some((0, 7))),
+            ("5-3", Some((5, 3))),
+            ("05", Some((5, 7))),
+            ("+5", Some((5, 7))),
+            (" 5", Some((5, 7))),
+            ("18446744073709551615-18446744073709551615", Some((u64::MAX, u64::MAX))),
+            ("18446744073709551616", None),
+            ("1--5", None),
+            ("1--05", Some((1, u64::MAX - 4))),
+            ("-5", None),
+            ("5-", None),
+            ("", None),
+            ("-", None),
+            ("+", None),
+            ("abc", None),
+            ("5 ", None),
+            ("5-*", None),
+        ];
+        for (text, expected) in rows {
+            let expected = expected.map(|(ms, seq)| StreamId::new(ms, seq)).ok_or(INVALID_ID);
+            assert_eq!(id_or(text.as_bytes(), 7), expected, "{text}");
+        }
+        assert_eq!(id_or(&[b'0'; ID_BYTES_LIMIT], 0), Err(INVALID_ID));
+    }
+}

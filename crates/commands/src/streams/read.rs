@@ -1,0 +1,307 @@
+//! Waiting for entries: XREAD, XREADGROUP.
+
+use resp::request::OwnedArgs;
+use store::keyspace::Key;
+use store::types::stream::{Delivery, Entries, Group, Pending, Stream, StreamId};
+
+use super::options::id;
+use super::{IdText, begin_stream, no_group, write_entries, write_entry, write_id};
+use crate::Call;
+use crate::call::TimeoutReply;
+use crate::effects::Class;
+use crate::error::{Error, Outcome};
+
+const MEANINGLESS_LAST: Error = Error::fixed(
+    "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by \
+     specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.",
+);
+const NEW_WITHOUT_GROUP: Error = Error::fixed(
+    "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
+);
+
+/// Whose entries are read.
+#[derive(Clone, Copy)]
+struct Reader<'c> {
+    group: &'c [u8],
+    consumer: &'c [u8],
+}
+
+/// What XREAD or XREADGROUP is to do.
+struct Read<'c> {
+    reader: Option<Reader<'c>>,
+    /// Entries of each stream at most; all, if 0.
+    count: usize,
+    /// How long it waits, in milliseconds; 0 is forever.
+    block_ms: Option<u64>,
+    /// Nothing is to be acknowledged.
+    no_ack: bool,
+    /// Where the keys begin.
+    keys_at: usize,
+    /// How many there are; as many IDs follow.
+    keys: usize,
+}
+
+pub(super) fn xread(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let read = read_options(call, false)?;
+    let mut ids = Vec::with_capacity(read.keys);
+    for at in read.keys_at..read.keys_at + read.keys {
+        let stream = call.db.object::<Stream>(call.key(at))?;
+        let wanted = call.args.get(at + read.keys);
+        ids.push(match wanted {
+            b"$" => stream.map_or(StreamId::MIN, |stream| stream.entries.last_id),
+            b">" => return Err(NEW_WITHOUT_GROUP),
+            _ => id(wanted)?,
+        });
+    }
+    let has_news = |call: &Call<'_, '_, '_>, at: usize, after: StreamId| {
+        let stream = call.db.peek_object::<Stream>(call.key(at)).ok().flatten();
+        stream.is_some_and(|stream| has_after(&stream.entries, after))
+    };
+    let keys = read.keys_at..read.keys_at + read.keys;
+    let served = keys.clone().zip(&ids).filter(|&(at, after)| has_news(call, at, *after)).count();
+    if served == 0 {
+        return wait(call, &read, Some(&ids));
+    }
+    match call.reply.is_resp3() {
+        true => call.reply.map(served),
+        false => call.reply.array(served),
+    }
+    for (at, &after) in keys.zip(&ids) {
+        if !has_news(call, at, after) {
+            continue;
+        }
+        let (key, from) = (call.key(at), after.next().unwrap_or(StreamId::MAX));
+        begin_stream(&mut call.reply, key.bytes);
+        if let Some(stream) = call.db.peek_object::<Stream>(key)? {
+            write_entries(&mut call.reply, stream.entries.range(from, StreamId::MAX), read.count, |_| ());
+        }
+    }
+    Ok(())
+}
+
+/// Whether there is an entry after this ID.
+fn has_after(entries: &Entries, id: StreamId) -> bool {
+    entries.last_id > id && entries.last().is_some_and(|last| last.id > id)
+}
+
+/// Waits, if the client wants that, or says that there is nothing. When it is run again, it must not look for what comes
+/// after the `ids` of then.
+fn wait(call: &mut Call<'_, '_, '_>, read: &Read<'_>, ids: Option<&[StreamId]>) -> Outcome {
+    let Some(block_ms) = read.block_ms else {
+        call.reply.null_array();
+        return Ok(());
+    };
+    let deadline_ms = (block_ms > 0).then(|| block_ms + call.db.now_ms());
+    let ids_at = read.keys_at + read.keys;
+    let wants_last = call.args.from(ids_at).any(|id| id == b"$");
+    match ids.filter(|_| wants_last) {
+        None => call.wait(deadline_ms, TimeoutReply::NullArray),
+        Some(ids) => {
+            let texts: Vec<IdText> = ids.iter().map(|id| IdText::new(*id)).collect();
+            let before = call.args.from(0).take(ids_at);
+            let args = OwnedArgs::new(before.chain(texts.iter().map(IdText::as_bytes)));
+            call.wait_as(deadline_ms, TimeoutReply::NullArray, args);
+        }
+    }
+    Ok(())
+}
+
+fn read_options<'c>(call: &Call<'c, '_, '_>, in_group: bool) -> Result<Read<'c>, Error> {
+    let mut read = Read { reader: None, count: 0, block_ms: None, no_ack: false, keys_at: 0, keys: 0 };
+    let only_in_group = |option: &str| {
+        let text = "option is only supported by XREADGROUP. You called XREAD instead.";
+        if in_group { Ok(()) } else { Err(Error::new(format!("ERR The {option} {text}"))) }
+    };
+    let mut at = 1;
+    while at < call.len() {
+        let more = call.len() - at - 1;
+        if more >= 1 && call.is(at, "block") {
+            at += 1;
+            read.block_ms = Some(timeout_ms(call, at)?);
+        } else if more >= 1 && call.is(at, "count") {
+            at += 1;
+            read.count = call.int(at)?.max(0) as usize;
+        } else if more >= 1 && call.is(at, "streams") {
+            if !more.is_multiple_of(2) {
+                return Err(unbalanced(in_group));
+            }
+            (read.keys_at, read.keys) = (at + 1, more / 2);
+            break;
+        } else if more >= 2 && call.is(at, "group") {
+            only_in_group("GROUP")?;
+            read.reader = Some(Reader { group: call.arg(at + 1), consumer: call.arg(at + 2) });
+            at += 2;
+        } else if call.is(at, "noack") {
+            only_in_group("NOACK")?;
+            read.no_ack = true;
+        } else {
+            return Err(Error::SYNTAX);
+        }
+        at += 1;
+    }
+    if read.keys == 0 {
+        return Err(Error::SYNTAX);
+    }
+    if in_group && read.reader.is_none() {
+        return Err(Error::fixed("ERR Missing GROUP option for XREADGROUP"));
+    }
+    Ok(read)
+}
+
+fn unbalanced(in_group: bool) -> Error {
+    let name = if in_group { "xreadgroup" } else { "xread" };
+    Error::new(format!("ERR Unbalanced '{name}' list of streams: for each stream key an ID or '$' must be specified."))
+}
+
+/// BLOCK's milliseconds.
+fn timeout_ms(call: &Call<'_, '_, '_>, at: usize) -> Result<u64, Error> {
+    let ms = call.int(at).map_err(|_| Error::fixed("ERR timeout is not an integer or out of range"))?;
+    let ms = u64::try_from(ms).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
+    // Redis's times are signed.
+    let fits = ms.checked_add(call.db.now_ms()).is_some_and(|end| i64::try_from(end).is_ok());
+    if fits { Ok(ms) } else { Err(Error::TIMEOUT_OUT_OF_RANGE) }
+}
+
+/// What XREADGROUP wants of a stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// `>`: what was delivered to nobody yet.
+    New,
+    /// What is pending for the consumer after this ID.
+    History(StreamId),
+}
+
+pub(super) fn xreadgroup(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let read = read_options(call, true)?;
+    let Some(reader) = read.reader else { return Err(Error::SYNTAX) };
+    let keys = read.keys_at..read.keys_at + read.keys;
+    let mut wanted = Vec::with_capacity(read.keys);
+    for at in keys.clone() {
+        let stream = call.db.object::<Stream>(call.key(at))?;
+        if stream.is_none_or(|stream| !stream.groups.contains_key(reader.group)) {
+            return Err(no_group(call.arg(at), reader.group, " in XREADGROUP with GROUP option"));
+        }
+        wanted.push(wanted_of(call.args.get(at + read.keys))?);
+    }
+    let mark = call.reply.deferred();
+    let mut served = 0;
+    for (at, wanted) in keys.zip(wanted) {
+        let key = call.key(at);
+        see(call, key, reader)?;
+        served += usize::from(serve(call, key, &read, reader, wanted)?);
+    }
+    if served == 0 {
+        return wait(call, &read, None);
+    }
+    call.effects.dirty += served as u64;
+    match call.reply.is_resp3() {
+        true => call.reply.fill_map(mark, served),
+        false => call.reply.fill_array(mark, served),
+    }
+    Ok(())
+}
+
+fn wanted_of(text: &[u8]) -> Result<Wanted, Error> {
+    match text {
+        b"$" => Err(MEANINGLESS_LAST),
+        b">" => Ok(Wanted::New),
+        // Redis keeps `>` as the last ID that there can be.
+        _ => id(text).map(|id| if id == StreamId::MAX { Wanted::New } else { Wanted::History(id) }),
+    }
+}
+
+/// Notes that a consumer is there; a new one is created.
+fn see(call: &mut Call<'_, '_, '_>, key: Key<'_>, reader: Reader<'_>) -> Outcome {
+    let now_ms = call.db.now_ms();
+    let Some(stream) = call.db.object_mut::<Stream>(key)? else { return Ok(()) };
+    let Some(group) = stream.groups.get_mut(reader.group) else { return Ok(()) };
+    let is_new = group.add_consumer(reader.consumer, now_ms);
+    if let Some(consumer) = group.consumer_mut(reader.consumer) {
+        consumer.seen_ms = now_ms;
+    }
+    if is_new {
+        call.changed(key, Class::Stream, "xgroup-createconsumer");
+    }
+    Ok(())
+}
+
+/// Writes what a consumer wants of a stream, with the key; says whether there was anything to write.
+fn serve(
+    call: &mut Call<'_, '_, '_>,
+    key: Key<'_>,
+    read: &Read<'_>,
+    reader: Reader<'_>,
+    wanted: Wanted,
+) -> Result<bool, Error> {
+    let now_ms = call.db.now_ms();
+    let Some(Stream { entries, groups }) = call.db.object_mut::<Stream>(key)? else { return Ok(false) };
+    let Some(group) = groups.get_mut(reader.group) else { return Ok(false) };
+    let reply = &mut call.reply;
+    match wanted {
+        Wanted::New if !has_after(entries, group.last_id) => return Ok(false),
+        Wanted::New => {
+            begin_stream(reply, key.bytes);
+            let from = group.last_id.next().unwrap_or(StreamId::MAX);
+            write_entries(reply, entries.range(from, StreamId::MAX), read.count, |id| {
+                advance(entries, group, id);
+                if !read.no_ack {
+                    group.deliver(id, reader.consumer, Delivery { at_ms: now_ms, deliveries: 1 });
+                }
+            });
+            if let Some(consumer) = group.consumer_mut(reader.consumer) {
+                consumer.active_ms = Some(now_ms);
+            }
+        }
+        Wanted::History(after) => {
+            begin_stream(reply, key.bytes);
+            write_history(reply, entries, group, reader.consumer, after, read.count, now_ms);
+        }
+    }
+    Ok(true)
+}
+
+/// Notes that a group has read up to this ID.
+fn advance(entries: &Entries, group: &mut Group, id: StreamId) {
+    if id <= group.last_id {
+        return;
+    }
+    group.entries_read = match group.entries_read {
+        Some(read) if !entries.has_gaps_from(id) => Some(read + 1),
+        _ if entries.entries_added > 0 => entries.entries_up_to(id),
+        read => read,
+    };
+    group.last_id = id;
+}
+
+/// Writes what is pending for a consumer after an ID, which counts as another delivery.
+fn write_history(
+    reply: &mut resp::reply::Reply<'_>,
+    entries: &Entries,
+    group: &mut Group,
+    consumer: &[u8],
+    after: StreamId,
+    count: usize,
+    now_ms: u64,
+) {
+    let from = after.next().unwrap_or(StreamId::MAX);
+    let count = if count == 0 { usize::MAX } else { count };
+    let pending = group.consumer(consumer).map(|consumer| consumer.pending().range(from..).take(count));
+    let ids: Vec<StreamId> = pending.into_iter().flatten().copied().collect();
+    reply.array(ids.len());
+    for id in ids {
+        match entries.get(id) {
+            Some(entry) => {
+                write_entry(reply, entry);
+                if let Some(Pending { delivered_ms, deliveries, .. }) = group.pending_mut(id) {
+                    (*delivered_ms, *deliveries) = (now_ms, *deliveries + 1);
+                }
+            }
+            // Deleted since.
+            None => {
+                reply.array(2);
+                write_id(reply, id);
+                reply.null_array();
+            }
+        }
+    }
+}

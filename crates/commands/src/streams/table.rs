@@ -1,0 +1,204 @@
+//! The family's entries.
+
+use super::{add, claim, group, info, pending, range, read};
+use crate::Handler;
+use crate::spec::flag::{BLOCKING, DENYOOM, FAST, LOADING, MOVABLEKEYS, READONLY, STALE, WRITE};
+use crate::spec::key_flag::{ACCESS, DELETE, INSERT, RO, RW, UPDATE};
+use crate::spec::{Begin, Find, Group, KeySpec, Spec};
+
+/// The keys after STREAMS: the first half of what follows. The word is looked for from this argument on.
+const fn streams(from: i32) -> KeySpec {
+    let find = Find::Range { last: -1, step: 1, limit: 2 };
+    KeySpec { flags: RO | ACCESS, begin: Begin::Keyword("STREAMS", from), find, notes: "" }
+}
+
+const UNPREDICTABLE: &[&str] = &["nondeterministic_output"];
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Handler>] = &[
+    Spec::new("xadd", -5, WRITE | DENYOOM | FAST, add::xadd as Handler)
+        .keys(&[KeySpec::at(1, RW | UPDATE).notes("UPDATE instead of INSERT because of the optional trimming feature")])
+        .docs(
+            Group::Stream,
+            "5.0.0",
+            "O(1) for the entry, and O(N) for trimming, where N is the number of entries removed",
+            "Adds an entry to a stream.",
+            "key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> \
+             field value [field value ...]",
+        )
+        .tips(UNPREDICTABLE),
+    Spec::new("xlen", 2, READONLY | FAST, range::xlen as Handler).keys(&[KeySpec::at(1, RO)]).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Returns the number of entries.",
+        "key",
+    ),
+    Spec::new("xrange", -4, READONLY, range::xrange as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(log(N)+M), where N is the number of entries and M the number returned",
+        "Returns the entries between two IDs.",
+        "key start:string end:string [COUNT count]",
+    ),
+    Spec::new("xrevrange", -4, READONLY, range::xrevrange as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(log(N)+M), where N is the number of entries and M the number returned",
+        "Returns the entries between two IDs, the last first.",
+        "key end:string start:string [COUNT count]",
+    ),
+    Spec::new("xdel", -3, WRITE | FAST, add::xdel as Handler).keys(&[KeySpec::at(1, RW | DELETE)]).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(log(N)) for each entry, where N is the number of entries",
+        "Deletes entries.",
+        "key id [id ...]",
+    ),
+    Spec::new("xtrim", -4, WRITE, add::xtrim as Handler)
+        .keys(&[KeySpec::at(1, RW | DELETE)])
+        .docs(
+            Group::Stream,
+            "5.0.0",
+            "O(N), where N is the number of entries removed",
+            "Removes entries from the beginning of a stream.",
+            "key <MAXLEN | MINID> [= | ~] threshold [LIMIT count]",
+        )
+        .tips(UNPREDICTABLE),
+    Spec::new("xread", -4, READONLY | BLOCKING | MOVABLEKEYS, read::xread as Handler).keys(&[streams(1)]).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(log(N)+M) for each stream, where N is the number of entries and M the number returned",
+        "Returns entries of streams after the given IDs, or waits for them.",
+        "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
+    ),
+    Spec::new("xgroup", -2, 0, group::xgroup as Handler)
+        .not_in_group_category()
+        .docs(Group::Stream, "5.0.0", "Depends on the subcommand", "Manages groups of consumers.", "")
+        .subcommands(XGROUP),
+    Spec::new("xreadgroup", -7, WRITE | BLOCKING | MOVABLEKEYS, read::xreadgroup as Handler).keys(&[streams(4)]).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(M) for each stream, where M is the number of entries returned",
+        "Returns entries of streams for a consumer of a group, or waits for them.",
+        "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
+    ),
+    Spec::new("xack", -4, WRITE | FAST, pending::xack as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(log(N)) for each ID, where N is the number of pending entries",
+        "Acknowledges entries that were delivered to a consumer.",
+        "key group id [id ...]",
+    ),
+    Spec::new("xpending", -3, READONLY, pending::xpending as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(
+            Group::Stream,
+            "5.0.0",
+            "O(log(N)+M), where N is the number of pending entries and M the number looked at",
+            "Returns what was delivered and not acknowledged.",
+            "key group [[IDLE min-idle-time:integer] start:string end:string count [consumer]]",
+        )
+        .tips(UNPREDICTABLE),
+    Spec::new("xclaim", -6, WRITE | FAST, claim::xclaim as Handler)
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .docs(
+            Group::Stream,
+            "5.0.0",
+            "O(log(N)) for each ID, where N is the number of pending entries",
+            "Takes over entries that are pending for other consumers.",
+            "key group consumer min-idle-time:string id [id ...] [IDLE ms] [TIME unix-time-milliseconds] \
+             [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
+        )
+        .tips(UNPREDICTABLE),
+    Spec::new("xautoclaim", -6, WRITE | FAST, claim::xautoclaim as Handler)
+        .keys(&[KeySpec::at(1, RW | DELETE)])
+        .docs(
+            Group::Stream,
+            "6.2.0",
+            "O(log(N)+M), where N is the number of pending entries and M the number looked at",
+            "Takes over entries that have been pending for long, from an ID on.",
+            "key group consumer min-idle-time:string start:string [COUNT count] [JUSTID]",
+        )
+        .tips(UNPREDICTABLE),
+    Spec::new("xinfo", -2, 0, info::xinfo as Handler)
+        .not_in_group_category()
+        .docs(Group::Stream, "5.0.0", "Depends on the subcommand", "Tells about streams, groups and consumers.", "")
+        .subcommands(XINFO),
+    Spec::new("xsetid", -3, WRITE | DENYOOM | FAST, add::xsetid as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Sets the last ID of a stream; for replication.",
+        "key last-id [ENTRIESADDED entries-added:integer] [MAXDELETEDID max-deleted-id]",
+    ),
+];
+
+const XGROUP: &[Spec<Handler>] = &[
+    Spec::new("create", -5, WRITE | DENYOOM, group::create as Handler).keys(&[KeySpec::at(2, RW | INSERT)]).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Creates a group of consumers.",
+        "key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read:integer]",
+    ),
+    Spec::new("setid", -5, WRITE, group::setid as Handler).keys(&[KeySpec::at(2, RW | UPDATE)]).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Sets the ID from which a group reads.",
+        "key group <id | $> [ENTRIESREAD entries-read:integer]",
+    ),
+    Spec::new("destroy", 4, WRITE, group::destroy as Handler).keys(&[KeySpec::at(2, RW | DELETE)]).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(N), where N is the number of entries pending in the group",
+        "Removes a group of consumers.",
+        "key group",
+    ),
+    Spec::new("createconsumer", 5, WRITE | DENYOOM, group::createconsumer as Handler)
+        .keys(&[KeySpec::at(2, RW | INSERT)])
+        .docs(Group::Stream, "6.2.0", "O(1)", "Creates a consumer in a group.", "key group consumer"),
+    Spec::new("delconsumer", 5, WRITE, group::delconsumer as Handler).keys(&[KeySpec::at(2, RW | DELETE)]).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(N), where N is the number of entries pending for the consumer",
+        "Removes a consumer from a group.",
+        "key group consumer",
+    ),
+    Spec::new("help", 2, LOADING | STALE, group::help as Handler).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Lists the subcommands.",
+        "",
+    ),
+];
+
+const XINFO: &[Spec<Handler>] = &[
+    Spec::new("stream", -3, READONLY, info::stream as Handler).keys(&[KeySpec::at(2, RO | ACCESS)]).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(1); with FULL, O(N), where N is the number of entries and deliveries shown",
+        "Tells about a stream.",
+        "key [FULL [COUNT count]]",
+    ),
+    Spec::new("groups", 3, READONLY, info::groups as Handler).keys(&[KeySpec::at(2, RO | ACCESS)]).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(1) for each group",
+        "Tells about the groups of a stream.",
+        "key",
+    ),
+    Spec::new("consumers", 4, READONLY, info::consumers as Handler)
+        .keys(&[KeySpec::at(2, RO | ACCESS)])
+        .docs(Group::Stream, "5.0.0", "O(1) for each consumer", "Tells about the consumers of a group.", "key group")
+        .tips(UNPREDICTABLE),
+    Spec::new("help", 2, LOADING | STALE, info::help as Handler).docs(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Lists the subcommands.",
+        "",
+    ),
+];

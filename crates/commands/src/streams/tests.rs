@@ -1,0 +1,157 @@
+//! What the differential test doesn't see: the time, waiting, what 7.2 brought, and settings.
+
+use store::types::stream::StreamLimits;
+
+use crate::call::{TimeoutReply, Wait};
+use crate::testing::{Bench, check, check_resp3};
+
+#[test]
+fn ids_are_made_from_the_time() {
+    let mut bench = Bench::default();
+    bench.now_ms = 1000;
+    bench.check(&[("XADD s * a 1", "$6|1000-0"), ("XADD s * a 1", "$6|1000-1")]);
+    bench.now_ms = 999;
+    bench.check(&[
+        ("XADD s * a 1", "$6|1000-2"),
+        ("XADD s 1000-* a 1", "$6|1000-3"),
+        ("XADD s 1001-* a 1", "$6|1001-0"),
+        ("XADD s 1001-18446744073709551615 a 1", "$25|1001-18446744073709551615"),
+        ("XADD s * a 1", "$6|1002-0"),
+    ]);
+}
+
+#[test]
+fn nothing_is_left_behind_by_an_entry_that_is_refused() {
+    let exhausted = "-ERR The stream has exhausted the last possible ID, unable to add more items";
+    let too_small = "-ERR The ID specified in XADD is equal or smaller than the target stream top item";
+    check(&[
+        ("XADD s 0-0 a 1", "-ERR The ID specified in XADD must be greater than 0-0"),
+        ("XADD s 1-1 a", "-ERR wrong number of arguments for 'xadd' command"),
+        ("XADD s MAXLEN 5 1-1", "-ERR wrong number of arguments for 'xadd' command"),
+        ("XADD s NOMKSTREAM 1-1 a 1", "$-1"),
+        ("EXISTS s", ":0"),
+        ("XADD s 0-* a 1", "$3|0-1"),
+        ("XADD s 7-18446744073709551615 a 1", "$22|7-18446744073709551615"),
+        ("XADD s 7-* a 1", too_small),
+        ("XADD s 7 a 1", too_small),
+        ("XADD s 18446744073709551615-18446744073709551615 a 1", "$41|18446744073709551615-18446744073709551615"),
+        ("XADD s * a 1", exhausted),
+        ("XLEN s", ":3"),
+    ]);
+}
+
+#[test]
+fn an_empty_stream_stays() {
+    check(&[
+        ("XADD s 5-5 a 1", "$3|5-5"),
+        ("XDEL s 5-5 5-5 9-9", ":1"),
+        ("EXISTS s", ":1"),
+        ("TYPE s", "+stream"),
+        ("XADD s 5-5 a 1", "-ERR The ID specified in XADD is equal or smaller than the target stream top item"),
+        ("XADD s 5-6 a 1", "$3|5-6"),
+        ("COPY s t", ":1"),
+        ("XTRIM t MAXLEN 0", ":1"),
+        ("XLEN s", ":1"),
+        ("OBJECT ENCODING t", "$6|stream"),
+    ]);
+}
+
+#[test]
+fn replies_of_both_versions() {
+    let lines = |start: &'static str, streams: [&'static str; 2]| {
+        [
+            ("XADD s 1-1 a 1", "$3|1-1"),
+            ("XADD t 2-2 b 2", "$3|2-2"),
+            ("XREAD STREAMS s t 0 0", streams[0]),
+            ("XGROUP CREATE s g 0", "+OK"),
+            ("XREADGROUP GROUP g c STREAMS s >", streams[1]),
+            ("XINFO GROUPS s", start),
+        ]
+    };
+    check(&lines(
+        "*1|*12|$4|name|$1|g|$9|consumers|:1|$7|pending|:1|$17|last-delivered-id|$3|1-1|$12|entries-read|:1|$3|lag|:0",
+        [
+            "*2|*2|$1|s|*1|*2|$3|1-1|*2|$1|a|$1|1|*2|$1|t|*1|*2|$3|2-2|*2|$1|b|$1|2",
+            "*1|*2|$1|s|*1|*2|$3|1-1|*2|$1|a|$1|1",
+        ],
+    ));
+    check_resp3(&lines(
+        "*1|%6|$4|name|$1|g|$9|consumers|:1|$7|pending|:1|$17|last-delivered-id|$3|1-1|$12|entries-read|:1|$3|lag|:0",
+        ["%2|$1|s|*1|*2|$3|1-1|*2|$1|a|$1|1|$1|t|*1|*2|$3|2-2|*2|$1|b|$1|2", "%1|$1|s|*1|*2|$3|1-1|*2|$1|a|$1|1"],
+    ));
+}
+
+#[test]
+fn who_finds_nothing_may_wait() {
+    let mut bench = Bench::default();
+    let now = bench.now_ms;
+    let unbalanced = "-ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.";
+    bench.check(&[
+        ("XREAD STREAMS s 0", "*-1"),
+        ("XREAD BLOCK -1 STREAMS s 0", "-ERR timeout is negative"),
+        ("XREAD BLOCK 9223372036854775807 STREAMS s 0", "-ERR timeout is out of range"),
+        ("XREAD BLOCK 0.5 STREAMS s 0", "-ERR timeout is not an integer or out of range"),
+        ("XREAD STREAMS s 0 t", unbalanced),
+    ]);
+    let waits = [("0", None), ("25", Some(now + 25))];
+    for (block, deadline_ms) in waits {
+        assert_eq!(bench.run(&format!("XREAD BLOCK {block} STREAMS s t $ 3")), "");
+        assert_eq!(bench.wait, Some(Wait { deadline_ms, reply: TimeoutReply::NullArray }));
+        let again = bench.effects.again.take().unwrap();
+        let ids: Vec<&[u8]> = again.args().from(6).collect();
+        assert_eq!(ids, [&b"0-0"[..], b"3-0"]);
+    }
+    bench.run("XADD t 9-9 a 1");
+    assert_eq!(bench.run("XREAD BLOCK 0 STREAMS s t 0 $"), "");
+    let again = bench.effects.again.take().unwrap();
+    assert_eq!(again.args().from(7).collect::<Vec<_>>(), [b"9-9"]);
+    // Without a `$` it is run again as it is.
+    bench.run("XREAD BLOCK 0 STREAMS s 0");
+    assert!(bench.wait.is_some() && bench.effects.again.is_none());
+}
+
+#[test]
+fn a_consumer_comes_into_being_by_asking() {
+    let mut bench = Bench::default();
+    bench.check(&[("XADD s 1-1 a 1", "$3|1-1"), ("XGROUP CREATE s g $", "+OK")]);
+    bench.events();
+    bench.check(&[
+        ("XREADGROUP GROUP g reader STREAMS s >", "*-1"),
+        ("XCLAIM s g claimer 0 9-9", "*0"),
+        ("XAUTOCLAIM s g sweeper 0 0", "*3|$3|0-0|*0|*0"),
+    ]);
+    assert_eq!(bench.events(), ["xgroup-createconsumer s"; 3]);
+    bench.now_ms += 7;
+    bench.check(&[("XCLAIM s g claimer 0 1-1 FORCE JUSTID", "*1|$3|1-1")]);
+    bench.now_ms += 5;
+    bench.check(&[
+        (
+            "XINFO CONSUMERS s g",
+            "*3|*8|$4|name|$7|claimer|$7|pending|:1|$4|idle|:5|$8|inactive|:5\
+             |*8|$4|name|$6|reader|$7|pending|:0|$4|idle|:12|$8|inactive|:-1\
+             |*8|$4|name|$7|sweeper|$7|pending|:0|$4|idle|:12|$8|inactive|:-1",
+        ),
+        ("XPENDING s g - + 5", "*1|*4|$3|1-1|$7|claimer|:5|:1"),
+        ("XPENDING s g IDLE 6 - + 5", "*0"),
+        ("XCLAIM s g reader 6 1-1", "*0"),
+        ("XCLAIM s g reader 5 1-1 RETRYCOUNT 9 IDLE 3", "*1|*2|$3|1-1|*2|$1|a|$1|1"),
+        ("XPENDING s g - + 5 reader", "*1|*4|$3|1-1|$6|reader|:3|:9"),
+        ("XPENDING s g - + 5 nobody", "*0"),
+    ]);
+    assert_eq!(bench.events(), Vec::<String>::new());
+}
+
+#[test]
+fn blocks_are_as_large_as_the_settings_say() {
+    let mut bench = Bench::default();
+    bench.rules.stream = StreamLimits::new(4096, 3);
+    bench.rules.stream_block_entries = 3;
+    (1..=10).for_each(|ms| drop(bench.run(&format!("XADD s {ms} a 1"))));
+    bench.check(&[
+        ("XTRIM s MAXLEN ~ 8", ":0"),
+        ("XTRIM s MAXLEN ~ 7", ":3"),
+        ("XTRIM s MAXLEN = 6", ":1"),
+        ("XTRIM s MINID ~ 9 LIMIT 1", ":0"),
+        ("XTRIM s MINID ~ 9 LIMIT 2", ":2"),
+    ]);
+}

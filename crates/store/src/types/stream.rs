@@ -1,0 +1,463 @@
+//! Streams: entries in the order of their IDs, which only grow, and groups of consumers that share them.
+//!
+//! Entries lie in blocks, which are packed and bounded ([`StreamLimits`]). What is added goes into the last block, which is
+//! kept apart, so that adding searches nothing; the full ones are in a map by their first ID. A block goes when its last
+//! entry is deleted, and so no block in the map is without one.
+
+mod block;
+mod group;
+mod id;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, btree_map};
+use std::mem;
+use std::ops::Bound;
+
+use block::{Block, BlockRange};
+
+pub use block::Entry;
+pub use group::{Consumer, Delivery, Group, Pending};
+pub use id::StreamId;
+
+use crate::tight::TightBox;
+use crate::value::{Object, Value};
+
+/// When a block is full: `stream-node-max-bytes` and `stream-node-max-entries`.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamLimits {
+    bytes_max: usize,
+    entries_max: usize,
+}
+
+impl StreamLimits {
+    /// Bytes of the fields and values of an entry at most, and of a block of any configuration.
+    pub const BYTES_MAX: usize = 1 << 30;
+
+    /// The limits that these values of the configuration stand for; 0 is none.
+    #[must_use]
+    pub fn new(node_max_bytes: usize, node_max_entries: usize) -> StreamLimits {
+        let or = |value: usize, none: usize| if value == 0 { none } else { value };
+        StreamLimits {
+            bytes_max: or(node_max_bytes, Self::BYTES_MAX).min(Self::BYTES_MAX),
+            entries_max: or(node_max_entries, usize::MAX),
+        }
+    }
+}
+
+impl Default for StreamLimits {
+    fn default() -> Self {
+        StreamLimits::new(4096, 100)
+    }
+}
+
+/// What is to be left of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keep {
+    /// So many entries, the last ones.
+    Last(u64),
+    /// Those from this ID on.
+    From(StreamId),
+}
+
+/// How a stream is cut down.
+#[derive(Clone, Copy, Debug)]
+pub struct Trim {
+    /// What is to be left.
+    pub keep: Keep,
+    /// Only whole blocks go, so that more may be left.
+    pub whole_blocks: bool,
+    /// How many entries go at most, as far as whole blocks are concerned; no limit, if 0.
+    pub limit: u64,
+}
+
+/// Blocks that were taken out at once: whoever gets many of them should drop them where it holds nobody up.
+#[derive(Debug, Default)]
+pub struct Blocks(BTreeMap<StreamId, Block>);
+
+impl Blocks {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug, Default)]
+pub struct Stream {
+    /// What was added.
+    pub entries: Entries,
+    /// Who shares it, by name.
+    pub groups: BTreeMap<Box<[u8]>, Group>,
+}
+
+/// The entries of a stream, and what is to be known of those that are gone.
+#[derive(Clone, Debug, Default)]
+pub struct Entries {
+    blocks: BTreeMap<StreamId, Block>,
+    tail: Block,
+    len: u64,
+    /// The highest ID that an entry had so far. Settable: XSETID.
+    pub last_id: StreamId,
+    /// The highest ID of those that were deleted one by one.
+    pub max_deleted_id: StreamId,
+    /// Entries that were added so far.
+    pub entries_added: u64,
+    /// Bytes that the blocks of the map have allocated.
+    sealed_bytes: usize,
+}
+
+/// Bytes of the map for a block: the ID and the block, in nodes that are filled from the right and so are half full.
+const BLOCK_OVERHEAD_BYTES: usize = 2 * (size_of::<StreamId>() + size_of::<Block>());
+/// From so many blocks on that go at once, the map is cut instead of emptied one by one.
+const CUT_BLOCKS_MIN: usize = 64;
+
+impl Stream {
+    /// The encoding's name in OBJECT ENCODING.
+    #[must_use]
+    pub fn encoding(&self) -> &'static str {
+        "stream"
+    }
+
+    /// Estimated bytes of what the stream points to. Visits the groups, but neither entries nor what is pending.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let groups: usize = self.groups.iter().map(|(name, group)| name.len() + group.memory_bytes()).sum();
+        size_of::<Stream>() + self.entries.memory_bytes() + groups
+    }
+}
+
+impl Entries {
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many blocks there are.
+    #[must_use]
+    pub fn block_count(&self) -> usize {
+        self.blocks.len() + usize::from(!self.tail.is_empty())
+    }
+
+    /// Bytes of the blocks.
+    fn memory_bytes(&self) -> usize {
+        self.tail.allocated() + self.sealed_bytes + self.blocks.len() * BLOCK_OVERHEAD_BYTES
+    }
+
+    /// Adds an entry behind the others: its ID must be above `last_id`. `pairs` are fields and values in turn, an even
+    /// number of them, and no more than [`StreamLimits::BYTES_MAX`] together.
+    pub fn push<'a>(
+        &mut self,
+        id: StreamId,
+        pairs: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+        limits: StreamLimits,
+    ) {
+        debug_assert!(id > self.last_id);
+        let bytes: usize = pairs.clone().map(<[u8]>::len).sum();
+        if !self.tail.is_empty()
+            && (self.tail.len() + bytes >= limits.bytes_max || self.tail.entries() >= limits.entries_max)
+        {
+            self.seal();
+        }
+        self.tail.push(id, pairs);
+        self.last_id = id;
+        self.len += 1;
+        self.entries_added += 1;
+    }
+
+    /// Puts the last block to the others, and begins a new one that is likely to become as large.
+    fn seal(&mut self) {
+        let next = Block::with_capacity(self.tail.len());
+        let mut full = mem::replace(&mut self.tail, next);
+        full.shrink();
+        self.sealed_bytes += full.allocated();
+        self.blocks.insert(full.first, full);
+    }
+
+    /// The ID of the first entry; 0-0 if there is none.
+    #[must_use]
+    pub fn first_id(&self) -> StreamId {
+        match self.blocks.first_key_value() {
+            Some((_, block)) => block.first_live(),
+            None if self.tail.live > 0 => self.tail.first_live(),
+            None => StreamId::MIN,
+        }
+    }
+
+    /// The first entry.
+    #[must_use]
+    pub fn first(&self) -> Option<Entry<'_>> {
+        self.range(StreamId::MIN, StreamId::MAX).next()
+    }
+
+    /// The last entry.
+    #[must_use]
+    pub fn last(&self) -> Option<Entry<'_>> {
+        self.range(StreamId::MIN, StreamId::MAX).next_back()
+    }
+
+    /// Whether there is an entry with this ID.
+    #[must_use]
+    pub fn contains(&self, id: StreamId) -> bool {
+        self.get(id).is_some()
+    }
+
+    /// The entry with this ID.
+    #[must_use]
+    pub fn get(&self, id: StreamId) -> Option<Entry<'_>> {
+        self.range(id, id).next()
+    }
+
+    /// The entries from one ID to another, both included; reversible.
+    #[must_use]
+    pub fn range(&self, from: StreamId, to: StreamId) -> Range<'_> {
+        if from > to || self.len == 0 || from > self.last_id {
+            return Range::default();
+        }
+        let reaches_tail = !self.tail.is_empty() && to >= self.tail.first;
+        let tail = reaches_tail.then(|| self.tail.range(from, to));
+        if reaches_tail && from >= self.tail.first {
+            return Range { tail, ..Range::default() };
+        }
+        // The block before the first one that begins at `from` or later may hold some, too.
+        let begin = self.blocks.range(..=from).next_back().map_or(from, |(first, _)| *first);
+        let blocks = self.blocks.range((Bound::Included(begin), Bound::Included(to.max(begin))));
+        Range { from, to, blocks, tail, ..Range::default() }
+    }
+
+    /// Deletes an entry. Says whether it was there.
+    pub fn remove(&mut self, id: StreamId) -> bool {
+        if !self.tail.is_empty() && id >= self.tail.first {
+            return self.remove_from_tail(id);
+        }
+        let Some((first, block)) = self.blocks.range_mut(..=id).next_back() else { return false };
+        let first = *first;
+        if !block.remove(id) {
+            return false;
+        }
+        if block.live == 0 {
+            self.drop_block(first);
+        }
+        self.note_removed(id);
+        true
+    }
+
+    fn remove_from_tail(&mut self, id: StreamId) -> bool {
+        let removed = self.tail.remove(id);
+        if removed {
+            if self.tail.live == 0 {
+                self.tail = Block::default();
+            }
+            self.note_removed(id);
+        }
+        removed
+    }
+
+    fn note_removed(&mut self, id: StreamId) {
+        self.len -= 1;
+        self.max_deleted_id = self.max_deleted_id.max(id);
+    }
+
+    fn drop_block(&mut self, first: StreamId) {
+        if let Some(block) = self.blocks.remove(&first) {
+            self.sealed_bytes -= block.allocated();
+        }
+    }
+
+    /// Cuts entries off the front. Says how many, and gives the blocks that they were in.
+    pub fn trim(&mut self, trim: Trim) -> (u64, Blocks) {
+        let before = self.len;
+        let (blocks, is_done) = self.trim_blocks(trim);
+        if !is_done && !trim.whole_blocks {
+            self.trim_first_block(trim.keep);
+        }
+        (before - self.len, blocks)
+    }
+
+    /// Takes whole blocks off the front. Also says whether nothing else must go.
+    fn trim_blocks(&mut self, trim: Trim) -> (Blocks, bool) {
+        let (mut entries, mut bytes, mut count) = (0, 0, 0);
+        let (mut cut, mut is_done) = (None, false);
+        for block in self.blocks.values().chain((!self.tail.is_empty()).then_some(&self.tail)) {
+            let live = u64::from(block.live);
+            is_done = matches!(trim.keep, Keep::Last(keep) if self.len - entries <= keep)
+                || trim.limit > 0 && entries + live > trim.limit;
+            let goes = match trim.keep {
+                Keep::Last(keep) => self.len - entries - live >= keep,
+                Keep::From(id) => block.last < id,
+            };
+            if is_done || !goes {
+                cut = Some(block.first);
+                break;
+            }
+            (entries, bytes, count) = (entries + live, bytes + block.allocated(), count + 1);
+        }
+        self.len -= entries;
+        // The last block isn't in the map.
+        if cut.is_none() && !self.tail.is_empty() {
+            bytes -= self.tail.allocated();
+            count -= 1;
+            self.tail = Block::default();
+        }
+        self.sealed_bytes -= bytes;
+        (self.take_blocks(count, cut), is_done)
+    }
+
+    /// Takes the first blocks out: so many, which end where the one begins that has this ID.
+    fn take_blocks(&mut self, count: usize, end: Option<StreamId>) -> Blocks {
+        if count < CUT_BLOCKS_MIN {
+            (0..count).for_each(|_| drop(self.blocks.pop_first()));
+            return Blocks::default();
+        }
+        let rest = end.map(|end| self.blocks.split_off(&end)).unwrap_or_default();
+        Blocks(mem::replace(&mut self.blocks, rest))
+    }
+
+    /// Deletes entries of the first block, one by one.
+    fn trim_first_block(&mut self, keep: Keep) {
+        let mut len = self.len;
+        let goes = |id: StreamId| {
+            let goes = match keep {
+                Keep::Last(keep) => len > keep,
+                Keep::From(from) => id < from,
+            };
+            len -= u64::from(goes);
+            goes
+        };
+        // What is left of a block may be deleted already.
+        if let Some(mut first) = self.blocks.first_entry() {
+            self.len -= first.get_mut().remove_front(goes) as u64;
+            if first.get().live == 0 {
+                self.sealed_bytes -= first.remove().allocated();
+            }
+        } else {
+            self.len -= self.tail.remove_front(goes) as u64;
+            if self.tail.live == 0 {
+                self.tail = Block::default();
+            }
+        }
+    }
+
+    /// Whether entries may be missing from this ID on, because some were deleted one by one.
+    #[must_use]
+    pub fn has_gaps_from(&self, id: StreamId) -> bool {
+        self.len > 0 && !self.max_deleted_id.is_zero() && id <= self.max_deleted_id
+    }
+
+    /// How many entries were added up to this ID, if that can be told.
+    #[must_use]
+    pub fn entries_up_to(&self, id: StreamId) -> Option<u64> {
+        if self.entries_added == 0 {
+            return Some(0);
+        }
+        if id == self.last_id || (self.len == 0 && id < self.last_id) {
+            return Some(self.entries_added);
+        }
+        let first = self.first_id();
+        if id > self.last_id || (!self.max_deleted_id.is_zero() && self.max_deleted_id >= first) {
+            return None;
+        }
+        // Nothing is missing between the first entry and the last.
+        let before_first = self.entries_added.saturating_sub(self.len);
+        match id.cmp(&first) {
+            std::cmp::Ordering::Less => Some(before_first),
+            std::cmp::Ordering::Equal => Some(before_first + 1),
+            std::cmp::Ordering::Greater => None,
+        }
+    }
+
+    /// How many entries a group has not read yet, if that can be told.
+    #[must_use]
+    pub fn lag(&self, group: &Group) -> Option<i64> {
+        let read = match group.entries_read {
+            _ if self.entries_added == 0 => return Some(0),
+            Some(read) if !self.has_gaps_from(group.last_id) => read,
+            _ => self.entries_up_to(group.last_id)?,
+        };
+        Some((self.entries_added as i64).wrapping_sub(read as i64))
+    }
+}
+
+/// Iterates over a range of entries.
+#[derive(Clone, Debug, Default)]
+pub struct Range<'s> {
+    from: StreamId,
+    to: StreamId,
+    front: Option<BlockRange<'s>>,
+    blocks: btree_map::Range<'s, StreamId, Block>,
+    back: Option<BlockRange<'s>>,
+    tail: Option<BlockRange<'s>>,
+}
+
+impl<'s> Iterator for Range<'s> {
+    type Item = Entry<'s>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Entry<'s>> {
+        loop {
+            if let Some(front) = &mut self.front {
+                if let Some(entry) = front.next() {
+                    return Some(entry);
+                }
+                self.front = None;
+            }
+            match self.blocks.next() {
+                Some((_, block)) => self.front = Some(block.range(self.from, self.to)),
+                None => break,
+            }
+        }
+        self.back.as_mut().and_then(Iterator::next).or_else(|| self.tail.as_mut()?.next())
+    }
+}
+
+impl DoubleEndedIterator for Range<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if let Some(entry) = self.tail.as_mut().and_then(DoubleEndedIterator::next_back) {
+            return Some(entry);
+        }
+        self.tail = None;
+        loop {
+            if let Some(back) = &mut self.back {
+                if let Some(entry) = back.next_back() {
+                    return Some(entry);
+                }
+                self.back = None;
+            }
+            match self.blocks.next_back() {
+                Some((_, block)) => self.back = Some(block.range(self.from, self.to)),
+                None => break,
+            }
+        }
+        self.front.as_mut()?.next_back()
+    }
+}
+
+impl Object for Stream {
+    #[inline]
+    fn of(value: &Value) -> Option<&Self> {
+        if let Value::Stream(stream) = value { Some(stream) } else { None }
+    }
+
+    #[inline]
+    fn of_mut(value: &mut Value) -> Option<&mut Self> {
+        if let Value::Stream(stream) = value { Some(stream) } else { None }
+    }
+
+    fn empty() -> Value {
+        Value::Stream(TightBox::new(Stream::default()))
+    }
+}

@@ -1,0 +1,421 @@
+//! A block of a stream: entries one behind the other in one allocation, each found by walking from either end.
+//!
+//! # Format
+//!
+//! ```text
+//! +---------------+---------------------+---------+---------+-----+
+//! | count of      | names of fields, as | entry 0 | entry 1 | ... |
+//! | fields        | texts               |         |         |     |
+//! +---------------+---------------------+---------+---------+-----+
+//!
+//! an entry:
+//! +-------+---------------+------------+--------------+-----------------------------+----------------+
+//! | flags | bytes up to   | ms beyond  | number, see  | values, as texts; or the    | bytes before   |
+//! | 1     | "bytes before"| the        | below        | count of pairs, and fields  | this, read     |
+//! |       |               | block's    |              | and values in turn          | from the right |
+//! +-------+---------------+------------+--------------+-----------------------------+----------------+
+//! ```
+//!
+//! Numbers are written 7 bits a byte, the lowest first, the top bit set while more follow; the last of an entry the other
+//! way round, so that it can be read from the end. A text is its length and its bytes. The names of fields at the block's
+//! beginning are those of its first entry; an entry that has the same ones in the same order keeps values only. The ID's
+//! number is counted from the block's first ID as long as the time is the same, else from 0.
+//!
+//! An entry that is deleted is marked, and goes when its whole block does.
+
+use super::id::StreamId;
+
+/// The entry is deleted.
+const DELETED: u8 = 1;
+/// Its fields are those of the block's first entry.
+const SAME_FIELDS: u8 = 2;
+
+/// Bits of a number in a byte.
+const NUMBER_BITS: u32 = 7;
+
+fn number_bytes(number: u64) -> usize {
+    (u64::BITS - (number | 1).leading_zeros()).div_ceil(NUMBER_BITS) as usize
+}
+
+#[inline]
+fn put_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= NUMBER_BITS;
+    }
+    out.push(number as u8);
+}
+
+/// The same, to be read from the end.
+#[inline]
+fn put_number_reversed(out: &mut Vec<u8>, number: u64) {
+    let start = out.len();
+    put_number(out, number);
+    out[start..].reverse();
+}
+
+/// The number that ends here, and the bytes that it takes.
+#[inline]
+fn number_before(bytes: &[u8]) -> (usize, usize) {
+    let (mut number, mut taken) = (0, 0);
+    for &byte in bytes.iter().rev() {
+        number |= usize::from(byte & 0x7f) << (NUMBER_BITS * taken);
+        taken += 1;
+        if byte < 0x80 {
+            break;
+        }
+    }
+    (number, taken as usize)
+}
+
+#[inline]
+fn put_text(out: &mut Vec<u8>, text: &[u8]) {
+    put_number(out, text.len() as u64);
+    out.extend_from_slice(text);
+}
+
+fn text_bytes(text: &[u8]) -> usize {
+    number_bytes(text.len() as u64) + text.len()
+}
+
+/// Reads what the functions above have written. Beyond the end there are zeros and empty texts.
+#[derive(Clone, Copy, Debug)]
+struct Reader<'b>(&'b [u8]);
+
+impl<'b> Reader<'b> {
+    #[inline]
+    fn number(&mut self) -> u64 {
+        let (mut number, mut shift) = (0, 0);
+        while let Some((&byte, rest)) = self.0.split_first() {
+            self.0 = rest;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                break;
+            }
+            shift += NUMBER_BITS;
+        }
+        number
+    }
+
+    #[inline]
+    fn text(&mut self) -> &'b [u8] {
+        let len = self.number() as usize;
+        let (text, rest) = self.0.split_at_checked(len).unwrap_or_default();
+        self.0 = rest;
+        text
+    }
+}
+
+/// An entry, as it lies in its block.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'b> {
+    /// Its ID.
+    pub id: StreamId,
+    /// How many fields it has.
+    pub len: usize,
+    /// The names, if they are the block's.
+    fields: Option<Reader<'b>>,
+    /// Values, or fields and values in turn.
+    rest: Reader<'b>,
+}
+
+impl<'b> Iterator for Entry<'b> {
+    type Item = (&'b [u8], &'b [u8]);
+
+    /// The next field with its value.
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.len = self.len.checked_sub(1)?;
+        let field = match &mut self.fields {
+            Some(fields) => fields.text(),
+            None => self.rest.text(),
+        };
+        Some((field, self.rest.text()))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.len, Some(self.len))
+    }
+}
+
+impl ExactSizeIterator for Entry<'_> {}
+
+/// Where an entry lies.
+struct Place {
+    flags: u8,
+    id: StreamId,
+    /// Where what follows the ID begins, and ends.
+    rest: (usize, usize),
+    /// Where the next entry begins.
+    next: usize,
+}
+
+/// See the module's documentation. An empty one allocates nothing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Block {
+    /// The ID of the first entry that was put in, deleted or not.
+    pub(super) first: StreamId,
+    /// The ID of the last one.
+    pub(super) last: StreamId,
+    /// Entries that are not deleted.
+    pub(super) live: u32,
+    /// Entries that are.
+    dead: u32,
+    /// Where the first entry begins.
+    start: u32,
+    /// Where the first entry begins that is not deleted.
+    head: u32,
+    bytes: Vec<u8>,
+}
+
+impl Block {
+    /// An empty block that has room for so many bytes.
+    pub(super) fn with_capacity(bytes: usize) -> Block {
+        Block { bytes: Vec::with_capacity(bytes), ..Block::default() }
+    }
+
+    /// Whether nothing was put in yet.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Entries that were put in.
+    pub(super) fn entries(&self) -> usize {
+        self.live as usize + self.dead as usize
+    }
+
+    /// Bytes that are used.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Bytes that are allocated.
+    pub(super) fn allocated(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Gives room back that is not used.
+    pub(super) fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+    }
+
+    fn fields(&self) -> Reader<'_> {
+        Reader(&self.bytes)
+    }
+
+    /// Adds an entry behind the others. `pairs` are fields and values in turn.
+    pub(super) fn push<'a>(&mut self, id: StreamId, pairs: impl ExactSizeIterator<Item = &'a [u8]> + Clone) {
+        if self.is_empty() {
+            self.begin(id, pairs.clone());
+        }
+        let has_same_fields = self.has_fields(pairs.clone());
+        let (step, skip) = if has_same_fields { (2, 1) } else { (1, 0) };
+        let texts = pairs.clone().skip(skip).step_by(step);
+        let ms = id.ms - self.first.ms;
+        let seq = if ms == 0 { id.seq - self.first.seq } else { id.seq };
+        let count = (!has_same_fields).then_some(pairs.len() as u64 / 2);
+        let len = number_bytes(ms)
+            + number_bytes(seq)
+            + count.map_or(0, number_bytes)
+            + texts.clone().map(text_bytes).sum::<usize>();
+        let whole = 1 + number_bytes(len as u64) + len;
+        self.bytes.reserve(whole + number_bytes(whole as u64));
+        let out = &mut self.bytes;
+        out.push(if has_same_fields { SAME_FIELDS } else { 0 });
+        put_number(out, len as u64);
+        put_number(out, ms);
+        put_number(out, seq);
+        count.into_iter().for_each(|count| put_number(out, count));
+        texts.for_each(|text| put_text(out, text));
+        put_number_reversed(out, whole as u64);
+        self.last = id;
+        self.live += 1;
+    }
+
+    /// Writes the names of the fields, before the first entry.
+    fn begin<'a>(&mut self, id: StreamId, pairs: impl ExactSizeIterator<Item = &'a [u8]> + Clone) {
+        let fields = pairs.clone().step_by(2);
+        // The names and the first entry are one allocation, and no more: most streams that have one entry only stay so.
+        let texts: usize = pairs.clone().map(text_bytes).sum();
+        self.bytes.reserve_exact(texts + FIRST_ENTRY_BYTES);
+        put_number(&mut self.bytes, pairs.len() as u64 / 2);
+        fields.for_each(|field| put_text(&mut self.bytes, field));
+        self.first = id;
+        self.start = self.bytes.len() as u32;
+        self.head = self.start;
+    }
+
+    fn has_fields<'a>(&self, pairs: impl ExactSizeIterator<Item = &'a [u8]>) -> bool {
+        let mut fields = self.fields();
+        let count = pairs.len() as u64 / 2;
+        count == fields.number() && pairs.step_by(2).all(|field| field == fields.text())
+    }
+
+    /// What lies at this offset, which is an entry's.
+    #[inline]
+    fn place(&self, at: usize) -> Place {
+        let mut reader = Reader(&self.bytes[at + 1..]);
+        let len = reader.number() as usize;
+        let end = self.bytes.len() - reader.0.len() + len;
+        let (ms, number) = (reader.number(), reader.number());
+        let seq = if ms == 0 { self.first.seq.wrapping_add(number) } else { number };
+        Place {
+            flags: self.bytes[at],
+            id: StreamId { ms: self.first.ms.wrapping_add(ms), seq },
+            rest: (self.bytes.len() - reader.0.len(), end),
+            next: end + number_bytes((end - at) as u64),
+        }
+    }
+
+    #[inline]
+    fn entry(&self, place: &Place) -> Entry<'_> {
+        let mut rest = Reader(&self.bytes[place.rest.0..place.rest.1]);
+        if place.flags & SAME_FIELDS == 0 {
+            return Entry { id: place.id, len: rest.number() as usize, fields: None, rest };
+        }
+        let mut fields = self.fields();
+        Entry { id: place.id, len: fields.number() as usize, fields: Some(fields), rest }
+    }
+
+    /// Where the entry before this offset begins.
+    #[inline]
+    fn before(&self, at: usize) -> usize {
+        let (whole, taken) = number_before(&self.bytes[..at]);
+        at - taken - whole
+    }
+
+    /// Where the first entry begins whose ID is not below this one; the end, if there is none. Walks from the nearer end.
+    fn seek(&self, id: StreamId) -> usize {
+        let end = self.bytes.len();
+        if id <= self.first {
+            return self.start as usize;
+        }
+        if id > self.last {
+            return end;
+        }
+        let is_late = if self.first.ms == self.last.ms {
+            id.seq - self.first.seq > self.last.seq - id.seq
+        } else {
+            id.ms - self.first.ms > self.last.ms - id.ms
+        };
+        let mut at = if is_late { end } else { self.start as usize };
+        if is_late {
+            while at > self.start as usize {
+                let before = self.before(at);
+                if self.place(before).id < id {
+                    break;
+                }
+                at = before;
+            }
+        } else {
+            while at < end {
+                let place = self.place(at);
+                if place.id >= id {
+                    break;
+                }
+                at = place.next;
+            }
+        }
+        at
+    }
+
+    /// The ID of the first entry that is not deleted. There must be one.
+    pub(super) fn first_live(&self) -> StreamId {
+        self.place(self.head as usize).id
+    }
+
+    /// Deletes an entry. Says whether it was there.
+    pub(super) fn remove(&mut self, id: StreamId) -> bool {
+        let at = self.seek(id);
+        if at >= self.bytes.len() {
+            return false;
+        }
+        let place = self.place(at);
+        if place.id != id || place.flags & DELETED != 0 {
+            return false;
+        }
+        self.mark(at);
+        true
+    }
+
+    fn mark(&mut self, at: usize) {
+        self.bytes[at] |= DELETED;
+        self.live -= 1;
+        self.dead += 1;
+        while (self.head as usize) < self.bytes.len() && self.bytes[self.head as usize] & DELETED != 0 {
+            self.head = self.place(self.head as usize).next as u32;
+        }
+    }
+
+    /// Deletes entries from the front while `goes` says so of their IDs; says how many.
+    pub(super) fn remove_front(&mut self, mut goes: impl FnMut(StreamId) -> bool) -> usize {
+        let before = self.live;
+        while self.live > 0 && goes(self.first_live()) {
+            self.mark(self.head as usize);
+        }
+        (before - self.live) as usize
+    }
+
+    /// The entries from one ID to another, both included.
+    pub(super) fn range(&self, from: StreamId, to: StreamId) -> BlockRange<'_> {
+        let start = if from <= self.first { self.head as usize } else { self.seek(from) };
+        // The end is found by those who come there, but for the entries that are read from it.
+        BlockRange { block: self, start, end: None, to }
+    }
+}
+
+/// Bytes of an entry beside its texts: the count of fields, flags, length, and an ID near the block's, the way back.
+const FIRST_ENTRY_BYTES: usize = 8;
+
+/// Iterates over the entries of a block.
+#[derive(Clone, Debug)]
+pub(super) struct BlockRange<'b> {
+    block: &'b Block,
+    start: usize,
+    end: Option<usize>,
+    to: StreamId,
+}
+
+impl<'b> BlockRange<'b> {
+    /// Where the range ends, sought when it is first asked for.
+    fn find_end(&mut self) -> usize {
+        let (block, to) = (self.block, self.to);
+        *self.end.get_or_insert_with(|| to.next().map_or(block.bytes.len(), |after| block.seek(after)))
+    }
+}
+
+impl<'b> Iterator for BlockRange<'b> {
+    type Item = Entry<'b>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Entry<'b>> {
+        while self.start < self.end.unwrap_or(self.block.bytes.len()) {
+            let place = self.block.place(self.start);
+            if place.id > self.to {
+                self.start = self.block.bytes.len();
+                break;
+            }
+            self.start = place.next;
+            if place.flags & DELETED == 0 {
+                return Some(self.block.entry(&place));
+            }
+        }
+        None
+    }
+}
+
+impl DoubleEndedIterator for BlockRange<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let mut end = self.find_end();
+        while end > self.start {
+            end = self.block.before(end);
+            self.end = Some(end);
+            let place = self.block.place(end);
+            if place.flags & DELETED == 0 {
+                return Some(self.block.entry(&place));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,237 @@
+//! Streams against a sorted map, under limits so small that blocks begin and go all the time.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+type Fields = Vec<Vec<u8>>;
+
+/// A small generator (xorshift64*), so that a failure replays from its seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % limit
+    }
+
+    fn text(&mut self) -> Vec<u8> {
+        let len = if self.below(20) == 0 { self.below(300) } else { self.below(6) };
+        vec![b'a' + self.below(26) as u8; len]
+    }
+
+    /// Mostly the same names, so that entries share them.
+    fn fields(&mut self) -> Fields {
+        if self.below(4) > 0 {
+            return vec![b"name".to_vec(), self.text(), b"value".to_vec(), self.text()];
+        }
+        (0..2 * (1 + self.below(4))).map(|_| self.text()).collect()
+    }
+
+    fn limits(&mut self) -> StreamLimits {
+        StreamLimits::new([0, 64, 300, 4096][self.below(4)], [0, 1, 2, 7, 100][self.below(5)])
+    }
+}
+
+struct Pair {
+    entries: Entries,
+    model: BTreeMap<StreamId, Fields>,
+    max_deleted: StreamId,
+    added: u64,
+}
+
+fn collect(entry: Entry<'_>) -> (StreamId, Fields) {
+    (entry.id, entry.flat_map(|(field, value)| [field.to_vec(), value.to_vec()]).collect())
+}
+
+impl Pair {
+    fn push(&mut self, random: &mut Random) {
+        let last = self.entries.last_id;
+        let id = match random.below(4) {
+            0 => StreamId::new(last.ms + 1 + random.below(100_000) as u64, random.below(3) as u64),
+            1 => StreamId::new(last.ms + 1, u64::MAX - random.below(2) as u64),
+            _ => last.next().unwrap(),
+        };
+        let fields = random.fields();
+        self.entries.push(id, fields.iter().map(Vec::as_slice), random.limits());
+        self.model.insert(id, fields);
+        self.added += 1;
+    }
+
+    /// An ID that is there, or nearly.
+    fn id(&self, random: &mut Random) -> StreamId {
+        let ids: Vec<StreamId> = self.model.keys().copied().collect();
+        let id = if ids.is_empty() { self.entries.last_id } else { ids[random.below(ids.len())] };
+        match random.below(8) {
+            0 => id.next().unwrap_or(id),
+            1 => id.previous().unwrap_or(id),
+            2 => StreamId::MIN,
+            3 => StreamId::MAX,
+            _ => id,
+        }
+    }
+
+    fn remove(&mut self, id: StreamId) {
+        let removed = self.model.remove(&id).is_some();
+        assert_eq!(self.entries.remove(id), removed, "{id}");
+        if removed {
+            self.max_deleted = self.max_deleted.max(id);
+        }
+    }
+
+    fn trim(&mut self, random: &mut Random) {
+        let keep = match random.below(2) {
+            0 => Keep::Last(random.below(self.model.len() + 2) as u64),
+            _ => Keep::From(self.id(random)),
+        };
+        let whole_blocks = random.below(2) == 0;
+        let limit = if whole_blocks { [0, 1, 10, 1000][random.below(4)] } else { 0 };
+        let before = self.model.len();
+        let (count, _) = self.entries.trim(Trim { keep, whole_blocks, limit });
+        // Whole blocks: as many of the first ones as it says, and no more than wanted.
+        let is_wanted = |model: &BTreeMap<StreamId, Fields>| match keep {
+            Keep::Last(keep) => model.len() as u64 > keep,
+            Keep::From(id) => model.keys().next().is_some_and(|first| *first < id),
+        };
+        while is_wanted(&self.model) && (!whole_blocks || before - self.model.len() < count as usize) {
+            self.model.pop_first();
+        }
+        assert_eq!(before - self.model.len(), count as usize, "{keep:?}");
+        assert!(limit == 0 || count <= limit);
+    }
+
+    fn check(&self, random: &mut Random) {
+        assert_eq!(self.entries.len(), self.model.len() as u64);
+        assert_eq!(self.entries.first_id(), self.model.keys().next().copied().unwrap_or_default());
+        assert_eq!((self.entries.max_deleted_id, self.entries.entries_added), (self.max_deleted, self.added));
+        let (from, to) = (self.id(random), self.id(random));
+        let expected: Vec<_> = if from > to {
+            Vec::new()
+        } else {
+            self.model.range(from..=to).map(|(id, fields)| (*id, fields.clone())).collect()
+        };
+        let range = || self.entries.range(from, to).map(collect);
+        assert_eq!(range().collect::<Vec<_>>(), expected, "{from} to {to}");
+        let mut reversed: Vec<_> = self.entries.range(from, to).rev().map(collect).collect();
+        reversed.reverse();
+        assert_eq!(reversed, expected, "{to} back to {from}");
+        self.check_both_ends(from, to, &expected, random);
+        assert!(self.entries.blocks.values().all(|block| block.live > 0));
+        let sealed: usize = self.entries.blocks.values().map(Block::allocated).sum();
+        assert_eq!(self.entries.sealed_bytes, sealed);
+    }
+
+    fn check_both_ends(&self, from: StreamId, to: StreamId, expected: &[(StreamId, Fields)], random: &mut Random) {
+        let (mut left, mut right) = (0, expected.len());
+        let mut range = self.entries.range(from, to);
+        while left < right {
+            if random.below(2) == 0 {
+                assert_eq!(range.next().map(collect).as_ref(), Some(&expected[left]));
+                left += 1;
+            } else {
+                right -= 1;
+                assert_eq!(range.next_back().map(collect).as_ref(), Some(&expected[right]));
+            }
+        }
+        assert!(range.next().is_none() && range.next_back().is_none());
+    }
+}
+
+#[test]
+fn any_sequence_of_changes_gives_what_a_sorted_map_gives() {
+    let (seeds, steps) = if cfg!(miri) { (3, 60) } else { (60, 400) };
+    for seed in 1..=seeds {
+        let mut random = Random(seed);
+        let mut pair =
+            Pair { entries: Entries::default(), model: BTreeMap::new(), max_deleted: StreamId::MIN, added: 0 };
+        for _ in 0..steps {
+            match random.below(20) {
+                0 => pair.trim(&mut random),
+                1..5 => {
+                    let id = pair.id(&mut random);
+                    pair.remove(id);
+                }
+                _ => pair.push(&mut random),
+            }
+            pair.check(&mut random);
+        }
+        let ids: Vec<StreamId> = pair.model.keys().copied().collect();
+        ids.into_iter().rev().for_each(|id| pair.remove(id));
+        assert_eq!((pair.entries.block_count(), pair.entries.sealed_bytes), (0, 0));
+    }
+}
+
+fn filled(count: u64) -> Entries {
+    let mut entries = Entries::default();
+    for ms in 1..=count {
+        let text = ms.to_string();
+        let fields = [b"temperature", text.as_bytes(), b"humidity", b"50"];
+        entries.push(StreamId::new(ms, 0), fields.into_iter(), StreamLimits::default());
+    }
+    entries
+}
+
+#[test]
+fn entries_with_the_same_fields_take_little_more_than_their_values() {
+    let entries = filled(100_000);
+    let values = 5 + 2;
+    let bytes_each = entries.memory_bytes() / 100_000;
+    assert!(bytes_each <= values + 12, "{bytes_each} bytes each");
+}
+
+#[test]
+fn trimming_much_hands_the_blocks_out_and_trimming_little_keeps_to_whole_blocks() {
+    let mut entries = filled(100_000);
+    let trim = |keep, whole_blocks, limit| Trim { keep: Keep::Last(keep), whole_blocks, limit };
+    assert_eq!(entries.trim(trim(99_950, true, 0)).0, 0);
+    assert_eq!(entries.trim(trim(99_850, true, 0)).0, 100);
+    assert_eq!(entries.trim(trim(99_850, false, 0)).0, 50);
+    assert_eq!(entries.trim(trim(0, true, 250)).0, 250);
+    let (count, blocks) = entries.trim(trim(10, false, 0));
+    assert_eq!((count, entries.len(), entries.block_count()), (99_590, 10, 1));
+    assert_eq!(blocks.len(), 995);
+    assert_eq!(entries.trim(trim(0, true, 0)).0, 10);
+    assert_eq!((entries.memory_bytes(), entries.first_id()), (0, StreamId::MIN));
+}
+
+#[test]
+fn a_block_whose_rest_is_deleted_goes_when_it_is_trimmed_to_there() {
+    let mut entries = filled(3);
+    assert!(entries.remove(StreamId::new(3, 0)));
+    let keep = Keep::From(StreamId::new(3, 0));
+    assert_eq!(entries.trim(Trim { keep, whole_blocks: false, limit: 0 }).0, 2);
+    assert_eq!((entries.len(), entries.block_count(), entries.first_id()), (0, 0, StreamId::MIN));
+}
+
+#[test]
+fn ids_follow_each_other() {
+    let last = StreamId::new(5, u64::MAX);
+    assert_eq!(last.next(), Some(StreamId::new(6, 0)));
+    assert_eq!(StreamId::new(6, 0).previous(), Some(last));
+    assert_eq!((StreamId::MAX.next(), StreamId::MIN.previous()), (None, None));
+    assert_eq!(last.after(9), Some(StreamId::new(9, 0)));
+    assert_eq!(last.after(5), Some(StreamId::new(6, 0)));
+    assert_eq!(StreamId::MAX.after(5), None);
+}
+
+#[test]
+fn what_is_pending_belongs_to_one_consumer() {
+    let mut group = Group::new(StreamId::MIN, None);
+    assert!(group.add_consumer(b"a", 1) && group.add_consumer(b"b", 1) && !group.add_consumer(b"a", 2));
+    let (first, second) = (StreamId::new(1, 0), StreamId::new(2, 0));
+    let pending = |group: &Group| {
+        let of = |name: &[u8]| group.consumer(name).map(|c| c.pending().len());
+        (group.pending().len(), of(b"a"), of(b"b"))
+    };
+    group.deliver(first, b"a", Delivery { at_ms: 5, deliveries: 1 });
+    group.deliver(second, b"a", Delivery { at_ms: 5, deliveries: 1 });
+    group.deliver(first, b"b", Delivery { at_ms: 6, deliveries: 2 });
+    assert_eq!(pending(&group), (2, Some(1), Some(1)));
+    group.deliver(first, b"nobody", Delivery { at_ms: 6, deliveries: 2 });
+    assert!(group.acknowledge(first) && !group.acknowledge(first));
+    assert_eq!(pending(&group), (1, Some(1), Some(0)));
+    assert_eq!((group.remove_consumer(b"a"), group.remove_consumer(b"a")), (Some(1), None));
+    assert_eq!(pending(&group), (0, None, Some(0)));
+}

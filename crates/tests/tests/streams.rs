@@ -1,0 +1,215 @@
+//! Waiting for entries of streams, on Penstock with one thread and with several, and on the oracle where it agrees.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::thread;
+use std::time::Duration;
+
+use penstock_tests::bytes::{command, encode};
+use penstock_tests::conn::Conn;
+use penstock_tests::server::Server;
+
+/// Runs a test on each server; on the oracle only where 7.0 answers as 7.2 does.
+fn on_all(with_oracle: bool, test: impl Fn(&Server)) {
+    let penstocks = [Server::penstock(&["--threads", "1"]), Server::penstock(&["--threads", "3"])];
+    penstocks.iter().for_each(&test);
+    if with_oracle {
+        test(&Server::oracle(&[]));
+    }
+}
+
+fn expect(conn: &mut Conn, reply: &str) {
+    assert_eq!(conn.read().unwrap().escaped(), reply.replace('|', "\\r\\n"));
+}
+
+fn ask(conn: &mut Conn, line: &str, reply: &str) {
+    assert_eq!(conn.cmd(line).unwrap().escaped(), reply.replace('|', "\\r\\n"), "{line}");
+}
+
+fn wait_until_blocked(server: &Server, n: usize) {
+    let wanted = format!("blocked_clients:{n}\r\n");
+    let mut conn = server.connect();
+    for _ in 0..2000 {
+        if conn.cmd("INFO clients").unwrap().text().windows(wanted.len()).any(|w| w == wanted.as_bytes()) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("there never were {n} blocked clients");
+}
+
+/// A connection that waits for the reply to a command. `n` wait then.
+fn waiting(server: &Server, line: &str, n: usize) -> Conn {
+    let mut conn = server.connect();
+    conn.send(&encode(&command(line))).unwrap();
+    wait_until_blocked(server, n);
+    conn
+}
+
+/// The reply with one entry of one stream.
+fn entry(key: &str, id: &str, value: &str) -> String {
+    let bulk = |text: &str| format!("${}|{text}|", text.len());
+    format!("*1|*2|{}*1|*2|{}*2|{}{}", bulk(key), bulk(id), bulk("f"), bulk(value))
+}
+
+#[test]
+fn one_entry_serves_all_who_read() {
+    on_all(true, |server| {
+        let mut all: Vec<Conn> = (1..=3).map(|n| waiting(server, "XREAD BLOCK 0 STREAMS other s $ $", n)).collect();
+        let mut other = server.connect();
+        ask(&mut other, "XADD s 5-1 f v", "$3|5-1|");
+        all.iter_mut().for_each(|conn| expect(conn, &entry("s", "5-1", "v")));
+        ask(&mut other, "XADD s 5-2 f w", "$3|5-2|");
+        wait_until_blocked(server, 0);
+    });
+}
+
+#[test]
+fn the_last_id_is_that_of_when_the_wait_began() {
+    on_all(true, |server| {
+        let mut other = server.connect();
+        ask(&mut other, "XADD s 5-1 f v", "$3|5-1|");
+        let mut conn = waiting(server, "XREAD COUNT 1 BLOCK 0 STREAMS s $", 1);
+        other.send(b"MULTI\r\nXADD s 6-1 f a\r\nXADD s 6-2 f b\r\nEXEC\r\n").unwrap();
+        other.read_n(4).unwrap();
+        expect(&mut conn, &entry("s", "6-1", "a"));
+    });
+}
+
+#[test]
+fn what_is_gone_again_ends_no_wait() {
+    // 7.0 answers with no entry at all.
+    on_all(false, |server| {
+        let mut other = server.connect();
+        let mut conn = waiting(server, "XREAD BLOCK 0 STREAMS s $", 1);
+        other.send(b"MULTI\r\nXADD s 7-1 f a\r\nXDEL s 7-1\r\nEXEC\r\n").unwrap();
+        other.read_n(4).unwrap();
+        ask(&mut other, "XADD s 7-2 f b", "$3|7-2|");
+        expect(&mut conn, &entry("s", "7-2", "b"));
+    });
+}
+
+#[test]
+fn each_entry_goes_to_one_of_a_group_in_the_order_in_which_they_came() {
+    on_all(true, |server| {
+        let mut other = server.connect();
+        ask(&mut other, "XGROUP CREATE s g $ MKSTREAM", "+OK|");
+        let names = ["a", "b", "c"];
+        let mut all: Vec<Conn> = (0..3)
+            .map(|n| {
+                let line = format!("XREADGROUP GROUP g {} COUNT 1 BLOCK 0 STREAMS s >", names[n]);
+                waiting(server, &line, n + 1)
+            })
+            .collect();
+        for (n, conn) in all.iter_mut().enumerate() {
+            let id = format!("5-{n}");
+            ask(&mut other, &format!("XADD s {id} f v"), &format!("$3|{id}|"));
+            expect(conn, &entry("s", &id, "v"));
+        }
+        ask(&mut other, "XPENDING s g", "*4|:3|$3|5-0|$3|5-2|*3|*2|$1|a|$1|1|*2|$1|b|$1|1|*2|$1|c|$1|1|");
+    });
+}
+
+#[test]
+fn who_waits_in_a_group_learns_that_it_is_gone() {
+    let gone = "-NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option|";
+    let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
+    let endings = [
+        ("DEL s", gone),
+        ("UNLINK s", gone),
+        ("XGROUP DESTROY s g", gone),
+        ("RENAME s t", gone),
+        ("FLUSHALL", gone),
+        ("FLUSHDB ASYNC", gone),
+        ("PEXPIRE s 1", gone),
+        ("SET s x", wrong_type),
+        ("EVAL return(redis.call('del',KEYS[1])) 1 s", gone),
+    ];
+    // 7.0 has other texts.
+    on_all(false, |server| {
+        let mut other = server.connect();
+        for (ending, reply) in endings {
+            other.cmd("FLUSHALL").unwrap();
+            ask(&mut other, "XGROUP CREATE s g $ MKSTREAM", "+OK|");
+            // The one who only reads waits on.
+            let mut reader = waiting(server, "XREAD BLOCK 0 STREAMS s $", 1);
+            let mut conn = waiting(server, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >", 2);
+            assert!(!other.cmd(ending).unwrap().is_error(), "{ending}");
+            expect(&mut conn, reply);
+            other.cmd("DEL s").unwrap();
+            ask(&mut other, "XADD s 9-9 f v", "$3|9-9|");
+            expect(&mut reader, &entry("s", "9-9", "v"));
+            wait_until_blocked(server, 0);
+        }
+    });
+}
+
+#[test]
+fn a_wait_ends_in_time_or_from_outside() {
+    on_all(true, |server| {
+        let (mut conn, mut other) = (server.connect(), server.connect());
+        ask(&mut conn, "XREAD BLOCK 5 STREAMS s 0", "*-1|");
+        let id = conn.cmd("CLIENT ID").unwrap().integer().unwrap();
+        for (how, reply) in [("TIMEOUT", "*-1|"), ("ERROR", "-UNBLOCKED client unblocked via CLIENT UNBLOCK|")] {
+            conn.send(&encode(&command("XREAD BLOCK 0 STREAMS s $"))).unwrap();
+            wait_until_blocked(server, 1);
+            ask(&mut other, &format!("CLIENT UNBLOCK {id} {how}"), ":1|");
+            expect(&mut conn, reply);
+        }
+        conn.cmd("HELLO 3").unwrap();
+        ask(&mut conn, "XREAD BLOCK 5 STREAMS s 0", "_|");
+        conn.send(&encode(&command("XREAD BLOCK 0 STREAMS s $"))).unwrap();
+        wait_until_blocked(server, 1);
+        ask(&mut other, "XADD s 1-1 f v", "$3|1-1|");
+        expect(&mut conn, "%1|$1|s|*1|*2|$3|1-1|*2|$1|f|$1|v|");
+    });
+}
+
+#[test]
+fn nobody_waits_within_a_transaction() {
+    on_all(true, |server| {
+        let mut conn = server.connect();
+        ask(&mut conn, "XGROUP CREATE s g $ MKSTREAM", "+OK|");
+        conn.send(
+            b"MULTI\r\nXREAD BLOCK 0 STREAMS s $\r\nXREADGROUP GROUP g c BLOCK 0 STREAMS s >\r\nEXEC\r\nPING\r\n",
+        )
+        .unwrap();
+        let replies = conn.read_n(5).unwrap();
+        assert_eq!(replies[3].escaped(), "*2\\r\\n*-1\\r\\n*-1\\r\\n");
+    });
+}
+
+#[test]
+fn nobody_waits_within_a_script() {
+    // 7.0 refuses BLOCK there.
+    on_all(false, |server| {
+        let mut conn = server.connect();
+        ask(&mut conn, "EVAL return(redis.call('xread','block','0','streams',KEYS[1],'$')) 1 s", "$-1|");
+    });
+}
+
+#[test]
+fn what_happens_to_streams_is_published() {
+    on_all(true, |server| {
+        let (mut listener, mut conn) = (server.connect(), server.connect());
+        ask(&mut conn, "CONFIG SET notify-keyspace-events Et", "+OK|");
+        listener.cmd("PSUBSCRIBE __keyevent@0__:*").unwrap();
+        let lines = [
+            ("XADD s MAXLEN 1 1-1 f v", "xadd"),
+            ("XADD s 2-1 f v", "xadd"),
+            ("XTRIM s MAXLEN 1", "xtrim"),
+            ("XDEL s 2-1", "xdel"),
+            ("XSETID s 5-5", "xsetid"),
+            ("XGROUP CREATE s g 0", "xgroup-create"),
+            ("XGROUP SETID s g 0", "xgroup-setid"),
+            ("XGROUP CREATECONSUMER s g c", "xgroup-createconsumer"),
+            ("XGROUP DELCONSUMER s g c", "xgroup-delconsumer"),
+            ("XGROUP DESTROY s g", "xgroup-destroy"),
+        ];
+        for (line, event) in lines {
+            conn.cmd(line).unwrap();
+            let heard = listener.read().unwrap();
+            assert_eq!(heard.items()[2].text(), format!("__keyevent@0__:{event}").as_bytes(), "{line}");
+        }
+    });
+}
