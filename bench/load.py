@@ -3,7 +3,9 @@
 
     bench/load.py [--server PROGRAM] [--commands N] [--rounds N] [--port PORT] [--peer NAME=PROGRAM]...
 
-The input is a file of SET commands, in the Redis protocol and as lines. Loaders take turns; each load goes into an
+The inputs are a file of SET commands of as many keys, in the Redis protocol and as lines, and a CSV file of a quarter as many
+records, each of which becomes a ZADD to one key; redis-cli gets these as commands in the protocol. `penstock load` runs as it
+is, and with --no-merge, so that every command goes to the server as it stands. Loaders take turns; each load goes into an
 empty server; the medians of all rounds are printed, and raw figures as JSON lines with --raw FILE.
 
 "server" is the processor time that the server took for the load, all its threads; "busy" is how much of the wall time its
@@ -24,15 +26,39 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
+class Input:
+    """What is loaded: a file for redis-cli, the arguments for `penstock load`, and how to see that all of it arrived."""
+
+    def __init__(self, commands, piped, arguments, count):
+        self.commands, self.piped, self.arguments, self.count = commands, piped, arguments, count
+
+
+def request(*words):
+    return f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
+
+
 def write_inputs(directory, commands):
-    """The files: name, and what `redis-cli --pipe` and `penstock load` make of it is the same."""
+    """The files: what `redis-cli --pipe` and `penstock load` make of each is the same."""
     wire, lines = directory / "set.resp", directory / "set.lines"
     with open(wire, "w") as wire_file, open(lines, "w") as lines_file:
         for number in range(commands):
             key, value = f"key:{number:012d}", f"value:{number:010d}"
-            wire_file.write(f"*3\r\n$3\r\nSET\r\n${len(key)}\r\n{key}\r\n${len(value)}\r\n{value}\r\n")
+            wire_file.write(request("SET", key, value))
             lines_file.write(f"SET {key} {value}\r\n")
-    return {"RESP": wire, "lines": lines}
+    records, zadds, movies = commands // 4, directory / "zadd.resp", directory / "movies.csv"
+    with open(zadds, "w") as zadd_file, open(movies, "w") as movie_file:
+        movie_file.write("title,year\n")
+        for number in range(records):
+            # In no order of time, as titles are.
+            title, year = f"The film number {number * 7919 % records}", str(1900 + number * 31 % 127)
+            zadd_file.write(request("ZADD", "movies", year, title))
+            movie_file.write(f"{title},{year}\n")
+    csv = ["--csv", str(movies), "ZADD movies {year} {title}"]
+    return {
+        "RESP": Input(commands, wire, [str(wire)], "DBSIZE"),
+        "lines": Input(commands, lines, [str(lines)], "DBSIZE"),
+        "CSV": Input(records, zadds, csv, "ZCARD movies"),
+    }
 
 
 class Server:
@@ -112,29 +138,31 @@ def main():
         inputs = write_inputs(pathlib.Path(directory), options.commands)
         for place, (name, program) in enumerate(servers.items()):
             server = Server(program, options.port + place)
-            loaders = {
-                "redis-cli --pipe": lambda path: (["redis-cli", "-p", str(server.port), "--pipe"], path),
-                "penstock load": lambda path: ([options.server, "load", "-p", str(server.port), str(path)], None),
-            }
+            load = [options.server, "load", "-p", str(server.port)]
             for number in range(options.rounds):
-                for kind, path in inputs.items():
+                for kind, input in inputs.items():
+                    loaders = {
+                        "redis-cli --pipe": (["redis-cli", "-p", str(server.port), "--pipe"], input.piped),
+                        "penstock load": ([*load, *input.arguments], None),
+                        "load --no-merge": ([*load, "--no-merge", *input.arguments], None),
+                    }
                     for loader, command in loaders.items():
                         server.empty()
-                        figures = measure(server, *command(path))
-                        keys = server.ask("DBSIZE")
-                        assert keys == b":%d\r\n" % options.commands, keys
+                        figures = measure(server, *command)
+                        count = server.ask(input.count)
+                        assert count == b":%d\r\n" % input.commands, count
                         raw.append({"server": name, "input": kind, "loader": loader, "round": number, **figures})
             server.stop()
         for name in servers:
             for kind in inputs:
-                print_pair(name, kind, raw, options.commands)
+                print_loaders(name, kind, raw, inputs[kind].commands)
     if options.raw:
         options.raw.write_text("".join(json.dumps(line) + "\n" for line in raw))
 
 
-def print_pair(name, kind, raw, commands):
+def print_loaders(name, kind, raw, commands):
     walls = []
-    for loader in ["redis-cli --pipe", "penstock load"]:
+    for loader in ["redis-cli --pipe", "penstock load", "load --no-merge"]:
         lines = [line for line in raw if (line["server"], line["input"], line["loader"]) == (name, kind, loader)]
         median = {key: statistics.median(line[key] for line in lines) for key in ["wall", "user", "system", "peak_kib", "server_s", "busiest_s"]}
         walls.append(median["wall"])
@@ -144,7 +172,7 @@ def print_pair(name, kind, raw, commands):
             f"  loader: {cpu:5.0f} ns a command, {median['peak_kib'] / 1024:3.0f} MiB"
             f"  server: {median['server_s'] / commands * 1e9:5.0f} ns a command, busy {median['busiest_s'] / median['wall']:4.0%}"
         )
-    print(f"{name:10} {kind:6} ratio             {walls[0] / walls[1]:6.2f}")
+    print(f"{name:10} {kind:6} ratio             {walls[0] / walls[1]:6.2f} (merged), {walls[0] / walls[2]:.2f} (not)")
 
 
 if __name__ == "__main__":

@@ -242,11 +242,15 @@ impl Cable {
 
     /// Waits for a byte or for the time when one is due.
     fn wait(&self) -> io::Result<()> {
+        let due = self.under_way.iter().filter_map(UnderWay::due).min();
         if self.delay <= SPIN_DELAY && self.moved.elapsed() < SPIN_AFTER_LAST {
-            thread::yield_now();
+            match due {
+                // Who gives the core away now may get it back too late. The client and the server wait meanwhile.
+                Some(_) => std::hint::spin_loop(),
+                None => thread::yield_now(),
+            }
             return Ok(());
         }
-        let due = self.under_way.iter().filter_map(UnderWay::due).min();
         let timeout = due.and_then(|due| Timespec::try_from(due.saturating_duration_since(Instant::now())).ok());
         let interest = |socket: usize| {
             let reads = if self.under_way[socket].reads() { PollFlags::IN } else { PollFlags::empty() };

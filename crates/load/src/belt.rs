@@ -10,8 +10,9 @@ use crate::block::Block;
 use crate::exit::{Exit, Failure};
 use crate::limits::BLOCKS_BYTES;
 
-/// Empty blocks that are kept for being filled again.
-const SPARE_BLOCKS: usize = 8;
+/// Empty blocks that are kept for being filled again: as many as are on their way, or else memory is asked of the system anew
+/// with each turn.
+const SPARE_BLOCKS: usize = 32;
 /// The putter is woken when so much is left: to be woken for every block would cost it, and whom it displaces, more than
 /// the block.
 const BLOCKS_BYTES_LOW: usize = BLOCKS_BYTES / 2;

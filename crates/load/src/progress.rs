@@ -3,12 +3,19 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use console::Term;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
 /// A terminal's bar is drawn anew so often at most.
 const REDRAW: Duration = Duration::from_millis(100);
 /// Elsewhere, a line is written so often.
 const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Columns at a line's end that the bar leaves free: the terminal echoes each Ctrl-C behind it, and what doesn't fit there stands
+/// on the next line, so that the bar's own would not be the one that is cleared.
+const FREE_COLUMNS: u16 = 8;
+/// How often the bar is drawn at most, a second.
+const DRAWN_HZ: u8 = 20;
 
 /// What there is to show.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,21 +91,25 @@ impl Progress {
         match &self.kind {
             Kind::Bar(bar) => {
                 bar.set_position(figures.input_bytes);
-                bar.set_message(self.message(figures, false));
+                bar.set_message(self.message(figures));
             }
-            Kind::Lines => drop(writeln!(io::stderr(), "penstock load: {}", self.message(figures, true))),
+            Kind::Lines => drop(writeln!(io::stderr(), "penstock load: {}", self.message(figures))),
             Kind::Silent => {}
         }
     }
 
-    /// `1200000 commands, 350000/s, 3 errors`, and for lines the share and time left, which a bar shows itself.
-    fn message(&self, figures: Figures, whole: bool) -> String {
+    /// `1200000 commands, 350000/s, 3 errors`, and where it is known how much there is, the time left, and for lines the
+    /// share, which a bar shows itself.
+    fn message(&self, figures: Figures) -> String {
         let Figures { commands, errors, input_bytes } = figures;
         let mut text = format!("{commands} commands, {:.0}/s, {}", self.rate(commands), count(errors, "error"));
-        if whole && let Some(total) = self.total_bytes.filter(|total| *total > 0 && input_bytes > 0) {
+        if let Some(total) = self.total_bytes.filter(|total| *total > 0 && input_bytes > 0) {
             let share = input_bytes as f64 / total as f64;
             let left = self.elapsed().as_secs_f64() * (1.0 / share - 1.0);
-            text += &format!(", {:.0} %, {left:.0} s left", share * 100.0);
+            if matches!(self.kind, Kind::Lines) {
+                text += &format!(", {:.0} %", share * 100.0);
+            }
+            text += &format!(", {left:.0} s left");
         }
         text
     }
@@ -111,12 +122,59 @@ impl Progress {
     }
 }
 
+/// A terminal without its last columns.
+#[derive(Debug)]
+struct Margin(Term);
+
+impl TermLike for Margin {
+    fn width(&self) -> u16 {
+        self.0.size().1.saturating_sub(FREE_COLUMNS).max(1)
+    }
+
+    fn height(&self) -> u16 {
+        self.0.size().0
+    }
+
+    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_up(n)
+    }
+
+    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_down(n)
+    }
+
+    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_right(n)
+    }
+
+    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_left(n)
+    }
+
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        self.0.write_line(text)
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        self.0.write_str(text)
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.0.clear_line()
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 fn bar(total_bytes: Option<u64>) -> ProgressBar {
     let template = match total_bytes {
-        Some(_) => "{bar:30} {percent:>3} % {msg}, {eta} left",
-        None => "{spinner} {bytes} read, {msg}, {elapsed}",
+        Some(_) => "{bar:30} {percent:>3} % {wide_msg}",
+        None => "{spinner} {elapsed} {bytes} read, {wide_msg}",
     };
-    let bar = ProgressBar::with_draw_target(total_bytes, ProgressDrawTarget::stderr());
+    let target = ProgressDrawTarget::term_like_with_hz(Box::new(Margin(Term::buffered_stderr())), DRAWN_HZ);
+    let bar = ProgressBar::with_draw_target(total_bytes, target);
     match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,

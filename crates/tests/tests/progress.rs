@@ -43,6 +43,9 @@ fn a_load_has_a_bar_with_rate_and_time_left() {
     assert_eq!(terminal.screen().lines().count(), 1, "{}", terminal.screen());
     terminal.press("C-c");
     terminal.wait_until("how it ended", |screen| screen.contains("penstock load: interrupted after "));
+    // Nothing of the bar is left, though the terminal has echoed ^C behind it.
+    let first = terminal.screen().lines().next().unwrap_or_default().to_owned();
+    assert!(first.contains(" commands executed, "), "{first}");
     fs::remove_file(file).unwrap();
 }
 
@@ -59,10 +62,7 @@ fn errors_stand_above_a_bar_that_goes_at_the_end() {
     // From a pipe nobody knows how much there is.
     terminal.wait_until("an error above the bar", |screen| {
         screen.starts_with(&format!("stdin:2: {error}\n"))
-            && screen
-                .lines()
-                .nth(1)
-                .is_some_and(|bar| bar.contains(" read, 2 commands, ") && bar.contains(" 1 error, "))
+            && screen.lines().nth(1).is_some_and(|bar| bar.contains(" read, 2 commands, ") && bar.contains(" 1 error"))
     });
     terminal.wait_until("the end", |screen| {
         screen.starts_with(&format!(
