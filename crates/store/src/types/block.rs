@@ -13,6 +13,8 @@
 //! `unsafe` because the length stands in the allocation and not beside the pointer. The invariant: **the pointer is
 //! either that of `EMPTY`, or owns an allocation of `room(len)` bytes, which is not 0 then, each of them initialised.**
 
+mod spare;
+
 use std::alloc::{self, Layout, handle_alloc_error};
 use std::fmt;
 use std::ptr::NonNull;
@@ -29,6 +31,9 @@ struct Header {
 }
 
 const HEADER: usize = size_of::<Header>();
+
+/// Of all allocations, in bytes.
+const ALIGN: usize = align_of::<Header>();
 
 /// What all empty blocks point to.
 static EMPTY: Header = Header { len: 0, mark: 0 };
@@ -52,7 +57,7 @@ const fn room(len: usize) -> usize {
 
 fn layout(len: usize) -> Layout {
     // SAFETY: the alignment is a power of two, and a length of 32 bits is far below isize::MAX.
-    unsafe { Layout::from_size_align_unchecked(room(len), align_of::<Header>()) }
+    unsafe { Layout::from_size_align_unchecked(room(len), ALIGN) }
 }
 
 /// Bytes behind a thin pointer. See the module's documentation.
@@ -192,8 +197,8 @@ impl Block {
             // SAFETY: the layout isn't empty. What is written is within it: header, what comes before the change, zeros in
             // place of what is added, what comes behind, and zeros in the spare room. What is read is within this block.
             unsafe {
-                let raw = alloc::alloc(layout);
-                let Some(raw) = NonNull::new(raw) else { handle_alloc_error(layout) };
+                let raw = spare::take(layout.size()).or_else(|| NonNull::new(alloc::alloc(layout)));
+                let Some(raw) = raw else { handle_alloc_error(layout) };
                 new.0 = raw.cast();
                 { new.0 }.write(Header { len: new_len as u32, mark: self.mark() });
                 let (from, to) = (self.start(), new.start());
@@ -212,8 +217,13 @@ impl Drop for Block {
     fn drop(&mut self) {
         let len = self.len();
         if len > 0 {
-            // SAFETY: the allocation was made with the layout of this length.
-            unsafe { alloc::dealloc({ self.0 }.as_ptr().cast(), layout(len)) };
+            let (allocation, layout) = ({ self.0 }.cast(), layout(len));
+            // SAFETY: the allocation was made with the layout of this length, and all of it is initialised.
+            unsafe {
+                if !spare::keep(allocation, layout.size()) {
+                    alloc::dealloc(allocation.as_ptr(), layout);
+                }
+            }
         }
     }
 }
@@ -251,7 +261,7 @@ mod tests {
         }
         assert_eq!(room((1 << 30) - 8 + 1), (1 << 30) + STEP_BYTES_MAX);
         for len in 1..5000 {
-            assert!(room(len) >= len + HEADER && room(len).is_multiple_of(align_of::<Header>()));
+            assert!(room(len) >= len + HEADER && room(len).is_multiple_of(ALIGN));
         }
     }
 
