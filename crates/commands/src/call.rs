@@ -3,7 +3,7 @@
 use resp::num;
 use resp::reply::Reply;
 use resp::request::{Args, OwnedArgs};
-use store::db::Db;
+use store::db::{Db, Ttl};
 use store::keyspace::Key;
 use store::random::Random;
 use store::types::hash::HashLimits;
@@ -220,6 +220,16 @@ impl<'c> Call<'c, '_, '_> {
     pub fn overwrite(&mut self, key: Key<'_>) {
         if self.rules.lazy_free.server_del {
             self.db.empty(key);
+        }
+    }
+
+    /// Sets a key to a string, whatever it holds: as [`Call::overwrite`] and [`Db::set_string`], with one look for the key.
+    #[inline]
+    pub fn set_string(&mut self, key: Key<'_>, value: &[u8], ttl: Ttl) {
+        if self.rules.lazy_free.server_del {
+            self.db.set_string_over(key, value, ttl);
+        } else {
+            self.db.set_string(key, value, ttl);
         }
     }
 

@@ -245,8 +245,7 @@ fn get(call: &mut Call<'_, '_, '_>) -> Outcome {
 fn getset(call: &mut Call<'_, '_, '_>) -> Outcome {
     let key = call.key(1);
     reply_string(call, key)?;
-    call.overwrite(key);
-    call.db.set_string(key, call.arg(2), Ttl::Clear);
+    call.set_string(key, call.arg(2), Ttl::Clear);
     call.changed(key, Class::String, "set");
     Ok(())
 }
@@ -308,8 +307,7 @@ fn set_pairs(call: &mut Call<'_, '_, '_>) {
         call.enter(window);
         for key in window {
             let (value, key) = (call.arg(key.arg as usize + 1), call.key_of(key));
-            call.overwrite(key);
-            call.db.set_string(key, value, Ttl::Clear);
+            call.set_string(key, value, Ttl::Clear);
             call.changed(key, Class::String, "set");
         }
     }

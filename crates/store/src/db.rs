@@ -332,6 +332,19 @@ impl<'l, 'k> Db<'l, 'k> {
         self.write(key, ttl, |entry| entry.set_string(value), |key, expiry| Entry::string(key, value, expiry));
     }
 
+    /// The same; what the key holds until then is freed in the background, if it is large.
+    #[inline]
+    pub fn set_string_over(&mut self, key: Key<'_>, value: &[u8], ttl: Ttl) {
+        let reaper = self.locked.keyspace().reaper();
+        let change = |entry: &mut Entry| {
+            if let Some(old) = entry.object_mut() {
+                reaper.free_value(std::mem::replace(old, Value::long(Long::default())));
+            }
+            entry.set_string(value);
+        };
+        self.write(key, ttl, change, |key, expiry| Entry::string(key, value, expiry));
+    }
+
     /// Sets the key to an integer string.
     #[inline]
     pub fn set_int(&mut self, key: Key<'_>, value: i64, ttl: Ttl) {

@@ -366,6 +366,13 @@ fn lazy_freeing_changes_no_reply() {
     bench.check(&[
         ("set a 1 keepttl get xx", &format!("$100000|{large}")),
         ("get a", "$1|1"),
+        ("rpush list x y z", ":3"),
+        ("sadd members x y z", ":3"),
+        ("mset list 1 members two new 3", "+OK"),
+        ("mget list members new", "*3|$1|1|$3|two|$1|3"),
+        ("set list 1 ex 100", "+OK"),
+        ("mset list 2", "+OK"),
+        ("ttl list", ":-1"),
         ("rename a b", "+OK"),
         ("copy b c replace", ":1"),
         ("strlen c", ":1"),

@@ -131,8 +131,7 @@ fn expiry(call: &Call<'_, '_, '_>, unit: Unit, index: usize, name: &str) -> Resu
 /// Sets a key and notes it.
 #[inline]
 fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, value: &[u8], ttl: Ttl) {
-    call.overwrite(key);
-    call.db.set_string(key, value, ttl);
+    call.set_string(key, value, ttl);
     call.changed(key, Class::String, "set");
     if matches!(ttl, Ttl::At(_)) {
         call.changed(key, Class::Generic, "expire");
