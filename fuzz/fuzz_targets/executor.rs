@@ -40,6 +40,8 @@ const WORDS: &[&str] = &[
     "MATCH", "LIMIT", "WITHSCORES", "WITHVALUES", "WEIGHTS", "AGGREGATE", "SUM", "LEFT", "RIGHT", "BEFORE", "AFTER",
     "BYSCORE", "BYLEX", "REV", "STORE", "ASC", "ALPHA", "BY", "RANK", "MAXLEN", "IDX", "LEN", "MINMATCHLEN", "TYPE",
     "string", "START", "TTL", "RESUME", "STATUS", "END", "LIST",
+    "STREAMS", "GROUP", "CREATE", "MKSTREAM", "MINID", "~", "=", ">", "$", "1-1", "2-*", "BLOCK", "FORCE", "JUSTID",
+    "IDLE", "FULL", "ENTRIESREAD", "MAXDELETEDID",
 ];
 
 /// The token of a pipeline that is cut. No word is the same, so that no command gets at it.

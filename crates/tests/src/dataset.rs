@@ -1,7 +1,7 @@
 //! Reads everything a server holds, so that what streams left behind can be compared too.
 
 use crate::conn::Conn;
-use crate::normalise::sorted;
+use crate::normalise::{sorted, timeless};
 use crate::reply::Reply;
 use std::io;
 
@@ -53,7 +53,7 @@ fn read_content(conn: &mut Conn, kind: &str, encoding: &str, key: &[u8]) -> io::
         let words = |words: [&str; 2]| words.map(|w| w.as_bytes().to_vec());
         let range = [&[b"XRANGE".to_vec(), key.to_vec()], words(["-", "+"]).as_slice()].concat();
         let groups = [words(["XINFO", "GROUPS"]).as_slice(), &[key.to_vec()]].concat();
-        return Ok(vec![vec![conn.call(&range)?, conn.call(&groups)?]]);
+        return Ok(vec![vec![conn.call(&range)?, timeless(&conn.call(&groups)?)]]);
     }
     let (words, group): (&[&str], usize) = match kind {
         "string" => (&["GET"], 0),

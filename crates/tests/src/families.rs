@@ -278,7 +278,7 @@ pub const STREAMS: Family = Family {
     2: XINFO GROUPS <stream>
     2: XINFO CONSUMERS <stream> <group>
     XINFO (HELP|BOGUS)
-    XSETID <stream> <newid> [ENTRIESADDED <count>] [MAXDELETEDID <id>]
+    XSETID <stream> 100000-0 [ENTRIESADDED <count>] [MAXDELETEDID <id>]
     COPY <stream> <stream> [REPLACE]
     RENAME <stream> <stream>
     TYPE <stream>

@@ -22,6 +22,8 @@ pub fn incomparable(command: &[Vec<u8>]) -> bool {
             let auth = is(2, b"AUTH") && (command.len() == 5 || command.len() == 7 && is(5, b"SETNAME"));
             command.len() > 2 && !auth && !(command.len() == 4 && is(2, b"SETNAME"))
         }
+        // 7.2 refuses an ID below that of an entry that was deleted; this one is above all.
+        b"XSETID" => command.get(2).is_some_and(|id| id != b"100000-0"),
         // 7.2 reads a name up to a NUL; 7.0 refuses it.
         b"CLIENT" => is_sub(command, "SETNAME") && command.iter().any(|arg| arg.contains(&0)),
         _ => false,
@@ -115,7 +117,7 @@ const TEXTS: &[(&str, &str, &str)] = &[
 
 const UNBALANCED: &str = "ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.";
 const UNBALANCED_IN_GROUP: &str =
-    "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '$' must be specified.";
+    "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified.";
 
 fn is_sloppy_number(arg: &[u8]) -> bool {
     let text = String::from_utf8_lossy(arg);

@@ -109,11 +109,13 @@ fn near(a: &Reply, b: &Reply, tolerance: i64) -> bool {
     }
 }
 
-/// Fields of XINFO that depend on the clock or on how streams are kept; "active-time" and "inactive" are new in 7.2.
-const MOMENTARY_FIELDS: &[&[u8]] = &[b"radix-tree-nodes", b"seen-time", b"active-time", b"idle", b"inactive"];
+/// Fields of XINFO that depend on the clock, on how streams are kept or on the release: "active-time" and "inactive" are new
+/// in 7.2, and what was trimmed no longer counts for "entries-read" and "lag" as if it could still be read.
+const MOMENTARY_FIELDS: &[&[u8]] =
+    &[b"radix-tree-nodes", b"seen-time", b"active-time", b"idle", b"inactive", b"entries-read", b"lag"];
 
 /// What XPENDING and XINFO say, without moments: those of deliveries stand before their count, at the end of an array.
-fn timeless(reply: &Reply) -> Reply {
+pub fn timeless(reply: &Reply) -> Reply {
     let Reply::Many(tag, items) = reply else { return reply.clone() };
     let mut kept: Vec<Reply> = Vec::new();
     let mut rest = items.iter();

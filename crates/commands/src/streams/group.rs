@@ -116,7 +116,12 @@ pub(super) fn setid(call: &mut Call<'_, '_, '_>) -> Outcome {
     if call.len() > 7 {
         return Err(wrong_subcommand(call, "XGROUP"));
     }
-    let from = first_id(call, last)?;
+    // Other than CREATE, it takes the signs of a range's ends.
+    let from = match call.arg(4) {
+        b"-" => StreamId::MIN,
+        b"+" => StreamId::MAX,
+        _ => first_id(call, last)?,
+    };
     with_group(call, |group, _| {
         group.last_id = from;
         group.entries_read = options.entries_read;

@@ -149,8 +149,10 @@ fn read_options<'c>(call: &Call<'c, '_, '_>, in_group: bool) -> Result<Read<'c>,
 }
 
 fn unbalanced(in_group: bool) -> Error {
-    let name = if in_group { "xreadgroup" } else { "xread" };
-    Error::new(format!("ERR Unbalanced '{name}' list of streams: for each stream key an ID or '$' must be specified."))
+    let (name, sign) = if in_group { ("xreadgroup", '>') } else { ("xread", '$') };
+    Error::new(format!(
+        "ERR Unbalanced '{name}' list of streams: for each stream key an ID or '{sign}' must be specified."
+    ))
 }
 
 /// BLOCK's milliseconds.
@@ -265,8 +267,10 @@ fn advance(entries: &Entries, group: &mut Group, id: StreamId) {
     if id <= group.last_id {
         return;
     }
+    // Only if nothing was cut off or deleted behind what it read last is this the next entry.
+    let is_next = group.last_id >= entries.first_id() && !entries.has_gaps_from(group.last_id);
     group.entries_read = match group.entries_read {
-        Some(read) if !entries.has_gaps_from(id) => Some(read + 1),
+        Some(read) if is_next => Some(read + 1),
         _ if entries.entries_added > 0 => entries.entries_up_to(id),
         read => read,
     };

@@ -168,9 +168,11 @@ impl Entries {
     ) {
         debug_assert!(id > self.last_id);
         let bytes: usize = pairs.clone().map(<[u8]>::len).sum();
-        if !self.tail.is_empty()
-            && (self.tail.len() + bytes >= limits.bytes_max || self.tail.entries() >= limits.entries_max)
-        {
+        // XSETID may have gone back behind an entry that is deleted, but still in its block.
+        let is_full = self.tail.len() + bytes >= limits.bytes_max
+            || self.tail.entries() >= limits.entries_max
+            || self.tail.last >= id;
+        if is_full && !self.tail.is_empty() {
             self.seal();
         }
         self.tail.push(id, pairs);
@@ -383,8 +385,11 @@ impl Entries {
     /// How many entries a group has not read yet, if that can be told.
     #[must_use]
     pub fn lag(&self, group: &Group) -> Option<i64> {
+        let first = self.first_id();
         let read = match group.entries_read {
-            _ if self.entries_added == 0 => return Some(0),
+            _ if self.len == 0 => return Some(0),
+            // What was cut off the front is nothing that it could still read.
+            _ if group.last_id < first && self.max_deleted_id < first => return Some(self.len as i64),
             Some(read) if !self.has_gaps_from(group.last_id) => read,
             _ => self.entries_up_to(group.last_id)?,
         };

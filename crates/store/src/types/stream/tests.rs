@@ -206,6 +206,18 @@ fn a_block_whose_rest_is_deleted_goes_when_it_is_trimmed_to_there() {
 }
 
 #[test]
+fn an_id_that_comes_again_behind_a_deleted_one_is_found() {
+    let mut entries = filled(5);
+    entries.remove(StreamId::new(5, 0));
+    (entries.last_id, entries.max_deleted_id) = (StreamId::new(4, 0), StreamId::new(1, 0));
+    let again = StreamId::new(4, 1);
+    entries.push(again, [&b"f"[..], b"v"].into_iter(), StreamLimits::default());
+    assert!(entries.contains(again));
+    let ids: Vec<u64> = entries.range(StreamId::new(4, 0), StreamId::new(4, 5)).map(|entry| entry.id.seq).collect();
+    assert_eq!(ids, [0, 1]);
+}
+
+#[test]
 fn ids_follow_each_other() {
     let last = StreamId::new(5, u64::MAX);
     assert_eq!(last.next(), Some(StreamId::new(6, 0)));
