@@ -250,7 +250,8 @@ fn serve(
                     group.deliver(id, reader.consumer, Delivery { at_ms: now_ms, deliveries: 1 });
                 }
             });
-            if let Some(consumer) = group.consumer_mut(reader.consumer) {
+            // As in Redis, what need not be acknowledged makes nobody active.
+            if let Some(consumer) = group.consumer_mut(reader.consumer).filter(|_| !read.no_ack) {
                 consumer.active_ms = Some(now_ms);
             }
         }

@@ -173,6 +173,22 @@ fn a_consumer_comes_into_being_by_asking() {
     assert_eq!(bench.events(), Vec::<String>::new());
 }
 
+#[test]
+fn only_what_is_to_be_acknowledged_makes_a_consumer_active() {
+    check(&[
+        ("XADD s 1-1 a 1", "$3|1-1"),
+        ("XGROUP CREATE s g 0", "+OK"),
+        ("XREADGROUP GROUP g c NOACK STREAMS s >", "*1|*2|$1|s|*1|*2|$3|1-1|*2|$1|a|$1|1"),
+        ("XINFO CONSUMERS s g", "*1|*8|$4|name|$1|c|$7|pending|:0|$4|idle|:0|$8|inactive|:-1"),
+        ("XADD s 2-1 a 1", "$3|2-1"),
+        ("XREADGROUP GROUP g c STREAMS s >", "*1|*2|$1|s|*1|*2|$3|2-1|*2|$1|a|$1|1"),
+        ("XINFO CONSUMERS s g", "*1|*8|$4|name|$1|c|$7|pending|:1|$4|idle|:0|$8|inactive|:0"),
+        ("XACK s g 2-1 2-1 1-1", ":1"),
+        ("XACK s nogroup bad", ":0"),
+        ("XPENDING s g", "*4|:0|$-1|$-1|*-1"),
+    ]);
+}
+
 /// The figures that Redis 8 gives: those of 7.0 count what was trimmed as yet to be read.
 #[test]
 fn the_lag_of_a_group_is_what_it_can_still_read() {
