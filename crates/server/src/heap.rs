@@ -15,10 +15,12 @@
 //! allocator gives back is forgotten only while it belongs to nobody.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 use libmimalloc_sys as mi;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -39,18 +41,25 @@ const AHEAD_BLOCKS: usize = 2;
 const AHEAD_BLOCKS_AT_FIRST: usize = 1;
 const LARGE_BLOCKS: usize = 64;
 
+/// How often memory that is free or was made ready in vain is given back to the system.
+const TRIM_EVERY: Duration = Duration::from_millis(500);
+
 /// mimalloc's name for the size of the ranges that it takes from the system, in KB: `mi_option_arena_reserve` in its version 3.
 const ARENA_RESERVE: mi::mi_option_t = 23;
 /// Its own figure.
 const ARENA_RESERVE_KB: i64 = 1024 * 1024;
 
-// What may be known of a block.
-/// Nothing in it was ever used, or all was given back.
-const UNTOUCHED: u8 = 0;
-/// It is to be made ready.
-const WANTED: u8 = 1;
-/// It is ready, or the allocator uses it.
-const TAKEN: u8 = 2;
+/// mimalloc takes and gives back parts that are multiples of so many bytes (`MI_ARENA_SLICE_SIZE`): a block has 32 of them.
+const SLICE_BYTES: usize = 64 << 10;
+
+// What is known of a block, in one word: which of its slices the allocator uses, and
+const SLICES: u64 = 0xFFFF_FFFF;
+/// that it is to be made ready,
+const WANTED: u64 = 1 << 32;
+/// that it was made ready, so that there is memory in slices that aren't used,
+const READY: u64 = 1 << 33;
+/// or that this memory is being given back: who wants to use the block waits.
+const LOCKED: u64 = 1 << 34;
 
 unsafe extern "C" {
     /// See `mimalloc.h`. Is not among the functions that the crate declares.
@@ -90,9 +99,9 @@ static HEAP: OnceLock<Heap> = OnceLock::new();
 /// The range, and what is known of its blocks.
 struct Heap {
     start: usize,
-    blocks: Box<[AtomicU8]>,
-    /// How many blocks are in use or ready.
-    taken: AtomicUsize,
+    blocks: Box<[AtomicU64]>,
+    /// How many blocks the allocator uses any of.
+    used: AtomicUsize,
     /// The thread that makes them ready, once there is one.
     preparer: OnceLock<Thread>,
 }
@@ -147,7 +156,7 @@ fn offer() {
         debug_assert!(managed, "mimalloc has no room for the tables of a piece");
     }
     // What mimalloc has taken by now are its own tables, of which it uses little.
-    heap.taken.store(0, Ordering::Relaxed);
+    heap.used.store(0, Ordering::Relaxed);
 }
 
 /// mimalloc's call when it begins to use a part of the range, or gives it back. Must not allocate.
@@ -166,62 +175,130 @@ extern "C" fn on_commit(begins: bool, start: *mut c_void, bytes: usize, _zero: *
     true
 }
 
+/// The slices of a block that lie in a part of the range, as bits; the offsets are the block's and the part's ends from the
+/// range's beginning.
+fn slices_within(block: usize, part: Range<usize>) -> u64 {
+    let at = block * BLOCK_BYTES;
+    let first = part.start.saturating_sub(at) / SLICE_BYTES;
+    let end = (part.end - at).min(BLOCK_BYTES).div_ceil(SLICE_BYTES);
+    (1 << end) - (1 << first)
+}
+
 impl Heap {
     fn new(start: usize, bytes: usize) -> Heap {
-        let blocks = (0..bytes / BLOCK_BYTES).map(|_| AtomicU8::new(UNTOUCHED)).collect();
-        Heap { start, blocks, taken: AtomicUsize::new(0), preparer: OnceLock::new() }
+        let blocks = (0..bytes / BLOCK_BYTES).map(|_| AtomicU64::new(0)).collect();
+        Heap { start, blocks, used: AtomicUsize::new(0), preparer: OnceLock::new() }
     }
 
-    /// Moves a block from one state to another, if it is in the one.
-    fn change(&self, block: usize, from: u8, to: u8) -> bool {
-        let changed = self.blocks[block].compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        if changed && to == TAKEN {
-            self.taken.fetch_add(1, Ordering::Relaxed);
+    /// Changes what is known of a block, when it isn't locked, and returns what was known before.
+    fn change(&self, block: usize, change: impl Fn(u64) -> u64) -> u64 {
+        let state = &self.blocks[block];
+        let mut before = state.load(Ordering::Relaxed);
+        loop {
+            if before & LOCKED != 0 {
+                // Some microseconds, and next to never: see `trim`.
+                thread::yield_now();
+                before = state.load(Ordering::Relaxed);
+                continue;
+            }
+            let after = change(before);
+            match state.compare_exchange_weak(before, after, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => {
+                    match (before & SLICES == 0, after & SLICES == 0) {
+                        (true, false) => drop(self.used.fetch_add(1, Ordering::Relaxed)),
+                        // mimalloc's tables, which aren't counted, are never given back.
+                        (false, true) => drop(self.used.fetch_sub(1, Ordering::Relaxed)),
+                        _ => {}
+                    }
+                    return before;
+                }
+                Err(now) => before = now,
+            }
         }
-        changed
+    }
+
+    /// The blocks that a part of the range lies in, and its slices in each.
+    fn parts(&self, start: usize, bytes: usize) -> impl Iterator<Item = (usize, u64)> + use<> {
+        let part = start - self.start..start - self.start + bytes;
+        let end = part.end.div_ceil(BLOCK_BYTES).min(self.blocks.len());
+        (part.start / BLOCK_BYTES..end).map(move |block| (block, slices_within(block, part.clone())))
     }
 
     /// The allocator begins to use a part of the range.
     fn take(&self, start: usize, bytes: usize) {
-        let first = (start - self.start) / BLOCK_BYTES;
-        let end = (start - self.start + bytes).div_ceil(BLOCK_BYTES).min(self.blocks.len());
-        for block in first..end {
-            let _ = self.change(block, UNTOUCHED, TAKEN) || self.change(block, WANTED, TAKEN);
+        let mut end = 0;
+        for (block, slices) in self.parts(start, bytes) {
+            self.change(block, |state| (state | slices) & !WANTED);
+            end = block + 1;
         }
-        let taken = self.taken.load(Ordering::Relaxed);
-        let Some(preparer) = self.preparer.get().filter(|_| taken >= SMALL_BLOCKS) else { return };
-        let ahead = if taken < LARGE_BLOCKS { AHEAD_BLOCKS_AT_FIRST } else { AHEAD_BLOCKS };
+        let used = self.used.load(Ordering::Relaxed);
+        let Some(preparer) = self.preparer.get().filter(|_| used >= SMALL_BLOCKS) else { return };
+        let ahead = if used < LARGE_BLOCKS { AHEAD_BLOCKS_AT_FIRST } else { AHEAD_BLOCKS };
         let mut wanted = false;
         for block in end..(end + ahead).min(self.blocks.len()) {
-            wanted |= self.change(block, UNTOUCHED, WANTED);
+            wanted |= self.blocks[block].load(Ordering::Relaxed) == 0
+                && self.change(block, |state| if state == 0 { WANTED } else { state }) == 0;
         }
         if wanted {
             preparer.unpark();
         }
     }
 
-    /// The allocator has given back a part of the range. Blocks that lie in it as a whole may be made ready again.
+    /// The allocator has given back a part of the range. Slices that aren't part of it as a whole are still in use.
     fn give_back(&self, start: usize, bytes: usize) {
-        let first = (start - self.start).div_ceil(BLOCK_BYTES);
-        let end = (start - self.start + bytes) / BLOCK_BYTES;
-        for block in first..end {
-            if self.blocks[block].swap(UNTOUCHED, Ordering::AcqRel) == TAKEN {
-                // Those of the tables are never given back.
-                self.taken.fetch_sub(1, Ordering::Relaxed);
-            }
+        let end = (start + bytes) / SLICE_BYTES * SLICE_BYTES;
+        let start = start.next_multiple_of(SLICE_BYTES);
+        for (block, slices) in self.parts(start, end.saturating_sub(start)) {
+            self.change(block, |state| state & !slices);
         }
     }
 
-    /// Makes ready whatever is wanted, for ever.
+    /// Makes ready whatever is wanted, and gives back what isn't needed, for ever.
     fn prepare(&self) -> ! {
+        let mut trimmed = Instant::now();
+        let mut ready = Vec::new();
         loop {
             for block in 0..self.blocks.len() {
-                if self.blocks[block].load(Ordering::Relaxed) == WANTED && self.change(block, WANTED, TAKEN) {
+                if self.blocks[block].load(Ordering::Relaxed) & WANTED != 0
+                    && self.change(block, |state| if state & WANTED != 0 { READY } else { state }) & WANTED != 0
+                {
                     self.fill(block);
                 }
             }
-            thread::park();
+            if trimmed.elapsed() >= TRIM_EVERY {
+                ready = self.trim_idle(&ready);
+                // SAFETY: may be called at any time. The thread has next to no memory of its own; what others have freed is
+                // given back to the system, which mimalloc would only do when somebody asks it for more.
+                unsafe { mi::mi_collect(false) };
+                trimmed = Instant::now();
+            }
+            thread::park_timeout(TRIM_EVERY);
         }
+    }
+
+    /// Trims the blocks that are as they were when it was last looked; tells which there are now.
+    fn trim_idle(&self, before: &[(usize, u64)]) -> Vec<(usize, u64)> {
+        let states = self.blocks.iter().enumerate().map(|(block, state)| (block, state.load(Ordering::Relaxed)));
+        let partly_used = |state: u64| state & READY != 0 && state & SLICES != SLICES;
+        let now: Vec<_> = states.filter(|&(_, state)| partly_used(state)).collect();
+        for unchanged in now.iter().filter(|now| before.binary_search(now).is_ok()) {
+            self.trim(unchanged.0, unchanged.1);
+        }
+        now
+    }
+
+    /// Gives back the memory of a block that was made ready and isn't used: it doesn't grow any more.
+    fn trim(&self, block: usize, state: u64) {
+        let lock = self.blocks[block].compare_exchange(state, state | LOCKED, Ordering::AcqRel, Ordering::Relaxed);
+        if lock.is_err() {
+            return;
+        }
+        for slice in (0..BLOCK_BYTES / SLICE_BYTES).filter(|slice| state >> slice & 1 == 0) {
+            let start = self.start + block * BLOCK_BYTES + slice * SLICE_BYTES;
+            // SAFETY: nobody uses the slice, nor begins to while the block is locked. It reads as zeros, before and after.
+            let _ = unsafe { madvise(ptr::with_exposed_provenance_mut(start), SLICE_BYTES, Advice::LinuxDontNeed) };
+        }
+        self.blocks[block].store(state & SLICES, Ordering::Release);
     }
 
     /// Has the kernel fill a block with a huge page, or with small ones if it has none.
@@ -261,6 +338,7 @@ mod tests {
     use super::*;
 
     const START: usize = 5 * BLOCK_BYTES;
+    const ALL: u64 = SLICES;
 
     /// A heap of so many blocks, whose thread is the test's own.
     fn heap(blocks: usize) -> Heap {
@@ -269,41 +347,74 @@ mod tests {
         heap
     }
 
-    fn states(heap: &Heap) -> Vec<u8> {
+    fn states(heap: &Heap) -> Vec<u64> {
         heap.blocks.iter().map(|state| state.load(Ordering::Relaxed)).collect()
     }
 
     #[test]
     fn the_next_block_is_wanted_once_the_heap_is_not_small() {
         let heap = heap(6);
-        heap.take(START, 1);
-        assert_eq!(states(&heap), [TAKEN, UNTOUCHED, UNTOUCHED, UNTOUCHED, UNTOUCHED, UNTOUCHED]);
-        heap.take(START + BLOCK_BYTES + 100, BLOCK_BYTES);
-        assert_eq!(states(&heap), [TAKEN, TAKEN, TAKEN, WANTED, UNTOUCHED, UNTOUCHED]);
-        heap.take(START + 2 * BLOCK_BYTES, 100);
-        assert_eq!(states(&heap), [TAKEN, TAKEN, TAKEN, WANTED, UNTOUCHED, UNTOUCHED]);
+        heap.take(START, SLICE_BYTES);
+        assert_eq!(states(&heap), [1, 0, 0, 0, 0, 0]);
+        heap.take(START + BLOCK_BYTES + 2 * SLICE_BYTES, BLOCK_BYTES);
+        assert_eq!(states(&heap), [1, ALL - 3, 3, WANTED, 0, 0]);
+        heap.take(START + 2 * BLOCK_BYTES + 3 * SLICE_BYTES, SLICE_BYTES);
+        assert_eq!(states(&heap), [1, ALL - 3, 3 | 8, WANTED, 0, 0]);
         heap.take(START + 5 * BLOCK_BYTES, BLOCK_BYTES);
-        assert_eq!(states(&heap), [TAKEN, TAKEN, TAKEN, WANTED, UNTOUCHED, TAKEN]);
+        assert_eq!(states(&heap), [1, ALL - 3, 3 | 8, WANTED, 0, ALL]);
     }
 
     #[test]
     fn a_block_that_the_allocator_reaches_first_is_left_to_it() {
         let heap = heap(4);
         heap.take(START, 2 * BLOCK_BYTES);
-        assert_eq!(states(&heap), [TAKEN, TAKEN, WANTED, UNTOUCHED]);
-        heap.take(START + 2 * BLOCK_BYTES, 1);
-        assert_eq!(states(&heap), [TAKEN, TAKEN, TAKEN, WANTED]);
-        assert_eq!(heap.taken.load(Ordering::Relaxed), 3);
+        assert_eq!(states(&heap), [ALL, ALL, WANTED, 0]);
+        heap.take(START + 2 * BLOCK_BYTES, SLICE_BYTES);
+        assert_eq!(states(&heap), [ALL, ALL, 1, WANTED]);
+        assert_eq!(heap.used.load(Ordering::Relaxed), 3);
     }
 
     #[test]
-    fn only_whole_blocks_are_given_back() {
+    fn what_is_given_back_can_be_wanted_again() {
         let heap = heap(4);
         heap.take(START, 4 * BLOCK_BYTES);
-        heap.give_back(START + 1, 2 * BLOCK_BYTES);
-        assert_eq!(states(&heap), [TAKEN, UNTOUCHED, TAKEN, TAKEN]);
-        heap.give_back(START + 3 * BLOCK_BYTES, BLOCK_BYTES);
-        assert_eq!(states(&heap), [TAKEN, UNTOUCHED, TAKEN, UNTOUCHED]);
-        assert_eq!(heap.taken.load(Ordering::Relaxed), 2);
+        heap.give_back(START + 1, 3 * BLOCK_BYTES);
+        assert_eq!(states(&heap), [1, 0, 0, ALL]);
+        heap.give_back(START + 3 * BLOCK_BYTES + 1, 2 * SLICE_BYTES - 2);
+        assert_eq!(states(&heap), [1, 0, 0, ALL]);
+        assert_eq!(heap.used.load(Ordering::Relaxed), 2);
+        heap.take(START, BLOCK_BYTES);
+        assert_eq!(states(&heap), [ALL, WANTED, 0, ALL]);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "calls the kernel")]
+    fn a_block_that_stays_as_it_is_gives_back_what_is_not_used() {
+        let bytes = 3 * BLOCK_BYTES;
+        let (flags, protection) = (MapFlags::PRIVATE, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new range, which stays until the test's process ends.
+        let mapped = unsafe { mmap_anonymous(ptr::null_mut(), bytes + BLOCK_BYTES, protection, flags) }.unwrap();
+        let start = mapped.wrapping_byte_add(mapped.addr().next_multiple_of(BLOCK_BYTES) - mapped.addr());
+        let heap = Heap::new(start.expose_provenance(), bytes);
+        // SAFETY: within the range; nothing else uses it.
+        unsafe { start.cast::<u8>().write_bytes(7, bytes) };
+        heap.take(heap.start, SLICE_BYTES);
+        heap.blocks[0].fetch_or(READY, Ordering::Relaxed);
+        heap.blocks[1].store(READY, Ordering::Relaxed);
+        heap.take(heap.start + 2 * BLOCK_BYTES, SLICE_BYTES);
+        let seen = heap.trim_idle(&[]);
+        assert_eq!(seen, [(0, READY | 1), (1, READY)]);
+        heap.take(heap.start + SLICE_BYTES, SLICE_BYTES);
+        heap.trim_idle(&seen);
+        // The first has changed since, the second has not, the third was never made ready.
+        assert_eq!(states(&heap), [READY | 3, 0, 1]);
+        // SAFETY: as above.
+        let byte = |at: usize| unsafe { start.cast::<u8>().add(at).read() };
+        assert_eq!([0, BLOCK_BYTES - 1, BLOCK_BYTES, 2 * BLOCK_BYTES - 1, 2 * BLOCK_BYTES].map(byte), [7, 7, 0, 0, 7]);
+        let seen = heap.trim_idle(&[]);
+        heap.trim_idle(&seen);
+        assert_eq!(states(&heap), [3, 0, 1]);
+        let edges = [0, 2 * SLICE_BYTES - 1, 2 * SLICE_BYTES, BLOCK_BYTES - 1, 2 * BLOCK_BYTES];
+        assert_eq!(edges.map(byte), [7, 7, 0, 0, 7]);
     }
 }
