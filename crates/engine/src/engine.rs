@@ -11,6 +11,7 @@ use store::keyspace::Keyspace;
 use crate::blocking::Waiters;
 use crate::client::Clients;
 use crate::command_table::{Command, table};
+use crate::compaction::{Compaction, Thresholds};
 use crate::config::{ConfigHost, LogLevel, Settings};
 use crate::families;
 use crate::families::monitor::Monitors;
@@ -48,6 +49,16 @@ pub trait Host: ConfigHost + Send + Sync {
     /// Bytes of memory that the process has asked for and not given back. Cheap enough to be asked once per batch.
     fn used_memory(&self) -> u64 {
         0
+    }
+
+    /// Bytes of memory that the process holds. Asked once a second.
+    fn resident_memory(&self) -> u64 {
+        0
+    }
+
+    /// Whether a block of memory lies in a page of the allocator that had better be emptied.
+    fn is_sparse(&self, _block: *const u8) -> bool {
+        false
     }
 
     /// Writes a line into the server's log, unless `loglevel` leaves its level out.
@@ -112,6 +123,8 @@ pub struct Engine {
     pub rates: Rates,
     /// What is remembered of the memory in use.
     pub memory: MemoryMarks,
+    /// The search for sparse pages.
+    pub compaction: Compaction,
     /// When the server started, in milliseconds of Unix time.
     pub started_ms: u64,
 }
@@ -158,6 +171,7 @@ impl Engine {
             machine,
             rates: Rates::default(),
             memory: MemoryMarks::default(),
+            compaction: Compaction::default(),
             started_ms: now_ms,
         }));
         engine.settings_changed();
@@ -184,6 +198,21 @@ impl Engine {
         self.rates.sample(now_ms, || Totals::of(&self.stats));
         self.memory.note(self.host.used_memory());
         self.pipelines.remove_expired(now_ms);
+        if self.settings.activedefrag.get() {
+            let memory = || [self.host.resident_memory(), self.host.used_memory()];
+            self.compaction.look(now_ms, self.inboxes.len(), &self.thresholds(), memory);
+        }
+    }
+
+    fn thresholds(&self) -> Thresholds {
+        let settings = &self.settings;
+        Thresholds {
+            ignore_bytes: settings.active_defrag_ignore_bytes.get(),
+            percent: [&settings.active_defrag_threshold_lower, &settings.active_defrag_threshold_upper]
+                .map(|setting| setting.get().unsigned_abs()),
+            cycle: [&settings.active_defrag_cycle_min, &settings.active_defrag_cycle_max]
+                .map(|setting| setting.get().unsigned_abs()),
+        }
     }
 
     /// Sets the counters that INFO shows back to zero.

@@ -9,6 +9,7 @@
 pub mod blocking;
 pub mod client;
 pub mod command_table;
+pub mod compaction;
 pub mod config;
 pub mod engine;
 pub mod eviction;

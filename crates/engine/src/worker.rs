@@ -26,6 +26,7 @@ use store::types::zset::ZSetLimits;
 
 use crate::client::{Client, client_flag};
 use crate::command_table::{Command, KeysAt, Recent, table};
+use crate::compaction::Progress;
 use crate::engine::Engine;
 use crate::eviction::{self, MemoryWatch};
 use crate::families;
@@ -151,6 +152,8 @@ pub struct Worker {
     attendant: Lent,
     /// Which of its shards of which database it looks for expired keys in next.
     reclaim_at: usize,
+    /// How far it is in looking for sparse pages.
+    pub(crate) compacting: Progress,
     batch: Batch,
     planned: Vec<Planned>,
     keys: Vec<KeyRef>,
@@ -188,6 +191,7 @@ impl Worker {
             scripts: LocalScripts::default(),
             attendant: Lent::default(),
             reclaim_at: 0,
+            compacting: Progress::default(),
             batch: Batch::default(),
             planned: Vec::new(),
             keys: Vec::new(),

@@ -14,6 +14,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libmimalloc_sys as mi;
@@ -108,6 +109,23 @@ pub fn block_bytes(size: usize) -> usize {
         PAGE_BYTES
     };
     (size + step - 1) & !(step - 1)
+}
+
+/// Of a page less than so much of which is in use, in percent, the blocks are to move to others: what is fuller costs more
+/// copying than it gives back.
+const SPARSE_PERCENT: usize = 90;
+
+unsafe extern "C" {
+    /// See `mimalloc.h`. Is not among the functions that the crate declares.
+    fn mi_unsafe_heap_page_is_under_utilized(heap: *mut c_void, block: *const c_void, percent: usize) -> bool;
+}
+
+/// Whether a block of mimalloc's lies in a page that isn't much used. A hint: other threads may be using the page.
+#[must_use]
+pub fn is_sparse(block: *const u8) -> bool {
+    // SAFETY: it reads the counts of the page that the block lies in, which exists as long as the block does; they may be
+    // out of date.
+    unsafe { mi_unsafe_heap_page_is_under_utilized(std::ptr::null_mut(), block.cast(), SPARSE_PERCENT) }
 }
 
 /// mimalloc, asked for no more alignment than is needed.

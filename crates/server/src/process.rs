@@ -94,7 +94,9 @@ pub fn usage(first_worker: &str) -> Usage {
     Usage { resident_bytes: resident_bytes(), cpu, cpu_first_worker, cpu_children }
 }
 
-fn resident_bytes() -> u64 {
+/// Bytes of memory that the process holds.
+#[must_use]
+pub fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
     pages * page_size() as u64

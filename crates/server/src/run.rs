@@ -75,6 +75,14 @@ impl Host for ServerHost {
         allocator::allocated_bytes()
     }
 
+    fn resident_memory(&self) -> u64 {
+        process::resident_bytes()
+    }
+
+    fn is_sparse(&self, block: *const u8) -> bool {
+        allocator::is_sparse(block)
+    }
+
     fn log(&self, level: LogLevel, message: &str) {
         log::write(level, message);
     }

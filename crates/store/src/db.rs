@@ -5,6 +5,7 @@
 
 pub mod evict;
 
+use crate::compact::{Compacted, Mover};
 use crate::entry::{Entry, View};
 use crate::frequency::Frequency;
 use crate::keyspace::{FirstShard, Key, Locked, Shard};
@@ -572,6 +573,25 @@ impl<'l, 'k> Db<'l, 'k> {
             keyspace.reaper().free(emptied, count);
         }
         count
+    }
+
+    /// Moves what `mover` wants moved in one step of a shard, from a cursor on; keys whose values are too large for one go are
+    /// told. Gives the cursor of the next step; 0 is the beginning, and the end.
+    pub fn compact(&mut self, shard: usize, cursor: u64, mover: &mut Mover<'_>, large: &mut Vec<Box<[u8]>>) -> u64 {
+        let visit = |s: &mut Shard| {
+            s.table.scan_mut(cursor, |entry| {
+                if entry.compact(mover) == Compacted::InSteps {
+                    large.push(entry.key().into());
+                }
+            })
+        };
+        self.locked.visit(self.database, shard, visit).unwrap_or(0)
+    }
+
+    /// The same of one large value, if the key still has it.
+    pub fn compact_large(&mut self, key: Key<'_>, cursor: u64, mover: &mut Mover<'_>) -> u64 {
+        let found = self.shard_mut(key.hash).table.find_mut(key.hash, key.bytes);
+        found.and_then(RefMut::into_object).map_or(0, |value| value.compact_step(cursor, mover))
     }
 
     /// Removes up to `limit` keys of a shard whose time has come. Says whether there may be more.

@@ -15,6 +15,7 @@
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
 
+use crate::compact::{Compacted, Mover};
 use crate::int::canonical_i64;
 use crate::long::Long;
 use crate::prefetch::Ahead;
@@ -449,6 +450,22 @@ impl Entry {
         // The old allocation is gone: write without dropping it.
         // SAFETY: `self` is a valid place.
         unsafe { std::ptr::from_mut(self).write(new) };
+    }
+
+    /// Moves what `mover` wants moved, of the entry and of what it holds.
+    pub fn compact(&mut self, mover: &mut Mover<'_>) -> Compacted {
+        if mover.wants(self.0.as_ptr()) {
+            let layout = layout(self.size());
+            // SAFETY: an entry is never empty. Both allocations have its size, and the old one is not used again; whatever
+            // the body owns has moved with it.
+            unsafe {
+                let Some(new) = NonNull::new(alloc::alloc(layout)) else { alloc::handle_alloc_error(layout) };
+                new.copy_from_nonoverlapping(self.0, layout.size());
+                alloc::dealloc(self.0.as_ptr(), layout);
+                self.0 = new;
+            }
+        }
+        self.object_mut().map_or(Compacted::Wholly, |value| value.compact(mover))
     }
 
     /// Frees the allocation without dropping what the body owns.

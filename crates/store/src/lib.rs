@@ -2,6 +2,7 @@
 //!
 //! This room knows no client and no wire format. Time and randomness are arguments; nothing here reads a clock.
 
+pub mod compact;
 pub mod db;
 pub mod entry;
 pub mod expiry;

@@ -8,6 +8,8 @@ use std::cell::RefCell;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::compact::Mover;
+
 /// Strings below this many bytes are copied out of the buffer that they arrived in.
 pub const KEPT_BYTES_MIN: usize = 32 * 1024;
 /// The part of a string that its buffer may take beside it.
@@ -55,6 +57,13 @@ impl Long {
     #[must_use]
     pub fn new(bytes: &[u8]) -> Long {
         Long::kept(bytes).unwrap_or_else(|| bytes.to_vec().into())
+    }
+
+    /// Moves the string to another allocation if `mover` wants that, and nobody else has it.
+    pub(crate) fn compact(&mut self, mover: &mut Mover<'_>) {
+        if mover.wants(self.buffer.as_ptr()) && Arc::get_mut(&mut self.buffer).is_some() {
+            *self = Vec::from(&**self).into();
+        }
     }
 
     fn kept(bytes: &[u8]) -> Option<Long> {

@@ -608,6 +608,32 @@ impl<R: Record> Table<R> {
         next_cursor(cursor, mask) as u64
     }
 
+    /// The same, and each record may be changed, or moved to another allocation.
+    pub fn scan_mut(&mut self, cursor: u64, mut visit: impl FnMut(&mut R)) -> u64 {
+        let Some(mask) = self.buckets.unsplit_mask() else { return 0 };
+        let cursor = cursor as usize;
+        let index = cursor & mask;
+        self.visit_chain_mut(index, &mut visit);
+        if index + mask + 1 < self.buckets.len() {
+            self.visit_chain_mut(index + mask + 1, &mut visit);
+        }
+        next_cursor(cursor, mask) as u64
+    }
+
+    fn visit_chain_mut(&mut self, index: usize, visit: &mut impl FnMut(&mut R)) {
+        let mut next = Some(self.buckets.at(index));
+        while let Some(mut bucket) = next {
+            // SAFETY: the chain lives as long as the table, which is borrowed mutably: nobody else has a bucket of it.
+            let bucket = unsafe { bucket.as_mut() };
+            for slot in bucket.slots.iter_mut().filter(|slot| slot.is_record()) {
+                // SAFETY: the slot's record is taken once, and put back when the reference is dropped.
+                let record = ManuallyDrop::new(unsafe { R::from_raw(slot.raw()) });
+                visit(&mut RefMut { record, slot });
+            }
+            next = bucket.slots[SLOTS - 1].next();
+        }
+    }
+
     /// A bucket that there is.
     fn bucket(&self, index: usize) -> &Bucket {
         // SAFETY: the bucket is alive and not written to while the table is borrowed.

@@ -10,6 +10,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
+use crate::compact::Mover;
 use crate::prefetch::prefetch;
 
 /// A box that takes eight bytes at any address.
@@ -28,6 +29,15 @@ impl<T> TightBox<T> {
     #[must_use]
     pub fn new(value: T) -> Self {
         TightBox(NonNull::from(Box::leak(Box::new(value))))
+    }
+
+    /// Moves the box to another allocation, if `mover` wants that. What its value owns stays where it is.
+    pub fn compact_box(&mut self, mover: &mut Mover<'_>) {
+        if mover.wants({ self.0 }.as_ptr().cast_const().cast()) {
+            // SAFETY: the pointer is that of a box, and is replaced by that of another at once: nothing in between panics.
+            let value = unsafe { Box::from_raw({ self.0 }.as_ptr()) };
+            self.0 = NonNull::from(Box::leak(Box::new(*value)));
+        }
     }
 
     /// Asks the processor for the beginning of the value.

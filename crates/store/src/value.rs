@@ -1,5 +1,6 @@
 //! The values that have an allocation of their own.
 
+use crate::compact::{Compacted, Mover};
 use crate::long::Long;
 use crate::prefetch::Ahead;
 use crate::tight::TightBox;
@@ -114,6 +115,38 @@ impl Value {
             Value::Hash(hash) => hash.memory_bytes(),
             Value::ZSet(zset) => zset.memory_bytes(),
             Value::Stream(stream) => stream.memory_bytes(),
+        }
+    }
+
+    /// Moves what `mover` wants moved, if the value is not too large for one go.
+    pub fn compact(&mut self, mover: &mut Mover<'_>) -> Compacted {
+        match self {
+            Value::Str(long) => {
+                long.compact_box(mover);
+                long.compact(mover);
+                Compacted::Wholly
+            }
+            Value::Set(set) => set.compact(mover),
+            Value::Hash(hash) => hash.compact(mover),
+            Value::ZSet(zset) => {
+                zset.compact(mover);
+                Compacted::Wholly
+            }
+            Value::List(list) => {
+                list.compact(mover);
+                Compacted::Wholly
+            }
+            Value::Stream(_) => Compacted::Wholly,
+        }
+    }
+
+    /// The same of a value that is too large: one step of it from a cursor on. Gives the cursor of the next step; 0 is the
+    /// beginning, and the end.
+    pub fn compact_step(&mut self, cursor: u64, mover: &mut Mover<'_>) -> u64 {
+        match self {
+            Value::Set(set) => set.compact_step(cursor, mover),
+            Value::Hash(hash) => hash.compact_step(cursor, mover),
+            _ => 0,
         }
     }
 

@@ -7,6 +7,8 @@ use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
+use penstock_tests::bytes::Command;
+use penstock_tests::conn::Conn;
 use penstock_tests::reply::Reply;
 use penstock_tests::server::{Server, subject_is_penstock};
 
@@ -61,6 +63,80 @@ fn memory_is_given_back_to_the_system() {
         server.connect().cmd("DEBUG POPULATE 1000 other").unwrap();
         server.resident_kib() < before + (full - before) / 4
     });
+}
+
+/// The string of a key: its length and bytes follow from the two numbers.
+fn value(i: usize, version: usize) -> Vec<u8> {
+    let len = 8 + (i * 7919 + version * 104_729) % 200;
+    format!("{i}:{version}:").bytes().chain(std::iter::repeat_n(b'v', len)).collect()
+}
+
+fn words(words: &[&[u8]]) -> Command {
+    words.iter().map(|word| word.to_vec()).collect()
+}
+
+fn set(i: usize, version: usize) -> Command {
+    words(&[b"SET", format!("key:{i}").as_bytes(), &value(i, version)])
+}
+
+fn run(conn: &mut Conn, commands: impl Iterator<Item = Command>) {
+    let commands: Vec<_> = commands.collect();
+    for part in commands.chunks(1000) {
+        conn.pipeline(part).unwrap();
+    }
+}
+
+/// Gets all strings that there should be, with the value that they should have.
+fn check_strings(conn: &mut Conn, keys: &[usize], version: usize) {
+    for part in keys.chunks(1000) {
+        let gets: Vec<_> = part.iter().map(|i| words(&[b"GET", format!("key:{i}").as_bytes()])).collect();
+        let expected: Vec<_> = part.iter().map(|&i| Reply::Blob(b'$', value(i, version))).collect();
+        assert_eq!(conn.pipeline(&gets).unwrap(), expected);
+    }
+}
+
+/// Strings that are overwritten with other lengths and deleted for the most part leave half-empty pages. What is moved to
+/// give these back keeps its value, whatever else is done meanwhile on both threads.
+#[test]
+fn half_empty_pages_are_given_back() {
+    const KEYS: usize = 300_000;
+    if !subject_is_penstock() {
+        return;
+    }
+    let server = Server::penstock(&["--threads", "2", "--active-defrag-ignore-bytes", "1mb"]);
+    let mut conn = server.connect();
+    run(&mut conn, (0..KEYS).map(|i| set(i, 1)));
+    run(&mut conn, (0..KEYS).map(|i| set(i, 2)));
+    let field = |i: usize| words(&[b"HSET", b"hash", format!("field:{i}").as_bytes(), &value(i, 3)]);
+    run(&mut conn, (0..KEYS / 10).map(field));
+    let small = |i: usize| words(&[b"RPUSH", format!("list:{i}").as_bytes(), &value(i, 4), &value(i, 5)]);
+    run(&mut conn, (0..KEYS / 10).map(small));
+    let gone = |i: &usize| !i.is_multiple_of(4);
+    run(&mut conn, (0..KEYS).filter(gone).map(|i| words(&[b"DEL", format!("key:{i}").as_bytes()])));
+    let gone_field = |i: usize| words(&[b"HDEL", b"hash", format!("field:{i}").as_bytes()]);
+    run(&mut conn, (0..KEYS / 10).filter(gone).map(gone_field));
+    let wasteful = server.resident_kib();
+
+    let kept: Vec<_> = (0..KEYS).filter(|i| !gone(i)).collect();
+    let mut other = server.connect();
+    let mut version = 2;
+    server.wait_until("half-empty pages are given back", |server| {
+        check_strings(&mut conn, &kept[..5000], version);
+        version += 1;
+        run(&mut other, kept[..5000].iter().map(|&i| set(i, version)));
+        check_strings(&mut conn, &kept[5000..10_000], 2);
+        server.figure("active_defrag_hits") > 10_000 && server.resident_kib() < wasteful * 3 / 4
+    });
+    check_strings(&mut conn, &kept[..5000], version);
+    check_strings(&mut conn, &kept[5000..], 2);
+    for i in (0..KEYS / 10).filter(|i| !gone(i)) {
+        let hash = conn.call(&words(&[b"HGET", b"hash", format!("field:{i}").as_bytes()])).unwrap();
+        assert_eq!(hash, Reply::Blob(b'$', value(i, 3)));
+        let list = conn.call(&words(&[b"LRANGE", format!("list:{i}").as_bytes(), b"0", b"-1"])).unwrap();
+        let elements = [value(i, 4), value(i, 5)].map(|element| Reply::Blob(b'$', element));
+        assert_eq!(list, Reply::Many(b'*', elements.into()));
+    }
+    assert_eq!(conn.cmd("HLEN hash").unwrap(), Reply::Line(b':', (KEYS / 40).to_string().into_bytes()));
 }
 
 #[test]

@@ -162,7 +162,6 @@ mod tests {
             "tls-port 6380",
             "sentinel monitor a b 1 1",
             "syslog-enabled yes",
-            "activedefrag yes",
         ] {
             let error = load(&[line], "x").unwrap_err();
             assert!(error.ends_with("is not supported by this version of Penstock"), "{line}: {error}");

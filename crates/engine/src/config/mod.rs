@@ -16,12 +16,12 @@
 //! | `dir`, `dbfilename` | as in Redis, CONFIG SET changes them only if `enable-protected-configs` allows it |
 //! | `io-threads` | an alias of `threads`; 0, the default, is as many as there are cores |
 //! | `rename-command` | in a file or on the command line only: [`Settings::renamed_commands`] |
-//! | `appendonly yes`, `activedefrag yes`, `aclfile`, `user`, `loadmodule` | refused: dangerous to ignore |
+//! | `appendonly yes`, `aclfile`, `user`, `loadmodule` | refused: dangerous to ignore |
 //! | `cluster-enabled yes`, `replicaof`, `tls-port`, `sentinel`, `syslog-enabled yes` | refused: likewise |
 //! | `daemonize`, `supervised`, process titles, CPU lists and so on | stored: whoever starts the server does that |
 //! | the rest about snapshots, append-only files, replicas, clusters, TLS, modules | stored until these exist |
 //! | `hll-*`, `list-compress-depth` | stored until these exist |
-//! | `activerehashing`, `active-defrag-*`, `dynamic-hz`, `jemalloc-bg-thread` | stored: the keyspace needs none |
+//! | `activerehashing`, `dynamic-hz`, `jemalloc-bg-thread` | stored: the keyspace needs none |
 //!
 //! # Where it differs from Redis
 //!

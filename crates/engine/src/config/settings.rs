@@ -196,6 +196,20 @@ settings! {
     lfu_decay_time_min: Int = Directive::natural("lfu-decay-time", "1");
     /// Whether the process does without transparent huge pages: the kernel clears 2 MB at a time where it would give one.
     disable_thp: Flag = Directive::bool("disable-thp", "yes").immutable();
+    /// Whether memory that half-empty pages hold is given back: see [`crate::compaction`]. Redis's default is no.
+    activedefrag: Flag = Directive::bool("activedefrag", "yes");
+    /// Bytes that the process may hold beyond what is in use before that begins. Redis's default is 100mb.
+    active_defrag_ignore_bytes: Bytes = Directive::bytes("active-defrag-ignore-bytes", 1, "16mb");
+    /// The same in percent of what is in use. Redis's default is 10.
+    active_defrag_threshold_lower: Int = Directive::int("active-defrag-threshold-lower", 0, 1000, "5");
+    /// The percentage from which it takes as much time as it may.
+    active_defrag_threshold_upper: Int = Directive::int("active-defrag-threshold-upper", 0, 1000, "100");
+    /// The share of a thread's time that it takes at least while it is at work, in percent.
+    active_defrag_cycle_min: Int = Directive::int("active-defrag-cycle-min", 1, 99, "1");
+    /// The same at most.
+    active_defrag_cycle_max: Int = Directive::int("active-defrag-cycle-max", 1, 99, "25");
+    /// Elements that a value may have that is looked through at one go.
+    active_defrag_max_scan_fields: Int = Directive::int("active-defrag-max-scan-fields", 1, i64::MAX, "1000");
     /// Whether evicted values are freed in the background.
     lazyfree_lazy_eviction: Flag = Directive::bool("lazyfree-lazy-eviction", "yes");
     /// Whether expired values are freed in the background.

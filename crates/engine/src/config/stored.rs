@@ -189,18 +189,10 @@ const DATA: Group = Group {
 };
 
 const MEMORY: Group = Group {
-    why: "The keyspace grows its tables bit by bit and needs no help from a defragmenter, a rehashing timer or an \
-          allocator's thread.",
+    why: "The keyspace grows its tables bit by bit and needs no help from a rehashing timer or an allocator's thread.",
     directives: &[
         Directive::bool("activerehashing", "yes"),
         Directive::bool("dynamic-hz", "yes"),
         Directive::bool("jemalloc-bg-thread", "yes"),
-        Directive::bool("activedefrag", "no").missing("active defragmentation"),
-        Directive::int("active-defrag-cycle-min", 1, 99, "1"),
-        Directive::int("active-defrag-cycle-max", 1, 99, "25"),
-        Directive::int("active-defrag-threshold-lower", 0, 1000, "10"),
-        Directive::int("active-defrag-threshold-upper", 0, 1000, "100"),
-        Directive::bytes("active-defrag-ignore-bytes", 1, "100mb"),
-        Directive::int("active-defrag-max-scan-fields", 1, i64::MAX, "1000"),
     ],
 };

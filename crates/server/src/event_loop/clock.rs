@@ -24,7 +24,9 @@ impl EventLoop {
             return;
         }
         self.worker.serve_late();
-        let more = self.worker.reclaim_expired(RECLAIM_US) | self.worker.relieve_memory();
+        let more = self.worker.reclaim_expired(RECLAIM_US)
+            | self.worker.relieve_memory()
+            | self.worker.compact_memory(BUSY_TICK.as_micros() as u64);
         self.next_tick = now + if more { BUSY_TICK } else { TICK };
         self.end_pause();
         self.close_idle();

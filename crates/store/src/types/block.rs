@@ -20,6 +20,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::slice;
 
+use crate::compact::Mover;
 use crate::prefetch::prefetch_block;
 
 /// What is before the bytes.
@@ -129,6 +130,23 @@ impl Block {
     /// The size of the allocation.
     pub fn allocated_bytes(&self) -> usize {
         room(self.len())
+    }
+
+    /// Moves the block to another allocation, if it has one and `mover` wants that.
+    pub fn compact(&mut self, mover: &mut Mover<'_>) {
+        if self.is_empty() || !mover.wants({ self.0 }.as_ptr().cast_const().cast()) {
+            return;
+        }
+        let layout = layout(self.len());
+        // Not by way of `spare`, which would keep the old allocation and have the next block move there.
+        // SAFETY: a block that isn't empty owns an allocation of this layout, which isn't empty either and all of which is
+        // initialised. It is not used after it was freed.
+        unsafe {
+            let Some(new) = NonNull::new(alloc::alloc(layout)) else { handle_alloc_error(layout) };
+            new.copy_from_nonoverlapping({ self.0 }.cast(), layout.size());
+            alloc::dealloc({ self.0 }.as_ptr().cast(), layout);
+            self.0 = new.cast();
+        }
     }
 
     /// Asks the processor for the beginning of the block.

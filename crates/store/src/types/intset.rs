@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::block::Block;
+use crate::compact::Mover;
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
@@ -49,6 +50,11 @@ impl IntSet {
     #[inline]
     pub fn prefetch(&self) {
         of_any_width!(&self.0, ints => ints.block.prefetch());
+    }
+
+    /// Moves the integers, if `mover` wants that.
+    pub fn compact(&mut self, mover: &mut Mover<'_>) {
+        of_any_width!(&mut self.0, ints => ints.block.compact(mover));
     }
 
     /// How many integers there are.

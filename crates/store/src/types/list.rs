@@ -26,6 +26,7 @@ use super::packed::{self, Item, Packed};
 use node::Node;
 use quick::Quick;
 
+use crate::compact::Mover;
 use crate::prefetch::Ahead;
 use crate::tight::TightBox;
 
@@ -182,6 +183,13 @@ impl List {
     /// Whether there is no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Moves what `mover` wants moved. A long list's nodes are large blocks, and stay.
+    pub fn compact(&mut self, mover: &mut Mover<'_>) {
+        if let Form::Packed(packed) = &mut self.0 {
+            packed.compact(mover);
+        }
     }
 
     /// The name of the list's form, as `OBJECT ENCODING` gives it.

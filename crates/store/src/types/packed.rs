@@ -37,6 +37,7 @@ mod item;
 use std::iter::FusedIterator;
 
 use super::block::Block;
+use crate::compact::Mover;
 
 pub use item::{ITEM_BYTES_MAX, Item, ItemText};
 pub(super) use item::{Needle, decode, encode, encoded_len, size, size_before};
@@ -65,6 +66,11 @@ impl Pos {
 pub struct Packed(Block);
 
 impl Packed {
+    /// Moves the block, if `mover` wants that.
+    pub fn compact(&mut self, mover: &mut Mover<'_>) {
+        self.0.compact(mover);
+    }
+
     /// The size from which a block takes nothing more, in bytes, as Redis's listpacks. Small forms end far below it
     /// unless the configuration's thresholds say otherwise; owners ask [`Packed::has_room_for`] besides those.
     pub const BYTES_MAX: usize = 1 << 30;

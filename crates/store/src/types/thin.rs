@@ -18,6 +18,7 @@ use std::alloc::{self, Layout, handle_alloc_error};
 use std::ptr::NonNull;
 use std::slice;
 
+use crate::compact::Mover;
 use crate::table::{Record, Ref};
 
 /// Alignment and granularity of the allocations, in bytes. Tables need even addresses.
@@ -158,6 +159,15 @@ impl Member {
     }
 }
 
+impl Member {
+    /// Moves it to another allocation, if `mover` wants that.
+    pub fn compact(&mut self, mover: &mut Mover<'_>) {
+        if mover.wants(self.0.as_ptr()) {
+            *self = self.clone();
+        }
+    }
+}
+
 impl Drop for Member {
     fn drop(&mut self) {
         let layout = layout(part_size(self.bytes().len()));
@@ -266,6 +276,15 @@ impl Field {
     #[must_use]
     pub fn allocated_bytes(&self) -> usize {
         self.layout().size()
+    }
+}
+
+impl Field {
+    /// Moves it to another allocation, if `mover` wants that.
+    pub fn compact(&mut self, mover: &mut Mover<'_>) {
+        if mover.wants(self.0.as_ptr()) {
+            *self = self.clone();
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use std::ops::Range;
 use big::{Big, Unordered};
 use small::Small;
 
+use crate::compact::Mover;
 use crate::prefetch::Ahead;
 use crate::random::Random;
 use crate::tight::TightBox;
@@ -179,6 +180,13 @@ impl ZSet {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Moves what `mover` wants moved. Members of the big form have others pointing to them, and stay.
+    pub fn compact(&mut self, mover: &mut Mover<'_>) {
+        if let Form::Small(small) = &mut self.0 {
+            small.compact(mover);
+        }
     }
 
     /// What OBJECT ENCODING says of it.

@@ -148,7 +148,7 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.field("mem_clients_normal", clients);
     text.constants(&[("mem_cluster_links", "0"), ("mem_aof_buffer", "0")]);
     text.field("mem_allocator", engine.machine.allocator);
-    text.constants(&[("active_defrag_running", "0")]);
+    text.field("active_defrag_running", engine.compaction.running_percent());
     text.field("lazyfree_pending_objects", engine.keyspace.reaper().pending());
     text.field("lazyfreed_objects", engine.keyspace.reaper().freed());
 }
@@ -234,9 +234,12 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.field("pubsub_patterns", engine.pubsub.pattern_count());
     text.field("pubsubshard_channels", engine.pubsub.channel_count(Kind::Shard));
     text.constants(&[("latest_fork_usec", "0"), ("total_forks", "0"), ("migrate_cached_sockets", "0")]);
-    text.constants(&[("slave_expires_tracked_keys", "0"), ("active_defrag_hits", "0"), ("active_defrag_misses", "0")]);
+    text.constants(&[("slave_expires_tracked_keys", "0")]);
+    text.field("active_defrag_hits", engine.compaction.moved.load(Ordering::Relaxed));
+    text.field("active_defrag_misses", engine.compaction.stayed.load(Ordering::Relaxed));
     text.constants(&[("active_defrag_key_hits", "0"), ("active_defrag_key_misses", "0")]);
-    text.constants(&[("total_active_defrag_time", "0"), ("current_active_defrag_time", "0")]);
+    text.field("total_active_defrag_time", engine.compaction.spent_us.load(Ordering::Relaxed) / 1000);
+    text.constants(&[("current_active_defrag_time", "0")]);
     text.constants(&[("tracking_total_keys", "0"), ("tracking_total_items", "0"), ("tracking_total_prefixes", "0")]);
     text.field("unexpected_error_replies", 0);
     text.field("total_error_replies", totals.errors);

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use crate::compact::Mover;
 use crate::prefetch::Ahead;
 use crate::types::bptree::Place;
 use crate::types::packed::{Item, ItemText, Needle, Packed, Pos, decode};
@@ -53,6 +54,13 @@ pub struct Seek {
 /// See the module's description.
 #[derive(Clone, Default)]
 pub struct Small(Packed);
+
+impl Small {
+    /// Moves the block, if `mover` wants that.
+    pub fn compact(&mut self, mover: &mut Mover<'_>) {
+        self.0.compact(mover);
+    }
+}
 
 impl Small {
     /// A set of these members, unique and in ascending order.

@@ -1,0 +1,216 @@
+//! Giving memory back that deletions and changed lengths have left in half-empty pages of the allocator (`activedefrag`).
+//!
+//! Once a second the first thread compares what the process holds with what is in use. If more than
+//! `active-defrag-ignore-bytes` and `active-defrag-threshold-lower` percent lie between them, every thread looks through its
+//! part of the shards once and has what lies in sparse pages moved (`store::compact`), for a share of its time that grows
+//! with the waste from `active-defrag-cycle-min` to `active-defrag-cycle-max` percent. Unlike in Redis, it is on from the
+//! start: `used_memory` is to be what the process holds.
+//!
+//! Not all waste can be cured this way. A pass that was of little use is followed by ever longer pauses.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use store::compact::Mover;
+use store::db::Db;
+use store::keyspace::Key;
+
+use crate::families::latency;
+use crate::ticks::{Ticks, per_microsecond};
+use crate::worker::Worker;
+
+/// How often the waste is looked at, in milliseconds. It is also the shortest pause after a pass: the allocator gives pages back
+/// some tenths of a second after they became free.
+const LOOK_MS: u64 = 1000;
+/// The longest pause after passes that were of no use, in milliseconds.
+const PAUSE_MS_MAX: u64 = 15 * 60 * 1000;
+/// A pass was of use if it freed one part in so many of the waste.
+const USEFUL_PART: u64 = 8;
+/// Steps of a table between two looks at the time.
+const STEPS_AT_ONCE: usize = 8;
+/// Large values that a thread remembers to look through. Beyond that, they wait for the next pass.
+const LARGE_MAX: usize = 1024;
+
+/// What all threads know of it.
+#[derive(Default)]
+pub struct Compaction {
+    /// The number of the pass that is wanted; 0 before the first.
+    pass: AtomicU64,
+    /// Threads that have not ended it yet.
+    at_it: AtomicU64,
+    /// The share of a thread's time that it may take, in percent.
+    percent: AtomicU64,
+    /// Blocks moved.
+    pub moved: AtomicU64,
+    /// Blocks looked at that stayed.
+    pub stayed: AtomicU64,
+    /// Time spent, in microseconds.
+    pub spent_us: AtomicU64,
+    pace: Mutex<Pace>,
+}
+
+/// When the next pass may begin.
+#[derive(Default)]
+struct Pace {
+    next_look_ms: u64,
+    /// What lay between held and used when the last pass began.
+    waste_before: u64,
+    /// The pause after the last pass.
+    pause_ms: u64,
+    /// No pass begins before.
+    resume_ms: u64,
+    /// A pass has begun, and what it gave was not looked at yet.
+    unjudged: bool,
+}
+
+/// When a pass is worthwhile, and how much time it may take: the directives.
+pub struct Thresholds {
+    /// `active-defrag-ignore-bytes`.
+    pub ignore_bytes: u64,
+    /// `active-defrag-threshold-lower` and `-upper`, in percent of what is in use.
+    pub percent: [u64; 2],
+    /// `active-defrag-cycle-min` and `-max`, in percent of a thread's time.
+    pub cycle: [u64; 2],
+}
+
+impl Thresholds {
+    /// The share of a thread's time, in percent, that so much waste deserves; none if it is tolerable.
+    fn share(&self, waste: u64, used: u64) -> Option<u64> {
+        let percent = waste.saturating_mul(100) / used.max(1);
+        let [lower, upper] = self.percent;
+        if waste < self.ignore_bytes || percent < lower {
+            return None;
+        }
+        let [min, max] = self.cycle;
+        let above = percent.min(upper).saturating_sub(lower) as f64 / upper.saturating_sub(lower).max(1) as f64;
+        Some(min + (above * max.saturating_sub(min) as f64) as u64)
+    }
+}
+
+impl Compaction {
+    /// The share of a thread's time that is spent on it at the moment, in percent.
+    #[must_use]
+    pub fn running_percent(&self) -> u64 {
+        if self.at_it.load(Ordering::Relaxed) > 0 { self.percent.load(Ordering::Relaxed) } else { 0 }
+    }
+
+    /// Begins a pass if there is need. `memory` is asked for what the process holds and what is in use, once a second.
+    pub fn look(&self, now_ms: u64, threads: usize, thresholds: &Thresholds, memory: impl FnOnce() -> [u64; 2]) {
+        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        if now_ms < pace.next_look_ms || self.at_it.load(Ordering::Acquire) > 0 {
+            return;
+        }
+        pace.next_look_ms = now_ms + LOOK_MS;
+        if pace.unjudged && pace.resume_ms == 0 {
+            // The pass has just ended: what it has freed shows a moment later.
+            pace.resume_ms = now_ms + LOOK_MS;
+        }
+        if now_ms < pace.resume_ms {
+            return;
+        }
+        let [held, used] = memory();
+        let waste = held.saturating_sub(used);
+        if std::mem::take(&mut pace.unjudged) {
+            let useful = waste < pace.waste_before - pace.waste_before / USEFUL_PART;
+            pace.pause_ms = if useful { LOOK_MS } else { (pace.pause_ms * 2).clamp(LOOK_MS, PAUSE_MS_MAX) };
+            pace.resume_ms = now_ms + pace.pause_ms;
+            if !useful {
+                return;
+            }
+        }
+        let Some(percent) = thresholds.share(waste, used) else { return };
+        self.percent.store(percent.max(1), Ordering::Relaxed);
+        (pace.waste_before, pace.unjudged, pace.resume_ms) = (waste, true, 0);
+        self.at_it.store(threads as u64, Ordering::Relaxed);
+        self.pass.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// How far a thread is.
+#[derive(Default)]
+pub struct Progress {
+    /// The pass that it has begun.
+    pass: u64,
+    /// The part, among the thread's shards of all databases, and the cursor within.
+    part: usize,
+    cursor: u64,
+    /// The part's table has been looked through.
+    swept: bool,
+    /// Large values that were met in it, which come then.
+    large: Vec<Box<[u8]>>,
+    large_cursor: u64,
+    done: bool,
+}
+
+impl Worker {
+    /// Spends its share of the next `tick_us` microseconds on moving what lies in sparse pages, if that is wanted. Says whether
+    /// there is more to do.
+    pub fn compact_memory(&mut self, tick_us: u64) -> bool {
+        let compaction = &self.engine.compaction;
+        let pass = compaction.pass.load(Ordering::Acquire);
+        if pass != self.compacting.pass {
+            self.compacting = Progress { pass, ..Progress::default() };
+        }
+        if pass == 0 || self.compacting.done {
+            return false;
+        }
+        // While commands are held back, or a script has the keyspace, it waits.
+        if self.engine.is_held_up() {
+            return true;
+        }
+        let inside = self.pass();
+        if inside.is_none() {
+            return true;
+        }
+        let began = Ticks::now();
+        let budget_us = tick_us * compaction.percent.load(Ordering::Relaxed) / 100;
+        let budget = (budget_us as f64 * per_microsecond()) as u64;
+        let is_sparse = |block: *const u8| self.engine.host.is_sparse(block);
+        let mut mover = Mover::new(&is_sparse, self.engine.settings.active_defrag_max_scan_fields.get() as usize);
+        let mut progress = std::mem::take(&mut self.compacting);
+        while !progress.done && Ticks::now().since(began) <= budget {
+            self.compact_some(&mut progress, &mut mover);
+        }
+        let ticks = Ticks::now().since(began);
+        compaction.moved.fetch_add(mover.moved, Ordering::Relaxed);
+        compaction.stayed.fetch_add(mover.seen - mover.moved, Ordering::Relaxed);
+        compaction.spent_us.fetch_add((ticks as f64 / per_microsecond()) as u64, Ordering::Relaxed);
+        if progress.done {
+            compaction.at_it.fetch_sub(1, Ordering::Release);
+        }
+        self.compacting = progress;
+        latency::note(self, "active-defrag-cycle", ticks);
+        !self.compacting.done
+    }
+
+    /// A few steps in one shard, behind its lock.
+    fn compact_some(&mut self, progress: &mut Progress, mover: &mut Mover<'_>) {
+        let engine = self.engine;
+        let threads = engine.inboxes.len();
+        // Threads share the work as they do in looking for expired keys.
+        let shards = engine.keyspace.shard_count().saturating_sub(self.id).div_ceil(threads);
+        if progress.part >= shards * engine.keyspace.databases() {
+            progress.done = true;
+            return;
+        }
+        let (database, shard) = (progress.part / shards, self.id + progress.part % shards * threads);
+        let Some(mut locked) = engine.keyspace.lock_one_unless(shard, || engine.busy.any()) else { return };
+        let mut db = Db::new(&mut locked, database, &self.clock, &mut self.observed);
+        for _ in 0..STEPS_AT_ONCE {
+            if !progress.swept {
+                progress.cursor = db.compact(shard, progress.cursor, mover, &mut progress.large);
+                progress.large.truncate(LARGE_MAX);
+                progress.swept = progress.cursor == 0;
+            } else if let Some(name) = progress.large.last() {
+                progress.large_cursor = db.compact_large(Key::new(name), progress.large_cursor, mover);
+                if progress.large_cursor == 0 {
+                    progress.large.pop();
+                }
+            } else {
+                progress.part += 1;
+                progress.swept = false;
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Moving what lies in sparsely used pages of the allocator, so that these become free as a whole and go back to the system.
+//!
+//! After many deletions, or values that became longer or shorter, pages of blocks of one size are partly empty, and nobody
+//! asks for blocks of that size any more: the process holds memory that it doesn't use. Only the allocator knows which
+//! pages these are, and the room above tells. What moves is a block at a time, to wherever the allocator puts a new one of
+//! its size, which is a fuller page.
+//!
+//! Entries, long strings that nobody is sending, packed blocks, and the members and fields of large sets and hashes move.
+//! What has pointers into it from elsewhere (large sorted sets) and what is in larger blocks anyway (lists, streams, the
+//! tables themselves) stays.
+
+/// Decides what moves, and counts it.
+pub struct Mover<'a> {
+    is_sparse: &'a dyn Fn(*const u8) -> bool,
+    /// Elements that a value may have that is looked through at one go.
+    pub at_once_max: usize,
+    /// Blocks looked at.
+    pub seen: u64,
+    /// Blocks that were to move.
+    pub moved: u64,
+}
+
+impl<'a> Mover<'a> {
+    /// Moves the blocks of which `is_sparse` says that their page should be emptied.
+    pub fn new(is_sparse: &'a dyn Fn(*const u8) -> bool, at_once_max: usize) -> Mover<'a> {
+        Mover { is_sparse, at_once_max, seen: 0, moved: 0 }
+    }
+
+    /// Whether a block is to move.
+    pub fn wants(&mut self, block: *const u8) -> bool {
+        let wanted = (self.is_sparse)(block);
+        self.seen += 1;
+        self.moved += u64::from(wanted);
+        wanted
+    }
+}
+
+/// Whether all of a value has been looked through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Compacted {
+    /// It has.
+    Wholly,
+    /// It is too large for one go: see [`crate::db::Db::compact_large`].
+    InSteps,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::{Access, Clock, Db, Observed, Ttl};
+    use crate::entry::{Entry, View};
+    use crate::keyspace::{Key, Keyspace};
+    use crate::types::hash::{Hash, HashLimits};
+    use crate::types::list::{End, List, ListLimits};
+    use crate::types::set::{Set, SetLimits};
+    use crate::types::zset::{ZSet, ZSetLimits};
+    use crate::value::Value;
+
+    /// Elements of a large collection: beyond what a packed block takes, and what is looked through at one go.
+    const MANY: usize = if cfg!(miri) { 600 } else { 5000 };
+    const AT_ONCE_MAX: usize = 550;
+
+    fn with<T>(keyspace: &Keyspace, run: impl FnOnce(&mut Db<'_, '_>) -> T) -> T {
+        let alone = keyspace.gate().close();
+        let mut locked = keyspace.all(&alone);
+        let clock = Clock { now_ms: 1, uptime_s: 1, access: Access::Noted, frequency: None };
+        run(&mut Db::new(&mut locked, 0, &clock, &mut Observed::default()))
+    }
+
+    fn number(i: usize) -> Vec<u8> {
+        format!("element number {i}").into_bytes()
+    }
+
+    /// A key of every form.
+    fn fill(db: &mut Db<'_, '_>) {
+        for i in 0..20 {
+            db.set_string(
+                Key::new(&number(i)),
+                &vec![b'x'; i * i * 5],
+                if i % 2 == 0 { Ttl::At(9999) } else { Ttl::Clear },
+            );
+            db.set_int(Key::new(format!("int {i}").as_bytes()), i as i64, Ttl::Clear);
+        }
+        for (prefix, count) in [("small", 5), ("middle", AT_ONCE_MAX - 10), ("large", MANY)] {
+            let key = |kind: &str| format!("{prefix} {kind}").into_bytes();
+            let hash = key("hash");
+            let set = key("set");
+            let ints = key("ints");
+            let zset = key("zset");
+            let list = key("list");
+            for i in 0..count {
+                let element = number(i);
+                db.object_or_new::<Hash>(Key::new(&hash)).ok().unwrap().insert(&element, b"v", &HashLimits::default());
+                db.object_or_new::<Set>(Key::new(&set)).ok().unwrap().insert(&element, &SetLimits::default());
+                let digits = i.to_string().into_bytes();
+                db.object_or_new::<Set>(Key::new(&ints)).ok().unwrap().insert(&digits, &SetLimits::default());
+                db.object_or_new::<ZSet>(Key::new(&zset)).ok().unwrap().insert(
+                    &element,
+                    i as f64,
+                    ZSetLimits::default(),
+                );
+                let elements = db.object_or_new::<List>(Key::new(&list)).ok().unwrap();
+                elements.push(End::Right, &element, ListLimits::default());
+            }
+        }
+    }
+
+    /// All that an entry is, as text.
+    fn shown(entry: &Entry) -> String {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut parts: Vec<String> = match entry.view() {
+            View::Int(int) => vec![int.to_string()],
+            View::Bytes(bytes) => vec![text(bytes)],
+            View::Object(Value::Str(long)) => vec![text(long)],
+            View::Object(Value::Hash(hash)) => hash.iter().map(|(f, v)| text(&f) + "=" + &text(&v)).collect(),
+            View::Object(Value::Set(set)) => set.iter().map(|member| text(&member)).collect(),
+            View::Object(Value::ZSet(zset)) => {
+                zset.iter().map(|(member, score)| format!("{score} {}", text(&member))).collect()
+            }
+            View::Object(Value::List(list)) => list.iter().map(|element| format!("{element:?}")).collect(),
+            View::Object(Value::Stream(_)) => Vec::new(),
+        };
+        if !matches!(entry.view(), View::Object(Value::List(_) | Value::ZSet(_))) {
+            parts.sort();
+        }
+        format!("{} {:?} {:?} {parts:?}", text(entry.key()), entry.expiry(), entry.encoding())
+    }
+
+    fn everything(db: &mut Db<'_, '_>) -> Vec<String> {
+        let mut all = Vec::new();
+        let mut cursor = 0;
+        loop {
+            cursor = db.scan(cursor, 100, |entry| all.push(shown(entry)));
+            if cursor == 0 {
+                break;
+            }
+        }
+        all.sort();
+        all
+    }
+
+    /// One pass over all shards, as a thread makes it.
+    fn pass(keyspace: &Keyspace, mover: &mut Mover<'_>) -> usize {
+        let mut large = Vec::new();
+        for shard in 0..keyspace.shard_count() {
+            let mut cursor = 0;
+            loop {
+                cursor = with(keyspace, |db| db.compact(shard, cursor, mover, &mut large));
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        for name in &large {
+            let mut cursor = 0;
+            loop {
+                cursor = with(keyspace, |db| db.compact_large(Key::new(name), cursor, mover));
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        large.len()
+    }
+
+    #[test]
+    fn what_moves_stays_the_same() {
+        let keyspace = Keyspace::new(1, 1);
+        with(&keyspace, fill);
+        let before = with(&keyspace, everything);
+        let mut mover = Mover::new(&|_| true, AT_ONCE_MAX);
+        assert_eq!(pass(&keyspace, &mut mover), 3, "the large hash and the large sets");
+        assert_eq!(with(&keyspace, everything), before);
+        // Of each key its entry; the elements of the tables.
+        let elements = (2 * (AT_ONCE_MAX - 10) + 3 * MANY) as u64;
+        assert!(mover.moved == mover.seen && mover.moved > elements + 55, "{} {elements}", mover.moved);
+    }
+
+    #[test]
+    fn what_need_not_move_stays_where_it_is() {
+        let keyspace = Keyspace::new(1, 1);
+        with(&keyspace, fill);
+        let mut mover = Mover::new(&|_| false, AT_ONCE_MAX);
+        pass(&keyspace, &mut mover);
+        assert!(mover.seen > 1000);
+        assert_eq!(mover.moved, 0);
+    }
+
+    #[test]
+    fn a_string_that_is_being_sent_stays() {
+        let keyspace = Keyspace::new(1, 1);
+        let key = Key::new(b"key");
+        let sent = with(&keyspace, |db| {
+            db.set_string(key, &[b'x'; 5000], Ttl::Clear);
+            let Some(View::Object(Value::Str(long))) = db.view(key) else { panic!("no long string") };
+            crate::long::Long::clone(long)
+        });
+        pass(&keyspace, &mut Mover::new(&|_| true, AT_ONCE_MAX));
+        with(&keyspace, |db| {
+            let Some(View::Object(Value::Str(long))) = db.view(key) else { panic!("no long string") };
+            assert_eq!(long.as_ptr(), sent.as_ptr());
+        });
+    }
+}
