@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use libmimalloc_sys as mi;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::time::{ClockId, clock_gettime};
 
 /// A block is what one huge page covers, in bytes: 2 MB on x86-64 and, with pages of 4 KB, on AArch64.
 const BLOCK_BYTES: usize = 2 << 20;
@@ -43,6 +44,13 @@ const LARGE_BLOCKS: usize = 64;
 
 /// How often memory that is free or was made ready in vain is given back to the system.
 const TRIM_EVERY: Duration = Duration::from_millis(500);
+
+/// The part of the time that the thread may spend on making blocks ready, as one in so many: a block takes a fifth of a
+/// millisecond where memory is at hand, and up to nine on a virtual machine whose host has to find it first, which is more than
+/// it brings while the heap grows fast.
+const SHARE: u32 = 10;
+/// How much of that it may save up, for when the heap begins to grow.
+const SAVED_MAX: Duration = Duration::from_millis(10);
 
 /// mimalloc's name for the size of the ranges that it takes from the system, in KB: `mi_option_arena_reserve` in its version 3.
 const ARENA_RESERVE: mi::mi_option_t = 23;
@@ -255,14 +263,13 @@ impl Heap {
 
     /// Makes ready whatever is wanted, and gives back what isn't needed, for ever.
     fn prepare(&self) -> ! {
+        let mut budget = Budget::new(Instant::now(), cpu_time());
         let mut trimmed = Instant::now();
         let mut ready = Vec::new();
         loop {
             for block in 0..self.blocks.len() {
-                if self.blocks[block].load(Ordering::Relaxed) & WANTED != 0
-                    && self.change(block, |state| if state & WANTED != 0 { READY } else { state }) & WANTED != 0
-                {
-                    self.fill(block);
+                if self.blocks[block].load(Ordering::Relaxed) & WANTED != 0 {
+                    self.prepare_block(block, budget.is_left(Instant::now(), cpu_time()));
                 }
             }
             if trimmed.elapsed() >= TRIM_EVERY {
@@ -273,6 +280,15 @@ impl Heap {
                 trimmed = Instant::now();
             }
             thread::park_timeout(TRIM_EVERY);
+        }
+    }
+
+    /// Makes a block ready, unless it isn't wanted any more. Without time for it, it is left to be wanted again.
+    fn prepare_block(&self, block: usize, in_time: bool) {
+        let next = if in_time { READY } else { 0 };
+        let before = self.change(block, |state| if state & WANTED != 0 { next } else { state });
+        if before & WANTED != 0 && in_time {
+            self.fill(block);
         }
     }
 
@@ -313,6 +329,31 @@ impl Heap {
             let _ = madvise(start, BLOCK_BYTES, Advice::LinuxNoHugepage);
         }
     }
+}
+
+/// What a thread may spend: [`SHARE`] of the time that passes, of which it can save up [`SAVED_MAX`].
+struct Budget {
+    /// When it was looked at last, and what the thread had spent in all then.
+    then: (Instant, Duration),
+    saved: Duration,
+}
+
+impl Budget {
+    fn new(now: Instant, spent: Duration) -> Budget {
+        Budget { then: (now, spent), saved: SAVED_MAX }
+    }
+
+    /// Whether there is anything left, now that the thread has spent so much in all.
+    fn is_left(&mut self, now: Instant, spent: Duration) -> bool {
+        self.saved = (self.saved + (now - self.then.0) / SHARE).saturating_sub(spent - self.then.1).min(SAVED_MAX);
+        self.then = (now, spent);
+        !self.saved.is_zero()
+    }
+}
+
+/// The processor time of the calling thread.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
 /// Starts the thread that makes blocks ready, without which the heap has small pages. Returns whether there is a range.
@@ -416,5 +457,20 @@ mod tests {
         assert_eq!(states(&heap), [3, 0, 1]);
         let edges = [0, 2 * SLICE_BYTES - 1, 2 * SLICE_BYTES, BLOCK_BYTES - 1, 2 * BLOCK_BYTES];
         assert_eq!(edges.map(byte), [7, 7, 0, 0, 7]);
+    }
+    #[test]
+    fn a_budget_is_a_share_of_the_time_and_little_is_saved() {
+        let began = Instant::now();
+        let ms = Duration::from_millis;
+        let mut budget = Budget::new(began, ms(7));
+        assert!(budget.is_left(began, ms(7)));
+        assert!(budget.is_left(began, ms(16)));
+        assert!(!budget.is_left(began, ms(17)));
+        assert!(!budget.is_left(began + ms(100), ms(27)));
+        assert!(budget.is_left(began + ms(120), ms(28)));
+        // A second is worth a hundred, of which no more than ten can be saved.
+        assert!(!budget.is_left(began + ms(1120), ms(130)));
+        assert!(budget.is_left(began + ms(2120), ms(130)));
+        assert!(!budget.is_left(began + ms(2120), ms(140)));
     }
 }
