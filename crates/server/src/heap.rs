@@ -7,12 +7,14 @@
 //! (`MADV_POPULATE_WRITE`): nobody waits for it, nor for the small pages that it saves.
 //!
 //! The allocator tells of each part of the range that it begins to use or gives back (`mi_commit_fun_t` of mimalloc 3).
-//! What is made ready ahead is at most [`AHEAD_BLOCKS`] blocks for each place where it is growing, and nothing as
+//! What is made ready ahead is at most a few megabytes for each place where it is growing, and nothing as
 //! long as the heap is small. Should the allocator be faster than the thread, it gets small pages, as it would have anyway.
 //!
-//! `unsafe` because it handles memory that the allocator gives out. The invariant: **the thread touches a block's pages only
-//! by asking the kernel to fill those that are missing, which changes no byte of those that are there**, and what the
-//! allocator gives back is forgotten only while it belongs to nobody.
+//! What was made ready and is not used half a second later goes back, a slice of the allocator's at a time.
+//!
+//! `unsafe` because it handles memory that the allocator gives out. The invariant: **pages of a block are only ever filled
+//! where they are missing, which changes no byte of those that are there, and forgotten while they belong to nobody**: when
+//! the allocator gives them back, or while the block is locked and its slices aren't in use.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
