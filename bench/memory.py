@@ -25,6 +25,8 @@ import time
 import servers
 
 DEPTH = 1000
+# After so many seconds memory that isn't needed has been given back, by those servers that do that.
+SETTLE_S = 6
 
 
 class Server:
@@ -171,6 +173,11 @@ def churn(options, start):
         print(f"{what:34} {server.name:10} {resident / 1e6:11.1f} {used / 1e6:9.1f} "
               f"{100 * (resident - used) / max(resident, 1):8.1f}", flush=True)
 
+    def look_twice(what, server, before):
+        look(what, server, before)
+        time.sleep(SETTLE_S)
+        look(f"  {SETTLE_S} s later", server, before)
+
     for spec in options.server:
         with start(spec) as server:
             before, choice = server.memory(), random.Random(1)
@@ -178,9 +185,9 @@ def churn(options, start):
             look("filled", server, before)
             server.send(request("SET", b"key:%010d" % choice.randrange(count), b"x" * choice.randrange(8, 200))
                         for _ in range(count))
-            look("overwritten with other lengths", server, before)
+            look_twice("overwritten with other lengths", server, before)
             server.send(request("DEL", b"key:%010d" % i) for i in range(count) if i % 2)
-            look("every other key deleted", server, before)
+            look_twice("every other key deleted", server, before)
             server.send(request("SET", b"new:%010d" % i, b"y" * 60) for i in range(count // 2))
             look("others written in their place", server, before)
             server.send(request("DEL", b"key:%010d" % i) for i in range(count))
@@ -202,7 +209,10 @@ def main():
         name, command = spec.split("=", 1)
         # A port each, lest one that has just been killed is in the next one's way.
         options.port += 1
-        return Server(name, os.path.expanduser(command), options.port, options.core)
+        server = Server(name, os.path.expanduser(command), options.port, options.core)
+        # What it has made ready at its start and doesn't need goes back first.
+        time.sleep(SETTLE_S)
+        return server
 
     (curve if options.curve else churn if options.churn else rows)(options, start)
 
