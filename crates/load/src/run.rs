@@ -185,7 +185,7 @@ fn load(options: Options) -> Result<Exit, Failure> {
         report.skip_until(written);
     }
     let interrupt = Interrupt::listen();
-    let (connection, possible) = connect(&options.config, options.merge)?;
+    let (connection, possible) = connect(&options.config, options.merge, options.resume.is_some())?;
     let merging = match &mut resumable {
         Some(resumable) => resumable.merging(possible, options.chunk)?,
         None => possible.in_chunks(options.chunk),

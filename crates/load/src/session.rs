@@ -273,7 +273,10 @@ impl Session<'_, '_> {
 
 /// Has the server forget the load, if it can be reached. Otherwise the token expires.
 pub fn end_token(config: &Config, file: &StateFile) -> bool {
-    Connection::connect(config).and_then(|mut it| token::end(&mut it, &file.state.name.token)).is_ok()
+    /// A connection may break; a server that doesn't answer several in a row isn't waited for.
+    const TRIES: usize = 3;
+    let end = || Connection::connect(config).and_then(|mut it| token::end(&mut it, &file.state.name.token));
+    (0..TRIES).any(|_| end().is_ok())
 }
 
 fn was(commands: u64) -> String {
@@ -286,17 +289,19 @@ pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "penstock load: {text}");
 }
 
-/// Connects, and finds out what may be merged, if anything is to be.
+/// Connects, and finds out what may be merged, if anything is to be. `resumes`: the load may have begun merged.
 ///
 /// # Errors
 /// The server can't be reached, or doesn't let us in.
-pub fn connect(config: &Config, merge: bool) -> Result<(Connection, Merging), Failure> {
+pub fn connect(config: &Config, merge: bool, resumes: bool) -> Result<(Connection, Merging), Failure> {
     let mut connection = connect_and_ping(config)?;
     if !merge {
         return Ok((connection, Merging::default()));
     }
     match probe::mergeable(&mut connection) {
         Ok(families) => Ok((connection, Merging::of(families))),
+        // What can't be asked now may be allowed all the same: a load that began merged is not to be given up for that.
+        Err(error) if resumes => Err(server_failure(error)),
         // Whoever doesn't like to be asked is told what the input says and nothing else.
         Err(_) => Ok((connect_and_ping(config)?, Merging::default())),
     }
