@@ -88,6 +88,7 @@ unsafe extern "C" {
 }
 
 /// Has mimalloc take no range of its own before [`reserve`] has offered one: it would be used first.
+#[cfg_attr(miri, expect(dead_code, reason = "see `BEFORE_MAIN`"))]
 extern "C" fn wait_for_a_range() {
     // SAFETY: reads and sets a variable, which mimalloc allows at any time.
     unsafe {
@@ -98,7 +99,8 @@ extern "C" fn wait_for_a_range() {
     }
 }
 
-/// Runs before the first allocation, which is before `main`.
+/// Runs before the first allocation, which is before `main`. Not under Miri, which has no mimalloc.
+#[cfg(not(miri))]
 #[used]
 // SAFETY: the C library calls what stands in this section once each, without arguments that matter to it.
 #[unsafe(link_section = ".init_array")]
