@@ -2,27 +2,13 @@
 // of every kind, retries and failures, events, rate limits, repetition, and flows of jobs that wait for others.
 "use strict";
 
-const { isDeepStrictEqual, inspect } = require("node:util");
 const { setTimeout: sleep } = require("node:timers/promises");
 const { FlowProducer, Queue, QueueEvents, Worker } = require("bullmq");
+const { check, fail, run } = require("./checks.js");
 
 // Nothing here takes long; a script that waits for a job would wait for ever.
 const PATIENCE_MS = 60_000;
 const connection = { host: "127.0.0.1", port: Number(process.env.PENSTOCK_PORT) };
-let checks = 0;
-
-function fail(text) {
-  console.log(text);
-  process.exit(1);
-}
-
-// One check: ends the script where `actual` is not `expected`.
-function check(what, actual, expected) {
-  checks += 1;
-  if (!isDeepStrictEqual(actual, expected)) {
-    fail(`${what}:\n  expected ${inspect(expected)}\n  got      ${inspect(actual)}`);
-  }
-}
 
 // Waits until `holds` does.
 async function until(holds) {
@@ -193,13 +179,10 @@ async function flows(queue, worker, events) {
 const parts = { kinds, failures, limits, repetition, concurrency, flows };
 
 async function main() {
-  setTimeout(() => fail("still waiting"), PATIENCE_MS).unref();
   for (const [name, part] of Object.entries(parts)) {
     await withQueue(name, part);
     console.log(`${name}: as expected`);
   }
-  console.log(`${checks} checks`);
-  process.exit(0);
 }
 
-main().catch((error) => fail(error.stack));
+run(main, PATIENCE_MS);

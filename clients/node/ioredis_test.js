@@ -3,26 +3,13 @@
 "use strict";
 
 const { setTimeout: sleep } = require("node:timers/promises");
-const { isDeepStrictEqual, inspect } = require("node:util");
+const { inspect } = require("node:util");
 const { Redis } = require("ioredis");
+const { check, fail, run } = require("./checks.js");
 
 const PORT = Number(process.env.PENSTOCK_PORT);
 // A reply that does not come within this long is a failure.
 const PATIENCE_MS = 120_000;
-let checks = 0;
-
-function fail(text) {
-  console.log(text);
-  process.exit(1);
-}
-
-// One check: ends the script where `actual` is not `expected`.
-function check(what, actual, expected) {
-  checks += 1;
-  if (!isDeepStrictEqual(actual, expected)) {
-    fail(`${what}:\n  expected ${inspect(expected)}\n  got      ${inspect(actual)}`);
-  }
-}
 
 // Checks that `promise` is refused with exactly this text.
 async function refused(what, text, promise) {
@@ -307,7 +294,6 @@ async function monitor(redis) {
 }
 
 async function main() {
-  setTimeout(() => fail("no end: a reply never came"), PATIENCE_MS).unref();
   for (const protocol of [2, 3]) {
     const redis = connect({ protocol });
     await redis.flushall();
@@ -318,7 +304,6 @@ async function main() {
   await autoPipelining();
   await nativeReplies();
   for (const client of open) client.disconnect();
-  console.log(`${checks} checks`);
 }
 
-main().catch((error) => fail(error.stack));
+run(main, PATIENCE_MS);
