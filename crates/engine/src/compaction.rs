@@ -154,6 +154,10 @@ impl Worker {
         if pass == 0 || self.compacting.done {
             return false;
         }
+        if !self.engine.settings.activedefrag.get() {
+            self.end_compaction();
+            return false;
+        }
         // While commands are held back, or a script has the keyspace, it waits.
         if self.engine.is_held_up() {
             return true;
@@ -175,12 +179,19 @@ impl Worker {
         compaction.moved.fetch_add(mover.moved, Ordering::Relaxed);
         compaction.stayed.fetch_add(mover.seen - mover.moved, Ordering::Relaxed);
         compaction.spent_us.fetch_add((ticks as f64 / per_microsecond()) as u64, Ordering::Relaxed);
-        if progress.done {
-            compaction.at_it.fetch_sub(1, Ordering::Release);
-        }
+        let done = progress.done;
         self.compacting = progress;
+        if done {
+            self.end_compaction();
+        }
         latency::note(self, "active-defrag-cycle", ticks);
-        !self.compacting.done
+        !done
+    }
+
+    /// This thread has ended the pass, or gives it up.
+    fn end_compaction(&mut self) {
+        self.compacting.done = true;
+        self.engine.compaction.at_it.fetch_sub(1, Ordering::Release);
     }
 
     /// A few steps in one shard, behind its lock.
