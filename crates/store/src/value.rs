@@ -120,34 +120,35 @@ impl Value {
 
     /// Moves what `mover` wants moved, if the value is not too large for one go.
     pub fn compact(&mut self, mover: &mut Mover<'_>) -> Compacted {
+        let elements = match self {
+            Value::Set(set) => set.len(),
+            Value::Hash(hash) => hash.len(),
+            _ => 0,
+        };
+        if elements > mover.at_once_max {
+            return Compacted::InSteps;
+        }
+        let mut cursor = self.compact_step(0, mover);
+        while cursor != 0 {
+            cursor = self.compact_step(cursor, mover);
+        }
+        Compacted::Wholly
+    }
+
+    /// One step of it from a cursor on. Gives the cursor of the next step; 0 is the beginning, and the end.
+    pub fn compact_step(&mut self, cursor: u64, mover: &mut Mover<'_>) -> u64 {
         match self {
+            Value::Set(set) => return set.compact(cursor, mover),
+            Value::Hash(hash) => return hash.compact(cursor, mover),
             Value::Str(long) => {
                 long.compact_box(mover);
                 long.compact(mover);
-                Compacted::Wholly
             }
-            Value::Set(set) => set.compact(mover),
-            Value::Hash(hash) => hash.compact(mover),
-            Value::ZSet(zset) => {
-                zset.compact(mover);
-                Compacted::Wholly
-            }
-            Value::List(list) => {
-                list.compact(mover);
-                Compacted::Wholly
-            }
-            Value::Stream(_) => Compacted::Wholly,
+            Value::ZSet(zset) => zset.compact(mover),
+            Value::List(list) => list.compact(mover),
+            Value::Stream(_) => {}
         }
-    }
-
-    /// The same of a value that is too large: one step of it from a cursor on. Gives the cursor of the next step; 0 is the
-    /// beginning, and the end.
-    pub fn compact_step(&mut self, cursor: u64, mover: &mut Mover<'_>) -> u64 {
-        match self {
-            Value::Set(set) => set.compact_step(cursor, mover),
-            Value::Hash(hash) => hash.compact_step(cursor, mover),
-            _ => 0,
-        }
+        0
     }
 
     /// Asks the processor for what an operation will read, without waiting for it. Says whether there is more to ask

@@ -11,7 +11,7 @@ use std::iter::FusedIterator;
 use super::packed::{self, ITEM_BYTES_MAX, Item, ItemText, Packed};
 use super::set::below;
 use super::thin::Field;
-use crate::compact::{Compacted, Mover};
+use crate::compact::Mover;
 use crate::hash::hash;
 use crate::prefetch::Ahead;
 use crate::table::{self, Table};
@@ -239,28 +239,19 @@ impl Hash {
         }
     }
 
-    /// Moves what `mover` wants moved, if that is not too much for one go.
-    pub fn compact(&mut self, mover: &mut Mover<'_>) -> Compacted {
+    /// Moves what `mover` wants moved in one step from a cursor on, and returns the next step's. It begins and ends with 0. The
+    /// small forms have one step.
+    pub fn compact(&mut self, cursor: u64, mover: &mut Mover<'_>) -> u64 {
         match &mut self.0 {
             Form::Packed(packed) => packed.compact(mover),
-            Form::Table(fields) if fields.table.len() > mover.at_once_max => return Compacted::InSteps,
-            Form::Table(_) => {
-                let mut cursor = self.compact_step(0, mover);
-                while cursor != 0 {
-                    cursor = self.compact_step(cursor, mover);
+            Form::Table(fields) => {
+                if cursor == 0 {
+                    fields.compact_box(mover);
                 }
+                return fields.table.scan_mut(cursor, |field| field.compact(mover));
             }
         }
-        Compacted::Wholly
-    }
-
-    /// The same of one part of a large one, from a cursor on: 0 is the beginning, and the end.
-    pub fn compact_step(&mut self, cursor: u64, mover: &mut Mover<'_>) -> u64 {
-        let Form::Table(fields) = &mut self.0 else { return 0 };
-        if cursor == 0 {
-            fields.compact_box(mover);
-        }
-        fields.table.scan_mut(cursor, |field| field.compact(mover))
+        0
     }
 
     /// The form's name in OBJECT ENCODING.

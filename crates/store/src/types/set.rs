@@ -12,7 +12,7 @@ use std::iter::FusedIterator;
 use super::intset::{self, IntSet};
 use super::packed::{self, ITEM_BYTES_MAX, Item, ItemText, Packed};
 use super::thin::Member;
-use crate::compact::{Compacted, Mover};
+use crate::compact::Mover;
 use crate::hash::hash;
 use crate::prefetch::Ahead;
 use crate::table::{self, Table};
@@ -303,29 +303,20 @@ impl Set {
         }
     }
 
-    /// Moves what `mover` wants moved, if that is not too much for one go.
-    pub fn compact(&mut self, mover: &mut Mover<'_>) -> Compacted {
+    /// Moves what `mover` wants moved in one step from a cursor on, and returns the next step's. It begins and ends with 0. The
+    /// small forms have one step.
+    pub fn compact(&mut self, cursor: u64, mover: &mut Mover<'_>) -> u64 {
         match &mut self.0 {
             Form::Packed(packed) => packed.compact(mover),
             Form::Ints(ints) => ints.compact(mover),
-            Form::Table(members) if members.table.len() > mover.at_once_max => return Compacted::InSteps,
-            Form::Table(_) => {
-                let mut cursor = self.compact_step(0, mover);
-                while cursor != 0 {
-                    cursor = self.compact_step(cursor, mover);
+            Form::Table(members) => {
+                if cursor == 0 {
+                    members.compact_box(mover);
                 }
+                return members.table.scan_mut(cursor, |member| member.compact(mover));
             }
         }
-        Compacted::Wholly
-    }
-
-    /// The same of one part of a large one, from a cursor on: 0 is the beginning, and the end.
-    pub fn compact_step(&mut self, cursor: u64, mover: &mut Mover<'_>) -> u64 {
-        let Form::Table(members) = &mut self.0 else { return 0 };
-        if cursor == 0 {
-            members.compact_box(mover);
-        }
-        members.table.scan_mut(cursor, |member| member.compact(mover))
+        0
     }
 
     /// The form's name in OBJECT ENCODING.
