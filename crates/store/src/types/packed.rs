@@ -425,19 +425,15 @@ impl FusedIterator for Iter<'_> {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
-    /// A small generator (xorshift64*), so that a failure replays from its seed.
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, limit: usize) -> usize {
-            self.0 ^= self.0 >> 12;
-            self.0 ^= self.0 << 25;
-            self.0 ^= self.0 >> 27;
-            (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % limit
-        }
-
+    /// What is drawn, from a seed, so that a failure can be repeated.
+    trait Draw {
         /// Bytes near the borders of the format: integers of every width, strings about each limit of length.
+        fn bytes(&mut self) -> Vec<u8>;
+    }
+
+    impl Draw for Random {
         fn bytes(&mut self) -> Vec<u8> {
             let borders = [0, 63, 64, 124, 125, 126, 127, 200];
             match self.below(8) {
@@ -541,7 +537,7 @@ mod tests {
     fn behaves_like_a_vector_of_vectors() {
         let rounds = if cfg!(miri) { 60 } else { 600 };
         for seed in 1..=if cfg!(miri) { 2 } else { 40 } {
-            let random = &mut Random(seed * 0x9E37_79B9);
+            let random = &mut Random::new(seed * 0x9E37_79B9);
             let (mut packed, mut model) = (Packed::new(), Vec::new());
             for _ in 0..rounds {
                 change(&mut packed, &mut model, random);

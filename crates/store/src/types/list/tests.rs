@@ -3,25 +3,23 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::random::Random;
 
 type Model = VecDeque<Vec<u8>>;
 
-/// A small generator (xorshift64*), so that a failure replays from its seed.
-struct Random(u64);
+/// What is drawn, from a seed, so that a failure can be repeated.
+trait Draw {
+    fn end(&mut self) -> End;
+    /// Few different ones, so that there is something to find; now and then one that fills nodes.
+    fn element(&mut self) -> Vec<u8>;
+    fn limits(&mut self) -> ListLimits;
+}
 
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % limit
-    }
-
+impl Draw for Random {
     fn end(&mut self) -> End {
         if self.below(2) == 0 { End::Left } else { End::Right }
     }
 
-    /// Few different ones, so that there is something to find; now and then one that fills nodes.
     fn element(&mut self) -> Vec<u8> {
         match self.below(24) {
             0 => vec![b'L'; self.below(6000)],
@@ -187,7 +185,7 @@ fn change(list: &mut List, model: &mut Model, limits: ListLimits, random: &mut R
 fn behaves_like_a_queue_of_vectors() {
     let (seeds, rounds) = if cfg!(miri) { (3, 60) } else { (60, 800) };
     for seed in 1..=seeds {
-        let random = &mut Random(seed * 0x9E37_79B9);
+        let random = &mut Random::new(seed * 0x9E37_79B9);
         let mut limits = random.limits();
         let (mut list, mut model) = (List::new(), Model::new());
         for _ in 0..rounds {
