@@ -7,12 +7,13 @@
 //! ┌────────┬────────┬────────┬────────┬────────┬────────┬────────┬────────┐
 //! │ slot 0 │ slot 1 │ slot 2 │ slot 3 │ slot 4 │ slot 5 │ slot 6 │ slot 7 │
 //! └────────┴────────┴────────┴────────┴────────┴────────┴────────┴────────┘
-//! slot: │ tag: hash bits 48..63 │ record's address, bits 0..47 │   0 = empty
+//! slot: │ tag: 16 bits of the hash │ record's address, bits 0..47 │   0 = empty
 //! slot 7 of a full bucket: │ 0 │ next bucket's address │ 1 │            bit 0 = chain
 //! ```
 //!
 //! A lookup reads one cache line and, nearly always, one record. The bucket is chosen by the hash's low bits, so that
-//! a cursor which counts in reversed bits survives growth (the algorithm of Redis's SCAN).
+//! a cursor which counts in reversed bits survives growth (the algorithm of Redis's SCAN). The tag has some of the low bits that
+//! don't choose the bucket yet, so that growth needs not read the records to hash their keys (`buckets::WINDOW`).
 //!
 //! The table grows and shrinks by one bucket at a time (linear hashing, W. Litwin 1980): with `n` buckets, of which `2^k`
 //! are the largest power of two, buckets `0..n - 2^k` have been split, each with the bucket `2^k` above, by bit `k` of the
@@ -25,15 +26,15 @@
 //! `Box<Bucket>`.**
 
 mod buckets;
+mod resize;
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 
-use buckets::Buckets;
+use buckets::{Buckets, Home};
 
-use crate::hash::hash;
 use crate::prefetch::prefetch;
 use crate::words::is_same;
 
@@ -187,6 +188,12 @@ impl Slot {
         unsafe { NonNull::new_unchecked(raw) }
     }
 
+    /// The same record with another tag.
+    #[inline]
+    fn tagged(self, tag: usize) -> Slot {
+        Slot::record(self.raw(), tag)
+    }
+
     /// The next bucket of the chain, if this slot holds one.
     #[inline]
     fn next(self) -> Option<NonNull<Bucket>> {
@@ -194,6 +201,7 @@ impl Slot {
     }
 }
 
+#[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Bucket {
     slots: [Slot; SLOTS],
@@ -201,6 +209,24 @@ struct Bucket {
 
 impl Bucket {
     const EMPTY: Bucket = Bucket { slots: [Slot::EMPTY; SLOTS] };
+
+    /// The first slot that is free. All are looked at, for the reason that [`Self::tagged`] has.
+    #[inline]
+    fn first_free(&mut self) -> Option<&mut Slot> {
+        let free = (0..SLOTS).fold(0u32, |bits, i| bits | u32::from(self.slots[i].is_empty()) << i);
+        self.slots.get_mut(free.trailing_zeros() as usize)
+    }
+
+    /// What is in its own slots, parted by a bit of the tags; a chain is left out. Without a jump, since nobody can guess the bits.
+    fn parted(&self, bit: u32) -> [Bucket; 2] {
+        let (mut halves, mut used) = ([Bucket::EMPTY; 2], [0; 2]);
+        for slot in self.slots {
+            let half = slot.tag() >> bit & 1;
+            halves[half].slots[used[half]] = if slot.is_record() { slot } else { Slot::EMPTY };
+            used[half] += usize::from(slot.is_record());
+        }
+        halves
+    }
 
     /// The slots with this tag. All are compared, since a loop that ends at the right one ends anywhere, which the
     /// processor mispredicts nearly every time. With tag 0 there are empty slots and a chain among them.
@@ -241,12 +267,6 @@ impl Iterator for Tagged {
         self.0 &= self.0.wrapping_sub(1);
         (first < SLOTS).then_some(first)
     }
-}
-
-/// The bucket that a hash's low bits choose, and the tag its high bits leave in the slot.
-#[inline]
-fn tag_of(hash: u64) -> usize {
-    (hash >> TAG_SHIFT) as usize
 }
 
 /// See the module's documentation.
@@ -304,28 +324,30 @@ impl<R: Record> Table<R> {
         self.buckets.memory_bytes() + self.chained * size_of::<Bucket>()
     }
 
-    /// The head of the only chain that can hold a key of this hash.
+    /// The head of the only chain that can hold a key of this hash, and the tag that it has there.
     #[inline(always)]
-    fn home(&self, hash: u64) -> Option<NonNull<Bucket>> {
-        if self.buckets.is_empty() { None } else { Some(self.buckets.at(self.buckets.index_of(hash))) }
+    fn home(&self, hash: u64) -> Option<(NonNull<Bucket>, usize)> {
+        if self.buckets.is_empty() {
+            return None;
+        }
+        let Home { index, tag } = self.buckets.home_of(hash);
+        Some((self.buckets.at(index), tag))
     }
 
-    /// The slot of the record with this key in the chain that starts at `bucket`.
+    /// The slot of the record with this key in the chain that starts at the home of its hash.
     #[inline(always)]
-    fn search(bucket: Option<NonNull<Bucket>>, hash: u64, key: &[u8]) -> Option<NonNull<Slot>> {
+    fn search(home: Option<(NonNull<Bucket>, usize)>, key: &[u8]) -> Option<NonNull<Slot>> {
         // SAFETY: `search_where` calls it for records of the table.
-        Self::search_where(bucket, hash, |raw| is_same(unsafe { R::key(raw) }, key))
+        Self::search_where(home, |raw| is_same(unsafe { R::key(raw) }, key))
     }
 
-    /// The slot of the first record with this hash's tag that `matches`.
+    /// The slot of the first record with this tag that `matches`.
     #[inline(always)]
     fn search_where(
-        bucket: Option<NonNull<Bucket>>,
-        hash: u64,
+        home: Option<(NonNull<Bucket>, usize)>,
         matches: impl Fn(NonNull<u8>) -> bool,
     ) -> Option<NonNull<Slot>> {
-        let tag = tag_of(hash);
-        let mut bucket = bucket?;
+        let (mut bucket, tag) = home?;
         loop {
             // SAFETY: `bucket` is alive while the table is borrowed; nobody writes to it meanwhile.
             for i in unsafe { bucket.as_ref() }.tagged(tag) {
@@ -346,7 +368,7 @@ impl<R: Record> Table<R> {
     #[inline]
     #[must_use]
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<Ref<'_, R>> {
-        let slot = Self::search(self.home(hash), hash, key)?;
+        let slot = Self::search(self.home(hash), key)?;
         // SAFETY: the slot holds a record, alive as long as `self` is borrowed; ManuallyDrop leaves it to the table.
         Some(unsafe { Self::borrow(slot.read()) })
     }
@@ -360,7 +382,7 @@ impl<R: Record> Table<R> {
             // SAFETY: as above.
             crate::hash::hash(unsafe { R::key(raw) }) == hash && matches(&record)
         };
-        let slot = Self::search_where(self.home(hash), hash, found)?;
+        let slot = Self::search_where(self.home(hash), found)?;
         // SAFETY: the slot holds a record of this table.
         Some(unsafe { Self::borrow(slot.read()) })
     }
@@ -368,7 +390,7 @@ impl<R: Record> Table<R> {
     /// The record with this key, to be changed.
     #[inline]
     pub fn find_mut(&mut self, hash: u64, key: &[u8]) -> Option<RefMut<'_, R>> {
-        let mut slot = Self::search(self.home(hash), hash, key)?;
+        let mut slot = Self::search(self.home(hash), key)?;
         // SAFETY: the slot holds a record, and `self` stays mutably borrowed as long as the result lives.
         let slot = unsafe { slot.as_mut() };
         // SAFETY: the record is returned to its slot when the RefMut is dropped.
@@ -387,7 +409,7 @@ impl<R: Record> Table<R> {
     /// `hash` must be the key's.
     #[inline]
     pub fn find_or_insert(&mut self, hash: u64, key: &[u8], create: impl FnOnce() -> R) -> (RefMut<'_, R>, bool) {
-        let found = Self::search(self.home(hash), hash, key);
+        let found = Self::search(self.home(hash), key);
         let is_new = found.is_none();
         let mut slot = found.unwrap_or_else(|| self.insert_into_slot(hash, create()));
         // SAFETY: the slot holds a record, and `self` stays mutably borrowed as long as the result lives.
@@ -406,17 +428,17 @@ impl<R: Record> Table<R> {
             self.split();
         }
         self.len += 1;
-        let index = self.buckets.index_of(hash);
-        self.put(index, Slot::record(record.into_raw(), tag_of(hash)))
+        let Home { index, tag } = self.buckets.home_of(hash);
+        self.put(index, Slot::record(record.into_raw(), tag))
     }
 
     /// Takes the record with this key out of the table.
     pub fn remove(&mut self, hash: u64, key: &[u8]) -> Option<R> {
-        let head = self.home(hash)?;
-        let slot = Self::search(Some(head), hash, key)?;
+        let home = self.home(hash)?;
+        let slot = Self::search(Some(home), key)?;
         // SAFETY: the slot holds a record that the table owns; the slot is refilled or emptied below.
         let record = unsafe { R::from_raw(slot.read().raw()) };
-        self.chained -= usize::from(Self::close_gap(head, slot));
+        self.chained -= usize::from(Self::close_gap(home.0, slot));
         self.len -= 1;
         if self.len == 0 {
             self.buckets = Buckets::default();
@@ -431,11 +453,12 @@ impl<R: Record> Table<R> {
         let mut bucket = self.buckets.at(index);
         loop {
             // SAFETY: the bucket is the table's or owned by a chain slot of it, and `self` is borrowed mutably.
-            let slots = unsafe { &mut bucket.as_mut().slots };
-            if let Some(free) = slots.iter_mut().find(|s| s.is_empty()) {
+            let bucket_of = unsafe { bucket.as_mut() };
+            if let Some(free) = bucket_of.first_free() {
                 *free = slot;
                 return NonNull::from(free);
             }
+            let slots = &mut bucket_of.slots;
             if let Some(next) = slots[SLOTS - 1].next() {
                 bucket = next;
                 continue;
@@ -448,45 +471,6 @@ impl<R: Record> Table<R> {
             self.chained += 1;
             return put;
         }
-    }
-
-    /// Takes every record out of a bucket's chain, frees the chain, and hands each to `visit`.
-    fn drain(&mut self, index: usize, mut visit: impl FnMut(&mut Self, Slot)) {
-        // SAFETY: the bucket is the table's, which is borrowed mutably; what it owned is owned by `bucket` from here on.
-        let mut bucket = unsafe { self.buckets.at(index).replace(Bucket::EMPTY) };
-        loop {
-            bucket.slots.iter().filter(|s| s.is_record()).for_each(|s| visit(self, *s));
-            let Some(next) = bucket.slots[SLOTS - 1].next() else { return };
-            self.chained -= 1;
-            // SAFETY: a chain slot owns its box, and the slot is dropped with `bucket` here.
-            bucket = *unsafe { Box::from_raw(next.as_ptr()) };
-        }
-    }
-
-    /// Adds a bucket, and moves to it what belongs there of the one that is split for it.
-    fn split(&mut self) {
-        self.buckets.push();
-        let added = self.buckets.len() - 1;
-        if added == 0 {
-            return;
-        }
-        let split = self.buckets.mate_of(added);
-        self.prefetch_splits(split + 1);
-        self.drain(split, |table, slot| {
-            // SAFETY: the slot held a live record, which goes back into the table at once.
-            let hash = hash(unsafe { R::key(slot.raw()) });
-            table.put(table.buckets.index_of(hash), slot);
-        });
-    }
-
-    /// Takes the last bucket away, and puts what it holds into the one that it was split from.
-    fn merge(&mut self) {
-        let last = self.buckets.len() - 1;
-        let mate = self.buckets.mate_of(last);
-        self.drain(last, |table, slot| {
-            table.put(mate, slot);
-        });
-        self.buckets.pop();
     }
 
     /// Empties a slot: the last record of the chain takes its place, and a chain bucket that becomes empty is freed.
@@ -520,31 +504,10 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Asks the processor for what the next splits will read, a step ahead for each: a bucket, then its records and the next
-    /// of its chain, then the records of that.
-    fn prefetch_splits(&self, next: usize) {
-        let records = |bucket: &Bucket| {
-            bucket.slots.iter().filter(|s| s.is_record()).for_each(|s| prefetch(s.raw().as_ptr()));
-        };
-        if next + 2 >= self.buckets.len() {
-            return;
-        }
-        if let Some(chained) = self.bucket(next).slots[SLOTS - 1].next() {
-            // SAFETY: the chain lives as long as the table is borrowed.
-            records(unsafe { chained.as_ref() });
-        }
-        let bucket = self.bucket(next + 1);
-        records(bucket);
-        if let Some(chained) = bucket.slots[SLOTS - 1].next() {
-            prefetch(chained.as_ptr().cast());
-        }
-        prefetch(self.buckets.at(next + 2).as_ptr().cast());
-    }
-
     /// Asks the processor for the bucket of a hash, without waiting for it.
     #[inline]
     pub fn prefetch_bucket(&self, hash: u64) {
-        if let Some(bucket) = self.home(hash) {
+        if let Some((bucket, _)) = self.home(hash) {
             prefetch(bucket.as_ptr().cast());
         }
     }
@@ -556,9 +519,9 @@ impl<R: Record> Table<R> {
             prefetch(raw.as_ptr());
             // Records are not aligned to cache lines: every other one of the usual size ends in the next.
             prefetch(raw.as_ptr().wrapping_add(RECORD_PREFETCHED_BYTES - 1));
-        } else if let Some(home) = self.home(hash) {
+        } else if let Some((bucket, _)) = self.home(hash) {
             // SAFETY: the bucket is alive while the table is borrowed.
-            if let Some(chained) = unsafe { home.as_ref() }.slots[SLOTS - 1].next() {
+            if let Some(chained) = unsafe { bucket.as_ref() }.slots[SLOTS - 1].next() {
                 prefetch(chained.as_ptr().cast());
             }
         }
@@ -567,9 +530,10 @@ impl<R: Record> Table<R> {
     /// The first record of the bucket with this hash's tag, for hints: nearly always the one that is meant.
     #[inline]
     fn candidate(&self, hash: u64) -> Option<NonNull<u8>> {
+        let (bucket, tag) = self.home(hash)?;
         // SAFETY: the bucket is alive while the table is borrowed.
-        let bucket = unsafe { self.home(hash)?.as_ref() };
-        let slot = bucket.slots[bucket.tagged(tag_of(hash)).next()?];
+        let bucket = unsafe { bucket.as_ref() };
+        let slot = bucket.slots[bucket.tagged(tag).next()?];
         slot.is_record().then(|| slot.raw())
     }
 

@@ -5,7 +5,8 @@
 //!
 //! `unsafe` because a lookup goes through here: the directory is a list of plain addresses, and its bounds aren't checked.
 //! The invariant: **`directory[i]` owns the buckets `i * SEGMENT..`, `SEGMENT` of them or, of an only segment, `capacity`
-//! many; there are exactly as many segments as `len` buckets need; `mask + 1` is `len` rounded up to a power of two.**
+//! many; there are exactly as many segments as `len` buckets need; `mask + 1` is `len` rounded up to a power of two; `split` is
+//! how many buckets of the lower half of `mask + 1` have been split.**
 
 use std::ptr::NonNull;
 
@@ -14,12 +15,43 @@ use super::Bucket;
 /// Buckets of a segment: 16 KB, whose memory is cleared within some microseconds. Fewer under Miri, which is slow.
 const SEGMENT: usize = if cfg!(miri) { 8 } else { 256 };
 
+/// Bits of a tag that are of those by which buckets will be split: a split finds its bit there, and needs not read the records to hash
+/// their keys again, but in one of so many doublings of the table. Not all of the tag's bits are, since the ones that have been
+/// used tell a bucket's records no longer apart. Fewer under Miri, which is slow.
+const WINDOW: u32 = if cfg!(miri) { 2 } else { 10 };
+const WINDOW_MASK: usize = (1 << WINDOW) - 1;
+/// Where the other bits of a tag begin in the hash: they are its top ones.
+const TOP_SHIFT: u32 = u64::BITS - (u16::BITS - WINDOW);
+
 /// See the module's documentation.
 #[derive(Default)]
 pub struct Buckets {
     directory: Vec<NonNull<Bucket>>,
     len: usize,
     mask: usize,
+    split: usize,
+    /// Where the windows of the tags begin in buckets that have not been split yet, and in those that have.
+    shifts: [u8; 2],
+}
+
+/// Where a hash belongs: its bucket, and its tag there.
+#[derive(Clone, Copy)]
+pub struct Home {
+    /// The bucket's number.
+    pub index: usize,
+    /// The tag, of 16 bits.
+    pub tag: usize,
+}
+
+/// The tag of a hash where windows begin at bit `shift`: the hash's top bits, and the window below them.
+#[inline(always)]
+fn tag_at(hash: u64, shift: u8) -> usize {
+    (hash >> TOP_SHIFT << WINDOW | hash >> shift & WINDOW_MASK as u64) as usize
+}
+
+/// Where the window of tags begins in a bucket that is chosen by `level` bits of the hash.
+fn window_shift(level: u32) -> u8 {
+    (level / WINDOW * WINDOW) as u8
 }
 
 /// How many buckets the only segment of a table with `len` buckets has room for.
@@ -41,6 +73,41 @@ unsafe fn free(segment: NonNull<Bucket>, count: usize) {
     drop(unsafe { Box::from_raw(segment.as_ptr()) });
 }
 
+/// A bucket, and the one that was or will be split from it.
+#[derive(Clone, Copy)]
+pub struct Parting {
+    /// The bucket that is split.
+    pub lower: usize,
+    /// The bucket that is added for it.
+    pub upper: usize,
+    /// The bit of the hash that tells whose a record is.
+    level: u32,
+}
+
+impl Parting {
+    /// How the bucket of this number, which is not 0, comes to be.
+    pub fn of(upper: usize) -> Parting {
+        let level = upper.ilog2();
+        Parting { lower: upper & !(1 << level), upper, level }
+    }
+
+    /// The bit of the tag that tells whose a record is; none, if the window of the tag ends with it: then both buckets'
+    /// records have the next window's bits.
+    pub fn bit_of_tag(&self) -> Option<u32> {
+        let bit = self.level % WINDOW;
+        (bit + 1 < WINDOW).then_some(bit)
+    }
+
+    /// What the tag of a record, which is in bucket `index` of the two, was before they were parted.
+    pub fn tag_before(&self, tag: usize, index: usize) -> usize {
+        if self.bit_of_tag().is_some() {
+            return tag;
+        }
+        // All bits of the old window have chosen the bucket: they are in its number.
+        tag & !WINDOW_MASK | index >> window_shift(self.level) & WINDOW_MASK
+    }
+}
+
 impl Buckets {
     /// How many there are.
     #[inline]
@@ -54,11 +121,13 @@ impl Buckets {
         self.len == 0
     }
 
-    /// The bucket that keys of this hash are in. There must be one.
-    #[inline]
-    pub fn index_of(&self, hash: u64) -> usize {
-        let index = hash as usize & self.mask;
-        if index < self.len { index } else { index & self.mask >> 1 }
+    /// Where keys of this hash are. There must be a bucket.
+    #[inline(always)]
+    pub fn home_of(&self, hash: u64) -> Home {
+        let low = hash as usize & self.mask >> 1;
+        let (index, shift) =
+            if low < self.split { (hash as usize & self.mask, self.shifts[1]) } else { (low, self.shifts[0]) };
+        Home { index, tag: tag_at(hash, shift) }
     }
 
     /// The address of a bucket that there is.
@@ -67,11 +136,6 @@ impl Buckets {
         debug_assert!(index < self.len);
         // SAFETY: the directory has a segment for every bucket, with room for it.
         unsafe { self.directory.get_unchecked(index / SEGMENT).add(index % SEGMENT) }
-    }
-
-    /// The bucket that the last one, `last`, was split from.
-    pub fn mate_of(&self, last: usize) -> usize {
-        last & self.mask >> 1
     }
 
     /// The mask of the largest power of two of buckets; none, if there are no buckets.
@@ -127,6 +191,9 @@ impl Buckets {
     fn set_len(&mut self, len: usize) {
         self.len = len;
         self.mask = len.next_power_of_two() - 1;
+        self.split = len.saturating_sub((self.mask >> 1) + 1);
+        let level = (self.mask + 1).ilog2();
+        self.shifts = [window_shift(level.saturating_sub(1)), window_shift(level)];
     }
 
     /// Moves the first `kept` buckets of the only segment to another, with room for `count`.

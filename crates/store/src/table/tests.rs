@@ -1,6 +1,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::*;
+use crate::hash::hash;
 
 /// The simplest record: a boxed key.
 struct Word(Box<Box<[u8]>>);
@@ -136,6 +137,25 @@ fn a_table_of_any_size_takes_little_beyond_its_records() {
         remove(&mut table, &format!("key:{i}"));
     }
     assert_eq!(table.memory_bytes(), 0);
+}
+
+#[test]
+fn a_tag_tells_a_buckets_records_apart_at_any_size() {
+    let mut table = Table::new();
+    for i in 0..MANY {
+        insert(&mut table, &format!("key:{i}"));
+        if (i + 1).is_power_of_two() || (i + 1) % 1000 == 0 {
+            let mut alike = 0;
+            for index in 0..table.buckets.len() {
+                let mut tags = Vec::new();
+                Table::<Word>::visit_chain(table.bucket(index), &mut |slot| tags.push(slot.tag()));
+                tags.sort_unstable();
+                alike += tags.windows(2).filter(|pair| pair[0] == pair[1]).count();
+            }
+            // At the worst, where a window has a bit left, seven bits tell the records apart.
+            assert!(alike <= 1 + i / 16, "{alike} of {i}");
+        }
+    }
 }
 
 #[test]
