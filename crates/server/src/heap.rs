@@ -340,16 +340,21 @@ struct Budget {
     /// When it was looked at last, and what the thread had spent in all then.
     then: (Instant, Duration),
     saved: Duration,
+    /// What was spent beyond: a block can take many times what is left when it is begun.
+    owed: Duration,
 }
 
 impl Budget {
     fn new(now: Instant, spent: Duration) -> Budget {
-        Budget { then: (now, spent), saved: SAVED_MAX }
+        Budget { then: (now, spent), saved: SAVED_MAX, owed: Duration::ZERO }
     }
 
     /// Whether there is anything left, now that the thread has spent so much in all.
     fn is_left(&mut self, now: Instant, spent: Duration) -> bool {
-        self.saved = (self.saved + (now - self.then.0) / SHARE).saturating_sub(spent - self.then.1).min(SAVED_MAX);
+        let (earned, spent_since) =
+            (self.saved + (now - self.then.0) / SHARE, self.owed + spent.saturating_sub(self.then.1));
+        self.saved = earned.saturating_sub(spent_since).min(SAVED_MAX);
+        self.owed = spent_since.saturating_sub(earned);
         self.then = (now, spent);
         !self.saved.is_zero()
     }
@@ -462,6 +467,7 @@ mod tests {
         let edges = [0, 2 * SLICE_BYTES - 1, 2 * SLICE_BYTES, BLOCK_BYTES - 1, 2 * BLOCK_BYTES];
         assert_eq!(edges.map(byte), [7, 7, 0, 0, 7]);
     }
+
     #[test]
     fn a_budget_is_a_share_of_the_time_and_little_is_saved() {
         let began = Instant::now();
@@ -476,5 +482,9 @@ mod tests {
         assert!(!budget.is_left(began + ms(1120), ms(130)));
         assert!(budget.is_left(began + ms(2120), ms(130)));
         assert!(!budget.is_left(began + ms(2120), ms(140)));
+        // What is spent beyond is owed.
+        assert!(!budget.is_left(began + ms(2120), ms(150)));
+        assert!(!budget.is_left(began + ms(2200), ms(150)));
+        assert!(budget.is_left(began + ms(2230), ms(150)));
     }
 }
