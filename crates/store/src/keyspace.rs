@@ -18,8 +18,8 @@ use crate::reaper::Reaper;
 use crate::sync::{Alone, Gate, ShardLock};
 use crate::table::Table;
 
-/// Where in a hash the shard's number begins: clear of the table's index below and of its tag above.
-const SHARD_SHIFT: u32 = 32;
+/// Where in a hash the shard's number begins: above the bits that a table uses.
+const SHARD_SHIFT: u32 = 48;
 /// Shards a worker thread: enough that two threads seldom meet in one.
 const SHARDS_PER_THREAD: usize = 64;
 /// The most shards; the hash has 16 bits for them, and a cursor of SCAN carries them in its low bits.

@@ -5,8 +5,7 @@
 //!
 //! `unsafe` because a lookup goes through here: the directory is a list of plain addresses, and its bounds aren't checked.
 //! The invariant: **`directory[i]` owns the buckets `i * SEGMENT..`, `SEGMENT` of them or, of an only segment, `capacity`
-//! many; there are exactly as many segments as `len` buckets need; `mask + 1` is `len` rounded up to a power of two; `split` is
-//! how many buckets of the lower half of `mask + 1` have been split.**
+//! many; there are exactly as many segments as `len` buckets need; `mask + 1` is `len` rounded up to a power of two.**
 
 use std::ptr::NonNull;
 
@@ -15,13 +14,12 @@ use super::Bucket;
 /// Buckets of a segment: 16 KB, whose memory is cleared within some microseconds. Fewer under Miri, which is slow.
 const SEGMENT: usize = if cfg!(miri) { 8 } else { 256 };
 
-/// Bits of a tag that are of those by which buckets will be split: a split finds its bit there, and needs not read the records to hash
-/// their keys again, but in one of so many doublings of the table. Not all of the tag's bits are, since the ones that have been
-/// used tell a bucket's records no longer apart. Fewer under Miri, which is slow.
-const WINDOW: u32 = if cfg!(miri) { 2 } else { 10 };
-const WINDOW_MASK: usize = (1 << WINDOW) - 1;
-/// Where the other bits of a tag begin in the hash: they are its top ones.
-const TOP_SHIFT: u32 = u64::BITS - (u16::BITS - WINDOW);
+/// A tag is a window of 16 bits of the hash. By so many of them, from the window's beginning on, the bucket will be split: a split
+/// finds its bit in the tag, and needs not read the records to hash their keys again. Once the bits are used up, which is in one of
+/// so many doublings of the table, it does, and the window moves on. The other six always tell the records of a bucket apart.
+/// Fewer under Miri, which is slow.
+const WINDOW_STEP: u32 = if cfg!(miri) { 2 } else { 10 };
+const TAG_MASK: usize = u16::MAX as usize;
 
 /// See the module's documentation.
 #[derive(Default)]
@@ -29,9 +27,10 @@ pub struct Buckets {
     directory: Vec<NonNull<Bucket>>,
     len: usize,
     mask: usize,
-    split: usize,
-    /// Where the windows of the tags begin in buckets that have not been split yet, and in those that have.
-    shifts: [u8; 2],
+    /// Where the tags' windows begin in the hash, in buckets that are chosen by all bits of the mask.
+    shift: u8,
+    /// Whether they begin a step before that in the others.
+    is_window_moving: bool,
 }
 
 /// Where a hash belongs: its bucket, and its tag there.
@@ -43,15 +42,9 @@ pub struct Home {
     pub tag: usize,
 }
 
-/// The tag of a hash where windows begin at bit `shift`: the hash's top bits, and the window below them.
-#[inline(always)]
-fn tag_at(hash: u64, shift: u8) -> usize {
-    (hash >> TOP_SHIFT << WINDOW | hash >> shift & WINDOW_MASK as u64) as usize
-}
-
 /// Where the window of tags begins in a bucket that is chosen by `level` bits of the hash.
 fn window_shift(level: u32) -> u8 {
-    (level / WINDOW * WINDOW) as u8
+    (level / WINDOW_STEP * WINDOW_STEP) as u8
 }
 
 /// How many buckets the only segment of a table with `len` buckets has room for.
@@ -91,11 +84,10 @@ impl Parting {
         Parting { lower: upper & !(1 << level), upper, level }
     }
 
-    /// The bit of the tag that tells whose a record is; none, if the window of the tag ends with it: then both buckets'
-    /// records have the next window's bits.
+    /// The bit of the tag that tells whose a record is; none, if the windows of the tags move on with it.
     pub fn bit_of_tag(&self) -> Option<u32> {
-        let bit = self.level % WINDOW;
-        (bit + 1 < WINDOW).then_some(bit)
+        let bit = self.level % WINDOW_STEP;
+        (bit + 1 < WINDOW_STEP).then_some(bit)
     }
 
     /// What the tag of a record, which is in bucket `index` of the two, was before they were parted.
@@ -103,8 +95,9 @@ impl Parting {
         if self.bit_of_tag().is_some() {
             return tag;
         }
-        // All bits of the old window have chosen the bucket: they are in its number.
-        tag & !WINDOW_MASK | index >> window_shift(self.level) & WINDOW_MASK
+        // The bits that the window has moved on by are the last that have chosen the bucket: they are in its number.
+        let step = index >> window_shift(self.level) & ((1 << WINDOW_STEP) - 1);
+        (tag << WINDOW_STEP | step) & TAG_MASK
     }
 }
 
@@ -124,10 +117,18 @@ impl Buckets {
     /// Where keys of this hash are. There must be a bucket.
     #[inline(always)]
     pub fn home_of(&self, hash: u64) -> Home {
-        let low = hash as usize & self.mask >> 1;
-        let (index, shift) =
-            if low < self.split { (hash as usize & self.mask, self.shifts[1]) } else { (low, self.shifts[0]) };
-        Home { index, tag: tag_at(hash, shift) }
+        let index = hash as usize & self.mask;
+        let index = if index < self.len { index } else { index & self.mask >> 1 };
+        let shift = if self.is_window_moving { self.shift_of(index) } else { self.shift };
+        Home { index, tag: (hash >> shift) as usize & TAG_MASK }
+    }
+
+    /// Where the window of the tags in a bucket begins while it is not the same for all.
+    #[cold]
+    fn shift_of(&self, index: usize) -> u8 {
+        let half = (self.mask >> 1) + 1;
+        let has_been_split = (index & (half - 1)) + half < self.len;
+        if has_been_split { self.shift } else { self.shift - WINDOW_STEP as u8 }
     }
 
     /// The address of a bucket that there is.
@@ -191,9 +192,9 @@ impl Buckets {
     fn set_len(&mut self, len: usize) {
         self.len = len;
         self.mask = len.next_power_of_two() - 1;
-        self.split = len.saturating_sub((self.mask >> 1) + 1);
         let level = (self.mask + 1).ilog2();
-        self.shifts = [window_shift(level.saturating_sub(1)), window_shift(level)];
+        self.shift = window_shift(level);
+        self.is_window_moving = level > 0 && level.is_multiple_of(WINDOW_STEP);
     }
 
     /// Moves the first `kept` buckets of the only segment to another, with room for `count`.
