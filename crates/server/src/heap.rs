@@ -44,6 +44,11 @@ const AHEAD_BLOCKS: usize = 2;
 const AHEAD_BLOCKS_AT_FIRST: usize = 1;
 const LARGE_BLOCKS: usize = 64;
 
+/// Blocks of an area: see [`Heap::areas`].
+const AREA_BLOCKS: usize = 64;
+/// Areas of a word.
+const AREAS: usize = u64::BITS as usize;
+
 /// How often memory that is free or was made ready in vain is given back to the system.
 const TRIM_EVERY: Duration = Duration::from_millis(500);
 
@@ -112,6 +117,9 @@ static HEAP: OnceLock<Heap> = OnceLock::new();
 struct Heap {
     start: usize,
     blocks: Box<[AtomicU64]>,
+    /// Where in the range a block is wanted: a bit for each [`AREA_BLOCKS`]. A large range has half a million blocks, too many to be looked
+    /// through for every block that is made ready.
+    areas: Box<[AtomicU64]>,
     /// How many blocks the allocator uses any of.
     used: AtomicUsize,
     /// The thread that makes them ready, once there is one.
@@ -198,8 +206,10 @@ fn slices_within(block: usize, part: Range<usize>) -> u64 {
 
 impl Heap {
     fn new(start: usize, bytes: usize) -> Heap {
-        let blocks = (0..bytes / BLOCK_BYTES).map(|_| AtomicU64::new(0)).collect();
-        Heap { start, blocks, used: AtomicUsize::new(0), preparer: OnceLock::new() }
+        let zeros = |count| (0..count).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>();
+        let blocks = zeros(bytes / BLOCK_BYTES);
+        let areas = zeros(blocks.len().div_ceil(AREA_BLOCKS * AREAS));
+        Heap { start, blocks, areas, used: AtomicUsize::new(0), preparer: OnceLock::new() }
     }
 
     /// Changes what is known of a block, when it isn't locked, and returns what was known before.
@@ -248,12 +258,33 @@ impl Heap {
         let ahead = if used < LARGE_BLOCKS { AHEAD_BLOCKS_AT_FIRST } else { AHEAD_BLOCKS };
         let mut wanted = false;
         for block in end..(end + ahead).min(self.blocks.len()) {
-            wanted |= self.blocks[block].load(Ordering::Relaxed) == 0
-                && self.change(block, |state| if state == 0 { WANTED } else { state }) == 0;
+            wanted |= self.blocks[block].load(Ordering::Relaxed) == 0 && self.want(block);
         }
         if wanted {
             preparer.unpark();
         }
+    }
+
+    /// Has a block made ready that nobody has used yet. Returns whether it is one.
+    fn want(&self, block: usize) -> bool {
+        let is_new = self.change(block, |state| if state == 0 { WANTED } else { state }) == 0;
+        if is_new {
+            let area = block / AREA_BLOCKS;
+            // After the block's own word, so that who finds this bit finds that one.
+            self.areas[area / AREAS].fetch_or(1 << (area % AREAS), Ordering::Release);
+        }
+        is_new
+    }
+
+    /// The blocks that may be wanted, once each.
+    fn wanted(&self) -> impl Iterator<Item = usize> {
+        let areas = self.areas.iter().enumerate().filter(|(_, word)| word.load(Ordering::Relaxed) != 0);
+        let areas = areas.flat_map(|(index, word)| {
+            let bits = word.swap(0, Ordering::Acquire);
+            (0..AREAS).filter(move |area| bits >> area & 1 != 0).map(move |area| index * AREAS + area)
+        });
+        let blocks = areas.flat_map(|area| area * AREA_BLOCKS..((area + 1) * AREA_BLOCKS).min(self.blocks.len()));
+        blocks.filter(|&block| self.blocks[block].load(Ordering::Relaxed) & WANTED != 0)
     }
 
     /// The allocator has given back a part of the range. Slices that aren't part of it as a whole are still in use.
@@ -271,10 +302,8 @@ impl Heap {
         let mut trimmed = Instant::now();
         let mut ready = Vec::new();
         loop {
-            for block in 0..self.blocks.len() {
-                if self.blocks[block].load(Ordering::Relaxed) & WANTED != 0 {
-                    self.prepare_block(block, budget.is_left(Instant::now(), cpu_time()));
-                }
+            for block in self.wanted() {
+                self.prepare_block(block, budget.is_left(Instant::now(), cpu_time()));
             }
             if trimmed.elapsed() >= TRIM_EVERY {
                 ready = self.trim_idle(&ready);
@@ -412,6 +441,23 @@ mod tests {
         assert_eq!(states(&heap), [1, ALL - 3, 3 | 8, WANTED, 0, 0]);
         heap.take(START + 5 * BLOCK_BYTES, BLOCK_BYTES);
         assert_eq!(states(&heap), [1, ALL - 3, 3 | 8, WANTED, 0, ALL]);
+    }
+
+    #[test]
+    fn what_is_wanted_is_found_once_wherever_it_is() {
+        let heap = heap(AREA_BLOCKS * AREAS + 5);
+        let wanted = [3, AREA_BLOCKS - 1, AREA_BLOCKS, AREA_BLOCKS * AREAS + 4];
+        for block in wanted {
+            assert!(heap.want(block));
+            assert!(!heap.want(block));
+        }
+        assert_eq!(heap.wanted().collect::<Vec<_>>(), wanted);
+        assert_eq!(heap.wanted().count(), 0);
+        // What the allocator has come to meanwhile is not.
+        heap.prepare_block(3, false);
+        assert!(heap.want(3));
+        heap.take(START + 3 * BLOCK_BYTES, SLICE_BYTES);
+        assert!(!heap.wanted().any(|block| block == 3));
     }
 
     #[test]
