@@ -135,6 +135,12 @@ impl Connection {
         (OWN_BUFFER_BYTES_MIN..=OWN_BUFFER_BYTES_MAX).contains(&total).then(|| total - input.len())
     }
 
+    /// Whether what waits to be run begins with a long request, for the rest of which there is room.
+    #[must_use]
+    pub fn begins_long_request(&self) -> bool {
+        self.input_left() > 0 && Self::wanted(&self.input[self.input_run..]).is_some()
+    }
+
     /// Keeps the beginning of a request for the next time.
     pub fn keep_input(&mut self, rest: &[u8]) {
         self.input.clear();
@@ -161,7 +167,9 @@ impl Connection {
         }
         self.input_run = 0;
         self.input.drain(..run);
-        if self.input.capacity() > INPUT_KEPT_BYTES && self.input.len() < self.input.capacity() / 4 {
+        let is_mostly_free = self.input.capacity() > INPUT_KEPT_BYTES && self.input.len() < self.input.capacity() / 4;
+        // The room behind the beginning of a long request is for its rest.
+        if is_mostly_free && !self.begins_long_request() {
             self.input.shrink_to_fit();
         }
     }
@@ -251,8 +259,10 @@ mod tests {
         for end in [20_000, 500_000, request.len() - 1, request.len()] {
             connection.make_room(1000);
             connection.input.extend_from_slice(&request[connection.input.len()..end]);
+            // As after each look at what is not complete yet.
+            connection.drop_input(0, true);
+            assert_eq!(connection.input.capacity(), request.len());
         }
-        assert_eq!(connection.input.capacity(), request.len());
         assert_eq!(connection.input, request);
         // What is only said to be long beyond all measure is believed as it arrives.
         connection.input = Vec::new();

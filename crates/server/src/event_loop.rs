@@ -38,12 +38,29 @@ const READ_BYTES: usize = 64 * 1024;
 /// Bytes of an incomplete request from which on more is read to its end, instead of copying it in front of the
 /// thread's buffer.
 const READ_IN_PLACE_BYTES: usize = 16 * 1024;
+/// Bytes that are read at once behind a long request: as likely as not the next is long, too, and what has been read of it has to be
+/// copied to a buffer of its size.
+const READ_BEHIND_LONG_BYTES: usize = 4 * 1024;
+/// Bytes from which on a connection that sends long requests has to wait until the others have had their turn. Until then
+/// more is read as long as there is more: every reply and every look for events by itself costs as much as some 10 KB.
+const LONG_TURN_BYTES: usize = 512 * 1024;
 /// How often expired keys are looked for and clients' timeouts checked.
 const TICK: Duration = Duration::from_millis(100);
 /// The same while there are more expired keys, or keys to be evicted, than one look could remove.
 const BUSY_TICK: Duration = Duration::from_millis(4);
 /// Reads that a connection which is being closed may cost in one turn.
 const DRAINS_MAX: usize = 16;
+
+/// What one read has brought.
+struct Received {
+    bytes: usize,
+    /// What is to be run in the thread's buffer now; else it is with the connection.
+    buffered: Option<usize>,
+    /// Whether it is part of a long request that had begun before.
+    of_long: bool,
+    /// Whether it is all that there was room for: then there may be more.
+    filled_room: bool,
+}
 
 /// What the threads of the server share beside the engine.
 pub struct Shared {
@@ -336,56 +353,96 @@ impl EventLoop {
         }
     }
 
+    /// Reads what a connection has sent, and runs it: once, or several times if its requests are long.
     fn read(&mut self, key: usize) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let (mut bytes, mut room) = (0, READ_BYTES);
+        while bytes < LONG_TURN_BYTES && self.may_read(key) {
+            let Some(received) = self.receive(key, room) else { return };
+            bytes += received.bytes;
+            self.run_received(key, &received);
+            let is_long = |connection: &Connection| received.of_long || connection.begins_long_request();
+            if !received.filled_room || !self.connections.get(key).is_some_and(is_long) {
+                return;
+            }
+            room = READ_BEHIND_LONG_BYTES;
+        }
+    }
+
+    /// Whether a connection that has something to read is to be read from.
+    fn may_read(&mut self, key: usize) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else { return false };
         if !connection.wants_read {
             // What is announced all the same is that the connection is broken.
-            return self.close(key);
+            self.close(key);
+            return false;
         }
         if connection.hold == Hold::None {
             self.may_run(key);
         }
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.get_mut(key) else { return false };
         match connection.hold {
-            Hold::Closing => return self.drain(key),
+            Hold::Closing => self.drain(key),
             Hold::Full => {
                 let write = connection.wants_write;
-                return self.watch(key, false, write);
+                self.watch(key, false, write);
             }
             // It has enough to run. The rest waits in the kernel, and so does the news that it was the last.
-            Hold::Yielded => return,
-            Hold::None | Hold::Parked | Hold::Paused => {}
+            Hold::Yielded => {}
+            Hold::None | Hold::Parked | Hold::Paused => return true,
         }
-        let runs = connection.hold == Hold::None;
+        false
+    }
+
+    /// Reads at most `room` bytes, or as much as a long request still lacks. None if there is nothing to be run, or nobody any more.
+    fn receive(&mut self, key: usize, room: usize) -> Option<Received> {
+        let connection = self.connections.get_mut(key)?;
         let have = connection.input.len();
-        let result = if runs && have < READ_IN_PLACE_BYTES {
+        let of_long = connection.begins_long_request();
+        let in_buffer = connection.hold == Hold::None && have < READ_IN_PLACE_BYTES && !of_long;
+        let (result, room) = if in_buffer {
             // Into the thread's buffer, after the beginning of the request that was left last time.
             self.buffer[..have].copy_from_slice(&connection.input);
-            connection::read(&connection.socket, &mut self.buffer[have..])
+            let into = &mut self.buffer[have..(have + room).min(READ_BYTES)];
+            (connection::read(&connection.socket, into), into.len())
         } else {
             connection.make_room(READ_BYTES);
-            connection::read_more(&connection.socket, &mut connection.input)
+            let room = connection.input.capacity() - have;
+            (connection::read_more(&connection.socket, &mut connection.input), room)
         };
         let stats = self.worker.stats();
         stats.reads.add(1);
-        let count = match result {
-            Ok(None) => return,
-            Ok(Some(count @ 1..)) => count,
-            Ok(Some(0)) => return self.input_ended(key),
-            // The peer has broken the connection; nobody is left to answer.
-            Err(_) => return self.close(key),
+        let bytes = match result {
+            Ok(None) => return None,
+            Ok(Some(bytes @ 1..)) => bytes,
+            Ok(Some(0)) => {
+                self.input_ended(key);
+                return None;
+            }
+            Err(_) => {
+                // The peer has broken the connection; nobody is left to answer.
+                self.close(key);
+                return None;
+            }
         };
-        stats.net_in.add(count as u64);
+        stats.net_in.add(bytes as u64);
         let client = &connection.session.client;
         client.active_ms.store(self.worker.clock.now_ms, Ordering::Relaxed);
-        client.net_bytes[0].fetch_add(count as u64, Ordering::Relaxed);
-        if !runs {
+        client.net_bytes[0].fetch_add(bytes as u64, Ordering::Relaxed);
+        Some(Received { bytes, buffered: in_buffer.then_some(have + bytes), of_long, filled_room: bytes == room })
+    }
+
+    /// Runs what has been read, unless it has to wait.
+    fn run_received(&mut self, key: usize, received: &Received) {
+        if self.connections.get(key).is_some_and(|connection| connection.hold != Hold::None) {
             return self.check_input_limit(key);
         }
         // Before what has just been read is run: whoever sends a command because of something that was published
         // gets to see that first.
         self.deliver();
-        if have < READ_IN_PLACE_BYTES { self.run_buffer(key, have + count) } else { self.run_input(key) }
+        match received.buffered {
+            Some(filled) => self.run_buffer(key, filled),
+            None => self.run_input(key),
+        }
     }
 
     /// Throws away what a connection sends that is closed once it has its replies.
