@@ -3,8 +3,9 @@
 //! A keyspace is read all over, and on pages of 4 KB most reads miss the TLB, too; with pages of 2 MB they don't. But a
 //! kernel that gives a huge page when it is first touched clears it in the midst of a command, which takes a tenth of a
 //! millisecond, and many times that on a virtual machine whose host has yet to find the memory. So the range is kept from
-//! huge pages (`MADV_NOHUGEPAGE`), and a thread of its own asks for the next one before the allocator comes to it
-//! (`MADV_POPULATE_WRITE`): nobody waits for it, nor for the small pages that it saves.
+//! huge pages (`MADV_NOHUGEPAGE`), and a thread of its own gets the next one before the allocator comes to it: nobody waits for
+//! it, nor for the small pages that it saves. It is filled elsewhere (`staging`) and moved to its place in some microseconds: were
+//! it filled there, who came too early would have to fill it, too, in the midst of a command.
 //!
 //! The allocator tells of each part of the range that it begins to use or gives back (`mi_commit_fun_t` of mimalloc 3).
 //! What is made ready ahead is at most a few megabytes for each place where it is growing, and nothing as
@@ -12,9 +13,11 @@
 //!
 //! What was made ready and is not used half a second later goes back, a slice of the allocator's at a time.
 //!
-//! `unsafe` because it handles memory that the allocator gives out. The invariant: **pages of a block are only ever filled
-//! where they are missing, which changes no byte of those that are there, and forgotten while they belong to nobody**: when
-//! the allocator gives them back, or while the block is locked and its slices aren't in use.
+//! `unsafe` because it handles memory that the allocator gives out. The invariant: **pages are only ever exchanged or forgotten
+//! while they belong to nobody, and read as zeros before and after**: when the allocator gives them back, or while their block is
+//! locked and the slices aren't in use.
+
+mod staging;
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -27,6 +30,9 @@ use std::time::{Duration, Instant};
 use libmimalloc_sys as mi;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use rustix::time::{ClockId, clock_gettime};
+
+use self::staging::Staging;
+use crate::process;
 
 /// A block is what one huge page covers, in bytes: 2 MB on x86-64 and, with pages of 4 KB, on AArch64.
 const BLOCK_BYTES: usize = 2 << 20;
@@ -43,6 +49,9 @@ const AHEAD_BLOCKS: usize = 2;
 /// The same as long as fewer than [`LARGE_BLOCKS`] are in use, so that it is a small part of them.
 const AHEAD_BLOCKS_AT_FIRST: usize = 1;
 const LARGE_BLOCKS: usize = 64;
+
+/// How long who wants a locked block waits before it looks again: the kernel makes some 60 microseconds of the shortest sleep.
+const LOCKED_WAIT: Duration = Duration::from_micros(1);
 
 /// Blocks of an area: see [`Heap::areas`].
 const AREA_BLOCKS: usize = 64;
@@ -67,13 +76,13 @@ const ARENA_RESERVE_KB: i64 = 1024 * 1024;
 /// mimalloc takes and gives back parts that are multiples of so many bytes (`MI_ARENA_SLICE_SIZE`): a block has 32 of them.
 const SLICE_BYTES: usize = 64 << 10;
 
-// What is known of a block, in one word: which of its slices the allocator uses, and
+// What is known of a block, in one word: which of its slices the allocator uses (none, if it is wanted), and
 const SLICES: u64 = 0xFFFF_FFFF;
 /// that it is to be made ready,
 const WANTED: u64 = 1 << 32;
 /// that it was made ready, so that there is memory in slices that aren't used,
 const READY: u64 = 1 << 33;
-/// or that this memory is being given back: who wants to use the block waits.
+/// or that its memory is being exchanged or given back: who wants to use the block waits.
 const LOCKED: u64 = 1 << 34;
 
 unsafe extern "C" {
@@ -218,8 +227,9 @@ impl Heap {
         let mut before = state.load(Ordering::Relaxed);
         loop {
             if before & LOCKED != 0 {
-                // Some microseconds, and next to never: see `trim`.
-                thread::yield_now();
+                // Next to never, and some microseconds. It isn't enough to yield: who has locked it may wait for this core, and has
+                // no precedence.
+                thread::sleep(LOCKED_WAIT);
                 before = state.load(Ordering::Relaxed);
                 continue;
             }
@@ -297,16 +307,17 @@ impl Heap {
     }
 
     /// Makes ready whatever is wanted, and gives back what isn't needed, for ever.
-    fn prepare(&self) -> ! {
+    fn prepare(&self, mut staging: Staging) -> ! {
         let mut budget = Budget::new(Instant::now(), cpu_time());
         let mut trimmed = Instant::now();
         let mut ready = Vec::new();
         loop {
             for block in self.wanted() {
-                self.prepare_block(block, budget.is_left(Instant::now(), cpu_time()));
+                self.prepare_block(block, &mut staging, budget.is_left(Instant::now(), cpu_time()));
             }
             if trimmed.elapsed() >= TRIM_EVERY {
                 ready = self.trim_idle(&ready);
+                staging.trim_idle();
                 // SAFETY: may be called at any time. The thread has next to no memory of its own; what others have freed is
                 // given back to the system, which mimalloc would only do when somebody asks it for more.
                 unsafe { mi::mi_collect(false) };
@@ -316,12 +327,18 @@ impl Heap {
         }
     }
 
-    /// Makes a block ready, unless it isn't wanted any more. Without time for it, it is left to be wanted again.
-    fn prepare_block(&self, block: usize, in_time: bool) {
-        let next = if in_time { READY } else { 0 };
-        let before = self.change(block, |state| if state & WANTED != 0 { next } else { state });
-        if before & WANTED != 0 && in_time {
-            self.fill(block);
+    /// Makes a block ready, unless it isn't wanted any more. Without time or memory for it, it is left to be wanted again.
+    fn prepare_block(&self, block: usize, staging: &mut Staging, in_time: bool) {
+        if !in_time || !staging.fill(block) {
+            self.change(block, |state| state & !WANTED);
+            return;
+        }
+        let state = &self.blocks[block];
+        // The allocator may have come to it meanwhile: then what is filled is for the next.
+        if state.compare_exchange(WANTED, WANTED | LOCKED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            // SAFETY: nobody uses the block, nor begins to while it is locked. It reads as zeros, before and after.
+            let is_ready = unsafe { staging.move_to(self.start + block * BLOCK_BYTES) };
+            state.store(if is_ready { READY } else { 0 }, Ordering::Release);
         }
     }
 
@@ -348,19 +365,6 @@ impl Heap {
             let _ = unsafe { madvise(ptr::with_exposed_provenance_mut(start), SLICE_BYTES, Advice::LinuxDontNeed) };
         }
         self.blocks[block].store(state & SLICES, Ordering::Release);
-    }
-
-    /// Has the kernel fill a block with a huge page, or with small ones if it has none.
-    fn fill(&self, block: usize) {
-        let start = ptr::with_exposed_provenance_mut(self.start + block * BLOCK_BYTES);
-        // An error of any of these, in an old kernel for instance, leaves the block to be filled page by page as it is touched.
-        // SAFETY: no byte changes: what isn't there yet is filled with the zeros as which it would be read.
-        unsafe {
-            let _ = madvise(start, BLOCK_BYTES, Advice::LinuxHugepage);
-            let _ = madvise(start, BLOCK_BYTES, Advice::LinuxPopulateWrite);
-            // Ranges with the same advice are one to the kernel, and what is given back must not become huge when touched again.
-            let _ = madvise(start, BLOCK_BYTES, Advice::LinuxNoHugepage);
-        }
     }
 }
 
@@ -397,7 +401,12 @@ fn cpu_time() -> Duration {
 /// Starts the thread that makes blocks ready, without which the heap has small pages. Returns whether there is a range.
 pub fn prepare_ahead() -> bool {
     let Some(heap) = HEAP.get() else { return false };
-    let started = thread::Builder::new().name("penstock-heap".into()).spawn(|| heap.prepare());
+    let Some(staging) = Staging::new(PIECE_BYTES) else { return true };
+    let started = thread::Builder::new().name("penstock-heap".into()).spawn(|| {
+        // On a core that it shares with one that serves, it would keep that waiting for some milliseconds.
+        process::stand_back();
+        heap.prepare(staging)
+    });
     if let Ok(handle) = started {
         let _ = heap.preparer.set(handle.thread().clone());
     }
@@ -454,7 +463,7 @@ mod tests {
         assert_eq!(heap.wanted().collect::<Vec<_>>(), wanted);
         assert_eq!(heap.wanted().count(), 0);
         // What the allocator has come to meanwhile is not.
-        heap.prepare_block(3, false);
+        heap.change(3, |state| state & !WANTED);
         assert!(heap.want(3));
         heap.take(START + 3 * BLOCK_BYTES, SLICE_BYTES);
         assert!(!heap.wanted().any(|block| block == 3));
@@ -483,17 +492,62 @@ mod tests {
         assert_eq!(states(&heap), [ALL, WANTED, 0, ALL]);
     }
 
-    #[test]
-    #[cfg_attr(miri, ignore = "calls the kernel")]
-    fn a_block_that_stays_as_it_is_gives_back_what_is_not_used() {
-        let bytes = 3 * BLOCK_BYTES;
+    /// A range of so many blocks that the kernel knows, full of sevens.
+    fn mapped_heap(blocks: usize) -> Heap {
+        let bytes = blocks * BLOCK_BYTES;
         let (flags, protection) = (MapFlags::PRIVATE, ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a new range, which stays until the test's process ends.
         let mapped = unsafe { mmap_anonymous(ptr::null_mut(), bytes + BLOCK_BYTES, protection, flags) }.unwrap();
         let start = mapped.wrapping_byte_add(mapped.addr().next_multiple_of(BLOCK_BYTES) - mapped.addr());
-        let heap = Heap::new(start.expose_provenance(), bytes);
         // SAFETY: within the range; nothing else uses it.
         unsafe { start.cast::<u8>().write_bytes(7, bytes) };
+        Heap::new(start.expose_provenance(), bytes)
+    }
+
+    fn byte(heap: &Heap, at: usize) -> u8 {
+        // SAFETY: within the range, which nobody else uses.
+        unsafe { ptr::with_exposed_provenance::<u8>(heap.start + at).read() }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "calls the kernel")]
+    fn a_wanted_block_is_exchanged_for_one_that_was_filled_elsewhere() {
+        let heap = mapped_heap(3);
+        let mut staging = Staging::new(2 * BLOCK_BYTES).unwrap();
+        assert!(heap.want(1));
+        heap.prepare_block(1, &mut staging, true);
+        assert_eq!(states(&heap), [0, READY, 0]);
+        let edges = [BLOCK_BYTES - 1, BLOCK_BYTES, 2 * BLOCK_BYTES - 1, 2 * BLOCK_BYTES];
+        assert_eq!(edges.map(|at| byte(&heap, at)), [7, 0, 0, 7]);
+        assert!(!staging.is_filled());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "calls the kernel")]
+    fn what_was_filled_too_late_is_for_the_next_block() {
+        let heap = mapped_heap(3);
+        let mut staging = Staging::new(2 * BLOCK_BYTES).unwrap();
+        assert!(heap.want(0));
+        heap.take(heap.start, SLICE_BYTES);
+        heap.prepare_block(0, &mut staging, true);
+        assert_eq!((states(&heap), byte(&heap, 0)), (vec![1, 0, 0], 7));
+        assert!(staging.is_filled());
+        assert!(heap.want(2));
+        heap.prepare_block(2, &mut staging, true);
+        assert_eq!((states(&heap), byte(&heap, 2 * BLOCK_BYTES)), (vec![1, 0, READY], 0));
+        assert!(!staging.is_filled());
+        // Nor is it kept for long.
+        assert!(staging.fill(1));
+        staging.trim_idle();
+        assert!(staging.is_filled());
+        staging.trim_idle();
+        assert!(!staging.is_filled());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "calls the kernel")]
+    fn a_block_that_stays_as_it_is_gives_back_what_is_not_used() {
+        let heap = mapped_heap(3);
         heap.take(heap.start, SLICE_BYTES);
         heap.blocks[0].fetch_or(READY, Ordering::Relaxed);
         heap.blocks[1].store(READY, Ordering::Relaxed);
@@ -504,8 +558,7 @@ mod tests {
         heap.trim_idle(&seen);
         // The first has changed since, the second has not, the third was never made ready.
         assert_eq!(states(&heap), [READY | 3, 0, 1]);
-        // SAFETY: as above.
-        let byte = |at: usize| unsafe { start.cast::<u8>().add(at).read() };
+        let byte = |at| byte(&heap, at);
         assert_eq!([0, BLOCK_BYTES - 1, BLOCK_BYTES, 2 * BLOCK_BYTES - 1, 2 * BLOCK_BYTES].map(byte), [7, 7, 0, 0, 7]);
         let seen = heap.trim_idle(&[]);
         heap.trim_idle(&seen);
