@@ -49,12 +49,30 @@ pub(crate) fn look_ahead(
     }
     let hints = keyspace.hints(database);
     window.iter().for_each(|key| hints.bucket(key.hash));
-    window.iter().for_each(|key| hints.entry(key.hash));
+    for keys in window.chunks(KEYS_AHEAD) {
+        ask_for_entries(&hints, keys);
+    }
     if planned[from..to].iter().any(|plan| plan.reads_collection) {
         look_into_collections(&hints, batch, buffer, from..to, planned, keys);
     }
     to
 }
+
+/// Asks for the entries of up to [`KEYS_AHEAD`] keys. One in ten is in a chain, which is a bucket more to wait for.
+#[inline(always)]
+fn ask_for_entries(hints: &Hints<'_>, keys: &[KeyRef]) {
+    // A bit for each key whose chain was asked for.
+    let mut chained = 0_u64;
+    for (i, key) in keys.iter().enumerate() {
+        chained |= u64::from(hints.entry(key.hash)) << i;
+    }
+    while chained != 0 {
+        hints.chained_entry(keys[chained.trailing_zeros() as usize].hash);
+        chained &= chained - 1;
+    }
+}
+
+const _: () = assert!(KEYS_AHEAD <= u64::BITS as usize, "keys have a bit each in `ask_for_entries`");
 
 /// Where the commands from `from` on have more keys than are asked for together. A command with many keys is alone.
 #[inline(never)]

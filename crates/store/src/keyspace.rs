@@ -351,10 +351,17 @@ impl Hints<'_> {
         self.look(hash, (), |shard| shard.table.prefetch_bucket(hash));
     }
 
-    /// Asks for the entry itself; worthwhile once its bucket has arrived.
+    /// Asks for the entry itself; worthwhile once its bucket has arrived. Says whether that is full, and the next of its chain was
+    /// asked for instead.
     #[inline]
-    pub fn entry(&self, hash: u64) {
-        self.look(hash, (), |shard| shard.table.prefetch_record(hash));
+    pub fn entry(&self, hash: u64) -> bool {
+        self.look(hash, false, |shard| shard.table.prefetch_record(hash))
+    }
+
+    /// Asks for an entry in a chain, once that has arrived, too.
+    #[inline]
+    pub fn chained_entry(&self, hash: u64) {
+        self.look(hash, (), |shard| shard.table.prefetch_chained(hash));
     }
 
     /// Asks for what the entry's value holds; worthwhile once the entry, or what was asked for before, has arrived. Says
@@ -472,7 +479,7 @@ impl<'k> Locked<'k> {
         let first = self.keyspace.first_shard(database);
         let held = hashes.map(|hash| (hash, self.keyspace.shard_of(hash))).filter(|(_, shard)| self.holds(*shard));
         held.clone().for_each(|(hash, shard)| self.shard(first, shard).table.prefetch_bucket(hash));
-        held.for_each(|(hash, shard)| self.shard(first, shard).table.prefetch_record(hash));
+        held.for_each(|(hash, shard)| _ = self.shard(first, shard).table.prefetch_record(hash));
     }
 
     #[inline]

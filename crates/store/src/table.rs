@@ -210,6 +210,12 @@ struct Bucket {
 impl Bucket {
     const EMPTY: Bucket = Bucket { slots: [Slot::EMPTY; SLOTS] };
 
+    /// The address of the first record with this tag.
+    #[inline(always)]
+    fn candidate(&self, tag: usize) -> Option<NonNull<u8>> {
+        self.tagged(tag).map(|i| self.slots[i]).find(|slot| slot.is_record()).map(Slot::raw)
+    }
+
     /// The first slot that is free. All are looked at, for the reason that [`Self::tagged`] has.
     #[inline]
     fn first_free(&mut self) -> Option<&mut Slot> {
@@ -512,29 +518,41 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Asks for the records in the bucket that may have this hash. Worthwhile once the bucket itself has arrived.
+    /// Asks for the record in the bucket that may have this hash. Worthwhile once the bucket itself has arrived. If it may only be in
+    /// another bucket of the chain, that is asked for, and [`Self::prefetch_chained`] is to be called once it has arrived.
     #[inline]
-    pub fn prefetch_record(&self, hash: u64) {
+    pub fn prefetch_record(&self, hash: u64) -> bool {
+        let Some((bucket, tag)) = self.home(hash) else { return false };
+        // SAFETY: the bucket is alive while the table is borrowed.
+        let bucket = unsafe { bucket.as_ref() };
+        if let Some(raw) = bucket.candidate(tag) {
+            prefetch_record_at(raw);
+            return false;
+        }
+        let chained = bucket.slots[SLOTS - 1].next();
+        chained.inspect(|next| prefetch(next.as_ptr().cast())).is_some()
+    }
+
+    /// Asks for the record that may have this hash, wherever it is in the chain.
+    #[inline]
+    pub fn prefetch_chained(&self, hash: u64) {
         if let Some(raw) = self.candidate(hash) {
-            prefetch(raw.as_ptr());
-            // Records are not aligned to cache lines: every other one of the usual size ends in the next.
-            prefetch(raw.as_ptr().wrapping_add(RECORD_PREFETCHED_BYTES - 1));
-        } else if let Some((bucket, _)) = self.home(hash) {
-            // SAFETY: the bucket is alive while the table is borrowed.
-            if let Some(chained) = unsafe { bucket.as_ref() }.slots[SLOTS - 1].next() {
-                prefetch(chained.as_ptr().cast());
-            }
+            prefetch_record_at(raw);
         }
     }
 
-    /// The first record of the bucket with this hash's tag, for hints: nearly always the one that is meant.
+    /// The first record of the chain with this hash's tag, for hints: nearly always the one that is meant.
     #[inline]
     fn candidate(&self, hash: u64) -> Option<NonNull<u8>> {
-        let (bucket, tag) = self.home(hash)?;
-        // SAFETY: the bucket is alive while the table is borrowed.
-        let bucket = unsafe { bucket.as_ref() };
-        let slot = bucket.slots[bucket.tagged(tag).next()?];
-        slot.is_record().then(|| slot.raw())
+        let (mut bucket, tag) = self.home(hash)?;
+        loop {
+            // SAFETY: the chain is alive while the table is borrowed.
+            let here = unsafe { bucket.as_ref() };
+            if let Some(raw) = here.candidate(tag) {
+                return Some(raw);
+            }
+            bucket = here.slots[SLOTS - 1].next()?;
+        }
     }
 
     /// The record that has this hash, or another with the same tag: for hints, once the record has arrived.
@@ -648,6 +666,13 @@ impl<R: Record> Table<R> {
         self.buckets = Buckets::default();
         self.len = 0;
     }
+}
+
+#[inline(always)]
+fn prefetch_record_at(raw: NonNull<u8>) {
+    prefetch(raw.as_ptr());
+    // Records are not aligned to cache lines: every other one of the usual size ends in the next.
+    prefetch(raw.as_ptr().wrapping_add(RECORD_PREFETCHED_BYTES - 1));
 }
 
 /// The next cursor of a scan: the bits under the mask, reversed, plus one.

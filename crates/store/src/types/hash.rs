@@ -109,7 +109,7 @@ impl Hash {
             (Form::Packed(_), _) => {}
             (Form::Table(fields), Ahead::Value) => fields.prefetch(),
             (Form::Table(fields), Ahead::Bucket(field)) => fields.table.prefetch_bucket(hash(field)),
-            (Form::Table(fields), Ahead::Record(field)) => fields.table.prefetch_record(hash(field)),
+            (Form::Table(fields), Ahead::Record(field)) => _ = fields.table.prefetch_record(hash(field)),
         }
         matches!(self.0, Form::Table(_))
     }

@@ -131,7 +131,7 @@ impl Set {
             (Form::Ints(_) | Form::Packed(_), _) => {}
             (Form::Table(members), Ahead::Value) => members.prefetch(),
             (Form::Table(members), Ahead::Bucket(member)) => members.table.prefetch_bucket(hash(member)),
-            (Form::Table(members), Ahead::Record(member)) => members.table.prefetch_record(hash(member)),
+            (Form::Table(members), Ahead::Record(member)) => _ = members.table.prefetch_record(hash(member)),
         }
         matches!(self.0, Form::Table(_))
     }

@@ -43,7 +43,7 @@ impl Big {
         match ahead {
             Ahead::Value => prefetch(ptr::from_ref(self).cast()),
             Ahead::Bucket(member) => self.members.prefetch_bucket(hash(member)),
-            Ahead::Record(member) => self.members.prefetch_record(hash(member)),
+            Ahead::Record(member) => _ = self.members.prefetch_record(hash(member)),
         }
     }
 
