@@ -38,8 +38,8 @@ const READ_BYTES: usize = 64 * 1024;
 /// Bytes of an incomplete request from which on more is read to its end, instead of copying it in front of the
 /// thread's buffer.
 const READ_IN_PLACE_BYTES: usize = 16 * 1024;
-/// Bytes that are read at once behind a long request: as likely as not the next is long, too, and what has been read of it has to be
-/// copied to a buffer of its size.
+/// Bytes that are read at once behind a long request: as likely as not the next is long, too, and what has been read of it
+/// has to be copied to a buffer of its size.
 const READ_BEHIND_LONG_BYTES: usize = 4 * 1024;
 /// Bytes from which on a connection that sends long requests has to wait until the others have had their turn. Until then
 /// more is read as long as there is more: every reply and every look for events by itself costs as much as some 10 KB.
@@ -393,7 +393,8 @@ impl EventLoop {
         false
     }
 
-    /// Reads at most `room` bytes, or as much as a long request still lacks. None if there is nothing to be run, or nobody any more.
+    /// Reads at most `room` bytes, or as much as a long request still lacks. None if there is nothing to be run, or nobody
+    /// any more.
     fn receive(&mut self, key: usize, room: usize) -> Option<Received> {
         let connection = self.connections.get_mut(key)?;
         let have = connection.input.len();

@@ -3,9 +3,9 @@
 //! A keyspace is read all over, and on pages of 4 KB most reads miss the TLB, too; with pages of 2 MB they don't. But a
 //! kernel that gives a huge page when it is first touched clears it in the midst of a command, which takes a tenth of a
 //! millisecond, and many times that on a virtual machine whose host has yet to find the memory. So the range is kept from
-//! huge pages (`MADV_NOHUGEPAGE`), and a thread of its own gets the next one before the allocator comes to it: nobody waits for
-//! it, nor for the small pages that it saves. It is filled elsewhere (`staging`) and moved to its place in some microseconds: were
-//! it filled there, who came too early would have to fill it, too, in the midst of a command.
+//! huge pages (`MADV_NOHUGEPAGE`), and a thread of its own gets the next one before the allocator comes to it: nobody waits
+//! for it, nor for the small pages that it saves. It is filled elsewhere (`staging`) and moved to its place in some
+//! microseconds: were it filled there, who came too early would have to fill it, too, in the midst of a command.
 //!
 //! The allocator tells of each part of the range that it begins to use or gives back (`mi_commit_fun_t` of mimalloc 3).
 //! What is made ready ahead is at most a few megabytes for each place where it is growing, and nothing as
@@ -13,9 +13,9 @@
 //!
 //! What was made ready and is not used half a second later goes back, a slice of the allocator's at a time.
 //!
-//! `unsafe` because it handles memory that the allocator gives out. The invariant: **pages are only ever exchanged or forgotten
-//! while they belong to nobody, and read as zeros before and after**: when the allocator gives them back, or while their block is
-//! locked and the slices aren't in use.
+//! `unsafe` because it handles memory that the allocator gives out. The invariant: **pages are only ever exchanged or
+//! forgotten while they belong to nobody, and read as zeros before and after**: when the allocator gives them back, or
+//! while their block is locked and the slices aren't in use.
 
 mod staging;
 
@@ -43,14 +43,15 @@ const PIECE_BYTES: usize = 8 << 30;
 const PIECES_MAX: usize = 128;
 /// Below so many blocks in use nothing is made ready: 4 MB are in reach of the TLB, and a small server stays small.
 const SMALL_BLOCKS: usize = 2;
-/// How many blocks are ready ahead of the one that is being filled. A thread that does nothing but create keys takes some five
-/// milliseconds for one.
+/// How many blocks are ready ahead of the one that is being filled. A thread that does nothing but create keys takes some
+/// five milliseconds for one.
 const AHEAD_BLOCKS: usize = 2;
 /// The same as long as fewer than [`LARGE_BLOCKS`] are in use, so that it is a small part of them.
 const AHEAD_BLOCKS_AT_FIRST: usize = 1;
 const LARGE_BLOCKS: usize = 64;
 
-/// How long who wants a locked block waits before it looks again: the kernel makes some 60 microseconds of the shortest sleep.
+/// How long who wants a locked block waits before it looks again: the kernel makes some 60 microseconds of the shortest
+/// sleep.
 const LOCKED_WAIT: Duration = Duration::from_micros(1);
 
 /// Blocks of an area: see [`Heap::areas`].
@@ -62,13 +63,14 @@ const AREAS: usize = u64::BITS as usize;
 const TRIM_EVERY: Duration = Duration::from_millis(500);
 
 /// The part of the time that the thread may spend on making blocks ready, as one in so many: a block takes a fifth of a
-/// millisecond where memory is at hand, and up to nine on a virtual machine whose host has to find it first, which is more than
-/// it brings while the heap grows fast.
+/// millisecond where memory is at hand, and up to nine on a virtual machine whose host has to find it first, which is more
+/// than it brings while the heap grows fast.
 const SHARE: u32 = 10;
 /// How much of that it may save up, for when the heap begins to grow.
 const SAVED_MAX: Duration = Duration::from_millis(10);
 
-/// mimalloc's name for the size of the ranges that it takes from the system, in KB: `mi_option_arena_reserve` in its version 3.
+/// mimalloc's name for the size of the ranges that it takes from the system, in KB: `mi_option_arena_reserve` in its
+/// version 3.
 const ARENA_RESERVE: mi::mi_option_t = 23;
 /// Its own figure.
 const ARENA_RESERVE_KB: i64 = 1024 * 1024;
@@ -126,8 +128,8 @@ static HEAP: OnceLock<Heap> = OnceLock::new();
 struct Heap {
     start: usize,
     blocks: Box<[AtomicU64]>,
-    /// Where in the range a block is wanted: a bit for each [`AREA_BLOCKS`]. A large range has half a million blocks, too many to be looked
-    /// through for every block that is made ready.
+    /// Where in the range a block is wanted: a bit for each [`AREA_BLOCKS`]. A large range has half a million blocks, too
+    /// many to be looked through for every block that is made ready.
     areas: Box<[AtomicU64]>,
     /// How many blocks the allocator uses any of.
     used: AtomicUsize,
@@ -145,8 +147,8 @@ pub fn leave_to_the_allocator() {
     }
 }
 
-/// Gives the allocator a range of addresses as large as the machine's memory. Without one (some limits of address space forbid
-/// it), or when it is used up, the allocator goes on by itself. To be called once, before there are other threads.
+/// Gives the allocator a range of addresses as large as the machine's memory. Without one (some limits of address space
+/// forbid it), or when it is used up, the allocator goes on by itself. To be called once, before there are other threads.
 pub fn reserve() {
     offer();
     leave_to_the_allocator();
@@ -227,8 +229,8 @@ impl Heap {
         let mut before = state.load(Ordering::Relaxed);
         loop {
             if before & LOCKED != 0 {
-                // Next to never, and some microseconds. It isn't enough to yield: who has locked it may wait for this core, and has
-                // no precedence.
+                // Next to never, and some microseconds. It isn't enough to yield: who has locked it may wait for this core,
+                // and has no precedence.
                 thread::sleep(LOCKED_WAIT);
                 before = state.load(Ordering::Relaxed);
                 continue;

@@ -351,8 +351,8 @@ impl Hints<'_> {
         self.look(hash, (), |shard| shard.table.prefetch_bucket(hash));
     }
 
-    /// Asks for the entry itself; worthwhile once its bucket has arrived. Says whether that is full, and the next of its chain was
-    /// asked for instead.
+    /// Asks for the entry itself; worthwhile once its bucket has arrived. Says whether that is full, and the next of its
+    /// chain was asked for instead.
     #[inline]
     pub fn entry(&self, hash: u64) -> bool {
         self.look(hash, false, |shard| shard.table.prefetch_record(hash))
@@ -472,8 +472,8 @@ impl<'k> Locked<'k> {
         unsafe { &*self.keyspace.cell(first, shard).get() }
     }
 
-    /// Asks for the buckets of keys with these hashes, then for their entries: for commands that look for many keys. Keys whose
-    /// shards aren't held are passed over.
+    /// Asks for the buckets of keys with these hashes, then for their entries: for commands that look for many keys. Keys
+    /// whose shards aren't held are passed over.
     #[inline]
     pub fn prefetch(&self, database: usize, hashes: impl Iterator<Item = u64> + Clone) {
         let first = self.keyspace.first_shard(database);

@@ -11,9 +11,9 @@
 //! slot 7 of a full bucket: │ 0 │ next bucket's address │ 1 │            bit 0 = chain
 //! ```
 //!
-//! A lookup reads one cache line and, nearly always, one record. The bucket is chosen by the hash's low bits, so that
-//! a cursor which counts in reversed bits survives growth (the algorithm of Redis's SCAN). The tag has some of the low bits that
-//! don't choose the bucket yet, so that growth needs not read the records to hash their keys (`buckets::WINDOW`).
+//! A lookup reads one cache line and, nearly always, one record. The bucket is chosen by the hash's low bits, so that a
+//! cursor which counts in reversed bits survives growth (the algorithm of Redis's SCAN). The tag has some of the low bits
+//! that don't choose the bucket yet, so that growth needs not read the records to hash their keys (`buckets`).
 //!
 //! The table grows and shrinks by one bucket at a time (linear hashing, W. Litwin 1980): with `n` buckets, of which `2^k`
 //! are the largest power of two, buckets `0..n - 2^k` have been split, each with the bucket `2^k` above, by bit `k` of the
@@ -223,7 +223,8 @@ impl Bucket {
         self.slots.get_mut(free.trailing_zeros() as usize)
     }
 
-    /// What is in its own slots, parted by a bit of the tags; a chain is left out. Without a jump, since nobody can guess the bits.
+    /// What is in its own slots, parted by a bit of the tags; a chain is left out. Without a jump, since nobody can guess
+    /// the bits.
     fn parted(&self, bit: u32) -> [Bucket; 2] {
         let (mut halves, mut used) = ([Bucket::EMPTY; 2], [0; 2]);
         for slot in self.slots {
@@ -518,8 +519,9 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Asks for the record in the bucket that may have this hash. Worthwhile once the bucket itself has arrived. If it may only be in
-    /// another bucket of the chain, that is asked for, and [`Self::prefetch_chained`] is to be called once it has arrived.
+    /// Asks for the record in the bucket that may have this hash. Worthwhile once the bucket itself has arrived. If it may
+    /// only be in another bucket of the chain, that is asked for, and [`Self::prefetch_chained`] is to be called once it
+    /// has arrived.
     #[inline]
     pub fn prefetch_record(&self, hash: u64) -> bool {
         let Some((bucket, tag)) = self.home(hash) else { return false };

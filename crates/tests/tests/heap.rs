@@ -27,8 +27,8 @@ fn kernel_has_huge_pages() -> bool {
     !setting.is_empty() && !setting.contains("[never]")
 }
 
-/// Fills about 60 MB, slowly enough for the thread that makes pages ready on a busy machine: it may spend a tenth of the time, and takes
-/// up to 9 ms for 2 MB where the host has to find the memory first.
+/// Fills about 60 MB, slowly enough for the thread that makes pages ready on a busy machine: it may spend a tenth of the
+/// time, and takes up to 9 ms for 2 MB where the host has to find the memory first.
 fn fill(server: &Server) {
     let mut conn = server.connect();
     for step in 0..60 {

@@ -1,7 +1,7 @@
 //! Where huge pages are filled, out of everybody's way, before they take a block's place in the heap.
 //!
-//! `mremap` moves the page alone (`MREMAP_DONTUNMAP`, Linux 5.7) and leaves the range as it was, empty. A block that has one from its own
-//! place in here is one mapping with its neighbours to the kernel, which allows a process some 65,000.
+//! `mremap` moves the page alone (`MREMAP_DONTUNMAP`, Linux 5.7) and leaves the range as it was, empty. A block that has
+//! one from its own place in here is one mapping with its neighbours to the kernel, which allows a process some 65,000.
 //!
 //! `unsafe` for the calls to the kernel. The invariant: **nobody else knows of the range.**
 
@@ -42,8 +42,8 @@ impl Staging {
         ptr::with_exposed_provenance_mut(self.start + block * BLOCK_BYTES)
     }
 
-    /// Fills a block for the heap's block of that number, unless there is one that was not used. Returns whether there is one now: an
-    /// old kernel can't fill or move any.
+    /// Fills a block for the heap's block of that number, unless there is one that was not used. Returns whether there is
+    /// one now: an old kernel can't fill or move any.
     pub fn fill(&mut self, block: usize) -> bool {
         if self.filled.is_none() && !self.is_useless {
             let at = block % self.blocks;

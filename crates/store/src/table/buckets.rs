@@ -14,10 +14,10 @@ use super::Bucket;
 /// Buckets of a segment: 16 KB, whose memory is cleared within some microseconds. Fewer under Miri, which is slow.
 const SEGMENT: usize = if cfg!(miri) { 8 } else { 256 };
 
-/// A tag is a window of 16 bits of the hash. By so many of them, from the window's beginning on, the bucket will be split: a split
-/// finds its bit in the tag, and needs not read the records to hash their keys again. Once the bits are used up, which is in one of
-/// so many doublings of the table, it does, and the window moves on. The other six always tell the records of a bucket apart.
-/// Fewer under Miri, which is slow.
+/// A tag is a window of 16 bits of the hash. By so many of them, from the window's beginning on, the bucket will be split:
+/// a split finds its bit in the tag, and needs not read the records to hash their keys again. Once the bits are used up,
+/// which is in one of so many doublings of the table, it does, and the window moves on. The other six always tell the
+/// records of a bucket apart. Fewer under Miri, which is slow.
 const WINDOW_STEP: u32 = if cfg!(miri) { 2 } else { 10 };
 const TAG_MASK: usize = u16::MAX as usize;
 

@@ -24,7 +24,8 @@ impl<R: Record> Table<R> {
     /// Splits a bucket by a bit that its records' tags have.
     fn split_by_tags(&mut self, parting: &Parting, bit: u32) {
         let (lower, upper) = (self.buckets.at(parting.lower), self.buckets.at(parting.upper));
-        // SAFETY: both buckets are the table's, which is borrowed mutably; what is in the lower one is owned by `split` from here on.
+        // SAFETY: both buckets are the table's, which is borrowed mutably; what is in the lower one is owned by `split`
+        // from here on.
         let mut split = unsafe { lower.read() };
         let halves = split.parted(bit);
         // SAFETY: as above; the upper bucket is empty.
@@ -78,8 +79,8 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Asks the processor for what the next splits will read, a step ahead for each: a bucket, then the next of its chain. Its records, too,
-    /// where their keys will be read.
+    /// Asks the processor for what the next splits will read, a step ahead for each: a bucket, then the next of its chain.
+    /// Its records, too, where their keys will be read.
     fn prefetch_splits(&self, parting: &Parting) {
         let next = parting.lower + 1;
         if next + 2 >= self.buckets.len() {
