@@ -141,6 +141,27 @@ fn half_empty_pages_are_given_back() {
 }
 
 #[test]
+fn a_pass_over_half_empty_pages_ends_when_it_is_switched_off() {
+    const KEYS: usize = 300_000;
+    if !subject_is_penstock() {
+        return;
+    }
+    // One percent of the time, so that a pass takes many seconds.
+    let slow = ["--active-defrag-cycle-min", "1", "--active-defrag-cycle-max", "1"];
+    let server = Server::penstock(&[&["--threads", "1", "--active-defrag-ignore-bytes", "1mb"], &slow[..]].concat());
+    let mut conn = server.connect();
+    run(&mut conn, (0..KEYS).map(|i| set(i, 1)));
+    let gone = (0..KEYS).filter(|i| !i.is_multiple_of(4));
+    run(&mut conn, gone.map(|i| words(&[b"DEL", format!("key:{i}").as_bytes()])));
+    server.wait_until("a pass has begun", |server| server.figure("active_defrag_hits") > 0);
+    conn.cmd("CONFIG SET activedefrag no").unwrap();
+    server.wait_until("it has ended", |server| server.figure("active_defrag_running") == 0);
+    let hits = server.figure("active_defrag_hits");
+    sleep(Duration::from_millis(500));
+    assert_eq!(server.figure("active_defrag_hits"), hits);
+}
+
+#[test]
 fn a_limit_of_address_space_is_no_hindrance() {
     if !subject_is_penstock() {
         return;

@@ -338,6 +338,31 @@ fn a_hundred_thousand_commands_at_once() {
     assert_eq!(conn.cmd("DBSIZE").unwrap().integer(), Some(N as i64));
 }
 
+/// A connection that sends long requests is read from several times in a turn, in parts of other sizes.
+#[test]
+fn long_and_short_requests_follow_each_other() {
+    let server = Server::penstock(&[]);
+    let lens = [10, 32_700, 100_000, 4_000, 65_536, 5, 1_000_000, 70_000, 16_384, 300_000];
+    let text = |i: usize| -> Vec<u8> { (0..lens[i % lens.len()]).map(|at| ((at + i) % 251) as u8).collect() };
+    let (mut commands, mut expected) = (Vec::new(), Vec::new());
+    for i in 0..3 * lens.len() {
+        let key = format!("key:{}", i % 7).into_bytes();
+        commands.push(vec![b"SET".to_vec(), key.clone(), text(i)]);
+        expected.push(Reply::Line(b'+', b"OK".to_vec()));
+        if i % 2 == 0 {
+            commands.push(vec![b"GET".to_vec(), key]);
+            expected.push(Reply::Blob(b'$', text(i)));
+        }
+        if i % 3 == 0 {
+            commands.push(vec![b"ECHO".to_vec(), text(i + 1)]);
+            expected.push(Reply::Blob(b'$', text(i + 1)));
+        }
+    }
+    let replies = server.connect().pipeline(&commands).unwrap();
+    assert_eq!(replies.len(), expected.len());
+    assert!(replies == expected, "the replies are not those of the requests");
+}
+
 #[test]
 fn a_client_may_write_everything_before_it_reads() {
     let server = Server::penstock(&[]);
