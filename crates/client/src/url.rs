@@ -32,12 +32,17 @@ fn wrong(what: &str) -> Error {
     Error::Config(format!("this URL can't be used: {what}"))
 }
 
-fn decode(text: &str) -> Vec<u8> {
-    percent_decode_str(text).collect()
+fn decode(text: &str) -> Result<Vec<u8>, Error> {
+    let is_code = |code: &str| code.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+    // A password with a '%' in it that isn't encoded would become another one.
+    match text.split('%').skip(1).all(is_code) {
+        true => Ok(percent_decode_str(text).collect()),
+        false => Err(wrong("a '%' is not followed by two hexadecimal digits; write %25 for the character itself")),
+    }
 }
 
 fn decode_text(text: &str, name: &str) -> Result<String, Error> {
-    String::from_utf8(decode(text)).map_err(|_| wrong(&format!("its {name} isn't UTF-8")))
+    String::from_utf8(decode(text)?).map_err(|_| wrong(&format!("its {name} isn't UTF-8")))
 }
 
 fn number<T: FromStr>(text: &str, name: &str) -> Result<T, Error> {
@@ -52,12 +57,13 @@ fn split_credentials(authority: &str) -> (Option<&str>, &str) {
     }
 }
 
-fn set_credentials(config: &mut Config, credentials: Option<&str>) {
-    let Some(credentials) = credentials.filter(|text| !text.is_empty()) else { return };
+fn set_credentials(config: &mut Config, credentials: Option<&str>) -> Result<(), Error> {
+    let Some(credentials) = credentials.filter(|text| !text.is_empty()) else { return Ok(()) };
     // A lone word is the password, as for redis-cli: a name alone couldn't authenticate anybody.
     let (user, password) = credentials.split_once(':').unwrap_or(("", credentials));
-    config.user = Some(decode(user)).filter(|user| !user.is_empty());
-    config.password = Some(decode(password));
+    config.user = Some(decode(user)?).filter(|user| !user.is_empty());
+    config.password = Some(decode(password)?);
+    Ok(())
 }
 
 fn parse_tcp(rest: &str) -> Result<Config, Error> {
@@ -67,7 +73,7 @@ fn parse_tcp(rest: &str) -> Result<Config, Error> {
     let host = if host.is_empty() { HOST.to_owned() } else { decode_text(host, "host")? };
     let port = if port.is_empty() { DEFAULT_PORT } else { number(port, "port")? };
     let mut config = Config::tcp(host, port);
-    set_credentials(&mut config, credentials);
+    set_credentials(&mut config, credentials)?;
     if !db.is_empty() {
         config.db = number(db, "database")?;
     }
@@ -108,8 +114,8 @@ fn parse_unix(rest: &str) -> Result<Config, Error> {
     if !path.starts_with('/') {
         return Err(wrong("a socket's path begins with a slash: unix:///run/redis.sock"));
     }
-    let mut config = Config::unix(OsString::from_vec(decode(path)));
-    set_credentials(&mut config, credentials);
+    let mut config = Config::unix(OsString::from_vec(decode(path)?));
+    set_credentials(&mut config, credentials)?;
     Ok(config)
 }
 
@@ -124,7 +130,7 @@ fn apply(config: &mut Config, pair: &str) -> Result<(), Error> {
                 _ => return Err(wrong("protocol is neither 2 nor 3")),
             }
         }
-        "client_name" => config.client_name = Some(decode(value)),
+        "client_name" => config.client_name = Some(decode(value)?),
         "connect_timeout" => {
             config.connect_timeout = seconds(value, name)?.ok_or_else(|| wrong("connect_timeout can't be 0"))?;
         }

@@ -87,6 +87,16 @@ fn what_makes_no_sense_is_named() {
     check_wrong("redis://h?read_timeout=NaN", "no time in seconds");
     check_wrong("redis://h?retries=3", "'retries'");
     check_wrong("redis://%ff", "UTF-8");
+    for url in [
+        "redis://:100%@h",
+        "redis://:a%zz@h",
+        "redis://:a%4@h",
+        "redis://%é",
+        "unix:///a%",
+        "redis://h?client_name=%x1",
+    ] {
+        check_wrong(url, "write %25");
+    }
 }
 
 #[test]
