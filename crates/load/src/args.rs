@@ -63,6 +63,8 @@ Exit status:
     long_about = ABOUT,
     after_help = AFTER,
     disable_help_flag = true,
+    // The last one counts, as with redis-cli: an alias may hold some.
+    args_override_self = true,
     max_term_width = 100,
 )]
 struct Args {

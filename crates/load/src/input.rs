@@ -13,13 +13,15 @@ pub struct Input {
     start: usize,
     end: usize,
     ended: bool,
+    /// Nothing was read yet.
+    at_start: bool,
     line: u64,
 }
 
 impl Input {
     /// At the start of `source`.
     pub fn new(source: Box<dyn Read + Send>) -> Input {
-        Input { source, buffer: Vec::new(), start: 0, end: 0, ended: false, line: 1 }
+        Input { source, buffer: Vec::new(), start: 0, end: 0, ended: false, at_start: true, line: 1 }
     }
 
     /// What was read and not yet taken.
@@ -45,11 +47,31 @@ impl Input {
         self.line += lines;
     }
 
-    /// Reads once; what is unread stays, so a caller that accepts no more must not call this.
+    /// Reads once; what is unread stays, so a caller that accepts no more must not call this. A byte order mark at the
+    /// input's start is skipped.
     ///
     /// # Errors
     /// Those of the source. After an error the input counts as ended.
     pub fn read_more(&mut self) -> io::Result<()> {
+        self.read_once()?;
+        if std::mem::take(&mut self.at_start) {
+            self.skip_byte_order_mark()?;
+        }
+        Ok(())
+    }
+
+    fn skip_byte_order_mark(&mut self) -> io::Result<()> {
+        const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+        while !self.ended && self.unread().len() < BYTE_ORDER_MARK.len() && BYTE_ORDER_MARK.starts_with(self.unread()) {
+            self.read_once()?;
+        }
+        if self.unread().starts_with(BYTE_ORDER_MARK) {
+            self.take(BYTE_ORDER_MARK.len(), 0);
+        }
+        Ok(())
+    }
+
+    fn read_once(&mut self) -> io::Result<()> {
         self.make_room();
         let read = loop {
             match self.source.read(&mut self.buffer[self.end..]) {

@@ -118,6 +118,10 @@ fn summary(quiet: bool, text: &str) {
 fn sink(options: &Options, progress: &Progress, append: bool) -> Result<Sink, Failure> {
     let Some(path) = &options.errors else { return Ok(Sink::Stderr(progress.bar())) };
     let name = path.display().to_string();
+    if options.plan.sources.iter().any(|source| source.origin.is_file_at(path)) {
+        let text = format!("{name} is an input, and the report of errors would overwrite it: name another file");
+        return Err(Failure::new(Exit::Usage, text));
+    }
     let mut open = OpenOptions::new();
     let opened = open.read(append).write(true).create(true).truncate(!append).open(path);
     let mut file = opened.map_err(|error| cannot_write(&name, &error))?;

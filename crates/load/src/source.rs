@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,11 +75,21 @@ impl Origin {
 
     /// How large it is, if it is a regular file.
     pub fn size(&self) -> Option<u64> {
+        self.regular_file().map(|file| file.len())
+    }
+
+    /// Whether it is the regular file at `path`, by whatever name.
+    pub fn is_file_at(&self, path: &Path) -> bool {
+        let identity = |file: std::fs::Metadata| (file.dev(), file.ino());
+        path.metadata().ok().map(identity).is_some_and(|other| self.regular_file().map(identity) == Some(other))
+    }
+
+    fn regular_file(&self) -> Option<std::fs::Metadata> {
         let metadata = match self {
             Origin::Stdin => File::from(io::stdin().as_fd().try_clone_to_owned().ok()?).metadata(),
             Origin::File(path) => path.metadata(),
         };
-        metadata.ok().filter(std::fs::Metadata::is_file).map(|file| file.len())
+        metadata.ok().filter(std::fs::Metadata::is_file)
     }
 
     /// Finds out early whether it can be opened; a pipe is left alone, since opening one has consequences.

@@ -399,6 +399,77 @@ fn bad_input_gives_one_line_and_a_status() {
 }
 
 #[test]
+fn a_report_of_errors_overwrites_no_input() {
+    let directory = Directory::new();
+    let server = Server::penstock(&[]);
+    let (commands, csv) = (directory.file("commands", "SET a 1\n"), directory.file("a.csv", "a,b\n1,2\n"));
+    let link = directory.path("link");
+    std::fs::hard_link(&commands, &link).unwrap();
+    let template = "SET {a} {b}";
+    for args in [
+        &["--errors", &commands, &commands][..],
+        &["--errors", &link, &commands, "--dry-run"],
+        &["--errors", &csv, "--csv", &csv, template],
+        &["--errors", &csv, "--json-lines", &csv, template, "--resume"],
+    ] {
+        let ran = run(server.port(), args, b"");
+        assert!(ran.status == 2 && ran.err.contains("is an input"), "{args:?}: {} {}", ran.status, ran.err);
+    }
+    let mut redirected = loader(server.port(), &["--errors", &commands]);
+    let output = redirected.stdin(std::fs::File::open(&commands).unwrap()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!((directory.read("commands").as_str(), directory.read("a.csv").as_str()), ("SET a 1\n", "a,b\n1,2\n"));
+    assert_eq!(ask(&server, "DBSIZE").integer(), Some(0));
+    // What is no regular file takes both.
+    assert_eq!(run(server.port(), &["--errors", "/dev/null", "/dev/null"], b"").status, 0);
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_first_line() {
+    let directory = Directory::new();
+    let commands = directory.file("commands", "\u{feff}SET a 1\n");
+    let resp = directory.file("resp", "\u{feff}*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$1\r\n2\r\n");
+    let json = directory.file("json", "\u{feff}{\"k\":\"c\"}\n");
+    let csv = directory.file("csv", "\u{feff}k,v\nd,4\n");
+    with_both(|server| {
+        let files = [&commands[..], &resp, "--json-lines", &json, "SET {k} 3", "--csv", &csv, "SET {k} {v}", "-"];
+        let ran = run(server.port(), &files, b"X");
+        assert_eq!(ran.first_line(), "5 commands executed, 1 failed, 0 lines rejected", "{}", ran.err);
+        assert_eq!(texts(&ask(server, "MGET a b c d")), ["1", "2", "3", "4"]);
+    });
+}
+
+#[test]
+fn a_transaction_without_an_end_is_reported() {
+    with_both(|server| {
+        let ran = run(server.port(), &[], b"SET a 1\nMULTI\nSET a 2\nMULTI\n");
+        assert_eq!(ran.status, 3);
+        assert!(
+            ran.err.ends_with(
+                "penstock load: stdin:2: no EXEC follows this MULTI: none of the commands after it was executed\n"
+            ),
+            "{}",
+            ran.err
+        );
+        assert_eq!(ask(server, "GET a").text(), b"1");
+        for whole in ["MULTI\nSET a 3\nEXEC\n", "MULTI\nSET a 4\nDISCARD\n"] {
+            assert_eq!(run(server.port(), &["--chunk", "1"], whole.as_bytes()).status, 0);
+        }
+        assert_eq!(ask(server, "GET a").text(), b"3");
+    });
+    let dry = run(1, &["--dry-run"], b"MULTI\n");
+    assert!(dry.status == 3 && dry.err.contains("stdin:1: no EXEC"), "{}", dry.err);
+}
+
+#[test]
+fn the_last_of_equal_flags_counts() {
+    let server = Server::penstock(&[]);
+    let port = server.port().to_string();
+    assert_eq!(run(1, &["-p", &port, "-n", "99", "-n", "3"], b"SET a 1\n").status, 0);
+    assert_eq!(server.connect().cmd("DBSIZE").unwrap().integer(), Some(0));
+}
+
+#[test]
 fn help_teaches() {
     for args in [&["--help"][..], &["--version"]] {
         let ran = run(1, args, b"");

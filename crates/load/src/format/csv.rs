@@ -30,7 +30,6 @@ pub struct Csv {
     record: Record,
     /// Known once the first record was read.
     columns: Option<Columns>,
-    at_start: bool,
 }
 
 /// Which columns the template's fields are.
@@ -108,7 +107,6 @@ impl Csv {
             reader: ReaderBuilder::new().delimiter(dialect.delimiter).build(),
             record: Record::default(),
             columns: None,
-            at_start: true,
         }
     }
 
@@ -136,18 +134,8 @@ impl Csv {
         }
     }
 
-    /// Skips blank lines (and, at the input's start, a byte order mark); false if nothing else is there yet.
+    /// Skips blank lines; false if nothing else is there yet.
     fn begin_record(&mut self, input: &mut Input) -> bool {
-        const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-        if self.at_start {
-            if input.unread().len() < BYTE_ORDER_MARK.len() && !input.has_ended() {
-                return false;
-            }
-            if input.unread().starts_with(BYTE_ORDER_MARK) {
-                input.take(BYTE_ORDER_MARK.len(), 0);
-            }
-            self.at_start = false;
-        }
         let unread = input.unread();
         let blank = unread.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
         let lines = memchr::memchr_iter(b'\n', &unread[..blank]).count() as u64;
