@@ -17,6 +17,8 @@ use crate::pipelining::PipeliningArgs;
     disable_help_flag = true,
     disable_help_subcommand = true,
     args_conflicts_with_subcommands = true,
+    // The last one counts, as with redis-benchmark: an alias may hold some.
+    args_override_self = true,
     after_help = EXAMPLES
 )]
 pub struct BenchArgs {
@@ -64,7 +66,7 @@ pub struct BenchArgs {
     #[arg(long)]
     pub json: bool,
     /// Threads of the generator; they share the connections.
-    #[arg(long, value_name = "THREADS", default_value_t = 1, value_parser = positive)]
+    #[arg(long, value_name = "THREADS", default_value_t = 1, value_parser = threads)]
     pub threads: u64,
     /// Decimal places of latencies, in milliseconds.
     #[arg(long, value_name = "PLACES", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=6))]
@@ -138,6 +140,12 @@ pub struct ServerArgs {
     pub key: Option<std::path::PathBuf>,
 }
 
+/// Threads of the generator at most, as in redis-benchmark.
+const THREADS_MAX: u64 = 500;
+/// Requests a second at least and at most: one in 17 minutes, and one per nanosecond, the unit of the schedule.
+const RATE_MIN: f64 = 0.001;
+const RATE_MAX: f64 = 1e9;
+
 const EXAMPLES: &str = "\
 Examples:
   penstock bench -q                                      all tests, one line each
@@ -179,12 +187,17 @@ impl ServerArgs {
     }
 }
 
+fn threads(text: &str) -> Result<u64, String> {
+    let number = positive(text).ok().filter(|number| *number <= THREADS_MAX);
+    number.ok_or_else(|| format!("it must be a whole number from 1 to {THREADS_MAX}"))
+}
+
 /// A number above zero.
 pub fn positive(text: &str) -> Result<u64, String> {
     text.parse().ok().filter(|&number: &u64| number > 0).ok_or_else(|| "it must be a whole number above 0".to_owned())
 }
 
 fn rate(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|&number: &f64| number > 0.0 && number.is_finite());
-    number.ok_or_else(|| "it must be a number above 0".to_owned())
+    let number = text.parse().ok().filter(|number: &f64| (RATE_MIN..=RATE_MAX).contains(number));
+    number.ok_or_else(|| format!("it must be a number from {RATE_MIN} to {RATE_MAX}"))
 }

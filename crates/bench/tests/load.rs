@@ -63,6 +63,15 @@ fn exactly_the_requests_that_were_asked_for_are_sent() {
 }
 
 #[test]
+fn the_last_of_equal_flags_counts() {
+    let server = Server::penstock(&[]);
+    let port = server.port().to_string();
+    let text = output(&["-p", "1", "-n", "5", "-q", "-p", &port, "-n", "7", "INCR", "counter"]);
+    assert_eq!(titles(&text), ["INCR counter"]);
+    assert_eq!(server.connect().cmd("GET counter").unwrap(), bulk(b"7"));
+}
+
+#[test]
 fn placeholders_become_numbers_and_data() {
     on_both(&[], |server| {
         at(server, &["-q", "-n", "2000", "-r", "10", "-d", "5", "SET", "k:__rand_int__", "<__data__>"]);
@@ -150,6 +159,9 @@ fn bad_input_gives_one_line_and_a_status() {
     check_refusal(&["--nonsense"], 2, "--nonsense");
     check_refusal(&["-t", "nope"], 2, "there is no test \"nope\"");
     check_refusal(&["--rate", "-1"], 2, "--rate");
+    check_refusal(&["--rate", "1e300"], 2, "1000000000");
+    check_refusal(&["--rate", "1e-9"], 2, "0.001");
+    check_refusal(&["--threads", "501"], 2, "500");
     check_refusal(&["-u", "http://x"], 2, "scheme");
     check_refusal(&["--csv", "--json"], 2, "--json");
     check_refusal(&["-x"], 2, "-x");

@@ -208,6 +208,9 @@ fn bad_input_gives_one_line_and_a_status() {
     check_refusal(&["pipelining", "--rtt", "250"], 2, "250ms");
     check_refusal(&["pipelining", "--depths", "1,0"], 2, "above 0");
     check_refusal(&["pipelining", "--only", "nope"], 2, "nope");
+    check_refusal(&["pipelining", "--depths", "1,1000001"], 2, "the deepest is 1000000");
+    check_refusal(&["pipelining", "--depths", "20000", "-d", "100000"], 2, "1073741824 bytes");
+    check_refusal(&["pipelining", "--only", "depths", "-d", "99999999999999"], 2, "too large");
     let server = Server::penstock(&["--requirepass", "secret"]);
     check_refusal(&["pipelining", &url(&server), "--only", "incr"], 1, "NOAUTH");
     let wrong = format!("redis://:wrong@127.0.0.1:{}", server.port());

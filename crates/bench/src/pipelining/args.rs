@@ -83,6 +83,10 @@ Examples:
 Exit status: as of penstock bench.";
 
 const DEPTHS_DEFAULT: [u64; 5] = [1, 10, 100, 1000, 10_000];
+/// Commands of a pipeline of the sweep at most: all of them are kept in memory until they are sent.
+const DEPTH_MAX: u64 = 1_000_000;
+/// Bytes of a pipeline's values at most: the server may have to keep the replies.
+const REPLY_BYTES_MAX: u64 = 1 << 30;
 const LIMIT_S: u64 = 60;
 const LIMIT_WITH_RTT_S: u64 = 5;
 
@@ -100,6 +104,22 @@ impl PipeliningArgs {
     #[must_use]
     pub fn depths(&self) -> Vec<u64> {
         if self.depths.is_empty() { DEPTHS_DEFAULT.to_vec() } else { self.depths.clone() }
+    }
+
+    /// Finds out whether the sweep's pipelines have a size that two programs can keep in memory.
+    ///
+    /// # Errors
+    /// In words for the user.
+    pub fn check_depths(&self) -> Result<(), String> {
+        let replies_max = |depth: &u64| depth.checked_mul(self.value_bytes).filter(|bytes| *bytes <= REPLY_BYTES_MAX);
+        match self.depths().iter().find(|depth| **depth > DEPTH_MAX || replies_max(depth).is_none()) {
+            Some(depth) => Err(format!(
+                "a pipeline of {depth} GETs of {} bytes is too large: the deepest is {DEPTH_MAX}, and the values of one \
+                 may have {REPLY_BYTES_MAX} bytes together",
+                self.value_bytes
+            )),
+            None => Ok(()),
+        }
     }
 
     /// How long a row may take.

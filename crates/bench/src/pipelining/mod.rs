@@ -50,6 +50,9 @@ pub fn run(args: &PipeliningArgs, interrupt: &AtomicBool) -> Result<(), Failure>
 }
 
 fn run_to_end(args: &PipeliningArgs, interrupt: &AtomicBool) -> Result<(), Failure> {
+    if args.wants(Topic::Depths) {
+        args.check_depths().map_err(Failure::Usage)?;
+    }
     let embedded = if args.url.is_none() { Some(Embedded::start()?) } else { None };
     let first = match (&args.url, &embedded) {
         (Some(url), _) => config(url)?,
