@@ -2,6 +2,7 @@
 
 use crate::docs::{Entry, Manual};
 use crate::failure::Failure;
+use crate::output::complain;
 use crate::session::Session;
 use std::env;
 use std::fmt::Write as _;
@@ -31,6 +32,11 @@ pub fn print(session: &mut Session<'_>, topic: &[Vec<u8>]) -> Result<(), Failure
     }
     session.ensure_connected()?;
     let manual = Manual::load(session)?;
+    if manual.entries().is_empty() {
+        session.output.flush()?;
+        complain!("penstock cli: the server doesn't tell what its commands are: it refuses COMMAND DOCS and COMMAND");
+        return Ok(());
+    }
     let text = topic_text(&manual, &topic, env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
     session.output.print(text)?;
     Ok(())

@@ -7,6 +7,7 @@ mod history;
 use crate::docs::Manual;
 use crate::failure::Failure;
 use crate::lines::{self, Next};
+use crate::output::complain;
 use crate::preferences::Preferences;
 use crate::session::Session;
 use helper::Assistant;
@@ -128,7 +129,7 @@ fn run_line(session: &mut Session<'_>, line: &str, preferences: &mut Preferences
             session.output.flush()?;
             let text = failure.to_string();
             if !text.is_empty() {
-                eprintln!("{text}");
+                complain!("{text}");
             }
             session.disconnect();
             Ok(Next::Line)

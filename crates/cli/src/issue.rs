@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::format::Form;
+use crate::output::complain;
 use crate::redirection::Redirection;
 use crate::session::Session;
 use client::Value;
@@ -130,7 +131,7 @@ fn print(session: &mut Session<'_>, reply: &Value, report: bool) -> Result<Outco
         && let Some(text) = reply.error()
     {
         session.output.flush()?;
-        eprintln!("{}", String::from_utf8_lossy(text));
+        complain!("{}", String::from_utf8_lossy(text));
         return Ok(Outcome::Refused);
     }
     let style = &session.options.style;

@@ -29,10 +29,11 @@ use crate::failure::Failure;
 use crate::issue::{Outcome, issue};
 use crate::modes::keys::Measure;
 use crate::options::{Exit, Mode, Options, Surroundings};
+use crate::output::complain;
 use crate::session::Session;
 use std::env;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;
 
 /// Runs the tool with the arguments that stand behind `penstock cli`.
@@ -44,27 +45,35 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     };
     match options::read(&args, &surroundings) {
         Ok(options) => run_options(&options),
-        Err(Exit::Answer(text)) => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
+        Err(Exit::Answer(text)) => answer(&text),
         Err(Exit::Wrong(text)) => {
-            eprintln!("{text}");
+            complain!("{text}");
             ExitCode::FAILURE
         }
     }
 }
 
+/// Prints help or the version. A reader who has seen enough of it, such as `head`, is no failure.
+fn answer(text: &str) -> ExitCode {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            complain!("{}", Failure::Output(error));
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
 fn run_options(options: &Options) -> ExitCode {
     if options.password_is_exposed {
-        eprintln!("Warning: Using a password with '-a' or '-u' option on the command line interface may not be safe.");
+        complain!("Warning: Using a password with '-a' or '-u' option on the command line interface may not be safe.");
     }
     match run_session(Session::new(options)) {
         Ok(code) => code,
         Err(failure) => {
             let text = failure.to_string();
             if !text.is_empty() {
-                eprintln!("{text}");
+                complain!("{text}");
             }
             ExitCode::from(failure.exit_status())
         }

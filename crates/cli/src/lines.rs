@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::format::Form;
 use crate::help;
 use crate::issue::issue;
+use crate::output::complain;
 use crate::preferences::Preferences;
 use crate::session::Session;
 use resp::splitargs::split_args;
@@ -138,7 +139,7 @@ fn connect_to(session: &mut Session<'_>, host: &[u8], port: &[u8]) -> Result<(),
             // What fails was said.
             let _ = session.connect();
         }
-        None => eprintln!("penstock cli: '{}' is no port", String::from_utf8_lossy(port)),
+        None => complain!("penstock cli: '{}' is no port", String::from_utf8_lossy(port)),
     }
     Ok(())
 }
@@ -156,7 +157,7 @@ fn run_command(session: &mut Session<'_>, request: &[Vec<u8>], repeat: i64) -> R
                 return Err(Failure::Lost(error));
             }
             session.output.flush()?;
-            eprintln!("{}", Failure::Lost(error));
+            complain!("{}", Failure::Lost(error));
         }
         Err(failure) => return Err(failure),
     }

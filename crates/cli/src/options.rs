@@ -395,7 +395,7 @@ impl Reader<'_> {
 fn parse_uri(uri: &OsStr) -> Result<Config, Exit> {
     const SCHEMES: [&str; 3] = ["redis", "valkey", "unix"];
     let Some(text) = uri.to_str() else { return Err(wrong("the URI is no UTF-8; write other bytes as %xx")) };
-    if !SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
+    if !SCHEMES.iter().any(|scheme| text.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))) {
         return Err(Exit::Wrong("Invalid URI scheme".to_owned()));
     }
     Config::parse(text).map_err(|error| wrong(&error.to_string()))

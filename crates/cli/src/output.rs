@@ -42,3 +42,13 @@ impl Output {
         self.stdout.flush()
     }
 }
+
+/// Prints a line on standard error. Who closes it, or has no room for what comes there, doesn't want to know; `eprintln!`
+/// would end the program.
+macro_rules! complain {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+pub(crate) use complain;

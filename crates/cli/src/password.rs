@@ -18,10 +18,11 @@ pub fn ask() -> Result<Vec<u8>, Failure> {
     let stdin = io::stdin();
     let typed = match tcgetattr(&stdin) {
         Ok(before) if isatty(&stdin) => {
-            print!("Please input password: ");
-            io::stdout().flush()?;
+            let mut stdout = io::stdout();
+            stdout.write_all(b"Please input password: ")?;
+            stdout.flush()?;
             let typed = type_unseen(&before);
-            println!();
+            stdout.write_all(b"\n")?;
             typed
         }
         _ => {

@@ -1,5 +1,6 @@
 //! What `:set` changes, in the interactive mode or in `~/.redisclirc`.
 
+use crate::output::complain;
 use std::fs;
 use std::path::Path;
 
@@ -39,7 +40,7 @@ impl Preferences {
             let words = resp::splitargs::split_args(line).unwrap_or_default();
             let trouble = preferences.set(&words);
             if !trouble.is_empty() {
-                eprint!(".redisclirc: {trouble}");
+                complain!(".redisclirc: {}", trouble.trim_end());
             }
         }
         preferences

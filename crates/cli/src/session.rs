@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::output::Output;
+use crate::output::complain;
 use crate::redirection::Redirection;
 use client::{Address, Config, Connection, Error, Value, system_text};
 use std::time::{Duration, Instant};
@@ -125,7 +126,7 @@ impl<'a> Session<'a> {
             Error::Connect { cause, .. } => system_text(cause),
             other => other.to_string(),
         };
-        eprintln!("Could not connect to Redis at {}: {reason}", self.place());
+        complain!("Could not connect to Redis at {}: {reason}", self.place());
     }
 
     /// Where the server is, as the prompt shows it.
@@ -170,7 +171,7 @@ impl<'a> Session<'a> {
         if name == "HELLO 3" && self.options.resp3_is_optional && self.is_connected() {
             return Ok(());
         }
-        eprintln!("{name} failed: {trouble}");
+        complain!("{name} failed: {trouble}");
         Err(Failure::NotConnected)
     }
 

@@ -3,6 +3,7 @@
 mod generate;
 
 use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use server::allocator::{Counting, Mimalloc};
@@ -35,17 +36,23 @@ fn serve(argv: &[OsString]) -> ExitCode {
     heap::reserve();
     let ran = match server::cli_args::load(argv, &mut std::io::stdin()) {
         Ok(loaded) => server::run::run(loaded.settings, loaded.config_file),
-        Err(Exit::Answer(text)) => {
-            println!("{text}");
-            Ok(())
-        }
+        Err(Exit::Answer(text)) => answer(&text),
         Err(Exit::Fatal(text)) => Err(text),
     };
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
-            eprintln!("{text}");
+            // Nothing is left to do where even this can't be written.
+            let _ = writeln!(std::io::stderr(), "{text}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints help or the version. A reader who has seen enough of it, such as `head`, is no failure.
+fn answer(text: &str) -> Result<(), String> {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(format!("can't write to standard output: {error}")),
+        _ => Ok(()),
     }
 }

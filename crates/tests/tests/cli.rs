@@ -176,6 +176,58 @@ fn as_redis_cli_with_penstock() {
 }
 
 /// Two nodes of a cluster, each with half of the slots.
+/// Output that nobody takes ends no program by a signal, and says nothing of its inside.
+#[test]
+fn output_that_nobody_takes_is_no_crash() {
+    let run = |args: &[&str], redirection: &str| {
+        let script = format!("\"$0\" \"$@\" {redirection}");
+        let mut command = Command::new("bash");
+        let output =
+            command.args(["-o", "pipefail", "-c", &script]).arg(subject_program()).args(args).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(!errors.contains("panicked"), "{args:?} {redirection}: {errors}");
+        (output.status.code(), errors)
+    };
+    for args in [
+        &["--help"][..],
+        &["--version"],
+        &["cli", "--help"],
+        &["cli", "--version"],
+        &["load", "--help"],
+        &["bench", "--help"],
+        &["bench", "pipelining", "--help"],
+    ] {
+        assert_eq!(run(args, "| :"), (Some(0), String::new()), "{args:?}");
+    }
+    for args in [&["--help"][..], &["--version"], &["cli", "--help"], &["cli", "--version"], &["bench", "--help"]] {
+        let (status, errors) = run(args, ">/dev/full");
+        assert!(status == Some(1) && errors.contains("No space left on device"), "{args:?}: {errors}");
+    }
+    for args in [
+        &["cli", "-p", "1", "PING"][..],
+        &["cli", "--nonsense"],
+        &["load", "-p", "1"],
+        &["bench", "-p", "1"],
+        &["--port", "x"],
+    ] {
+        let (status, _) = run(args, "2>/dev/full </dev/null");
+        assert!(matches!(status, Some(1..=4)), "{args:?}: {status:?}");
+    }
+}
+
+/// Help is the server's: where it may not be asked, that is said.
+#[test]
+fn a_server_that_does_not_tell_its_commands() {
+    let server = Server::oracle(&[]);
+    server.connect().cmd("ACL SETUSER low on nopass +get").unwrap();
+    let port = server.port().to_string();
+    let mut command = Command::new(subject_program());
+    command.args(["cli", "-p", &port, "--user", "low", "--pass", "x", "--no-auth-warning", "help", "get"]);
+    let output = command.output().unwrap();
+    assert_eq!(output.stdout, b"");
+    assert!(String::from_utf8(output.stderr).unwrap().contains("the server doesn't tell what its commands are"));
+}
+
 fn cluster() -> [Server; 2] {
     let nodes = [(); 2].map(|()| Server::oracle(&["--cluster-enabled", "yes"]));
     for (node, slots) in nodes.iter().zip(["0 8191", "8192 16383"]) {

@@ -16,7 +16,7 @@ pub fn run(session: &mut Session<'_>, file: &Path) -> Result<Outcome, Failure> {
     let script = fs::read(file)
         .map_err(|error| Failure::Other(format!("Can't open file '{}': {}", file.display(), system_text(&error))))?;
     let request = request(script, &session.options.command);
-    issue(session, &request, 1)
+    issue(session, &request, session.options.repeat.unwrap_or(1))
 }
 
 fn request(script: Vec<u8>, words: &[Vec<u8>]) -> Vec<Vec<u8>> {

@@ -3,6 +3,7 @@
 use super::scan::Scan;
 use super::{ask, pause};
 use crate::failure::Failure;
+use crate::output::complain;
 use crate::quote::quoted;
 use crate::session::Session;
 use client::Value;
@@ -166,7 +167,7 @@ fn size_of_reply(reply: &Value, request: &[Vec<u8>], key: &[u8]) -> Option<u64> 
     }
     if reply.error().is_some() {
         let command = String::from_utf8_lossy(&request[0]);
-        eprintln!("Warning:  {command} on '{}' failed (may have changed type)", String::from_utf8_lossy(key));
+        complain!("Warning:  {command} on '{}' failed (may have changed type)", String::from_utf8_lossy(key));
     }
     None
 }

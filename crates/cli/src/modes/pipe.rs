@@ -1,6 +1,7 @@
 //! `--pipe`: requests in wire format from standard input to the server, as they are; the replies are counted.
 
 use crate::failure::Failure;
+use crate::output::complain;
 use crate::session::Session;
 use client::{Connection, Value};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -38,7 +39,7 @@ pub fn run(session: &mut Session<'_>, timeout: Option<Duration>) -> Result<ExitC
         session.output.print("Last reply received from server.\n")?;
     } else {
         let seconds = timeout.unwrap_or_default().as_secs();
-        eprintln!("No replies for {seconds} seconds: exiting.");
+        complain!("No replies for {seconds} seconds: exiting.");
         replies.errors += 1;
     }
     session.output.print(format!("errors: {}, replies: {}\n", replies.errors, replies.count))?;
@@ -121,7 +122,7 @@ impl Replies {
         self.count += 1;
         if let Some(text) = reply.error() {
             self.errors += 1;
-            eprintln!("{}", String::from_utf8_lossy(text));
+            complain!("{}", String::from_utf8_lossy(text));
         }
     }
 }
