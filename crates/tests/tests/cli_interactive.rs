@@ -122,6 +122,19 @@ fn lines_typed_ahead_are_run() {
 }
 
 #[test]
+fn long_lines_may_be_pasted() {
+    let server = Server::penstock(&[]);
+    let terminal = Terminal::penstock(server.port());
+    let prompt = prompt(&server);
+    terminal.wait_for(&prompt);
+    let file = terminal.home.join("pasted");
+    std::fs::write(&file, format!("set k {}\nstrlen k\n", "x".repeat(30_000))).unwrap();
+    terminal.tmux(&["load-buffer", file.to_str().unwrap()]);
+    terminal.tmux(&["paste-buffer"]);
+    terminal.wait_for(&format!("(integer) 30000\n{prompt}"));
+}
+
+#[test]
 fn ctrl_c_ends_what_waits_and_then_the_program() {
     let server = Server::penstock(&[]);
     let terminal = Terminal::penstock(server.port());

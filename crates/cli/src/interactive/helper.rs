@@ -13,6 +13,10 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::env;
 
+/// A line of more bytes has no hints, and isn't drawn anew for each character that is added to it: what somebody pastes
+/// would take the square of its length.
+const DRAWN_BYTES_MAX: usize = 1000;
+
 const GREY: &str = "\x1b[90m";
 const BOLD: &str = "\x1b[1m";
 const RESET: &str = "\x1b[0m";
@@ -91,7 +95,7 @@ impl Hinter for Assistant<'_, '_> {
 
     fn hint(&self, line: &str, pos: usize, _: &Context<'_>) -> Option<ArgumentHint> {
         self.has_text.set(!line.is_empty());
-        if !self.hints || pos < line.len() {
+        if !self.hints || pos < line.len() || line.len() > DRAWN_BYTES_MAX {
             return None;
         }
         hint(&self.manual, line).map(ArgumentHint)
@@ -112,8 +116,8 @@ impl Highlighter for Assistant<'_, '_> {
         if self.colours { Cow::Owned(format!("{GREY}{hint}{RESET}")) } else { Cow::Borrowed(hint) }
     }
 
-    fn highlight_char(&self, _: &str, _: usize, _: CmdKind) -> bool {
-        self.colours
+    fn highlight_char(&self, line: &str, _: usize, _: CmdKind) -> bool {
+        self.colours && line.len() <= DRAWN_BYTES_MAX
     }
 }
 

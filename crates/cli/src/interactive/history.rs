@@ -24,7 +24,9 @@ impl HistoryFile {
     /// Its last lines, so many at most. A file that can't be read has none.
     pub fn load(&self, lines_max: usize) -> Vec<String> {
         let Some(path) = &self.path else { return Vec::new() };
-        let bytes = fs::read(path).unwrap_or_default();
+        // Devices and pipes may never end.
+        let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+        let bytes = if is_file { fs::read(path).unwrap_or_default() } else { Vec::new() };
         let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<String> = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
         let lines = lines[lines.len().saturating_sub(lines_max)..].to_vec();
@@ -74,6 +76,15 @@ mod tests {
         file.append("get b");
         assert_eq!(file.load(10), ["get a", "set a \"b\\nc\" \"\"", "get b"]);
         assert_eq!(file.load(1), ["get b"]);
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_read_of_what_may_never_end() {
+        let path = std::env::temp_dir().join(format!("penstock-cli-fifo-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert!(HistoryFile::new(Some(path.clone())).load(10).is_empty());
         fs::remove_file(path).unwrap();
     }
 
