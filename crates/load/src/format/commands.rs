@@ -146,15 +146,24 @@ impl Framing {
     }
 }
 
-/// How many lines end within `bytes`.
+/// How many lines end within `bytes`: in nearly all arguments none.
 fn count_lines(bytes: &[u8]) -> u64 {
     /// Below this, calling a vectorised search costs more than it saves.
     const SHORT: usize = 32;
-    if bytes.len() < SHORT {
-        bytes.iter().filter(|byte| **byte == b'\n').count() as u64
-    } else {
-        memchr::memchr_iter(b'\n', bytes).count() as u64
-    }
+    if bytes.len() >= SHORT || has_line_end(bytes) { memchr::memchr_iter(b'\n', bytes).count() as u64 } else { 0 }
+}
+
+/// Whether a line ends within `bytes`, which are few: eight at a time.
+fn has_line_end(bytes: &[u8]) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    let is_end = |word: [u8; 8]| {
+        // A byte that was a line end is 0 now; of such ones the lowest, and none below it, has its top bit set here.
+        let others = u64::from_le_bytes(word) ^ (ONES * u64::from(b'\n'));
+        others.wrapping_sub(ONES) & !others & (ONES << 7) != 0
+    };
+    let Some(last) = bytes.last_chunk::<8>() else { return bytes.contains(&b'\n') };
+    // The last eight overlap those before.
+    is_end(*last) || bytes.as_chunks().0.iter().any(|word| is_end(*word))
 }
 
 /// The content of the argument whose head is at `at`; none if it is incomplete.
@@ -202,6 +211,20 @@ fn number(bytes: &[u8], at: usize) -> Result<Option<(i64, usize)>, &'static str>
 mod tests {
     use super::super::testing::{check, read};
     use super::*;
+
+    #[test]
+    fn line_ends_are_counted_wherever_they_are() {
+        for length in 0..40 {
+            for at in 0..length {
+                let mut bytes = vec![b'\x0b'; length];
+                assert_eq!(count_lines(&bytes), 0);
+                bytes[at] = b'\n';
+                assert_eq!(count_lines(&bytes), 1, "{at} of {length}");
+                bytes[at / 2] = b'\n';
+                assert_eq!(count_lines(&bytes), 1 + u64::from(at > 0), "{at} of {length}");
+            }
+        }
+    }
 
     const LIMIT: usize = 100;
 
