@@ -86,8 +86,8 @@ class Server:
 
     def memory(self):
         """Resident bytes and used_memory, once both have come to rest."""
-        # What was made ready ahead of a growing heap goes back within a second after it has stopped.
-        time.sleep(1.2)
+        # What was made ready ahead of a growing heap goes back within two seconds after it has stopped.
+        time.sleep(2)
         last = None
         for _ in range(20):
             time.sleep(0.3)

@@ -262,13 +262,15 @@ impl Heap {
 
     /// The allocator begins to use a part of the range.
     fn take(&self, start: usize, bytes: usize) {
-        let mut end = 0;
+        let (mut end, mut grows) = (0, false);
         for (block, slices) in self.parts(start, bytes) {
-            self.change(block, |state| (state | slices) & !WANTED);
+            let before = self.change(block, |state| (state | slices) & !WANTED);
+            // Slices that were given back and are taken again are no growth.
+            grows |= before & SLICES == 0;
             end = block + 1;
         }
         let used = self.used.load(Ordering::Relaxed);
-        let Some(preparer) = self.preparer.get().filter(|_| used >= SMALL_BLOCKS) else { return };
+        let Some(preparer) = self.preparer.get().filter(|_| grows && used >= SMALL_BLOCKS) else { return };
         let ahead = if used < LARGE_BLOCKS { AHEAD_BLOCKS_AT_FIRST } else { AHEAD_BLOCKS };
         let mut wanted = false;
         for block in end..(end + ahead).min(self.blocks.len()) {
@@ -488,6 +490,20 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_wanted_where_the_heap_does_not_grow() {
+        let heap = heap(4);
+        heap.take(START, BLOCK_BYTES + 2 * SLICE_BYTES);
+        assert_eq!(states(&heap), [ALL, 3, WANTED, 0]);
+        // It was made ready, and given back since it wasn't used.
+        heap.change(2, |_| 0);
+        heap.give_back(START + BLOCK_BYTES, SLICE_BYTES);
+        heap.take(START + BLOCK_BYTES, SLICE_BYTES);
+        assert_eq!(states(&heap), [ALL, 3, 0, 0]);
+        heap.take(START + 2 * BLOCK_BYTES, SLICE_BYTES);
+        assert_eq!(states(&heap), [ALL, 3, 1, WANTED]);
+    }
+
+    #[test]
     fn what_is_given_back_can_be_wanted_again() {
         let heap = heap(4);
         heap.take(START, 4 * BLOCK_BYTES);
@@ -496,8 +512,8 @@ mod tests {
         heap.give_back(START + 3 * BLOCK_BYTES + 1, 2 * SLICE_BYTES - 2);
         assert_eq!(states(&heap), [1, 0, 0, ALL]);
         assert_eq!(heap.used.load(Ordering::Relaxed), ELSEWHERE + 2);
-        heap.take(START, BLOCK_BYTES);
-        assert_eq!(states(&heap), [ALL, WANTED, 0, ALL]);
+        heap.take(START + BLOCK_BYTES, BLOCK_BYTES);
+        assert_eq!(states(&heap), [1, ALL, WANTED, ALL]);
     }
 
     /// A range of so many blocks that the kernel knows, full of sevens.
