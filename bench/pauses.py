@@ -7,10 +7,11 @@
 
 One process sends a GET after another and notes how long each takes: `p50`, `p99.99` and the longest, in milliseconds. Beside
 it another fills the server with keys, or has it free or expire what takes long. `idle` is the same without anything
-beside, and `noise` how long the prober itself was kept from running at the worst, from a clock that it reads in a loop:
-what is not above that says nothing about the server. `cpu` is the most CPU time that the server's serving thread took during
-one probe: its own share of a wait, whatever else the machine had to do. --precedence gives the server and the prober
-precedence over everything else on the machine (chrt, as root): over what frees memory in the background, too.
+beside, `overwriting` the same commands as `growing` where all keys are there already, and `noise` how long the prober itself
+was kept from running at the worst, from a clock that it reads in a loop: what is not above these says nothing about the
+server. `cpu` is the most CPU time that the server's serving thread took during one probe: its own share of a wait, whatever
+else the machine had to do. --precedence gives the server and the prober precedence over everything else on the machine
+(chrt, as root): over what frees memory in the background, too.
 
 The server has one core, prober and filler share the other.
 
@@ -140,6 +141,7 @@ def experiments(options):
     return [
         ("idle", lambda server: None, lambda server, _: time.sleep(3)),
         (f"growing to {keys} keys", lambda server: None, lambda server, _: grow(server, keys)),
+        (f"overwriting {keys} keys", lambda server: grow(server, keys), lambda server, _: grow(server, keys)),
         (f"UNLINK of {members} members", fill, freed("UNLINK big")),
         (f"DEL of {members} members", fill, freed("DEL big")),
         (f"FLUSHALL ASYNC of {members} members", fill, freed("FLUSHALL ASYNC")),
