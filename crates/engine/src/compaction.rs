@@ -97,10 +97,14 @@ impl Compaction {
     /// Begins a pass if there is need. `memory` is asked for what the process holds and what is in use, once a second.
     pub fn look(&self, now_ms: u64, threads: usize, thresholds: &Thresholds, memory: impl FnOnce() -> [u64; 2]) {
         let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-        if now_ms < pace.next_look_ms || self.at_it.load(Ordering::Acquire) > 0 {
+        if now_ms < pace.next_look_ms {
             return;
         }
         pace.next_look_ms = now_ms + LOOK_MS;
+        if self.at_it.load(Ordering::Acquire) > 0 {
+            self.hasten(&mut pace, thresholds, memory());
+            return;
+        }
         if pace.unjudged && pace.resume_ms == 0 {
             // The pass has just ended: what it has freed shows a moment later.
             pace.resume_ms = now_ms + LOOK_MS;
@@ -123,6 +127,16 @@ impl Compaction {
         (pace.waste_before, pace.unjudged, pace.resume_ms) = (waste, true, 0);
         self.at_it.store(threads as u64, Ordering::Relaxed);
         self.pass.fetch_add(1, Ordering::Release);
+    }
+
+    /// Gives the pass that goes on more time if there is more waste than when it began: what begins with little would go on
+    /// at that pace for a minute. It is judged by the most that there was.
+    fn hasten(&self, pace: &mut Pace, thresholds: &Thresholds, [held, used]: [u64; 2]) {
+        let waste = held.saturating_sub(used);
+        pace.waste_before = pace.waste_before.max(waste);
+        if let Some(percent) = thresholds.share(waste, used) {
+            self.percent.fetch_max(percent, Ordering::Relaxed);
+        }
     }
 }
 
@@ -223,5 +237,31 @@ impl Worker {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: u64 = 1 << 20;
+    const THRESHOLDS: Thresholds = Thresholds { ignore_bytes: MB, percent: [10, 60], cycle: [1, 51] };
+
+    #[test]
+    fn a_pass_gets_more_time_when_waste_grows_and_keeps_it() {
+        let compaction = Compaction::default();
+        let look = |now_ms, waste: u64| {
+            compaction.look(now_ms, 1, &THRESHOLDS, || [(100 + waste) * MB, 100 * MB]);
+            compaction.running_percent()
+        };
+        assert_eq!(look(LOOK_MS, 9), 0);
+        assert_eq!(look(2 * LOOK_MS, 11), 2);
+        assert_eq!(look(3 * LOOK_MS - 1, 40), 2);
+        assert_eq!(look(3 * LOOK_MS, 40), 31);
+        assert_eq!(look(4 * LOOK_MS, 11), 31);
+        // Its worth is what it has freed of the most that there was: the next follows after the shortest pause.
+        compaction.at_it.store(0, Ordering::Relaxed);
+        assert_eq!(look(5 * LOOK_MS, 20), 0);
+        assert_eq!(look(6 * LOOK_MS, 20), 11);
     }
 }
