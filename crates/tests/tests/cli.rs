@@ -175,7 +175,6 @@ fn as_redis_cli_with_penstock() {
     check(&Server::penstock(&["--enable-debug-command", "yes"]), run_in_pipe);
 }
 
-/// Two nodes of a cluster, each with half of the slots.
 /// Output that nobody takes ends no program by a signal, and says nothing of its inside.
 #[test]
 fn output_that_nobody_takes_is_no_crash() {
@@ -228,6 +227,7 @@ fn a_server_that_does_not_tell_its_commands() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("the server doesn't tell what its commands are"));
 }
 
+/// Two nodes of a cluster, each with half of the slots.
 fn cluster() -> [Server; 2] {
     let nodes = [(); 2].map(|()| Server::oracle(&["--cluster-enabled", "yes"]));
     for (node, slots) in nodes.iter().zip(["0 8191", "8192 16383"]) {
