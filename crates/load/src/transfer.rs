@@ -26,6 +26,9 @@ const TICK: Duration = Duration::from_millis(100);
 const NAP_COMMANDS: u64 = 5_000;
 /// How long to let replies gather while the server has plenty to do: it is not held up by waking us for every few of them.
 const NAP: Duration = Duration::from_micros(100);
+/// So many naps are taken in a row, each twice as long as the one before, until there is a reply: 1.5 milliseconds in all. A
+/// server that takes longer is waited for: looking would cost more than being woken.
+const NAPS_MAX: u32 = 4;
 /// How long the replies to what was sent may take after an interrupt.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -115,6 +118,8 @@ pub struct Transfer<'t, 'l> {
     /// When a byte was moved last, in any direction.
     moved: Instant,
     interrupted: Option<Instant>,
+    /// Naps since a byte was moved.
+    naps: u32,
 }
 
 impl<'t, 'l> Transfer<'t, 'l> {
@@ -122,7 +127,16 @@ impl<'t, 'l> Transfer<'t, 'l> {
     pub fn new(load: &'t mut Load<'l>, stream: &'t mut dyn Stream) -> Self {
         let first = load.flight.answered_requests();
         let skimmer = Skimmer::new();
-        Transfer { load, stream, skimmer, buffer: vec![0; READ_BYTES], first, moved: Instant::now(), interrupted: None }
+        Transfer {
+            load,
+            stream,
+            skimmer,
+            buffer: vec![0; READ_BYTES],
+            first,
+            moved: Instant::now(),
+            interrupted: None,
+            naps: 0,
+        }
     }
 
     /// Sends and reads until nothing is left to do. Each turn tells `on_turn` how many commands are answered, and the time.
@@ -144,6 +158,7 @@ impl<'t, 'l> Transfer<'t, 'l> {
             }
             if wrote || read {
                 self.moved = Instant::now();
+                self.naps = 0;
             } else if !took {
                 self.check_patience()?;
                 self.wait()?;
@@ -259,8 +274,10 @@ impl<'t, 'l> Transfer<'t, 'l> {
         if self.stream.has_buffered() {
             return Ok(());
         }
-        if self.load.flight.sent() - self.load.flight.answered() >= NAP_COMMANDS {
-            std::thread::sleep(NAP);
+        if self.load.flight.sent() - self.load.flight.answered() >= NAP_COMMANDS && self.naps < NAPS_MAX {
+            std::thread::sleep(NAP * (1 << self.naps));
+            self.naps += 1;
+            return Ok(());
         }
         let write = !self.load.flight.sendable().is_empty() || self.stream.wants_write();
         let interest = if write { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };

@@ -15,10 +15,10 @@
 //! cursor which counts in reversed bits survives growth (the algorithm of Redis's SCAN). The tag has some of the low bits
 //! that don't choose the bucket yet, so that growth needs not read the records to hash their keys (`buckets`).
 //!
-//! The table grows and shrinks by one bucket at a time (linear hashing, W. Litwin 1980): with `n` buckets, of which `2^k`
-//! are the largest power of two, buckets `0..n - 2^k` have been split, each with the bucket `2^k` above, by bit `k` of the
-//! hash; the others have not. So the table is as full at any time as at any other, no operation is longer than another, and
-//! there is never a second array. The buckets are in segments of a fixed size (`buckets`).
+//! The table grows by a few buckets at a time and shrinks by one (linear hashing, W. Litwin 1980): with `n` buckets, of
+//! which `2^k` are the largest power of two, buckets `0..n - 2^k` have been split, each with the bucket `2^k` above, by
+//! bit `k` of the hash; the others have not. So the table is as full at any time as at any other, no operation takes longer
+//! than some microseconds, and there is never a second array. The buckets are in segments of a fixed size (`buckets`).
 //!
 //! This module is `unsafe` because a slot packs tag and pointer into one word, which halves the memory and keeps a
 //! bucket in a cache line. The invariant: **every non-empty slot without the chain bit holds a pointer that came from
@@ -223,16 +223,16 @@ impl Bucket {
         self.slots.get_mut(free.trailing_zeros() as usize)
     }
 
-    /// What is in its own slots, parted by a bit of the tags; a chain is left out. Without a jump, since nobody can guess
-    /// the bits.
-    fn parted(&self, bit: u32) -> [Bucket; 2] {
+    /// What is in its own slots, parted by a bit of the tags, and how many each part has; a chain is left out. Without a
+    /// jump, since nobody can guess the bits.
+    fn parted(&self, bit: u32) -> ([Bucket; 2], [usize; 2]) {
         let (mut halves, mut used) = ([Bucket::EMPTY; 2], [0; 2]);
         for slot in self.slots {
             let half = slot.tag() >> bit & 1;
             halves[half].slots[used[half]] = if slot.is_record() { slot } else { Slot::EMPTY };
             used[half] += usize::from(slot.is_record());
         }
-        halves
+        (halves, used)
     }
 
     /// The slots with this tag. All are compared, since a loop that ends at the right one ends anywhere, which the
@@ -432,7 +432,7 @@ impl<R: Record> Table<R> {
 
     fn insert_into_slot(&mut self, hash: u64, record: R) -> NonNull<Slot> {
         if self.len * 4 >= self.buckets.len() * FILL_OF_FOUR {
-            self.split();
+            self.grow();
         }
         self.len += 1;
         let Home { index, tag } = self.buckets.home_of(hash);

@@ -5,40 +5,57 @@ use super::{Bucket, Record, SLOTS, Slot, Table};
 use crate::hash::hash;
 use crate::prefetch::prefetch;
 
+/// Buckets that are split together: they lie side by side, so that what is read of them comes from memory at once.
+const SPLITS_MAX: usize = 32;
+/// One bucket in so many is split at once at most: a table is hardly larger than it has to be. Fewer under Miri, whose tables
+/// are small.
+const SPLIT_OF_BUCKETS: usize = if cfg!(miri) { 16 } else { 64 };
+
 impl<R: Record> Table<R> {
-    /// Adds a bucket, and moves to it what belongs there of the one that is split for it.
-    pub(super) fn split(&mut self) {
-        self.buckets.push();
-        let added = self.buckets.len() - 1;
-        if added == 0 {
+    /// Adds buckets, and moves to each what belongs there of the one that is split for it.
+    pub(super) fn grow(&mut self) {
+        let first = self.buckets.len();
+        let count = splits_at_once(first);
+        (0..count).for_each(|_| self.buckets.push());
+        if first == 0 {
             return;
         }
-        let parting = Parting::of(added);
-        self.prefetch_splits(&parting);
-        match parting.bit_of_tag() {
-            Some(bit) => self.split_by_tags(&parting, bit),
-            None => self.split_by_keys(parting.lower),
+        let partings = (first..first + count).map(Parting::of);
+        self.ask_for_splits(partings.clone());
+        for parting in partings {
+            match parting.bit_of_tag() {
+                Some(bit) => self.split_by_tags(&parting, bit),
+                None => self.split_by_keys(parting.lower),
+            }
         }
     }
 
     /// Splits a bucket by a bit that its records' tags have.
     fn split_by_tags(&mut self, parting: &Parting, bit: u32) {
-        let (lower, upper) = (self.buckets.at(parting.lower), self.buckets.at(parting.upper));
+        let numbers = [parting.lower, parting.upper];
+        let parts = numbers.map(|number| self.buckets.at(number));
         // SAFETY: both buckets are the table's, which is borrowed mutably; what is in the lower one is owned by `split`
         // from here on.
-        let mut split = unsafe { lower.read() };
-        let halves = split.parted(bit);
+        let mut split = unsafe { parts[0].read() };
+        let (halves, mut used) = split.parted(bit);
         // SAFETY: as above; the upper bucket is empty.
         unsafe {
-            lower.write(halves[0]);
-            upper.write(halves[1]);
+            parts[0].write(halves[0]);
+            parts[1].write(halves[1]);
         }
         while let Some(next) = split.slots[SLOTS - 1].next() {
             self.chained -= 1;
             // SAFETY: a chain slot owns its box, and this one is nowhere any more.
             split = *unsafe { Box::from_raw(next.as_ptr()) };
             for slot in split.slots.into_iter().filter(|slot| slot.is_record()) {
-                self.put(if slot.tag() >> bit & 1 == 0 { parting.lower } else { parting.upper }, slot);
+                let half = slot.tag() >> bit & 1;
+                if used[half] < SLOTS {
+                    // SAFETY: as above; the bucket's slots from this one on are free.
+                    unsafe { (*parts[half].as_ptr()).slots[used[half]] = slot };
+                    used[half] += 1;
+                } else {
+                    self.put(numbers[half], slot);
+                }
             }
         }
     }
@@ -79,19 +96,46 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Asks the processor for what the next splits will read, a step ahead for each: a bucket, then the next of its chain.
-    /// Its records, too, where their keys will be read.
-    fn prefetch_splits(&self, parting: &Parting) {
-        let next = parting.lower + 1;
-        if next + 2 >= self.buckets.len() {
-            return;
+    /// Asks the processor for what splits will read and write: the buckets, then what their chains and, where keys will be
+    /// read, their records are.
+    fn ask_for_splits(&self, partings: impl Iterator<Item = Parting> + Clone) {
+        for parting in partings.clone() {
+            prefetch(self.buckets.at(parting.lower).as_ptr().cast());
+            prefetch(self.buckets.at(parting.upper).as_ptr().cast());
         }
-        if parting.bit_of_tag().is_none() {
-            self.bucket(next).slots.iter().filter(|s| s.is_record()).for_each(|s| prefetch(s.raw().as_ptr()));
+        for parting in partings {
+            let bucket = self.bucket(parting.lower);
+            if parting.bit_of_tag().is_none() {
+                bucket.slots.iter().filter(|s| s.is_record()).for_each(|s| prefetch(s.raw().as_ptr()));
+            }
+            if let Some(chained) = bucket.slots[SLOTS - 1].next() {
+                prefetch(chained.as_ptr().cast());
+            }
         }
-        if let Some(chained) = self.bucket(next).slots[SLOTS - 1].next() {
-            prefetch(chained.as_ptr().cast());
+    }
+}
+
+/// How many buckets are added to a table of so many at once: none beyond a power of two, so that the same bit of the hash
+/// parts all of them.
+fn splits_at_once(buckets: usize) -> usize {
+    let to_power_of_two = (buckets + 1).next_power_of_two() - buckets;
+    (buckets / SPLIT_OF_BUCKETS).clamp(1, SPLITS_MAX).min(to_power_of_two)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_grows_by_little_at_once_and_stops_at_powers_of_two() {
+        let mut buckets = 0;
+        let mut powers = (0..20).map(|bits| 1 << bits).peekable();
+        while let Some(&power) = powers.peek() {
+            let count = splits_at_once(buckets);
+            assert!((1..=SPLITS_MAX).contains(&count) && (count == 1 || count * SPLIT_OF_BUCKETS <= buckets));
+            buckets += count;
+            assert!(buckets <= power, "{buckets} buckets, {count} of them new");
+            powers.next_if_eq(&buckets);
         }
-        prefetch(self.buckets.at(next + 1).as_ptr().cast());
     }
 }
