@@ -48,6 +48,7 @@ pub(crate) fn look_ahead(
         return to;
     }
     let hints = keyspace.hints(database);
+    hints.locks(window.iter().map(|key| key.hash));
     window.iter().for_each(|key| hints.bucket(key.hash));
     for keys in window.chunks(KEYS_AHEAD) {
         ask_for_entries(&hints, keys);
