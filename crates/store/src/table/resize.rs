@@ -1,7 +1,7 @@
 //! Growing and shrinking by one bucket.
 
 use super::buckets::{Home, Parting};
-use super::{Bucket, Record, SLOTS, Slot, Table};
+use super::{Bucket, Record, SLOTS, Slot, Table, prefetch_record_at};
 use crate::hash::hash;
 use crate::prefetch::prefetch;
 
@@ -96,20 +96,25 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Asks the processor for what splits will read and write: the buckets, then what their chains and, where keys will be
-    /// read, their records are.
+    /// Asks the processor for what splits will read and write: the buckets, then their chains, then, where keys will be
+    /// read, their records.
     fn ask_for_splits(&self, partings: impl Iterator<Item = Parting> + Clone) {
         for parting in partings.clone() {
             prefetch(self.buckets.at(parting.lower).as_ptr().cast());
             prefetch(self.buckets.at(parting.upper).as_ptr().cast());
         }
-        for parting in partings {
-            let bucket = self.bucket(parting.lower);
-            if parting.bit_of_tag().is_none() {
-                bucket.slots.iter().filter(|s| s.is_record()).for_each(|s| prefetch(s.raw().as_ptr()));
-            }
-            if let Some(chained) = bucket.slots[SLOTS - 1].next() {
+        for parting in partings.clone() {
+            if let Some(chained) = self.bucket(parting.lower).slots[SLOTS - 1].next() {
                 prefetch(chained.as_ptr().cast());
+            }
+        }
+        for parting in partings.filter(|parting| parting.bit_of_tag().is_none()) {
+            let mut next = Some(self.buckets.at(parting.lower));
+            while let Some(bucket) = next {
+                // SAFETY: the chain is the table's, and nobody writes to it while the table is borrowed.
+                let slots = unsafe { bucket.as_ref() }.slots;
+                slots.iter().filter(|slot| slot.is_record()).for_each(|slot| prefetch_record_at(slot.raw()));
+                next = slots[SLOTS - 1].next();
             }
         }
     }
