@@ -1,4 +1,4 @@
-//! Growing and shrinking by one bucket.
+//! Growing by a few buckets, and shrinking by one.
 
 use super::buckets::{Home, Parting};
 use super::{Bucket, Record, SLOTS, Slot, Table, prefetch_record_at};
