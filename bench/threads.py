@@ -28,16 +28,15 @@ import subprocess
 import time
 
 import servers
+from memory import request
 
 CORES = ["0", "1"]
+#: How long a measurement may take at most, in seconds: a generator that has failed doesn't answer.
+PATIENCE_S = 120
 #: Batches that are made before, and used again and again.
 BATCHES = 400
 #: Bytes of each reply. INCR's differ: they are counted by their ends.
 COMMANDS = {"get": (("GET",), b"$3\r\nxxx\r\n"), "set": (("SET", "xxx"), b"+OK\r\n"), "incr": (("INCR",), None)}
-
-
-def request(*words):
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in map(str.encode, words))
 
 
 def batch(test, depth, keys, draw):
@@ -50,6 +49,8 @@ def read_replies(connection, count, reply):
     left = count * (len(reply) if reply else 1)
     while left > 0:
         read = connection.recv(1 << 18)
+        if not read:
+            raise SystemExit("the server closed a connection")
         left -= len(read) if reply else read.count(b"\n")
 
 
@@ -110,7 +111,7 @@ class Arm:
         for _ in range(options.connections):
             for orders in self.orders:
                 orders.put("connect")
-                self.done.get()
+                self.done.get(timeout=PATIENCE_S)
         if threads == 2:
             self.pin(options)
 
@@ -122,7 +123,7 @@ class Arm:
         for orders, turns in zip(self.orders, [100, 0]):
             orders.put(("get", 16, 16 * options.connections * turns, options.keys))
         for _ in self.orders:
-            self.done.get()
+            self.done.get(timeout=PATIENCE_S)
         grown = [cpu_of(server, task) - then for task, then in zip(threads, before)]
         first = max(range(2), key=grown.__getitem__)
         for core, task in zip(CORES, [threads[first], threads[1 - first]]):
@@ -133,7 +134,7 @@ class Arm:
         cpu = sum(map(servers.cpu_ns, self.servers))
         for orders in self.orders:
             orders.put((test, depth, options.commands, options.keys))
-        took = [self.done.get() for _ in self.orders]
+        took = [self.done.get(timeout=PATIENCE_S) for _ in self.orders]
         per_turn = depth * options.connections
         commands = len(self.orders) * (options.commands // per_turn * per_turn)
         return (sum(map(servers.cpu_ns, self.servers)) - cpu) / commands, commands / max(took) / 1e3
@@ -152,10 +153,6 @@ def fill(port, keys):
             several = range(first, min(first + 1000, keys))
             connection.sendall(b"".join(request("SET", f"key:{number:010d}", "xxx") for number in several))
             read_replies(connection, len(several), COMMANDS["set"][1])
-        # Threads get connections in turn: this one must not change whose turn it is.
-        with socket.create_connection(("127.0.0.1", port)) as second:
-            second.sendall(b"PING\r\n")
-            second.recv(100)
 
 
 def main():
