@@ -9,7 +9,7 @@ use commands::effects::Class;
 use store::db::Db;
 use store::db::evict::{Candidate, Order};
 use store::frequency::Frequency;
-use store::keyspace::Key;
+use store::keyspace::{Key, Locked};
 
 use crate::config::{MaxmemoryPolicy, Settings};
 use crate::families::latency;
@@ -169,32 +169,46 @@ impl Worker {
         }
     }
 
-    /// Looks at some keys of a shard, and remembers the best of them. False if no shard has a key that may go.
+    /// Looks at some keys of a shard, or of as many as it takes to see some, and remembers the best of them. False if no shard
+    /// has a key that may go.
     fn find_candidates(&mut self) -> bool {
         let engine = self.engine;
         let keyspace = &engine.keyspace;
         let shards = keyspace.shard_count();
-        let samples = match self.memory.order {
+        let mut wanted = match self.memory.order {
             Order::Random => 1,
-            _ => self.engine.settings.maxmemory_samples.get_usize().min(REMEMBERED * 4),
+            _ => engine.settings.maxmemory_samples.get_usize().min(REMEMBERED * 4),
         };
         let first = self.random.below(shards);
         for shard in (0..shards).map(|i| (first + i) % shards) {
             // Another shard does as well as one that a script holds which takes too long.
             let Some(mut locked) = keyspace.lock_one_unless(shard, || engine.busy.any()) else { continue };
-            let before = self.memory.candidates.len();
-            for database in 0..keyspace.databases() {
-                let mut db = Db::new(&mut locked, database, &self.clock, &mut self.observed);
-                let (order, volatile) = (self.memory.order, self.memory.volatile);
-                let found = db.sample(shard, samples, volatile, order, &mut self.random);
-                self.memory.candidates.extend(found);
-            }
-            if self.memory.candidates.len() > before {
-                self.keep_best();
-                return true;
+            let found = self.sample(&mut locked, shard, wanted);
+            wanted = wanted.saturating_sub(found);
+            if wanted == 0 {
+                break;
             }
         }
+        self.keep_best();
         !self.memory.candidates.is_empty()
+    }
+
+    /// Adds up to `wanted` keys of a shard, of each database, to the candidates. Gives how many it had where it had most.
+    fn sample(&mut self, locked: &mut Locked<'_>, shard: usize, wanted: usize) -> usize {
+        let keyspace = &self.engine.keyspace;
+        let (order, volatile) = (self.memory.order, self.memory.volatile);
+        let had = |database: &usize| match volatile {
+            true => keyspace.had_expiries(*database),
+            false => keyspace.had_keys(*database),
+        };
+        let mut most = 0;
+        for database in (0..keyspace.databases()).filter(had) {
+            let mut db = Db::new(locked, database, &self.clock, &mut self.observed);
+            let found = db.sample(shard, wanted, volatile, order, &mut self.random);
+            most = most.max(found.len());
+            self.memory.candidates.extend(found);
+        }
+        most
     }
 
     /// Sorts the candidates, and forgets all but the best.
@@ -283,6 +297,30 @@ mod tests {
             let info = bench.line(&mut session, "INFO stats");
             assert!(info.contains(&format!("|evicted_keys:{}|", 40 - left)), "{policy}: {info}");
         }
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first_however_few_keys_a_shard_has() {
+        const KEYS: u64 = 40;
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        for i in 0..KEYS {
+            bench.now_us += 10_000_000;
+            bench.line(&mut session, &format!("SET k{i} v"));
+        }
+        bench.used_memory.store(2000, Ordering::Relaxed);
+        // One is evicted for each command.
+        bench.line(
+            &mut session,
+            "CONFIG SET maxmemory-policy allkeys-lru maxmemory-samples 64 maxmemory-eviction-tenacity 0",
+        );
+        bench.line(&mut session, "CONFIG SET maxmemory 1000");
+        for _ in 0..KEYS / 4 {
+            bench.line(&mut session, "GET nothing");
+        }
+        bench.check(&mut session, &[("CONFIG SET maxmemory 0", "+OK")]);
+        let left: Vec<u64> = (0..KEYS).filter(|i| bench.line(&mut session, &format!("EXISTS k{i}")) == ":1").collect();
+        assert!((left.len() as u64) < KEYS && left.ends_with(&(KEYS / 2..KEYS).collect::<Vec<_>>()), "{left:?}");
     }
 
     #[test]

@@ -556,6 +556,12 @@ impl Worker {
             // On from where the last look ended: whoever begins at the same place never gets to the rest while there is
             // always something to remove at the beginning.
             let (database, shard) = (self.reclaim_at / shards, self.id + self.reclaim_at % shards * threads);
+            if !keyspace.had_expiries(database) {
+                let rest = shards - self.reclaim_at % shards;
+                self.reclaim_at = (self.reclaim_at + rest) % total;
+                looked_at += rest;
+                continue;
+            }
             if !self.reclaim_shard(database, shard, at_once) {
                 self.reclaim_at = (self.reclaim_at + 1) % total;
                 looked_at += 1;

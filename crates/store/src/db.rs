@@ -316,11 +316,12 @@ impl<'l, 'k> Db<'l, 'k> {
     #[inline]
     pub fn object_or_new<T: Object>(&mut self, key: Key<'_>) -> Result<&mut T, WrongType> {
         self.expire_if_due(key);
-        let clock = self.clock;
-        let table = &mut self.locked.shard_mut(self.first, self.locked.keyspace().shard_of(key.hash)).table;
+        let (clock, keyspace) = (self.clock, self.locked.keyspace());
+        let table = &mut self.locked.shard_mut(self.first, keyspace.shard_of(key.hash)).table;
         let create = || Entry::object(key.bytes, T::empty(), None);
         let (mut entry, is_new) = table.find_or_insert(key.hash, key.bytes, create);
         if is_new {
+            keyspace.note_key(self.database);
             self.observed.note(Event::Created, self.database, key.bytes);
         }
         touch(&mut entry, clock);
@@ -398,7 +399,7 @@ impl<'l, 'k> Db<'l, 'k> {
             let mut entry = create(key.bytes, expiry);
             touch(&mut entry, clock);
             insert(shard, key.hash, entry);
-            self.observed.note(Event::Created, self.database, key.bytes);
+            self.note_created(key, expiry.is_some());
         }
     }
 
@@ -416,6 +417,9 @@ impl<'l, 'k> Db<'l, 'k> {
             // A note at an earlier time serves as well: when it comes up, the key is noted again for its new time.
             shard.note_expiry(at, key.hash);
         }
+        if expiry.is_some() {
+            self.locked.keyspace().note_expiry(self.database);
+        }
         true
     }
 
@@ -432,7 +436,18 @@ impl<'l, 'k> Db<'l, 'k> {
         debug_assert_eq!(entry.key(), key.bytes);
         self.take(key);
         touch(&mut entry, self.clock);
+        let expires = entry.expiry().is_some();
         insert(self.shard_mut(key.hash), key.hash, entry);
+        self.note_created(key, expires);
+    }
+
+    #[inline]
+    fn note_created(&mut self, key: Key<'_>, expires: bool) {
+        let keyspace = self.locked.keyspace();
+        keyspace.note_key(self.database);
+        if expires {
+            keyspace.note_expiry(self.database);
+        }
         self.observed.note(Event::Created, self.database, key.bytes);
     }
 
@@ -506,6 +521,9 @@ impl<'l, 'k> Db<'l, 'k> {
     /// Keys of the database, expired ones that nobody has met yet included, and how many of them have an expiry.
     pub fn sizes(&mut self) -> (usize, usize) {
         let mut sizes = (0, 0);
+        if !self.locked.keyspace().had_keys(self.database) {
+            return sizes;
+        }
         for shard in 0..self.locked.keyspace().shard_count() {
             self.locked.visit(self.database, shard, |s| {
                 sizes.0 += s.table.len();
@@ -521,6 +539,9 @@ impl<'l, 'k> Db<'l, 'k> {
         const SAMPLES: usize = 16;
         let now = self.clock.now_ms;
         let mut survey = Survey::default();
+        if !self.locked.keyspace().had_keys(self.database) {
+            return survey;
+        }
         let mut ttl_ms: u128 = 0;
         for shard in 0..self.locked.keyspace().shard_count() {
             self.locked.visit(self.database, shard, |s| {

@@ -9,7 +9,7 @@
 
 use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::entry::Entry;
 use crate::expiry::{ExpiryQueue, Note};
@@ -21,8 +21,11 @@ use crate::table::Table;
 
 /// Where in a hash the shard's number begins: above the bits that a table uses.
 const SHARD_SHIFT: u32 = 48;
-/// Shards a worker thread: enough that two threads seldom meet in one.
-const SHARDS_PER_THREAD: usize = 64;
+/// Shards of an only thread, which never waits for one: they part what takes long into steps.
+const SHARDS_ALONE: usize = 64;
+/// Shards of each of several threads. A thread takes some 64 shards between asking for a key's lock and taking it: with so
+/// many, one in eight is gone by then to another core, with 64 it is two in three.
+const SHARDS_PER_THREAD: usize = 512;
 /// The most shards; the hash has 16 bits for them, and a cursor of SCAN carries them in its low bits.
 const SHARDS_MAX: usize = 1 << 14;
 
@@ -83,6 +86,8 @@ pub struct Keyspace {
     shards: Box<[UnsafeCell<Shard>]>,
     /// The physical database of each that clients select: SWAPDB exchanges two. Changed only alone behind the gate.
     physical: Box<[AtomicUsize]>,
+    /// By physical database.
+    had: Box<[Had]>,
     gate: Gate,
     reaper: Reaper,
     /// Whether there is more than one thread, so that locks are needed at all.
@@ -91,6 +96,13 @@ pub struct Keyspace {
 
 // SAFETY: see the module's invariant; everything in a shard is Send.
 unsafe impl Sync for Keyspace {}
+
+/// What a database has ever had: nobody looks through the many shards of one that never had it.
+#[derive(Default)]
+struct Had {
+    keys: AtomicBool,
+    expiries: AtomicBool,
+}
 
 /// Where the shards of a database begin: looked up once for all that a command does there.
 #[derive(Clone, Copy)]
@@ -161,11 +173,13 @@ impl Keyspace {
     #[must_use]
     pub fn new(databases: usize, threads: usize) -> Keyspace {
         let threads = threads.max(1);
-        let count = (threads * SHARDS_PER_THREAD).next_power_of_two().min(SHARDS_MAX);
+        let wanted = if threads == 1 { SHARDS_ALONE } else { threads.saturating_mul(SHARDS_PER_THREAD) };
+        let count = wanted.min(SHARDS_MAX).next_power_of_two();
         Keyspace {
             locks: (0..count).map(|_| PaddedLock::default()).collect(),
             shards: (0..count * databases).map(|_| UnsafeCell::default()).collect(),
             physical: (0..databases).map(AtomicUsize::new).collect(),
+            had: (0..databases).map(|_| Had::default()).collect(),
             gate: Gate::new(threads),
             reaper: Reaper::default(),
             contended: threads > 1,
@@ -316,6 +330,28 @@ impl Keyspace {
         self.physical[database].load(Ordering::Relaxed)
     }
 
+    /// Whether a database has ever had a key. A key that is just being added may be missed.
+    #[must_use]
+    pub fn had_keys(&self, database: usize) -> bool {
+        self.had[self.physical(database)].keys.load(Ordering::Acquire)
+    }
+
+    /// Whether a key of a database has ever had an expiry. One that is just being given its first may be missed.
+    #[must_use]
+    pub fn had_expiries(&self, database: usize) -> bool {
+        self.had[self.physical(database)].expiries.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn note_key(&self, database: usize) {
+        note(&self.had[self.physical(database)].keys);
+    }
+
+    #[inline]
+    pub(crate) fn note_expiry(&self, database: usize) {
+        note(&self.had[self.physical(database)].expiries);
+    }
+
     /// What asks for memory of a database ahead.
     #[inline]
     #[must_use]
@@ -334,6 +370,14 @@ impl Keyspace {
     #[inline]
     fn cell(&self, first: FirstShard, shard: usize) -> &UnsafeCell<Shard> {
         &self.shards[first.0 + shard]
+    }
+}
+
+/// Writes once, since all threads read what lies beside it.
+#[inline]
+fn note(flag: &AtomicBool) {
+    if !flag.load(Ordering::Relaxed) {
+        flag.store(true, Ordering::Release);
     }
 }
 
@@ -546,18 +590,18 @@ mod tests {
 
     #[test]
     fn a_set_holds_its_shards_and_gives_them_back() {
-        let keyspace = Keyspace::new(1, 8);
-        assert_eq!(keyspace.shard_count(), 512);
+        let keyspace = Keyspace::new(1, 2);
+        assert_eq!(keyspace.shard_count(), 1024);
         let hash_in = |shard: usize| (shard as u64) << SHARD_SHIFT;
         let mut set = ShardSet::default();
-        for wanted in [&[5_usize][..], &[0, 511], &[63, 64, 65, 64, 63, 300], &(0..512).rev().collect::<Vec<_>>()] {
+        for wanted in [&[5_usize][..], &[0, 1023], &[63, 64, 65, 64, 63, 300], &(0..1024).rev().collect::<Vec<_>>()] {
             set.assign(&keyspace, wanted.iter().map(|shard| hash_in(*shard)));
             let mut sorted = wanted.to_vec();
             sorted.sort_unstable();
             sorted.dedup();
             assert_eq!(set.iter().collect::<Vec<_>>(), sorted);
             let locked = keyspace.lock_set_unless(&set, || true).unwrap();
-            for shard in 0..512 {
+            for shard in 0..1024 {
                 let is_held = sorted.contains(&shard);
                 assert_eq!((locked.holds(shard), keyspace.locks[shard].0.try_lock()), (is_held, !is_held), "{shard}");
                 if !is_held {
@@ -565,14 +609,14 @@ mod tests {
                 }
             }
             drop(locked);
-            assert!((0..512).all(|shard| keyspace.locks[shard].0.try_lock()));
-            (0..512).for_each(|shard| keyspace.give(shard));
+            assert!((0..1024).all(|shard| keyspace.locks[shard].0.try_lock()));
+            (0..1024).for_each(|shard| keyspace.give(shard));
         }
         // Where one can't be had, none is kept.
         let other = keyspace.lock_one(300);
         set.assign(&keyspace, [7, 300, 400].into_iter().map(hash_in));
         assert!(keyspace.lock_set_unless(&set, || true).is_none());
         drop(other);
-        assert!((0..512).all(|shard| keyspace.locks[shard].0.try_lock()));
+        assert!((0..1024).all(|shard| keyspace.locks[shard].0.try_lock()));
     }
 }

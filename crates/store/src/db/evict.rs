@@ -46,8 +46,8 @@ impl Order {
 }
 
 impl Db<'_, '_> {
-    /// Looks at `count` keys of a shard, of those that have an expiry if only `volatile` ones may go; the same key may
-    /// come twice. None, if the shard has no such keys.
+    /// Looks at `count` keys of a shard, or as many as it has, of those that have an expiry if only `volatile` ones may go; the
+    /// same key may come twice.
     pub fn sample(
         &mut self,
         shard: usize,
@@ -63,6 +63,7 @@ impl Db<'_, '_> {
                 let score = order.score(&entry, &clock, random);
                 candidates.push(Candidate { database, key: entry.key().into(), score });
             };
+            let count = count.min(if volatile { s.volatile } else { s.table.len() });
             if !volatile {
                 let picked: Vec<_> = (0..count).filter_map(|_| s.table.pick(&mut || random.next())).collect();
                 picked.into_iter().for_each(|entry| add(entry, random));
