@@ -10,8 +10,8 @@ keys that are shared and the locks that it takes, nothing differs, neither in ho
 requests arrive at a time. `ratio` is the CPU time of the first divided by that of the second. The arms take turns within a
 round; medians of all rounds are printed.
 
-A generator sends each of its connections a batch of commands that were made before, with keys drawn evenly from --keys,
-and reads all replies. With --keys 1 there is one key that everybody uses, and `rate` is what matters.
+A generator sends each of its connections a batch of commands that were made before, with keys drawn evenly from --keys for
+each command, and reads all replies. With --keys 1 there is one key that everybody uses, and `rate` is what matters.
 
 Needs Linux (/proc/PID/task/*/schedstat, taskset), two cores, and a server whose serving threads are named worker-0 and
 worker-1 and get the connections in turn.
@@ -33,8 +33,6 @@ from memory import request
 CORES = ["0", "1"]
 #: How long a measurement may take at most, in seconds: a generator that has failed doesn't answer.
 PATIENCE_S = 120
-#: Batches that are made before, and used again and again.
-BATCHES = 400
 #: Bytes of each reply. INCR's differ: they are counted by their ends.
 COMMANDS = {"get": (("GET",), b"$3\r\nxxx\r\n"), "set": (("SET", "xxx"), b"+OK\r\n"), "incr": (("INCR",), None)}
 
@@ -69,13 +67,14 @@ def generate(core, port, turns, orders, done):
             done.put(None)
             continue
         test, depth, commands, keys = order
-        batches = [batch(test, depth, keys, draw) for _ in range(BATCHES)]
+        count = commands // depth // len(connections) * len(connections)
+        batches = iter([batch(test, depth, keys, draw) for _ in range(count)])
         reply = COMMANDS[test][1]
         turns.wait()
         began = time.perf_counter()
-        for number in range(commands // depth // len(connections)):
-            for place, connection in enumerate(connections):
-                connection.sendall(batches[(number * len(connections) + place) % BATCHES])
+        for _ in range(count // len(connections)):
+            for connection in connections:
+                connection.sendall(next(batches))
             for connection in connections:
                 read_replies(connection, depth, reply)
         done.put(time.perf_counter() - began)
@@ -147,12 +146,13 @@ class Arm:
 
 
 def fill(port, keys):
-    """Every key that a GET may ask for is there."""
+    """Every key that a command may name is there, so that no table grows while it is measured."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
-        for first in range(0, keys, 1000):
-            several = range(first, min(first + 1000, keys))
-            connection.sendall(b"".join(request("SET", f"key:{number:010d}", "xxx") for number in several))
-            read_replies(connection, len(several), COMMANDS["set"][1])
+        for prefix, value in ("key", "xxx"), ("counter", "0"):
+            for first in range(0, keys, 1000):
+                several = range(first, min(first + 1000, keys))
+                connection.sendall(b"".join(request("SET", f"{prefix}:{number:010d}", value) for number in several))
+                read_replies(connection, len(several), COMMANDS["set"][1])
 
 
 def main():
