@@ -26,6 +26,9 @@ const SHARDS_ALONE: usize = 64;
 /// Shards of each of several threads. A thread takes some 64 shards between asking for a key's lock and taking it: with so
 /// many, one in eight is gone by then to another core, with 64 it is two in three.
 const SHARDS_PER_THREAD: usize = 512;
+/// Shards of all databases together for which threads have as many; they take about 30 MB. Where there are more databases,
+/// threads have fewer, but no fewer than an only thread has.
+const SHARDS_IN_ALL: usize = 1 << 18;
 /// The most shards; the hash has 16 bits for them, and a cursor of SCAN carries them in its low bits.
 const SHARDS_MAX: usize = 1 << 14;
 
@@ -173,8 +176,7 @@ impl Keyspace {
     #[must_use]
     pub fn new(databases: usize, threads: usize) -> Keyspace {
         let threads = threads.max(1);
-        let wanted = if threads == 1 { SHARDS_ALONE } else { threads.saturating_mul(SHARDS_PER_THREAD) };
-        let count = wanted.min(SHARDS_MAX).next_power_of_two();
+        let count = shards_of(databases, threads);
         Keyspace {
             locks: (0..count).map(|_| PaddedLock::default()).collect(),
             shards: (0..count * databases).map(|_| UnsafeCell::default()).collect(),
@@ -371,6 +373,13 @@ impl Keyspace {
     fn cell(&self, first: FirstShard, shard: usize) -> &UnsafeCell<Shard> {
         &self.shards[first.0 + shard]
     }
+}
+
+/// Shards of each database: a power of two.
+fn shards_of(databases: usize, threads: usize) -> usize {
+    let least = threads.saturating_mul(SHARDS_ALONE);
+    let wanted = if threads == 1 { least } else { threads.saturating_mul(SHARDS_PER_THREAD) };
+    wanted.min(SHARDS_IN_ALL / databases.max(1)).max(least).min(SHARDS_MAX).next_power_of_two()
 }
 
 /// Writes once, since all threads read what lies beside it.
@@ -587,6 +596,15 @@ impl Drop for Locked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_have_many_shards_unless_there_are_many_databases() {
+        let cases = [(16, 1, 64), (16, 2, 1024), (16, 3, 2048), (16, 64, 1 << 14), (100, 16, 4096), (10_000, 2, 128)];
+        for (databases, threads, shards) in cases {
+            assert_eq!(shards_of(databases, threads), shards, "{databases} databases, {threads} threads");
+        }
+        assert_eq!(shards_of(usize::MAX, usize::MAX), SHARDS_MAX);
+    }
 
     #[test]
     fn a_set_holds_its_shards_and_gives_them_back() {
