@@ -17,24 +17,13 @@ import argparse
 import heapq
 import random
 
+#: As in the server.
 SHARDS_PER_THREAD = 512
 SHARDS_MAX = 1 << 14
+#: Commands whose memory is asked for together.
 WINDOW = 64
+#: How many of them each thread runs.
 WINDOWS = 60
-
-
-class Thread:
-    """A thread and the shards of its window's commands that are still to be run."""
-
-    def __init__(self):
-        self.window = []
-
-    def next_shard(self, ask):
-        """The shard of its next command, and how long asking for a window's took if it begins with this one."""
-        took = 0.0
-        if not self.window:
-            self.window, took = ask()
-        return self.window.pop(), took
 
 
 def simulate(threads, hot, options):
@@ -45,30 +34,27 @@ def simulate(threads, hot, options):
     pick = random.Random(1)
     free_at, owner = [0.0] * shards, [-1] * shards
 
-    def ask(thread):
-        window = [0 if pick.random() < hot else pick.randrange(shards) for _ in range(WINDOW)]
-        for shard in window:
-            owner[shard] = thread
-        return window, WINDOW * options.asking
-
-    all_threads = [Thread() for _ in range(threads)]
-    # The next moment at which each thread is done with a command.
-    done = [(pick.random() * (options.held + options.beside), thread) for thread in range(threads)]
-    heapq.heapify(done)
-    # What a thread is about to take: it looks at the lock once `beside` and asking are over.
-    taking = {}
+    # The shards of each thread's window that are still to be taken.
+    windows = [[] for _ in range(threads)]
+    # When each thread does something next: asks for a window, or takes the lock of its next command.
+    next_at = [(pick.random() * (options.held + options.beside), thread) for thread in range(threads)]
+    heapq.heapify(next_at)
     left, now = threads * WINDOW * WINDOWS, 0.0
     while left:
-        now, thread = heapq.heappop(done)
-        if thread not in taking:
-            taking[thread], took = all_threads[thread].next_shard(lambda: ask(thread))
-            heapq.heappush(done, (now + took + options.beside, thread))
+        now, thread = heapq.heappop(next_at)
+        window = windows[thread]
+        if not window:
+            window += [0 if pick.random() < hot else pick.randrange(shards) for _ in range(WINDOW)]
+            for shard in window:
+                owner[shard] = thread
+            heapq.heappush(next_at, (now + WINDOW * options.asking + options.beside, thread))
             continue
-        shard = taking.pop(thread)
+        shard = window.pop()
         begin = max(now, free_at[shard])
         hold = options.held + (options.transfer if owner[shard] != thread else 0.0)
         free_at[shard], owner[shard] = begin + hold, thread
-        heapq.heappush(done, (begin + hold, thread))
+        # After its window's last command a thread asks at once; what is beside the next comes after that.
+        heapq.heappush(next_at, (begin + hold + (options.beside if window else 0.0), thread))
         left -= 1
     return threads * WINDOW * WINDOWS / now * 1e9
 

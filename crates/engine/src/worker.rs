@@ -555,17 +555,14 @@ impl Worker {
         while in_time && looked_at < total {
             // On from where the last look ended: whoever begins at the same place never gets to the rest while there is
             // always something to remove at the beginning.
-            let (database, shard) = (self.reclaim_at / shards, self.id + self.reclaim_at % shards * threads);
-            if !keyspace.had_expiries(database) {
-                let rest = shards - self.reclaim_at % shards;
-                self.reclaim_at = (self.reclaim_at + rest) % total;
-                looked_at += rest;
-                continue;
-            }
-            if !self.reclaim_shard(database, shard, at_once) {
-                self.reclaim_at = (self.reclaim_at + 1) % total;
-                looked_at += 1;
-            }
+            let (database, nth) = (self.reclaim_at / shards, self.reclaim_at % shards);
+            let done = if !keyspace.had_expiries(database) {
+                shards - nth
+            } else {
+                usize::from(!self.reclaim_shard(database, self.id + nth * threads, at_once))
+            };
+            self.reclaim_at = (self.reclaim_at + done) % total;
+            looked_at += done;
             in_time = Ticks::now().since(began) <= budget_ticks;
         }
         looked_at < total
@@ -679,6 +676,34 @@ mod tests {
             bench.worker.reclaim_expired(0.0);
         }
         unreachable!("the second database was never looked at");
+    }
+
+    #[test]
+    fn expired_keys_are_removed_in_whatever_way_they_came_to_expire() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let lines = [
+            "select 1\nset a v px 5",
+            "select 2\nset a v\npexpire a 5",
+            "select 1\ncopy a a db 3",
+            "select 4\nset a v px 5\nswapdb 4 5",
+            "select 6\nset a v px 5\nmove a 7",
+            "select 8\nset a v px 5\nflushdb\nhset a f v\npexpire a 5",
+            "select 9\nset a v px 5\nflushall\nselect 1\nset a v px 5",
+        ];
+        for (count, databases) in [(6, [1, 2, 3, 5, 7, 8]), (7, [1, 1, 1, 1, 1, 1])] {
+            lines[..count].join("\n").lines().for_each(|line| drop(bench.line(&mut session, line)));
+            let select = |database| format!("select {database}");
+            for database in databases {
+                bench.check(&mut session, &[(&select(database), "+OK"), ("dbsize", ":1")]);
+            }
+            bench.now_us += 10_000;
+            bench.worker.begin_turn(bench.now_us);
+            assert!(!bench.worker.reclaim_expired(1e6));
+            for database in databases {
+                bench.check(&mut session, &[(&select(database), "+OK"), ("dbsize", ":0")]);
+            }
+        }
     }
 
     #[test]

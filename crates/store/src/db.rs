@@ -321,7 +321,7 @@ impl<'l, 'k> Db<'l, 'k> {
         let create = || Entry::object(key.bytes, T::empty(), None);
         let (mut entry, is_new) = table.find_or_insert(key.hash, key.bytes, create);
         if is_new {
-            keyspace.note_key(self.database);
+            keyspace.mark_keys(self.database);
             self.observed.note(Event::Created, self.database, key.bytes);
         }
         touch(&mut entry, clock);
@@ -418,7 +418,7 @@ impl<'l, 'k> Db<'l, 'k> {
             shard.note_expiry(at, key.hash);
         }
         if expiry.is_some() {
-            self.locked.keyspace().note_expiry(self.database);
+            self.locked.keyspace().mark_expiries(self.database);
         }
         true
     }
@@ -444,9 +444,9 @@ impl<'l, 'k> Db<'l, 'k> {
     #[inline]
     fn note_created(&mut self, key: Key<'_>, expires: bool) {
         let keyspace = self.locked.keyspace();
-        keyspace.note_key(self.database);
+        keyspace.mark_keys(self.database);
         if expires {
-            keyspace.note_expiry(self.database);
+            keyspace.mark_expiries(self.database);
         }
         self.observed.note(Event::Created, self.database, key.bytes);
     }
@@ -492,6 +492,9 @@ impl<'l, 'k> Db<'l, 'k> {
     /// Visits keys from a cursor on, at least `count` buckets' worth, and gives the cursor to go on with; 0 is both
     /// the beginning and the end. The cursor carries the shard's number in its low bits.
     pub fn scan(&mut self, cursor: u64, count: usize, mut visit: impl FnMut(&Entry)) -> u64 {
+        if !self.locked.keyspace().had_keys(self.database) {
+            return 0;
+        }
         let shards = self.locked.keyspace().shard_count();
         let bits = shards.trailing_zeros();
         let mut shard = cursor as usize & (shards - 1);
@@ -560,6 +563,9 @@ impl<'l, 'k> Db<'l, 'k> {
         /// Expired keys that a pick may meet before it gives up finding a living one.
         const TRIES: usize = 100;
         let total = self.sizes().0;
+        if total == 0 {
+            return None;
+        }
         for _ in 0..TRIES {
             let mut nth = ((u128::from(random()) * total as u128) >> 64) as usize;
             for shard in 0..self.locked.keyspace().shard_count() {
@@ -581,14 +587,19 @@ impl<'l, 'k> Db<'l, 'k> {
         None
     }
 
-    /// Removes all keys and gives how many there were. All shards must be held. `lazily`: the memory is freed in the
+    /// Removes all keys and gives how many there were. Everything must be held. `lazily`: the memory is freed in the
     /// background.
     pub fn flush(&mut self, lazily: bool) -> usize {
+        assert!(self.locked.holds_all(), "databases are emptied alone");
         let keyspace = self.locked.keyspace();
+        if !keyspace.had_keys(self.database) {
+            return 0;
+        }
         let mut emptied = Vec::new();
         for shard in 0..keyspace.shard_count() {
             emptied.extend(self.locked.visit(self.database, shard, std::mem::take));
         }
+        keyspace.mark_emptied(self.database);
         let count = emptied.iter().map(|shard| shard.table.len()).sum();
         if lazily && count > 0 {
             keyspace.reaper().free(emptied, count);

@@ -23,8 +23,9 @@ use crate::table::Table;
 const SHARD_SHIFT: u32 = 48;
 /// Shards of an only thread, which never waits for one: they part what takes long into steps.
 const SHARDS_ALONE: usize = 64;
-/// Shards of each of several threads. A thread takes some 64 shards between asking for a key's lock and taking it: with so
-/// many, one in eight is gone by then to another core, with 64 it is two in three.
+/// Shards of each of several threads. Between asking for a key's lock and taking it, a thread goes through some 64 keys, and
+/// each other thread through as many: with so many shards one lock in eight has gone to another core by then, with 64 two in
+/// three.
 const SHARDS_PER_THREAD: usize = 512;
 /// Shards of all databases together for which threads have as many; they take about 30 MB. Where there are more databases,
 /// threads have fewer, but no fewer than an only thread has.
@@ -100,7 +101,7 @@ pub struct Keyspace {
 // SAFETY: see the module's invariant; everything in a shard is Send.
 unsafe impl Sync for Keyspace {}
 
-/// What a database has ever had: nobody looks through the many shards of one that never had it.
+/// What a database has had since it was last emptied: nobody looks through the many shards of one that had nothing.
 #[derive(Default)]
 struct Had {
     keys: AtomicBool,
@@ -332,26 +333,34 @@ impl Keyspace {
         self.physical[database].load(Ordering::Relaxed)
     }
 
-    /// Whether a database has ever had a key. A key that is just being added may be missed.
+    /// Whether a database has had a key since it was last emptied. A key that is just being added may be missed.
     #[must_use]
     pub fn had_keys(&self, database: usize) -> bool {
         self.had[self.physical(database)].keys.load(Ordering::Acquire)
     }
 
-    /// Whether a key of a database has ever had an expiry. One that is just being given its first may be missed.
+    /// The same of keys with an expiry.
     #[must_use]
     pub fn had_expiries(&self, database: usize) -> bool {
         self.had[self.physical(database)].expiries.load(Ordering::Acquire)
     }
 
+    /// A key was added to a database.
     #[inline]
-    pub(crate) fn note_key(&self, database: usize) {
-        note(&self.had[self.physical(database)].keys);
+    pub(crate) fn mark_keys(&self, database: usize) {
+        mark(&self.had[self.physical(database)].keys);
     }
 
+    /// A key of a database was given an expiry.
     #[inline]
-    pub(crate) fn note_expiry(&self, database: usize) {
-        note(&self.had[self.physical(database)].expiries);
+    pub(crate) fn mark_expiries(&self, database: usize) {
+        mark(&self.had[self.physical(database)].expiries);
+    }
+
+    /// A database has become empty. The caller holds all of it.
+    pub(crate) fn mark_emptied(&self, database: usize) {
+        let Had { keys, expiries } = &self.had[self.physical(database)];
+        [keys, expiries].into_iter().for_each(|had| had.store(false, Ordering::Release));
     }
 
     /// What asks for memory of a database ahead.
@@ -384,7 +393,7 @@ fn shards_of(databases: usize, threads: usize) -> usize {
 
 /// Writes once, since all threads read what lies beside it.
 #[inline]
-fn note(flag: &AtomicBool) {
+fn mark(flag: &AtomicBool) {
     if !flag.load(Ordering::Relaxed) {
         flag.store(true, Ordering::Release);
     }
