@@ -11,7 +11,8 @@ requests arrive at a time. `ratio` is the CPU time of the first divided by that 
 round; medians of all rounds are printed.
 
 A generator sends each of its connections a batch of commands that were made before, with keys drawn evenly from --keys for
-each command, and reads all replies. With --keys 1 there is one key that everybody uses, and `rate` is what matters.
+each command, and reads all replies. With --keys 1 there is one key that everybody uses, and `rate` is what matters. With
+--busy 1 one generator only has something to send, and the other core's thread nothing to do.
 
 Needs Linux (/proc/PID/task/*/schedstat, taskset), two cores, and a server whose serving threads are named worker-0 and
 worker-1 and get the connections in turn.
@@ -99,7 +100,7 @@ class Arm:
         cores = [",".join(CORES)] if threads == 2 else CORES
         self.servers = [servers.start("server", command.replace("{threads}", str(threads)), port, core)
                         for port, core in zip(ports, cores)]
-        turns, self.done = multiprocessing.Barrier(len(CORES)), multiprocessing.Queue()
+        turns, self.done = multiprocessing.Barrier(options.busy), multiprocessing.Queue()
         self.orders = [multiprocessing.Queue() for _ in CORES]
         for core, orders, port in zip(CORES, self.orders, ports * 2):
             arguments = (core, port, turns, orders, self.done)
@@ -111,6 +112,7 @@ class Arm:
             for orders in self.orders:
                 orders.put("connect")
                 self.done.get(timeout=PATIENCE_S)
+        self.busy = self.orders[:options.busy]
         if threads == 2:
             self.pin(options)
 
@@ -119,9 +121,9 @@ class Arm:
         server = self.servers[0]
         threads = list(workers(server).values())
         before = [cpu_of(server, task) for task in threads]
-        for orders, turns in zip(self.orders, [100, 0]):
+        for orders, turns in zip(self.busy, [100, 0]):
             orders.put(("get", 16, 16 * options.connections * turns, options.keys))
-        for _ in self.orders:
+        for _ in self.busy:
             self.done.get(timeout=PATIENCE_S)
         grown = [cpu_of(server, task) - then for task, then in zip(threads, before)]
         first = max(range(2), key=grown.__getitem__)
@@ -131,11 +133,11 @@ class Arm:
     def run(self, test, depth, options):
         """Nanoseconds of CPU a command, and thousands of commands a second."""
         cpu = sum(map(servers.cpu_ns, self.servers))
-        for orders in self.orders:
+        for orders in self.busy:
             orders.put((test, depth, options.commands, options.keys))
-        took = [self.done.get(timeout=PATIENCE_S) for _ in self.orders]
+        took = [self.done.get(timeout=PATIENCE_S) for _ in self.busy]
         per_turn = depth * options.connections
-        commands = len(self.orders) * (options.commands // per_turn * per_turn)
+        commands = len(self.busy) * (options.commands // per_turn * per_turn)
         return (sum(map(servers.cpu_ns, self.servers)) - cpu) / commands, commands / max(took) / 1e3
 
     def stop(self):
@@ -164,6 +166,7 @@ def main():
     parser.add_argument("--connections", type=int, default=25, help="of each generator")
     parser.add_argument("--commands", type=int, default=400_000, help="of each generator and measurement")
     parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--busy", type=int, choices=(1, 2), default=2, help="generators that have something to send")
     parser.add_argument("--port", type=int, default=23300)
     options = parser.parse_args()
     arms = {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use commands::error::Outcome;
-use commands::spec::{Info, Scope, Spec};
+use commands::spec::{Group, Info, Scope, Spec, flag};
 use commands::{FAMILIES, Handler};
 use resp::request::Args;
 
@@ -66,6 +66,8 @@ pub struct Command {
     pub subcommands: Vec<usize>,
     /// Whether it works on a collection, which the key's entry only points to.
     pub reads_collection: bool,
+    /// Whether it sees keys only, and takes time by its arguments alone.
+    pub is_brief: bool,
     /// The place of its container, if it is a subcommand.
     pub parent: Option<usize>,
 }
@@ -77,6 +79,15 @@ impl Command {
     pub fn accepts(&self, args: usize) -> bool {
         args.wrapping_sub(self.args_min) <= self.args_more
     }
+}
+
+/// Whether the time that a command takes depends on its arguments, or hardly on anything, instead of what its keys hold.
+fn is_brief(info: &Info) -> bool {
+    let sets_strings = info.group == Group::String && info.has(flag::WRITE);
+    let may_wait = info.has(flag::BLOCKING);
+    // LPOP and its like take as many elements as they are told, SETRANGE makes a string as long as it is told.
+    let is_told = ["count", "offset"].iter().any(|word| info.syntax.contains(word));
+    (info.has(flag::FAST) || sets_strings) && !may_wait && !is_told
 }
 
 /// Longest name that the quick way of looking up covers, in bytes.
@@ -217,6 +228,7 @@ impl Table {
             args_more: if spec.info.arity < 0 { usize::MAX / 2 } else { 0 },
             subcommands: Vec::new(),
             reads_collection: lookahead::reads_collection(&spec.info),
+            is_brief: quick.is_some() && is_brief(&spec.info),
             parent,
         });
         id

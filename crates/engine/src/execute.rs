@@ -84,9 +84,12 @@ impl Worker {
         let keyspace = &engine.keyspace;
         let shard = keyspace.shard_of(key.hash);
         // Also while CLIENT PAUSE holds commands back.
-        let Some(mut locked) =
-            (if engine.is_held_up() { None } else { keyspace.lock_one_unless(shard, || engine.busy.any()) })
-        else {
+        let Some(mut locked) = (if engine.is_held_up() {
+            None
+        } else {
+            let own = keyspace.own_one(shard, inside.as_ref());
+            own.or_else(|| keyspace.lock_one_unless(shard, || engine.busy.any()))
+        }) else {
             return self.step(session, plan, args, keys, out, inside);
         };
         // Nothing else has happened that anybody would have to be told of, least of all this connection.
@@ -305,7 +308,7 @@ impl Worker {
             // The check that a command touches its own keys only is for those who change commands.
             (Scope::Keys | Scope::ByArgs(_), [_, _, ..])
                 if !cfg!(debug_assertions)
-                    && let Some(mut all) = keyspace.own() =>
+                    && let Some(mut all) = keyspace.own_inside(inside.as_ref()) =>
             {
                 prefetch(&all, session.database, keys);
                 self.call(session, command, args, keys, &mut all, out, true)

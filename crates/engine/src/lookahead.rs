@@ -12,7 +12,7 @@ use std::ops::Range;
 use commands::call::{KEYS_AHEAD, KEYS_IN_BATCH, KeyRef};
 use commands::spec::{Group, Info};
 use resp::request::Batch;
-use store::keyspace::{Hints, Keyspace};
+use store::keyspace::Hints;
 use store::prefetch::Ahead;
 
 use crate::worker::Planned;
@@ -25,38 +25,48 @@ pub(crate) fn reads_collection(info: &Info) -> bool {
     matches!(info.group, Group::Hash | Group::List | Group::Set | Group::SortedSet)
 }
 
-/// Asks for what a window's commands will read, from the one at `from` on, as far as the first-level cache has room for
-/// their keys; gives the first for which nothing was asked.
+/// Where the commands from `from` on end that are looked ahead for together: the first-level cache has room for their keys.
+#[inline]
+pub(crate) fn group_end(planned: &[Planned], keys: &[KeyRef], from: usize) -> usize {
+    if keys.len() <= KEYS_AHEAD { planned.len() } else { until_full(planned, from) }
+}
+
+/// The keys of some of a window's commands.
+#[inline]
+pub(crate) fn keys_of<'k>(planned: &[Planned], keys: &'k [KeyRef]) -> &'k [KeyRef] {
+    match planned {
+        [first, .., last] | [first @ last] => &keys[first.keys_start as usize..last.keys_end as usize],
+        [] => &[],
+    }
+}
+
+/// Asks for what some of a window's commands will read.
 #[inline]
 pub(crate) fn look_ahead(
-    keyspace: &Keyspace,
-    database: usize,
+    hints: &Hints<'_>,
     batch: &Batch,
     buffer: &[u8],
     planned: &[Planned],
     keys: &[KeyRef],
-    from: usize,
-) -> usize {
-    let to = if keys.len() <= KEYS_AHEAD { planned.len() } else { until_full(planned, from) };
-    let Some(first) = planned.get(from) else { return to };
-    let last = &planned[to.max(from + 1) - 1];
-    let window = &keys[first.keys_start as usize..last.keys_end as usize];
+    group: Range<usize>,
+) {
+    let plans = &planned[group.clone()];
+    let window = keys_of(plans, keys);
     // A single key is looked up as quickly as it would be prefetched; a command with many asks for them when it holds their
     // shards, without taking each for every hint.
-    let is_wide = from + 1 == to && window.len() > KEYS_IN_BATCH;
-    if window.len() < 2 || (is_wide && !first.reads_collection) {
-        return to;
+    let is_wide = plans.len() == 1 && window.len() > KEYS_IN_BATCH;
+    let reads_collection = plans.iter().any(|plan| plan.reads_collection);
+    if window.len() < 2 || (is_wide && !reads_collection) {
+        return;
     }
-    let hints = keyspace.hints(database);
     hints.locks(window.iter().map(|key| key.hash));
     window.iter().for_each(|key| hints.bucket(key.hash));
     for keys in window.chunks(KEYS_AHEAD) {
-        ask_for_entries(&hints, keys);
+        ask_for_entries(hints, keys);
     }
-    if planned[from..to].iter().any(|plan| plan.reads_collection) {
-        look_into_collections(&hints, batch, buffer, from..to, planned, keys);
+    if reads_collection {
+        look_into_collections(hints, batch, buffer, group, planned, keys);
     }
-    to
 }
 
 /// Asks for the entries of up to [`KEYS_AHEAD`] keys. One in ten is in a chain, which is a bucket more to wait for.

@@ -62,9 +62,15 @@ impl Bench {
     /// A bench with a configuration.
     #[must_use]
     pub fn with(settings: Settings) -> Bench {
+        Bench::with_threads(settings, 1)
+    }
+
+    /// The same with so many threads, of which it has the first.
+    #[must_use]
+    pub fn with_threads(settings: Settings, threads: usize) -> Bench {
         let used_memory = Arc::<AtomicU64>::default();
         let host = NoServer { used_memory: used_memory.clone() };
-        let wakes: Vec<Box<dyn Wake>> = vec![Box::<NoServer>::default()];
+        let wakes = (0..threads).map(|_| Box::<NoServer>::default() as Box<dyn Wake>).collect();
         let engine = Engine::start(settings, None, wakes, Box::new(host), STARTED_US / 1000);
         Bench { worker: Worker::new(0, engine, 1), now_us: STARTED_US, used_memory }
     }

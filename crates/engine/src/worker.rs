@@ -30,7 +30,7 @@ use crate::compaction::Progress;
 use crate::engine::Engine;
 use crate::eviction::{self, MemoryWatch};
 use crate::families;
-use crate::lookahead::look_ahead;
+use crate::lookahead::{group_end, keys_of, look_ahead};
 use crate::replies::{Share, UNAUTHENTICATED_BYTES_MAX};
 use crate::scripts::LocalScripts;
 use crate::session::{ReplyMode, Session};
@@ -43,6 +43,15 @@ const WINDOW: usize = 64;
 /// How long one connection may keep its thread from the others, in microseconds. Another one waits for two such turns, if
 /// its request comes when the first has just begun and the next is read before it.
 const YIELD_AFTER_US: f64 = 500.0;
+
+/// How long a thread doesn't try to keep others out after it has met one, in microseconds. Where several are busy they wait
+/// once in that time for what one runs meanwhile, some ten microseconds.
+const MEETING_US: f64 = 10_000.0;
+/// Keys of commands from which on it is worth it to keep others out: as much as the locks of so many.
+const KEYS_WORTH_IT: usize = 8;
+/// Bytes of requests that are run while others are kept out, at most: some hundred members to be added to something, which
+/// takes a tenth of a millisecond.
+const BRIEF_BYTES_MAX: usize = 16 * 1024;
 
 const _: () = assert!(WINDOW <= u64::BITS as usize, "a window's commands have a bit each in `crate::lookahead`");
 
@@ -104,6 +113,8 @@ pub(crate) struct Planned {
     pub reads_collection: bool,
     /// Whether the command takes so many arguments.
     pub fits: bool,
+    /// Whether it is one whose time depends on its arguments alone.
+    pub is_brief: bool,
 }
 
 /// See the module's documentation.
@@ -121,6 +132,7 @@ pub struct Worker {
     turn_began: Ticks,
     /// How long one connection may keep the thread from the others.
     pub(crate) turn_ticks: u64,
+    meeting_ticks: u64,
     stats: &'static WorkerStats,
     /// Figures of the configuration that handlers go by.
     pub rules: Rules,
@@ -148,6 +160,8 @@ pub struct Worker {
     pub(crate) late: Vec<(usize, DbKey)>,
     pub(crate) shards: Vec<usize>,
     pub(crate) shard_set: ShardSet,
+    /// How often threads had found the gate closed when this one last met another, and when that was.
+    met: (usize, Ticks),
     pub(crate) scripts: LocalScripts,
     attendant: Lent,
     /// Which of its shards of which database it looks for expired keys in next.
@@ -171,6 +185,11 @@ impl Worker {
             untouching_clock: clock,
             stats: &engine.stats[id],
             turn_ticks: (YIELD_AFTER_US * per_microsecond()) as u64,
+            meeting_ticks: if engine.keyspace.gate().is_for_one() {
+                u64::MAX
+            } else {
+                (MEETING_US * per_microsecond()) as u64
+            },
             now_us: 0,
             turn_began: Ticks::now(),
             rules: Rules::default(),
@@ -188,6 +207,7 @@ impl Worker {
             late: Vec::new(),
             shards: Vec::new(),
             shard_set: ShardSet::default(),
+            met: (0, Ticks::now()),
             scripts: LocalScripts::default(),
             attendant: Lent::default(),
             reclaim_at: 0,
@@ -355,6 +375,8 @@ impl Worker {
         let in_script = self.scripts.busy_turn;
         let mut inside = if in_script { None } else { self.pass() };
         loop {
+            // What comes now may take long: others need not wait for it.
+            inside.iter_mut().for_each(Inside::let_in);
             batch.clear();
             if session.client.killed.load(Ordering::Relaxed) {
                 return (at, Ran::Closing);
@@ -378,9 +400,15 @@ impl Worker {
             let mut reframe = false;
             let mut is_plain = self.may_be_quick(session);
             for (index, (request, plan)) in batch.requests().iter().zip(planned.iter()).enumerate() {
-                if index == ahead && inside.is_some() {
-                    let keyspace = &self.engine.keyspace;
-                    ahead = look_ahead(keyspace, session.database, batch, buffer, planned, keys, ahead);
+                if index == ahead
+                    && let Some(inside) = &mut inside
+                {
+                    let group = ahead..group_end(planned, keys, ahead);
+                    ahead = group.end;
+                    let bytes = batch.requests()[group.clone()].last().map_or(0, |last| last.end as usize - at);
+                    self.choose_company(inside, &planned[group.clone()], keys, bytes);
+                    let hints = self.engine.keyspace.hints(session.database, inside);
+                    look_ahead(&hints, batch, buffer, planned, keys, group);
                 }
                 let args = batch.args(request, buffer);
                 let keys = &keys[plan.keys_start as usize..plan.keys_end as usize];
@@ -450,6 +478,25 @@ impl Worker {
             if Ticks::now().since(began) > turn_ticks || out.len() > replies_end {
                 return (at, Ran::Yielded);
             }
+        }
+    }
+
+    /// Keeps other threads out while some of a window's commands run, if there are enough of them to be worth it, all are
+    /// brief, and no other thread seems to have anything to do: then no lock is taken. `bytes`: of the requests.
+    #[inline]
+    fn choose_company(&mut self, inside: &mut Inside<'_>, group: &[Planned], keys: &[KeyRef], bytes: usize) {
+        inside.let_in();
+        if keys_of(group, keys).len() < KEYS_WORTH_IT
+            || bytes > BRIEF_BYTES_MAX
+            || self.ticks.since(self.met.1) < self.meeting_ticks
+            || !group.iter().all(|plan| plan.is_brief)
+        {
+            return;
+        }
+        let waits = self.engine.keyspace.gate().waits();
+        // The one that waited may have been this thread: another one keeps others out as well.
+        if waits != self.met.0 || !inside.keep_out() {
+            self.met = (waits, self.ticks);
         }
     }
 
@@ -592,8 +639,9 @@ fn plan(batch: &Batch, buffer: &[u8], planned: &mut Vec<Planned>, keys: &mut Vec
             KeysAt::Declared => fitting.into_iter().for_each(|command| hash_keys(command, args, keys)),
         }
         let reads_collection = command.is_some_and(|c| c.reads_collection);
+        let is_brief = fitting.is_some_and(|c| c.is_brief);
         let (keys_end, fits) = (keys.len() as u32, fitting.is_some());
-        planned.push(Planned { command, quick, keys_start, keys_end, reads_collection, fits });
+        planned.push(Planned { command, quick, keys_start, keys_end, reads_collection, fits, is_brief });
     }
 }
 
@@ -616,6 +664,7 @@ mod tests {
     use super::*;
     use crate::config::{Loader, Settings};
     use crate::testing::{Bench, request};
+    use resp::request::Framer;
 
     #[test]
     fn a_slow_command_in_the_midst_of_a_window_ends_the_turn() {
@@ -704,6 +753,76 @@ mod tests {
                 bench.check(&mut session, &[(&select(database), "+OK"), ("dbsize", ":0")]);
             }
         }
+    }
+
+    /// Whether a thread keeps others out that runs these commands.
+    fn keeps_out(bench: &mut Bench, lines: &str) -> bool {
+        let (mut batch, mut planned, mut keys) = (Batch::default(), Vec::new(), Vec::new());
+        let input = format!("{}\r\n", lines.lines().collect::<Vec<_>>().join("\r\n")).into_bytes();
+        let (end, _) = Framer::default().frame(&input, 0, &bench.worker.limits, WINDOW, &mut batch);
+        assert_eq!(end, input.len());
+        plan(&batch, &input, &mut planned, &mut keys);
+        let mut inside = bench.worker.pass();
+        let inside = inside.as_mut().unwrap();
+        bench.worker.ticks = Ticks::now();
+        bench.worker.choose_company(inside, &planned, &keys, input.len());
+        inside.keeps_out()
+    }
+
+    #[test]
+    fn others_are_kept_out_for_what_is_brief_and_many() {
+        let mut bench = Bench::with_threads(Settings::new(), 2);
+        bench.worker.meeting_ticks = 0;
+        let mset = format!("mset{}", " k v".repeat(8));
+        for brief in [&*"get k\n".repeat(8), &"set k v\nincr n\nzadd z 1 a\nhset h f v\n".repeat(2), &mset] {
+            assert!(keeps_out(&mut bench, brief), "{brief}");
+        }
+        // Too few, too much, and one in the midst that may take its time.
+        let long = format!("{}set k {}", "get k\n".repeat(8), "v".repeat(BRIEF_BYTES_MAX));
+        assert!(!keeps_out(&mut bench, &"get k\n".repeat(7)) && !keeps_out(&mut bench, &long));
+        for slow in [
+            "lpop l 5",
+            "spop s 5",
+            "setrange s 500000000 x",
+            "bzpopmin z 0",
+            "smembers s",
+            "keys *",
+            "flushall",
+            "eval return 0",
+            "get",
+            "multi",
+            "exec",
+            "nonsense",
+            "sort l",
+            "lcs a b",
+        ] {
+            assert!(!keeps_out(&mut bench, &format!("{}{slow}", "get k\n".repeat(8))), "{slow}");
+        }
+        // Nobody is there to be kept out.
+        assert!(!keeps_out(&mut Bench::default(), &"get k\n".repeat(8)));
+    }
+
+    #[test]
+    fn others_are_let_in_for_a_while_when_they_come() {
+        let mut bench = Bench::with_threads(Settings::new(), 2);
+        let brief = "get k\n".repeat(8);
+        let gate = bench.worker.engine.keyspace.gate();
+        // One that has just begun gives the others time to show.
+        bench.worker.meeting_ticks = u64::MAX;
+        assert!(!keeps_out(&mut bench, &brief));
+        bench.worker.meeting_ticks = 0;
+        assert!(keeps_out(&mut bench, &brief));
+        let inside = gate.enter(1);
+        assert!(!keeps_out(&mut bench, &brief));
+        drop(inside);
+        assert!(keeps_out(&mut bench, &brief));
+        // One that came and waited, and went, is noticed once.
+        let mut first = gate.enter(0);
+        assert!(first.keep_out() && gate.enter_unless(1, || true).is_none());
+        drop(first);
+        let before = bench.worker.met.1;
+        assert!(!keeps_out(&mut bench, &brief));
+        assert!(bench.worker.met.1 > before && keeps_out(&mut bench, &brief));
     }
 
     #[test]

@@ -319,9 +319,11 @@ impl<'l, 'k> Db<'l, 'k> {
         let (clock, keyspace) = (self.clock, self.locked.keyspace());
         let table = &mut self.locked.shard_mut(self.first, keyspace.shard_of(key.hash)).table;
         let create = || Entry::object(key.bytes, T::empty(), None);
+        if table.is_empty() {
+            keyspace.mark_keys(self.database);
+        }
         let (mut entry, is_new) = table.find_or_insert(key.hash, key.bytes, create);
         if is_new {
-            keyspace.mark_keys(self.database);
             self.observed.note(Event::Created, self.database, key.bytes);
         }
         touch(&mut entry, clock);
@@ -398,8 +400,8 @@ impl<'l, 'k> Db<'l, 'k> {
             let expiry = if let Ttl::At(at) = ttl { Some(at) } else { None };
             let mut entry = create(key.bytes, expiry);
             touch(&mut entry, clock);
-            insert(shard, key.hash, entry);
-            self.note_created(key, expiry.is_some());
+            let is_first = insert(shard, key.hash, entry);
+            self.note_created(key, is_first, expiry.is_some());
         }
     }
 
@@ -437,14 +439,17 @@ impl<'l, 'k> Db<'l, 'k> {
         self.take(key);
         touch(&mut entry, self.clock);
         let expires = entry.expiry().is_some();
-        insert(self.shard_mut(key.hash), key.hash, entry);
-        self.note_created(key, expires);
+        let is_first = insert(self.shard_mut(key.hash), key.hash, entry);
+        self.note_created(key, is_first, expires);
     }
 
+    /// Notes that a key was added, which may be the first of its shard.
     #[inline]
-    fn note_created(&mut self, key: Key<'_>, expires: bool) {
+    fn note_created(&mut self, key: Key<'_>, is_first: bool, expires: bool) {
         let keyspace = self.locked.keyspace();
-        keyspace.mark_keys(self.database);
+        if is_first {
+            keyspace.mark_keys(self.database);
+        }
         if expires {
             keyspace.mark_expiries(self.database);
         }
@@ -654,13 +659,15 @@ impl<'l, 'k> Db<'l, 'k> {
     }
 }
 
-fn insert(shard: &mut Shard, hash: u64, entry: Entry) {
-    let expiry = entry.expiry();
+/// Adds an entry whose key isn't there. Says whether it is the shard's first.
+fn insert(shard: &mut Shard, hash: u64, entry: Entry) -> bool {
+    let (is_first, expiry) = (shard.table.is_empty(), entry.expiry());
     shard.table.insert(hash, entry);
     if let Some(at) = expiry {
         shard.volatile += 1;
         shard.note_expiry(at, hash);
     }
+    is_first
 }
 
 #[inline]

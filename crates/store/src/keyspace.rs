@@ -5,7 +5,8 @@
 //!
 //! `unsafe` because tables are reached through locks that are taken before the command runs, not around each access.
 //! The invariant: **a table is touched only through a `Locked` that holds its shard; a `Locked` is either the only one
-//! that holds a shard, by its lock, or the only one at all, by the gate.** `Locked` checks this at every access.
+//! that holds a shard, by its lock, or the only one at all, by the gate.** `Locked` checks this at every access. A thread
+//! that keeps all others out of the gate takes no locks: it has one `Locked` at a time, as it has when it takes them.
 
 use std::cell::UnsafeCell;
 use std::ptr;
@@ -16,7 +17,7 @@ use crate::expiry::{ExpiryQueue, Note};
 use crate::hash::hash;
 use crate::prefetch::{Ahead, prefetch_to_write};
 use crate::reaper::Reaper;
-use crate::sync::{Alone, Gate, ShardLock};
+use crate::sync::{Alone, Gate, Inside, ShardLock};
 use crate::table::Table;
 
 /// Where in a hash the shard's number begins: above the bits that a table uses.
@@ -148,6 +149,8 @@ enum Held<'k> {
     /// None; shards are locked one at a time as they are visited, until a wait becomes long and this says so.
     Each(GiveUp<'k>),
     One(usize),
+    /// One, without its lock: nobody else is inside the gate.
+    Own(usize),
     /// Ascending, without duplicates.
     Many(&'k [usize]),
     /// Some, that are asked for often.
@@ -308,6 +311,22 @@ impl Keyspace {
         (!self.contended).then(|| Locked { keyspace: self, held: Held::All })
     }
 
+    /// Everything, for the only thread that is inside this keyspace's gate; none, if others may be. The caller holds no
+    /// shard.
+    #[inline]
+    #[must_use]
+    pub fn own_inside<'k>(&'k self, inside: Option<&'k Inside<'_>>) -> Option<Locked<'k>> {
+        let is_only = !self.contended || inside.is_some_and(Inside::keeps_out);
+        is_only.then(|| Locked { keyspace: self, held: Held::All })
+    }
+
+    /// One shard, for the same.
+    #[inline]
+    #[must_use]
+    pub fn own_one<'k>(&'k self, shard: usize, inside: Option<&'k Inside<'_>>) -> Option<Locked<'k>> {
+        inside.is_some_and(Inside::keeps_out).then(|| Locked { keyspace: self, held: Held::Own(shard) })
+    }
+
     /// No shard yet: each is locked while it is visited. The caller is inside the gate and holds none.
     #[must_use]
     pub fn lock_each(&self) -> Locked<'_> {
@@ -345,7 +364,7 @@ impl Keyspace {
         self.had[self.physical(database)].expiries.load(Ordering::Acquire)
     }
 
-    /// A key was added to a database.
+    /// A key was added to a database: the first of its shard, at least.
     #[inline]
     pub(crate) fn mark_keys(&self, database: usize) {
         mark(&self.had[self.physical(database)].keys);
@@ -363,13 +382,14 @@ impl Keyspace {
         [keys, expiries].into_iter().for_each(|had| had.store(false, Ordering::Release));
     }
 
-    /// What asks for memory of a database ahead.
+    /// What asks for memory of a database ahead, for one who is inside this keyspace's gate.
     #[inline]
     #[must_use]
-    pub fn hints(&self, database: usize) -> Hints<'_> {
+    pub fn hints<'k>(&'k self, database: usize, inside: &'k Inside<'_>) -> Hints<'k> {
         let count = self.locks.len();
         let FirstShard(first) = self.first_shard(database);
-        Hints { shards: &self.shards[first..first + count], locks: &self.locks, contended: self.contended }
+        let contended = self.contended && !inside.keeps_out();
+        Hints { shards: &self.shards[first..first + count], locks: &self.locks, contended }
     }
 
     /// Where the shards of a database begin. It stays while the caller is inside the gate.
@@ -404,6 +424,7 @@ fn mark(flag: &AtomicBool) {
 pub struct Hints<'k> {
     shards: &'k [UnsafeCell<Shard>],
     locks: &'k [PaddedLock],
+    /// Whether other threads may hold shards.
     contended: bool,
 }
 
@@ -457,8 +478,8 @@ impl Hints<'_> {
         if self.contended && !self.locks[shard].0.try_lock() {
             return otherwise;
         }
-        // SAFETY: the shard is locked, or there is one thread only and it holds no reference into a shard while it
-        // asks: batches do so between commands.
+        // SAFETY: the shard is locked, or there is one thread only, or inside only, and it holds no reference into a shard
+        // while it asks: batches do so between commands.
         let result = look(unsafe { &*self.shards[shard].get() });
         if self.contended {
             self.locks[shard].0.unlock();
@@ -479,7 +500,7 @@ impl<'k> Locked<'k> {
     #[must_use]
     pub fn holds(&self, shard: usize) -> bool {
         match self.held {
-            Held::One(one) => one == shard,
+            Held::One(one) | Held::Own(one) => one == shard,
             Held::Many(many) => many.binary_search(&shard).is_ok(),
             Held::Set(set) => set.contains(shard),
             Held::Growing(ref many) => many.binary_search(&shard).is_ok(),
@@ -597,7 +618,7 @@ impl Drop for Locked<'_> {
             Held::Many(shards) => shards.iter().rev().for_each(|&shard| self.keyspace.give(shard)),
             Held::Set(shards) => shards.iter().for_each(|shard| self.keyspace.give(shard)),
             Held::Growing(ref shards) => shards.iter().rev().for_each(|&shard| self.keyspace.give(shard)),
-            Held::Each(_) | Held::All => {}
+            Held::Each(_) | Held::Own(_) | Held::All => {}
         }
     }
 }

@@ -14,6 +14,7 @@ use loom::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence},
     thread,
 };
+use std::ptr;
 #[cfg(not(loom))]
 use std::{
     hint,
@@ -139,18 +140,24 @@ struct Place {
     inside: AtomicBool,
 }
 
-/// Lets every thread in at once, or one alone.
+/// Lets every thread in at once, or one alone. On cache lines of its own, since some of it is written often.
+#[repr(align(128))]
 pub struct Gate {
     /// How many want or have the gate closed; threads outside wait while it isn't zero.
     closing: AtomicUsize,
+    /// How often a thread has found the gate closed.
+    waits: AtomicUsize,
     places: Box<[Place]>,
     /// Held by the one that is alone.
     alone: ShardLock,
 }
 
-/// Proof of being inside together with others; leaving is dropping it.
+/// Proof of being inside, together with others or, for a while, without; leaving is dropping it.
 pub struct Inside<'g> {
+    gate: &'g Gate,
     place: &'g Place,
+    /// Whether the gate is closed to all others, none of whom is inside.
+    keeps_out: bool,
 }
 
 /// Proof of being alone; opening the gate is dropping it.
@@ -164,9 +171,16 @@ impl Gate {
     pub fn new(threads: usize) -> Self {
         Gate {
             closing: AtomicUsize::new(0),
+            waits: AtomicUsize::new(0),
             places: (0..threads).map(|_| Place { inside: AtomicBool::new(false) }).collect(),
             alone: ShardLock::new(),
         }
+    }
+
+    /// Whether it is for one thread, which never meets another.
+    #[must_use]
+    pub fn is_for_one(&self) -> bool {
+        self.places.len() == 1
     }
 
     /// Passes the gate, waiting while it is closed. `thread` must not be inside already.
@@ -189,9 +203,10 @@ impl Gate {
             // Announce before looking, so that either this thread sees the gate closing or the closer sees it inside.
             fence(Ordering::SeqCst);
             if self.closing.load(Ordering::Acquire) == 0 {
-                return Some(Inside { place });
+                return Some(Inside { gate: self, place, keeps_out: false });
             }
             place.inside.store(false, Ordering::Release);
+            self.waits.fetch_add(1, Ordering::Relaxed);
             while self.closing.load(Ordering::Relaxed) != 0 {
                 if backoff.is_long() && give_up() {
                     return None;
@@ -222,6 +237,19 @@ impl Gate {
         self.wait_for_all(&give_up).then_some(alone)
     }
 
+    /// How often a thread has found the gate closed: a number that tells by its change that somebody has waited, if only for
+    /// a moment.
+    #[inline]
+    #[must_use]
+    pub fn waits(&self) -> usize {
+        self.waits.load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread other than that of `place` is inside.
+    fn has_others(&self, place: &Place) -> bool {
+        self.places.iter().any(|other| !ptr::eq(other, place) && other.inside.load(Ordering::Acquire))
+    }
+
     /// Waits until nobody is inside, or `give_up` says so. Says whether nobody is.
     fn wait_for_all(&self, give_up: &dyn Fn() -> bool) -> bool {
         fence(Ordering::SeqCst);
@@ -238,9 +266,47 @@ impl Gate {
     }
 }
 
+impl Inside<'_> {
+    /// Closes the gate to all others while this one is inside, until [`Inside::let_in`], if nobody else is inside or wants
+    /// to be alone. Says whether it has. Never waits.
+    ///
+    /// For what is done quickly: others wait meanwhile, whatever they want.
+    pub fn keep_out(&mut self) -> bool {
+        let gate = self.gate;
+        // A look first: where others are busy, too, no line that they read is written.
+        if self.keeps_out || gate.closing.load(Ordering::Relaxed) != 0 || gate.has_others(self.place) {
+            return self.keeps_out;
+        }
+        let closers = gate.closing.fetch_add(1, Ordering::SeqCst);
+        // Who comes after this sees the gate closed; who has come before is seen here.
+        fence(Ordering::SeqCst);
+        self.keeps_out = closers == 0 && !gate.has_others(self.place);
+        if !self.keeps_out {
+            gate.closing.fetch_sub(1, Ordering::Release);
+        }
+        self.keeps_out
+    }
+
+    /// Opens the gate to the others again, if it was closed to them.
+    #[inline]
+    pub fn let_in(&mut self) {
+        if std::mem::take(&mut self.keeps_out) {
+            self.gate.closing.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Whether the gate is closed to all others, none of whom is inside.
+    #[inline]
+    #[must_use]
+    pub fn keeps_out(&self) -> bool {
+        self.keeps_out
+    }
+}
+
 impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
+        self.let_in();
         self.place.inside.store(false, Ordering::Release);
     }
 }
@@ -285,6 +351,69 @@ mod tests {
         threads.into_iter().for_each(|t| t.join().unwrap());
         // SAFETY: all threads have ended.
         assert_eq!(unsafe { *shared.1.0.get() }, 4 * ROUNDS);
+    }
+
+    #[test]
+    fn who_keeps_others_out_is_the_only_one_inside() {
+        let shared = Arc::new((Gate::new(3), Counter(UnsafeCell::new(0)), AtomicUsize::new(0)));
+        let kept_out: Vec<_> = (0..3)
+            .map(|id| {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    let mut kept_out = 0;
+                    for round in 0..ROUNDS {
+                        if id == 0 && round % 8 == 0 {
+                            let _alone = shared.0.close();
+                            assert_eq!(shared.2.load(Ordering::Relaxed), 0);
+                            continue;
+                        }
+                        let mut inside = shared.0.enter(id);
+                        shared.2.fetch_add(1, Ordering::Relaxed);
+                        if inside.keep_out() {
+                            assert!(inside.keeps_out());
+                            assert_eq!(shared.2.load(Ordering::Relaxed), 1);
+                            // SAFETY: nobody else is inside.
+                            unsafe { *shared.1.0.get() += 1 };
+                            kept_out += 1;
+                            if round % 2 == 0 {
+                                inside.let_in();
+                                assert!(!inside.keeps_out());
+                            }
+                        }
+                        // The count goes down before the thread leaves, or before it lets others in.
+                        shared.2.fetch_sub(1, Ordering::Relaxed);
+                    }
+                    kept_out
+                })
+            })
+            .collect();
+        let kept_out: u64 = kept_out.into_iter().map(|t| t.join().unwrap()).sum();
+        // SAFETY: all threads have ended.
+        assert_eq!(unsafe { *shared.1.0.get() }, kept_out);
+        assert_eq!(shared.0.closing.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn nobody_keeps_out_who_is_inside_or_wants_to_be_alone() {
+        let gate = Gate::new(2);
+        let mut first = gate.enter(0);
+        let second = gate.enter(1);
+        assert!(!first.keep_out());
+        drop(second);
+        assert!(first.keep_out() && first.keep_out());
+        let waits = gate.waits();
+        assert!(gate.enter_unless(1, || true).is_none());
+        assert!(gate.waits() > waits);
+        first.let_in();
+        let mut second = gate.enter(1);
+        drop(first);
+        // One that waits to be alone is told by a closed gate.
+        gate.closing.fetch_add(1, Ordering::SeqCst);
+        assert!(!second.keep_out());
+        gate.closing.fetch_sub(1, Ordering::SeqCst);
+        assert!(second.keep_out());
+        drop(second);
+        assert!(gate.close_unless(|| true).is_some());
     }
 
     #[test]
@@ -435,6 +564,55 @@ mod loom_tests {
             }
             thread.join().unwrap();
             assert!(shared.0.enter_unless(0, || true).is_some());
+        });
+    }
+
+    #[test]
+    fn loom_who_keeps_others_out_needs_no_lock() {
+        struct Shared(Gate, ShardLock, UnsafeCell<i32>);
+        fn add(shared: &Shared, thread: usize, keeps_out: bool) {
+            let mut inside = shared.0.enter(thread);
+            if keeps_out && inside.keep_out() {
+                // SAFETY: nobody else is inside; loom checks it.
+                shared.2.with_mut(|p| unsafe { *p += 1 });
+                inside.let_in();
+            }
+            shared.1.lock();
+            // SAFETY: under the lock; loom checks it.
+            shared.2.with_mut(|p| unsafe { *p += 1 });
+            shared.1.unlock();
+        }
+        for both in [false, true] {
+            loom::model(move || {
+                let shared = Arc::new(Shared(Gate::new(2), ShardLock::new(), UnsafeCell::new(0)));
+                let other = shared.clone();
+                let thread = thread::spawn(move || add(&other, 1, both));
+                add(&shared, 0, true);
+                thread.join().unwrap();
+                assert_eq!(shared.0.closing.load(Ordering::Relaxed), 0);
+            });
+        }
+    }
+
+    #[test]
+    fn loom_who_keeps_others_out_and_who_is_alone_take_turns() {
+        loom::model(|| {
+            let shared = Arc::new((Gate::new(1), UnsafeCell::new(0)));
+            let other = shared.clone();
+            let thread = thread::spawn(move || {
+                let _alone = other.0.close();
+                // SAFETY: alone; loom checks it.
+                other.1.with_mut(|p| unsafe { *p += 1 });
+            });
+            if let Some(mut inside) = shared.0.enter_unless(0, || true)
+                && inside.keep_out()
+            {
+                // SAFETY: nobody else is inside; loom checks it.
+                shared.1.with_mut(|p| unsafe { *p += 1 });
+                inside.let_in();
+            }
+            thread.join().unwrap();
+            assert_eq!(shared.0.closing.load(Ordering::Relaxed), 0);
         });
     }
 

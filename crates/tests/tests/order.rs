@@ -12,7 +12,7 @@ use penstock_tests::server::Server;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// More threads than most test machines have cores: the more switches, the better.
 const THREADS: &[&str] = &["--threads", "4"];
@@ -88,6 +88,40 @@ fn mget_sees_all_of_an_mset_or_nothing() {
         }
     };
     side_by_side(&server, &[&write(1), &write(2), &write(3)], &[&read, &read]);
+}
+
+#[test]
+fn who_comes_and_goes_sees_the_same_as_who_stays() {
+    const ROUNDS: u64 = 12;
+    let server = server();
+    let all = (0..40).map(|i| format!("key{i}")).collect::<Vec<_>>();
+    let mset =
+        |value: u64| command(&format!("MSET{}", all.iter().map(|key| format!(" {key} {value}")).collect::<String>()));
+    server.connect().call(&mset(0)).unwrap();
+    // Long enough between the bursts that a thread which is busy finds itself without others, and locks nothing.
+    let work = |seed: u64| {
+        let mset = &mset;
+        move |conn: &mut Conn| {
+            let mut rng = Rng::new(seed);
+            for round in 0..ROUNDS {
+                thread::sleep(Duration::from_millis(rng.below(30) as u64));
+                let counts = vec![command("INCR count"); 500];
+                let sets: Vec<_> = (0..50).map(|i| mset(seed * 1_000_000 + round * 100 + i)).collect();
+                conn.pipeline(&[counts, sets].concat()).unwrap();
+            }
+        }
+    };
+    let mget = command(&format!("MGET {}", all.join(" ")));
+    let look = |conn: &mut Conn| {
+        thread::sleep(Duration::from_millis(7));
+        for reply in conn.pipeline(&vec![mget.clone(); 20]).unwrap() {
+            let values = integers(&reply);
+            assert!(values.iter().all(|value| *value == values[0]), "{reply:?}");
+        }
+        conn.cmd("DBSIZE").unwrap();
+    };
+    side_by_side(&server, &[&work(1), &work(2), &work(3), &work(4)], &[&look]);
+    assert_eq!(server.connect().cmd("GET count").unwrap().text(), (4 * ROUNDS * 500).to_string().as_bytes());
 }
 
 #[test]

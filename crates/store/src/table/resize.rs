@@ -9,7 +9,7 @@ use crate::prefetch::prefetch;
 const SPLITS_MAX: usize = 32;
 /// One bucket in so many is split at once at most: a table is hardly larger than it has to be. Fewer under Miri, whose tables
 /// are small.
-const SPLIT_OF_BUCKETS: usize = if cfg!(miri) { 16 } else { 64 };
+const SPLIT_OF_BUCKETS: usize = if cfg!(miri) { 16 } else { 32 };
 
 impl<R: Record> Table<R> {
     /// Adds buckets, and moves to each what belongs there of the one that is split for it.
