@@ -37,6 +37,13 @@ pub fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// Lets the kernel give huge pages where it is told to, which the allocator forbids to the process when it starts
+/// (`.cargo/config.toml`).
+pub fn permit_huge_pages() {
+    // Without, memory is in small pages, which is slower and no more.
+    let _ = rustix::thread::disable_transparent_huge_pages(false);
+}
+
 /// Has the kernel give memory in small pages from here on. It clears a huge one, 2 MB, in the midst of the command that first
 /// touches it: a tenth of a millisecond, and many milliseconds on a virtual machine whose host has yet to find the memory.
 pub fn disable_huge_pages() {

@@ -95,6 +95,7 @@ fn worker_name(id: usize) -> String {
 
 /// Huge pages that nobody waits for, as far as that can be had.
 fn arrange_huge_pages(settings: &Settings) {
+    process::permit_huge_pages();
     if !settings.disable_thp.get() {
         heap::huge_at_once();
     } else if !heap::prepare_ahead() {
