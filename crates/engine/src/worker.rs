@@ -50,7 +50,7 @@ const MEETING_US: f64 = 10_000.0;
 /// Keys of commands from which on it is worth it to keep others out: as much as the locks of so many.
 const KEYS_WORTH_IT: usize = 8;
 /// Bytes of requests that are run while others are kept out, at most: some hundred members to be added to something, which
-/// takes a tenth of a millisecond.
+/// takes less than a millisecond.
 const BRIEF_BYTES_MAX: usize = 16 * 1024;
 
 const _: () = assert!(WINDOW <= u64::BITS as usize, "a window's commands have a bit each in `crate::lookahead`");
