@@ -59,8 +59,8 @@ pub(crate) fn look_ahead(
     if window.len() < 2 || (is_wide && !reads_collection) {
         return;
     }
-    hints.locks(window.iter().map(|key| key.hash));
-    window.iter().for_each(|key| hints.bucket(key.hash));
+    hints.locks(runs(window).map(|(_, hash)| hash));
+    runs(window).for_each(|(_, hash)| hints.bucket(hash));
     for keys in window.chunks(KEYS_AHEAD) {
         ask_for_entries(hints, keys);
     }
@@ -69,14 +69,24 @@ pub(crate) fn look_ahead(
     }
 }
 
+/// The place and the hash of each key but those that the one before it is, too. To fill one list, or to count with one key,
+/// is what many pipelines are for, and all their threads would take its lock for every hint.
+#[inline(always)]
+fn runs(keys: &[KeyRef]) -> impl Iterator<Item = (usize, u64)> {
+    let mut last = keys.first().map_or(0, |key| !key.hash);
+    keys.iter().enumerate().filter_map(move |(i, key)| {
+        let is_new = key.hash != last;
+        last = key.hash;
+        is_new.then_some((i, key.hash))
+    })
+}
+
 /// Asks for the entries of up to [`KEYS_AHEAD`] keys. One in ten is in a chain, which is a bucket more to wait for.
 #[inline(always)]
 fn ask_for_entries(hints: &Hints<'_>, keys: &[KeyRef]) {
     // A bit for each key whose chain was asked for.
     let mut chained = 0_u64;
-    for (i, key) in keys.iter().enumerate() {
-        chained |= u64::from(hints.entry(key.hash)) << i;
-    }
+    runs(keys).for_each(|(i, hash)| chained |= u64::from(hints.entry(hash)) << i);
     while chained != 0 {
         hints.chained_entry(keys[chained.trailing_zeros() as usize].hash);
         chained &= chained - 1;
@@ -108,9 +118,14 @@ fn look_into_collections(
     // A bit for each command of the window whose collection has a table of its own.
     let mut big = 0_u64;
     let window = planned.iter().enumerate().take(commands.end).skip(commands.start);
+    // What was asked for last, and whether it is big.
+    let mut last = (0, None);
     for (i, plan) in window.filter(|(_, plan)| plan.reads_collection) {
         for key in &keys[plan.keys_start as usize..plan.keys_end as usize] {
-            big |= u64::from(hints.value(key.hash, Ahead::Value)) << i;
+            let known = last.1.filter(|_| last.0 == key.hash);
+            let is_big = known.unwrap_or_else(|| hints.value(key.hash, Ahead::Value));
+            last = (key.hash, Some(is_big));
+            big |= u64::from(is_big) << i;
         }
     }
     for ahead in [Ahead::Bucket, Ahead::Record] {
@@ -142,5 +157,22 @@ fn look_for_items<'w>(
     let args = batch.args(&batch.requests()[index], buffer);
     for i in (first..args.len()).step_by(step).take(ITEMS_MAX) {
         hints.value(key.hash, ahead(args.get(i)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_follows_itself_is_asked_for_once() {
+        let first_of_runs = |hashes: &[u64]| {
+            let keys: Vec<_> = hashes.iter().map(|&hash| KeyRef { arg: 1, hash }).collect();
+            runs(&keys).collect::<Vec<_>>()
+        };
+        assert_eq!(first_of_runs(&[1, 1, 2, 2, 1, 0, 0]), [(0, 1), (2, 2), (4, 1), (5, 0)]);
+        assert_eq!(first_of_runs(&[0, 0]), [(0, 0)]);
+        assert_eq!(first_of_runs(&[u64::MAX, 0]), [(0, u64::MAX), (1, 0)]);
+        assert_eq!(first_of_runs(&[]), []);
     }
 }
