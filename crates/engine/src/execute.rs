@@ -308,7 +308,7 @@ impl Worker {
             // The check that a command touches its own keys only is for those who change commands.
             (Scope::Keys | Scope::ByArgs(_), [_, _, ..])
                 if !cfg!(debug_assertions)
-                    && let Some(mut all) = keyspace.own_inside(inside.as_ref()) =>
+                    && let Some(mut all) = keyspace.own(inside.as_ref()) =>
             {
                 prefetch(&all, session.database, keys);
                 self.call(session, command, args, keys, &mut all, out, true)

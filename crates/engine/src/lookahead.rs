@@ -69,8 +69,8 @@ pub(crate) fn look_ahead(
     }
 }
 
-/// The place and the hash of each key but those that the one before it is, too. To fill one list, or to count with one key,
-/// is what many pipelines are for, and all their threads would take its lock for every hint.
+/// The place and the hash of every key that isn't the same as the one before it. Many pipelines fill one list or count with
+/// one key: to ask for it once is enough, and several threads take its lock less often.
 #[inline(always)]
 fn runs(keys: &[KeyRef]) -> impl Iterator<Item = (usize, u64)> {
     let mut last = keys.first().map_or(0, |key| !key.hash);
@@ -118,13 +118,15 @@ fn look_into_collections(
     // A bit for each command of the window whose collection has a table of its own.
     let mut big = 0_u64;
     let window = planned.iter().enumerate().take(commands.end).skip(commands.start);
-    // What was asked for last, and whether it is big.
-    let mut last = (0, None);
+    // The hash that was asked for last, and whether it is big.
+    let mut last = None;
     for (i, plan) in window.filter(|(_, plan)| plan.reads_collection) {
         for key in &keys[plan.keys_start as usize..plan.keys_end as usize] {
-            let known = last.1.filter(|_| last.0 == key.hash);
-            let is_big = known.unwrap_or_else(|| hints.value(key.hash, Ahead::Value));
-            last = (key.hash, Some(is_big));
+            let is_big = match last {
+                Some((hash, is_big)) if hash == key.hash => is_big,
+                _ => hints.value(key.hash, Ahead::Value),
+            };
+            last = Some((key.hash, is_big));
             big |= u64::from(is_big) << i;
         }
     }

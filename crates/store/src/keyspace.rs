@@ -149,7 +149,7 @@ enum Held<'k> {
     /// None; shards are locked one at a time as they are visited, until a wait becomes long and this says so.
     Each(GiveUp<'k>),
     One(usize),
-    /// One, without its lock: nobody else is inside the gate.
+    /// One, without its lock: all others are kept out of the gate.
     Own(usize),
     /// Ascending, without duplicates.
     Many(&'k [usize]),
@@ -304,23 +304,16 @@ impl Keyspace {
         self.take_all_unless(&shards, &give_up).then(|| Locked { keyspace: self, held: Held::Growing(shards) })
     }
 
-    /// Everything, for the only thread there is; none, if there are several.
+    /// Everything, for the only thread there is, or the only one that is inside this keyspace's gate; none, if others may be.
+    /// The caller holds no shard.
     #[inline]
     #[must_use]
-    pub fn own(&self) -> Option<Locked<'_>> {
-        (!self.contended).then(|| Locked { keyspace: self, held: Held::All })
-    }
-
-    /// Everything, for the only thread that is inside this keyspace's gate; none, if others may be. The caller holds no
-    /// shard.
-    #[inline]
-    #[must_use]
-    pub fn own_inside<'k>(&'k self, inside: Option<&'k Inside<'_>>) -> Option<Locked<'k>> {
+    pub fn own<'k>(&'k self, inside: Option<&'k Inside<'_>>) -> Option<Locked<'k>> {
         let is_only = !self.contended || inside.is_some_and(Inside::keeps_out);
         is_only.then(|| Locked { keyspace: self, held: Held::All })
     }
 
-    /// One shard, for the same.
+    /// One shard, for a thread that keeps all others out of this keyspace's gate. The caller holds no shard.
     #[inline]
     #[must_use]
     pub fn own_one<'k>(&'k self, shard: usize, inside: Option<&'k Inside<'_>>) -> Option<Locked<'k>> {

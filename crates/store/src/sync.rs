@@ -451,184 +451,129 @@ mod loom_tests {
 
     use super::*;
 
+    /// A gate, a lock, and what they guard.
+    struct Shared {
+        gate: Gate,
+        lock: ShardLock,
+        guarded: UnsafeCell<i32>,
+    }
+
+    impl Shared {
+        /// Touches what is guarded.
+        fn add(&self) {
+            // SAFETY: the caller has it to itself; loom checks that.
+            self.guarded.with_mut(|p| unsafe { *p += 1 });
+        }
+
+        fn add_locked(&self) {
+            self.lock.lock();
+            self.add();
+            self.lock.unlock();
+        }
+    }
+
+    /// Runs both beside each other, in every interleaving; whoever gives up must leave all as it was.
+    fn race(threads: usize, mine: fn(&Shared), others: fn(&Shared)) {
+        loom::model(move || {
+            let gate = Gate::new(threads);
+            let shared = Arc::new(Shared { gate, lock: ShardLock::new(), guarded: UnsafeCell::new(0) });
+            let other = shared.clone();
+            let thread = thread::spawn(move || others(&other));
+            mine(&shared);
+            thread.join().unwrap();
+            assert!(shared.lock.try_lock());
+            assert!(shared.gate.close_unless(|| true).is_some());
+            assert!(shared.gate.enter_unless(0, || true).is_some());
+        });
+    }
+
+    fn alone(shared: &Shared) {
+        let _alone = shared.gate.close();
+        shared.add();
+    }
+
+    fn alone_unless(shared: &Shared) {
+        if let Some(_alone) = shared.gate.close_unless(|| true) {
+            shared.add();
+        }
+    }
+
+    fn inside(shared: &Shared) {
+        let _inside = shared.gate.enter(0);
+        shared.add();
+    }
+
+    fn inside_unless(shared: &Shared) {
+        if let Some(_inside) = shared.gate.enter_unless(0, || true) {
+            shared.add();
+        }
+    }
+
+    /// Takes the lock, but while it keeps others out.
+    fn keeping_out(shared: &Shared, thread: usize) {
+        let mut inside = shared.gate.enter(thread);
+        if inside.keep_out() {
+            shared.add();
+            inside.let_in();
+        }
+        shared.add_locked();
+    }
+
     #[test]
     fn loom_lock_excludes() {
-        loom::model(|| {
-            let shared = Arc::new((ShardLock::new(), UnsafeCell::new(0)));
-            let other = shared.clone();
-            let add = |s: &(ShardLock, UnsafeCell<i32>)| {
-                s.0.lock();
-                // SAFETY: under the lock; loom checks it.
-                s.1.with_mut(|p| unsafe { *p += 1 });
-                s.0.unlock();
-            };
-            let thread = thread::spawn(move || add(&other));
-            add(&shared);
-            thread.join().unwrap();
-        });
+        race(1, Shared::add_locked, Shared::add_locked);
     }
 
     #[test]
     fn loom_gate_lets_one_in_alone() {
-        loom::model(|| {
-            let shared = Arc::new((Gate::new(1), UnsafeCell::new(0)));
-            let other = shared.clone();
-            let thread = thread::spawn(move || {
-                let _inside = other.0.enter(0);
-                // SAFETY: inside, and the only other accessor is alone when it writes; loom checks it.
-                other.1.with_mut(|p| unsafe { *p += 1 });
-            });
-            {
-                let _alone = shared.0.close();
-                // SAFETY: alone; loom checks it.
-                shared.1.with_mut(|p| unsafe { *p += 1 });
-            }
-            thread.join().unwrap();
-        });
+        race(1, alone, inside);
     }
 
     #[test]
     fn loom_who_gives_up_a_lock_leaves_it_as_it_was() {
-        loom::model(|| {
-            let shared = Arc::new((ShardLock::new(), UnsafeCell::new(0)));
-            let other = shared.clone();
-            let thread = thread::spawn(move || {
-                if other.0.lock_unless(|| true) {
-                    // SAFETY: under the lock; loom checks it.
-                    other.1.with_mut(|p| unsafe { *p += 1 });
-                    other.0.unlock();
-                }
-            });
-            shared.0.lock();
-            // SAFETY: as above.
-            shared.1.with_mut(|p| unsafe { *p += 1 });
-            shared.0.unlock();
-            thread.join().unwrap();
-            assert!(shared.0.try_lock());
+        race(1, Shared::add_locked, |shared| {
+            if shared.lock.lock_unless(|| true) {
+                shared.add();
+                shared.lock.unlock();
+            }
         });
     }
 
     #[test]
     fn loom_who_gives_up_passing_is_not_inside() {
-        loom::model(|| {
-            let shared = Arc::new((Gate::new(1), UnsafeCell::new(0)));
-            let other = shared.clone();
-            let thread = thread::spawn(move || {
-                if let Some(_inside) = other.0.enter_unless(0, || true) {
-                    // SAFETY: inside, and the only other accessor is alone when it writes; loom checks it.
-                    other.1.with_mut(|p| unsafe { *p += 1 });
-                }
-            });
-            {
-                let _alone = shared.0.close();
-                // SAFETY: alone; loom checks it.
-                shared.1.with_mut(|p| unsafe { *p += 1 });
-            }
-            thread.join().unwrap();
-            assert!(shared.0.close_unless(|| true).is_some());
-        });
+        race(1, alone, inside_unless);
     }
 
     #[test]
     fn loom_who_gives_up_closing_leaves_the_gate_open() {
-        loom::model(|| {
-            let shared = Arc::new((Gate::new(1), UnsafeCell::new(0)));
-            let other = shared.clone();
-            let thread = thread::spawn(move || {
-                let _inside = other.0.enter(0);
-                // SAFETY: inside, and the only other accessor is alone when it writes; loom checks it.
-                other.1.with_mut(|p| unsafe { *p += 1 });
-            });
-            if let Some(_alone) = shared.0.close_unless(|| true) {
-                // SAFETY: alone; loom checks it.
-                shared.1.with_mut(|p| unsafe { *p += 1 });
-            }
-            thread.join().unwrap();
-            assert!(shared.0.enter_unless(0, || true).is_some());
-        });
+        race(1, alone_unless, inside);
     }
 
     #[test]
     fn loom_a_closer_that_gives_up_leaves_the_turn_to_another() {
-        loom::model(|| {
-            let shared = Arc::new((Gate::new(1), UnsafeCell::new(0)));
-            let other = shared.clone();
-            let thread = thread::spawn(move || {
-                let _alone = other.0.close();
-                // SAFETY: alone; loom checks it.
-                other.1.with_mut(|p| unsafe { *p += 1 });
-            });
-            if let Some(_alone) = shared.0.close_unless(|| true) {
-                // SAFETY: alone; loom checks it.
-                shared.1.with_mut(|p| unsafe { *p += 1 });
-            }
-            thread.join().unwrap();
-            assert!(shared.0.enter_unless(0, || true).is_some());
-        });
+        race(1, alone_unless, alone);
     }
 
     #[test]
     fn loom_who_keeps_others_out_needs_no_lock() {
-        struct Shared(Gate, ShardLock, UnsafeCell<i32>);
-        fn add(shared: &Shared, thread: usize, keeps_out: bool) {
-            let mut inside = shared.0.enter(thread);
-            if keeps_out && inside.keep_out() {
-                // SAFETY: nobody else is inside; loom checks it.
-                shared.2.with_mut(|p| unsafe { *p += 1 });
-                inside.let_in();
-            }
-            shared.1.lock();
-            // SAFETY: under the lock; loom checks it.
-            shared.2.with_mut(|p| unsafe { *p += 1 });
-            shared.1.unlock();
-        }
-        for both in [false, true] {
-            loom::model(move || {
-                let shared = Arc::new(Shared(Gate::new(2), ShardLock::new(), UnsafeCell::new(0)));
-                let other = shared.clone();
-                let thread = thread::spawn(move || add(&other, 1, both));
-                add(&shared, 0, true);
-                thread.join().unwrap();
-                assert_eq!(shared.0.closing.load(Ordering::Relaxed), 0);
-            });
-        }
+        race(2, |shared| keeping_out(shared, 0), |shared| keeping_out(shared, 1));
+        race(
+            2,
+            |shared| keeping_out(shared, 0),
+            |shared| {
+                let _inside = shared.gate.enter(1);
+                shared.add_locked();
+            },
+        );
     }
 
     #[test]
     fn loom_who_keeps_others_out_and_who_is_alone_take_turns() {
-        loom::model(|| {
-            let shared = Arc::new((Gate::new(1), UnsafeCell::new(0)));
-            let other = shared.clone();
-            let thread = thread::spawn(move || {
-                let _alone = other.0.close();
-                // SAFETY: alone; loom checks it.
-                other.1.with_mut(|p| unsafe { *p += 1 });
-            });
-            if let Some(mut inside) = shared.0.enter_unless(0, || true)
-                && inside.keep_out()
-            {
-                // SAFETY: nobody else is inside; loom checks it.
-                shared.1.with_mut(|p| unsafe { *p += 1 });
-                inside.let_in();
-            }
-            thread.join().unwrap();
-            assert_eq!(shared.0.closing.load(Ordering::Relaxed), 0);
-        });
+        race(1, |shared| keeping_out(shared, 0), alone);
     }
 
     #[test]
     fn loom_two_closers_take_turns() {
-        loom::model(|| {
-            let shared = Arc::new((Gate::new(1), UnsafeCell::new(0)));
-            let other = shared.clone();
-            let close = |s: &(Gate, UnsafeCell<i32>)| {
-                let _alone = s.0.close();
-                // SAFETY: alone; loom checks it.
-                s.1.with_mut(|p| unsafe { *p += 1 });
-            };
-            let thread = thread::spawn(move || close(&other));
-            close(&shared);
-            thread.join().unwrap();
-        });
+        race(1, alone, alone);
     }
 }

@@ -202,7 +202,8 @@ impl Worker {
         inside: &mut Pass,
     ) -> Step {
         let keyspace = &self.engine.keyspace;
-        if let Some(mut locked) = keyspace.own() {
+        // Others are never kept out for a script, which may take long.
+        if let Some(mut locked) = keyspace.own(None) {
             return self.call(session, command, args, keys, &mut locked, out, true);
         }
         if !families::scripting::runs_alone(self, command, args) {
