@@ -222,6 +222,12 @@ impl ReplyFigures {
         self.memory.get() > settings.reply_memory_total.get() / SCARCE_PART
     }
 
+    /// Whether all of it is in use.
+    #[must_use]
+    pub fn is_used_up(&self, settings: &Settings) -> bool {
+        self.memory.get() > settings.reply_memory_total.get()
+    }
+
     /// Whether so much waits for the disk that whoever makes more of it has to wait for a turn.
     #[must_use]
     pub fn is_behind(&self, settings: &Settings) -> bool {
@@ -243,7 +249,7 @@ impl ReplyFigures {
         if memory >= share.piece {
             return !self.is_scarce(settings);
         }
-        self.memory.get() <= settings.reply_memory_total.get()
+        !self.is_used_up(settings)
     }
 
     /// Starts the counters over (CONFIG RESETSTAT); what is present stays.

@@ -164,6 +164,13 @@ impl Output {
         self.sealed_memory + self.tail.len()
     }
 
+    /// The part of [`memory`](Output::memory) that shared values take. Looks at all segments.
+    #[must_use]
+    pub fn shared_memory(&self) -> usize {
+        let shared = self.sealed.iter().filter(|segment| matches!(segment, Segment::Shared(_)));
+        shared.map(Segment::memory).sum()
+    }
+
     /// Segments that wait, the tail included if it isn't empty.
     #[must_use]
     pub fn segments(&self) -> usize {

@@ -14,6 +14,15 @@ pub enum Turn {
     Given,
 }
 
+/// The time that a client has to show that it reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Its end, in milliseconds of Unix time.
+    pub until_ms: u64,
+    /// Bytes that waited when it was given.
+    pub left: u64,
+}
+
 /// See the module's documentation.
 #[derive(Default)]
 pub struct Backlog {
@@ -23,8 +32,8 @@ pub struct Backlog {
     pub leaving: u64,
     /// Bytes of disk that its file takes.
     pub disk_bytes: u64,
-    /// Since when more has waited than may stay in memory for long, in milliseconds of Unix time.
-    pub over_since_ms: Option<u64>,
+    /// Given while more waits than may stay in memory for long.
+    pub patience: Option<Patience>,
     /// Since when more has waited than client-output-buffer-limit's soft limit, in milliseconds of Unix time.
     pub over_soft_limit_since_ms: Option<u64>,
     /// Why more can't be put on disk, and when to try again, in milliseconds of Unix time.

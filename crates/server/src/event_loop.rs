@@ -150,7 +150,7 @@ pub struct EventLoop {
     /// Connections with a backlog.
     waiting: BTreeSet<usize>,
     /// When replies that wait for their client are to be put on disk, in milliseconds of Unix time, by connection.
-    impatient: VecDeque<(u64, u64)>,
+    impatient: BinaryHeap<Reverse<(u64, u64)>>,
     /// Connections that wait for a turn while the disk is behind, in order.
     turns: VecDeque<u64>,
     yielded: VecDeque<usize>,
@@ -204,7 +204,7 @@ impl EventLoop {
             buffer: vec![0; READ_BYTES].into(),
             to_write: Vec::new(),
             waiting: BTreeSet::new(),
-            impatient: VecDeque::new(),
+            impatient: BinaryHeap::new(),
             turns: VecDeque::new(),
             yielded: VecDeque::new(),
             paused: Vec::new(),
@@ -239,7 +239,7 @@ impl EventLoop {
     fn wait(&mut self) {
         let mut timeout = self.next_tick.saturating_duration_since(Instant::now());
         let parked_ms = self.deadlines.peek().map(|Reverse((deadline_ms, _))| *deadline_ms);
-        let impatient_ms = self.impatient.front().map(|(due_ms, _)| *due_ms);
+        let impatient_ms = self.impatient.peek().map(|Reverse((due_ms, _))| *due_ms);
         if let Some(deadline_ms) = parked_ms.into_iter().chain(impatient_ms).min() {
             let left_ms = deadline_ms.saturating_sub(now_us() / 1000);
             // A millisecond's part is still to pass when the difference is rounded to 0.

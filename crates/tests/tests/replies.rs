@@ -325,6 +325,34 @@ fn one_huge_reply_is_read_in_any_case() {
     assert!(got == expected.as_bytes());
 }
 
+/// Values so large that a few of them make memory scarce stay in memory for who reads them as fast as they come.
+#[test]
+fn large_replies_that_are_read_need_no_disk() {
+    const BYTES: usize = 8 << 20;
+    const CONNECTIONS: usize = 4;
+    const ROUNDS: usize = 20;
+    let server = Server::penstock(&[]);
+    let value = vec![b'v'; BYTES];
+    server.connect().call(&[b"SET".to_vec(), b"large".to_vec(), value]).unwrap();
+    let header = format!("${BYTES}\r\n");
+    thread::scope(|scope| {
+        for _ in 0..CONNECTIONS {
+            scope.spawn(|| {
+                let mut socket = connect(&server);
+                let mut reply = vec![0; header.len() + BYTES + 2];
+                for _ in 0..ROUNDS {
+                    socket.write_all(b"GET large\r\n").unwrap();
+                    socket.read_exact(&mut reply).unwrap();
+                    assert!(reply.starts_with(header.as_bytes()) && reply.ends_with(b"v\r\n"));
+                }
+            });
+        }
+    });
+    // Where the machine keeps a reader from reading for a while, its replies are put on disk with reason.
+    let spilled = server.figure("reply_spilled_bytes") as usize;
+    assert!(spilled < CONNECTIONS * ROUNDS * BYTES / 4, "{spilled}");
+}
+
 #[test]
 fn a_slow_reader_costs_others_nothing() {
     let server = Server::penstock(&["--threads", "1"]);
