@@ -1,5 +1,9 @@
 //! A Penstock of our own: this very program, started as a server on a free port and ended with us.
+//!
+//! Both sides of that stand here: [`Embedded`] starts and ends the server, [`end_with_parent`] is what the server's process
+//! does first, so that it doesn't stay behind where we can't end it ourselves.
 
+use std::ffi::OsStr;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
@@ -7,8 +11,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use client::{Config, Connection};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use crate::failure::Failure;
+
+/// The program's first argument where it is to be a server that ends with its parent; the parent's process id follows, and
+/// then the server's command line.
+pub const END_WITH: &str = "--end-with";
 
 /// How long the server may take until it answers.
 const START_MAX: Duration = Duration::from_secs(10);
@@ -17,7 +26,8 @@ const START_TRIES: usize = 3;
 /// How often it is asked whether it is there.
 const ASK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The server's process; it is killed when this is dropped. Ctrl-C reaches it like us, since it is of our process group.
+/// The server's process; it is killed when this is dropped, and by the kernel where this thread ends without that: the
+/// process's first thread is to start it. Ctrl-C reaches it like us, since it is of our process group.
 pub struct Embedded {
     child: Child,
     port: u16,
@@ -40,6 +50,7 @@ impl Embedded {
     fn spawn() -> io::Result<Embedded> {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let child = Command::new(std::env::current_exe()?)
+            .args([END_WITH, &std::process::id().to_string()])
             .args(["server", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &port.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -68,6 +79,26 @@ impl Embedded {
     pub fn config(&self) -> Config {
         Config::tcp(Ipv4Addr::LOCALHOST.to_string(), self.port)
     }
+}
+
+/// Has the kernel kill this process when its parent ends, however that comes about. `parent` is the parent's process id as
+/// [`END_WITH`] was given it.
+///
+/// # Errors
+/// In words for the user: the parent is another process by now, and so has ended already.
+pub fn end_with_parent(parent: &OsStr) -> Result<(), String> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| format!("{END_WITH}: the kernel doesn't watch the parent: {error}"))?;
+    // Only now: a parent that ended before the kernel watched it sends no signal, but another process is the parent then.
+    let is = getppid().map(Pid::as_raw_pid);
+    let expected = parent.to_str().and_then(|text| text.parse().ok());
+    if is.is_none() || is != expected {
+        return Err(format!(
+            "{END_WITH}: process {} is not the parent of this one (any more)",
+            parent.to_string_lossy()
+        ));
+    }
+    Ok(())
 }
 
 fn cannot_start(why: &str) -> Failure {

@@ -23,6 +23,8 @@ use std::sync::atomic::AtomicBool;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
+pub use embedded::{END_WITH, end_with_parent};
+
 use args::{BenchArgs, Experiment};
 use failure::Failure;
 

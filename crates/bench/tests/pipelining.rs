@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use common::{Ran, check_refusal, command, on_both, output};
 use serde_json::Value as Json;
+use tests::conn::Conn;
 use tests::reply::Reply;
-use tests::server::{Server, free_port};
+use tests::server::{Server, free_port, subject_program};
 
 fn url(server: &Server) -> String {
     format!("redis://127.0.0.1:{}", server.port())
@@ -190,6 +191,51 @@ fn a_server_of_its_own_is_started_and_gone_after_ctrl_c() {
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), "penstock bench: interrupted\n"));
     assert!(!std::path::Path::new(&format!("/proc/{server}")).exists(), "the server is still there");
+}
+
+/// Whether a process is there and does something; one that has ended may still wait for its parent to notice.
+fn is_running(pid: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
+}
+
+#[test]
+fn a_server_of_its_own_goes_with_a_benchmark_that_is_killed() {
+    // Just started, when it may not have asked to be told yet; and at work.
+    for wait in [Duration::ZERO, Duration::from_millis(300)] {
+        let mut slow = command(&["pipelining", "--rtt", "100ms", "--only", "pings", "--limit", "50"]);
+        let mut child = slow.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let pid = child.id();
+        wait_until("a server starts", || !children(pid).is_empty());
+        let server = children(pid).remove(0);
+        thread::sleep(wait);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        wait_until("the server is gone", || !is_running(&server));
+    }
+}
+
+#[test]
+fn only_a_child_is_ended_with_its_parent() {
+    // Of a process that isn't its parent a server knows that it is too late.
+    let mut late = Command::new(subject_program());
+    let not_the_parent = std::process::id() + 1;
+    let ran: Ran = late.args(["--end-with", &not_the_parent.to_string(), "--port", "0"]).output().unwrap().into();
+    let expected = format!("--end-with: process {not_the_parent} is not the parent of this one (any more)\n");
+    assert_eq!((ran.status, ran.stderr), (Some(1), expected));
+    // A server that anybody else starts goes on when whoever started it has gone.
+    let port = free_port().unwrap();
+    let script = r#""$0" server --bind 127.0.0.1 --save "" --port "$1" >/dev/null 2>&1 & echo $!"#;
+    let mut shell = Command::new("sh");
+    let ran: Ran = shell.args(["-c", script]).arg(subject_program()).arg(port.to_string()).output().unwrap().into();
+    let server = ran.stdout.trim();
+    wait_until("it answers", || answers(port));
+    assert!(Command::new("kill").arg(server).status().unwrap().success());
+    wait_until("it ends", || !is_running(server));
+}
+
+fn answers(port: u16) -> bool {
+    Conn::open(port).and_then(|mut conn| conn.cmd("PING")).is_ok()
 }
 
 #[test]

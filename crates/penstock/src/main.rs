@@ -28,7 +28,19 @@ fn main() -> ExitCode {
             run(argv.split_off(1))
         }
         None if argv.first().is_some_and(|first| first == "--generate") => generate::run(&argv[1..]),
+        None if argv.first().is_some_and(|first| first == bench::END_WITH) => serve_embedded(&argv[1..]),
         None => serve(&argv),
+    }
+}
+
+/// A server for whoever has just started it, and no longer there than that.
+fn serve_embedded(argv: &[OsString]) -> ExitCode {
+    let Some((parent, argv)) = argv.split_first() else {
+        return end(Err(format!("{} needs the parent's process id", bench::END_WITH)));
+    };
+    match bench::end_with_parent(parent) {
+        Ok(()) => serve(argv),
+        refused => end(refused),
     }
 }
 
@@ -39,6 +51,11 @@ fn serve(argv: &[OsString]) -> ExitCode {
         Err(Exit::Answer(text)) => answer(&text),
         Err(Exit::Fatal(text)) => Err(text),
     };
+    end(ran)
+}
+
+/// What the process leaves behind: a status, and a line where something went wrong.
+fn end(ran: Result<(), String>) -> ExitCode {
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
