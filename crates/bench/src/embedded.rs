@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,7 +28,8 @@ const START_TRIES: usize = 3;
 const ASK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The server's process; it is killed when this is dropped, and by the kernel where this thread ends without that: the
-/// process's first thread is to start it. Ctrl-C reaches it like us, since it is of our process group.
+/// process's first thread is to start it. Ctrl-C doesn't reach it: it has a process group of its own, so that we can come to
+/// an end in good order.
 pub struct Embedded {
     child: Child,
     port: u16,
@@ -55,6 +57,7 @@ impl Embedded {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+            .process_group(0)
             .spawn()?;
         Ok(Embedded { child, port })
     }
@@ -107,7 +110,7 @@ fn cannot_start(why: &str) -> Failure {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        // It may have ended by itself, with Ctrl-C.
+        // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

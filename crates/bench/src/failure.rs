@@ -15,6 +15,8 @@ pub enum Failure {
     Server(String),
     /// Ctrl-C (130, as shells report it).
     Interrupted,
+    /// Ctrl-C before there was all of a report that is written only as a whole (130).
+    InterruptedReport,
     /// Something on this machine failed: a file that can't be written (1).
     Local(String),
     /// Nobody reads what we print any more (0: whoever closed the pipe has seen enough).
@@ -33,7 +35,7 @@ impl Failure {
         match self {
             Failure::Usage(_) => STATUS_USAGE.into(),
             Failure::Server(_) | Failure::Local(_) => STATUS_FAILED.into(),
-            Failure::Interrupted => STATUS_INTERRUPTED.into(),
+            Failure::Interrupted | Failure::InterruptedReport => STATUS_INTERRUPTED.into(),
             Failure::OutputClosed => ExitCode::SUCCESS,
         }
     }
@@ -44,6 +46,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Usage(text) | Failure::Server(text) | Failure::Local(text) => f.write_str(text),
             Failure::Interrupted => f.write_str("interrupted"),
+            Failure::InterruptedReport => f.write_str("interrupted; no report was written"),
             Failure::OutputClosed => f.write_str("the output was closed"),
         }
     }

@@ -169,7 +169,7 @@ impl Session<'_> {
             }
             out.flush()?;
             if report.outcome.interrupted {
-                return Err(Failure::Interrupted);
+                return Err(if self.args.json { Failure::InterruptedReport } else { Failure::Interrupted });
             }
         }
         if self.args.json {

@@ -222,17 +222,24 @@ fn with_a_rate_a_stall_is_seen_by_every_request_that_was_due_in_it() {
 fn ctrl_c_ends_a_run_with_one_line() {
     let server = Server::penstock(&[]);
     let port = server.port().to_string();
-    let child = command(&["-p", &port, "-q", "-l", "-t", "get", "-n", "100000000"]);
-    let child = { child }.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while calls(&server, "get") == 0 {
-        thread::sleep(Duration::from_millis(10));
-    }
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    let ran = common::Ran::from(child.wait_with_output().unwrap());
+    let interrupted = |test: &str, form: &str| {
+        let child = command(&["-p", &port, form, "-l", "-t", test, "-n", "100000000"]);
+        let child = { child }.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        while calls(&server, test) == 0 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        common::Ran::from(child.wait_with_output().unwrap())
+    };
+    let ran = interrupted("get", "-q");
     assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), "penstock bench: interrupted\n"));
     // What was measured until then is told.
     assert!(ran.stdout.starts_with("GET: "), "{}", ran.stdout);
+    // A document would look complete.
+    let ran = interrupted("set", "--json");
+    let expected = "penstock bench: interrupted; no report was written\n";
+    assert_eq!((ran.status, ran.stderr.as_str(), ran.stdout.as_str()), (Some(130), expected, ""));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -169,7 +170,7 @@ fn children(pid: u32) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-fn wait_until(what: &str, holds: impl Fn() -> bool) {
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
         assert!(began.elapsed() < Duration::from_secs(20), "not within 20 s: {what}");
@@ -191,6 +192,68 @@ fn a_server_of_its_own_is_started_and_gone_after_ctrl_c() {
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), "penstock bench: interrupted\n"));
     assert!(!std::path::Path::new(&format!("/proc/{server}")).exists(), "the server is still there");
+}
+
+/// Waits until `server` has run the command `name`, then presses Ctrl-C, as a terminal does: it reaches every process of the
+/// group.
+fn interrupted(server: &Server, name: &str, args: &[&str]) -> Ran {
+    let mut slow = command(&[&["pipelining"], args].concat());
+    let child = slow.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut conn = server.connect();
+    let counted = format!("cmdstat_{name}:");
+    let has_run = || String::from_utf8_lossy(conn.cmd("INFO commandstats").unwrap().text()).contains(&counted);
+    wait_until(name, has_run);
+    assert!(Command::new("kill").args(["-INT", "--", &format!("-{}", child.id())]).status().unwrap().success());
+    child.wait_with_output().unwrap().into()
+}
+
+#[test]
+fn rows_that_were_measured_are_printed_after_ctrl_c() {
+    let keys = ["--rtt", "5ms", "--only", "keys", "--scale", "0.03"];
+    let server = Server::penstock(&[]);
+    // The second row of the experiment is the first that reads.
+    let ran = interrupted(&server, "get", &[&[&url(&server)[..]], &keys[..]].concat());
+    assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), "penstock bench: interrupted\n"));
+    assert!(ran.stdout.contains("\nredis set ") && !ran.stdout.contains("\nredis get "), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("\n   unfinished: only 1 of 8 rows were measured\n"), "{}", ran.stdout);
+    // Keys are removed after each depth.
+    let server = Server::penstock(&[]);
+    let ran = interrupted(&server, "del", &[&url(&server), "--depths", "1,2,3", "--only", "depths"]);
+    assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), "penstock bench: interrupted\n"));
+    assert!(ran.stdout.contains("\n         1 ") && !ran.stdout.contains("\n         2 "), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("\n   unfinished: only 1 of 3 rows were measured\n"), "{}", ran.stdout);
+    // A server of one's own lives long enough for the keys in the other to be removed.
+    let server = Server::penstock(&[]);
+    let ran = interrupted(&server, "get", &[&["--against", &url(&server)[..]], &keys[..]].concat());
+    assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), "penstock bench: interrupted\n"));
+    assert_eq!(server.connect().cmd("DBSIZE").unwrap(), Reply::Line(b':', b"0".into()));
+}
+
+#[test]
+fn a_report_is_written_as_a_whole_or_not_at_all() {
+    let path = std::env::temp_dir().join(format!("penstock-bench-interrupted-{}.html", std::process::id()));
+    let file = path.to_str().unwrap();
+    let check = |args: &[&str]| {
+        let server = Server::penstock(&[]);
+        let keys = [&url(&server), "--rtt", "5ms", "--only", "keys", "--scale", "0.03"];
+        let ran = interrupted(&server, "get", &[&keys[..], args].concat());
+        assert_eq!(
+            (ran.status, ran.stderr.as_str()),
+            (Some(130), "penstock bench: interrupted; no report was written\n")
+        );
+        ran.stdout
+    };
+    assert_eq!(check(&["--json"]), "");
+    assert!(check(&["--html", file]).ends_with("only 1 of 8 rows were measured\n"));
+    assert!(!path.exists());
+    let before = "a page that is longer than the next one".repeat(10_000);
+    std::fs::write(&path, &before).unwrap();
+    check(&["--html", file]);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
+    output(&["pipelining", "--only", "incr", "--html", file]);
+    let page = std::fs::read_to_string(&path).unwrap();
+    assert!(page.len() < before.len() && page.trim_end().ends_with("</html>"), "{page}");
+    std::fs::remove_file(path).unwrap();
 }
 
 /// Whether a process is there and does something; one that has ended may still wait for its parent to notice.

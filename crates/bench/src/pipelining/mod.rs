@@ -5,15 +5,14 @@ mod depths;
 mod experiments;
 mod html;
 mod movies;
+mod page;
 mod results;
 mod svg;
 mod table;
 mod target;
 mod way;
 
-use std::fs::File;
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,6 +24,7 @@ use crate::embedded::Embedded;
 use crate::failure::Failure;
 use args::Topic;
 use experiments::Plan;
+use page::Page;
 use results::{Cell, Depth, DepthCell, Experiment, Line, Results, Row, Sweep};
 use target::Target;
 use way::Way;
@@ -42,10 +42,12 @@ const ERASE_TO_END: &str = "\x1b[K";
 /// Runs what the arguments ask for.
 pub fn run(args: &PipeliningArgs, interrupt: &AtomicBool) -> Result<(), Failure> {
     let result = run_to_end(args, interrupt);
-    // Ctrl-C reaches a server of ours, too; that its connections break then is no news.
+    // Whatever breaks then is no news.
     match result {
-        Err(_) if interrupt.load(Ordering::Relaxed) => Err(Failure::Interrupted),
-        other => other,
+        Err(_) if !interrupt.load(Ordering::Relaxed) => result,
+        Err(_) if args.json || args.html.is_some() => Err(Failure::InterruptedReport),
+        Err(_) => Err(Failure::Interrupted),
+        Ok(()) => Ok(()),
     }
 }
 
@@ -63,25 +65,17 @@ fn run_to_end(args: &PipeliningArgs, interrupt: &AtomicBool) -> Result<(), Failu
     configs.extend(args.against.as_deref().map(config).transpose()?);
     let targets = configs.into_iter().map(|config| Target::new(config, args.rtt)).collect::<Result<Vec<_>, _>>()?;
     // Before the minutes that the measuring takes, not after them.
-    let page = args.html.as_deref().map(create).transpose()?;
+    let page = args.html.as_deref().map(Page::open).transpose()?;
     let mut session = Session { args, interrupt, targets, out: io::stdout() };
     let results = session.measure()?;
-    if let (Some(mut file), Some(path)) = (page, &args.html) {
-        file.write_all(html::page(&results).as_bytes()).map_err(|error| unwritable(path, &error))?;
+    if let Some(page) = page {
+        page.write(&html::page(&results))?;
     }
     if args.json {
         serde_json::to_writer(&mut session.out, &results).map_err(io::Error::from)?;
         writeln!(session.out)?;
     }
     Ok(())
-}
-
-fn create(path: &Path) -> Result<File, Failure> {
-    File::create(path).map_err(|error| unwritable(path, &error))
-}
-
-fn unwritable(path: &Path, error: &io::Error) -> Failure {
-    Failure::Local(format!("can't write {}: {error}", path.display()))
 }
 
 fn config(url: &str) -> Result<Config, Failure> {
@@ -101,27 +95,47 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Measures everything, and prints each table as soon as it is there.
+    /// Measures everything, and prints each table as soon as it is there, or as much of it as there is when something ends
+    /// the measuring.
     fn measure(&mut self) -> Result<Results, Failure> {
         let mut results = self.empty_results();
         if !self.args.json {
             table::write_head(&mut self.out, &results)?;
         }
         for plan in experiments::plans(self.args) {
-            let experiment = self.experiment(&plan)?;
-            if !self.args.json {
-                table::write_experiment(&mut self.out, &experiment, &results.servers)?;
-            }
+            let (experiment, ended) = self.experiment(&plan);
+            let write = |out: &mut io::Stdout| table::write_experiment(out, &experiment, &results.servers);
+            self.print(experiment.rows.len(), plan.ways.len(), write)?;
+            ended?;
             results.experiments.push(experiment);
         }
         if self.args.wants(Topic::Depths) {
-            let sweep = self.sweep()?;
-            if !self.args.json {
-                table::write_sweep(&mut self.out, &sweep, &results.servers)?;
-            }
+            let (sweep, ended) = self.sweep();
+            let write = |out: &mut io::Stdout| table::write_sweep(out, &sweep, &results.servers);
+            self.print(sweep.rows.len(), self.args.depths().len(), write)?;
+            ended?;
             results.sweep = Some(sweep);
         }
         Ok(results)
+    }
+
+    /// Prints a table that has so many rows of so many, and says so where some are missing. A document is printed only as a
+    /// whole: nobody looks into one to see whether it is complete.
+    fn print(
+        &mut self,
+        rows: usize,
+        of: usize,
+        write: impl FnOnce(&mut io::Stdout) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        self.show_progress("");
+        if self.args.json || rows == 0 {
+            return Ok(());
+        }
+        write(&mut self.out)?;
+        if rows < of {
+            table::write_unfinished(&mut self.out, rows, of)?;
+        }
+        Ok(())
     }
 
     fn empty_results(&mut self) -> Results {
@@ -143,7 +157,8 @@ impl Session<'_> {
         }
     }
 
-    fn experiment(&mut self, plan: &Plan<'_>) -> Result<Experiment, Failure> {
+    /// The experiment as far as it got, and how it ended.
+    fn experiment(&mut self, plan: &Plan<'_>) -> (Experiment, Result<(), Failure>) {
         let mut experiment = Experiment {
             id: plan.id,
             title: plan.title.clone(),
@@ -151,8 +166,17 @@ impl Session<'_> {
             rows: Vec::new(),
             transcript: Vec::new(),
         };
-        self.remove(plan)?;
-        let rows = plan.ways.iter().try_for_each(|way| {
+        let measured = self.remove(plan).and_then(|()| {
+            let measured = self.rows(plan, &mut experiment);
+            let removed = self.remove(plan);
+            measured.and(removed)
+        });
+        set_times(&mut experiment.rows);
+        (experiment, measured)
+    }
+
+    fn rows(&mut self, plan: &Plan<'_>, experiment: &mut Experiment) -> Result<(), Failure> {
+        plan.ways.iter().try_for_each(|way| {
             if !way.keeps_keys {
                 self.remove(plan)?;
             }
@@ -160,11 +184,7 @@ impl Session<'_> {
             experiment.rows.push(row);
             experiment.transcript.extend(transcript);
             Ok(())
-        });
-        let removed = self.remove(plan);
-        rows.and(removed)?;
-        set_times(&mut experiment.rows);
-        Ok(experiment)
+        })
     }
 
     fn remove(&mut self, plan: &Plan<'_>) -> Result<(), Failure> {
@@ -189,7 +209,6 @@ impl Session<'_> {
                 self.remove(plan)?;
             }
         }
-        self.show_progress("");
         let servers = rounds.into_iter().map(median).collect();
         Ok((Row { label: way.label.clone(), document_s: way.document_s, servers }, transcript))
     }
@@ -208,23 +227,28 @@ impl Session<'_> {
         }
     }
 
-    fn sweep(&mut self) -> Result<Sweep, Failure> {
+    /// The sweep as far as it got, and how it ended.
+    fn sweep(&mut self) -> (Sweep, Result<(), Failure>) {
         let mut rows = Vec::new();
-        for depth in self.args.depths() {
-            let mut servers = Vec::new();
-            for index in 0..self.targets.len() {
-                self.show_progress(&format!("pipelines {depth} deep"));
-                let target = &mut self.targets[index];
-                servers.push(depths::measure(target, depth, self.args.value_bytes, self.interrupt)?);
-                if self.interrupt.load(Ordering::Relaxed) {
-                    return Err(Failure::Interrupted);
-                }
-            }
-            rows.push(Depth { depth, servers });
-        }
-        self.show_progress("");
+        let measured = self.args.depths().into_iter().try_for_each(|depth| {
+            rows.push(Depth { depth, servers: self.depth(depth)? });
+            Ok(())
+        });
         set_times_of_depths(&mut rows);
-        Ok(Sweep { value_bytes: self.args.value_bytes, rows })
+        (Sweep { value_bytes: self.args.value_bytes, rows }, measured)
+    }
+
+    fn depth(&mut self, depth: u64) -> Result<Vec<DepthCell>, Failure> {
+        let mut servers = Vec::new();
+        for index in 0..self.targets.len() {
+            self.show_progress(&format!("pipelines {depth} deep"));
+            let target = &mut self.targets[index];
+            servers.push(depths::measure(target, depth, self.args.value_bytes, self.interrupt)?);
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Err(Failure::Interrupted);
+            }
+        }
+        Ok(servers)
     }
 
     /// A line on the terminal that says what is going on; nothing elsewhere.

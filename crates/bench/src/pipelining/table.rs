@@ -58,6 +58,12 @@ pub fn write_experiment(out: &mut dyn Write, experiment: &Experiment, servers: &
     out.flush()
 }
 
+/// Below a table whose measuring was ended before its time.
+pub fn write_unfinished(out: &mut dyn Write, rows: usize, of: usize) -> io::Result<()> {
+    writeln!(out, "   unfinished: only {rows} of {of} rows were measured")?;
+    out.flush()
+}
+
 fn write_row(out: &mut dyn Write, row: &Row, servers: &[Server], local: bool) -> io::Result<()> {
     if servers.len() > 1 {
         write!(out, "{}", row.label)?;
