@@ -27,14 +27,21 @@ pub fn run(args: Vec<std::ffi::OsString>) -> ExitCode {
     let options = match crate::args::parse(args) {
         Ok(Ok(options)) => options,
         Ok(Err(failure)) => return leave(Err(failure)),
-        Err(error) if error.exit_code() == 0 => {
-            // Help and version. Whoever closed standard output doesn't want them.
-            let _ = error.print();
-            return ExitCode::SUCCESS;
-        }
+        Err(error) if error.exit_code() == 0 => return answer(&error),
         Err(error) => return leave(Err(Failure::new(Exit::Usage, one_line(&error)))),
     };
     leave(if options.dry_run { dry_run(&options) } else { load(options) })
+}
+
+/// Prints help or the version. A reader who has seen enough of it, such as `head`, is no failure.
+fn answer(text: &clap::Error) -> ExitCode {
+    match text.print() {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            say(&format!("can't write to standard output: {error}"));
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 /// What is wrong with the command line, without the usage that clap adds.
