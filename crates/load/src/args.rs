@@ -45,7 +45,7 @@ Examples:
 
 Exit status:
   0  everything was executed, and no command failed
-  1  some commands failed or some lines were no commands; each was reported
+  1  some commands failed, lines were no commands, or a transaction has no end; each was reported
   2  the command line is wrong, or its template doesn't fit the input
   3  an input can't be read, or not any further
   4  the server can't be reached, refuses the login, or the connection broke

@@ -324,7 +324,8 @@ impl Block {
 
     /// The commands with these indices, end excluded, that begin (true) or end a transaction.
     pub fn transactions(&self, from: usize, to: usize) -> impl Iterator<Item = (usize, bool)> {
-        self.transactions.iter().copied().filter(move |(index, _)| (from..to).contains(index))
+        let from = self.transactions.partition_point(|(index, _)| *index < from);
+        self.transactions[from..].iter().copied().take_while(move |(index, _)| *index < to)
     }
 
     /// Forgets that the command at `index` selects a database or begins a transaction: the server refused it. A

@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Exit {
     /// Everything was executed, and no command failed.
     Complete = 0,
-    /// Some commands failed or some lines were no commands; each was reported.
+    /// Some commands failed, some lines were no commands, or the input ended within a transaction; each was reported.
     SomeFailed = 1,
     /// The command line is wrong, or its template doesn't fit the input.
     Usage = 2,

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 
 use crate::block::{Block, Rejected};
 use crate::limits::CHUNKS_IN_FLIGHT;
+use crate::transaction::{self, Open, Unended};
 
 /// Hears of what goes wrong, in the order of the input.
 pub trait Witness {
@@ -18,6 +19,8 @@ pub trait Witness {
     fn failed(&mut self, place: Place<'_>, error: &[u8]);
     /// A line is no command.
     fn rejected(&mut self, input: usize, rejected: &Rejected);
+    /// The input ended within a transaction.
+    fn unended(&mut self, transaction: &Unended);
 }
 
 /// A command's place in the input.
@@ -54,9 +57,12 @@ pub struct Flight {
     blocks: VecDeque<Block>,
     /// What is before this is answered.
     answered: Position,
-    /// Where the transaction begins that hasn't ended, if such a one is looked out for.
-    open: Option<Position>,
+    /// The transaction that hasn't ended.
+    open: Option<Open>,
+    /// Whether it may have to be sent again.
     keeps_transactions: bool,
+    /// The one that never will end, since no further command is sent.
+    unended: Option<Unended>,
     /// How many of the first block's rejected lines were reported.
     rejected_reported: usize,
     /// What is to be sent next: an index among the blocks, and an offset in that block's bytes.
@@ -87,6 +93,7 @@ impl Flight {
             answered: Position::default(),
             open: None,
             keeps_transactions,
+            unended: None,
             rejected_reported: 0,
             block: 0,
             offset: 0,
@@ -121,7 +128,17 @@ impl Flight {
     }
 
     fn done_position(&self) -> Position {
-        self.open.unwrap_or(self.answered)
+        self.kept().map_or(self.answered, |open| Position { command: open.command, request: open.request })
+    }
+
+    /// The transaction that hasn't ended, if it may have to be sent again.
+    fn kept(&self) -> Option<Open> {
+        self.open.filter(|_| self.keeps_transactions)
+    }
+
+    /// The transaction that nobody will execute, since the load ended within it: known when it is closed.
+    pub fn unended(&self) -> Option<Unended> {
+        self.unended
     }
 
     /// How many requests were reported as failed.
@@ -131,8 +148,8 @@ impl Flight {
 
     /// Bytes of the transaction that hasn't ended, as far as it is answered; roughly, since whole blocks count.
     pub fn open_bytes(&self) -> usize {
-        let answered =
-            self.blocks.iter().take_while(|block| self.open.is_some() && block.end() <= self.answered.command);
+        let is_kept = self.kept().is_some();
+        let answered = self.blocks.iter().take_while(|block| is_kept && block.end() <= self.answered.command);
         answered.map(Block::memory_bytes).sum()
     }
 
@@ -222,10 +239,14 @@ impl Flight {
     /// counted by [`answer`](Self::answer).
     pub fn fail(&mut self, request: u64, error: &[u8], witness: &mut impl Witness, done: impl FnMut(Block)) {
         self.pass(request, witness, done);
+        let is_kept = self.kept().is_some();
+        if let Some(open) = &mut self.open {
+            open.refused += 1;
+        }
         let Some(block) = self.blocks.iter_mut().find(|block| request < block.end_request()) else { return };
         let commands = block.commands_of(request.saturating_sub(block.first_request) as usize);
         block.forget_effect(commands.start);
-        if self.open.is_some() {
+        if is_kept {
             self.remembered.push_back(Remembered { request, error: error.to_vec() });
         } else {
             self.failed_requests += 1;
@@ -233,10 +254,14 @@ impl Flight {
         }
     }
 
-    /// Nothing will follow: what is answered is done, even of a transaction that nobody has ended.
-    pub fn close(&mut self, witness: &mut impl Witness, done: impl FnMut(Block)) {
-        self.keeps_transactions = false;
-        self.open = None;
+    /// Nothing will follow: what is answered is done, even of a transaction that nobody has ended. `ended` says that the input
+    /// has no more; otherwise such a transaction isn't the input's fault.
+    pub fn close(&mut self, ended: bool, witness: &mut impl Witness, done: impl FnMut(Block)) {
+        self.unended = self.open.take().map(|open| open.given_up(self.answered.command));
+        if let Some(unended) = self.unended.as_ref().filter(|_| ended && self.answered.command >= self.end()) {
+            // Before what failed within it.
+            witness.unended(unended);
+        }
         self.pass(self.answered.request, witness, done);
     }
 
@@ -349,18 +374,12 @@ impl Flight {
     /// Looks for transactions that begin or end with the commands up to `position`. None does among those that an earlier
     /// life has executed: what the server counts ends where a transaction ends.
     fn watch_transactions(&mut self, position: Position) {
-        if !self.keeps_transactions || position.request <= self.executed {
+        if position.request <= self.executed {
             return;
         }
-        for block in &self.blocks {
+        for block in self.blocks.iter().take_while(|block| block.first < position.command) {
             let index = |number: u64| number.saturating_sub(block.first) as usize;
-            for (at, begins) in block.transactions(index(self.answered.command), index(position.command)) {
-                let at = Position {
-                    command: block.first + at as u64,
-                    request: block.first_request + block.requests_of(at) as u64,
-                };
-                self.open = if begins { Some(self.open.unwrap_or(at)) } else { None };
-            }
+            self.open = transaction::follow(self.open, block, index(self.answered.command), index(position.command));
         }
     }
 
@@ -418,6 +437,10 @@ mod tests {
 
         fn rejected(&mut self, input: usize, rejected: &Rejected) {
             self.0.push(format!("{input}:{} rejected", rejected.line));
+        }
+
+        fn unended(&mut self, transaction: &Unended) {
+            self.0.push(format!("{}:{} unended, {} queued", transaction.input, transaction.line, transaction.queued));
         }
     }
 
@@ -578,15 +601,38 @@ mod tests {
 
     #[test]
     fn a_transaction_that_never_ends_ends_with_the_load() {
-        let (mut flight, mut heard) = (Flight::new(100, true), Heard::default());
-        for block in blocks("MULTI\nE 1\n\"\n", 3) {
+        for (resumes, ended) in [(true, true), (true, false), (false, true), (false, false)] {
+            let (mut flight, mut heard) = (Flight::new(100, resumes), Heard::default());
+            for block in blocks("E 0\nMULTI\nE 2\n\"\nE 3\n", 3) {
+                flight.push(block, &mut heard, drop);
+            }
+            flight.mark_sent(0);
+            flight.fail(3, b"ERR", &mut heard, drop);
+            flight.answer(4, &mut heard, drop);
+            assert!(flight.has_landed(true) && flight.done() == if resumes { 1 } else { 4 });
+            // What may be sent again isn't settled.
+            assert_eq!((heard.0.is_empty(), flight.open_bytes() > 0), (resumes, resumes));
+            flight.close(ended, &mut heard, drop);
+            assert!(flight.done() == 4 && flight.is_empty());
+            assert_eq!(flight.unended(), Some(Unended { input: 0, line: 2, queued: 1 }));
+            let unended = heard.0.iter().position(|line| line == "0:2 unended, 1 queued");
+            let place = if resumes { 0 } else { 2 };
+            assert_eq!(unended, ended.then_some(place));
+            heard.0.retain(|line| !line.contains("unended"));
+            assert_eq!(heard.0, ["0:4 rejected", "0:5 E 3: ERR"]);
+        }
+    }
+
+    #[test]
+    fn a_transaction_that_the_server_refused_is_none() {
+        let (mut flight, mut heard) = (Flight::new(100, false), Heard::default());
+        for block in blocks("MULTI\nE 1\n", 1000) {
             flight.push(block, &mut heard, drop);
         }
+        flight.fail(0, b"NOPERM", &mut heard, drop);
         flight.answer(2, &mut heard, drop);
-        assert!(flight.has_landed(true) && flight.done() == 0 && heard.0.is_empty() && flight.open_bytes() > 0);
-        flight.close(&mut heard, drop);
-        assert!(flight.done() == 2 && flight.is_empty());
-        assert_eq!(heard.0, ["0:3 rejected"]);
+        flight.close(true, &mut heard, drop);
+        assert_eq!((flight.unended(), heard.0), (None, vec!["0:1 MULTI: NOPERM".to_owned()]));
     }
 
     #[test]

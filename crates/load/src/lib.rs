@@ -3,8 +3,8 @@
 //! The way of a command: a thread reads the inputs (`plan`, `source`, `input`), a reader makes requests of them (`format`,
 //! `template`) and collects those in blocks (`block`), where runs of the same command become one (`merge`), as far as the
 //! server allows (`probe`). The blocks travel over a bounded belt (`belt`) to the thread that
-//! talks to the server. There they are in flight (`flight`) until their last command is answered; `transfer` moves the
-//! bytes, `report` names what failed. With `--resume`, the server counts what it executes (`token`), a file remembers the
+//! talks to the server. There they are in flight (`flight`) until their last command is answered, and `transaction` knows
+//! what is only queued; `transfer` moves the bytes, `report` names what failed. With `--resume`, the server counts what it executes (`token`), a file remembers the
 //! load (`state`), even when it is done (`complete`), and `session` goes on over a new connection.
 //!
 //! Memory is bounded by `limits`, whatever the input. This room knows `client` and `resp`, and no server's inside.
@@ -31,6 +31,7 @@ pub mod source;
 pub mod state;
 pub mod template;
 pub mod token;
+pub mod transaction;
 pub mod transfer;
 pub mod verdict;
 

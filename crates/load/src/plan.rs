@@ -95,18 +95,10 @@ impl Plan {
     /// commands are merged as `merging` says. If `repeatable`, blocks and runs depend on nothing but the input.
     pub fn read(&self, belt: &Belt, tally: Arc<Tally>, merging: Merging, repeatable: bool) {
         let merger = Merger::new(merging);
-        let mut reading = Reading { belt, tally, next: 0, next_request: 0, merger, repeatable, transaction: None };
+        let mut reading = Reading { belt, tally, next: 0, next_request: 0, merger, repeatable };
         let mut sources = self.sources.iter().enumerate();
         let end = sources.try_for_each(|(index, source)| reading.source(index, source, self.command_bytes_max));
-        belt.end(end.and_then(|()| self.ends_outside(reading.transaction)));
-    }
-
-    /// A transaction that nothing ends is never executed, although each of its commands was answered.
-    fn ends_outside(&self, transaction: Option<(usize, u64)>) -> Result<(), Failure> {
-        let Some((input, line)) = transaction else { return Ok(()) };
-        let name = self.sources.get(input).map(|source| source.origin.name()).unwrap_or_default();
-        let text = format!("{name}:{line}: no EXEC follows this MULTI: none of the commands after it was executed");
-        Err(Failure::new(Exit::Input, text))
+        belt.end(end);
     }
 }
 
@@ -117,8 +109,6 @@ struct Reading<'b> {
     next_request: u64,
     merger: Merger,
     repeatable: bool,
-    /// Input and line of the MULTI that nothing has ended yet.
-    transaction: Option<(usize, u64)>,
 }
 
 impl Reading<'_> {
@@ -153,20 +143,12 @@ impl Reading<'_> {
             self.merger = std::mem::take(&mut block.merger);
             (self.next, self.next_request) = (block.end(), block.end_request());
             block.input_bytes = self.tally.bytes();
-            self.watch_transactions(&block);
             let wanted = block.is_empty() || self.put(block);
             match filled {
                 Ok(true) if wanted => {}
                 Ok(_) => return Ok(()),
                 Err(broken) => return Err(broken.into_failure(&source.origin.name())),
             }
-        }
-    }
-
-    fn watch_transactions(&mut self, block: &Block) {
-        for (at, begins) in block.transactions(0, block.len()) {
-            let begin = (block.input, block.line(at));
-            self.transaction = begins.then_some(self.transaction.unwrap_or(begin));
         }
     }
 

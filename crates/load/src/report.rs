@@ -10,7 +10,9 @@ use indicatif::ProgressBar;
 use crate::block::Rejected;
 use crate::exit::{Exit, Failure};
 use crate::flight::{Place, Witness};
+use crate::progress::count;
 use crate::shown;
+use crate::transaction::Unended;
 
 /// Where the lines go.
 pub enum Sink {
@@ -124,5 +126,13 @@ impl Witness for Report {
     fn rejected(&mut self, input: usize, rejected: &Rejected) {
         self.rejected += 1;
         self.write(input, rejected.line, &rejected.reason, &shown::line(&rejected.text));
+    }
+
+    fn unended(&mut self, transaction: &Unended) {
+        let Unended { input, line, queued } = *transaction;
+        self.failed += 1;
+        let commands = count(queued, "command");
+        let reason = format!("no EXEC follows this MULTI: its transaction of {commands} is never executed");
+        self.write(input, line, &reason, "");
     }
 }

@@ -20,6 +20,7 @@ use crate::report::{Report, Sink, cannot_write};
 use crate::session::{Resumable, Session, connect, say};
 use crate::source::Tally;
 use crate::state::{Phase, StateFile, default_path};
+use crate::transaction;
 use crate::transfer::Load;
 
 /// Runs the tool; `args` are those after its name.
@@ -72,23 +73,29 @@ fn start_reading(plan: &Plan, merging: Merging, repeatable: bool) -> Result<(Arc
     Ok((belt, tally))
 }
 
-/// `--dry-run`: counts commands and reports lines that are none.
+/// `--dry-run`: counts commands, and reports lines that are none and a transaction that doesn't end.
 fn dry_run(options: &Options) -> Result<Exit, Failure> {
     options.plan.check()?;
     let (belt, _) = start_reading(&options.plan, Merging::default(), false)?;
     let mut progress = Progress::new(options.plan.total_bytes(), options.quiet);
     let mut report = Report::new(sink(options, &progress, false)?, options.plan.names());
-    let mut figures = Figures::default();
+    let (mut figures, mut open) = (Figures::default(), None);
     let end = loop {
         match belt.take() {
             Taken::Block(block) => {
                 block.rejected().iter().for_each(|rejected| report.rejected(block.input, rejected));
                 figures.commands += block.len() as u64;
+                open = transaction::follow(open, &block, 0, block.len());
                 figures.input_bytes = block.input_bytes;
                 belt.give_back(block);
             }
             Taken::Nothing => belt.wait(),
-            Taken::End(end) => break end,
+            Taken::End(end) => {
+                if let (Ok(()), Some(open)) = (&end, open) {
+                    report.unended(&open.given_up(figures.commands));
+                }
+                break end;
+            }
         }
         figures.errors = report.errors();
         report.flush()?;
@@ -99,7 +106,9 @@ fn dry_run(options: &Options) -> Result<Exit, Failure> {
     };
     report.flush()?;
     progress.finish();
-    summary(options.quiet, &format!("{}, {}; nothing was sent", count(figures.commands, "command"), rejected(&report)));
+    let unended = if report.failures() > 0 { ", 1 transaction without an end" } else { "" };
+    let commands = count(figures.commands, "command");
+    summary(options.quiet, &format!("{commands}, {}{unended}; nothing was sent", rejected(&report)));
     end.map(|()| status(&report))
 }
 
@@ -227,8 +236,9 @@ fn load(options: Options) -> Result<Exit, Failure> {
 /// How the load ended, as far as it got.
 fn outcome(session: &Session<'_, '_>, tally: &Tally) -> Outcome {
     let load = &session.load;
+    let queued = load.flight.unended().map_or(0, |unended| unended.queued);
     Outcome {
-        executed: load.flight.done(),
+        executed: load.flight.done() - queued,
         failed: load.report.failures() + session.unlisted,
         rejected: load.report.rejections(),
         streamed: tally.streamed(),
@@ -260,13 +270,23 @@ fn conclude(
         return stopped;
     }
     if let Some(Err(failure)) = session.load.input_end.take() {
+        let message = format!("{}{}", failure.message, left_out(&session));
         if answered == 0 {
             session.forget();
         }
-        return Err(failure);
+        return Err(Failure { message, ..failure });
     }
     let exit = outcome.exit();
     session.finish(outcome).map(|()| exit)
+}
+
+/// What is to be said of a transaction in whose midst the load ended, though the input might have gone on.
+fn left_out(session: &Session<'_, '_>) -> String {
+    let Load { flight, report, .. } = &session.load;
+    flight.unended().map_or(String::new(), |unended| {
+        let name = report.name(unended.input);
+        format!("; the transaction that begins at {name}:{} was not executed", unended.line)
+    })
 }
 
 /// The load's end, where the input's end wasn't reached.
@@ -282,10 +302,10 @@ fn early_end(session: &Session<'_, '_>) -> Option<Result<Exit, Failure>> {
     if load.interrupt.was_asked() {
         return Some(Err(Failure::new(
             Exit::Interrupted,
-            format!("interrupted {place}; all up to there was answered"),
+            format!("interrupted {place}; all up to there was answered{}", left_out(session)),
         )));
     }
-    let text = format!("stopped {place}, since {} had an error", load.report.first_place());
+    let text = format!("stopped {place}, since {} had an error{}", load.report.first_place(), left_out(session));
     Some(Err(Failure::new(Exit::SomeFailed, text)))
 }
 

@@ -152,8 +152,8 @@ impl<'t, 'l> Transfer<'t, 'l> {
             let wrote = self.write()?;
             let read = self.read()?;
             if self.load.is_done() {
-                let Load { belt, flight, report, .. } = &mut *self.load;
-                flight.close(report, |block| belt.give_back(block));
+                let Load { belt, flight, report, input_end, .. } = &mut *self.load;
+                flight.close(matches!(input_end, Some(Ok(()))), report, |block| belt.give_back(block));
                 return self.load.report.flush().map_err(Ended::Failed);
             }
             if wrote || read {

@@ -439,26 +439,75 @@ fn a_byte_order_mark_is_no_part_of_the_first_line() {
     });
 }
 
+/// What is said of a transaction that nothing ends.
+fn unended(place: &str, commands: &str) -> String {
+    format!("{place}: no EXEC follows this MULTI: its transaction of {commands} is never executed\n")
+}
+
 #[test]
-fn a_transaction_without_an_end_is_reported() {
+fn a_transaction_without_an_end_is_an_error() {
     with_both(|server| {
-        let ran = run(server.port(), &[], b"SET a 1\nMULTI\nSET a 2\nMULTI\n");
-        assert_eq!(ran.status, 3);
-        assert!(
-            ran.err.ends_with(
-                "penstock load: stdin:2: no EXEC follows this MULTI: none of the commands after it was executed\n"
-            ),
-            "{}",
-            ran.err
-        );
+        let ran = run(server.port(), &[], b"SET a 1\nMULTI\nSET a 2\nSET b 2\n");
+        assert_eq!((ran.status, &ran.err), (1, &unended("stdin:2", "2 commands")));
+        assert_eq!(ran.first_line(), "2 commands executed, 1 failed, 0 lines rejected");
         assert_eq!(ask(server, "GET a").text(), b"1");
+        // What the server refuses to queue has errors of its own.
+        let ran = run(server.port(), &["--chunk", "1"], b"MULTI\nNOSUCH\nSET a 2\nMULTI\n");
+        assert_eq!((ran.status, ran.first_line()), (1, "3 commands executed, 3 failed, 0 lines rejected"));
+        let places: Vec<_> = ran.err.lines().map(|line| line.split(": ").next().unwrap()).collect();
+        assert_eq!(places, ["stdin:2", "stdin:4", "stdin:1"]);
+        assert!(ran.err.ends_with(&unended("stdin:1", "1 command")), "{}", ran.err);
         for whole in ["MULTI\nSET a 3\nEXEC\n", "MULTI\nSET a 4\nDISCARD\n"] {
             assert_eq!(run(server.port(), &["--chunk", "1"], whole.as_bytes()).status, 0);
         }
         assert_eq!(ask(server, "GET a").text(), b"3");
+        // The next input is the same connection's.
+        let directory = Directory::new();
+        let (begin, end) = (directory.file("begin", "MULTI\nSET a 5\n"), directory.file("end", "EXEC\n"));
+        let ran = run(server.port(), &[&begin, &end], b"");
+        assert_eq!((ran.status, ran.first_line()), (0, "3 commands executed, 0 failed, 0 lines rejected"));
+        assert_eq!(ask(server, "GET a").text(), b"5");
     });
-    let dry = run(1, &["--dry-run"], b"MULTI\n");
-    assert!(dry.status == 3 && dry.err.contains("stdin:1: no EXEC"), "{}", dry.err);
+    let dry = run(1, &["--dry-run"], b"PING\nMULTI\nSET a 2\n");
+    assert_eq!((dry.status, &dry.err), (1, &unended("stdin:2", "1 command")));
+    assert_eq!(dry.out, "3 commands, 0 lines rejected, 1 transaction without an end; nothing was sent\n");
+}
+
+#[test]
+fn a_resumable_load_that_ends_within_a_transaction_is_complete() {
+    let (directory, server) = (Directory::new(), Server::penstock(&[]));
+    let input = directory.file("in", "INCR n\nMULTI\nINCR n\n\"\nNOSUCH\n");
+    let (state, errors) = (directory.path("state"), directory.path("errors"));
+    let args = ["--resume", "--state", &state, "--errors", &errors, &input];
+    let ran = run(server.port(), &args, b"");
+    assert_eq!((ran.status, ran.first_line()), (1, "3 commands executed, 2 failed, 1 line rejected"));
+    // In the order of the input, by which a successor of a killed loader knows what it need not write again.
+    let report = directory.read("errors");
+    let places: Vec<_> = report.lines().map(|line| line.split(": ").next().unwrap()).collect();
+    assert_eq!(places, [2, 4, 5].map(|line| format!("{input}:{line}")));
+    assert!(report.starts_with(&unended(&format!("{input}:2"), "1 command")), "{report}");
+    let again = run(server.port(), &args, b"");
+    assert!(again.status == 1 && again.err.contains("this load was complete already"), "{}", again.err);
+    assert_eq!(ask(&server, "GET n").text(), b"1");
+    assert_eq!(ask(&server, "PIPELINE LIST").items().len(), 0);
+}
+
+#[test]
+fn a_load_that_stops_within_a_transaction_says_so() {
+    let server = Server::oracle(&[]);
+    let left_out = "; the transaction that begins at stdin:1 was not executed\n";
+    let ran = run(server.port(), &["--stop-on-error", "--chunk", "1"], b"MULTI\nNOSUCH\nSET a 1\nEXEC\n");
+    assert!(ran.status == 1 && ran.err.contains("penstock load: stopped after stdin:"), "{}", ran.err);
+    assert!(ran.err.ends_with(left_out), "{}", ran.err);
+    let ran = run(server.port(), &[], b"MULTI\nSET a 1\n*1\r\n$x\r\n");
+    assert!(ran.status == 3 && ran.err.ends_with(left_out), "{} {}", ran.status, ran.err);
+    assert_eq!(ran.first_line(), "1 command executed, 0 failed, 0 lines rejected");
+    // What the server doesn't begin needs no end.
+    ask(&server, "ACL SETUSER default -multi");
+    let ran = run(server.port(), &[], b"MULTI\nSET a 1\n");
+    assert!(ran.status == 1 && ran.err.lines().count() == 1 && ran.err.contains("NOPERM"), "{}", ran.err);
+    assert_eq!(ran.first_line(), "2 commands executed, 1 failed, 0 lines rejected");
+    assert_eq!(ask(&server, "GET a").text(), b"1");
 }
 
 #[test]
