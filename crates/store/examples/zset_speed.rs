@@ -1,6 +1,8 @@
-//! How long the operations of a sorted set take: `cargo run --release -p penstock-store --example zset_speed [MEMBERS]`.
+//! How long the operations of a sorted set take:
+//! `cargo run --release -p penstock-store --example zset_speed [MEMBERS [TITLE]]`.
 //!
-//! Prints nanoseconds of this thread's processor time per operation, and bytes per member beside the member's own.
+//! Prints nanoseconds of this thread's processor time per operation, and bytes per member beside the member's own. With a
+//! title, only of the large sets whose title begins so.
 
 use std::hint::black_box;
 
@@ -22,14 +24,32 @@ fn measure(name: &str, count: usize, work: impl FnOnce()) {
     println!("  {name:<34} {:>7} ns", (thread_ns() - start) / count as u64);
 }
 
+/// The name of a member: all of one length, so that memory can be told from theirs.
+type Name = [u8; 16];
+
+fn name_of(text: &str) -> Name {
+    *text.as_bytes().first_chunk().unwrap_or(&[0; 16])
+}
+
+fn numbered(n: usize) -> Name {
+    name_of(&format!("member:{n:09}"))
+}
+
+/// A hundred names have a beginning in common, and then half of the rest: a few bits of a name say little about its place.
+fn clustered(n: usize) -> Name {
+    name_of(&format!("{:08x}0000{:04}", ((n / 100) as u32).wrapping_mul(0x9E37_79B9), n % 100))
+}
+
 /// The operations on one large set, whose scores are below `scores`.
-fn large(title: &str, members: usize, scores: usize) {
+fn large(title: &str, members: usize, name: impl Fn(usize) -> Name, scores: usize) {
+    if !title.starts_with(&std::env::args().nth(2).unwrap_or_default()) {
+        return;
+    }
     println!("{title}");
     let (limits, mut random) = (ZSetLimits::default(), Random::new(1));
     // In random order, and laid out in the order in which they will be used, as arguments of requests are.
-    let mut names: Vec<[u8; 16]> =
-        (0..members).map(|n| *format!("member:{n:09}").as_bytes().first_chunk().unwrap_or(&[0; 16])).collect();
-    let mut shuffle = |names: &mut [[u8; 16]]| (1..names.len()).for_each(|at| names.swap(at, random.below(at + 1)));
+    let mut names: Vec<_> = (0..members).map(name).collect();
+    let mut shuffle = |names: &mut [Name]| (1..names.len()).for_each(|at| names.swap(at, random.below(at + 1)));
     shuffle(&mut names);
     let mut set = ZSet::new();
     let mut random = Random::new(2);
@@ -97,11 +117,15 @@ fn small(len: usize, fraction: f64) {
 
 fn main() {
     let members = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
-    for len in [1, 10, 128] {
-        small(len, 0.0);
-        small(len, 0.1);
+    if std::env::args().nth(2).is_none() {
+        for len in [1, 10, 128] {
+            small(len, 0.0);
+            small(len, 0.1);
+        }
     }
-    large("random scores", members, usize::MAX / 2);
-    large("a hundred scores", members, 100);
-    large("one score", members, 1);
+    large("random scores", members, numbered, usize::MAX / 2);
+    large("ten members a score", members, numbered, members / 10);
+    large("a hundred scores", members, numbered, 100);
+    large("one score", members, numbered, 1);
+    large("one score, names in clusters", members, clustered, 1);
 }

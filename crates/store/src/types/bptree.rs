@@ -5,7 +5,8 @@
 //! by rank is always a range of ranks. Scores lie together in each node: most comparisons never follow a pointer.
 //!
 //! The tree doesn't own what it orders. It holds copies of small handles ([`Tie`]), and compares their bytes only where
-//! scores are equal. It knows nothing of how those are stored, of clients or of commands.
+//! scores are equal, two or three in a node, which the handles' hints choose. It knows nothing of how those are stored, of
+//! clients or of commands.
 //!
 //! ```text
 //! inner   first scores | first handles | counts | children     entry i of each describes child i
@@ -16,6 +17,7 @@
 //! whose entry has been removed is never compared again.
 
 mod entries;
+mod hints;
 mod node;
 #[cfg(all(test, not(miri)))] // There is nothing unsafe here; Miri would take minutes.
 mod tests;
@@ -24,17 +26,33 @@ use std::mem::take;
 use std::ops::Range;
 
 pub(super) use entries::compare;
-use entries::{scores_below, scores_up_to, search, ties_before};
+use entries::{Entries, scores_below, scores_up_to};
+use hints::Sought;
 use node::{Edge, INNER_MAX, Inner, LEAF_MAX, Leaf, Node, build_fill, leaf_of, spread};
 
-/// What lies beside a score: a handle, cheap to copy, that leads to the bytes which order entries of equal score.
-pub trait Tie: Copy {
+/// What lies beside a score: a handle, cheap to copy, that leads to the bytes which order entries of equal score. Two are
+/// equal if they are handles of the same entry, whatever their hints.
+pub trait Tie: Copy + PartialEq {
     /// The bytes, unique among the entries of one tree, and unchanged while the handle is in it.
     fn bytes(&self) -> &[u8];
 
     /// Asks the processor to load what [`bytes`](Tie::bytes) will read. Does nothing unless it pays.
     #[inline]
     fn prefetch(self) {}
+
+    /// The hint that it was given last. A handle without room for one says 0.
+    #[inline]
+    fn hint(self) -> u16 {
+        0
+    }
+
+    /// The same handle with another hint. The tree alone knows what that means, and trusts it in nothing but where to look
+    /// first.
+    #[inline]
+    #[must_use]
+    fn with_hint(self, _hint: u16) -> Self {
+        self
+    }
 }
 
 /// How many entries ahead an iterator asks for: about as many cache lines as a core has under way at a time.
@@ -75,15 +93,15 @@ impl Place<'_> {
     }
 
     /// How many of the ascending entries lie before this place.
-    fn entries_before<T: Tie>(&self, scores: &[f64], ties: &[T]) -> usize {
+    fn entries_before<T: Tie, const N: usize>(&self, entries: &Entries<T, N>) -> usize {
         match *self {
             Self::Start => 0,
-            Self::End => scores.len(),
-            Self::BeforeScore(at) => scores_below(scores, at),
-            Self::AfterScore(at) => scores_up_to(scores, at),
-            Self::BeforeEntry(at, bytes) => search(scores, ties, at, |tie| tie < bytes),
-            Self::BeforeBytes(bytes) => ties_before(ties, |tie| tie < bytes),
-            Self::AfterBytes(bytes) => ties_before(ties, |tie| tie <= bytes),
+            Self::End => entries.len(),
+            Self::BeforeScore(at) => scores_below(entries.scores(), at),
+            Self::AfterScore(at) => scores_up_to(entries.scores(), at),
+            Self::BeforeEntry(at, bytes) => entries.position(at, bytes),
+            Self::BeforeBytes(bytes) => entries.before_bytes(Sought { bytes, past_equal: false }),
+            Self::AfterBytes(bytes) => entries.before_bytes(Sought { bytes, past_equal: true }),
         }
     }
 }
@@ -178,7 +196,8 @@ impl<T: Tie> Tree<T> {
 
     /// Removes the entries of these ranks, and calls `removed` with each, in order. The range is cut to what is there.
     ///
-    /// Takes O(log n) and the time to visit what is removed. Asks no handle for its bytes; so `removed` may free them.
+    /// Takes O(log n) and the time to visit what is removed. Asks none of the removed handles for its bytes; so `removed` may
+    /// free them.
     pub fn remove_ranks(&mut self, ranks: Range<usize>, mut removed: impl FnMut(f64, T)) {
         let end = ranks.end.min(self.len);
         let start = ranks.start.min(end);
@@ -220,9 +239,9 @@ impl<T: Tie> Tree<T> {
         loop {
             match node {
                 Node::Empty => return before,
-                Node::Leaf(leaf) => return before + place.entries_before(leaf.scores(), leaf.ties()),
+                Node::Leaf(leaf) => return before + place.entries_before(leaf),
                 Node::Inner(inner) => {
-                    let kid = place.entries_before(inner.firsts.scores(), inner.firsts.ties()).saturating_sub(1);
+                    let kid = place.entries_before(&inner.firsts).saturating_sub(1);
                     before += inner.counts[..kid].iter().sum::<usize>();
                     node = &inner.kids[kid];
                 }
@@ -288,7 +307,7 @@ impl<T: Tie> Iter<'_, T> {
         let ties = if self.reverse {
             &leaf.ties[(at + 1).saturating_sub(ahead)..=at]
         } else {
-            &leaf.ties()[at..leaf.len.min(at + ahead)]
+            &leaf.ties()[at..leaf.len().min(at + ahead)]
         };
         ties.iter().for_each(|tie| tie.prefetch());
     }
@@ -299,12 +318,12 @@ impl<T: Tie> Iterator for Iter<'_, T> {
 
     fn next(&mut self) -> Option<(f64, T)> {
         let rank = if self.reverse { self.left.next_back() } else { self.left.next() }?;
-        if self.leaf.is_none_or(|leaf| rank.wrapping_sub(self.first) >= leaf.len) {
+        if self.leaf.is_none_or(|leaf| rank.wrapping_sub(self.first) >= leaf.len()) {
             self.enter_leaf(rank);
         }
         let (leaf, at) = (self.leaf?, rank - self.first);
         let ahead = if self.reverse { at.wrapping_sub(PREFETCH_ENTRIES) } else { at + PREFETCH_ENTRIES };
-        if ahead < leaf.len && self.left.len() >= PREFETCH_ENTRIES {
+        if ahead < leaf.len() && self.left.len() >= PREFETCH_ENTRIES {
             leaf.ties[ahead].prefetch();
         }
         leaf.get(at)
@@ -322,7 +341,7 @@ impl<T: Tie> Iterator for Iter<'_, T> {
             let part = if self.reverse {
                 (at + 1).saturating_sub(self.left.len())..at + 1
             } else {
-                at..leaf.len.min(at + self.left.len())
+                at..leaf.len().min(at + self.left.len())
             };
             let (scores, ties) = (&leaf.scores[part.clone()], &leaf.ties[part.clone()]);
             let entries = scores.iter().copied().zip(ties.iter().copied()).enumerate();

@@ -4,6 +4,10 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::Tie;
+use super::hints::{SKIP_MAX, Sought, UNHINTED_MAX, bits_in_common, hint_of, hinted_ties_before};
+
+/// So many of a hint's bits, the same in all hints of a node, are too many: new hints say more.
+const IDLE_BITS_MIN: u32 = 4;
 
 /// How many scores are less than `score`. Counts instead of searching: the lines of a cold node are then loaded side by
 /// side rather than one after another. Measured with 400,000 members: finding a rank takes a quarter less time.
@@ -16,53 +20,6 @@ pub(super) fn scores_below(scores: &[f64], score: f64) -> usize {
 #[inline]
 pub(super) fn scores_up_to(scores: &[f64], score: f64) -> usize {
     scores.iter().filter(|&&at| at <= score).count()
-}
-
-/// How many entries have a lower score, or the same and bytes for which `tie_before` holds.
-#[inline]
-pub(super) fn search<T: Tie>(scores: &[f64], ties: &[T], score: f64, tie_before: impl Fn(&[u8]) -> bool) -> usize {
-    let below = scores_below(scores, score);
-    if scores.get(below) != Some(&score) {
-        return below;
-    }
-    let equal = scores_up_to(&scores[below..], score);
-    below + ties_before(&ties[below..below + equal], tie_before)
-}
-
-/// Of how many handles the bytes are asked for at a time, when they decide. Measured with 400,000 members that
-/// share a hundred scores: finding a rank takes half as long as with halving.
-const TIES_AT_ONCE: usize = 8;
-
-/// How many of the handles, which are ascending by their bytes, have bytes for which `before` holds.
-///
-/// Every look at bytes is likely a cache miss. So this doesn't halve the range step by step: it asks for the ends of
-/// eight parts side by side, and goes on in one of them. Two turns do for a node, in the time of two misses.
-pub(super) fn ties_before<T: Tie>(ties: &[T], before: impl Fn(&[u8]) -> bool) -> usize {
-    let (mut start, mut end) = (0, ties.len());
-    while start < end {
-        let step = (end - start).div_ceil(TIES_AT_ONCE);
-        let parts = ties[start..end].chunks(step);
-        if parts.len() > 2 {
-            parts.clone().filter_map(<[T]>::last).for_each(|tie| tie.prefetch());
-        }
-        let part = first_false(parts.len(), |part| before(ties[end.min(start + (part + 1) * step) - 1].bytes()));
-        if part == parts.len() {
-            return end;
-        }
-        start += part * step;
-        end = end.min(start + step) - 1;
-    }
-    start
-}
-
-/// The first number below `end` for which `holds` is false, or `end`; it holds for all before that one.
-fn first_false(end: usize, holds: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut high) = (0, end);
-    while low < high {
-        let middle = (low + high) / 2;
-        if holds(middle) { low = middle + 1 } else { high = middle }
-    }
-    low
 }
 
 /// Orders by score, then by bytes: the order of a sorted set. NaN doesn't occur.
@@ -91,67 +48,187 @@ pub(super) fn give_left<T>(left: &mut [T], left_len: usize, right: &mut [T], rig
 
 /// Scores and handles side by side, ascending. Past `len` lie leftovers that nothing reads.
 pub(super) struct Entries<T, const N: usize> {
-    pub(super) len: usize,
+    len: u32,
+    /// Of how many bits the handles' hints are those that follow. See [`hints`](super::hints).
+    skip: u32,
     pub(super) scores: [f64; N],
     pub(super) ties: [T; N],
 }
 
 impl<T: Tie, const N: usize> Entries<T, N> {
-    /// One entry; the others' room holds copies of it, which saves marking it as unused.
-    pub(super) fn one(score: f64, tie: T) -> Self {
-        Self { len: 1, scores: [score; N], ties: [tie; N] }
+    /// Room for entries, filled with copies of one, which saves marking it as unused.
+    pub(super) fn empty((score, tie): (f64, T)) -> Self {
+        Self { len: 0, skip: 0, scores: [score; N], ties: [tie; N] }
     }
 
+    /// These entries, ascending: at least one, and at most `N`.
+    pub(super) fn of(entries: &[(f64, T)]) -> Option<Self> {
+        let mut new = Self::empty(*entries.first()?);
+        for (at, &(score, tie)) in entries.iter().enumerate() {
+            new.scores[at] = score;
+            new.ties[at] = tie.with_hint(0);
+        }
+        new.set_len(entries.len());
+        new.mend_hints();
+        Some(new)
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    fn set_len(&mut self, len: usize) {
+        debug_assert!(len <= N);
+        self.len = len as u32;
+    }
+
+    #[inline]
     pub(super) fn scores(&self) -> &[f64] {
-        &self.scores[..self.len]
+        &self.scores[..self.len()]
     }
 
+    #[inline]
     pub(super) fn ties(&self) -> &[T] {
-        &self.ties[..self.len]
+        &self.ties[..self.len()]
     }
 
     #[inline]
     pub(super) fn get(&self, at: usize) -> Option<(f64, T)> {
-        (at < self.len).then(|| (self.scores[at], self.ties[at]))
+        (at < self.len()).then(|| (self.scores[at], self.ties[at]))
     }
 
+    /// Puts another entry in the place of one. Looks at no bytes if it has the same handle, and else only at its own.
     pub(super) fn set(&mut self, at: usize, (score, tie): (f64, T)) {
         self.scores[at] = score;
-        self.ties[at] = tie;
+        if self.ties[at] != tie {
+            self.ties[at] = self.hinted(tie);
+        }
     }
 
     /// Inserts at `at`. There must be room.
     #[inline]
     pub(super) fn insert(&mut self, at: usize, score: f64, tie: T) {
-        slot_in(&mut self.scores, self.len, at, score);
-        slot_in(&mut self.ties, self.len, at, tie);
-        self.len += 1;
+        let (len, tie) = (self.len(), self.hinted(tie));
+        slot_in(&mut self.scores, len, at, score);
+        slot_in(&mut self.ties, len, at, tie);
+        self.set_len(len + 1);
+        if !(self.hints_ascend(at) && self.hints_ascend(at + 1)) {
+            self.mend_hints();
+        }
     }
 
     pub(super) fn remove(&mut self, range: Range<usize>) {
-        self.scores.copy_within(range.end..self.len, range.start);
-        self.ties.copy_within(range.end..self.len, range.start);
-        self.len -= range.len();
+        let len = self.len();
+        self.scores.copy_within(range.end..len, range.start);
+        self.ties.copy_within(range.end..len, range.start);
+        self.set_len(len - range.len());
     }
 
+    /// Moves the last `n` entries to the front of `right`.
     pub(super) fn give_right(&mut self, right: &mut Self, n: usize) {
-        give_right(&mut self.scores, self.len, &mut right.scores, right.len, n);
-        give_right(&mut self.ties, self.len, &mut right.ties, right.len, n);
-        self.len -= n;
-        right.len += n;
+        let (len, right_len) = (self.len(), right.len());
+        give_right(&mut self.scores, len, &mut right.scores, right_len, n);
+        give_right(&mut self.ties, len, &mut right.ties, right_len, n);
+        self.after_giving(right, n);
     }
 
+    /// Moves the first `n` entries of `right` to the end.
     pub(super) fn give_left(&mut self, right: &mut Self, n: usize) {
-        give_left(&mut self.scores, self.len, &mut right.scores, right.len, n);
-        give_left(&mut self.ties, self.len, &mut right.ties, right.len, n);
-        self.len += n;
-        right.len -= n;
+        let (len, right_len) = (self.len(), right.len());
+        give_left(&mut self.scores, len, &mut right.scores, right_len, n);
+        give_left(&mut self.ties, len, &mut right.ties, right_len, n);
+        right.after_giving(self, n);
+    }
+
+    /// Counts the `n` entries that were moved to a neighbour, and sees to the hints of both.
+    fn after_giving(&mut self, taker: &mut Self, n: usize) {
+        let taken = taker.len();
+        self.set_len(self.len() - n);
+        taker.set_len(taken + n);
+        if taken == 0 {
+            taker.skip = self.skip;
+        }
+        if n > 0 && taker.skip != self.skip {
+            taker.renew_hints();
+        } else {
+            taker.mend_hints();
+        }
+        self.mend_hints();
+    }
+
+    /// The handle with the hint that it needs here.
+    #[inline]
+    fn hinted(&self, tie: T) -> T {
+        tie.with_hint(hint_of(tie.bytes(), self.skip))
+    }
+
+    /// Whether the hint of entry `at`, if there is one, is not lower than that before it. Only equal scores matter.
+    #[inline]
+    fn hints_ascend(&self, at: usize) -> bool {
+        at == 0
+            || at >= self.len()
+            || self.scores[at - 1] != self.scores[at]
+            || self.ties[at - 1].hint() <= self.ties[at].hint()
+    }
+
+    /// Renews the hints if enough scores are equal, and the hints are out of order or say too little.
+    ///
+    /// Seldom enough: new hints are in order, and say as much as sixteen bits behind `skip` can. They get out of order only
+    /// by an entry that has less in common with the others, which lowers `skip`; and whether they say too little is asked
+    /// only when a node is made, split or shared, or its child was.
+    #[cold]
+    pub(super) fn mend_hints(&mut self) {
+        let equal = self.scores().windows(2).filter(|pair| pair[0] == pair[1]).count();
+        if equal < UNHINTED_MAX {
+            return;
+        }
+        let varying = self.ties().iter().fold(0, |bits, tie| bits | (tie.hint() ^ self.ties[0].hint()));
+        let idle = varying.leading_zeros() >= IDLE_BITS_MIN && self.skip < SKIP_MAX;
+        if idle || !(1..self.len()).all(|at| self.hints_ascend(at)) {
+            self.renew_hints();
+        }
+    }
+
+    /// Makes the hints those behind the bits that all entries have in common: in order, that is, and as telling as can be.
+    fn renew_hints(&mut self) {
+        self.ties().iter().for_each(|tie| tie.prefetch());
+        self.skip = bits_in_common(self.ties());
+        for at in 0..self.len() {
+            self.ties[at] = self.hinted(self.ties[at]);
+        }
+    }
+
+    /// The places of the entries of this score; where it belongs, if there is none.
+    #[inline]
+    fn equal(&self, score: f64) -> Range<usize> {
+        let scores = self.scores();
+        if scores.first() == Some(&score) && scores.last() == Some(&score) {
+            return 0..scores.len();
+        }
+        let below = scores_below(scores, score);
+        if scores.get(below) != Some(&score) {
+            return below..below;
+        }
+        below..below + scores_up_to(&scores[below..], score)
+    }
+
+    /// How many entries have a lower score, or the same and lower bytes than what is sought.
+    #[inline]
+    pub(super) fn before(&self, score: f64, sought: Sought<'_>) -> usize {
+        let equal = self.equal(score);
+        equal.start + hinted_ties_before(&self.ties[equal], self.skip, sought)
+    }
+
+    /// How many entries have lower bytes than what is sought, where all scores are equal.
+    pub(super) fn before_bytes(&self, sought: Sought<'_>) -> usize {
+        hinted_ties_before(self.ties(), self.skip, sought)
     }
 
     /// Where `score` and `bytes` belong.
     #[inline]
     pub(super) fn position(&self, score: f64, bytes: &[u8]) -> usize {
-        search(self.scores(), self.ties(), score, |tie| tie < bytes)
+        self.before(score, Sought { bytes, past_equal: false })
     }
 
     /// Where exactly that entry lies, if it does.

@@ -4,14 +4,18 @@ use std::mem::size_of;
 use std::ops::Range;
 
 use super::Tie;
-use super::entries::{Entries, give_left, give_right, search, slot_in};
+use super::entries::{Entries, give_left, give_right, slot_in};
+use super::hints::Sought;
 
-/// Entries of a leaf, so that it fills 1024 bytes with the allocator's header (16 bytes each and the length).
+/// Entries of a leaf, so that it fills 1024 bytes with the allocator's header (16 bytes each, the length and `skip`).
 /// Measured with 400,000 members (`examples/zset_speed.rs`): from 31 to 127 entries, inserts take the same time within
 /// the noise; ranges take a third longer with 31, and a sixth less with 127, which a set just converted half fills.
 pub(super) const LEAF_MAX: usize = 63;
 
-/// Children of an inner node: 40 bytes each and the length, just below 2048 bytes. Half as many are slower by a tenth.
+const _: () = assert!(size_of::<Leaf<usize>>() <= 1024 - size_of::<usize>());
+
+/// Children of an inner node: 40 bytes each, the length and `skip`, just below 2048 bytes. Half as many are slower by
+/// a tenth.
 pub(super) const INNER_MAX: usize = 50;
 
 /// A node with fewer items than this fraction of its capacity is merged or filled up from a neighbour. A quarter, not
@@ -77,7 +81,7 @@ impl<T: Tie> Node<T> {
     pub(super) fn is_short(&self) -> bool {
         match self {
             Self::Empty => false,
-            Self::Leaf(leaf) => leaf.len < items_min(LEAF_MAX),
+            Self::Leaf(leaf) => leaf.len() < items_min(LEAF_MAX),
             Self::Inner(inner) => inner.len() < items_min(INNER_MAX),
         }
     }
@@ -86,7 +90,7 @@ impl<T: Tie> Node<T> {
     pub(super) fn count(&self) -> usize {
         match self {
             Self::Empty => 0,
-            Self::Leaf(leaf) => leaf.len,
+            Self::Leaf(leaf) => leaf.len(),
             Self::Inner(inner) => inner.counts[..inner.len()].iter().sum(),
         }
     }
@@ -102,11 +106,11 @@ impl<T: Tie> Node<T> {
     /// Inserts an entry that isn't there. What comes back is a new right neighbour, if the node had no room.
     pub(super) fn insert(&mut self, score: f64, tie: T, edge: Edge) -> Node<T> {
         match self {
-            Self::Empty => *self = Self::Leaf(Box::new(Leaf::one(score, tie))),
+            Self::Empty => *self = leaf_of(&[(score, tie)]),
             Self::Inner(inner) => return inner.insert(score, tie, edge),
             Self::Leaf(leaf) => {
                 let at = leaf.position(score, tie.bytes());
-                if leaf.len == LEAF_MAX {
+                if leaf.len() == LEAF_MAX {
                     return Self::Leaf(split_leaf(leaf, at, (score, tie), edge));
                 }
                 leaf.insert(at, score, tie);
@@ -165,10 +169,9 @@ impl<T: Tie> Node<T> {
 /// Cuts a full leaf in two and inserts; the right half comes back.
 #[cold]
 pub(super) fn split_leaf<T: Tie>(leaf: &mut Leaf<T>, at: usize, (score, tie): (f64, T), edge: Edge) -> Box<Leaf<T>> {
-    let left_len = cut(leaf.len, at, edge);
-    let mut right = Box::new(Leaf::one(score, tie));
-    right.len = 0;
-    leaf.give_right(&mut right, leaf.len - left_len);
+    let left_len = cut(leaf.len(), at, edge);
+    let mut right = Box::new(Leaf::empty((score, tie)));
+    leaf.give_right(&mut right, leaf.len() - left_len);
     if at > left_len || left_len == LEAF_MAX {
         right.insert(at - left_len, score, tie);
     } else {
@@ -179,10 +182,8 @@ pub(super) fn split_leaf<T: Tie>(leaf: &mut Leaf<T>, at: usize, (score, tie): (f
 
 impl<T: Tie> Inner<T> {
     /// A node without children. `filler` goes into the unused room.
-    pub(super) fn empty((score, tie): (f64, T)) -> Self {
-        let mut firsts = Entries::one(score, tie);
-        firsts.len = 0;
-        Self { firsts, counts: [0; INNER_MAX], kids: [const { Node::Empty }; INNER_MAX] }
+    pub(super) fn empty(filler: (f64, T)) -> Self {
+        Self { firsts: Entries::empty(filler), counts: [0; INNER_MAX], kids: [const { Node::Empty }; INNER_MAX] }
     }
 
     /// A node of these children: none of them empty, and at most [`INNER_MAX`].
@@ -197,7 +198,7 @@ impl<T: Tie> Inner<T> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.firsts.len
+        self.firsts.len()
     }
 
     /// Inserts a child at `at`. There must be room.
@@ -208,6 +209,7 @@ impl<T: Tie> Inner<T> {
         self.kids[at..=len].rotate_right(1);
         self.kids[at] = kid;
         self.firsts.insert(at, score, tie);
+        self.firsts.mend_hints();
     }
 
     /// Drops children that have become empty.
@@ -222,7 +224,7 @@ impl<T: Tie> Inner<T> {
     /// The child that would hold this entry.
     #[inline]
     pub(super) fn kid_of(&self, score: f64, bytes: &[u8]) -> usize {
-        search(self.firsts.scores(), self.firsts.ties(), score, |tie| tie <= bytes).saturating_sub(1)
+        self.firsts.before(score, Sought { bytes, past_equal: true }).saturating_sub(1)
     }
 
     /// The child that holds the entry of this rank, and how many entries lie before that child.
@@ -317,14 +319,14 @@ impl<T: Tie> Inner<T> {
     }
 
     pub(super) fn give_right(&mut self, right: &mut Self, n: usize) {
-        give_right(&mut self.counts, self.firsts.len, &mut right.counts, right.firsts.len, n);
-        give_right(&mut self.kids, self.firsts.len, &mut right.kids, right.firsts.len, n);
+        give_right(&mut self.counts, self.firsts.len(), &mut right.counts, right.firsts.len(), n);
+        give_right(&mut self.kids, self.firsts.len(), &mut right.kids, right.firsts.len(), n);
         self.firsts.give_right(&mut right.firsts, n);
     }
 
     pub(super) fn give_left(&mut self, right: &mut Self, n: usize) {
-        give_left(&mut self.counts, self.firsts.len, &mut right.counts, right.firsts.len, n);
-        give_left(&mut self.kids, self.firsts.len, &mut right.kids, right.firsts.len, n);
+        give_left(&mut self.counts, self.firsts.len(), &mut right.counts, right.firsts.len(), n);
+        give_left(&mut self.kids, self.firsts.len(), &mut right.kids, right.firsts.len(), n);
         self.firsts.give_left(&mut right.firsts, n);
     }
 
@@ -361,7 +363,7 @@ pub(super) fn share<T: Tie>(left: &mut Node<T>, right: &mut Node<T>) {
     }
     match (left, right) {
         (Node::Leaf(left), Node::Leaf(right)) => {
-            let (to_left, to_right) = moves(left.len, right.len, LEAF_MAX);
+            let (to_left, to_right) = moves(left.len(), right.len(), LEAF_MAX);
             left.give_left(right, to_left);
             left.give_right(right, to_right);
         }
@@ -383,11 +385,5 @@ pub(super) fn spread(len: usize, fill: usize) -> impl Iterator<Item = Range<usiz
 
 /// A leaf of some entries, at least one and at most [`LEAF_MAX`].
 pub(super) fn leaf_of<T: Tie>(entries: &[(f64, T)]) -> Node<T> {
-    let Some(&(score, tie)) = entries.first() else { return Node::Empty };
-    let mut leaf = Box::new(Leaf::one(score, tie));
-    leaf.len = entries.len();
-    for (at, &entry) in entries.iter().enumerate() {
-        leaf.set(at, entry);
-    }
-    Node::Leaf(leaf)
+    Leaf::of(entries).map_or(Node::Empty, |leaf| Node::Leaf(Box::new(leaf)))
 }

@@ -47,8 +47,8 @@ fn check_node(node: &Node<Name>, entries: &mut Vec<(f64, Name)>) -> usize {
     match node {
         Node::Empty => 0,
         Node::Leaf(leaf) => {
-            assert!(leaf.len > 0 && leaf.len <= LEAF_MAX);
-            entries.extend((0..leaf.len).filter_map(|at| leaf.get(at)));
+            assert!(leaf.len() > 0 && leaf.len() <= LEAF_MAX);
+            entries.extend((0..leaf.len()).filter_map(|at| leaf.get(at)));
             1
         }
         Node::Inner(inner) => {

@@ -91,7 +91,7 @@ impl Big {
 
     pub fn remove_ranks(&mut self, ranks: Range<usize>) {
         let Self { members, order, members_bytes } = self;
-        // The tree is done with a handle when it gives it away: removing by rank looks at no bytes.
+        // The tree is done with a handle when it gives it away: removing by rank looks at no bytes of what it removes.
         order.remove_ranks(ranks, |_, handle| {
             let record = members.remove(hash(handle.bytes()), handle.bytes());
             *members_bytes -= record.map_or(0, |record| record.allocated_bytes());

@@ -112,6 +112,7 @@ impl Member {
     /// # Safety
     /// No copy of the handle may be asked for its bytes once this member is dropped.
     pub unsafe fn handle(&self) -> Handle {
+        debug_assert!(self.0.addr().get() & !ADDRESS == 0);
         Handle(self.0)
     }
 }
@@ -141,9 +142,15 @@ unsafe impl Record for Member {
     }
 }
 
-/// A member as the tree knows it. See [`Member::handle`].
+/// A member as the tree knows it: its address, and above that a hint of the tree's. See [`Member::handle`].
 #[derive(Clone, Copy)]
 pub struct Handle(NonNull<u8>);
+
+/// Where the hint begins in a handle; addresses of user space stay below it on every supported machine, as the table's
+/// records must, too.
+const HINT_SHIFT: u32 = 48;
+/// The bits of the address.
+const ADDRESS: usize = (1 << HINT_SHIFT) - 1;
 
 // SAFETY: a handle can only read bytes that never change, and only while they are there: see `Member::handle`.
 unsafe impl Send for Handle {}
@@ -151,13 +158,27 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl Handle {
+    /// The record's address.
+    #[inline]
+    fn raw(self) -> NonNull<u8> {
+        // SAFETY: a record's address is not zero, and lies below the hint.
+        unsafe { NonNull::new_unchecked(self.0.as_ptr().map_addr(|address| address & ADDRESS)) }
+    }
+
     /// The bytes, for longer than this handle lives.
     ///
     /// # Safety
     /// The member is not dropped during `'a`.
     pub unsafe fn bytes_for<'a>(self) -> &'a [u8] {
         // SAFETY: the caller's promise.
-        unsafe { bytes_of(self.0) }
+        unsafe { bytes_of(self.raw()) }
+    }
+}
+
+impl PartialEq for Handle {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.raw() == other.raw()
     }
 }
 
@@ -165,12 +186,22 @@ impl Tie for Handle {
     #[inline]
     fn bytes(&self) -> &[u8] {
         // SAFETY: whoever made the handle promised that the member is alive.
-        unsafe { bytes_of(self.0) }
+        unsafe { bytes_of(self.raw()) }
     }
 
     #[inline]
     fn prefetch(self) {
-        prefetch(self.0.as_ptr());
+        prefetch(self.raw().as_ptr());
+    }
+
+    #[inline]
+    fn hint(self) -> u16 {
+        (self.0.addr().get() >> HINT_SHIFT) as u16
+    }
+
+    #[inline]
+    fn with_hint(self, hint: u16) -> Self {
+        Self(self.raw().map_addr(|address| address | usize::from(hint) << HINT_SHIFT))
     }
 }
 
@@ -191,6 +222,18 @@ mod tests {
             let member = unsafe { Member::from_raw(member.into_raw()) };
             assert_eq!(member.score(), f64::INFINITY);
             assert!(member.allocated_bytes() <= len + 17);
+        }
+    }
+
+    #[test]
+    fn a_hint_lies_beside_the_address() {
+        let (member, other) = (Member::new(b"abc", 1.0), Member::new(b"abc", 1.0));
+        // SAFETY: the handles are not used after the members.
+        let (handle, other) = unsafe { (member.handle(), other.handle()) };
+        for hint in [0, 1, 0x8000, u16::MAX, 0] {
+            let hinted = handle.with_hint(!hint).with_hint(hint);
+            assert_eq!((hinted.hint(), hinted.bytes()), (hint, &b"abc"[..]));
+            assert!(hinted == handle && hinted != other.with_hint(hint));
         }
     }
 }
