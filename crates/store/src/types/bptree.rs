@@ -196,8 +196,8 @@ impl<T: Tie> Tree<T> {
 
     /// Removes the entries of these ranks, and calls `removed` with each, in order. The range is cut to what is there.
     ///
-    /// Takes O(log n) and the time to visit what is removed. Asks none of the removed handles for its bytes; so `removed` may
-    /// free them.
+    /// Takes O(log n) and the time to visit what is removed. Asks none of the removed handles for its bytes; so
+    /// `removed` may free them.
     pub fn remove_ranks(&mut self, ranks: Range<usize>, mut removed: impl FnMut(f64, T)) {
         let end = ranks.end.min(self.len);
         let start = ranks.start.min(end);

@@ -17,11 +17,12 @@ use super::Tie;
 /// share a hundred scores: finding a rank takes half as long as with halving.
 const TIES_AT_ONCE: usize = 8;
 
-/// Up to so many entries of equal score are compared without a look at their hints.
+/// Up to so many entries of equal score are compared without a look at their hints: they are all asked for at once anyway.
+/// Measured with ten members a score, up to eight makes no difference.
 pub(super) const UNHINTED_MAX: usize = 3;
 
-/// How many bytes that a node's members have in common are looked at when its hints are made: what that can cost for each of
-/// its up to 63 members, however long they are. Members with more in common are compared as if there were no hints.
+/// How many bytes that a node's members have in common are looked at when its hints are made: what that can cost for each
+/// of its up to 63 members, however long they are. Members with more in common are compared as if there were no hints.
 const SKIP_BYTES_MAX: usize = 256;
 /// As many bits.
 pub(super) const SKIP_MAX: u32 = SKIP_BYTES_MAX as u32 * u8::BITS;
@@ -34,8 +35,8 @@ pub(super) struct Sought<'a> {
     pub(super) past_equal: bool,
 }
 
-/// The hint of these bytes: sixteen bits behind the first `skip`, as if zeros followed. Of members that have the skipped bits
-/// in common, a lower one never has a higher hint.
+/// The hint of these bytes: sixteen bits behind the first `skip`, as if zeros followed. Of members that have the skipped
+/// bits in common, a lower one never has a higher hint.
 #[inline]
 pub(super) fn hint_of(bytes: &[u8], skip: u32) -> u16 {
     let rest = bytes.get(skip as usize / 8..).unwrap_or_default();
