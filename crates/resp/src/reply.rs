@@ -27,11 +27,13 @@ pub struct Reply<'o> {
 /// The longest bulk string that [`short_bulk`] writes, in bytes.
 const SHORT_BULK_BYTES_MAX: usize = 32;
 
-/// Appends a bulk string of 10 to 32 bytes: most are. It is put together on the stack by copies of known lengths, some of
-/// which overlap, and appended at once; calls for lengths that nobody knows would cost more. False: it has another length.
+/// Appends a bulk string of 10 to 32 bytes: most are. It is put together by copies of known lengths, some of which overlap;
+/// calls for lengths that nobody knows would cost more. That happens in its place at once: what is put together elsewhere is
+/// read again before its small pieces have arrived there, for which the processor waits. False: it has another length.
 #[inline]
 fn short_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
     const HEADER: usize = b"$12\r\n".len();
+    const BLOCK: usize = HEADER + SHORT_BULK_BYTES_MAX + b"\r\n".len();
     #[inline]
     fn put<const N: usize>(block: &mut [u8], bytes: &[u8]) -> Option<()> {
         *block.first_chunk_mut::<N>()? = *bytes.first_chunk()?;
@@ -39,19 +41,18 @@ fn short_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
         Some(())
     }
     let len = bytes.len();
-    let mut block = [0; HEADER + SHORT_BULK_BYTES_MAX + 2];
+    if !(10..=SHORT_BULK_BYTES_MAX).contains(&len) {
+        return false;
+    }
+    let start = out.len();
+    out.extend_from_slice(&[0; BLOCK]);
+    let Some(block) = out.get_mut(start..).and_then(|room| room.first_chunk_mut::<BLOCK>()) else { return false };
     let (tens, ones) = (len as u8 / 10, len as u8 % 10);
     block[..HEADER].copy_from_slice(&[b'$', b'0' + tens, b'0' + ones, b'\r', b'\n']);
-    let put = match len {
-        10..=16 => put::<8>(&mut block[HEADER..], bytes),
-        17..=SHORT_BULK_BYTES_MAX => put::<16>(&mut block[HEADER..], bytes),
-        _ => return false,
-    };
+    let put = if len <= 16 { put::<8>(&mut block[HEADER..], bytes) } else { put::<16>(&mut block[HEADER..], bytes) };
     debug_assert!(put.is_some());
     block[HEADER + len..HEADER + len + 2].copy_from_slice(b"\r\n");
-    let end = out.len() + HEADER + len + 2;
-    out.extend_from_slice(&block);
-    out.truncate(end);
+    out.truncate(start + HEADER + len + 2);
     true
 }
 
