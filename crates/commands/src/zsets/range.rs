@@ -154,12 +154,12 @@ fn reply_range(call: &mut Call<'_, '_, '_>, fixed: Fixed) -> Outcome {
     };
     let ranks = query.ranks(zset);
     query.form.header(&mut call.reply, ranks.len());
-    let (members, form, reply) = (zset.range_by_rank(ranks, query.reverse), query.form, &mut call.reply);
+    let (form, reply) = (query.form, &mut call.reply);
     // What is usual has a loop of its own.
     if form == Form::Members {
-        members.for_each(|(member, _)| reply.bulk(&*member));
+        zset.visit_ranks(ranks, query.reverse, |member, _| reply.bulk(member));
     } else {
-        members.for_each(|(member, score)| form.write(reply, &member, score));
+        zset.visit_ranks(ranks, query.reverse, |member, score| form.write(reply, member, score));
     }
     Ok(())
 }

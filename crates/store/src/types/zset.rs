@@ -307,6 +307,16 @@ impl ZSet {
         })
     }
 
+    /// Shows the members of these ranks, in the order of [`range_by_rank`](Self::range_by_rank): quicker, since each is shown
+    /// as it lies there.
+    #[inline]
+    pub fn visit_ranks(&self, ranks: Range<usize>, reverse: bool, mut visit: impl FnMut(&[u8], f64)) {
+        match &self.0 {
+            Form::Small(small) => small.iter(ranks, reverse).for_each(|(member, score)| visit(&member, score)),
+            Form::Big(big) => big.iter(ranks, reverse).for_each(|(member, score)| visit(member, score)),
+        }
+    }
+
     /// The members in a range of scores.
     #[must_use]
     pub fn range_by_score(&self, range: &ScoreRange, reverse: bool) -> Iter<'_> {
