@@ -46,7 +46,7 @@ fn short_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
     }
     let start = out.len();
     out.extend_from_slice(&[0; BLOCK]);
-    let Some(block) = out.get_mut(start..).and_then(|room| room.first_chunk_mut::<BLOCK>()) else { return false };
+    let Some(block) = out.last_chunk_mut::<BLOCK>() else { return false };
     let (tens, ones) = (len as u8 / 10, len as u8 % 10);
     block[..HEADER].copy_from_slice(&[b'$', b'0' + tens, b'0' + ones, b'\r', b'\n']);
     let put = if len <= 16 { put::<8>(&mut block[HEADER..], bytes) } else { put::<16>(&mut block[HEADER..], bytes) };

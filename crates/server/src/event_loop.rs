@@ -149,7 +149,7 @@ pub struct EventLoop {
     to_write: Vec<usize>,
     /// Connections with a backlog.
     waiting: BTreeSet<usize>,
-    /// When replies that wait for their client are to be put on disk, in milliseconds of Unix time, by connection.
+    /// When clients must have read some of what waits for them, or have it put on disk, in milliseconds of Unix time.
     impatient: BinaryHeap<Reverse<(u64, u64)>>,
     /// Connections that wait for a turn while the disk is behind, in order.
     turns: VecDeque<u64>,

@@ -230,16 +230,15 @@ impl EventLoop {
             return true;
         }
         let left = queue.len();
-        let is_over = backlog.patience.is_some_and(|p| now_ms >= p.until_ms);
-        if is_over && backlog.patience.is_some_and(|p| p.left.saturating_sub(left) < share.piece) {
-            return true;
+        match backlog.patience {
+            Some(patience) if now_ms < patience.until_ms => return false,
+            Some(patience) if patience.left.saturating_sub(left) < share.piece => return true,
+            _ => {}
         }
-        if is_over || backlog.patience.is_none() {
-            let is_shared = queue.output.shared_memory() as u64 > queue.memory() / 2;
-            let until_ms = now_ms + if is_shared { SHARED_PATIENCE_MS } else { PATIENCE_MS };
-            backlog.patience = Some(Patience { until_ms, left });
-            self.impatient.push(Reverse((until_ms, connection.session.client.id)));
-        }
+        let is_shared = queue.output.shared_memory() as u64 > queue.memory() / 2;
+        let until_ms = now_ms + if is_shared { SHARED_PATIENCE_MS } else { PATIENCE_MS };
+        backlog.patience = Some(Patience { until_ms, left });
+        self.impatient.push(Reverse((until_ms, connection.session.client.id)));
         false
     }
 

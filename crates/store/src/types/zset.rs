@@ -367,7 +367,7 @@ impl ZSet {
     /// Removes up to `count` members with the lowest scores, after it has shown them; how many there were.
     pub fn pop_min(&mut self, count: usize, mut visit: impl FnMut(&[u8], f64)) -> usize {
         let ranks = 0..count.min(self.len());
-        self.range_by_rank(ranks.clone(), false).for_each(|(member, score)| visit(&member, score));
+        self.visit_ranks(ranks.clone(), false, &mut visit);
         self.remove_range_by_rank(ranks)
     }
 
@@ -375,7 +375,7 @@ impl ZSet {
     /// were.
     pub fn pop_max(&mut self, count: usize, mut visit: impl FnMut(&[u8], f64)) -> usize {
         let ranks = self.len().saturating_sub(count)..self.len();
-        self.range_by_rank(ranks.clone(), true).for_each(|(member, score)| visit(&member, score));
+        self.visit_ranks(ranks.clone(), true, &mut visit);
         self.remove_range_by_rank(ranks)
     }
 
@@ -383,11 +383,11 @@ impl ZSet {
     ///
     /// Whoever goes on until the end has seen every member that was in the set all the time, perhaps more than once. A
     /// packed set shows all at once.
-    pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64)) -> u64 {
+    pub fn scan(&self, cursor: u64, visit: impl FnMut(&[u8], f64)) -> u64 {
         match &self.0 {
             Form::Big(big) => big.scan(cursor, visit),
             Form::Small(_) => {
-                self.iter().for_each(|(member, score)| visit(&member, score));
+                self.visit_ranks(0..self.len(), false, visit);
                 0
             }
         }
