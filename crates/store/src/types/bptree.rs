@@ -69,8 +69,6 @@ pub enum Place<'a> {
     BeforeScore(f64),
     /// After the last entry of this score or a lower one.
     AfterScore(f64),
-    /// Before the entry of this score and these bytes.
-    BeforeEntry(f64, &'a [u8]),
     /// Before the first entry with these bytes or higher ones, where all scores are equal.
     BeforeBytes(&'a [u8]),
     /// After the last entry with these bytes or lower ones, where all scores are equal.
@@ -86,7 +84,6 @@ impl Place<'_> {
             Self::End => true,
             Self::BeforeScore(at) => score < at,
             Self::AfterScore(at) => score <= at,
-            Self::BeforeEntry(at, at_bytes) => compare(score, bytes, at, at_bytes).is_lt(),
             Self::BeforeBytes(at) => bytes < at,
             Self::AfterBytes(at) => bytes <= at,
         }
@@ -99,7 +96,6 @@ impl Place<'_> {
             Self::End => entries.len(),
             Self::BeforeScore(at) => scores_below(entries.scores(), at),
             Self::AfterScore(at) => scores_up_to(entries.scores(), at),
-            Self::BeforeEntry(at, bytes) => entries.position(at, bytes),
             Self::BeforeBytes(bytes) => entries.before_bytes(Sought { bytes, past_equal: false }),
             Self::AfterBytes(bytes) => entries.before_bytes(Sought { bytes, past_equal: true }),
         }
@@ -161,9 +157,9 @@ impl<T: Tie> Tree<T> {
         }
     }
 
-    /// Removes the entry with this score and these bytes. Whether it was there.
-    pub fn remove(&mut self, score: f64, bytes: &[u8]) -> bool {
-        let found = self.root.remove(score, bytes);
+    /// Removes the entry with this score and this handle. Whether it was there.
+    pub fn remove(&mut self, score: f64, tie: T) -> bool {
+        let found = self.root.remove(score, tie);
         self.len -= usize::from(found);
         self.lower_root();
         found
@@ -171,7 +167,7 @@ impl<T: Tie> Tree<T> {
 
     /// Gives an entry that is there another score.
     pub fn rescore(&mut self, old: f64, tie: T, new: f64) {
-        if !self.rescore_in_place(old, tie, new) && self.remove(old, tie.bytes()) {
+        if !self.rescore_in_place(old, tie, new) && self.remove(old, tie) {
             self.insert(new, tie);
         }
     }
@@ -184,7 +180,7 @@ impl<T: Tie> Tree<T> {
                 Node::Empty => return false,
                 Node::Inner(inner) => node = &mut inner.kids[inner.kid_of(old, tie.bytes())],
                 Node::Leaf(leaf) => {
-                    let Some(at) = leaf.find(old, tie.bytes()).filter(|&at| leaf.may_rescore(at, new)) else {
+                    let Some(at) = leaf.find(old, tie).filter(|&at| leaf.may_rescore(at, new)) else {
                         return false;
                     };
                     leaf.scores[at] = new;
@@ -227,7 +223,7 @@ impl<T: Tie> Tree<T> {
         }
     }
 
-    /// How many entries lie before a place. With the place of an entry that is there, that is its rank.
+    /// How many entries lie before a place.
     #[must_use]
     pub fn entries_before(&self, place: Place<'_>) -> usize {
         match place {
@@ -242,6 +238,24 @@ impl<T: Tie> Tree<T> {
                 Node::Leaf(leaf) => return before + place.entries_before(leaf),
                 Node::Inner(inner) => {
                     let kid = place.entries_before(&inner.firsts).saturating_sub(1);
+                    before += inner.counts[..kid].iter().sum::<usize>();
+                    node = &inner.kids[kid];
+                }
+            }
+        }
+    }
+
+    /// How many entries lie before the one with this score and this handle, if that is there.
+    #[must_use]
+    pub fn rank(&self, score: f64, tie: T) -> Option<usize> {
+        let bytes = tie.bytes();
+        let (mut node, mut before) = (&self.root, 0);
+        loop {
+            match node {
+                Node::Empty => return None,
+                Node::Leaf(leaf) => return leaf.find(score, tie).map(|at| before + at),
+                Node::Inner(inner) => {
+                    let kid = inner.kid_of(score, bytes);
                     before += inner.counts[..kid].iter().sum::<usize>();
                     node = &inner.kids[kid];
                 }

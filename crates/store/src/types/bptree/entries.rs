@@ -231,10 +231,11 @@ impl<T: Tie, const N: usize> Entries<T, N> {
         self.before(score, Sought { bytes, past_equal: false })
     }
 
-    /// Where exactly that entry lies, if it does.
-    pub(super) fn find(&self, score: f64, bytes: &[u8]) -> Option<usize> {
-        let at = self.position(score, bytes);
-        self.get(at).filter(|(other, tie)| *other == score && tie.bytes() == bytes).map(|_| at)
+    /// Where the entry with this score and this handle lies, if it does. Looks at no bytes.
+    #[inline]
+    pub(super) fn find(&self, score: f64, tie: T) -> Option<usize> {
+        let at = self.ties().iter().position(|other| *other == tie)?;
+        (self.scores[at] == score).then_some(at)
     }
 
     /// Whether entry `at` may take the score `score` without changing its place among its neighbours here. Never true

@@ -120,11 +120,11 @@ impl<T: Tie> Node<T> {
     }
 
     /// Removes an entry: whether it was there.
-    pub(super) fn remove(&mut self, score: f64, bytes: &[u8]) -> bool {
+    pub(super) fn remove(&mut self, score: f64, tie: T) -> bool {
         match self {
             Self::Empty => false,
-            Self::Inner(inner) => inner.remove(score, bytes),
-            Self::Leaf(leaf) => leaf.find(score, bytes).map(|at| leaf.remove(at..at + 1)).is_some(),
+            Self::Inner(inner) => inner.remove(score, tie),
+            Self::Leaf(leaf) => leaf.find(score, tie).map(|at| leaf.remove(at..at + 1)).is_some(),
         }
     }
 
@@ -282,9 +282,9 @@ impl<T: Tie> Inner<T> {
         Node::Inner(right)
     }
 
-    pub(super) fn remove(&mut self, score: f64, bytes: &[u8]) -> bool {
-        let at = self.kid_of(score, bytes);
-        if !self.kids[at].remove(score, bytes) {
+    pub(super) fn remove(&mut self, score: f64, tie: T) -> bool {
+        let at = self.kid_of(score, tie.bytes());
+        if !self.kids[at].remove(score, tie) {
             return false;
         }
         self.counts[at] -= 1;

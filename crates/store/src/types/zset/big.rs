@@ -69,16 +69,19 @@ impl Big {
 
     pub fn remove(&mut self, member: &[u8]) -> bool {
         let hash = hash(member);
-        let Some(score) = self.members.find(hash, member).map(|found| found.score()) else { return false };
-        self.order.remove(score, member);
+        let Some(found) = self.members.find(hash, member) else { return false };
+        // SAFETY: a copy of the handle that is in the tree already.
+        self.order.remove(found.score(), unsafe { found.handle() });
         let record = self.members.remove(hash, member);
         self.members_bytes -= record.map_or(0, |record| record.allocated_bytes());
         true
     }
 
     pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
-        let score = self.score(member)?;
-        Some((self.order.entries_before(Place::BeforeEntry(score, member)), score))
+        let found = self.members.find(hash(member), member)?;
+        // SAFETY: a copy of the handle that is in the tree already.
+        let rank = self.order.rank(found.score(), unsafe { found.handle() })?;
+        Some((rank, found.score()))
     }
 
     pub fn entries_before(&self, place: Place<'_>) -> usize {

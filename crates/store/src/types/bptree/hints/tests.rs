@@ -86,7 +86,7 @@ fn check_order<const LIES: bool>(words: &[Vec<u8>], scores: usize, steps: usize)
         let old = model.iter().position(|(_, other)| *other == word).map(|at| model.remove(at).0);
         let place = model.partition_point(|(s, other)| compare(*s, other, score, word).is_lt());
         match old {
-            Some(old) if random.below(3) == 0 => assert!(tree.remove(old, word)),
+            Some(old) if random.below(3) == 0 => assert!(tree.remove(old, Word::new(word))),
             _ => {
                 match old {
                     Some(old) => tree.rescore(old, Word::new(word), score),
@@ -120,7 +120,8 @@ fn check_places<const LIES: bool>(
     one_score: bool,
 ) {
     let before = model.partition_point(|(s, other)| compare(*s, other, score, word).is_lt());
-    assert_eq!(tree.entries_before(Place::BeforeEntry(score, word)), before);
+    let is_there = model.get(before) == Some(&(score, word));
+    assert_eq!(tree.rank(score, Word::new(word)), is_there.then_some(before));
     if one_score {
         let up_to = model.partition_point(|(_, other)| *other <= word);
         assert_eq!(tree.entries_before(Place::BeforeBytes(word)), before);
@@ -175,7 +176,7 @@ fn check_looks(words: &[Vec<u8>], insert_max: usize, rank_max: usize) {
     let (first, second) = words.split_at(words.len() / 2);
     first.iter().for_each(|word| tree.insert(0.0, Word::new(word)));
     let inserts = looks(|| second.iter().for_each(|word| tree.insert(0.0, Word::new(word))));
-    let searches = looks(|| words.iter().for_each(|word| _ = tree.entries_before(Place::BeforeEntry(0.0, word))));
+    let searches = looks(|| words.iter().for_each(|word| _ = tree.rank(0.0, Word::new(word))));
     let (insert, rank) = (inserts * 10 / second.len(), searches * 10 / words.len());
     assert!(insert <= insert_max && rank <= rank_max, "tenths of looks: {insert} {rank}");
 }
@@ -185,18 +186,18 @@ const LOOKED_UP: usize = 20_000;
 
 #[test]
 fn hints_save_looks() {
-    // Without hints: 197 and 139.
-    check_looks(&shuffled((0..LOOKED_UP).map(|n| format!("member:{n:09}").into_bytes()).collect()), 130, 65);
+    // Without hints: 197 and 139 (a search then looked at the leaf's members, too).
+    check_looks(&shuffled((0..LOOKED_UP).map(|n| format!("member:{n:09}").into_bytes()).collect()), 130, 55);
 }
 
 #[test]
 fn misleading_words_cost_few_looks() {
     // What is in common by turns nearly all and nearly nothing.
     let uneven = |n: usize| [vec![b'a'; n % 200], n.to_be_bytes().to_vec()].concat();
-    check_looks(&shuffled((0..LOOKED_UP).map(uneven).collect()), 185, 115);
+    check_looks(&shuffled((0..LOOKED_UP).map(uneven).collect()), 185, 105);
     // More than is ever skipped.
-    check_looks(&shuffled((0..LOOKED_UP).map(|n| format!("{n:0300}").into_bytes()).collect()), 195, 145);
+    check_looks(&shuffled((0..LOOKED_UP).map(|n| format!("{n:0300}").into_bytes()).collect()), 195, 110);
     // Each with a bit less in common with the others than the one before.
     let descending = |n: usize| [vec![255; 255 - n % 256], vec![0], (n / 256).to_be_bytes().to_vec()].concat();
-    check_looks(&(0..LOOKED_UP).map(descending).collect::<Vec<_>>(), 170, 112);
+    check_looks(&(0..LOOKED_UP).map(descending).collect::<Vec<_>>(), 170, 105);
 }
