@@ -68,6 +68,8 @@ pub struct Command {
     pub reads_collection: bool,
     /// Whether it sees keys only, and takes time by its arguments alone.
     pub is_brief: bool,
+    /// Whether it sees the session and takes no shards whatever its arguments.
+    pub is_keyless: bool,
     /// The place of its container, if it is a subcommand.
     pub parent: Option<usize>,
 }
@@ -228,6 +230,10 @@ impl Table {
             args_more: if spec.info.arity < 0 { usize::MAX / 2 } else { 0 },
             subcommands: Vec::new(),
             reads_collection: lookahead::reads_collection(&spec.info),
+            is_keyless: matches!(
+                (&run, &spec.info.scope, KeysAt::of(&spec.info)),
+                (Run::Session(_), Scope::Keys, KeysAt::None)
+            ),
             is_brief: quick.is_some() && is_brief(&spec.info),
             parent,
         });

@@ -101,6 +101,23 @@ impl Worker {
         self.after_plain(session, step, out, inside)
     }
 
+    /// Runs a command without keys that sees the session, as PING.
+    pub(crate) fn step_keyless(
+        &mut self,
+        session: &mut Session,
+        plan: &Planned,
+        args: Args<'_>,
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        let engine = self.engine;
+        let (Some(command), false) = (plan.command, engine.is_held_up()) else {
+            return self.step(session, plan, args, &[], out, inside);
+        };
+        let step = self.call_on_each(session, command, args, out);
+        self.after_plain(session, step, out, inside)
+    }
+
     /// The command, if neither it nor the session needs a second look before it runs.
     #[inline]
     fn plain(&self, session: &Session, plan: &Planned) -> Option<&'static Command> {
@@ -447,14 +464,14 @@ impl Worker {
         may_park: bool,
     ) -> Step {
         let called = match command.run {
-            Run::Keys(run) => match self.call_keys(session, command, run, args, keys, locked, out) {
-                Some(called) => called,
-                None if session.closing => return Step::Close,
-                None => return Step::Next,
-            },
+            Run::Keys(run) => self.call_keys(session, command, run, args, keys, locked, out),
             Run::Session(run) => self.call_session(session, command, run, args, keys, locked, out),
         };
-        self.finish(session, command, args, keys, called, out, may_park)
+        match called {
+            Some(called) => self.finish(session, command, args, keys, called, out, may_park),
+            None if session.closing => Step::Close,
+            None => Step::Next,
+        }
     }
 
     /// Runs a handler that sees keys only, and accounts for it if it had no consequences beside its reply: the case worth
@@ -483,8 +500,8 @@ impl Worker {
         Some(Called { began, start, outcome, wait, errors })
     }
 
-    /// Runs a handler that sees the session.
-    #[inline(never)]
+    /// The same for a handler that sees the session.
+    #[inline]
     #[expect(clippy::too_many_arguments, reason = "everything a call needs, none of it together elsewhere")]
     fn call_session(
         &mut self,
@@ -495,13 +512,18 @@ impl Worker {
         keys: &[KeyRef],
         locked: &mut Locked<'_>,
         out: &mut Output,
-    ) -> Called {
+    ) -> Option<Called> {
         let (began, start) = (self.ticks, out.mark());
         self.listen();
         let reply = Reply::new(out, session.proto);
         let mut turn = Turn { worker: self, session, command, args, keys, locked, reply };
         let outcome = run(&mut turn);
-        Called { began, start, outcome, wait: None, errors: turn.reply.errors() }
+        let errors = turn.reply.errors();
+        if outcome.is_ok() && errors == 0 && !self.is_noted() {
+            self.account(session, command, args, began);
+            return None;
+        }
+        Some(Called { began, start, outcome, wait: None, errors })
     }
 
     /// Has the next command list what somebody listens for. Its shards are held: see `Engine::is_listening`.

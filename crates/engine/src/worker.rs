@@ -115,6 +115,8 @@ pub(crate) struct Planned {
     pub fits: bool,
     /// Whether it is one whose time depends on its arguments alone.
     pub is_brief: bool,
+    /// Whether it sees the session and takes no shards whatever its arguments.
+    pub is_keyless: bool,
 }
 
 /// See the module's documentation.
@@ -420,6 +422,10 @@ impl Worker {
                     && inside.is_some()
                 {
                     self.step_quickly(session, plan, run, args, keys, out, &mut inside)
+                } else if plan.is_keyless && is_plain && inside.is_some() {
+                    let step = self.step_keyless(session, plan, args, out, &mut inside);
+                    is_plain = self.may_be_quick(session);
+                    step
                 } else if inside.is_some() {
                     let step = self.step(session, plan, args, keys, out, &mut inside);
                     is_plain = self.may_be_quick(session);
@@ -639,9 +645,9 @@ fn plan(batch: &Batch, buffer: &[u8], planned: &mut Vec<Planned>, keys: &mut Vec
             KeysAt::Declared => fitting.into_iter().for_each(|command| hash_keys(command, args, keys)),
         }
         let reads_collection = command.is_some_and(|c| c.reads_collection);
-        let is_brief = fitting.is_some_and(|c| c.is_brief);
+        let (is_brief, is_keyless) = fitting.map_or((false, false), |c| (c.is_brief, c.is_keyless));
         let (keys_end, fits) = (keys.len() as u32, fitting.is_some());
-        planned.push(Planned { command, quick, keys_start, keys_end, reads_collection, fits, is_brief });
+        planned.push(Planned { command, quick, keys_start, keys_end, reads_collection, fits, is_brief, is_keyless });
     }
 }
 
