@@ -4,9 +4,10 @@
     bench/load.py [--server PROGRAM] [--commands N] [--rounds N] [--port PORT] [--peer NAME=PROGRAM]...
 
 The inputs are a file of SET commands of as many keys, in the Redis protocol and as lines, and a CSV file of a quarter as many
-records, each of which becomes a ZADD to one key; redis-cli gets these as commands in the protocol. `penstock load` runs as it
-is, and with --no-merge, so that every command goes to the server as it stands. Loaders take turns; each load goes into an
-empty server; the medians of all rounds are printed, and raw figures as JSON lines with --raw FILE.
+records, each of which becomes a ZADD to one key; redis-cli gets these as commands in the protocol, once ready-made and once
+from an awk that makes them of the file meanwhile. `penstock load` runs as it is, and with --no-merge, so that every command
+goes to the server as it stands. Loaders take turns; each load goes into a
+new server; the medians of all rounds are printed, and raw figures as JSON lines with --raw FILE.
 
 "server" is the processor time that the server took for the load, all its threads; "busy" is how much of the wall time its
 busiest thread ran. Where that is near 100 % no loader can be faster, but by making less work for the server.
@@ -26,11 +27,20 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-class Input:
-    """What is loaded: a file for redis-cli, the arguments for `penstock load`, and how to see that all of it arrived."""
+# Makes ZADDs of records without quoted fields, in bytes.
+AWK = (
+    r"""NR > 1 { printf "*4\r\n$4\r\nZADD\r\n$6\r\nmovies\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n","""
+    r""" length($2), $2, length($1), $1 }"""
+)
 
-    def __init__(self, commands, piped, arguments, count):
+
+class Input:
+    """What is loaded: a file for redis-cli, the arguments for `penstock load`, how to see that all of it arrived, and what
+    makes the former of the latter's file."""
+
+    def __init__(self, commands, piped, arguments, count, converter=None):
         self.commands, self.piped, self.arguments, self.count = commands, piped, arguments, count
+        self.converter = converter
 
 
 def request(*words):
@@ -57,7 +67,7 @@ def write_inputs(directory, commands):
     return {
         "RESP": Input(commands, wire, [str(wire)], "DBSIZE"),
         "lines": Input(commands, lines, [str(lines)], "DBSIZE"),
-        "CSV": Input(records, zadds, csv, "ZCARD movies"),
+        "CSV": Input(records, zadds, csv, "ZCARD movies", ["awk", "-F,", AWK, str(movies)]),
     }
 
 
@@ -83,14 +93,6 @@ class Server:
             connection.sendall(line.encode() + b"\r\n")
             return connection.recv(1000)
 
-    def empty(self):
-        """Empties it, and waits until it has also given back the memory, which a thread of its own may do."""
-        self.ask("FLUSHALL")
-        before, now = None, self.cpu_s()
-        while before is None or sum(now.values()) - sum(before.values()) > 0.002:
-            time.sleep(0.05)
-            before, now = now, self.cpu_s()
-
     def cpu_s(self):
         """Processor seconds of each thread (schedstat: the time it ran, in nanoseconds)."""
         tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
@@ -102,16 +104,23 @@ class Server:
         self.directory.cleanup()
 
 
-def measure(server, arguments, path_on_stdin):
-    """Wall, user and system seconds, the server's seconds, and the peak of memory in KiB."""
+def measure(server, arguments, path_on_stdin, converter=None):
+    """Wall, user and system seconds, the server's seconds, and the peak of memory in KiB; of a converter only the time
+    until all is loaded."""
     before = server.cpu_s()
     with open(path_on_stdin or os.devnull, "rb") as stdin:
         start = time.perf_counter()
-        process = subprocess.Popen(arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        source = subprocess.Popen(converter, stdout=subprocess.PIPE, env={**os.environ, "LC_ALL": "C"}) if converter else None
+        process = subprocess.Popen(
+            arguments, stdin=source.stdout if source else stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         output = process.stdout.read().decode()
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - start
     process.returncode = status
+    if source:
+        source.stdout.close()
+        status = status or source.wait()
     if status != 0:
         raise SystemExit(f"{arguments}: status {status}\n{output}")
     threads = [after - before.get(thread, 0) for thread, after in server.cpu_s().items()]
@@ -137,22 +146,25 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         inputs = write_inputs(pathlib.Path(directory), options.commands)
         for place, (name, program) in enumerate(servers.items()):
-            server = Server(program, options.port + place)
-            load = [options.server, "load", "-p", str(server.port)]
+            port = str(options.port + place)
+            load = [options.server, "load", "-p", port]
             for number in range(options.rounds):
                 for kind, input in inputs.items():
                     loaders = {
-                        "redis-cli --pipe": (["redis-cli", "-p", str(server.port), "--pipe"], input.piped),
+                        "redis-cli --pipe": (["redis-cli", "-p", port, "--pipe"], input.piped),
                         "penstock load": ([*load, *input.arguments], None),
                         "load --no-merge": ([*load, "--no-merge", *input.arguments], None),
                     }
+                    if input.converter:
+                        loaders["awk | redis-cli"] = (["redis-cli", "-p", port, "--pipe"], None, input.converter)
                     for loader, command in loaders.items():
-                        server.empty()
+                        # A new one each time: what an emptied one has kept of its memory depends on the load before.
+                        server = Server(program, int(port))
                         figures = measure(server, *command)
                         count = server.ask(input.count)
+                        server.stop()
                         assert count == b":%d\r\n" % input.commands, count
                         raw.append({"server": name, "input": kind, "loader": loader, "round": number, **figures})
-            server.stop()
         for name in servers:
             for kind in inputs:
                 print_loaders(name, kind, raw, inputs[kind].commands)
@@ -162,8 +174,10 @@ def main():
 
 def print_loaders(name, kind, raw, commands):
     walls = []
-    for loader in ["redis-cli --pipe", "penstock load", "load --no-merge"]:
+    for loader in ["redis-cli --pipe", "penstock load", "load --no-merge", "awk | redis-cli"]:
         lines = [line for line in raw if (line["server"], line["input"], line["loader"]) == (name, kind, loader)]
+        if not lines:
+            continue
         median = {key: statistics.median(line[key] for line in lines) for key in ["wall", "user", "system", "peak_kib", "server_s", "busiest_s"]}
         walls.append(median["wall"])
         cpu = (median["user"] + median["system"]) / commands * 1e9
@@ -172,7 +186,8 @@ def print_loaders(name, kind, raw, commands):
             f"  loader: {cpu:5.0f} ns a command, {median['peak_kib'] / 1024:3.0f} MiB"
             f"  server: {median['server_s'] / commands * 1e9:5.0f} ns a command, busy {median['busiest_s'] / median['wall']:4.0%}"
         )
-    print(f"{name:10} {kind:6} ratio             {walls[0] / walls[1]:6.2f} (merged), {walls[0] / walls[2]:.2f} (not)")
+    with_awk = f", {walls[3] / walls[1]:.2f} (merged, beside awk and redis-cli)" if len(walls) > 3 else ""
+    print(f"{name:10} {kind:6} ratio             {walls[0] / walls[1]:6.2f} (merged), {walls[0] / walls[2]:.2f} (not){with_awk}")
 
 
 if __name__ == "__main__":

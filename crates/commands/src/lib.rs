@@ -8,6 +8,7 @@ pub mod call;
 pub mod effects;
 pub mod error;
 pub mod hashes;
+pub mod items;
 pub mod keys;
 pub mod lists;
 pub mod sample;

@@ -10,15 +10,13 @@
 use std::ops::Range;
 
 use commands::call::{KEYS_AHEAD, KEYS_IN_BATCH, KeyRef};
+use commands::items::ITEMS_IN_BATCH;
 use commands::spec::{Group, Info};
 use resp::request::Batch;
 use store::keyspace::Hints;
 use store::prefetch::Ahead;
 
 use crate::worker::Planned;
-
-/// Members or fields of one command that are asked for.
-const ITEMS_MAX: usize = 16;
 
 /// Whether a command works on a collection, which the key's entry only points to.
 pub(crate) fn reads_collection(info: &Info) -> bool {
@@ -157,8 +155,9 @@ fn look_for_items<'w>(
         return;
     }
     let args = batch.args(&batch.requests()[index], buffer);
-    for i in (first..args.len()).step_by(step).take(ITEMS_MAX) {
-        hints.value(key.hash, ahead(args.get(i)));
+    let items = (first..args.len()).step_by(step);
+    if items.len() <= ITEMS_IN_BATCH {
+        items.for_each(|i| _ = hints.value(key.hash, ahead(args.get(i))));
     }
 }
 

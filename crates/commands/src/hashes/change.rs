@@ -8,6 +8,7 @@ use store::types::hash::Hash;
 use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
+use crate::items::ItemsAhead;
 
 pub(super) fn hset(call: &mut Call<'_, '_, '_>) -> Outcome {
     let added = set_fields(call, "hset")?;
@@ -34,7 +35,9 @@ fn set_fields(call: &mut Call<'_, '_, '_>, command: &str) -> Result<usize, Error
         hash.prepare(texts.len() / 2, longest, limits);
     }
     let mut added = 0;
+    let mut ahead = ItemsAhead::new(call.args, 2, 2);
     while let (Some(field), Some(value)) = (texts.next(), texts.next()) {
+        ahead.before_next(|item| hash.prefetch(item));
         added += usize::from(hash.insert(field, value, limits));
     }
     call.changed(key, Class::Hash, "hset");
@@ -56,9 +59,16 @@ pub(super) fn hsetnx(call: &mut Call<'_, '_, '_>) -> Outcome {
 
 pub(super) fn hdel(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, fields) = (call.key(1), call.args.from(2));
+    let mut ahead = ItemsAhead::new(call.args, 2, 1);
     let (removed, is_empty) = match call.db.object_mut::<Hash>(key)? {
         None => (0, false),
-        Some(hash) => (fields.filter(|field| hash.remove(field)).count(), hash.is_empty()),
+        Some(hash) => {
+            let remove = |field: &&[u8]| {
+                ahead.before_next(|item| hash.prefetch(item));
+                hash.remove(field)
+            };
+            (fields.filter(remove).count(), hash.is_empty())
+        }
     };
     if removed > 0 {
         call.changed(key, Class::Hash, "hdel");

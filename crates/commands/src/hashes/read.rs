@@ -5,6 +5,7 @@ use store::types::packed::ItemText;
 
 use crate::Call;
 use crate::error::{Error, Outcome};
+use crate::items::ItemsAhead;
 use crate::sample::{self, Sampled};
 use crate::scan_options::{self, ScanOptions};
 
@@ -18,8 +19,13 @@ pub(super) fn hmget(call: &mut Call<'_, '_, '_>) -> Outcome {
     let fields = call.args.from(2);
     let hash = call.db.object::<Hash>(call.key(1))?;
     call.reply.array(fields.len());
+    let mut ahead = ItemsAhead::new(call.args, 2, 1);
     for field in fields {
-        call.reply.bulk_or_null(hash.and_then(|hash| hash.get(field)));
+        let value = hash.and_then(|hash| {
+            ahead.before_next(|item| hash.prefetch(item));
+            hash.get(field)
+        });
+        call.reply.bulk_or_null(value);
     }
     Ok(())
 }

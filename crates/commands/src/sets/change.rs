@@ -6,6 +6,7 @@ use store::types::set::Set;
 use crate::Call;
 use crate::effects::Class;
 use crate::error::Outcome;
+use crate::items::ItemsAhead;
 
 /// Notes that members were taken from the set, and removes the key if none is left.
 pub(super) fn taken(call: &mut Call<'_, '_, '_>, key: Key<'_>, event: &'static str, is_empty: bool) {
@@ -20,7 +21,12 @@ pub(super) fn sadd(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, limits, members) = (call.key(1), &call.rules.set, call.args.from(2));
     let set = call.db.object_or_new::<Set>(key)?;
     set.prepare(call.args.get(2), members.len(), limits);
-    let added = members.filter(|member| set.insert(member, limits)).count();
+    let mut ahead = ItemsAhead::new(call.args, 2, 1);
+    let insert = |member: &&[u8]| {
+        ahead.before_next(|item| set.prefetch(item));
+        set.insert(member, limits)
+    };
+    let added = members.filter(insert).count();
     if added > 0 {
         call.changed(key, Class::Set, "sadd");
     }
@@ -30,9 +36,16 @@ pub(super) fn sadd(call: &mut Call<'_, '_, '_>) -> Outcome {
 
 pub(super) fn srem(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, members) = (call.key(1), call.args.from(2));
+    let mut ahead = ItemsAhead::new(call.args, 2, 1);
     let (removed, is_empty) = match call.db.object_mut::<Set>(key)? {
         None => (0, false),
-        Some(set) => (members.filter(|member| set.remove(member)).count(), set.is_empty()),
+        Some(set) => {
+            let remove = |member: &&[u8]| {
+                ahead.before_next(|item| set.prefetch(item));
+                set.remove(member)
+            };
+            (members.filter(remove).count(), set.is_empty())
+        }
     };
     if removed > 0 {
         taken(call, key, "srem", is_empty);

@@ -5,6 +5,7 @@ use store::types::set::Set;
 use super::reply_set;
 use crate::Call;
 use crate::error::{Error, Outcome};
+use crate::items::ItemsAhead;
 use crate::scan_options::{self, ScanOptions};
 
 pub(super) fn scard(call: &mut Call<'_, '_, '_>) -> Outcome {
@@ -24,8 +25,12 @@ pub(super) fn smismember(call: &mut Call<'_, '_, '_>) -> Outcome {
     let members = call.args.from(2);
     let set = call.db.object::<Set>(call.key(1))?;
     call.reply.array(members.len());
+    let mut ahead = ItemsAhead::new(call.args, 2, 1);
     for member in members {
-        let is_member = set.is_some_and(|set| set.contains(member));
+        let is_member = set.is_some_and(|set| {
+            ahead.before_next(|item| set.prefetch(item));
+            set.contains(member)
+        });
         call.reply.int(i64::from(is_member));
     }
     Ok(())

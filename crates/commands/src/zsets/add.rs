@@ -7,6 +7,7 @@ use super::removed;
 use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
+use crate::items::ItemsAhead;
 
 const NOT_COMPATIBLE_XX_NX: Error = Error::fixed("ERR XX and NX options at the same time are not compatible");
 const NOT_COMPATIBLE_GT_LT_NX: Error =
@@ -147,7 +148,9 @@ fn add(call: &mut Call<'_, '_, '_>, flags: Flags, first: usize) -> Outcome {
     let (mut added, mut updated) = (0, 0);
     let mut result = None;
     let (mut texts, mut first_score) = (call.args.from(first), Some(first_score));
+    let mut ahead = ItemsAhead::new(call.args, first + 1, 2);
     while let (Some(score), Some(member)) = (texts.next(), texts.next()) {
+        ahead.before_next(|item| zset.prefetch(item));
         let score = first_score.take().unwrap_or_else(|| num::parse_f64(score).unwrap_or_default());
         match add_one(zset, member, score, flags, limits)? {
             Added::New(score) => (added, result) = (added + 1, Some(score)),
@@ -173,7 +176,12 @@ pub(super) fn zrem(call: &mut Call<'_, '_, '_>) -> Outcome {
         call.reply.int(0);
         return Ok(());
     };
-    let count = call.args.from(2).filter(|member| zset.remove(member)).count();
+    let mut ahead = ItemsAhead::new(call.args, 2, 1);
+    let remove = |member: &&[u8]| {
+        ahead.before_next(|item| zset.prefetch(item));
+        zset.remove(member)
+    };
+    let count = call.args.from(2).filter(remove).count();
     let is_empty = zset.is_empty();
     if count > 0 {
         removed(call, key, "zrem", is_empty);

@@ -5,6 +5,7 @@ use store::types::zset::{Member, ZSet};
 use super::Form;
 use crate::Call;
 use crate::error::{Error, Outcome};
+use crate::items::ItemsAhead;
 use crate::sample::{self, Sampled};
 use crate::scan_options::{self, ScanOptions};
 
@@ -30,8 +31,13 @@ fn reply_score(call: &mut Call<'_, '_, '_>, score: Option<f64>) {
 pub(super) fn zmscore(call: &mut Call<'_, '_, '_>) -> Outcome {
     let zset = call.db.object::<ZSet>(call.key(1))?;
     call.reply.array(call.args.len() - 2);
+    let mut ahead = ItemsAhead::new(call.args, 2, 1);
     for member in call.args.from(2) {
-        match zset.and_then(|zset| zset.score(member)) {
+        let score = zset.and_then(|zset| {
+            ahead.before_next(|item| zset.prefetch(item));
+            zset.score(member)
+        });
+        match score {
             Some(score) => call.reply.double(score),
             None => call.reply.null(),
         }
