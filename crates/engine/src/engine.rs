@@ -41,7 +41,7 @@ pub trait Host: ConfigHost + Send + Sync {
         Machine::default()
     }
 
-    /// What the process uses at the moment.
+    /// Processor time that the process has had so far.
     fn usage(&self) -> Usage {
         Usage::default()
     }
@@ -51,7 +51,7 @@ pub trait Host: ConfigHost + Send + Sync {
         0
     }
 
-    /// Bytes of memory that the process holds. Asked once a second.
+    /// Bytes of memory that the process holds. Asked once a second, and by INFO.
     fn resident_memory(&self) -> u64 {
         0
     }

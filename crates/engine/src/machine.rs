@@ -45,11 +45,9 @@ pub struct CpuTime {
     pub system_us: u64,
 }
 
-/// What the process uses at the moment.
+/// Processor time that the process has had so far.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Usage {
-    /// Bytes of memory that are in the machine's own memory.
-    pub resident_bytes: u64,
     /// Of all threads.
     pub cpu: CpuTime,
     /// Of the first worker thread.

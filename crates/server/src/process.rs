@@ -6,6 +6,7 @@ use std::collections::hash_map::RandomState;
 use std::fmt::Write as _;
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::OnceLock;
 
 use engine::machine::{CpuTime, Machine, Usage};
 use rustix::param::{clock_ticks_per_second, page_size};
@@ -93,12 +94,18 @@ pub fn machine() -> Machine {
     }
 }
 
-/// What the process uses at the moment; `first_worker` is the name of the first worker's thread.
+/// The processor time that the process has had; `first_worker` is the name of the first worker's thread.
 #[must_use]
 pub fn usage(first_worker: &str) -> Usage {
+    /// The thread stays, and to look for it means to open a file of each thread.
+    static FIRST_WORKER: OnceLock<String> = OnceLock::new();
     let [cpu, cpu_children] = cpu_times("/proc/self/stat");
-    let [cpu_first_worker, _] = task_called(first_worker).map(|path| cpu_times(&path)).unwrap_or_default();
-    Usage { resident_bytes: resident_bytes(), cpu, cpu_first_worker, cpu_children }
+    let path = FIRST_WORKER.get().cloned().or_else(|| task_called(first_worker));
+    let [cpu_first_worker, _] = path.as_deref().map(cpu_times).unwrap_or_default();
+    if let Some(path) = path {
+        let _ = FIRST_WORKER.set(path);
+    }
+    Usage { cpu, cpu_first_worker, cpu_children }
 }
 
 /// Bytes of memory that the process holds.
@@ -154,6 +161,17 @@ mod tests {
         assert!(machine.memory_bytes > 1 << 20 && machine.os.starts_with("Linux "), "{machine:?}");
         assert!(machine.run_id.len() == 40 && machine.run_id.bytes().all(|b| b.is_ascii_hexdigit()));
         assert_ne!(machine.run_id, machine.replication_id);
-        assert!(usage("no such thread").resident_bytes > 1 << 16);
+        assert!(resident_bytes() > 1 << 16);
+    }
+
+    #[test]
+    fn the_first_workers_time_is_its_own() {
+        assert_eq!(usage("no such thread").cpu_first_worker.user_us, 0);
+        let ticks = || usage("busy worker").cpu_first_worker;
+        let worker = std::thread::Builder::new().name("busy worker".to_owned()).spawn(move || {
+            // The kernel counts in hundredths of a second.
+            while ticks().user_us + ticks().system_us == 0 {}
+        });
+        worker.unwrap().join().unwrap();
     }
 }

@@ -104,7 +104,7 @@ impl Figures {
             used,
             peak: engine.memory.peak(),
             start: engine.memory.start(),
-            resident: engine.host.usage().resident_bytes,
+            resident: engine.host.resident_memory(),
             clients: clients_bytes(engine),
             tables: surveys.iter().map(|s| s.overhead_bytes as u64).sum(),
             keys: surveys.iter().map(|s| s.keys).sum(),

@@ -115,7 +115,7 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     let engine = gathered.turn.engine();
     let used = engine.host.used_memory();
     engine.memory.note(used);
-    let (peak, start, resident) = (engine.memory.peak(), engine.memory.start(), engine.host.usage().resident_bytes);
+    let (peak, start, resident) = (engine.memory.peak(), engine.memory.start(), engine.host.resident_memory());
     let clients = clients_bytes(engine);
     let tables: usize = gathered.surveys().iter().map(|s| s.overhead_bytes).sum();
     let overhead = start + clients + tables as u64;
