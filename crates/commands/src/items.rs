@@ -11,42 +11,41 @@ pub const ITEMS_IN_BATCH: usize = 16;
 /// used.
 const WINDOW: usize = 32;
 
-/// Asks for the memory of a command's items, a window before the first of them is looked for, if there are many.
-pub(crate) struct ItemsAhead<'a> {
-    args: Args<'a>,
+/// Asks for the memory of a command's items, a window before the first of them is looked for, if there are many. The items are
+/// every `STEP`th argument from some place on.
+pub(crate) struct ItemsAhead<const STEP: usize> {
     /// The first argument that was not asked for.
     next: usize,
-    step: usize,
     /// Items of the window that are still to be looked for.
     left: usize,
 }
 
-impl<'a> ItemsAhead<'a> {
-    /// The items are every `step`th argument from `first` on.
+impl<const STEP: usize> ItemsAhead<STEP> {
+    /// Of a command with so many arguments, whose items begin with the one at `first`.
     #[inline]
-    pub fn new(args: Args<'a>, first: usize, step: usize) -> Self {
-        let is_wide = args.len().saturating_sub(first) > ITEMS_IN_BATCH * step;
-        Self { args, next: first, step, left: if is_wide { 0 } else { usize::MAX } }
+    pub fn new(args: usize, first: usize) -> Self {
+        let is_wide = args > first + ITEMS_IN_BATCH * STEP;
+        Self { next: first, left: if is_wide { 0 } else { usize::MAX } }
     }
 
     /// To be called before each item is looked for, with what asks the collection, and says whether it has a table.
     #[inline]
-    pub fn before_next(&mut self, ask: impl Fn(Ahead<'a>) -> bool) {
+    pub fn before_next<'a>(&mut self, args: &Args<'a>, ask: impl Fn(Ahead<'a>) -> bool) {
         if self.left == 0 {
-            self.enter(ask);
+            self.enter(args, ask);
         }
         self.left -= 1;
     }
 
     /// Asks for a window: for all buckets before the first record, whose address is in its bucket.
-    #[inline(never)]
-    fn enter(&mut self, ask: impl Fn(Ahead<'a>) -> bool) {
-        let window = (self.next..self.args.len()).step_by(self.step).take(WINDOW);
-        let has_table = window.clone().fold(false, |_, at| ask(Ahead::Bucket(self.args.get(at))));
+    #[cold]
+    fn enter<'a>(&mut self, args: &Args<'a>, ask: impl Fn(Ahead<'a>) -> bool) {
+        let window = (self.next..args.len()).step_by(STEP).take(WINDOW);
+        let has_table = window.clone().fold(false, |_, at| ask(Ahead::Bucket(args.get(at))));
         if has_table {
-            window.for_each(|at| _ = ask(Ahead::Record(self.args.get(at))));
+            window.for_each(|at| _ = ask(Ahead::Record(args.get(at))));
         }
-        self.next += WINDOW * self.step;
+        self.next += WINDOW * STEP;
         self.left = WINDOW;
     }
 }
@@ -60,13 +59,13 @@ mod tests {
     use super::*;
 
     /// What is asked for before each item of a command, as "b3" or "r3" for the third's bucket and record.
-    fn asked(items: usize, step: usize, has_table: bool) -> Vec<Vec<String>> {
-        let words: Vec<String> = (0..2 + items * step).map(|n| n.to_string()).collect();
+    fn asked<const STEP: usize>(items: usize, has_table: bool) -> Vec<Vec<String>> {
+        let words: Vec<String> = (0..2 + items * STEP).map(|n| n.to_string()).collect();
         let owned = OwnedArgs::new(words.iter().map(String::as_bytes));
-        let mut ahead = ItemsAhead::new(owned.args(), 2, step);
+        let mut ahead = ItemsAhead::<STEP>::new(owned.args().len(), 2);
         let all = (0..items).map(|_| {
             let asked: RefCell<Vec<String>> = RefCell::default();
-            ahead.before_next(|what| {
+            ahead.before_next(&owned.args(), |what| {
                 let (kind, item) = match what {
                     Ahead::Bucket(item) => ("b", item),
                     Ahead::Record(item) => ("r", item),
@@ -83,7 +82,7 @@ mod tests {
     #[test]
     fn every_item_of_a_wide_command_is_asked_for_once_before_it_is_looked_for() {
         for (items, step) in [(17, 1), (32, 1), (33, 2), (100, 1), (100, 2)] {
-            let all = asked(items, step, true);
+            let all = if step == 1 { asked::<1>(items, true) } else { asked::<2>(items, true) };
             let mut seen = Vec::new();
             for (item, asked) in all.iter().enumerate() {
                 seen.extend(asked.iter().cloned());
@@ -96,8 +95,8 @@ mod tests {
 
     #[test]
     fn few_items_and_small_forms_are_not_asked_for() {
-        assert!(asked(16, 1, true).concat().is_empty());
-        assert!(asked(16, 2, true).concat().is_empty());
-        assert!(asked(40, 1, false).concat().iter().all(|asked| asked.starts_with('b')));
+        assert!(asked::<1>(16, true).concat().is_empty());
+        assert!(asked::<2>(16, true).concat().is_empty());
+        assert!(asked::<1>(40, false).concat().iter().all(|asked| asked.starts_with('b')));
     }
 }

@@ -2,8 +2,9 @@
 
 use resp::longdouble::F80;
 use resp::num;
+use resp::request::Args;
 use store::keyspace::Key;
-use store::types::hash::Hash;
+use store::types::hash::{Hash, HashLimits};
 
 use crate::Call;
 use crate::effects::Class;
@@ -28,20 +29,28 @@ fn set_fields(call: &mut Call<'_, '_, '_>, command: &str) -> Result<usize, Error
     if !call.len().is_multiple_of(2) {
         return Err(Error::arity(command));
     }
-    let (key, limits, mut texts) = (call.key(1), &call.rules.hash, call.args.from(2));
+    let (key, limits) = (call.key(1), &call.rules.hash);
     let hash = call.db.object_or_new::<Hash>(key)?;
-    if texts.len() > 2 {
-        let longest = texts.clone().map(<[u8]>::len).max().unwrap_or(0);
-        hash.prepare(texts.len() / 2, longest, limits);
-    }
-    let mut added = 0;
-    let mut ahead = ItemsAhead::new(call.args, 2, 2);
-    while let (Some(field), Some(value)) = (texts.next(), texts.next()) {
-        ahead.before_next(|item| hash.prefetch(item));
-        added += usize::from(hash.insert(field, value, limits));
-    }
+    let added = match call.args.len() {
+        4 => usize::from(hash.insert(call.args.get(2), call.args.get(3), limits)),
+        _ => insert_all(hash, call.args, limits),
+    };
     call.changed(key, Class::Hash, "hset");
     Ok(added)
+}
+
+/// Sets several fields; says how many of them are new.
+fn insert_all(hash: &mut Hash, args: Args<'_>, limits: &HashLimits) -> usize {
+    let mut texts = args.from(2);
+    let longest = texts.clone().map(<[u8]>::len).max().unwrap_or(0);
+    hash.prepare(texts.len() / 2, longest, limits);
+    let mut added = 0;
+    let mut ahead = ItemsAhead::<2>::new(args.len(), 2);
+    while let (Some(field), Some(value)) = (texts.next(), texts.next()) {
+        ahead.before_next(&args, |item| hash.prefetch(item));
+        added += usize::from(hash.insert(field, value, limits));
+    }
+    added
 }
 
 pub(super) fn hsetnx(call: &mut Call<'_, '_, '_>) -> Outcome {
@@ -59,12 +68,12 @@ pub(super) fn hsetnx(call: &mut Call<'_, '_, '_>) -> Outcome {
 
 pub(super) fn hdel(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, fields) = (call.key(1), call.args.from(2));
-    let mut ahead = ItemsAhead::new(call.args, 2, 1);
+    let mut ahead = ItemsAhead::<1>::new(call.args.len(), 2);
     let (removed, is_empty) = match call.db.object_mut::<Hash>(key)? {
         None => (0, false),
         Some(hash) => {
             let remove = |field: &&[u8]| {
-                ahead.before_next(|item| hash.prefetch(item));
+                ahead.before_next(&call.args, |item| hash.prefetch(item));
                 hash.remove(field)
             };
             (fields.filter(remove).count(), hash.is_empty())

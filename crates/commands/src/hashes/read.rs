@@ -19,10 +19,10 @@ pub(super) fn hmget(call: &mut Call<'_, '_, '_>) -> Outcome {
     let fields = call.args.from(2);
     let hash = call.db.object::<Hash>(call.key(1))?;
     call.reply.array(fields.len());
-    let mut ahead = ItemsAhead::new(call.args, 2, 1);
+    let mut ahead = ItemsAhead::<1>::new(call.args.len(), 2);
     for field in fields {
         let value = hash.and_then(|hash| {
-            ahead.before_next(|item| hash.prefetch(item));
+            ahead.before_next(&call.args, |item| hash.prefetch(item));
             hash.get(field)
         });
         call.reply.bulk_or_null(value);

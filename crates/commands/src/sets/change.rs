@@ -21,9 +21,9 @@ pub(super) fn sadd(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, limits, members) = (call.key(1), &call.rules.set, call.args.from(2));
     let set = call.db.object_or_new::<Set>(key)?;
     set.prepare(call.args.get(2), members.len(), limits);
-    let mut ahead = ItemsAhead::new(call.args, 2, 1);
+    let mut ahead = ItemsAhead::<1>::new(call.args.len(), 2);
     let insert = |member: &&[u8]| {
-        ahead.before_next(|item| set.prefetch(item));
+        ahead.before_next(&call.args, |item| set.prefetch(item));
         set.insert(member, limits)
     };
     let added = members.filter(insert).count();
@@ -36,12 +36,12 @@ pub(super) fn sadd(call: &mut Call<'_, '_, '_>) -> Outcome {
 
 pub(super) fn srem(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, members) = (call.key(1), call.args.from(2));
-    let mut ahead = ItemsAhead::new(call.args, 2, 1);
+    let mut ahead = ItemsAhead::<1>::new(call.args.len(), 2);
     let (removed, is_empty) = match call.db.object_mut::<Set>(key)? {
         None => (0, false),
         Some(set) => {
             let remove = |member: &&[u8]| {
-                ahead.before_next(|item| set.prefetch(item));
+                ahead.before_next(&call.args, |item| set.prefetch(item));
                 set.remove(member)
             };
             (members.filter(remove).count(), set.is_empty())

@@ -148,9 +148,9 @@ fn add(call: &mut Call<'_, '_, '_>, flags: Flags, first: usize) -> Outcome {
     let (mut added, mut updated) = (0, 0);
     let mut result = None;
     let (mut texts, mut first_score) = (call.args.from(first), Some(first_score));
-    let mut ahead = ItemsAhead::new(call.args, first + 1, 2);
+    let mut ahead = ItemsAhead::<2>::new(call.args.len(), first + 1);
     while let (Some(score), Some(member)) = (texts.next(), texts.next()) {
-        ahead.before_next(|item| zset.prefetch(item));
+        ahead.before_next(&call.args, |item| zset.prefetch(item));
         let score = first_score.take().unwrap_or_else(|| num::parse_f64(score).unwrap_or_default());
         match add_one(zset, member, score, flags, limits)? {
             Added::New(score) => (added, result) = (added + 1, Some(score)),
@@ -176,9 +176,9 @@ pub(super) fn zrem(call: &mut Call<'_, '_, '_>) -> Outcome {
         call.reply.int(0);
         return Ok(());
     };
-    let mut ahead = ItemsAhead::new(call.args, 2, 1);
+    let mut ahead = ItemsAhead::<1>::new(call.args.len(), 2);
     let remove = |member: &&[u8]| {
-        ahead.before_next(|item| zset.prefetch(item));
+        ahead.before_next(&call.args, |item| zset.prefetch(item));
         zset.remove(member)
     };
     let count = call.args.from(2).filter(remove).count();

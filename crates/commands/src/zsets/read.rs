@@ -31,10 +31,10 @@ fn reply_score(call: &mut Call<'_, '_, '_>, score: Option<f64>) {
 pub(super) fn zmscore(call: &mut Call<'_, '_, '_>) -> Outcome {
     let zset = call.db.object::<ZSet>(call.key(1))?;
     call.reply.array(call.args.len() - 2);
-    let mut ahead = ItemsAhead::new(call.args, 2, 1);
+    let mut ahead = ItemsAhead::<1>::new(call.args.len(), 2);
     for member in call.args.from(2) {
         let score = zset.and_then(|zset| {
-            ahead.before_next(|item| zset.prefetch(item));
+            ahead.before_next(&call.args, |item| zset.prefetch(item));
             zset.score(member)
         });
         match score {
