@@ -42,6 +42,8 @@ def named(number):
 
 
 class Client:
+    """A connection that asks for replies, and fails at errors."""
+
     def __init__(self, port):
         self.connection = socket.create_connection(("127.0.0.1", port))
         self.replies = self.connection.makefile("rb")
@@ -63,26 +65,39 @@ class Client:
         elif line[:1] == b"$" and int(line[1:]) >= 0:
             self.replies.read(int(line[1:]) + 2)
 
-    def fill(self, draw):
-        for start in range(0, MEMBERS, FILLED_AT_ONCE):
-            members = [named(number) for number in range(start, start + FILLED_AT_ONCE)]
-            self.ask([command(name, members, draw) for name in ("HSET", "SADD", "ZADD")])
 
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(description):
+    """The command line of a comparison of servers on one core each."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", action="append", required=True, help="NAME=COMMAND, with {port} for the port")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--port", type=int, default=23400)
     parser.add_argument("--server-core", default="0")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def start_all(options, fill):
+    """Starts the servers, and has each filled by a client of its own: name, process and client of each."""
     under_test = []
     for place, server in enumerate(options.server):
         name, start = server.split("=", 1)
         process = servers.start(name, start, options.port + place, options.server_core)
         client = Client(options.port + place)
-        client.fill(random.Random(1))
+        fill(client)
         under_test.append((name, process, client))
+    return under_test
+
+
+def fill(client):
+    draw = random.Random(1)
+    for start in range(0, MEMBERS, FILLED_AT_ONCE):
+        members = [named(number) for number in range(start, start + FILLED_AT_ONCE)]
+        client.ask([command(name, members, draw) for name in ("HSET", "SADD", "ZADD")])
+
+
+def main():
+    options = arguments(__doc__)
+    under_test = start_all(options, fill)
     figures = {}
     draw = random.Random(2)
     for number in range(options.rounds):

@@ -6,8 +6,8 @@
 The inputs are a file of SET commands of as many keys, in the Redis protocol and as lines, and a CSV file of a quarter as many
 records, each of which becomes a ZADD to one key; redis-cli gets these as commands in the protocol, once ready-made and once
 from an awk that makes them of the file meanwhile. `penstock load` runs as it is, and with --no-merge, so that every command
-goes to the server as it stands. Loaders take turns; each load goes into a
-new server; the medians of all rounds are printed, and raw figures as JSON lines with --raw FILE.
+goes to the server as it stands. Loaders take turns; each load goes into a new server; the medians of all rounds are printed,
+and raw figures as JSON lines with --raw FILE.
 
 "server" is the processor time that the server took for the load, all its threads; "busy" is how much of the wall time its
 busiest thread ran. Where that is near 100 % no loader can be faster, but by making less work for the server.

@@ -10,12 +10,11 @@ first server's divided by each.
 Needs Linux (/proc/PID/task/*/schedstat, taskset) and two cores.
 """
 
-import argparse
 import random
 import statistics
 
 import servers
-from items import Client, named
+from items import arguments, named, start_all
 from memory import request
 
 MEMBERS, FILLED_AT_ONCE = 100_000, 1000
@@ -58,19 +57,8 @@ def fill(client):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--server", action="append", required=True, help="NAME=COMMAND, with {port} for the port")
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--port", type=int, default=23500)
-    parser.add_argument("--server-core", default="0")
-    options = parser.parse_args()
-    under_test = []
-    for place, server in enumerate(options.server):
-        name, start = server.split("=", 1)
-        process = servers.start(name, start, options.port + place, options.server_core)
-        client = Client(options.port + place)
-        fill(client)
-        under_test.append((name, process, client))
+    options = arguments(__doc__)
+    under_test = start_all(options, fill)
     figures = {}
     for number in range(options.rounds):
         turn = number % len(under_test)

@@ -57,7 +57,7 @@ impl Worker {
         }
     }
 
-    /// Whether the next command may run by [`Worker::step_quickly`] if its plan allows it: nothing about the session
+    /// Whether the next command may run by [`Worker::step_quickly`] or [`Worker::step_keyless`] if its plan allows it: nothing about the session
     /// needs a look before it, and only other commands can change that.
     #[inline]
     pub(crate) fn may_be_quick(&self, session: &Session) -> bool {
