@@ -136,8 +136,8 @@ struct Args {
     /// Commands that are sent together; two chunks may be unanswered
     #[arg(long, value_name = "COMMANDS", default_value_t = CHUNK_COMMANDS, value_parser = clap::value_parser!(u64).range(1..), help_heading = "Loading")]
     chunk: u64,
-    /// Send every command as it stands; otherwise runs of SET, and of HSET, SADD, RPUSH, LPUSH or ZADD on one key, are sent
-    /// as one MSET, HSET..., where that changes nothing but the speed
+    /// Send every command as and where it stands; otherwise runs of SET, and of HSET, SADD, RPUSH, LPUSH or ZADD on one key,
+    /// are sent as one MSET, HSET..., and ZADDs in the order of their scores, where that changes nothing but the speed
     #[arg(long, help_heading = "Loading")]
     no_merge: bool,
     /// Parse everything, send nothing

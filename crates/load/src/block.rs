@@ -4,15 +4,21 @@
 //! their commands is answered. They know no socket and no input format.
 //!
 //! A command is what the input has, a request what the server gets: one for each command, or for a run of commands that were
-//! merged. Both are counted from 0 over the whole load.
+//! merged. Both are counted from 0 over the whole load, and in the order in which they are sent: where commands were put
+//! into another order than the input's, their lines are as mixed as they are.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use resp::num::write_u64;
 use resp::parse::encode_request;
 
-use crate::limits::{BLOCK_BYTES, BLOCK_COMMANDS, BLOCK_REJECTED, BUFFER_BYTES_KEPT, SHOWN_BYTES};
+use crate::limits::{
+    BLOCK_BYTES, BLOCK_COMMANDS, BLOCK_REJECTED, BUFFER_BYTES_KEPT, MERGED_BYTES, ORDERED_BYTES,
+    ORDERED_COMMANDS_FIRST, SHOWN_BYTES,
+};
 use crate::merge::{Family, Merger, Run, split_argument};
+use crate::order::order;
 use crate::verdict::{Verdict, judge};
 
 /// Where a command ends in its block, and on which line of its input it began.
@@ -55,7 +61,7 @@ impl Merged {
     }
 }
 
-/// Commands in the form that a server reads, in the order of the input.
+/// Commands in the form that a server reads.
 #[derive(Debug, Default)]
 pub struct Block {
     /// Which of the load's inputs they come from.
@@ -71,6 +77,8 @@ pub struct Block {
     bytes: Vec<u8>,
     marks: Vec<Mark>,
     merged: Vec<Merged>,
+    /// The runs that stand in another order than the input's: their commands' indices, end excluded.
+    reordered: Vec<Range<usize>>,
     rejected: Vec<Rejected>,
     /// The commands that select a database: their index, and the database.
     selects: Vec<(usize, u32)>,
@@ -85,15 +93,23 @@ impl Block {
         self.bytes.shrink_to(BUFFER_BYTES_KEPT);
         self.marks.clear();
         self.merged.clear();
+        self.reordered.clear();
         self.merger = Merger::default();
         self.rejected.clear();
         self.selects.clear();
         self.transactions.clear();
     }
 
-    /// Whether it has taken as much as a block should.
+    /// Whether it has taken as much as a block should: more where a run is to be put into order, which a longer one gains
+    /// from.
     pub fn is_full(&self) -> bool {
-        self.bytes.len() >= BLOCK_BYTES || self.marks.len() >= BLOCK_COMMANDS || self.rejected.len() >= BLOCK_REJECTED
+        let is_full = match self.merger.ordered_run() {
+            Some(is_complete) => {
+                self.bytes.len() >= ORDERED_BYTES || is_complete && self.marks.len() >= ORDERED_COMMANDS_FIRST as usize
+            }
+            None => self.bytes.len() >= BLOCK_BYTES || self.marks.len() >= BLOCK_COMMANDS,
+        };
+        is_full || self.rejected.len() >= BLOCK_REJECTED
     }
 
     /// Whether there is nothing in it, neither a command nor a rejected line.
@@ -193,13 +209,22 @@ impl Block {
             from: self.marks.len(),
             commands: 1,
             args: candidate.adds,
+            is_ordered: self.merger.orders(&candidate),
             candidate,
         });
     }
 
     /// Ends the run, if there is one: what follows is not merged with it. A request behind it moves with its end.
     pub fn end_run(&mut self) {
-        let Some(run) = self.merger.run.take().filter(|run| run.commands > 1) else { return };
+        match self.merger.take_run() {
+            Some(run) if run.is_ordered => self.put_into_order(&run),
+            Some(run) => self.merge(&run),
+            None => {}
+        }
+    }
+
+    /// Makes one request of a run.
+    fn merge(&mut self, run: &Run) {
         let has_one_key = run.candidate.family.has_one_key();
         // MSET, with SET as it was written.
         let name = run.start + run.name.start..run.start + run.name.end;
@@ -224,12 +249,69 @@ impl Block {
         self.bytes.copy_within(old_end..end, old_end + more);
         self.bytes[run.start..old_end + more].copy_from_slice(&head);
         self.marks[run.from..].iter_mut().for_each(|mark| mark.end += more as u32);
-        self.merged.push(Merged {
-            from: run.from as u32,
-            to: self.marks.len() as u32,
-            excess: self.merged.last().map_or(0, |last| last.excess_after()) as u32,
-            family: run.candidate.family,
-        });
+        self.note_merged(run.from..self.marks.len(), run.candidate.family);
+    }
+
+    /// Notes that these commands are one request.
+    fn note_merged(&mut self, commands: Range<usize>, family: Family) {
+        let excess = self.merged.last().map_or(0, |last| last.excess_after()) as u32;
+        self.merged.push(Merged { from: commands.start as u32, to: commands.end as u32, excess, family });
+    }
+
+    /// Puts a run into order, and makes requests of it.
+    fn put_into_order(&mut self, run: &Run) {
+        let old = self.bytes.split_off(run.start);
+        let marks = self.marks.split_off(run.from);
+        // What the commands add stands behind the first one's name and key, piece by piece.
+        let ends = marks.iter().map(|mark| mark.end as usize - run.start);
+        let mut end = run.candidate.adds_from;
+        let pieces: Vec<&[u8]> = ends.map(|next| &old[std::mem::replace(&mut end, next)..next]).collect();
+        let order = order(pieces.iter().copied());
+        if order.is_some() {
+            self.reordered.push(run.from..run.from + marks.len());
+        }
+        let order = order.unwrap_or_else(|| (0..marks.len() as u32).collect());
+        let name_and_key = &old[first_line_bytes(&old)..run.candidate.adds_from];
+        let mut rest = &order[..];
+        while !rest.is_empty() {
+            let count = self.fitting(name_and_key.len(), rest.iter().map(|place| pieces[*place as usize].len()));
+            let from = self.marks.len();
+            self.bytes.push(b'*');
+            // A name, a key, and a score and a member of each.
+            write_u64(&mut self.bytes, 2 + 2 * count as u64);
+            self.bytes.extend_from_slice(b"\r\n");
+            self.bytes.extend_from_slice(name_and_key);
+            for place in &rest[..count] {
+                self.bytes.extend_from_slice(pieces[*place as usize]);
+                self.marks.push(Mark { end: self.bytes.len() as u32, line: marks[*place as usize].line });
+            }
+            if count > 1 {
+                self.note_merged(from..from + count, run.candidate.family);
+            }
+            rest = &rest[count..];
+        }
+        self.bytes.extend_from_slice(&old[end..]);
+    }
+
+    /// How many of these, by their sizes in bytes, are one request behind its name and key; one at least.
+    fn fitting(&self, name_and_key: usize, pieces: impl Iterator<Item = usize>) -> usize {
+        let mut bytes = name_and_key;
+        let fits = |size: &usize| {
+            bytes += size;
+            bytes <= MERGED_BYTES
+        };
+        pieces.take(self.merger.merging.most() as usize).take_while(fits).count().max(1)
+    }
+
+    /// The run that has the command with this index, if it was put into another order than the input's.
+    pub fn reordered(&self, index: usize) -> Option<Range<usize>> {
+        let after = self.reordered.partition_point(|run| run.start <= index);
+        self.reordered[..after].last().filter(|run| index < run.end).cloned()
+    }
+
+    /// The same, if some of its commands are among the first `count`, and some are not.
+    pub fn reordered_around(&self, count: usize) -> Option<Range<usize>> {
+        self.reordered(count).filter(|run| run.start < count)
     }
 
     /// Takes the run's commands out again: whether it would have been longer isn't known.
@@ -292,7 +374,7 @@ impl Block {
     }
 
     /// The commands of the request with this index. Behind the last there are none.
-    pub fn commands_of(&self, request: usize) -> std::ops::Range<usize> {
+    pub fn commands_of(&self, request: usize) -> Range<usize> {
         let after = self.merged.partition_point(|merged| merged.request() <= request);
         match self.merged[..after].last() {
             Some(merged) if merged.request() == request => merged.from as usize..merged.to as usize,
@@ -315,6 +397,13 @@ impl Block {
     /// The line of the input on which a command began.
     pub fn line(&self, index: usize) -> u64 {
         self.marks.get(index).map_or(0, |mark| mark.line)
+    }
+
+    /// The line of the last of the first `count` commands, which are no part of a run in another order than the input's.
+    pub fn last_line(&self, count: usize) -> Option<u64> {
+        let last = count.checked_sub(1)?;
+        let lines = self.reordered(last).unwrap_or(last..count).map(|index| self.line(index));
+        lines.max()
     }
 
     /// The database that the last SELECT among the first `count` commands asks for.
@@ -358,21 +447,23 @@ fn first_line_bytes(request: &[u8]) -> usize {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// The command's name.
-    pub name: std::ops::Range<usize>,
+    pub name: Range<usize>,
     /// The argument after it.
-    pub argument: std::ops::Range<usize>,
+    pub argument: Range<usize>,
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use crate::format::{commands::Commands, fill, testing::Pieces};
+    use crate::format::{Portion, commands::Commands, fill, testing::Pieces};
     use crate::input::Input;
     use crate::merge::Merging;
     use proptest::prelude::*;
 
     /// The blocks of `text`, read so many bytes at a time.
-    fn blocks(text: &str, merging: Merging, size: usize, full: bool) -> Vec<Block> {
+    fn blocks(text: &str, merging: Merging, size: usize, portion: Portion) -> Vec<Block> {
         let mut input = Input::new(Box::new(Pieces { rest: text.as_bytes().to_vec().into(), size }));
         let mut format = Commands::new(100_000);
         let (mut blocks, mut merger): (Vec<Block>, _) = (Vec::new(), Merger::new(merging));
@@ -381,7 +472,7 @@ mod tests {
             let last = blocks.last();
             (block.first, block.first_request) = (last.map_or(0, Block::end), last.map_or(0, Block::end_request));
             block.merger = merger;
-            let more = fill(&mut format, &mut input, &mut block, full).unwrap();
+            let more = fill(&mut format, &mut input, &mut block, portion).unwrap();
             block.end_run();
             merger = std::mem::take(&mut block.merger);
             if !more {
@@ -392,7 +483,7 @@ mod tests {
     }
 
     fn all(most: u64) -> Merging {
-        Merging::of(Family::ALL).in_chunks(most)
+        Merging::of(Family::ALL).in_chunks(most).in_order()
     }
 
     /// The requests on the wire.
@@ -406,7 +497,7 @@ mod tests {
     }
 
     fn check(text: &str, most: u64, expected: &[&str]) {
-        let blocks = blocks(text, all(most), 1 << 20, false);
+        let blocks = blocks(text, all(most), 1 << 20, Portion::Read);
         assert_eq!(blocks.iter().flat_map(sent).collect::<Vec<_>>(), expected, "{text:?}");
     }
 
@@ -446,8 +537,58 @@ mod tests {
         );
         let large = "x".repeat(crate::limits::MERGED_BYTES / 2);
         check(&format!("SET a {large}\nSET b {large}\n").replace(&large, "v"), 10, &["MSET a v b v"]);
-        let blocks = blocks(&format!("SET a {large}\nSET b {large}\nSET c 1\n"), all(10), 1 << 20, false);
+        let blocks = blocks(&format!("SET a {large}\nSET b {large}\nSET c 1\n"), all(10), 1 << 20, Portion::Read);
         assert_eq!((blocks[0].len(), blocks[0].request_count()), (3, 2));
+    }
+
+    fn check_ordered(text: &str, chunk: u64, expected: &[&str]) {
+        let blocks = blocks(text, Merging::of(Family::ALL).in_chunks(chunk), 1 << 20, Portion::Read);
+        assert_eq!(blocks.iter().flat_map(sent).collect::<Vec<_>>(), expected, "{text:?}");
+    }
+
+    #[test]
+    fn zadds_are_put_into_order() {
+        check_ordered("ZADD z 3 a\nZADD z 1 b\nZADD z 2 c\n", 10, &["ZADD z 1 b 2 c 3 a"]);
+        check_ordered("zadd z 3 a\nzadd z 1 b\nzadd z 2 c\nGET z\n", 2, &["zadd z 1 b 2 c", "zadd z 3 a", "GET z"]);
+        // No more than may be unanswered together.
+        check_ordered(
+            "ZADD z 5 a\nZADD z 4 b\nZADD z 3 c\nZADD z 2 d\nZADD z 1 e\n",
+            2,
+            &["ZADD z 2 d 3 c", "ZADD z 4 b 5 a", "ZADD z 1 e"],
+        );
+    }
+
+    #[test]
+    fn what_is_not_the_same_in_any_order_is_not() {
+        check_ordered("ZADD z 3 a\nZADD z 1 b\nZADD z 2 a\nZADD z 0 c\n", 10, &["ZADD z 1 b 3 a", "ZADD z 0 c 2 a"]);
+        check_ordered("ZADD z 3 a\nZADD y 1 a\nZADD z 2 b\n", 10, &["ZADD z 3 a", "ZADD y 1 a", "ZADD z 2 b"]);
+        check_ordered("ZADD z 3 a\nZADD z 1 b\nINCR n\nZADD z 0 c\n", 10, &["ZADD z 1 b 3 a", "INCR n", "ZADD z 0 c"]);
+        // Several members each are merged as they stand.
+        check_ordered("ZADD z 3 a 2 b\nZADD z 1 c\n", 10, &["ZADD z 3 a 2 b 1 c"]);
+        check_ordered("ZADD z 3 a\nZADD z 1 c\nZADD z 2 d 0 e\n", 10, &["ZADD z 1 c 3 a", "ZADD z 2 d 0 e"]);
+        check_ordered("HSET z 3 a\nHSET z 1 b\n", 10, &["HSET z 3 a 1 b"]);
+        check_ordered("ZADD z 3 a\nZADD z GT 1 b\n", 10, &["ZADD z 3 a", "ZADD z GT 1 b"]);
+    }
+
+    #[test]
+    fn a_long_run_is_several_requests_in_bounded_memory() {
+        let lines = |count: usize, width: usize| -> String {
+            (0..count).map(|n| format!("ZADD z {} {n:0width$}\n", n * 7919 % count)).collect()
+        };
+        let all = Merging::of(Family::ALL);
+        let blocks = blocks(&lines(50_000, 5), all, 1 << 20, Portion::Full);
+        let lengths: Vec<usize> = blocks.iter().map(Block::len).collect();
+        assert_eq!(lengths, [2_500, 5_000, 10_000, 20_000, 12_500]);
+        assert!(blocks[0].commands_of(0).len() == usize::from(crate::limits::MERGED_COMMANDS));
+        for large in [1_000, 5_000] {
+            let blocks = self::blocks(&lines(3_000, large), all, 1 << 20, Portion::Full);
+            for block in &blocks {
+                let largest = (0..block.request_count()).map(|request| block.commands_of(request));
+                let largest = largest.map(|commands| block.requests(commands.start, commands.end).len()).max();
+                assert!(largest.unwrap() <= MERGED_BYTES + 50, "{largest:?}");
+                assert!(block.requests(0, block.len()).len() <= ORDERED_BYTES + 2 * MERGED_BYTES);
+            }
+        }
     }
 
     /// Lines of which many are alike.
@@ -467,13 +608,76 @@ mod tests {
         proptest::collection::vec(line, 1..200)
     }
 
+    /// What lines of ZADD and others come to: a sorted set, and the others as they follow each other.
+    fn effect<'l>(lines: impl Iterator<Item = &'l str>) -> (BTreeMap<String, String>, Vec<String>) {
+        let (mut members, mut others) = (BTreeMap::new(), Vec::new());
+        for line in lines {
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                ["ZADD", _, ref pairs @ ..] => {
+                    members.extend(pairs.chunks(2).map(|pair| (pair[1].to_owned(), pair[0].to_owned())));
+                }
+                _ => others.push(format!("{line} {members:?}")),
+            }
+        }
+        (members, others)
+    }
+
     proptest! {
+        #[test]
+        fn order_changes_nothing_that_is_seen_from_outside_a_run(
+            lines in proptest::collection::vec(
+                prop_oneof![
+                    20 => (-9..9, 0..30).prop_map(|(score, member)| format!("ZADD z {score} {member}")),
+                    1 => (0..9, 0..9).prop_map(|(score, member)| format!("ZADD z 7 {score} {score} {member}")),
+                    1 => Just("GET a".to_owned()),
+                    1 => Just("\"".to_owned()),
+                ],
+                1..200,
+            ),
+            size in 1_usize..3_000,
+            chunk in 2_u64..40,
+        ) {
+            let text = lines.join("\n");
+            let merging = Merging::of(Family::ALL).in_chunks(chunk);
+            let good: Vec<&String> = lines.iter().filter(|line| *line != "\"").collect();
+            for portion in [Portion::Read, Portion::Repeatable] {
+                let blocks = blocks(&text, merging, size, portion);
+                let sent: Vec<String> = blocks.iter().flat_map(sent).collect();
+                prop_assert_eq!(effect(sent.iter().map(String::as_str)), effect(good.iter().map(|line| line.as_str())));
+                let mut place = 0;
+                for block in &blocks {
+                    let mut index = 0;
+                    while index < block.len() {
+                        let run = block.reordered(index).unwrap_or(index..index + 1);
+                        prop_assert!(run.start == index && run.len() as u64 <= 2 * chunk);
+                        prop_assert_eq!(block.reordered_around(run.start), None);
+                        prop_assert_eq!(block.reordered_around(run.end), None);
+                        let mut said: Vec<_> = run.clone().map(|at| (block.line(at), at)).collect();
+                        said.sort();
+                        for (line, at) in said {
+                            prop_assert_eq!(&crate::shown::command(&block.command_at(at)), good[place]);
+                            prop_assert_eq!(&lines[line as usize - 1], good[place]);
+                            place += 1;
+                        }
+                        prop_assert_eq!(block.last_line(run.end), run.clone().map(|at| block.line(at)).max());
+                        index = run.end;
+                    }
+                }
+                prop_assert_eq!(place, good.len());
+                if portion == Portion::Repeatable {
+                    let other = self::blocks(&text, merging, 1 << 20, portion);
+                    prop_assert_eq!(sent, other.iter().flat_map(self::sent).collect::<Vec<_>>());
+                }
+            }
+        }
+
         #[test]
         fn commands_keep_their_places(lines in lines(), size in 1_usize..3_000, most in 2_u64..9) {
             let text = lines.join("\n");
             let good: Vec<_> = (1..).zip(&lines).filter(|(_, line)| *line != "\"").collect();
-            for full in [false, true] {
-                let blocks = blocks(&text, all(most), size, full);
+            for portion in [Portion::Read, Portion::Repeatable] {
+                let blocks = blocks(&text, all(most), size, portion);
                 let mut place = 0;
                 for block in &blocks {
                     prop_assert_eq!(block.first, place as u64);
@@ -497,9 +701,10 @@ mod tests {
                     prop_assert_eq!((next, block.whole_requests(next)), (block.len(), next));
                 }
                 prop_assert_eq!(place, good.len());
-                if full {
+                if portion == Portion::Repeatable {
                     // Whatever way it arrives.
-                    let other: Vec<_> = self::blocks(&text, all(most), 1 << 20, true).iter().flat_map(sent).collect();
+                    let other = self::blocks(&text, all(most), 1 << 20, portion);
+                    let other: Vec<_> = other.iter().flat_map(sent).collect();
                     prop_assert_eq!(blocks.iter().flat_map(sent).collect::<Vec<_>>(), other);
                 }
             }

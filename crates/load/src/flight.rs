@@ -3,11 +3,13 @@
 //! Commands are numbered from 0 over the whole input. The commands `0..answered` are answered; those up to the limit of
 //! two chunks may be sent; blocks stay here until their last command is done, so that an error can be shown with its
 //! command, and so that a broken connection loses nothing. Where commands were merged, a request stands for several: the server
-//! counts and answers requests, the user hears of commands, and both are known of every place. What is answered is done, but for the commands of a
+//! counts and answers requests, the user hears of commands, and both are known of every place. Commands that were put into another order are numbered in that one; what failed among them is
+//! reported when all of them are answered, in the input's order. What is answered is done, but for the commands of a
 //! transaction that hasn't ended: should the connection break, none of them ran. Knows no socket.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::block::{Block, Rejected};
 use crate::limits::CHUNKS_IN_FLIGHT;
@@ -72,10 +74,11 @@ pub struct Flight {
     stop_at: Option<u64>,
     /// The requests before this number were executed in an earlier life of this load.
     executed: u64,
-    /// Those that are known to have failed and aren't reported: requests before `executed`, and of an open transaction.
+    /// Those that are known to have failed and aren't reported: requests before `executed`, of an open transaction, and of
+    /// commands in another order than the input's.
     remembered: VecDeque<Remembered>,
     /// Requests that failed and were reported.
-    failed_requests: u64,
+    reported_requests: u64,
     /// The database that the last SELECT of what is done asked for.
     database: Option<u32>,
     input_bytes: u64,
@@ -100,7 +103,7 @@ impl Flight {
             stop_at: None,
             executed: 0,
             remembered: VecDeque::new(),
-            failed_requests: 0,
+            reported_requests: 0,
             database: None,
             input_bytes: 0,
             last: None,
@@ -141,9 +144,11 @@ impl Flight {
         self.unended
     }
 
-    /// How many requests were reported as failed.
+    /// How many of the requests that are done are known to have failed.
     pub fn failed_requests(&self) -> u64 {
-        self.failed_requests
+        let done = self.done_requests();
+        let unreported = self.remembered.iter().take_while(|failure| failure.request < done).count();
+        self.reported_requests + unreported as u64
     }
 
     /// Bytes of the transaction that hasn't ended, as far as it is answered; roughly, since whole blocks count.
@@ -246,10 +251,10 @@ impl Flight {
         let Some(block) = self.blocks.iter_mut().find(|block| request < block.end_request()) else { return };
         let commands = block.commands_of(request.saturating_sub(block.first_request) as usize);
         block.forget_effect(commands.start);
-        if is_kept {
+        if is_kept || block.reordered(commands.start).is_some() {
             self.remembered.push_back(Remembered { request, error: error.to_vec() });
         } else {
-            self.failed_requests += 1;
+            self.reported_requests += 1;
             commands.for_each(|index| witness.failed(place(block, index), error));
         }
     }
@@ -265,9 +270,28 @@ impl Flight {
         self.pass(self.answered.request, witness, done);
     }
 
-    /// From now on no further command is sent; one that was sent in part is completed.
+    /// From now on no further command is sent; one that was sent in part is completed, and so are commands in another order than
+    /// the input's: all of it before some line is to be done, and nothing behind.
     pub fn stop(&mut self) {
-        self.stop_at.get_or_insert(self.sent());
+        if self.stop_at.is_none() {
+            let sent = self.sent();
+            self.stop_at = Some(self.reordered_around(sent).map_or(sent, |run| run.end));
+        }
+    }
+
+    /// The numbers of the commands that stand in another order than the input's, if some of them are before `number` and some are
+    /// not.
+    fn reordered_around(&self, number: u64) -> Option<Range<u64>> {
+        let block = self.blocks.iter().find(|block| number < block.end())?;
+        let run = block.reordered_around(number.checked_sub(block.first)? as usize)?;
+        Some(block.first + run.start as u64..block.first + run.end as u64)
+    }
+
+    /// Nothing will follow, though not all is answered: reports what failed among commands in another order than the input's.
+    pub fn give_up(&mut self, witness: &mut impl Witness) {
+        if let Some(run) = self.reordered_around(self.answered.command) {
+            self.report_first(run.end, witness);
+        }
     }
 
     /// Whether everything that was or is to be sent is answered; `ended` says that no more blocks will come.
@@ -291,7 +315,8 @@ impl Flight {
         self.executed = executed.max(known.request);
         self.open = None;
         self.answered = known;
-        self.remembered = remembered.into_iter().filter(|failure| failure.request >= known.request).collect();
+        self.remembered.retain(|failure| failure.request < known.request);
+        self.remembered.extend(remembered.into_iter().filter(|failure| failure.request >= known.request));
         self.pass(self.end_request().min(self.executed).max(known.request), witness, done);
         self.seek();
         self.mark_sent(0);
@@ -302,11 +327,17 @@ impl Flight {
         self.blocks.is_empty()
     }
 
-    /// Input and line of the last command that is done.
+    /// How many commands are done without one before them in the input that isn't.
+    pub fn done_in_order(&self) -> u64 {
+        let done = self.done();
+        self.reordered_around(done).map_or(done, |run| run.start)
+    }
+
+    /// Input and line of the last of those.
     pub fn last_done(&self) -> Option<(usize, u64)> {
         let here = self.blocks.front().and_then(|block| {
-            let index = self.done().checked_sub(block.first)?.checked_sub(1)?;
-            Some((block.input, block.line(index as usize)))
+            let count = self.done_in_order().checked_sub(block.first)? as usize;
+            Some((block.input, block.last_line(count)?))
         });
         here.or(self.last)
     }
@@ -366,7 +397,7 @@ impl Flight {
             self.rejected_reported = 0;
             self.database = block.selected(block.len()).or(self.database);
             self.input_bytes = block.input_bytes;
-            self.last = block.len().checked_sub(1).map(|index| (block.input, block.line(index))).or(self.last);
+            self.last = block.last_line(block.len()).map(|line| (block.input, line)).or(self.last);
             done(block);
         }
     }
@@ -390,30 +421,45 @@ impl Flight {
         let rejected = &block.rejected()[self.rejected_reported..];
         let mut rejected = rejected.iter().take_while(|line| block.first + line.before as u64 <= number).peekable();
         loop {
-            let line = rejected.peek().map(|line| block.first + line.before as u64);
+            let line = rejected.peek().map(|line| line.before);
             let failure = self.remembered.front().filter(|failure| failure.request < block.end_request());
-            let failed =
-                failure.map(|failure| block.commands_of(failure.request.saturating_sub(block.first_request) as usize));
-            let failed = failed.filter(|commands| block.first + (commands.start as u64) < number);
+            let failed = failure.map(|failure| reported_with(block, failure.request));
+            let failed = failed.filter(|commands| block.first + commands.end as u64 <= number);
             match (line, failed) {
-                (Some(line), failed)
-                    if failed.as_ref().is_none_or(|commands| line <= block.first + commands.start as u64) =>
-                {
+                (Some(line), failed) if failed.as_ref().is_none_or(|commands| line <= commands.start) => {
                     if let Some(line) = rejected.next() {
                         self.rejected_reported += 1;
                         witness.rejected(block.input, line);
                     }
                 }
                 (_, Some(commands)) => {
-                    if let Some(failure) = self.remembered.pop_front() {
-                        self.failed_requests += 1;
-                        commands.for_each(|index| witness.failed(place(block, index), &failure.error));
-                    }
+                    let end = block.first_request + block.requests_of(commands.end) as u64;
+                    let count = self.remembered.iter().take_while(|failure| failure.request < end).count();
+                    self.reported_requests += count as u64;
+                    report_failures(block, self.remembered.drain(..count), witness);
                 }
                 _ => return,
             }
         }
     }
+}
+
+/// The commands that are reported together with a request, which failed.
+fn reported_with(block: &Block, request: u64) -> Range<usize> {
+    let commands = block.commands_of(request.saturating_sub(block.first_request) as usize);
+    block.reordered(commands.start).unwrap_or(commands)
+}
+
+/// Reports failures of a block's requests in the order of the input.
+fn report_failures(block: &Block, failures: impl Iterator<Item = Remembered>, witness: &mut impl Witness) {
+    let failures: Vec<_> = failures.collect();
+    let mut failed = Vec::new();
+    for Remembered { request, error } in &failures {
+        let commands = block.commands_of(request.saturating_sub(block.first_request) as usize);
+        failed.extend(commands.map(|index| (block.line(index), index, error)));
+    }
+    failed.sort_by_key(|(line, ..)| *line);
+    failed.iter().for_each(|(_, index, error)| witness.failed(place(block, *index), error));
 }
 
 fn place(block: &Block, index: usize) -> Place<'_> {
@@ -423,8 +469,9 @@ fn place(block: &Block, index: usize) -> Place<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{commands::Commands, fill};
+    use crate::format::{Portion, commands::Commands, fill};
     use crate::input::Input;
+    use crate::merge::{Family, Merger, Merging};
 
     #[derive(Default)]
     struct Heard(Vec<String>);
@@ -453,7 +500,7 @@ mod tests {
         loop {
             let mut block = Block::default();
             (block.first, block.first_request) = (first, first_request);
-            if !fill(&mut format, &mut input, &mut block, false).unwrap() {
+            if !fill(&mut format, &mut input, &mut block, Portion::Read).unwrap() {
                 return blocks;
             }
             block.end_run();
@@ -633,6 +680,90 @@ mod tests {
         flight.answer(2, &mut heard, drop);
         flight.close(true, &mut heard, drop);
         assert_eq!((flight.unended(), heard.0), (None, vec!["0:1 MULTI: NOPERM".to_owned()]));
+    }
+
+    /// ZADDs on lines 2 to 9, which leave in the order 9, 8 ... 2 in requests of three, between others on lines 1, 10 and 11; line
+    /// 12 is rejected.
+    fn reordered() -> Block {
+        let zadds: String = (2..10).map(|line| format!("ZADD z {} {line}\n", 10 - line)).collect();
+        let text = format!("E 1\n{zadds}E 10\nE 11\n\"\n");
+        let mut input = Input::new(Box::new(std::io::Cursor::new(text)));
+        let mut block = Block::default();
+        block.merger = Merger::new(Merging::of([Family::Zadd]).in_chunks(3));
+        fill(&mut Commands::new(1000), &mut input, &mut block, Portion::Full).unwrap();
+        block.end_run();
+        block
+    }
+
+    #[test]
+    fn what_failed_in_another_order_is_reported_in_the_inputs() {
+        let (mut flight, mut heard) = (Flight::new(100, false), Heard::default());
+        flight.push(reordered(), &mut heard, drop);
+        // Six ZADDs are put into order together, and two behind them.
+        flight.fail(1, b"ERR one", &mut heard, drop);
+        assert_eq!((flight.done(), flight.done_in_order(), flight.last_done()), (1, 1, Some((0, 1))));
+        flight.answer(2, &mut heard, drop);
+        assert_eq!((flight.done(), flight.done_in_order(), flight.last_done()), (4, 1, Some((0, 1))));
+        flight.fail(2, b"ERR two", &mut heard, drop);
+        assert_eq!((heard.0.len(), flight.failed_requests()), (0, 1));
+        flight.answer(3, &mut heard, drop);
+        assert_eq!((flight.done_in_order(), flight.last_done()), (7, Some((0, 7))));
+        let lines = |from: u32, to: u32, error: &str| -> Vec<String> {
+            (from..=to).map(|line| format!("0:{line} ZADD z {} {line}: ERR {error}", 10 - line)).collect()
+        };
+        assert_eq!(heard.0, [lines(2, 4, "two"), lines(5, 7, "one")].concat());
+        flight.answer(6, &mut heard, drop);
+        assert_eq!((heard.0.len(), flight.failed_requests(), flight.is_empty()), (7, 2, true));
+        assert_eq!((&*heard.0[6], flight.last_done()), ("0:12 rejected", Some((0, 11))));
+    }
+
+    #[test]
+    fn what_failed_in_another_order_is_reported_if_nothing_follows() {
+        let (mut flight, mut heard) = (Flight::new(100, false), Heard::default());
+        flight.push(reordered(), &mut heard, drop);
+        flight.fail(1, b"ERR one", &mut heard, drop);
+        flight.answer(2, &mut heard, drop);
+        assert!(heard.0.is_empty());
+        flight.give_up(&mut heard);
+        assert_eq!(heard.0.len(), 3);
+    }
+
+    #[test]
+    fn a_break_within_another_order_loses_no_failure() {
+        for fresh in [false, true] {
+            let (mut flight, mut heard) = (Flight::new(100, true), Heard::default());
+            let remembered = |request, text: &str| Remembered { request, error: format!("ERR {text}").into() };
+            if !fresh {
+                flight.push(reordered(), &mut heard, drop);
+                flight.mark_sent(flight.sendable().len());
+                flight.fail(1, b"ERR one", &mut heard, drop);
+                flight.answer(2, &mut heard, drop);
+            }
+            // The server has executed two requests, of which one failed.
+            flight.resume(2, [remembered(1, "one")], &mut heard, drop);
+            if fresh {
+                flight.push(reordered(), &mut heard, drop);
+            }
+            assert_eq!((flight.is_skipping(), flight.failed_requests(), heard.0.len()), (false, 1, 0));
+            assert!(commands(flight.sendable()).starts_with("ZADD z 6 4 7 3 8 2"), "{}", commands(flight.sendable()));
+            flight.answer(6, &mut heard, drop);
+            assert_eq!((heard.0.len(), &*heard.0[0]), (4, "0:5 ZADD z 5 5: ERR one"));
+            assert!(flight.is_empty() && flight.failed_requests() == 1);
+        }
+    }
+
+    #[test]
+    fn a_stop_completes_what_was_put_into_another_order() {
+        for (sent_requests, expected) in [(1, 1), (2, 7), (3, 7), (4, 9)] {
+            let (mut flight, mut heard) = (Flight::new(100, false), Heard::default());
+            let block = reordered();
+            let bytes = block.requests(0, block.commands_of(sent_requests - 1).end).len();
+            flight.push(block, &mut heard, drop);
+            flight.mark_sent(bytes - 1);
+            flight.stop();
+            flight.mark_sent(flight.sendable().len());
+            assert_eq!(flight.sent(), expected, "{sent_requests}");
+        }
     }
 
     #[test]

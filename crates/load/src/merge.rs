@@ -15,19 +15,26 @@
 //!   two of a run's commands, and with them merged it refuses or takes all: as if they had come a moment earlier or
 //!   later. A line that is not executed is reported either way.
 //!
+//! A ZADD finds its place by comparing scores down a tree or list, and waits for each of them. ZADDs with a member each,
+//! all different, have the same effect in any order, so longer runs of those are put into the order of their scores before
+//! they are merged (`order`): then each passes what the one before has just looked at. Their replies come in that order, too;
+//! what is said of them waits for the run's end, so that everything is said in the input's.
+//!
 //! What the commands become is a function of the input and of [`Merging`] alone, never of how the input arrives: a
 //! successor must find the same place in it by the server's count of what it executed.
 
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 use crate::block::Head;
-use crate::limits::{MERGED_BYTES, MERGED_COMMANDS};
+use crate::limits::{CHUNKS_IN_FLIGHT, MERGED_BYTES, MERGED_COMMANDS, ORDERED_COMMANDS, ORDERED_COMMANDS_FIRST};
 
 /// The version of the rules by which runs are made, which a load's state names. It changes with whatever groups an input
 /// otherwise: what may join a run, `MERGED_BYTES`, when a block is full (a run ends with it), what is rejected.
-const RULES: u16 = 1;
+const RULES: u16 = 2;
 /// Arguments of a command that may join a run: enough for records with some fields, and few enough to be looked at.
 const ARGS_MAX: usize = 128;
 
@@ -91,6 +98,9 @@ pub struct Merging {
     families: u8,
     /// Commands of a run.
     most: u16,
+    /// Commands that are put into order together; 0: none are.
+    #[serde(default)]
+    ordered: u32,
     rules: u16,
 }
 
@@ -98,13 +108,22 @@ impl Merging {
     /// These families.
     pub fn of(families: impl IntoIterator<Item = Family>) -> Merging {
         let families = families.into_iter().fold(0, |bits, family| bits | 1 << family as u8);
-        if families == 0 { Merging::default() } else { Merging { families, most: MERGED_COMMANDS, rules: RULES } }
+        if families == 0 {
+            return Merging::default();
+        }
+        Merging { families, most: MERGED_COMMANDS, ordered: ORDERED_COMMANDS, rules: RULES }
     }
 
-    /// The same in runs of no more commands than a chunk has.
+    /// The same in runs of no more commands than a chunk has, and none put into order but what may be unanswered together.
     pub fn in_chunks(self, chunk: u64) -> Merging {
         let most = u16::try_from(chunk).unwrap_or(u16::MAX).min(self.most);
-        if most < 2 { Merging::default() } else { Merging { most, ..self } }
+        let ordered = u32::try_from(chunk.saturating_mul(CHUNKS_IN_FLIGHT)).unwrap_or(u32::MAX).min(self.ordered);
+        if most < 2 { Merging::default() } else { Merging { most, ordered, ..self } }
+    }
+
+    /// The same with all commands in the order of the input.
+    pub fn in_order(self) -> Merging {
+        Merging { ordered: 0, ..self }
     }
 
     /// Whether nothing is merged.
@@ -155,6 +174,8 @@ pub struct Run {
     pub commands: u64,
     /// Arguments that its commands add up to, without name and, if they have one key, key.
     pub args: usize,
+    /// Whether it is put into order when it ends; then it may have far more commands than one request.
+    pub is_ordered: bool,
 }
 
 /// What is known of the input between commands and blocks.
@@ -166,12 +187,16 @@ pub struct Merger {
     pub in_transaction: bool,
     /// The run at the block's end.
     pub run: Option<Run>,
+    /// The members of a run that is to be put into order.
+    members: Members,
+    /// How often such a run has become as long as it may.
+    doublings: u32,
 }
 
 impl Merger {
     /// Nothing has come yet.
     pub fn new(merging: Merging) -> Merger {
-        Merger { merging, in_transaction: false, run: None }
+        Merger { merging, ..Merger::default() }
     }
 
     /// What a request can be merged as.
@@ -193,16 +218,88 @@ impl Merger {
         fits.then_some(Candidate { family, adds_from, adds })
     }
 
+    /// Commands of a run that is put into order.
+    fn ordered_max(&self) -> u64 {
+        let grown = ORDERED_COMMANDS_FIRST.checked_shl(self.doublings).unwrap_or(u32::MAX);
+        u64::from(grown.clamp(ORDERED_COMMANDS_FIRST, ORDERED_COMMANDS).min(self.merging.ordered))
+    }
+
+    /// Whether there is a run that is to be put into order, and whether it is as long as it may be.
+    pub fn ordered_run(&self) -> Option<bool> {
+        self.run.as_ref().filter(|run| run.is_ordered).map(|run| run.commands >= self.ordered_max())
+    }
+
+    /// Takes the run away, to be made one or more requests.
+    pub fn take_run(&mut self) -> Option<Run> {
+        if self.ordered_run() == Some(true) && self.ordered_max() < u64::from(ORDERED_COMMANDS) {
+            self.doublings += 1;
+        }
+        self.run.take().filter(|run| run.commands > 1)
+    }
+
+    /// Whether a run that begins with this candidate is put into order.
+    pub fn orders(&self, candidate: &Candidate) -> bool {
+        self.merging.ordered > 0 && candidate.family == Family::Zadd && candidate.adds == 2
+    }
+
     /// Whether a candidate continues the run; `bytes` is all that the block holds, `start` where its request begins.
     #[inline]
-    pub fn continues(&self, bytes: &[u8], start: usize, candidate: &Candidate, head: &Head) -> bool {
+    pub fn continues(&mut self, bytes: &[u8], start: usize, candidate: &Candidate, head: &Head) -> bool {
         let Some(run) = &self.run else { return false };
         let (one, next) = (&bytes[run.start..start], &bytes[start..]);
-        run.candidate.family == candidate.family
-            && run.commands < self.merging.most()
-            && one.len() + (next.len() - candidate.adds_from) <= MERGED_BYTES
+        let is_alike = run.candidate.family == candidate.family
             && one[run.name.clone()] == next[head.name.clone()]
-            && (!candidate.family.has_one_key() || one[run.key.clone()] == next[head.argument.clone()])
+            && (!candidate.family.has_one_key() || one[run.key.clone()] == next[head.argument.clone()]);
+        if !is_alike {
+            return false;
+        }
+        if !run.is_ordered {
+            return run.commands < self.merging.most()
+                && one.len() + (next.len() - candidate.adds_from) <= MERGED_BYTES;
+        }
+        let max = self.ordered_max();
+        if run.commands == 1 {
+            self.members.begin(member(&one[run.candidate.adds_from..]));
+        }
+        candidate.adds == 2 && run.commands < max && self.members.add(member(&next[candidate.adds_from..]))
+    }
+}
+
+/// The member behind a score.
+fn member(adds: &[u8]) -> &[u8] {
+    score_and_member(adds).map_or(b"", |(_, member)| member)
+}
+
+/// What a ZADD with one member adds.
+pub fn score_and_member(adds: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (score, rest) = split_argument(adds)?;
+    Some((score, split_argument(rest)?.0))
+}
+
+/// The members of a run: one that comes twice ends it, since there the order matters.
+///
+/// Only their hashes are kept, by a function that is the same in every process: two that agree by chance end a run, too.
+#[derive(Clone, Debug, Default)]
+struct Members(HashSet<u64>);
+
+impl Members {
+    /// To empty a set costs what it once held; it is made anew where that was so many times more than it holds.
+    const SHRINKS_AT: usize = 8;
+
+    /// Only this one.
+    fn begin(&mut self, member: &[u8]) {
+        if self.0.capacity() > Self::SHRINKS_AT * self.0.len() {
+            self.0 = HashSet::new();
+        }
+        self.0.clear();
+        self.add(member);
+    }
+
+    /// One more; false if it was there.
+    fn add(&mut self, member: &[u8]) -> bool {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(member);
+        self.0.insert(hasher.finish())
     }
 }
 
@@ -308,5 +405,6 @@ mod tests {
         assert!(!all.can_go_on(no_sets) && !all.can_go_on(Merging::default()));
         assert!(!Merging { rules: RULES + 1, ..all }.can_go_on(all));
         assert_eq!((all.in_chunks(7).most(), all.in_chunks(10_000)), (7, all));
+        assert_eq!((all.in_chunks(7).ordered, all.in_order().ordered), (14, 0));
     }
 }

@@ -206,6 +206,8 @@ fn load(options: Options) -> Result<Exit, Failure> {
     }
     let interrupt = Interrupt::listen();
     let (connection, possible) = connect(&options.config, options.merge, options.resume.is_some())?;
+    // What stops at an error stops there, and not behind what happened to be put before it.
+    let possible = if options.stop_on_error { possible.in_order() } else { possible };
     let merging = match &mut resumable {
         Some(resumable) => resumable.merging(possible, options.chunk)?,
         None => possible.in_chunks(options.chunk),
@@ -253,6 +255,10 @@ fn conclude(
     tally: &Tally,
     ran: Result<(), Failure>,
 ) -> Result<Exit, Failure> {
+    if ran.is_err() && session.resumable.is_none() {
+        let Load { flight, report, .. } = &mut session.load;
+        flight.give_up(report);
+    }
     let outcome = outcome(&session, tally);
     let answered = outcome.executed;
     let nothing_to_load = matches!(session.load.input_end, Some(Err(_))) && session.load.report.errors() == 0;

@@ -238,9 +238,15 @@ impl Session<'_, '_> {
     fn broken(&self, reason: &str) -> Failure {
         let flight = &self.load.flight;
         let (answered, open) = (flight.done(), flight.sent().saturating_sub(flight.done()));
-        let place = flight.last_done().map_or(String::new(), |(input, line)| {
-            format!(", the last of them at {}:{line}", self.load.report.name(input))
-        });
+        let is_in_order = flight.done_in_order() == answered;
+        let place = match flight.last_done() {
+            Some((input, line)) => {
+                let what = if is_in_order { "the last of them at" } else { "among them all up to" };
+                format!(", {what} {}:{line}", self.load.report.name(input))
+            }
+            None if is_in_order => String::new(),
+            None => ", in the order of their scores".to_owned(),
+        };
         let mut text = format!("{reason}; {} answered{place}", was(answered));
         if self.resumable.is_some() {
             text += "; the same command line goes on from there";

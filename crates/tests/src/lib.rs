@@ -24,6 +24,7 @@ pub mod diff;
 pub mod families;
 pub mod known_differences;
 pub mod linear;
+pub mod loader;
 pub mod normalise;
 pub mod reply;
 pub mod rng;

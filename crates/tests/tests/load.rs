@@ -7,103 +7,18 @@
 
 use penstock_tests::breaker::Breaker;
 use penstock_tests::certificates::Certificates;
-use penstock_tests::reply::Reply;
+use penstock_tests::loader::{
+    Directory, Ran, ask, calls, load_by_killed_loaders, loader, run, texts, wait_until, with_both,
+};
 use penstock_tests::rng::Rng;
-use penstock_tests::server::{Server, subject_program};
+use penstock_tests::server::Server;
 use std::fmt::Write as _;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
-}
-
-/// A directory of its own for each test, gone with it.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new() -> Directory {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("penstock-load-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Directory(path)
-    }
-
-    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
-        let path = self.path(name);
-        std::fs::write(&path, content).unwrap();
-        path
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-
-    fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.0.join(name)).unwrap()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The loader, with these arguments, for the server at `port`.
-fn loader(port: u16, args: &[&str]) -> Command {
-    let mut command = Command::new(subject_program());
-    command.args(["load", "-p", &port.to_string()]).args(args);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).env_remove("REDISCLI_AUTH");
-    command
-}
-
-/// Its exit status, standard output and standard error.
-struct Ran {
-    status: i32,
-    out: String,
-    err: String,
-}
-
-impl Ran {
-    fn of(output: &Output) -> Ran {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ran { status: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr) }
-    }
-
-    fn first_line(&self) -> &str {
-        self.out.lines().next().unwrap_or_default()
-    }
-}
-
-fn run(port: u16, args: &[&str], stdin: &[u8]) -> Ran {
-    let mut child = loader(port, args).spawn().unwrap();
-    let mut pipe = child.stdin.take().unwrap();
-    let stdin = stdin.to_vec();
-    // A loader that has failed doesn't read on.
-    let writer = thread::spawn(move || pipe.write_all(&stdin));
-    let ran = Ran::of(&child.wait_with_output().unwrap());
-    let _ = writer.join().unwrap();
-    ran
-}
-
-fn ask(server: &Server, words: &str) -> Reply {
-    server.connect().cmd(words).unwrap()
-}
-
-fn texts(reply: &Reply) -> Vec<String> {
-    reply.items().iter().map(|item| String::from_utf8_lossy(item.text()).into_owned()).collect()
-}
-
-/// Runs `test` with Penstock and with Redis.
-fn with_both(test: impl Fn(&Server)) {
-    test(&Server::penstock(&[]));
-    test(&Server::oracle(&[]));
 }
 
 #[test]
@@ -188,14 +103,6 @@ SUBSCRIBE x
         let executed = ask(server, "EXISTS s t u v").integer().unwrap();
         assert!((1..=2).contains(&executed), "{executed}");
     });
-}
-
-/// How often the server has executed a command (INFO commandstats).
-fn calls(server: &Server, command: &str) -> u64 {
-    let info = ask(server, "INFO commandstats");
-    let text = String::from_utf8_lossy(info.text()).into_owned();
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
-    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
 /// Everything that the commands of [`mixed`] may have left.
@@ -371,7 +278,7 @@ fn bad_input_gives_one_line_and_a_status() {
     check(open.port(), &[&good, "-u", "http://x"], "", 2, "http");
     check(open.port(), &[&good, "-n", "99"], "", 4, "DB index is out of range");
     check(open.port(), &[&missing], "", 3, "missing: No such file or directory");
-    check(open.port(), &[directory.0.to_str().unwrap()], "", 3, "directory");
+    check(open.port(), &[&directory.path(".")], "", 3, "directory");
     check(open.port(), &[&torn], "", 3, "can't be read: unexpected end of file");
     check(open.port(), &[], "PING\n*1\r\n$4\r\nPI", 3, "stdin:3: the input ends in mid-command");
     check(open.port(), &["-"], "*1\r\n$3\r\nPING\r\n", 3, "stdin:2: an argument is not as long as its length says");
@@ -533,14 +440,6 @@ fn signal(child: &Child, name: &str) {
     assert!(sent.unwrap().success());
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
 #[test]
 fn a_load_may_be_encrypted() {
     let certificates = Certificates::create();
@@ -689,25 +588,6 @@ fn seed() -> u64 {
 
 fn kills() -> u64 {
     number("PENSTOCK_LOAD_KILLS").unwrap_or(200)
-}
-
-/// Loads with `--resume` until a loader comes to its end; each one before is killed after a random time, wherever it is:
-/// before it has begun, when it is done and has not said so, or when it says that nothing is left to do.
-fn load_by_killed_loaders(port: u16, args: &[&str], longest_us: usize, rng: &mut Rng) -> (Ran, u64) {
-    let mut killed = 0;
-    loop {
-        let mut child = loader(port, args).stdin(Stdio::null()).spawn().unwrap();
-        // On a busy machine a loader needs longer to get to where the one before was.
-        let longest_us = longest_us + longest_us * killed as usize / 100;
-        thread::sleep(Duration::from_micros(rng.below(longest_us) as u64));
-        if child.try_wait().unwrap().is_some() {
-            return (Ran::of(&child.wait_with_output().unwrap()), killed);
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        killed += 1;
-        assert!(killed < 20_000, "the load never ends");
-    }
 }
 
 #[test]

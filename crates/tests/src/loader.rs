@@ -1,0 +1,150 @@
+//! `penstock load` in tests: running it, and asking a server what came of it.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::reply::Reply;
+use crate::rng::Rng;
+use crate::server::{Server, subject_program};
+
+/// A directory of its own for each test, gone with it.
+pub struct Directory(PathBuf);
+
+impl Default for Directory {
+    fn default() -> Directory {
+        Directory::new()
+    }
+}
+
+impl Directory {
+    /// A new one, empty.
+    pub fn new() -> Directory {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("penstock-load-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Directory(path)
+    }
+
+    /// Writes a file, and returns its path.
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// The path of a file in it.
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// What a file in it contains.
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.join(name)).unwrap()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The loader, with these arguments, for the server at `port`.
+pub fn loader(port: u16, args: &[&str]) -> Command {
+    let mut command = Command::new(subject_program());
+    command.args(["load", "-p", &port.to_string()]).args(args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).env_remove("REDISCLI_AUTH");
+    command
+}
+
+/// Its exit status, standard output and standard error.
+pub struct Ran {
+    /// The exit status.
+    pub status: i32,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Ran {
+    /// What a process that has ended left.
+    pub fn of(output: &Output) -> Ran {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ran { status: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
+    /// The first line of standard output.
+    pub fn first_line(&self) -> &str {
+        self.out.lines().next().unwrap_or_default()
+    }
+}
+
+/// Runs the loader to its end; `stdin` is what it may read.
+pub fn run(port: u16, args: &[&str], stdin: &[u8]) -> Ran {
+    let mut child = loader(port, args).spawn().unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    let stdin = stdin.to_vec();
+    // A loader that has failed doesn't read on.
+    let writer = thread::spawn(move || pipe.write_all(&stdin));
+    let ran = Ran::of(&child.wait_with_output().unwrap());
+    let _ = writer.join().unwrap();
+    ran
+}
+
+/// The reply to a command over a connection of its own.
+pub fn ask(server: &Server, words: &str) -> Reply {
+    server.connect().cmd(words).unwrap()
+}
+
+/// The elements of a reply as text.
+pub fn texts(reply: &Reply) -> Vec<String> {
+    reply.items().iter().map(|item| String::from_utf8_lossy(item.text()).into_owned()).collect()
+}
+
+/// How often the server has executed a command (INFO commandstats).
+pub fn calls(server: &Server, command: &str) -> u64 {
+    let info = ask(server, "INFO commandstats");
+    let text = String::from_utf8_lossy(info.text()).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+/// Runs `test` with Penstock and with Redis.
+pub fn with_both(test: impl Fn(&Server)) {
+    test(&Server::penstock(&[]));
+    test(&Server::oracle(&[]));
+}
+
+/// Waits until `is_so`, or fails after twenty seconds.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Loads with `--resume` until a loader comes to its end; each one before is killed after a random time, wherever it is:
+/// before it has begun, when it is done and has not said so, or when it says that nothing is left to do.
+pub fn load_by_killed_loaders(port: u16, args: &[&str], longest_us: usize, rng: &mut Rng) -> (Ran, u64) {
+    let mut killed = 0;
+    loop {
+        let mut child = loader(port, args).stdin(Stdio::null()).spawn().unwrap();
+        // On a busy machine a loader needs longer to get to where the one before was.
+        let longest_us = longest_us + longest_us * killed as usize / 100;
+        thread::sleep(Duration::from_micros(rng.below(longest_us) as u64));
+        if child.try_wait().unwrap().is_some() {
+            return (Ran::of(&child.wait_with_output().unwrap()), killed);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        killed += 1;
+        assert!(killed < 20_000, "the load never ends");
+    }
+}

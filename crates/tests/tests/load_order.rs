@@ -1,0 +1,175 @@
+//! `penstock load` where it puts ZADDs into another order than the input's: nobody sees it but the clock.
+//!
+//! `PENSTOCK_SEED=N`: the seed of the random points.
+
+#![allow(clippy::panic, clippy::unwrap_used)]
+
+use penstock_tests::loader::{
+    Directory, ask, calls, load_by_killed_loaders, loader, run, texts, wait_until, with_both,
+};
+use penstock_tests::rng::Rng;
+use penstock_tests::server::Server;
+use std::fmt::Write as _;
+use std::process::{Child, Command, Stdio};
+
+fn seed() -> u64 {
+    std::env::var("PENSTOCK_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261_122)
+}
+
+/// ZADDs to a key, with random scores, of members that are `distinct` numbers.
+fn zadds(key: &str, commands: usize, distinct: usize, rng: &mut Rng) -> String {
+    let mut text = String::new();
+    for number in 0..commands {
+        let (score, member) = (rng.below(2_000) as i64 - 1_000, number % distinct);
+        writeln!(text, "ZADD {key} {score}.5 member:{member}").unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_sorted_set_is_the_same() {
+    let directory = Directory::new();
+    with_both(|server| {
+        for (round, distinct) in [40_000, 7_000, 500, 33].into_iter().enumerate() {
+            let mut rng = Rng::new(seed() + round as u64);
+            let text = zadds("z", 40_000, distinct, &mut rng) + "ZCARD z\n" + &zadds("y", 100, 100, &mut rng);
+            let file = directory.file("zadds", text);
+            let mut found = Vec::new();
+            for how in ["--no-merge", "--chunk=10000", "--chunk=50"] {
+                ask(server, "FLUSHALL");
+                let ran = run(server.port(), &[how, &file], b"");
+                assert_eq!((ran.status, &*ran.err), (0, ""));
+                let set = texts(&ask(server, "ZRANGE z 0 -1 WITHSCORES"));
+                assert_eq!(set.len(), 2 * distinct);
+                found.push((set, texts(&ask(server, "ZRANGE y 0 -1 WITHSCORES")), ran.first_line().to_owned()));
+            }
+            assert!(found[0] == found[1] && found[0] == found[2], "round {round}");
+        }
+    });
+}
+
+#[test]
+fn scores_come_in_order() {
+    let server = Server::oracle(&[]);
+    let directory = Directory::new();
+    let file = directory.file("zadds", "ZADD z 3 a\nZADD z 1 b\nZADD z 2 c\n");
+    for (args, expected) in [
+        (vec![&*file], "\"ZADD\" \"z\" \"1\" \"b\" \"2\" \"c\" \"3\" \"a\""),
+        // What stops at an error has done nothing that stands behind it.
+        (vec!["--stop-on-error", &file], "\"ZADD\" \"z\" \"3\" \"a\" \"1\" \"b\" \"2\" \"c\""),
+    ] {
+        let mut monitor = server.connect();
+        monitor.cmd("MONITOR").unwrap();
+        assert_eq!(run(server.port(), &args, b"").status, 0);
+        let seen = loop {
+            let line = String::from_utf8(monitor.read().unwrap().text().to_vec()).unwrap();
+            if line.contains("\"ZADD\" \"z\"") {
+                break line;
+            }
+        };
+        assert!(seen.ends_with(expected), "{seen}");
+    }
+}
+
+#[test]
+fn errors_come_in_the_inputs_order() {
+    let directory = Directory::new();
+    with_both(|server| {
+        ask(server, "SET string x");
+        let mut rng = Rng::new(seed());
+        let text = zadds("string", 5_000, 5_000, &mut rng) + "INCR n\n" + &zadds("string", 40, 40, &mut rng);
+        let file = directory.file("zadds", &text);
+        let ran = run(server.port(), &[&file], b"");
+        assert_eq!((ran.status, ran.first_line()), (1, "5041 commands executed, 5040 failed, 0 lines rejected"));
+        let expected = (1..).zip(text.lines()).filter(|(_, line)| line.starts_with("ZADD")).map(|(number, line)| {
+            format!("{file}:{number}: WRONGTYPE Operation against a key holding the wrong kind of value: {line}")
+        });
+        assert!(ran.err.lines().eq(expected), "{}", ran.err);
+    });
+}
+
+#[test]
+fn killed_loaders_lose_and_double_nothing() {
+    let mut rng = Rng::new(seed());
+    let directory = Directory::new();
+    let text = zadds("z", 50_000, 50_000, &mut rng)
+        + &zadds("string", 300, 300, &mut rng)
+        + &zadds("z", 50_000, 700, &mut rng);
+    let file = directory.file("zadds", &text);
+    let fresh = || {
+        let server = Server::penstock(&[]);
+        ask(&server, "SET string x");
+        server
+    };
+    let whole = fresh();
+    let ran = run(whole.port(), &["--errors", &directory.path("expected"), &file], b"");
+    assert_eq!((ran.status, ran.first_line()), (1, "100300 commands executed, 300 failed, 0 lines rejected"));
+    let mut killed = 0;
+    while killed < 60 {
+        let server = fresh();
+        let (errors, state) = (directory.path("errors"), directory.path("state"));
+        let args = ["--resume", "--restart", "--state", &state, "--errors", &errors, &file];
+        // The first one forgets what the round before has left.
+        let mut first = loader(server.port(), &args).stdin(Stdio::null()).spawn().unwrap();
+        wait_until("something is executed", || calls(&server, "zadd") > 0);
+        first.kill().unwrap();
+        first.wait().unwrap();
+        let args = ["--resume", "--state", &state, "--errors", &errors, &file];
+        let (ran, now) = load_by_killed_loaders(server.port(), &args, 40_000, &mut rng);
+        assert_eq!(ran.status, 1, "{} {}", ran.out, ran.err);
+        killed += now;
+        // Each command was executed once, and everything is said as if nothing had happened.
+        assert_eq!(calls(&server, "zadd"), calls(&whole, "zadd"));
+        assert_eq!(texts(&ask(&server, "ZRANGE z 0 -1 WITHSCORES")), texts(&ask(&whole, "ZRANGE z 0 -1 WITHSCORES")));
+        assert!(directory.read("errors") == directory.read("expected"), "{}", directory.read("errors"));
+    }
+}
+
+fn interrupt(child: &Child) {
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn an_interrupt_ends_between_lines() {
+    let directory = Directory::new();
+    let text = zadds("z", 1_500_000, 1_500_000, &mut Rng::new(seed()));
+    let file = directory.file("zadds", &text);
+    with_both(|server| {
+        let child = loader(server.port(), &[&file]).spawn().unwrap();
+        wait_until("something is executed", || ask(server, "ZCARD z").integer() > Some(50_000));
+        interrupt(&child);
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let line = said.strip_prefix(&format!("penstock load: interrupted after {file}:"));
+        let line = line.and_then(|rest| rest.strip_suffix("; all up to there was answered\n"));
+        let lines: i64 = line.unwrap_or_else(|| panic!("{said}")).parse().unwrap();
+        // Members have the numbers of their lines: those and no others are there.
+        assert_eq!(ask(server, "ZCARD z").integer(), Some(lines));
+        assert!(lines < 1_500_000);
+        assert!(ask(server, &format!("ZSCORE z member:{lines}")).is_null());
+        assert!(!ask(server, &format!("ZSCORE z member:{}", lines - 1)).is_null());
+    });
+}
+
+#[test]
+fn a_broken_connection_says_what_is_known() {
+    let directory = Directory::new();
+    let text = zadds("z", 1_500_000, 1_500_000, &mut Rng::new(seed()));
+    let file = directory.file("zadds", &text);
+    with_both(|server| {
+        let child = loader(server.port(), &[&file]).spawn().unwrap();
+        wait_until("something is executed", || ask(server, "ZCARD z").integer() > Some(50_000));
+        ask(server, "CLIENT KILL TYPE normal SKIPME yes");
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let known = said.split(&format!("{file}:")).nth(1).and_then(|rest| rest.split(',').next());
+        let known: usize = known.unwrap_or_else(|| panic!("{said}")).trim().parse().unwrap();
+        // All members up to that line are there.
+        for member in [0, known / 2, known - 2, known - 1] {
+            assert!(!ask(server, &format!("ZSCORE z member:{member}")).is_null(), "{said}");
+        }
+        let missing = (0..known)
+            .find(|member| member % 1_000 == 0 && ask(server, &format!("ZSCORE z member:{member}")).is_null());
+        assert_eq!(missing, None, "{said}");
+    });
+}
