@@ -112,6 +112,11 @@ impl Block {
         is_full || self.rejected.len() >= BLOCK_REJECTED
     }
 
+    /// Whether it ends with commands that are to be put into order: the more of them, the better.
+    pub fn gains_from_more(&self) -> bool {
+        self.merger.ordered_run().is_some()
+    }
+
     /// Whether there is nothing in it, neither a command nor a rejected line.
     pub fn is_empty(&self) -> bool {
         self.marks.is_empty() && self.rejected.is_empty()
@@ -457,13 +462,13 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::format::{Portion, commands::Commands, fill, testing::Pieces};
+    use crate::format::{commands::Commands, fill, testing::Pieces};
     use crate::input::Input;
     use crate::merge::Merging;
     use proptest::prelude::*;
 
     /// The blocks of `text`, read so many bytes at a time.
-    fn blocks(text: &str, merging: Merging, size: usize, portion: Portion) -> Vec<Block> {
+    fn blocks(text: &str, merging: Merging, size: usize, full: bool) -> Vec<Block> {
         let mut input = Input::new(Box::new(Pieces { rest: text.as_bytes().to_vec().into(), size }));
         let mut format = Commands::new(100_000);
         let (mut blocks, mut merger): (Vec<Block>, _) = (Vec::new(), Merger::new(merging));
@@ -472,7 +477,7 @@ mod tests {
             let last = blocks.last();
             (block.first, block.first_request) = (last.map_or(0, Block::end), last.map_or(0, Block::end_request));
             block.merger = merger;
-            let more = fill(&mut format, &mut input, &mut block, portion).unwrap();
+            let more = fill(&mut format, &mut input, &mut block, full).unwrap();
             block.end_run();
             merger = std::mem::take(&mut block.merger);
             if !more {
@@ -497,7 +502,7 @@ mod tests {
     }
 
     fn check(text: &str, most: u64, expected: &[&str]) {
-        let blocks = blocks(text, all(most), 1 << 20, Portion::Read);
+        let blocks = blocks(text, all(most), 1 << 20, false);
         assert_eq!(blocks.iter().flat_map(sent).collect::<Vec<_>>(), expected, "{text:?}");
     }
 
@@ -537,12 +542,12 @@ mod tests {
         );
         let large = "x".repeat(crate::limits::MERGED_BYTES / 2);
         check(&format!("SET a {large}\nSET b {large}\n").replace(&large, "v"), 10, &["MSET a v b v"]);
-        let blocks = blocks(&format!("SET a {large}\nSET b {large}\nSET c 1\n"), all(10), 1 << 20, Portion::Read);
+        let blocks = blocks(&format!("SET a {large}\nSET b {large}\nSET c 1\n"), all(10), 1 << 20, false);
         assert_eq!((blocks[0].len(), blocks[0].request_count()), (3, 2));
     }
 
     fn check_ordered(text: &str, chunk: u64, expected: &[&str]) {
-        let blocks = blocks(text, Merging::of(Family::ALL).in_chunks(chunk), 1 << 20, Portion::Read);
+        let blocks = blocks(text, Merging::of(Family::ALL).in_chunks(chunk), 1 << 20, false);
         assert_eq!(blocks.iter().flat_map(sent).collect::<Vec<_>>(), expected, "{text:?}");
     }
 
@@ -576,12 +581,12 @@ mod tests {
             (0..count).map(|n| format!("ZADD z {} {n:0width$}\n", n * 7919 % count)).collect()
         };
         let all = Merging::of(Family::ALL);
-        let blocks = blocks(&lines(50_000, 5), all, 1 << 20, Portion::Full);
+        let blocks = blocks(&lines(50_000, 5), all, 1 << 20, true);
         let lengths: Vec<usize> = blocks.iter().map(Block::len).collect();
         assert_eq!(lengths, [2_500, 5_000, 10_000, 20_000, 12_500]);
         assert!(blocks[0].commands_of(0).len() == usize::from(crate::limits::MERGED_COMMANDS));
         for large in [1_000, 5_000] {
-            let blocks = self::blocks(&lines(3_000, large), all, 1 << 20, Portion::Full);
+            let blocks = self::blocks(&lines(3_000, large), all, 1 << 20, true);
             for block in &blocks {
                 let largest = (0..block.request_count()).map(|request| block.commands_of(request));
                 let largest = largest.map(|commands| block.requests(commands.start, commands.end).len()).max();
@@ -641,8 +646,8 @@ mod tests {
             let text = lines.join("\n");
             let merging = Merging::of(Family::ALL).in_chunks(chunk);
             let good: Vec<&String> = lines.iter().filter(|line| *line != "\"").collect();
-            for portion in [Portion::Read, Portion::Repeatable] {
-                let blocks = blocks(&text, merging, size, portion);
+            for full in [false, true] {
+                let blocks = blocks(&text, merging, size, full);
                 let sent: Vec<String> = blocks.iter().flat_map(sent).collect();
                 prop_assert_eq!(effect(sent.iter().map(String::as_str)), effect(good.iter().map(|line| line.as_str())));
                 let mut place = 0;
@@ -665,8 +670,8 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(place, good.len());
-                if portion == Portion::Repeatable {
-                    let other = self::blocks(&text, merging, 1 << 20, portion);
+                if full {
+                    let other = self::blocks(&text, merging, 1 << 20, full);
                     prop_assert_eq!(sent, other.iter().flat_map(self::sent).collect::<Vec<_>>());
                 }
             }
@@ -676,8 +681,8 @@ mod tests {
         fn commands_keep_their_places(lines in lines(), size in 1_usize..3_000, most in 2_u64..9) {
             let text = lines.join("\n");
             let good: Vec<_> = (1..).zip(&lines).filter(|(_, line)| *line != "\"").collect();
-            for portion in [Portion::Read, Portion::Repeatable] {
-                let blocks = blocks(&text, all(most), size, portion);
+            for full in [false, true] {
+                let blocks = blocks(&text, all(most), size, full);
                 let mut place = 0;
                 for block in &blocks {
                     prop_assert_eq!(block.first, place as u64);
@@ -701,9 +706,9 @@ mod tests {
                     prop_assert_eq!((next, block.whole_requests(next)), (block.len(), next));
                 }
                 prop_assert_eq!(place, good.len());
-                if portion == Portion::Repeatable {
+                if full {
                     // Whatever way it arrives.
-                    let other = self::blocks(&text, all(most), 1 << 20, portion);
+                    let other = self::blocks(&text, all(most), 1 << 20, full);
                     let other: Vec<_> = other.iter().flat_map(sent).collect();
                     prop_assert_eq!(blocks.iter().flat_map(sent).collect::<Vec<_>>(), other);
                 }

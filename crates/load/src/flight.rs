@@ -469,7 +469,7 @@ fn place(block: &Block, index: usize) -> Place<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{Portion, commands::Commands, fill};
+    use crate::format::{commands::Commands, fill};
     use crate::input::Input;
     use crate::merge::{Family, Merger, Merging};
 
@@ -500,7 +500,7 @@ mod tests {
         loop {
             let mut block = Block::default();
             (block.first, block.first_request) = (first, first_request);
-            if !fill(&mut format, &mut input, &mut block, Portion::Read).unwrap() {
+            if !fill(&mut format, &mut input, &mut block, false).unwrap() {
                 return blocks;
             }
             block.end_run();
@@ -690,7 +690,7 @@ mod tests {
         let mut input = Input::new(Box::new(std::io::Cursor::new(text)));
         let mut block = Block::default();
         block.merger = Merger::new(Merging::of([Family::Zadd]).in_chunks(3));
-        fill(&mut Commands::new(1000), &mut input, &mut block, Portion::Full).unwrap();
+        fill(&mut Commands::new(1000), &mut input, &mut block, true).unwrap();
         block.end_run();
         block
     }

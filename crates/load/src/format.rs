@@ -44,33 +44,23 @@ impl Broken {
     }
 }
 
-/// How much of an input makes a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Portion {
-    /// What one read gave, if that is anything: nothing waits for what comes next, which may come slowly.
-    Read,
-    /// As much as a block takes.
-    Full,
-    /// The same, but where the input can't be read any further without the run that was cut off: another time it may be
-    /// read, and with it more of the run.
-    Repeatable,
-}
-
-/// Fills a block with what comes next of an input. False at the input's end.
+/// Fills a block with what comes next of an input: what one read gave, if that is anything, or, if it is to be `full`, as much
+/// as it takes. A block that gains from more takes what is there already, too. False at the input's end.
 ///
 /// # Errors
 /// As [`Format::take`], and where the input can't be read; what was whole before is in the block.
-pub fn fill(format: &mut dyn Format, input: &mut Input, block: &mut Block, portion: Portion) -> Result<bool, Broken> {
+pub fn fill(format: &mut dyn Format, input: &mut Input, block: &mut Block, full: bool) -> Result<bool, Broken> {
     loop {
         format.take(input, block)?;
-        if block.is_full() || (portion == Portion::Read && !block.is_empty()) {
+        if block.is_full() || !(full || block.is_empty() || block.gains_from_more() && input.has_more()) {
             return Ok(true);
         }
         if input.has_ended() {
             return Ok(!block.is_empty());
         }
         if let Err(error) = input.read_more() {
-            if portion == Portion::Repeatable {
+            if full {
+                // Another time it may be read, and with it more of the run that it was cut off from.
                 block.drop_run();
             }
             let reason = format!("can't be read: {error}");
@@ -183,7 +173,7 @@ pub mod testing {
         let mut block = Block::default();
         loop {
             block.clear();
-            let filled = fill(format, &mut input, &mut block, Portion::Read);
+            let filled = fill(format, &mut input, &mut block, false);
             block.end_run();
             out.extend(shown(&block));
             match filled {

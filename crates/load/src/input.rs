@@ -1,6 +1,9 @@
 //! What has been read of an input and not yet been taken: one buffer, bounded, and the number of the line it begins on.
 
 use std::io::{self, ErrorKind, Read};
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::limits::{BUFFER_BYTES_KEPT, READ_BYTES};
 
@@ -9,6 +12,8 @@ use crate::limits::{BUFFER_BYTES_KEPT, READ_BYTES};
 /// `buffer[start..end]` is what was read and not yet taken; it grows only while a reader takes nothing.
 pub struct Input {
     source: Box<dyn Read + Send>,
+    /// What the source reads from, if that is known.
+    descriptor: Option<OwnedFd>,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -21,7 +26,19 @@ pub struct Input {
 impl Input {
     /// At the start of `source`.
     pub fn new(source: Box<dyn Read + Send>) -> Input {
-        Input { source, buffer: Vec::new(), start: 0, end: 0, ended: false, at_start: true, line: 1 }
+        Input { source, descriptor: None, buffer: Vec::new(), start: 0, end: 0, ended: false, at_start: true, line: 1 }
+    }
+
+    /// The same, with what the source reads from.
+    pub fn with_descriptor(self, descriptor: OwnedFd) -> Input {
+        Input { descriptor: Some(descriptor), ..self }
+    }
+
+    /// Whether more can be read without waiting, as far as that is known.
+    pub fn has_more(&self) -> bool {
+        const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ready = |descriptor| poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&AT_ONCE));
+        self.descriptor.as_ref().is_some_and(|descriptor| ready(descriptor).is_ok_and(|count| count > 0))
     }
 
     /// What was read and not yet taken.

@@ -8,7 +8,7 @@ use crate::block::Block;
 use crate::exit::{Exit, Failure};
 use crate::format::csv::{Csv, Dialect};
 use crate::format::json::JsonLines;
-use crate::format::{Format, Portion, commands::Commands, fill};
+use crate::format::{Format, commands::Commands, fill};
 use crate::input::Input;
 use crate::merge::{Merger, Merging};
 use crate::source::{Origin, Streamed, Tally};
@@ -114,21 +114,14 @@ struct Reading<'b> {
 impl Reading<'_> {
     fn source(&mut self, index: usize, source: &Source, command_bytes_max: usize) -> Result<(), Failure> {
         let mut format = source.format(command_bytes_max)?;
-        let mut input = Input::new(source.origin.open(self.tally.clone())?);
+        let mut input = source.origin.open(self.tally.clone())?;
         let merging = self.merger.merging;
-        let depends_on_reads = source.origin.size().is_none();
-        let portion = if self.repeatable && source.origin.is_stream() {
-            // Runs would end where the stream happens to have nothing.
+        let full = self.repeatable && !merging.is_none();
+        if full && source.origin.is_stream() {
+            // Full blocks would keep what comes slowly waiting for what comes next.
             self.merger.merging = Merging::default();
-            Portion::Read
-        } else if self.repeatable && !merging.is_none() {
-            Portion::Repeatable
-        } else if depends_on_reads {
-            Portion::Read
-        } else {
-            Portion::Full
-        };
-        let loaded = self.blocks(index, source, &mut *format, &mut input, portion);
+        }
+        let loaded = self.blocks(index, source, &mut *format, &mut input, full && !source.origin.is_stream());
         self.merger.merging = merging;
         loaded
     }
@@ -139,13 +132,13 @@ impl Reading<'_> {
         source: &Source,
         format: &mut dyn Format,
         input: &mut Input,
-        portion: Portion,
+        full: bool,
     ) -> Result<(), Failure> {
         loop {
             let mut block = self.belt.spare();
             (block.input, block.first, block.first_request) = (index, self.next, self.next_request);
             block.merger = std::mem::take(&mut self.merger);
-            let filled = fill(format, input, &mut block, portion);
+            let filled = fill(format, input, &mut block, full);
             block.end_run();
             self.merger = std::mem::take(&mut block.merger);
             (self.next, self.next_request) = (block.end(), block.end_request());

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
+use crate::input::Input;
 
 /// RFC 1952, section 2.3.1.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -121,8 +122,11 @@ impl Origin {
     ///
     /// # Errors
     /// It can't be opened, or its first bytes can't be read.
-    pub fn open(&self, tally: Arc<Tally>) -> Result<Box<dyn Read + Send>, Failure> {
-        decompressed(self.open_stored(tally)?).map_err(|error| self.failure(&error))
+    pub fn open(&self, tally: Arc<Tally>) -> Result<Input, Failure> {
+        let stored = self.open_stored(tally)?;
+        let descriptor = stored.inner.as_fd().try_clone_to_owned().map_err(|error| self.failure(&error))?;
+        let source = decompressed(stored).map_err(|error| self.failure(&error))?;
+        Ok(Input::new(source).with_descriptor(descriptor))
     }
 
     /// Reads what is no regular file, as it is stored, until it ends or `tally` has seen more than `bytes_max` of such.

@@ -52,7 +52,7 @@ pub fn follow(open: Option<Open>, block: &Block, from: usize, to: usize) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{Portion, commands::Commands, fill, testing::Pieces};
+    use crate::format::{commands::Commands, fill, testing::Pieces};
     use crate::input::Input;
 
     /// What is open at the end of a text, as a line and a number of commands.
@@ -62,7 +62,7 @@ mod tests {
         loop {
             let mut block = Block::default();
             block.first = first;
-            let more = fill(&mut format, &mut input, &mut block, Portion::Read).unwrap();
+            let more = fill(&mut format, &mut input, &mut block, false).unwrap();
             open = follow(open, &block, 0, block.len());
             first = block.end();
             if !more {

@@ -10,6 +10,7 @@ use penstock_tests::loader::{
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 use std::fmt::Write as _;
+use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
 fn seed() -> u64 {
@@ -123,6 +124,48 @@ fn killed_loaders_lose_and_double_nothing() {
         assert_eq!(texts(&ask(&server, "ZRANGE z 0 -1 WITHSCORES")), texts(&ask(&whole, "ZRANGE z 0 -1 WITHSCORES")));
         assert!(directory.read("errors") == directory.read("expected"), "{}", directory.read("errors"));
     }
+}
+
+#[test]
+fn what_comes_slowly_waits_for_nothing() {
+    with_both(|server| {
+        let mut child = loader(server.port(), &[]).spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        for lines in [1, 3, 1_000, 5] {
+            let before = ask(server, "ZCARD z").integer().unwrap();
+            let zadds: String =
+                (0..lines).map(|line| format!("ZADD z {} m{}\n", lines - line, before + line)).collect();
+            pipe.write_all(zadds.as_bytes()).unwrap();
+            wait_until("all that has come is executed", || ask(server, "ZCARD z").integer() == Some(before + lines));
+        }
+        drop(pipe);
+        let output = child.wait_with_output().unwrap();
+        assert!(String::from_utf8(output.stdout).unwrap().starts_with("1009 commands executed, 0 failed"));
+    });
+}
+
+#[test]
+fn what_is_there_is_put_into_order_together() {
+    let server = Server::oracle(&[]);
+    let mut monitor = server.connect();
+    monitor.cmd("MONITOR").unwrap();
+    // More than a read gives.
+    let zadds: String =
+        (0..10_000).map(|line| format!("ZADD z {} member-with-a-long-name-{line}\n", 99_999 - line)).collect();
+    let directory = Directory::new();
+    let stdin = std::fs::File::open(directory.file("zadds", zadds)).unwrap();
+    assert!(loader(server.port(), &[]).stdin(stdin).status().unwrap().success());
+    let mut firsts = Vec::new();
+    while firsts.iter().map(|(_, count)| count).sum::<usize>() < 10_000 {
+        let line = String::from_utf8(monitor.read().unwrap().text().to_vec()).unwrap();
+        if let Some((_, scores)) = line.split_once("\"ZADD\" \"z\" ") {
+            let words: Vec<&str> = scores.split(' ').collect();
+            firsts.push((words[0].trim_matches('"').parse::<u32>().unwrap(), words.len() / 2));
+        }
+    }
+    // Where a run ends, the next one's scores are lower.
+    let runs = 1 + firsts.windows(2).filter(|pair| pair[1].0 < pair[0].0).count();
+    assert_eq!(runs, 3, "of 2,500, of 5,000 and of the rest");
 }
 
 fn interrupt(child: &Child) {
