@@ -21,7 +21,7 @@ use crate::source::Origin;
 
 /// Bytes of a state file: hundreds of inputs.
 const BYTES_MAX: u64 = 1 << 20;
-/// Bytes of the first line, which is filled up with blanks: twice what its longest content takes.
+/// Bytes of the first line, which is filled up with blanks: its longest content just fits, which a test sees to.
 const PROGRESS_BYTES: usize = 128;
 
 /// How far a load is.
@@ -354,6 +354,18 @@ mod tests {
     fn plan(path: &Path, template: &str) -> Plan {
         let content = Content::JsonLines(template.as_bytes().to_vec());
         Plan { sources: vec![Source { origin: Origin::File(path.to_path_buf()), content }], command_bytes_max: 100 }
+    }
+
+    #[test]
+    fn the_first_line_has_its_length() {
+        let digits = |text: &str| text.replace("MOST", &u16::MAX.to_string()).replace("ALL", &u32::MAX.to_string());
+        let merging = digits(r#"{"families":255,"most":MOST,"ordered":ALL,"rules":MOST}"#);
+        for phase in [Phase::New, Phase::Started, Phase::Finished, Phase::Complete] {
+            for (answered, merging) in [(0, Merging::default()), (u64::MAX, serde_json::from_str(&merging).unwrap())] {
+                let text = line(&Progress { phase, answered, merging }, PROGRESS_BYTES).unwrap();
+                assert_eq!(text.len(), PROGRESS_BYTES, "{text}");
+            }
+        }
     }
 
     #[test]
