@@ -8,11 +8,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::block::Block;
 use crate::exit::{Exit, Failure};
-use crate::limits::BLOCKS_BYTES;
+use crate::limits::{BLOCKS_BYTES, SPARE_BYTES};
 
-/// Empty blocks that are kept for being filled again: as many as are on their way, or else memory is asked of the system anew
-/// with each turn.
-const SPARE_BLOCKS: usize = 32;
 /// The putter is woken when so much is left: to be woken for every block would cost it, and whom it displaces, more than
 /// the block.
 const BLOCKS_BYTES_LOW: usize = BLOCKS_BYTES / 2;
@@ -29,6 +26,8 @@ pub struct Belt {
 struct State {
     queue: VecDeque<Block>,
     spare: Vec<Block>,
+    /// What those keep of memory.
+    spare_bytes: usize,
     /// Of the blocks that were put and not given back.
     bytes: usize,
     end: Option<Result<(), Failure>>,
@@ -65,7 +64,10 @@ impl Belt {
 
     /// An empty block to fill.
     pub fn spare(&self) -> Block {
-        self.lock().spare.pop().unwrap_or_default()
+        let mut state = self.lock();
+        let Some(block) = state.spare.pop() else { return Block::default() };
+        state.spare_bytes -= block.kept_bytes();
+        block
     }
 
     /// Puts a block behind the others, once there is room. False if nobody wants it any more.
@@ -119,7 +121,8 @@ impl Belt {
         block.clear();
         let mut state = self.lock();
         state.bytes -= bytes;
-        if state.spare.len() < SPARE_BLOCKS {
+        if state.spare_bytes + block.kept_bytes() <= SPARE_BYTES {
+            state.spare_bytes += block.kept_bytes();
             state.spare.push(block);
         }
         let has_room = state.bytes <= BLOCKS_BYTES_LOW;

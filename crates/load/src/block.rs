@@ -14,11 +14,10 @@ use resp::num::write_u64;
 use resp::parse::encode_request;
 
 use crate::limits::{
-    BLOCK_BYTES, BLOCK_COMMANDS, BLOCK_REJECTED, BUFFER_BYTES_KEPT, MERGED_BYTES, ORDERED_BYTES,
-    ORDERED_COMMANDS_FIRST, SHOWN_BYTES,
+    BLOCK_BYTES, BLOCK_BYTES_KEPT, BLOCK_COMMANDS, BLOCK_REJECTED, MERGED_BYTES, ORDERED_BYTES, ORDERED_COMMANDS_FIRST,
+    SHOWN_BYTES,
 };
 use crate::merge::{Family, Merger, Run, split_argument};
-use crate::order::order;
 use crate::verdict::{Verdict, judge};
 
 /// Where a command ends in its block, and on which line of its input it began.
@@ -90,7 +89,7 @@ impl Block {
     /// Makes it ready to be filled again.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.bytes.shrink_to(BUFFER_BYTES_KEPT);
+        self.bytes.shrink_to(BLOCK_BYTES_KEPT);
         self.marks.clear();
         self.merged.clear();
         self.reordered.clear();
@@ -145,6 +144,11 @@ impl Block {
     /// Bytes of memory that it takes, roughly.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len() + self.marks.len() * size_of::<Mark>()
+    }
+
+    /// Bytes of memory that it keeps for being filled again, roughly.
+    pub fn kept_bytes(&self) -> usize {
+        size_of::<Block>() + self.bytes.capacity() + self.marks.capacity() * size_of::<Mark>()
     }
 
     /// Takes a command that `write` appends in the wire format, or rejects the line with `write`'s reason.
@@ -265,37 +269,47 @@ impl Block {
 
     /// Puts a run into order, and makes requests of it.
     fn put_into_order(&mut self, run: &Run) {
-        let old = self.bytes.split_off(run.start);
-        let marks = self.marks.split_off(run.from);
-        // What the commands add stands behind the first one's name and key, piece by piece.
-        let ends = marks.iter().map(|mark| mark.end as usize - run.start);
-        let mut end = run.candidate.adds_from;
-        let pieces: Vec<&[u8]> = ends.map(|next| &old[std::mem::replace(&mut end, next)..next]).collect();
-        let order = order(pieces.iter().copied());
-        if order.is_some() {
-            self.reordered.push(run.from..run.from + marks.len());
+        let mut sorter = std::mem::take(&mut self.merger.sorter);
+        let adds_from = run.start + run.candidate.adds_from;
+        // What the commands add stands behind the first one's name and key, one behind the other.
+        let marks = self.marks[run.from..].iter().map(|mark| (mark.end as usize, mark.line));
+        if sorter.sort(&self.bytes, adds_from, marks) {
+            self.reordered.push(run.from..self.marks.len());
         }
-        let order = order.unwrap_or_else(|| (0..marks.len() as u32).collect());
-        let name_and_key = &old[first_line_bytes(&old)..run.candidate.adds_from];
-        let mut rest = &order[..];
-        while !rest.is_empty() {
-            let count = self.fitting(name_and_key.len(), rest.iter().map(|place| pieces[*place as usize].len()));
+        let old = std::mem::replace(&mut self.bytes, sorter.take_spare());
+        let end = self.marks.last().map_or(old.len(), |mark| mark.end as usize);
+        self.bytes.extend_from_slice(&old[..run.start]);
+        self.marks.truncate(run.from);
+        self.append_requests(run, &old, sorter.commands());
+        self.bytes.extend_from_slice(&old[end..]);
+        sorter.give_spare(old);
+        self.merger.sorter = sorter;
+    }
+
+    /// Makes requests of a run's commands, each of which adds what stands in a range of `old`, and has a line.
+    fn append_requests(
+        &mut self,
+        run: &Run,
+        old: &[u8],
+        mut commands: impl ExactSizeIterator<Item = (Range<usize>, u64)> + Clone,
+    ) {
+        let name_and_key = run.start + first_line_bytes(&old[run.start..])..run.start + run.candidate.adds_from;
+        while commands.len() > 0 {
+            let count = self.fitting(name_and_key.len(), commands.clone().map(|(adds, _)| adds.len()));
             let from = self.marks.len();
             self.bytes.push(b'*');
             // A name, a key, and a score and a member of each.
             write_u64(&mut self.bytes, 2 + 2 * count as u64);
             self.bytes.extend_from_slice(b"\r\n");
-            self.bytes.extend_from_slice(name_and_key);
-            for place in &rest[..count] {
-                self.bytes.extend_from_slice(pieces[*place as usize]);
-                self.marks.push(Mark { end: self.bytes.len() as u32, line: marks[*place as usize].line });
+            self.bytes.extend_from_slice(&old[name_and_key.clone()]);
+            for (adds, line) in commands.by_ref().take(count) {
+                self.bytes.extend_from_slice(&old[adds]);
+                self.marks.push(Mark { end: self.bytes.len() as u32, line });
             }
             if count > 1 {
                 self.note_merged(from..from + count, run.candidate.family);
             }
-            rest = &rest[count..];
         }
-        self.bytes.extend_from_slice(&old[end..]);
     }
 
     /// How many of these, by their sizes in bytes, are one request behind its name and key; one at least.

@@ -30,8 +30,13 @@ pub const ORDERED_BYTES: usize = 1 << 20;
 pub const MERGED_BYTES: usize = 8 << 10;
 /// Longest transaction with `--resume`, roughly: it stays in memory until its end is answered.
 pub const TRANSACTION_BYTES: usize = BLOCKS_BYTES / 2;
-/// A recycled buffer that grew beyond this is given back to the allocator.
+/// An input's buffer that grew beyond this is given back to the allocator.
 pub const BUFFER_BYTES_KEPT: usize = 2 * BLOCK_BYTES;
+/// A block's buffer that grew beyond this is given back to the allocator.
+pub const BLOCK_BYTES_KEPT: usize = 2 * ORDERED_BYTES;
+/// Bytes of all blocks that wait to be filled again: as many as may be on their way, or else memory is asked of the system anew
+/// with each turn.
+pub const SPARE_BYTES: usize = BLOCKS_BYTES;
 /// Largest command, line or record, in bytes, unless `--max-command` says otherwise.
 pub const COMMAND_BYTES: usize = 64 << 20;
 /// Largest value of `--max-command`: what a block holds is addressed with 32 bits.

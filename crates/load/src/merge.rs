@@ -24,13 +24,14 @@
 //! successor must find the same place in it by the server's count of what it executed.
 
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::{BuildHasherDefault, DefaultHasher, Hasher};
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 use crate::block::Head;
 use crate::limits::{CHUNKS_IN_FLIGHT, MERGED_BYTES, MERGED_COMMANDS, ORDERED_COMMANDS, ORDERED_COMMANDS_FIRST};
+use crate::order::Sorter;
 
 /// The version of the rules by which runs are made, which a load's state names. It changes with whatever groups an input
 /// otherwise: what may join a run, `MERGED_BYTES`, when a block is full (a run ends with it), what is rejected.
@@ -187,6 +188,8 @@ pub struct Merger {
     pub in_transaction: bool,
     /// The run at the block's end.
     pub run: Option<Run>,
+    /// What puts runs into order.
+    pub sorter: Sorter,
     /// The members of a run that is to be put into order.
     members: Members,
     /// How often such a run has become as long as it may.
@@ -280,7 +283,25 @@ pub fn score_and_member(adds: &[u8]) -> Option<(&[u8], &[u8])> {
 ///
 /// Only their hashes are kept, by a function that is the same in every process: two that agree by chance end a run, too.
 #[derive(Clone, Debug, Default)]
-struct Members(HashSet<u64>);
+struct Members(HashSet<u64, BuildHasherDefault<Hash>>);
+
+/// The hash of what is a hash already.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hash(u64);
+
+impl Hasher for Hash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
 
 impl Members {
     /// To empty a set costs what it once held; it is made anew where that was so many times more than it holds.
@@ -289,7 +310,7 @@ impl Members {
     /// Only this one.
     fn begin(&mut self, member: &[u8]) {
         if self.0.capacity() > Self::SHRINKS_AT * self.0.len() {
-            self.0 = HashSet::new();
+            self.0 = HashSet::default();
         }
         self.0.clear();
         self.add(member);
