@@ -368,7 +368,7 @@ pub fn split_argument(args: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Whether every server reads this text as a number: digits with perhaps a sign and a point. Others are numbers, too, but
-/// which ones differs.
+/// which ones differs; and of a negative zero the sign is kept or not, depending on the members that are there already.
 fn is_number(text: &[u8]) -> bool {
     /// No precision is lost, nor could be.
     const BYTES_MAX: usize = 15;
@@ -378,7 +378,8 @@ fn is_number(text: &[u8]) -> bool {
         Some(point) => (&digits[..point], &digits[point + 1..]),
     };
     let all_digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    text.len() <= BYTES_MAX && all_digits(whole) && all_digits(fraction)
+    let is_negative_zero = text.len() > digits.len() && digits.iter().all(|byte| matches!(byte, b'0' | b'.'));
+    text.len() <= BYTES_MAX && all_digits(whole) && all_digits(fraction) && !is_negative_zero
 }
 
 #[cfg(test)]
@@ -387,12 +388,14 @@ mod tests {
 
     #[test]
     fn only_what_is_a_number_everywhere_is_one() {
-        for text in ["0", "7", "-7", "1979", "3.25", "-0.5", "007", "123456789012345"] {
+        for text in ["0", "7", "-7", "1979", "3.25", "-0.5", "0.0", "-10", "007", "123456789012345"] {
             assert!(is_number(text.as_bytes()), "{text}");
         }
         for text in [
             "",
             "-",
+            "-0",
+            "-0.00",
             "+1",
             "1.",
             ".5",

@@ -33,7 +33,9 @@ fn the_sorted_set_is_the_same() {
     with_both(|server| {
         for (round, distinct) in [40_000, 7_000, 500, 33].into_iter().enumerate() {
             let mut rng = Rng::new(seed() + round as u64);
-            let text = zadds("z", 40_000, distinct, &mut rng) + "ZCARD z\n" + &zadds("y", 100, 100, &mut rng);
+            // A negative zero among the first members of a set loses its sign, one among many doesn't.
+            let zeros: String = (0..9).map(|number| format!("ZADD z -0 zero:{number}\n")).collect();
+            let text = zeros + &zadds("z", 40_000, distinct, &mut rng) + "ZCARD z\n" + &zadds("y", 100, 100, &mut rng);
             let file = directory.file("zadds", text);
             let mut found = Vec::new();
             for how in ["--no-merge", "--chunk=10000", "--chunk=50"] {
@@ -41,7 +43,7 @@ fn the_sorted_set_is_the_same() {
                 let ran = run(server.port(), &[how, &file], b"");
                 assert_eq!((ran.status, &*ran.err), (0, ""));
                 let set = texts(&ask(server, "ZRANGE z 0 -1 WITHSCORES"));
-                assert_eq!(set.len(), 2 * distinct);
+                assert_eq!(set.len(), 2 * (9 + distinct));
                 found.push((set, texts(&ask(server, "ZRANGE y 0 -1 WITHSCORES")), ran.first_line().to_owned()));
             }
             assert!(found[0] == found[1] && found[0] == found[2], "round {round}");
