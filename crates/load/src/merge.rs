@@ -15,16 +15,14 @@
 //!   two of a run's commands, and with them merged it refuses or takes all: as if they had come a moment earlier or
 //!   later. A line that is not executed is reported either way.
 //!
-//! A ZADD finds its place by comparing scores down a tree or list, and waits for each of them. ZADDs with a member each,
-//! all different, have the same effect in any order, so longer runs of those are put into the order of their scores before
-//! they are merged (`order`): then each passes what the one before has just looked at. Their replies come in that order, too;
+//! A ZADD finds its place by comparing scores down a tree or list, and waits for each of them. ZADDs of different members
+//! have the same effect in any order, so longer runs of those, with a member each, are put into the order of their scores
+//! before they are merged (`order`): then each passes what the one before has just looked at. Their replies come in that order, too;
 //! what is said of them waits for the run's end, so that everything is said in the input's.
 //!
 //! What the commands become is a function of the input and of [`Merging`] alone, never of how the input arrives: a
 //! successor must find the same place in it by the server's count of what it executed.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, DefaultHasher, Hasher};
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -190,8 +188,6 @@ pub struct Merger {
     pub run: Option<Run>,
     /// What puts runs into order.
     pub sorter: Sorter,
-    /// The members of a run that is to be put into order.
-    members: Members,
     /// How often such a run has become as long as it may.
     doublings: u32,
 }
@@ -247,7 +243,7 @@ impl Merger {
 
     /// Whether a candidate continues the run; `bytes` is all that the block holds, `start` where its request begins.
     #[inline]
-    pub fn continues(&mut self, bytes: &[u8], start: usize, candidate: &Candidate, head: &Head) -> bool {
+    pub fn continues(&self, bytes: &[u8], start: usize, candidate: &Candidate, head: &Head) -> bool {
         let Some(run) = &self.run else { return false };
         let (one, next) = (&bytes[run.start..start], &bytes[start..]);
         let is_alike = run.candidate.family == candidate.family
@@ -260,68 +256,14 @@ impl Merger {
             return run.commands < self.merging.most()
                 && one.len() + (next.len() - candidate.adds_from) <= MERGED_BYTES;
         }
-        let max = self.ordered_max();
-        if run.commands == 1 {
-            self.members.begin(member(&one[run.candidate.adds_from..]));
-        }
-        candidate.adds == 2 && run.commands < max && self.members.add(member(&next[candidate.adds_from..]))
+        candidate.adds == 2 && run.commands < self.ordered_max()
     }
-}
-
-/// The member behind a score.
-fn member(adds: &[u8]) -> &[u8] {
-    score_and_member(adds).map_or(b"", |(_, member)| member)
 }
 
 /// What a ZADD with one member adds.
 pub fn score_and_member(adds: &[u8]) -> Option<(&[u8], &[u8])> {
     let (score, rest) = split_argument(adds)?;
     Some((score, split_argument(rest)?.0))
-}
-
-/// The members of a run: one that comes twice ends it, since there the order matters.
-///
-/// Only their hashes are kept, by a function that is the same in every process: two that agree by chance end a run, too.
-#[derive(Clone, Debug, Default)]
-struct Members(HashSet<u64, BuildHasherDefault<Hash>>);
-
-/// The hash of what is a hash already.
-#[derive(Clone, Copy, Debug, Default)]
-struct Hash(u64);
-
-impl Hasher for Hash {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-}
-
-impl Members {
-    /// To empty a set costs what it once held; it is made anew where that was so many times more than it holds.
-    const SHRINKS_AT: usize = 8;
-
-    /// Only this one.
-    fn begin(&mut self, member: &[u8]) {
-        if self.0.capacity() > Self::SHRINKS_AT * self.0.len() {
-            self.0 = HashSet::default();
-        }
-        self.0.clear();
-        self.add(member);
-    }
-
-    /// One more; false if it was there.
-    fn add(&mut self, member: &[u8]) -> bool {
-        let mut hasher = DefaultHasher::new();
-        hasher.write(member);
-        self.0.insert(hasher.finish())
-    }
 }
 
 /// How many arguments a request announces, its name included; none if they are many or it says so in an unusual way.
@@ -352,6 +294,7 @@ fn are_scores(mut args: &[u8]) -> bool {
 }
 
 /// The first of a request's arguments, and what is behind it.
+#[inline]
 pub fn split_argument(args: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = match args {
         [b'$', ones @ b'0'..=b'9', b'\r', b'\n', rest @ ..] => (usize::from(ones - b'0'), rest),

@@ -1,8 +1,12 @@
 //! The order in which a run of ZADDs leaves: that of a sorted set, by score and then by member.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::ops::Range;
 
-use crate::limits::BLOCK_BYTES_KEPT;
+use foldhash::fast::FixedState;
+
+use crate::limits::ORDERED_COMMANDS_MIN;
 use crate::merge::score_and_member;
 
 /// One of the run's commands.
@@ -21,24 +25,56 @@ struct Command {
 }
 
 impl Command {
-    /// What a ZADD adds, score and member, each as an argument in the wire format: what is at `range` of `bytes`. Nothing has a
-    /// score if it isn't that.
-    fn new(bytes: &[u8], range: Range<usize>, line: u64) -> (Command, Option<f64>) {
-        let parts = score_and_member(&bytes[range.clone()]);
-        let score = parts.and_then(|(score, _)| std::str::from_utf8(score).ok()?.parse().ok());
+    /// What a ZADD adds, score and member, each as an argument in the wire format, stands at `range` of the bytes.
+    fn new(range: Range<usize>, line: u64) -> Command {
+        let (start, end) = (range.start as u32, range.end as u32);
+        Command { score: 0, first: 0, start, end, member: end, line }
+    }
+
+    /// Finds score and member; false if something isn't as it should be.
+    fn look(&mut self, bytes: &[u8]) -> bool {
+        let Some((score, member)) = score_and_member(&bytes[self.start as usize..self.end as usize]) else {
+            return false;
+        };
         // Behind the member there is but the end of its line.
-        let member = range.end - parts.map_or(0, |(_, member)| member.len() + 2);
-        let (start, end, member) = (range.start as u32, range.end as u32, member as u32);
-        (Command { score: score.map_or(0, comparable), first: 0, start, end, member, line }, score)
+        self.member = self.end - 2 - member.len() as u32;
+        let score = number(score);
+        self.score = score.map_or(0, comparable);
+        score.is_some()
     }
 
     fn member<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
-        bytes.get(self.member as usize..(self.end as usize).saturating_sub(2)).unwrap_or_default()
+        &bytes[self.member as usize..self.end as usize - 2]
     }
 
     fn key(&self) -> (u64, u64) {
         (self.score, self.first)
     }
+}
+
+/// The number that a text of digits stands for, perhaps with a sign and a point: none if it is anything else, or has more digits
+/// than surely give the nearest number.
+fn number(text: &[u8]) -> Option<f64> {
+    /// So many digits are an integer that is exact, and so is the power of ten.
+    const DIGITS_MAX: usize = 15;
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    if digits.len() > DIGITS_MAX + 1 {
+        return None;
+    }
+    let (mut integer, mut scale, mut has_point) = (0_u64, 1_u64, false);
+    for byte in digits {
+        match byte {
+            b'0'..=b'9' => {
+                integer = integer * 10 + u64::from(byte - b'0');
+                scale *= if has_point { 10 } else { 1 };
+            }
+            b'.' if !has_point => has_point = true,
+            _ => return None,
+        }
+    }
+    let exact = digits.len() - usize::from(has_point) <= DIGITS_MAX && digits.len() > usize::from(has_point);
+    let number = integer as f64 / scale as f64;
+    exact.then_some(if digits.len() < text.len() { -number } else { number })
 }
 
 /// A number of the same order: of two negative ones the larger has the smaller bits.
@@ -50,73 +86,118 @@ fn comparable(score: f64) -> u64 {
 /// Sorts runs, in memory that it keeps from one to the next.
 #[derive(Clone, Debug, Default)]
 pub struct Sorter {
+    bytes: Vec<u8>,
     commands: Vec<Command>,
-    /// For the block's bytes, as they are made anew.
-    spare: Vec<u8>,
+    members: Members,
 }
 
 impl Sorter {
-    /// Takes the commands that stand in `bytes`, each up to its `end`, the first one from `start` on, and puts them into
-    /// order. False if they keep the input's: they have it, or something isn't as it should be.
-    pub fn sort(&mut self, bytes: &[u8], start: usize, marks: impl Iterator<Item = (usize, u64)>) -> bool {
-        let (mut start, mut have_scores) = (start, true);
+    /// Takes a run: the commands stand in `bytes`, each up to its `end`, the first one from `start` on.
+    pub fn take(&mut self, bytes: &[u8], start: usize, marks: impl Iterator<Item = (usize, u64)>) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
         self.commands.clear();
+        let mut start = start;
         for (end, line) in marks {
-            let (command, score) = Command::new(bytes, std::mem::replace(&mut start, end)..end, line);
-            have_scores &= score.is_some();
-            self.commands.push(command);
+            self.commands.push(Command::new(std::mem::replace(&mut start, end)..end, line));
         }
-        if !have_scores {
-            return false;
-        }
-        self.look_at_members(bytes);
-        let member = |command: &Command| command.member(bytes);
-        let in_order = |one: &Command, next: &Command| {
-            one.key() < next.key() || one.key() == next.key() && member(one) <= member(next)
-        };
-        if self.commands.is_sorted_by(in_order) {
-            return false;
-        }
-        // Integers are sorted several times faster than texts.
-        self.commands.sort_unstable_by_key(Command::key);
-        for alike in self.commands.chunk_by_mut(|one, next| one.key() == next.key()) {
-            alike.sort_unstable_by(|one, next| member(one).cmp(member(next)));
-        }
-        true
     }
 
-    /// Of each member, the bytes behind those that all begin with.
-    fn look_at_members(&mut self, bytes: &[u8]) {
-        let mut members = self.commands.iter().map(|command| command.member(bytes));
-        let Some(one) = members.next() else { return };
-        let common = members.fold(one.len(), |common, other| {
-            let alike = |(one, other): &(&u8, &u8)| one == other;
-            one[..common].iter().zip(other).take_while(alike).count()
-        });
-        for command in &mut self.commands {
-            let mut first = [0; 8];
-            let behind = &command.member(bytes)[common..];
-            let length = behind.len().min(first.len());
-            first[..length].copy_from_slice(&behind[..length]);
-            command.first = u64::from_be_bytes(first);
+    /// Puts the run into order, as far as that changes nothing: a member that comes twice stays where it is among what comes
+    /// before and behind. False if all is in the input's order.
+    pub fn sort(&mut self) -> bool {
+        let Sorter { bytes, commands, members } = self;
+        if commands.len() < ORDERED_COMMANDS_MIN || !commands.iter_mut().all(|command| command.look(bytes)) {
+            return false;
         }
+        if commands.is_sorted_by(|one, next| (one.score, one.member(bytes)) <= (next.score, next.member(bytes))) {
+            return false;
+        }
+        let mut is_reordered = false;
+        let mut rest = &mut commands[..];
+        while !rest.is_empty() {
+            let different = members.different(rest.iter().map(|command| command.member(bytes)));
+            let (run, behind) = rest.split_at_mut(different);
+            if run.len() >= ORDERED_COMMANDS_MIN {
+                sort(run, bytes);
+                is_reordered = true;
+            }
+            rest = behind;
+        }
+        is_reordered
+    }
+
+    /// What was taken.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Where in the bytes each of the commands stands, and its line.
     pub fn commands(&self) -> impl ExactSizeIterator<Item = (Range<usize>, u64)> + Clone {
         self.commands.iter().map(|command| (command.start as usize..command.end as usize, command.line))
     }
+}
 
-    /// An empty buffer.
-    pub fn take_spare(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.spare)
+/// Puts commands of different members into order.
+fn sort(commands: &mut [Command], bytes: &[u8]) {
+    look_at_members(commands, bytes);
+    // Integers are sorted several times faster than texts.
+    commands.sort_unstable_by_key(Command::key);
+    for alike in commands.chunk_by_mut(|one, next| one.key() == next.key()) {
+        alike.sort_unstable_by(|one, next| one.member(bytes).cmp(next.member(bytes)));
+    }
+}
+
+/// Of each member, the bytes behind those that all begin with.
+fn look_at_members(commands: &mut [Command], bytes: &[u8]) {
+    let mut members = commands.iter().map(|command| command.member(bytes));
+    let Some(one) = members.next() else { return };
+    let common = members.fold(one.len(), |common, other| {
+        let alike = |(one, other): &(&u8, &u8)| one == other;
+        one[..common].iter().zip(other).take_while(alike).count()
+    });
+    for command in commands {
+        let mut first = [0; 8];
+        let behind = &command.member(bytes)[common..];
+        let length = behind.len().min(first.len());
+        first[..length].copy_from_slice(&behind[..length]);
+        command.first = u64::from_be_bytes(first);
+    }
+}
+
+/// Members that were seen: their hashes. Two that agree by chance pass for the same, which costs a bit of order.
+#[derive(Clone, Debug, Default)]
+struct Members(HashSet<u64, BuildHasherDefault<Hash>>);
+
+impl Members {
+    /// To empty a set costs what it once held; it is made anew where that was so many times more than it holds.
+    const SHRINKS_AT: usize = 8;
+
+    /// How many of these come before one that comes again.
+    fn different<'b>(&mut self, members: impl Iterator<Item = &'b [u8]>) -> usize {
+        if self.0.capacity() > Self::SHRINKS_AT * self.0.len() {
+            self.0 = HashSet::default();
+        }
+        self.0.clear();
+        members.take_while(|member| self.0.insert(FixedState::default().hash_one(member))).count()
+    }
+}
+
+/// The hash of what is a hash already.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hash(u64);
+
+impl Hasher for Hash {
+    fn finish(&self) -> u64 {
+        self.0
     }
 
-    /// A buffer that isn't needed any more.
-    pub fn give_spare(&mut self, mut spare: Vec<u8>) {
-        spare.clear();
-        spare.shrink_to(BLOCK_BYTES_KEPT);
-        self.spare = spare;
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
 }
 
@@ -124,45 +205,108 @@ impl Sorter {
 mod tests {
     use super::*;
 
+    fn arg(text: &str) -> String {
+        format!("${}\r\n{text}\r\n", text.len())
+    }
+
+    /// The places of these scores and members when they are in order; there are others before and behind.
     fn ordered(pairs: &[(&str, &str)]) -> Vec<u64> {
-        let arg = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+        let all: Vec<(String, String)> = (0..ORDERED_COMMANDS_MIN)
+            .map(|number| ("-99999".to_owned(), format!("~{number:04}")))
+            .chain(pairs.iter().map(|(score, member)| ((*score).to_owned(), (*member).to_owned())))
+            .collect();
         let (mut bytes, mut ends) = ("head".to_owned(), Vec::new());
-        for (score, member) in pairs {
+        for (score, member) in &all {
             bytes += &(arg(score) + &arg(member));
             ends.push(bytes.len());
         }
         let mut sorter = Sorter::default();
-        let is_other = sorter.sort(bytes.as_bytes(), 4, ends.into_iter().zip(0..));
+        sorter.take(bytes.as_bytes(), 4, ends.into_iter().zip(0..));
+        let is_reordered = sorter.sort();
         let lines: Vec<u64> = sorter.commands().map(|(_, line)| line).collect();
-        assert_eq!(is_other, !lines.is_sorted());
+        assert_eq!(is_reordered, !lines.is_sorted());
         for (range, line) in sorter.commands() {
-            let (score, member) = pairs[line as usize];
-            assert_eq!(bytes[range], arg(score) + &arg(member));
+            let (score, member) = &all[line as usize];
+            assert_eq!(sorter.bytes()[range], *(arg(score) + &arg(member)).as_bytes());
         }
-        lines
+        let others = ORDERED_COMMANDS_MIN as u64;
+        lines.into_iter().filter(|line| *line >= others).map(|line| line - others).collect()
     }
 
     #[test]
     fn scores_then_members() {
-        assert_eq!(ordered(&[("10", "a"), ("9", "b"), ("-1.5", "c")]), vec![2, 1, 0]);
-        assert_eq!(ordered(&[("-1", "a"), ("-2.5", "b"), ("0", "c"), ("-10", "d")]), vec![3, 1, 0, 2]);
-        assert_eq!(ordered(&[("1", "b"), ("1", "a"), ("0", "c")]), vec![2, 1, 0]);
+        assert_eq!(ordered(&[("10", "a"), ("9", "b"), ("-1.5", "c")]), [2, 1, 0]);
+        assert_eq!(ordered(&[("-1", "a"), ("-2.5", "b"), ("0", "c"), ("-10", "d")]), [3, 1, 0, 2]);
+        assert_eq!(ordered(&[("1", "b"), ("1", "a"), ("0", "c")]), [2, 1, 0]);
         let long = [("1", "the film number 2"), ("1", "the film number 10"), ("1", "the film"), ("1", "the film\0")];
-        assert_eq!(ordered(&long), vec![2, 3, 1, 0]);
-        let longer = [("1", "the same eight and c"), ("1", "the same eight and b"), ("1", "the"), ("0", "")];
-        assert_eq!(ordered(&longer), vec![3, 2, 1, 0]);
+        assert_eq!(ordered(&long), [2, 3, 1, 0]);
+        assert_eq!(
+            ordered(&[("1", "the same eight and c"), ("1", "the same eight and b"), ("1", "the"), ("0", "")]),
+            [3, 2, 1, 0]
+        );
+    }
+
+    #[test]
+    fn what_all_begin_with_is_passed_over() {
+        let member = |number: usize| format!("the same beginning {:04}", (number * 7919) % 1000);
+        let text: Vec<String> = (0..1000).map(|number| arg("7") + &arg(&member(number))).collect();
+        let ends: Vec<usize> = (1..=text.len()).map(|count| text[..count].iter().map(String::len).sum()).collect();
+        let mut sorter = Sorter::default();
+        sorter.take(text.concat().as_bytes(), 0, ends.into_iter().zip(0..));
+        assert!(sorter.sort());
+        let members: Vec<String> = sorter.commands().map(|(_, line)| member(line as usize)).collect();
+        assert!(members.is_sorted());
     }
 
     #[test]
     fn what_is_in_order_stays() {
-        assert_eq!(ordered(&[("1", "a"), ("1", "b"), ("2", "a")]), vec![0, 1, 2]);
-        assert_eq!(ordered(&[("1", "the same eight a"), ("1", "the same eight b")]), vec![0, 1]);
+        assert_eq!(ordered(&[("1", "a"), ("1", "b"), ("2", "c")]), [0, 1, 2]);
+        assert_eq!(ordered(&[("1", "the same eight a"), ("1", "the same eight b")]), [0, 1]);
         assert!(ordered(&[]).is_empty());
     }
 
     #[test]
     fn where_something_is_no_number_nothing_is_sorted() {
         assert_eq!(ordered(&[("2", "a"), ("x", "b"), ("0", "c")]), [0, 1, 2]);
+    }
+
+    #[test]
+    fn what_comes_again_stays_behind() {
+        assert_eq!(ordered(&[("3", "a"), ("1", "b"), ("2", "a"), ("0", "c")]), [1, 0, 3, 2]);
+        let members: Vec<String> = (0..300).map(|number| format!("{}", number % 150)).collect();
+        let pairs: Vec<(String, &String)> = (0..300).map(|number| format!("{}", 300 - number)).zip(&members).collect();
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(score, member)| (&**score, &***member)).collect();
+        let found = ordered(&pairs);
+        assert!(found[..150].iter().rev().eq((0..150).collect::<Vec<u64>>().iter()), "{found:?}");
+        assert!(found[150..].iter().rev().eq((150..300).collect::<Vec<u64>>().iter()), "{found:?}");
+    }
+
+    #[test]
+    fn numbers_are_the_nearest() {
+        for text in [
+            "0",
+            "7",
+            "-7",
+            "007",
+            "0.1",
+            "-0.5",
+            "3.25",
+            "1979",
+            "123456789012345",
+            "12345678901234.5",
+            "0.00000000000001",
+            "999999999999999",
+            "1700000000.123",
+            "0.3",
+            "-123.456",
+            "5.",
+            ".5",
+        ] {
+            assert_eq!(number(text.as_bytes()), text.parse().ok(), "{text}");
+        }
+        for text in ["", "-", ".", "-.", "1e3", "inf", "nan", "+1", "1.2.3", "--1", "1234567890123456", "0x1", " 1"] {
+            assert_eq!(number(text.as_bytes()), None, "{text}");
+        }
     }
 
     #[test]
