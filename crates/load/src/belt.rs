@@ -32,6 +32,8 @@ struct State {
     bytes: usize,
     end: Option<Result<(), Failure>>,
     taker_waits: bool,
+    /// What the putter waits to put.
+    waiting_bytes: usize,
     stopped: bool,
 }
 
@@ -75,8 +77,10 @@ impl Belt {
         let bytes = block.memory_bytes();
         let mut state = self.lock();
         while state.bytes > 0 && state.bytes + bytes > BLOCKS_BYTES && !state.stopped {
+            state.waiting_bytes = bytes;
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        state.waiting_bytes = 0;
         state.bytes += bytes;
         state.queue.push_back(block);
         let stopped = state.stopped;
@@ -130,6 +134,12 @@ impl Belt {
         if has_room {
             self.room.notify_one();
         }
+    }
+
+    /// Whether somebody waits for room until blocks are given back, while nothing is left to be taken.
+    pub fn is_exhausted(&self) -> bool {
+        let state = self.lock();
+        state.waiting_bytes > 0 && state.bytes + state.waiting_bytes > BLOCKS_BYTES && state.queue.is_empty()
     }
 
     /// Says that no more blocks are wanted.

@@ -24,6 +24,8 @@ use crate::verdict::{Verdict, judge};
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     end: u32,
+    /// Of a run in another order: the command's place in the input's. Several commands may be on one line.
+    place: u32,
     line: u64,
 }
 
@@ -186,7 +188,7 @@ impl Block {
             Err(reason) => Some(reason),
         };
         match rejected {
-            None => self.marks.push(Mark { end: self.bytes.len() as u32, line }),
+            None => self.marks.push(Mark { end: self.bytes.len() as u32, place: 0, line }),
             Some(reason) => {
                 self.bytes.truncate(start);
                 self.reject(line, reason, text());
@@ -289,25 +291,26 @@ impl Block {
         self.merger.sorter = sorter;
     }
 
-    /// Makes requests of a run, whose bytes were `old`: each of its commands adds what stands in a range of those, and has a line.
+    /// Makes requests of a run, whose bytes were `old`: each of its commands adds what stands in a range of those, and has a
+    /// place in the input's order and a line.
     fn append_requests(
         &mut self,
         run: &Run,
         old: &[u8],
-        mut commands: impl ExactSizeIterator<Item = (Range<usize>, u64)> + Clone,
+        mut commands: impl ExactSizeIterator<Item = (Range<usize>, u32, u64)> + Clone,
     ) {
         let name_and_key = first_line_bytes(old)..run.candidate.adds_from;
         while commands.len() > 0 {
-            let count = self.fitting(name_and_key.len(), commands.clone().map(|(adds, _)| adds.len()));
+            let count = self.fitting(name_and_key.len(), commands.clone().map(|(adds, ..)| adds.len()));
             let from = self.marks.len();
             self.bytes.push(b'*');
             // A name, a key, and a score and a member of each.
             write_u64(&mut self.bytes, 2 + 2 * count as u64);
             self.bytes.extend_from_slice(b"\r\n");
             self.bytes.extend_from_slice(&old[name_and_key.clone()]);
-            for (adds, line) in commands.by_ref().take(count) {
+            for (adds, place, line) in commands.by_ref().take(count) {
                 self.bytes.extend_from_slice(&old[adds]);
-                self.marks.push(Mark { end: self.bytes.len() as u32, line });
+                self.marks.push(Mark { end: self.bytes.len() as u32, place, line });
             }
             if count > 1 {
                 self.note_merged(from..from + count, run.candidate.family);
@@ -414,6 +417,11 @@ impl Block {
     /// The most commands up to `count` that are whole requests.
     pub fn whole_requests(&self, count: usize) -> usize {
         self.merged_at(count).map_or(count, |merged| merged.from as usize)
+    }
+
+    /// The place of a command in the input's order, within its run if that is in another one.
+    pub fn place_in_run(&self, index: usize) -> u32 {
+        self.marks.get(index).map_or(0, |mark| mark.place)
     }
 
     /// The line of the input on which a command began.

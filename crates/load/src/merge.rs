@@ -97,8 +97,8 @@ pub struct Merging {
     families: u8,
     /// Commands of a run.
     most: u16,
-    /// Commands that are put into order together; 0: none are.
-    #[serde(default)]
+    /// Commands that are put into order together; 0: none are, as in every load that can go on.
+    #[serde(skip)]
     ordered: u32,
     rules: u16,
 }

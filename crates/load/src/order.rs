@@ -20,15 +20,17 @@ struct Command {
     start: u32,
     end: u32,
     member: u32,
+    /// Its place in the input's order.
+    place: u32,
     /// The line of the input on which it began.
     line: u64,
 }
 
 impl Command {
     /// What a ZADD adds, score and member, each as an argument in the wire format, stands at `range` of the bytes.
-    fn new(range: Range<usize>, line: u64) -> Command {
+    fn new(range: Range<usize>, place: u32, line: u64) -> Command {
         let (start, end) = (range.start as u32, range.end as u32);
-        Command { score: 0, first: 0, start, end, member: end, line }
+        Command { score: 0, first: 0, start, end, member: end, place, line }
     }
 
     /// Finds score and member; false if something isn't as it should be.
@@ -98,8 +100,8 @@ impl Sorter {
         self.bytes.extend_from_slice(bytes);
         self.commands.clear();
         let mut start = start;
-        for (end, line) in marks {
-            self.commands.push(Command::new(std::mem::replace(&mut start, end)..end, line));
+        for (place, (end, line)) in (0..).zip(marks) {
+            self.commands.push(Command::new(std::mem::replace(&mut start, end)..end, place, line));
         }
     }
 
@@ -132,9 +134,10 @@ impl Sorter {
         &self.bytes
     }
 
-    /// Where in the bytes each of the commands stands, and its line.
-    pub fn commands(&self) -> impl ExactSizeIterator<Item = (Range<usize>, u64)> + Clone {
-        self.commands.iter().map(|command| (command.start as usize..command.end as usize, command.line))
+    /// Where in the bytes each of the commands stands, its place in the input's order, and its line.
+    pub fn commands(&self) -> impl ExactSizeIterator<Item = (Range<usize>, u32, u64)> + Clone {
+        let range = |command: &Command| command.start as usize..command.end as usize;
+        self.commands.iter().map(move |command| (range(command), command.place, command.line))
     }
 }
 
@@ -179,7 +182,7 @@ impl Members {
             self.0 = HashSet::default();
         }
         self.0.clear();
-        members.take_while(|member| self.0.insert(FixedState::default().hash_one(member))).count()
+        members.take_while(|member| self.0.insert(FixedState::default().hash_one(member))).count().max(1)
     }
 }
 
@@ -223,9 +226,10 @@ mod tests {
         let mut sorter = Sorter::default();
         sorter.take(bytes.as_bytes(), 4, ends.into_iter().zip(0..));
         let is_reordered = sorter.sort();
-        let lines: Vec<u64> = sorter.commands().map(|(_, line)| line).collect();
+        let lines: Vec<u64> = sorter.commands().map(|(.., line)| line).collect();
         assert_eq!(is_reordered, !lines.is_sorted());
-        for (range, line) in sorter.commands() {
+        for (range, place, line) in sorter.commands() {
+            assert_eq!(u64::from(place), line);
             let (score, member) = &all[line as usize];
             assert_eq!(sorter.bytes()[range], *(arg(score) + &arg(member)).as_bytes());
         }
@@ -254,7 +258,7 @@ mod tests {
         let mut sorter = Sorter::default();
         sorter.take(text.concat().as_bytes(), 0, ends.into_iter().zip(0..));
         assert!(sorter.sort());
-        let members: Vec<String> = sorter.commands().map(|(_, line)| member(line as usize)).collect();
+        let members: Vec<String> = sorter.commands().map(|(.., line)| member(line as usize)).collect();
         assert!(members.is_sorted());
     }
 

@@ -167,16 +167,18 @@ fn drop_torn_line(file: &mut File) -> io::Result<()> {
 /// The input and line of the last error in the report of an earlier run.
 fn last_reported(path: &Path, plan: &Plan) -> Option<(usize, u64)> {
     let names = plan.names();
-    let place = |line: &[u8]| {
+    // An input may be named twice; as errors are in the order of the inputs, one that isn't behind the last is of the next pass.
+    let place = |line: &[u8], last: Option<(usize, u64)>| {
         let text = String::from_utf8_lossy(line).into_owned();
-        names.iter().enumerate().rev().find_map(|(index, name)| {
+        let places = names.iter().enumerate().filter_map(|(index, name)| {
             let rest = text.strip_prefix(name.as_str())?.strip_prefix(':')?;
             let number = rest.split(':').next()?.parse().ok()?;
             Some((index, number))
-        })
+        });
+        places.filter(|place| last.is_none_or(|last| *place >= last)).min()
     };
     let file = BufReader::new(File::open(path).ok()?);
-    file.split(b'\n').map_while(Result::ok).filter_map(|line| place(&line)).last()
+    file.split(b'\n').map_while(Result::ok).fold(None, |last, line| place(&line, last).or(last))
 }
 
 fn open_state(options: &Options, resume: &ResumeOptions) -> Result<Resumable, Failure> {
@@ -206,8 +208,10 @@ fn load(options: Options) -> Result<Exit, Failure> {
     }
     let interrupt = Interrupt::listen();
     let (connection, possible) = connect(&options.config, options.merge, options.resume.is_some())?;
-    // What stops at an error stops there, and not behind what happened to be put before it.
-    let possible = if options.stop_on_error { possible.in_order() } else { possible };
+    // What stops at an error stops there, and not behind what happened to be put before it. And what goes on must be told of
+    // errors as they come: of a run in another order they are known when all of it is answered.
+    let keeps_order = options.stop_on_error || options.resume.is_some();
+    let possible = if keeps_order { possible.in_order() } else { possible };
     let merging = match &mut resumable {
         Some(resumable) => resumable.merging(possible, options.chunk)?,
         None => possible.in_chunks(options.chunk),
@@ -255,7 +259,7 @@ fn conclude(
     tally: &Tally,
     ran: Result<(), Failure>,
 ) -> Result<Exit, Failure> {
-    if ran.is_err() && session.resumable.is_none() {
+    if ran.is_err() {
         let Load { flight, report, .. } = &mut session.load;
         flight.give_up(report);
     }

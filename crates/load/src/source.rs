@@ -125,8 +125,10 @@ impl Origin {
     pub fn open(&self, tally: Arc<Tally>) -> Result<Input, Failure> {
         let stored = self.open_stored(tally)?;
         let descriptor = stored.inner.as_fd().try_clone_to_owned().map_err(|error| self.failure(&error))?;
-        let source = decompressed(stored).map_err(|error| self.failure(&error))?;
-        Ok(Input::new(source).with_descriptor(descriptor))
+        let (source, is_as_stored) = decompressed(stored).map_err(|error| self.failure(&error))?;
+        let input = Input::new(source);
+        // A few bytes that can be read of a pipe may be too few to decompress anything.
+        Ok(if is_as_stored || self.size().is_some() { input.with_descriptor(descriptor) } else { input })
     }
 
     /// Reads what is no regular file, as it is stored, until it ends or `tally` has seen more than `bytes_max` of such.
@@ -161,19 +163,19 @@ impl Origin {
     }
 }
 
-/// Decompresses what begins like a compressed file.
-fn decompressed(mut source: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+/// Decompresses what begins like a compressed file; true if it doesn't.
+fn decompressed(mut source: impl Read + Send + 'static) -> io::Result<(Box<dyn Read + Send>, bool)> {
     let mut magic = Vec::with_capacity(ZSTD_MAGIC.len());
     source.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut magic)?;
     let is_gzip = magic.starts_with(&GZIP_MAGIC);
     let is_zstd = magic.starts_with(&ZSTD_MAGIC);
     let whole = Cursor::new(magic).chain(source);
     Ok(if is_gzip {
-        Box::new(flate2::read::MultiGzDecoder::new(whole))
+        (Box::new(flate2::read::MultiGzDecoder::new(whole)), false)
     } else if is_zstd {
-        Box::new(zstd::stream::read::Decoder::new(whole)?)
+        (Box::new(zstd::stream::read::Decoder::new(whole)?), false)
     } else {
-        Box::new(whole)
+        (Box::new(whole), true)
     })
 }
 
@@ -199,7 +201,7 @@ mod tests {
 
     fn check(stored: Vec<u8>, expected: &[u8]) {
         let mut text = Vec::new();
-        decompressed(Cursor::new(stored)).unwrap().read_to_end(&mut text).unwrap();
+        decompressed(Cursor::new(stored)).unwrap().0.read_to_end(&mut text).unwrap();
         assert_eq!(text, expected);
     }
 
@@ -225,7 +227,7 @@ mod tests {
     fn what_is_cut_off_is_an_error() {
         for mut stored in [gzip(b"PING and so on"), zstd::encode_all(&b"PING and so on"[..], 3).unwrap()] {
             stored.truncate(stored.len() - 5);
-            assert!(decompressed(Cursor::new(stored)).unwrap().read_to_end(&mut Vec::new()).is_err());
+            assert!(decompressed(Cursor::new(stored)).unwrap().0.read_to_end(&mut Vec::new()).is_err());
         }
     }
 }

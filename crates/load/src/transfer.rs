@@ -91,7 +91,9 @@ impl Load<'_> {
 
     /// What is to be done from time to time, and what must not be overlooked.
     pub fn tick(&mut self, now: Instant) -> Result<(), Failure> {
-        if self.interrupt.was_asked() || (self.stop_on_error && self.report.errors() > 0) {
+        // What an earlier life has executed is to be passed first: until then nothing is sent anyway.
+        let ends = self.interrupt.was_asked() || (self.stop_on_error && self.report.errors() > 0);
+        if ends && !self.flight.is_skipping() {
             self.flight.stop();
         }
         self.report.flush()?;
@@ -160,6 +162,7 @@ impl<'t, 'l> Transfer<'t, 'l> {
                 self.moved = Instant::now();
                 self.naps = 0;
             } else if !took {
+                self.check_transaction()?;
                 self.check_patience()?;
                 self.wait()?;
             }
@@ -235,11 +238,7 @@ impl<'t, 'l> Transfer<'t, 'l> {
         excess |= answered > sent;
         flight.answer(answered.min(sent), report, |block| belt.give_back(block));
         if flight.open_bytes() > TRANSACTION_BYTES {
-            let text = format!(
-                "a transaction is longer than {TRANSACTION_BYTES} bytes, too long to be sent again after a broken \
-                 connection: load it without --resume"
-            );
-            return Err(Ended::Failed(Failure::new(Exit::Resume, text)));
+            return Err(transaction_too_long());
         }
         match (fed, refusal) {
             (Err(error), _) => {
@@ -251,6 +250,14 @@ impl<'t, 'l> Transfer<'t, 'l> {
             }
             (Ok(()), None) => Ok(()),
         }
+    }
+
+    /// Ends the waiting for a transaction's rest for which there is no room beside what is kept of it.
+    fn check_transaction(&self) -> Result<(), Ended> {
+        let Load { belt, flight, .. } = &*self.load;
+        let awaits_block = flight.sent() == flight.answered() && flight.wants_block();
+        let is_stuck = awaits_block && flight.open_bytes() > 0 && belt.is_exhausted();
+        if is_stuck { Err(transaction_too_long()) } else { Ok(()) }
     }
 
     /// Ends the waiting for a server that is silent for too long.
@@ -290,6 +297,14 @@ impl<'t, 'l> Transfer<'t, 'l> {
             Err(error) => Err(Ended::Broken(format!("can't wait for the connection: {error}"))),
         }
     }
+}
+
+fn transaction_too_long() -> Ended {
+    let text = format!(
+        "a transaction is longer than {TRANSACTION_BYTES} bytes, too long to be sent again after a broken connection: load \
+         it without --resume"
+    );
+    Ended::Failed(Failure::new(Exit::Resume, text))
 }
 
 /// The system's text without the number that the standard library appends.

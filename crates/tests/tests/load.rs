@@ -418,6 +418,81 @@ fn a_load_that_stops_within_a_transaction_says_so() {
 }
 
 #[test]
+fn a_transaction_that_cannot_be_kept_is_refused() {
+    let (server, directory) = (Server::penstock(&[]), Directory::new());
+    let sets = |count: usize, bytes: usize| format!("SET key {}\n", "v".repeat(bytes)).repeat(count);
+    // One command that there is no room for beside the others, and many.
+    for (round, sets) in [sets(1_000, 1_000) + &sets(1, 5 << 20), sets(3_000, 1_000)].iter().enumerate() {
+        let file = directory.file("transaction", format!("MULTI\n{sets}EXEC\n"));
+        let state = directory.path(&format!("state-{round}"));
+        let ran = run(server.port(), &["--resume", "--state", &state, &file], b"");
+        assert!(ran.status == 6 && ran.err.contains("a transaction is longer than"), "{} {}", ran.status, ran.err);
+        assert_eq!(ask(&server, "DBSIZE").integer(), Some(0));
+        assert_eq!(run(server.port(), &[&file], b"").status, 0);
+        ask(&server, "FLUSHALL");
+    }
+}
+
+#[test]
+fn a_successor_stops_at_an_error_of_an_earlier_life() {
+    let (server, directory) = (Server::penstock(&[]), Directory::new());
+    ask(&server, "SET string x");
+    let file = directory
+        .file("x", b"LPUSH string x\n".iter().chain(&b"INCR n\n".repeat(600_000)).copied().collect::<Vec<_>>());
+    let (state, errors) = (directory.path("state"), directory.path("errors"));
+    let args = ["--resume", "--state", &state, "--errors", &errors, &file];
+    let mut child = loader(server.port(), &args).stdin(Stdio::null()).spawn().unwrap();
+    wait_until("something is executed", || !ask(&server, "GET n").is_null());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = ask(&server, "INCRBY n 0").integer().unwrap();
+    let ran = run(server.port(), &[&args[..], &["--stop-on-error"]].concat(), b"");
+    assert!(ran.status == 1 && ran.err.contains("x:1 had an error"), "{} {}", ran.status, ran.err);
+    assert_eq!(ask(&server, "INCRBY n 0").integer(), Some(before));
+    assert!(before < 600_000);
+}
+
+#[test]
+fn an_input_that_is_named_twice_has_all_its_errors() {
+    let (server, directory) = (Server::penstock(&[]), Directory::new());
+    ask(&server, "SET string x");
+    let rows: String = (0..300_000)
+        .map(|row| if row % 60_000 == 5 { "string\n".to_owned() } else { format!("{}\n", row % 7) })
+        .collect();
+    let file = directory.file("rows", rows);
+    let (state, errors) = (directory.path("state"), directory.path("errors"));
+    let args = [
+        "--resume",
+        "--no-header",
+        "--state",
+        &state,
+        "--errors",
+        &errors,
+        "--csv",
+        &file,
+        "LPUSH {1} a",
+        "--csv",
+        &file,
+        "RPUSH {1} b",
+    ];
+    let mut child = loader(server.port(), &args).stdin(Stdio::null()).spawn().unwrap();
+    wait_until("an error is reported", || std::fs::read(&errors).is_ok_and(|text| !text.is_empty()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let ran = run(server.port(), &args, b"");
+    assert_eq!(
+        (ran.status, ran.first_line()),
+        (1, "600000 commands executed, 10 failed, 0 lines rejected"),
+        "{}",
+        ran.err
+    );
+    let expected = [6, 60_006, 120_006, 180_006, 240_006].map(|line| format!("{file}:{line}"));
+    let found = directory.read("errors");
+    let found: Vec<&str> = found.lines().map(|line| line.split(": ").next().unwrap()).collect();
+    assert_eq!(found, [&expected[..], &expected[..]].concat());
+}
+
+#[test]
 fn the_last_of_equal_flags_counts() {
     let server = Server::penstock(&[]);
     let port = server.port().to_string();

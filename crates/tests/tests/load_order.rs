@@ -106,7 +106,10 @@ fn killed_loaders_lose_and_double_nothing() {
         server
     };
     let whole = fresh();
-    let ran = run(whole.port(), &["--errors", &directory.path("expected"), &file], b"");
+    let of_whole = directory.path("state-of-whole");
+    let args = ["--resume", "--state", &of_whole, "--errors", &directory.path("expected"), &file];
+    // What can go on keeps the input's order.
+    let ran = run(whole.port(), &args, b"");
     assert_eq!((ran.status, ran.first_line()), (1, "100300 commands executed, 300 failed, 0 lines rejected"));
     let mut killed = 0;
     while killed < 60 {
