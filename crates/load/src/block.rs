@@ -339,12 +339,13 @@ impl Block {
         self.reordered(count).filter(|run| run.start < count)
     }
 
-    /// Takes the run's commands out again: whether it would have been longer isn't known.
-    pub fn drop_run(&mut self) {
-        if let Some(run) = self.merger.run.take() {
-            self.bytes.truncate(run.start);
-            self.marks.truncate(run.from);
-        }
+    /// Takes the run's commands out again, since whether it would have been longer isn't known; says how many they were.
+    pub fn drop_run(&mut self) -> usize {
+        let Some(run) = self.merger.run.take() else { return 0 };
+        let count = self.marks.len() - run.from;
+        self.bytes.truncate(run.start);
+        self.marks.truncate(run.from);
+        count
     }
 
     /// Notes that a line is no command.

@@ -59,11 +59,13 @@ pub fn fill(format: &mut dyn Format, input: &mut Input, block: &mut Block, full:
             return Ok(!block.is_empty());
         }
         if let Err(error) = input.read_more() {
-            if full {
-                // Another time it may be read, and with it more of the run that it was cut off from.
-                block.drop_run();
+            let mut reason = format!("can't be read: {error}");
+            // Another time it may be read, and with it more of the run that it was cut off from.
+            let held_back = if full { block.drop_run() } else { 0 };
+            if held_back > 0 {
+                let what = if held_back == 1 { "the command".to_owned() } else { format!("the {held_back} commands") };
+                reason += &format!("; {what} before it may belong together with what follows: not sent");
             }
-            let reason = format!("can't be read: {error}");
             return Err(Broken { line: Some(input.line()), reason, exit: Exit::Input });
         }
     }

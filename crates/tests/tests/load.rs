@@ -453,6 +453,19 @@ fn a_successor_stops_at_an_error_of_an_earlier_life() {
 }
 
 #[test]
+fn what_is_held_back_before_a_torn_file_is_told() {
+    let (server, directory) = (Server::penstock(&[]), Directory::new());
+    let plain = directory.file("x", b"RPUSH list x\n".repeat(40));
+    assert!(Command::new("gzip").arg(&plain).status().unwrap().success());
+    let whole = std::fs::read(directory.path("x.gz")).unwrap();
+    let file = directory.file("x.gz", &whole[..whole.len() - 4]);
+    let ran = run(server.port(), &["--resume", "--state", &directory.path("state"), &file], b"");
+    assert!(ran.status == 3 && ran.err.contains("the 8 commands before it may belong together"), "{}", ran.err);
+    assert_eq!(ask(&server, "LLEN list").integer(), Some(32));
+    assert_eq!((run(server.port(), &[&file], b"").status, ask(&server, "LLEN list").integer()), (3, Some(72)));
+}
+
+#[test]
 fn an_input_that_is_named_twice_has_all_its_errors() {
     let (server, directory) = (Server::penstock(&[]), Directory::new());
     ask(&server, "SET string x");
