@@ -3,9 +3,10 @@
 //! Commands are numbered from 0 over the whole input. The commands `0..answered` are answered; those up to the limit of
 //! two chunks may be sent; blocks stay here until their last command is done, so that an error can be shown with its
 //! command, and so that a broken connection loses nothing. Where commands were merged, a request stands for several: the server
-//! counts and answers requests, the user hears of commands, and both are known of every place. Commands that were put into another order are numbered in that one; what failed among them is
-//! reported when all of them are answered, in the input's order. What is answered is done, but for the commands of a
-//! transaction that hasn't ended: should the connection break, none of them ran. Knows no socket.
+//! counts and answers requests, the user hears of commands, and both are known of every place. Commands that were put
+//! into another order are numbered in that one; what failed among them is reported when all of them are answered, in
+//! the input's order. What is answered is done, but for the commands of a transaction that hasn't ended: should the
+//! connection break, none of them ran. Knows no socket.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

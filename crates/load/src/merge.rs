@@ -219,8 +219,8 @@ impl Merger {
 
     /// Commands of a run that is put into order.
     fn ordered_max(&self) -> u64 {
-        let grown = ORDERED_COMMANDS_FIRST.checked_shl(self.doublings).unwrap_or(u32::MAX);
-        u64::from(grown.clamp(ORDERED_COMMANDS_FIRST, ORDERED_COMMANDS).min(self.merging.ordered))
+        let grown = ORDERED_COMMANDS_FIRST.saturating_mul(2_u32.saturating_pow(self.doublings));
+        u64::from(grown.min(ORDERED_COMMANDS).min(self.merging.ordered))
     }
 
     /// Whether there is a run that is to be put into order, and whether it is as long as it may be.

@@ -174,25 +174,30 @@ fn what_is_there_is_put_into_order_together() {
     assert_eq!(runs, 3, "of 2,500, of 5,000 and of the rest");
 }
 
-fn interrupt(child: &Child) {
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+/// Runs `test` with both servers, the name of an input of 1,500,000 ZADDs, and what a loader says that is cut off amid it. Members
+/// have the numbers of their lines, from 0.
+fn cut_off(cut: impl Fn(&Server, &Child), test: impl Fn(&Server, &str, &str)) {
+    let directory = Directory::new();
+    let file = directory.file("zadds", zadds("z", 1_500_000, 1_500_000, &mut Rng::new(seed())));
+    with_both(|server| {
+        let child = loader(server.port(), &[&file]).spawn().unwrap();
+        wait_until("something is executed", || ask(server, "ZCARD z").integer() > Some(50_000));
+        cut(server, &child);
+        let output = child.wait_with_output().unwrap();
+        test(server, &file, &String::from_utf8(output.stderr).unwrap());
+    });
 }
 
 #[test]
 fn an_interrupt_ends_between_lines() {
-    let directory = Directory::new();
-    let text = zadds("z", 1_500_000, 1_500_000, &mut Rng::new(seed()));
-    let file = directory.file("zadds", &text);
-    with_both(|server| {
-        let child = loader(server.port(), &[&file]).spawn().unwrap();
-        wait_until("something is executed", || ask(server, "ZCARD z").integer() > Some(50_000));
-        interrupt(&child);
-        let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
+    let interrupt = |_: &Server, child: &Child| {
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    };
+    cut_off(interrupt, |server, file, said| {
         let line = said.strip_prefix(&format!("penstock load: interrupted after {file}:"));
         let line = line.and_then(|rest| rest.strip_suffix("; all up to there was answered\n"));
         let lines: i64 = line.unwrap_or_else(|| panic!("{said}")).parse().unwrap();
-        // Members have the numbers of their lines: those and no others are there.
+        // Those and no others are there.
         assert_eq!(ask(server, "ZCARD z").integer(), Some(lines));
         assert!(lines < 1_500_000);
         assert!(ask(server, &format!("ZSCORE z member:{lines}")).is_null());
@@ -202,15 +207,8 @@ fn an_interrupt_ends_between_lines() {
 
 #[test]
 fn a_broken_connection_says_what_is_known() {
-    let directory = Directory::new();
-    let text = zadds("z", 1_500_000, 1_500_000, &mut Rng::new(seed()));
-    let file = directory.file("zadds", &text);
-    with_both(|server| {
-        let child = loader(server.port(), &[&file]).spawn().unwrap();
-        wait_until("something is executed", || ask(server, "ZCARD z").integer() > Some(50_000));
-        ask(server, "CLIENT KILL TYPE normal SKIPME yes");
-        let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
+    let kill = |server: &Server, _: &Child| drop(ask(server, "CLIENT KILL TYPE normal SKIPME yes"));
+    cut_off(kill, |server, file, said| {
         let known = said.split(&format!("{file}:")).nth(1).and_then(|rest| rest.split(',').next());
         let known: usize = known.unwrap_or_else(|| panic!("{said}")).trim().parse().unwrap();
         // All members up to that line are there.
