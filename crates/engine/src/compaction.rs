@@ -3,8 +3,9 @@
 //! Once a second the first thread compares what the process holds with what is in use. If more than
 //! `active-defrag-ignore-bytes` and `active-defrag-threshold-lower` percent lie between them, every thread looks through its
 //! part of the shards once and has what lies in sparse pages moved (`store::compact`), for a share of its time that grows
-//! with the waste from `active-defrag-cycle-min` to `active-defrag-cycle-max` percent. Unlike in Redis, it is on from the
-//! start: `used_memory` is to be what the process holds.
+//! with the waste from `active-defrag-cycle-min` to `active-defrag-cycle-max` percent: beyond the minimum, only of the time that
+//! clients leave it. It ends sooner if hardly any waste is left, and the next pass goes on where it was. Unlike in Redis, it is
+//! on from the start: `used_memory` is to be what the process holds.
 //!
 //! Not all waste can be cured this way. A pass that was of little use is followed by ever longer pauses.
 
@@ -26,6 +27,9 @@ const LOOK_MS: u64 = 1000;
 const PAUSE_MS_MAX: u64 = 15 * 60 * 1000;
 /// A pass was of use if it freed one part in so many of the waste.
 const USEFUL_PART: u64 = 8;
+/// A pass ends before it has looked through everything when less than one part in so many of the waste is left from which on
+/// one begins.
+const ENOUGH_PART: u64 = 2;
 /// Steps of a table between two looks at the time.
 const STEPS_AT_ONCE: usize = 8;
 /// Large values that a thread remembers to look through. Beyond that, they wait for the next pass.
@@ -38,7 +42,7 @@ pub struct Compaction {
     pass: AtomicU64,
     /// Threads that have not ended it yet.
     at_it: AtomicU64,
-    /// The share of a thread's time that it may take, in percent.
+    /// The share of a thread's time that it may take, in percent; 0 ends the pass, since hardly any waste is left.
     percent: AtomicU64,
     /// Blocks moved.
     pub moved: AtomicU64,
@@ -85,6 +89,11 @@ impl Thresholds {
         let above = percent.min(upper).saturating_sub(lower) as f64 / upper.saturating_sub(lower).max(1) as f64;
         Some(min + (above * max.saturating_sub(min) as f64) as u64)
     }
+
+    /// Whether so little waste is left that looking for more of it isn't worthwhile.
+    fn is_enough(&self, waste: u64, used: u64) -> bool {
+        self.share(waste.saturating_mul(ENOUGH_PART), used).is_none()
+    }
 }
 
 impl Compaction {
@@ -130,11 +139,13 @@ impl Compaction {
     }
 
     /// Gives the pass that goes on more time if there is more waste than when it began: what begins with little would go on
-    /// at that pace for a minute. It is judged by the most that there was.
+    /// at that pace for a minute. It is judged by the most that there was. Ends it if there is hardly any left.
     fn hasten(&self, pace: &mut Pace, thresholds: &Thresholds, [held, used]: [u64; 2]) {
         let waste = held.saturating_sub(used);
         pace.waste_before = pace.waste_before.max(waste);
-        if let Some(percent) = thresholds.share(waste, used) {
+        if thresholds.is_enough(waste, used) {
+            self.percent.store(0, Ordering::Relaxed);
+        } else if let Some(percent) = thresholds.share(waste, used) {
             self.percent.fetch_max(percent, Ordering::Relaxed);
         }
     }
@@ -145,7 +156,9 @@ impl Compaction {
 pub struct Progress {
     /// The pass that it has begun.
     pass: u64,
-    /// The part, among the thread's shards of all databases, and the cursor within.
+    /// Parts that it has looked through.
+    parts: usize,
+    /// The part that is next, among the thread's shards of all databases, and the cursor within.
     part: usize,
     cursor: u64,
     /// The part's table has been looked through.
@@ -157,18 +170,19 @@ pub struct Progress {
 }
 
 impl Worker {
-    /// Spends its share of the next `tick_us` microseconds on moving what lies in sparse pages, if that is wanted. Says whether
-    /// there is more to do.
-    pub fn compact_memory(&mut self, tick_us: u64) -> bool {
+    /// Spends its share of the next `tick_us` microseconds on moving what lies in sparse pages, if that is wanted. `idle` is the
+    /// part of the time, from 0 to 1, in which the thread had nothing to do of late. Says whether there is more to do.
+    pub fn compact_memory(&mut self, tick_us: u64, idle: f64) -> bool {
         let compaction = &self.engine.compaction;
         let pass = compaction.pass.load(Ordering::Acquire);
         if pass != self.compacting.pass {
-            self.compacting = Progress { pass, ..Progress::default() };
+            self.compacting = Progress { pass, part: self.compacting.part, ..Progress::default() };
         }
         if pass == 0 || self.compacting.done {
             return false;
         }
-        if !self.engine.settings.activedefrag.get() {
+        let percent = compaction.percent.load(Ordering::Relaxed);
+        if percent == 0 || !self.engine.settings.activedefrag.get() {
             self.end_compaction();
             return false;
         }
@@ -181,8 +195,9 @@ impl Worker {
             return true;
         }
         let began = Ticks::now();
-        let budget_us = tick_us * compaction.percent.load(Ordering::Relaxed) / 100;
-        let budget = (budget_us as f64 * per_microsecond()) as u64;
+        let min = self.engine.settings.active_defrag_cycle_min.get() as f64;
+        let budget_us = tick_us as f64 * (percent as f64 * idle).max(min) / 100.0;
+        let budget = (budget_us * per_microsecond()) as u64;
         let is_sparse = |block: *const u8| self.engine.host.is_sparse(block);
         let mut mover = Mover::new(&is_sparse, self.engine.settings.active_defrag_max_scan_fields.get() as usize);
         let mut progress = std::mem::take(&mut self.compacting);
@@ -214,7 +229,8 @@ impl Worker {
         let threads = engine.inboxes.len();
         // Threads share the work as they do in looking for expired keys.
         let shards = engine.keyspace.shard_count().saturating_sub(self.id).div_ceil(threads);
-        if progress.part >= shards * engine.keyspace.databases() {
+        let parts = shards * engine.keyspace.databases();
+        if progress.parts >= parts {
             progress.done = true;
             return;
         }
@@ -232,7 +248,8 @@ impl Worker {
                     progress.large.pop();
                 }
             } else {
-                progress.part += 1;
+                progress.parts += 1;
+                progress.part = (progress.part + 1) % parts;
                 progress.swept = false;
                 return;
             }
@@ -263,5 +280,23 @@ mod tests {
         compaction.at_it.store(0, Ordering::Relaxed);
         assert_eq!(look(5 * LOOK_MS, 20), 0);
         assert_eq!(look(6 * LOOK_MS, 20), 11);
+    }
+
+    #[test]
+    fn a_pass_ends_when_hardly_any_waste_is_left() {
+        let compaction = Compaction::default();
+        let look = |now_ms, waste: u64| {
+            compaction.look(now_ms, 1, &THRESHOLDS, || [(100 + waste) * MB, 100 * MB]);
+            compaction.running_percent()
+        };
+        assert_eq!(look(LOOK_MS, 20), 11);
+        // Below where it begins, but not by much.
+        assert_eq!(look(2 * LOOK_MS, 6), 11);
+        assert_eq!(look(3 * LOOK_MS, 4), 0);
+        assert_eq!(compaction.at_it.load(Ordering::Relaxed), 1, "the thread has to see it first");
+        // It was of use.
+        compaction.at_it.store(0, Ordering::Relaxed);
+        assert_eq!(look(4 * LOOK_MS, 12), 0);
+        assert_eq!(look(5 * LOOK_MS, 12), 3);
     }
 }

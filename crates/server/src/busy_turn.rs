@@ -36,7 +36,7 @@ pub struct BusyTurn<'t> {
 impl Attendant for BusyTurn<'_> {
     fn attend(&mut self, worker: &mut Worker) {
         let mut ready = Vec::new();
-        if self.poller.wait(Duration::ZERO, &mut ready).is_err() {
+        if self.poller.wait(Some(Duration::ZERO), &mut ready).is_err() {
             return;
         }
         self.doorway.accept(&ready, worker, self.shared);

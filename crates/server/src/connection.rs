@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use engine::session::Session;
+use resp::reply::Output;
 use resp::request::{Limits, wanted};
 use rustix::io::Errno;
 
@@ -185,14 +186,8 @@ impl Connection {
             if bytes >= SEND_BYTES_MAX {
                 return (Sent::Some, bytes, calls);
             }
-            let mut slices = [IoSlice::new(&[]); SLICES_AT_ONCE];
-            let mut count = 0;
-            for (slot, slice) in slices.iter_mut().zip(output.slices()) {
-                *slot = IoSlice::new(slice);
-                count += 1;
-            }
             calls += 1;
-            match write(&self.socket, &slices[..count]) {
+            match write(&self.socket, output) {
                 Ok(0) => return (Sent::Broken, bytes, calls),
                 Ok(sent) => {
                     bytes += sent;
@@ -211,12 +206,24 @@ impl Connection {
     }
 }
 
-fn write(socket: &Socket, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
-    match slices {
-        // The one-slice form is a little cheaper in the kernel.
-        [slice] => rustix::net::send(socket, slice, rustix::net::SendFlags::NOSIGNAL),
-        _ => rustix::io::writev(socket, slices),
+fn write(socket: &Socket, output: &Output) -> rustix::io::Result<usize> {
+    let mut slices = output.slices();
+    match (slices.next(), slices.next()) {
+        // Most replies are of one slice, and that form is cheaper here as in the kernel.
+        (Some(slice), None) => rustix::net::send(socket, slice, rustix::net::SendFlags::NOSIGNAL),
+        _ => write_slices(socket, output),
     }
+}
+
+#[inline(never)]
+fn write_slices(socket: &Socket, output: &Output) -> rustix::io::Result<usize> {
+    let mut slices = [IoSlice::new(&[]); SLICES_AT_ONCE];
+    let mut count = 0;
+    for (slot, slice) in slices.iter_mut().zip(output.slices()) {
+        *slot = IoSlice::new(slice);
+        count += 1;
+    }
+    rustix::io::writev(socket, &slices[..count])
 }
 
 /// Reads into a slice. 0 is the end; an error that only means "later" is none.

@@ -11,8 +11,8 @@ mod write;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use engine::config::Settings;
@@ -27,9 +27,11 @@ use crate::connections::Connections;
 use crate::doorway::{Doorway, LISTENERS};
 use crate::listener::{Accepted, Listener};
 use crate::log;
-use crate::poller::{Epoll, Poller, Ready};
+use crate::mailbox::Mailbox;
+use crate::poller::{Epoll, Poller, Ready, TICK};
 use crate::spill::Spill;
 
+use self::clock::Idleness;
 use self::polling::{Permit, Polling, Waited};
 
 /// Bytes that are read from a socket at once, into the thread's own buffer: with the tables of a batch it has to stay
@@ -44,9 +46,8 @@ const READ_BEHIND_LONG_BYTES: usize = 4 * 1024;
 /// Bytes from which on a connection that sends long requests has to wait until the others have had their turn. Until then
 /// more is read as long as there is more: every reply and every look for events by itself costs as much as some 10 KB.
 const LONG_TURN_BYTES: usize = 512 * 1024;
-/// How often expired keys are looked for and clients' timeouts checked.
-const TICK: Duration = Duration::from_millis(100);
-/// The same while there are more expired keys, or keys to be evicted, than one look could remove.
+/// How often expired keys are looked for, instead of at the poller's ticks, while there are more of them, or keys to be evicted,
+/// than one look could remove.
 const BUSY_TICK: Duration = Duration::from_millis(4);
 /// Reads that a connection which is being closed may cost in one turn.
 const DRAINS_MAX: usize = 16;
@@ -67,7 +68,7 @@ pub struct Shared {
     /// The engine.
     pub engine: &'static Engine,
     /// Connections accepted for each thread.
-    handed_over: Vec<Mutex<Vec<Accepted>>>,
+    handed_over: Vec<Mailbox<Accepted>>,
     /// Connections that there are, or are being handed over.
     connected: AtomicUsize,
     /// Whether the server is ending.
@@ -79,12 +80,7 @@ pub struct Shared {
 }
 
 /// Sockets that replace those being listened on.
-pub type NewListeners = Arc<Mutex<Option<Vec<Listener>>>>;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is always whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+pub type NewListeners = Arc<Mailbox<Vec<Listener>>>;
 
 impl Shared {
     /// What is shared by as many threads as the engine has inboxes.
@@ -97,7 +93,7 @@ impl Shared {
     ) -> Shared {
         Shared {
             engine,
-            handed_over: engine.inboxes.iter().map(|_| Mutex::default()).collect(),
+            handed_over: engine.inboxes.iter().map(|_| Mailbox::default()).collect(),
             connected: AtomicUsize::new(0),
             stopping,
             new_listeners,
@@ -107,7 +103,7 @@ impl Shared {
 
     /// The connections that were accepted for a thread.
     pub(crate) fn take_accepted(&self, thread: usize) -> Vec<Accepted> {
-        std::mem::take(&mut *lock(&self.handed_over[thread]))
+        self.handed_over[thread].take()
     }
 
     /// How many threads there are.
@@ -118,8 +114,8 @@ impl Shared {
     /// Counts a connection, and hands it to a thread.
     pub(crate) fn hand_over(&self, accepted: Accepted, from: usize, to: usize) {
         self.connected.fetch_add(1, Ordering::Relaxed);
-        lock(&self.handed_over[to]).push(accepted);
-        if to != from {
+        let was_empty = self.handed_over[to].leave(accepted);
+        if to != from && was_empty {
             self.engine.inboxes[to].wake();
         }
     }
@@ -157,8 +153,14 @@ pub struct EventLoop {
     paused: Vec<usize>,
     /// When blocking commands run out of time, by connection.
     deadlines: BinaryHeap<Reverse<(u64, u64)>>,
-    next_tick: Instant,
+    /// When the next tick is due, if that is before the poller's.
+    early_tick: Option<Instant>,
+    idleness: Idleness,
     polling: Polling,
+    /// How the wait before this turn ended.
+    waited: Waited,
+    /// When this turn began, in microseconds of Unix time.
+    turn_began_us: u64,
     /// Seconds of Unix time at which clients' timeouts were last checked.
     timeouts_checked_s: u64,
 }
@@ -209,8 +211,11 @@ impl EventLoop {
             yielded: VecDeque::new(),
             paused: Vec::new(),
             deadlines: BinaryHeap::new(),
-            next_tick: Instant::now(),
+            early_tick: None,
+            idleness: Idleness::new(Instant::now()),
             polling: Polling::new(Instant::now()),
+            waited: Waited::NotAtAll,
+            turn_began_us: now_us(),
             timeouts_checked_s: 0,
         })
     }
@@ -237,36 +242,38 @@ impl EventLoop {
     }
 
     fn wait(&mut self) {
-        let mut timeout = self.next_tick.saturating_duration_since(Instant::now());
-        let parked_ms = self.deadlines.peek().map(|Reverse((deadline_ms, _))| *deadline_ms);
-        let impatient_ms = self.impatient.peek().map(|Reverse((due_ms, _))| *due_ms);
-        if let Some(deadline_ms) = parked_ms.into_iter().chain(impatient_ms).min() {
-            let left_ms = deadline_ms.saturating_sub(now_us() / 1000);
-            // A millisecond's part is still to pass when the difference is rounded to 0.
-            timeout = timeout.min(Duration::from_millis(left_ms.max(1)));
-        }
-        if !self.turns.is_empty() {
-            // What they wait for may be written for another thread.
-            timeout = timeout.min(BUSY_TICK);
-        }
-        let busy = !self.yielded.is_empty() || self.worker_inbox_filled();
-        if busy {
-            timeout = Duration::ZERO;
-        }
-        let began = Instant::now();
-        let waited = if timeout.is_zero() {
+        let timeout = self.timeout();
+        self.waited = if timeout.is_some_and(|timeout| timeout.is_zero()) {
             self.poll(timeout);
             Waited::NotAtAll
-        } else if let Some(permit) = self.polling.permit(began) {
-            self.poll_busily(timeout, began, permit)
+        } else if let Some((permit, now)) = self.polling.permit() {
+            self.poll_busily(timeout, now, permit)
         } else {
             self.poll(timeout);
-            Waited::Slept(began.elapsed())
+            Waited::Slept
         };
-        self.polling.note(waited, self.ready.len());
     }
 
-    fn poll(&mut self, timeout: Duration) {
+    /// How long there is nothing to do, if that is known. The poller's tick ends the wait in any case, so that nothing has
+    /// to be computed, nor the clock read, in most turns.
+    fn timeout(&self) -> Option<Duration> {
+        if !self.yielded.is_empty() || self.worker_inbox_filled() {
+            return Some(Duration::ZERO);
+        }
+        let tick = self.early_tick.map(|due| due.saturating_duration_since(Instant::now()));
+        let parked_ms = self.deadlines.peek().map(|Reverse((deadline_ms, _))| *deadline_ms);
+        let impatient_ms = self.impatient.peek().map(|Reverse((due_ms, _))| *due_ms);
+        let deadline = parked_ms.into_iter().chain(impatient_ms).min().map(|deadline_ms| {
+            let left_ms = deadline_ms.saturating_sub(now_us() / 1000);
+            // A millisecond's part is still to pass when the difference is rounded to 0.
+            Duration::from_millis(left_ms.max(1))
+        });
+        // What they wait for may be written for another thread.
+        let turn = (!self.turns.is_empty()).then_some(BUSY_TICK);
+        tick.into_iter().chain(deadline).chain(turn).min()
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) {
         if let Err(error) = self.poller.wait(timeout, &mut self.ready) {
             log::warning(format!("epoll failed: {error}"));
             std::thread::sleep(TICK);
@@ -274,16 +281,17 @@ impl EventLoop {
     }
 
     /// Polls for as long as the configuration allows, then sleeps.
-    fn poll_busily(&mut self, timeout: Duration, began: Instant, permit: Permit) -> Waited {
-        let polled = Duration::from_micros(self.shared.settings().busy_poll_us.get().unsigned_abs()).min(timeout);
+    fn poll_busily(&mut self, timeout: Option<Duration>, began: Instant, permit: Permit) -> Waited {
+        let allowed = Duration::from_micros(self.shared.settings().busy_poll_us.get().unsigned_abs());
+        let polled = timeout.map_or(allowed, |timeout| timeout.min(allowed));
         while began.elapsed() < polled {
-            self.poll(Duration::ZERO);
+            self.poll(Some(Duration::ZERO));
             if !self.ready.is_empty() || self.worker_inbox_filled() {
                 return Waited::Polled;
             }
         }
         drop(permit);
-        self.poll(timeout.saturating_sub(polled));
+        self.poll(timeout.map(|timeout| timeout.saturating_sub(polled)));
         Waited::PolledInVain
     }
 
@@ -292,14 +300,17 @@ impl EventLoop {
     }
 
     fn begin_turn(&mut self) {
-        self.worker.begin_turn(now_us());
+        let before_us = std::mem::replace(&mut self.turn_began_us, now_us());
+        let passed = Duration::from_micros(self.turn_began_us.saturating_sub(before_us));
+        self.polling.note(self.waited, passed, self.ready.len());
+        self.worker.begin_turn(self.turn_began_us);
     }
 
     /// Accepts connections and hands them to the threads in turn.
     fn accept(&mut self) {
         if self.worker.id == 0 {
-            let new = lock(&self.shared.new_listeners).take();
-            if let Some(listeners) = new {
+            // Only the latest count: those before have been replaced.
+            if let Some(listeners) = self.shared.new_listeners.take().pop() {
                 self.doorway.replace(listeners, &self.poller);
             }
         }
@@ -543,7 +554,7 @@ impl EventLoop {
             Ran::Yielded => self.yielded.push_back(key),
             Ran::Paused => {
                 self.paused.push(key);
-                self.next_tick = self.next_tick.min(Instant::now() + BUSY_TICK);
+                self.tick_early();
             }
             Ran::Parked => {
                 let deadline = connection.session.parked.as_ref().and_then(|w| w.wait.deadline_ms);

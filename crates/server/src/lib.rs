@@ -15,6 +15,7 @@ pub mod event_loop;
 pub mod heap;
 pub mod listener;
 pub mod log;
+mod mailbox;
 pub mod poller;
 pub mod process;
 pub mod reply_queue;

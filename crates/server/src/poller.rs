@@ -8,6 +8,7 @@ use engine::inbox::Wake;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
 /// What a descriptor is ready for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,12 +30,21 @@ pub trait Poller {
     fn watch(&self, fd: BorrowedFd<'_>, token: u64, read: bool, write: bool) -> io::Result<()>;
     /// Ceases to watch a descriptor.
     fn remove(&self, fd: BorrowedFd<'_>);
-    /// Waits until something is ready, the waker is used or the time is up, and replaces `ready` by what is.
-    fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()>;
+    /// Waits until something is ready, the waker is used, a tick is due or the time is up, if there is a limit, and replaces
+    /// `ready` by what is.
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<()>;
+    /// Whether a tick has come since this was last asked.
+    fn take_tick(&mut self) -> bool;
 }
 
+/// How often a poller ends a wait so that its thread can do what is to be done by the clock. A timer of its own, because a limit
+/// for each wait would cost a look at the clock, and a timer to be set in the kernel, once for every few requests of clients
+/// that don't pipeline.
+pub const TICK: Duration = Duration::from_millis(100);
 /// The token of the descriptor that wakes the thread.
 const WAKE: u64 = u64::MAX;
+/// The token of the timer.
+const TIMER: u64 = u64::MAX - 1;
 /// Events taken from the kernel at once; the rest is taken in the next turn.
 const EVENTS_AT_ONCE: usize = 512;
 
@@ -42,6 +52,8 @@ const EVENTS_AT_ONCE: usize = 512;
 pub struct Epoll {
     epoll: OwnedFd,
     wake: WakeFd,
+    timer: OwnedFd,
+    ticked: bool,
     events: Vec<epoll::Event>,
 }
 
@@ -68,12 +80,26 @@ impl Wake for WakeFd {
 }
 
 impl Epoll {
-    /// A poller that watches nothing but what wakes it.
+    /// A poller that watches nothing but what wakes it, and its timer.
     pub fn new(wake: WakeFd) -> io::Result<Epoll> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &wake.0, EventData::new_u64(WAKE), EventFlags::IN)?;
-        Ok(Epoll { epoll, wake, events: Vec::with_capacity(EVENTS_AT_ONCE) })
+        let timer = ticking()?;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
+        Ok(Epoll { epoll, wake, timer, ticked: false, events: Vec::with_capacity(EVENTS_AT_ONCE) })
     }
+}
+
+/// A timer that goes off every [`TICK`].
+fn ticking() -> io::Result<OwnedFd> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    let tick = timespec(TICK);
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: tick, it_value: tick })?;
+    Ok(timer)
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
 }
 
 impl Poller for Epoll {
@@ -92,11 +118,11 @@ impl Poller for Epoll {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<()> {
         ready.clear();
         self.events.clear();
-        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), Some(&timeout)) {
+        let timeout = timeout.map(timespec);
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -106,11 +132,55 @@ impl Poller for Epoll {
                 let _ = rustix::io::read(&self.wake.0, &mut [0; 8]);
                 continue;
             }
+            if token == TIMER {
+                // How often it has gone off doesn't matter.
+                let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+                self.ticked = true;
+                continue;
+            }
             let flags = event.flags;
             let gone = EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP;
             let read = flags.intersects(EventFlags::IN | gone);
             ready.push(Ready { token, read, write: flags.contains(EventFlags::OUT) });
         }
         Ok(())
+    }
+
+    fn take_tick(&mut self) -> bool {
+        std::mem::take(&mut self.ticked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_without_a_limit_ends_with_the_next_tick_and_another_with_the_one_after_it() {
+        let mut poller = Epoll::new(WakeFd::new().unwrap()).unwrap();
+        let mut ready = Vec::new();
+        let began = Instant::now();
+        for ticks in 1..=2 {
+            assert!(!poller.take_tick());
+            poller.wait(None, &mut ready).unwrap();
+            assert!(ready.is_empty() && poller.take_tick());
+            // The timer's own clock may be a little ahead.
+            assert!(began.elapsed() > TICK * ticks - TICK / 2);
+        }
+    }
+
+    #[test]
+    fn a_limit_and_the_waker_end_a_wait_before_the_tick() {
+        let wake = WakeFd::new().unwrap();
+        let mut poller = Epoll::new(wake.try_clone().unwrap()).unwrap();
+        let mut ready = Vec::new();
+        poller.wait(Some(Duration::from_millis(1)), &mut ready).unwrap();
+        wake.wake();
+        poller.wait(None, &mut ready).unwrap();
+        // Twice, because a waker that was not read would end this one, too.
+        poller.wait(Some(Duration::ZERO), &mut ready).unwrap();
+        assert!(ready.is_empty() && !poller.take_tick());
     }
 }

@@ -1,8 +1,8 @@
 //! The server's life: from its configuration to the last reply.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::config::{Apply, ConfigHost, LogLevel, Settings};
@@ -37,7 +37,8 @@ impl ConfigHost for ServerHost {
         match what {
             Apply::Port | Apply::Bind => {
                 let listeners = listener::open_tcp(settings)?;
-                *self.new_listeners.lock().unwrap_or_else(PoisonError::into_inner) = Some(listeners);
+                // The first thread looks within a tick; until then who connects waits in the kernel's queue.
+                self.new_listeners.leave(listeners);
                 Ok(())
             }
             Apply::MaxClients => {
@@ -122,7 +123,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
 
     let threads = usize::try_from(settings.threads.get()).ok().filter(|&t| t > 0).unwrap_or_else(process::cores);
     let wakes = (0..threads).map(|_| WakeFd::new()).collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
-    let new_listeners: NewListeners = Arc::new(Mutex::new(None));
+    let new_listeners: NewListeners = NewListeners::default();
     let host = Box::new(ServerHost { new_listeners: new_listeners.clone() });
     let shared_wakes = wakes.iter().map(|w| w.try_clone().map(|w| Box::new(w) as Box<dyn Wake>));
     let shared_wakes = shared_wakes.collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;

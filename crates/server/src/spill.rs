@@ -11,9 +11,8 @@ mod disk;
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::engine::Engine;
@@ -22,6 +21,7 @@ use resp::reply::Output;
 
 use crate::event_loop::now_us;
 use crate::log;
+use crate::mailbox::Mailbox;
 use disk::{Disk, Spools};
 
 /// Threads that write and read files. One does the work of most disks; a second keeps a large file that is being
@@ -78,23 +78,17 @@ pub struct Done {
     pub outcome: Outcome,
 }
 
-/// What is done and not yet collected, for one worker thread.
-#[derive(Default)]
-struct Mailbox {
-    done: Mutex<Vec<Done>>,
-    filled: AtomicBool,
-}
-
 /// The way to the threads, shared by all workers.
 pub struct Spill {
     threads: Vec<Sender<Request>>,
-    mailboxes: Arc<[Mailbox]>,
+    /// What is done and not yet collected, for each worker thread.
+    mailboxes: Arc<[Mailbox<Done>]>,
 }
 
 impl Spill {
     /// Starts the threads.
     pub fn start(engine: &'static Engine) -> io::Result<Spill> {
-        let mailboxes: Arc<[Mailbox]> = engine.inboxes.iter().map(|_| Mailbox::default()).collect();
+        let mailboxes: Arc<[Mailbox<Done>]> = engine.inboxes.iter().map(|_| Mailbox::default()).collect();
         let start = |id: usize| {
             let (sender, receiver) = mpsc::channel();
             let (mailboxes, files) = (mailboxes.clone(), Files::new(engine, Spools::new(engine)));
@@ -130,16 +124,12 @@ impl Spill {
     /// What has been done for a worker since it last asked.
     #[must_use]
     pub fn collect(&self, worker: usize) -> Vec<Done> {
-        let mailbox = &self.mailboxes[worker];
-        if !mailbox.filled.swap(false, Ordering::AcqRel) {
-            return Vec::new();
-        }
-        std::mem::take(&mut *mailbox.done.lock().unwrap_or_else(PoisonError::into_inner))
+        self.mailboxes[worker].take()
     }
 }
 
 /// A thread's life.
-fn serve(engine: &Engine, mut files: Files<Spools>, requests: &Receiver<Request>, mailboxes: &[Mailbox]) {
+fn serve(engine: &Engine, mut files: Files<Spools>, requests: &Receiver<Request>, mailboxes: &[Mailbox<Done>]) {
     while let Ok(Request { client, worker, task }) = requests.recv() {
         let event = match task {
             Task::Write(_) => "reply-spill-write",
@@ -150,10 +140,8 @@ fn serve(engine: &Engine, mut files: Files<Spools>, requests: &Receiver<Request>
         let outcome = files.run(client, task);
         engine.note_latency(event, began.elapsed(), now_us() / 1_000_000);
         let Some(outcome) = outcome else { continue };
-        let mailbox = &mailboxes[worker];
         let done = Done { client, disk_bytes: files.disk_bytes(client), outcome };
-        mailbox.done.lock().unwrap_or_else(PoisonError::into_inner).push(done);
-        if !mailbox.filled.swap(true, Ordering::AcqRel) {
+        if mailboxes[worker].leave(done) {
             engine.inboxes[worker].wake();
         }
     }

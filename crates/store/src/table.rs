@@ -603,11 +603,13 @@ impl<R: Record> Table<R> {
         let Some(mask) = self.buckets.unsplit_mask() else { return 0 };
         let cursor = cursor as usize;
         let index = cursor & mask;
+        let next = next_cursor(cursor, mask);
+        self.prefetch_steps(next, mask);
         self.visit_chain_mut(index, &mut visit);
         if index + mask + 1 < self.buckets.len() {
             self.visit_chain_mut(index + mask + 1, &mut visit);
         }
-        next_cursor(cursor, mask) as u64
+        next as u64
     }
 
     fn visit_chain_mut(&mut self, index: usize, visit: &mut impl FnMut(&mut R)) {

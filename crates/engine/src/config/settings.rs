@@ -204,7 +204,8 @@ settings! {
     active_defrag_threshold_lower: Int = Directive::int("active-defrag-threshold-lower", 0, 1000, "5");
     /// The percentage from which it takes as much time as it may.
     active_defrag_threshold_upper: Int = Directive::int("active-defrag-threshold-upper", 0, 1000, "100");
-    /// The share of a thread's time that it takes at least while it is at work, in percent.
+    /// The share of a thread's time that it takes at least while it is at work, in percent; beyond that, only of time that
+    /// nobody else needs.
     active_defrag_cycle_min: Int = Directive::int("active-defrag-cycle-min", 1, 99, "1");
     /// The same at most.
     active_defrag_cycle_max: Int = Directive::int("active-defrag-cycle-max", 1, 99, "25");

@@ -2,38 +2,80 @@
 
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::client::client_flag;
+use rustix::time::{ClockId, clock_gettime};
 
-use super::{BUSY_TICK, EventLoop, TICK};
+use super::{BUSY_TICK, EventLoop};
 use crate::connection::Connection;
+use crate::poller::Poller;
 
 /// How long one look for expired keys may take, in microseconds: others wait for as long.
 const RECLAIM_US: f64 = 1000.0;
 /// Deadlines that may be noted beyond twice the connections, before those of waits that have ended are removed.
 const DEADLINES_SLACK: usize = 64;
 
+/// How idle a thread is.
+pub(super) struct Idleness {
+    looked: Instant,
+    /// The thread's CPU time then.
+    cpu: Duration,
+}
+
+impl Idleness {
+    /// For the thread that calls it.
+    pub(super) fn new(now: Instant) -> Idleness {
+        Idleness { looked: now, cpu: thread_cpu() }
+    }
+
+    /// The part of the time since the last look, from 0 to 1, in which the thread that calls it did not run.
+    fn look(&mut self, now: Instant) -> f64 {
+        let cpu = thread_cpu();
+        let passed = now.saturating_duration_since(self.looked).as_secs_f64();
+        let ran = cpu.saturating_sub(self.cpu).as_secs_f64();
+        (self.looked, self.cpu) = (now, cpu);
+        if passed > 0.0 { (1.0 - ran / passed).clamp(0.0, 1.0) } else { 0.0 }
+    }
+}
+
+/// The CPU time that the thread which calls it has taken so far.
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
 impl EventLoop {
     /// What happens by the clock: blocking commands that run out of time, expired keys, idle clients.
     pub(super) fn tick(&mut self) {
         self.time_out();
         self.end_patience();
-        let now = Instant::now();
-        if now < self.next_tick {
+        let is_due = self.poller.take_tick() || self.early_tick.is_some_and(|due| due <= Instant::now());
+        if !is_due {
             return;
         }
+        self.early_tick = None;
+        let now = Instant::now();
+        let idle = self.idleness.look(now);
         self.worker.serve_late();
         let more = self.worker.reclaim_expired(RECLAIM_US)
             | self.worker.relieve_memory()
-            | self.worker.compact_memory(BUSY_TICK.as_micros() as u64);
-        self.next_tick = now + if more { BUSY_TICK } else { TICK };
+            | self.worker.compact_memory(BUSY_TICK.as_micros() as u64, idle);
+        if more {
+            self.early_tick = Some(now + BUSY_TICK);
+        }
         self.end_pause();
         self.close_idle();
         self.mind_backlogs();
         if self.worker.id == 0 {
             self.shared.engine.sample(self.worker.clock.now_ms);
         }
+    }
+
+    /// Has the next tick come soon.
+    pub(super) fn tick_early(&mut self) {
+        let soon = Instant::now() + BUSY_TICK;
+        self.early_tick = Some(self.early_tick.map_or(soon, |due| due.min(soon)));
     }
 
     pub(super) fn note_deadline(&mut self, deadline_ms: u64, client: u64) {
@@ -80,7 +122,7 @@ impl EventLoop {
             let _ = engine.paused_until_ms.compare_exchange(until_ms, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
         if !self.paused.is_empty() {
-            if engine.is_held_up() { self.next_tick = Instant::now() + BUSY_TICK } else { self.run_paused() }
+            if engine.is_held_up() { self.tick_early() } else { self.run_paused() }
         }
     }
 
@@ -100,5 +142,28 @@ impl EventLoop {
         };
         let keys: Vec<usize> = self.connections.iter().filter(|(_, c)| idle(c)).map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.close(key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_sleeps_is_idle() {
+        let mut idleness = Idleness::new(Instant::now());
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(idleness.look(Instant::now()) > 0.8);
+    }
+
+    #[test]
+    fn a_thread_that_works_is_not_idle() {
+        const WORK: Duration = Duration::from_millis(20);
+        let (began, before) = (Instant::now(), thread_cpu());
+        let mut idleness = Idleness::new(Instant::now());
+        while thread_cpu() - before < 2 * WORK {}
+        let idle = idleness.look(Instant::now());
+        // However busy the machine is with others.
+        assert!(idle < 1.0 - WORK.as_secs_f64() / began.elapsed().as_secs_f64(), "{idle}");
     }
 }

@@ -12,7 +12,8 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 /// Waits that have to have been short, one after the other, before a thread polls.
 const SHORT_WAITS_MIN: u32 = 16;
-/// What a short wait takes at most while the thread sleeps: being woken takes tens of microseconds of it.
+/// What a short wait takes at most while the thread sleeps, with the turn before it: being woken takes tens of microseconds of
+/// it.
 const SLEPT_SHORTLY: Duration = Duration::from_micros(300);
 /// How often polling may fail in a row before it ends.
 const FAILURES_MAX: u32 = 3;
@@ -48,8 +49,8 @@ pub enum Waited {
     Polled,
     /// It polled in vain, and slept.
     PolledInVain,
-    /// It slept at once, for as long.
-    Slept(Duration),
+    /// It slept at once.
+    Slept,
 }
 
 impl Polling {
@@ -58,14 +59,23 @@ impl Polling {
         Polling { cores: cores(), short_waits: 0, failures: 0, active: 0.0, next_look: now, paused_until: now }
     }
 
-    /// The permit to poll before the thread sleeps, if that is worthwhile.
-    pub fn permit(&mut self, now: Instant) -> Option<Permit> {
-        if self.is_worthwhile(now) { Permit::take(self.cores) } else { None }
+    /// The permit to poll before the thread sleeps, and the time, if that is worthwhile.
+    #[inline]
+    pub fn permit(&mut self) -> Option<(Permit, Instant)> {
+        if self.is_wanted() { self.permit_at(Instant::now()) } else { None }
+    }
+
+    /// What can be told without a look at the clock.
+    fn is_wanted(&self) -> bool {
+        self.short_waits >= SHORT_WAITS_MIN && self.active <= ACTIVE_MAX
+    }
+
+    fn permit_at(&mut self, now: Instant) -> Option<(Permit, Instant)> {
+        if self.is_worthwhile(now) { Permit::take(self.cores).map(|permit| (permit, now)) } else { None }
     }
 
     fn is_worthwhile(&mut self, now: Instant) -> bool {
-        let wanted = self.short_waits >= SHORT_WAITS_MIN && self.active <= ACTIVE_MAX;
-        if !wanted || now < self.paused_until {
+        if !self.is_wanted() || now < self.paused_until {
             return false;
         }
         if now >= self.next_look {
@@ -78,17 +88,17 @@ impl Polling {
         true
     }
 
-    /// Notes how a wait ended, and how many connections it was for.
-    pub fn note(&mut self, waited: Waited, ready: usize) {
+    /// Notes how a wait ended, how long the turn before and it have taken together, and how many connections it was for.
+    pub fn note(&mut self, waited: Waited, passed: Duration, ready: usize) {
         self.active += (ready as f64 - self.active) * ACTIVE_WEIGHT;
         match waited {
             // What comes at once need not be waited for, and says nothing of what is.
             Waited::NotAtAll => {}
             Waited::Polled => self.failures = 0,
-            Waited::Slept(time) if time <= SLEPT_SHORTLY && ready > 0 => {
+            Waited::Slept if passed <= SLEPT_SHORTLY && ready > 0 => {
                 self.short_waits = (self.short_waits + 1).min(SHORT_WAITS_MIN);
             }
-            Waited::Slept(_) => self.short_waits = 0,
+            Waited::Slept => self.short_waits = 0,
             Waited::PolledInVain => {
                 self.failures += 1;
                 if self.failures >= FAILURES_MAX {
@@ -142,20 +152,20 @@ mod tests {
     }
 
     fn short_waits(polling: &mut Polling, count: u32, ready: usize) {
-        (0..count).for_each(|_| polling.note(Waited::Slept(40 * MICROSECOND), ready));
+        (0..count).for_each(|_| polling.note(Waited::Slept, 40 * MICROSECOND, ready));
     }
 
     #[test]
     fn an_idle_thread_never_polls_and_one_with_short_waits_does() {
         let (mut polling, now) = polling();
         assert!(!polling.is_worthwhile(now));
-        (0..100).for_each(|_| polling.note(Waited::Slept(100_000 * MICROSECOND), 0));
+        (0..100).for_each(|_| polling.note(Waited::Slept, 100_000 * MICROSECOND, 0));
         assert!(!polling.is_worthwhile(now));
         short_waits(&mut polling, SHORT_WAITS_MIN - 1, 1);
         assert!(!polling.is_worthwhile(now));
         short_waits(&mut polling, 1, 1);
         assert!(polling.is_worthwhile(now));
-        polling.note(Waited::Slept(1000 * MICROSECOND), 1);
+        polling.note(Waited::Slept, 1000 * MICROSECOND, 1);
         assert!(!polling.is_worthwhile(now));
     }
 
@@ -164,14 +174,14 @@ mod tests {
         let (mut polling, now) = polling();
         short_waits(&mut polling, SHORT_WAITS_MIN, 1);
         for _ in 1..FAILURES_MAX {
-            polling.note(Waited::PolledInVain, 1);
+            polling.note(Waited::PolledInVain, 100 * MICROSECOND, 1);
         }
-        polling.note(Waited::Polled, 1);
+        polling.note(Waited::Polled, 40 * MICROSECOND, 1);
         for _ in 1..FAILURES_MAX {
-            polling.note(Waited::PolledInVain, 1);
+            polling.note(Waited::PolledInVain, 100 * MICROSECOND, 1);
         }
         assert!(polling.is_worthwhile(now));
-        polling.note(Waited::PolledInVain, 1);
+        polling.note(Waited::PolledInVain, 100 * MICROSECOND, 1);
         assert!(!polling.is_worthwhile(now));
     }
 

@@ -30,11 +30,15 @@ impl EventLoop {
 
     /// Sends every connection's replies.
     pub(super) fn write(&mut self) {
-        for key in std::mem::take(&mut self.to_write) {
+        let mut keys = std::mem::take(&mut self.to_write);
+        for key in keys.drain(..) {
             if self.connections.get(key).is_some_and(|c| c.in_write_list) {
                 self.flush(key);
             }
         }
+        // What came meanwhile is for the next turn. The list keeps its memory: it is filled again at once.
+        keys.append(&mut self.to_write);
+        self.to_write = keys;
     }
 
     /// Sends a connection's replies as far as its socket takes them, and finds a place for the rest.

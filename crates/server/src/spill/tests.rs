@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use engine::config::{Apply, ConfigHost, Loader, Settings};
 use engine::engine::Host;

@@ -134,7 +134,9 @@ impl Block {
 
     /// Moves the block to another allocation, if it has one and `mover` wants that.
     pub fn compact(&mut self, mover: &mut Mover<'_>) {
-        if self.is_empty() || !mover.wants({ self.0 }.as_ptr().cast_const().cast()) {
+        // Told by its address: most blocks stay, and to look into one would be to wait for it.
+        let is_empty = { self.0 } == NonNull::from(&EMPTY);
+        if is_empty || !mover.wants({ self.0 }.as_ptr().cast_const().cast()) {
             return;
         }
         let layout = layout(self.len());

@@ -1,0 +1,85 @@
+//! What other threads leave for one that looks for it in every turn.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A thread's mailbox. To look into an empty one takes no lock and no locked instruction: a thread that serves clients
+/// which wait for each reply looks once a request. What is left in it is bounded by those who leave it.
+pub struct Mailbox<T> {
+    items: Mutex<Vec<T>>,
+    /// Whether there is anything; changed under the lock.
+    filled: AtomicBool,
+}
+
+impl<T> Default for Mailbox<T> {
+    fn default() -> Mailbox<T> {
+        Mailbox { items: Mutex::default(), filled: AtomicBool::new(false) }
+    }
+}
+
+impl<T> Mailbox<T> {
+    fn items(&self) -> MutexGuard<'_, Vec<T>> {
+        // What is behind the lock is always whole.
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves something. Says whether it was empty before: then nobody has woken the thread for it yet.
+    pub fn leave(&self, item: T) -> bool {
+        let mut items = self.items();
+        items.push(item);
+        !self.filled.swap(true, Ordering::Release)
+    }
+
+    /// Takes everything, in the order in which it was left.
+    #[inline]
+    pub fn take(&self) -> Vec<T> {
+        if self.filled.load(Ordering::Acquire) { self.take_filled() } else { Vec::new() }
+    }
+
+    #[cold]
+    fn take_filled(&self) -> Vec<T> {
+        let mut items = self.items();
+        self.filled.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *items)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_taken_once_and_in_order() {
+        let mailbox = Mailbox::default();
+        assert!(mailbox.take().is_empty());
+        assert!(mailbox.leave(1));
+        assert!(!mailbox.leave(2));
+        assert_eq!(mailbox.take(), [1, 2]);
+        assert!(mailbox.take().is_empty());
+        assert!(mailbox.leave(3));
+        assert_eq!(mailbox.take(), [3]);
+    }
+
+    #[test]
+    fn nothing_is_lost_between_threads() {
+        let mailbox = Mailbox::default();
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let mailbox = &mailbox;
+                scope.spawn(move || {
+                    for i in 0..1000 {
+                        mailbox.leave((thread, i));
+                    }
+                });
+            }
+            let mut next = [0; 3];
+            while next != [1000; 3] {
+                for (thread, i) in mailbox.take() {
+                    assert_eq!(i, next[thread]);
+                    next[thread] += 1;
+                }
+                std::thread::yield_now();
+            }
+        });
+    }
+}
