@@ -170,6 +170,12 @@ pub struct Progress {
 }
 
 impl Worker {
+    /// Whether [`Worker::compact_memory`] may have something to do.
+    #[must_use]
+    pub fn may_compact(&self) -> bool {
+        self.engine.compaction.at_it.load(Ordering::Relaxed) > 0
+    }
+
     /// Spends its share of the next `tick_us` microseconds on moving what lies in sparse pages, if that is wanted. `idle` is the
     /// part of the time, from 0 to 1, in which the thread had nothing to do of late. Says whether there is more to do.
     pub fn compact_memory(&mut self, tick_us: u64, idle: f64) -> bool {

@@ -56,7 +56,8 @@ impl EventLoop {
         }
         self.early_tick = None;
         let now = Instant::now();
-        let idle = self.idleness.look(now);
+        // What nobody asks for isn't looked at: an idle thread does hardly more than this.
+        let idle = if self.worker.may_compact() { self.idleness.look(now) } else { 0.0 };
         self.worker.serve_late();
         let more = self.worker.reclaim_expired(RECLAIM_US)
             | self.worker.relieve_memory()
