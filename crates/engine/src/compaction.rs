@@ -4,7 +4,7 @@
 //! `active-defrag-ignore-bytes` and `active-defrag-threshold-lower` percent lie between them, every thread looks through its
 //! part of the shards once and has what lies in sparse pages moved (`store::compact`), for a share of its time that grows
 //! with the waste from `active-defrag-cycle-min` to `active-defrag-cycle-max` percent: beyond the minimum, only of the time that
-//! clients leave it. It ends sooner if hardly any waste is left, and the next pass goes on where it was. Unlike in Redis, it is
+//! clients leave it. It ends sooner if hardly any waste is left, and the next pass goes on with the shard where it was. Unlike in Redis, it is
 //! on from the start: `used_memory` is to be what the process holds.
 //!
 //! Not all waste can be cured this way. A pass that was of little use is followed by ever longer pauses.
@@ -141,6 +141,10 @@ impl Compaction {
     /// Gives the pass that goes on more time if there is more waste than when it began: what begins with little would go on
     /// at that pace for a minute. It is judged by the most that there was. Ends it if there is hardly any left.
     fn hasten(&self, pace: &mut Pace, thresholds: &Thresholds, [held, used]: [u64; 2]) {
+        // One that ends stays ended, also while a thread has yet to see it.
+        if self.percent.load(Ordering::Relaxed) == 0 {
+            return;
+        }
         let waste = held.saturating_sub(used);
         pace.waste_before = pace.waste_before.max(waste);
         if thresholds.is_enough(waste, used) {
@@ -177,7 +181,7 @@ impl Worker {
     }
 
     /// Spends its share of the next `tick_us` microseconds on moving what lies in sparse pages, if that is wanted. `idle` is the
-    /// part of the time, from 0 to 1, in which the thread had nothing to do of late. Says whether there is more to do.
+    /// part of the time, from 0 to 1, in which the thread did not run, or only polled, of late. Says whether there is more to do.
     pub fn compact_memory(&mut self, tick_us: u64, idle: f64) -> bool {
         let compaction = &self.engine.compaction;
         let pass = compaction.pass.load(Ordering::Acquire);
@@ -266,6 +270,7 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Bench;
 
     const MB: u64 = 1 << 20;
     const THRESHOLDS: Thresholds = Thresholds { ignore_bytes: MB, percent: [10, 60], cycle: [1, 51] };
@@ -299,10 +304,38 @@ mod tests {
         // Below where it begins, but not by much.
         assert_eq!(look(2 * LOOK_MS, 6), 11);
         assert_eq!(look(3 * LOOK_MS, 4), 0);
+        assert_eq!(look(4 * LOOK_MS, 40), 0);
         assert_eq!(compaction.at_it.load(Ordering::Relaxed), 1, "the thread has to see it first");
         // It was of use.
         compaction.at_it.store(0, Ordering::Relaxed);
-        assert_eq!(look(4 * LOOK_MS, 12), 0);
-        assert_eq!(look(5 * LOOK_MS, 12), 3);
+        assert_eq!(look(5 * LOOK_MS, 12), 0);
+        assert_eq!(look(6 * LOOK_MS, 12), 3);
+    }
+
+    #[test]
+    fn a_pass_goes_on_where_the_last_one_ended_and_looks_through_everything() {
+        const KEYS: u64 = 500;
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        for i in 0..KEYS {
+            bench.check(&mut session, &[(&format!("SET key:{i} value"), "+OK")]);
+        }
+        let engine = bench.worker.engine;
+        let look =
+            |now_ms, waste: u64| engine.compaction.look(now_ms, 1, &THRESHOLDS, || [(100 + waste) * MB, 100 * MB]);
+        let stayed = || engine.compaction.stayed.load(Ordering::Relaxed);
+        look(LOOK_MS, 100);
+        while bench.worker.compacting.part == 0 {
+            assert!(bench.worker.compact_memory(10, 1.0));
+        }
+        look(2 * LOOK_MS, 1);
+        assert!(!bench.worker.compact_memory(1000, 1.0) && !bench.worker.may_compact());
+        let (ended, before) = (bench.worker.compacting.part, stayed());
+        assert!(ended > 0 && before < KEYS);
+        // Seen to have been of use, it is followed by another.
+        look(3 * LOOK_MS, 50);
+        look(4 * LOOK_MS, 50);
+        while bench.worker.compact_memory(1000, 1.0) {}
+        assert_eq!((stayed() - before, bench.worker.compacting.part), (KEYS, ended));
     }
 }

@@ -112,18 +112,15 @@ impl Worker {
         inside: &mut Pass,
     ) -> Step {
         let engine = self.engine;
-        let (Some(command), false) = (plan.command, engine.is_held_up()) else {
+        let (Some(command @ Command { run: Run::Session(run), .. }), false) = (plan.command, engine.is_held_up())
+        else {
             return self.step(session, plan, args, &[], out, inside);
-        };
-        let Run::Session(run) = command.run else {
-            let step = self.call_on_each(session, command, args, out);
-            return self.after_plain(session, step, out, inside);
         };
         // What `call_on_each` does, without its calls in between: each hands on half a dozen arguments.
         let start = out.mark();
         let is_busy = || engine.busy.any();
         let mut locked = engine.keyspace.lock_each_unless(&is_busy);
-        let mut step = match self.call_session(session, command, run, args, &[], &mut locked, out) {
+        let mut step = match self.call_session(session, command, *run, args, &[], &mut locked, out) {
             Some(called) => self.finish(session, command, args, &[], called, out, true),
             None if session.closing => Step::Close,
             None => Step::Next,
@@ -132,6 +129,7 @@ impl Worker {
             out.truncate(start);
             step = self.answer_busy(session, command, args, out);
         }
+        drop(locked);
         self.after_plain(session, step, out, inside)
     }
 

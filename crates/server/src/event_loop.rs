@@ -155,7 +155,8 @@ pub struct EventLoop {
     deadlines: BinaryHeap<Reverse<(u64, u64)>>,
     /// When the next tick is due, if that is before the poller's.
     early_tick: Option<Instant>,
-    idleness: Idleness,
+    /// Since the last tick, while memory is being given back.
+    idleness: Option<Idleness>,
     polling: Polling,
     /// How the wait before this turn ended.
     waited: Waited,
@@ -212,7 +213,7 @@ impl EventLoop {
             paused: Vec::new(),
             deadlines: BinaryHeap::new(),
             early_tick: None,
-            idleness: Idleness::new(Instant::now()),
+            idleness: None,
             polling: Polling::new(Instant::now()),
             waited: Waited::NotAtAll,
             turn_began_us: now_us(),
@@ -257,7 +258,8 @@ impl EventLoop {
     /// How long there is nothing to do, if that is known. The poller's tick ends the wait in any case, so that nothing has
     /// to be computed, nor the clock read, in most turns.
     fn timeout(&self) -> Option<Duration> {
-        if !self.yielded.is_empty() || self.worker_inbox_filled() {
+        // Roused: in the midst of a script that takes too long, which looks at its others' sockets only.
+        if !self.yielded.is_empty() || self.worker_inbox_filled() || self.poller.is_roused() {
             return Some(Duration::ZERO);
         }
         let tick = self.early_tick.map(|due| due.saturating_duration_since(Instant::now()));
@@ -284,11 +286,24 @@ impl EventLoop {
     fn poll_busily(&mut self, timeout: Option<Duration>, began: Instant, permit: Permit) -> Waited {
         let allowed = Duration::from_micros(self.shared.settings().busy_poll_us.get().unsigned_abs());
         let polled = timeout.map_or(allowed, |timeout| timeout.min(allowed));
-        while began.elapsed() < polled {
+        let waited = loop {
             self.poll(Some(Duration::ZERO));
             if !self.ready.is_empty() || self.worker_inbox_filled() {
-                return Waited::Polled;
+                break Some(Waited::Polled);
             }
+            // It says nothing of whether polling is worthwhile.
+            if self.poller.is_roused() {
+                break Some(Waited::NotAtAll);
+            }
+            if began.elapsed() >= polled {
+                break None;
+            }
+        };
+        if let Some(idleness) = &mut self.idleness {
+            idleness.note_polling(began.elapsed());
+        }
+        if let Some(waited) = waited {
+            return waited;
         }
         drop(permit);
         self.poll(timeout.map(|timeout| timeout.saturating_sub(polled)));
@@ -303,6 +318,7 @@ impl EventLoop {
         let before_us = std::mem::replace(&mut self.turn_began_us, now_us());
         let passed = Duration::from_micros(self.turn_began_us.saturating_sub(before_us));
         self.polling.note(self.waited, passed, self.ready.len());
+        self.poller.take_wake();
         self.worker.begin_turn(self.turn_began_us);
     }
 

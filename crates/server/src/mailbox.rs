@@ -46,7 +46,12 @@ impl<T> Mailbox<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::time::{Duration, Instant};
+
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
     fn what_is_left_is_taken_once_and_in_order() {
@@ -62,24 +67,31 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_between_threads() {
-        let mailbox = Mailbox::default();
+        let (mailbox, announced, deadline) = (Mailbox::default(), AtomicUsize::new(0), Instant::now() + PATIENCE);
+        let mut taken = 0;
         std::thread::scope(|scope| {
             for thread in 0..3 {
-                let mailbox = &mailbox;
+                let (mailbox, announced) = (&mailbox, &announced);
                 scope.spawn(move || {
                     for i in 0..1000 {
-                        mailbox.leave((thread, i));
+                        let was_empty = mailbox.leave((thread, i));
+                        announced.fetch_add(usize::from(was_empty), Ordering::Relaxed);
                     }
                 });
             }
             let mut next = [0; 3];
             while next != [1000; 3] {
-                for (thread, i) in mailbox.take() {
+                assert!(Instant::now() < deadline, "{next:?}");
+                let items = mailbox.take();
+                taken += usize::from(!items.is_empty());
+                for (thread, i) in items {
                     assert_eq!(i, next[thread]);
                     next[thread] += 1;
                 }
                 std::thread::yield_now();
             }
         });
+        // Whoever finds it empty wakes the thread: once for all that is taken together.
+        assert_eq!(announced.into_inner(), taken);
     }
 }

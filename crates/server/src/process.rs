@@ -14,13 +14,24 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::log;
 
-/// Descriptors that the server needs beside those of its clients: Redis's figure.
+/// Descriptors that the server needs beside those of its clients: Redis's figure, which is enough for [`FEW_THREADS`].
 const DESCRIPTORS_RESERVED: u64 = 32;
+const FEW_THREADS: usize = 2;
+/// What every other worker thread needs: its poller, the poller's timer, what wakes it, what others wake it with, and one kept
+/// for turning clients away.
+const DESCRIPTORS_A_THREAD: u64 = 5;
+
+/// Descriptors that a server with so many worker threads needs beside those of its clients.
+#[must_use]
+pub fn descriptors_reserved(threads: usize) -> u64 {
+    DESCRIPTORS_RESERVED + DESCRIPTORS_A_THREAD * threads.saturating_sub(FEW_THREADS) as u64
+}
 
 /// Raises the limit on descriptors as far as is needed and allowed, and returns how many clients it leaves room for.
 #[must_use]
-pub fn room_for_clients(wanted: u64) -> u64 {
-    let needed = wanted.saturating_add(DESCRIPTORS_RESERVED);
+pub fn room_for_clients(wanted: u64, threads: usize) -> u64 {
+    let reserved = descriptors_reserved(threads);
+    let needed = wanted.saturating_add(reserved);
     let now = getrlimit(Resource::Nofile);
     let soft = now.current.unwrap_or(u64::MAX);
     if soft >= needed {
@@ -29,7 +40,7 @@ pub fn room_for_clients(wanted: u64) -> u64 {
     let target = needed.min(now.maximum.unwrap_or(u64::MAX));
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(target), maximum: now.maximum });
     let soft = if raised.is_ok() { target } else { soft };
-    wanted.min(soft.saturating_sub(DESCRIPTORS_RESERVED))
+    wanted.min(soft.saturating_sub(reserved))
 }
 
 /// A number that nobody can guess, from the operating system.

@@ -43,7 +43,7 @@ impl ConfigHost for ServerHost {
             }
             Apply::MaxClients => {
                 let wanted = settings.maxclients.get().max(0) as u64;
-                if process::room_for_clients(wanted) < wanted {
+                if process::room_for_clients(wanted, threads(settings)) < wanted {
                     return Err("The operating system is not able to handle the specified number of clients".into());
                 }
                 Ok(())
@@ -121,7 +121,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let listeners = listener::open_all(&settings)?;
     limit_clients(&settings);
 
-    let threads = usize::try_from(settings.threads.get()).ok().filter(|&t| t > 0).unwrap_or_else(process::cores);
+    let threads = threads(&settings);
     let wakes = (0..threads).map(|_| WakeFd::new()).collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
     let new_listeners: NewListeners = NewListeners::default();
     let host = Box::new(ServerHost { new_listeners: new_listeners.clone() });
@@ -174,15 +174,20 @@ fn cannot_poll(error: std::io::Error) -> String {
     format!("can't poll for connections: {error}")
 }
 
+/// How many worker threads there are: `threads`, or as many as cores.
+fn threads(settings: &Settings) -> usize {
+    usize::try_from(settings.threads.get()).ok().filter(|&t| t > 0).unwrap_or_else(process::cores)
+}
+
 /// Lowers maxclients to what the limit on descriptors leaves room for, as Redis does.
 fn limit_clients(settings: &Settings) {
     let wanted = settings.maxclients.get().max(0) as u64;
-    let room = process::room_for_clients(wanted);
+    let room = process::room_for_clients(wanted, threads(settings));
     if room < wanted {
         log::warning(format!(
             "You requested maxclients of {wanted}, but the limit on open files leaves room for {room}; \
              raise it with 'ulimit -n {}' to serve more clients at a time.",
-            wanted + 32
+            wanted.saturating_add(process::descriptors_reserved(threads(settings)))
         ));
         settings.limit_maxclients(room as i64);
     }

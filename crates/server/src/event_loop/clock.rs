@@ -16,26 +16,31 @@ const RECLAIM_US: f64 = 1000.0;
 /// Deadlines that may be noted beyond twice the connections, before those of waits that have ended are removed.
 const DEADLINES_SLACK: usize = 64;
 
-/// How idle a thread is.
+/// How idle a thread is from a moment on.
 pub(super) struct Idleness {
-    looked: Instant,
+    began: Instant,
     /// The thread's CPU time then.
     cpu: Duration,
+    /// For how long it has polled since, which it does because it has nothing to do.
+    polled: Duration,
 }
 
 impl Idleness {
-    /// For the thread that calls it.
-    pub(super) fn new(now: Instant) -> Idleness {
-        Idleness { looked: now, cpu: thread_cpu() }
+    /// From now on, of the thread that calls it.
+    fn begin() -> Idleness {
+        Idleness { began: Instant::now(), cpu: thread_cpu(), polled: Duration::ZERO }
     }
 
-    /// The part of the time since the last look, from 0 to 1, in which the thread that calls it did not run.
-    fn look(&mut self, now: Instant) -> f64 {
-        let cpu = thread_cpu();
-        let passed = now.saturating_duration_since(self.looked).as_secs_f64();
-        let ran = cpu.saturating_sub(self.cpu).as_secs_f64();
-        (self.looked, self.cpu) = (now, cpu);
-        if passed > 0.0 { (1.0 - ran / passed).clamp(0.0, 1.0) } else { 0.0 }
+    /// Notes that the thread has polled.
+    pub(super) fn note_polling(&mut self, time: Duration) {
+        self.polled += time;
+    }
+
+    /// The part of the time since it began, from 0 to 1, in which the thread that calls it did not run, or only polled.
+    fn part(&self) -> f64 {
+        let passed = self.began.elapsed().as_secs_f64();
+        let worked = thread_cpu().saturating_sub(self.cpu).saturating_sub(self.polled).as_secs_f64();
+        if passed > 0.0 { (1.0 - worked / passed).clamp(0.0, 1.0) } else { 0.0 }
     }
 }
 
@@ -56,8 +61,8 @@ impl EventLoop {
         }
         self.early_tick = None;
         let now = Instant::now();
-        // What nobody asks for isn't looked at: an idle thread does hardly more than this.
-        let idle = if self.worker.may_compact() { self.idleness.look(now) } else { 0.0 };
+        // In the first tick of a pass, it isn't known.
+        let idle = self.idleness.take().map_or(0.0, |since| since.part());
         self.worker.serve_late();
         let more = self.worker.reclaim_expired(RECLAIM_US)
             | self.worker.relieve_memory()
@@ -65,6 +70,8 @@ impl EventLoop {
         if more {
             self.early_tick = Some(now + BUSY_TICK);
         }
+        // From here on, so that the time that it takes itself is not taken for the clients'.
+        self.idleness = self.worker.may_compact().then(Idleness::begin);
         self.end_pause();
         self.close_idle();
         self.mind_backlogs();
@@ -150,21 +157,36 @@ impl EventLoop {
 mod tests {
     use super::*;
 
+    const WORK: Duration = Duration::from_millis(20);
+
+    /// Works for twice as long, of its own time, and says how long it took by the clock.
+    fn work() -> Duration {
+        let (began, before) = (Instant::now(), thread_cpu());
+        while thread_cpu() - before < 2 * WORK {}
+        began.elapsed()
+    }
+
     #[test]
     fn a_thread_that_sleeps_is_idle() {
-        let mut idleness = Idleness::new(Instant::now());
+        let idleness = Idleness::begin();
         std::thread::sleep(Duration::from_millis(30));
-        assert!(idleness.look(Instant::now()) > 0.8);
+        assert!(idleness.part() > 0.8);
     }
 
     #[test]
     fn a_thread_that_works_is_not_idle() {
-        const WORK: Duration = Duration::from_millis(20);
-        let (began, before) = (Instant::now(), thread_cpu());
-        let mut idleness = Idleness::new(Instant::now());
-        while thread_cpu() - before < 2 * WORK {}
-        let idle = idleness.look(Instant::now());
+        let idleness = Idleness::begin();
+        let took = work();
         // However busy the machine is with others.
-        assert!(idle < 1.0 - WORK.as_secs_f64() / began.elapsed().as_secs_f64(), "{idle}");
+        let idle = idleness.part();
+        assert!(idle < 1.0 - WORK.as_secs_f64() / took.as_secs_f64(), "{idle}");
+    }
+
+    #[test]
+    fn a_thread_that_only_polls_is_idle() {
+        let mut idleness = Idleness::begin();
+        let took = work();
+        idleness.note_polling(took);
+        assert!(idleness.part() > 0.8);
     }
 }
