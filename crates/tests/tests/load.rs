@@ -682,7 +682,7 @@ fn kills() -> u64 {
 #[test]
 fn killed_loaders_lose_and_double_nothing() {
     let mut rng = Rng::new(seed());
-    let (mut killed, mut round) = (0, 0);
+    let (mut killed, mut round, mut longest_us) = (0, 0, 15_000);
     while killed < kills() {
         round += 1;
         let directory = Directory::new();
@@ -693,7 +693,9 @@ fn killed_loaders_lose_and_double_nothing() {
         let merge = rng.chance(75);
         let chunk = if merge { "--chunk=100" } else { "--no-merge" };
         let args = ["--resume", "--state", &state, chunk, "--errors", &errors, &file];
-        let (ran, now) = load_by_killed_loaders(server.port(), &args, 15_000, &mut rng);
+        let (ran, now) = load_by_killed_loaders(server.port(), &args, longest_us, &mut rng);
+        // On a fast machine a loader is done before it is killed.
+        longest_us -= if now == 0 { longest_us / 10 } else { 0 };
         // As the load ended, whether this loader loaded anything or an earlier one had done it all.
         assert_eq!(ran.status, 1, "{} {}", ran.out, ran.err);
         marks.check(&server, &directory.read("errors"), &file);
@@ -807,8 +809,14 @@ fn a_complete_load_is_not_loaded_again() {
         assert_eq!(ask(&server, "GET n").text(), n.as_bytes());
     };
     check(&args, "", 1, "2 commands executed, 1 failed, 0 lines rejected", "1");
-    let again = "complete already, 0 seconds ago: 2 commands executed, 1 failed, 0 lines rejected; nothing was sent";
-    check(&args, "", 1, again, "1");
+    let again = run(server.port(), &args, b"");
+    let as_said = |age: &str| {
+        let ended = "2 commands executed, 1 failed, 0 lines rejected; nothing was sent";
+        again.err.contains(&format!("complete already, {age} ago: {ended}"))
+    };
+    // A second may have begun meanwhile.
+    assert!(again.status == 1 && (as_said("0 seconds") || as_said("1 second")), "{} {}", again.status, again.err);
+    assert_eq!(ask(&server, "GET n").text(), b"1");
     // Its token is gone, whoever ended it.
     assert_eq!(ask(&server, "PIPELINE LIST").items().len(), 0);
     let restart = ["--resume", "--restart", "--state", &state, &file];
