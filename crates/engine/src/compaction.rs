@@ -4,8 +4,8 @@
 //! `active-defrag-ignore-bytes` and `active-defrag-threshold-lower` percent lie between them, every thread looks through its
 //! part of the shards once and has what lies in sparse pages moved (`store::compact`), for a share of its time that grows
 //! with the waste from `active-defrag-cycle-min` to `active-defrag-cycle-max` percent: beyond the minimum, only of the time that
-//! clients leave it. It ends sooner if hardly any waste is left, and the next pass goes on with the shard where it was. Unlike in Redis, it is
-//! on from the start: `used_memory` is to be what the process holds.
+//! clients leave it. It ends sooner if hardly any waste is left, and the next pass goes on with the shard where it was.
+//! Unlike in Redis, it is on from the start: `used_memory` is to be what the process holds.
 //!
 //! Not all waste can be cured this way. A pass that was of little use is followed by ever longer pauses.
 
@@ -275,13 +275,16 @@ mod tests {
     const MB: u64 = 1 << 20;
     const THRESHOLDS: Thresholds = Thresholds { ignore_bytes: MB, percent: [10, 60], cycle: [1, 51] };
 
+    /// Has it look at 100 MB in use and so much waste, and says what share of the time a pass has then.
+    fn look(compaction: &Compaction, now_ms: u64, waste_mb: u64) -> u64 {
+        compaction.look(now_ms, 1, &THRESHOLDS, || [(100 + waste_mb) * MB, 100 * MB]);
+        compaction.running_percent()
+    }
+
     #[test]
     fn a_pass_gets_more_time_when_waste_grows_and_keeps_it() {
         let compaction = Compaction::default();
-        let look = |now_ms, waste: u64| {
-            compaction.look(now_ms, 1, &THRESHOLDS, || [(100 + waste) * MB, 100 * MB]);
-            compaction.running_percent()
-        };
+        let look = |now_ms, waste_mb| look(&compaction, now_ms, waste_mb);
         assert_eq!(look(LOOK_MS, 9), 0);
         assert_eq!(look(2 * LOOK_MS, 11), 2);
         assert_eq!(look(3 * LOOK_MS - 1, 40), 2);
@@ -296,10 +299,7 @@ mod tests {
     #[test]
     fn a_pass_ends_when_hardly_any_waste_is_left() {
         let compaction = Compaction::default();
-        let look = |now_ms, waste: u64| {
-            compaction.look(now_ms, 1, &THRESHOLDS, || [(100 + waste) * MB, 100 * MB]);
-            compaction.running_percent()
-        };
+        let look = |now_ms, waste_mb| look(&compaction, now_ms, waste_mb);
         assert_eq!(look(LOOK_MS, 20), 11);
         // Below where it begins, but not by much.
         assert_eq!(look(2 * LOOK_MS, 6), 11);
@@ -321,8 +321,7 @@ mod tests {
             bench.check(&mut session, &[(&format!("SET key:{i} value"), "+OK")]);
         }
         let engine = bench.worker.engine;
-        let look =
-            |now_ms, waste: u64| engine.compaction.look(now_ms, 1, &THRESHOLDS, || [(100 + waste) * MB, 100 * MB]);
+        let look = |now_ms, waste_mb| look(&engine.compaction, now_ms, waste_mb);
         let stayed = || engine.compaction.stayed.load(Ordering::Relaxed);
         look(LOOK_MS, 100);
         while bench.worker.compacting.part == 0 {

@@ -116,20 +116,11 @@ impl Worker {
         else {
             return self.step(session, plan, args, &[], out, inside);
         };
-        // What `call_on_each` does, without its calls in between: each hands on half a dozen arguments.
-        let start = out.mark();
-        let is_busy = || engine.busy.any();
-        let mut locked = engine.keyspace.lock_each_unless(&is_busy);
-        let mut step = match self.call_session(session, command, *run, args, &[], &mut locked, out) {
-            Some(called) => self.finish(session, command, args, &[], called, out, true),
-            None if session.closing => Step::Close,
-            None => Step::Next,
-        };
-        if locked.gave_up() {
-            out.truncate(start);
-            step = self.answer_busy(session, command, args, out);
-        }
-        drop(locked);
+        // Not by way of `call`: that its handler is known saves calls, each of which hands on half a dozen arguments.
+        let step = self.on_each(session, command, args, out, |worker, session, locked, out| {
+            let called = worker.call_session(session, command, *run, args, &[], locked, out);
+            worker.end_call(session, command, args, &[], called, out, true)
+        });
         self.after_plain(session, step, out, inside)
     }
 
@@ -397,11 +388,26 @@ impl Worker {
         args: Args<'_>,
         out: &mut Output,
     ) -> Step {
+        self.on_each(session, command, args, out, |worker, session, locked, out| {
+            worker.call(session, command, args, &[], locked, out, true)
+        })
+    }
+
+    /// Has `run` run a command that may visit all shards one by one, or answers BUSY if one couldn't be had.
+    #[inline(always)]
+    fn on_each(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        out: &mut Output,
+        run: impl FnOnce(&mut Worker, &mut Session, &mut Locked<'_>, &mut Output) -> Step,
+    ) -> Step {
         let engine = self.engine;
         let start = out.mark();
         let is_busy = || engine.busy.any();
         let mut locked = engine.keyspace.lock_each_unless(&is_busy);
-        let step = self.call(session, command, args, &[], &mut locked, out, true);
+        let step = run(self, session, &mut locked, out);
         if !locked.gave_up() {
             return step;
         }
@@ -483,6 +489,22 @@ impl Worker {
             Run::Keys(run) => self.call_keys(session, command, run, args, keys, locked, out),
             Run::Session(run) => self.call_session(session, command, run, args, keys, locked, out),
         };
+        self.end_call(session, command, args, keys, called, out, may_park)
+    }
+
+    /// Finishes a command that had consequences beside its reply, and says how the connection goes on.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "everything a call needs, none of it together elsewhere")]
+    fn end_call(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: Args<'_>,
+        keys: &[KeyRef],
+        called: Option<Called>,
+        out: &mut Output,
+        may_park: bool,
+    ) -> Step {
         match called {
             Some(called) => self.finish(session, command, args, keys, called, out, may_park),
             None if session.closing => Step::Close,

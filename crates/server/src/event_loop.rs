@@ -286,19 +286,16 @@ impl EventLoop {
     fn poll_busily(&mut self, timeout: Option<Duration>, began: Instant, permit: Permit) -> Waited {
         let allowed = Duration::from_micros(self.shared.settings().busy_poll_us.get().unsigned_abs());
         let polled = timeout.map_or(allowed, |timeout| timeout.min(allowed));
-        let waited = loop {
+        let mut waited = None;
+        while waited.is_none() && began.elapsed() < polled {
             self.poll(Some(Duration::ZERO));
             if !self.ready.is_empty() || self.worker_inbox_filled() {
-                break Some(Waited::Polled);
+                waited = Some(Waited::Polled);
+            } else if self.poller.is_roused() {
+                // That says nothing of whether polling is worthwhile.
+                waited = Some(Waited::NotAtAll);
             }
-            // It says nothing of whether polling is worthwhile.
-            if self.poller.is_roused() {
-                break Some(Waited::NotAtAll);
-            }
-            if began.elapsed() >= polled {
-                break None;
-            }
-        };
+        }
         if let Some(idleness) = &mut self.idleness {
             idleness.note_polling(began.elapsed());
         }

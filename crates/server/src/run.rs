@@ -123,7 +123,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
 
     let threads = threads(&settings);
     let wakes = (0..threads).map(|_| WakeFd::new()).collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
-    let new_listeners: NewListeners = NewListeners::default();
+    let new_listeners = NewListeners::default();
     let host = Box::new(ServerHost { new_listeners: new_listeners.clone() });
     let shared_wakes = wakes.iter().map(|w| w.try_clone().map(|w| Box::new(w) as Box<dyn Wake>));
     let shared_wakes = shared_wakes.collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
