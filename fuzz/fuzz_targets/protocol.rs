@@ -6,8 +6,9 @@ use libfuzzer_sys::fuzz_target;
 use resp::parse::{ReplyLimits, parse};
 use resp::request::{Batch, Framer, Limits, Stop};
 
-/// Frames a stream that arrives in pieces, as a connection does: what is left of one piece stands before the next.
-fn frame(pieces: &[&[u8]], limits: &Limits) -> (Vec<Vec<Vec<u8>>>, Option<Stop>) {
+/// Frames a stream that arrives in pieces, as a connection does: what is left of one piece stands before the next. So many
+/// requests at once.
+fn frame(pieces: &[&[u8]], limits: &Limits, window: usize) -> (Vec<Vec<Vec<u8>>>, Option<Stop>) {
     let (mut framer, mut batch) = (Framer::default(), Batch::default());
     let (mut kept, mut all) = (Vec::new(), Vec::new());
     for piece in pieces {
@@ -15,9 +16,12 @@ fn frame(pieces: &[&[u8]], limits: &Limits) -> (Vec<Vec<Vec<u8>>>, Option<Stop>)
         let mut at = 0;
         loop {
             batch.clear();
-            let (next, stop) = framer.frame(&kept, at, limits, 3, &mut batch);
-            for request in batch.requests() {
-                all.push(batch.args(request, &kept).from(0).map(<[u8]>::to_vec).collect());
+            let (next, stop) = framer.frame(&kept, at, limits, window, &mut batch);
+            for (i, request) in batch.requests().iter().enumerate() {
+                let args: Vec<_> = batch.args(request, &kept).from(0).map(<[u8]>::to_vec).collect();
+                let same = |before: &Vec<Vec<u8>>| before.len() == args.len() && before[0] == args[0];
+                assert!(!request.repeats || i > 0 && all.last().is_some_and(same));
+                all.push(args);
             }
             at = next;
             match stop {
@@ -36,9 +40,11 @@ fuzz_target!(|data: &[u8]| {
     let limits = Limits { unauthenticated: first & 1 == 1, ..Limits::default() };
     let cut = usize::from(first) * (stream.len() + 1) / 256;
     let step = usize::from(second) + 1;
-    let whole = frame(&[stream], &limits);
-    assert_eq!(whole, frame(&[&stream[..cut], &stream[cut..]], &limits));
-    assert_eq!(whole, frame(&stream.chunks(step).collect::<Vec<_>>(), &limits));
+    // One by one, so that nothing is known of the request before.
+    let whole = frame(&[stream], &limits, 1);
+    assert_eq!(whole, frame(&[stream], &limits, 64));
+    assert_eq!(whole, frame(&[&stream[..cut], &stream[cut..]], &limits, 3));
+    assert_eq!(whole, frame(&stream.chunks(step).collect::<Vec<_>>(), &limits, 3));
 
     if let Ok(Some((value, _))) = parse(stream, &ReplyLimits::default()) {
         // Not the same bytes: an integer may come with a plus sign, which is not written.

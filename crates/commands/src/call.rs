@@ -99,8 +99,9 @@ pub struct Wait {
 
 /// One call of a command.
 pub struct Call<'c, 'l, 'k> {
-    /// The arguments; the name (of a subcommand: the container's) is the first.
-    pub args: Args<'c>,
+    /// The arguments; the name (of a subcommand: the container's) is the first. By reference, on all of a command's way: a copy
+    /// of it that is made as soon as it has been put together waits until that has arrived.
+    pub args: &'c Args<'c>,
     /// The selected database.
     pub db: Db<'l, 'k>,
     /// Where the reply goes.

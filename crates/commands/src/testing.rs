@@ -112,7 +112,7 @@ impl Bench {
         let mut observed = Observed::default();
         let clock = Clock { now_ms: self.now_ms, uptime_s: self.uptime_s(), access: Access::Noted, frequency: None };
         let mut call = Call {
-            args,
+            args: &args,
             db: Db::new(&mut locked, self.database, &clock, &mut observed),
             reply: Reply::new(output, self.proto),
             effects: &mut self.effects,

@@ -151,13 +151,6 @@ struct Slot {
     exact: bool,
 }
 
-/// The name that was looked up last, if its words are as good as the name.
-#[derive(Default)]
-pub struct Recent<'t> {
-    folded: Folded,
-    command: Option<&'t Command>,
-}
-
 /// See the module's documentation.
 pub struct Table {
     commands: Vec<Command>,
@@ -250,30 +243,12 @@ impl Table {
     #[inline]
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<&Command> {
-        self.find_again(name, &mut Recent::default())
-    }
-
-    /// The same for one who often asks for the same name: comparing it costs less than looking it up.
-    #[inline]
-    #[must_use]
-    pub fn find_again<'t>(&'t self, name: &[u8], recent: &mut Recent<'t>) -> Option<&'t Command> {
-        match Folded::of(name) {
-            Some(folded) if folded == recent.folded => recent.command,
-            Some(folded) => self.find_folded(name, folded, recent),
-            None => self.find_long(name),
-        }
-    }
-
-    fn find_folded<'t>(&'t self, name: &[u8], folded: Folded, recent: &mut Recent<'t>) -> Option<&'t Command> {
+        let Some(folded) = Folded::of(name) else { return self.find_long(name) };
         let mut slot = folded.slot();
         loop {
             let found = &self.quick[slot];
             let command = self.commands.get(found.id as usize)?;
-            if found.folded == folded && found.exact {
-                *recent = Recent { folded, command: Some(command) };
-                return Some(command);
-            }
-            if found.folded == folded && command.info.name.as_bytes().eq_ignore_ascii_case(name) {
+            if found.folded == folded && (found.exact || command.info.name.as_bytes().eq_ignore_ascii_case(name)) {
                 return Some(command);
             }
             slot = (slot + 1) % QUICK_SLOTS;

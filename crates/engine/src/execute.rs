@@ -43,7 +43,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         plan: &Planned,
-        args: Args<'_>,
+        args: &Args<'_>,
         keys: &[KeyRef],
         out: &mut Output,
         inside: &mut Pass,
@@ -72,7 +72,7 @@ impl Worker {
         session: &mut Session,
         plan: &Planned,
         run: Handler,
-        args: Args<'_>,
+        args: &Args<'_>,
         keys: &[KeyRef],
         out: &mut Output,
         inside: &mut Pass,
@@ -107,7 +107,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         plan: &Planned,
-        args: Args<'_>,
+        args: &Args<'_>,
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
@@ -135,7 +135,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: &'static Command,
-        args: Args<'_>,
+        args: &Args<'_>,
         keys: &[KeyRef],
         out: &mut Output,
         inside: &mut Pass,
@@ -160,7 +160,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         plan: &Planned,
-        args: Args<'_>,
+        args: &Args<'_>,
         keys: &[KeyRef],
         out: &mut Output,
         inside: &mut Pass,
@@ -183,7 +183,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: Option<&'static Command>,
-        args: Args<'_>,
+        args: &Args<'_>,
         out: &mut Output,
     ) -> Step {
         if session.tally.is_some() && !session.begin_counted(command) {
@@ -202,7 +202,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: Option<&'static Command>,
-        args: Args<'_>,
+        args: &Args<'_>,
         keys: &[KeyRef],
         out: &mut Output,
         inside: &mut Pass,
@@ -250,7 +250,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: Option<&'static Command>,
-        args: Args<'_>,
+        args: &Args<'_>,
     ) -> Result<Option<&'static Command>, Error> {
         let Some(command) = command else { return Err(unknown(args)) };
         if !command.info.accepts(args.len()) {
@@ -287,7 +287,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: Option<&'static Command>,
-        args: Args<'_>,
+        args: &Args<'_>,
         error: &Error,
         out: &mut Output,
     ) {
@@ -314,14 +314,14 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: &'static Command,
-        args: Args<'_>,
+        args: &Args<'_>,
         keys: &[KeyRef],
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
         let engine = self.engine;
         let keyspace = &engine.keyspace;
-        let step = match (command.info.scope_for(args), keys) {
+        let step = match (command.info.scope_for(*args), keys) {
             (Scope::Keys | Scope::ByArgs(_), [key]) => {
                 let Some(mut locked) = keyspace.lock_one_unless(keyspace.shard_of(key.hash), || engine.busy.any())
                 else {
@@ -385,7 +385,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: &'static Command,
-        args: Args<'_>,
+        args: &Args<'_>,
         out: &mut Output,
     ) -> Step {
         self.on_each(session, command, args, out, |worker, session, locked, out| {
@@ -399,7 +399,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: &'static Command,
-        args: Args<'_>,
+        args: &Args<'_>,
         out: &mut Output,
         run: impl FnOnce(&mut Worker, &mut Session, &mut Locked<'_>, &mut Output) -> Step,
     ) -> Step {
@@ -421,7 +421,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: &'static Command,
-        args: Args<'_>,
+        args: &Args<'_>,
         out: &mut Output,
     ) -> Step {
         let error = self.engine.busy.error();
@@ -479,7 +479,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: &'static Command,
-        args: Args<'_>,
+        args: &Args<'_>,
         keys: &[KeyRef],
         locked: &mut Locked<'_>,
         out: &mut Output,
@@ -499,7 +499,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: &'static Command,
-        args: Args<'_>,
+        args: &Args<'_>,
         keys: &[KeyRef],
         called: Option<Called>,
         out: &mut Output,
@@ -521,7 +521,7 @@ impl Worker {
         session: &Session,
         command: &'static Command,
         run: Handler,
-        args: Args<'_>,
+        args: &Args<'_>,
         keys: &[KeyRef],
         locked: &mut Locked<'_>,
         out: &mut Output,
@@ -546,7 +546,7 @@ impl Worker {
         session: &mut Session,
         command: &'static Command,
         run: SessionHandler,
-        args: Args<'_>,
+        args: &Args<'_>,
         keys: &[KeyRef],
         locked: &mut Locked<'_>,
         out: &mut Output,
@@ -586,7 +586,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: &'static Command,
-        args: Args<'_>,
+        args: &Args<'_>,
         keys: &[KeyRef],
         called: Called,
         out: &mut Output,
@@ -605,7 +605,7 @@ impl Worker {
             self.settle(Some(session));
         }
         if !self.engine.monitors.is_empty() {
-            families::feed_monitors(self, session, command, args);
+            families::feed_monitors(self, session, command, *args);
         }
         if wait.is_some() && may_park {
             // It counts once, when its wait is over.
@@ -628,7 +628,7 @@ impl Worker {
     fn begin_call<'c, 'l, 'k>(
         &'c mut self,
         session: &Session,
-        args: Args<'c>,
+        args: &'c Args<'c>,
         keys: &'c [KeyRef],
         locked: &'l mut Locked<'k>,
         out: &'c mut Output,
@@ -691,7 +691,7 @@ impl Worker {
 
     /// Counts a command, and records it if it was slow.
     #[inline(always)]
-    pub(crate) fn account(&mut self, session: &Session, command: &Command, args: Args<'_>, began: Ticks) {
+    pub(crate) fn account(&mut self, session: &Session, command: &Command, args: &Args<'_>, began: Ticks) {
         // The end of one command is the beginning of the next: one reading of the counter each.
         self.ticks = Ticks::now();
         let ticks = self.ticks.since(began);
@@ -705,7 +705,7 @@ impl Worker {
         }
         session.client.last_command.store(command.id as u32, Ordering::Relaxed);
         if ticks >= self.engine.notable_ticks() {
-            families::note_slow(self, session, command, args, ticks);
+            families::note_slow(self, session, command, *args, ticks);
         }
     }
 
@@ -805,7 +805,7 @@ fn needs_memory(session: &Session, command: &Command) -> bool {
 }
 
 /// The error for a name that no command has, with the beginning of what was given, as Redis words it.
-fn unknown(args: Args<'_>) -> Error {
+fn unknown(args: &Args<'_>) -> Error {
     let name = args.get(0);
     if let Some(container) = table().find(name) {
         return Error::unknown_subcommand(container.info.name, args.get(1));
@@ -823,8 +823,8 @@ fn unknown(args: Args<'_>) -> Error {
 
 /// The keys of a command that has been taken out of its batch.
 #[must_use]
-pub fn keys_of(command: &Command, args: Args<'_>) -> Vec<KeyRef> {
+pub fn keys_of(command: &Command, args: &Args<'_>) -> Vec<KeyRef> {
     let mut keys = Vec::new();
-    hash_keys(command, args, &mut keys);
+    hash_keys(command, *args, &mut keys);
     keys
 }

@@ -22,7 +22,7 @@ pub struct Turn<'t, 'k> {
     /// The command as the table has it.
     pub command: &'static Command,
     /// The arguments; the name is the first.
-    pub args: Args<'t>,
+    pub args: &'t Args<'t>,
     /// The keys in the order of their arguments, already hashed.
     pub keys: &'t [KeyRef],
     /// The shards that the command's scope holds.

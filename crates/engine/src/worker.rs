@@ -25,7 +25,7 @@ use store::types::stream::StreamLimits;
 use store::types::zset::ZSetLimits;
 
 use crate::client::{Client, client_flag};
-use crate::command_table::{Command, KeysAt, Recent, table};
+use crate::command_table::{Command, KeysAt, table};
 use crate::compaction::Progress;
 use crate::engine::Engine;
 use crate::eviction::{self, MemoryWatch};
@@ -412,7 +412,7 @@ impl Worker {
                     let hints = self.engine.keyspace.hints(session.database, inside);
                     look_ahead(&hints, batch, buffer, planned, keys, group);
                 }
-                let args = batch.args(request, buffer);
+                let args = &batch.args(request, buffer);
                 let keys = &keys[plan.keys_start as usize..plan.keys_end as usize];
                 if inside.is_none() && !in_script {
                     inside = self.pass();
@@ -553,7 +553,7 @@ impl Worker {
     pub fn resume(&mut self, session: &mut Session, reply: &mut Output, out: &mut Output) {
         if let Some(waiter) = session.parked.take() {
             // The time that it waited is not the command's.
-            self.account(session, waiter.command, waiter.args.args(), Ticks::now());
+            self.account(session, waiter.command, &waiter.args.args(), Ticks::now());
         }
         *session.client.parked() = None;
         session.client.set(client_flag::BLOCKED, false);
@@ -622,32 +622,70 @@ impl Worker {
     }
 }
 
+/// What a request's name and its number of arguments tell.
+struct Found {
+    keys: KeysAt,
+    /// But for the keys.
+    plan: Planned,
+    /// Whether that is all, so that it holds for others with the same name and as many arguments.
+    is_all: bool,
+}
+
+impl Found {
+    const NOTHING: Found = Found {
+        keys: KeysAt::None,
+        plan: Planned {
+            command: None,
+            quick: None,
+            keys_start: 0,
+            keys_end: 0,
+            reads_collection: false,
+            fits: false,
+            is_brief: false,
+            is_keyless: false,
+        },
+        is_all: false,
+    };
+
+    fn of(args: Args<'_>) -> Found {
+        let table = table();
+        let named = table.find(args.get(0));
+        let command = named.and_then(|command| table.resolve(command, args));
+        // A command with the wrong number of arguments has no keys: it will not run.
+        let fitting = command.filter(|command| command.accepts(args.len()));
+        let keys = fitting.map_or(KeysAt::None, |command| command.keys);
+        let plan = Planned {
+            command,
+            quick: fitting.filter(|_| matches!(keys, KeysAt::Only(_))).and_then(|command| command.quick),
+            reads_collection: command.is_some_and(|c| c.reads_collection),
+            fits: fitting.is_some(),
+            is_brief: fitting.is_some_and(|c| c.is_brief),
+            is_keyless: fitting.is_some_and(|c| c.is_keyless),
+            ..Found::NOTHING.plan
+        };
+        Found { keys, plan, is_all: named.is_some_and(|command| command.subcommands.is_empty()) }
+    }
+}
+
 /// Looks every request's command up, and hashes its keys.
+#[inline(never)]
 fn plan(batch: &Batch, buffer: &[u8], planned: &mut Vec<Planned>, keys: &mut Vec<KeyRef>) {
     planned.clear();
     keys.clear();
-    let table = table();
     // Pipelines are made of runs of one command.
-    let mut recent = Recent::default();
+    let mut found = Found::NOTHING;
     for request in batch.requests() {
         let args = batch.args(request, buffer);
-        let keys_start = keys.len() as u32;
-        let command = table.find_again(args.get(0), &mut recent).and_then(|command| table.resolve(command, args));
-        // A command with the wrong number of arguments has no keys: it will not run.
-        let fitting = command.filter(|command| command.accepts(args.len()));
-        let mut quick = None;
-        match fitting.map_or(KeysAt::None, |command| command.keys) {
-            KeysAt::None => {}
-            KeysAt::Only(at) => {
-                keys.push(KeyRef { arg: at as u32, hash: hash(args.get(at)) });
-                quick = fitting.and_then(|command| command.quick);
-            }
-            KeysAt::Declared => fitting.into_iter().for_each(|command| hash_keys(command, args, keys)),
+        if !(request.repeats && found.is_all) {
+            found = Found::of(args);
         }
-        let reads_collection = command.is_some_and(|c| c.reads_collection);
-        let (is_brief, is_keyless) = fitting.map_or((false, false), |c| (c.is_brief, c.is_keyless));
-        let (keys_end, fits) = (keys.len() as u32, fitting.is_some());
-        planned.push(Planned { command, quick, keys_start, keys_end, reads_collection, fits, is_brief, is_keyless });
+        let keys_start = keys.len() as u32;
+        match (found.keys, found.plan.command) {
+            (KeysAt::Only(at), _) => keys.push(KeyRef { arg: at as u32, hash: hash(args.get(at)) }),
+            (KeysAt::Declared, Some(command)) => hash_keys(command, args, keys),
+            _ => {}
+        }
+        planned.push(Planned { keys_start, keys_end: keys.len() as u32, ..found.plan });
     }
 }
 

@@ -3,6 +3,9 @@
 //! A request is an array of bulk strings or an inline command, as Redis's "protocol spec" page describes them. The
 //! limits and the texts of protocol errors are Redis's.
 
+mod short;
+
+use self::short::{Head, SHORT_ARGS_MAX, SHORT_BYTES_MAX, short_bulk, short_requests};
 use crate::splitargs::split_args;
 
 /// Longest line that carries a count or an inline command, in bytes.
@@ -33,7 +36,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether they allow whatever [`short_request`] frames.
+    /// Whether they allow whatever [`short_requests`] frames.
     #[inline]
     fn allow_short(&self) -> bool {
         self.bulk_bytes_max >= SHORT_BYTES_MAX && self.args_max >= SHORT_ARGS_MAX
@@ -167,6 +170,9 @@ pub struct Request {
     count: u32,
     /// The offset of the first byte after the request.
     pub end: u32,
+    /// Whether it has as many arguments as the batch's request before it, and the same name, byte for byte. Not told of all
+    /// that do.
+    pub repeats: bool,
 }
 
 /// The requests framed so far. Reused from batch to batch, so that framing allocates nothing.
@@ -286,6 +292,8 @@ impl Framer {
     /// Frames requests from `buffer[from..]` into `batch`, until it holds `requests_max`. Returns where the first
     /// byte that isn't part of a framed request is. The caller keeps the bytes from there on and passes them again,
     /// as the beginning of a buffer, with what arrives next.
+    // On its own: the registers that it shared with the rest of a batch's way weren't enough for either.
+    #[inline(never)]
     pub fn frame(
         &mut self,
         buffer: &[u8],
@@ -297,7 +305,15 @@ impl Framer {
         // Offsets are 32 bits wide. The limit on a query buffer is far below; this is the last line of defence.
         let buffer = &buffer[..buffer.len().min(u32::MAX as usize)];
         let mut at = from;
+        // Of the last request.
+        let mut head = Head::NONE;
         while batch.requests.len() < requests_max {
+            if limits.allow_short() && self.partial.is_none() {
+                at = short_requests(buffer, at, requests_max, &mut head, batch);
+                if batch.requests.len() >= requests_max {
+                    break;
+                }
+            }
             let Some(&first) = buffer.get(at) else { return (at, Stop::Incomplete) };
             let first_arg = batch.args.len();
             let step = if first == b'*' { self.array(buffer, at, limits, batch) } else { inline(buffer, at, batch) };
@@ -313,9 +329,12 @@ impl Framer {
                     return (at, Stop::Error(error));
                 }
             };
-            let count = batch.args.len() - first_arg;
-            if count > 0 {
-                batch.requests.push(Request { first: first_arg as u32, count: count as u32, end: next as u32 });
+            if let [name, more @ ..] = &batch.args[first_arg..] {
+                let (count, repeats) = (1 + more.len() as u32, head.is_at(buffer, at));
+                if !repeats {
+                    head = if first == b'*' { Head::of(buffer, at, *name, count) } else { Head::NONE };
+                }
+                batch.requests.push(Request { first: first_arg as u32, count, end: next as u32, repeats });
             }
             at = next;
             if alone {
@@ -331,8 +350,8 @@ impl Framer {
         self.partial = None;
     }
 
-    /// Frames an array of bulk strings that begins at `start`.
-    #[inline]
+    /// Frames an array of bulk strings that begins at `start`, which may be long, have long arguments, be incomplete or be
+    /// none.
     fn array(
         &mut self,
         buffer: &[u8],
@@ -344,22 +363,6 @@ impl Framer {
             return self.resume(buffer, start, limits, batch);
         }
         let args = &mut batch.args;
-        if limits.allow_short()
-            && let Some(next) = short_request(buffer, start, args)
-        {
-            return Ok(Step::Done(next));
-        }
-        self.any_array(buffer, start, limits, args)
-    }
-
-    /// The same for an array that may be long, have long arguments, be incomplete or be none.
-    fn any_array(
-        &mut self,
-        buffer: &[u8],
-        start: usize,
-        limits: &Limits,
-        args: &mut Vec<Arg>,
-    ) -> Result<Step, ProtocolError> {
         let first = args.len();
         let Some((count, mut at)) = number(buffer, start + 1, ProtocolError::TooBigCount)? else {
             return Ok(Step::More);
@@ -446,52 +449,6 @@ pub fn wanted(buffer: &[u8], limits: &Limits) -> Option<usize> {
         }
     }
     None
-}
-
-/// The longest argument of those that are framed quickly, in bytes, and the most arguments of such a request.
-const SHORT_BYTES_MAX: i64 = 99;
-const SHORT_ARGS_MAX: i64 = 9;
-
-/// Frames a complete request of up to nine arguments of up to 99 bytes: what nearly all are. None, and nothing is added,
-/// if it is anything else, whatever that is. Limits that are lower than this don't allow it to be used.
-#[inline]
-fn short_request(buffer: &[u8], start: usize, args: &mut Vec<Arg>) -> Option<usize> {
-    let before = args.len();
-    let line = u32::from_le_bytes(*buffer.get(start..)?.first_chunk()?);
-    let count = (line >> 8) as u8;
-    if line & 0xFFFF_00FF != u32::from_le_bytes(*b"*\0\r\n") || !(b'1'..=b'9').contains(&count) {
-        return None;
-    }
-    let mut at = start + b"*1\r\n".len();
-    for _ in b'0'..count {
-        let Some((arg, next)) = short_bulk(buffer, at) else {
-            args.truncate(before);
-            return None;
-        };
-        args.push(arg);
-        at = next;
-    }
-    Some(at)
-}
-
-/// A complete argument of up to 99 bytes.
-#[inline]
-fn short_bulk(buffer: &[u8], at: usize) -> Option<(Arg, usize)> {
-    const ONE_DIGIT: u64 = u64::from_le_bytes(*b"$\0\r\n\0\0\0\0");
-    const TWO_DIGITS: u64 = u64::from_le_bytes(*b"$\0\0\r\n\0\0\0");
-    // One load for the whole line; its bytes are then in a register.
-    let line = u64::from_le_bytes(*buffer.get(at..)?.first_chunk()?);
-    let digit = |i: u32| ((line >> (8 * i)) as u8).wrapping_sub(b'0');
-    let (first, second) = (digit(1), digit(2));
-    let (len, start) = if line & 0xFFFF_00FF == ONE_DIGIT && first <= 9 {
-        (usize::from(first), at + b"$1\r\n".len())
-    } else if line & 0xFF_FF00_00FF == TWO_DIGITS && (1..=9).contains(&first) && second <= 9 {
-        (usize::from(first) * 10 + usize::from(second), at + b"$12\r\n".len())
-    } else {
-        return None;
-    };
-    let next = start + len + b"\r\n".len();
-    (next <= buffer.len()).then_some((Arg { start: start as u32, len: len as u32 }, next))
 }
 
 /// One argument at `at`, and where it ends; none if it is incomplete.

@@ -40,14 +40,14 @@ fn set_fields(call: &mut Call<'_, '_, '_>, command: &str) -> Result<usize, Error
 }
 
 /// Sets several fields; says how many of them are new.
-fn insert_all(hash: &mut Hash, args: Args<'_>, limits: &HashLimits) -> usize {
+fn insert_all(hash: &mut Hash, args: &Args<'_>, limits: &HashLimits) -> usize {
     let mut texts = args.from(2);
     let longest = texts.clone().map(<[u8]>::len).max().unwrap_or(0);
     hash.prepare(texts.len() / 2, longest, limits);
     let mut added = 0;
     let mut ahead = ItemsAhead::<2>::new(args.len(), 2);
     while let (Some(field), Some(value)) = (texts.next(), texts.next()) {
-        ahead.before_next(&args, |item| hash.prefetch(item));
+        ahead.before_next(args, |item| hash.prefetch(item));
         added += usize::from(hash.insert(field, value, limits));
     }
     added
@@ -73,7 +73,7 @@ pub(super) fn hdel(call: &mut Call<'_, '_, '_>) -> Outcome {
         None => (0, false),
         Some(hash) => {
             let remove = |field: &&[u8]| {
-                ahead.before_next(&call.args, |item| hash.prefetch(item));
+                ahead.before_next(call.args, |item| hash.prefetch(item));
                 hash.remove(field)
             };
             (fields.filter(remove).count(), hash.is_empty())

@@ -22,7 +22,7 @@ pub(super) fn hmget(call: &mut Call<'_, '_, '_>) -> Outcome {
     let mut ahead = ItemsAhead::<1>::new(call.args.len(), 2);
     for field in fields {
         let value = hash.and_then(|hash| {
-            ahead.before_next(&call.args, |item| hash.prefetch(item));
+            ahead.before_next(call.args, |item| hash.prefetch(item));
             hash.get(field)
         });
         call.reply.bulk_or_null(value);

@@ -334,7 +334,7 @@ pub(super) fn sort_ro(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 fn sort_with(call: &mut Call<'_, '_, '_>, may_store: bool) -> Outcome {
-    let options = Options::parse(call.args, may_store)?;
+    let options = Options::parse(*call.args, may_store)?;
     let elements = elements(call, &options)?;
     // What is stored must not depend on how a set happens to be kept.
     let order_for_store = options.keeps_order && options.store.is_some() && is_set(call);

@@ -23,7 +23,7 @@ pub(super) fn sadd(call: &mut Call<'_, '_, '_>) -> Outcome {
     set.prepare(call.args.get(2), members.len(), limits);
     let mut ahead = ItemsAhead::<1>::new(call.args.len(), 2);
     let insert = |member: &&[u8]| {
-        ahead.before_next(&call.args, |item| set.prefetch(item));
+        ahead.before_next(call.args, |item| set.prefetch(item));
         set.insert(member, limits)
     };
     let added = members.filter(insert).count();
@@ -41,7 +41,7 @@ pub(super) fn srem(call: &mut Call<'_, '_, '_>) -> Outcome {
         None => (0, false),
         Some(set) => {
             let remove = |member: &&[u8]| {
-                ahead.before_next(&call.args, |item| set.prefetch(item));
+                ahead.before_next(call.args, |item| set.prefetch(item));
                 set.remove(member)
             };
             (members.filter(remove).count(), set.is_empty())

@@ -28,7 +28,7 @@ pub(super) fn smismember(call: &mut Call<'_, '_, '_>) -> Outcome {
     let mut ahead = ItemsAhead::<1>::new(call.args.len(), 2);
     for member in members {
         let is_member = set.is_some_and(|set| {
-            ahead.before_next(&call.args, |item| set.prefetch(item));
+            ahead.before_next(call.args, |item| set.prefetch(item));
             set.contains(member)
         });
         call.reply.int(i64::from(is_member));

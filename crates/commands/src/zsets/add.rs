@@ -150,7 +150,7 @@ fn add(call: &mut Call<'_, '_, '_>, flags: Flags, first: usize) -> Outcome {
     let (mut texts, mut first_score) = (call.args.from(first), Some(first_score));
     let mut ahead = ItemsAhead::<2>::new(call.args.len(), first + 1);
     while let (Some(score), Some(member)) = (texts.next(), texts.next()) {
-        ahead.before_next(&call.args, |item| zset.prefetch(item));
+        ahead.before_next(call.args, |item| zset.prefetch(item));
         let score = first_score.take().unwrap_or_else(|| num::parse_f64(score).unwrap_or_default());
         match add_one(zset, member, score, flags, limits)? {
             Added::New(score) => (added, result) = (added + 1, Some(score)),
@@ -178,7 +178,7 @@ pub(super) fn zrem(call: &mut Call<'_, '_, '_>) -> Outcome {
     };
     let mut ahead = ItemsAhead::<1>::new(call.args.len(), 2);
     let remove = |member: &&[u8]| {
-        ahead.before_next(&call.args, |item| zset.prefetch(item));
+        ahead.before_next(call.args, |item| zset.prefetch(item));
         zset.remove(member)
     };
     let count = call.args.from(2).filter(remove).count();

@@ -34,7 +34,7 @@ pub(super) fn zmscore(call: &mut Call<'_, '_, '_>) -> Outcome {
     let mut ahead = ItemsAhead::<1>::new(call.args.len(), 2);
     for member in call.args.from(2) {
         let score = zset.and_then(|zset| {
-            ahead.before_next(&call.args, |item| zset.prefetch(item));
+            ahead.before_next(call.args, |item| zset.prefetch(item));
             zset.score(member)
         });
         match score {

@@ -21,7 +21,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: &'static Command,
-        args: Args<'_>,
+        args: &Args<'_>,
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
@@ -57,7 +57,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: &Command,
-        args: Args<'_>,
+        args: &Args<'_>,
         queue: &[Queued],
         locked: &mut Locked<'_>,
         out: &mut Output,
@@ -72,7 +72,7 @@ impl Worker {
             self.exec_queue(session, queue, locked, out);
         }
         if !self.engine.monitors.is_empty() {
-            families::feed_monitors(self, session, command, args);
+            families::feed_monitors(self, session, command, *args);
         }
         if session.closing { Step::Close } else { Step::Next }
     }
@@ -86,7 +86,7 @@ impl Worker {
         for queued in queue {
             let (start, wanted) = (out.mark(), session.reply_mode);
             session.count_within(queued.command, queued.position);
-            self.call(session, queued.command, queued.args.args(), &queued.keys, locked, out, false);
+            self.call(session, queued.command, &queued.args.args(), &queued.keys, locked, out, false);
             silence(session, wanted, start, out);
         }
         session.in_exec = false;
@@ -103,7 +103,7 @@ pub(super) fn runs_within_multi(command: &Command) -> bool {
 }
 
 /// Puts a command into a transaction's queue.
-pub(super) fn queue(session: &mut Session, command: &'static Command, args: Args<'_>, keys: &[KeyRef]) {
+pub(super) fn queue(session: &mut Session, command: &'static Command, args: &Args<'_>, keys: &[KeyRef]) {
     let Some(mut multi) = session.multi.take() else { return };
     let args = args.to_owned();
     multi.bytes += args.memory_bytes();

@@ -32,7 +32,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: &'static Command,
-        args: Args<'_>,
+        args: &Args<'_>,
         keys: &[KeyRef],
         wait: Wait,
     ) -> Step {
@@ -40,7 +40,7 @@ impl Worker {
         let mut known: HashSet<&[u8]> = HashSet::new();
         // Only keys that the command takes or reads from can end its wait.
         for spec in command.info.keys.iter().filter(|k| k.flags & key_flag::ACCESS != 0) {
-            spec.visit(args, |i| {
+            spec.visit(*args, |i| {
                 let key = args.get(i);
                 if known.insert(key) {
                     registered.push((self.engine.keyspace.shard_of(hash(key)), (session.database, key.into())));
@@ -158,9 +158,10 @@ impl Worker {
         };
         self.effects.listening = true;
         self.observed.list = self.engine.events_to_list();
+        let args = waiter.args.args();
         let (outcome, wait) = {
             let mut call = Call {
-                args: waiter.args.args(),
+                args: &args,
                 db: Db::new(&mut locked, waiter.database, &self.clock, &mut self.observed),
                 reply: Reply::new(&mut output, waiter.proto),
                 effects: &mut self.effects,

@@ -161,7 +161,7 @@ pub(crate) fn with_machine<T>(
 /// Shows the command to monitors: before what the script does.
 pub(crate) fn show(turn: &mut Turn<'_, '_>) {
     if !turn.engine().monitors.is_empty() && !turn.worker.scripts.is_again {
-        monitor::show(turn.worker, turn.session, turn.command, turn.args);
+        monitor::show(turn.worker, turn.session, turn.command, *turn.args);
     }
 }
 

@@ -156,13 +156,13 @@ pub(crate) fn run(turn: &mut Turn<'_, '_>, vm: &mut Vm, task: &Task<'_>) -> Outc
     let Turn { worker, session, args, keys, locked, reply, .. } = turn;
     let limits = Limits::of(task.rights, task.reads_only, worker.memory.full)?;
     let Task { loaded: script, name, keys: count, is_function, .. } = *task;
-    let call = Call { script, name, args: *args, first_key: FIRST_KEY, keys: count, is_function };
+    let call = Call { script, name, args: **args, first_key: FIRST_KEY, keys: count, is_function };
     let (database, proto) = (session.database, session.proto);
     let was_in_exec = std::mem::replace(&mut session.in_exec, true);
     let declared = task.habits.are_unknown().then(|| shards_of(worker, keys));
     worker.scripts.running = true;
     let caller = if is_function { Caller::Function } else { Caller::Eval };
-    let mut world = World::new(worker, session, locked, limits, Called { caller, name, args: *args }, declared);
+    let mut world = World::new(worker, session, locked, limits, Called { caller, name, args: **args }, declared);
     let result = vm.run(call, &mut world, reply);
     let ended = world.end();
     worker.scripts.running = false;
@@ -196,7 +196,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         command: &'static Command,
-        args: Args<'_>,
+        args: &Args<'_>,
         keys: &[KeyRef],
         out: &mut Output,
         inside: &mut Pass,
@@ -206,7 +206,7 @@ impl Worker {
         if let Some(mut locked) = keyspace.own(None) {
             return self.call(session, command, args, keys, &mut locked, out, true);
         }
-        if !families::scripting::runs_alone(self, command, args) {
+        if !families::scripting::runs_alone(self, command, *args) {
             let shards = self.take_shards(keys);
             let engine = self.engine;
             let Some(mut locked) = keyspace.lock_growing_unless(shards, || engine.busy.any()) else {

@@ -246,7 +246,7 @@ impl Host for World<'_, '_> {
         self.has_effects |= command.info.has(flag::MAY_REPLICATE);
         self.session.proto = proto;
         let began = self.worker.ticks;
-        self.worker.call(self.session, command, args, &self.keys, self.locked, reply, false);
+        self.worker.call(self.session, command, &args, &self.keys, self.locked, reply, false);
         let took = self.worker.ticks.since(began);
         if let Some(noting) = self.worker.scripts.noting() {
             noting.ran(command.id, took);
