@@ -68,7 +68,8 @@ pub struct Command {
     pub reads_collection: bool,
     /// Whether it sees keys only, and takes time by its arguments alone.
     pub is_brief: bool,
-    /// Whether it sees the session and takes no shards whatever its arguments.
+    /// Whether it is fast, sees the session and takes no shards whatever its arguments. INFO and its like, which read the
+    /// counters, aren't declared to be fast.
     pub is_keyless: bool,
     /// The place of its container, if it is a subcommand.
     pub parent: Option<usize>,
@@ -226,7 +227,7 @@ impl Table {
             is_keyless: matches!(
                 (&run, &spec.info.scope, KeysAt::of(&spec.info)),
                 (Run::Session(_), Scope::Keys, KeysAt::None)
-            ),
+            ) && spec.info.has(flag::FAST),
             is_brief: quick.is_some() && is_brief(&spec.info),
             parent,
         });

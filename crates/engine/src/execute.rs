@@ -48,6 +48,8 @@ impl Worker {
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
+        // It may read the counters.
+        self.count_timings();
         if session.tally.is_some() {
             return self.step_counted(session, plan, args, keys, out, inside);
         }
@@ -93,7 +95,7 @@ impl Worker {
             return self.step(session, plan, args, keys, out, inside);
         };
         // Nothing else has happened that anybody would have to be told of, least of all this connection.
-        let Some(called) = self.call_keys(session, command, run, args, keys, &mut locked, out) else {
+        let Some(called) = self.call_keys::<true>(session, command, run, args, keys, &mut locked, out) else {
             return Step::Next;
         };
         let step = self.finish(session, command, args, keys, called, out, true);
@@ -118,7 +120,7 @@ impl Worker {
         };
         // Not by way of `call`: that its handler is known saves calls, each of which hands on half a dozen arguments.
         let step = self.on_each(session, command, args, out, |worker, session, locked, out| {
-            let called = worker.call_session(session, command, *run, args, &[], locked, out);
+            let called = worker.call_session::<true>(session, command, *run, args, &[], locked, out);
             worker.end_call(session, command, args, &[], called, out, true)
         });
         self.after_plain(session, step, out, inside)
@@ -189,6 +191,7 @@ impl Worker {
         if session.tally.is_some() && !session.begin_counted(command) {
             return Step::Gone;
         }
+        self.count_timings();
         let before = std::mem::replace(&mut self.scripts.busy_turn, true);
         let step = self.step_with_care(session, command, args, &[], out, &mut None);
         self.scripts.busy_turn = before;
@@ -486,8 +489,8 @@ impl Worker {
         may_park: bool,
     ) -> Step {
         let called = match command.run {
-            Run::Keys(run) => self.call_keys(session, command, run, args, keys, locked, out),
-            Run::Session(run) => self.call_session(session, command, run, args, keys, locked, out),
+            Run::Keys(run) => self.call_keys::<false>(session, command, run, args, keys, locked, out),
+            Run::Session(run) => self.call_session::<false>(session, command, run, args, keys, locked, out),
         };
         self.end_call(session, command, args, keys, called, out, may_park)
     }
@@ -516,7 +519,7 @@ impl Worker {
     /// being quick about. What is returned otherwise is to be finished.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "everything a call needs, none of it together elsewhere")]
-    fn call_keys(
+    fn call_keys<const COUNT_LATER: bool>(
         &mut self,
         session: &Session,
         command: &'static Command,
@@ -532,7 +535,7 @@ impl Worker {
         let outcome = run(&mut call);
         let (wait, errors) = (call.wait, call.reply.errors());
         if outcome.is_ok() && errors == 0 && wait.is_none() && !self.is_noted() {
-            self.account(session, command, args, began);
+            self.account_for::<COUNT_LATER>(session, command, args, began);
             return None;
         }
         Some(Called { began, start, outcome, wait, errors })
@@ -541,7 +544,7 @@ impl Worker {
     /// The same for a handler that sees the session.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "everything a call needs, none of it together elsewhere")]
-    fn call_session(
+    fn call_session<const COUNT_LATER: bool>(
         &mut self,
         session: &mut Session,
         command: &'static Command,
@@ -558,7 +561,7 @@ impl Worker {
         let outcome = run(&mut turn);
         let errors = turn.reply.errors();
         if outcome.is_ok() && errors == 0 && !self.is_noted() {
-            self.account(session, command, args, began);
+            self.account_for::<COUNT_LATER>(session, command, args, began);
             return None;
         }
         Some(Called { began, start, outcome, wait: None, errors })
@@ -690,22 +693,32 @@ impl Worker {
     }
 
     /// Counts a command, and records it if it was slow.
-    #[inline(always)]
     pub(crate) fn account(&mut self, session: &Session, command: &Command, args: &Args<'_>, began: Ticks) {
+        self.account_for::<false>(session, command, args, began);
+    }
+
+    /// The same; `LATER`: the counters may get it together with others. Then nothing that reads them runs before
+    /// [`Worker::count_timings`].
+    #[inline(always)]
+    fn account_for<const LATER: bool>(&mut self, session: &Session, command: &Command, args: &Args<'_>, began: Ticks) {
         // The end of one command is the beginning of the next: one reading of the counter each.
         self.ticks = Ticks::now();
         let ticks = self.ticks.since(began);
-        let stats = self.stats();
-        stats.executed.add(1);
-        let counters = &stats.commands[command.id];
-        counters.calls.add(1);
-        counters.ticks.add(ticks);
-        if self.tracks_latency {
-            counters.histogram.record(ticks);
+        self.timings.note(self.stats(), self.tracks_latency, command.id, ticks);
+        if !LATER {
+            self.count_timings();
         }
         session.client.last_command.store(command.id as u32, Ordering::Relaxed);
         if ticks >= self.engine.notable_ticks() {
             families::note_slow(self, session, command, *args, ticks);
+        }
+    }
+
+    /// Has the counters get what the last commands took.
+    #[inline(always)]
+    pub(crate) fn count_timings(&mut self) {
+        if self.timings.holds_any() {
+            self.timings.count_all(self.stats(), self.tracks_latency);
         }
     }
 

@@ -40,11 +40,23 @@ impl std::fmt::Debug for Histogram {
 
 impl Histogram {
     /// Counts a value, from the thread that owns the histogram.
-    #[inline(always)]
+    #[inline]
     pub fn record(&self, value: u64) {
-        let buckets = self.0.get_or_init(|| Box::new(std::array::from_fn(|_| Counter::default())));
-        if let Some(counter) = buckets.get(bucket_of(value)) {
-            counter.add(1);
+        self.record_all(&[value]);
+    }
+
+    #[inline]
+    fn buckets(&self) -> &[Counter; BUCKETS] {
+        self.0.get_or_init(|| Box::new(std::array::from_fn(|_| Counter::default())))
+    }
+
+    /// Counts several values, from the thread that owns the histogram.
+    pub fn record_all(&self, values: &[u64]) {
+        let buckets = self.buckets();
+        for &value in values {
+            if let Some(counter) = buckets.get(bucket_of(value)) {
+                counter.add(1);
+            }
         }
     }
 

@@ -30,6 +30,7 @@ pub mod stats;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod ticks;
+mod timings;
 pub mod turn;
 pub mod version;
 pub mod watch;

@@ -36,6 +36,7 @@ use crate::scripts::LocalScripts;
 use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
 use crate::ticks::{Ticks, per_microsecond, to_microseconds};
+use crate::timings::Timings;
 use crate::watch::DbKey;
 
 /// Commands that are framed and run together, and, as far as they have a key each, prefetched: see `crate::lookahead`.
@@ -115,7 +116,7 @@ pub(crate) struct Planned {
     pub fits: bool,
     /// Whether it is one whose time depends on its arguments alone.
     pub is_brief: bool,
-    /// Whether it sees the session and takes no shards whatever its arguments.
+    /// Whether it is fast, sees the session and takes no shards whatever its arguments.
     pub is_keyless: bool,
 }
 
@@ -154,6 +155,8 @@ pub struct Worker {
     pub(crate) ticks: Ticks,
     /// Whether a histogram of durations is kept for each command.
     pub(crate) tracks_latency: bool,
+    /// What the last commands took, as far as the counters are yet to get it.
+    pub(crate) timings: Timings,
     pub(crate) memory: MemoryWatch,
     pub(crate) effects: Effects,
     /// Keys that changed and that somebody waits for.
@@ -203,6 +206,7 @@ impl Worker {
             settings_version: 0,
             ticks: Ticks::now(),
             tracks_latency: false,
+            timings: Timings::default(),
             memory: MemoryWatch::default(),
             effects: Effects::default(),
             ready: Vec::new(),
@@ -355,6 +359,7 @@ impl Worker {
         let mut keys = std::mem::take(&mut self.keys);
         let ran = self.run_windows(session, buffer, from, out, &mut batch, &mut planned, &mut keys);
         (self.batch, self.planned, self.keys) = (batch, planned, keys);
+        self.count_timings();
         ran
     }
 
