@@ -99,7 +99,7 @@ const QUICK_BYTES: usize = 16;
 const QUICK_SLOTS: usize = 2048;
 
 /// A name of up to 16 bytes in lower case. Together with its length, the words are as good as the name.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Folded {
     words: [u64; 2],
     len: usize,

@@ -59,8 +59,8 @@ impl Worker {
         }
     }
 
-    /// Whether the next command may run by [`Worker::step_quickly`] or [`Worker::step_keyless`] if its plan allows it: nothing about the session
-    /// needs a look before it, and only other commands can change that.
+    /// Whether the next command may run by [`Worker::step_quickly`] or [`Worker::step_keyless`] if its plan allows it: nothing
+    /// about the session needs a look before it, and only other commands can change that.
     #[inline]
     pub(crate) fn may_be_quick(&self, session: &Session) -> bool {
         session.tally.is_none() && session.is_plain() && !self.memory.full

@@ -1,8 +1,8 @@
 //! How long a command takes, as a distribution: counts in buckets whose width grows with the value.
 //!
-//! The first 16 values have a bucket each; from there on every doubling is cut into 16, so that a bucket is at most a
-//! sixteenth as wide as its values are great. One thread writes, with plain stores; others read figures that may be a
-//! moment old.
+//! The first 16 values have a bucket each; from there on every doubling, of the value and 16, is cut into 16, so that no value
+//! is more than a sixteenth below the greatest of its bucket. One thread writes, with plain stores; others read figures that
+//! may be a moment old.
 
 use std::sync::OnceLock;
 
@@ -39,20 +39,9 @@ impl std::fmt::Debug for Histogram {
 }
 
 impl Histogram {
-    /// Counts a value, from the thread that owns the histogram.
-    #[inline]
-    pub fn record(&self, value: u64) {
-        self.record_all(&[value]);
-    }
-
-    #[inline]
-    fn buckets(&self) -> &[Counter; BUCKETS] {
-        self.0.get_or_init(|| Box::new(std::array::from_fn(|_| Counter::default())))
-    }
-
-    /// Counts several values, from the thread that owns the histogram.
-    pub fn record_all(&self, values: &[u64]) {
-        let buckets = self.buckets();
+    /// Counts values, from the thread that owns the histogram.
+    pub fn record(&self, values: &[u64]) {
+        let buckets = self.0.get_or_init(|| Box::new(std::array::from_fn(|_| Counter::default())));
         for &value in values {
             if let Some(counter) = buckets.get(bucket_of(value)) {
                 counter.add(1);
@@ -137,8 +126,8 @@ mod tests {
     #[test]
     fn percentiles_of_several_histograms() {
         let [a, b, unused] = <[Histogram; 3]>::default();
-        (1..=50).for_each(|v| a.record(v * 100));
-        (51..=100).for_each(|v| b.record(v * 100));
+        (1..=50).for_each(|v| a.record(&[v * 100]));
+        (51..=100).for_each(|v| b.record(&[v * 100]));
         let all = Distribution::of([&a, &b, &unused].into_iter());
         assert_eq!(all.count(), 100);
         for (percent, exact) in [(0.0, 100), (1.0, 100), (50.0, 5000), (99.0, 9900), (99.9, 10_000), (100.0, 10_000)] {

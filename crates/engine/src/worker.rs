@@ -357,9 +357,13 @@ impl Worker {
         let mut batch = std::mem::take(&mut self.batch);
         let mut planned = std::mem::take(&mut self.planned);
         let mut keys = std::mem::take(&mut self.keys);
-        let ran = self.run_windows(session, buffer, from, out, &mut batch, &mut planned, &mut keys);
-        (self.batch, self.planned, self.keys) = (batch, planned, keys);
+        // In the midst of a script, this thread is inside already.
+        let mut inside = if self.scripts.busy_turn { None } else { self.pass() };
+        let ran = self.run_windows(session, buffer, from, out, &mut batch, &mut planned, &mut keys, &mut inside);
+        // Before the gate is left: who runs alone behind it finds all counted.
         self.count_timings();
+        drop(inside);
+        (self.batch, self.planned, self.keys) = (batch, planned, keys);
         ran
     }
 
@@ -373,14 +377,13 @@ impl Worker {
         batch: &mut Batch,
         planned: &mut Vec<Planned>,
         keys: &mut Vec<KeyRef>,
+        inside: &mut Pass,
     ) -> (usize, Ran) {
         let began = Ticks::now();
         let turn_ticks = self.turn_ticks;
         let mut at = from;
         let written = out.len();
-        // In the midst of a script, this thread is inside already.
         let in_script = self.scripts.busy_turn;
-        let mut inside = if in_script { None } else { self.pass() };
         loop {
             // What comes now may take long: others need not wait for it.
             inside.iter_mut().for_each(Inside::let_in);
@@ -398,7 +401,7 @@ impl Worker {
             plan(batch, buffer, planned, keys);
             // Before the prefetch, because what is evicted must not be waited for.
             if inside.is_some() {
-                self.mind_memory(planned.len(), &mut inside);
+                self.mind_memory(planned.len(), inside);
             }
             let mut ahead = 0;
             self.stats().batches.add(u64::from(!planned.is_empty()));
@@ -408,7 +411,7 @@ impl Worker {
             let mut is_plain = self.may_be_quick(session);
             for (index, (request, plan)) in batch.requests().iter().zip(planned.iter()).enumerate() {
                 if index == ahead
-                    && let Some(inside) = &mut inside
+                    && let Some(inside) = inside
                 {
                     let group = ahead..group_end(planned, keys, ahead);
                     ahead = group.end;
@@ -420,19 +423,19 @@ impl Worker {
                 let args = &batch.args(request, buffer);
                 let keys = &keys[plan.keys_start as usize..plan.keys_end as usize];
                 if inside.is_none() && !in_script {
-                    inside = self.pass();
+                    *inside = self.pass();
                 }
                 let step = if let Some(run) = plan.quick
                     && is_plain
                     && inside.is_some()
                 {
-                    self.step_quickly(session, plan, run, args, keys, out, &mut inside)
+                    self.step_quickly(session, plan, run, args, keys, out, inside)
                 } else if plan.is_keyless && is_plain && inside.is_some() {
-                    let step = self.step_keyless(session, plan, args, out, &mut inside);
+                    let step = self.step_keyless(session, plan, args, out, inside);
                     is_plain = self.may_be_quick(session);
                     step
                 } else if inside.is_some() {
-                    let step = self.step(session, plan, args, keys, out, &mut inside);
+                    let step = self.step(session, plan, args, keys, out, inside);
                     is_plain = self.may_be_quick(session);
                     step
                 } else {
@@ -757,6 +760,56 @@ mod tests {
             }
             assert_eq!(out.slices().collect::<Vec<_>>().concat(), expected, "{counts:?}");
         }
+    }
+
+    #[test]
+    fn requests_that_begin_alike_run_as_if_each_were_alone() {
+        let lines = [
+            "set a 1",
+            "set b 2",
+            "object encoding a",
+            "object refcount a",
+            "object encoding none",
+            "object nonsense a",
+            "client getname",
+            "client no-evict",
+            "client id x",
+            "get a b",
+            "get c d",
+            "get a",
+            "get b",
+            "nonsense a",
+            "nonsense b",
+            "zadd z 1 a 2 b",
+            "zadd y 1 a 2 b",
+            "zunionstore u 2 z y weights 1 2",
+            "zunionstore v 1 z weights 3 aggregate sum",
+            "zinter 2 z y weights 1 2",
+            "zinter 1 z weights 3 withscores",
+            "eval return{KEYS[1],ARGV[1]} 1 a b",
+            "eval return{KEYS[1],ARGV[1]} 0 a b",
+            "eval return{KEYS[1],ARGV[1]} 2 a b",
+            "mset a 1 b 2",
+            "mset a 3 b 4",
+            "mget a b",
+            "mget b a",
+            "set a b xx nx",
+            "set a b get xx",
+            "hset h a 1",
+            "hset h b 2",
+            "hset a b 2",
+            "config get maxmemory",
+            "config get hz",
+        ];
+        let requests = lines.map(|line| request(&line.split(' ').collect::<Vec<_>>()));
+        let mut alone = Bench::default();
+        let mut session = alone.open();
+        let expected = requests.iter().flat_map(|bytes| alone.run(&mut session, bytes).0).collect::<Vec<_>>();
+        let mut together = Bench::default();
+        together.never_yield();
+        let mut session = together.open();
+        let (replies, _) = together.run(&mut session, &requests.concat());
+        assert_eq!(String::from_utf8_lossy(&replies), String::from_utf8_lossy(&expected));
     }
 
     #[test]

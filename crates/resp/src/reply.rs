@@ -148,6 +148,12 @@ impl<'o> Reply<'o> {
         self.output.tail.extend_from_slice(b"+OK\r\n");
     }
 
+    /// What PING is answered.
+    #[inline]
+    pub fn pong(&mut self) {
+        self.output.tail.extend_from_slice(b"+PONG\r\n");
+    }
+
     /// An error; `text` begins with its code ("ERR", "WRONGTYPE") and has no "-". Line ends within it become spaces,
     /// as in Redis, lest the rest be taken for other replies.
     #[cold]

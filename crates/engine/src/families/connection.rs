@@ -79,8 +79,7 @@ fn ping(turn: &mut Turn<'_, '_>) -> Outcome {
     } else if turn.len() == 2 {
         turn.reply.bulk(turn.args.get(1));
     } else {
-        // In one piece, unlike `simple`: clients send it by the thousand.
-        turn.reply.output().extend(b"+PONG\r\n");
+        turn.reply.pong();
     }
     Ok(())
 }

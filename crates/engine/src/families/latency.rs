@@ -259,7 +259,7 @@ mod tests {
     fn steps_double_and_are_named_as_in_redis() {
         let histogram = Histogram::default();
         let us = |us: f64| (us * per_microsecond()) as u64;
-        [0.5, 1.5, 30.0, 30.0, 1000.0].iter().for_each(|&v| histogram.record(us(v)));
+        [0.5, 1.5, 30.0, 30.0, 1000.0].iter().for_each(|&v| histogram.record(&[us(v)]));
         let steps = steps(&Distribution::of([&histogram].into_iter()));
         assert_eq!(steps, [(1, 1), (2, 2), (33, 4), (1056, 5)]);
     }

@@ -222,11 +222,13 @@ mod tests {
             }
             let cut = stream.len().saturating_sub(cut);
             let mut batch = Batch::default();
-            let (at, _) = Framer::default().frame(&stream.as_bytes()[..cut], 0, &Limits::default(), 64, &mut batch);
+            let sent_bytes = &stream.as_bytes()[..cut];
+            let (at, _) = Framer::default().frame(sent_bytes, 0, &Limits::default(), 64, &mut batch);
             let mut end = 0;
             for (i, request) in batch.requests().iter().enumerate() {
-                let words = batch.args(request, stream.as_bytes()).from(0).map(|arg| String::from_utf8_lossy(arg).into_owned());
-                prop_assert_eq!(&words.collect::<Vec<_>>(), &sent[i]);
+                let args = batch.args(request, stream.as_bytes());
+                let words: Vec<_> = args.from(0).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect();
+                prop_assert_eq!(&words, &sent[i]);
                 let same = i > 0 && sent[i].len() == sent[i - 1].len() && sent[i][0] == sent[i - 1][0];
                 prop_assert!(!request.repeats || same);
                 prop_assert!(!repeat[i] || request.repeats);
