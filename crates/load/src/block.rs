@@ -490,6 +490,7 @@ mod tests {
     use super::*;
     use crate::format::{commands::Commands, fill, testing::Pieces};
     use crate::input::Input;
+    use crate::limits::ORDERED_CHUNKS;
     use crate::merge::Merging;
     use proptest::prelude::*;
 
@@ -581,12 +582,11 @@ mod tests {
     fn zadds_are_put_into_order() {
         check_ordered("ZADD z 3 a\nZADD z 1 b\nZADD z 2 c\n", 2, &["ZADD z 1 b 2 c", "ZADD z 3 a"]);
         check_ordered("zadd z 3 a\nzadd z 1 b\nzadd z 2 c\nGET z\n", 2, &["zadd z 1 b 2 c", "zadd z 3 a", "GET z"]);
-        // No more than may be unanswered together.
-        check_ordered(
-            "ZADD z 5 a\nZADD z 4 b\nZADD z 3 c\nZADD z 2 d\nZADD z 1 e\n",
-            2,
-            &["ZADD z 2 d 3 c", "ZADD z 4 b 5 a", "ZADD z 1 e"],
-        );
+        // No more together than six chunks.
+        let text: String = (0..13).map(|n| format!("ZADD z {} m{n}\n", 20 - n)).collect();
+        let pairs = (0..6).map(|n| format!("ZADD z {} m{} {} m{}", 9 + 2 * n, 11 - 2 * n, 10 + 2 * n, 10 - 2 * n));
+        let expected: Vec<String> = pairs.chain(["ZADD z 8 m12".to_owned()]).collect();
+        check_ordered(&text, 2, &expected.iter().map(String::as_str).collect::<Vec<_>>());
         // The server puts the members of one request where they belong as fast as it can.
         check_ordered("ZADD z 3 a\nZADD z 1 b\nZADD z 2 c\n", 10, &["ZADD z 3 a 1 b 2 c"]);
     }
@@ -613,9 +613,9 @@ mod tests {
             (0..count).map(|n| format!("ZADD z {} {n:0width$}\n", n * 7919 % count)).collect()
         };
         let all = Merging::of(Family::ALL);
-        let blocks = blocks(&lines(50_000, 5), all, 1 << 20, true);
+        let blocks = blocks(&lines(200_000, 6), all, 1 << 20, true);
         let lengths: Vec<usize> = blocks.iter().map(Block::len).collect();
-        assert_eq!(lengths, [2_500, 5_000, 10_000, 20_000, 12_500]);
+        assert_eq!(lengths, [2_500, 5_000, 10_000, 20_000, 40_000, 60_000, 60_000, 2_500]);
         assert!(blocks[0].commands_of(0).len() == usize::from(crate::limits::MERGED_COMMANDS));
         for large in [1_000, 5_000] {
             let blocks = self::blocks(&lines(3_000, large), all, 1 << 20, true);
@@ -687,7 +687,7 @@ mod tests {
                     let mut index = 0;
                     while index < block.len() {
                         let run = block.reordered(index).unwrap_or(index..index + 1);
-                        prop_assert!(run.start == index && run.len() as u64 <= 2 * chunk);
+                        prop_assert!(run.start == index && run.len() as u64 <= ORDERED_CHUNKS * chunk);
                         prop_assert_eq!(block.reordered_around(run.start), None);
                         prop_assert_eq!(block.reordered_around(run.end), None);
                         let mut said: Vec<_> = run.clone().map(|at| (block.line(at), at)).collect();

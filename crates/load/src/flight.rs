@@ -687,7 +687,7 @@ mod tests {
         let text = format!("E 1\n{zadds}E 10\nE 11\n\"\n");
         let mut input = Input::new(Box::new(std::io::Cursor::new(text)));
         let mut block = Block::default();
-        block.merger = Merger::new(Merging::of([Family::Zadd]).in_chunks(3));
+        block.merger = Merger::new(Merging::of([Family::Zadd]).in_chunks(3).in_groups(6));
         fill(&mut Commands::new(1000), &mut input, &mut block, true).unwrap();
         block.end_run();
         block

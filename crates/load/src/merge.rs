@@ -28,7 +28,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::block::Head;
-use crate::limits::{CHUNKS_IN_FLIGHT, MERGED_BYTES, MERGED_COMMANDS, ORDERED_COMMANDS, ORDERED_COMMANDS_FIRST};
+use crate::limits::{MERGED_BYTES, MERGED_COMMANDS, ORDERED_CHUNKS, ORDERED_COMMANDS, ORDERED_COMMANDS_FIRST};
 use crate::order::Sorter;
 
 /// The version of the rules by which runs are made, which a load's state names. It changes with whatever groups an input
@@ -113,11 +113,17 @@ impl Merging {
         Merging { families, most: MERGED_COMMANDS, ordered: ORDERED_COMMANDS, rules: RULES }
     }
 
-    /// The same in runs of no more commands than a chunk has, and none put into order but what may be unanswered together.
+    /// The same in runs of no more commands than a chunk has, of which so many chunks are put into order.
     pub fn in_chunks(self, chunk: u64) -> Merging {
         let most = u16::try_from(chunk).unwrap_or(u16::MAX).min(self.most);
-        let ordered = u32::try_from(chunk.saturating_mul(CHUNKS_IN_FLIGHT)).unwrap_or(u32::MAX).min(self.ordered);
+        let ordered = u32::try_from(chunk.saturating_mul(ORDERED_CHUNKS)).unwrap_or(u32::MAX).min(self.ordered);
         if most < 2 { Merging::default() } else { Merging { most, ordered, ..self } }
+    }
+
+    /// The same, with so many commands put into order together.
+    #[cfg(test)]
+    pub fn in_groups(self, ordered: u32) -> Merging {
+        Merging { ordered, ..self }
     }
 
     /// The same with all commands in the order of the input.
@@ -372,6 +378,6 @@ mod tests {
         assert!(!all.can_go_on(no_sets) && !all.can_go_on(Merging::default()));
         assert!(!Merging { rules: RULES + 1, ..all }.can_go_on(all));
         assert_eq!((all.in_chunks(7).most(), all.in_chunks(10_000)), (7, all));
-        assert_eq!((all.in_chunks(7).ordered, all.in_order().ordered), (14, 0));
+        assert_eq!((all.in_chunks(7).ordered, all.in_order().ordered), (42, 0));
     }
 }

@@ -422,7 +422,7 @@ fn a_transaction_that_cannot_be_kept_is_refused() {
     let (server, directory) = (Server::penstock(&[]), Directory::new());
     let sets = |count: usize, bytes: usize| format!("SET key {}\n", "v".repeat(bytes)).repeat(count);
     // One command that there is no room for beside the others, and many: more than all that may be on its way.
-    for (round, sets) in [sets(1_000, 1_000) + &sets(1, 5 << 20), sets(6_000, 1_000)].iter().enumerate() {
+    for (round, sets) in [sets(1_000, 1_000) + &sets(1, 9 << 20), sets(6_000, 1_000)].iter().enumerate() {
         let file = directory.file("transaction", format!("MULTI\n{sets}EXEC\n"));
         let state = directory.path(&format!("state-{round}"));
         let ran = run(server.port(), &["--resume", "--state", &state, &file], b"");
