@@ -39,6 +39,7 @@ pub(crate) fn keys_of<'k>(planned: &[Planned], keys: &'k [KeyRef]) -> &'k [KeyRe
 }
 
 /// Asks for what some of a window's commands will read.
+// On its own for the registers' sake, as framing is.
 #[inline(never)]
 pub(crate) fn look_ahead(
     hints: &Hints<'_>,

@@ -676,6 +676,7 @@ impl Found {
 }
 
 /// Looks every request's command up, and hashes its keys.
+// On its own for the registers' sake, as framing is.
 #[inline(never)]
 fn plan(batch: &Batch, buffer: &[u8], planned: &mut Vec<Planned>, keys: &mut Vec<KeyRef>) {
     planned.clear();

@@ -113,7 +113,7 @@ impl Merging {
         Merging { families, most: MERGED_COMMANDS, ordered: ORDERED_COMMANDS, rules: RULES }
     }
 
-    /// The same in runs of no more commands than a chunk has, of which so many chunks are put into order.
+    /// The same in runs of no more commands than a chunk has, and no more put into order together than [`ORDERED_CHUNKS`] have.
     pub fn in_chunks(self, chunk: u64) -> Merging {
         let most = u16::try_from(chunk).unwrap_or(u16::MAX).min(self.most);
         let ordered = u32::try_from(chunk.saturating_mul(ORDERED_CHUNKS)).unwrap_or(u32::MAX).min(self.ordered);

@@ -52,7 +52,7 @@ impl Head {
         Some([first, last, second, third])
     }
 
-    /// Whether the bytes at `at` begin with it.
+    /// Whether the bytes at `at` begin with it. Most heads are no longer than two words, which are compared first.
     #[inline]
     pub(super) fn is_at(&self, buffer: &[u8], at: usize) -> bool {
         let Some(bytes) = buffer.get(at..at + self.len) else { return false };
