@@ -11,6 +11,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use store::compact::Mover;
 use store::db::Db;
@@ -173,6 +174,11 @@ pub struct Progress {
     done: bool,
 }
 
+/// So many percent of a tick, less what has been spent on removing keys, but no less than so many.
+fn share_of(tick: Duration, percent: f64, min_percent: f64, removing: Duration) -> Duration {
+    tick.mul_f64(percent / 100.0).saturating_sub(removing).max(tick.mul_f64(min_percent / 100.0))
+}
+
 impl Worker {
     /// Whether [`Worker::compact_memory`] may have something to do.
     #[must_use]
@@ -180,9 +186,10 @@ impl Worker {
         self.engine.compaction.at_it.load(Ordering::Relaxed) > 0
     }
 
-    /// Spends its share of the next `tick_us` microseconds on moving what lies in sparse pages, if that is wanted. `idle` is the
-    /// part of the time, from 0 to 1, in which the thread did not run, or only polled, of late. Says whether there is more to do.
-    pub fn compact_memory(&mut self, tick_us: u64, idle: f64) -> bool {
+    /// Spends its share of the next `tick` on moving what lies in sparse pages, if that is wanted, and no more than the minimum
+    /// where removing keys has had that share already: clients wait for both. `idle` is the part of the time, from 0 to 1, in
+    /// which the thread did not run, or only polled, of late. Says whether there is more to do.
+    pub fn compact_memory(&mut self, tick: Duration, removing: Duration, idle: f64) -> bool {
         let compaction = &self.engine.compaction;
         let pass = compaction.pass.load(Ordering::Acquire);
         if pass != self.compacting.pass {
@@ -206,8 +213,8 @@ impl Worker {
         }
         let began = Ticks::now();
         let min = self.engine.settings.active_defrag_cycle_min.get() as f64;
-        let budget_us = tick_us as f64 * (percent as f64 * idle).max(min) / 100.0;
-        let budget = (budget_us * per_microsecond()) as u64;
+        let share = share_of(tick, percent as f64 * idle, min, removing);
+        let budget = (share.as_secs_f64() * 1e6 * per_microsecond()) as u64;
         let is_sparse = |block: *const u8| self.engine.host.is_sparse(block);
         let mut mover = Mover::new(&is_sparse, self.engine.settings.active_defrag_max_scan_fields.get() as usize);
         let mut progress = std::mem::take(&mut self.compacting);
@@ -273,6 +280,7 @@ mod tests {
     use crate::testing::Bench;
 
     const MB: u64 = 1 << 20;
+    const TICK: Duration = Duration::from_millis(1);
     const THRESHOLDS: Thresholds = Thresholds { ignore_bytes: MB, percent: [10, 60], cycle: [1, 51] };
 
     /// Has it look at 100 MB in use and so much waste, and says what share of the time a pass has then.
@@ -313,6 +321,12 @@ mod tests {
     }
 
     #[test]
+    fn what_removing_keys_has_taken_counts_as_time_that_clients_wait() {
+        let share = |removing_us| share_of(TICK, 25.0, 1.0, Duration::from_micros(removing_us)).as_micros();
+        assert_eq!([0, 100, 240, 250, 2000].map(share), [250, 150, 10, 10, 10]);
+    }
+
+    #[test]
     fn a_pass_goes_on_where_the_last_one_ended_and_looks_through_everything() {
         const KEYS: u64 = 500;
         let mut bench = Bench::default();
@@ -325,16 +339,16 @@ mod tests {
         let stayed = || engine.compaction.stayed.load(Ordering::Relaxed);
         look(LOOK_MS, 100);
         while bench.worker.compacting.part == 0 {
-            assert!(bench.worker.compact_memory(10, 1.0));
+            assert!(bench.worker.compact_memory(Duration::from_micros(10), Duration::ZERO, 1.0));
         }
         look(2 * LOOK_MS, 1);
-        assert!(!bench.worker.compact_memory(1000, 1.0) && !bench.worker.may_compact());
+        assert!(!bench.worker.compact_memory(TICK, Duration::ZERO, 1.0) && !bench.worker.may_compact());
         let (ended, before) = (bench.worker.compacting.part, stayed());
         assert!(ended > 0 && before < KEYS);
         // Seen to have been of use, it is followed by another.
         look(3 * LOOK_MS, 50);
         look(4 * LOOK_MS, 50);
-        while bench.worker.compact_memory(1000, 1.0) {}
+        while bench.worker.compact_memory(TICK, Duration::ZERO, 1.0) {}
         assert_eq!((stayed() - before, bench.worker.compacting.part), (KEYS, ended));
     }
 }
