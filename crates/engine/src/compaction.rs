@@ -31,6 +31,10 @@ const USEFUL_PART: u64 = 8;
 /// A pass ends before it has looked through everything when less than one part in so many of the waste is left from which on
 /// one begins.
 const ENOUGH_PART: u64 = 2;
+/// A look finds the pass fruitless for now if fewer than one in so many of the blocks that were looked at since the last have
+/// moved: to look at 64 takes two microseconds, and a block that moves gives back some forty bytes. What is to be moved may
+/// lie together, in another database or in large values, so it goes on, with the least time.
+const FRUITLESS_PART: u64 = 64;
 /// Steps of a table between two looks at the time.
 const STEPS_AT_ONCE: usize = 8;
 /// Large values that a thread remembers to look through. Beyond that, they wait for the next pass.
@@ -66,6 +70,11 @@ struct Pace {
     resume_ms: u64,
     /// A pass has begun, and what it gave was not looked at yet.
     unjudged: bool,
+    /// The share of a thread's time that the pass deserves, in percent, as long as it finds what is to be moved.
+    percent: u64,
+    /// Blocks that had been moved, and that had stayed, at the last look.
+    moved: u64,
+    stayed: u64,
 }
 
 /// When a pass is worthwhile, and how much time it may take: the directives.
@@ -133,14 +142,17 @@ impl Compaction {
             }
         }
         let Some(percent) = thresholds.share(waste, used) else { return };
-        self.percent.store(percent.max(1), Ordering::Relaxed);
+        pace.percent = percent.max(1);
+        self.is_fruitless(&mut pace);
+        self.percent.store(pace.percent, Ordering::Relaxed);
         (pace.waste_before, pace.unjudged, pace.resume_ms) = (waste, true, 0);
         self.at_it.store(threads as u64, Ordering::Relaxed);
         self.pass.fetch_add(1, Ordering::Release);
     }
 
     /// Gives the pass that goes on more time if there is more waste than when it began: what begins with little would go on
-    /// at that pace for a minute. It is judged by the most that there was. Ends it if there is hardly any left.
+    /// at that pace for a minute. It is judged by the most that there was. While it finds next to nothing it has the least.
+    /// Ends it if there is hardly any waste left.
     fn hasten(&self, pace: &mut Pace, thresholds: &Thresholds, [held, used]: [u64; 2]) {
         // One that ends stays ended, also while a thread has yet to see it.
         if self.percent.load(Ordering::Relaxed) == 0 {
@@ -148,11 +160,21 @@ impl Compaction {
         }
         let waste = held.saturating_sub(used);
         pace.waste_before = pace.waste_before.max(waste);
-        if thresholds.is_enough(waste, used) {
-            self.percent.store(0, Ordering::Relaxed);
-        } else if let Some(percent) = thresholds.share(waste, used) {
-            self.percent.fetch_max(percent, Ordering::Relaxed);
-        }
+        pace.percent = pace.percent.max(thresholds.share(waste, used).unwrap_or(0));
+        let percent = match (thresholds.is_enough(waste, used), self.is_fruitless(pace)) {
+            (true, _) => 0,
+            (false, true) => thresholds.cycle[0].max(1).min(pace.percent),
+            (false, false) => pace.percent,
+        };
+        self.percent.store(percent, Ordering::Relaxed);
+    }
+
+    /// Whether hardly any of the blocks that were looked at since this was last asked have moved.
+    fn is_fruitless(&self, pace: &mut Pace) -> bool {
+        let [moved, stayed] = [&self.moved, &self.stayed].map(|count| count.load(Ordering::Relaxed));
+        let moved_since = moved - std::mem::replace(&mut pace.moved, moved);
+        let stayed_since = stayed - std::mem::replace(&mut pace.stayed, stayed);
+        moved_since.saturating_mul(FRUITLESS_PART) < stayed_since
     }
 }
 
@@ -302,6 +324,27 @@ mod tests {
         compaction.at_it.store(0, Ordering::Relaxed);
         assert_eq!(look(5 * LOOK_MS, 20), 0);
         assert_eq!(look(6 * LOOK_MS, 20), 11);
+    }
+
+    #[test]
+    fn a_pass_that_finds_next_to_nothing_has_the_least_time_until_it_does() {
+        let compaction = Compaction::default();
+        let look = |now_ms| look(&compaction, now_ms, 40);
+        let find = |moved, stayed| {
+            compaction.moved.fetch_add(moved, Ordering::Relaxed);
+            compaction.stayed.fetch_add(stayed, Ordering::Relaxed);
+        };
+        // What others have found before it says nothing of this one.
+        find(0, 1_000_000);
+        assert_eq!(look(LOOK_MS), 31);
+        find(10, 640);
+        assert_eq!(look(2 * LOOK_MS), 31);
+        find(9, 640);
+        assert_eq!(look(3 * LOOK_MS), 1);
+        find(0, 100);
+        assert_eq!(look(4 * LOOK_MS), 1);
+        find(10, 300);
+        assert_eq!(look(5 * LOOK_MS), 31);
     }
 
     #[test]

@@ -154,8 +154,10 @@ pub struct EventLoop {
     paused: Vec<usize>,
     /// When blocking commands run out of time, by connection.
     deadlines: BinaryHeap<Reverse<(u64, u64)>>,
-    /// When the next tick is due, if that is before the poller's.
-    early_tick: Option<Instant>,
+    /// Whether the next tick comes early.
+    ticks_early: bool,
+    /// When the thread last did what needn't happen at each of the ticks that come early.
+    looked_around: Instant,
     /// Since the last tick, while memory is being given back.
     idleness: Option<Idleness>,
     polling: Polling,
@@ -213,7 +215,8 @@ impl EventLoop {
             yielded: VecDeque::new(),
             paused: Vec::new(),
             deadlines: BinaryHeap::new(),
-            early_tick: None,
+            ticks_early: false,
+            looked_around: Instant::now(),
             idleness: None,
             polling: Polling::new(Instant::now()),
             waited: Waited::NotAtAll,
@@ -263,7 +266,6 @@ impl EventLoop {
         if !self.yielded.is_empty() || self.worker_inbox_filled() || self.poller.is_roused() {
             return Some(Duration::ZERO);
         }
-        let tick = self.early_tick.map(|due| due.saturating_duration_since(Instant::now()));
         let parked_ms = self.deadlines.peek().map(|Reverse((deadline_ms, _))| *deadline_ms);
         let impatient_ms = self.impatient.peek().map(|Reverse((due_ms, _))| *due_ms);
         let deadline = parked_ms.into_iter().chain(impatient_ms).min().map(|deadline_ms| {
@@ -273,7 +275,7 @@ impl EventLoop {
         });
         // What they wait for may be written for another thread.
         let turn = (!self.turns.is_empty()).then_some(BUSY_TICK);
-        tick.into_iter().chain(deadline).chain(turn).min()
+        deadline.into_iter().chain(turn).min()
     }
 
     fn poll(&mut self, timeout: Option<Duration>) {

@@ -10,6 +10,8 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
+use crate::log;
+
 /// What a descriptor is ready for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ready {
@@ -35,6 +37,8 @@ pub trait Poller {
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<()>;
     /// Whether a tick has come since this was last asked.
     fn take_tick(&mut self) -> bool;
+    /// Sets how often ticks come, from now on. Costs nothing if that is as before.
+    fn tick_every(&mut self, interval: Duration);
     /// Notes that what the waker may have been used for is being looked at.
     fn take_wake(&mut self);
     /// Whether a tick, or the waker, has ended a wait and not been taken yet: then there is something to be looked at before
@@ -42,9 +46,9 @@ pub trait Poller {
     fn is_roused(&self) -> bool;
 }
 
-/// How often a poller ends a wait so that its thread can do what is to be done by the clock. A timer of its own, because a limit
-/// for each wait would cost a look at the clock, and a timer to be set in the kernel, once for every few requests of clients
-/// that don't pipeline.
+/// How often a poller ends a wait so that its thread can do what is to be done by the clock, unless it is asked for another
+/// interval. A timer of its own, because a limit for each wait would cost a look at the clock, and a timer to be set in the
+/// kernel, once for every few requests of clients that don't pipeline.
 pub const TICK: Duration = Duration::from_millis(100);
 /// The token of the descriptor that wakes the thread.
 const WAKE: u64 = u64::MAX;
@@ -58,6 +62,7 @@ pub struct Epoll {
     epoll: OwnedFd,
     wake: WakeFd,
     timer: OwnedFd,
+    interval: Duration,
     ticked: bool,
     woken: bool,
     events: Vec<epoll::Event>,
@@ -90,18 +95,19 @@ impl Epoll {
     pub fn new(wake: WakeFd) -> io::Result<Epoll> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &wake.0, EventData::new_u64(WAKE), EventFlags::IN)?;
-        let timer = ticking()?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        go_off_every(&timer, TICK)?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
-        Ok(Epoll { epoll, wake, timer, ticked: false, woken: false, events: Vec::with_capacity(EVENTS_AT_ONCE) })
+        let events = Vec::with_capacity(EVENTS_AT_ONCE);
+        Ok(Epoll { epoll, wake, timer, interval: TICK, ticked: false, woken: false, events })
     }
 }
 
-/// A timer that goes off every [`TICK`].
-fn ticking() -> io::Result<OwnedFd> {
-    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-    let tick = timespec(TICK);
-    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: tick, it_value: tick })?;
-    Ok(timer)
+/// Has a timer go off so often, for the first time after as long.
+fn go_off_every(timer: &OwnedFd, interval: Duration) -> io::Result<()> {
+    let interval = timespec(interval);
+    timerfd_settime(timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: interval, it_value: interval })?;
+    Ok(())
 }
 
 fn timespec(duration: Duration) -> Timespec {
@@ -157,6 +163,17 @@ impl Poller for Epoll {
         std::mem::take(&mut self.ticked)
     }
 
+    fn tick_every(&mut self, interval: Duration) {
+        if interval == self.interval {
+            return;
+        }
+        match go_off_every(&self.timer, interval) {
+            Ok(()) => self.interval = interval,
+            // It goes on as before.
+            Err(error) => log::warning(format!("Setting a timer failed: {error}")),
+        }
+    }
+
     #[inline]
     fn take_wake(&mut self) {
         self.woken = false;
@@ -186,6 +203,23 @@ mod tests {
             // The timer's own clock may be a little ahead.
             assert!(began.elapsed() > TICK * ticks - TICK / 2);
         }
+    }
+
+    #[test]
+    fn ticks_come_as_often_as_is_asked_for() {
+        let mut poller = Epoll::new(WakeFd::new().unwrap()).unwrap();
+        let mut ready = Vec::new();
+        let began = Instant::now();
+        poller.tick_every(TICK / 100);
+        for _ in 0..20 {
+            poller.wait(None, &mut ready).unwrap();
+            assert!(poller.take_tick());
+        }
+        assert!(began.elapsed() < 10 * TICK, "as they would have come by themselves, it takes {:?}", 20 * TICK);
+        let began = Instant::now();
+        poller.tick_every(TICK);
+        poller.wait(None, &mut ready).unwrap();
+        assert!(began.elapsed() > TICK / 2);
     }
 
     #[test]

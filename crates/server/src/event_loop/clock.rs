@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{BUSY_TICK, EventLoop};
 use crate::connection::Connection;
-use crate::poller::Poller;
+use crate::poller::{Poller, TICK};
 
 /// How long one look for expired keys may take, in microseconds: others wait for as long. A quarter of the thread's time, as in
 /// Redis, while there are more of them.
@@ -56,23 +56,29 @@ impl EventLoop {
     pub(super) fn tick(&mut self) {
         self.time_out();
         self.end_patience();
-        let is_due = self.poller.take_tick() || self.early_tick.is_some_and(|due| due <= Instant::now());
-        if !is_due {
+        if !self.poller.take_tick() {
             return;
         }
-        self.early_tick = None;
         let now = Instant::now();
+        self.ticks_early = false;
         // In the first tick of a pass, it isn't known.
         let idle = self.idleness.take().map_or(0.0, |since| since.part());
         self.worker.serve_late();
         let removing = self.worker.reclaim_expired(RECLAIM_US) | self.worker.relieve_memory();
-        let more = removing | self.worker.compact_memory(BUSY_TICK, now.elapsed(), idle);
-        if more {
-            self.early_tick = Some(now + BUSY_TICK);
-        }
+        self.ticks_early = removing | self.worker.compact_memory(BUSY_TICK, now.elapsed(), idle);
         // From here on, so that the time that it takes itself is not taken for the clients'.
         self.idleness = self.worker.may_compact().then(Idleness::begin);
         self.end_pause();
+        // Half, since a timer isn't exact.
+        if now.duration_since(self.looked_around) >= TICK / 2 {
+            self.looked_around = now;
+            self.look_around();
+        }
+        self.poller.tick_every(if self.ticks_early { BUSY_TICK } else { TICK });
+    }
+
+    /// What needn't happen at every tick while they come early.
+    fn look_around(&mut self) {
         self.close_idle();
         self.mind_backlogs();
         if self.worker.id == 0 {
@@ -82,8 +88,8 @@ impl EventLoop {
 
     /// Has the next tick come soon.
     pub(super) fn tick_early(&mut self) {
-        let soon = Instant::now() + BUSY_TICK;
-        self.early_tick = Some(self.early_tick.map_or(soon, |due| due.min(soon)));
+        self.ticks_early = true;
+        self.poller.tick_every(BUSY_TICK);
     }
 
     pub(super) fn note_deadline(&mut self, deadline_ms: u64, client: u64) {
