@@ -18,7 +18,7 @@ pub mod families;
 pub mod histogram;
 pub mod inbox;
 pub mod latency_monitor;
-mod lookahead;
+pub mod lookahead;
 pub mod machine;
 pub mod pipelines;
 pub mod pubsub;

@@ -7,16 +7,66 @@
 //!
 //! All of it is hints: what they find may be stale or another key's, and costs nothing but time.
 
+use std::iter;
 use std::ops::Range;
 
 use commands::call::{KEYS_AHEAD, KEYS_IN_BATCH, KeyRef};
 use commands::items::ITEMS_IN_BATCH;
 use commands::spec::{Group, Info};
-use resp::request::Batch;
-use store::keyspace::Hints;
+use resp::request::{Batch, likely_key};
+use store::keyspace::{Hints, Key};
 use store::prefetch::Ahead;
 
-use crate::worker::Planned;
+use crate::session::Session;
+use crate::worker::{Planned, Worker};
+
+/// The key that some input is likely to name first, whose bucket has been asked for.
+#[derive(Clone, Copy)]
+pub struct Foreseen {
+    database: usize,
+    hash: u64,
+}
+
+/// How many may be asked for together: each has a bit in a word.
+pub const FORESEEN_MAX: usize = 64;
+
+impl Worker {
+    /// Asks for the bucket of the key that a connection's input names first, most likely: who has read from several
+    /// connections before it runs the first of them doesn't wait for each one's memory then, as within a batch.
+    #[inline]
+    #[must_use]
+    pub fn foresee(&self, session: &Session, input: &[u8]) -> Option<Foreseen> {
+        let foreseen = Foreseen { database: session.database, hash: Key::new(likely_key(input)?).hash };
+        // The gate would be waited for in vain.
+        if self.engine.busy.any() {
+            return None;
+        }
+        let inside = self.pass();
+        let hints = self.engine.keyspace.hints(foreseen.database, inside.as_ref()?);
+        hints.locks(iter::once(foreseen.hash));
+        hints.bucket(foreseen.hash);
+        Some(foreseen)
+    }
+
+    /// Asks for the entries of up to [`FORESEEN_MAX`] such keys, and for what they point to.
+    #[inline]
+    pub fn foresee_entries(&self, all: impl Iterator<Item = Foreseen> + Clone) {
+        let inside = self.pass();
+        let Some(inside) = &inside else { return };
+        let hints = |key: Foreseen| self.engine.keyspace.hints(key.database, inside);
+        let mut chained = 0_u64;
+        for (i, key) in all.clone().enumerate().take(FORESEEN_MAX) {
+            chained |= u64::from(hints(key).entry(key.hash)) << i;
+        }
+        if chained != 0 {
+            let chained = all.clone().enumerate().take(FORESEEN_MAX).filter(|(i, _)| chained >> i & 1 != 0);
+            chained.for_each(|(_, key)| hints(key).chained_entry(key.hash));
+        }
+        for key in all.take(FORESEEN_MAX) {
+            hints(key).value(key.hash, Ahead::Value);
+        }
+    }
+}
 
 /// Whether a command works on a collection, which the key's entry only points to.
 pub(crate) fn reads_collection(info: &Info) -> bool {
@@ -165,6 +215,26 @@ fn look_for_items<'w>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Settings;
+    use crate::testing::Bench;
+
+    #[test]
+    fn what_several_connections_send_is_foreseen_whatever_it_is() {
+        for threads in [1, 2] {
+            let mut bench = Bench::with_threads(Settings::default(), threads);
+            let mut session = bench.open();
+            bench.check(&mut session, &[("SET string value", "+OK"), ("SADD set a b c", ":3"), ("SELECT 3", "+OK")]);
+            let foreseen = |input: &str| bench.worker.foresee(&session, input.as_bytes());
+            let of_key = |key: &str| foreseen(&format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len()));
+            let all: Vec<_> = ["string", "set", "none"].into_iter().map(|key| of_key(key).unwrap()).collect();
+            assert_eq!((all[0].hash, all[0].database), (Key::new(b"string").hash, 3));
+            // More than are asked for together.
+            bench.worker.foresee_entries(all.iter().copied().cycle().take(FORESEEN_MAX + 9));
+            for keyless in ["*1\r\n$4\r\nPING\r\n", "PING\r\n", "GET string\r\n", "*2\r\n$3\r\nGET\r\n$6\r\nstr", ""] {
+                assert!(foreseen(keyless).is_none(), "{keyless:?}");
+            }
+        }
+    }
 
     #[test]
     fn a_key_that_follows_itself_is_asked_for_once() {

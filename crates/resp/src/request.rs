@@ -5,6 +5,7 @@
 
 mod short;
 
+pub use self::short::likely_key;
 use self::short::{Head, SHORT_ARGS_MAX, SHORT_BYTES_MAX, short_bulk, short_requests};
 use crate::splitargs::split_args;
 

@@ -1,12 +1,14 @@
 //! What a thread does for its other connections while a script takes too long: it reads what they send, has it answered,
 //! and lets new ones in, so that somebody can end the script.
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use engine::client::client_flag;
 use engine::worker::{Attendant, Ran, Worker};
 
+use crate::arrived::Arrived;
 use crate::connection::{self, Connection, Hold, Sent, Socket};
 use crate::connections::Others;
 use crate::doorway::Doorway;
@@ -27,6 +29,12 @@ pub struct BusyTurn<'t> {
     pub doorway: &'t mut Doorway,
     /// Those that have come in since the script began; they are among the others once it has ended.
     pub guests: &'t mut Vec<Connection>,
+    /// What had been read from others before the script began, in the order in which it came: it may well be what ends it.
+    pub arrived: &'t mut VecDeque<Arrived>,
+    /// The thread's buffer, which that is in.
+    pub buffer: &'t [u8],
+    /// Whose commands CLIENT PAUSE holds back.
+    pub paused: &'t mut Vec<usize>,
     /// Who is to be written to when the script has ended, or closed.
     pub to_write: &'t mut Vec<usize>,
     /// What the threads share.
@@ -46,6 +54,12 @@ impl Attendant for BusyTurn<'_> {
         for guest in &mut *self.guests {
             serve(guest, worker);
         }
+        // Before they are read from again.
+        for arrived in std::mem::take(self.arrived) {
+            if !self.take_up(&arrived, worker) {
+                self.arrived.push_back(arrived);
+            }
+        }
         for Ready { token, read, .. } in ready {
             if read {
                 self.serve(token as usize, worker);
@@ -55,9 +69,32 @@ impl Attendant for BusyTurn<'_> {
 }
 
 impl BusyTurn<'_> {
+    /// Has what was read from a connection answered. Says whether nothing of it is left to be run later.
+    fn take_up(&mut self, arrived: &Arrived, worker: &mut Worker) -> bool {
+        let Some(connection) = self.others.get_mut(arrived.key).filter(|c| arrived.is_of(c)) else { return true };
+        if !may_be_served(connection) {
+            return false;
+        }
+        if let Some(part) = &arrived.part {
+            connection.keep_input(&self.buffer[part.clone()]);
+        }
+        answer(connection, worker);
+        self.note_state(arrived.key);
+        true
+    }
+
     fn serve(&mut self, key: usize, worker: &mut Worker) {
         let Some(connection) = self.others.get_mut(key) else { return };
         serve(connection, worker);
+        self.note_state(key);
+    }
+
+    /// Has a connection that has replies, is to be closed or has to wait looked at when the script has ended.
+    fn note_state(&mut self, key: usize) {
+        let Some(connection) = self.others.get_mut(key) else { return };
+        if connection.hold == Hold::Paused && !self.paused.contains(&key) {
+            self.paused.push(key);
+        }
         let is_left = !connection.replies.is_empty() || connection.hold == Hold::Closing;
         if is_left && !connection.in_write_list {
             connection.in_write_list = true;
@@ -79,14 +116,22 @@ pub fn open(accepted: Accepted, worker: &mut Worker, shared: &Shared) -> Connect
 /// Reads once from a connection, has it answered, and sends the answer. Whatever goes wrong with it is seen again when the
 /// script has ended.
 fn serve(connection: &mut Connection, worker: &mut Worker) {
-    // One that doesn't read its replies gets no more of them.
-    if !matches!(connection.hold, Hold::None | Hold::Yielded) || connection.socket_is_full {
+    if !may_be_served(connection) {
         return;
     }
     connection.input.reserve(READ_BYTES);
-    if !matches!(connection::read_more(&connection.socket, &mut connection.input), Ok(Some(1..))) {
-        return;
+    if matches!(connection::read_more(&connection.socket, &mut connection.input), Ok(Some(1..))) {
+        answer(connection, worker);
     }
+}
+
+/// One that doesn't read its replies gets no more of them.
+fn may_be_served(connection: &Connection) -> bool {
+    matches!(connection.hold, Hold::None | Hold::Yielded) && !connection.socket_is_full
+}
+
+/// Has what a connection has kept of its input answered, and sends the answer.
+fn answer(connection: &mut Connection, worker: &mut Worker) {
     let input = std::mem::take(&mut connection.input);
     let mut at = connection.input_run;
     let ran = loop {
@@ -99,8 +144,10 @@ fn serve(connection: &mut Connection, worker: &mut Worker) {
     };
     connection.input = input;
     connection.drop_input(at, ran == Ran::Idle);
-    if ran == Ran::Closing {
-        connection.hold = Hold::Closing;
+    match ran {
+        Ran::Closing => connection.hold = Hold::Closing,
+        Ran::Paused => connection.hold = Hold::Paused,
+        Ran::Idle | Ran::Parked | Ran::Yielded => {}
     }
     let (sent, bytes, calls) = connection.send();
     let stats = worker.stats();

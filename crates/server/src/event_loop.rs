@@ -5,11 +5,13 @@ mod clock;
 mod deliver;
 mod monitors;
 mod polling;
+mod read;
 mod turns;
 mod write;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,6 +22,7 @@ use engine::engine::Engine;
 use engine::worker::{Ran, Worker};
 use store::long;
 
+use crate::arrived::Arrived;
 use crate::backlog::Turn;
 use crate::busy_turn::{self, BusyTurn};
 use crate::connection::{self, Connection, Hold};
@@ -33,36 +36,14 @@ use crate::spill::Spill;
 
 use self::clock::Idleness;
 use self::polling::{Permit, Polling, Waited};
+use self::read::READ_BYTES;
 
-/// Bytes that are read from a socket at once, into the thread's own buffer: with the tables of a batch it has to stay
-/// in the second-level cache.
-const READ_BYTES: usize = 64 * 1024;
-/// Bytes of an incomplete request from which on more is read to its end, instead of copying it in front of the
-/// thread's buffer.
-const READ_IN_PLACE_BYTES: usize = 16 * 1024;
-/// Bytes that are read at once behind a long request: as likely as not the next is long, too, and what has been read of it
-/// has to be copied to a buffer of its size.
-const READ_BEHIND_LONG_BYTES: usize = 4 * 1024;
-/// Bytes from which on a connection that sends long requests has to wait until the others have had their turn. Until then
-/// more is read as long as there is more: every reply and every look for events by itself costs as much as some 10 KB.
-const LONG_TURN_BYTES: usize = 512 * 1024;
 /// How often expired keys are looked for, instead of at the poller's ticks, while there are more of them, or keys to be evicted,
 /// than one look could remove. The shorter it is, the shorter are the looks, for which clients wait; a wake of a thread that
 /// sleeps takes some three microseconds.
 const BUSY_TICK: Duration = Duration::from_millis(1);
 /// Reads that a connection which is being closed may cost in one turn.
 const DRAINS_MAX: usize = 16;
-
-/// What one read has brought.
-struct Received {
-    bytes: usize,
-    /// What is to be run in the thread's buffer now; else it is with the connection.
-    buffered: Option<usize>,
-    /// Whether it is part of a long request that had begun before.
-    of_long: bool,
-    /// Whether it is all that there was room for: then there may be more.
-    filled_room: bool,
-}
 
 /// What the threads of the server share beside the engine.
 pub struct Shared {
@@ -142,7 +123,9 @@ pub struct EventLoop {
     /// Those that have come in while a script takes too long.
     guests: Vec<Connection>,
     by_client: HashMap<u64, usize>,
+    /// Where what connections have sent is read to, and what it holds that is still to be run.
     buffer: Box<[u8]>,
+    arrived: VecDeque<Arrived>,
     to_write: Vec<usize>,
     /// Connections with a backlog.
     waiting: BTreeSet<usize>,
@@ -178,6 +161,9 @@ macro_rules! attended {
                 others,
                 poller: &mut $event_loop.poller,
                 doorway: &mut $event_loop.doorway,
+                arrived: &mut $event_loop.arrived,
+                buffer: &$event_loop.buffer,
+                paused: &mut $event_loop.paused,
                 guests: &mut $event_loop.guests,
                 to_write: &mut $event_loop.to_write,
                 shared: &$event_loop.shared,
@@ -207,7 +193,8 @@ impl EventLoop {
             connections: Connections::default(),
             guests: Vec::new(),
             by_client: HashMap::new(),
-            buffer: vec![0; READ_BYTES].into(),
+            buffer: vec![0; read::BUFFER_BYTES].into(),
+            arrived: VecDeque::with_capacity(read::GATHERED_MAX),
             to_write: Vec::new(),
             waiting: BTreeSet::new(),
             impatient: BinaryHeap::new(),
@@ -317,7 +304,9 @@ impl EventLoop {
     fn begin_turn(&mut self) {
         let before_us = std::mem::replace(&mut self.turn_began_us, now_us());
         let passed = Duration::from_micros(self.turn_began_us.saturating_sub(before_us));
-        self.polling.note(self.waited, passed, self.ready.len());
+        // A tick that comes early says nothing of how long clients are waited for.
+        let is_tick = self.waited == Waited::Slept && self.ready.is_empty() && self.ticks_early;
+        self.polling.note(if is_tick { Waited::NotAtAll } else { self.waited }, passed, self.ready.len());
         self.poller.take_wake();
         self.worker.begin_turn(self.turn_began_us);
     }
@@ -356,128 +345,22 @@ impl EventLoop {
     #[cold]
     fn add_guests(&mut self) {
         for guest in std::mem::take(&mut self.guests) {
-            let key = self.connections.next_key();
+            let (key, hold) = (self.connections.next_key(), guest.hold);
             self.add(guest);
             self.queue_write(key);
-        }
-    }
-
-    /// Reads what has arrived, once from each connection, and runs it.
-    fn read_and_run(&mut self) {
-        for i in 0..self.ready.len() {
-            let Ready { token, read, write } = self.ready[i];
-            if token >= LISTENERS {
-                continue;
+            if hold == Hold::Paused {
+                self.paused.push(key);
             }
-            let key = token as usize;
-            if write && let Some(connection) = self.connections.get_mut(key) {
-                connection.socket_is_full = false;
-                self.queue_write(key);
-            }
-            if read {
-                self.read(key);
-            }
-        }
-    }
-
-    /// Reads what a connection has sent, and runs it: once, or several times if its requests are long.
-    fn read(&mut self, key: usize) {
-        let (mut bytes, mut room) = (0, READ_BYTES);
-        while bytes < LONG_TURN_BYTES && self.may_read(key) {
-            let Some(received) = self.receive(key, room) else { return };
-            bytes += received.bytes;
-            self.run_received(key, &received);
-            let is_long = |connection: &Connection| received.of_long || connection.begins_long_request();
-            if !received.filled_room || !self.connections.get(key).is_some_and(is_long) {
-                return;
-            }
-            room = READ_BEHIND_LONG_BYTES;
-        }
-    }
-
-    /// Whether a connection that has something to read is to be read from.
-    fn may_read(&mut self, key: usize) -> bool {
-        let Some(connection) = self.connections.get_mut(key) else { return false };
-        if !connection.wants_read {
-            // What is announced all the same is that the connection is broken.
-            self.close(key);
-            return false;
-        }
-        if connection.hold == Hold::None {
-            self.may_run(key);
-        }
-        let Some(connection) = self.connections.get_mut(key) else { return false };
-        match connection.hold {
-            Hold::Closing => self.drain(key),
-            Hold::Full => {
-                let write = connection.wants_write;
-                self.watch(key, false, write);
-            }
-            // It has enough to run. The rest waits in the kernel, and so does the news that it was the last.
-            Hold::Yielded => {}
-            Hold::None | Hold::Parked | Hold::Paused => return true,
-        }
-        false
-    }
-
-    /// Reads at most `room` bytes, or as much as a long request still lacks. None if there is nothing to be run, or nobody
-    /// any more.
-    fn receive(&mut self, key: usize, room: usize) -> Option<Received> {
-        let connection = self.connections.get_mut(key)?;
-        let have = connection.input.len();
-        let of_long = connection.begins_long_request();
-        let in_buffer = connection.hold == Hold::None && have < READ_IN_PLACE_BYTES && !of_long;
-        let (result, room) = if in_buffer {
-            // Into the thread's buffer, after the beginning of the request that was left last time.
-            self.buffer[..have].copy_from_slice(&connection.input);
-            let into = &mut self.buffer[have..(have + room).min(READ_BYTES)];
-            (connection::read(&connection.socket, into), into.len())
-        } else {
-            connection.make_room(READ_BYTES);
-            let room = connection.input.capacity() - have;
-            (connection::read_more(&connection.socket, &mut connection.input), room)
-        };
-        let stats = self.worker.stats();
-        stats.reads.add(1);
-        let bytes = match result {
-            Ok(None) => return None,
-            Ok(Some(bytes @ 1..)) => bytes,
-            Ok(Some(0)) => {
-                self.input_ended(key);
-                return None;
-            }
-            Err(_) => {
-                // The peer has broken the connection; nobody is left to answer.
-                self.close(key);
-                return None;
-            }
-        };
-        stats.net_in.add(bytes as u64);
-        let client = &connection.session.client;
-        client.active_ms.store(self.worker.clock.now_ms, Ordering::Relaxed);
-        client.net_bytes[0].fetch_add(bytes as u64, Ordering::Relaxed);
-        Some(Received { bytes, buffered: in_buffer.then_some(have + bytes), of_long, filled_room: bytes == room })
-    }
-
-    /// Runs what has been read, unless it has to wait.
-    fn run_received(&mut self, key: usize, received: &Received) {
-        if self.connections.get(key).is_some_and(|connection| connection.hold != Hold::None) {
-            return self.check_input_limit(key);
-        }
-        // Before what has just been read is run: whoever sends a command because of something that was published
-        // gets to see that first.
-        self.deliver();
-        match received.buffered {
-            Some(filled) => self.run_buffer(key, filled),
-            None => self.run_input(key),
         }
     }
 
     /// Throws away what a connection sends that is closed once it has its replies.
     fn drain(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
+        // Not the thread's buffer, which may hold what others have sent.
+        let mut thrown_away = vec![0; READ_BYTES];
         for _ in 0..DRAINS_MAX {
-            match connection::read(&connection.socket, &mut self.buffer) {
+            match connection::read(&connection.socket, &mut thrown_away) {
                 Ok(Some(1..)) => {}
                 Ok(None) => return,
                 Ok(Some(0)) => return self.input_ended(key),
@@ -511,11 +394,11 @@ impl EventLoop {
         self.close(key);
     }
 
-    /// Runs what is in the thread's buffer, and keeps what is left of it for the connection.
-    fn run_buffer(&mut self, key: usize, filled: usize) {
+    /// Runs what is in a part of the thread's buffer, and keeps what is left of it for the connection.
+    fn run_buffer(&mut self, key: usize, part: Range<usize>) {
         self.limit_turn(key);
         let Some((connection, mut attendant)) = attended!(self, key) else { return };
-        let buffer = &self.buffer[..filled];
+        let buffer = &self.buffer[part];
         let output = &mut connection.replies.output;
         let (at, ran) = self.worker.run_attended(&mut attendant, &mut connection.session, buffer, 0, output);
         connection.keep_input(&buffer[at..]);

@@ -143,6 +143,18 @@ pub(super) fn short_bulk(buffer: &[u8], at: usize) -> Option<(Arg, usize)> {
     (next <= buffer.len()).then_some((Arg { start: start as u32, len: len as u32 }, next))
 }
 
+/// What is likely to be the first key of the request that some input begins with: its second argument, if that is complete and
+/// the request one of up to nine arguments, which begins with two of up to 99 bytes. A guess to prepare for, and nothing else:
+/// what it belongs to may turn out to be no request, or one without keys.
+#[inline]
+#[must_use]
+pub fn likely_key(input: &[u8]) -> Option<&[u8]> {
+    let count = short_count(input, 0)?;
+    let (_, after_name) = short_bulk(input, b"*1\r\n".len())?;
+    let (key, _) = if count > 1 { short_bulk(input, after_name)? } else { return None };
+    input.get(key.start as usize..(key.start + key.len) as usize)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,6 +247,27 @@ mod tests {
                 end = request.end as usize;
             }
             prop_assert!(end == at && (at == cut || batch.requests().len() < sent.len()));
+        }
+
+        #[test]
+        fn the_likely_key_is_the_second_argument(
+            words in proptest::collection::vec("[a-z]{2,120}", 1..12),
+            then in "[*$0-9a-z\r\n]{0,20}",
+            cut in 0..40_usize,
+        ) {
+            let whole = encoded(&words);
+            let is_short = words.len() <= 9 && words.iter().take(2).all(|word| word.len() <= 99);
+            let key = words.get(1).filter(|_| is_short).map(String::as_bytes);
+            let input = format!("{whole}{then}");
+            prop_assert_eq!(likely_key(input.as_bytes()), key);
+            // Of an incomplete request, it or nothing.
+            let part = likely_key(&whole.as_bytes()[..whole.len().saturating_sub(cut)]);
+            prop_assert!(part.is_none() || part == key);
+        }
+
+        #[test]
+        fn the_likely_key_of_anything_is_within_it(input in proptest::collection::vec(any::<u8>(), 0..60)) {
+            prop_assert!(likely_key(&input).is_none_or(|key| key.len() < input.len()));
         }
     }
 }

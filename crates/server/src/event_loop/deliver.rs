@@ -33,8 +33,12 @@ impl EventLoop {
             }
         }
         for client in unparked {
-            if let Some(&key) = self.by_client.get(&client) {
+            let Some(&key) = self.by_client.get(&client) else { continue };
+            if self.connections.get(key).is_some_and(|connection| connection.hold == Hold::Parked) {
                 self.go_on(key);
+            } else {
+                // It has said meanwhile that it sends nothing more, and is closed when it has its replies.
+                self.queue_write(key);
             }
         }
         if look {

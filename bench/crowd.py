@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Server CPU time per command where many clients that don't pipeline keep a server busy, of several servers in turn.
+
+    bench/crowd.py \\
+        --server 'valkey=valkey-server --port {port} --save ""' \\
+        --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
+
+`side_by_side.py` at depth 1 measures servers that wait for their generator most of the time, which they do when they have
+served one or two requests. Here a generator that does next to nothing (crowd.c) has one request of each client on its way,
+so that many have sent something whenever the server looks. Every server runs on one core and the generator on another;
+medians of the rounds. The last column is the first server's time divided by this one's.
+
+Needs Linux (/proc/PID/task/*/schedstat, taskset) and a C compiler.
+"""
+
+import argparse
+import pathlib
+import statistics
+import subprocess
+import tempfile
+
+from side_by_side import Server
+
+SOURCE = pathlib.Path(__file__).with_name("crowd.c")
+
+
+def run(server, options, program, clients, test):
+    """Nanoseconds of the server's CPU time per command."""
+    before = server.cpu_ns()
+    words = [server.port, clients, options.requests, options.keys, test]
+    subprocess.run(["taskset", "-c", options.client_core, program, *map(str, words)], check=True)
+    return (server.cpu_ns() - before) / options.requests
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", action="append", required=True, help="NAME=COMMAND, with {port} for the port")
+    parser.add_argument("--tests", default="ping,get,set")
+    parser.add_argument("--clients", default="10,50,100,300")
+    parser.add_argument("--requests", type=int, default=400_000)
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--server-core", default="0")
+    parser.add_argument("--client-core", default="1")
+    options = parser.parse_args()
+
+    running = []
+    with tempfile.TemporaryDirectory() as directory:
+        program = f"{directory}/crowd"
+        subprocess.run(["cc", "-O2", "-o", program, SOURCE], check=True)
+        try:
+            for i, spec in enumerate(options.server):
+                name, command = spec.split("=", 1)
+                running.append(Server(name, command, 27800 + i, options.server_core))
+                running[-1].fill(options.keys)
+            print(f"{'test':6} {'clients':>7} {'server':10} {'ns/command':>10} {running[0].name + '/this':>12}")
+            for test in options.tests.split(","):
+                for clients in map(int, options.clients.split(",")):
+                    rows = {server.name: [] for server in running}
+                    for _ in range(options.rounds):
+                        for server in running:
+                            rows[server.name].append(run(server, options, program, clients, test))
+                    medians = {name: statistics.median(row) for name, row in rows.items()}
+                    for name, ns in medians.items():
+                        ratio = medians[running[0].name] / ns
+                        print(f"{test:6} {clients:7} {name:10} {ns:10.0f} {ratio:12.2f}", flush=True)
+        finally:
+            for server in running:
+                server.process.terminate()
+
+
+if __name__ == "__main__":
+    main()
