@@ -15,21 +15,20 @@ Needs Linux (/proc/PID/task/*/schedstat, taskset) and a C compiler.
 
 import argparse
 import pathlib
-import statistics
 import subprocess
 import tempfile
 
-from side_by_side import Server
+from side_by_side import medians_of, start_all, stop_all
 
 SOURCE = pathlib.Path(__file__).with_name("crowd.c")
 
 
 def run(server, options, program, clients, test):
-    """Nanoseconds of the server's CPU time per command."""
+    """One run: nanoseconds of the server's CPU time per command."""
     before = server.cpu_ns()
     words = [server.port, clients, options.requests, options.keys, test]
     subprocess.run(["taskset", "-c", options.client_core, program, *map(str, words)], check=True)
-    return (server.cpu_ns() - before) / options.requests
+    return [(server.cpu_ns() - before) / options.requests]
 
 
 def main():
@@ -44,29 +43,21 @@ def main():
     parser.add_argument("--client-core", default="1")
     options = parser.parse_args()
 
-    running = []
     with tempfile.TemporaryDirectory() as directory:
         program = f"{directory}/crowd"
         subprocess.run(["cc", "-O2", "-o", program, SOURCE], check=True)
+        running = start_all(options.server, options, 27800)
         try:
-            for i, spec in enumerate(options.server):
-                name, command = spec.split("=", 1)
-                running.append(Server(name, command, 27800 + i, options.server_core))
-                running[-1].fill(options.keys)
             print(f"{'test':6} {'clients':>7} {'server':10} {'ns/command':>10} {running[0].name + '/this':>12}")
             for test in options.tests.split(","):
                 for clients in map(int, options.clients.split(",")):
-                    rows = {server.name: [] for server in running}
-                    for _ in range(options.rounds):
-                        for server in running:
-                            rows[server.name].append(run(server, options, program, clients, test))
-                    medians = {name: statistics.median(row) for name, row in rows.items()}
-                    for name, ns in medians.items():
-                        ratio = medians[running[0].name] / ns
+                    medians = medians_of(
+                        running, options.rounds, lambda server: run(server, options, program, clients, test))
+                    for name, [ns] in medians.items():
+                        ratio = medians[running[0].name][0] / ns
                         print(f"{test:6} {clients:7} {name:10} {ns:10.0f} {ratio:12.2f}", flush=True)
         finally:
-            for server in running:
-                server.process.terminate()
+            stop_all(running)
 
 
 if __name__ == "__main__":

@@ -68,6 +68,35 @@ class Server:
                         sys.exit(f"{self.name} refuses SET")
 
 
+def start_all(specs, options, first_port):
+    """The servers of a command line's NAME=COMMANDs, filled, one after another on the same core."""
+    started = []
+    try:
+        for i, spec in enumerate(specs):
+            name, command = spec.split("=", 1)
+            started.append(Server(name, os.path.expanduser(command), first_port + i, options.server_core))
+            started[-1].fill(options.keys)
+    except BaseException:
+        stop_all(started)
+        raise
+    return started
+
+
+def stop_all(running):
+    """Ends servers."""
+    for server in running:
+        server.process.terminate()
+
+
+def medians_of(running, rounds, measure):
+    """Of the figures that `measure` returns for a server the medians of all rounds, by the server's name; the servers take turns."""
+    rows = {server.name: [] for server in running}
+    for _ in range(rounds):
+        for server in running:
+            rows[server.name].append(measure(server))
+    return {name: [statistics.median(column) for column in zip(*row)] for name, row in rows.items()}
+
+
 def requests_of(test, depth):
     """How many requests a run makes."""
     return REQUESTS.get(depth, 500_000) // (8 if test in HEAVY else 1)
@@ -99,26 +128,17 @@ def main():
     options = parser.parse_args()
     options.benchmark = os.path.expanduser(options.benchmark)
 
-    running = []
+    running = start_all(options.server, options, 27600)
     try:
-        for i, spec in enumerate(options.server):
-            name, command = spec.split("=", 1)
-            running.append(Server(name, os.path.expanduser(command), 27600 + i, options.server_core))
-            running[-1].fill(options.keys)
         print(f"{'test':10} {'depth':>5} {'server':10} {'ns/command':>10} {'thousand/s':>10} {running[0].name + '/this':>12}")
         for test in options.tests.split(","):
             for depth in map(int, options.depths.split(",")):
-                rows = {server.name: [] for server in running}
-                for _ in range(options.rounds):
-                    for server in running:
-                        rows[server.name].append(run(server, options, test, depth))
-                medians = {name: [statistics.median(column) for column in zip(*row)] for name, row in rows.items()}
+                medians = medians_of(running, options.rounds, lambda server: run(server, options, test, depth))
                 for name, (ns, rate) in medians.items():
                     ratio = medians[running[0].name][0] / ns
                     print(f"{test:10} {depth:5} {name:10} {ns:10.0f} {rate:10.0f} {ratio:12.2f}", flush=True)
     finally:
-        for server in running:
-            server.process.terminate()
+        stop_all(running)
 
 
 if __name__ == "__main__":

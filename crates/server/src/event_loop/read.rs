@@ -27,7 +27,8 @@ const LONG_TURN_BYTES: usize = 512 * 1024;
 /// From how many connections is read before the first one's commands are run: what reading brings into the caches has to stay
 /// there until then.
 pub(super) const GATHERED_MAX: usize = 16;
-/// Bytes from which on what a connection has sent is run before anybody else is read from: a pipeline asks for its memory by itself.
+/// The most bytes that a connection may have sent for others to be read from before they are run: a pipeline asks for its memory
+/// by itself.
 const GATHERED_BYTES_MAX: usize = 512;
 /// Bytes of the thread's buffer.
 pub(super) const BUFFER_BYTES: usize = READ_BYTES + (GATHERED_MAX - 1) * GATHERED_BYTES_MAX;
@@ -64,16 +65,17 @@ impl EventLoop {
     fn gather(&mut self, next: &mut usize) -> Option<(usize, Received)> {
         let mut end = 0;
         while let Some(&Ready { token, read, write }) = self.ready.get(*next) {
+            if token >= LISTENERS {
+                *next += 1;
+                continue;
+            }
             let key = token as usize;
             // Whether it may run depends on how much the replies of those before it take.
             let waits = self.connections.get(key).is_some_and(|connection| connection.backlog.is_some());
-            if token < LISTENERS && waits && !self.arrived.is_empty() {
+            if waits && !self.arrived.is_empty() {
                 return None;
             }
             *next += 1;
-            if token >= LISTENERS {
-                continue;
-            }
             if write && let Some(connection) = self.connections.get_mut(key) {
                 connection.socket_is_full = false;
                 self.queue_write(key);
