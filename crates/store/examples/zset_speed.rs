@@ -24,6 +24,9 @@ fn measure(name: &str, count: usize, work: impl FnOnce()) {
     println!("  {name:<34} {:>7} ns", (thread_ns() - start) / count as u64);
 }
 
+/// How many entries are put in order, as what loads many into a server does.
+const IN_ORDER: usize = 60_000;
+
 /// The name of a member: all of one length, so that memory can be told from theirs.
 type Name = [u8; 16];
 
@@ -56,6 +59,13 @@ fn large(title: &str, members: usize, name: impl Fn(usize) -> Name, scores: usiz
     measure("insert", members, || {
         names.iter().for_each(|name| _ = set.insert(name, random.below(scores) as f64, limits))
     });
+    let mut entries: Vec<_> = names.iter().map(|name| (random.below(scores), *name)).collect();
+    entries.chunks_mut(IN_ORDER).for_each(<[_]>::sort_unstable);
+    let mut ordered = ZSet::new();
+    measure("insert, many at a time in order", members, || {
+        entries.iter().for_each(|(score, name)| _ = ordered.insert(name, *score as f64, limits))
+    });
+    drop((ordered, entries));
     println!("  {:<34} {:>7} bytes", "memory beside the member", set.memory_bytes() / members - names[0].len());
     shuffle(&mut names);
     measure("score", members, || names.iter().for_each(|name| _ = black_box(set.score(name))));

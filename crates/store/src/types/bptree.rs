@@ -17,6 +17,7 @@
 //! whose entry has been removed is never compared again.
 
 mod entries;
+mod finger;
 mod hints;
 mod node;
 #[cfg(all(test, not(miri)))] // There is nothing unsafe here; Miri would take minutes.
@@ -27,8 +28,9 @@ use std::ops::Range;
 
 pub(super) use entries::compare;
 use entries::{Entries, scores_below, scores_up_to};
+use finger::Finger;
 use hints::Sought;
-use node::{Edge, INNER_MAX, Inner, LEAF_MAX, Leaf, Node, build_fill, leaf_of, spread};
+use node::{INNER_MAX, Inner, LEAF_MAX, Leaf, Node, Way, build_fill, leaf_of, spread};
 
 /// What lies beside a score: a handle, cheap to copy, that leads to the bytes which order entries of equal score. Two are
 /// equal if they are handles of the same entry, whatever their hints.
@@ -106,6 +108,8 @@ impl Place<'_> {
 pub struct Tree<T> {
     root: Node<T>,
     len: usize,
+    /// Where the last insertion went.
+    finger: Finger,
 }
 
 impl<T: Tie> Default for Tree<T> {
@@ -117,8 +121,8 @@ impl<T: Tie> Default for Tree<T> {
 impl<T: Tie> Tree<T> {
     /// An empty tree.
     #[must_use]
-    pub const fn new() -> Self {
-        Self { root: Node::Empty, len: 0 }
+    pub fn new() -> Self {
+        Self { root: Node::Empty, len: 0, finger: Finger::default() }
     }
 
     /// A tree of these entries, which must be ascending and unique.
@@ -133,7 +137,7 @@ impl<T: Tie> Tree<T> {
                 .map(|range| Inner::of(kids.by_ref().take(range.len())))
                 .collect();
         }
-        Self { root: level.pop().unwrap_or_default(), len: entries.len() }
+        Self { root: level.pop().unwrap_or_default(), len: entries.len(), finger: Finger::default() }
     }
 
     /// The number of entries.
@@ -151,7 +155,10 @@ impl<T: Tie> Tree<T> {
     /// Inserts an entry that isn't there yet; `score` is not NaN.
     pub fn insert(&mut self, score: f64, tie: T) {
         self.len += 1;
-        let right = self.root.insert(score, tie, Edge { first: true, last: true });
+        if self.finger.insert(&mut self.root, score, tie) {
+            return;
+        }
+        let right = self.root.insert(score, tie, Way::new(&mut self.finger));
         if !matches!(right, Node::Empty) {
             self.root = Inner::of([take(&mut self.root), right]);
         }

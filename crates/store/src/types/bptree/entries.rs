@@ -4,10 +4,13 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::Tie;
-use super::hints::{SKIP_MAX, Sought, UNHINTED_MAX, bits_in_common, hint_of, hinted_ties_before};
+use super::hints::{SKIP_MAX, Sought, UNHINTED_MAX, bits_in_common, hint_of, hinted_ties_before, ties_before};
 
 /// So many of a hint's bits, the same in all hints of a node, are too many: new hints say more.
 const IDLE_BITS_MIN: u32 = 4;
+
+/// How many entries behind a new one are asked for, next to which the next one may go.
+const NEXT_NEIGHBOURS: usize = 4;
 
 /// How many scores are less than `score`. Counts instead of searching: the lines of a cold node are then loaded side by
 /// side rather than one after another. Measured with 400,000 members: finding a rank takes a quarter less time.
@@ -218,6 +221,25 @@ impl<T: Tie, const N: usize> Entries<T, N> {
     pub(super) fn before(&self, score: f64, sought: Sought<'_>) -> usize {
         let equal = self.equal(score);
         equal.start + hinted_ties_before(&self.ties[equal], self.skip, sought)
+    }
+
+    /// The place of what is sought, if it lies behind entry `at`, and scores and hints point to one before the next `most`.
+    #[inline]
+    pub(super) fn right_behind(&self, at: usize, most: usize, score: f64, sought: Sought<'_>) -> Option<usize> {
+        let (scores, ties) = (self.scores().get(at..).filter(|rest| !rest.is_empty())?, self.ties().get(at..)?);
+        let hint = hint_of(sought.bytes, self.skip);
+        let seems_lower = |at: &usize| scores[*at] < score || scores[*at] == score && ties[*at].hint() < hint;
+        let seems_equal = |at: &usize| scores[*at] == score && ties[*at].hint() == hint;
+        let is_lower = |at: usize| scores[at] < score || scores[at] == score && sought.is_past(ties[at].bytes());
+        let end = scores.len().min(most);
+        let low = (1..end).find(|at| !seems_lower(at)).unwrap_or(end);
+        let high = (low..end).find(|at| !seems_equal(at)).unwrap_or(end);
+        // Both neighbours side by side, and with them those of what is likely to come next.
+        ties.get(low - 1..ties.len().min(high + NEXT_NEIGHBOURS))?.iter().for_each(|tie| tie.prefetch());
+        let place = low + ties_before(&ties[low..high], sought);
+        let is_confirmed =
+            (place > low || is_lower(low - 1)) && (place < high || high == scores.len() || !is_lower(high));
+        is_confirmed.then_some(at + place)
     }
 
     /// How many entries have lower bytes than what is sought, where all scores are equal.

@@ -35,6 +35,17 @@ pub(super) struct Sought<'a> {
     pub(super) past_equal: bool,
 }
 
+impl Sought<'_> {
+    /// Whether an entry of these bytes and an equal score lies before what is sought.
+    #[inline]
+    pub(super) fn is_past(&self, bytes: &[u8]) -> bool {
+        match bytes.cmp(self.bytes) {
+            Ordering::Equal => self.past_equal,
+            order => order.is_lt(),
+        }
+    }
+}
+
 /// The hint of these bytes: sixteen bits behind the first `skip`, as if zeros followed. Of members that have the skipped
 /// bits in common, a lower one never has a higher hint.
 #[inline]
@@ -100,7 +111,7 @@ fn one_if_less(a: u64, b: u64) -> u64 {
 ///
 /// Every look at bytes is likely a cache miss. So this doesn't halve the range step by step: it asks for the ends of
 /// eight parts side by side, and goes on in one of them. Two turns do for a node, in the time of two misses.
-fn ties_before<T: Tie>(ties: &[T], sought: Sought<'_>) -> usize {
+pub(super) fn ties_before<T: Tie>(ties: &[T], sought: Sought<'_>) -> usize {
     let (mut start, mut end) = (0, ties.len());
     while start < end {
         let step = (end - start).div_ceil(TIES_AT_ONCE);

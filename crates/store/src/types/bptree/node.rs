@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::Tie;
 use super::entries::{Entries, give_left, give_right, slot_in};
+use super::finger::Finger;
 use super::hints::Sought;
 
 /// Entries of a leaf, so that it fills 1024 bytes with the allocator's header (16 bytes each, the length and `skip`).
@@ -60,6 +61,22 @@ pub(super) struct Edge {
     pub(super) last: bool,
 }
 
+/// The way of an insertion from the root, and how far down it has come.
+pub(super) struct Way<'a> {
+    /// Takes note of it.
+    finger: &'a mut Finger,
+    /// The root's is 0.
+    level: usize,
+    edge: Edge,
+}
+
+impl<'a> Way<'a> {
+    pub(super) fn new(finger: &'a mut Finger) -> Self {
+        finger.start();
+        Self { finger, level: 0, edge: Edge { first: true, last: true } }
+    }
+}
+
 /// A leaf when `Leaf`, and so on; `Empty` is the tree without entries, and the unused room of an inner node.
 #[derive(Default)]
 pub(super) enum Node<T> {
@@ -104,12 +121,14 @@ impl<T: Tie> Node<T> {
     }
 
     /// Inserts an entry that isn't there. What comes back is a new right neighbour, if the node had no room.
-    pub(super) fn insert(&mut self, score: f64, tie: T, edge: Edge) -> Node<T> {
+    pub(super) fn insert(&mut self, score: f64, tie: T, way: Way<'_>) -> Node<T> {
         match self {
             Self::Empty => *self = leaf_of(&[(score, tie)]),
-            Self::Inner(inner) => return inner.insert(score, tie, edge),
+            Self::Inner(inner) => return inner.insert(score, tie, way),
             Self::Leaf(leaf) => {
+                let Way { finger, level, edge } = way;
                 let at = leaf.position(score, tie.bytes());
+                finger.arrive(level, at);
                 if leaf.len() == LEAF_MAX {
                     return Self::Leaf(split_leaf(leaf, at, (score, tie), edge));
                 }
@@ -240,10 +259,12 @@ impl<T: Tie> Inner<T> {
         (last, before - self.counts[last])
     }
 
-    pub(super) fn insert(&mut self, score: f64, tie: T, edge: Edge) -> Node<T> {
+    pub(super) fn insert(&mut self, score: f64, tie: T, way: Way<'_>) -> Node<T> {
+        let Way { finger, level, edge } = way;
         let at = self.kid_of(score, tie.bytes());
+        finger.enter(level, at);
         let edge = Edge { first: edge.first && at == 0, last: edge.last && at + 1 == self.len() };
-        let new = self.kids[at].insert(score, tie, edge);
+        let new = self.kids[at].insert(score, tie, Way { finger, level: level + 1, edge });
         if matches!(new, Node::Empty) {
             self.counts[at] += 1;
             if at == 0 {

@@ -77,12 +77,18 @@ fn words(count: usize) -> Vec<Vec<u8>> {
     shuffled(all)
 }
 
-/// Random operations on a tree and on a sorted vector, which must agree.
-fn check_order<const LIES: bool>(words: &[Vec<u8>], scores: usize, steps: usize) {
+/// Random operations on a tree and on a sorted vector, which must agree. Up to `run` words follow each other as they stand, with
+/// one score.
+fn check_order<const LIES: bool>(words: &[Vec<u8>], scores: usize, steps: usize, run: usize) {
     let mut random = Random::new(3);
     let (mut tree, mut model) = (Tree::<Word<'_, LIES>>::new(), Vec::<(f64, &[u8])>::new());
+    let (mut at, mut score) = (0, 0.0);
     for step in 0..steps {
-        let (word, score) = (&*words[random.below(words.len())], random.below(scores) as f64);
+        if random.below(run) == 0 {
+            (at, score) = (random.below(words.len()), random.below(scores) as f64);
+        }
+        at = (at + 1) % words.len();
+        let word = &*words[at];
         let old = model.iter().position(|(_, other)| *other == word).map(|at| model.remove(at).0);
         let place = model.partition_point(|(s, other)| compare(*s, other, score, word).is_lt());
         match old {
@@ -133,9 +139,31 @@ fn check_places<const LIES: bool>(
 fn bytes_decide_whatever_hints_say() {
     let words = words(4000);
     for scores in [1, 3, 40] {
-        check_order::<false>(&words, scores, 8000);
-        check_order::<true>(&words, scores, 8000);
+        check_order::<false>(&words, scores, 8000, 1);
+        check_order::<true>(&words, scores, 8000, 1);
     }
+}
+
+#[test]
+fn bytes_decide_wherever_the_finger_points() {
+    let mut words = words(4000);
+    words.sort_unstable();
+    for (scores, run) in [(1, 3), (1, 100), (3, 30), (40, 300)] {
+        check_order::<false>(&words, scores, 8000, run);
+        check_order::<true>(&words, scores, 8000, run);
+        words.reverse();
+    }
+}
+
+#[test]
+fn the_finger_saves_looks_where_many_are_inserted_in_order() {
+    let mut words: Vec<_> = (0..LOOKED_UP).map(|n| format!("member:{:09}", n * 7).into_bytes()).collect();
+    // Without a finger 120.
+    check_looks(&words, 60, 55);
+    // An eighth at a time: without a finger 115.
+    words = shuffled(words);
+    words.chunks_mut(LOOKED_UP / 8).for_each(<[_]>::sort_unstable);
+    check_looks(&words, 75, 55);
 }
 
 #[test]
