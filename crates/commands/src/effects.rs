@@ -3,6 +3,10 @@
 
 use resp::request::OwnedArgs;
 
+/// How many bytes more than its arguments have a command may take before the limit of the memory is looked at again. A window has
+/// 64 commands; what goes beyond the limit is 4 MB then.
+pub const MUCH_BYTES: usize = 64 * 1024;
+
 /// The class of a keyspace event, a character of notify-keyspace-events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
@@ -59,6 +63,8 @@ pub struct Effects {
     pub listening: bool,
     /// The arguments with which the command that waits is to be run again, if not with its own.
     pub again: Option<OwnedArgs>,
+    /// Whether a command has taken more memory than its arguments and [`MUCH_BYTES`].
+    pub took_much: bool,
     listed: Vec<Listed>,
     keys: Vec<u8>,
 }
@@ -92,11 +98,11 @@ impl Effects {
         self.keys.extend_from_slice(key);
     }
 
-    /// Whether anything is listed.
+    /// Whether nothing is to be done on account of the command beside its reply.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.listed.is_empty()
+        self.listed.is_empty() && !self.took_much
     }
 
     /// The listed changes, in order.

@@ -99,6 +99,8 @@ pub struct Engine {
     pub active_expire: AtomicBool,
     /// Until when CLIENT PAUSE holds commands back, in milliseconds of Unix time; 0 is not.
     pub paused_until_ms: AtomicU64,
+    /// When the log last said that somebody had sent HTTP, in milliseconds of Unix time.
+    pub(crate) http_warned_ms: AtomicU64,
     /// Whether it holds back all commands, not only those that write.
     pub paused_all: AtomicBool,
     /// From how many ticks on a command is slow; `u64::MAX` if none is.
@@ -159,6 +161,7 @@ impl Engine {
             notify_classes: AtomicU64::new(0),
             active_expire: AtomicBool::new(true),
             paused_until_ms: AtomicU64::new(0),
+            http_warned_ms: AtomicU64::new(0),
             paused_all: AtomicBool::new(false),
             slow_ticks: AtomicU64::new(u64::MAX),
             latency_ticks: AtomicU64::new(u64::MAX),

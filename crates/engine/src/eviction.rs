@@ -42,6 +42,13 @@ pub(crate) struct MemoryWatch {
     volatile: bool,
 }
 
+impl MemoryWatch {
+    /// Has the memory in use looked at before the next commands, however much was left.
+    pub(crate) fn look_again(&mut self) {
+        self.left = 0;
+    }
+}
+
 impl Default for MemoryWatch {
     fn default() -> Self {
         MemoryWatch {

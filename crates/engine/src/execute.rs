@@ -19,6 +19,7 @@ use store::keyspace::Locked;
 use self::transaction::{queue, runs_within_multi};
 use crate::blocking::write_no_wait;
 use crate::command_table::{Command, Run, SessionHandler, table};
+use crate::config::LogLevel;
 use crate::families;
 use crate::session::{ReplyMode, Session};
 use crate::ticks::Ticks;
@@ -90,7 +91,7 @@ impl Worker {
             None
         } else {
             let own = keyspace.own_one(shard, inside.as_ref());
-            own.or_else(|| keyspace.lock_one_unless(shard, || engine.busy.any()))
+            own.or_else(|| self.lock_one(shard))
         }) else {
             return self.step(session, plan, args, keys, out, inside);
         };
@@ -98,8 +99,13 @@ impl Worker {
         let Some(called) = self.call_keys::<true>(session, command, run, args, keys, &mut locked, out) else {
             return Step::Next;
         };
-        let step = self.finish(session, command, args, keys, called, out, true);
+        let mut step = self.finish(session, command, args, keys, called, out, true);
         drop(locked);
+        if std::mem::take(&mut self.effects.took_much) && step == Step::Next {
+            // The limit is looked at before the next command, not after the window.
+            self.memory.look_again();
+            step = Step::Reframe;
+        }
         self.after_plain(session, step, out, inside)
     }
 
@@ -210,6 +216,11 @@ impl Worker {
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
+        if command.is_none() && is_http(args.get(0)) {
+            self.warn_of_http(session);
+            session.closing = true;
+            return Step::Close;
+        }
         let start = out.mark();
         if session.reply_mode == ReplyMode::SkipNext {
             session.reply_mode = ReplyMode::Skip;
@@ -245,6 +256,23 @@ impl Worker {
             out.append(&mut session.pushes);
         }
         step
+    }
+
+    /// Says in the log who has sent HTTP, once a minute at most.
+    fn warn_of_http(&self, session: &Session) {
+        let (engine, now_ms) = (self.engine, self.clock.now_ms);
+        let warned_ms = &engine.http_warned_ms;
+        let before_ms = warned_ms.load(Ordering::Relaxed);
+        if now_ms.saturating_sub(before_ms) >= HTTP_WARNING_MS
+            && warned_ms.compare_exchange(before_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            let text = format!(
+                "Possible SECURITY ATTACK detected: {} has sent POST or Host:, as HTTP has it. Perhaps an attacker has had a \
+                 browser or another program connect to this port; the connection was closed.",
+                session.client.addr
+            );
+            engine.host.log(LogLevel::Warning, &text);
+        }
     }
 
     /// Whether a command may run now; none: not yet (CLIENT PAUSE). The checks are in Redis's order, since their
@@ -326,8 +354,7 @@ impl Worker {
         let keyspace = &engine.keyspace;
         let step = match (command.info.scope_for(*args), keys) {
             (Scope::Keys | Scope::ByArgs(_), [key]) => {
-                let Some(mut locked) = keyspace.lock_one_unless(keyspace.shard_of(key.hash), || engine.busy.any())
-                else {
+                let Some(mut locked) = self.lock_one(keyspace.shard_of(key.hash)) else {
                     return self.answer_busy(session, command, args, out);
                 };
                 self.call(session, command, args, keys, &mut locked, out, true)
@@ -346,6 +373,7 @@ impl Worker {
                 let Some(mut locked) = keyspace.lock_set_unless(&shards, || engine.busy.any()) else {
                     return self.answer_busy(session, command, args, out);
                 };
+                self.follow_clock(Ticks::now());
                 prefetch(&locked, session.database, keys);
                 let step = self.call(session, command, args, keys, &mut locked, out, true);
                 drop(locked);
@@ -371,6 +399,21 @@ impl Worker {
         };
         self.serve_if_ready(inside);
         step
+    }
+
+    /// Locks a shard; none, because of a script that takes too long. Whoever had it may have had it for long.
+    #[inline]
+    fn lock_one(&mut self, shard: usize) -> Option<Locked<'static>> {
+        let keyspace = &self.engine.keyspace;
+        keyspace.try_lock_one(shard).or_else(|| self.wait_for_one(shard))
+    }
+
+    #[cold]
+    fn wait_for_one(&mut self, shard: usize) -> Option<Locked<'static>> {
+        let engine = self.engine;
+        let locked = engine.keyspace.lock_one_unless(shard, || engine.busy.any());
+        self.follow_clock(Ticks::now());
+        locked
     }
 
     /// Serves those who wait for what has changed. No shard is held.
@@ -447,6 +490,7 @@ impl Worker {
         let step = keyspace.gate().close_unless(|| engine.busy.any()).map(|alone| {
             // The wait for the others is not the command's time.
             self.ticks = Ticks::now();
+            self.follow_clock(self.ticks);
             if session.has_lost_token() {
                 Step::Gone
             } else {
@@ -816,6 +860,15 @@ fn needs_memory(session: &Session, command: &Command) -> bool {
         Some(_) => !runs_within_multi(command),
     }
 }
+
+/// Whether a command's name is what an HTTP request begins with, or its header of the host. Whoever brings a browser or another
+/// program to send one to the server's port could have commands in its body run; so the connection ends there, as in Redis.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+/// How often the log says so, in milliseconds.
+const HTTP_WARNING_MS: u64 = 60_000;
 
 /// The error for a name that no command has, with the beginning of what was given, as Redis words it.
 fn unknown(args: &Args<'_>) -> Error {

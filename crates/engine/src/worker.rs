@@ -41,6 +41,12 @@ use crate::watch::DbKey;
 
 /// Commands that are framed and run together, and, as far as they have a key each, prefetched: see `crate::lookahead`.
 const WINDOW: usize = 64;
+/// Keys whose room is kept for the next window.
+const KEPT_KEYS_MAX: usize = 64 * 1024;
+/// How old the clock may become before a connection's commands begin to run, in microseconds. Together with the time that these
+/// may take until they yield, a command sees one that is a millisecond old at most; and a turn of the usual length doesn't
+/// set it twice.
+const STALE_US: f64 = 500.0;
 /// How long one connection may keep its thread from the others, in microseconds. Another one waits for two such turns, if
 /// its request comes when the first has just begun and the next is read before it.
 const YIELD_AFTER_US: f64 = 500.0;
@@ -126,13 +132,17 @@ pub struct Worker {
     pub id: usize,
     /// What all threads share.
     pub engine: &'static Engine,
-    /// The time of the turn.
+    /// The time as commands see it: a millisecond old at most when one begins. See [`Worker::follow_clock`].
     pub clock: Clock,
     /// The same for a session whose accesses leave no trace; made when one runs a command.
     pub(crate) untouching_clock: Clock,
-    /// Microseconds of Unix time, for TIME and MONITOR.
+    /// Microseconds of Unix time when the turn began.
     pub now_us: u64,
     turn_began: Ticks,
+    /// When `clock` was set.
+    clock_set: Ticks,
+    /// How old `clock` may become before somebody's commands begin to run.
+    pub(crate) stale_ticks: u64,
     /// How long one connection may keep the thread from the others.
     pub(crate) turn_ticks: u64,
     meeting_ticks: u64,
@@ -191,6 +201,7 @@ impl Worker {
             clock,
             untouching_clock: clock,
             stats: &engine.stats[id],
+            stale_ticks: (STALE_US * per_microsecond()) as u64,
             turn_ticks: (YIELD_AFTER_US * per_microsecond()) as u64,
             meeting_ticks: if engine.keyspace.gate().is_for_one() {
                 u64::MAX
@@ -199,6 +210,7 @@ impl Worker {
             },
             now_us: 0,
             turn_began: Ticks::now(),
+            clock_set: Ticks::now(),
             rules: Rules::default(),
             limits: Limits::default(),
             random: Random::new(seed),
@@ -249,17 +261,48 @@ impl Worker {
     pub fn begin_turn(&mut self, now_us: u64) {
         self.now_us = now_us;
         self.turn_began = Ticks::now();
-        self.clock.now_ms = now_us / 1000;
-        self.clock.uptime_s = (self.clock.now_ms.saturating_sub(self.engine.started_ms) / 1000) as u32;
         self.follow_settings();
+        self.set_clock(self.turn_began);
+    }
+
+    /// Sets the clock again if what has run since would show: a script, a command on a large collection, a wait for another
+    /// thread. A lock that is taken for 300 ms must not be older than that when its owner gets to know of it. Called where a connection
+    /// begins to run commands, which it does for half a millisecond before it yields, and after waits; `now` is the present reading.
+    #[inline]
+    pub(crate) fn follow_clock(&mut self, now: Ticks) {
+        if now.since(self.clock_set) > self.stale_ticks {
+            self.set_clock(now);
+        }
+    }
+
+    #[inline(never)]
+    fn set_clock(&mut self, now: Ticks) {
+        self.clock_set = now;
+        self.clock.now_ms = self.unix_us(now) / 1000;
+        self.clock.uptime_s = (self.clock.now_ms.saturating_sub(self.engine.started_ms) / 1000) as u32;
         if let Some(frequency) = &mut self.clock.frequency {
             frequency.minutes = self.clock.uptime_s / 60;
         }
     }
 
+    /// The time now, as [`Worker::present_us`]. Who has seen it sees no command of an earlier time afterwards, but within a
+    /// transaction or script, where time stands still.
+    pub(crate) fn look_at_clock(&mut self, session: &Session) -> u64 {
+        let now = Ticks::now();
+        if !session.in_exec {
+            self.set_clock(now);
+        }
+        self.unix_us(now)
+    }
+
+    /// A reading of this turn as microseconds of Unix time.
+    fn unix_us(&self, ticks: Ticks) -> u64 {
+        self.now_us + to_microseconds(ticks.since(self.turn_began)) as u64
+    }
+
     /// The time now, in microseconds of Unix time: the turn's, and what has passed of the turn.
     pub(crate) fn present_us(&self) -> u64 {
-        self.now_us + to_microseconds(Ticks::now().since(self.turn_began)) as u64
+        self.unix_us(Ticks::now())
     }
 
     /// Makes `rules` and `limits` anew if the configuration has changed.
@@ -330,9 +373,12 @@ impl Worker {
         let Some(mut attendant) = self.attendant.0.take() else { return };
         let (running, busy_turn) = (self.scripts.running, self.scripts.busy_turn);
         (self.scripts.running, self.scripts.busy_turn) = (false, true);
+        // For the script, time stands still.
+        let clock = (self.clock, self.clock_set);
         let may_start_over = std::mem::take(&mut self.scripts.may_start_over);
         // SAFETY: see `run_attended`.
         unsafe { attendant.as_mut() }.attend(self);
+        (self.clock, self.clock_set) = clock;
         (self.scripts.running, self.scripts.busy_turn) = (running, busy_turn);
         self.scripts.may_start_over = may_start_over;
         self.attendant = Lent(Some(attendant));
@@ -383,6 +429,7 @@ impl Worker {
         inside: &mut Pass,
     ) -> (usize, Ran) {
         let began = Ticks::now();
+        self.follow_clock(began);
         let turn_ticks = self.turn_ticks;
         let mut at = from;
         let written = out.len();
@@ -427,6 +474,7 @@ impl Worker {
                 let keys = &keys[plan.keys_start as usize..plan.keys_end as usize];
                 if inside.is_none() && !in_script {
                     *inside = self.pass();
+                    self.follow_clock(Ticks::now());
                 }
                 let step = if let Some(run) = plan.quick
                     && is_plain
@@ -686,6 +734,7 @@ impl Found {
 fn plan(batch: &Batch, buffer: &[u8], planned: &mut Vec<Planned>, keys: &mut Vec<KeyRef>) {
     planned.clear();
     keys.clear();
+    keys.shrink_to(KEPT_KEYS_MAX);
     // Pipelines are made of runs of one command.
     let mut found = Found::NOTHING;
     for request in batch.requests() {
@@ -740,6 +789,21 @@ mod tests {
         let (at, ran) = bench.worker.run(&mut session, &input, at, &mut out);
         assert_eq!((at, ran), (input.len() - 2, Ran::Idle));
         assert_eq!(out.slices().collect::<Vec<_>>().concat(), b"+OK\r\n+OK\r\n+PONG\r\n");
+    }
+
+    #[test]
+    fn what_follows_a_slow_command_has_the_time_of_then() {
+        let settings = Settings::new();
+        Loader::new(&settings).directive(&[b"enable-debug-command".to_vec(), b"local".to_vec()]).unwrap();
+        let mut bench = Bench::with(settings);
+        bench.let_time_pass();
+        let mut session = bench.open();
+        let lines = ["set old v px 5", "debug sleep 0.03", "get old", "set new v px 20"];
+        let input = lines.map(|line| request(&line.split(' ').collect::<Vec<_>>())).concat();
+        assert_eq!(bench.run(&mut session, &input).0, b"+OK\r\n+OK\r\n$-1\r\n+OK\r\n");
+        // It was set after 30 milliseconds at least.
+        bench.now_us += 45_000;
+        assert_eq!(bench.line(&mut session, "get new"), "$1|v");
     }
 
     #[test]

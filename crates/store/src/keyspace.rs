@@ -269,6 +269,15 @@ impl Keyspace {
         Locked { keyspace: self, held: Held::Many(shards) }
     }
 
+    /// As [`Keyspace::lock_one`], if nobody has it at this moment.
+    #[inline]
+    #[must_use]
+    pub fn try_lock_one(&self, shard: usize) -> Option<Locked<'_>> {
+        let taken = !self.contended || self.locks[shard].0.try_lock();
+        // Not `then_some`: what is not to be held must not be dropped.
+        taken.then(|| Locked { keyspace: self, held: Held::One(shard) })
+    }
+
     /// As [`Keyspace::lock_one`], unless the wait becomes long and `give_up` says so.
     #[inline]
     #[must_use]

@@ -4,6 +4,7 @@
 
 use penstock_tests::bytes::{command, encode, encode_all, escape};
 use penstock_tests::conn::{Conn, closed};
+use penstock_tests::scripts::text;
 use penstock_tests::server::Server;
 use penstock_tests::transcript::transcript;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -85,12 +86,43 @@ fn malformed_requests_get_redis_errors() {
 
 #[test]
 fn more_arguments_than_allowed() {
+    for server in [Server::penstock(&[]), Server::oracle(&[])] {
+        check_bytes(&server, b"*2147483648\r\n", "-ERR Protocol error: invalid multibulk length\r\n");
+        check_bytes(&server, b"*2147483647\r\n", "-ERR Protocol error: expected '$', got 'P'\r\n");
+    }
+}
+
+#[test]
+fn a_request_of_millions_of_arguments() {
     let server = Server::penstock(&[]);
-    // Redis once had this limit, and allows 2^31-1 since.
-    let too_many = "-ERR Protocol error: invalid multibulk length\r\n";
-    check_bytes(&server, b"*1048577\r\n", too_many);
-    check_bytes(&server, b"*2147483647\r\n", too_many);
-    check_bytes(&server, b"*1048576\r\n", "-ERR Protocol error: expected '$', got 'P'\r\n");
+    let mut conn = server.connect();
+    let command: Vec<Vec<u8>> =
+        [b"RPUSH".to_vec(), b"list".to_vec()].into_iter().chain((0..1_500_000).map(|_| b"x".to_vec())).collect();
+    assert_eq!(text(&conn.call(&command).unwrap()), "1500000");
+    assert_eq!(text(&conn.cmd("LLEN list").unwrap()), "1500000");
+}
+
+#[test]
+fn a_pipeline_stays_within_maxmemory_though_its_commands_are_short() {
+    let server = Server::penstock(&["--maxmemory", "50mb"]);
+    let mut conn = server.connect();
+    let batch: Vec<_> = (0..40).map(|n| command(&format!("SETRANGE key:{n} 20000000 x"))).collect();
+    let replies = conn.pipeline(&batch).unwrap();
+    let taken = replies.iter().filter(|reply| text(reply) == "20000001").count();
+    // The third is the first that goes beyond it.
+    assert_eq!(taken, 3);
+}
+
+#[test]
+fn http_is_no_way_to_send_commands() {
+    for server in [Server::penstock(&[]), Server::oracle(&[])] {
+        for start in ["POST / HTTP/1.1\r\nHost: 127.0.0.1", "get / HTTP/1.1\r\nhOST: localhost"] {
+            let mut conn = server.connect();
+            conn.send(format!("{start}\r\n\r\nSET pwned yes\r\n").as_bytes()).unwrap();
+            let _ = conn.read_to_close();
+            assert_eq!(text(&server.connect().cmd("EXISTS pwned").unwrap()), "0", "{start}");
+        }
+    }
 }
 
 #[test]

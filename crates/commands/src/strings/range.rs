@@ -5,7 +5,7 @@ use store::keyspace::Key;
 
 use super::{len, text};
 use crate::Call;
-use crate::effects::Class;
+use crate::effects::{Class, MUCH_BYTES};
 use crate::error::{Error, Outcome};
 
 pub(super) fn append(call: &mut Call<'_, '_, '_>) -> Outcome {
@@ -51,6 +51,7 @@ pub(super) fn setrange(call: &mut Call<'_, '_, '_>) -> Outcome {
         call.db.set_string(key, b"", Ttl::Clear);
     }
     let total = end.max(before.unwrap_or(0));
+    call.effects.took_much |= total - before.unwrap_or(0) > part.len() + MUCH_BYTES;
     overwrite(call, key, total, offset, part)?;
     changed(call, key, "setrange", total)
 }

@@ -18,6 +18,7 @@ use crate::client::client_flag;
 use crate::command_table::{Command, Run};
 use crate::inbox::Message;
 use crate::session::Session;
+use crate::ticks::Ticks;
 use crate::watch::DbKey;
 use crate::worker::{Pass, Step, Worker};
 
@@ -76,6 +77,8 @@ impl Worker {
     #[cold]
     pub(crate) fn serve_ready(&mut self, inside: &mut Pass) {
         debug_assert!(inside.is_some());
+        // What made the keys ready may have taken long.
+        self.follow_clock(Ticks::now());
         while !self.ready.is_empty() {
             for (shard, key) in std::mem::take(&mut self.ready) {
                 if self.serve_key(shard, &key).is_err() {

@@ -198,6 +198,10 @@ fn psubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 fn ssubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
+    // Other than SUBSCRIBE, also not in a transaction.
+    if turn.session.in_exec {
+        return Err(Error::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
+    }
     subscribe_to(turn, Kind::Shard)
 }
 
@@ -399,6 +403,16 @@ mod tests {
             ("unsubscribe", "*3|$11|unsubscribe|$-1|:0"),
         ]);
         check_resp3(&[("subscribe a", ">3|$9|subscribe|$1|a|:1"), ("unsubscribe b", ">3|$11|unsubscribe|$1|b|:1")]);
+    }
+
+    #[test]
+    fn shard_channels_are_not_subscribed_to_in_transactions() {
+        check(&[
+            ("multi", "+OK"),
+            ("subscribe a", "+QUEUED"),
+            ("ssubscribe a", "+QUEUED"),
+            ("exec", "*2|*3|$9|subscribe|$1|a|:1|-ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"),
+        ]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::world::{Called, World};
 use crate::command_table::Command;
 use crate::families;
 use crate::session::Session;
+use crate::ticks::Ticks;
 use crate::turn::Turn;
 use crate::worker::{Pass, Step, Worker};
 
@@ -212,6 +213,7 @@ impl Worker {
             let Some(mut locked) = keyspace.lock_growing_unless(shards, || engine.busy.any()) else {
                 return self.answer_busy(session, command, args, out);
             };
+            self.follow_clock(Ticks::now());
             let step = self.call(session, command, args, keys, &mut locked, out, true);
             if !std::mem::take(&mut self.scripts.start_over) {
                 self.shards = locked.into_shards();

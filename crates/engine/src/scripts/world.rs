@@ -152,6 +152,8 @@ impl<'w, 'k> World<'w, 'k> {
                 self.reaches_beyond = true;
                 let engine = self.worker.engine;
                 held = self.locked.extend(shard, || engine.busy.any());
+                // For a script, time stands still but where it waits.
+                self.worker.follow_clock(Ticks::now());
             }
         }
         match held {

@@ -1,0 +1,88 @@
+//! The time that commands see when something slow has run before them: a lock that lasts for a while must last that long from
+//! when its owner gets to know of it, whoever kept the server from answering before.
+
+#![allow(clippy::panic, clippy::unwrap_used)]
+
+use penstock_tests::bytes::{Command, command, encode, encode_all};
+use penstock_tests::conn::Conn;
+use penstock_tests::scripts::{eval, text};
+use penstock_tests::server::Server;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long what is slow takes.
+const SLOW: Duration = Duration::from_millis(250);
+/// How long a lock lasts: less than that, and more than a busy machine takes to look for it.
+const LOCK: Duration = Duration::from_millis(200);
+
+/// A script that takes a while, and has all keys if it declares none.
+fn slow(keys: &[&str]) -> Command {
+    let script = "if #KEYS == 0 then redis.call('DBSIZE') end local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end \
+                  local till = now() + tonumber(ARGV[1]) while now() < till do end return 'slow'";
+    eval(script, keys, &[&SLOW.as_micros().to_string()])
+}
+
+/// Takes the lock by each of the commands that are to wait for the script, and looks whether it is held afterwards.
+fn check_locks(server: &Server, script: &[Vec<u8>]) {
+    let (mut busy, mut conn) = (server.connect(), server.connect());
+    let millis = LOCK.as_millis().to_string();
+    let set = command(&format!("SET lock mine PX {millis}"));
+    let by_script = "return redis.call('SET', KEYS[1] or 'lock', 'mine', 'PX', ARGV[1])";
+    let takes: [Vec<_>; 4] = [
+        vec![set.clone()],
+        vec![command("MULTI"), set, command("EXEC")],
+        vec![eval(by_script, &["lock"], &[&millis])],
+        vec![eval(by_script, &[], &[&millis])],
+    ];
+    for take in takes {
+        let taken_after_script = (0..10).any(|_| {
+            conn.cmd("DEL lock").unwrap();
+            busy.send(&encode(script)).unwrap();
+            // Until it has begun, whether the other one is on its thread or not.
+            thread::sleep(Duration::from_millis(30));
+            let asked = Instant::now();
+            conn.pipeline(&take).unwrap();
+            let waited = asked.elapsed();
+            let owner = text(&conn.cmd("GET lock").unwrap());
+            let was_quick = asked.elapsed() - waited < LOCK / 2;
+            assert!(owner == "mine" || !was_quick, "{take:?} {waited:?}");
+            assert_eq!(text(&busy.read().unwrap()), "slow");
+            // On a busy machine, the script may not have begun, or the look at the lock come too late.
+            was_quick && waited > SLOW / 2
+        });
+        assert!(taken_after_script, "{take:?}");
+    }
+}
+
+#[test]
+fn a_lock_lasts_from_when_it_is_taken_on() {
+    check_locks(&Server::penstock(&["--threads", "1"]), &slow(&["lock"]));
+    let server = Server::penstock(&["--threads", "2"]);
+    check_locks(&server, &slow(&["lock"]));
+    check_locks(&server, &slow(&[]));
+}
+
+/// Sends a slow script and a command in one batch, and says how long the command's reply comes after the script's.
+fn after_slow(conn: &mut Conn, line: &str) -> Duration {
+    conn.send(&encode_all(&[slow(&[]), command(line)])).unwrap();
+    assert_eq!(text(&conn.read().unwrap()), "slow");
+    let began = Instant::now();
+    conn.read().unwrap();
+    began.elapsed()
+}
+
+#[test]
+fn waits_begin_when_their_command_runs() {
+    let server = Server::penstock(&[]);
+    let mut conn = server.connect();
+    assert!(after_slow(&mut conn, "BLPOP none 0.2") > Duration::from_millis(150));
+    after_slow(&mut conn, "CLIENT PAUSE 200 WRITE");
+    let began = Instant::now();
+    conn.cmd("SET k v").unwrap();
+    assert!(began.elapsed() > Duration::from_millis(150));
+    // What has expired meanwhile isn't there any more.
+    conn.cmd("SET old v PX 100").unwrap();
+    let batch = [slow(&[]), command("EXISTS old"), command("SET old new NX"), command("GET old")];
+    let replies: Vec<String> = conn.pipeline(&batch).unwrap().iter().map(text).collect();
+    assert_eq!(replies, ["slow", "0", "OK", "new"]);
+}
