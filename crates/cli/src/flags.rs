@@ -208,7 +208,10 @@ fn mode_args() -> Vec<Arg> {
         flag(id::HOTKEYS).long("hotkeys").help("Find the keys most in use; needs an LFU maxmemory-policy"),
         flag(id::SCAN).long("scan").help("List the keys"),
         option(id::PATTERN, "pattern").long("pattern").help("Only keys that match [default: *]"),
-        option(id::QUOTED_PATTERN, "pattern").long("quoted-pattern").help("The same, with quotes and escapes"),
+        option(id::QUOTED_PATTERN, "pattern")
+            .long("quoted-pattern")
+            .overrides_with(id::PATTERN)
+            .help("The same, with quotes and escapes"),
         flag(id::PIPE).long("pipe").help("Send requests in wire format from standard input, and count the replies"),
         option(id::PIPE_TIMEOUT, "seconds")
             .long("pipe-timeout")

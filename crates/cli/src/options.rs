@@ -4,8 +4,7 @@ use crate::flags::{self, id};
 use crate::format::{Form, Style};
 use crate::quote::unquote;
 use clap::ArgMatches;
-use clap::error::{ContextKind, ContextValue};
-use client::{Address, Config, TlsOptions};
+use client::{Address, Proto, TlsOptions, Url};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -66,6 +65,12 @@ pub struct Options {
     pub password_is_exposed: bool,
     /// Whether to ask for the password.
     pub ask_password: bool,
+    /// The name that CLIENT LIST shows.
+    pub client_name: Option<Vec<u8>>,
+    /// How long a connection may take to come about, if that was said.
+    pub connect_timeout: Option<Duration>,
+    /// How long a reply may take; `None`: for ever.
+    pub read_timeout: Option<Duration>,
     /// The database to begin in.
     pub db: u32,
     /// The protocol's version to ask for: 3, or 2 for none.
@@ -130,13 +135,9 @@ pub struct Surroundings {
 /// # Errors
 /// [`Exit`] where the command line asks for a text, or can't be used.
 pub fn read(args: &[OsString], surroundings: &Surroundings) -> Result<Options, Exit> {
-    let matches = flags::command().no_binary_name(true).try_get_matches_from(args).map_err(|error| {
-        match invalid_argument(&error).as_str() {
-            // A -h that lacks its host asks for help.
-            "-h" => help(),
-            flag => wrong_flag(flag),
-        }
-    })?;
+    check_flags(args)?;
+    let parsed = flags::command().no_binary_name(true).try_get_matches_from(args);
+    let matches = parsed.map_err(|error| Exit::Wrong(error.to_string()))?;
     if matches.get_flag(id::HELP) {
         return Err(help());
     }
@@ -150,12 +151,28 @@ fn help() -> Exit {
     Exit::Answer(flags::command().render_long_help().to_string().trim_end().to_owned())
 }
 
-/// The flag that a parser's error is about.
-fn invalid_argument(error: &clap::Error) -> String {
-    match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(text)) => text.split(' ').next().unwrap_or_default().to_owned(),
-        _ => error.kind().to_string(),
+/// Looks at the words before the command as redis-cli does: each is a flag, spelled out, or the value of one. The parser
+/// would understand more than that, such as `-n2` or `--pattern=x`, and see something else in `-csv`.
+fn check_flags(args: &[OsString]) -> Result<(), Exit> {
+    let flags = flags::command();
+    let mut args = args.iter();
+    while let Some(word) = args.next().filter(|word| word.as_bytes().first() == Some(&b'-')) {
+        let flag = flags.get_arguments().find(|arg| is_spelled(arg, word));
+        let has_all = flag.is_some_and(|arg| !arg.get_action().takes_values() || args.next().is_some());
+        match word.to_string_lossy().as_ref() {
+            _ if has_all => {}
+            // A -h that lacks its host asks for help.
+            "-h" => return Err(help()),
+            word => return Err(wrong_flag(word)),
+        }
     }
+    Ok(())
+}
+
+fn is_spelled(arg: &clap::Arg, word: &OsStr) -> bool {
+    let word = word.as_bytes();
+    let is_long = arg.get_long().is_some_and(|long| word.strip_prefix(b"--") == Some(long.as_bytes()));
+    is_long || arg.get_short().is_some_and(|short| word == format!("-{short}").as_bytes())
 }
 
 fn wrong_flag(flag: &str) -> Exit {
@@ -176,16 +193,19 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn options(&self) -> Result<Options, Exit> {
-        let command: Vec<Vec<u8>> = self.command();
-        self.check_conflicts(&command)?;
+        self.check_conflicts()?;
+        let mut uri = self.value(id::URI).map(parse_uri).transpose()?.unwrap_or_default();
         let mut options = Options {
-            address: Address::Tcp { host: HOST.to_owned(), port: PORT },
-            tls: self.flag(id::TLS).then(|| self.tls_options()),
-            user: self.bytes(id::USER),
-            password: self.bytes(id::PASS).or_else(|| self.bytes(id::PASSWORD)),
+            address: self.address(&mut uri)?,
+            tls: (uri.tls || self.flag(id::TLS)).then(|| self.tls_options()),
+            user: self.last(id::USER, self.bytes(id::USER), uri.user.take()),
+            password: None,
             password_is_exposed: false,
             ask_password: self.flag(id::ASKPASS),
-            db: self.number(id::DB)?.unwrap_or(0),
+            client_name: uri.client_name.take(),
+            connect_timeout: uri.connect_timeout,
+            read_timeout: uri.read_timeout.flatten(),
+            db: self.last(id::DB, self.number(id::DB)?, uri.db).unwrap_or(0),
             resp: 2,
             resp3_is_optional: false,
             repeat: self.number(id::REPEAT)?,
@@ -200,19 +220,14 @@ impl Reader<'_> {
             show_pushes: self.show_pushes()?,
             pattern: self.pattern()?,
             mode: self.mode()?,
-            command,
+            command: self.command(),
         };
-        self.set_address(&mut options)?;
-        self.set_protocol(&mut options);
-        self.set_password(&mut options);
+        self.set_protocol(&mut options, uri.proto);
+        self.set_password(&mut options, uri.password);
         Ok(options)
     }
 
-    fn check_conflicts(&self, command: &[Vec<u8>]) -> Result<(), Exit> {
-        // The parser takes an unknown flag for the command's first word.
-        if let Some(flag) = command.first().filter(|word| word.first() == Some(&b'-')) {
-            return Err(wrong_flag(&String::from_utf8_lossy(flag)));
-        }
+    fn check_conflicts(&self) -> Result<(), Exit> {
         if self.flag(id::RESP2) && self.flag(id::RESP3) {
             return Err(Exit::Wrong("Options -2 and -3 are mutually exclusive.".to_owned()));
         }
@@ -298,6 +313,7 @@ impl Reader<'_> {
         match self.bytes(id::QUOTED_PATTERN) {
             None => Ok(self.bytes(id::PATTERN)),
             Some(quoted) => unquote(&quoted)
+                .filter(|_| !quoted.is_empty())
                 .map(Some)
                 .ok_or_else(|| Exit::Wrong("Invalid quoted string specified for --quoted-pattern.".to_owned())),
         }
@@ -330,30 +346,22 @@ impl Reader<'_> {
         Ok(self.value(id::EVAL).map_or(Mode::Commands, |file| Mode::Eval(file.into())))
     }
 
-    /// Where the server is: `-u`, which `-h`, `-p` and the others beside it complete, or `-s`.
-    fn set_address(&self, options: &mut Options) -> Result<(), Exit> {
-        if let Some(uri) = self.value(id::URI) {
-            let config = parse_uri(uri)?;
-            options.password_is_exposed |= config.password.is_some();
-            options.user = config.user.or(options.user.take());
-            options.password = config.password.or(options.password.take());
-            options.db = if config.db == 0 { options.db } else { config.db };
-            options.address = config.address;
-            options.tls = options.tls.take().or_else(|| config.tls.then(|| self.tls_options()));
+    /// Where the server is.
+    fn address(&self, uri: &mut Url) -> Result<Address, Exit> {
+        let socket = self.value(id::SOCKET).map(PathBuf::from);
+        if let Some(path) = self.last(id::SOCKET, socket, uri.socket.take()) {
+            return Ok(Address::Unix(path));
         }
-        let port = self.number(id::PORT)?;
-        if let Address::Tcp { host, port: port_now } = &mut options.address {
-            if let Some(given) = self.value(id::HOST).filter(|_| self.completes_uri(id::HOST, host == HOST)) {
-                *host = given.to_string_lossy().into_owned();
-            }
-            if let Some(given) = port.filter(|_| self.completes_uri(id::PORT, *port_now == PORT)) {
-                *port_now = given;
-            }
-        }
-        if let Some(path) = self.value(id::SOCKET) {
-            options.address = Address::Unix(path.into());
-        }
-        Ok(())
+        let host = self.value(id::HOST).map(|host| host.to_string_lossy().into_owned());
+        let host = self.last(id::HOST, host, uri.host.take()).unwrap_or_else(|| HOST.to_owned());
+        let port = self.last(id::PORT, self.number(id::PORT)?, uri.port).unwrap_or(PORT);
+        Ok(Address::Tcp { host, port })
+    }
+
+    /// What counts of a flag and the same in the URI: what stands last on the command line.
+    fn last<T>(&self, id: &str, flag: Option<T>, uri: Option<T>) -> Option<T> {
+        let flag_is_last = self.matches.index_of(id) > self.matches.index_of(id::URI);
+        if flag_is_last { flag.or(uri) } else { uri.or(flag) }
     }
 
     fn tls_options(&self) -> TlsOptions {
@@ -367,38 +375,38 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether a flag says more than the URI: it comes later, or the URI leaves out what it says.
-    fn completes_uri(&self, id: &str, uri_leaves_it_out: bool) -> bool {
-        uri_leaves_it_out || self.matches.index_of(id) > self.matches.index_of(id::URI)
-    }
-
-    fn set_protocol(&self, options: &mut Options) {
+    fn set_protocol(&self, options: &mut Options, uri: Option<Proto>) {
+        let (id, flag) = match (self.flag(id::RESP2), self.flag(id::RESP3)) {
+            (true, _) => (id::RESP2, Some(Proto::Resp2)),
+            (_, true) => (id::RESP3, Some(Proto::Resp3)),
+            _ => (id::RESP3, None),
+        };
+        let given = self.last(id, flag, uri);
         let wants_types = matches!(options.style.form, Form::Json { .. });
-        if self.flag(id::RESP3) || (wants_types && !self.flag(id::RESP2)) {
+        if given == Some(Proto::Resp3) || (wants_types && given.is_none()) {
             options.resp = 3;
-            options.resp3_is_optional = !self.flag(id::RESP3);
+            options.resp3_is_optional = given.is_none();
         }
     }
 
-    fn set_password(&self, options: &mut Options) {
-        let given = self.matches.contains_id(id::PASSWORD) || self.matches.contains_id(id::PASS);
-        options.password_is_exposed |= given;
-        options.password_is_exposed &= !self.flag(id::NO_AUTH_WARNING);
-        if options.ask_password {
-            options.password = None;
-        } else if options.password.is_none() {
-            options.password = self.surroundings.auth.clone().map(OsString::into_vec).filter(|auth| !auth.is_empty());
+    fn set_password(&self, options: &mut Options, uri: Option<Vec<u8>>) {
+        let id = if self.matches.contains_id(id::PASS) { id::PASS } else { id::PASSWORD };
+        let given = self.last(id, self.bytes(id), uri);
+        options.password_is_exposed = given.is_some() && !self.flag(id::NO_AUTH_WARNING);
+        if !options.ask_password {
+            let auth = || self.surroundings.auth.clone().map(OsString::into_vec).filter(|auth| !auth.is_empty());
+            options.password = given.or_else(auth);
         }
     }
 }
 
-fn parse_uri(uri: &OsStr) -> Result<Config, Exit> {
+fn parse_uri(uri: &OsStr) -> Result<Url, Exit> {
     const SCHEMES: [&str; 3] = ["redis", "valkey", "unix"];
     let Some(text) = uri.to_str() else { return Err(wrong("the URI is no UTF-8; write other bytes as %xx")) };
     if !SCHEMES.iter().any(|scheme| text.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))) {
         return Err(Exit::Wrong("Invalid URI scheme".to_owned()));
     }
-    Config::parse(text).map_err(|error| wrong(&error.to_string()))
+    Url::parse(text).map_err(|error| wrong(&error.to_string()))
 }
 
 #[cfg(test)]

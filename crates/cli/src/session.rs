@@ -6,7 +6,7 @@ use crate::options::Options;
 use crate::output::Output;
 use crate::output::complain;
 use crate::redirection::Redirection;
-use client::{Address, Config, Connection, Error, Value, system_text};
+use client::{Address, Config, Connection, Error, Fate, Lost, Value, system_text};
 use std::time::{Duration, Instant};
 
 /// How often a wait looks whether Ctrl-C was pressed.
@@ -107,6 +107,7 @@ impl<'a> Session<'a> {
             config.tls = true;
             config.tls_options = tls.clone();
         }
+        config.connect_timeout = self.options.connect_timeout.unwrap_or(config.connect_timeout);
         // Commands may block for as long as they like.
         config.read_timeout = None;
         config.write_timeout = None;
@@ -147,6 +148,14 @@ impl<'a> Session<'a> {
         if self.db != 0 {
             let db = self.db.to_string();
             self.tell(&["SELECT", db.as_str()], &format!("SELECT {db}"))?;
+        }
+        if let Some(name) = self.options.client_name.clone() {
+            let request = [b"CLIENT".to_vec(), b"SETNAME".to_vec(), name];
+            match self.tell(&request, "CLIENT SETNAME") {
+                Err(failure) if !self.is_connected() => return Err(failure),
+                // Commands do as well without a name.
+                _ => {}
+            }
         }
         if self.resp3 {
             let told = self.tell(&["HELLO", "3"], "HELLO 3");
@@ -232,10 +241,22 @@ impl<'a> Session<'a> {
     /// # Errors
     /// [`Failure::Lost`] or [`Failure::Interrupted`].
     pub fn next_value(&mut self) -> Result<Value, Failure> {
+        self.value_within(None)
+    }
+
+    /// The next thing that the server says. Without it, after `limit`, the connection ends.
+    fn value_within(&mut self, limit: Option<Duration>) -> Result<Value, Failure> {
         let interval = if self.interrupt.is_watched() { INTERRUPT_INTERVAL } else { WAIT };
+        let start = Instant::now();
         loop {
-            if let Some(value) = self.poll_value(interval)? {
+            let rest = limit.map_or(interval, |limit| limit.saturating_sub(start.elapsed()).min(interval));
+            if let Some(value) = self.poll_value(rest)? {
                 return Ok(value);
+            }
+            if let Some(limit) = limit.filter(|limit| start.elapsed() >= *limit) {
+                // What comes yet would be taken for the next command's.
+                self.disconnect();
+                return Err(Error::Lost { cause: Lost::Silent(limit), fate: Fate::MayHaveRun }.into());
             }
         }
     }
@@ -267,7 +288,7 @@ impl<'a> Session<'a> {
     /// As [`Self::next_value`], or standard output's.
     pub fn next_reply(&mut self) -> Result<Value, Failure> {
         loop {
-            match self.next_value()? {
+            match self.value_within(self.options.read_timeout)? {
                 push @ Value::Push(_) => self.print_push(&push)?,
                 reply => return Ok(reply),
             }

@@ -5,7 +5,7 @@
 //! - [`Pipeline`] and [`Window`]: many commands without waiting in between, with bounded memory on both sides. Replies are
 //!   read while requests are written, so that no server's habits can make the two wait for each other.
 //! - [`Script`], [`Transaction`], [`PubSub`]: scripts by hash, MULTI/EXEC with and without WATCH, published messages.
-//! - [`Config`]: where and how to connect; [`Config::parse`] reads URLs.
+//! - [`Config`]: where and how to connect; [`Config::parse`] reads URLs, [`Url`] what one says and no more.
 //! - [`Error::fate`]: what is known about a command that failed.
 //!
 //! ```no_run
@@ -70,6 +70,7 @@ pub use stream::{Connector, Stream};
 #[cfg(feature = "tls")]
 pub use tls::Encryption;
 pub use transaction::Transaction;
+pub use url::Url;
 pub use window::{Conversation, Next, Window};
 
 /// The examples of the users' page compile, too.

@@ -1,7 +1,8 @@
-//! URLs of servers to [`Config`]. The grammar is described at [`Config::parse`].
+//! URLs of servers: what they say, and how that becomes a [`Config`]. The grammar is described at [`Config::parse`].
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -13,19 +14,109 @@ use crate::error::Error;
 
 const HOST: &str = "127.0.0.1";
 
-pub(crate) fn parse(url: &str) -> Result<Config, Error> {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(wrong("it has no scheme; write redis://host:port"));
-    };
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let mut config = match scheme.to_ascii_lowercase().as_str() {
-        "redis" | "valkey" => parse_tcp(rest)?,
-        "rediss" | "valkeys" => Config { tls: true, ..parse_tcp(rest)? },
-        "unix" | "redis+unix" | "valkey+unix" => parse_unix(rest)?,
-        other => return Err(wrong(&format!("the scheme is '{other}', not redis, rediss or unix"))),
-    };
-    query.split('&').filter(|pair| !pair.is_empty()).try_for_each(|pair| apply(&mut config, pair))?;
-    Ok(config)
+/// The parameters that a URL may end in.
+const PARAMETERS: &str = "db, protocol, client_name, connect_timeout, read_timeout, write_timeout";
+
+/// What a URL says about a server, for programs that have other sources beside it. What it leaves out is `None`.
+/// [`Config::parse`] fills that in.
+#[derive(Default)]
+#[non_exhaustive]
+pub struct Url {
+    /// Whether to encrypt.
+    pub tls: bool,
+    /// The server's name or address, an IPv6 address without brackets.
+    pub host: Option<String>,
+    /// The server's port.
+    pub port: Option<u16>,
+    /// The server's socket in the file system; there is neither host nor port then.
+    pub socket: Option<PathBuf>,
+    /// Who authenticates.
+    pub user: Option<Vec<u8>>,
+    /// The password.
+    pub password: Option<Vec<u8>>,
+    /// The database to select, of the path or the parameter.
+    pub db: Option<u32>,
+    /// The protocol's version.
+    pub proto: Option<Proto>,
+    /// The name that CLIENT LIST shows.
+    pub client_name: Option<Vec<u8>>,
+    /// As [`Config::connect_timeout`].
+    pub connect_timeout: Option<Duration>,
+    /// As [`Config::read_timeout`]; `Some(None)`: for ever.
+    pub read_timeout: Option<Option<Duration>>,
+    /// As [`Config::write_timeout`]; `Some(None)`: for ever.
+    pub write_timeout: Option<Option<Duration>>,
+    /// The names of parameters that nobody knows here.
+    pub unknown: Vec<String>,
+}
+
+impl Url {
+    /// Reads a URL. Parameters that are unknown are no mistake.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with a text that says what is wrong; it never repeats a password.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err(wrong("it has no scheme; write redis://host:port"));
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut url = match scheme.to_ascii_lowercase().as_str() {
+            "redis" | "valkey" => parse_tcp(rest)?,
+            "rediss" | "valkeys" => Url { tls: true, ..parse_tcp(rest)? },
+            "unix" | "redis+unix" | "valkey+unix" => parse_unix(rest)?,
+            other => return Err(wrong(&format!("the scheme is '{other}', not redis, rediss or unix"))),
+        };
+        query.split('&').filter(|pair| !pair.is_empty()).try_for_each(|pair| url.apply(pair))?;
+        Ok(url)
+    }
+
+    fn apply(&mut self, pair: &str) -> Result<(), Error> {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        match name {
+            "db" => self.db = Some(number(value, "database")?),
+            "protocol" => {
+                self.proto = Some(match value {
+                    "2" => Proto::Resp2,
+                    "3" => Proto::Resp3,
+                    _ => return Err(wrong("protocol is neither 2 nor 3")),
+                });
+            }
+            "client_name" => self.client_name = Some(decode(value)?),
+            "connect_timeout" => {
+                let timeout = seconds(value, name)?.ok_or_else(|| wrong("connect_timeout can't be 0"))?;
+                self.connect_timeout = Some(timeout);
+            }
+            "read_timeout" => self.read_timeout = Some(seconds(value, name)?),
+            "write_timeout" => self.write_timeout = Some(seconds(value, name)?),
+            unknown => self.unknown.push(unknown.to_owned()),
+        }
+        Ok(())
+    }
+
+    fn into_config(self) -> Config {
+        let mut config = match self.socket {
+            Some(path) => Config::unix(path),
+            None => Config::tcp(self.host.unwrap_or_else(|| HOST.to_owned()), self.port.unwrap_or(DEFAULT_PORT)),
+        };
+        config.tls = self.tls;
+        config.user = self.user;
+        config.password = self.password;
+        config.client_name = self.client_name;
+        config.db = self.db.unwrap_or(config.db);
+        config.proto = self.proto.unwrap_or(config.proto);
+        config.connect_timeout = self.connect_timeout.unwrap_or(config.connect_timeout);
+        config.read_timeout = self.read_timeout.unwrap_or(config.read_timeout);
+        config.write_timeout = self.write_timeout.unwrap_or(config.write_timeout);
+        config
+    }
+}
+
+pub(crate) fn parse(text: &str) -> Result<Config, Error> {
+    let url = Url::parse(text)?;
+    match url.unknown.first() {
+        Some(name) => Err(wrong(&format!("it has a parameter '{name}'; known are {PARAMETERS}"))),
+        None => Ok(url.into_config()),
+    }
 }
 
 fn wrong(what: &str) -> Error {
@@ -57,27 +148,31 @@ fn split_credentials(authority: &str) -> (Option<&str>, &str) {
     }
 }
 
-fn set_credentials(config: &mut Config, credentials: Option<&str>) -> Result<(), Error> {
+fn set_credentials(url: &mut Url, credentials: Option<&str>) -> Result<(), Error> {
     let Some(credentials) = credentials.filter(|text| !text.is_empty()) else { return Ok(()) };
     // A lone word is the password, as for redis-cli: a name alone couldn't authenticate anybody.
     let (user, password) = credentials.split_once(':').unwrap_or(("", credentials));
-    config.user = Some(decode(user)?).filter(|user| !user.is_empty());
-    config.password = Some(decode(password)?);
+    url.user = Some(decode(user)?).filter(|user| !user.is_empty());
+    url.password = Some(decode(password)?);
     Ok(())
 }
 
-fn parse_tcp(rest: &str) -> Result<Config, Error> {
+fn parse_tcp(rest: &str) -> Result<Url, Error> {
     let (authority, db) = split_path(rest);
     let (credentials, place) = split_credentials(authority);
     let (host, port) = split_port(place)?;
-    let host = if host.is_empty() { HOST.to_owned() } else { decode_text(host, "host")? };
-    let port = if port.is_empty() { DEFAULT_PORT } else { number(port, "port")? };
-    let mut config = Config::tcp(host, port);
-    set_credentials(&mut config, credentials)?;
-    if !db.is_empty() {
-        config.db = number(db, "database")?;
+    let mut url = Url::default();
+    if !host.is_empty() {
+        url.host = Some(decode_text(host, "host")?);
     }
-    Ok(config)
+    if !port.is_empty() {
+        url.port = Some(number(port, "port")?);
+    }
+    set_credentials(&mut url, credentials)?;
+    if !db.is_empty() {
+        url.db = Some(number(db, "database")?);
+    }
+    Ok(url)
 }
 
 /// The authority and the path without its slash. Passwords that aren't encoded may hold a slash: the first one behind
@@ -106,7 +201,7 @@ fn split_port(place: &str) -> Result<(&str, &str), Error> {
     Ok((host, port))
 }
 
-fn parse_unix(rest: &str) -> Result<Config, Error> {
+fn parse_unix(rest: &str) -> Result<Url, Error> {
     let (credentials, path) = match rest.starts_with('/') {
         true => (None, rest),
         false => split_credentials(rest),
@@ -114,34 +209,9 @@ fn parse_unix(rest: &str) -> Result<Config, Error> {
     if !path.starts_with('/') {
         return Err(wrong("a socket's path begins with a slash: unix:///run/redis.sock"));
     }
-    let mut config = Config::unix(OsString::from_vec(decode(path)?));
-    set_credentials(&mut config, credentials)?;
-    Ok(config)
-}
-
-fn apply(config: &mut Config, pair: &str) -> Result<(), Error> {
-    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-    match name {
-        "db" => config.db = number(value, "database")?,
-        "protocol" => {
-            config.proto = match value {
-                "2" => Proto::Resp2,
-                "3" => Proto::Resp3,
-                _ => return Err(wrong("protocol is neither 2 nor 3")),
-            }
-        }
-        "client_name" => config.client_name = Some(decode(value)?),
-        "connect_timeout" => {
-            config.connect_timeout = seconds(value, name)?.ok_or_else(|| wrong("connect_timeout can't be 0"))?;
-        }
-        "read_timeout" => config.read_timeout = seconds(value, name)?,
-        "write_timeout" => config.write_timeout = seconds(value, name)?,
-        _ => {
-            let known = "db, protocol, client_name, connect_timeout, read_timeout, write_timeout";
-            return Err(wrong(&format!("it has a parameter '{name}'; known are {known}")));
-        }
-    }
-    Ok(())
+    let mut url = Url { socket: Some(OsString::from_vec(decode(path)?).into()), ..Url::default() };
+    set_credentials(&mut url, credentials)?;
+    Ok(url)
 }
 
 fn seconds(text: &str, name: &str) -> Result<Option<Duration>, Error> {

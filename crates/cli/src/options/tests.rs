@@ -43,6 +43,8 @@ fn values_may_look_like_flags() {
     assert_eq!(options.repeat, Some(-1));
     assert_eq!(options.pattern, Some(b"--raw".to_vec()));
     assert!(!options.stdin_last);
+    assert_eq!(self::options(&["-D", "--", "echo", "--"]).style.reply_delimiter, b"--");
+    assert_eq!(self::options(&["echo", "--", "-x"]).command, ["echo", "--", "-x"].map(str::as_bytes));
 }
 
 #[test]
@@ -86,6 +88,47 @@ fn uris_and_what_stands_beside_them() {
     );
 }
 
+/// As redis-cli reads them: one after the other, and a URI says nothing of what it leaves out.
+#[test]
+fn the_last_of_flags_and_uri_counts() {
+    let bytes = |text: &str| Some(text.as_bytes().to_vec());
+    let db = |words: &[&str]| options(words).db;
+    assert_eq!(db(&["-u", "redis://h/2", "-n", "3"]), 3);
+    assert_eq!(db(&["-u", "redis://h/2", "-n", "0"]), 0);
+    assert_eq!(db(&["-n", "3", "-u", "redis://h/0"]), 0);
+    assert_eq!(db(&["-n", "3", "-u", "redis://h/"]), 3);
+    let who = |words: &[&str]| (options(words).user, options(words).password);
+    assert_eq!(who(&["-u", "redis://bob:pw@h", "--user", "eve"]), (bytes("eve"), bytes("pw")));
+    assert_eq!(who(&["--user", "eve", "-u", "redis://bob:pw@h"]), (bytes("bob"), bytes("pw")));
+    assert_eq!(who(&["--user", "eve", "-u", "redis://pw@h"]), (bytes("eve"), bytes("pw")));
+    assert_eq!(who(&["-u", "redis://bob:pw@h", "-a", "x"]), (bytes("bob"), bytes("x")));
+    assert_eq!(who(&["-u", "redis://bob:pw@h", "--pass", "x"]), (bytes("bob"), bytes("x")));
+    assert_eq!(who(&["-a", "x", "-u", "redis://bob:pw@h"]), (bytes("bob"), bytes("pw")));
+    assert_eq!(who(&["-a", "x", "-u", "redis://h"]), (None, bytes("x")));
+    let address = |words: &[&str]| options(words).address;
+    assert_eq!(address(&["-p", "1", "-u", "redis://h:6379"]), tcp("h", 6379));
+    assert_eq!(address(&["-h", "g", "-u", "redis://127.0.0.1:2"]), tcp("127.0.0.1", 2));
+    assert_eq!(address(&["-h", "g", "-p", "1", "-u", "redis://"]), tcp("g", 1));
+    assert_eq!(address(&["-s", "/run/y", "-u", "unix:///run/x"]), Address::Unix("/run/x".into()));
+    assert_eq!(address(&["-s", "/run/y", "-u", "redis://h"]), Address::Unix("/run/y".into()));
+}
+
+#[test]
+fn parameters_of_a_uri() {
+    let given = options(&["-u", "redis://h/2?x=y&protocol=3&client_name=me&read_timeout=1&connect_timeout=2"]);
+    assert_eq!((given.db, given.resp, given.resp3_is_optional), (2, 3, false));
+    assert_eq!(given.client_name, Some(b"me".to_vec()));
+    assert_eq!(
+        (given.read_timeout, given.connect_timeout),
+        (Some(Duration::from_secs(1)), Some(Duration::from_secs(2)))
+    );
+    assert_eq!(options(&["-u", "redis://h?protocol=3", "-2"]).resp, 2);
+    assert_eq!(options(&["-2", "-u", "redis://h?protocol=3"]).resp, 3);
+    assert_eq!(options(&["-u", "redis://h?protocol=2", "--json"]).resp, 2);
+    assert_eq!(options(&["-u", "redis://h?read_timeout=0"]).read_timeout, None);
+    assert!(trouble(&["-u", "redis://h?protocol=4"]).contains("neither 2 nor 3"));
+}
+
 #[test]
 fn passwords_have_an_order() {
     let auth = Surroundings { stdout_is_terminal: false, auth: Some("env".into()) };
@@ -106,6 +149,8 @@ fn modes() {
     let eval = options(&["--eval", "f.lua", "k", ",", "a"]);
     assert_eq!((eval.mode, eval.command.len()), (Mode::Eval("f.lua".into()), 3));
     assert_eq!(options(&["--scan", "--quoted-pattern", "\"a\\x00\""]).pattern, Some(b"a\0".to_vec()));
+    assert_eq!(options(&["--quoted-pattern", "\"a\"", "--pattern", "\"b\""]).pattern, Some(b"\"b\"".to_vec()));
+    assert_eq!(options(&["--pattern", "b", "--quoted-pattern", "\"a\""]).pattern, Some(b"a".to_vec()));
     assert_eq!(options(&["-i", "0.5"]).interval, Some(Duration::from_millis(500)));
 }
 
@@ -118,6 +163,13 @@ fn what_cannot_be_used_is_said() {
         (&["-2", "-3"], "Options -2 and -3 are mutually exclusive."),
         (&["-x", "-X", "t"], "Options -x and -X are mutually exclusive."),
         (&["--show-pushes", "maybe"], "Unknown --show-pushes value 'maybe' (valid: '[y]es', '[n]o')"),
+        (&["-csv", "GET", "s"], "Unrecognized option or bad number of args for: '-csv'"),
+        (&["-23"], "Unrecognized option or bad number of args for: '-23'"),
+        (&["-n2"], "Unrecognized option or bad number of args for: '-n2'"),
+        (&["--pattern=x"], "Unrecognized option or bad number of args for: '--pattern=x'"),
+        (&["--raw=1"], "Unrecognized option or bad number of args for: '--raw=1'"),
+        (&["--", "x"], "Unrecognized option or bad number of args for: '--'"),
+        (&["--quoted-pattern", ""], "Invalid quoted string specified for --quoted-pattern."),
         (&["--quoted-pattern", "\"x"], "Invalid quoted string specified for --quoted-pattern."),
         (&["-p", "abc"], "penstock cli: 'abc' is no number that -p takes"),
         (&["-p", "70000"], "penstock cli: '70000' is no number that -p takes"),

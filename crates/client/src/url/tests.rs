@@ -70,6 +70,19 @@ fn parameters() {
 }
 
 #[test]
+fn what_a_url_leaves_out_is_known() {
+    let url = |text| Url::parse(text).unwrap();
+    let bare = url("redis://");
+    assert!(bare.host.is_none() && bare.port.is_none() && bare.db.is_none() && bare.password.is_none());
+    assert!(bare.proto.is_none() && bare.read_timeout.is_none() && bare.connect_timeout.is_none());
+    let default = url("redis://127.0.0.1:6379/0?protocol=2&read_timeout=0");
+    assert_eq!((default.host.as_deref(), default.port, default.db), (Some("127.0.0.1"), Some(6379), Some(0)));
+    assert_eq!((default.proto, default.read_timeout), (Some(Proto::Resp2), Some(None)));
+    assert_eq!(url("unix:///run/x").socket, Some("/run/x".into()));
+    assert_eq!(url("redis://h?retries=3&db=1&x").unknown, ["retries", "x"]);
+}
+
+#[test]
 fn what_makes_no_sense_is_named() {
     check_wrong("localhost:6379", "no scheme");
     check_wrong("http://h", "'http'");
