@@ -46,6 +46,11 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
+    /// Whether the connection broke, to a server that spoke the protocol until then.
+    pub fn is_broken_connection(&self) -> bool {
+        matches!(self, Self::Lost(error) if !matches!(error, Error::Lost { cause: Lost::Protocol(_), .. }))
+    }
+
     /// The exit status that tells a shell of it.
     pub fn exit_status(&self) -> u8 {
         match self {

@@ -98,6 +98,28 @@ impl<'a> Session<'a> {
     /// [`Failure::NotConnected`] without a connection or with one that refused password, database or protocol: it can
     /// be used all the same, which [`Self::is_connected`] tells.
     pub fn connect(&mut self) -> Result<(), Failure> {
+        if let Err(error) = self.open() {
+            self.report_unreachable(&error);
+            return Err(Failure::NotConnected);
+        }
+        self.greet()
+    }
+
+    /// Connects anew if somebody is there by now; whether that is so. Says nothing if not.
+    ///
+    /// # Errors
+    /// [`Failure::NotConnected`] if password, database or protocol are refused, which was said.
+    pub fn try_connect(&mut self) -> Result<bool, Failure> {
+        if self.open().is_err() {
+            return Ok(false);
+        }
+        match self.greet() {
+            Err(failure) if self.is_connected() => Err(failure),
+            greeted => Ok(greeted.is_ok()),
+        }
+    }
+
+    fn open(&mut self) -> Result<(), Error> {
         self.disconnect();
         let mut config = match &self.address {
             Address::Tcp { host, port } => Config::tcp(host.clone(), *port),
@@ -112,14 +134,8 @@ impl<'a> Session<'a> {
         config.read_timeout = None;
         config.write_timeout = None;
         config.pushes_max = usize::MAX;
-        match Connection::open(&config) {
-            Ok(connection) => self.connection = Some(connection),
-            Err(error) => {
-                self.report_unreachable(&error);
-                return Err(Failure::NotConnected);
-            }
-        }
-        self.greet()
+        self.connection = Some(Connection::open(&config)?);
+        Ok(())
     }
 
     fn report_unreachable(&self, error: &Error) {

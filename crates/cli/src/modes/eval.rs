@@ -12,7 +12,8 @@ use std::path::Path;
 /// # Errors
 /// [`Failure`].
 pub fn run(session: &mut Session<'_>, file: &Path) -> Result<Outcome, Failure> {
-    session.ensure_connected()?;
+    // Not in a database, nor as a user, that wasn't asked for.
+    session.connect()?;
     let script = fs::read(file)
         .map_err(|error| Failure::Other(format!("Can't open file '{}': {}", file.display(), system_text(&error))))?;
     let request = request(script, &session.options.command);

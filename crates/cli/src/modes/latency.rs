@@ -1,6 +1,6 @@
 //! `--latency` and `--latency-history`: how long a PING takes.
 
-use super::pause;
+use super::{ask_patiently, pause};
 use crate::failure::Failure;
 use crate::format::Form;
 use crate::session::Session;
@@ -82,13 +82,13 @@ pub fn run(session: &mut Session<'_>, history: bool) -> Result<(), Failure> {
     }
 }
 
-/// How long a PING takes.
+/// How long a PING takes; with the time until the server is back, if it is gone.
 ///
 /// # Errors
 /// [`Failure`].
 pub fn ping(session: &mut Session<'_>) -> Result<Duration, Failure> {
     let start = Instant::now();
-    session.exchange(&["PING"])?;
+    ask_patiently(session, &["PING"])?;
     Ok(start.elapsed())
 }
 

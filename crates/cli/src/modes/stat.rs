@@ -1,6 +1,6 @@
 //! `--stat`: the server's figures, a line per interval.
 
-use super::{ask, pause};
+use super::{ask_patiently, no_error, pause};
 use crate::failure::Failure;
 use crate::session::Session;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub fn run(session: &mut Session<'_>) -> Result<(), Failure> {
         if lines_max == Some(line) {
             break;
         }
-        let reply = ask(session, &["INFO"], "ERROR")?;
+        let reply = no_error(ask_patiently(session, &["INFO"])?, "ERROR")?;
         let info = String::from_utf8_lossy(reply.bytes().unwrap_or_default()).into_owned();
         if line % LINES_PER_HEADING == 0 {
             session.output.print(HEADING)?;
