@@ -30,7 +30,13 @@ pub fn print(session: &mut Session<'_>, topic: &[Vec<u8>]) -> Result<(), Failure
         session.output.print(format!("penstock cli {}\n{GENERAL}", env!("CARGO_PKG_VERSION")))?;
         return Ok(());
     }
-    session.ensure_connected()?;
+    if let Err(failure) = session.ensure_connected() {
+        session.output.flush()?;
+        if matches!(failure, Failure::NotConnected) {
+            complain!("penstock cli: help on commands comes from the server; name one with -h, -p, -s or -u");
+        }
+        return Err(failure);
+    }
     let manual = Manual::load(session)?;
     if manual.entries().is_empty() {
         session.output.flush()?;
@@ -45,7 +51,7 @@ pub fn print(session: &mut Session<'_>, topic: &[Vec<u8>]) -> Result<(), Failure
 /// The text on a topic, which isn't empty.
 fn topic_text(manual: &Manual, topic: &[String], colours: bool) -> String {
     let mut text = "\r\n".to_owned();
-    let group = topic[0].strip_prefix('@').filter(|_| topic.len() == 1);
+    let group = topic[0].strip_prefix('@');
     for entry in manual.entries() {
         let wanted = match group {
             Some(group) => entry.group.replace(['_', ' '], "-") == group.replace('_', "-"),

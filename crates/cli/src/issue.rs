@@ -14,7 +14,7 @@ use std::time::Duration;
 pub enum Outcome {
     /// It was answered.
     Answered,
-    /// It was answered with an error, and such are to be the exit status.
+    /// It was answered with an error, and such are to be the exit status; or it was not sent.
     Refused,
 }
 
@@ -38,6 +38,8 @@ enum Kind {
     Subscribe,
     /// The end of the connection.
     Shutdown,
+    /// The replication stream, which is no reply.
+    Replication,
 }
 
 /// Sends a command `repeat` times (for ever if negative) and prints the replies.
@@ -46,11 +48,19 @@ enum Kind {
 /// [`Failure`] where there is no reply.
 pub fn issue(session: &mut Session<'_>, request: &[Vec<u8>], repeat: i64) -> Result<Outcome, Failure> {
     let kind = kind_of(request);
+    if kind == Kind::Replication {
+        session.output.flush()?;
+        let name = String::from_utf8_lossy(&request[0]);
+        complain!("penstock cli: '{name}' is not supported: the replication stream is not read; redis-cli can do that");
+        return Ok(Outcome::Refused);
+    }
+    let mut announces = kind == Kind::Subscribe && session.options.style.form != Form::Raw;
     let mut left = repeat;
     while left != 0 {
         left -= i64::from(left > 0);
-        let outcome = issue_once(session, request, kind)?;
-        if outcome == Outcome::Refused || matches!(kind, Kind::Monitor | Kind::Subscribe) {
+        let outcome = issue_once(session, request, kind, announces)?;
+        announces = false;
+        if outcome == Outcome::Refused || kind == Kind::Monitor {
             return Ok(outcome);
         }
         if let Some(interval) = session.options.interval {
@@ -61,15 +71,16 @@ pub fn issue(session: &mut Session<'_>, request: &[Vec<u8>], repeat: i64) -> Res
     Ok(Outcome::Answered)
 }
 
-/// Sends a command, to other nodes too where that was asked for, and prints what comes.
-fn issue_once(session: &mut Session<'_>, request: &[Vec<u8>], kind: Kind) -> Result<Outcome, Failure> {
+/// Sends a command, to other nodes too where that was asked for, and prints what comes; first, if it `announces` that, how
+/// to end what doesn't end.
+fn issue_once(session: &mut Session<'_>, request: &[Vec<u8>], kind: Kind, announces: bool) -> Result<Outcome, Failure> {
     let mut redirections_left = if session.options.follow_redirections { REDIRECTIONS_MAX } else { 0 };
     loop {
         session.send(request)?;
         let follow = redirections_left > 0;
         let answer = match kind {
-            Kind::Monitor | Kind::Subscribe => stream(session, kind, follow)?,
-            Kind::Plain | Kind::Shutdown => answer(session, request, kind, follow)?,
+            Kind::Monitor | Kind::Subscribe => stream(session, announces, follow)?,
+            Kind::Plain | Kind::Shutdown | Kind::Replication => answer(session, request, kind, follow)?,
         };
         match answer {
             Answer::Is(outcome) => return Ok(outcome),
@@ -84,8 +95,14 @@ fn kind_of(request: &[Vec<u8>]) -> Kind {
         Some(b"monitor") => Kind::Monitor,
         Some(b"subscribe" | b"psubscribe" | b"ssubscribe") => Kind::Subscribe,
         Some(b"shutdown") => Kind::Shutdown,
+        Some(b"sync" | b"psync") => Kind::Replication,
         _ => Kind::Plain,
     }
+}
+
+/// Whether a command's replies go on until the connection ends.
+pub fn never_ends(request: &[Vec<u8>]) -> bool {
+    matches!(kind_of(request), Kind::Monitor | Kind::Subscribe)
 }
 
 /// Whether the reply is a report for people, which is printed as it is.
@@ -140,8 +157,8 @@ fn print(session: &mut Session<'_>, reply: &Value, report: bool) -> Result<Outco
 }
 
 /// Prints whatever comes until the connection ends or Ctrl-C is pressed.
-fn stream(session: &mut Session<'_>, kind: Kind, follow: bool) -> Result<Answer, Failure> {
-    if kind == Kind::Subscribe && session.options.style.form != Form::Raw {
+fn stream(session: &mut Session<'_>, announces: bool, follow: bool) -> Result<Answer, Failure> {
+    if announces {
         session.output.print("Reading messages... (press Ctrl-C to quit)\n")?;
     }
     loop {

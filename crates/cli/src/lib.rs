@@ -84,7 +84,7 @@ fn run_session(mut session: Session<'_>) -> Result<ExitCode, Failure> {
     if session.options.ask_password {
         session.set_password(password::ask()?);
     }
-    if session.options.reads_lines() && io::stdin().is_terminal() && io::stdout().is_terminal() {
+    if session.options.reads_lines() && io::stdin().is_terminal() {
         return interactive::run(session).map(|()| ExitCode::SUCCESS);
     }
     let done = run_mode(&mut session);

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::format::Form;
 use crate::help;
-use crate::issue::issue;
+use crate::issue::{issue, never_ends};
 use crate::output::complain;
 use crate::preferences::Preferences;
 use crate::session::Session;
@@ -76,7 +76,10 @@ pub fn run(session: &mut Session<'_>, line: &[u8], preferences: &mut Preferences
         Line::Restart => session.output.print("Use 'restart' only in Lua debugging mode.\n")?,
         Line::Preference(words) => session.output.print(preferences.set(&words))?,
         Line::Connect(host, port) => connect_to(session, &host, &port)?,
-        Line::Help(topic) => help::print(session, &topic)?,
+        Line::Help(topic) => {
+            let printed = help::print(session, &topic);
+            settle(session, printed)?;
+        }
         Line::Command(request, repeat) => run_command(session, &request, repeat)?,
     }
     Ok(Next::Line)
@@ -103,10 +106,14 @@ fn understand(line: &[u8]) -> Line {
     }
 }
 
-/// The number that a word is; `Some(None)` if it is one beyond 64 bits.
+/// The number that a word is; `Some(None)` if it is none that could be used.
 fn repeat_count(word: &[u8]) -> Option<Option<i64>> {
     let text = std::str::from_utf8(word).ok()?;
-    let digits = text.trim_start_matches(['+', '-']);
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    // Nothing at all is a number for redis-cli.
+    if text.is_empty() {
+        return Some(None);
+    }
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
@@ -149,23 +156,29 @@ fn run_command(session: &mut Session<'_>, request: &[Vec<u8>], repeat: i64) -> R
     session.output.flush()?;
     let answered = session.ensure_connected().and_then(|()| issue(session, request, repeat));
     match answered {
-        Ok(_) | Err(Failure::NotConnected) => {}
-        Err(Failure::Lost(error)) => {
-            let broken_protocol = matches!(&error, client::Error::Lost { cause: client::Lost::Protocol(_), .. });
-            session.disconnect();
-            if broken_protocol {
-                return Err(Failure::Lost(error));
-            }
-            session.output.flush()?;
-            complain!("{}", Failure::Lost(error));
-        }
-        Err(failure) => return Err(failure),
+        // Who reads messages for ever has no use for the lines that follow.
+        Err(Failure::Lost(error)) if never_ends(request) => return Err(Failure::Lost(error)),
+        answered => settle(session, answered)?,
     }
     let seconds = start.elapsed().as_secs_f64();
     if seconds >= SLOW_SECONDS && session.options.style.form == Form::Standard {
         session.output.print(format!("({seconds:.2}s)\n"))?;
     }
     Ok(())
+}
+
+/// Says that the connection is lost, and leaves it to the next command to make another one.
+fn settle<T>(session: &mut Session<'_>, done: Result<T, Failure>) -> Result<(), Failure> {
+    match done {
+        Ok(_) | Err(Failure::NotConnected) => Ok(()),
+        Err(failure) if failure.is_broken_connection() => {
+            session.disconnect();
+            session.output.flush()?;
+            complain!("{failure}");
+            Ok(())
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 #[cfg(test)]
@@ -188,6 +201,10 @@ mod tests {
         check("0 ping", Line::WrongRepeat);
         check("-1 ping", Line::WrongRepeat);
         check("99999999999999999999 ping", Line::WrongRepeat);
+        check("\"\" ping", Line::WrongRepeat);
+        check("\"\"", Line::Command(vec![vec![]], 1));
+        check("+2 ping", Line::Command(words("ping"), 2));
+        check("+-2 ping", Line::Command(words("+-2 ping"), 1));
         check("5x ping", Line::Command(words("5x ping"), 1));
         check("QUIT", Line::Quit);
         check("exit now", Line::Quit);

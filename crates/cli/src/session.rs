@@ -225,16 +225,14 @@ impl<'a> Session<'a> {
         self.connection.as_mut().ok_or(Failure::NotConnected)
     }
 
-    /// Connects if there is no connection, or if the server has closed it in the meantime.
+    /// Connects if there is no connection. One that the server has closed in the meantime is not replaced unsaid: a
+    /// transaction, watched keys or who logged in went with it.
     ///
     /// # Errors
-    /// [`Failure::NotConnected`], which was said.
+    /// [`Failure::Lost`]; [`Failure::NotConnected`], which was said; standard output's.
     pub fn ensure_connected(&mut self) -> Result<(), Failure> {
-        if self.is_connected() && self.print_late_pushes().is_err() {
-            self.disconnect();
-        }
         if self.is_connected() {
-            return Ok(());
+            return self.print_late_pushes();
         }
         match self.connect() {
             Err(failure) if !self.is_connected() => Err(failure),
@@ -334,18 +332,14 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Prints what has arrived unasked, and notes if the connection has ended meanwhile.
+    /// Prints what has arrived unasked. If the connection has ended meanwhile, the next command says so.
     ///
     /// # Errors
     /// Standard output's.
     pub fn show_late_pushes(&mut self) -> Result<(), Failure> {
         match self.print_late_pushes() {
             Err(Failure::Output(error)) => Err(Failure::Output(error)),
-            Err(_) => {
-                self.disconnect();
-                Ok(())
-            }
-            Ok(()) => Ok(()),
+            _ => Ok(()),
         }
     }
 

@@ -233,6 +233,104 @@ fn a_server_that_does_not_tell_its_commands() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("the server doesn't tell what its commands are"));
 }
 
+/// What a program prints in all, whose connection is killed once it has printed `before` in answer to `first`, and who then
+/// reads `later`.
+fn bereft(program: &str, server: &Server, [first, before, later]: [&str; 3]) -> Outcome {
+    let mut command = shell(program, "cli", server.port(), 0);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    stdin.write_all(first.as_bytes()).unwrap();
+    let mut printed = vec![0; before.len()];
+    stdout.read_exact(&mut printed).unwrap();
+    assert_eq!(String::from_utf8_lossy(&printed), before);
+
+    let mut conn = server.connect();
+    for kind in ["normal", "pubsub"] {
+        conn.cmd(&format!("CLIENT KILL TYPE {kind} SKIPME yes")).unwrap();
+    }
+    while conn.cmd("CLIENT LIST").unwrap().text().iter().filter(|byte| **byte == b'\n').count() > 1 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    // A program that has ended reads no more.
+    let _ = stdin.write_all(later.as_bytes());
+    drop(stdin);
+    stdout.read_to_end(&mut printed).unwrap();
+    let output = child.wait_with_output().unwrap();
+    outcome(printed, output.stderr, output.status.code())
+}
+
+/// What was to be done in a transaction that is gone is not done outside of it, and who reads messages for ever ends.
+#[test]
+fn a_lost_connection_is_said() {
+    let server = Server::oracle(&[]);
+    let subject = format!("{} cli", subject_program().display());
+    for (lines, status) in [
+        (["multi\nset a 1\n", "OK\nQUEUED\n", "set a 2\nexec\nget a\n"], 0),
+        (["watch a\n", "OK\n", "set a 3\nping\n"], 0),
+        (["subscribe a\nping\n", "subscribe\na\n1\n", ""], 1),
+        (["monitor\nping\n", "OK\n", ""], 1),
+    ] {
+        server.connect().cmd("DEL a").unwrap();
+        let [expected, found] = ["redis-cli", &subject].map(|program| bereft(program, &server, lines));
+        assert!(found == expected, "{lines:?}\nexpected {expected}\nfound {found}");
+        assert_eq!((found.stderr.as_str(), found.status), ("Error: Server closed the connection\n", Some(status)));
+        assert_eq!(server.connect().cmd("EXISTS a").unwrap().integer(), Some(0), "{lines:?}");
+    }
+}
+
+/// Figures go on when the server is back.
+#[test]
+fn figures_outlive_a_connection() {
+    let server = Server::oracle(&[]);
+    let mut command = Command::new(subject_program());
+    let port = server.port().to_string();
+    command.args(["cli", "-p", &port, "--stat", "-i", "0.05", "-r", "3"]).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut text = String::new();
+    // Two of the heading, and a row.
+    (0..3).for_each(|_| assert!(lines.read_line(&mut text).unwrap() > 0));
+    server.connect().cmd("CLIENT KILL TYPE normal SKIPME yes").unwrap();
+    lines.read_to_string(&mut text).unwrap();
+    assert!(text.contains("\r\x1b[0KReconnecting... 1\r\r\x1b[0K"), "{text:?}");
+    assert_eq!((text.lines().count(), child.wait().unwrap().code()), (5, Some(0)), "{text:?}");
+}
+
+/// What the subject prints and how it ends, with these arguments.
+fn subject(args: &[&str]) -> (String, String, Option<i32>) {
+    let output = Command::new(subject_program()).arg("cli").args(args).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr), output.status.code())
+}
+
+#[test]
+fn parameters_of_a_uri_are_obeyed() {
+    let server = Server::oracle(&[]);
+    let uri = format!("redis://127.0.0.1:{}/3?client_name=me&protocol=3&no_such=1", server.port());
+    let (info, errors, status) = subject(&["-u", &uri, "CLIENT", "INFO"]);
+    assert!(info.contains(" name=me ") && info.contains(" db=3 ") && info.contains(" resp=3"), "{info}");
+    assert_eq!((errors.as_str(), status), ("", Some(0)));
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!("redis://127.0.0.1:{}?read_timeout=0.1", silent.local_addr().unwrap().port());
+    let (output, errors, status) = subject(&["-u", &uri, "PING"]);
+    assert!(errors.starts_with("Error: ") && output.is_empty() && status == Some(1), "{errors}");
+}
+
+/// Commands whose reply never ends in one, and help that nobody can give.
+#[test]
+fn what_cannot_be_done_is_said() {
+    let server = Server::oracle(&[]);
+    let port = server.port().to_string();
+    for name in ["SYNC", "psync"] {
+        let (output, errors, status) = subject(&["-p", &port, name, "?", "-1"]);
+        assert!(errors.contains(&format!("'{name}' is not supported")) && output.is_empty(), "{errors}");
+        assert_eq!(status, Some(1));
+    }
+    let (_, errors, status) = subject(&["-p", "1", "help", "set"]);
+    assert!(errors.contains("help on commands comes from the server"), "{errors}");
+    assert_eq!(status, Some(1));
+}
+
 /// Two nodes of a cluster, each with half of the slots.
 fn cluster() -> [Server; 2] {
     let nodes = [(); 2].map(|()| Server::oracle(&["--cluster-enabled", "yes"]));
@@ -319,6 +417,7 @@ fn wire(command: &str) -> Option<&'static [u8]> {
         "nestedset" => {
             b"~2\r\n~0\r\n*11\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n%2\r\n:1\r\n:2\r\n$3\r\nabc\r\n*0\r\n*0\r\n"
         }
+        "single" => b"%2\r\n+a\r\n%1\r\n+b\r\n~1\r\n:1\r\n+c\r\n*1\r\n%2\r\n:2\r\n:3\r\n:4\r\n*1\r\n*0\r\n",
         "empties" => b"*6\r\n*0\r\n~0\r\n%0\r\n*-1\r\n$-1\r\n$0\r\n\r\n",
         "emptymap" => b"%0\r\n",
         "emptyset" => b"~0\r\n",

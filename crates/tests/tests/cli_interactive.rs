@@ -111,6 +111,17 @@ fn quotes_go_on_in_the_next_line() {
     assert_eq!(terminal.history(), "set k \"first\\nsecond\"\nget k\n");
 }
 
+/// Who types is asked, wherever the replies go.
+#[test]
+fn replies_may_go_through_a_pipe() {
+    let server = Server::penstock(&[]);
+    let terminal = Terminal::new(&format!("{} cli -p {} | cat", subject_program().display(), server.port()));
+    let prompt = prompt(&server);
+    terminal.wait_for(&prompt);
+    terminal.enter("set k v", &format!("OK\n{prompt}"));
+    terminal.enter("get k", &format!("{prompt} get k\nv\n{prompt}"));
+}
+
 #[test]
 fn lines_typed_ahead_are_run() {
     let server = Server::penstock(&[]);
@@ -172,10 +183,17 @@ fn a_lost_server_is_found_again() {
     let prompt = prompt(&server);
     terminal.wait_for(&prompt);
     terminal.enter("select 2", &format!("OK\n127.0.0.1:{}[2]>", server.port()));
+    let closed = "Error: Server closed the connection\nnot connected>";
     server.connect().cmd("CLIENT KILL TYPE normal SKIPME yes").unwrap();
+    terminal.enter("ping", closed);
     terminal.enter("ping", &format!("PONG\n127.0.0.1:{}[2]>", server.port()));
+    terminal.enter("multi", &format!("OK\n127.0.0.1:{}[2](TX)>", server.port()));
+    server.connect().cmd("CLIENT KILL TYPE normal SKIPME yes").unwrap();
+    terminal.enter("set outside 1", closed);
+    terminal.enter("exists outside", &format!("(integer) 0\n127.0.0.1:{}[2]>", server.port()));
     let gone = server.port();
     drop(server);
+    terminal.enter("ping", closed);
     terminal
         .enter("ping", &format!("Could not connect to Redis at 127.0.0.1:{gone}: Connection refused\nnot connected>"));
     let other = Server::penstock(&[]);
