@@ -156,18 +156,25 @@ fn push_pairs(pairs: &[(Value, Value)], indent: &[u8], out: &mut Vec<u8>) {
         push_standard(key, &inner, out);
         out.pop();
         out.extend_from_slice(b" => ");
-        if has_elements(value) {
+        if has_several_lines(value) {
             push_all(&[b"\n", &inner], out);
         }
         push_standard(value, &inner, out);
     }
 }
 
-fn has_elements(value: &Value) -> bool {
+/// Whether there is more than one element, or pair, on the way down.
+fn has_several_lines(value: &Value) -> bool {
     match value {
-        Value::Array(elements) | Value::Set(elements) | Value::Push(elements) => !elements.is_empty(),
-        Value::Map(pairs) => !pairs.is_empty(),
-        Value::Attribute { value, .. } => has_elements(value),
+        Value::Array(elements) | Value::Set(elements) | Value::Push(elements) => match elements.as_slice() {
+            [element] => has_several_lines(element),
+            elements => !elements.is_empty(),
+        },
+        Value::Map(pairs) => match pairs.as_slice() {
+            [(_, value)] => has_several_lines(value),
+            pairs => !pairs.is_empty(),
+        },
+        Value::Attribute { value, .. } => has_several_lines(value),
         _ => false,
     }
 }

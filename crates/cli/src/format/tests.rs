@@ -75,6 +75,19 @@ fn numbers_are_aligned() {
 }
 
 #[test]
+fn what_a_map_holds_begins_a_line_if_it_takes_several() {
+    let check = |wire: &[u8], expected: &str| assert_eq!(shown(wire, Form::Standard), expected);
+    check(b"%1\r\n+k\r\n*1\r\n:1\r\n", "1# k => 1) (integer) 1\n");
+    check(b"%1\r\n+k\r\n%1\r\n+j\r\n%1\r\n+l\r\n:5\r\n", "1# k => 1# j => 1# l => (integer) 5\n");
+    check(b"%1\r\n+k\r\n~1\r\n*2\r\n:1\r\n:2\r\n", "1# k => \n   1~ 1) (integer) 1\n      2) (integer) 2\n");
+    check(
+        b"%1\r\n+k\r\n%1\r\n*2\r\n:1\r\n:2\r\n:3\r\n",
+        "1# k => 1# 1) (integer) 1\n      2) (integer) 2 => (integer) 3\n",
+    );
+    check(b"%1\r\n+k\r\n*0\r\n", "1# k => (empty array)\n");
+}
+
+#[test]
 fn keys_of_objects_are_strings() {
     assert_eq!(
         shown(b"%2\r\n#t\r\n:1\r\n*1\r\n+x\r\n:2\r\n", Form::Json { quoted: false }),
