@@ -34,7 +34,7 @@ pub fn run(session: Session<'_>) -> Result<(), Failure> {
     let _ = session.borrow_mut().connect();
     let mut preferences = Preferences::load(&dotfile("REDISCLI_RCFILE", ".redisclirc").unwrap_or_default());
     let mut history = HistoryFile::new(dotfile("REDISCLI_HISTFILE", ".rediscli_history"));
-    let mut editor = editor(&session, &history)?;
+    let mut editor = editor(&session, &mut history)?;
     loop {
         let prompt = prepare(&session, &mut editor, &preferences)?;
         let line = match editor.readline(&prompt) {
@@ -55,7 +55,7 @@ pub fn run(session: Session<'_>) -> Result<(), Failure> {
 
 type LineEditor<'s, 'a> = Editor<Assistant<'s, 'a>, MemHistory>;
 
-fn editor<'s, 'a>(session: &'s RefCell<Session<'a>>, history: &HistoryFile) -> Result<LineEditor<'s, 'a>, Failure> {
+fn editor<'s, 'a>(session: &'s RefCell<Session<'a>>, history: &mut HistoryFile) -> Result<LineEditor<'s, 'a>, Failure> {
     let no_terminal = |error| Failure::Other(format!("penstock cli: can't use the terminal: {error}"));
     let config = Config::builder()
         .completion_type(CompletionType::Circular)

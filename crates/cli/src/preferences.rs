@@ -23,8 +23,8 @@ impl Preferences {
         let words: Vec<String> = words.iter().map(|word| String::from_utf8_lossy(word).to_ascii_lowercase()).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
-            [":set", "hints"] => self.hints = true,
-            [":set", "nohints"] => self.hints = false,
+            [":set", "hints", ..] => self.hints = true,
+            [":set", "nohints", ..] => self.hints = false,
             [":set", other, ..] => return format!("unknown redis-cli preference '{other}'\n"),
             [other, ..] => return format!("unknown redis-cli internal command '{other}'\n"),
             [] => {}
@@ -59,6 +59,7 @@ mod tests {
             (preferences.hints, answer)
         };
         assert_eq!(set(":set nohints"), (false, String::new()));
+        assert_eq!(set(":set nohints extra"), (false, String::new()));
         assert_eq!(set(":SET HINTS"), (true, String::new()));
         assert_eq!(set(":set foo"), (true, "unknown redis-cli preference 'foo'\n".to_owned()));
         assert_eq!(set(":foo"), (true, "unknown redis-cli internal command ':foo'\n".to_owned()));

@@ -13,16 +13,18 @@ const SIZE_MAX: usize = 1 << 20;
 /// The file, if there is to be one.
 pub struct HistoryFile {
     path: Option<PathBuf>,
+    /// Its last line.
+    last: Vec<u8>,
 }
 
 impl HistoryFile {
     /// The file at a path.
     pub fn new(path: Option<PathBuf>) -> Self {
-        Self { path }
+        Self { path, last: Vec::new() }
     }
 
     /// Its last lines, so many at most. A file that can't be read has none.
-    pub fn load(&self, lines_max: usize) -> Vec<String> {
+    pub fn load(&mut self, lines_max: usize) -> Vec<String> {
         let Some(path) = &self.path else { return Vec::new() };
         // Devices and pipes may never end.
         let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
@@ -30,6 +32,7 @@ impl HistoryFile {
         let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<String> = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
         let lines = lines[lines.len().saturating_sub(lines_max)..].to_vec();
+        self.last = lines.last().cloned().unwrap_or_default().into_bytes();
         if bytes.len() > SIZE_MAX {
             // A history that stays long is no harm.
             let _ = fs::write(path, lines.join("\n") + "\n");
@@ -37,12 +40,17 @@ impl HistoryFile {
         lines
     }
 
-    /// Adds a line. Where that fails, the line is remembered until the program ends.
+    /// Adds a line, unless it is the last one again. Where that fails, the line is remembered until the program ends.
     pub fn append(&mut self, line: &str) {
         let Some(path) = &self.path else { return };
+        let line = one_line(line);
+        if line == self.last {
+            return;
+        }
         // Only the user's own eyes.
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-        let _ = file.and_then(|mut file| file.write_all(&[&one_line(line)[..], b"\n"].concat()));
+        let _ = file.and_then(|mut file| file.write_all(&[&line[..], b"\n"].concat()));
+        self.last = line;
     }
 }
 
@@ -76,6 +84,12 @@ mod tests {
         file.append("get b");
         assert_eq!(file.load(10), ["get a", "set a \"b\\nc\" \"\"", "get b"]);
         assert_eq!(file.load(1), ["get b"]);
+        file.append("get b");
+        let mut again = HistoryFile::new(Some(path.clone()));
+        assert_eq!(again.load(10).len(), 3);
+        again.append("get b");
+        again.append("get a");
+        assert_eq!(again.load(10), ["get a", "set a \"b\\nc\" \"\"", "get b", "get a"]);
         fs::remove_file(path).unwrap();
     }
 
