@@ -29,6 +29,9 @@ struct Mark {
     line: u64,
 }
 
+/// What is wrong with a line.
+pub type Reason = Cow<'static, str>;
+
 /// A line or record that is no command to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
@@ -37,7 +40,7 @@ pub struct Rejected {
     /// The line of the input on which it begins, from 1.
     pub line: u64,
     /// What is wrong with it.
-    pub reason: String,
+    pub reason: Reason,
     /// Its beginning.
     pub text: Vec<u8>,
 }
@@ -81,6 +84,8 @@ pub struct Block {
     /// The runs that stand in another order than the input's: their commands' indices, end excluded.
     reordered: Vec<Range<usize>>,
     rejected: Vec<Rejected>,
+    /// What those take of memory.
+    rejected_bytes: usize,
     /// The commands that select a database: their index, and the database.
     selects: Vec<(usize, u32)>,
     /// The commands that begin (true) or end a transaction, by index.
@@ -97,6 +102,7 @@ impl Block {
         self.reordered.clear();
         self.merger = Merger::default();
         self.rejected.clear();
+        self.rejected_bytes = 0;
         self.selects.clear();
         self.transactions.clear();
     }
@@ -145,12 +151,13 @@ impl Block {
 
     /// Bytes of memory that it takes, roughly.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.len() + self.marks.len() * size_of::<Mark>()
+        self.bytes.len() + self.marks.len() * size_of::<Mark>() + self.rejected_bytes
     }
 
     /// Bytes of memory that it keeps for being filled again, roughly.
     pub fn kept_bytes(&self) -> usize {
-        size_of::<Block>() + self.bytes.capacity() + self.marks.capacity() * size_of::<Mark>()
+        let marks_bytes = self.marks.capacity() * size_of::<Mark>();
+        size_of::<Block>() + self.bytes.capacity() + marks_bytes + self.rejected.capacity() * size_of::<Rejected>()
     }
 
     /// Takes a command that `write` appends in the wire format, or rejects the line with `write`'s reason.
@@ -160,7 +167,7 @@ impl Block {
         &mut self,
         line: u64,
         text: impl Fn() -> &'t [u8],
-        write: impl FnOnce(&mut Vec<u8>) -> Result<Head, String>,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<Head, Reason>,
     ) {
         let start = self.bytes.len();
         let rejected = match write(&mut self.bytes) {
@@ -182,7 +189,7 @@ impl Block {
                         self.transactions.push((self.marks.len(), verdict == Verdict::Begins));
                         None
                     }
-                    Verdict::Refused(reason) => Some(reason.to_owned()),
+                    Verdict::Refused(reason) => Some(reason.into()),
                 }
             }
             Err(reason) => Some(reason),
@@ -349,10 +356,13 @@ impl Block {
     }
 
     /// Notes that a line is no command.
-    pub fn reject(&mut self, line: u64, reason: impl Into<String>, text: &[u8]) {
+    pub fn reject(&mut self, line: u64, reason: impl Into<Reason>, text: &[u8]) {
         self.end_run();
         let text = text[..text.len().min(SHOWN_BYTES + 1)].to_vec();
-        self.rejected.push(Rejected { before: self.marks.len(), line, reason: reason.into(), text });
+        let reason = reason.into();
+        let reason_bytes = if let Cow::Owned(reason) = &reason { reason.capacity() } else { 0 };
+        self.rejected_bytes += size_of::<Rejected>() + text.capacity() + reason_bytes;
+        self.rejected.push(Rejected { before: self.marks.len(), line, reason, text });
     }
 
     /// The lines that are no commands, in order.
@@ -531,6 +541,19 @@ mod tests {
     fn check(text: &str, most: u64, expected: &[&str]) {
         let blocks = blocks(text, all(most), 1 << 20, false);
         assert_eq!(blocks.iter().flat_map(sent).collect::<Vec<_>>(), expected, "{text:?}");
+    }
+
+    #[test]
+    fn what_is_rejected_counts_as_memory() {
+        let mut block = Block::default();
+        for line in 1..=1_000 {
+            block.reject(line, "fixed", &[b'x'; 100]);
+            block.reject(line, format!("{line:50}"), b"");
+        }
+        assert!(block.memory_bytes() >= 1_000 * (100 + 50), "{}", block.memory_bytes());
+        block.clear();
+        assert_eq!(block.memory_bytes(), 0);
+        assert!(block.kept_bytes() >= 2_000 * size_of::<Rejected>());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use resp::num::write_u64;
 use resp::splitargs::split_args;
 
-use crate::block::Head;
+use crate::block::{Head, Reason};
 
 /// A parsed template.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Template {
     ///
     /// # Errors
     /// A sentence that names the field that is missing.
-    pub fn encode<'f>(&'f self, field: impl Fn(usize) -> Option<&'f [u8]>, out: &mut Vec<u8>) -> Result<Head, String> {
+    pub fn encode<'f>(&'f self, field: impl Fn(usize) -> Option<&'f [u8]>, out: &mut Vec<u8>) -> Result<Head, Reason> {
         let start = out.len();
         let mut head = Head::default();
         out.extend_from_slice(&self.header);
@@ -86,7 +86,7 @@ impl Template {
         parts: &'f [Part],
         field: &impl Fn(usize) -> Option<&'f [u8]>,
         out: &mut Vec<u8>,
-    ) -> Result<std::ops::Range<usize>, String> {
+    ) -> Result<std::ops::Range<usize>, Reason> {
         let mut length = 0;
         for part in parts {
             length += self.content(part, field)?.len();
@@ -102,14 +102,14 @@ impl Template {
         Ok(start..start + length)
     }
 
-    fn content<'f>(&self, part: &'f Part, field: &impl Fn(usize) -> Option<&'f [u8]>) -> Result<&'f [u8], String> {
+    fn content<'f>(&self, part: &'f Part, field: &impl Fn(usize) -> Option<&'f [u8]>) -> Result<&'f [u8], Reason> {
         match part {
             Part::Text(text) => Ok(text),
             Part::Field { slot, default: Some(text) } => {
                 Ok(field(*slot).filter(|content| !content.is_empty()).unwrap_or(text))
             }
             Part::Field { slot, default: None } => {
-                field(*slot).ok_or_else(|| format!("the record has no field '{}'", self.names[*slot]))
+                field(*slot).ok_or_else(|| format!("the record has no field '{}'", self.names[*slot]).into())
             }
         }
     }

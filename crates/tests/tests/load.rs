@@ -881,7 +881,8 @@ fn memory_does_not_grow_with_the_input() {
     let server = Server::penstock(&[]);
     let line = |length: usize| [&b"SET k "[..], &vec![b'v'; length], b"\n"].concat();
     let inputs = [(line(20), 2_000_000), (line(10_000), 6_400), (line(1 << 20), 64), (line(64 << 20), 1)];
-    for (line, times) in inputs {
+    let rejected = ([&b"SUBSCRIBE "[..], &[b'x'; 180], b"\n"].concat(), 300_000);
+    for (line, times) in inputs.into_iter().chain([rejected]) {
         let mut child = loader(server.port(), &["--max-command", "2mb"]).stderr(Stdio::null()).spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
         let many = line.repeat((1 << 20) / line.len() + 1);

@@ -3,7 +3,7 @@
 use resp::num::write_u64;
 use resp::splitargs::split_args;
 
-use crate::block::Head;
+use crate::block::{Head, Reason};
 
 /// Where the arguments of a line without quotes are; kept between lines, so that none of them allocates.
 #[derive(Debug, Default)]
@@ -16,16 +16,16 @@ impl Splitter {
     ///
     /// # Errors
     /// The quotes of the line don't match.
-    pub fn encode(&mut self, line: &[u8], out: &mut Vec<u8>) -> Result<Head, String> {
+    pub fn encode(&mut self, line: &[u8], out: &mut Vec<u8>) -> Result<Head, Reason> {
         // Without quotes there are no escapes either, and words can be copied as they are.
         if memchr::memchr3(b'"', b'\'', 0, line).is_none() {
             self.split_plain(line);
             let words = self.words.iter().map(|(start, end)| &line[*start..*end]);
             return Ok(encode(words, out));
         }
-        let words = split_args(line).map_err(|_| "a quote is not closed, or closes within a word".to_owned())?;
+        let words = split_args(line).map_err(|_| "a quote is not closed, or closes within a word")?;
         if words.is_empty() {
-            return Err("the line begins with a NUL byte".to_owned());
+            return Err("the line begins with a NUL byte".into());
         }
         Ok(encode(words.iter().map(Vec::as_slice), out))
     }
