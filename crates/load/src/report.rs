@@ -3,9 +3,10 @@
 //! `movies.csv:17: ERR value is not a valid float: ZADD movies abc "The Hobbit"`
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 
 use indicatif::ProgressBar;
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::block::Rejected;
 use crate::exit::{Exit, Failure};
@@ -99,17 +100,34 @@ impl Report {
         }
         let separator = if command.is_empty() { "" } else { ": " };
         let text = format!("{place}: {reason}{separator}{command}\n");
-        match &mut self.sink {
-            Sink::File { file, name } => {
-                if let Err(error) = file.write_all(text.as_bytes()) {
-                    self.trouble = Some(cannot_write(name, &error));
-                }
-            }
-            // Who closes standard error doesn't want to know.
-            Sink::Stderr(Some(bar)) => drop(bar.suspend(|| io::stderr().write_all(text.as_bytes()))),
-            Sink::Stderr(None) => drop(io::stderr().write_all(text.as_bytes())),
+        let (written, name) = match &mut self.sink {
+            Sink::File { file, name } => (file.write_all(text.as_bytes()), name.as_str()),
+            Sink::Stderr(Some(bar)) => (bar.suspend(|| write_to_stderr(text.as_bytes())), "standard error"),
+            Sink::Stderr(None) => (write_to_stderr(text.as_bytes()), "standard error"),
+        };
+        if let Err(error) = written {
+            self.trouble = Some(cannot_write(name, &error));
         }
     }
+}
+
+/// Writes all of it, unless nobody reads it any more: who closes standard error doesn't want to know. The standard library takes
+/// a closed descriptor for one that takes everything.
+fn write_to_stderr(mut text: &[u8]) -> io::Result<()> {
+    let mut stderr = io::stderr();
+    while !text.is_empty() {
+        match stderr.write(text) {
+            Ok(written) => text = &text[written..],
+            // Who shares it may have made it so.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let _ = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], None);
+            }
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The report can't be written.

@@ -1,17 +1,19 @@
 //! Where inputs come from: files or standard input, compressed by gzip or zstd or not, which their first bytes tell.
 
 use std::fs::File;
-use std::io::{self, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use flate2::bufread::GzDecoder;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
 use crate::input::Input;
+use crate::limits::READ_BYTES;
 
 /// RFC 1952, section 2.3.1.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -171,12 +173,51 @@ fn decompressed(mut source: impl Read + Send + 'static) -> io::Result<(Box<dyn R
     let is_zstd = magic.starts_with(&ZSTD_MAGIC);
     let whole = Cursor::new(magic).chain(source);
     Ok(if is_gzip {
-        (Box::new(flate2::read::MultiGzDecoder::new(whole)), false)
+        (Box::new(Gzip::new(whole)), false)
     } else if is_zstd {
         (Box::new(zstd::stream::read::Decoder::new(whole)?), false)
     } else {
         (Box::new(whole), true)
     })
+}
+
+/// Decompresses gzip files, one behind the other, with nothing else behind them.
+struct Gzip<R> {
+    /// The file that is read; none behind the last.
+    file: Option<GzDecoder<BufReader<R>>>,
+}
+
+impl<R: Read> Gzip<R> {
+    fn new(source: R) -> Gzip<R> {
+        Gzip { file: Some(GzDecoder::new(BufReader::with_capacity(READ_BYTES, source))) }
+    }
+
+    /// Goes on with the file behind one that has ended.
+    fn next_file(&mut self) -> io::Result<()> {
+        let Some(ended) = &mut self.file else { return Ok(()) };
+        match ended.get_mut().fill_buf()?.first() {
+            None => self.file = None,
+            Some(byte) if *byte == GZIP_MAGIC[0] => {
+                self.file = self.file.take().map(|ended| GzDecoder::new(ended.into_inner()));
+            }
+            // A decoder would take them for a file that is cut off.
+            Some(_) => return Err(io::Error::other("bytes that are not gzip follow the end of the compressed data")),
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Gzip<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(file) = &mut self.file {
+            let read = file.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            self.next_file()?;
+        }
+        Ok(0)
+    }
 }
 
 /// Counts what is read.
@@ -228,6 +269,24 @@ mod tests {
         for mut stored in [gzip(b"PING and so on"), zstd::encode_all(&b"PING and so on"[..], 3).unwrap()] {
             stored.truncate(stored.len() - 5);
             assert!(decompressed(Cursor::new(stored)).unwrap().0.read_to_end(&mut Vec::new()).is_err());
+        }
+    }
+
+    #[test]
+    fn what_follows_gzip_is_told_from_what_is_cut_off() {
+        for (behind, expected) in [
+            (&b"x"[..], "bytes that are not gzip follow the end of the compressed data"),
+            (&[0; 512], "bytes that are not gzip follow the end of the compressed data"),
+            (
+                b"no gzip at all, and more than a header",
+                "bytes that are not gzip follow the end of the compressed data",
+            ),
+            (&gzip(b"b")[..5], "unexpected end of file"),
+        ] {
+            let mut text = Vec::new();
+            let stored = [&gzip(b"a")[..], behind].concat();
+            let error = decompressed(Cursor::new(stored)).unwrap().0.read_to_end(&mut text).unwrap_err();
+            assert_eq!((&*text, &*error.to_string()), (&b"a"[..], expected));
         }
     }
 }
