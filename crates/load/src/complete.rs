@@ -24,6 +24,9 @@ pub struct Outcome {
     pub executed: u64,
     /// Those of them that failed.
     pub failed: u64,
+    /// Whether they are so many at least: of merged ones whose replies were lost, nobody knows how many failed.
+    #[serde(default)]
+    pub failed_at_least: bool,
     /// Lines that were no commands.
     pub rejected: u64,
     /// What came from pipes, which have no date by which to know them again.
@@ -44,7 +47,8 @@ impl Outcome {
             1 => "1 line rejected".to_owned(),
             number => format!("{number} lines rejected"),
         };
-        format!("{} executed, {} failed, {rejected}", count(self.executed, "command"), self.failed)
+        let at_least = if self.failed_at_least { "at least " } else { "" };
+        format!("{} executed, {at_least}{} failed, {rejected}", count(self.executed, "command"), self.failed)
     }
 }
 

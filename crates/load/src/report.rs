@@ -53,6 +53,12 @@ impl Report {
         self.written_before = Some(written);
     }
 
+    /// Notes that so many commands failed in an earlier life of this load and were reported; the first ones may have been heard
+    /// of again.
+    pub fn add_earlier(&mut self, failed: u64) {
+        self.failed = self.failed.max(failed);
+    }
+
     /// Commands that the server answered with an error.
     pub fn failures(&self) -> u64 {
         self.failed

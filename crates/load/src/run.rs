@@ -18,7 +18,7 @@ use crate::plan::Plan;
 use crate::progress::{Figures, Progress, count};
 use crate::report::{Report, Sink, cannot_write};
 use crate::session::{Resumable, Session, connect, say};
-use crate::source::Tally;
+use crate::source::{Tally, is_same_file};
 use crate::state::{Phase, StateFile, default_path};
 use crate::transaction;
 use crate::transfer::Load;
@@ -134,10 +134,7 @@ fn summary(quiet: bool, text: &str) {
 fn sink(options: &Options, progress: &Progress, append: bool) -> Result<Sink, Failure> {
     let Some(path) = &options.errors else { return Ok(Sink::Stderr(progress.bar())) };
     let name = path.display().to_string();
-    if options.plan.sources.iter().any(|source| source.origin.is_file_at(path)) {
-        let text = format!("{name} is an input, and the report of errors would overwrite it: name another file");
-        return Err(Failure::new(Exit::Usage, text));
-    }
+    refuse_input(path, &options.plan, "the report of errors")?;
     let mut open = OpenOptions::new();
     let opened = open.read(append).write(true).create(true).truncate(!append).open(path);
     let mut file = opened.map_err(|error| cannot_write(&name, &error))?;
@@ -145,6 +142,16 @@ fn sink(options: &Options, progress: &Progress, append: bool) -> Result<Sink, Fa
         drop_torn_line(&mut file).map_err(|error| cannot_write(&name, &error))?;
     }
     Ok(Sink::File { file: BufWriter::new(file), name })
+}
+
+/// Refuses to write `what` into a file that is an input.
+fn refuse_input(path: &Path, plan: &Plan, what: &str) -> Result<(), Failure> {
+    if plan.sources.iter().any(|source| source.origin.is_file_at(path)) {
+        let name = path.display();
+        let text = format!("{name} is an input, and {what} would overwrite it: name another file");
+        return Err(Failure::new(Exit::Usage, text));
+    }
+    Ok(())
 }
 
 /// Cuts off what a killed loader wrote of its last line, and leaves the file at its end.
@@ -187,9 +194,15 @@ fn open_state(options: &Options, resume: &ResumeOptions) -> Result<Resumable, Fa
         Some(path) => path.clone(),
         None => default_path(&options.plan, &server)?,
     };
+    refuse_input(&path, &options.plan, "the state of the load")?;
+    if options.errors.as_deref().is_some_and(|errors| is_same_file(errors, &path)) {
+        let text =
+            format!("{} can't be both the load's state and the report of errors: name two files", path.display());
+        return Err(Failure::new(Exit::Usage, text));
+    }
     let file = StateFile::open(&path, &options.plan, &server, resume.restart)?;
     let now = Instant::now();
-    Ok(Resumable { file, ttl_s: resume.ttl_s, retry: resume.retry, written: now })
+    Ok(Resumable { file, ttl_s: resume.ttl_s, retry: resume.retry, written: now, failed_before: 0 })
 }
 
 fn load(options: Options) -> Result<Exit, Failure> {
@@ -231,6 +244,7 @@ fn load(options: Options) -> Result<Exit, Failure> {
         },
         resumable,
         unlisted: 0,
+        may_be_reported: false,
         advanced: (0, Instant::now()),
     };
     let ran = session.run(connection);
@@ -243,9 +257,11 @@ fn load(options: Options) -> Result<Exit, Failure> {
 fn outcome(session: &Session<'_, '_>, tally: &Tally) -> Outcome {
     let load = &session.load;
     let queued = load.flight.unended().map_or(0, |unended| unended.queued);
+    let (failed, failed_at_least) = session.failed();
     Outcome {
         executed: load.flight.done() - queued,
-        failed: load.report.failures() + session.unlisted,
+        failed,
+        failed_at_least,
         rejected: load.report.rejections(),
         streamed: tally.streamed(),
         ended_s: now_s(),
@@ -273,9 +289,7 @@ fn conclude(
         summary(options.quiet, &format!("{}, {rate:.0} commands a second", seconds(elapsed)));
     }
     ran?;
-    if session.unlisted > 0 {
-        say(&format!("{} of commands whose replies were lost could not be listed", count(session.unlisted, "error")));
-    }
+    session.say_unlisted();
     if let Some(stopped) = early_end(&session) {
         return stopped;
     }

@@ -6,10 +6,11 @@ use client::{Config, Connection, Error, Stream};
 
 use crate::complete::Outcome;
 use crate::exit::{Exit, Failure};
+use crate::flight::Remembered;
 use crate::merge::Merging;
 use crate::probe;
 use crate::progress::count;
-use crate::state::{Phase, StateFile};
+use crate::state::{Phase, Reported, StateFile};
 use crate::token::{self, Answer, Progress};
 use crate::transfer::{Ended, Load, Transfer};
 
@@ -30,6 +31,8 @@ pub struct Resumable {
     pub retry: Duration,
     /// When the state was written last.
     pub written: Instant,
+    /// Requests that failed in earlier lives and were reported, without those that the server has told of again.
+    pub failed_before: u64,
 }
 
 impl Resumable {
@@ -53,13 +56,35 @@ impl Resumable {
     }
 
     /// Writes into the state how many commands are answered, now and then: it tells the user where things stood, should
-    /// the server forget.
-    fn note(&mut self, answered: u64, now: Instant) -> Result<(), Failure> {
-        if now.duration_since(self.written) < STATE_EVERY || answered == self.file.state.progress.answered {
+    /// the server forget. What has failed since is noted at once, so that a successor knows that it is in the report.
+    fn note(&mut self, load: &Load<'_>, now: Instant) -> Result<(), Failure> {
+        let noted = &self.file.state.progress;
+        let has_news = self.reported(load).failed_requests > noted.reported.failed_requests
+            || now.duration_since(self.written) >= STATE_EVERY && load.flight.answered() != noted.answered;
+        if !has_news {
             return Ok(());
         }
         self.written = now;
-        self.file.note(answered)
+        self.note_now(load, false)
+    }
+
+    /// The same at once, if there is no step back in it; `is_all` says that nothing will be reported after it.
+    fn note_now(&mut self, load: &Load<'_>, is_all: bool) -> Result<(), Failure> {
+        let (noted, reported) = (self.file.state.progress, self.reported(load));
+        if reported.requests < noted.reported.requests {
+            return Ok(());
+        }
+        self.file.note(load.flight.answered().max(noted.answered), Reported { is_all, ..reported })
+    }
+
+    /// What is reported by now, if the report was flushed.
+    fn reported(&self, load: &Load<'_>) -> Reported {
+        Reported {
+            requests: load.flight.done_requests(),
+            failed_requests: self.failed_before + load.flight.failed_requests(),
+            failed: load.report.failures(),
+            is_all: false,
+        }
     }
 }
 
@@ -71,8 +96,10 @@ pub struct Session<'s, 'l> {
     pub load: Load<'l>,
     /// With `--resume`.
     pub resumable: Option<Resumable>,
-    /// Failures that the server counted and doesn't list.
+    /// Failures that the server counted and doesn't list: requests.
     pub unlisted: u64,
+    /// Whether some of them may be in the report all the same, since an earlier loader was killed behind its last note.
+    pub may_be_reported: bool,
     /// How many commands were executed when a connection last broke further on than the one before, and when that was.
     pub advanced: (u64, Instant),
 }
@@ -89,10 +116,23 @@ impl Session<'_, '_> {
     /// # Errors
     /// What ended the load before its time.
     pub fn run(&mut self, connection: Connection) -> Result<(), Failure> {
+        let ran = self.load_all(connection);
+        // Before it is closed: what failed in a transaction without an end is reported then, and runs again if the load goes on.
+        let noted = self.note_end();
+        ran.and(noted).and_then(|()| self.load.close())
+    }
+
+    /// Notes what was reported, and that no more will be.
+    fn note_end(&mut self) -> Result<(), Failure> {
+        self.load.report.flush()?;
+        self.resumable.as_mut().map_or(Ok(()), |resumable| resumable.note_now(&self.load, true))
+    }
+
+    fn load_all(&mut self, connection: Connection) -> Result<(), Failure> {
         let mut stream = self.begin(connection)?;
         loop {
             let resumable = &mut self.resumable;
-            let note = |answered, now| resumable.as_mut().map_or(Ok(()), |resumable| resumable.note(answered, now));
+            let note = |load: &Load<'_>, now| resumable.as_mut().map_or(Ok(()), |resumable| resumable.note(load, now));
             match Transfer::new(&mut self.load, &mut *stream).run(note) {
                 Ok(()) => return Ok(()),
                 Err(Ended::Failed(failure)) => return Err(failure),
@@ -122,12 +162,41 @@ impl Session<'_, '_> {
         resumable.file.enter(Phase::Started)?;
         let goes_on = progress.executed > 0;
         let stream = self.adopt(connection.into_stream().0, progress)?;
+        self.may_be_reported = self.unlisted > 0 && !state.reported.is_all;
+        if let Some(resumable) = &mut self.resumable {
+            // From here on a loader that is killed may have reported more than is noted.
+            resumable.note_now(&self.load, false)?;
+        }
         if goes_on {
             let done = count(self.load.flight.done(), "command");
-            let failed = self.load.report.failures() + self.unlisted;
-            say(&format!("{done} ran in an earlier run, {failed} of them failed; going on"));
+            let (failed, at_least) = self.failed();
+            let at_least = if at_least { "at least " } else { "" };
+            say(&format!("{done} ran in an earlier run, {at_least}{failed} of them failed; going on"));
         }
         Ok(stream)
+    }
+
+    /// How many commands failed, and whether that is a lower bound.
+    pub fn failed(&self) -> (u64, bool) {
+        (self.load.report.failures() + self.unlisted, self.unlisted > 0 && self.request_commands() > 1)
+    }
+
+    /// Commands that a request may stand for.
+    fn request_commands(&self) -> u64 {
+        self.resumable.as_ref().map_or(1, |resumable| resumable.file.state.progress.merging.most().max(1))
+    }
+
+    /// Says how many errors the report lacks, if it does.
+    pub fn say_unlisted(&self) {
+        let errors = |number| count(number, "error") + " of commands whose replies were lost";
+        match (self.unlisted, self.request_commands()) {
+            (0, _) => {}
+            (requests, each) if self.may_be_reported => {
+                say(&format!("the report may lack up to {}", errors(requests.saturating_mul(each))));
+            }
+            (requests, 1) => say(&format!("{} could not be listed", errors(requests))),
+            (requests, _) => say(&format!("at least {} could not be listed", errors(requests))),
+        }
     }
 
     /// A new connection after one broke.
@@ -167,15 +236,39 @@ impl Session<'_, '_> {
 
     /// Tells the flight what was executed, and reads the input up to there.
     fn take_up(&mut self, progress: Progress) -> Result<(), Failure> {
-        let load = &mut self.load;
-        let done = load.flight.done_requests();
-        if progress.executed < done {
-            return Err(forgotten(load.flight.done()));
+        if progress.executed < self.load.flight.done_requests() {
+            return Err(forgotten(self.load.flight.done()));
         }
-        let known = load.flight.failed_requests();
+        self.hear_again(&progress)?;
+        let done = self.load.flight.done_requests();
+        let before = self.resumable.as_ref().map_or(0, |resumable| resumable.failed_before);
+        let known = before + self.load.flight.failed_requests();
         let listed = progress.failures.iter().filter(|failure| failure.request >= done).count() as u64;
         self.unlisted = progress.failed.saturating_sub(known + listed);
-        load.flight.resume(progress.executed, progress.failures, &mut load.report, |block| load.belt.give_back(block));
+        self.skip(progress.executed, progress.failures)?;
+        self.load.progress.begin_at(self.load.flight.done());
+        Ok(())
+    }
+
+    /// Passes what an earlier life of this load is known to have reported, and hears of the first failures in it again.
+    fn hear_again(&mut self, progress: &Progress) -> Result<(), Failure> {
+        let noted = self.resumable.as_ref().map_or(Reported::default(), |it| it.file.state.progress.reported);
+        if self.load.flight.done_requests() >= noted.requests {
+            return Ok(());
+        }
+        let again = progress.failures.iter().filter(|failure| failure.request < noted.requests);
+        self.skip(noted.requests.min(progress.executed), again.cloned().collect())?;
+        self.load.report.add_earlier(noted.failed);
+        if let Some(resumable) = &mut self.resumable {
+            resumable.failed_before = noted.failed_requests.saturating_sub(self.load.flight.failed_requests());
+        }
+        Ok(())
+    }
+
+    /// Tells the flight that so many requests were executed, and which of them failed, and reads the input up to there.
+    fn skip(&mut self, executed: u64, failures: Vec<Remembered>) -> Result<(), Failure> {
+        let load = &mut self.load;
+        load.flight.resume(executed, failures, &mut load.report, |block| load.belt.give_back(block));
         while load.flight.is_skipping() {
             load.tick(Instant::now())?;
             if load.interrupt.was_asked() {
@@ -195,7 +288,6 @@ impl Session<'_, '_> {
                 load.belt.wait();
             }
         }
-        load.progress.begin_at(load.flight.done());
         Ok(())
     }
 

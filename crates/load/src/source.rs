@@ -58,6 +58,24 @@ impl Tally {
     }
 }
 
+/// Whether two paths lead to the same file, or would if there was one.
+pub fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino())).ok();
+    match (identity(one), identity(other)) {
+        (Some(one), Some(other)) => one == other,
+        (None, None) => absent(one).is_some_and(|one| Some(one) == absent(other)),
+        _ => false,
+    }
+}
+
+/// The path of a file that isn't there, in a directory that may be.
+fn absent(path: &Path) -> Option<PathBuf> {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    let directory = directory.canonicalize().or_else(|_| std::path::absolute(directory));
+    Some(directory.ok()?.join(path.file_name()?))
+}
+
 /// A place to read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -288,5 +306,27 @@ mod tests {
             let error = decompressed(Cursor::new(stored)).unwrap().0.read_to_end(&mut text).unwrap_err();
             assert_eq!((&*text, &*error.to_string()), (&b"a"[..], expected));
         }
+    }
+
+    #[test]
+    fn a_file_is_known_by_any_of_its_names() {
+        let directory = std::env::temp_dir().join(format!("penstock-load-names-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let at = |name: &str| directory.join(name);
+        std::fs::write(at("a"), "").unwrap();
+        std::fs::hard_link(at("a"), at("link")).unwrap();
+        for (one, other, expected) in [
+            ("a", "a", true),
+            ("a", "link", true),
+            ("a", "missing", false),
+            ("missing", "missing", true),
+            ("missing", "./missing", true),
+            ("missing", "absent", false),
+            ("new/x", "new/x", true),
+            ("new/x", "new/y", false),
+        ] {
+            assert_eq!(is_same_file(&at(one), &at(other)), expected, "{one} {other}");
+        }
+        std::fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -22,7 +22,7 @@ use crate::source::Origin;
 /// Bytes of a state file: hundreds of inputs.
 const BYTES_MAX: u64 = 1 << 20;
 /// Bytes of the first line, which is filled up with blanks: its longest content fits, which a test sees to.
-const PROGRESS_BYTES: usize = 128;
+const PROGRESS_BYTES: usize = 256;
 
 /// How far a load is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +51,19 @@ pub struct Identity {
     content: String,
 }
 
+/// Which failures a successor need not look for: they were reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reported {
+    /// The requests before this number are done, and whichever of them failed was reported, unless nobody knew of it:
+    pub requests: u64,
+    /// so many requests,
+    pub failed_requests: u64,
+    /// which are so many of the input's commands.
+    pub failed: u64,
+    /// The loader came to an orderly end then. After any other, more may have been reported.
+    pub is_all: bool,
+}
+
 /// The first line: what changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
@@ -61,6 +74,9 @@ pub struct Progress {
     /// What is merged; decided when the load starts. Older loaders merged nothing.
     #[serde(default)]
     pub merging: Merging,
+    /// What was reported. Older loaders didn't say.
+    #[serde(default)]
+    pub reported: Reported,
 }
 
 /// The second line: which load it is.
@@ -169,10 +185,11 @@ impl Fnv {
 }
 
 impl StateFile {
-    /// Opens the file, or makes it, and locks it. `restart` forgets what it says.
+    /// Opens the file, or makes it, and locks it. `restart` forgets what it says of whatever load.
     ///
     /// # Errors
-    /// Another loader has it; it can't be written; what it says is of another load, or of inputs that have changed since.
+    /// Another loader has it; it can't be written; it is no load's state, or of another load, or of inputs that have changed
+    /// since.
     pub fn open(path: &Path, plan: &Plan, server: &str, restart: bool) -> Result<StateFile, Failure> {
         let trouble = |error: std::io::Error| cannot_write(path, &error);
         if let Some(directory) = path.parent() {
@@ -180,6 +197,9 @@ impl StateFile {
         }
         let mut options = OpenOptions::new();
         let mut file = options.read(true).write(true).create(true).truncate(false).open(path).map_err(trouble)?;
+        if !file.metadata().map_err(trouble)?.is_file() {
+            return Err(no_state(path));
+        }
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -190,28 +210,42 @@ impl StateFile {
             }
             Err(TryLockError::Error(error)) => return Err(trouble(error)),
         }
-        let mut text = String::new();
-        Read::by_ref(&mut file).take(BYTES_MAX).read_to_string(&mut text).map_err(trouble)?;
+        let mut bytes = Vec::new();
+        Read::by_ref(&mut file).take(BYTES_MAX).read_to_end(&mut bytes).map_err(trouble)?;
         let fresh = State {
-            progress: Progress { phase: Phase::New, answered: 0, merging: Merging::default() },
+            progress: Progress {
+                phase: Phase::New,
+                answered: 0,
+                merging: Merging::default(),
+                reported: Reported::default(),
+            },
             name: Name { server: server.to_owned(), inputs: identities(plan), token: new_token() },
             outcome: None,
         };
-        let known = if text.is_empty() || restart { None } else { recognise(&text, &fresh.name, path)? };
-        let is_new = known.is_none();
+        let found = if bytes.is_empty() { None } else { Some(parse(&bytes).ok_or_else(|| no_state(path))?) };
+        let known = match found {
+            Some(found) if !restart => recognise(found, &fresh.name, path)?,
+            _ => None,
+        };
+        // The first line of a loader with less to say was shorter.
+        let is_as_written = known.is_some() && memchr::memchr(b'\n', &bytes) == Some(PROGRESS_BYTES - 1);
         let mut state_file = StateFile { file, path: path.to_path_buf(), state: known.unwrap_or(fresh) };
-        if is_new {
+        if !is_as_written {
             state_file.write_all().map_err(trouble)?;
         }
         Ok(state_file)
     }
 
-    /// Writes all of a new state to the disk.
+    /// Writes all of the state to the disk.
     fn write_all(&mut self) -> std::io::Result<()> {
         let mut text = line(&self.state.progress, PROGRESS_BYTES)?;
         text += &line(&self.state.name, 0)?;
-        self.file.set_len(0)?;
+        if let Some(outcome) = &self.state.outcome {
+            text += &line(outcome, 0)?;
+        }
+        // At once, so that a killed process leaves the old or the new one; what is behind it then is not looked at.
         self.file.write_all_at(text.as_bytes(), 0)?;
+        self.file.set_len(text.len() as u64)?;
         self.file.sync_all()?;
         // The file's name must be on the disk, too.
         let directory = self.path.parent().filter(|directory| !directory.as_os_str().is_empty());
@@ -222,8 +256,9 @@ impl StateFile {
     ///
     /// # Errors
     /// It can't be written.
-    pub fn note(&mut self, answered: u64) -> Result<(), Failure> {
+    pub fn note(&mut self, answered: u64, reported: Reported) -> Result<(), Failure> {
         self.state.progress.answered = answered;
+        self.state.progress.reported = reported;
         self.write_progress().map_err(|error| cannot_write(&self.path, &error))
     }
 
@@ -276,9 +311,9 @@ fn line(content: &impl Serialize, bytes: usize) -> std::io::Result<String> {
     Ok(format!("{text:width$}\n", width = bytes.saturating_sub(1)))
 }
 
-/// The state that a file's text stands for.
-fn parse(text: &str) -> Option<State> {
-    let mut lines = text.lines();
+/// The state that a file's content stands for.
+fn parse(content: &[u8]) -> Option<State> {
+    let mut lines = std::str::from_utf8(content).ok()?.lines();
     let progress: Progress = serde_json::from_str(lines.next()?).ok()?;
     let name = serde_json::from_str(lines.next()?).ok()?;
     // What stands there before the first line says so was cut off by the loader's end.
@@ -288,12 +323,9 @@ fn parse(text: &str) -> Option<State> {
 }
 
 /// What an earlier loader left, if it is of the same load. None if that was complete, and its inputs were replaced since.
-fn recognise(text: &str, name: &Name, path: &Path) -> Result<Option<State>, Failure> {
+fn recognise(found: State, name: &Name, path: &Path) -> Result<Option<State>, Failure> {
     let refuse = |text: String| Err(Failure::new(Exit::Resume, text));
     let path = path.display();
-    let Some(found) = parse(text) else {
-        return refuse(format!("{path} is not a load's state; name another file with --state, or remove it"));
-    };
     let is_complete = found.outcome.is_some();
     let of = if is_complete { "of a complete load" } else { "of a load" };
     if found.name.server != name.server {
@@ -316,6 +348,11 @@ fn recognise(text: &str, name: &Name, path: &Path) -> Result<Option<State>, Fail
     }
     let is_same = found.name.inputs == name.inputs;
     Ok(is_same.then_some(found))
+}
+
+fn no_state(path: &Path) -> Failure {
+    let path = path.display();
+    Failure::new(Exit::Resume, format!("{path} is not a load's state; name another file with --state, or remove it"))
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
@@ -360,8 +397,10 @@ mod tests {
     fn the_first_line_has_its_length() {
         let merging = r#"{"families":255,"most":65535,"rules":65535}"#;
         for phase in [Phase::New, Phase::Started, Phase::Finished, Phase::Complete] {
-            for (answered, merging) in [(0, Merging::default()), (u64::MAX, serde_json::from_str(merging).unwrap())] {
-                let text = line(&Progress { phase, answered, merging }, PROGRESS_BYTES).unwrap();
+            for (most, merging) in [(0, Merging::default()), (u64::MAX, serde_json::from_str(merging).unwrap())] {
+                let reported = Reported { requests: most, failed_requests: most, failed: most, is_all: false };
+                let progress = Progress { phase, answered: most, merging, reported };
+                let text = line(&progress, PROGRESS_BYTES).unwrap();
                 assert_eq!(text.len(), PROGRESS_BYTES, "{text}");
             }
         }
@@ -375,14 +414,16 @@ mod tests {
         let open = |template: &str, server: &str| StateFile::open(&path, &plan(&input, template), server, false);
         let mut first = open("SET {a} 1", "here").unwrap();
         assert!(open("SET {a} 1", "here").unwrap_err().message.contains("another loader"));
-        first.note(1234).unwrap();
+        let reported = Reported { requests: 4, failed_requests: 2, failed: 3, is_all: true };
+        first.note(1234, Reported::default()).unwrap();
         first.enter(Phase::Started).unwrap();
-        first.note(5).unwrap();
+        first.note(5, reported).unwrap();
         let token = first.state.name.token.clone();
         drop(first);
         let second = open("SET {a} 1", "here").unwrap();
         assert_eq!(second.state.name.token, token);
-        assert_eq!(second.state.progress, Progress { phase: Phase::Started, answered: 5, merging: Merging::default() });
+        let merging = Merging::default();
+        assert_eq!(second.state.progress, Progress { phase: Phase::Started, answered: 5, merging, reported });
         drop(second);
         assert!(open("SET {a} 2", "here").unwrap_err().message.contains("other inputs or templates"));
         assert!(open("SET {a} 1", "there").unwrap_err().message.contains("a load into here"));
@@ -393,8 +434,38 @@ mod tests {
         assert!(anew.state.name.token != token && anew.state.progress.phase == Phase::New);
         anew.forget();
         assert!(!path.exists());
-        std::fs::write(&path, "{}").unwrap();
-        assert!(open("SET {a} 1", "here").unwrap_err().message.contains("is not a load's state"));
+        for content in [&b"{}"[..], b"SET a 1\nSET b 2\n", b"\x1f\x8b\xff"] {
+            std::fs::write(&path, content).unwrap();
+            for restart in [false, true] {
+                let opened = StateFile::open(&path, &plan(&input, "SET {a} 1"), "here", restart);
+                let refused = opened.unwrap_err();
+                assert!(refused.message.contains("is not a load's state") && refused.exit == Exit::Resume, "{refused}");
+                assert_eq!(std::fs::read(&path).unwrap(), content);
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_of_an_older_loader_is_taken_over() {
+        let directory = Directory::new("older");
+        let (input, path) = (directory.0.join("input"), directory.0.join("state"));
+        std::fs::write(&input, "PING\n").unwrap();
+        let open = || StateFile::open(&path, &plan(&input, "SET {a} 1"), "here", false).unwrap();
+        let mut first = open();
+        let outcome = Outcome { executed: 7, ..Outcome::default() };
+        first.finish(outcome.clone()).unwrap();
+        let name = first.state.name.clone();
+        drop(first);
+        let older = r#"{"phase":"finished","answered":7}"#;
+        let rest = line(&name, 0).unwrap() + r#"{"executed":7,"failed":0,"rejected":0,"#;
+        let rest = rest + r#""streamed":{"bytes":0,"crc32":0},"ended_s":0}"#;
+        std::fs::write(&path, format!("{older:127}\n{rest}\n")).unwrap();
+        let mut second = open();
+        assert_eq!((&second.state.name, &second.state.outcome), (&name, &Some(outcome)));
+        second.enter(Phase::Complete).unwrap();
+        let state = second.state.clone();
+        drop(second);
+        assert_eq!(open().state, state);
     }
 
     #[test]

@@ -84,6 +84,16 @@ impl Load<'_> {
         took
     }
 
+    /// Nothing will follow, and everything is answered.
+    ///
+    /// # Errors
+    /// The report can't be written.
+    pub fn close(&mut self) -> Result<(), Failure> {
+        let ended = matches!(self.input_end, Some(Ok(())));
+        self.flight.close(ended, &mut self.report, |block| self.belt.give_back(block));
+        self.report.flush()
+    }
+
     /// Whether nothing is left to do.
     pub fn is_done(&self) -> bool {
         self.flight.has_landed(self.input_end.is_some())
@@ -141,22 +151,20 @@ impl<'t, 'l> Transfer<'t, 'l> {
         }
     }
 
-    /// Sends and reads until nothing is left to do. Each turn tells `on_turn` how many commands are answered, and the time.
+    /// Sends and reads until nothing is left to do. Each turn shows `on_turn` what is answered and reported, and the time.
     ///
     /// # Errors
     /// [`Ended`]; the flight knows what was answered before.
-    pub fn run(&mut self, mut on_turn: impl FnMut(u64, Instant) -> Result<(), Failure>) -> Result<(), Ended> {
+    pub fn run(&mut self, mut on_turn: impl FnMut(&Load<'_>, Instant) -> Result<(), Failure>) -> Result<(), Ended> {
         loop {
             let now = Instant::now();
             self.load.tick(now)?;
-            on_turn(self.load.flight.answered(), now)?;
+            on_turn(self.load, now)?;
             let took = self.load.refill();
             let wrote = self.write()?;
             let read = self.read()?;
             if self.load.is_done() {
-                let Load { belt, flight, report, input_end, .. } = &mut *self.load;
-                flight.close(matches!(input_end, Some(Ok(()))), report, |block| belt.give_back(block));
-                return self.load.report.flush().map_err(Ended::Failed);
+                return Ok(());
             }
             if wrote || read {
                 self.moved = Instant::now();

@@ -332,6 +332,53 @@ fn a_report_of_errors_overwrites_no_input() {
 }
 
 #[test]
+fn a_state_overwrites_nothing_else() {
+    let (directory, server) = (Directory::new(), Server::penstock(&[]));
+    let text = "RPUSH list a\nRPUSH list b\n";
+    let (commands, other, errors) =
+        (directory.file("commands", text), directory.file("x", text), directory.path("errors"));
+    let link = directory.path("link");
+    std::fs::hard_link(&commands, &link).unwrap();
+    for (args, status, expected) in [
+        (&["--state", &commands, &commands][..], 2, "is an input, and the state of the load would overwrite it"),
+        (&["--state", &link, &commands], 2, "is an input"),
+        (&["--state", &other, &commands], 6, "x is not a load's state; name another file with --state"),
+        (&["--state", &errors, "--errors", &errors, &commands], 2, "can't be both the load's state and the report"),
+        (&["--state", "/dev/null", &commands], 6, "is not a load's state"),
+    ] {
+        for restart in [&["--resume"][..], &["--resume", "--restart"]] {
+            let ran = run(server.port(), &[restart, args].concat(), b"");
+            assert!(ran.status == status && ran.err.contains(expected), "{args:?}: {} {}", ran.status, ran.err);
+            assert_eq!(ran.err.lines().count(), 1);
+        }
+    }
+    let mut redirected = loader(server.port(), &["--resume", "--restart", "--state", &commands]);
+    let output = redirected.stdin(std::fs::File::open(&commands).unwrap()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!((&*directory.read("commands"), &*directory.read("x")), (text, text));
+    assert!(!Path::new(&errors).exists());
+    assert_eq!(ask(&server, "DBSIZE").integer(), Some(0));
+    // The state of another load may be forgotten.
+    let state = directory.file("state", "");
+    for input in [&other, &commands] {
+        assert_eq!(run(server.port(), &["--resume", "--restart", "--state", &state, input], b"").status, 0);
+    }
+}
+
+#[test]
+fn errors_that_cannot_be_told_end_the_load() {
+    let (directory, server) = (Directory::new(), Server::penstock(&[]));
+    let file = directory.file("x", "NOSUCH\nSET a 1\n");
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    assert_eq!(run(server.port(), &["--errors", "/dev/full", &file], b"").status, 5);
+    assert_eq!(loader(server.port(), &[&file]).stderr(full).status().unwrap().code(), Some(5));
+    // Who closes it doesn't want to know.
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(loader(server.port(), &[&file]).stderr(closed).status().unwrap().code(), Some(1));
+}
+
+#[test]
 fn a_byte_order_mark_is_no_part_of_the_first_line() {
     let directory = Directory::new();
     let commands = directory.file("commands", "\u{feff}SET a 1\n");
@@ -451,6 +498,85 @@ fn a_successor_stops_at_an_error_of_an_earlier_life() {
     let incremented = ask(&server, "INCRBY n 0").integer().unwrap();
     assert_eq!(ran.first_line(), format!("{} commands executed, 1 failed, 0 lines rejected", incremented + 1));
     assert!(incremented < 600_000);
+}
+
+/// Begins a load of a thousand commands that fail, one that blocks and fifty that fail, and waits until it is blocked.
+fn blocked_load(server: &Server, directory: &Directory, more: &[&str]) -> (Child, Vec<String>) {
+    let failing = |count: usize| (0..count).map(|field| format!("HSET string {field} v\n")).collect::<String>();
+    let file = directory.file("x", failing(1_000) + "BLPOP gate 0\n" + &failing(50) + "SET done 1\n");
+    let (state, errors) = (directory.path("state"), directory.path("errors"));
+    let args: Vec<String> = ["--resume", "--state", &state, "--errors", &errors, &file].map(str::to_owned).to_vec();
+    let args = [args, more.iter().map(|arg| (*arg).to_owned()).collect()].concat();
+    ask(server, "FLUSHALL");
+    ask(server, "SET string x");
+    let child = loader(server.port(), &args.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap();
+    wait_until("it is blocked", || {
+        let noted = std::fs::read_to_string(&state).is_ok_and(|text| text.contains("\"failed\":1000"));
+        noted && blocked(server) == 1
+    });
+    (child, args)
+}
+
+fn blocked(server: &Server) -> u32 {
+    let info = ask(server, "INFO clients");
+    let text = String::from_utf8_lossy(info.text()).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix("blocked_clients:")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+fn go_on(server: &Server, args: &[String]) -> Ran {
+    run(server.port(), &args.iter().map(String::as_str).collect::<Vec<_>>(), b"")
+}
+
+#[test]
+fn a_successor_knows_how_many_failed_and_were_reported() {
+    let server = Server::penstock(&[]);
+    for (end, more) in [("INT", &[][..]), ("KILL", &[]), ("KILL", &["--no-merge"])] {
+        let directory = Directory::new();
+        let (mut child, args) = blocked_load(&server, &directory, &[&["--chunk", "20"], more].concat());
+        signal(&child, end);
+        if end == "INT" {
+            // What it has sent by then is to be answered.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            ask(&server, "RPUSH gate x");
+        }
+        child.wait().unwrap();
+        wait_until("nobody is blocked", || blocked(&server) == 0);
+        ask(&server, "RPUSH gate x");
+        let before = directory.read("errors").lines().count();
+        assert!((1_000..1_050).contains(&before), "{before}");
+        let ran = go_on(&server, &args);
+        let earlier = format!("ran in an earlier run, {before} of them failed; going on\n");
+        assert!(ran.status == 1 && ran.err.ends_with(&earlier), "{end} {more:?}: {}", ran.err);
+        assert_eq!(ran.first_line(), "1052 commands executed, 1050 failed, 0 lines rejected");
+        assert_eq!(directory.read("errors").lines().count(), 1_050);
+    }
+}
+
+#[test]
+fn what_a_killed_loader_may_have_reported_is_not_called_missing() {
+    let server = Server::penstock(&[]);
+    // A merged command stands for 32 at most.
+    for (more, failed, lacks) in [(&[][..], "at least 1002", 64), (&["--no-merge"], "1050", 50)] {
+        let directory = Directory::new();
+        let (mut child, args) = blocked_load(&server, &directory, more);
+        // What is executed from here on is answered, and nobody reads it.
+        signal(&child, "STOP");
+        ask(&server, "RPUSH gate x");
+        wait_until("all is executed", || !ask(&server, "GET done").is_null());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let ran = go_on(&server, &args);
+        let expected = format!(
+            "penstock load: 1052 commands ran in an earlier run, {failed} of them failed; going on\n\
+             penstock load: the report may lack up to {lacks} errors of commands whose replies were lost\n"
+        );
+        assert_eq!((ran.status, ran.err.as_str()), (1, expected.as_str()));
+        assert_eq!(ran.first_line(), format!("1052 commands executed, {failed} failed, 0 lines rejected"));
+        assert_eq!(directory.read("errors").lines().count(), 1_000);
+        let again = go_on(&server, &args);
+        assert!(again.status == 1 && again.err.contains(ran.first_line()), "{}", again.err);
+    }
 }
 
 #[test]
