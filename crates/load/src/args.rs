@@ -23,8 +23,9 @@ standard input is. Files that begin like gzip or zstd are decompressed. Commands
 chunks: the next chunk is sent while the replies to the one before arrive.";
 
 const AFTER: &str = "Templates:
-  {name}         the column or JSON member of this name; {2} is the second column, {a.b} a member of a member,
-                 {tags.0} an element of a JSON array, {.} the whole JSON line
+  {name}         the column or JSON member of this name; {2} is the second
+                 column, {a.b} a member of a member, {tags.0} an element of a
+                 JSON array, {.} the whole JSON line
   {name:-text}   with a text for where it is missing, null or empty
   {{ and }}      braces
 
@@ -40,8 +41,9 @@ Examples:
   penstock load --dry-run --csv movies.csv 'ZADD movies {year} {title}'
       Only find out which lines are no commands.
   penstock load --errors failed.txt --resume huge.txt.zst
-      Write errors to a file. If the connection breaks or the loader is killed, the same command line goes on, and
-      no line is executed twice. Needs a server that has PIPELINE, such as Penstock.
+      Write errors to a file. If the connection breaks or the loader is killed,
+      the same command line goes on, and no line is executed twice. Needs a
+      server that has PIPELINE, such as Penstock.
 
 Exit status:
   0  everything was executed, and no command failed

@@ -43,16 +43,58 @@ fn tools() -> [(&'static str, Command); 3] {
     [("bench", bench::command()), ("cli", cli::command()), ("load", load::command())]
 }
 
-/// One page for the server, which tells of the tools, and one for each tool.
+/// One page for the whole program, and one for each of its subcommands and of theirs.
 fn man(directory: &Path) -> io::Result<()> {
-    let page = |name: &str, command: Command| {
-        let mut text = Vec::new();
-        // A page's name may not contain a blank: penstock-load(1) is about `penstock load`.
-        clap_mangen::Man::new(command.name(name.to_owned()).version(env!("CARGO_PKG_VERSION"))).render(&mut text)?;
-        fs::write(directory.join(format!("{name}.1")), text)
-    };
-    page("penstock", whole())?;
-    tools().into_iter().try_for_each(|(name, command)| page(&format!("penstock-{name}"), command))
+    write_pages(directory, "penstock", &whole())
+}
+
+/// The page of a command that is called by these words, and those of its subcommands.
+fn write_pages(directory: &Path, words: &str, command: &Command) -> io::Result<()> {
+    // A page's name may not contain a blank: penstock-load(1) is about `penstock load`.
+    let name = words.replace(' ', "-");
+    fs::write(directory.join(format!("{name}.1")), page(&name, words, command)?)?;
+    let mut subcommands = command.get_subcommands();
+    subcommands.try_for_each(|command| write_pages(directory, &format!("{words} {}", command.get_name()), command))
+}
+
+fn page(name: &str, words: &str, command: &Command) -> io::Result<String> {
+    // Every page tells the version, but not every subcommand takes a flag for it. All define their help themselves.
+    let takes_no_flag = command.is_disable_version_flag_set();
+    let command = command.clone().name(name.to_owned()).bin_name(words.to_owned());
+    let command = command.disable_help_flag(true).disable_version_flag(takes_no_flag);
+    let command = command.version(env!("CARGO_PKG_VERSION"));
+    let mut text = Vec::new();
+    clap_mangen::Man::new(command).render(&mut text)?;
+    Ok(with_sections(&String::from_utf8_lossy(&text)))
+}
+
+/// What a command's help ends with, of which the page would otherwise make one running text: a section for each paragraph,
+/// by the words before its first colon, in which indented lines (examples, tables) stay as they are.
+fn with_sections(page: &str) -> String {
+    let Some((before, rest)) = page.split_once(".SH EXTRA\n") else { return page.to_owned() };
+    let end = rest.find("\n.SH ").map_or(rest.len(), |at| at + 1);
+    let (extra, after) = rest.split_at(end);
+    let sections: String = extra.split("\n\n").map(section).collect();
+    format!("{before}{sections}{after}")
+}
+
+fn section(paragraph: &str) -> String {
+    let (heading, text) = paragraph.split_once(':').unwrap_or(("Notes", paragraph));
+    let mut section = format!(".SH \"{}\"\n", heading.trim().to_uppercase());
+    let mut is_filled = true;
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let fills = !line.starts_with("  ");
+        if fills != is_filled {
+            section += if fills { ".fi\n" } else { ".nf\n" };
+            is_filled = fills;
+        }
+        section += if fills { line.trim_start() } else { line };
+        section.push('\n');
+    }
+    if !is_filled {
+        section += ".fi\n";
+    }
+    section
 }
 
 /// One file a shell, for the server and all tools together.
@@ -98,4 +140,18 @@ fn server_arguments() -> Vec<Arg> {
         if directive.is_flag { arg.value_parser([PossibleValue::new("yes"), PossibleValue::new("no")]) } else { arg }
     });
     [file, help].into_iter().chain(options).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_help_text_becomes_sections() {
+        let page = ".SH OPTIONS\nx\n.SH EXTRA\nSome examples:\n  one    two\n  three\n\nExit status: 0 well;\n1 not.\n.SH VERSION\nv1\n";
+        let expected = ".SH OPTIONS\nx\n.SH \"SOME EXAMPLES\"\n.nf\n  one    two\n  three\n.fi\n.SH \"EXIT STATUS\"\n0 well;\n1 not.\n\
+                        .SH VERSION\nv1\n";
+        assert_eq!(with_sections(page), expected);
+        assert_eq!(with_sections(".SH NAME\nx\n"), ".SH NAME\nx\n");
+    }
 }

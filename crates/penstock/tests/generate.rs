@@ -30,8 +30,17 @@ impl Drop for Generated {
     }
 }
 
-fn tools() -> Vec<(&'static str, clap::Command)> {
-    vec![("bench", bench::command()), ("cli", cli::command()), ("load", load::command())]
+/// The tools and their subcommands, by the words that call them behind `penstock`.
+fn tools() -> Vec<(String, clap::Command)> {
+    let mut found = Vec::new();
+    let mut to_look_at: Vec<(String, clap::Command)> =
+        vec![("bench".into(), bench::command()), ("cli".into(), cli::command()), ("load".into(), load::command())];
+    while let Some((words, command)) = to_look_at.pop() {
+        let subcommands = command.get_subcommands();
+        to_look_at.extend(subcommands.map(|sub| (format!("{words} {}", sub.get_name()), sub.clone())));
+        found.push((words, command));
+    }
+    found
 }
 
 /// The options of a command line: each with one or two dashes.
@@ -51,15 +60,37 @@ fn options(command: &clap::Command) -> Vec<String> {
 fn manual_pages_name_every_option() {
     let generated = Generated::new("man");
     for (name, command) in tools() {
+        let name = name.replace(' ', "-");
         let page = generated.text(&format!("penstock-{name}.1"));
         for option in options(&command) {
             assert!(page.contains(&format!("\\fB{option}\\fR")), "{name}: {option}");
         }
-        assert!(generated.text("penstock.1").contains(&format!("penstock-{name}(1)")), "{name}");
+        let above = name.rsplit_once('-').map_or("penstock.1".to_owned(), |(above, _)| format!("penstock-{above}.1"));
+        assert!(generated.text(&above).contains(&format!("penstock-{name}(1)")), "{name}");
     }
     let page = generated.text("penstock.1");
     for directive in server::cli_args::directives() {
         assert!(page.contains(&format!("\\fB--{}\\fR", directive.name)), "{}", directive.name);
+    }
+}
+
+#[test]
+fn manual_pages_refer_to_pages_and_keep_the_columns_of_examples() {
+    let generated = Generated::new("man");
+    for entry in std::fs::read_dir(&generated.0).unwrap() {
+        let page = generated.text(entry.unwrap().file_name().to_str().unwrap());
+        for reference in page.split_whitespace().filter_map(|word| word.strip_suffix("(1)")) {
+            assert!(generated.0.join(format!("{reference}.1")).exists(), "{reference}");
+        }
+    }
+    for (words, command) in tools() {
+        let page = generated.text(&format!("penstock-{}.1", words.replace(' ', "-")));
+        let page = page.replace("\\*(Aq", "'").replace("\\\\", "\\");
+        let help = command.get_after_help().unwrap().to_string();
+        let indented: Vec<&str> = help.lines().filter(|line| line.starts_with("  ")).collect();
+        let kept: Vec<&str> =
+            page.split("\n.nf\n").skip(1).flat_map(|rest| rest.split(".fi\n").next().unwrap().lines()).collect();
+        assert_eq!(kept, indented, "{words}");
     }
 }
 
@@ -91,6 +122,10 @@ fn completions_name_every_option() {
     );
     let completed = Command::new("bash").args(["-c", &script]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&completed.stdout).trim(), "--stop-on-error");
+    let script = script.replace("load --stop", "bench pipelining --value").replace("COMP_CWORD=2", "COMP_CWORD=3");
+    let script = script.replace("--stop load", "--value pipelining");
+    let completed = Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&completed.stdout).trim(), "--value-bytes");
 }
 
 #[test]
