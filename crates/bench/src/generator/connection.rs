@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 use super::scanner::Scanner;
@@ -46,8 +47,8 @@ pub struct Connection {
     pub used: bool,
     /// It stands in the line of those that may take on a request that is due.
     pub in_line: bool,
-    /// Requests that have been claimed and are not rendered yet.
-    to_render: u64,
+    /// The numbers of requests that have been claimed and are not rendered yet.
+    to_render: VecDeque<Range<u64>>,
     /// Rendered bytes that the socket had no room for.
     unsent: Vec<u8>,
     unsent_from: usize,
@@ -68,20 +69,20 @@ impl Connection {
             watched_for_writing: true,
             used: false,
             in_line: false,
-            to_render: 0,
+            to_render: VecDeque::new(),
             unsent: Vec::new(),
             unsent_from: 0,
             keeps: false,
         }
     }
 
-    /// Takes on a flight of requests; `flush` sends them.
-    pub fn take_on(&mut self, flight: Flight) {
+    /// Takes on a flight of requests, of which `first` is the first one's number in the run; `flush` sends them.
+    pub fn take_on(&mut self, flight: Flight, first: u64) {
         let (Flight::Together { count, .. } | Flight::Scheduled { count, .. }) = flight;
         self.used = true;
         self.flights.push_back(flight);
         self.unanswered += count;
-        self.to_render += count;
+        self.to_render.push_back(first..first + count);
     }
 
     /// Queues bytes that are no request of the run, such as the greeting.
@@ -107,12 +108,13 @@ impl Connection {
                 self.unsent.clear();
                 self.unsent_from = 0;
             }
-            if self.to_render == 0 {
-                return Ok(());
+            let Some(next) = self.to_render.front_mut() else { return Ok(()) };
+            let (first, requests) = (next.start, (next.end - next.start).min(batch.capacity() as u64));
+            next.start += requests;
+            if next.is_empty() {
+                self.to_render.pop_front();
             }
-            let requests = self.to_render.min(batch.capacity() as u64);
-            let bytes = batch.render(requests as usize);
-            self.to_render -= requests;
+            let bytes = batch.render(first, requests as usize);
             let sent = self.socket.send(bytes)?;
             self.unsent.extend_from_slice(&bytes[sent..]);
         }
@@ -121,7 +123,7 @@ impl Connection {
     /// Whether the socket has to become writable before everything is sent.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
-        self.keeps || self.to_render > 0 || self.unsent_from < self.unsent.len()
+        self.keeps || !self.to_render.is_empty() || self.unsent_from < self.unsent.len()
     }
 
     /// Takes `count` of the oldest flight's requests, or what there is of it, out of the unanswered ones.
@@ -167,8 +169,8 @@ mod tests {
         let (mut connection, mut peer) = pair();
         let template = Template::new(&["ECHO", "__data__"], &[b'x'; 1000], false);
         let mut batch = Batch::new(&template, 10_000, 1, 1);
-        let request = batch.render(1).len();
-        connection.take_on(Flight::Together { sent: Duration::ZERO, count: 5000 });
+        let request = batch.render(0, 1).len();
+        connection.take_on(Flight::Together { sent: Duration::ZERO, count: 5000 }, 0);
         connection.flush(&mut batch).unwrap();
         assert!(connection.is_stuck());
         let mut received = 0;
@@ -184,8 +186,8 @@ mod tests {
     #[test]
     fn replies_answer_the_oldest_first() {
         let (mut connection, _peer) = pair();
-        connection.take_on(Flight::Scheduled { first: 10, count: 3 });
-        connection.take_on(Flight::Together { sent: Duration::ZERO, count: 2 });
+        connection.take_on(Flight::Scheduled { first: 10, count: 3 }, 10);
+        connection.take_on(Flight::Together { sent: Duration::ZERO, count: 2 }, 13);
         assert!(matches!(connection.answered(2), Some(Flight::Scheduled { first: 10, count: 2 })));
         assert!(matches!(connection.answered(5), Some(Flight::Scheduled { first: 12, count: 1 })));
         assert!(matches!(connection.answered(5), Some(Flight::Together { count: 2, .. })));

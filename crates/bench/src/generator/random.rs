@@ -1,5 +1,8 @@
 //! Numbers that spread keys: quick, repeatable from a seed, and good for nothing that must be secret.
 
+/// By how much the state grows with each number.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 pub struct Random(u64);
 
@@ -10,9 +13,15 @@ impl Random {
         Random(seed)
     }
 
+    /// The same after so many numbers: the state is their count, so that there is nothing to be drawn for it.
+    #[must_use]
+    pub fn after(seed: u64, drawn: u64) -> Random {
+        Random(seed.wrapping_add(STEP.wrapping_mul(drawn)))
+    }
+
     /// The next 64 bits.
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.0 = self.0.wrapping_add(STEP);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -42,6 +51,13 @@ mod tests {
         assert_ne!(draw(1), draw(2));
         assert!((0..10).all(|n| draw(1).contains(&n)));
         assert!(draw(1).iter().all(|&n| n < 10));
+        for drawn in [0, 1, 7, 1000] {
+            let mut drawing = Random::new(1);
+            for _ in 0..drawn {
+                drawing.next();
+            }
+            assert_eq!(Random::after(1, drawn).next(), drawing.next());
+        }
         assert_eq!(Random::new(1).below(0), 0);
         assert!(Random::new(1).letters(100).iter().all(u8::is_ascii_uppercase));
     }

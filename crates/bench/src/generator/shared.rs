@@ -1,5 +1,6 @@
 //! What the threads of a run share: how much is claimed, how far it is, whether to stop.
 
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -15,14 +16,14 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Takes up to `wanted` of `total` requests that nobody has taken yet.
-    pub fn claim(&self, wanted: u64, total: u64) -> u64 {
+    /// Takes up to `wanted` of `total` requests that nobody has taken yet, and returns their numbers.
+    pub fn claim(&self, wanted: u64, total: u64) -> Range<u64> {
         // Reading first keeps the counter from running on after the end.
         if self.all_claimed(total) {
-            return 0;
+            return total..total;
         }
         let before = self.claimed.fetch_add(wanted, Relaxed);
-        wanted.min(total.saturating_sub(before))
+        before.min(total)..before.saturating_add(wanted).min(total)
     }
 
     /// Whether nothing is left to claim.
@@ -72,8 +73,8 @@ mod tests {
     #[test]
     fn claims_add_up_to_the_total() {
         let shared = Shared::default();
-        assert_eq!((shared.claim(4, 10), shared.claim(4, 10), shared.claim(4, 10)), (4, 4, 2));
+        assert_eq!((shared.claim(4, 10), shared.claim(4, 10), shared.claim(4, 10)), (0..4, 4..8, 8..10));
         assert!(shared.all_claimed(10));
-        assert_eq!(shared.claim(4, 10), 0);
+        assert!(shared.claim(4, 10).is_empty());
     }
 }

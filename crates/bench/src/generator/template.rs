@@ -65,7 +65,7 @@ pub struct Batch {
     bytes: Vec<u8>,
     request_bytes: usize,
     holes: Vec<usize>,
-    random: Random,
+    seed: u64,
     numbers: u64,
 }
 
@@ -78,7 +78,7 @@ impl Batch {
             bytes: template.bytes.repeat(requests.clamp(1, fitting)),
             request_bytes: template.bytes.len(),
             holes: template.holes.clone(),
-            random: Random::new(seed),
+            seed,
             numbers,
         }
     }
@@ -89,13 +89,15 @@ impl Batch {
         self.bytes.len() / self.request_bytes.max(1)
     }
 
-    /// The bytes of `requests` requests (not above the capacity) with new numbers.
-    pub fn render(&mut self, requests: usize) -> &[u8] {
+    /// The bytes of `requests` requests (not above the capacity) of the run, of which `first` is the first one's number: the
+    /// same number gives the same bytes, whichever thread renders them and when.
+    pub fn render(&mut self, first: u64, requests: usize) -> &[u8] {
         let used = &mut self.bytes[..requests * self.request_bytes];
         if !self.holes.is_empty() {
+            let mut random = Random::after(self.seed, first.wrapping_mul(self.holes.len() as u64));
             for request in used.chunks_exact_mut(self.request_bytes) {
                 for &hole in &self.holes {
-                    write_digits(&mut request[hole..hole + DIGITS], self.random.below(self.numbers));
+                    write_digits(&mut request[hole..hole + DIGITS], random.below(self.numbers));
                 }
             }
         }
@@ -130,14 +132,25 @@ mod tests {
         let mut batch = Batch::new(&template, 3, 1000, 7);
         assert_eq!(batch.capacity(), 3);
         let mut seen = std::collections::BTreeSet::new();
-        for _ in 0..50 {
-            let text = String::from_utf8(batch.render(2).to_vec()).unwrap();
+        for i in 0..50 {
+            let text = String::from_utf8(batch.render(2 * i, 2).to_vec()).unwrap();
             let numbers: Vec<&str> = text.lines().filter(|l| l.len() >= 12).map(|l| &l[l.len() - 12..]).collect();
             assert_eq!(numbers.len(), 4, "{text}");
             assert!(numbers.iter().all(|n| n.parse::<u64>().unwrap() < 1000), "{text}");
             seen.extend(numbers.iter().map(|n| n.to_string()));
         }
         assert!(seen.len() > 100, "{seen:?}");
+    }
+
+    #[test]
+    fn a_request_has_its_numbers_whoever_renders_it() {
+        let template = Template::new(&["SET", "__rand_int__", "__rand_int__"], b"", true);
+        let mut batch = Batch::new(&template, 10, 1 << 40, 7);
+        let together = batch.render(3, 4).to_vec();
+        let mut another = Batch::new(&template, 10, 1 << 40, 7);
+        let one_by_one: Vec<u8> = (3..7).flat_map(|number| another.render(number, 1).to_vec()).collect();
+        assert_eq!(together, one_by_one);
+        assert_ne!(together, batch.render(4, 4));
     }
 
     #[test]
@@ -152,6 +165,6 @@ mod tests {
         let template = Template::new(&["SET", "k", DATA], &vec![b'x'; 1 << 20], false);
         let mut batch = Batch::new(&template, 100, 1, 1);
         assert_eq!(batch.capacity(), 1);
-        assert!(batch.render(1).len() > 1 << 20);
+        assert!(batch.render(0, 1).len() > 1 << 20);
     }
 }

@@ -36,7 +36,8 @@ enum Pace {
     /// When the replies to the last pipeline are there.
     Answered,
     /// When it is time.
-    Clock { schedule: Schedule, issued: u64, quota: u64, line: VecDeque<usize> },
+    /// `issued` and `quota` count this thread's requests, of which `first` is the first one's number in the run.
+    Clock { schedule: Schedule, issued: u64, quota: u64, first: u64, line: VecDeque<usize> },
 }
 
 /// A thread's state.
@@ -65,12 +66,17 @@ impl<'a> Worker<'a> {
     /// The `index`th of the load's threads, not connected yet.
     pub fn new(load: &'a Load, shared: &'a Shared, index: usize) -> Result<Worker<'a>, Failure> {
         let share = |total: u64| total / load.threads as u64 + u64::from((index as u64) < total % load.threads as u64);
+        let shares_before = |total: u64| {
+            let (threads, index) = (load.threads as u64, index as u64);
+            total / threads * index + index.min(total % threads)
+        };
         let pace = match load.rate {
             None => Pace::Answered,
             Some(rate) => Pace::Clock {
                 schedule: Schedule::share(rate, index, load.threads),
                 issued: 0,
                 quota: share(load.requests),
+                first: shares_before(load.requests),
                 line: VecDeque::new(),
             },
         };
@@ -79,7 +85,7 @@ impl<'a> Worker<'a> {
             shared,
             epoll: epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?,
             connections: Vec::new(),
-            batch: Batch::new(&load.template, load.depth as usize, load.numbers, load.seed ^ (index as u64) << 48),
+            batch: Batch::new(&load.template, load.depth as usize, load.numbers, load.seed),
             pace,
             in_flight: 0,
             histogram: latencies(),
@@ -160,7 +166,7 @@ impl<'a> Worker<'a> {
 
     fn until_next_due(&self) -> Duration {
         match &self.pace {
-            Pace::Clock { schedule, issued, quota, line } if issued < quota && !line.is_empty() => {
+            Pace::Clock { schedule, issued, quota, line, .. } if issued < quota && !line.is_empty() => {
                 schedule.due(*issued).saturating_sub(self.started.elapsed()).min(SLEEP_MAX)
             }
             _ => SLEEP_MAX,
@@ -267,9 +273,10 @@ impl<'a> Worker<'a> {
         }
         match &mut self.pace {
             Pace::Answered if connection.unanswered == 0 => {
-                let count = self.shared.claim(self.load.depth, self.load.requests);
+                let claimed = self.shared.claim(self.load.depth, self.load.requests);
+                let count = claimed.end - claimed.start;
                 if count > 0 {
-                    connection.take_on(Flight::Together { sent: self.started.elapsed(), count });
+                    connection.take_on(Flight::Together { sent: self.started.elapsed(), count }, claimed.start);
                     self.in_flight += count;
                 }
                 self.flush(index)
@@ -293,14 +300,14 @@ impl<'a> Worker<'a> {
     /// Sends what is due to the connections that stand in line, spread evenly.
     fn send_due(&mut self) -> Result<(), Failure> {
         loop {
-            let Pace::Clock { schedule, issued, quota, line } = &mut self.pace else { return Ok(()) };
+            let Pace::Clock { schedule, issued, quota, first, line } = &mut self.pace else { return Ok(()) };
             let due = schedule.count(self.started.elapsed()).min(*quota).saturating_sub(*issued);
             let waiting = line.len() as u64;
             let Some(index) = (due > 0).then(|| line.pop_front()).flatten() else { return Ok(()) };
             let connection = &mut self.connections[index];
             connection.in_line = false;
             let count = due.div_ceil(waiting).min(self.load.depth - connection.unanswered);
-            connection.take_on(Flight::Scheduled { first: *issued, count });
+            connection.take_on(Flight::Scheduled { first: *issued, count }, *first + *issued);
             *issued += count;
             self.in_flight += count;
             if self.load.keep_alive {
