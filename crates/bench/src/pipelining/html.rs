@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::experiments::grouped;
 use super::results::{Cell, Depth, DepthCell, Experiment, Line, Results, Row, Server, Sweep};
 use super::svg::{self, Bar, Group, Series, escaped};
-use super::table::{COUNTED, COUNTED_EXPERIMENT, bytes};
+use super::table::{COUNTED, COUNTED_EXPERIMENT, UNCOUNTED, bytes};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -188,10 +188,21 @@ fn figures(page: &mut String, cell: &Cell, local: bool) {
 
 /// Commands of each kind as the servers counted them.
 fn counts_table(page: &mut String, experiment: &Experiment, results: &Results) {
+    let (counted, silent): (Vec<usize>, Vec<usize>) =
+        (0..results.servers.len()).partition(|index| experiment.is_counted(*index));
+    if !counted.is_empty() {
+        counts_table_of(page, experiment, results, &counted);
+    }
+    for index in silent {
+        let _ = writeln!(page, "<p class=\"meta\">{}{UNCOUNTED}</p>", letter(index, &results.servers));
+    }
+}
+
+fn counts_table_of(page: &mut String, experiment: &Experiment, results: &Results, counted: &[usize]) {
     *page += "<h3>Commands, as counted by the server</h3>\n<div class=\"wide\"><table>\n<tr><th></th>";
     COUNTED.iter().for_each(|kind| *page += &format!("<th>{kind}</th>"));
     *page += "<th>fewer ZSCOREs</th></tr>\n";
-    for index in 0..results.servers.len() {
+    for &index in counted {
         let first = experiment.rows.first().and_then(|row| row.servers.get(index));
         for row in &experiment.rows {
             let Some(cell) = row.servers.get(index).filter(|cell| cell.impossible.is_none()) else { continue };

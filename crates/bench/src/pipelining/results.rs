@@ -115,6 +115,14 @@ impl Row {
     }
 }
 
+impl Experiment {
+    /// Whether a server, by its number, has told how often its commands ran.
+    #[must_use]
+    pub fn is_counted(&self, server: usize) -> bool {
+        self.rows.iter().filter_map(|row| row.servers.get(server)).any(|cell| !cell.counted.is_empty())
+    }
+}
+
 impl Depth {
     /// The second server's rate as a multiple of the first one's, where there are two.
     #[must_use]

@@ -9,6 +9,8 @@ use super::results::{Cell, DepthCell, Experiment, Results, Row, Server, Sweep};
 const LABEL_WIDTH: usize = 27;
 /// Commands of these kinds are shown as the server counted them.
 pub const COUNTED: [&str; 4] = ["zscore", "zadd", "hset", "evalsha"];
+/// In the place of that.
+pub const UNCOUNTED: &str = "no commands by their kinds: the server doesn't answer INFO commandstats";
 /// The experiment whose commands are shown by their kinds.
 pub const COUNTED_EXPERIMENT: &str = "movies";
 
@@ -100,11 +102,25 @@ fn write_cell(out: &mut dyn Write, cell: &Cell, local: bool) -> io::Result<()> {
 
 /// Commands of each kind as the servers counted them, and how many ZSCOREs fewer than in the first way.
 fn write_counts(out: &mut dyn Write, experiment: &Experiment, servers: &[Server]) -> io::Result<()> {
+    let (counted, silent): (Vec<usize>, Vec<usize>) =
+        (0..servers.len()).partition(|index| experiment.is_counted(*index));
+    if !counted.is_empty() {
+        write_counts_of(out, experiment, servers, &counted)?;
+    }
+    silent.iter().try_for_each(|index| writeln!(out, "\n   {}{UNCOUNTED}", letter(*index, servers)))
+}
+
+fn write_counts_of(
+    out: &mut dyn Write,
+    experiment: &Experiment,
+    servers: &[Server],
+    counted: &[usize],
+) -> io::Result<()> {
     writeln!(out, "\n   commands, as counted by the server (INFO commandstats)")?;
     write!(out, "{:LABEL_WIDTH$} ", "")?;
     COUNTED.iter().try_for_each(|kind| write!(out, "{kind:>10} "))?;
     writeln!(out, "{:>14}", "fewer zscores")?;
-    for (index, _) in servers.iter().enumerate() {
+    for &index in counted {
         let first = experiment.rows.first().and_then(|row| row.servers.get(index));
         for row in &experiment.rows {
             let Some(cell) = row.servers.get(index).filter(|cell| cell.impossible.is_none()) else { continue };
