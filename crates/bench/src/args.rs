@@ -1,5 +1,7 @@
 //! The arguments of `penstock bench`.
 
+use std::ffi::OsString;
+
 use clap::{ArgAction, Args, Parser, Subcommand};
 use client::{Address, Config, Proto, TlsOptions};
 
@@ -75,7 +77,7 @@ pub struct BenchArgs {
     /// server that stalls can't hide it.
     #[arg(long, value_name = "PER_SECOND", allow_negative_numbers = true, value_parser = rate)]
     pub rate: Option<f64>,
-    /// Where random numbers begin; the same seed gives the same keys.
+    /// Where random numbers begin; the same seed gives the same keys, however many connections and threads there are.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
     /// Show this help.
@@ -83,13 +85,16 @@ pub struct BenchArgs {
     help: Option<bool>,
     /// A command to measure instead of the tests.
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
 }
+
+/// The word that asks for the experiments on pipelining.
+pub const PIPELINING: &str = "pipelining";
 
 /// The experiments beside plain load.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Experiment {
-    #[command(name = "pipelining")]
+    #[command(name = PIPELINING)]
     Pipelining(PipeliningArgs),
 }
 

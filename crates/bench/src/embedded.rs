@@ -15,6 +15,7 @@ use client::{Config, Connection};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 
 /// The program's first argument where it is to be a server that ends with its parent; the parent's process id follows, and
 /// then the server's command line.
@@ -37,12 +38,13 @@ pub struct Embedded {
 
 impl Embedded {
     /// Starts a server that keeps everything in memory and nothing on disk.
-    pub fn start() -> Result<Embedded, Failure> {
+    pub fn start(interrupt: &Interrupt) -> Result<Embedded, Failure> {
         let mut trouble = String::new();
         for _ in 0..START_TRIES {
             let mut embedded = Embedded::spawn().map_err(|error| cannot_start(&error.to_string()))?;
-            match embedded.wait_until_ready() {
+            match embedded.wait_until_ready(interrupt) {
                 Ok(()) => return Ok(embedded),
+                Err(_) if interrupt.is_pressed() => return Err(Failure::Interrupted),
                 Err(text) => trouble = text,
             }
         }
@@ -62,13 +64,14 @@ impl Embedded {
         Ok(Embedded { child, port })
     }
 
-    fn wait_until_ready(&mut self) -> Result<(), String> {
+    fn wait_until_ready(&mut self, interrupt: &Interrupt) -> Result<(), String> {
+        let config = interrupt.impatient(&self.config(), ASK_INTERVAL);
         let began = Instant::now();
-        while began.elapsed() < START_MAX {
+        while began.elapsed() < START_MAX && !interrupt.is_pressed() {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("it ended with {status}"));
             }
-            let asked = Connection::connect(&self.config()).and_then(|mut connection| connection.command(&["PING"]));
+            let asked = Connection::connect(&config).and_then(|mut connection| connection.command(&["PING"]));
             if asked.is_ok() {
                 return Ok(());
             }

@@ -19,6 +19,9 @@ pub enum Failure {
     InterruptedReport,
     /// Something on this machine failed: a file that can't be written (1).
     Local(String),
+    /// It ended for this reason, and keys of ours are left on a server, of which the text tells (as the reason; 1 where that
+    /// was none to fail).
+    KeysLeft(Box<Failure>, String),
     /// Nobody reads what we print any more (0: whoever closed the pipe has seen enough).
     OutputClosed,
 }
@@ -26,7 +29,7 @@ pub enum Failure {
 /// Statuses: documented in `--help`.
 const STATUS_FAILED: u8 = 1;
 const STATUS_USAGE: u8 = 2;
-const STATUS_INTERRUPTED: u8 = 130;
+pub const STATUS_INTERRUPTED: u8 = 130;
 
 impl Failure {
     /// The status of the process.
@@ -36,7 +39,27 @@ impl Failure {
             Failure::Usage(_) => STATUS_USAGE.into(),
             Failure::Server(_) | Failure::Local(_) => STATUS_FAILED.into(),
             Failure::Interrupted | Failure::InterruptedReport => STATUS_INTERRUPTED.into(),
+            Failure::KeysLeft(why, _) if matches!(**why, Failure::OutputClosed) => STATUS_FAILED.into(),
+            Failure::KeysLeft(why, _) => why.exit_code(),
             Failure::OutputClosed => ExitCode::SUCCESS,
+        }
+    }
+
+    /// The same with another reason; keys that are left stay.
+    #[must_use]
+    pub fn because(self, why: Failure) -> Failure {
+        match self {
+            Failure::KeysLeft(_, left) => Failure::KeysLeft(Box::new(why), left),
+            _ => why,
+        }
+    }
+
+    /// The reason alone, where it will be found out later which keys are left.
+    #[must_use]
+    pub fn reason(self) -> Failure {
+        match self {
+            Failure::KeysLeft(why, _) => *why,
+            other => other,
         }
     }
 }
@@ -47,8 +70,20 @@ impl fmt::Display for Failure {
             Failure::Usage(text) | Failure::Server(text) | Failure::Local(text) => f.write_str(text),
             Failure::Interrupted => f.write_str("interrupted"),
             Failure::InterruptedReport => f.write_str("interrupted; no report was written"),
+            Failure::KeysLeft(why, left) => write!(f, "{why}; {left}"),
             Failure::OutputClosed => f.write_str("the output was closed"),
         }
+    }
+}
+
+/// Of two ends the first that failed; that keys are left is told whichever it was.
+pub fn both<T>(first: Result<T, Failure>, then: Result<(), Failure>) -> Result<T, Failure> {
+    match (first, then) {
+        (Err(Failure::KeysLeft(why, these)), Err(Failure::KeysLeft(_, those))) => {
+            Err(Failure::KeysLeft(why, format!("{these}; {those}")))
+        }
+        (Err(why), Err(left)) => Err(left.because(why)),
+        (first, then) => first.and_then(|done| then.map(|()| done)),
     }
 }
 
@@ -81,5 +116,37 @@ impl From<io::Error> for Failure {
             io::ErrorKind::BrokenPipe => Failure::OutputClosed,
             _ => Failure::Local(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server() -> Failure {
+        Failure::Server("gone".to_owned())
+    }
+
+    fn left(why: Failure, keys: &str) -> Failure {
+        Failure::KeysLeft(Box::new(why), keys.to_owned())
+    }
+
+    #[test]
+    fn keys_that_are_left_are_told_beside_the_first_reason() {
+        let check = |first, then, text: &str| assert_eq!(both(first, then).unwrap_err().to_string(), text);
+        check(Err(Failure::Interrupted), Err(left(server(), "a key")), "interrupted; a key");
+        check(Err(left(server(), "a key")), Err(left(Failure::Interrupted, "another")), "gone; a key; another");
+        check(Err(left(server(), "a key")), Ok(()), "gone; a key");
+        check(Err(server()), Err(Failure::Interrupted), "gone");
+        check(Ok(()), Err(left(server(), "a key")), "gone; a key");
+        assert!(both(Ok(7), Ok(())).is_ok_and(|done| done == 7));
+    }
+
+    #[test]
+    fn with_keys_left_nothing_is_well() {
+        let check = |failure: Failure, status: u8| assert_eq!(failure.exit_code(), ExitCode::from(status));
+        check(left(Failure::OutputClosed, "a key"), STATUS_FAILED);
+        check(left(Failure::Interrupted, "a key"), STATUS_INTERRUPTED);
+        check(left(server(), "a key"), STATUS_FAILED);
     }
 }

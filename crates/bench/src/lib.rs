@@ -7,6 +7,7 @@ mod embedded;
 mod failure;
 mod generator;
 mod host;
+mod interrupt;
 mod load;
 mod pipelining;
 mod progress;
@@ -17,8 +18,6 @@ mod tests_table;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
@@ -27,6 +26,7 @@ pub use embedded::{END_WITH, end_with_parent};
 
 use args::{BenchArgs, Experiment};
 use failure::Failure;
+use interrupt::Interrupt;
 
 /// The name in messages.
 const NAME: &str = "penstock bench";
@@ -36,7 +36,7 @@ const NAME: &str = "penstock bench";
 pub fn run(args: Vec<OsString>) -> ExitCode {
     let argv = std::iter::once(OsString::from(NAME)).chain(args);
     let result = match BenchArgs::try_parse_from(argv) {
-        Ok(args) => interruptible().and_then(|interrupt| match &args.experiment {
+        Ok(args) => Interrupt::watch().map_err(Failure::from).and_then(|interrupt| match &args.experiment {
             None => load::run(&args, &interrupt),
             Some(Experiment::Pipelining(args)) => pipelining::run(args, &interrupt),
         }),
@@ -76,15 +76,4 @@ fn told_by_clap(error: &clap::Error) -> Result<(), Failure> {
     let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let what = lines.join(" ");
     Err(Failure::Usage(format!("{} (see {NAME} --help)", what.strip_prefix("error: ").unwrap_or(&what))))
-}
-
-/// A flag that the first Ctrl-C sets; the second one ends the process at once.
-fn interruptible() -> Result<Arc<AtomicBool>, Failure> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // In this order, so that the signal that sets the flag doesn't find it set.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
-        signal_hook::flag::register(signal, Arc::clone(&flag))?;
-    }
-    Ok(flag)
 }

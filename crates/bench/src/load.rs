@@ -1,15 +1,17 @@
 //! Plain load: the tests or a command, one after another, and their reports.
 
 use std::io::{self, Read, Write};
-use std::sync::atomic::AtomicBool;
+use std::os::unix::ffi::OsStrExt;
 
 use client::{Config, Connection, Encryption, Value};
 use serde::Serialize;
 
-use crate::args::BenchArgs;
+use crate::NAME;
+use crate::args::{BenchArgs, PIPELINING};
 use crate::failure::Failure;
 use crate::generator::{self, Address, Greeting, Load, Outcome, Progress, Random, Template};
 use crate::host::Process;
+use crate::interrupt::Interrupt;
 use crate::progress::Line;
 use crate::report::{Figures, Report, Setup};
 use crate::tests_table;
@@ -41,7 +43,7 @@ struct Document {
 }
 
 /// Runs what the arguments ask for.
-pub fn run(args: &BenchArgs, interrupt: &AtomicBool) -> Result<(), Failure> {
+pub fn run(args: &BenchArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let config = args.server.config()?;
     let jobs = jobs(args)?;
     let mut control = Connection::connect(&config)?;
@@ -53,11 +55,33 @@ pub fn run(args: &BenchArgs, interrupt: &AtomicBool) -> Result<(), Failure> {
         server: config.address.to_string(),
         interrupt,
     };
+    // From here on there is something to tell after Ctrl-C.
+    interrupt.end_in_order();
     loop {
-        session.run_all(&jobs)?;
+        session.run_all(&jobs).map_err(|failure| hint(args, &config, failure))?;
         if !args.forever {
             return Ok(());
         }
+    }
+}
+
+/// Who writes the server's options before the name of the experiments has asked for a command of that name.
+fn hint(args: &BenchArgs, config: &Config, failure: Failure) -> Failure {
+    let is_the_experiments = args.command.first().is_some_and(|word| word == PIPELINING);
+    match failure {
+        Failure::Server(text) if is_the_experiments && text.contains("unknown command") => Failure::Server(format!(
+            "{text}; for the experiments, name the server behind that word: {NAME} {PIPELINING} {}",
+            url(config)
+        )),
+        other => other,
+    }
+}
+
+/// A server's URL, without a password.
+fn url(config: &Config) -> String {
+    match &config.address {
+        client::Address::Tcp { .. } => format!("redis://{}", config.address),
+        client::Address::Unix(path) => format!("unix://{}", path.display()),
     }
 }
 
@@ -79,7 +103,7 @@ fn jobs(args: &BenchArgs) -> Result<Vec<Job>, Failure> {
 }
 
 fn command(args: &BenchArgs) -> Result<Vec<Vec<u8>>, Failure> {
-    let mut words: Vec<Vec<u8>> = args.command.iter().map(|word| word.clone().into_bytes()).collect();
+    let mut words: Vec<Vec<u8>> = args.command.iter().map(|word| word.as_bytes().to_vec()).collect();
     if args.last_from_stdin {
         if words.is_empty() {
             return Err(Failure::Usage("-x needs a command whose last argument it is to read".to_owned()));
@@ -148,7 +172,7 @@ struct Session<'a> {
     setup: Setup,
     process: Option<Process>,
     server: String,
-    interrupt: &'a AtomicBool,
+    interrupt: &'a Interrupt,
 }
 
 impl Session<'_> {
@@ -188,7 +212,7 @@ impl Session<'_> {
         let before = self.process.map(|process| process.usage());
         let mut line = Line::new(&job.title, self.args.show_errors);
         let mut last = Progress::default();
-        let outcome = generator::run(&load, self.interrupt, &mut |progress| {
+        let outcome = generator::run(&load, self.interrupt.flag(), &mut |progress| {
             line.update(progress);
             last = progress.clone();
         });
@@ -199,7 +223,7 @@ impl Session<'_> {
 
     fn document(&self, tests: Vec<Figures>) -> Document {
         Document {
-            program: crate::NAME,
+            program: NAME,
             version: env!("CARGO_PKG_VERSION"),
             server: self.server.clone(),
             clients: self.setup.clients,

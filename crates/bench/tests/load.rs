@@ -5,13 +5,15 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{at, check_refusal, command, on_both, output, run};
+use common::{at, check_refusal, command, on_both, output, run, signal};
 use tests::certificates::Certificates;
 use tests::reply::Reply;
 use tests::server::{Server, free_port};
@@ -86,6 +88,42 @@ fn placeholders_become_numbers_and_data() {
         child.stdin.take().unwrap().write_all(b"from\r\nstdin").unwrap();
         assert!(child.wait().unwrap().success());
         assert_eq!(conn.cmd("GET k").unwrap(), bulk(b"from\r\nstdin"));
+    });
+}
+
+#[test]
+fn a_seed_gives_the_same_keys_whatever_sends_them() {
+    let server = Server::penstock(&[]);
+    let mut conn = server.connect();
+    let mut keys = |args: &[&str]| {
+        conn.cmd("FLUSHALL").unwrap();
+        let usual = ["-q", "-n", "3000", "-r", "1000000", "-P", "4"];
+        at(&server, &[&usual, args, &["SET", "k:__rand_int__:__rand_int__", "v"]].concat());
+        let Reply::Many(_, keys) = conn.cmd("KEYS *").unwrap() else { panic!("no keys") };
+        let mut keys: Vec<Vec<u8>> = keys.iter().map(|key| key.text().to_vec()).collect();
+        keys.sort();
+        keys
+    };
+    let expected = keys(&["-c", "1"]);
+    assert!(expected.len() > 2990, "{}", expected.len());
+    for args in [
+        &["--threads", "3"][..],
+        &["-c", "7", "-P", "1000"],
+        &["--threads", "2", "--rate", "50000"],
+        &["-k", "0", "-c", "3", "--threads", "2"],
+    ] {
+        assert!(keys(args) == expected, "{args:?}");
+    }
+    assert!(keys(&["--seed", "1"]) != expected);
+}
+
+#[test]
+fn a_command_may_have_any_bytes() {
+    on_both(&[], |server| {
+        let mut binary = command(&["-p", &server.port().to_string(), "-q", "-n", "3", "SET"]);
+        let ran = binary.args([OsStr::from_bytes(b"\xff"), OsStr::new("v")]).output().unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+        assert_eq!(server.connect().call(&[b"GET".to_vec(), b"\xff".to_vec()]).unwrap(), bulk(b"v"));
     });
 }
 
@@ -240,6 +278,46 @@ fn ctrl_c_ends_a_run_with_one_line() {
     let ran = interrupted("set", "--json");
     let expected = "penstock bench: interrupted; no report was written\n";
     assert_eq!((ran.status, ran.stderr.as_str(), ran.stdout.as_str()), (Some(130), expected, ""));
+}
+
+#[test]
+fn ctrl_c_ends_at_once_what_waits_for_a_silent_server() {
+    // Its kernel accepts connections; nobody answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    for args in [&["-p", &port.to_string(), "-q"][..], &["pipelining", &format!("redis://127.0.0.1:{port}")]] {
+        let mut child = command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let _connection = silent.accept().unwrap();
+        let began = Instant::now();
+        signal("INT", child.id());
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{args:?}");
+        assert!(began.elapsed() < Duration::from_secs(5), "{args:?}: {:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_run_whose_server_has_fallen_silent() {
+    let server = Server::penstock(&[]);
+    let child = command(&["-p", &server.port().to_string(), "-q", "-t", "get", "-n", "100000000"]);
+    let child = { child }.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while calls(&server, "get") == 0 {
+        thread::sleep(Duration::from_millis(10));
+    }
+    signal("STOP", server.pid());
+    let began = Instant::now();
+    signal("INT", child.id());
+    let ran = common::Ran::from(child.wait_with_output().unwrap());
+    assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), "penstock bench: interrupted\n"));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[test]
+fn who_names_the_server_before_the_experiments_is_told_how_to() {
+    on_both(&[], |server| {
+        let port = server.port().to_string();
+        let right = format!("penstock bench pipelining redis://127.0.0.1:{port}");
+        check_refusal(&["-p", &port, "-q", "pipelining"], 1, &right);
+    });
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Ran, check_refusal, command, on_both, output};
+use common::{Ran, check_refusal, command, on_both, output, signal};
 use serde_json::Value as Json;
 use tests::conn::Conn;
 use tests::reply::Reply;
@@ -89,6 +89,63 @@ fn nothing_but_keys_of_its_own_is_touched_and_those_are_removed() {
         assert_eq!(conn.cmd("DBSIZE").unwrap(), Reply::Line(b':', b"1".into()));
         assert_eq!(conn.cmd("GET key1").unwrap(), Reply::Blob(b'$', b"mine".into()));
     });
+}
+
+#[test]
+fn every_key_is_removed_by_a_command_of_its_own() {
+    // In cluster mode, keys of different slots can't be named together.
+    let server = Server::oracle(&[]);
+    output(&["pipelining", &url(&server), "--only", "sets", "--scale", "0.001"]);
+    let info = server.connect().cmd("INFO commandstats").unwrap();
+    let info = String::from_utf8_lossy(info.text()).into_owned();
+    let calls = info.split("cmdstat_del:calls=").nth(1).unwrap().split(',').next().unwrap();
+    // Of a hundred keys: before, before each of the two ways, and afterwards.
+    assert_eq!(calls, "400");
+}
+
+#[test]
+fn keys_that_the_server_does_not_remove_are_told() {
+    let server = Server::oracle(&[]);
+    let mut conn = server.connect();
+    conn.cmd("ACL SETUSER bench on >secret ~* +@all -del").unwrap();
+    let (port, url) = (server.port(), format!("redis://bench:secret@127.0.0.1:{}", server.port()));
+    let run = |args: &[&str]| common::run(&[&["pipelining", &url, "--only"], args].concat());
+    let refused = "penstock bench: the server refuses DEL, by which the experiments remove their keys again: NOPERM ";
+    // Nothing is written that couldn't be removed.
+    let ran = run(&["sets", "--scale", "0.0001"]);
+    assert_eq!(ran.status, Some(1));
+    assert!(ran.stderr.starts_with(refused) && !ran.stderr.contains("left"), "{}", ran.stderr);
+    assert_eq!(conn.cmd("DBSIZE").unwrap(), Reply::Line(b':', b"0".into()));
+    // One that may no longer do so in the midst.
+    conn.cmd("ACL SETUSER bench +del").unwrap();
+    let mut slow = command(&["pipelining", &url, "--rtt", "5ms", "--only", "keys", "--scale", "0.01"]);
+    let child = slow.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until_run(&mut conn, "get");
+    conn.cmd("ACL SETUSER bench -del").unwrap();
+    let ran: Ran = child.wait_with_output().unwrap().into();
+    assert_eq!(ran.status, Some(1));
+    let told = format!("; 100 keys that begin with penstock-bench: are left on 127.0.0.1:{port}; to remove them, ");
+    assert!(ran.stderr.starts_with(refused) && ran.stderr.contains(&told), "{}", ran.stderr);
+    assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+    // What it says does so.
+    let (_, script) = ran.stderr.trim_end().split_once("a user who may: ").unwrap();
+    let script = script.replace("penstock cli", &format!("{} cli", subject_program().display()));
+    assert!(Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).status().unwrap().success());
+    assert_eq!(conn.cmd("DBSIZE").unwrap(), Reply::Line(b':', b"0".into()));
+}
+
+#[test]
+fn a_server_that_counts_no_commands_has_no_table_of_them() {
+    let server = Server::oracle(&["--rename-command", "INFO", ""]);
+    let path = std::env::temp_dir().join(format!("penstock-bench-uncounted-{}.html", std::process::id()));
+    let movies = ["--only", "movies", "--scale", "0.001", "--html", path.to_str().unwrap()];
+    let text = output(&[&["pipelining", &url(&server)], &movies[..]].concat());
+    let page = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    for text in [text, page] {
+        assert!(text.contains("no commands by their kinds: the server doesn't answer INFO commandstats"), "{text}");
+        assert!(!text.contains("as counted by the server"), "{text}");
+    }
 }
 
 #[test]
@@ -194,15 +251,18 @@ fn a_server_of_its_own_is_started_and_gone_after_ctrl_c() {
     assert!(!std::path::Path::new(&format!("/proc/{server}")).exists(), "the server is still there");
 }
 
+/// Waits until a server has run the command `name`.
+fn wait_until_run(conn: &mut Conn, name: &str) {
+    let counted = format!("cmdstat_{name}:");
+    wait_until(name, || String::from_utf8_lossy(conn.cmd("INFO commandstats").unwrap().text()).contains(&counted));
+}
+
 /// Waits until `server` has run the command `name`, then presses Ctrl-C, as a terminal does: it reaches every process of the
 /// group.
 fn interrupted(server: &Server, name: &str, args: &[&str]) -> Ran {
     let mut slow = command(&[&["pipelining"], args].concat());
     let child = slow.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut conn = server.connect();
-    let counted = format!("cmdstat_{name}:");
-    let has_run = || String::from_utf8_lossy(conn.cmd("INFO commandstats").unwrap().text()).contains(&counted);
-    wait_until(name, has_run);
+    wait_until_run(&mut server.connect(), name);
     assert!(Command::new("kill").args(["-INT", "--", &format!("-{}", child.id())]).status().unwrap().success());
     child.wait_with_output().unwrap().into()
 }
@@ -227,6 +287,22 @@ fn rows_that_were_measured_are_printed_after_ctrl_c() {
     let ran = interrupted(&server, "get", &[&["--against", &url(&server)[..]], &keys[..]].concat());
     assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), "penstock bench: interrupted\n"));
     assert_eq!(server.connect().cmd("DBSIZE").unwrap(), Reply::Line(b':', b"0".into()));
+}
+
+#[test]
+fn ctrl_c_ends_an_experiment_whose_server_has_fallen_silent() {
+    let server = Server::penstock(&[]);
+    let mut command = command(&["pipelining", &url(&server), "--only", "sets", "--scale", "0.01", "--rtt", "20ms"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until_run(&mut server.connect(), "set");
+    signal("STOP", server.pid());
+    let began = Instant::now();
+    signal("INT", child.id());
+    let ran: Ran = child.wait_with_output().unwrap().into();
+    assert_eq!(ran.status, Some(130));
+    let told = "penstock bench: interrupted; keys that begin with penstock-bench: may be left on 127.0.0.1:";
+    assert!(ran.stderr.starts_with(told) && ran.stderr.lines().count() == 1, "{}", ran.stderr);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -80,7 +80,7 @@ Examples:
   penstock bench pipelining --against redis://localhost:6379     both servers and their ratio
   penstock bench pipelining --only depths --depths 1,10,100,1000,10000
 
-Exit status: as of penstock bench.";
+Exit status: as of penstock bench; 1, too, where keys could not be removed.";
 
 const DEPTHS_DEFAULT: [u64; 5] = [1, 10, 100, 1000, 10_000];
 /// Commands of a pipeline of the sweep at most: all of them are kept in memory until they are sent.

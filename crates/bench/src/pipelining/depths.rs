@@ -1,6 +1,6 @@
 //! How deep a pipeline should be: throughput by depth, and what the replies cost the server that nobody reads yet.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +12,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 
 use super::experiments::PREFIX;
 use super::results::DepthCell;
-use super::target::Target;
-use crate::failure::Failure;
+use super::target::{SILENCE_MAX, Target};
+use crate::failure::{self, Failure};
 use crate::generator::{self, Address, Greeting, Load, Scanner, Template};
+use crate::interrupt::Interrupt;
 
 /// How long throughput is measured at each depth, beside the round trips that fit in.
 const MEASURE: Duration = Duration::from_millis(1000);
@@ -28,6 +29,8 @@ const REST_MAX: Duration = Duration::from_secs(5);
 /// How often the server is asked, and how often in a row the answer must be the same.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
 const EQUAL_ANSWERS: u32 = 5;
+/// How often one who waits for replies looks whether to go on with that.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The key that is read.
 fn key() -> String {
@@ -35,21 +38,14 @@ fn key() -> String {
 }
 
 /// Measures one depth.
-pub fn measure(
-    target: &mut Target,
-    depth: u64,
-    value_bytes: u64,
-    interrupt: &AtomicBool,
-) -> Result<DepthCell, Failure> {
+pub fn measure(target: &mut Target, depth: u64, value_bytes: u64, interrupt: &Interrupt) -> Result<DepthCell, Failure> {
     let value = "x".repeat(value_bytes as usize);
     target.ask(&["SET", &key(), &value])?;
     let cell = throughput(target, depth, interrupt).and_then(|cell| {
         let reply_bytes = depth * (value_bytes + bulk_overhead(value_bytes));
-        queue(target, depth, DepthCell { reply_bytes, ..cell })
+        queue(target, depth, DepthCell { reply_bytes, ..cell }, interrupt)
     });
-    let removed = target.remove(&[key()]);
-    let cell = cell?;
-    removed.map(|()| cell)
+    failure::both(cell, target.remove(&[key()]))
 }
 
 /// Bytes around a bulk string: `$`, its length, and two line ends.
@@ -57,7 +53,7 @@ fn bulk_overhead(value_bytes: u64) -> u64 {
     value_bytes.to_string().len() as u64 + 5
 }
 
-fn throughput(target: &Target, depth: u64, interrupt: &AtomicBool) -> Result<DepthCell, Failure> {
+fn throughput(target: &Target, depth: u64, interrupt: &Interrupt) -> Result<DepthCell, Failure> {
     let address = Address::resolve(&target.measured.address);
     let load = Load {
         address: address
@@ -80,7 +76,7 @@ fn throughput(target: &Target, depth: u64, interrupt: &AtomicBool) -> Result<Dep
     let (stop, enough) = (AtomicBool::new(false), MEASURE.max(round_trips));
     let before = target.usage();
     let outcome = generator::run(&load, &stop, &mut |progress| {
-        if progress.elapsed >= enough || interrupt.load(Ordering::Relaxed) {
+        if progress.elapsed >= enough || interrupt.is_pressed() {
             stop.store(true, Ordering::Relaxed);
         }
     })?;
@@ -94,8 +90,8 @@ fn throughput(target: &Target, depth: u64, interrupt: &AtomicBool) -> Result<Dep
 }
 
 /// Sends a whole pipeline without reading, asks the server what it keeps, and reads then.
-fn queue(target: &mut Target, depth: u64, mut cell: DepthCell) -> Result<DepthCell, Failure> {
-    let mut reader = Reader::connect(&target.direct)?;
+fn queue(target: &mut Target, depth: u64, mut cell: DepthCell, interrupt: &Interrupt) -> Result<DepthCell, Failure> {
+    let mut reader = Reader::connect(&target.direct, interrupt.clone())?;
     let id = reader.client_id()?;
     let memory_before = target.number("memory", "used_memory");
     let mut requests = Vec::new();
@@ -151,6 +147,14 @@ impl Socket {
         })
     }
 
+    /// Has reading return after so much time without a byte.
+    fn set_read_timeout(&self, timeout: Duration) -> std::io::Result<()> {
+        match self {
+            Socket::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
+            Socket::Unix(stream) => stream.set_read_timeout(Some(timeout)),
+        }
+    }
+
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         match self {
             Socket::Tcp(stream) => stream.read(buffer),
@@ -163,13 +167,15 @@ impl Socket {
 struct Reader {
     socket: Socket,
     scanner: Scanner,
+    interrupt: Interrupt,
 }
 
 impl Reader {
-    fn connect(config: &Config) -> Result<Reader, Failure> {
+    fn connect(config: &Config, interrupt: Interrupt) -> Result<Reader, Failure> {
         let address = Address::resolve(&config.address)?;
         let socket = open(&address).map_err(|error| Failure::Server(format!("can't connect to {address}: {error}")))?;
-        let mut reader = Reader { socket, scanner: Scanner::default() };
+        socket.set_read_timeout(LOOK_INTERVAL)?;
+        let mut reader = Reader { socket, scanner: Scanner::default(), interrupt };
         let greeting = Greeting::of(config);
         reader.socket.try_clone()?.write_all(&greeting.bytes)?;
         reader.replies(greeting.replies)?;
@@ -182,23 +188,37 @@ impl Reader {
         let mut line = Vec::new();
         let mut byte = [0];
         while !line.ends_with(b"\r\n") {
-            if self.socket.read(&mut byte)? == 0 {
-                return Err(generator::Failure::Closed.into());
-            }
+            self.receive(&mut byte)?;
             line.push(byte[0]);
         }
         let text = String::from_utf8_lossy(&line).trim().to_owned();
         text.strip_prefix(':').map(str::to_owned).ok_or(Failure::Server(format!("CLIENT ID was answered with {text}")))
     }
 
+    /// Waits for bytes, until Ctrl-C or for as long as a server may be silent.
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
+        let began = Instant::now();
+        while !self.interrupt.is_pressed() {
+            match self.socket.read(buffer) {
+                Ok(0) => return Err(generator::Failure::Closed.into()),
+                Ok(received) => return Ok(received),
+                Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    return Err(Failure::Server(error.to_string()));
+                }
+                Err(_) if began.elapsed() >= SILENCE_MAX => {
+                    return Err(Failure::Server(format!("no reply within {SILENCE_MAX:?}")));
+                }
+                Err(_) => {}
+            }
+        }
+        Err(Failure::Interrupted)
+    }
+
     fn replies(&mut self, count: u64) -> Result<(), Failure> {
         let mut buffer = vec![0; 64 << 10];
         let (mut counted, mut refused) = (0, None);
         while counted < count {
-            let received = self.socket.read(&mut buffer)?;
-            if received == 0 {
-                return Err(generator::Failure::Closed.into());
-            }
+            let received = self.receive(&mut buffer)?;
             let tally = self.scanner.feed(&buffer[..received], &mut |text| {
                 refused.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
             });
@@ -226,5 +246,19 @@ fn open(address: &Address) -> std::io::Result<Socket> {
             rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
             Ok(Socket::Unix(socket.into()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_replies_after_ctrl_c() {
+        // It accepts, by the kernel, and never answers.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let config = Config::tcp("127.0.0.1", silent.local_addr().unwrap().port());
+        let mut reader = Reader::connect(&config, Interrupt::pressed()).unwrap();
+        assert!(matches!(reader.replies(1), Err(Failure::Interrupted)));
     }
 }

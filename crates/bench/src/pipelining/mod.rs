@@ -13,7 +13,6 @@ mod target;
 mod way;
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use client::Config;
@@ -21,7 +20,8 @@ use client::Config;
 pub use args::PipeliningArgs;
 
 use crate::embedded::Embedded;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
+use crate::interrupt::Interrupt;
 use args::Topic;
 use experiments::Plan;
 use page::Page;
@@ -40,22 +40,31 @@ const SWEEP_NOTE: &str = "Redis's manual, \"Pipelining\": send commands up to a 
 const ERASE_TO_END: &str = "\x1b[K";
 
 /// Runs what the arguments ask for.
-pub fn run(args: &PipeliningArgs, interrupt: &AtomicBool) -> Result<(), Failure> {
+pub fn run(args: &PipeliningArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let result = run_to_end(args, interrupt);
     // Whatever breaks then is no news.
     match result {
-        Err(_) if !interrupt.load(Ordering::Relaxed) => result,
-        Err(_) if args.json || args.html.is_some() => Err(Failure::InterruptedReport),
-        Err(_) => Err(Failure::Interrupted),
+        Err(failure) if interrupt.is_pressed() => {
+            let is_report = args.json || args.html.is_some();
+            Err(failure.because(if is_report { Failure::InterruptedReport } else { Failure::Interrupted }))
+        }
+        Err(failure) => Err(failure),
         Ok(()) => Ok(()),
     }
 }
 
-fn run_to_end(args: &PipeliningArgs, interrupt: &AtomicBool) -> Result<(), Failure> {
+fn run_to_end(args: &PipeliningArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     if args.wants(Topic::Depths) {
         args.check_depths().map_err(Failure::Usage)?;
     }
-    let embedded = if args.url.is_none() { Some(Embedded::start()?) } else { None };
+    let embedded = match args.url {
+        None => {
+            // It is to be ended in good order, too.
+            interrupt.end_in_order();
+            Some(Embedded::start(interrupt)?)
+        }
+        Some(_) => None,
+    };
     let first = match (&args.url, &embedded) {
         (Some(url), _) => config(url)?,
         (None, Some(embedded)) => embedded.config(),
@@ -63,7 +72,10 @@ fn run_to_end(args: &PipeliningArgs, interrupt: &AtomicBool) -> Result<(), Failu
     };
     let mut configs = vec![first];
     configs.extend(args.against.as_deref().map(config).transpose()?);
-    let targets = configs.into_iter().map(|config| Target::new(config, args.rtt)).collect::<Result<Vec<_>, _>>()?;
+    let targets = configs.iter().map(|config| Target::new(config, args.rtt, interrupt));
+    let targets = targets.collect::<Result<Vec<_>, _>>()?;
+    // From here on there is something to tell after Ctrl-C, and to remove.
+    interrupt.end_in_order();
     // Before the minutes that the measuring takes, not after them.
     let page = args.html.as_deref().map(Page::open).transpose()?;
     let mut session = Session { args, interrupt, targets, out: io::stdout() };
@@ -89,7 +101,7 @@ fn config(url: &str) -> Result<Config, Failure> {
 /// One run of the tool.
 struct Session<'a> {
     args: &'a PipeliningArgs,
-    interrupt: &'a AtomicBool,
+    interrupt: &'a Interrupt,
     targets: Vec<Target>,
     out: io::Stdout,
 }
@@ -105,15 +117,13 @@ impl Session<'_> {
         for plan in experiments::plans(self.args) {
             let (experiment, ended) = self.experiment(&plan);
             let write = |out: &mut io::Stdout| table::write_experiment(out, &experiment, &results.servers);
-            self.print(experiment.rows.len(), plan.ways.len(), write)?;
-            ended?;
+            failure::both(self.print(experiment.rows.len(), plan.ways.len(), write), ended)?;
             results.experiments.push(experiment);
         }
         if self.args.wants(Topic::Depths) {
             let (sweep, ended) = self.sweep();
             let write = |out: &mut io::Stdout| table::write_sweep(out, &sweep, &results.servers);
-            self.print(sweep.rows.len(), self.args.depths().len(), write)?;
-            ended?;
+            failure::both(self.print(sweep.rows.len(), self.args.depths().len(), write), ended)?;
             results.sweep = Some(sweep);
         }
         Ok(results)
@@ -167,9 +177,8 @@ impl Session<'_> {
             transcript: Vec::new(),
         };
         let measured = self.remove(plan).and_then(|()| {
-            let measured = self.rows(plan, &mut experiment);
-            let removed = self.remove(plan);
-            measured.and(removed)
+            let measured = self.rows(plan, &mut experiment).map_err(Failure::reason);
+            failure::both(measured, self.remove(plan))
         });
         set_times(&mut experiment.rows);
         (experiment, measured)
@@ -188,7 +197,12 @@ impl Session<'_> {
     }
 
     fn remove(&mut self, plan: &Plan<'_>) -> Result<(), Failure> {
-        self.targets.iter_mut().try_for_each(|target| target.remove(&plan.keys))
+        // Those of each, whatever became of the others'.
+        let mut removed = Ok(());
+        for target in &mut self.targets {
+            removed = failure::both(removed, target.remove(&plan.keys));
+        }
+        removed
     }
 
     /// Measures one way on all servers in alternation, which server first alternating, too.
@@ -214,8 +228,8 @@ impl Session<'_> {
     }
 
     fn cell(&mut self, way: &Way<'_>, index: usize) -> Result<(Cell, Vec<Line>), Failure> {
-        let ran = way::run(way, &mut self.targets[index], self.args.limit(), self.interrupt);
-        if self.interrupt.load(Ordering::Relaxed) {
+        let ran = way::run(way, &mut self.targets[index], self.args.limit(), self.interrupt.flag());
+        if self.interrupt.is_pressed() {
             return Err(Failure::Interrupted);
         }
         match ran {
@@ -244,7 +258,7 @@ impl Session<'_> {
             self.show_progress(&format!("pipelines {depth} deep"));
             let target = &mut self.targets[index];
             servers.push(depths::measure(target, depth, self.args.value_bytes, self.interrupt)?);
-            if self.interrupt.load(Ordering::Relaxed) {
+            if self.interrupt.is_pressed() {
                 return Err(Failure::Interrupted);
             }
         }

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use client::{Config, Connection, Window};
+use client::{Address, Config, Connection, Value, Window};
 
+use super::experiments::PREFIX;
 use super::results::{Counts, Server};
 use crate::failure::Failure;
 use crate::host::{self, Process, Usage};
+use crate::interrupt::Interrupt;
 use crate::proxy::Proxy;
 
 /// PINGs whose median is the round trip's time.
@@ -18,9 +20,11 @@ const PINGS_UNCOUNTED: usize = 3;
 /// In a longer round trip, the proxy's own some ten microseconds are no more than the noise of a measurement.
 const OWN_TIME_COUNTS: Duration = Duration::from_millis(1);
 /// Longest time that a reply may take beyond the round trip.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+pub const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Commands whose replies may be under way when keys are removed.
 const CLEANING_WINDOW: usize = 1000;
+/// Longest time that a reply may take beyond the added round trip after Ctrl-C.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often the proxy's delay is set anew by what it turned out to add: on a busy machine that changes from one time to the
 /// next.
@@ -38,9 +42,19 @@ pub struct Target {
     process: Option<Process>,
 }
 
+/// Keys that a server didn't remove.
+struct Refused {
+    /// How many of them it has; `None` where it doesn't tell that either.
+    left: Option<usize>,
+    /// What it answered.
+    why: String,
+}
+
 impl Target {
-    /// Connects to a server and, with `rtt`, puts a proxy before it.
-    pub fn new(mut direct: Config, rtt: Option<Duration>) -> Result<Target, Failure> {
+    /// Connects to a server and, with `rtt`, puts a proxy before it. After Ctrl-C it is not waited
+    /// for any longer than for a moment.
+    pub fn new(config: &Config, rtt: Option<Duration>, interrupt: &Interrupt) -> Result<Target, Failure> {
+        let mut direct = interrupt.impatient(config, PATIENCE + rtt.unwrap_or_default());
         direct.read_timeout = Some(SILENCE_MAX);
         let mut control = Connection::connect(&direct)?;
         let without = median_ping(&direct)?;
@@ -100,15 +114,59 @@ impl Target {
     }
 
     /// Removes keys.
+    ///
+    /// # Errors
+    /// The server refuses that; [`Failure::KeysLeft`] where some are left or may be.
     pub fn remove(&mut self, keys: &[String]) -> Result<(), Failure> {
-        let requests = keys.chunks(100).map(|some| {
-            let mut request = vec!["DEL"];
-            request.extend(some.iter().map(String::as_str));
-            request
-        });
-        Window::of(CLEANING_WINDOW).run_each(&mut self.control, requests, |_, _| ())?;
-        Ok(())
+        if keys.is_empty() {
+            return Ok(());
+        }
+        match delete(&mut self.control, keys) {
+            Ok(None) => Ok(()),
+            Ok(Some(Refused { left, why })) => {
+                let why = Failure::Server(format!(
+                    "the server refuses DEL, by which the experiments remove their keys again: {why}"
+                ));
+                Err(if left == Some(0) { why } else { Failure::KeysLeft(Box::new(why), self.tell_left(left)) })
+            }
+            Err(error) => Err(Failure::KeysLeft(Box::new(error.into()), self.tell_left(None))),
+        }
     }
+
+    /// How many keys are left, if that is known, and how to remove them.
+    fn tell_left(&self, count: Option<usize>) -> String {
+        let what = match count {
+            Some(1) => format!("1 key that begins with {PREFIX} is left"),
+            Some(count) => format!("{count} keys that begin with {PREFIX} are left"),
+            None => format!("keys that begin with {PREFIX} may be left"),
+        };
+        let cli = match &self.direct.address {
+            Address::Tcp { host, port } => format!("penstock cli -h {host} -p {port} -n {}", self.direct.db),
+            Address::Unix(path) => format!("penstock cli -s {} -n {}", path.display(), self.direct.db),
+        };
+        format!(
+            "{what} on {}; to remove them, as a user who may: {cli} --scan --pattern '{PREFIX}*' | sed 's/^/DEL /' | {cli}",
+            self.direct.address
+        )
+    }
+}
+
+/// Deletes keys, each by a command of its own: a server in cluster mode takes no others together than those of one slot.
+fn delete(connection: &mut Connection, keys: &[String]) -> Result<Option<Refused>, client::Error> {
+    let window = Window::of(CLEANING_WINDOW);
+    let (mut refused, mut why) = (Vec::new(), None);
+    window.run_each(connection, keys.iter().map(|key| ["DEL", key]), |index, reply| {
+        if let Some(text) = reply.error() {
+            refused.extend(keys.get(index as usize));
+            why.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
+        }
+    })?;
+    let Some(why) = why else { return Ok(None) };
+    let mut left = Some(0);
+    window.run_each(connection, refused.iter().map(|key| ["EXISTS", key]), |_, reply| {
+        left = left.filter(|_| reply.error().is_none()).map(|left| left + usize::from(reply == Value::Int(1)));
+    })?;
+    Ok(Some(Refused { left, why }))
 }
 
 /// `cmdstat_zadd:calls=3,...` as a name and a number.

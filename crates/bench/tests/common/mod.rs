@@ -54,6 +54,12 @@ pub fn on_both(args: &[&str], check: impl Fn(&Server)) {
     check(&Server::oracle(args));
 }
 
+/// Sends a signal, by its name, to a process.
+pub fn signal(name: &str, pid: u32) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+    assert!(sent.success(), "kill -{name} {pid}");
+}
+
 /// The tool's complaint: one line, nothing on standard output, this status.
 pub fn check_refusal(args: &[&str], status: i32, words: &str) {
     let ran = run(args);
