@@ -83,7 +83,8 @@ fn encrypt(tcp: TcpStream, config: &Config, host: &str) -> Result<Box<dyn Stream
         Err(HandshakeError::Config(error)) => Err(error),
         // What a socket says when its time is over.
         Err(HandshakeError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-            Err(cannot_connect(config, io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long")))
+            let text = "perhaps the server doesn't speak TLS at this port: the TLS handshake took too long";
+            Err(cannot_connect(config, io::Error::new(io::ErrorKind::TimedOut, text)))
         }
         Err(HandshakeError::Io(error)) => Err(cannot_connect(config, error)),
     }

@@ -69,7 +69,7 @@ pub(crate) fn encrypt(
     tcp.set_read_timeout(Some(timeout))?;
     tcp.set_write_timeout(Some(timeout))?;
     while tls.is_handshaking() {
-        tls.complete_io(tcp)?;
+        tls.complete_io(tcp).map_err(explained)?;
     }
     tcp.set_nonblocking(true)?;
     Ok(stream)
@@ -92,6 +92,19 @@ impl From<Error> for HandshakeError {
 impl From<io::Error> for HandshakeError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
+    }
+}
+
+/// The same in words for whoever asked for encryption where the server offers none: its answer, read as TLS, is of no
+/// known kind.
+fn explained(error: io::Error) -> io::Error {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    match cause {
+        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => io::Error::new(
+            error.kind(),
+            "the server doesn't speak TLS at this port: connect without it, or to its TLS port",
+        ),
+        _ => error,
     }
 }
 
@@ -180,7 +193,7 @@ impl Read for TlsStream {
             }
             self.tls.read_tls(&mut self.tcp)?;
             let state = self.tls.process_new_packets();
-            let state = state.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            let state = state.map_err(|error| explained(io::Error::new(ErrorKind::InvalidData, error)))?;
             self.decrypted = state.plaintext_bytes_to_read();
             if self.tls.is_handshaking() {
                 // The other side waits for our part of it.

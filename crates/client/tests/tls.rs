@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
@@ -122,4 +123,16 @@ fn who_speaks_no_tls() {
     config.connect_timeout = Duration::from_millis(50);
     let error = Connection::connect(&config).unwrap_err();
     assert!(error.is_timeout() && error.to_string().ends_with("the TLS handshake took too long"), "{error}");
+    // Or it takes the first message for a command, and answers.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    config.address = Config::tcp("127.0.0.1", listener.local_addr().unwrap().port()).address;
+    config.connect_timeout = PATIENCE;
+    let answering = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"-ERR Protocol error: unbalanced quotes in request\r\n").unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let refusal = refusal(&config);
+    assert!(refusal.contains("the server doesn't speak TLS at this port"), "{refusal}");
+    answering.join().unwrap();
 }
