@@ -84,8 +84,11 @@ pub struct Config {
     pub db: u32,
     /// The protocol's version. With RESP3 the handshake sends `HELLO 3`.
     pub proto: Proto,
-    /// The name that CLIENT LIST shows.
+    /// The name that CLIENT LIST shows; a server that refuses it is not connected to.
     pub client_name: Option<Vec<u8>>,
+    /// The name that it shows where `client_name` has none, unless the server refuses it: a user may be forbidden to give
+    /// one.
+    pub fallback_name: Option<Vec<u8>>,
     /// How long a connection may take to come about, for each address that a name stands for. Looking names up is the
     /// system's affair and has its limits.
     pub connect_timeout: Duration,
@@ -143,6 +146,7 @@ impl Config {
             db: 0,
             proto: Proto::Resp2,
             client_name: None,
+            fallback_name: None,
             connect_timeout: CONNECT_TIMEOUT,
             read_timeout: Some(SILENCE_MAX),
             write_timeout: Some(SILENCE_MAX),

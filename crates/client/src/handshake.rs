@@ -1,6 +1,5 @@
 //! What a new connection says first: protocol, password, name, database. All of it leaves in one write.
 
-use resp::parse::Value;
 use resp::reply::Proto;
 
 use crate::command::Command;
@@ -8,35 +7,55 @@ use crate::config::Config;
 use crate::connection::Connection;
 use crate::error::{Error, ServerError};
 
+/// A command, and whether nothing is lost if the server refuses it.
+struct Greeting {
+    command: Command,
+    is_optional: bool,
+}
+
 /// # Errors
 /// The first refusal, or what broke the connection.
 pub(crate) fn greet(connection: &mut Connection, config: &Config) -> Result<(), Error> {
     let greetings = greetings(config);
-    greetings.iter().for_each(|command| connection.send(command));
-    let replies = greetings.iter().map(|_| connection.read_reply()).collect::<Result<Vec<Value>, Error>>();
-    match replies?.iter().find_map(Value::error) {
-        Some(text) => Err(Error::Server(ServerError::new(text))),
-        None => Ok(()),
+    greetings.iter().for_each(|greeting| connection.send(&greeting.command));
+    let (mut refusal, mut harmless) = (None, None);
+    for greeting in &greetings {
+        let reply = match connection.read_reply() {
+            Ok(reply) => reply,
+            // A server that closes says why in the place of the first reply.
+            Err(lost) => return Err(refusal.or(harmless).unwrap_or(lost)),
+        };
+        if let Some(text) = reply.error() {
+            let place = if greeting.is_optional { &mut harmless } else { &mut refusal };
+            place.get_or_insert_with(|| Error::Server(ServerError::new(text)));
+        }
+    }
+    match (refusal, harmless) {
+        (Some(refusal), _) => Err(refusal),
+        // If it was the reason for closing, nothing more is answered.
+        (None, Some(harmless)) => connection.exchange(&["PING"]).map(drop).map_err(|_| harmless),
+        (None, None) => Ok(()),
     }
 }
 
-fn greetings(config: &Config) -> Vec<Command> {
-    let mut commands = Vec::new();
+fn greetings(config: &Config) -> Vec<Greeting> {
+    let mut greetings: Vec<Greeting> = Vec::new();
+    let mut add = |command: Command, is_optional: bool| greetings.push(Greeting { command, is_optional });
     let user = config.user.as_deref();
     match (config.proto, &config.password) {
         (Proto::Resp3, Some(password)) => {
-            commands.push(Command::new("HELLO 3 AUTH").arg(user.unwrap_or(b"default")).arg(password));
+            add(Command::new("HELLO 3 AUTH").arg(user.unwrap_or(b"default")).arg(password), false);
         }
-        (Proto::Resp3, None) => commands.push(Command::new("HELLO 3")),
+        (Proto::Resp3, None) => add(Command::new("HELLO 3"), false),
         // Servers before 6.0 know only the password.
-        (Proto::Resp2, Some(password)) => commands.push(Command::new("AUTH").args(user).arg(password)),
+        (Proto::Resp2, Some(password)) => add(Command::new("AUTH").args(user).arg(password), false),
         (Proto::Resp2, None) => {}
     }
-    if let Some(name) = &config.client_name {
-        commands.push(Command::new("CLIENT SETNAME").arg(name));
+    if let Some(name) = config.client_name.as_ref().or(config.fallback_name.as_ref()) {
+        add(Command::new("CLIENT SETNAME").arg(name), config.client_name.is_none());
     }
     if config.db != 0 {
-        commands.push(Command::new("SELECT").arg(config.db));
+        add(Command::new("SELECT").arg(config.db), false);
     }
-    commands
+    greetings
 }

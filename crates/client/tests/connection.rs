@@ -7,7 +7,8 @@ mod common;
 use std::time::Duration;
 
 use client::{Command, Config, Connection, Error, Fate, Lost, Pipeline, Proto, Value};
-use common::{bulk, config, connect, on_both};
+use common::{bulk, config, connect, ok, on_both};
+use tests::server::Server;
 
 #[test]
 fn commands_and_their_replies() {
@@ -78,6 +79,36 @@ fn what_the_server_refuses_is_said() {
         config.password = Some(b"hush".into());
         config.db = 99_999;
         assert_eq!(refusal(&config), b"ERR");
+    });
+}
+
+#[test]
+fn a_name_that_nobody_asked_for_may_be_refused() {
+    let server = Server::oracle(&[]);
+    connect(&server).command(&["ACL", "SETUSER", "w", "on", ">pw", "~*", "+set"]).unwrap();
+    let mut config = config(&server);
+    config.fallback_name = Some(b"a-tool".into());
+    let name = Connection::connect(&config).unwrap().command(&["CLIENT", "GETNAME"]).unwrap();
+    assert_eq!(name, bulk("a-tool"));
+    (config.user, config.password) = (Some(b"w".into()), Some(b"pw".into()));
+    let mut connection = Connection::connect(&config).unwrap();
+    assert_eq!(connection.command(&["SET", "k", "v"]).unwrap(), ok());
+    config.client_name = Some(b"a-user".into());
+    assert!(Connection::connect(&config).unwrap_err().to_string().starts_with("NOPERM "));
+}
+
+#[test]
+fn a_server_full_of_clients_says_so_to_whoever_begins_with_a_name() {
+    on_both(&["--maxclients", "1"], |server| {
+        let mut first = connect(server);
+        first.command(&["PING"]).unwrap();
+        let mut config = config(server);
+        config.fallback_name = Some(b"a-tool".into());
+        for db in [0, 1] {
+            config.db = db;
+            let error = Connection::connect(&config).unwrap_err();
+            assert_eq!(error.to_string(), "ERR max number of clients reached");
+        }
     });
 }
 

@@ -308,7 +308,7 @@ fn config(args: &Args, silence_max: Option<Duration>) -> Result<Config, Failure>
     if args.resp3 {
         config.proto = Proto::Resp3;
     }
-    config.client_name.get_or_insert_with(|| b"penstock-load".to_vec());
+    config.fallback_name = Some(b"penstock-load".to_vec());
     config.read_timeout = silence_max;
     config.write_timeout = silence_max;
     Ok(config)
