@@ -32,10 +32,10 @@ struct Mark {
 /// What is wrong with a line.
 pub type Reason = Cow<'static, str>;
 
-/// A line or record that is no command to send.
+/// A line or record that is no command to send, or an EXEC that is sent as a DISCARD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    /// So many of the block's commands stand before it.
+    /// So many of the block's commands stand before it, the DISCARD included.
     pub before: usize,
     /// The line of the input on which it begins, from 1.
     pub line: u64,
@@ -43,7 +43,13 @@ pub struct Rejected {
     pub reason: Reason,
     /// Its beginning.
     pub text: Vec<u8>,
+    /// Of an EXEC: the input and line of the first that was rejected in its transaction, which no server would execute
+    /// then.
+    pub spoilt_by: Option<(usize, u64)>,
 }
+
+/// What is sent instead of an EXEC.
+const DISCARD: &[u8] = b"*1\r\n$7\r\nDISCARD\r\n";
 
 /// Commands that became one request, by index, end excluded.
 #[derive(Clone, Copy, Debug)]
@@ -149,6 +155,11 @@ impl Block {
         self.first_request + self.request_count() as u64
     }
 
+    /// Whether the request with this number is one of its.
+    pub fn has_request(&self, request: u64) -> bool {
+        (self.first_request..self.end_request()).contains(&request)
+    }
+
     /// Bytes of memory that it takes, roughly.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len() + self.marks.len() * size_of::<Mark>() + self.rejected_bytes
@@ -183,10 +194,14 @@ impl Block {
                         self.selects.push((self.marks.len(), database));
                         None
                     }
-                    verdict @ (Verdict::Begins | Verdict::Ends) => {
+                    verdict @ (Verdict::Begins | Verdict::Executes | Verdict::Discards) => {
                         self.end_run();
-                        self.merger.in_transaction = verdict == Verdict::Begins;
-                        self.transactions.push((self.marks.len(), verdict == Verdict::Begins));
+                        self.begin_or_end(verdict, line, text());
+                        None
+                    }
+                    Verdict::Permits => {
+                        self.end_run();
+                        self.merger.rights_may_differ = true;
                         None
                     }
                     Verdict::Refused(reason) => Some(reason.into()),
@@ -200,6 +215,28 @@ impl Block {
                 self.bytes.truncate(start);
                 self.reject(line, reason, text());
             }
+        }
+    }
+
+    /// Notes that the request at the block's end begins or ends a transaction. One in which a line was rejected isn't
+    /// executed: a server that had seen the line would refuse to.
+    fn begin_or_end(&mut self, verdict: Verdict, line: u64, text: &[u8]) {
+        let begins = verdict == Verdict::Begins;
+        self.transactions.push((self.marks.len(), begins));
+        self.merger.in_transaction = begins;
+        // A MULTI within a transaction begins nothing.
+        let Some(spoilt_by) = self.merger.spoilt_by.take_if(|_| !begins) else { return };
+        if verdict == Verdict::Executes {
+            self.bytes.truncate(self.offset(self.marks.len()));
+            self.bytes.extend_from_slice(DISCARD);
+            // Told where its reply is, behind the DISCARD.
+            self.push_rejected(Rejected {
+                before: self.marks.len() + 1,
+                line,
+                reason: Reason::default(),
+                text: beginning(text),
+                spoilt_by: Some(spoilt_by),
+            });
         }
     }
 
@@ -358,11 +395,17 @@ impl Block {
     /// Notes that a line is no command.
     pub fn reject(&mut self, line: u64, reason: impl Into<Reason>, text: &[u8]) {
         self.end_run();
-        let text = text[..text.len().min(SHOWN_BYTES + 1)].to_vec();
-        let reason = reason.into();
-        let reason_bytes = if let Cow::Owned(reason) = &reason { reason.capacity() } else { 0 };
-        self.rejected_bytes += size_of::<Rejected>() + text.capacity() + reason_bytes;
-        self.rejected.push(Rejected { before: self.marks.len(), line, reason, text });
+        if self.merger.in_transaction {
+            self.merger.spoilt_by.get_or_insert((self.input, line));
+        }
+        let (before, reason, text) = (self.marks.len(), reason.into(), beginning(text));
+        self.push_rejected(Rejected { before, line, reason, text, spoilt_by: None });
+    }
+
+    fn push_rejected(&mut self, rejected: Rejected) {
+        let reason_bytes = if let Cow::Owned(reason) = &rejected.reason { reason.capacity() } else { 0 };
+        self.rejected_bytes += size_of::<Rejected>() + rejected.text.capacity() + reason_bytes;
+        self.rejected.push(rejected);
     }
 
     /// The lines that are no commands, in order.
@@ -458,11 +501,12 @@ impl Block {
         self.transactions[from..].iter().copied().take_while(move |(index, _)| *index < to)
     }
 
-    /// Forgets that the command at `index` selects a database or begins a transaction: the server refused it. A
-    /// transaction's end ends it even if it is refused.
+    /// Forgets that the command at `index` selects a database, begins a transaction or discards one: the server refused
+    /// it. A transaction's end ends it even if it is refused.
     pub fn forget_effect(&mut self, index: usize) {
         self.selects.retain(|(at, _)| *at != index);
         self.transactions.retain(|(at, begins)| *at != index || !begins);
+        self.rejected.retain(|line| line.spoilt_by.is_none() || line.before != index + 1);
     }
 
     /// How many commands are those whose requests begin within the first `bytes` bytes.
@@ -477,6 +521,11 @@ impl Block {
         let before = index.checked_sub(1).and_then(|last| self.marks.get(last));
         before.map_or(0, |mark| mark.end as usize)
     }
+}
+
+/// What is kept of a line to be shown.
+fn beginning(text: &[u8]) -> Vec<u8> {
+    text[..text.len().min(SHOWN_BYTES + 1)].to_vec()
 }
 
 /// Bytes of a request's first line, which says how many arguments follow.
@@ -582,9 +631,12 @@ mod tests {
             "MULTI\nSET a 1\nSET b 2\nEXEC\n",
             "SET a 1\nINCR n\nSET b 1\n",
             "MSET a 1\nMSET b 2\n",
+            "SET a 1\nACL SETUSER w ~a\nSET b 2\nSET c 3\n",
+            "MULTI\nacl setuser w ~a\nEXEC\nSET b 2\nSET c 3\n",
         ] {
             check(text, 10, &text.lines().collect::<Vec<_>>());
         }
+        check("ACL LOAD\nSET a 1\nSADD s a\nSADD s b\n", 10, &["ACL LOAD", "SET a 1", "SADD s a b"]);
         check(
             "SET a 1\n\"\nSET b 2\nMULTI\nEXEC\nSET c 1\nSET d 1\n",
             10,
@@ -668,6 +720,24 @@ mod tests {
         proptest::collection::vec(line, 1..200)
     }
 
+    /// Those that are sent, numbered, and as what.
+    fn good(lines: &[String]) -> Vec<(u64, &str)> {
+        let (mut in_transaction, mut is_spoilt, mut good) = (false, false, Vec::new());
+        for (number, line) in (1..).zip(lines) {
+            let sent = if line == "EXEC" && is_spoilt { "DISCARD" } else { line };
+            match &**line {
+                "MULTI" => in_transaction = true,
+                "EXEC" => (in_transaction, is_spoilt) = (false, false),
+                "\"" => is_spoilt |= in_transaction,
+                _ => {}
+            }
+            if line != "\"" {
+                good.push((number, sent));
+            }
+        }
+        good
+    }
+
     /// What lines of ZADD and others come to: a sorted set, and the others as they follow each other.
     fn effect<'l>(lines: impl Iterator<Item = &'l str>) -> (BTreeMap<String, String>, Vec<String>) {
         let (mut members, mut others) = (BTreeMap::new(), Vec::new());
@@ -735,7 +805,7 @@ mod tests {
         #[test]
         fn commands_keep_their_places(lines in lines(), size in 1_usize..3_000, most in 2_u64..9) {
             let text = lines.join("\n");
-            let good: Vec<_> = (1..).zip(&lines).filter(|(_, line)| *line != "\"").collect();
+            let good = good(&lines);
             for full in [false, true] {
                 let blocks = blocks(&text, all(most), size, full);
                 let mut place = 0;
@@ -743,7 +813,7 @@ mod tests {
                     prop_assert_eq!(block.first, place as u64);
                     for index in 0..block.len() {
                         let (number, line) = good[place];
-                        prop_assert_eq!(&crate::shown::command(&block.command_at(index)), line);
+                        prop_assert_eq!(crate::shown::command(&block.command_at(index)), line);
                         prop_assert_eq!(block.line(index), number);
                         place += 1;
                     }

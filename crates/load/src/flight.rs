@@ -20,8 +20,10 @@ use crate::transaction::{self, Open, Unended};
 pub trait Witness {
     /// A command was answered with an error.
     fn failed(&mut self, place: Place<'_>, error: &[u8]);
-    /// A line is no command.
+    /// A line is no command, or an EXEC became a DISCARD.
     fn rejected(&mut self, input: usize, rejected: &Rejected);
+    /// The server couldn't read a command, and executed neither it nor what follows.
+    fn unreadable(&mut self, place: Place<'_>, error: &[u8]);
     /// The input ended within a transaction.
     fn unended(&mut self, transaction: &Unended);
 }
@@ -188,6 +190,9 @@ impl Flight {
     pub fn push(&mut self, block: Block, witness: &mut impl Witness, done: impl FnMut(Block)) {
         let was_skipping = self.is_skipping();
         self.blocks.push_back(block);
+        if was_skipping {
+            self.forget_effects();
+        }
         let reached = self.end_request().min(self.executed).max(self.answered.request);
         self.pass(reached, witness, done);
         if was_skipping && !self.is_skipping() {
@@ -258,6 +263,14 @@ impl Flight {
         }
     }
 
+    /// Tells of a request that the server couldn't read, which is not answered then; the input and line where it begins.
+    pub fn unreadable(&self, request: u64, error: &[u8], witness: &mut impl Witness) -> Option<(usize, u64)> {
+        let block = self.blocks.iter().find(|block| block.has_request(request))?;
+        let commands = block.commands_of((request - block.first_request) as usize);
+        commands.clone().for_each(|index| witness.unreadable(place(block, index), error));
+        Some((block.input, block.line(commands.start)))
+    }
+
     /// Nothing will follow: what is answered is done, even of a transaction that nobody has ended. `ended` says that the input
     /// has no more; otherwise such a transaction isn't the input's fault.
     pub fn close(&mut self, ended: bool, witness: &mut impl Witness, done: impl FnMut(Block)) {
@@ -315,9 +328,20 @@ impl Flight {
         self.open = None;
         self.answered = known;
         self.remembered = remembered.into_iter().filter(|failure| failure.request >= known.request).collect();
+        self.forget_effects();
         self.pass(self.end_request().min(self.executed).max(known.request), witness, done);
         self.seek();
         self.mark_sent(0);
+    }
+
+    /// What failed in an earlier life had no effect.
+    fn forget_effects(&mut self) {
+        for failure in &self.remembered {
+            let block = self.blocks.iter_mut().find(|block| block.has_request(failure.request));
+            if let Some(block) = block {
+                block.forget_effect(block.commands_of((failure.request - block.first_request) as usize).start);
+            }
+        }
     }
 
     /// Whether nothing of what was taken is left.
@@ -481,7 +505,15 @@ mod tests {
         }
 
         fn rejected(&mut self, input: usize, rejected: &Rejected) {
-            self.0.push(format!("{input}:{} rejected", rejected.line));
+            let what = match rejected.spoilt_by {
+                None => "rejected".to_owned(),
+                Some((input, line)) => format!("discarded for {input}:{line}"),
+            };
+            self.0.push(format!("{input}:{} {what}", rejected.line));
+        }
+
+        fn unreadable(&mut self, place: Place<'_>, error: &[u8]) {
+            self.failed(place, error);
         }
 
         fn unended(&mut self, transaction: &Unended) {
@@ -495,13 +527,16 @@ mod tests {
         let mut input = Input::new(Box::new(pieces));
         let mut format = Commands::new(1000);
         let (mut blocks, mut first, mut first_request) = (Vec::new(), 0, 0);
+        let mut merger = Merger::default();
         loop {
             let mut block = Block::default();
+            block.merger = merger;
             (block.first, block.first_request) = (first, first_request);
             if !fill(&mut format, &mut input, &mut block, false).unwrap() {
                 return blocks;
             }
             block.end_run();
+            merger = std::mem::take(&mut block.merger);
             (first, first_request) = (block.end(), block.end_request());
             blocks.push(block);
         }
@@ -665,6 +700,70 @@ mod tests {
             assert_eq!(unended, ended.then_some(place));
             heard.0.retain(|line| !line.contains("unended"));
             assert_eq!(heard.0, ["0:4 rejected", "0:5 E 3: ERR"]);
+        }
+    }
+
+    const SPOILT: &str = "MULTI\nE 1\n\"\nE 2\n'\nexec\nMULTI\nE 5\nEXEC\n";
+
+    #[test]
+    fn a_transaction_with_a_rejected_line_is_discarded() {
+        for size in [1, 9, 1000] {
+            for executed in [0, 4, 7] {
+                let (mut flight, mut heard) = (Flight::new(100, true), Heard::default());
+                flight.resume(executed, [], &mut heard, drop);
+                for block in blocks(SPOILT, size) {
+                    flight.push(block, &mut heard, drop);
+                }
+                let mut sent = Vec::new();
+                while !flight.sendable().is_empty() {
+                    sent.extend(flight.sendable());
+                    flight.mark_sent(flight.sendable().len());
+                }
+                let ends = [b"*1\r\n$7\r\nDISCARD\r\n", &b"*1\r\n$4\r\nEXEC\r\n"[..], b"*1\r\n$4\r\nexec\r\n"];
+                let found = ends.map(|end| memchr::memmem::find(&sent, end).is_some());
+                assert_eq!(found, [executed < 4, executed < 7, false], "size {size}, {executed} executed");
+                flight.answer(7, &mut heard, drop);
+                assert_eq!(heard.0, ["0:3 rejected", "0:5 rejected", "0:6 discarded for 0:3"]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_never_was_a_transaction_is_not_discarded() {
+        let (multi, discard) = (Remembered { request: 0, error: b"NOPERM".to_vec() }, b"ERR DISCARD without MULTI");
+        let expected = ["0:1 MULTI: NOPERM", "0:3 rejected", "0:5 rejected", "0:6 DISCARD: ERR DISCARD without MULTI"];
+        for size in [1, 9, 1000] {
+            let (mut flight, mut heard) = (Flight::new(100, true), Heard::default());
+            for block in blocks(SPOILT, size) {
+                flight.push(block, &mut heard, drop);
+            }
+            flight.mark_sent(flight.sendable().len());
+            flight.fail(0, b"NOPERM", &mut heard, drop);
+            flight.answer(3, &mut heard, drop);
+            flight.fail(3, discard, &mut heard, drop);
+            flight.answer(4, &mut heard, drop);
+            assert_eq!(heard.0, expected, "size {size}");
+            // A successor hears of it from the server.
+            let (mut flight, mut heard) = (Flight::new(100, true), Heard::default());
+            let failures = [multi.clone(), Remembered { request: 3, error: discard.to_vec() }];
+            flight.resume(4, failures, &mut heard, drop);
+            for block in blocks(SPOILT, size) {
+                flight.push(block, &mut heard, drop);
+            }
+            assert_eq!(heard.0, expected, "size {size}");
+        }
+    }
+
+    #[test]
+    fn a_database_that_an_earlier_life_could_not_select_is_not_expected() {
+        for size in [1, 1000] {
+            let (mut flight, mut heard) = (Flight::new(100, true), Heard::default());
+            let failed = Remembered { request: 1, error: b"ERR DB index is out of range".to_vec() };
+            flight.resume(3, [failed], &mut heard, drop);
+            for block in blocks("SELECT 1\nSELECT 99\nE 2\nE 3\n", size) {
+                flight.push(block, &mut heard, drop);
+            }
+            assert_eq!(flight.database(), Some(1));
         }
     }
 

@@ -10,7 +10,9 @@
 //!   before a command joins; what isn't surely right stays alone, and so does any option.
 //! - A SET fails for nothing that its key holds, but MSET is another command, and its keys may be many. So SETs are merged
 //!   only where the server knows both, is no cluster, and lets the user run everything on every key (`probe` asks for
-//!   that before anything is sent, so that no refusal can come when what follows is on its way already).
+//!   that before anything is sent, so that no refusal can come when what follows is on its way already), and up to the
+//!   input's first ACL, behind which the user's rights may be others. Should somebody else change them meanwhile, a run may be
+//!   refused of which a part would not have been.
 //! - A server that is out of memory, read-only or loading refuses commands of all keys alike. It may become so between
 //!   two of a run's commands, and with them merged it refuses or takes all: as if they had come a moment earlier or
 //!   later. A line that is not executed is reported either way.
@@ -33,7 +35,7 @@ use crate::order::Sorter;
 
 /// The version of the rules by which runs are made, which a load's state names. It changes with whatever groups an input
 /// otherwise: what may join a run, `MERGED_BYTES`, when a block is full (a run ends with it), what is rejected.
-const RULES: u16 = 2;
+const RULES: u16 = 3;
 /// Arguments of a command that may join a run: enough for records with some fields, and few enough to be looked at.
 const ARGS_MAX: usize = 128;
 
@@ -190,6 +192,10 @@ pub struct Merger {
     pub merging: Merging,
     /// Within a transaction everything stays as it is: its commands' replies are EXEC's.
     pub in_transaction: bool,
+    /// The input and line of the first that was rejected within the transaction: it must not be executed without.
+    pub spoilt_by: Option<(usize, u64)>,
+    /// Whether the input may have changed what the user may do, which was asked before: SETs stay as they are then.
+    pub rights_may_differ: bool,
     /// The run at the block's end.
     pub run: Option<Run>,
     /// What puts runs into order.
@@ -211,6 +217,9 @@ impl Merger {
             return None;
         }
         let family = Family::of(&request[head.name.clone()]).filter(|family| self.merging.has(*family))?;
+        if self.rights_may_differ && !family.has_one_key() {
+            return None;
+        }
         let args = args_of(request)?;
         let adds = args.checked_sub(if family.has_one_key() { 2 } else { 1 })?;
         let adds_from = if family.has_one_key() { head.argument.end + 2 } else { head.name.end + 2 };

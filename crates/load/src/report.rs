@@ -148,8 +148,20 @@ impl Witness for Report {
     }
 
     fn rejected(&mut self, input: usize, rejected: &Rejected) {
+        let text = shown::line(&rejected.text);
+        let Some((spoilt_in, line)) = rejected.spoilt_by else {
+            self.rejected += 1;
+            return self.write(input, rejected.line, &rejected.reason, &text);
+        };
+        self.failed += 1;
+        let name = self.name(spoilt_in);
+        let reason = format!("the transaction is discarded instead of executed, since {name}:{line} was rejected");
+        self.write(input, rejected.line, &reason, &text);
+    }
+
+    fn unreadable(&mut self, place: Place<'_>, error: &[u8]) {
         self.rejected += 1;
-        self.write(input, rejected.line, &rejected.reason, &shown::line(&rejected.text));
+        self.write(place.input, place.line, &shown::error(error), &shown::command(&place.command));
     }
 
     fn unended(&mut self, transaction: &Unended) {

@@ -79,7 +79,7 @@ fn dry_run(options: &Options) -> Result<Exit, Failure> {
     let (belt, _) = start_reading(&options.plan, Merging::default(), false)?;
     let mut progress = Progress::new(options.plan.total_bytes(), options.quiet);
     let mut report = Report::new(sink(options, &progress, false)?, options.plan.names());
-    let (mut figures, mut open) = (Figures::default(), None);
+    let (mut figures, mut open, mut is_unended) = (Figures::default(), None, false);
     let end = loop {
         match belt.take() {
             Taken::Block(block) => {
@@ -92,6 +92,7 @@ fn dry_run(options: &Options) -> Result<Exit, Failure> {
             Taken::Nothing => belt.wait(),
             Taken::End(end) => {
                 if let (Ok(()), Some(open)) = (&end, open) {
+                    is_unended = true;
                     report.unended(&open.given_up(figures.commands));
                 }
                 break end;
@@ -106,9 +107,15 @@ fn dry_run(options: &Options) -> Result<Exit, Failure> {
     };
     report.flush()?;
     progress.finish();
-    let unended = if report.failures() > 0 { ", 1 transaction without an end" } else { "" };
-    let commands = count(figures.commands, "command");
-    summary(options.quiet, &format!("{commands}, {}{unended}; nothing was sent", rejected(&report)));
+    let mut text = format!("{}, {}", count(figures.commands, "command"), rejected(&report));
+    let discarded = report.failures() - u64::from(is_unended);
+    if discarded > 0 {
+        text += &format!(", {} discarded", count(discarded, "transaction"));
+    }
+    if is_unended {
+        text += ", 1 transaction without an end";
+    }
+    summary(options.quiet, &format!("{text}; nothing was sent"));
     end.map(|()| status(&report))
 }
 

@@ -29,6 +29,8 @@ const NAP: Duration = Duration::from_micros(100);
 /// So many naps are taken in a row, each twice as long as the one before, until there is a reply: 1.5 milliseconds in all. A
 /// server that takes longer is waited for: looking would cost more than being woken.
 const NAPS_MAX: u32 = 4;
+/// How the answer to what is no request begins: it is of no command, and the connection's last.
+const PROTOCOL_ERROR: &[u8] = b"ERR Protocol error";
 /// How long the replies to what was sent may take after an interrupt.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -226,12 +228,19 @@ impl<'t, 'l> Transfer<'t, 'l> {
     fn understand(&mut self, count: usize) -> Result<(), Ended> {
         let Load { belt, flight, report, .. } = &mut *self.load;
         let sent = flight.sent_requests();
-        let (mut excess, mut refusal) = (false, None);
+        let (mut excess, mut refusal, mut unreadable) = (false, None, None);
         let fed = self.skimmer.feed(&self.buffer[..count], |error| {
             let number = self.first + error.reply;
+            if unreadable.is_some() {
+                return;
+            }
             if number >= sent {
                 excess = true;
                 refusal = Some(String::from_utf8_lossy(error.text).into_owned());
+                return;
+            }
+            if error.element.is_none() && error.text.starts_with(PROTOCOL_ERROR) {
+                unreadable.get_or_insert_with(|| (number, error.text.to_vec()));
                 return;
             }
             let text = match error.element {
@@ -244,7 +253,11 @@ impl<'t, 'l> Transfer<'t, 'l> {
         });
         let answered = self.first + self.skimmer.replies();
         excess |= answered > sent;
-        flight.answer(answered.min(sent), report, |block| belt.give_back(block));
+        let executed = unreadable.as_ref().map_or(answered, |(number, _)| *number);
+        flight.answer(executed.min(sent), report, |block| belt.give_back(block));
+        if let Some((number, text)) = unreadable {
+            return Err(self.end_at(number, &text));
+        }
         if flight.open_bytes() > TRANSACTION_BYTES {
             return Err(transaction_too_long());
         }
@@ -258,6 +271,16 @@ impl<'t, 'l> Transfer<'t, 'l> {
             }
             (Ok(()), None) => Ok(()),
         }
+    }
+
+    /// Ends the load at a request that the server can't read: it reads nothing behind it, over whatever connection.
+    fn end_at(&mut self, request: u64, error: &[u8]) -> Ended {
+        let Load { flight, report, .. } = &mut *self.load;
+        let place = flight.unreadable(request, error, report);
+        let place = place.map_or(String::new(), |(input, line)| format!("{}:{line}: ", report.name(input)));
+        let error = crate::shown::error(error);
+        let text = format!("{place}the server can't read this command, and nothing behind it was executed: {error}");
+        Ended::Failed(Failure::new(Exit::Server, text))
     }
 
     /// Ends the waiting for a transaction's rest for which there is no room beside what is kept of it.

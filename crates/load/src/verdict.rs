@@ -9,8 +9,12 @@ pub enum Verdict {
     Select(u32),
     /// Send it; what follows runs only when a command that ends the transaction does.
     Begins,
-    /// Send it; it ends a transaction.
-    Ends,
+    /// Send it; it executes what came since the command that began, and that ends.
+    Executes,
+    /// Send it; it ends a transaction, which isn't executed.
+    Discards,
+    /// Send it; what users may do can be another thing behind it.
+    Permits,
     /// Don't send it, for this reason.
     Refused(&'static str),
 }
@@ -21,7 +25,8 @@ pub fn judge(name: &[u8], argument: &[u8]) -> Verdict {
     // Every command passes here: most are known to be harmless by their length and first letter.
     let Some(first) = name.first() else { return Verdict::Refused("a command has no name") };
     match (name.len(), first.to_ascii_uppercase()) {
-        (4 | 5, b'A' | b'E' | b'H' | b'M' | b'P' | b'Q' | b'R' | b'S' | b'W')
+        (3, b'A')
+        | (4 | 5, b'A' | b'E' | b'H' | b'M' | b'P' | b'Q' | b'R' | b'S' | b'W')
         | (6, b'C' | b'S')
         | (7.., b'D' | b'M' | b'P' | b'R' | b'S' | b'U') => judge_slowly(name, argument),
         _ => Verdict::Plain,
@@ -44,7 +49,9 @@ fn judge_slowly(name: &[u8], argument: &[u8]) -> Verdict {
         b"AUTH" | b"HELLO" => Verdict::Refused(LOGIN),
         b"WATCH" => Verdict::Refused(WATCHES),
         b"MULTI" => Verdict::Begins,
-        b"EXEC" | b"DISCARD" => Verdict::Ends,
+        b"EXEC" => Verdict::Executes,
+        b"DISCARD" => Verdict::Discards,
+        b"ACL" => Verdict::Permits,
         b"PIPELINE" => Verdict::Refused(COUNTS),
         b"SELECT" => resp::num::parse_i64(argument)
             .and_then(|database| u32::try_from(database).ok())
@@ -65,6 +72,7 @@ mod tests {
         }
         assert!(matches!(judge(b"client", b"reply"), Verdict::Refused(_)));
         assert_eq!(judge(b"CLIENT", b"SETNAME"), Verdict::Plain);
+        assert_eq!((judge(b"acl", b"SETUSER"), judge(b"ADD", b"")), (Verdict::Permits, Verdict::Plain));
     }
 
     #[test]
@@ -80,7 +88,7 @@ mod tests {
         assert_eq!(judge(b"SELECT", b"-3"), Verdict::Plain);
         assert_eq!(judge(b"SELECT", b"x"), Verdict::Plain);
         assert_eq!((judge(b"multi", b""), judge(b"Exec", b""), judge(b"DISCARD", b"")), {
-            (Verdict::Begins, Verdict::Ends, Verdict::Ends)
+            (Verdict::Begins, Verdict::Executes, Verdict::Discards)
         });
     }
 }
