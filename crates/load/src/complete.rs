@@ -70,7 +70,7 @@ pub fn say_again(plan: &Plan, config: &Config, file: &mut StateFile, outcome: &O
         );
         return Err(Failure::new(Exit::Resume, text));
     }
-    if file.state.progress.phase == Phase::Finished && end_token(config, file) {
+    if file.state.progress.phase == Phase::Finished && end_token(config, &file.state.name.token) {
         file.enter(Phase::Complete)?;
     }
     let ago = HumanDuration(Duration::from_secs(now_s().saturating_sub(outcome.ended_s)));

@@ -2,11 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::exit::Exit;
+use crate::exit::{Exit, Failure};
+
+/// How often whoever waits looks whether it was asked to stop.
+const TICK: Duration = Duration::from_millis(20);
 
 /// Whether the process was asked to stop.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +28,29 @@ impl Interrupt {
             let _ = flag::register(signal, interrupt.0.clone());
         }
         interrupt
+    }
+
+    /// What `work` comes to, which may wait for a server as long as it likes: it is left alone when the process is asked to
+    /// stop.
+    ///
+    /// # Errors
+    /// It was asked to stop, or there is no room for a thread.
+    pub fn wait_for<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+        let (sender, receiver) = channel();
+        let started = std::thread::Builder::new().name("connects".to_owned()).spawn(move || drop(sender.send(work())));
+        started.map_err(|error| Failure::new(Exit::Server, format!("can't start a thread: {error}")))?;
+        loop {
+            match receiver.recv_timeout(TICK) {
+                Ok(result) => return Ok(result),
+                Err(RecvTimeoutError::Timeout) if !self.was_asked() => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Failure::new(Exit::Server, "connecting failed; this is a bug of penstock load"));
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(Failure::new(Exit::Interrupted, "interrupted before anything was sent"));
+                }
+            }
+        }
     }
 
     /// Whether it was.

@@ -227,7 +227,8 @@ fn load(options: Options) -> Result<Exit, Failure> {
         report.skip_until(written);
     }
     let interrupt = Interrupt::listen();
-    let (connection, possible) = connect(&options.config, options.merge, options.resume.is_some())?;
+    let (config, merge, resumes) = (options.config.clone(), options.merge, options.resume.is_some());
+    let (connection, possible) = interrupt.wait_for(move || connect(&config, merge, resumes))??;
     // What stops at an error stops there, and not behind what happened to be put before it. And what goes on must be told of
     // errors as they come: of a run in another order they are known when all of it is answered.
     let keeps_order = options.stop_on_error || options.resume.is_some();

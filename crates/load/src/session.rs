@@ -7,6 +7,7 @@ use client::{Config, Connection, Error, Stream};
 use crate::complete::Outcome;
 use crate::exit::{Exit, Failure};
 use crate::flight::Remembered;
+use crate::interrupt::Interrupt;
 use crate::merge::Merging;
 use crate::probe;
 use crate::progress::count;
@@ -142,10 +143,13 @@ impl Session<'_, '_> {
     }
 
     /// The first connection, ready for the first command that is to be sent.
-    fn begin(&mut self, mut connection: Connection) -> Result<Box<dyn Stream>, Failure> {
+    fn begin(&mut self, connection: Connection) -> Result<Box<dyn Stream>, Failure> {
         let Some(resumable) = &mut self.resumable else { return Ok(connection.into_stream().0) };
-        let (state, token) = (resumable.file.state.progress, &resumable.file.state.name.token);
-        let progress = match token::resume(&mut connection, token).map_err(server_failure)? {
+        let (state, ttl_s, interrupt) = (resumable.file.state.progress, resumable.ttl_s, &self.load.interrupt);
+        let token = resumable.file.state.name.token.clone();
+        let new_token = token.clone();
+        let (mut connection, answer) = ask(interrupt, connection, move |it| token::resume(it, &token))?;
+        let progress = match answer {
             Answer::Unsupported => {
                 if state.phase == Phase::New {
                     resumable.file.forget();
@@ -154,10 +158,14 @@ impl Session<'_, '_> {
             }
             Answer::Is(progress) => progress,
             Answer::NoToken if state.phase == Phase::Started => return Err(forgotten(state.answered)),
-            Answer::NoToken => match token::start(&mut connection, token, resumable.ttl_s).map_err(server_failure)? {
-                Answer::Is(()) => Progress::default(),
-                _ => return Err(unsupported()),
-            },
+            Answer::NoToken => {
+                let started = ask(interrupt, connection, move |it| token::start(it, &new_token, ttl_s))?;
+                connection = started.0;
+                match started.1 {
+                    Answer::Is(()) => Progress::default(),
+                    _ => return Err(unsupported()),
+                }
+            }
         };
         resumable.file.enter(Phase::Started)?;
         let goes_on = progress.executed > 0;
@@ -313,10 +321,14 @@ impl Session<'_, '_> {
 
     fn attempt(&mut self, config: &Config) -> Result<Attempt, Failure> {
         let Some(resumable) = &self.resumable else { return Ok(Attempt::Again(String::new())) };
-        let asked = Connection::connect(config).and_then(|mut connection| {
-            let answer = token::resume(&mut connection, &resumable.file.state.name.token)?;
+        let (config, token) = (config.clone(), resumable.file.state.name.token.clone());
+        let asked = self.load.interrupt.wait_for(move || {
+            let mut connection = Connection::connect(&config)?;
+            let answer = token::resume(&mut connection, &token)?;
             Ok((connection.into_stream().0, answer))
         });
+        // Asked to stop: whoever tries again looks for that.
+        let Ok(asked) = asked else { return Ok(Attempt::Again("interrupted".to_owned())) };
         match asked {
             Ok((stream, Answer::Is(progress))) => Ok(Attempt::Connected(stream, progress)),
             Ok((_, Answer::NoToken)) => Err(forgotten(self.load.flight.done())),
@@ -355,25 +367,40 @@ impl Session<'_, '_> {
     /// The state can't be written.
     pub fn finish(&mut self, outcome: Outcome) -> Result<(), Failure> {
         let Some(mut resumable) = self.resumable.take() else { return Ok(()) };
-        let file = &mut resumable.file;
-        file.finish(outcome)?;
-        if end_token(self.config, file) { file.enter(Phase::Complete) } else { Ok(()) }
+        resumable.file.finish(outcome)?;
+        if self.end_token(&resumable) { resumable.file.enter(Phase::Complete) } else { Ok(()) }
+    }
+
+    /// Has the server forget the load, unless that takes somebody too long.
+    fn end_token(&self, resumable: &Resumable) -> bool {
+        let (config, token) = (self.config.clone(), resumable.file.state.name.token.clone());
+        self.load.interrupt.wait_for(move || end_token(&config, &token)).unwrap_or(false)
     }
 
     /// Nothing was executed, and nothing is to be gone on with.
     pub fn forget(&mut self) {
         if let Some(resumable) = self.resumable.take() {
-            end_token(self.config, &resumable.file);
+            self.end_token(&resumable);
             resumable.file.forget();
         }
     }
 }
 
+/// The answer to a question, unless somebody doesn't want to wait for it.
+fn ask<T: Send + 'static>(
+    interrupt: &Interrupt,
+    mut connection: Connection,
+    question: impl FnOnce(&mut Connection) -> Result<Answer<T>, Error> + Send + 'static,
+) -> Result<(Connection, Answer<T>), Failure> {
+    let asked = interrupt.wait_for(move || question(&mut connection).map(|answer| (connection, answer)));
+    asked?.map_err(server_failure)
+}
+
 /// Has the server forget the load, if it can be reached. Otherwise the token expires.
-pub fn end_token(config: &Config, file: &StateFile) -> bool {
+pub fn end_token(config: &Config, token: &str) -> bool {
     /// A connection may break; a server that doesn't answer several in a row isn't waited for.
     const TRIES: usize = 3;
-    let end = || Connection::connect(config).and_then(|mut it| token::end(&mut it, &file.state.name.token));
+    let end = || Connection::connect(config).and_then(|mut it| token::end(&mut it, token));
     (0..TRIES).any(|_| end().is_ok())
 }
 
