@@ -142,6 +142,14 @@ impl LineFinder {
     }
 }
 
+/// Whether a command has so many arguments at most, or else why it is rejected.
+fn check_args(args: u64, args_max: u64) -> Result<(), String> {
+    if args > args_max {
+        return Err(format!("the command has {args} arguments, and the server takes no more than {args_max}"));
+    }
+    Ok(())
+}
+
 /// The text for a line, record or command beyond the limit.
 fn too_long(what: &str, bytes_max: usize) -> String {
     format!("the {what} is longer than {bytes_max} bytes; --max-command raises the limit")

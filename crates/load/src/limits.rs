@@ -45,6 +45,10 @@ pub const SPARE_BYTES: usize = BLOCKS_BYTES;
 pub const COMMAND_BYTES: usize = 64 << 20;
 /// Largest value of `--max-command`: what a block holds is addressed with 32 bits.
 pub const COMMAND_BYTES_MOST: usize = 2 << 30;
+/// Arguments of a command: what Penstock, Redis since 7.0 and Valkey take.
+pub const ARGS_MAX: u64 = i32::MAX as u64;
+/// The same of Redis before 7.0.
+pub const ARGS_MAX_BEFORE: u64 = 1024 * 1024;
 /// Fields of one CSV record.
 pub const CSV_FIELDS: usize = 1 << 20;
 /// Bytes of a command or line that an error report shows.

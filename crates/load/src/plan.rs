@@ -10,6 +10,7 @@ use crate::format::csv::{Csv, Dialect};
 use crate::format::json::JsonLines;
 use crate::format::{Format, commands::Commands, fill};
 use crate::input::Input;
+use crate::limits::ARGS_MAX;
 use crate::merge::{Merger, Merging};
 use crate::source::{Origin, Streamed, Tally};
 use crate::template::Template;
@@ -35,10 +36,10 @@ pub struct Source {
 }
 
 impl Source {
-    fn format(&self, command_bytes_max: usize) -> Result<Box<dyn Format>, Failure> {
+    fn format(&self, command_bytes_max: usize, args_max: u64) -> Result<Box<dyn Format>, Failure> {
         let template = |text: &[u8]| Template::parse(text).map_err(|reason| Failure::new(Exit::Usage, reason));
         Ok(match &self.content {
-            Content::Commands => Box::new(Commands::new(command_bytes_max)),
+            Content::Commands => Box::new(Commands::new(command_bytes_max).with_args_max(args_max)),
             Content::Csv(text, dialect) => Box::new(Csv::new(template(text)?, *dialect, command_bytes_max)),
             Content::JsonLines(text) => Box::new(JsonLines::new(template(text)?, command_bytes_max)),
         })
@@ -61,7 +62,7 @@ impl Plan {
     /// A template is wrong, or a file can't be read.
     pub fn check(&self) -> Result<(), Failure> {
         for source in &self.sources {
-            source.format(self.command_bytes_max)?;
+            source.format(self.command_bytes_max, ARGS_MAX)?;
             source.origin.check()?;
         }
         let from_stdin = self.sources.iter().filter(|source| source.origin == Origin::Stdin).count();
@@ -92,12 +93,15 @@ impl Plan {
     }
 
     /// Reads all inputs and puts their blocks on the belt, until nobody wants them. `tally` counts what is read, and runs of
-    /// commands are merged as `merging` says. If `repeatable`, blocks and runs depend on nothing but the input.
-    pub fn read(&self, belt: &Belt, tally: Arc<Tally>, merging: Merging, repeatable: bool) {
+    /// commands are merged as `merging` says. No command has more than `args_max` arguments. If `repeatable`, blocks and runs depend on nothing but the input.
+    pub fn read(&self, belt: &Belt, tally: Arc<Tally>, merging: Merging, args_max: u64, repeatable: bool) {
         let merger = Merger::new(merging);
         let mut reading = Reading { belt, tally, next: 0, next_request: 0, merger, repeatable };
         let mut sources = self.sources.iter().enumerate();
-        let end = sources.try_for_each(|(index, source)| reading.source(index, source, self.command_bytes_max));
+        let end = sources.try_for_each(|(index, source)| {
+            let mut format = source.format(self.command_bytes_max, args_max)?;
+            reading.source(index, source, &mut *format)
+        });
         belt.end(end);
     }
 }
@@ -112,8 +116,7 @@ struct Reading<'b> {
 }
 
 impl Reading<'_> {
-    fn source(&mut self, index: usize, source: &Source, command_bytes_max: usize) -> Result<(), Failure> {
-        let mut format = source.format(command_bytes_max)?;
+    fn source(&mut self, index: usize, source: &Source, format: &mut dyn Format) -> Result<(), Failure> {
         let mut input = source.origin.open(self.tally.clone())?;
         let merging = self.merger.merging;
         let full = self.repeatable && !merging.is_none();
@@ -121,7 +124,7 @@ impl Reading<'_> {
             // Full blocks would keep what comes slowly waiting for what comes next.
             self.merger.merging = Merging::default();
         }
-        let loaded = self.blocks(index, source, &mut *format, &mut input, full && !source.origin.is_stream());
+        let loaded = self.blocks(index, source, format, &mut input, full && !source.origin.is_stream());
         self.merger.merging = merging;
         loaded
     }

@@ -1,10 +1,11 @@
-//! What a server lets be merged: asked before anything is sent, with commands that change nothing.
+//! What a server takes, and lets be merged: asked before anything is sent, with commands that change nothing.
 //!
 //! The answers have to be as expected in every detail. From a server that doesn't know the questions, a proxy, or a user
 //! who may not ask, nothing is concluded, and nothing merged.
 
 use client::{Command, Connection, Error, Value};
 
+use crate::limits::{ARGS_MAX, ARGS_MAX_BEFORE};
 use crate::merge::Family;
 
 /// The families that may be merged for this connection's user.
@@ -30,6 +31,23 @@ pub fn mergeable(connection: &mut Connection) -> Result<Vec<Family>, Error> {
         }
     }
     Ok(mergeable)
+}
+
+/// How many arguments of a command the server takes. One that doesn't say what it is gets as many as any takes.
+///
+/// # Errors
+/// As [`mergeable`].
+pub fn args_max(connection: &mut Connection) -> Result<u64, Error> {
+    let info = ask(connection, &Command::new("INFO").arg("server"))?;
+    Ok(info.as_ref().and_then(Value::bytes).map_or(ARGS_MAX, args_max_of))
+}
+
+/// The same, of its INFO.
+fn args_max_of(info: &[u8]) -> u64 {
+    let version = info.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"redis_version:"));
+    let version = version.and_then(|version| version.split(|byte| *byte == b'.').next());
+    let is_old = version.and_then(resp::num::parse_i64).is_some_and(|major| major < 7);
+    if is_old { ARGS_MAX_BEFORE } else { ARGS_MAX }
 }
 
 /// The reply, unless it is an error.
@@ -102,6 +120,16 @@ mod tests {
         let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
         let text = format!("*4\r\n{}{}{}{keys}", bulk("commands"), bulk(commands), bulk("keys"));
         allows_all(&parse(text.as_bytes(), &ReplyLimits::default()).unwrap().unwrap().0)
+    }
+
+    #[test]
+    fn how_much_a_server_takes_depends_on_its_kind() {
+        let check = |info: &str, expected: u64| assert_eq!(args_max_of(info.as_bytes()), expected, "{info}");
+        check("# Server\r\nredis_version:7.2.4\r\npenstock_version:0.1.0\r\n", ARGS_MAX);
+        check("# Server\r\nredis_version:6.2.14\r\nos:Linux\r\n", ARGS_MAX_BEFORE);
+        check("# Server\r\nredis_version:7.0.15\r\n", ARGS_MAX);
+        check("# Server\r\nredis_version:255.255.255\r\n", ARGS_MAX);
+        check("", ARGS_MAX);
     }
 
     #[test]

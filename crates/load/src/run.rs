@@ -13,6 +13,7 @@ use crate::complete::{Outcome, now_s, say_again};
 use crate::exit::{Exit, Failure};
 use crate::flight::{Flight, Witness};
 use crate::interrupt::Interrupt;
+use crate::limits::ARGS_MAX;
 use crate::merge::Merging;
 use crate::plan::Plan;
 use crate::progress::{Figures, Progress, count};
@@ -62,13 +63,18 @@ fn leave(result: Result<Exit, Failure>) -> ExitCode {
 }
 
 /// Starts the thread that reads; the tally counts what it has read.
-fn start_reading(plan: &Plan, merging: Merging, repeatable: bool) -> Result<(Arc<Belt>, Arc<Tally>), Failure> {
+fn start_reading(
+    plan: &Plan,
+    merging: Merging,
+    args_max: u64,
+    repeatable: bool,
+) -> Result<(Arc<Belt>, Arc<Tally>), Failure> {
     let (belt, tally) = (Arc::new(Belt::new()?), Arc::new(Tally::default()));
     let (plan, putter, counter) = (plan.clone(), belt.clone(), tally.clone());
     // Nobody joins it: it may wait for a pipe that never gives anything, and ends with the process.
     let started = std::thread::Builder::new()
         .name("reader".to_owned())
-        .spawn(move || plan.read(&putter, counter, merging, repeatable));
+        .spawn(move || plan.read(&putter, counter, merging, args_max, repeatable));
     started.map_err(|error| Failure::new(Exit::Input, format!("can't start a thread: {error}")))?;
     Ok((belt, tally))
 }
@@ -76,7 +82,7 @@ fn start_reading(plan: &Plan, merging: Merging, repeatable: bool) -> Result<(Arc
 /// `--dry-run`: counts commands, and reports lines that are none and a transaction that doesn't end.
 fn dry_run(options: &Options) -> Result<Exit, Failure> {
     options.plan.check()?;
-    let (belt, _) = start_reading(&options.plan, Merging::default(), false)?;
+    let (belt, _) = start_reading(&options.plan, Merging::default(), ARGS_MAX, false)?;
     let mut progress = Progress::new(options.plan.total_bytes(), options.quiet);
     let mut report = Report::new(sink(options, &progress, false)?, options.plan.names());
     let (mut figures, mut open, mut is_unended) = (Figures::default(), None, false);
@@ -228,16 +234,16 @@ fn load(options: Options) -> Result<Exit, Failure> {
     }
     let interrupt = Interrupt::listen();
     let (config, merge, resumes) = (options.config.clone(), options.merge, options.resume.is_some());
-    let (connection, possible) = interrupt.wait_for(move || connect(&config, merge, resumes))??;
+    let (connection, terms) = interrupt.wait_for(move || connect(&config, merge, resumes))??;
     // What stops at an error stops there, and not behind what happened to be put before it. And what goes on must be told of
     // errors as they come: of a run in another order they are known when all of it is answered.
     let keeps_order = options.stop_on_error || options.resume.is_some();
-    let possible = if keeps_order { possible.in_order() } else { possible };
+    let possible = if keeps_order { terms.merging.in_order() } else { terms.merging };
     let merging = match &mut resumable {
         Some(resumable) => resumable.merging(possible, options.chunk)?,
         None => possible.in_chunks(options.chunk),
     };
-    let (belt, tally) = start_reading(&options.plan, merging, options.resume.is_some())?;
+    let (belt, tally) = start_reading(&options.plan, merging, terms.args_max, options.resume.is_some())?;
     let mut session = Session {
         config: &options.config,
         load: Load {

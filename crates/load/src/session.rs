@@ -8,6 +8,7 @@ use crate::complete::Outcome;
 use crate::exit::{Exit, Failure};
 use crate::flight::Remembered;
 use crate::interrupt::Interrupt;
+use crate::limits::ARGS_MAX;
 use crate::merge::Merging;
 use crate::probe;
 use crate::progress::count;
@@ -414,21 +415,41 @@ pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "penstock load: {text}");
 }
 
-/// Connects, and finds out what may be merged, if anything is to be. `resumes`: the load may have begun merged.
+/// What a server takes.
+pub struct Terms {
+    /// What may be merged.
+    pub merging: Merging,
+    /// How many arguments of a command.
+    pub args_max: u64,
+}
+
+impl Terms {
+    /// Those of a server that wasn't asked.
+    fn unknown() -> Terms {
+        Terms { merging: Merging::default(), args_max: ARGS_MAX }
+    }
+
+    fn ask(connection: &mut Connection) -> Result<Terms, Error> {
+        let args_max = probe::args_max(connection)?;
+        Ok(Terms { merging: Merging::of(probe::mergeable(connection)?), args_max })
+    }
+}
+
+/// Connects, and, unless nothing is to be merged, finds out what the server takes. `resumes`: the load may have begun merged.
 ///
 /// # Errors
 /// The server can't be reached, or doesn't let us in.
-pub fn connect(config: &Config, merge: bool, resumes: bool) -> Result<(Connection, Merging), Failure> {
+pub fn connect(config: &Config, merge: bool, resumes: bool) -> Result<(Connection, Terms), Failure> {
     let mut connection = connect_and_ping(config)?;
     if !merge {
-        return Ok((connection, Merging::default()));
+        return Ok((connection, Terms::unknown()));
     }
-    match probe::mergeable(&mut connection) {
-        Ok(families) => Ok((connection, Merging::of(families))),
+    match Terms::ask(&mut connection) {
+        Ok(terms) => Ok((connection, terms)),
         // What can't be asked now may be allowed all the same: a load that began merged is not to be given up for that.
         Err(error) if resumes => Err(server_failure(error)),
         // Whoever doesn't like to be asked is told what the input says and nothing else.
-        Err(_) => Ok((connect_and_ping(config)?, Merging::default())),
+        Err(_) => Ok((connect_and_ping(config)?, Terms::unknown())),
     }
 }
 

@@ -8,16 +8,15 @@
 use std::ops::Range;
 
 use super::quoted::Splitter;
-use super::{Broken, Format, Found, LineFinder, too_long};
+use super::{Broken, Format, Found, LineFinder, check_args, too_long};
 use crate::block::{Block, Head};
 use crate::input::Input;
-
-/// Arguments of one command: what servers accept.
-const ARGS_MAX: u64 = 1024 * 1024;
+use crate::limits::ARGS_MAX;
 
 /// Reads commands.
 pub struct Commands {
     command_bytes_max: usize,
+    args_max: u64,
     lines: LineFinder,
     splitter: Splitter,
     framing: Framing,
@@ -28,10 +27,17 @@ impl Commands {
     pub fn new(command_bytes_max: usize) -> Commands {
         Commands {
             command_bytes_max,
+            args_max: ARGS_MAX,
             lines: LineFinder::default(),
             splitter: Splitter::default(),
             framing: Framing::default(),
         }
+    }
+
+    /// The same for a server that takes no more than so many arguments, the command's name included: what has more is
+    /// rejected.
+    pub fn with_args_max(self, args_max: u64) -> Commands {
+        Commands { args_max, ..self }
     }
 
     /// Takes a line; false if none is whole.
@@ -48,7 +54,8 @@ impl Commands {
             Found::Line(line) => {
                 let is_blank = line.text.iter().all(|byte| matches!(byte, b' ' | b'\t'..=b'\r'));
                 if !is_blank && !line.text.starts_with(b"#") {
-                    block.command(number, || line.text, |out| self.splitter.encode(line.text, out));
+                    let encode = |out: &mut Vec<u8>| self.splitter.encode(line.text, self.args_max, out);
+                    block.command(number, || line.text, encode);
                 }
                 line.bytes
             }
@@ -81,6 +88,7 @@ impl Commands {
         if framed.args_total > 0 {
             let text = || &request[framed.head.name.clone()];
             block.command(input.line(), text, |out| {
+                check_args(framed.args_total, self.args_max)?;
                 out.extend_from_slice(request);
                 Ok(framed.head.clone())
             });
@@ -282,9 +290,22 @@ mod tests {
         );
         check_broken("*x\r\n", 2, "expected a number and the end of the line");
         check_broken("*1\r\n$-1\r\n", 3, "the length of an argument is negative");
-        check_broken("*9999999\r\n", 2, "the command announces too many arguments");
+        check_broken("*2147483648\r\n", 2, "the command announces too many arguments");
+        check_broken("*9999999\r\n", 3, "the input ends in mid-command");
         check_broken("*1\n$4\nPING\nand so on, and so on", 2, "expected a number and the end of the line");
         check_broken("*00000000000000000000000000001\r\n", 2, "expected a number and the end of the line");
+    }
+
+    #[test]
+    fn arguments_have_a_limit_in_both_forms() {
+        let commands = || Box::new(Commands::new(LIMIT).with_args_max(2)) as Box<dyn Format>;
+        let rejected = |line: u64| format!("{line}! the command has 3 arguments, and the server takes no more than 2");
+        let request = "*3\r\n$3\r\nDEL\r\n$1\r\na\r\n$1\r\nb\r\n";
+        check(
+            commands,
+            &format!("DEL a\nDEL a b\nDEL \"a\" b\n{request}GET a\n"),
+            &["1: DEL a", &rejected(2), &rejected(3), &rejected(4), "11: GET a"],
+        );
     }
 
     #[test]

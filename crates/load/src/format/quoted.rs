@@ -3,6 +3,7 @@
 use resp::num::write_u64;
 use resp::splitargs::split_args;
 
+use super::check_args;
 use crate::block::{Head, Reason};
 
 /// Where the arguments of a line without quotes are; kept between lines, so that none of them allocates.
@@ -15,11 +16,12 @@ impl Splitter {
     /// Appends the request that a line is. The line isn't blank.
     ///
     /// # Errors
-    /// The quotes of the line don't match.
-    pub fn encode(&mut self, line: &[u8], out: &mut Vec<u8>) -> Result<Head, Reason> {
+    /// The quotes of the line don't match, or it has more than `args_max` arguments.
+    pub fn encode(&mut self, line: &[u8], args_max: u64, out: &mut Vec<u8>) -> Result<Head, Reason> {
         // Without quotes there are no escapes either, and words can be copied as they are.
         if memchr::memchr3(b'"', b'\'', 0, line).is_none() {
             self.split_plain(line);
+            check_args(self.words.len() as u64, args_max)?;
             let words = self.words.iter().map(|(start, end)| &line[*start..*end]);
             return Ok(encode(words, out));
         }
@@ -27,6 +29,7 @@ impl Splitter {
         if words.is_empty() {
             return Err("the line begins with a NUL byte".into());
         }
+        check_args(words.len() as u64, args_max)?;
         Ok(encode(words.iter().map(Vec::as_slice), out))
     }
 
@@ -83,7 +86,7 @@ mod tests {
             ], 1..40)) {
             let expected = split_args(&line);
             let mut out = Vec::new();
-            let head = Splitter::default().encode(&line, &mut out);
+            let head = Splitter::default().encode(&line, u64::MAX, &mut out);
             match (expected, head) {
                 (Ok(words), Ok(head)) => {
                     let args = crate::shown::arguments(&out);
