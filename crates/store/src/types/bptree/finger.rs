@@ -8,11 +8,15 @@
 
 use super::Tie;
 use super::hints::Sought;
-use super::node::{Inner, LEAF_MAX, Leaf, Node};
+use super::node::{INNER_MAX, Inner, LEAF_MAX, Leaf, Node};
 
+/// Bits of the way for each level.
+const LEVEL_BITS: u32 = u8::BITS;
 /// Levels of a tree that a finger knows, from the root down. With the fewest children that an inner node is left with, a
 /// tree of more has tens of millions of entries; those have no finger.
-const LEVELS: usize = 8;
+const LEVELS: usize = (u64::BITS / LEVEL_BITS) as usize;
+
+const _: () = assert!(INNER_MAX < 1 << LEVEL_BITS && LEAF_MAX < 1 << LEVEL_BITS);
 
 /// How far behind the last place the next one is looked for, in entries. The leaf is searched otherwise.
 const NEAR_MAX: usize = 16;
@@ -20,40 +24,52 @@ const NEAR_MAX: usize = 16;
 /// See the module's description.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Finger {
-    /// On each level the child that the last insertion went into, and at the end its place in the leaf.
-    way: [u8; LEVELS],
+    /// On each level the child that the last insertion went into, and at the end its place in the leaf; the root's in the
+    /// highest bits.
+    way: u64,
     /// Whether the last insertion went to the leaf of the one before it, or to the next.
     is_near: bool,
 }
 
 impl Finger {
     /// To be called before an entry's place is sought from the root down, which says what is found there.
+    #[inline]
     pub(super) fn start(&mut self) {
         self.is_near = true;
     }
 
-    /// Takes note of the child of the node on this level.
+    /// Takes note of the child that is entered from the node on this level.
     #[inline]
     pub(super) fn enter(&mut self, level: usize, kid: usize) {
-        let Some((at, below)) = self.way.get_mut(level..).and_then(<[u8]>::split_first_mut) else {
-            self.is_near = false;
-            return;
-        };
-        let steps = kid.wrapping_sub(usize::from(*at));
+        let steps = kid.wrapping_sub(self.at(level));
+        self.is_near &= steps <= 1 && level < LEVELS;
         if steps != 0 {
-            *at = kid as u8;
             // In ascending order, another child is entered at its beginning.
-            below.fill(0);
-            self.is_near &= steps == 1;
+            self.point(level, kid);
         }
     }
 
     /// Takes note of the place in the leaf on this level.
     #[inline]
     pub(super) fn arrive(&mut self, level: usize, place: usize) {
-        match self.way.get_mut(level) {
-            Some(at) => *at = place as u8,
-            None => self.is_near = false,
+        self.is_near &= level < LEVELS;
+        self.point(level, place);
+    }
+
+    /// Where it points on this level.
+    #[inline]
+    fn at(self, level: usize) -> usize {
+        let rest = self.way.checked_shl(LEVEL_BITS * level as u32).unwrap_or(0);
+        (rest >> (u64::BITS - LEVEL_BITS)) as usize
+    }
+
+    /// Points there on this level, and to the beginning of everything below.
+    #[inline]
+    fn point(&mut self, level: usize, at: usize) {
+        if level < LEVELS {
+            let bits = LEVEL_BITS * level as u32;
+            let above = !(u64::MAX >> bits);
+            self.way = self.way & above | (at as u64) << (u64::BITS - LEVEL_BITS - bits);
         }
     }
 
@@ -82,7 +98,7 @@ struct Pointer<'a> {
 
 impl Pointer<'_> {
     fn guess(&self) -> usize {
-        self.finger.way.get(self.level).map_or(usize::MAX, |at| usize::from(*at))
+        self.finger.at(self.level)
     }
 }
 
