@@ -63,7 +63,8 @@ pub struct Effects {
     pub listening: bool,
     /// The arguments with which the command that waits is to be run again, if not with its own.
     pub again: Option<OwnedArgs>,
-    /// Whether a command has taken more memory than its arguments and [`MUCH_BYTES`].
+    /// Whether a command has taken [`MUCH_BYTES`] more than its arguments have in no time, as SETRANGE can; what takes its time
+    /// ends a window anyway.
     pub took_much: bool,
     listed: Vec<Listed>,
     keys: Vec<u8>,
@@ -98,11 +99,11 @@ impl Effects {
         self.keys.extend_from_slice(key);
     }
 
-    /// Whether nothing is to be done on account of the command beside its reply.
+    /// Whether anything is listed.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.listed.is_empty() && !self.took_much
+        self.listed.is_empty()
     }
 
     /// The listed changes, in order.

@@ -99,13 +99,8 @@ impl Worker {
         let Some(called) = self.call_keys::<true>(session, command, run, args, keys, &mut locked, out) else {
             return Step::Next;
         };
-        let mut step = self.finish(session, command, args, keys, called, out, true);
+        let step = self.finish(session, command, args, keys, called, out, true);
         drop(locked);
-        if std::mem::take(&mut self.effects.took_much) && step == Step::Next {
-            // The limit is looked at before the next command, not after the window.
-            self.memory.look_again();
-            step = Step::Reframe;
-        }
         self.after_plain(session, step, out, inside)
     }
 
@@ -218,6 +213,7 @@ impl Worker {
     ) -> Step {
         if command.is_none() && is_http(args.get(0)) {
             self.warn_of_http(session);
+            session.count_failure(None, SENT_HTTP);
             session.closing = true;
             return Step::Close;
         }
@@ -501,6 +497,9 @@ impl Worker {
             }
         });
         *inside = self.pass();
+        // Somebody else may have closed the gate meanwhile, for long; that time is not the next command's.
+        self.ticks = Ticks::now();
+        self.follow_clock(self.ticks);
         step
     }
 
@@ -866,6 +865,9 @@ fn needs_memory(session: &Session, command: &Command) -> bool {
 fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
+
+/// What is noted of it for a counted pipeline. Nobody else is told.
+const SENT_HTTP: &[u8] = b"ERR the connection was closed, since POST and Host: are HTTP's";
 
 /// How often the log says so, in milliseconds.
 const HTTP_WARNING_MS: u64 = 60_000;

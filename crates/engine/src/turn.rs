@@ -38,7 +38,7 @@ impl<'t, 'k> Turn<'t, 'k> {
         self.worker.engine
     }
 
-    /// The time of the turn, in milliseconds of Unix time.
+    /// The time as commands see it, in milliseconds of Unix time.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         self.worker.clock.now_ms

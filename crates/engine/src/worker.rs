@@ -41,7 +41,7 @@ use crate::watch::DbKey;
 
 /// Commands that are framed and run together, and, as far as they have a key each, prefetched: see `crate::lookahead`.
 const WINDOW: usize = 64;
-/// Keys whose room is kept for the next window.
+/// Keys whose room is kept from batch to batch.
 const KEPT_KEYS_MAX: usize = 64 * 1024;
 /// How old the clock may become before a connection's commands begin to run, in microseconds. Together with the time that these
 /// may take until they yield, a command sees one that is a millisecond old at most; and a turn of the usual length doesn't
@@ -257,7 +257,7 @@ impl Worker {
         self.reply_bytes_max.min(self.turn_bytes_max)
     }
 
-    /// Sets the time for everything that follows, in microseconds of Unix time.
+    /// Begins a turn at this time, in microseconds of Unix time. Should it last, what it runs later has a later time.
     pub fn begin_turn(&mut self, now_us: u64) {
         self.now_us = now_us;
         self.turn_began = Ticks::now();
@@ -271,6 +271,14 @@ impl Worker {
     #[inline]
     pub(crate) fn follow_clock(&mut self, now: Ticks) {
         if now.since(self.clock_set) > self.stale_ticks {
+            self.set_clock(now);
+        }
+    }
+
+    /// The same after something that was begun at `before` and may have had to wait.
+    pub(crate) fn follow_clock_after(&mut self, before: Ticks) {
+        let now = Ticks::now();
+        if now.since(before) > self.stale_ticks {
             self.set_clock(now);
         }
     }
@@ -301,7 +309,8 @@ impl Worker {
     }
 
     /// The time now, in microseconds of Unix time: the turn's, and what has passed of the turn.
-    pub(crate) fn present_us(&self) -> u64 {
+    #[must_use]
+    pub fn present_us(&self) -> u64 {
         self.unix_us(Ticks::now())
     }
 
@@ -412,6 +421,12 @@ impl Worker {
         // Before the gate is left: who runs alone behind it finds all counted.
         self.count_timings();
         drop(inside);
+        // What a request of millions of arguments has taken isn't kept for the next one, which may never come.
+        batch.shrink();
+        keys.clear();
+        keys.shrink_to(KEPT_KEYS_MAX);
+        self.shards.clear();
+        self.shards.shrink_to(KEPT_KEYS_MAX);
         (self.batch, self.planned, self.keys) = (batch, planned, keys);
         ran
     }
@@ -429,7 +444,6 @@ impl Worker {
         inside: &mut Pass,
     ) -> (usize, Ran) {
         let began = Ticks::now();
-        self.follow_clock(began);
         let turn_ticks = self.turn_ticks;
         let mut at = from;
         let written = out.len();
@@ -456,6 +470,8 @@ impl Worker {
             let mut ahead = 0;
             self.stats().batches.add(u64::from(!planned.is_empty()));
             self.ticks = Ticks::now();
+            // After all that may have taken long: the gate, eviction, a request of millions of arguments.
+            self.follow_clock(self.ticks);
             let last_end = batch.requests().last().map(|r| r.end as usize);
             let mut reframe = false;
             let mut is_plain = self.may_be_quick(session);
@@ -492,6 +508,7 @@ impl Worker {
                 } else {
                     self.step_outside(session, plan.command, args, out)
                 };
+                let step = if self.effects.took_much { self.mind_memory_next(step) } else { step };
                 if step != Step::Pause {
                     at = request.end as usize;
                 }
@@ -544,6 +561,14 @@ impl Worker {
                 return (at, Ran::Yielded);
             }
         }
+    }
+
+    /// Has the limit of the memory looked at before the next command, not after the window.
+    #[cold]
+    fn mind_memory_next(&mut self, step: Step) -> Step {
+        self.effects.took_much = false;
+        self.memory.look_again();
+        if step == Step::Next { Step::Reframe } else { step }
     }
 
     /// Keeps other threads out while some of a window's commands run, if there are enough of them to be worth it, all are
@@ -734,7 +759,6 @@ impl Found {
 fn plan(batch: &Batch, buffer: &[u8], planned: &mut Vec<Planned>, keys: &mut Vec<KeyRef>) {
     planned.clear();
     keys.clear();
-    keys.shrink_to(KEPT_KEYS_MAX);
     // Pipelines are made of runs of one command.
     let mut found = Found::NOTHING;
     for request in batch.requests() {

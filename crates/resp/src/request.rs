@@ -191,12 +191,15 @@ impl Batch {
 
     /// Forgets all requests.
     pub fn clear(&mut self) {
-        if self.args.capacity() > Self::KEPT_ARGS_MAX {
-            self.args = Vec::new();
-        }
         self.args.clear();
         self.requests.clear();
         self.unquoted.clear();
+    }
+
+    /// Forgets all requests, and gives back the memory that a request of very many arguments has taken.
+    pub fn shrink(&mut self) {
+        self.clear();
+        self.args.shrink_to(Self::KEPT_ARGS_MAX);
     }
 
     /// The requests.
@@ -296,6 +299,12 @@ pub struct Framer {
 }
 
 impl Framer {
+    /// Bytes that it takes to remember where the arguments of an incomplete request are.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.partial.as_ref().map_or(0, |partial| partial.args.capacity() * size_of::<Arg>())
+    }
+
     /// Frames requests from `buffer[from..]` into `batch`, until it holds `requests_max`. Returns where the first
     /// byte that isn't part of a framed request is. The caller keeps the bytes from there on and passes them again,
     /// as the beginning of a buffer, with what arrives next.
@@ -420,7 +429,12 @@ impl Framer {
             partial.args.push(Arg { start: arg.start - start as u32, len: arg.len });
             (partial.at, partial.left) = (next - start, partial.left - 1);
         }
-        batch.args.extend(partial.args.iter().map(|a| Arg { start: a.start + start as u32, len: a.len }));
+        if start == 0 && batch.args.is_empty() {
+            // They may be many millions.
+            batch.args = std::mem::take(&mut partial.args);
+        } else {
+            batch.args.extend(partial.args.iter().map(|a| Arg { start: a.start + start as u32, len: a.len }));
+        }
         Ok(Step::Done(start + partial.at))
     }
 }

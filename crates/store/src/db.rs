@@ -14,7 +14,7 @@ use crate::table::{Ref, RefMut};
 use crate::types::stream::Blocks;
 use crate::value::{Object, Type, Value};
 
-/// The time and the access word of a turn.
+/// The time that a command sees, and what an access leaves behind.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// Milliseconds of Unix time.
@@ -160,14 +160,14 @@ impl<'l, 'k> Db<'l, 'k> {
         self.locked.keyspace().databases()
     }
 
-    /// Milliseconds of Unix time, the same for the whole turn.
+    /// Milliseconds of Unix time, the same for the whole command.
     #[inline]
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         self.clock.now_ms
     }
 
-    /// The turn's clock.
+    /// The command's clock.
     #[must_use]
     pub fn clock(&self) -> Clock {
         *self.clock

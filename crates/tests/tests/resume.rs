@@ -356,3 +356,14 @@ fn contenders_for_a_token_run_one_pipeline_together() {
     let executed = Progress::of(&conn.cmd("PIPELINE RESUME token").unwrap()).executed;
     assert_eq!(conn.cmd("GET counter").unwrap().text(), increments_until(executed).to_string().as_bytes());
 }
+
+#[test]
+fn http_ends_a_counted_pipeline_as_a_failure() {
+    let server = Server::penstock(&[]);
+    let mut conn = server.connect();
+    conn.cmd("PIPELINE START token").unwrap();
+    conn.send(b"SET a 1\r\nPOST / HTTP/1.1\r\nSET b 1\r\n").unwrap();
+    assert_eq!(conn.read_to_close().unwrap(), b"+OK\r\n");
+    let progress = Progress::of(&server.connect().cmd("PIPELINE RESUME token").unwrap());
+    assert_eq!((progress.executed, progress.failed, progress.failures), (2, 1, vec![2]));
+}

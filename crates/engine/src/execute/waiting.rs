@@ -146,6 +146,7 @@ impl Worker {
         let engine = self.engine;
         let locked = engine.keyspace.lock_one_unless(shard, || engine.busy.any());
         let mut locked = locked.ok_or(HeldByScript)?;
+        self.follow_clock(Ticks::now());
         Ok(Db::new(&mut locked, key.0, &self.clock, &mut self.observed).kind(Key::new(&key.1)))
     }
 
@@ -159,6 +160,7 @@ impl Worker {
             self.shards = shards;
             return Err(HeldByScript);
         };
+        self.follow_clock(Ticks::now());
         self.effects.listening = true;
         self.observed.list = self.engine.events_to_list();
         let args = waiter.args.args();

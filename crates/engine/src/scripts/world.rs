@@ -151,9 +151,10 @@ impl<'w, 'k> World<'w, 'k> {
             if !self.locked.holds(shard) {
                 self.reaches_beyond = true;
                 let engine = self.worker.engine;
+                let before = Ticks::now();
                 held = self.locked.extend(shard, || engine.busy.any());
                 // For a script, time stands still but where it waits.
-                self.worker.follow_clock(Ticks::now());
+                self.worker.follow_clock_after(before);
             }
         }
         match held {

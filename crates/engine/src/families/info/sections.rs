@@ -18,7 +18,7 @@ const SECONDS_PER_DAY: u64 = 86_400;
 
 pub(super) fn server(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     let engine = gathered.turn.engine();
-    let (now_ms, now_us) = (gathered.turn.now_ms(), gathered.turn.worker.now_us);
+    let (now_ms, now_us) = (gathered.turn.now_ms(), gathered.turn.worker.present_us());
     let uptime_s = now_ms.saturating_sub(engine.started_ms) / 1000;
     let (machine, settings) = (&engine.machine, &engine.settings);
     text.field("redis_version", REDIS_VERSION);

@@ -3,7 +3,7 @@
 //! Who inserts in ascending order, as whoever loads many does or keeps things by time, goes to the same leaf again and again, a
 //! few entries further each time. The finger knows the way there: the new entry's neighbours in the leaf say
 //! whether it belongs between them, and nothing is sought in any node above. **A finger can only cost time, never order**: a place
-//! is only taken if both neighbours confirm it. So it may point anywhere, and nobody needs to tell it of entries
+//! is only taken if its neighbours confirm it. So it may point anywhere, and nobody needs to tell it of entries
 //! that were moved or removed.
 
 use super::Tie;
