@@ -134,7 +134,8 @@ mod tests {
         let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let _far = listener.accept().unwrap();
         let found = inodes(near.peer_addr().unwrap().port(), near.local_addr().unwrap().port());
-        assert_eq!(found.len(), 1);
+        // The kernel's table may show a socket twice while others come and go.
+        assert!(found.first().is_some_and(|first| found.iter().all(|inode| inode == first)), "{found:?}");
         assert!(owns_socket(std::process::id(), &found));
         assert!(!owns_socket(1, &found) || std::process::id() == 1);
         assert!(!owns_socket(std::process::id(), &["0".to_owned()]));

@@ -132,7 +132,7 @@ pub struct Worker {
     pub id: usize,
     /// What all threads share.
     pub engine: &'static Engine,
-    /// The time as commands see it: a millisecond old at most when one begins. See [`Worker::follow_clock`].
+    /// The time as commands see it: a millisecond old at most when one begins (see `follow_clock`).
     pub clock: Clock,
     /// The same for a session whose accesses leave no trace; made when one runs a command.
     pub(crate) untouching_clock: Clock,
