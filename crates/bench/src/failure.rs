@@ -19,8 +19,8 @@ pub enum Failure {
     InterruptedReport,
     /// Something on this machine failed: a file that can't be written (1).
     Local(String),
-    /// It ended for this reason, and keys of ours are left on a server, of which the text tells (as the reason; 1 where that
-    /// was none to fail).
+    /// It ended for this reason, and keys of ours are left on a server, of which the text tells (as the reason; 1
+    /// where that was none to fail).
     KeysLeft(Box<Failure>, String),
     /// Nobody reads what we print any more (0: whoever closed the pipe has seen enough).
     OutputClosed,

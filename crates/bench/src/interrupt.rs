@@ -58,8 +58,9 @@ impl Interrupt {
         &self.pressed
     }
 
-    /// The same way to a server. After the signal its connections wait no longer than `patience` for the next byte, and once
-    /// one has waited in vain, none of them waits any more: whoever has commands on the way can still take their replies.
+    /// The same way to a server. After the signal its connections wait no longer than `patience` for the next byte,
+    /// and once one has waited in vain, none of them waits any more: whoever has commands on the way can still take
+    /// their replies.
     #[must_use]
     pub fn impatient(&self, config: &Config, patience: Duration) -> Config {
         let mut impatient = config.clone();
@@ -120,8 +121,8 @@ impl Stream for ImpatientStream {
         self.stream.wants_write()
     }
 
-    /// A connection asks this before it waits, and again when a signal has ended its waiting. Where that would be in vain, it
-    /// is to read, and to find out.
+    /// A connection asks this before it waits, and again when a signal has ended its waiting. Where that would be in
+    /// vain, it is to read, and to find out.
     fn has_buffered(&self) -> bool {
         self.stream.has_buffered() || (self.patience.pressed.load(Ordering::Relaxed) && self.waits_in_vain())
     }

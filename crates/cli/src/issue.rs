@@ -71,8 +71,8 @@ pub fn issue(session: &mut Session<'_>, request: &[Vec<u8>], repeat: i64) -> Res
     Ok(Outcome::Answered)
 }
 
-/// Sends a command, to other nodes too where that was asked for, and prints what comes; first, if it `announces` that, how
-/// to end what doesn't end.
+/// Sends a command, to other nodes too where that was asked for, and prints what comes; first, if it `announces`
+/// that, how to end what doesn't end.
 fn issue_once(session: &mut Session<'_>, request: &[Vec<u8>], kind: Kind, announces: bool) -> Result<Outcome, Failure> {
     let mut redirections_left = if session.options.follow_redirections { REDIRECTIONS_MAX } else { 0 };
     loop {

@@ -151,8 +151,8 @@ fn help() -> Exit {
     Exit::Answer(flags::command().render_long_help().to_string().trim_end().to_owned())
 }
 
-/// Looks at the words before the command as redis-cli does: each is a flag, spelled out, or the value of one. The parser
-/// would understand more than that, such as `-n2` or `--pattern=x`, and see something else in `-csv`.
+/// Looks at the words before the command as redis-cli does: each is a flag, spelled out, or the value of one. The
+/// parser would understand more than that, such as `-n2` or `--pattern=x`, and see something else in `-csv`.
 fn check_flags(args: &[OsString]) -> Result<(), Exit> {
     let flags = flags::command();
     let mut args = args.iter();

@@ -86,8 +86,8 @@ pub struct Config {
     pub proto: Proto,
     /// The name that CLIENT LIST shows; a server that refuses it is not connected to.
     pub client_name: Option<Vec<u8>>,
-    /// The name that it shows where `client_name` has none, unless the server refuses it: a user may be forbidden to give
-    /// one.
+    /// The name that it shows where `client_name` has none, unless the server refuses it: a user may be forbidden to
+    /// give one.
     pub fallback_name: Option<Vec<u8>>,
     /// How long a connection may take to come about, for each address that a name stands for. Looking names up is the
     /// system's affair and has its limits.

@@ -3,8 +3,8 @@
 
 use resp::request::OwnedArgs;
 
-/// How many bytes more than its arguments have a command may take before the limit of the memory is looked at again. A window has
-/// 64 commands; what goes beyond the limit is 4 MB then.
+/// How many bytes more than its arguments have a command may take before the limit of the memory is looked at again.
+/// A window has 64 commands; what goes beyond the limit is 4 MB then.
 pub const MUCH_BYTES: usize = 64 * 1024;
 
 /// The class of a keyspace event, a character of notify-keyspace-events.
@@ -63,8 +63,8 @@ pub struct Effects {
     pub listening: bool,
     /// The arguments with which the command that waits is to be run again, if not with its own.
     pub again: Option<OwnedArgs>,
-    /// Whether a command has taken [`MUCH_BYTES`] more than its arguments have in no time, as SETRANGE can; what takes its time
-    /// ends a window anyway.
+    /// Whether a command has taken [`MUCH_BYTES`] more than its arguments have in no time, as SETRANGE can; what
+    /// takes its time ends a window anyway.
     pub took_much: bool,
     listed: Vec<Listed>,
     keys: Vec<u8>,

@@ -366,10 +366,9 @@ impl Worker {
             (Scope::Keys | Scope::ByArgs(_), [_, _, ..]) => {
                 let mut shards = std::mem::take(&mut self.shard_set);
                 shards.assign(keyspace, keys.iter().map(|key| key.hash));
-                let Some(mut locked) = keyspace.lock_set_unless(&shards, || engine.busy.any()) else {
+                let Some(mut locked) = self.lock(|keyspace, give_up| keyspace.lock_set_unless(&shards, give_up)) else {
                     return self.answer_busy(session, command, args, out);
                 };
-                self.follow_clock(Ticks::now());
                 prefetch(&locked, session.database, keys);
                 let step = self.call(session, command, args, keys, &mut locked, out, true);
                 drop(locked);
@@ -397,7 +396,7 @@ impl Worker {
         step
     }
 
-    /// Locks a shard; none, because of a script that takes too long. Whoever had it may have had it for long.
+    /// As [`Worker::lock`], a single shard, which mostly nobody else has.
     #[inline]
     fn lock_one(&mut self, shard: usize) -> Option<Locked<'static>> {
         let keyspace = &self.engine.keyspace;
@@ -406,10 +405,7 @@ impl Worker {
 
     #[cold]
     fn wait_for_one(&mut self, shard: usize) -> Option<Locked<'static>> {
-        let engine = self.engine;
-        let locked = engine.keyspace.lock_one_unless(shard, || engine.busy.any());
-        self.follow_clock(Ticks::now());
-        locked
+        self.lock(|keyspace, give_up| keyspace.lock_one_unless(shard, give_up))
     }
 
     /// Serves those who wait for what has changed. No shard is held.
@@ -860,8 +856,9 @@ fn needs_memory(session: &Session, command: &Command) -> bool {
     }
 }
 
-/// Whether a command's name is what an HTTP request begins with, or its header of the host. Whoever brings a browser or another
-/// program to send one to the server's port could have commands in its body run; so the connection ends there, as in Redis.
+/// Whether a command's name is what an HTTP request begins with, or its header of the host. Whoever brings a browser
+/// or another program to send one to the server's port could have commands in its body run; so the connection ends
+/// there, as in Redis.
 fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }

@@ -3,6 +3,8 @@
 //! Requests are framed, planned and prefetched a window at a time, so that what was prefetched is still in the cache
 //! when it is used, then run in order. A window ends early where a command changes how the rest is to be read.
 
+mod clock;
+
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,7 +37,7 @@ use crate::replies::{Share, UNAUTHENTICATED_BYTES_MAX};
 use crate::scripts::LocalScripts;
 use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
-use crate::ticks::{Ticks, per_microsecond, to_microseconds};
+use crate::ticks::{Ticks, per_microsecond};
 use crate::timings::Timings;
 use crate::watch::DbKey;
 
@@ -43,10 +45,6 @@ use crate::watch::DbKey;
 const WINDOW: usize = 64;
 /// Keys whose room is kept from batch to batch.
 const KEPT_KEYS_MAX: usize = 64 * 1024;
-/// How old the clock may become before a connection's commands begin to run, in microseconds. Together with the time that these
-/// may take until they yield, a command sees one that is a millisecond old at most; and a turn of the usual length doesn't
-/// set it twice.
-const STALE_US: f64 = 500.0;
 /// How long one connection may keep its thread from the others, in microseconds. Another one waits for two such turns, if
 /// its request comes when the first has just begun and the next is read before it.
 const YIELD_AFTER_US: f64 = 500.0;
@@ -201,7 +199,7 @@ impl Worker {
             clock,
             untouching_clock: clock,
             stats: &engine.stats[id],
-            stale_ticks: (STALE_US * per_microsecond()) as u64,
+            stale_ticks: (clock::STALE_US * per_microsecond()) as u64,
             turn_ticks: (YIELD_AFTER_US * per_microsecond()) as u64,
             meeting_ticks: if engine.keyspace.gate().is_for_one() {
                 u64::MAX
@@ -263,55 +261,6 @@ impl Worker {
         self.turn_began = Ticks::now();
         self.follow_settings();
         self.set_clock(self.turn_began);
-    }
-
-    /// Sets the clock again if what has run since would show: a script, a command on a large collection, a wait for another
-    /// thread. A lock that is taken for 300 ms must not be older than that when its owner gets to know of it. Called where a connection
-    /// begins to run commands, which it does for half a millisecond before it yields, and after waits; `now` is the present reading.
-    #[inline]
-    pub(crate) fn follow_clock(&mut self, now: Ticks) {
-        if now.since(self.clock_set) > self.stale_ticks {
-            self.set_clock(now);
-        }
-    }
-
-    /// The same after something that was begun at `before` and may have had to wait.
-    pub(crate) fn follow_clock_after(&mut self, before: Ticks) {
-        let now = Ticks::now();
-        if now.since(before) > self.stale_ticks {
-            self.set_clock(now);
-        }
-    }
-
-    #[inline(never)]
-    fn set_clock(&mut self, now: Ticks) {
-        self.clock_set = now;
-        self.clock.now_ms = self.unix_us(now) / 1000;
-        self.clock.uptime_s = (self.clock.now_ms.saturating_sub(self.engine.started_ms) / 1000) as u32;
-        if let Some(frequency) = &mut self.clock.frequency {
-            frequency.minutes = self.clock.uptime_s / 60;
-        }
-    }
-
-    /// The time now, as [`Worker::present_us`]. Who has seen it sees no command of an earlier time afterwards, but within a
-    /// transaction or script, where time stands still.
-    pub(crate) fn look_at_clock(&mut self, session: &Session) -> u64 {
-        let now = Ticks::now();
-        if !session.in_exec {
-            self.set_clock(now);
-        }
-        self.unix_us(now)
-    }
-
-    /// A reading of this turn as microseconds of Unix time.
-    fn unix_us(&self, ticks: Ticks) -> u64 {
-        self.now_us + to_microseconds(ticks.since(self.turn_began)) as u64
-    }
-
-    /// The time now, in microseconds of Unix time: the turn's, and what has passed of the turn.
-    #[must_use]
-    pub fn present_us(&self) -> u64 {
-        self.unix_us(Ticks::now())
     }
 
     /// Makes `rules` and `limits` anew if the configuration has changed.
@@ -813,21 +762,6 @@ mod tests {
         let (at, ran) = bench.worker.run(&mut session, &input, at, &mut out);
         assert_eq!((at, ran), (input.len() - 2, Ran::Idle));
         assert_eq!(out.slices().collect::<Vec<_>>().concat(), b"+OK\r\n+OK\r\n+PONG\r\n");
-    }
-
-    #[test]
-    fn what_follows_a_slow_command_has_the_time_of_then() {
-        let settings = Settings::new();
-        Loader::new(&settings).directive(&[b"enable-debug-command".to_vec(), b"local".to_vec()]).unwrap();
-        let mut bench = Bench::with(settings);
-        bench.let_time_pass();
-        let mut session = bench.open();
-        let lines = ["set old v px 5", "debug sleep 0.03", "get old", "set new v px 20"];
-        let input = lines.map(|line| request(&line.split(' ').collect::<Vec<_>>())).concat();
-        assert_eq!(bench.run(&mut session, &input).0, b"+OK\r\n+OK\r\n$-1\r\n+OK\r\n");
-        // It was set after 30 milliseconds at least.
-        bench.now_us += 45_000;
-        assert_eq!(bench.line(&mut session, "get new"), "$1|v");
     }
 
     #[test]

@@ -263,7 +263,8 @@ impl Flight {
         }
     }
 
-    /// Tells of a request that the server couldn't read, which is not answered then; the input and line where it begins.
+    /// Tells of a request that the server couldn't read, which is not answered then; the input and line where it
+    /// begins.
     pub fn unreadable(&self, request: u64, error: &[u8], witness: &mut impl Witness) -> Option<(usize, u64)> {
         let block = self.blocks.iter().find(|block| block.has_request(request))?;
         let commands = block.commands_of((request - block.first_request) as usize);

@@ -30,8 +30,8 @@ impl Interrupt {
         interrupt
     }
 
-    /// What `work` comes to, which may wait for a server as long as it likes: it is left alone when the process is asked to
-    /// stop.
+    /// What `work` comes to, which may wait for a server as long as it likes: it is left alone when the process is
+    /// asked to stop.
     ///
     /// # Errors
     /// It was asked to stop, or there is no room for a thread.

@@ -53,8 +53,8 @@ impl Report {
         self.written_before = Some(written);
     }
 
-    /// Notes that so many commands failed in an earlier life of this load and were reported; the first ones may have been heard
-    /// of again.
+    /// Notes that so many commands failed in an earlier life of this load and were reported; the first ones may have
+    /// been heard of again.
     pub fn add_earlier(&mut self, failed: u64) {
         self.failed = self.failed.max(failed);
     }
@@ -117,8 +117,8 @@ impl Report {
     }
 }
 
-/// Writes all of it, unless nobody reads it any more: who closes standard error doesn't want to know. The standard library takes
-/// a closed descriptor for one that takes everything.
+/// Writes all of it, unless nobody reads it any more: who closes standard error doesn't want to know. The standard
+/// library takes a closed descriptor for one that takes everything.
 fn write_to_stderr(mut text: &[u8]) -> io::Result<()> {
     let mut stderr = io::stderr();
     while !text.is_empty() {

@@ -119,7 +119,8 @@ impl Session<'_, '_> {
     /// What ended the load before its time.
     pub fn run(&mut self, connection: Connection) -> Result<(), Failure> {
         let ran = self.load_all(connection);
-        // Before it is closed: what failed in a transaction without an end is reported then, and runs again if the load goes on.
+        // Before it is closed: what failed in a transaction without an end is reported then, and runs again if the
+        // load goes on.
         let noted = self.note_end();
         ran.and(noted).and_then(|()| self.load.close())
     }
@@ -435,7 +436,8 @@ impl Terms {
     }
 }
 
-/// Connects, and, unless nothing is to be merged, finds out what the server takes. `resumes`: the load may have begun merged.
+/// Connects, and, unless nothing is to be merged, finds out what the server takes. `resumes`: the load may have begun
+/// merged.
 ///
 /// # Errors
 /// The server can't be reached, or doesn't let us in.

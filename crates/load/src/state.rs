@@ -188,8 +188,8 @@ impl StateFile {
     /// Opens the file, or makes it, and locks it. `restart` forgets what it says of whatever load.
     ///
     /// # Errors
-    /// Another loader has it; it can't be written; it is no load's state, or of another load, or of inputs that have changed
-    /// since.
+    /// Another loader has it; it can't be written; it is no load's state, or of another load, or of inputs that have
+    /// changed since.
     pub fn open(path: &Path, plan: &Plan, server: &str, restart: bool) -> Result<StateFile, Failure> {
         let trouble = |error: std::io::Error| cannot_write(path, &error);
         if let Some(directory) = path.parent() {

@@ -153,7 +153,8 @@ impl<'t, 'l> Transfer<'t, 'l> {
         }
     }
 
-    /// Sends and reads until nothing is left to do. Each turn shows `on_turn` what is answered and reported, and the time.
+    /// Sends and reads until nothing is left to do. Each turn shows `on_turn` what is answered and reported, and the
+    /// time.
     ///
     /// # Errors
     /// [`Ended`]; the flight knows what was answered before.

@@ -68,8 +68,8 @@ fn page(name: &str, words: &str, command: &Command) -> io::Result<String> {
     Ok(with_sections(&String::from_utf8_lossy(&text)))
 }
 
-/// What a command's help ends with, of which the page would otherwise make one running text: a section for each paragraph,
-/// by the words before its first colon, in which indented lines (examples, tables) stay as they are.
+/// What a command's help ends with, of which the page would otherwise make one running text: a section for each
+/// paragraph, by the words before its first colon, in which indented lines (examples, tables) stay as they are.
 fn with_sections(page: &str) -> String {
     let Some((before, rest)) = page.split_once(".SH EXTRA\n") else { return page.to_owned() };
     let end = rest.find("\n.SH ").map_or(rest.len(), |at| at + 1);

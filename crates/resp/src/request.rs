@@ -186,7 +186,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Arguments whose room is kept for the next batch: a window of requests has far fewer, and one of millions is rare.
+    /// Arguments whose room is kept for the next batch: a window of requests has far fewer, and one of millions is
+    /// rare.
     const KEPT_ARGS_MAX: usize = 64 * 1024;
 
     /// Forgets all requests.

@@ -115,6 +115,24 @@ pub fn calls(server: &Server, command: &str) -> u64 {
     line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
+/// Sends a process a signal.
+pub fn signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()), "no {name} for {pid}");
+}
+
+/// The number in a variable of the environment.
+#[must_use]
+pub fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// Where random numbers begin: `PENSTOCK_SEED`, or always the same.
+#[must_use]
+pub fn seed() -> u64 {
+    number("PENSTOCK_SEED").unwrap_or(20_260_101)
+}
+
 /// Runs `test` with Penstock and with Redis.
 pub fn with_both(test: impl Fn(&Server)) {
     test(&Server::penstock(&[]));

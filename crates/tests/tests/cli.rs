@@ -233,8 +233,8 @@ fn a_server_that_does_not_tell_its_commands() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("the server doesn't tell what its commands are"));
 }
 
-/// What a program prints in all, whose connection is killed once it has printed `before` in answer to `first`, and who then
-/// reads `later`.
+/// What a program prints in all, whose connection is killed once it has printed `before` in answer to `first`, and
+/// who then reads `later`.
 fn bereft(program: &str, server: &Server, [first, before, later]: [&str; 3]) -> Outcome {
     let mut command = shell(program, "cli", server.port(), 0);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -2,19 +2,14 @@
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
-use penstock_tests::loader::{Directory, Ran, ask, loader, run, texts, with_both};
+use penstock_tests::loader::{Directory, Ran, ask, loader, run, signal, texts, with_both};
 use penstock_tests::server::Server;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// A transfer of which one half is no command, and one that is whole.
 const TRANSFERS: &str =
     "SET from 100\nMULTI\nDECRBY from 10\nINCRBY \"to 10\nEXEC\nMULTI\nINCRBY from 1\nEXEC\nGET from\n";
-
-fn signal(pid: u32, name: &str) {
-    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
-    assert!(sent.unwrap().success());
-}
 
 #[test]
 fn a_transaction_is_not_executed_without_a_line() {

@@ -89,8 +89,8 @@ impl Batch {
         self.bytes.len() / self.request_bytes.max(1)
     }
 
-    /// The bytes of `requests` requests (not above the capacity) of the run, of which `first` is the first one's number: the
-    /// same number gives the same bytes, whichever thread renders them and when.
+    /// The bytes of `requests` requests (not above the capacity) of the run, of which `first` is the first one's
+    /// number: the same number gives the same bytes, whichever thread renders them and when.
     pub fn render(&mut self, first: u64, requests: usize) -> &[u8] {
         let used = &mut self.bytes[..requests * self.request_bytes];
         if !self.holes.is_empty() {

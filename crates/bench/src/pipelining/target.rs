@@ -151,7 +151,8 @@ impl Target {
     }
 }
 
-/// Deletes keys, each by a command of its own: a server in cluster mode takes no others together than those of one slot.
+/// Deletes keys, each by a command of its own: a server in cluster mode takes no others together than those of one
+/// slot.
 fn delete(connection: &mut Connection, keys: &[String]) -> Result<Option<Refused>, client::Error> {
     let window = Window::of(CLEANING_WINDOW);
     let (mut refused, mut why) = (Vec::new(), None);

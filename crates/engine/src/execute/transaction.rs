@@ -10,7 +10,6 @@ use super::silence;
 use crate::command_table::Command;
 use crate::families;
 use crate::session::{Queued, Session};
-use crate::ticks::Ticks;
 use crate::worker::{Pass, Step, Worker, is_whole};
 
 /// What is noted of an EXEC of a counted pipeline that answers null: nothing of the transaction has run.
@@ -39,8 +38,7 @@ impl Worker {
             shards.extend(multi.queue.iter().flat_map(|q| &q.keys).map(|k| engine.keyspace.shard_of(k.hash)));
             shards.sort_unstable();
             shards.dedup();
-            let locked = engine.keyspace.lock_many_unless(&shards, || engine.busy.any());
-            self.follow_clock(Ticks::now());
+            let locked = self.lock(|keyspace, give_up| keyspace.lock_many_unless(&shards, give_up));
             locked.map(|mut locked| self.exec_locked(session, command, args, &multi.queue, &mut locked, out))
         };
         let Some(step) = step else {

@@ -143,10 +143,8 @@ impl Worker {
     }
 
     fn kind_of(&mut self, shard: usize, key: &DbKey) -> Result<Option<Type>, HeldByScript> {
-        let engine = self.engine;
-        let locked = engine.keyspace.lock_one_unless(shard, || engine.busy.any());
+        let locked = self.lock(|keyspace, give_up| keyspace.lock_one_unless(shard, give_up));
         let mut locked = locked.ok_or(HeldByScript)?;
-        self.follow_clock(Ticks::now());
         Ok(Db::new(&mut locked, key.0, &self.clock, &mut self.observed).kind(Key::new(&key.1)))
     }
 
@@ -154,13 +152,11 @@ impl Worker {
     fn try_for(&mut self, waiter: &Waiter) -> Result<Option<Output>, HeldByScript> {
         let Run::Keys(run) = waiter.command.run else { return Ok(None) };
         let mut output = Output::default();
-        let engine = self.engine;
         let shards = self.take_shards(&waiter.keys);
-        let Some(mut locked) = engine.keyspace.lock_many_unless(&shards, || engine.busy.any()) else {
+        let Some(mut locked) = self.lock(|keyspace, give_up| keyspace.lock_many_unless(&shards, give_up)) else {
             self.shards = shards;
             return Err(HeldByScript);
         };
-        self.follow_clock(Ticks::now());
         self.effects.listening = true;
         self.observed.list = self.engine.events_to_list();
         let args = waiter.args.args();

@@ -13,7 +13,6 @@ use super::world::{Called, World};
 use crate::command_table::Command;
 use crate::families;
 use crate::session::Session;
-use crate::ticks::Ticks;
 use crate::turn::Turn;
 use crate::worker::{Pass, Step, Worker};
 
@@ -209,11 +208,8 @@ impl Worker {
         }
         if !families::scripting::runs_alone(self, command, *args) {
             let shards = self.take_shards(keys);
-            let engine = self.engine;
-            let Some(mut locked) = keyspace.lock_growing_unless(shards, || engine.busy.any()) else {
-                return self.answer_busy(session, command, args, out);
-            };
-            self.follow_clock(Ticks::now());
+            let locked = self.lock(|keyspace, give_up| keyspace.lock_growing_unless(shards, give_up));
+            let Some(mut locked) = locked else { return self.answer_busy(session, command, args, out) };
             let step = self.call(session, command, args, keys, &mut locked, out, true);
             if !std::mem::take(&mut self.scripts.start_over) {
                 self.shards = locked.into_shards();

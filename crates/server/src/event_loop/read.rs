@@ -27,8 +27,8 @@ const LONG_TURN_BYTES: usize = 512 * 1024;
 /// From how many connections is read before the first one's commands are run: what reading brings into the caches has to stay
 /// there until then.
 pub(super) const GATHERED_MAX: usize = 16;
-/// The most bytes that a connection may have sent for others to be read from before they are run: a pipeline asks for its memory
-/// by itself.
+/// The most bytes that a connection may have sent for others to be read from before they are run: a pipeline asks for
+/// its memory by itself.
 const GATHERED_BYTES_MAX: usize = 512;
 /// Bytes of the thread's buffer.
 pub(super) const BUFFER_BYTES: usize = READ_BYTES + (GATHERED_MAX - 1) * GATHERED_BYTES_MAX;

@@ -223,7 +223,8 @@ impl<T: Tie, const N: usize> Entries<T, N> {
         equal.start + hinted_ties_before(&self.ties[equal], self.skip, sought)
     }
 
-    /// The place of what is sought, if it lies behind entry `at`, and scores and hints point to one before the next `most`.
+    /// The place of what is sought, if it lies behind entry `at`, and scores and hints point to one before the next
+    /// `most`.
     #[inline]
     pub(super) fn right_behind(&self, at: usize, most: usize, score: f64, sought: Sought<'_>) -> Option<usize> {
         let (scores, ties) = (self.scores().get(at..).filter(|rest| !rest.is_empty())?, self.ties().get(at..)?);

@@ -1,10 +1,10 @@
 //! A finger: where the last insertion went, for the next one that goes there.
 //!
-//! Who inserts in ascending order, as whoever loads many does or keeps things by time, goes to the same leaf again and again, a
-//! few entries further each time. The finger knows the way there: the new entry's neighbours in the leaf say
-//! whether it belongs between them, and nothing is sought in any node above. **A finger can only cost time, never order**: a place
-//! is only taken if its neighbours confirm it. So it may point anywhere, and nobody needs to tell it of entries
-//! that were moved or removed.
+//! Who inserts in ascending order, as whoever loads many does or keeps things by time, goes to the same leaf again
+//! and again, a few entries further each time. The finger knows the way there: the new entry's neighbours in the leaf
+//! say whether it belongs between them, and nothing is sought in any node above. **A finger can only cost time, never
+//! order**: a place is only taken if its neighbours confirm it. So it may point anywhere, and nobody needs to tell it
+//! of entries that were moved or removed.
 
 use super::Tie;
 use super::hints::Sought;
@@ -12,8 +12,8 @@ use super::node::{INNER_MAX, Inner, LEAF_MAX, Leaf, Node};
 
 /// Bits of the way for each level.
 const LEVEL_BITS: u32 = u8::BITS;
-/// Levels of a tree that a finger knows, from the root down. With the fewest children that an inner node is left with, a
-/// tree of more has tens of millions of entries; those have no finger.
+/// Levels of a tree that a finger knows, from the root down. With the fewest children that an inner node is left
+/// with, a tree of more has tens of millions of entries; those have no finger.
 const LEVELS: usize = (u64::BITS / LEVEL_BITS) as usize;
 
 const _: () = assert!(INNER_MAX < 1 << LEVEL_BITS && LEAF_MAX < 1 << LEVEL_BITS);
@@ -24,8 +24,8 @@ const NEAR_MAX: usize = 16;
 /// See the module's description.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Finger {
-    /// On each level the child that the last insertion went into, and at the end its place in the leaf; the root's in the
-    /// highest bits.
+    /// On each level the child that the last insertion went into, and at the end its place in the leaf; the root's in
+    /// the highest bits.
     way: u64,
     /// Whether the last insertion went to the leaf of the one before it, or to the next.
     is_near: bool,
@@ -73,7 +73,8 @@ impl Finger {
         }
     }
 
-    /// Inserts into this tree if the place is near. In random order it hardly ever tries, since one of many is near the last one.
+    /// Inserts into this tree if the place is near. In random order it hardly ever tries, since one of many is near
+    /// the last one.
     #[inline]
     pub(super) fn insert<T: Tie>(&mut self, root: &mut Node<T>, score: f64, tie: T) -> bool {
         if !self.is_near {

@@ -77,8 +77,8 @@ fn words(count: usize) -> Vec<Vec<u8>> {
     shuffled(all)
 }
 
-/// Random operations on a tree and on a sorted vector, which must agree. Up to `run` words follow each other as they stand, with
-/// one score.
+/// Random operations on a tree and on a sorted vector, which must agree. Up to `run` words follow each other as they
+/// stand, with one score.
 fn check_order<const LIES: bool>(words: &[Vec<u8>], scores: usize, steps: usize, run: usize) {
     let mut random = Random::new(3);
     let (mut tree, mut model) = (Tree::<Word<'_, LIES>>::new(), Vec::<(f64, &[u8])>::new());

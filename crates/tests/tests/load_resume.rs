@@ -1,0 +1,390 @@
+//! `penstock load --resume`: with loaders and connections that are killed at random points no line may be lost or applied
+//! twice, and what is said of errors in earlier lives must be true.
+//!
+//! `PENSTOCK_SEED=N`: the seed of the random points. `PENSTOCK_LOAD_KILLS=N`: how many of each kind there are at least.
+
+#![allow(clippy::panic, clippy::unwrap_used)]
+
+use penstock_tests::breaker::Breaker;
+use penstock_tests::loader::{
+    Directory, Ran, ask, calls, load_by_killed_loaders, loader, number, run, seed, signal, texts, wait_until,
+};
+use penstock_tests::rng::Rng;
+use penstock_tests::server::Server;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+#[test]
+fn a_successor_stops_at_an_error_of_an_earlier_life() {
+    let (server, directory) = (Server::penstock(&[]), Directory::new());
+    ask(&server, "SET string x");
+    let file = directory
+        .file("x", b"LPUSH string x\n".iter().chain(&b"INCR n\n".repeat(600_000)).copied().collect::<Vec<_>>());
+    let (state, errors) = (directory.path("state"), directory.path("errors"));
+    let args = ["--resume", "--state", &state, "--errors", &errors, &file];
+    let mut child = loader(server.port(), &args).stdin(Stdio::null()).spawn().unwrap();
+    wait_until("something is executed", || !ask(&server, "GET n").is_null());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let ran = run(server.port(), &[&args[..], &["--stop-on-error"]].concat(), b"");
+    assert!(ran.status == 1 && ran.err.contains("x:1 had an error"), "{} {}", ran.status, ran.err);
+    // What the killed one had sent was executed, and nothing else.
+    let incremented = ask(&server, "INCRBY n 0").integer().unwrap();
+    assert_eq!(ran.first_line(), format!("{} commands executed, 1 failed, 0 lines rejected", incremented + 1));
+    assert!(incremented < 600_000);
+}
+
+/// Begins a load of a thousand commands that fail, one that blocks and fifty that fail, and waits until it is blocked.
+fn blocked_load(server: &Server, directory: &Directory, more: &[&str]) -> (Child, Vec<String>) {
+    let failing = |count: usize| (0..count).map(|field| format!("HSET string {field} v\n")).collect::<String>();
+    let file = directory.file("x", failing(1_000) + "BLPOP gate 0\n" + &failing(50) + "SET done 1\n");
+    let (state, errors) = (directory.path("state"), directory.path("errors"));
+    let args: Vec<String> = ["--resume", "--state", &state, "--errors", &errors, &file].map(str::to_owned).to_vec();
+    let args = [args, more.iter().map(|arg| (*arg).to_owned()).collect()].concat();
+    ask(server, "FLUSHALL");
+    ask(server, "SET string x");
+    let child = loader(server.port(), &args.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap();
+    wait_until("it is blocked", || {
+        let noted = std::fs::read_to_string(&state).is_ok_and(|text| text.contains("\"failed\":1000"));
+        noted && blocked(server) == 1
+    });
+    (child, args)
+}
+
+fn blocked(server: &Server) -> u32 {
+    let info = ask(server, "INFO clients");
+    let text = String::from_utf8_lossy(info.text()).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix("blocked_clients:")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+fn go_on(server: &Server, args: &[String]) -> Ran {
+    run(server.port(), &args.iter().map(String::as_str).collect::<Vec<_>>(), b"")
+}
+
+#[test]
+fn a_successor_knows_how_many_failed_and_were_reported() {
+    let server = Server::penstock(&[]);
+    for (end, more) in [("INT", &[][..]), ("KILL", &[]), ("KILL", &["--no-merge"])] {
+        let directory = Directory::new();
+        let (mut child, args) = blocked_load(&server, &directory, &[&["--chunk", "20"], more].concat());
+        signal(child.id(), end);
+        if end == "INT" {
+            // What it has sent by then is to be answered.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            ask(&server, "RPUSH gate x");
+        }
+        child.wait().unwrap();
+        wait_until("nobody is blocked", || blocked(&server) == 0);
+        ask(&server, "RPUSH gate x");
+        let before = directory.read("errors").lines().count();
+        assert!((1_000..1_050).contains(&before), "{before}");
+        let ran = go_on(&server, &args);
+        let earlier = format!("ran in an earlier run, {before} of them failed; going on\n");
+        assert!(ran.status == 1 && ran.err.ends_with(&earlier), "{end} {more:?}: {}", ran.err);
+        assert_eq!(ran.first_line(), "1052 commands executed, 1050 failed, 0 lines rejected");
+        assert_eq!(directory.read("errors").lines().count(), 1_050);
+    }
+}
+
+#[test]
+fn what_a_killed_loader_may_have_reported_is_not_called_missing() {
+    let server = Server::penstock(&[]);
+    // A merged command stands for 32 at most.
+    for (more, failed, lacks) in [(&[][..], "at least 1002", 64), (&["--no-merge"], "1050", 50)] {
+        let directory = Directory::new();
+        let (mut child, args) = blocked_load(&server, &directory, more);
+        // What is executed from here on is answered, and nobody reads it.
+        signal(child.id(), "STOP");
+        ask(&server, "RPUSH gate x");
+        wait_until("all is executed", || !ask(&server, "GET done").is_null());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let ran = go_on(&server, &args);
+        let expected = format!(
+            "penstock load: 1052 commands ran in an earlier run, {failed} of them failed; going on\n\
+             penstock load: the report may lack up to {lacks} errors of commands whose replies were lost\n"
+        );
+        assert_eq!((ran.status, ran.err.as_str()), (1, expected.as_str()));
+        assert_eq!(ran.first_line(), format!("1052 commands executed, {failed} failed, 0 lines rejected"));
+        assert_eq!(directory.read("errors").lines().count(), 1_000);
+        let again = go_on(&server, &args);
+        assert!(again.status == 1 && again.err.contains(ran.first_line()), "{}", again.err);
+    }
+}
+
+/// A load in which every command leaves its mark once: numbers in a list, in order, in two databases; increments; errors.
+struct Marks {
+    text: String,
+    /// Elements of the list in database 0 and in database 1.
+    listed: [Vec<String>; 2],
+    increments: u64,
+    /// Lines that are wrong or fail.
+    errors: Vec<u64>,
+}
+
+impl Marks {
+    fn new(lines: u64, rng: &mut Rng) -> Marks {
+        let mut marks =
+            Marks { text: String::new(), listed: [Vec::new(), Vec::new()], increments: 0, errors: Vec::new() };
+        // Both databases have a key that no list can be pushed to.
+        marks.text.push_str("INCR n\nSELECT 1\nINCR n\nSELECT 0\n");
+        marks.increments = 2;
+        let mut line = 4;
+        let mut database = 0;
+        while line < lines {
+            line += 1;
+            match rng.below(100) {
+                // As many failures as the server remembers at most, also where nothing is merged.
+                0 if marks.errors.len() < 20 && rng.chance(30) => {
+                    let run = 1 + rng.below(8) as u64;
+                    for failing in line..line + run {
+                        marks.errors.push(failing);
+                        writeln!(marks.text, "RPUSH n {failing}").unwrap();
+                    }
+                    line += run - 1;
+                }
+                0 if marks.errors.len() < 32 => {
+                    marks.errors.push(line);
+                    marks.text.push_str(if rng.chance(50) { "EXPIRE list soon\n" } else { "\"unbalanced\n" });
+                }
+                1 => {
+                    database = 1 - database;
+                    writeln!(marks.text, "SELECT {database}").unwrap();
+                }
+                2 => {
+                    writeln!(marks.text, "MULTI\nRPUSH list {line}\nINCR n\nEXEC").unwrap();
+                    marks.listed[database].push(line.to_string());
+                    marks.increments += 1;
+                    line += 3;
+                }
+                3..30 => {
+                    marks.text.push_str("INCR n\n");
+                    marks.increments += 1;
+                }
+                _ => {
+                    writeln!(marks.text, "RPUSH list {line}").unwrap();
+                    marks.listed[database].push(line.to_string());
+                }
+            }
+        }
+        // The increments of both databases are added up.
+        marks
+    }
+
+    fn check(&self, server: &Server, errors: &str, name: &str) {
+        let mut conn = server.connect();
+        let mut increments = 0;
+        for database in [0, 1] {
+            conn.cmd(&format!("SELECT {database}")).unwrap();
+            let listed = texts(&conn.cmd("LRANGE list 0 -1").unwrap());
+            let first_wrong = listed.iter().zip(&self.listed[database]).find(|(found, expected)| found != expected);
+            assert_eq!((listed.len(), first_wrong), (self.listed[database].len(), None), "database {database}");
+            increments += conn.cmd("INCRBY n 0").unwrap().integer().unwrap() as u64;
+        }
+        assert_eq!(increments, self.increments);
+        let place = |line: &u64| format!("{name}:{line}");
+        let expected: Vec<_> = self.errors.iter().map(place).collect();
+        let found: Vec<_> = errors.lines().map(|line| line.split(": ").next().unwrap().to_owned()).collect();
+        assert_eq!(found, expected);
+        assert_eq!(conn.cmd("PIPELINE LIST").unwrap().items().len(), 0);
+    }
+
+    /// Whether fewer commands than lines were executed.
+    fn were_merged(&self, server: &Server) -> bool {
+        calls(server, "rpush") < self.listed.iter().map(Vec::len).sum::<usize>() as u64
+    }
+}
+
+fn kills() -> u64 {
+    number("PENSTOCK_LOAD_KILLS").unwrap_or(200)
+}
+
+#[test]
+fn killed_loaders_lose_and_double_nothing() {
+    let mut rng = Rng::new(seed());
+    let (mut killed, mut round, mut longest_us) = (0, 0, 15_000);
+    while killed < kills() {
+        round += 1;
+        let directory = Directory::new();
+        let marks = Marks::new(20_000, &mut rng);
+        let server = Server::penstock(&["--threads", *rng.pick(&["1", "2"])]);
+        let file = directory.file("marks", &marks.text);
+        let (errors, state) = (directory.path("errors"), directory.path("state"));
+        let merge = rng.chance(75);
+        let chunk = if merge { "--chunk=100" } else { "--no-merge" };
+        let args = ["--resume", "--state", &state, chunk, "--errors", &errors, &file];
+        let (ran, now) = load_by_killed_loaders(server.port(), &args, longest_us, &mut rng);
+        // On a fast machine a loader is done before it is killed.
+        longest_us -= if now == 0 { longest_us / 10 } else { 0 };
+        // As the load ended, whether this loader loaded anything or an earlier one had done it all.
+        assert_eq!(ran.status, 1, "{} {}", ran.out, ran.err);
+        marks.check(&server, &directory.read("errors"), &file);
+        assert_eq!(marks.were_merged(&server), merge);
+        let again = run(server.port(), &args, b"");
+        assert!(again.status == 1 && again.err.contains("complete already"), "{} {}", again.status, again.err);
+        marks.check(&server, &directory.read("errors"), &file);
+        killed += now;
+        assert!(round < 200.max(kills()), "only {killed} loaders were killed in time");
+    }
+}
+
+#[test]
+fn broken_connections_lose_and_double_nothing() {
+    let mut rng = Rng::new(seed() + 1);
+    let mut broken = 0;
+    while broken < kills() {
+        let directory = Directory::new();
+        let marks = Marks::new(20_000, &mut rng);
+        let server = Server::penstock(&["--threads", *rng.pick(&["1", "2"])]);
+        let breaker = Breaker::start(server.port(), 30_000, rng.next_u64());
+        let file = directory.file("marks", &marks.text);
+        let (errors, state) = (directory.path("errors"), directory.path("state"));
+        let chunk = rng.pick(&["1", "17", "10000"]).to_string();
+        let args = ["--resume", "--state", &state, "--chunk", &chunk, "--errors", &errors, &file];
+        let ran = run_through(&breaker, &args);
+        assert_eq!(ran.status, 1, "{} {}", ran.out, ran.err);
+        marks.check(&server, &directory.read("errors"), &file);
+        assert_eq!(marks.were_merged(&server), chunk != "1");
+        broken += breaker.broken();
+    }
+}
+
+/// The first connection isn't tried twice: a loader that never got through is started again, as a user would.
+fn run_through(breaker: &Breaker, args: &[&str]) -> Ran {
+    loop {
+        let ran = run(breaker.port(), args, b"");
+        if ran.status != 4 {
+            return ran;
+        }
+    }
+}
+
+#[test]
+fn loaders_and_connections_may_break_together() {
+    let mut rng = Rng::new(seed() + 2);
+    let directory = Directory::new();
+    let marks = Marks::new(8_000, &mut rng);
+    let server = Server::penstock(&["--threads", "2"]);
+    let breaker = Breaker::start(server.port(), 60_000, rng.next_u64());
+    let file = directory.file("marks", &marks.text);
+    let (errors, state) = (directory.path("errors"), directory.path("state"));
+    let args = ["--resume", "--state", &state, "--chunk", "100", "--errors", &errors, &file];
+    loop {
+        let (ran, _) = load_by_killed_loaders(breaker.port(), &args, 60_000, &mut rng);
+        match ran.status {
+            4 => {}
+            0 | 1 => break,
+            status => panic!("{status}: {}", ran.err),
+        }
+    }
+    marks.check(&server, &directory.read("errors"), &file);
+}
+
+#[test]
+fn a_resumed_load_must_be_the_same() {
+    let directory = Directory::new();
+    let (file, state) = (directory.file("x", b"INCR n\n".repeat(200_000)), directory.path("state"));
+    let args = ["--resume", "--state", &state, &file];
+    let interrupted = |server: &Server| {
+        let mut child = loader(server.port(), &args).stdin(Stdio::null()).spawn().unwrap();
+        wait_until("something is executed", || !ask(server, "GET n").is_null());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    let server = Server::penstock(&[]);
+    interrupted(&server);
+    // Another server at the same port would know nothing of it: that is another state, or a token that is gone.
+    let token = std::fs::read_to_string(&state).unwrap();
+    let token = token.split("\"token\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let resumed = |text: &str| {
+        let ran = run(server.port(), &args, b"");
+        assert!(ran.status == 6 && ran.err.contains(text), "{} {}", ran.status, ran.err);
+    };
+    std::fs::write(&file, b"INCR n\n".repeat(200_001)).unwrap();
+    resumed("was changed since the load began");
+    let state_text = std::fs::read_to_string(&state).unwrap();
+    assert!(ask(&server, &format!("PIPELINE END {token}")).text() == b"OK");
+    let ran = run(server.port(), &["--resume", "--restart", "--state", &state, &file], b"");
+    assert_eq!((ran.status, ran.first_line()), (0, "200001 commands executed, 0 failed, 0 lines rejected"));
+    // The token has expired or the server was restarted: nobody knows what ran.
+    std::fs::write(&file, b"INCR n\n".repeat(200_000)).unwrap();
+    interrupted_again(&server, &args);
+    let token = std::fs::read_to_string(&state).unwrap();
+    assert_ne!(token, state_text);
+    let token = token.split("\"token\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    ask(&server, &format!("PIPELINE END {token}"));
+    resumed("the server has forgotten how far this load got");
+}
+
+#[test]
+fn a_complete_load_is_not_loaded_again() {
+    let server = Server::penstock(&[]);
+    let directory = Directory::new();
+    let (file, state) = (directory.file("x", "INCR n\nLPUSH n x\n"), directory.path("state"));
+    let args = ["--resume", "--state", &state, &file];
+    let check = |args: &[&str], stdin: &str, status: i32, text: &str, n: &str| {
+        let ran = run(server.port(), args, stdin.as_bytes());
+        assert!(ran.status == status, "{} {} {}", ran.status, ran.out, ran.err);
+        assert!(ran.out.starts_with(text) || ran.err.contains(text), "{} {}", ran.out, ran.err);
+        assert_eq!(ask(&server, "GET n").text(), n.as_bytes());
+    };
+    check(&args, "", 1, "2 commands executed, 1 failed, 0 lines rejected", "1");
+    let again = run(server.port(), &args, b"");
+    let as_said = |age: &str| {
+        let ended = "2 commands executed, 1 failed, 0 lines rejected; nothing was sent";
+        again.err.contains(&format!("complete already, {age} ago: {ended}"))
+    };
+    // A second may have begun meanwhile.
+    assert!(again.status == 1 && (as_said("0 seconds") || as_said("1 second")), "{} {}", again.status, again.err);
+    assert_eq!(ask(&server, "GET n").text(), b"1");
+    // Its token is gone, whoever ended it.
+    assert_eq!(ask(&server, "PIPELINE LIST").items().len(), 0);
+    let restart = ["--resume", "--restart", "--state", &state, &file];
+    check(&restart, "", 1, "2 commands executed", "2");
+    // A file that was replaced is another load.
+    std::fs::write(&file, "INCR n\n").unwrap();
+    check(&args, "", 0, "1 command executed", "3");
+    check(&args, "", 0, "complete already", "3");
+    // Standard input is known by what it says.
+    let state = directory.path("of-stdin");
+    let args = ["--resume", "--state", &state];
+    check(&args, "INCR n\n", 0, "1 command executed", "4");
+    check(&args, "INCR n\n", 0, "complete already", "4");
+    for other in ["INCR m\n", "INCR n\nINCR n\n", ""] {
+        check(&args, other, 6, "standard input is not what the load was of", "4");
+    }
+    // Nobody needs the server to know that.
+    let port = server.port();
+    drop(server);
+    let ran = run(port, &args, b"INCR n\n");
+    assert!(ran.status == 0 && ran.err.contains("complete already"), "{} {}", ran.status, ran.err);
+}
+
+#[test]
+fn a_load_that_met_a_broken_line_stays_where_it_is() {
+    let server = Server::penstock(&[]);
+    let directory = Directory::new();
+    let (file, state) = (directory.file("x", "INCR n\n*1\r\n$9\r\nPING\r\n"), directory.path("state"));
+    let args = ["--resume", "--state", &state, &file];
+    for _ in 0..3 {
+        let ran = run(server.port(), &args, b"");
+        assert!(ran.status == 3 && ran.err.contains("x:3: "), "{} {}", ran.status, ran.err);
+        assert_eq!(ask(&server, "GET n").text(), b"1");
+    }
+    // Where nothing came before it, there is nothing to remember.
+    std::fs::write(directory.path("y"), "*1\r\n$9\r\nPING\r\n").unwrap();
+    let (file, state) = (directory.path("y"), directory.path("state-y"));
+    assert_eq!(run(server.port(), &["--resume", "--state", &state, &file], b"").status, 3);
+    assert!(!Path::new(&state).exists());
+    assert_eq!(ask(&server, "PIPELINE LIST").items().len(), 1);
+}
+
+fn interrupted_again(server: &Server, args: &[&str]) {
+    ask(server, "DEL n");
+    let mut child = loader(server.port(), args).stdin(Stdio::null()).spawn().unwrap();
+    wait_until("something is executed", || !ask(server, "GET n").is_null());
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
