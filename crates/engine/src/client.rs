@@ -81,6 +81,8 @@ pub struct Client {
     pub input_bytes: AtomicU64,
     /// Bytes of the input buffer that are unused.
     pub input_free_bytes: AtomicU64,
+    /// Bytes that it takes to remember the arguments of a request that is incomplete.
+    pub args_bytes: AtomicU64,
     /// Bytes of memory that replies take which wait to be sent.
     pub output_memory: AtomicU64,
     /// Bytes of disk that they take.
@@ -93,6 +95,8 @@ pub struct Client {
     pub mark: Mark,
     /// Whether somebody has asked for it to be closed.
     pub killed: AtomicBool,
+    /// What [`Clients::noted`] has of it; [`NOT_LISTED`] once it is in no list any more.
+    noted: AtomicU64,
     names: Mutex<Names>,
     /// The user it has authenticated as.
     user: Mutex<Option<String>>,
@@ -127,12 +131,14 @@ impl Client {
             watched: AtomicU32::new(0),
             input_bytes: AtomicU64::new(0),
             input_free_bytes: AtomicU64::new(0),
+            args_bytes: AtomicU64::new(0),
             output_memory: AtomicU64::new(0),
             spill_bytes: AtomicU64::new(0),
             output_segments: AtomicU64::new(0),
             net_bytes: Default::default(),
             mark: Mark::default(),
             killed: AtomicBool::new(false),
+            noted: AtomicU64::new(0),
             names: Mutex::default(),
             user: Mutex::new(None),
             parked: Mutex::new(None),
@@ -189,11 +195,17 @@ impl Client {
     }
 }
 
+/// What is noted of a connection that has been taken out of the list: nothing can be noted of it any more.
+const NOT_LISTED: u64 = u64::MAX;
+
 /// All connections, by number.
 #[derive(Default)]
 pub struct Clients {
     all: Mutex<BTreeMap<u64, Arc<Client>>>,
     next_id: AtomicU64,
+    /// The sum of what is noted of those that are listed. Signed: what two threads note of the same connection may arrive here
+    /// in the other order.
+    noted: AtomicI64,
 }
 
 impl Clients {
@@ -210,7 +222,47 @@ impl Clients {
 
     /// Removes a connection.
     pub fn remove(&self, id: u64) {
-        lock(&self.all).remove(&id);
+        let removed = lock(&self.all).remove(&id);
+        removed.inspect(|client| self.forget(client));
+    }
+
+    /// Notes how many bytes of memory a connection takes.
+    pub fn note(&self, client: &Client, bytes: u64) {
+        let listed = |noted| (noted != NOT_LISTED).then_some(bytes);
+        if let Ok(before) = client.noted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, listed) {
+            self.noted.fetch_add(bytes.wrapping_sub(before) as i64, Ordering::Relaxed);
+        }
+    }
+
+    /// The bytes of memory that have been noted, of all of them together.
+    #[must_use]
+    pub fn noted(&self) -> u64 {
+        self.noted.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    fn forget(&self, client: &Client) {
+        let before = client.noted.swap(NOT_LISTED, Ordering::Relaxed);
+        if before != NOT_LISTED {
+            self.noted.fetch_sub(before as i64, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes out of the list those of which most is noted, of those that `may_go`, until less than `limit` is noted of the
+    /// others. The caller closes them.
+    #[must_use]
+    pub fn remove_largest(&self, limit: u64, may_go: impl Fn(&Client) -> bool) -> Vec<Arc<Client>> {
+        let mut all = lock(&self.all);
+        let mut largest: Vec<(u64, u64)> =
+            all.values().filter(|c| may_go(c)).map(|c| (c.noted.load(Ordering::Relaxed), c.id)).collect();
+        largest.sort_unstable_by(|a, b| b.cmp(a));
+        let mut removed = Vec::new();
+        for (_, id) in largest {
+            if self.noted() < limit {
+                break;
+            }
+            removed.extend(all.remove(&id).inspect(|client| self.forget(client)));
+        }
+        removed
     }
 
     /// One connection.

@@ -10,6 +10,7 @@ use store::keyspace::Keyspace;
 
 use crate::blocking::Waiters;
 use crate::client::Clients;
+use crate::client_memory::ClientLimit;
 use crate::command_table::{Command, table};
 use crate::compaction::{Compaction, Thresholds};
 use crate::config::{ConfigHost, LogLevel, Settings};
@@ -71,6 +72,8 @@ pub struct Engine {
     pub keyspace: Keyspace,
     /// All connections.
     pub clients: Clients,
+    /// How much memory they may take.
+    pub client_limit: ClientLimit,
     /// Each thread's inbox.
     pub inboxes: Vec<Inbox>,
     /// Each thread's counters.
@@ -147,6 +150,7 @@ impl Engine {
         let engine: &'static Engine = Box::leak(Box::new(Engine {
             keyspace,
             clients: Clients::default(),
+            client_limit: ClientLimit::default(),
             inboxes: wakes.into_iter().map(Inbox::new).collect(),
             stats: (0..threads).map(|_| WorkerStats::new(table().all().len())).collect(),
             watchers: Watchers::new(shards),

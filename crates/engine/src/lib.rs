@@ -8,6 +8,7 @@
 
 pub mod blocking;
 pub mod client;
+pub mod client_memory;
 pub mod command_table;
 pub mod compaction;
 pub mod config;

@@ -101,6 +101,8 @@ pub struct WorkerStats {
     pub reclaim_ticks: Counter,
     /// Keys removed to make room.
     pub evicted: Counter,
+    /// Connections closed to keep within `maxmemory-clients`.
+    pub evicted_clients: Counter,
     /// Keys changed.
     pub dirty: Counter,
     /// Error replies.
@@ -142,6 +144,7 @@ impl WorkerStats {
             expired: Counter::default(),
             reclaim_ticks: Counter::default(),
             evicted: Counter::default(),
+            evicted_clients: Counter::default(),
             dirty: Counter::default(),
             errors: Counter::default(),
             connections: Counter::default(),
@@ -210,6 +213,7 @@ impl WorkerStats {
             &self.expired,
             &self.reclaim_ticks,
             &self.evicted,
+            &self.evicted_clients,
             &self.errors,
             &self.connections,
             &self.rejected_connections,
@@ -234,6 +238,8 @@ pub struct Totals {
     pub expired: u64,
     pub reclaim_ticks: u64,
     pub evicted: u64,
+    /// Connections closed to keep within `maxmemory-clients`.
+    pub evicted_clients: u64,
     pub dirty: u64,
     pub errors: u64,
     pub connections: u64,
@@ -258,6 +264,7 @@ impl Totals {
             expired: sum(|s| &s.expired),
             reclaim_ticks: sum(|s| &s.reclaim_ticks),
             evicted: sum(|s| &s.evicted),
+            evicted_clients: sum(|s| &s.evicted_clients),
             dirty: sum(|s| &s.dirty),
             errors: sum(|s| &s.errors),
             connections: sum(|s| &s.connections),

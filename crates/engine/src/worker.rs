@@ -3,6 +3,7 @@
 //! Requests are framed, planned and prefetched a window at a time, so that what was prefetched is still in the cache
 //! when it is used, then run in order. A window ends early where a command changes how the rest is to be read.
 
+mod client_limit;
 mod clock;
 
 use std::ptr::NonNull;
@@ -270,6 +271,7 @@ impl Worker {
             return;
         }
         self.settings_version = version;
+        self.follow_client_limit();
         let settings = &self.engine.settings;
         self.tracks_latency = settings.latency_tracking.get();
         let alone = Share::new(settings.reply_memory_limit.get(), settings.reply_memory_total.get(), 1);

@@ -439,6 +439,7 @@ impl EventLoop {
             self.worker.stats().recent_input.note(now_s, connection.input.capacity() as u64);
         }
         client.input_free_bytes.store((connection.input.capacity() - connection.input.len()) as u64, Ordering::Relaxed);
+        client.args_bytes.store(connection.session.framer.memory_bytes() as u64, Ordering::Relaxed);
         if let Some(backlog) = &mut connection.backlog {
             backlog.turn = Turn::None;
         }
@@ -466,6 +467,9 @@ impl EventLoop {
         }
         self.queue_or_flush(key);
         self.check_input_limit(key);
+        if let Some(connection) = self.connections.get(key) {
+            self.worker.note_client_memory(&connection.session.client);
+        }
     }
 
     /// Closes a connection whose requests take too much memory while they wait.

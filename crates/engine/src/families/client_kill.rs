@@ -107,7 +107,7 @@ pub(super) fn kill(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 /// Ends another connection. Its own thread closes it soon; from now on nobody finds it, and it is given nothing.
-pub(super) fn close(engine: &Engine, client: &Arc<Client>) {
+pub(crate) fn close(engine: &Engine, client: &Arc<Client>) {
     // Before its wait is looked at: whoever parks it looks at this afterwards.
     client.killed.store(true, Ordering::SeqCst);
     engine.clients.remove(client.id);

@@ -5,9 +5,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::{Client, client_flag};
+use crate::client_memory::memory_bytes;
 use crate::command_table::table;
 use crate::families::connection::DEFAULT_USER;
-use crate::session::Session;
 
 /// A kind of connection, as filters and client-output-buffer-limit tell them apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +73,7 @@ pub(crate) fn line(client: &Client, now_ms: u64, command: Option<&str>) -> Strin
     // What is queued of replies is a chain of segments; there is no fixed buffer beside it (rbs, rbp, obl).
     format!(
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={sub} psub={psub} ssub={ssub} multi={} \
-         qbuf={input} qbuf-free={input_free} argv-mem=0 multi-mem={queued} rbs=0 rbp=0 obl=0 oll={} omem={output} \
+         qbuf={input} qbuf-free={input_free} argv-mem={} multi-mem={queued} rbs=0 rbp=0 obl=0 oll={} omem={output} \
          spill={} tot-mem={} events={} cmd={} user={user} redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
         client.addr,
@@ -85,9 +85,10 @@ pub(crate) fn line(client: &Client, now_ms: u64, command: Option<&str>) -> Strin
         flags(client),
         client.db.load(Relaxed),
         client.queued.load(Relaxed),
+        client.args_bytes.load(Relaxed),
         client.output_segments.load(Relaxed),
         client.spill_bytes.load(Relaxed),
-        (size_of::<Client>() + size_of::<Session>()) as u64 + input + input_free + output + queued,
+        memory_bytes(client),
         if output > 0 { "rw" } else { "r" },
         command.unwrap_or(last),
         client.resp.load(Relaxed),

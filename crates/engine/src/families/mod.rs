@@ -29,6 +29,8 @@ use crate::pipelines;
 use crate::session::Session;
 use crate::worker::Worker;
 
+pub(crate) use client_kill::close as close_client;
+pub(crate) use client_line::line as client_line;
 pub(crate) use monitor::{feed as feed_monitors, send as send_to_monitors};
 pub(crate) use notifications::{notify, notify_seen};
 pub(crate) use transactions::{is_exec, unwatch, watched_keys_changed};

@@ -116,6 +116,7 @@ impl EventLoop {
             figures.held.sub(1);
         }
         connection.session.client.note_replies(0, 0, 0);
+        self.worker.note_client_memory(&connection.session.client);
     }
 
     fn count_backlog(&mut self, key: usize) {
@@ -133,6 +134,7 @@ impl EventLoop {
         figures.memory.replace(backlog.counted.unwrap_or(0), counted.unwrap_or(0));
         backlog.counted = counted;
         connection.session.client.note_replies(memory, segments as u64, backlog.disk_bytes);
+        self.worker.note_client_memory(&connection.session.client);
         self.worker.stats().recent_output.note(self.worker.clock.now_ms / 1000, memory);
     }
 

@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use crate::client::{Client, client_flag};
+use crate::client_memory::memory_bytes;
 use crate::machine::CpuTime;
 use crate::pubsub::Kind;
-use crate::session::Session;
 use crate::stats::{RecentMax, Totals, WorkerStats};
 use crate::ticks::to_microseconds;
 use crate::version::{PENSTOCK_VERSION, REDIS_VERSION};
@@ -101,14 +101,7 @@ fn deadlines(all: &[std::sync::Arc<Client>]) -> usize {
 
 /// Estimated bytes that connections take: their state and buffers.
 pub(crate) fn clients_bytes(engine: &crate::engine::Engine) -> u64 {
-    let buffers = |c: &Client| {
-        [&c.input_bytes, &c.input_free_bytes, &c.output_memory, &c.queued_bytes]
-            .iter()
-            .map(|n| n.load(Ordering::Relaxed))
-            .sum::<u64>()
-    };
-    let state = size_of::<Session>() + size_of::<Client>();
-    engine.clients.all().iter().map(|c| buffers(c) + state as u64).sum()
+    engine.clients.all().iter().map(|client| memory_bytes(client)).sum()
 }
 
 pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
@@ -225,7 +218,7 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.constants(&[("expired_stale_perc", "0.00"), ("expired_time_cap_reached_count", "0")]);
     text.field("expire_cycle_cpu_milliseconds", to_microseconds(totals.reclaim_ticks) as u64 / 1000);
     text.field("evicted_keys", totals.evicted);
-    text.field("evicted_clients", 0);
+    text.field("evicted_clients", totals.evicted_clients);
     text.field("evicted_scripts", engine.scripts.figures().evicted);
     text.constants(&[("total_eviction_exceeded_time", "0"), ("current_eviction_exceeded_time", "0")]);
     text.field("keyspace_hits", totals.hits);

@@ -1,0 +1,121 @@
+//! `maxmemory-clients`: when connections take too much memory together, those that take most are closed, as in Redis.
+
+#![allow(clippy::panic, clippy::unwrap_used)]
+
+use std::io;
+
+use penstock_tests::conn::{Conn, closed};
+use penstock_tests::scripts::text;
+use penstock_tests::server::Server;
+
+/// What a connection is made to take: bytes of a request that never gets whole.
+fn begin_request(server: &Server, name: &str, bytes: usize) -> Conn {
+    let mut conn = server.connect();
+    conn.cmd(&format!("CLIENT SETNAME {name}")).unwrap();
+    let head = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", bytes + 1);
+    // It may be closed in the midst.
+    let _ = conn.send(head.as_bytes()).and_then(|()| conn.send(&vec![b'x'; bytes]));
+    conn
+}
+
+fn is_listed(server: &Server, name: &str) -> bool {
+    text(&server.connect().cmd("CLIENT LIST").unwrap()).contains(&format!(" name={name} "))
+}
+
+/// The bytes that CLIENT LIST shows of a connection.
+fn tot_mem(server: &Server, name: &str) -> usize {
+    let list = text(&server.connect().cmd("CLIENT LIST").unwrap());
+    let line = list.lines().find(|line| line.contains(&format!(" name={name} "))).unwrap_or_default();
+    let value = line.split(' ').find_map(|word| word.strip_prefix("tot-mem=")).unwrap_or("0");
+    value.parse().unwrap()
+}
+
+fn has_ended(conn: &mut Conn) -> bool {
+    matches!(conn.read(), Err(error) if closed(&error) || error.kind() == io::ErrorKind::UnexpectedEof)
+}
+
+fn on_both(args: &[&str], check: impl Fn(&Server)) {
+    for threads in ["1", "2"] {
+        check(&Server::penstock(&[args, &["--threads", threads]].concat()));
+    }
+    check(&Server::oracle(args));
+}
+
+#[test]
+fn the_one_that_takes_most_is_closed() {
+    on_both(&["--maxmemory-clients", "6mb"], |server| {
+        let mut small = begin_request(server, "small", 1 << 20);
+        server.wait_until("the small one is seen", |s| tot_mem(s, "small") >= 1 << 20);
+        let mut large = begin_request(server, "large", 20 << 20);
+        assert!(has_ended(&mut large), "the large one goes on");
+        server.wait_until("it is counted", |s| s.figure("evicted_clients") == 1);
+        assert!(!is_listed(server, "large") && is_listed(server, "small"));
+        small.send(b"x\r\n").unwrap();
+        assert_eq!(text(&small.read().unwrap()), "OK");
+    });
+}
+
+#[test]
+fn the_largest_goes_first_and_no_more_than_have_to() {
+    on_both(&[], |server| {
+        let mut conns: Vec<Conn> = [1, 3, 2].iter().map(|n| begin_request(server, &format!("n{n}"), n << 20)).collect();
+        server.wait_until("all are seen", |s| [1, 2, 3].iter().all(|n| tot_mem(s, &format!("n{n}")) >= n << 20));
+        let taken: usize = [1, 2, 3].iter().map(|n| tot_mem(server, &format!("n{n}"))).sum();
+        let limit = format!("CONFIG SET maxmemory-clients {}", taken - (1 << 20));
+        assert_eq!(text(&server.connect().cmd(&limit).unwrap()), "OK");
+        assert!(has_ended(&mut conns.remove(1)), "the one that takes three megabytes goes on");
+        for mut conn in conns {
+            conn.send(b"x\r\n").unwrap();
+            assert_eq!(text(&conn.read().unwrap()), "OK");
+        }
+        assert_eq!(server.figure("evicted_clients"), 1);
+    });
+}
+
+#[test]
+fn a_connection_that_says_no_evict_stays() {
+    on_both(&["--maxmemory-clients", "6mb"], |server| {
+        let mut bystander = begin_request(server, "bystander", 1 << 10);
+        let mut spared = server.connect();
+        spared.cmd("CLIENT NO-EVICT on").unwrap();
+        spared.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$20971521\r\n").unwrap();
+        spared.send(&vec![b'x'; 20 << 20]).unwrap();
+        assert!(has_ended(&mut bystander), "the bystander goes on");
+        spared.send(b"x\r\n").unwrap();
+        assert_eq!(text(&spared.read().unwrap()), "OK");
+        assert_eq!(text(&spared.cmd("STRLEN k").unwrap()), (20 * (1 << 20) + 1).to_string());
+    });
+}
+
+#[test]
+fn a_limit_holds_for_those_who_are_there_and_may_be_a_percentage() {
+    on_both(&[], |server| {
+        let mut conn = begin_request(server, "held", 8 << 20);
+        server.wait_until("it is seen", |s| tot_mem(s, "held") >= 8 << 20);
+        let mut admin = server.connect();
+        // A percentage of no limit is none.
+        for words in ["maxmemory-clients 5%", "maxmemory 1gb"] {
+            assert_eq!(text(&admin.cmd(&format!("CONFIG SET {words}")).unwrap()), "OK");
+            assert!(is_listed(server, "held"), "{words}");
+        }
+        assert_eq!(text(&admin.cmd("CONFIG SET maxmemory 100mb").unwrap()), "OK");
+        assert!(has_ended(&mut conn), "it goes on");
+        assert_eq!(text(&admin.cmd("PING").unwrap()), "PONG");
+    });
+}
+
+#[test]
+fn transactions_and_arguments_that_wait_count() {
+    on_both(&["--maxmemory-clients", "3mb"], |server| {
+        let mut queueing = server.connect();
+        queueing.cmd("MULTI").unwrap();
+        let value = "v".repeat(1 << 20);
+        let ended = (0..8).any(|_| queueing.cmd(&format!("SET k {value}")).is_err());
+        assert!(ended, "a transaction of eight megabytes waits");
+        let mut framing = server.connect();
+        let args = b"$1\r\nx\r\n".repeat(400_000);
+        let sent = framing.send(b"*1000000\r\n$4\r\nMSET\r\n").and_then(|()| framing.send(&args));
+        assert!(sent.is_err() || has_ended(&mut framing), "an unfinished request of 400,000 arguments waits");
+        server.wait_until("both are counted", |s| s.figure("evicted_clients") == 2);
+    });
+}
