@@ -77,6 +77,8 @@ pub struct Client {
     pub queued_bytes: AtomicU64,
     /// Keys watched.
     pub watched: AtomicU32,
+    /// Bytes that these keys and what it has subscribed to take, about.
+    pub names_bytes: AtomicU64,
     /// Bytes of requests that wait to be complete.
     pub input_bytes: AtomicU64,
     /// Bytes of the input buffer that are unused.
@@ -129,6 +131,7 @@ impl Client {
             queued: AtomicI64::new(-1),
             queued_bytes: AtomicU64::new(0),
             watched: AtomicU32::new(0),
+            names_bytes: AtomicU64::new(0),
             input_bytes: AtomicU64::new(0),
             input_free_bytes: AtomicU64::new(0),
             args_bytes: AtomicU64::new(0),

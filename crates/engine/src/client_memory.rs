@@ -10,6 +10,10 @@ use crate::session::Session;
 /// The lowest limit, in bytes, as in Redis: with less nobody could say CONFIG SET any more.
 const LIMIT_MIN: u64 = 128 << 10;
 
+/// What a key that is watched or a channel that is subscribed to takes beside its name, about: the connection keeps it in a
+/// table, and so does who looks for those concerned.
+const NAME_BYTES: usize = 96;
+
 /// What the limit is, kept where it is cheap to ask for.
 #[derive(Debug, Default)]
 pub struct ClientLimit {
@@ -32,16 +36,32 @@ impl ClientLimit {
     }
 }
 
-/// Bytes of memory that a connection takes: its state and its buffers.
+/// Bytes of memory that a connection takes: its state, its buffers, and what it watches and has subscribed to.
 #[must_use]
 pub fn memory_bytes(client: &Client) -> u64 {
-    let buffers = [
+    let parts = [
         &client.input_bytes,
         &client.input_free_bytes,
         &client.args_bytes,
         &client.output_memory,
         &client.queued_bytes,
+        &client.names_bytes,
     ];
     let state = size_of::<Session>() + size_of::<Client>();
-    buffers.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum::<u64>() + state as u64
+    parts.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum::<u64>() + state as u64
+}
+
+/// Notes that a connection watches a key or has subscribed to a channel of this name.
+pub fn note_name(client: &Client, name: &[u8]) {
+    client.names_bytes.fetch_add(name_bytes(name), Ordering::Relaxed);
+}
+
+/// Notes that it doesn't any more.
+pub fn forget_name(client: &Client, name: &[u8]) {
+    client.names_bytes.fetch_sub(name_bytes(name), Ordering::Relaxed);
+}
+
+fn name_bytes(name: &[u8]) -> u64 {
+    // Both tables have a copy of it.
+    (2 * name.len() + NAME_BYTES) as u64
 }

@@ -1,6 +1,6 @@
 //! A connection's state, as its own thread has it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -42,8 +42,6 @@ pub struct Multi {
 pub struct Watched {
     /// Its shard.
     pub shard: usize,
-    /// The key.
-    pub key: DbKey,
     /// Its hash.
     pub hash: u64,
     /// Whether it existed when WATCH was given: then it has changed if it doesn't any more, be it because its time has
@@ -103,7 +101,7 @@ pub struct Session {
     /// The transaction that has begun.
     pub multi: Option<Box<Multi>>,
     /// Keys watched for the next transaction.
-    pub watched: Vec<Watched>,
+    pub watched: HashMap<DbKey, Watched>,
     /// Set when one of them changes.
     pub mark: Mark,
     /// What it has subscribed to.
@@ -141,7 +139,7 @@ impl Session {
             proto: Proto::Resp2,
             authenticated,
             multi: None,
-            watched: Vec::new(),
+            watched: HashMap::new(),
             mark,
             subscriptions: Subscriptions::default(),
             reply_mode: ReplyMode::On,

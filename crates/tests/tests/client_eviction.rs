@@ -119,3 +119,34 @@ fn transactions_and_arguments_that_wait_count() {
         server.wait_until("both are counted", |s| s.figure("evicted_clients") == 2);
     });
 }
+
+#[test]
+fn watched_keys_and_subscriptions_count() {
+    // Redis counts less of them.
+    let server = Server::penstock(&["--maxmemory-clients", "3mb"]);
+    for (n, what) in (1..).zip(["WATCH", "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"]) {
+        let mut conn = server.connect();
+        let ended = (0..4000).any(|n| conn.cmd(&format!("{what} {n}{}", "n".repeat(2000))).is_err());
+        assert!(ended, "{what} of 4000 names of two kilobytes goes on");
+        server.wait_until("it is counted", |s| s.figure("evicted_clients") == n);
+    }
+}
+
+#[test]
+fn what_is_forgotten_counts_no_more() {
+    on_both(&["--maxmemory-clients", "3mb"], |server| {
+        let (mut conn, name) = (server.connect(), "n".repeat(2000));
+        // The replies come in the protocol's third version: in the second a subscriber couldn't say UNWATCH.
+        conn.cmd("HELLO 3").unwrap();
+        for n in 0..4000 {
+            for words in [format!("WATCH {n}{name}"), "UNWATCH".into()] {
+                assert_eq!(text(&conn.cmd(&words).unwrap()), "OK");
+            }
+            for what in ["SUBSCRIBE", "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE"] {
+                conn.cmd(&format!("{what} {n}{name}")).unwrap();
+            }
+        }
+        conn.cmd("CLIENT SETNAME forgetful").unwrap();
+        assert!(tot_mem(server, "forgetful") < 100_000, "{} bytes are left", tot_mem(server, "forgetful"));
+    });
+}

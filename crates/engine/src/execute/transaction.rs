@@ -34,7 +34,7 @@ impl Worker {
             })
         } else {
             let engine = self.engine;
-            let mut shards: Vec<usize> = session.watched.iter().map(|w| w.shard).collect();
+            let mut shards: Vec<usize> = session.watched.values().map(|w| w.shard).collect();
             shards.extend(multi.queue.iter().flat_map(|q| &q.keys).map(|k| engine.keyspace.shard_of(k.hash)));
             shards.sort_unstable();
             shards.dedup();

@@ -10,6 +10,7 @@ use commands::spec::key_flag::NOT_KEY;
 use commands::spec::{Group, KeySpec, Spec};
 use resp::reply::{Proto, Reply};
 
+use crate::client_memory::{forget_name, note_name};
 use crate::command_table::Run;
 use crate::families::help::help;
 use crate::pubsub::{Kind, Origin, Subscriber};
@@ -181,6 +182,7 @@ fn subscribe_to(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
     let who = subscriber(turn.session);
     for name in turn.args.from(1) {
         if names(&mut turn.session.subscriptions, kind).insert(name.into()) {
+            note_name(&turn.session.client, name);
             turn.engine().pubsub.subscribe(kind, name, who);
         }
         confirm(turn, kind, words(kind)[0], Some(name));
@@ -221,7 +223,9 @@ fn unsubscribe_from(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
         catch_up(turn);
     }
     for name in &leaving {
-        names(&mut turn.session.subscriptions, kind).remove(name);
+        if names(&mut turn.session.subscriptions, kind).remove(name) {
+            forget_name(&turn.session.client, name);
+        }
         confirm(turn, kind, words(kind)[1], Some(name));
     }
     if leaving.is_empty() {
@@ -264,6 +268,7 @@ pub(crate) fn leave_all(worker: &mut Worker, session: &mut Session) {
     let who = subscriber(session);
     for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
         for name in names(&mut session.subscriptions, kind).drain() {
+            forget_name(&session.client, &name);
             worker.engine.pubsub.unsubscribe(kind, &name, who);
         }
     }

@@ -14,6 +14,7 @@ use store::hash::hash;
 use store::keyspace::{Key, Locked};
 
 use crate::client::client_flag;
+use crate::client_memory::{forget_name, note_name};
 use crate::command_table::{Command, Run};
 use crate::session::{Multi, Session, Watched};
 use crate::turn::Turn;
@@ -117,14 +118,15 @@ fn watch(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn watch_key(turn: &mut Turn<'_, '_>, key: Key<'_>) {
     let name: DbKey = (turn.session.database, key.bytes.into());
-    if turn.session.watched.iter().any(|w| w.key == name) {
+    if turn.session.watched.contains_key(&name) {
         return;
     }
     let existed = turn.db().peek(key).is_some();
     let engine = turn.engine();
     let shard = engine.keyspace.shard_of(key.hash);
     engine.watchers.add(shard, name.clone(), &turn.session.mark);
-    turn.session.watched.push(Watched { shard, key: name, hash: key.hash, existed });
+    note_name(&turn.session.client, key.bytes);
+    turn.session.watched.insert(name, Watched { shard, hash: key.hash, existed });
 }
 
 fn stop_watching(turn: &mut Turn<'_, '_>) -> Outcome {
@@ -135,8 +137,9 @@ fn stop_watching(turn: &mut Turn<'_, '_>) -> Outcome {
 
 /// Forgets what a session watches.
 pub(crate) fn unwatch(worker: &mut Worker, session: &mut Session) {
-    for watched in session.watched.drain(..) {
-        worker.engine.watchers.remove(watched.shard, &watched.key, &session.mark);
+    for (key, watched) in session.watched.drain() {
+        forget_name(&session.client, &key.1);
+        worker.engine.watchers.remove(watched.shard, &key, &session.mark);
     }
     session.mark.store(false, Ordering::Relaxed);
     session.client.watched.store(0, Ordering::Relaxed);
@@ -148,9 +151,9 @@ pub(crate) fn watched_keys_changed(worker: &mut Worker, session: &Session, locke
     if session.mark.load(Ordering::Relaxed) {
         return true;
     }
-    session.watched.iter().filter(|w| w.existed).any(|w| {
-        debug_assert_eq!(w.hash, hash(&w.key.1));
-        let db = Db::new(locked, w.key.0, &worker.clock, &mut worker.observed);
-        db.peek(Key { bytes: &w.key.1, hash: w.hash }).is_none()
+    session.watched.iter().filter(|(_, w)| w.existed).any(|((database, key), w)| {
+        debug_assert_eq!(w.hash, hash(key));
+        let db = Db::new(locked, *database, &worker.clock, &mut worker.observed);
+        db.peek(Key { bytes: key, hash: w.hash }).is_none()
     })
 }
