@@ -264,12 +264,22 @@ impl<'l, 'k> Db<'l, 'k> {
         Some(entry)
     }
 
-    /// The key's entry for reading: counts a hit or a miss, but is no access (TTL, TYPE, OBJECT).
+    /// The key's entry for reading: counts a hit or a miss, but is no access (TTL, TYPE).
     pub fn look(&mut self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
         self.expire_if_due(key);
         match self.peek(key).is_some() {
             true => self.observed.hits += 1,
             false => self.observed.note_missed(self.database, key.bytes),
+        }
+        self.peek(key)
+    }
+
+    /// The same without an event when it is missing (OBJECT).
+    pub fn look_quietly(&mut self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
+        self.expire_if_due(key);
+        match self.peek(key).is_some() {
+            true => self.observed.hits += 1,
+            false => self.observed.misses += 1,
         }
         self.peek(key)
     }

@@ -38,14 +38,14 @@ pub(super) fn help(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 pub(super) fn encoding(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let encoding = call.db.look(call.key(2)).map(|entry| entry.encoding());
+    let encoding = call.db.look_quietly(call.key(2)).map(|entry| entry.encoding());
     call.reply.bulk_or_null(encoding);
     Ok(())
 }
 
 /// Replies with a figure of the key, nothing if it doesn't exist.
 fn reply_figure(call: &mut Call<'_, '_, '_>, figure: impl FnOnce(&Entry) -> i64) -> Outcome {
-    match call.db.look(call.key(2)).map(|entry| figure(&entry)) {
+    match call.db.look_quietly(call.key(2)).map(|entry| figure(&entry)) {
         Some(figure) => call.reply.int(figure),
         None => call.reply.null(),
     }

@@ -165,6 +165,8 @@ pub(super) fn xautoclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     }
     let consumer = call.arg(3);
     let claim = Claim { consumer, idle_ms_min, at_ms: now_ms, now_ms, deliveries: None, force: false, just_id };
+    // The search for a reader counts a hit or a miss, as in Redis.
+    call.db.object::<Stream>(key)?;
     let Some(Stream { entries, groups }) = call.db.object_mut::<Stream>(key)? else {
         return Err(no_group(key.bytes, name, ""));
     };

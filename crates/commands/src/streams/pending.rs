@@ -11,8 +11,8 @@ use crate::error::{Error, Outcome};
 
 pub(super) fn xack(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, name) = (call.key(1), call.arg(2));
-    let is_group = |stream: &mut Stream| stream.groups.contains_key(name);
-    if !call.db.object_mut::<Stream>(key)?.is_some_and(is_group) {
+    let is_group = |stream: &Stream| stream.groups.contains_key(name);
+    if !call.db.object::<Stream>(key)?.is_some_and(is_group) {
         call.reply.int(0);
         return Ok(());
     }

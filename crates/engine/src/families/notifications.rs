@@ -96,6 +96,13 @@ mod tests {
     }
 
     #[test]
+    fn a_missing_key_is_told_where_redis_tells_it() {
+        let lines = ["xack a g 1-0", "xautoclaim b g c 0 0", "object encoding c", "object refcount d", "type e"];
+        let expected = ["a", "b", "e"].map(|key| format!("__keyevent@0__:keymiss {key}"));
+        check(KEYEVENT | KEY_MISS, &lines, &expected.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn classes_and_channels_are_chosen() {
         let set = ["set a 1", "rpush l x"];
         check(KEYSPACE | STRING, &set, &["__keyspace@0__:a set"]);
