@@ -17,6 +17,7 @@ pub mod heap;
 pub mod listener;
 pub mod log;
 mod mailbox;
+pub mod pid_file;
 pub mod poller;
 pub mod process;
 pub mod reply_queue;

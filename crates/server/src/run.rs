@@ -18,6 +18,7 @@ use crate::event_loop::{EventLoop, NewListeners, Shared, now_us};
 use crate::heap;
 use crate::listener;
 use crate::log;
+use crate::pid_file::PidFile;
 use crate::poller::{Epoll, WakeFd};
 use crate::process;
 use crate::spill::Spill;
@@ -134,6 +135,8 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let spill = Spill::start(engine).map_err(|e| format!("can't start a thread: {e}"))?;
     let shared = Arc::new(Shared::new(engine, stopping.clone(), new_listeners, spill));
     announce(engine, threads);
+    // Before anybody is served, and once nothing is left that is likely to fail: who finds the file finds a server.
+    let _pid_file = PidFile::write(&engine.settings);
     let mut listeners = Some(listeners);
     let mut handles = Vec::new();
     for (id, wake) in wakes.into_iter().enumerate() {

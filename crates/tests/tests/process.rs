@@ -211,3 +211,32 @@ fn the_port_can_be_changed_while_it_runs() {
     ask(&mut stream, "PING\r\n", "+PONG\r\n");
     end(child, "-TERM");
 }
+
+#[test]
+fn its_process_id_is_in_a_file_while_it_runs() {
+    let directory = directory("pidfile");
+    let path = directory.join("server.pid");
+    let (dir, port) = (directory.to_str().unwrap(), free_port().unwrap().to_string());
+    // A relative name is in `dir`, as it was when the server started.
+    let args = ["--port", &port, "--bind", "127.0.0.1", "--dir", dir, "--pidfile", "server.pid"];
+    let (child, _) = start(&[&args[..], &["--enable-protected-configs", "yes"]].concat(), "");
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", child.0.id()));
+    ask(&mut connect(port.parse().unwrap()), "CONFIG SET dir /\r\n", "+OK\r\n");
+    end(child, "-TERM");
+    assert!(!path.exists(), "it is still there");
+
+    // The file of another server, which was given the same path, is left to that one.
+    let (child, _) = start(&args, "");
+    fs::write(&path, "1\n").unwrap();
+    end(child, "-TERM");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "1\n");
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_file_for_the_process_id_that_cannot_be_written_is_logged_and_no_more() {
+    let port = free_port().unwrap().to_string();
+    let (child, said) = start(&["--port", &port, "--bind", "127.0.0.1", "--pidfile", "/nonexistent/pid"], "");
+    assert!(said.contains("Failed to write PID file: /nonexistent/pid: No such file or directory"), "{said}");
+    end(child, "-TERM");
+}

@@ -282,7 +282,7 @@ settings! {
     logfile: Text = Directive::text("logfile", "").startup();
     /// How much is logged.
     loglevel: Choice<LogLevel> = Directive::choice("loglevel", LOG_LEVELS, "notice").applied(Apply::LogLevel);
-    /// File that holds the process id while the server runs, empty for none.
+    /// File that holds the process id while the server runs, relative to `dir`, empty for none.
     pidfile: Text = Directive::text("pidfile", "").startup();
 }
 
