@@ -20,6 +20,7 @@ mod mailbox;
 pub mod pid_file;
 pub mod poller;
 pub mod process;
+pub mod rebind;
 pub mod reply_queue;
 pub mod run;
 pub mod spill;

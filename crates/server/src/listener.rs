@@ -53,7 +53,7 @@ pub struct Accepted {
 
 /// Opens everything that the configuration asks for. The error says which address failed and what to change.
 pub fn open_all(settings: &Settings) -> Result<Vec<Listener>, String> {
-    let mut all = open_tcp(settings)?;
+    let mut all = open_tcp(settings).map_err(|error| error.text)?;
     let path = settings.unixsocket.get();
     if !path.is_empty() {
         let listener = open_unix(&path, settings.unixsocketperm.get())
@@ -63,8 +63,16 @@ pub fn open_all(settings: &Settings) -> Result<Vec<Listener>, String> {
     Ok(all)
 }
 
-/// Opens the TCP sockets alone, for CONFIG SET port and bind.
-pub fn open_tcp(settings: &Settings) -> Result<Vec<Listener>, String> {
+/// Why an address can't be listened on.
+pub struct CannotListen {
+    /// Says which address failed and what to change.
+    pub text: String,
+    /// Whether another socket has it.
+    pub is_taken: bool,
+}
+
+/// Opens the TCP sockets alone.
+pub fn open_tcp(settings: &Settings) -> Result<Vec<Listener>, CannotListen> {
     let port = u16::try_from(settings.port.get()).unwrap_or(0);
     let mut all = Vec::new();
     if port == 0 {
@@ -83,13 +91,15 @@ pub fn open_tcp(settings: &Settings) -> Result<Vec<Listener>, String> {
     Ok(all)
 }
 
-fn cannot_listen(address: &str, port: u16, error: &io::Error) -> String {
-    let hint = if error.kind() == io::ErrorKind::AddrInUse {
+fn cannot_listen(address: &str, port: u16, error: &io::Error) -> CannotListen {
+    let is_taken = error.kind() == io::ErrorKind::AddrInUse;
+    let hint = if is_taken {
         ": another server uses this port; choose another one with --port, or end the other server"
     } else {
         ": choose another address with --bind"
     };
-    format!("Could not create server TCP listening socket {address}:{port}: {error}{hint}")
+    let text = format!("Could not create server TCP listening socket {address}:{port}: {error}{hint}");
+    CannotListen { text, is_taken }
 }
 
 fn open_one(address: &str, port: u16, backlog: i64) -> io::Result<Listener> {
@@ -162,6 +172,12 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
+/// Whether accepting failed because there is nobody: who was there has gone, or the socket is about to be replaced and
+/// isn't listened on any more ([`crate::rebind`]).
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::CONNABORTED | Errno::INTR | Errno::INVAL))
+}
+
 /// Accepts a connection; none if there is none.
 pub fn accept(listener: &Listener) -> io::Result<Option<Accepted>> {
     let accepted = match listener {
@@ -175,7 +191,7 @@ pub fn accept(listener: &Listener) -> io::Result<Option<Accepted>> {
     match accepted {
         Ok(accepted) => Ok(Some(accepted)),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::CONNABORTED | Errno::INTR)) => Ok(None),
+        Err(error) if is_nobody(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -21,6 +21,7 @@ use crate::log;
 use crate::pid_file::PidFile;
 use crate::poller::{Epoll, WakeFd};
 use crate::process;
+use crate::rebind::InUse;
 use crate::spill::Spill;
 
 /// The version of Penstock.
@@ -30,24 +31,36 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Acts for the engine on the process and its sockets.
 struct ServerHost {
+    listening: InUse,
     new_listeners: NewListeners,
+}
+
+impl ServerHost {
+    /// Listens on what the settings ask for instead. What is known of a failure goes to the log: `refusal` is all that
+    /// clients are told.
+    fn listen(&self, settings: &Settings, refusal: &str) -> Result<(), String> {
+        let listeners = self.listening.replace(settings).map_err(|why| refuse(&why, refusal))?;
+        // The first thread looks within a tick; until then who connects waits in the kernel's queue.
+        self.new_listeners.leave(listeners);
+        Ok(())
+    }
+}
+
+/// Logs why a setting is refused, and gives what the client is told.
+fn refuse(why: &str, refusal: &str) -> String {
+    log::warning(why);
+    refusal.into()
 }
 
 impl ConfigHost for ServerHost {
     fn apply(&self, what: Apply, settings: &Settings) -> Result<(), String> {
         match what {
-            Apply::Port | Apply::Bind => {
-                let listeners = listener::open_tcp(settings)?;
-                // The first thread looks within a tick; until then who connects waits in the kernel's queue.
-                self.new_listeners.leave(listeners);
-                Ok(())
-            }
+            Apply::Port => self.listen(settings, "Unable to listen on this port. Check server logs."),
+            Apply::Bind => self.listen(settings, "Failed to bind to specified addresses."),
             Apply::MaxClients => {
-                let wanted = settings.maxclients.get().max(0) as u64;
-                if process::room_for_clients(wanted, threads(settings)) < wanted {
-                    return Err("The operating system is not able to handle the specified number of clients".into());
-                }
-                Ok(())
+                let Err((room, why)) = find_room(settings) else { return Ok(()) };
+                let refusal = "The operating system is not able to handle the specified number of clients, try with";
+                Err(refuse(&why, &format!("{refusal} {room}")))
             }
             Apply::LogLevel => {
                 log::configure(&settings.logfile.get(), settings.loglevel.get());
@@ -125,7 +138,8 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let threads = threads(&settings);
     let wakes = (0..threads).map(|_| WakeFd::new()).collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
     let new_listeners = NewListeners::default();
-    let host = Box::new(ServerHost { new_listeners: new_listeners.clone() });
+    let listening = InUse::of(&listeners);
+    let host = Box::new(ServerHost { listening, new_listeners: new_listeners.clone() });
     let shared_wakes = wakes.iter().map(|w| w.try_clone().map(|w| Box::new(w) as Box<dyn Wake>));
     let shared_wakes = shared_wakes.collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
     let engine = Engine::start(settings, config_file, shared_wakes, host, now_us() / 1000);
@@ -182,16 +196,28 @@ fn threads(settings: &Settings) -> usize {
     usize::try_from(settings.threads.get()).ok().filter(|&t| t > 0).unwrap_or_else(process::cores)
 }
 
+/// Sees to it that there are descriptors for as many clients as `maxclients` says.
+///
+/// # Errors
+/// For how many there are, and what to do about it.
+fn find_room(settings: &Settings) -> Result<(), (u64, String)> {
+    let (wanted, threads) = (settings.maxclients.get().max(0) as u64, threads(settings));
+    let room = process::room_for_clients(wanted, threads);
+    if room >= wanted {
+        return Ok(());
+    }
+    let needed = wanted.saturating_add(process::descriptors_reserved(threads));
+    let why = format!(
+        "You requested maxclients of {wanted}, but the limit on open files leaves room for {room}; \
+         raise it with 'ulimit -n {needed}' to serve more clients at a time."
+    );
+    Err((room, why))
+}
+
 /// Lowers maxclients to what the limit on descriptors leaves room for, as Redis does.
 fn limit_clients(settings: &Settings) {
-    let wanted = settings.maxclients.get().max(0) as u64;
-    let room = process::room_for_clients(wanted, threads(settings));
-    if room < wanted {
-        log::warning(format!(
-            "You requested maxclients of {wanted}, but the limit on open files leaves room for {room}; \
-             raise it with 'ulimit -n {}' to serve more clients at a time.",
-            wanted.saturating_add(process::descriptors_reserved(threads(settings)))
-        ));
+    if let Err((room, why)) = find_room(settings) {
+        log::warning(why);
         settings.limit_maxclients(room as i64);
     }
 }

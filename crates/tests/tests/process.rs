@@ -240,3 +240,72 @@ fn a_file_for_the_process_id_that_cannot_be_written_is_logged_and_no_more() {
     assert!(said.contains("Failed to write PID file: /nonexistent/pid: No such file or directory"), "{said}");
     end(child, "-TERM");
 }
+
+/// The error of a CONFIG SET that can't be acted on.
+fn refusal(name: &str, text: &str) -> String {
+    format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {text}\r\n")
+}
+
+#[test]
+fn what_it_cannot_act_on_is_refused_in_the_words_of_redis_and_explained_in_the_log() {
+    let directory = directory("refusals");
+    let log = directory.join("log");
+    let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let taken_port = taken.local_addr().unwrap().port();
+    let port = free_port().unwrap();
+    let args =
+        ["--port", &port.to_string(), "--bind", "127.0.0.1", "--threads", "1", "--logfile", log.to_str().unwrap()];
+    let limited = ["-c", "ulimit -n 1032 && exec \"$0\" \"$@\""];
+    let child = Command::new("sh").args(limited).arg(subject_program()).args(args).spawn().unwrap();
+    let running = Running(child);
+    let began = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(began.elapsed() < PATIENCE);
+        sleep(Duration::from_millis(5));
+    }
+
+    let unavailable = "192.0.2.1";
+    let clients = "The operating system is not able to handle the specified number of clients, try with 1000";
+    let refusals = [
+        (format!("port {taken_port}"), "port", "Unable to listen on this port. Check server logs."),
+        (format!("bind {unavailable}"), "bind", "Failed to bind to specified addresses."),
+        (format!("hz 20 bind {unavailable} port {taken_port}"), "bind", "Failed to bind to specified addresses."),
+        ("maxclients 1001".into(), "maxclients", clients),
+    ];
+    let mut stream = connect(port);
+    for (setting, name, text) in &refusals {
+        ask(&mut stream, &format!("CONFIG SET {setting}\r\n"), &refusal(name, text));
+        // All is as before.
+        ask(&mut connect(port), "PING\r\n", "+PONG\r\n");
+    }
+    ask(&mut stream, "CONFIG SET maxclients 1000\r\n", "+OK\r\n");
+    let said = fs::read_to_string(&log).unwrap();
+    let ports = format!("127.0.0.1:{taken_port}: Address already in use");
+    for why in [&*ports, "192.0.2.1", "'ulimit -n 1033'"] {
+        assert!(said.contains(why), "{why} is missing in {said}");
+    }
+    end(running, "-TERM");
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn addresses_that_overlap_those_before_can_be_listened_on() {
+    let (port, other) = (free_port().unwrap(), free_port().unwrap());
+    let (child, _) = start(&["--port", &port.to_string(), "--bind", "127.0.0.1"], "");
+    let mut stream = connect(port);
+    for bind in ["\"127.0.0.1 127.0.0.2\"", "*", "127.0.0.2", "\"* -::*\"", "127.0.0.1"] {
+        ask(&mut stream, &format!("CONFIG SET bind {bind}\r\n"), "+OK\r\n");
+        let host = if bind == "127.0.0.2" { bind } else { "127.0.0.1" };
+        ask(&mut TcpStream::connect((host, port)).unwrap(), "PING\r\n", "+PONG\r\n");
+    }
+    // Both at once are one change of the sockets after the other.
+    ask(&mut stream, &format!("CONFIG SET port {other} bind *\r\n"), "+OK\r\n");
+    ask(&mut connect(other), "PING\r\n", "+PONG\r\n");
+    // What can't be had leaves what there was, though that had to be given up to try.
+    let taken = TcpListener::bind(("127.0.0.3", other));
+    assert!(taken.is_err(), "all addresses are listened on");
+    let text = refusal("bind", "Failed to bind to specified addresses.");
+    ask(&mut stream, "CONFIG SET bind \"127.0.0.1 192.0.2.1\"\r\n", &text);
+    ask(&mut connect(other), "PING\r\n", "+PONG\r\n");
+    end(child, "-TERM");
+}
