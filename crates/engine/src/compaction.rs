@@ -107,6 +107,14 @@ impl Thresholds {
 }
 
 impl Compaction {
+    /// Starts the counters over (CONFIG RESETSTAT).
+    pub fn reset(&self) {
+        // What a pass has found is judged by how far they have come, with this lock.
+        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        (pace.moved, pace.stayed) = (0, 0);
+        [&self.moved, &self.stayed, &self.spent_us].into_iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+
     /// The share of a thread's time that is spent on it at the moment, in percent.
     #[must_use]
     pub fn running_percent(&self) -> u64 {
@@ -345,6 +353,10 @@ mod tests {
         assert_eq!(look(4 * LOOK_MS), 1);
         find(10, 300);
         assert_eq!(look(5 * LOOK_MS), 31);
+        // CONFIG RESETSTAT in its midst: what it finds from then on counts.
+        compaction.reset();
+        find(9, 640);
+        assert_eq!(look(6 * LOOK_MS), 1);
     }
 
     #[test]

@@ -227,6 +227,9 @@ impl Engine {
         self.stats.iter().for_each(WorkerStats::reset);
         self.replies.reset();
         self.rates.reset();
+        self.compaction.reset();
+        self.keyspace.reaper().reset_freed();
+        self.scripts.reset_evicted();
     }
 
     /// Whether anybody wants to know which keys change. Must be asked under the lock of a command's shards: whoever

@@ -116,6 +116,11 @@ impl Reaper {
     pub fn freed(&self) -> u64 {
         self.counts.freed.load(Ordering::Relaxed)
     }
+
+    /// Counts those that were freed from 0 again (CONFIG RESETSTAT).
+    pub fn reset_freed(&self) {
+        self.counts.freed.store(0, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Reaper {

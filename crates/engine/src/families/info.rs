@@ -161,6 +161,8 @@ fn info(turn: &mut Turn<'_, '_>) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
     use crate::replies::NoRoom;
     use crate::testing::Bench;
@@ -257,6 +259,37 @@ mod tests {
             assert_eq!(field(&mut bench, name).as_deref(), Some(value), "{name}");
         }
         assert_eq!(field(&mut bench, "cmdstat_get"), None);
+    }
+
+    #[test]
+    fn what_was_done_in_the_background_is_counted_from_a_reset_on() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let engine = bench.worker.engine;
+        let (compaction, reaper) = (&engine.compaction, engine.keyspace.reaper());
+        for count in [&compaction.moved, &compaction.stayed, &compaction.spent_us] {
+            count.store(5000, Ordering::Relaxed);
+        }
+        bench.line(&mut session, &format!("RPUSH l {}", "x".repeat(100_000)));
+        bench.check(&mut session, &[("UNLINK l", ":1")]);
+        while reaper.freed() == 0 {
+            std::thread::yield_now();
+        }
+        // More scripts than are kept if nobody has loaded them.
+        for i in 0..1000 {
+            bench.line(&mut session, &format!("EVAL return({i}) 0"));
+        }
+        let mut shown = |bench: &mut Bench| {
+            let names = ["active_defrag_hits", "active_defrag_misses", "total_active_defrag_time"];
+            let names = names.iter().chain(&["lazyfreed_objects", "evicted_scripts"]);
+            let reply = bench.line(&mut session, "INFO everything");
+            let value = |name: &&str| reply.split('|').find_map(|line| line.strip_prefix(&format!("{name}:")));
+            let shown = names.map(|name| value(name).unwrap_or_default().to_string()).collect::<Vec<_>>().join(" ");
+            assert_eq!(bench.line(&mut session, "CONFIG RESETSTAT"), "+OK");
+            shown
+        };
+        assert_eq!(shown(&mut bench), "5000 5000 5 1 500");
+        assert_eq!(shown(&mut bench), "0 0 0 0 0");
     }
 
     #[test]

@@ -230,6 +230,11 @@ impl Scripts {
         }
     }
 
+    /// Counts those that are forgotten from 0 again (CONFIG RESETSTAT).
+    pub fn reset_evicted(&self) {
+        self.evicted.store(0, Ordering::Relaxed);
+    }
+
     /// Whether a script's first run may be made alone, to learn how it runs. Not for too many scripts: that would stop all
     /// threads for each of them.
     pub(crate) fn may_learn(&self, uptime_s: u32) -> bool {
