@@ -64,6 +64,8 @@ impl Worker {
         self.engine.waiters.add(&waiter);
         *session.client.parked() = Some(waiter.clone());
         session.client.set(client_flag::BLOCKED, true);
+        // It is counted when it is answered; CLIENT LIST shows it now.
+        session.client.last_command.store(command.id as u32, Ordering::Relaxed);
         session.parked = Some(waiter);
         // After it is known to wait: whoever ends it looks at that afterwards.
         if session.client.killed.load(Ordering::SeqCst) {
@@ -183,10 +185,18 @@ impl Worker {
                 Some(output)
             }
             (Err(error), None) => {
-                waiter.count(Some(error.text()));
+                self.count_failed(waiter, error.text());
                 Reply::new(&mut output, waiter.proto).error(error.text());
                 Some(output)
             }
         })
+    }
+
+    /// Counts a waiter's command, which has ended with an error. That it has run, its own thread counts.
+    pub(crate) fn count_failed(&self, waiter: &Waiter, error: &[u8]) {
+        waiter.count(Some(error));
+        let stats = self.stats();
+        stats.count_error(error);
+        stats.commands[waiter.command.id].failed.add(1);
     }
 }

@@ -348,13 +348,14 @@ fn unblock(turn: &mut Turn<'_, '_>) -> Outcome {
         return Ok(());
     };
     engine.waiters.remove(&waiter);
-    let mut output = waiter.timeout_reply();
+    let mut output = Output::default();
     if with_error {
-        output = Output::default();
         Reply::new(&mut output, waiter.proto).error(UNBLOCKED);
-        turn.worker.stats().count_error(UNBLOCKED.as_bytes());
+        turn.worker.count_failed(&waiter, UNBLOCKED.as_bytes());
+    } else {
+        output = waiter.timeout_reply();
+        waiter.count(None);
     }
-    waiter.count(with_error.then_some(UNBLOCKED.as_bytes()));
     engine.inboxes[waiter.worker].send(Message::Unpark { client: waiter.client, output });
     turn.reply.int(1);
     Ok(())

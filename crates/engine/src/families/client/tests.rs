@@ -182,6 +182,46 @@ fn a_wait_is_ended_from_outside() {
 }
 
 #[test]
+fn a_wait_that_ends_with_an_error_has_failed() {
+    let mut bench = Bench::default();
+    let (mut a, mut b) = (bench.open(), bench.open());
+    let waits = [
+        ("BLMOVE l m LEFT LEFT 0", "client unblock 2 error", ":1", "-UNBLOCKED client"),
+        ("BLMOVE l m LEFT LEFT 0", "client unblock 2 timeout", ":1", "*-1|"),
+        ("XREADGROUP GROUP g c BLOCK 0 STREAMS st >", "xgroup destroy st g", ":1", "-NOGROUP No such key"),
+        ("XREADGROUP GROUP g c BLOCK 0 STREAMS st >", "del st", ":1", "-NOGROUP No such key"),
+    ];
+    for (wait, end, reply, expected) in waits {
+        bench.line(&mut a, "DEL st");
+        bench.line(&mut a, "XGROUP CREATE st g $ MKSTREAM");
+        assert_eq!(bench.run(&mut b, format!("{wait}\r\n").as_bytes()), (Vec::new(), Ran::Parked));
+        bench.check(&mut a, &[(end, reply)]);
+        let answered = deliver(&mut bench, &mut b).0;
+        assert!(answered.starts_with(expected), "{end}: {answered}");
+    }
+    let info = bench.line(&mut a, "INFO everything");
+    let field = |name: &str| info.split('|').find_map(|line| line.strip_prefix(name)).unwrap_or("missing");
+    for (name, calls, failed) in [("blmove", 2, 1), ("xreadgroup", 2, 2)] {
+        let counts = field(&format!("cmdstat_{name}:"));
+        assert!(counts.starts_with(&format!("calls={calls},")), "{name} {counts}");
+        assert!(counts.ends_with(&format!("rejected_calls=0,failed_calls={failed}")), "{name} {counts}");
+    }
+    assert_eq!((field("errorstat_UNBLOCKED:"), field("errorstat_NOGROUP:")), ("count=1", "count=2"));
+    assert_eq!(field("total_error_replies:"), "3");
+}
+
+#[test]
+fn the_list_shows_what_a_connection_waits_with() {
+    let mut bench = Bench::default();
+    let (mut a, mut b) = (bench.open(), bench.open());
+    bench.line(&mut b, "ping");
+    assert_eq!(bench.run(&mut b, b"BLPOP l 0\r\n").1, Ran::Parked);
+    let list = bench.line(&mut a, "CLIENT LIST");
+    let waiting = list.split('|').find(|line| line.contains("id=2 ")).unwrap_or_default();
+    assert!(waiting.contains(" cmd=blpop "), "{waiting}");
+}
+
+#[test]
 fn a_pause_holds_back_what_it_says() {
     let mut bench = Bench::default();
     let (mut a, mut b) = (bench.open(), bench.open());
