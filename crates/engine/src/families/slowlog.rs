@@ -103,7 +103,9 @@ impl SlowLog {
 
 /// Records a command that took so many ticks, if it is one that may be recorded.
 pub(crate) fn note(worker: &Worker, session: &Session, command: &Command, args: Args<'_>, ticks: u64) {
-    if command.info.has(SKIP_SLOWLOG) {
+    let len_max = worker.engine.settings.slowlog_max_len.get_usize();
+    // What isn't kept takes no number either.
+    if len_max == 0 || command.info.has(SKIP_SLOWLOG) {
         return;
     }
     let entry = Entry {
@@ -114,7 +116,7 @@ pub(crate) fn note(worker: &Worker, session: &Session, command: &Command, args: 
         addr: session.client.addr.clone(),
         name: session.client.names().name.clone(),
     };
-    worker.engine.slow_log.add(entry, worker.engine.settings.slowlog_max_len.get_usize());
+    worker.engine.slow_log.add(entry, len_max);
 }
 
 /// The arguments as the log keeps them: not too many, not too long, and no secrets.
@@ -203,6 +205,18 @@ mod tests {
         let log = bench.worker.engine.slow_log.lock();
         let text = |args: &Vec<Vec<u8>>| String::from_utf8_lossy(&args.join(&b' ')).into_owned();
         log.entries.iter().map(|e| text(&e.args)).collect()
+    }
+
+    #[test]
+    fn what_is_not_kept_takes_no_number() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        for line in ["CONFIG SET slowlog-max-len 0 slowlog-log-slower-than 0", "PING", "PING", "PING"] {
+            bench.line(&mut session, line);
+        }
+        bench.check(&mut session, &[("SLOWLOG LEN", ":0"), ("CONFIG SET slowlog-max-len 1", "+OK")]);
+        let reply = bench.line(&mut session, "SLOWLOG GET");
+        assert!(reply.starts_with("*1|*6|:0|"), "{reply}");
     }
 
     #[test]
