@@ -21,7 +21,7 @@ pub enum Apply {
     Memory,
     /// The limits at which small collections change to their big form: hand them to the keyspace.
     Encodings,
-    /// `hz`, `active-expire-effort`: the pace of background work.
+    /// `hz`: the pace of background work.
     Pace,
     /// `slowlog-max-len`: cut the log if it is longer.
     Slowlog,

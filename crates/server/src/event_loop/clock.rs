@@ -11,9 +11,6 @@ use super::{BUSY_TICK, EventLoop};
 use crate::connection::Connection;
 use crate::poller::{Poller, TICK};
 
-/// How long one look for expired keys may take, in microseconds: others wait for as long. A quarter of the thread's time, as in
-/// Redis, while there are more of them.
-const RECLAIM_US: f64 = BUSY_TICK.as_micros() as f64 / 4.0;
 /// Deadlines that may be noted beyond twice the connections, before those of waits that have ended are removed.
 const DEADLINES_SLACK: usize = 64;
 
@@ -64,7 +61,7 @@ impl EventLoop {
         // In the first tick of a pass, it isn't known.
         let idle = self.idleness.take().map_or(0.0, |since| since.part());
         self.worker.serve_late();
-        let removing = self.worker.reclaim_expired(RECLAIM_US) | self.worker.relieve_memory();
+        let removing = self.worker.look_for_expired(BUSY_TICK) | self.worker.relieve_memory();
         self.ticks_early = removing | self.worker.compact_memory(BUSY_TICK, now.elapsed(), idle);
         // From here on, so that the time that it takes itself is not taken for the clients'.
         self.idleness = self.worker.may_compact().then(Idleness::begin);

@@ -1,0 +1,191 @@
+//! Looks for expired keys, by the clock.
+//!
+//! Every key that expires is noted by its time, so that a look finds nothing but keys whose time has come. Looks follow each
+//! other until there are none left; how much of a thread's time they take meanwhile is a matter of `active-expire-effort`.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Worker;
+use crate::families;
+use crate::ticks::{Ticks, per_microsecond};
+
+/// The share of a thread's time that looks may take at the least effort, in percent, and what each step of effort adds to
+/// it: Redis's figures.
+const SHARE_PERCENT: f64 = 25.0;
+const SHARE_STEP_PERCENT: f64 = 2.0;
+
+/// How long a look may take where they come once a `tick`. Others wait for as long: with the greatest effort, 10, for 43
+/// percent of a tick, and they have the greater part of the thread's time in any case.
+fn look_us(tick: Duration, effort: i64) -> f64 {
+    let percent = SHARE_PERCENT + SHARE_STEP_PERCENT * (effort.clamp(1, 10) - 1) as f64;
+    tick.as_micros() as f64 * percent / 100.0
+}
+
+impl Worker {
+    /// Removes keys whose time has come, for as long as is due when that is done once a `tick`. Says whether there are
+    /// more.
+    pub fn look_for_expired(&mut self, tick: Duration) -> bool {
+        self.reclaim_expired(look_us(tick, self.engine.settings.active_expire_effort.get()))
+    }
+
+    /// Removes keys whose time has come, for up to `budget_us` microseconds. Call it many times a second; says whether
+    /// there are more.
+    fn reclaim_expired(&mut self, budget_us: f64) -> bool {
+        /// Keys of a shard that are removed before the time is looked at and others may have the shard.
+        const AT_ONCE: usize = 16;
+        // While commands are held back, keys stay as they are, as far as anybody can tell.
+        if !self.engine.active_expire.load(Ordering::Relaxed) || self.engine.is_held_up() {
+            return false;
+        }
+        let began = Ticks::now();
+        let mut inside = self.pass();
+        if inside.is_none() {
+            return false;
+        }
+        let more = self.reclaim_shards(began, (budget_us * per_microsecond()) as u64, AT_ONCE);
+        self.serve_ready(&mut inside);
+        self.note_observed();
+        let ticks = Ticks::now().since(began);
+        self.stats().reclaim_ticks.add(ticks);
+        families::latency::note(self, "expire-cycle", ticks);
+        more
+    }
+
+    /// Removes keys of this thread's shards, so many at once, until the time is up. Says whether there are more.
+    fn reclaim_shards(&mut self, began: Ticks, budget_ticks: u64, at_once: usize) -> bool {
+        let keyspace = &self.engine.keyspace;
+        // Threads share the work: each looks at its own part of the shards.
+        let threads = self.engine.inboxes.len();
+        let shards = keyspace.shard_count().saturating_sub(self.id).div_ceil(threads);
+        let total = shards * keyspace.databases();
+        let mut looked_at = 0;
+        let mut in_time = true;
+        while in_time && looked_at < total {
+            // On from where the last look ended: whoever begins at the same place never gets to the rest while there is
+            // always something to remove at the beginning.
+            let (database, nth) = (self.reclaim_at / shards, self.reclaim_at % shards);
+            let done = if !keyspace.had_expiries(database) {
+                shards - nth
+            } else {
+                usize::from(!self.reclaim_shard(database, self.id + nth * threads, at_once))
+            };
+            self.reclaim_quiet = if done == 0 { 0 } else { self.reclaim_quiet.saturating_add(done) };
+            self.reclaim_at = (self.reclaim_at + done) % total;
+            looked_at += done;
+            in_time = Ticks::now().since(began) <= budget_ticks;
+        }
+        // With many shards, to look at all of them can take longer than there is time: once round is enough, if all is quiet.
+        looked_at < total && self.reclaim_quiet < total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+
+    #[test]
+    fn the_least_effort_takes_a_quarter_of_a_tick_and_the_greatest_less_than_half() {
+        let tick = Duration::from_millis(1);
+        assert_eq!(
+            [0, 1, 2, 9, 10, 11].map(|effort| look_us(tick, effort)),
+            [250.0, 250.0, 270.0, 410.0, 430.0, 430.0]
+        );
+    }
+
+    /// The time that the shortest of many looks takes, in microseconds, where there is more to do than it has time for.
+    fn shortest_look_us(bench: &mut Bench, tick: Duration, effort: i64) -> f64 {
+        let mut session = bench.open();
+        bench.line(&mut session, &format!("CONFIG SET active-expire-effort {effort}"));
+        (0..10_000).for_each(|i| drop(bench.line(&mut session, &format!("SET {i} v PX 1"))));
+        bench.now_us += 2000;
+        bench.worker.begin_turn(bench.now_us);
+        let mut shortest_us = f64::MAX;
+        loop {
+            let began = Ticks::now();
+            if !bench.worker.look_for_expired(tick) {
+                return shortest_us;
+            }
+            shortest_us = shortest_us.min(Ticks::now().since(began) as f64 / per_microsecond());
+        }
+    }
+
+    #[test]
+    fn a_change_of_the_effort_counts_for_the_next_look() {
+        let mut bench = Bench::default();
+        let tick = Duration::from_millis(1);
+        // A look that leaves something has used all its time, and one of many uses little more.
+        let [least, greatest] = [1, 10].map(|effort| shortest_look_us(&mut bench, tick, effort));
+        assert!((250.0..430.0).contains(&least) && greatest >= 430.0, "{least} {greatest}");
+    }
+
+    #[test]
+    fn expired_keys_are_removed_everywhere_though_there_are_always_new_ones_somewhere() {
+        let mut bench = Bench::default();
+        let (mut busy, mut quiet) = (bench.open(), bench.open());
+        bench.check(&mut quiet, &[("select 1", "+OK"), ("set once v px 1", "+OK"), ("dbsize", ":1")]);
+        for i in 0..10_000 {
+            if bench.line(&mut quiet, "dbsize") == ":0" {
+                return;
+            }
+            bench.line(&mut busy, &format!("set {i} v px 1"));
+            bench.now_us += 2000;
+            bench.worker.begin_turn(bench.now_us);
+            bench.worker.reclaim_expired(0.0);
+        }
+        unreachable!("the second database was never looked at");
+    }
+
+    #[test]
+    fn a_thread_that_finds_nothing_in_one_round_has_looked_enough() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        for database in 0..3 {
+            bench.line(&mut session, &format!("select {database}"));
+            bench.line(&mut session, "set later v px 50");
+        }
+        // No time for more than one shard.
+        let looks = |bench: &mut Bench| (0..).take_while(|_| bench.worker.reclaim_expired(0.0)).count();
+        assert!(looks(&mut bench) > 1);
+        assert_eq!(looks(&mut bench), 0);
+        bench.now_us += 100_000;
+        bench.worker.begin_turn(bench.now_us);
+        // What is due is found all the same.
+        for _ in 0..10_000 {
+            if bench.line(&mut session, "dbsize") == ":0" {
+                return;
+            }
+            bench.worker.reclaim_expired(0.0);
+        }
+        unreachable!("the third database was never looked at");
+    }
+
+    #[test]
+    fn expired_keys_are_removed_in_whatever_way_they_came_to_expire() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let lines = [
+            "select 1\nset a v px 5",
+            "select 2\nset a v\npexpire a 5",
+            "select 1\ncopy a a db 3",
+            "select 4\nset a v px 5\nswapdb 4 5",
+            "select 6\nset a v px 5\nmove a 7",
+            "select 8\nset a v px 5\nflushdb\nhset a f v\npexpire a 5",
+            "select 9\nset a v px 5\nflushall\nselect 1\nset a v px 5",
+        ];
+        for (count, databases) in [(6, [1, 2, 3, 5, 7, 8]), (7, [1, 1, 1, 1, 1, 1])] {
+            lines[..count].join("\n").lines().for_each(|line| drop(bench.line(&mut session, line)));
+            let select = |database| format!("select {database}");
+            for database in databases {
+                bench.check(&mut session, &[(&select(database), "+OK"), ("dbsize", ":1")]);
+            }
+            bench.now_us += 10_000;
+            bench.worker.begin_turn(bench.now_us);
+            assert!(!bench.worker.reclaim_expired(1e6));
+            for database in databases {
+                bench.check(&mut session, &[(&select(database), "+OK"), ("dbsize", ":0")]);
+            }
+        }
+    }
+}
