@@ -189,6 +189,7 @@ impl Engine {
     pub fn settings_changed(&self) {
         self.follow_thresholds();
         self.notify_classes.store(self.settings.notify_keyspace_events.get() as u64, Ordering::Relaxed);
+        self.keyspace.reaper().free_expired_lazily(self.settings.lazyfree_lazy_expire.get());
         self.settings_version.fetch_add(1, Ordering::Release);
     }
 

@@ -307,6 +307,18 @@ mod tests {
     }
 
     #[test]
+    fn large_values_are_freed_when_they_are_evicted_as_the_configuration_says() {
+        let (mut bench, mut session) = full("allkeys-lru");
+        bench.line(&mut session, "CONFIG SET maxmemory 0 maxmemory-eviction-tenacity 100");
+        bench.line(&mut session, &format!("RPUSH large {}", "x".repeat(100_000)));
+        bench.line(&mut session, "CONFIG SET maxmemory 1000");
+        bench.check(&mut session, &[("SET a b", OOM), ("DBSIZE", ":0")]);
+        let reaper = bench.worker.engine.keyspace.reaper();
+        assert_eq!((reaper.pending(), reaper.freed()), (0, 0));
+        bench.check(&mut session, &[("CONFIG GET lazyfree-lazy-eviction", "*2|$22|lazyfree-lazy-eviction|$2|no")]);
+    }
+
+    #[test]
     fn what_was_not_used_for_longest_goes_first_however_few_keys_a_shard_has() {
         const KEYS: u64 = 40;
         let mut bench = Bench::default();

@@ -225,7 +225,9 @@ impl<'l, 'k> Db<'l, 'k> {
         if !shard.table.find(key.hash, key.bytes).is_some_and(|e| e.is_expired(now)) {
             return false;
         }
-        self.take_and_free(key);
+        if let Some(entry) = self.take(key) {
+            self.locked.keyspace().reaper().free_expired(entry);
+        }
         self.observed.note_expired(self.database, key.bytes);
         true
     }
@@ -653,7 +655,7 @@ impl<'l, 'k> Db<'l, 'k> {
                     s.table.find_where(note.hash, |e| e.is_expired(now)).map(|e| e.key().into());
                 if let Some(name) = name {
                     if let Some(entry) = s.table.remove(note.hash, &name) {
-                        reaper.free_entry(entry);
+                        reaper.free_expired(entry);
                     }
                     s.volatile -= 1;
                     observed.note_expired(database, &name);

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
@@ -45,6 +45,8 @@ pub struct Reaper {
     thread: OnceLock<Option<Thread>>,
     counts: Arc<Counts>,
     prepare: OnceLock<fn()>,
+    /// Whether what has expired is freed at once, however large it is.
+    expired_at_once: AtomicBool,
 }
 
 fn start(counts: Arc<Counts>, prepare: Option<fn()>) -> Option<Thread> {
@@ -89,6 +91,18 @@ impl Reaper {
         if entry.object_mut().is_some_and(|value| is_worthwhile(value)) {
             self.free(entry, 1);
         }
+    }
+
+    /// Frees a key whose time has come, with its value: a large one in the background, unless that is not wanted.
+    pub fn free_expired(&self, entry: Entry) {
+        if !self.expired_at_once.load(Ordering::Relaxed) {
+            self.free_entry(entry);
+        }
+    }
+
+    /// Sets whether large values that expire are freed in the background, as from the start, or at once.
+    pub fn free_expired_lazily(&self, lazily: bool) {
+        self.expired_at_once.store(!lazily, Ordering::Relaxed);
     }
 
     /// Frees anything in the background; `values` is how many keys' values it is.
@@ -160,6 +174,19 @@ mod tests {
         drop(reaper);
         assert_eq!(counts.freed.load(Ordering::Relaxed), 2);
         assert_eq!(counts.pending.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_expires_is_freed_at_once_if_that_is_wanted() {
+        let reaper = Reaper::default();
+        reaper.free_expired_lazily(false);
+        reaper.free_expired(Entry::object(b"key", large(), None));
+        assert!(reaper.thread.get().is_none());
+        reaper.free_expired_lazily(true);
+        reaper.free_expired(Entry::object(b"key", large(), None));
+        let counts = reaper.counts.clone();
+        drop(reaper);
+        assert_eq!(counts.freed.load(Ordering::Relaxed), 1);
     }
 
     /// Garbage that says when it begins to be dropped, and waits until it may go on.

@@ -211,8 +211,6 @@ settings! {
     active_defrag_cycle_max: Int = Directive::int("active-defrag-cycle-max", 1, 99, "25");
     /// Elements that a value may have that is looked through at one go.
     active_defrag_max_scan_fields: Int = Directive::int("active-defrag-max-scan-fields", 1, i64::MAX, "1000");
-    /// Whether evicted values are freed in the background.
-    lazyfree_lazy_eviction: Flag = Directive::bool("lazyfree-lazy-eviction", "yes");
     /// Whether expired values are freed in the background.
     lazyfree_lazy_expire: Flag = Directive::bool("lazyfree-lazy-expire", "yes");
     /// Whether values that RENAME and its kin replace are freed in the background.

@@ -22,7 +22,8 @@ const INT_MAX: i64 = i32::MAX as i64;
 const INT_MIN: i64 = i32::MIN as i64;
 
 /// All of them, by reason.
-pub(super) const STORED: &[Group] = &[PROCESS, SNAPSHOT, APPEND_ONLY, REPLICATION, CLUSTER, TLS, ACCESS, DATA, MEMORY];
+pub(super) const STORED: &[Group] =
+    &[PROCESS, SNAPSHOT, APPEND_ONLY, REPLICATION, CLUSTER, TLS, ACCESS, DATA, MEMORY, EVICTION];
 
 const PROCESS: Group = Group {
     why: "The server stays in the foreground, logs without decoration and leaves its process's properties to whoever \
@@ -195,4 +196,10 @@ const MEMORY: Group = Group {
         Directive::bool("dynamic-hz", "yes"),
         Directive::bool("jemalloc-bg-thread", "yes"),
     ],
+};
+
+const EVICTION: Group = Group {
+    why: "Evicted values are freed on the spot: memory that a thread in the background has yet to free is still in use, \
+          and more keys than necessary would go.",
+    directives: &[Directive::bool("lazyfree-lazy-eviction", "no")],
 };

@@ -121,6 +121,37 @@ mod tests {
     }
 
     #[test]
+    fn large_values_that_expire_are_freed_in_the_background_or_at_once() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let reaper = bench.worker.engine.keyspace.reaper();
+        let large = "x".repeat(100_000);
+        let mut freed = 0;
+        for (lazily, handed_over) in [("yes", 2), ("no", 0), ("yes", 2)] {
+            bench.line(&mut session, &format!("CONFIG SET lazyfree-lazy-expire {lazily}"));
+            for key in ["found", "asked"] {
+                bench.line(&mut session, &format!("RPUSH {key} {large}"));
+                bench.line(&mut session, &format!("PEXPIRE {key} 1"));
+            }
+            bench.now_us += 2000;
+            // Who asks for one removes it; the other one is found.
+            bench.check(&mut session, &[("EXISTS asked", ":0")]);
+            assert!(!bench.worker.reclaim_expired(1e6));
+            bench.check(&mut session, &[("DBSIZE", ":0")]);
+            while reaper.pending() > 0 {
+                std::thread::yield_now();
+            }
+            freed += handed_over;
+            // What is pending no more is counted a moment later.
+            let began = std::time::Instant::now();
+            while reaper.freed() < freed && began.elapsed() < Duration::from_secs(20) {
+                std::thread::yield_now();
+            }
+            assert_eq!(reaper.freed(), freed, "{lazily}");
+        }
+    }
+
+    #[test]
     fn expired_keys_are_removed_everywhere_though_there_are_always_new_ones_somewhere() {
         let mut bench = Bench::default();
         let (mut busy, mut quiet) = (bench.open(), bench.open());
