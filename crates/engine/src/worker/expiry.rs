@@ -94,32 +94,6 @@ mod tests {
         );
     }
 
-    /// The time that the shortest of many looks takes, in microseconds, where there is more to do than it has time for.
-    fn shortest_look_us(bench: &mut Bench, tick: Duration, effort: i64) -> f64 {
-        let mut session = bench.open();
-        bench.line(&mut session, &format!("CONFIG SET active-expire-effort {effort}"));
-        (0..10_000).for_each(|i| drop(bench.line(&mut session, &format!("SET {i} v PX 1"))));
-        bench.now_us += 2000;
-        bench.worker.begin_turn(bench.now_us);
-        let mut shortest_us = f64::MAX;
-        loop {
-            let began = Ticks::now();
-            if !bench.worker.look_for_expired(tick) {
-                return shortest_us;
-            }
-            shortest_us = shortest_us.min(Ticks::now().since(began) as f64 / per_microsecond());
-        }
-    }
-
-    #[test]
-    fn a_change_of_the_effort_counts_for_the_next_look() {
-        let mut bench = Bench::default();
-        let tick = Duration::from_millis(1);
-        // A look that leaves something has used all its time, and one of many uses little more.
-        let [least, greatest] = [1, 10].map(|effort| shortest_look_us(&mut bench, tick, effort));
-        assert!((250.0..430.0).contains(&least) && greatest >= 430.0, "{least} {greatest}");
-    }
-
     #[test]
     fn large_values_that_expire_are_freed_in_the_background_or_at_once() {
         let mut bench = Bench::default();
