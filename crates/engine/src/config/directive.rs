@@ -21,8 +21,6 @@ pub enum Apply {
     Memory,
     /// The limits at which small collections change to their big form: hand them to the keyspace.
     Encodings,
-    /// `hz`: the pace of background work.
-    Pace,
     /// `slowlog-max-len`: cut the log if it is longer.
     Slowlog,
     /// `latency-tracking`: drop what was measured when it is switched off.
