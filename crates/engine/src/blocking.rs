@@ -285,6 +285,13 @@ impl Waiters {
         (0..self.shards.len()).map(|shard| self.with(shard, |queues| queues.len())).sum()
     }
 
+    /// How many keys somebody reads for a group: their end ends the wait.
+    #[must_use]
+    pub fn group_key_count(&self) -> usize {
+        let is_read = |queue: &&VecDeque<Arc<Waiter>>| queue.iter().any(|waiter| waiter.reads_in_group());
+        (0..self.shards.len()).map(|shard| self.with(shard, |queues| queues.values().filter(is_read).count())).sum()
+    }
+
     /// All keys that anybody waits for in a database, with their shards.
     #[must_use]
     pub fn keys(&self, database: usize) -> Vec<(usize, DbKey)> {

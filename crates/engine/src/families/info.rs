@@ -225,6 +225,19 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_are_waited_for_are_counted() {
+        let mut bench = Bench::default();
+        let (mut popping, mut reading, mut asking) = (bench.open(), bench.open(), bench.open());
+        for line in ["XGROUP CREATE s g $ MKSTREAM", "XGROUP CREATE t g $ MKSTREAM"] {
+            assert_eq!(bench.line(&mut asking, line), "+OK");
+        }
+        bench.line(&mut popping, "BLPOP l 0");
+        bench.line(&mut reading, "XREADGROUP GROUP g c BLOCK 0 STREAMS s t > >");
+        let info = bench.line(&mut asking, "INFO clients");
+        assert!(info.contains("|total_blocking_keys:3|total_blocking_keys_on_nokey:2|"), "{info}");
+    }
+
+    #[test]
     fn figures_are_true_and_can_be_reset() {
         let mut bench = Bench::default();
         let mut session = bench.open();

@@ -88,7 +88,7 @@ pub(super) fn clients(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.field("clients_in_timeout_table", deadlines(&all));
     text.field("total_watched_keys", watched.map(u64::from).sum::<u64>());
     text.field("total_blocking_keys", engine.waiters.key_count());
-    text.field("total_blocking_keys_on_nokey", 0);
+    text.field("total_blocking_keys_on_nokey", engine.waiters.group_key_count());
 }
 
 /// How many wait with a timeout.
