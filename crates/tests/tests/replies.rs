@@ -194,9 +194,11 @@ fn a_closed_connection_gives_its_disk_space_back_at_once() {
     let on_disk: u64 = server.nameless_files().iter().sum();
     assert!(on_disk > 80 << 20, "{on_disk}");
     assert!(server.figure("reply_spill") >= on_disk - (1 << 20), "{}", server.figure("reply_spill"));
-    let list = String::from_utf8(server.connect().cmd("CLIENT LIST").unwrap().text().to_vec()).unwrap();
-    let spill = |line: &str| line.split(' ').find_map(|field| field.strip_prefix("spill=")?.parse::<u64>().ok());
-    assert!(list.lines().filter_map(spill).any(|spill| spill > 80 << 20), "{list}");
+    let info = String::from_utf8(server.connect().cmd("INFO replies").unwrap().text().to_vec()).unwrap();
+    let largest = info.lines().find_map(|line| line.strip_prefix("reply_spill_largest:")).unwrap();
+    let addr = format!(",addr={},bytes=", socket.local_addr().unwrap());
+    let bytes = largest.split_once(&addr).map(|(_, bytes)| bytes.parse::<u64>().unwrap());
+    assert!(bytes.is_some_and(|bytes| bytes > 80 << 20), "{largest}");
     drop(socket);
     server.wait_until("the files are gone", |server| server.nameless_files().is_empty());
     server.wait_until("nothing is counted", |server| server.figure("reply_spill") == 0);

@@ -74,7 +74,7 @@ pub(crate) fn line(client: &Client, now_ms: u64, command: Option<&str>) -> Strin
     format!(
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={sub} psub={psub} ssub={ssub} multi={} \
          qbuf={input} qbuf-free={input_free} argv-mem={} multi-mem={queued} rbs=0 rbp=0 obl=0 oll={} omem={output} \
-         spill={} tot-mem={} events={} cmd={} user={user} redir=-1 resp={} lib-name={} lib-ver={}",
+         tot-mem={} events={} cmd={} user={user} redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
         client.addr,
         client.laddr,
@@ -87,7 +87,6 @@ pub(crate) fn line(client: &Client, now_ms: u64, command: Option<&str>) -> Strin
         client.queued.load(Relaxed),
         client.args_bytes.load(Relaxed),
         client.output_segments.load(Relaxed),
-        client.spill_bytes.load(Relaxed),
         memory_bytes(client),
         if output > 0 { "rw" } else { "r" },
         command.unwrap_or(last),

@@ -1,6 +1,10 @@
 //! The section about replies that wait to be read.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use super::{Gathered, Text};
+use crate::client::Client;
 use crate::replies::NoRoom;
 
 pub(super) fn replies(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
@@ -11,6 +15,10 @@ pub(super) fn replies(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.bytes("reply_memory_share", figures.share(settings).memory);
     text.field("reply_spilling_clients", figures.spilling.get());
     text.bytes("reply_spill", figures.spill_bytes.get());
+    // Of single connections CLIENT LIST can't show it: there are client libraries that refuse a field they don't know.
+    if let Some((bytes, client)) = largest_spill(&engine.clients.all()) {
+        text.field("reply_spill_largest", format!("id={},addr={},bytes={bytes}", client.id, client.addr));
+    }
     text.field("reply_held_clients", figures.held.get());
     text.field("reply_holds", figures.holds.get());
     text.field("reply_spilled_bytes", figures.spilled.get());
@@ -21,4 +29,10 @@ pub(super) fn replies(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     }
     text.field("reply_unauthenticated_closes", figures.unauthenticated_closes.get());
     text.field("monitor_lines_dropped", figures.monitor_drops.get());
+}
+
+/// The connection whose replies take most of the disk, if there is one, and how many bytes they are.
+fn largest_spill(clients: &[Arc<Client>]) -> Option<(u64, &Arc<Client>)> {
+    let spills = clients.iter().map(|client| (client.spill_bytes.load(Ordering::Relaxed), client));
+    spills.filter(|(bytes, _)| *bytes > 0).max_by_key(|(bytes, _)| *bytes)
 }
