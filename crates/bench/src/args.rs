@@ -55,7 +55,7 @@ pub struct BenchArgs {
     /// Run the tests for ever.
     #[arg(short = 'l')]
     pub forever: bool,
-    /// Error replies are counted and shown (one a second) instead of ending the run.
+    /// Error replies are counted and shown (one a second, and one at the end) instead of ending the run.
     #[arg(short = 'e')]
     pub show_errors: bool,
     /// The command's last argument is read from standard input.

@@ -30,7 +30,7 @@ impl<'a> Line<'a> {
 
     /// Shows how far the test is.
     pub fn update(&mut self, now: &Progress) {
-        self.tell_error(now);
+        self.tell_errors(now, false);
         if self.shown {
             // A terminal that has gone is no reason to stop measuring.
             let _ = write!(io::stderr(), "\r{}{ERASE_TO_END}", describe(self.title, &self.before, now));
@@ -38,23 +38,30 @@ impl<'a> Line<'a> {
         self.before = now.clone();
     }
 
-    /// Takes the line away.
+    /// Takes the line away; errors that nobody has been told of yet are told.
     pub fn end(&mut self, last: &Progress) {
-        self.tell_error(last);
+        self.tell_errors(last, true);
         if self.shown {
             let _ = write!(io::stderr(), "\r{ERASE_TO_END}");
         }
     }
 
-    fn tell_error(&mut self, now: &Progress) {
-        let due = self.error_told_at.is_none_or(|at| at.elapsed() >= ERROR_INTERVAL);
-        if !self.show_errors || now.errors == self.errors_told || !due {
-            return;
+    fn tell_errors(&mut self, now: &Progress, is_last: bool) {
+        if let Some(text) = self.untold_errors(now, is_last) {
+            let erase = if self.shown { "\r\x1b[K" } else { "" };
+            let _ = writeln!(io::stderr(), "{erase}{text}");
         }
-        let erase = if self.shown { "\r\x1b[K" } else { "" };
-        let new = now.errors - self.errors_told;
-        let _ = writeln!(io::stderr(), "{erase}Error from server: {} ({new} new errors)", now.latest_error);
+    }
+
+    /// What is to be said of errors that came since the last time: at most once in a while, but for the last time.
+    fn untold_errors(&mut self, now: &Progress, is_last: bool) -> Option<String> {
+        let due = is_last || self.error_told_at.is_none_or(|at| at.elapsed() >= ERROR_INTERVAL);
+        let new = now.errors.saturating_sub(self.errors_told);
+        if !self.show_errors || new == 0 || !due {
+            return None;
+        }
         (self.errors_told, self.error_told_at) = (now.errors, Some(Instant::now()));
+        Some(format!("Error from server: {} ({new} new errors)", now.latest_error))
     }
 }
 
@@ -98,5 +105,18 @@ mod tests {
         assert_eq!(line, "GET: rps=2000.0 (overall: 1333.3) avg_msec=3.000 (overall: 2.000)");
         let line = describe("GET", &Progress::default(), &Progress::default());
         assert_eq!(line, "GET: rps=0.0 (overall: 0.0) avg_msec=0.000 (overall: 0.000)");
+    }
+
+    #[test]
+    fn every_error_is_told_in_the_end() {
+        let mut line = Line::new("INCR", true);
+        let at = |errors| Progress { errors, latest_error: "ERR no".to_owned(), ..Progress::default() };
+        assert_eq!(line.untold_errors(&at(0), false), None);
+        let first = line.untold_errors(&at(3), false);
+        assert_eq!(first.as_deref(), Some("Error from server: ERR no (3 new errors)"));
+        assert_eq!(line.untold_errors(&at(5), false), None, "a second hasn't passed");
+        let last = line.untold_errors(&at(10), true);
+        assert_eq!(last.as_deref(), Some("Error from server: ERR no (7 new errors)"));
+        assert_eq!(line.untold_errors(&at(10), true), None);
     }
 }

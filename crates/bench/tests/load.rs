@@ -187,6 +187,18 @@ fn an_error_reply_ends_the_run_unless_errors_are_to_be_shown() {
     });
 }
 
+/// Errors are told once a second, and what came since the last time at the end: the counts make up the whole.
+#[test]
+fn errors_that_are_told_are_all_of_them() {
+    let server = Server::penstock(&[]);
+    let port = server.port().to_string();
+    // So long that some are told before the end, and so short that the next second doesn't pass.
+    let ran = run(&["-p", &port, "-q", "-e", "--rate", "2000", "-n", "1400", "NOSUCH"]);
+    let count = |line: &str| line.rsplit_once('(')?.1.strip_suffix(" new errors)")?.parse::<u64>().ok();
+    let counts: Vec<u64> = ran.stderr.lines().map(|line| count(line).unwrap()).collect();
+    assert!(counts.len() > 1 && counts.iter().sum::<u64>() == 1400, "{}", ran.stderr);
+}
+
 #[test]
 fn bad_input_gives_one_line_and_a_status() {
     let port = free_port().unwrap().to_string();
