@@ -14,6 +14,7 @@ mod progress;
 mod proxy;
 mod report;
 mod tests_table;
+mod title;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};

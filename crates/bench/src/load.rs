@@ -15,6 +15,7 @@ use crate::interrupt::Interrupt;
 use crate::progress::Line;
 use crate::report::{Figures, Report, Setup};
 use crate::tests_table;
+use crate::title::title;
 
 /// Seed of the values, which are the same in every run.
 const DATA_SEED: u64 = 1234;
@@ -91,10 +92,10 @@ fn jobs(args: &BenchArgs) -> Result<Vec<Job>, Failure> {
     }
     let data = Random::new(DATA_SEED).letters(args.data_bytes);
     let randomize = args.keyspace.is_some();
-    let command = command(args)?;
+    let given: Vec<Vec<u8>> = args.command.iter().map(|word| word.as_bytes().to_vec()).collect();
+    let command = command(args, &given)?;
     if !command.is_empty() {
-        let title = command.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ");
-        return Ok(vec![Job { title, template: Template::new(&command, &data, randomize) }]);
+        return Ok(vec![Job { title: title(&given), template: Template::new(&command, &data, randomize) }]);
     }
     let chosen = tests_table::choose(args.tests.as_deref()).map_err(Failure::Usage)?;
     let job =
@@ -102,8 +103,9 @@ fn jobs(args: &BenchArgs) -> Result<Vec<Job>, Failure> {
     Ok(chosen.into_iter().map(job).collect())
 }
 
-fn command(args: &BenchArgs) -> Result<Vec<Vec<u8>>, Failure> {
-    let mut words: Vec<Vec<u8>> = args.command.iter().map(|word| word.as_bytes().to_vec()).collect();
+/// The words that were given, and with `-x` what standard input adds, which is no part of the command's title.
+fn command(args: &BenchArgs, given: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Failure> {
+    let mut words = given.to_vec();
     if args.last_from_stdin {
         if words.is_empty() {
             return Err(Failure::Usage("-x needs a command whose last argument it is to read".to_owned()));

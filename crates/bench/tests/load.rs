@@ -187,6 +187,31 @@ fn an_error_reply_ends_the_run_unless_errors_are_to_be_shown() {
     });
 }
 
+/// redis-benchmark's titles, but for what would harm a terminal or fill it.
+#[test]
+fn a_command_of_ones_own_has_a_title_of_one_line() {
+    let server = Server::penstock(&[]);
+    let port = server.port().to_string();
+    let titled = |form: &str, words: &[&[u8]], input: &[u8]| {
+        let mut command = command(&["-p", &port, "-n", "10", form]);
+        command.args(if input.is_empty() { &[][..] } else { &["-x"] }).args(words.iter().map(|w| OsStr::from_bytes(w)));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let binary: Vec<u8> = (0..=255).cycle().take(10_000).collect();
+    assert_eq!(titles(&titled("-q", &[b"SET", b"xx"], &binary)), ["SET xx"]);
+    assert_eq!(titles(&titled("-q", &[b"SET", b"a b", b"\xff\n"], b"")), [r"SET a b \xff\n"]);
+    let csv = titled("--csv", &[b"SET", b"a\n\"b\"", &binary[1..]], b"");
+    assert_eq!(csv.lines().count(), 2, "{csv}");
+    assert!(csv.lines().nth(1).unwrap().starts_with(r#""SET a\n""b"" \x01\x02"#) && csv.len() < 1000, "{csv}");
+    let json: serde_json::Value = serde_json::from_str(&titled("--json", &[b"SET", &binary[1..]], b"")).unwrap();
+    let title = json["tests"][0]["test"].as_str().unwrap();
+    assert!(title.starts_with(r"SET \x01\x02") && title.ends_with("..."), "{title}");
+}
+
 /// Errors are told once a second, and what came since the last time at the end: the counts make up the whole.
 #[test]
 fn errors_that_are_told_are_all_of_them() {
