@@ -58,6 +58,9 @@ pub struct BenchArgs {
     /// Error replies are counted and shown (one a second, and one at the end) instead of ending the run.
     #[arg(short = 'e')]
     pub show_errors: bool,
+    /// Opens the connections, sends nothing and waits, until Ctrl-C or until the server closes or refuses one.
+    #[arg(short = 'I')]
+    pub idle: bool,
     /// The command's last argument is read from standard input.
     #[arg(short = 'x')]
     pub last_from_stdin: bool,

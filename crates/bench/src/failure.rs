@@ -91,7 +91,8 @@ impl From<client::Error> for Failure {
     fn from(error: client::Error) -> Failure {
         match error {
             client::Error::Config(text) => Failure::Usage(text),
-            client::Error::Server(error) => Failure::Server(format!("error from server: {error}")),
+            // redis-benchmark's words, which scripts look for.
+            client::Error::Server(error) => Failure::Server(format!("Error from server: {error}")),
             other => Failure::Server(other.to_string()),
         }
     }

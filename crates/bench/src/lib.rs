@@ -7,6 +7,7 @@ mod embedded;
 mod failure;
 mod generator;
 mod host;
+mod idle;
 mod interrupt;
 mod load;
 mod pipelining;

@@ -11,6 +11,7 @@ use crate::args::{BenchArgs, PIPELINING};
 use crate::failure::Failure;
 use crate::generator::{self, Address, Greeting, Load, Outcome, Progress, Random, Template};
 use crate::host::Process;
+use crate::idle;
 use crate::interrupt::Interrupt;
 use crate::progress::Line;
 use crate::report::{Figures, Report, Setup};
@@ -46,6 +47,9 @@ struct Document {
 /// Runs what the arguments ask for.
 pub fn run(args: &BenchArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let config = args.server.config()?;
+    if args.idle {
+        return idle::run(args, &config);
+    }
     let jobs = jobs(args)?;
     let mut control = Connection::connect(&config)?;
     let session = Session {
@@ -117,7 +121,8 @@ fn command(args: &BenchArgs, given: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Failure>
     Ok(words)
 }
 
-fn load(args: &BenchArgs, config: &Config) -> Result<Load, Failure> {
+/// What is sent, but for the request, which is each test's own.
+pub fn load(args: &BenchArgs, config: &Config) -> Result<Load, Failure> {
     let address = Address::resolve(&config.address);
     Ok(Load {
         address: address.map_err(|error| Failure::Server(format!("can't find {}: {error}", config.address)))?,

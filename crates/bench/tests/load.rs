@@ -179,7 +179,7 @@ fn a_unix_socket_serves_as_well_and_its_process_is_known() {
 fn an_error_reply_ends_the_run_unless_errors_are_to_be_shown() {
     on_both(&[], |server| {
         let port = server.port().to_string();
-        check_refusal(&["-p", &port, "-n", "10", "NOSUCH", "x"], 1, "error from server: ERR unknown command");
+        check_refusal(&["-p", &port, "-n", "10", "NOSUCH", "x"], 1, "Error from server: ERR unknown command");
         let ran = run(&["-p", &port, "-n", "10", "-e", "NOSUCH", "x"]);
         assert_eq!(ran.status, Some(0));
         assert!(ran.stdout.contains("error replies: 10"), "{}", ran.stdout);
@@ -201,15 +201,56 @@ fn a_command_of_ones_own_has_a_title_of_one_line() {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    let binary: Vec<u8> = (0..=255).cycle().take(10_000).collect();
+    // An argument can't hold a zero.
+    let binary: Vec<u8> = (1..=255).cycle().take(10_000).collect();
     assert_eq!(titles(&titled("-q", &[b"SET", b"xx"], &binary)), ["SET xx"]);
     assert_eq!(titles(&titled("-q", &[b"SET", b"a b", b"\xff\n"], b"")), [r"SET a b \xff\n"]);
-    let csv = titled("--csv", &[b"SET", b"a\n\"b\"", &binary[1..]], b"");
+    let csv = titled("--csv", &[b"SET", b"a\n\"b\"", &binary], b"");
     assert_eq!(csv.lines().count(), 2, "{csv}");
     assert!(csv.lines().nth(1).unwrap().starts_with(r#""SET a\n""b"" \x01\x02"#) && csv.len() < 1000, "{csv}");
-    let json: serde_json::Value = serde_json::from_str(&titled("--json", &[b"SET", &binary[1..]], b"")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&titled("--json", &[b"SET", &binary], b"")).unwrap();
     let title = json["tests"][0]["test"].as_str().unwrap();
     assert!(title.starts_with(r"SET \x01\x02") && title.ends_with("..."), "{title}");
+}
+
+#[test]
+fn idle_connections_are_kept_until_the_server_refuses_or_closes_one() {
+    on_both(&["--requirepass", "secret"], |server| {
+        let port = server.port().to_string();
+        let mut conn = server.connect();
+        conn.cmd("AUTH secret").unwrap();
+        let mut begin = |clients: u64| {
+            let child = command(&["-p", &port, "-a", "secret", "-c", &clients.to_string(), "-I"]);
+            let mut child = { child }.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let expected = format!("connected_clients:{}\r", clients + 1);
+            let is_there = |info: &Reply| String::from_utf8_lossy(info.text()).contains(&expected);
+            while clients <= 5 && !is_there(&conn.cmd("INFO clients").unwrap()) {
+                assert!(child.try_wait().unwrap().is_none(), "it has ended");
+                thread::sleep(Duration::from_millis(10));
+            }
+            (child, format!("Creating {clients} idle connections and waiting forever (Ctrl+C when done)\n"))
+        };
+
+        let (child, announced) = begin(5);
+        signal("INT", child.id());
+        let ran = common::Ran::from(child.wait_with_output().unwrap());
+        assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), ""));
+        assert!(ran.stdout.starts_with(&announced), "{}", ran.stdout);
+
+        let (child, announced) = begin(4);
+        let mut other = server.connect();
+        other.cmd("AUTH secret").unwrap();
+        other.cmd("CLIENT KILL TYPE normal SKIPME yes").unwrap();
+        let ran = common::Ran::from(child.wait_with_output().unwrap());
+        assert_eq!((ran.status, ran.stderr.as_str()), (Some(1), "penstock bench: the server closed the connection\n"));
+        assert_eq!(ran.stdout, announced + "clients: 4\n");
+
+        other.cmd("CONFIG SET maxclients 5").unwrap();
+        let (child, _) = begin(10);
+        let ran = common::Ran::from(child.wait_with_output().unwrap());
+        let refusal = "penstock bench: Error from server: ERR max number of clients reached\n";
+        assert_eq!((ran.status, ran.stderr.as_str()), (Some(1), refusal));
+    });
 }
 
 /// Errors are told once a second, and what came since the last time at the end: the counts make up the whole.

@@ -152,7 +152,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Unreachable { address, reason } => write!(f, "could not connect to {address}: {reason}"),
             Failure::Closed => f.write_str("the server closed the connection"),
-            Failure::Reply(text) => write!(f, "error from server: {text}"),
+            Failure::Reply(text) => write!(f, "Error from server: {text}"),
             Failure::Malformed(text) => f.write_str(text),
             Failure::Io(error) => write!(f, "{error}"),
         }
@@ -194,6 +194,21 @@ pub fn run(load: &Load, interrupt: &AtomicBool, observe: &mut dyn FnMut(&Progres
         }
         gather(load, &shared, &started, interrupt, &reports, observe)
     })
+}
+
+/// Opens a load's connections with one thread and keeps them without a request, until one of them ends: the reason.
+/// `connected` is called when all of them are there; a server may yet refuse those that are too many for it.
+pub fn idle(load: &Load, connected: &mut dyn FnMut() -> io::Result<()>) -> Failure {
+    let shared = Shared::default();
+    let held = Worker::new(load, &shared, 0).and_then(|mut worker| {
+        worker.connect()?;
+        connected()?;
+        worker.idle()
+    });
+    match held {
+        Err(failure) => failure,
+        Ok(never) => match never {},
+    }
 }
 
 /// One thread's life. All begin together, when all are connected or one has failed.

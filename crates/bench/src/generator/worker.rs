@@ -5,6 +5,7 @@
 //! latency counts from when it was due.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -132,6 +133,17 @@ impl<'a> Worker<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Keeps connections that were connected, without a request, until one of them is refused or closed.
+    pub fn idle(&mut self) -> Result<Infallible, Failure> {
+        let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
+        loop {
+            self.wait(SLEEP_MAX, &mut events)?;
+            for event in &events {
+                self.serve(event.data.u64() as usize, event.flags, false)?;
+            }
+        }
     }
 
     /// Sends and receives until all requests are answered or the run is stopped.

@@ -224,7 +224,7 @@ impl Reader {
             });
             counted += tally.map_err(|malformed| Failure::Server(malformed.to_string()))?.replies;
         }
-        refused.map_or(Ok(()), |text| Err(Failure::Server(format!("error from server: {text}"))))
+        refused.map_or(Ok(()), |text| Err(Failure::Server(format!("Error from server: {text}"))))
     }
 }
 

@@ -276,7 +276,7 @@ impl Session<'_> {
 
 /// What a server says that lacks a command, in short: its text repeats all arguments.
 fn why_impossible(text: &str) -> String {
-    let what = text.split(", with args").next().unwrap_or(text).trim_start_matches("error from server: ERR ");
+    let what = text.split(", with args").next().unwrap_or(text).trim_start_matches("Error from server: ERR ");
     if what.contains("'SCRIPT'") || what.contains("'EVALSHA'") {
         return format!("not possible: this server has no scripting ({what})");
     }
@@ -331,9 +331,9 @@ mod tests {
 
     #[test]
     fn a_server_without_scripting_is_said_to_have_none() {
-        let text = "error from server: ERR unknown command 'SCRIPT', with args beginning with: 'LOAD' 'return 1'";
+        let text = "Error from server: ERR unknown command 'SCRIPT', with args beginning with: 'LOAD' 'return 1'";
         assert_eq!(why_impossible(text), "not possible: this server has no scripting (unknown command 'SCRIPT')");
-        let text = "error from server: ERR unknown command 'ZADD', with args beginning with: 'a'";
+        let text = "Error from server: ERR unknown command 'ZADD', with args beginning with: 'a'";
         assert_eq!(why_impossible(text), "not possible: unknown command 'ZADD'");
     }
 
