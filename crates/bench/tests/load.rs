@@ -208,7 +208,7 @@ fn a_command_of_ones_own_has_a_title_of_one_line() {
     let csv = titled("--csv", &[b"SET", b"a\n\"b\"", &binary], b"");
     assert_eq!(csv.lines().count(), 2, "{csv}");
     assert!(csv.lines().nth(1).unwrap().starts_with(r#""SET a\n""b"" \x01\x02"#) && csv.len() < 1000, "{csv}");
-    let json: serde_json::Value = serde_json::from_str(&titled("--json", &[b"SET", &binary], b"")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&titled("--json", &[b"SET", &binary, b"v"], b"")).unwrap();
     let title = json["tests"][0]["test"].as_str().unwrap();
     assert!(title.starts_with(r"SET \x01\x02") && title.ends_with("..."), "{title}");
 }

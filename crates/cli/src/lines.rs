@@ -120,21 +120,51 @@ fn repeat_count(word: &[u8]) -> Option<Option<i64>> {
     Some(text.parse().ok())
 }
 
-/// Whether a line holds a password, which no file of past lines should keep.
+/// Whether a line holds a password, which no file of past lines should keep: nor should it if nothing came of the line.
 pub fn is_secret(line: &[u8]) -> bool {
-    let Line::Command(request, _) = understand(line) else { return false };
-    let words: Vec<Vec<u8>> = request.iter().map(|word| word.to_ascii_lowercase()).collect();
+    let words = split_args(line).unwrap_or_else(|_| split_loosely(line));
+    let words: Vec<Vec<u8>> = words.iter().map(|word| word.to_ascii_lowercase()).collect();
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     match words.as_slice() {
+        [count, request @ ..] if repeat_count(count).is_some() => is_secret_request(request),
+        request => is_secret_request(request),
+    }
+}
+
+/// The words of a line whose quotes are wrong, as somebody might have meant them.
+fn split_loosely(line: &[u8]) -> Vec<Vec<u8>> {
+    let words = line.split(|byte| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\''));
+    words.filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+fn is_secret_request(words: &[&[u8]]) -> bool {
+    let sets_secret = |pairs: &[&[u8]]| pairs.iter().step_by(2).any(|name| is_secret_setting(name));
+    match words {
         [b"auth", _, ..] | [b"acl", b"setuser" | b"deluser" | b"getuser", ..] => true,
         [b"hello" | b"migrate", rest @ ..] => rest.iter().any(|word| matches!(*word, b"auth" | b"auth2")),
-        [b"config", b"set", rest @ ..] => rest.iter().step_by(2).any(|name| is_secret_directive(name)),
+        [b"config", b"set", pairs @ ..]
+        | [b"sentinel", b"config", b"set", pairs @ ..]
+        | [b"sentinel", b"set", _, pairs @ ..] => sets_secret(pairs),
         _ => false,
     }
 }
 
-fn is_secret_directive(name: &[u8]) -> bool {
-    matches!(name, b"requirepass" | b"masterauth" | b"masteruser" | b"tls-key-file-pass" | b"tls-client-key-file-pass")
+/// Settings of a server and of Sentinel that are passwords, or that name who has one: those that valkey-cli leaves out.
+fn is_secret_setting(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"requirepass"
+            | b"masterauth"
+            | b"masteruser"
+            | b"primaryauth"
+            | b"primaryuser"
+            | b"tls-key-file-pass"
+            | b"tls-client-key-file-pass"
+            | b"auth-pass"
+            | b"auth-user"
+            | b"sentinel-pass"
+            | b"sentinel-user"
+    )
 }
 
 fn connect_to(session: &mut Session<'_>, host: &[u8], port: &[u8]) -> Result<(), Failure> {
@@ -225,12 +255,32 @@ mod tests {
             "hello 3 auth u x",
             "config set maxmemory 1 requirepass x",
             "migrate h 1 k 0 1 AUTH2 u p",
+            "config set primaryauth x",
+            "config set PrimaryUser x",
+            "sentinel set m auth-pass x",
+            "sentinel SET m quorum 2 auth-user x",
+            "sentinel config set sentinel-pass x",
+            "sentinel config set resolve-hostnames yes sentinel-user x",
+            // Nothing comes of these, but the password is one.
+            "auth \"x\"y",
+            "auth u \"x",
+            "0 auth x",
+            "config set requirepass 'x'y",
         ] {
             assert!(is_secret(line.as_bytes()), "{line}");
         }
-        for line in
-            ["get auth", "acl whoami", "hello 3", "config set maxmemory 1", "config get requirepass", "auth", ""]
-        {
+        for line in [
+            "get auth",
+            "acl whoami",
+            "hello 3",
+            "config set maxmemory 1",
+            "config get requirepass",
+            "sentinel set auth-pass quorum 2",
+            "sentinel get-master-addr-by-name m",
+            "get \"a\"b",
+            "auth",
+            "",
+        ] {
             assert!(!is_secret(line.as_bytes()), "{line}");
         }
     }
