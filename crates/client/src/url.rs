@@ -14,6 +14,8 @@ use crate::error::Error;
 
 const HOST: &str = "127.0.0.1";
 
+const DATABASE: &str = "its database is no number from 0 up";
+
 /// The parameters that a URL may end in.
 const PARAMETERS: &str = "db, protocol, client_name, connect_timeout, read_timeout, write_timeout";
 
@@ -59,12 +61,12 @@ impl Url {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(wrong("it has no scheme; write redis://host:port"));
         };
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (rest, query) = split_query(rest);
         let mut url = match scheme.to_ascii_lowercase().as_str() {
             "redis" | "valkey" => parse_tcp(rest)?,
             "rediss" | "valkeys" => Url { tls: true, ..parse_tcp(rest)? },
             "unix" | "redis+unix" | "valkey+unix" => parse_unix(rest)?,
-            other => return Err(wrong(&format!("the scheme is '{other}', not redis, rediss or unix"))),
+            _ => return Err(wrong("its scheme is not redis, rediss or unix")),
         };
         query.split('&').filter(|pair| !pair.is_empty()).try_for_each(|pair| url.apply(pair))?;
         Ok(url)
@@ -73,7 +75,7 @@ impl Url {
     fn apply(&mut self, pair: &str) -> Result<(), Error> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         match name {
-            "db" => self.db = Some(number(value, "database")?),
+            "db" => self.db = Some(number(value, DATABASE)?),
             "protocol" => {
                 self.proto = Some(match value {
                     "2" => Proto::Resp2,
@@ -113,12 +115,13 @@ impl Url {
 
 pub(crate) fn parse(text: &str) -> Result<Config, Error> {
     let url = Url::parse(text)?;
-    match url.unknown.first() {
-        Some(name) => Err(wrong(&format!("it has a parameter '{name}'; known are {PARAMETERS}"))),
-        None => Ok(url.into_config()),
+    match url.unknown.is_empty() {
+        true => Ok(url.into_config()),
+        false => Err(wrong(&format!("it has a parameter that is none of {PARAMETERS}"))),
     }
 }
 
+/// The text repeats nothing of the URL: whatever can't be understood may be a part of a password that isn't encoded.
 fn wrong(what: &str) -> Error {
     Error::Config(format!("this URL can't be used: {what}"))
 }
@@ -136,8 +139,21 @@ fn decode_text(text: &str, name: &str) -> Result<String, Error> {
     String::from_utf8(decode(text)?).map_err(|_| wrong(&format!("its {name} isn't UTF-8")))
 }
 
-fn number<T: FromStr>(text: &str, name: &str) -> Result<T, Error> {
-    text.parse().map_err(|_| wrong(&format!("its {name} is '{text}', which is no such number")))
+fn number<T: FromStr>(text: &str, otherwise: &str) -> Result<T, Error> {
+    text.parse().map_err(|_| wrong(otherwise))
+}
+
+/// What stands before the query, and the query. Passwords that aren't encoded may hold question marks: one that an `@`
+/// follows begins a query only where a known parameter follows it, as in `?client_name=a@b`. A path in front of all has
+/// no credentials behind it.
+fn split_query(rest: &str) -> (&str, &str) {
+    let credentials_end = if rest.starts_with('/') { 0 } else { rest.rfind('@').unwrap_or(0) };
+    let mut marks = rest.match_indices('?').map(|(at, _)| (&rest[..at], &rest[at + 1..]));
+    marks.find(|(before, query)| before.len() >= credentials_end || is_parameter(query)).unwrap_or((rest, ""))
+}
+
+fn is_parameter(query: &str) -> bool {
+    query.split_once('=').is_some_and(|(name, _)| PARAMETERS.split(", ").any(|known| known == name))
 }
 
 /// What stands before the last `@` of `authority`, and what follows it.
@@ -166,11 +182,11 @@ fn parse_tcp(rest: &str) -> Result<Url, Error> {
         url.host = Some(decode_text(host, "host")?);
     }
     if !port.is_empty() {
-        url.port = Some(number(port, "port")?);
+        url.port = Some(number(port, "its port is no number from 0 to 65535")?);
     }
     set_credentials(&mut url, credentials)?;
     if !db.is_empty() {
-        url.db = Some(number(db, "database")?);
+        url.db = Some(number(db, DATABASE)?);
     }
     Ok(url)
 }
@@ -215,8 +231,8 @@ fn parse_unix(rest: &str) -> Result<Url, Error> {
 }
 
 fn seconds(text: &str, name: &str) -> Result<Option<Duration>, Error> {
-    let duration = Duration::try_from_secs_f64(number(text, name)?);
-    let duration = duration.map_err(|_| wrong(&format!("its {name} is '{text}', which is no time in seconds")))?;
+    let no_time = format!("its {name} is no time in seconds");
+    let duration = Duration::try_from_secs_f64(number(text, &no_time)?).map_err(|_| wrong(&no_time))?;
     Ok(Some(duration).filter(|duration| !duration.is_zero()))
 }
 

@@ -310,6 +310,10 @@ fn parameters_of_a_uri_are_obeyed() {
     let (info, errors, status) = subject(&["-u", &uri, "CLIENT", "INFO"]);
     assert!(info.contains(" name=me ") && info.contains(" db=3 ") && info.contains(" resp=3"), "{info}");
     assert_eq!((errors.as_str(), status), ("", Some(0)));
+    server.connect().cmd("ACL SETUSER u2 on >pa?ss ~* +@all").unwrap();
+    let uri = format!("redis://u2:pa?ss@127.0.0.1:{}/?db=2", server.port());
+    let (user, errors, _) = subject(&["--no-auth-warning", "-u", &uri, "ACL", "WHOAMI"]);
+    assert_eq!((user.as_str(), errors.as_str()), ("u2\n", ""));
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let uri = format!("redis://127.0.0.1:{}?read_timeout=0.1", silent.local_addr().unwrap().port());
     let (output, errors, status) = subject(&["-u", &uri, "PING"]);
