@@ -122,7 +122,7 @@ fn run_line(session: &mut Session<'_>, line: &str, preferences: &mut Preferences
         Err(Failure::Interrupted) => {
             session.output.print("\n")?;
             session.output.flush()?;
-            let _ = session.connect();
+            replace_connection(session);
             Ok(Next::Line)
         }
         Err(failure) => {
@@ -134,5 +134,18 @@ fn run_line(session: &mut Session<'_>, line: &str, preferences: &mut Preferences
             session.disconnect();
             Ok(Next::Line)
         }
+    }
+}
+
+/// Connects anew if Ctrl-C has ended a wait for a reply, and with it the connection, and says what the new one lacks.
+fn replace_connection(session: &mut Session<'_>) {
+    if session.is_connected() {
+        return;
+    }
+    let loss = session.ties().loss();
+    // What fails was said, and each command tries again.
+    let _ = session.connect();
+    if let Some(loss) = loss.filter(|_| session.is_connected()) {
+        complain!("{loss}");
     }
 }

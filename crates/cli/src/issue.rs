@@ -6,7 +6,6 @@ use crate::output::complain;
 use crate::redirection::Redirection;
 use crate::session::Session;
 use client::Value;
-use std::thread;
 use std::time::Duration;
 
 /// How a command went.
@@ -65,7 +64,10 @@ pub fn issue(session: &mut Session<'_>, request: &[Vec<u8>], repeat: i64) -> Res
         }
         if let Some(interval) = session.options.interval {
             session.output.flush()?;
-            thread::sleep(interval);
+            // No reply is awaited, so that the connection can stay.
+            if session.interrupt.sleep(interval) {
+                return Err(Failure::Interrupted);
+            }
         }
     }
     Ok(Outcome::Answered)

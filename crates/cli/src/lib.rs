@@ -22,6 +22,7 @@ pub mod preferences;
 pub mod quote;
 mod redirection;
 pub mod session;
+mod ties;
 
 pub use flags::command;
 

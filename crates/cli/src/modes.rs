@@ -12,7 +12,6 @@ pub mod stat;
 use crate::failure::Failure;
 use crate::session::Session;
 use client::Value;
-use std::thread;
 use std::time::Duration;
 
 /// Between two tries to connect.
@@ -71,6 +70,5 @@ fn ask_patiently(session: &mut Session<'_>, request: &[impl AsRef<[u8]>]) -> Res
 /// Standard output's; [`Failure::Interrupted`].
 fn pause(session: &mut Session<'_>, time: Duration) -> Result<(), Failure> {
     session.output.flush()?;
-    thread::sleep(time);
-    if session.interrupt.take() { Err(Failure::Interrupted) } else { Ok(()) }
+    if session.interrupt.sleep(time) { Err(Failure::Interrupted) } else { Ok(()) }
 }

@@ -1,16 +1,14 @@
 //! The connection and what it has been told: who we are, which database, which protocol, whether a transaction is open.
 
 use crate::failure::Failure;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{self, Interrupt};
 use crate::options::Options;
 use crate::output::Output;
 use crate::output::complain;
 use crate::redirection::Redirection;
+use crate::ties::Ties;
 use client::{Address, Config, Connection, Error, Fate, Lost, Value, system_text};
 use std::time::{Duration, Instant};
-
-/// How often a wait looks whether Ctrl-C was pressed.
-const INTERRUPT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Longest wait in one piece where Ctrl-C ends the program by itself.
 const WAIT: Duration = Duration::from_secs(3600);
@@ -18,8 +16,14 @@ const WAIT: Duration = Duration::from_secs(3600);
 /// Keys that completion offers at most.
 const KEYS_SHOWN: usize = 100;
 
-/// How long completion may look for keys.
+/// How long completion may go on asking for more keys.
 const COMPLETION_TIME: Duration = Duration::from_millis(100);
+
+/// How long completion may wait in all for a server that doesn't answer. The terminal takes no Ctrl-C meanwhile.
+const COMPLETION_WAIT: Duration = Duration::from_millis(500);
+
+/// How often it looks meanwhile whether a reply that it had given up has come.
+const LATE_REPLY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How many keys a SCAN for completion looks at.
 const SCAN_COUNT: &[u8] = b"1000";
@@ -40,6 +44,10 @@ pub struct Session<'a> {
     resp3: bool,
     /// The database before MULTI, while a transaction is open.
     db_before_transaction: Option<u32>,
+    /// What hangs on the connection, or did on the last one.
+    ties: Ties,
+    /// Replies that completion has given up waiting for. They come before all others, and are nobody's.
+    late_replies: usize,
 }
 
 impl<'a> Session<'a> {
@@ -55,6 +63,8 @@ impl<'a> Session<'a> {
             db: options.db,
             resp3: options.resp == 3,
             db_before_transaction: None,
+            ties: Ties::default(),
+            late_replies: 0,
         }
     }
 
@@ -121,6 +131,7 @@ impl<'a> Session<'a> {
 
     fn open(&mut self) -> Result<(), Error> {
         self.disconnect();
+        self.ties = Ties::default();
         let mut config = match &self.address {
             Address::Tcp { host, port } => Config::tcp(host.clone(), *port),
             Address::Unix(path) => Config::unix(path.clone()),
@@ -203,6 +214,7 @@ impl<'a> Session<'a> {
     /// Ends the connection, and with it an open transaction.
     pub fn disconnect(&mut self) {
         self.connection = None;
+        self.late_replies = 0;
         self.abandon_transaction();
     }
 
@@ -215,6 +227,11 @@ impl<'a> Session<'a> {
     /// Whether there is a connection, as far as one knows.
     pub fn is_connected(&self) -> bool {
         self.connection.is_some()
+    }
+
+    /// What hangs on the connection, or hung on one that has ended until another is made.
+    pub(crate) fn ties(&self) -> Ties {
+        self.ties
     }
 
     /// The connection.
@@ -260,7 +277,7 @@ impl<'a> Session<'a> {
 
     /// The next thing that the server says. Without it, after `limit`, the connection ends.
     fn value_within(&mut self, limit: Option<Duration>) -> Result<Value, Failure> {
-        let interval = if self.interrupt.is_watched() { INTERRUPT_INTERVAL } else { WAIT };
+        let interval = if self.interrupt.is_watched() { interrupt::INTERVAL } else { WAIT };
         let start = Instant::now();
         loop {
             let rest = limit.map_or(interval, |limit| limit.saturating_sub(start.elapsed()).min(interval));
@@ -284,7 +301,21 @@ impl<'a> Session<'a> {
             self.disconnect();
             return Err(Failure::Interrupted);
         }
-        Ok(self.connection()?.next_push(timeout)?)
+        self.take_value(timeout)
+    }
+
+    /// What the server says next, if it comes within `timeout`, but for replies that nobody waits for any more.
+    fn take_value(&mut self, timeout: Duration) -> Result<Option<Value>, Failure> {
+        let start = Instant::now();
+        loop {
+            let rest = timeout.saturating_sub(start.elapsed());
+            let value = self.connection()?.next_push(rest)?;
+            let is_reply = value.as_ref().is_some_and(|value| !matches!(value, Value::Push(_)));
+            if !is_reply || self.late_replies == 0 {
+                return Ok(value);
+            }
+            self.late_replies -= 1;
+        }
     }
 
     /// Sends a request and waits for its reply; pushes that come before it are printed.
@@ -326,7 +357,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// [`Failure::Lost`] when the connection turns out to be gone, or standard output's.
     fn print_late_pushes(&mut self) -> Result<(), Failure> {
-        while let Some(push) = self.connection()?.next_push(Duration::ZERO)? {
+        while let Some(push) = self.take_value(Duration::ZERO)? {
             self.print_push(&push)?;
         }
         Ok(())
@@ -349,12 +380,14 @@ impl<'a> Session<'a> {
         if !self.is_connected() || self.is_in_transaction() {
             return keys;
         }
+        // An earlier one was for something else.
+        self.interrupt.take();
         let pattern: Vec<u8> = escape_pattern(prefix).into_iter().chain([b'*']).collect();
         let mut cursor = b"0".to_vec();
         let start = Instant::now();
         loop {
             let request = [b"SCAN", cursor.as_slice(), b"MATCH", &pattern, b"COUNT", SCAN_COUNT];
-            let Ok(Value::Array(parts)) = self.exchange(&request) else { break };
+            let Some(Value::Array(parts)) = self.exchange_until(&request, start + COMPLETION_WAIT) else { break };
             let [next, Value::Array(found)] = parts.as_slice() else { break };
             keys.extend(found.iter().filter_map(Value::bytes).map(<[u8]>::to_vec));
             cursor = next.bytes().unwrap_or(b"0").to_vec();
@@ -366,6 +399,30 @@ impl<'a> Session<'a> {
         keys.dedup();
         keys.truncate(KEYS_SHOWN);
         keys
+    }
+
+    /// Sends a request and waits for its reply until `end`. A reply that comes later is never seen, and what was
+    /// logged in, watched or begun stays. Until it comes, nothing more is asked in this way.
+    fn exchange_until(&mut self, request: &[impl AsRef<[u8]>], end: Instant) -> Option<Value> {
+        let rest = || end.saturating_duration_since(Instant::now());
+        // What comes first is nobody's while a reply is late: pushes are printed, the reply is left out.
+        while self.late_replies > 0 && !rest().is_zero() {
+            if let Some(push) = self.poll_value(rest().min(LATE_REPLY_INTERVAL)).ok()? {
+                self.print_push(&push).ok()?;
+            }
+        }
+        if self.late_replies > 0 {
+            return None;
+        }
+        self.send(request).ok()?;
+        while let Some(value) = self.poll_value(rest()).ok()? {
+            match value {
+                Value::Push(_) => self.print_push(&value).ok()?,
+                reply => return Some(reply),
+            }
+        }
+        self.late_replies += 1;
+        None
     }
 
     /// Whether MULTI has been answered, and neither EXEC nor DISCARD.
@@ -392,6 +449,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// Those of selecting the database again after AUTH.
     pub fn note(&mut self, request: &[Vec<u8>], reply: &Value) -> Result<(), Failure> {
+        self.ties.note(request, reply);
         let is_error = reply.error().is_some();
         let name = request.first().map(|name| name.to_ascii_lowercase()).unwrap_or_default();
         match (name.as_slice(), request.len()) {

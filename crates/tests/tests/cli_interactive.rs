@@ -176,6 +176,85 @@ fn ctrl_c_ends_what_waits_and_then_the_program() {
         .wait_until("the end", |_| terminal.tmux(&["list-panes", "-F", "#{pane_current_command}"]).contains("sleep"));
 }
 
+/// What a user had told the connection that Ctrl-C ended is not lost unsaid.
+#[test]
+fn after_ctrl_c_a_lost_login_is_said() {
+    let server = Server::oracle(&[]);
+    let mut observer = server.connect();
+    observer.cmd("ACL SETUSER low on >secret ~* +@all").unwrap();
+    let terminal = Terminal::penstock(server.port());
+    let prompt = prompt(&server);
+    terminal.wait_for(&prompt);
+    terminal.enter("auth low secret", &format!("OK\n{prompt}"));
+    terminal.enter("watch k", &format!("OK\n{prompt}"));
+    terminal.enter("blpop nothing 0", "blpop nothing 0");
+    let mut is_blocked = || format!("{:?}", observer.cmd("INFO clients").unwrap()).contains("blocked_clients:1");
+    terminal.wait_until("the wait", |_| is_blocked());
+    terminal.press("C-c");
+    terminal
+        .wait_for(&format!("^C\nConnected anew, without the user who had logged in and the watched keys\n{prompt}"));
+    terminal.enter("acl whoami", &format!("\"default\"\n{prompt}"));
+}
+
+#[test]
+fn ctrl_c_ends_the_pause_between_repetitions() {
+    let server = Server::penstock(&[]);
+    let terminal = Terminal::new(&format!("{} cli -p {} -i 600", subject_program().display(), server.port()));
+    let prompt = prompt(&server);
+    terminal.wait_for(&prompt);
+    let mut observer = server.connect();
+    let mut connections = || {
+        let info = format!("{:?}", observer.cmd("INFO stats").unwrap());
+        info.split("total_connections_received:").nth(1).unwrap().split('\\').next().unwrap().to_owned()
+    };
+    let before = connections();
+    terminal.enter("3 ping", &format!("{prompt} 3 ping\nPONG"));
+    terminal.press("C-c");
+    terminal.wait_for(&format!("PONG\n^C\n{prompt}"));
+    terminal.enter("ping again", "\"again\"");
+    terminal.press("C-c");
+    terminal.wait_for(&format!("\"again\"\n^C\n{prompt}"));
+    // No reply was awaited, so that the connection is still the same.
+    assert_eq!(connections(), before);
+}
+
+/// Completion gives up on a server that doesn't answer, and its late reply is nobody's.
+#[test]
+fn completion_does_not_wait_for_a_silent_server() {
+    let server = Server::penstock(&[]);
+    server.connect().cmd("SET key value").unwrap();
+    let terminal = Terminal::penstock(server.port());
+    let prompt = prompt(&server);
+    terminal.wait_for(&prompt);
+    terminal.enter("client setname same", &format!("OK\n{prompt}"));
+    signal("STOP", server.pid());
+    terminal.type_text("get ke");
+    terminal.press("Tab");
+    terminal.press("Tab");
+    terminal.type_text("y");
+    terminal.wait_for(&format!("{prompt} get key"));
+    terminal.press("C-c");
+    terminal.wait_for(&format!("{prompt} get key\n{prompt}"));
+    terminal.type_text("get ke");
+    terminal.press("Tab");
+    terminal.type_text("y");
+    terminal.wait_for(&format!("{prompt} get key\n{prompt} get key"));
+    terminal.press("Enter");
+    signal("CONT", server.pid());
+    // How long it took may follow.
+    let answered = |screen: &str| screen.contains("get key\n\"value\"\n") && screen.ends_with(&prompt);
+    terminal.wait_until("the value", answered);
+    terminal.enter("client getname", &format!("\"same\"\n{prompt}"));
+    terminal.type_text("get k");
+    terminal.press("Tab");
+    terminal.wait_for(&format!("{prompt} get key"));
+}
+
+fn signal(name: &str, pid: u32) {
+    let sent = process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+    assert!(sent.success(), "kill -{name} {pid}");
+}
+
 #[test]
 fn a_lost_server_is_found_again() {
     let server = Server::penstock(&[]);

@@ -1,0 +1,83 @@
+//! What ends with a connection and can't be had again by making another one: who logged in, watched keys, a transaction.
+
+use client::Value;
+
+/// What hangs on the connection beside what the program tells every new one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ties {
+    /// Somebody has logged in by a command.
+    login: bool,
+    /// Keys are watched.
+    watch: bool,
+    /// MULTI has been answered, and neither EXEC nor DISCARD.
+    transaction: bool,
+}
+
+impl Ties {
+    /// Keeps in mind what a command that was answered has changed.
+    pub fn note(&mut self, request: &[Vec<u8>], reply: &Value) {
+        let words: Vec<Vec<u8>> = request.iter().map(|word| word.to_ascii_lowercase()).collect();
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let is_error = reply.error().is_some();
+        match words.as_slice() {
+            // An EXEC that fails has ended the transaction as well, unless there was none.
+            [b"exec"] => (self.watch, self.transaction) = (false, false),
+            _ if is_error => {}
+            [b"auth", _, ..] => self.login = true,
+            [b"hello", options @ ..] if options.contains(&b"auth".as_slice()) => self.login = true,
+            [b"watch", _, ..] => self.watch = true,
+            [b"unwatch"] if !self.transaction => self.watch = false,
+            [b"multi"] => self.transaction = true,
+            [b"discard"] => (self.watch, self.transaction) = (false, false),
+            [b"reset"] => *self = Ties::default(),
+            _ => {}
+        }
+    }
+
+    /// What to say of a new connection that took the place of one with these; `None` if nothing was lost.
+    pub fn loss(self) -> Option<String> {
+        let all = [
+            (self.login, "the user who had logged in"),
+            (self.watch, "the watched keys"),
+            (self.transaction, "the open transaction"),
+        ];
+        let lost: Vec<&str> = all.into_iter().filter(|(is_lost, _)| *is_lost).map(|(_, what)| what).collect();
+        Some(format!("Connected anew, without {}", lost.join(" and "))).filter(|_| !lost.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use resp::parse::{ReplyLimits, parse};
+
+    fn check(lines: &[(&str, &str)], expected: Option<&str>) {
+        let mut ties = Ties::default();
+        for (request, reply) in lines {
+            let request: Vec<Vec<u8>> = request.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+            let (reply, _) = parse(reply.as_bytes(), &ReplyLimits::default()).unwrap().unwrap();
+            ties.note(&request, &reply);
+        }
+        assert_eq!(ties.loss().as_deref(), expected, "{lines:?}");
+    }
+
+    #[test]
+    fn what_ends_with_a_connection_is_known() {
+        const OK: &str = "+OK\r\n";
+        const ERROR: &str = "-ERR no\r\n";
+        let login = Some("Connected anew, without the user who had logged in");
+        let watch = Some("Connected anew, without the watched keys");
+        check(&[("ping", "+PONG\r\n"), ("hello 3", OK), ("select 2", OK)], None);
+        check(&[("AUTH u p", OK)], login);
+        check(&[("auth u p", ERROR)], None);
+        check(&[("hello 3 AUTH u p", OK)], login);
+        check(&[("auth p", OK), ("reset", "+RESET\r\n")], None);
+        check(&[("watch a", OK)], watch);
+        check(&[("watch a", OK), ("unwatch", OK)], None);
+        check(&[("watch a", OK), ("multi", OK), ("discard", OK)], None);
+        check(&[("watch a", OK), ("multi", OK), ("exec", "*-1\r\n")], None);
+        check(&[("multi", OK), ("x", ERROR), ("exec", ERROR)], None);
+        let all = "Connected anew, without the user who had logged in and the watched keys and the open transaction";
+        check(&[("auth p", OK), ("watch a", OK), ("multi", OK), ("unwatch", "+QUEUED\r\n")], Some(all));
+    }
+}
