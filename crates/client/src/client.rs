@@ -84,7 +84,8 @@ impl Default for ClientOptions {
 /// # What can't be shared
 /// Blocking commands (BLPOP...) get a connection of their own by themselves. Commands that change their connection (SELECT,
 /// MULTI, SUBSCRIBE...) are refused with [`Error::NotShareable`]: use [`Config`], [`Client::transaction`],
-/// [`Client::subscribe`], or [`Client::dedicated`].
+/// [`Client::subscribe`], or [`Client::dedicated`]. So are WAIT and WAITAOF, which answer for the writes of their own
+/// connection: write and wait on a dedicated one.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,

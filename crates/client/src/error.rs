@@ -36,7 +36,8 @@ pub enum Error {
         /// How often it was tried.
         attempts: u32,
     },
-    /// This command changes its connection, which a [`crate::Client`] shares between callers; nothing was sent.
+    /// This command changes its connection, which a [`crate::Client`] shares between callers, or speaks of what was sent
+    /// over it (WAIT); nothing was sent.
     NotShareable(String),
     /// A limit of the caller's own settings (the field's name) was reached; nothing was sent.
     Limit(&'static str),
@@ -157,7 +158,7 @@ impl fmt::Display for Error {
                 write!(f, "gave up: in each of {attempts} attempts others changed the keys")
             }
             Self::NotShareable(name) => {
-                write!(f, "{name} would change a connection that callers share; use Client::dedicated for it")
+                write!(f, "{name} concerns its connection, which callers share; use Client::dedicated for it")
             }
             Self::Limit(name) => write!(f, "the limit {name} is reached; try again later, or raise it"),
             Self::Unexpected { command, reply } => write!(f, "{command} was answered with {reply}"),

@@ -184,6 +184,21 @@ fn what_would_change_the_connection_is_refused() {
 }
 
 #[test]
+fn whether_writes_were_replicated_is_asked_where_they_were_made() {
+    let server = tests::server::Server::oracle(&[]);
+    let client = client(&server);
+    client.command(&["SET", "k", "v"]).unwrap();
+    for command in ["WAIT 0 0", "WAITAOF 0 0 0"] {
+        let error = client.command(&Command::new(command)).unwrap_err();
+        assert!(matches!(error, Error::NotShareable(_)), "{error:?}");
+        assert!(error.to_string().contains("Client::dedicated"), "{error}");
+    }
+    let mut own = client.dedicated().unwrap();
+    own.command(&["SET", "k", "v2"]).unwrap();
+    assert_eq!(own.command(&["WAIT", "0", "0"]).unwrap(), Value::Int(0));
+}
+
+#[test]
 fn dedicated_connections_are_bounded() {
     on_both(&[], |server| {
         let mut config = config(server);

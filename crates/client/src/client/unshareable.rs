@@ -9,13 +9,16 @@ pub(super) enum Kind {
     Shareable,
     /// It may hold up all commands behind it.
     Blocking,
-    /// It changes what later commands mean or what comes back. Its name.
+    /// It changes what later commands mean or what comes back, or speaks of its own connection's commands. Its name.
     Unshareable(String),
 }
 
 /// Commands that wait for other clients; XREAD and XREADGROUP do so with BLOCK only.
-const BLOCKING: &[&str] =
-    &["BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "WAIT", "WAITAOF"];
+const BLOCKING: &[&str] = &["BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN"];
+
+/// Commands that answer for the writes of their own connection: on any other they say "replicated" whatever became of the
+/// caller's, on the shared one they would hold up everybody, and in a transaction they know only what was before it.
+const OF_OWN_WRITES: &[&str] = &["WAIT", "WAITAOF"];
 
 /// Commands that change the state of their connection.
 const UNSHAREABLE: &[&str] = &[
@@ -59,7 +62,7 @@ pub(super) fn kind_of(request: &[u8]) -> Kind {
         return Kind::Blocking;
     }
     let silent = name == "CLIENT" && args.next().is_some_and(|word| word.eq_ignore_ascii_case(b"REPLY"));
-    match UNSHAREABLE.contains(&name) || silent {
+    match UNSHAREABLE.contains(&name) || OF_OWN_WRITES.contains(&name) || silent {
         true => Kind::Unshareable(name.to_owned()),
         false => Kind::Shareable,
     }
@@ -134,12 +137,12 @@ mod tests {
         for words in ["GET SELECT", "get k", "XREAD STREAMS block 0", "CLIENT ID", "VERYLONGNAMEOFACOMMAND", "PING"] {
             check(words, if words.contains("block") { &Kind::Blocking } else { &Kind::Shareable });
         }
-        for words in ["BLPOP k 0", "bzpopmin k 0", "XREADGROUP GROUP g c BLOCK 0 STREAMS s >", "WAIT 1 0"] {
+        for words in ["BLPOP k 0", "bzpopmin k 0", "XREADGROUP GROUP g c BLOCK 0 STREAMS s >"] {
             check(words, &Kind::Blocking);
         }
         check("select 1", &Kind::Unshareable("SELECT".to_owned()));
         check("Client Reply OFF", &Kind::Unshareable("CLIENT".to_owned()));
-        for name in UNSHAREABLE {
+        for name in UNSHAREABLE.iter().chain(OF_OWN_WRITES) {
             check(name, &Kind::Unshareable((*name).to_owned()));
         }
     }
