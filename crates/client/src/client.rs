@@ -83,7 +83,7 @@ impl Default for ClientOptions {
 ///
 /// # What can't be shared
 /// Blocking commands (BLPOP...) get a connection of their own by themselves. Commands that change their connection (SELECT,
-/// MULTI, SUBSCRIBE...) are refused with [`Error::NotShareable`]: use [`Config`], [`Client::transaction`],
+/// MULTI, SUBSCRIBE, CLIENT TRACKING...) are refused with [`Error::NotShareable`]: use [`Config`], [`Client::transaction`],
 /// [`Client::subscribe`], or [`Client::dedicated`]. So are WAIT and WAITAOF, which answer for the writes of their own
 /// connection: write and wait on a dedicated one.
 #[derive(Clone)]
@@ -197,7 +197,8 @@ impl Client {
     /// Runs a transaction; the replies of its commands, errors among them.
     ///
     /// # Errors
-    /// [`Error::Server`] when a command could not be queued, so that none ran; [`Error::Lost`] and so on.
+    /// [`Error::Server`] when a command could not be queued, so that none ran; [`Error::NotShareable`] for one that
+    /// would change the connection, which EXEC doesn't take back; [`Error::Lost`] and so on.
     pub fn transaction(&self, transaction: &Transaction) -> Result<Vec<Value>, Error> {
         unshareable::check_inside(transaction.requests())?;
         let replies = self.inner.shared.run(&Batch::whole(&transaction.whole()))?;
@@ -238,8 +239,8 @@ impl Client {
         Ok(subscriber)
     }
 
-    /// Push messages that came over the shared connection (RESP3, such as invalidations), oldest first. They are noticed
-    /// when replies are read, and kept as [`Config::pushes_max`] says.
+    /// Push messages that came over the shared connection (RESP3, such as invalidations that a dedicated connection redirects
+    /// here), oldest first. They are noticed when replies are read, and kept as [`Config::pushes_max`] says.
     #[must_use]
     pub fn take_pushes(&self) -> Vec<Value> {
         self.inner.shared.take_pushes()

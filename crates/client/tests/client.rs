@@ -167,7 +167,15 @@ fn what_blocks_has_its_own_connection() {
 fn what_would_change_the_connection_is_refused() {
     on_both(&[], |server| {
         let client = client(server);
-        for command in ["SELECT 1", "MULTI", "subscribe c", "MONITOR", "CLIENT REPLY OFF"] {
+        for command in [
+            "SELECT 1",
+            "MULTI",
+            "subscribe c",
+            "MONITOR",
+            "CLIENT REPLY OFF",
+            "client tracking on",
+            "SCRIPT DEBUG YES",
+        ] {
             let error = client.command(&Command::new(command)).unwrap_err();
             assert!(matches!(error, Error::NotShareable(_)), "{error:?}");
             assert_eq!(error.fate(), Fate::NotRun);
@@ -176,10 +184,35 @@ fn what_would_change_the_connection_is_refused() {
         pipeline.add(&["SET", "k", "v"]).add(&["BLPOP", "l", "0"]);
         assert_eq!(client.pipeline(&pipeline).unwrap_err().sent, 0);
         assert!(client.submit(&["BLPOP", "l", "0"]).is_err());
-        let mut transaction = Transaction::new();
-        transaction.add(&["EXEC"]).add(&["SET", "k", "v"]);
-        assert!(matches!(client.transaction(&transaction), Err(Error::NotShareable(_))));
         assert_eq!(client.command(&["EXISTS", "k"]).unwrap(), Value::Int(0));
+    });
+}
+
+#[test]
+fn a_transaction_must_not_change_the_connection_either() {
+    on_both(&[], |server| {
+        let client = client(server);
+        for command in ["EXEC", "SELECT 5", "CLIENT SETNAME x", "CLIENT TRACKING ON", "RESET", "SUBSCRIBE c"] {
+            let mut transaction = Transaction::new();
+            transaction.add(&Command::new(command)).add(&["SET", "k", "v"]);
+            let error = client.transaction(&transaction).unwrap_err();
+            assert!(matches!(error, Error::NotShareable(_)), "{command}: {error:?}");
+        }
+        assert_eq!(client.command(&["EXISTS", "k"]).unwrap(), Value::Int(0));
+        // What only blocks does not do so in a transaction.
+        let mut transaction = Transaction::new();
+        transaction.add(&["BLPOP", "nothing", "0"]);
+        assert_eq!(client.transaction(&transaction).unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn a_script_does_not_change_the_database_for_others() {
+    common::on_those_with_scripts(|server| {
+        let client = client(server);
+        let _ = client.command(&["EVAL", "return redis.call('SELECT', '5')", "0"]);
+        client.command(&["SET", "k", "v"]).unwrap();
+        assert_eq!(connect(server).command(&["GET", "k"]).unwrap(), bulk("v"));
     });
 }
 
@@ -299,11 +332,14 @@ fn push_messages_of_the_shared_connection() {
         let mut config = config(server);
         config.proto = Proto::Resp3;
         let client = Client::connect(&config).unwrap();
+        let Value::Int(id) = client.command(&["CLIENT", "ID"]).unwrap() else { panic!("no id") };
+        let mut reader = connect(server);
+        let tracking = reader.command(&Command::new("CLIENT TRACKING ON REDIRECT").arg(id));
         // Penstock need not know client-side caching.
-        if client.command(&["CLIENT", "TRACKING", "ON"]).is_err() && server.log().contains("Penstock") {
+        if tracking.is_err() && server.log().contains("Penstock") {
             return;
         }
-        client.command(&["GET", "k"]).unwrap();
+        reader.command(&["GET", "k"]).unwrap();
         connect(server).command(&["SET", "k", "v"]).unwrap();
         client.command(&["PING"]).unwrap();
         let expected = Value::Push(vec![bulk("invalidate"), Value::Array(vec![bulk("k")])]);

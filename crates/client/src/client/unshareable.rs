@@ -20,7 +20,7 @@ const BLOCKING: &[&str] = &["BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", 
 /// caller's, on the shared one they would hold up everybody, and in a transaction they know only what was before it.
 const OF_OWN_WRITES: &[&str] = &["WAIT", "WAITAOF"];
 
-/// Commands that change the state of their connection.
+/// Commands that change the state of their connection, be it in the midst of a transaction: EXEC doesn't take that back.
 const UNSHAREABLE: &[&str] = &[
     "ASKING",
     "AUTH",
@@ -35,6 +35,7 @@ const UNSHAREABLE: &[&str] = &[
     "QUIT",
     "READONLY",
     "READWRITE",
+    "REPLCONF",
     "RESET",
     "SELECT",
     "SSUBSCRIBE",
@@ -46,8 +47,17 @@ const UNSHAREABLE: &[&str] = &[
     "WATCH",
 ];
 
-/// What may stand in a transaction all the same.
-const FINE_INSIDE: &[&str] = &["SELECT"];
+/// Those that do so with some subcommands only. Even where that would do nobody any harm, it would be gone, and nobody told,
+/// with the next connection: a cache that relies on CLIENT TRACKING would be out of date for ever.
+const UNSHAREABLE_SUBCOMMANDS: &[(&str, &[&str])] = &[
+    (
+        "CLIENT",
+        &["CACHING", "CAPA", "IMPORT-SOURCE", "NO-EVICT", "NO-TOUCH", "REPLY", "SETINFO", "SETNAME", "TRACKING"],
+    ),
+    // What a connection counts under a token; Penstock's own.
+    ("PIPELINE", &["RESUME", "START"]),
+    ("SCRIPT", &["DEBUG"]),
+];
 
 /// Longer than every name above.
 const NAME_BYTES_MAX: usize = 16;
@@ -61,11 +71,19 @@ pub(super) fn kind_of(request: &[u8]) -> Kind {
     if BLOCKING.contains(&name) || (streams && args.any(|arg| arg.eq_ignore_ascii_case(b"BLOCK"))) {
         return Kind::Blocking;
     }
-    let silent = name == "CLIENT" && args.next().is_some_and(|word| word.eq_ignore_ascii_case(b"REPLY"));
-    match UNSHAREABLE.contains(&name) || OF_OWN_WRITES.contains(&name) || silent {
-        true => Kind::Unshareable(name.to_owned()),
-        false => Kind::Shareable,
+    if UNSHAREABLE.contains(&name) || OF_OWN_WRITES.contains(&name) {
+        return Kind::Unshareable(name.to_owned());
     }
+    match unshareable_subcommand(name, args.next()) {
+        Some(subcommand) => Kind::Unshareable(format!("{name} {subcommand}")),
+        None => Kind::Shareable,
+    }
+}
+
+fn unshareable_subcommand(name: &str, subcommand: Option<&[u8]>) -> Option<&'static str> {
+    let (_, subcommands) = UNSHAREABLE_SUBCOMMANDS.iter().find(|(container, _)| *container == name)?;
+    let subcommand = subcommand?;
+    subcommands.iter().find(|name| subcommand.eq_ignore_ascii_case(name.as_bytes())).copied()
 }
 
 /// # Errors
@@ -83,7 +101,7 @@ pub(super) fn check_all<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Res
 /// there.
 pub(super) fn check_inside<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
     requests.try_for_each(|request| match kind_of(request) {
-        Kind::Unshareable(name) if !FINE_INSIDE.contains(&name.as_str()) => Err(Error::NotShareable(name)),
+        Kind::Unshareable(name) => Err(Error::NotShareable(name)),
         _ => Ok(()),
     })
 }
@@ -134,14 +152,30 @@ mod tests {
 
     #[test]
     fn kinds() {
-        for words in ["GET SELECT", "get k", "XREAD STREAMS block 0", "CLIENT ID", "VERYLONGNAMEOFACOMMAND", "PING"] {
+        for words in [
+            "GET SELECT",
+            "get k",
+            "XREAD STREAMS block 0",
+            "CLIENT ID",
+            "CLIENT",
+            "SCRIPT LOAD x",
+            "VERYLONGNAMEOFACOMMAND",
+            "PING",
+        ] {
             check(words, if words.contains("block") { &Kind::Blocking } else { &Kind::Shareable });
         }
         for words in ["BLPOP k 0", "bzpopmin k 0", "XREADGROUP GROUP g c BLOCK 0 STREAMS s >"] {
             check(words, &Kind::Blocking);
         }
         check("select 1", &Kind::Unshareable("SELECT".to_owned()));
-        check("Client Reply OFF", &Kind::Unshareable("CLIENT".to_owned()));
+        check("Client Reply OFF", &Kind::Unshareable("CLIENT REPLY".to_owned()));
+        check("pipeline start x", &Kind::Unshareable("PIPELINE START".to_owned()));
+        for (container, subcommands) in UNSHAREABLE_SUBCOMMANDS {
+            for subcommand in *subcommands {
+                let name = format!("{container} {subcommand}");
+                check(&name, &Kind::Unshareable(name.clone()));
+            }
+        }
         for name in UNSHAREABLE.iter().chain(OF_OWN_WRITES) {
             check(name, &Kind::Unshareable((*name).to_owned()));
         }
