@@ -70,10 +70,10 @@ impl PubSub {
         Ok(Self { config, connection, subscribed: BTreeSet::new(), waiting: VecDeque::new(), dropped: 0 })
     }
 
-    /// Subscribes to channels. What is published from now on will come.
+    /// Subscribes to channels. What is published from now on will come. After a connection was lost, this makes a new one.
     ///
     /// # Errors
-    /// [`Error::Server`], [`Error::Lost`].
+    /// [`Error::Server`], [`Error::Lost`], [`Error::Connect`]; the channels are not subscribed to then.
     pub fn subscribe<A: Argument>(&mut self, channels: &[A]) -> Result<(), Error> {
         self.enter(Kind::Channel, channels)
     }
@@ -97,7 +97,7 @@ impl PubSub {
     /// Ends subscriptions of [`Self::subscribe`].
     ///
     /// # Errors
-    /// As [`Self::subscribe`].
+    /// As [`Self::subscribe`]; when the connection is lost, the next one is without them.
     pub fn unsubscribe<A: Argument>(&mut self, channels: &[A]) -> Result<(), Error> {
         self.leave(Kind::Channel, channels)
     }
@@ -159,14 +159,19 @@ impl PubSub {
         self.change(kind.commands().1, names)
     }
 
-    /// Sends a command and waits until each of the names is confirmed.
+    /// Sends a command and waits until each of the names is confirmed; after a loss on a new connection, which has what was
+    /// subscribed before.
     fn change<A: Argument>(&mut self, command: &str, names: &[A]) -> Result<(), Error> {
-        let Some(connection) = &mut self.connection else { return self.reconnect() };
+        if self.connection.is_none() {
+            self.reconnect()?;
+        }
         // Without names the command would concern all there are.
         if names.is_empty() {
             return Ok(());
         }
-        connection.send_unanswered(&Command::new(command).args(names));
+        if let Some(connection) = &mut self.connection {
+            connection.send_unanswered(&Command::new(command).args(names));
+        }
         let patience = self.config.read_timeout.unwrap_or(Duration::MAX);
         let mut confirmed = 0;
         while confirmed < names.len() {

@@ -94,6 +94,40 @@ fn a_lost_connection_is_said_once_and_made_anew() {
 }
 
 #[test]
+fn a_change_of_subscriptions_after_a_loss_is_made_all_the_same() {
+    on_all(|server, config| {
+        let mut subscriber = PubSub::connect(&config).unwrap();
+        subscriber.subscribe(&["a", "b"]).unwrap();
+        let lose = |subscriber: &mut PubSub| {
+            connect(server).command(&Command::new("CLIENT KILL TYPE PUBSUB")).unwrap();
+            subscriber.next(PATIENCE).unwrap_err();
+        };
+        lose(&mut subscriber);
+        subscriber.subscribe(&["c"]).unwrap();
+        publish(server, "c", "1");
+        check_next(&mut subscriber, None, "c", "1");
+        lose(&mut subscriber);
+        subscriber.psubscribe(&["n*"]).unwrap();
+        publish(server, "news", "2");
+        check_next(&mut subscriber, Some("n*"), "news", "2");
+        lose(&mut subscriber);
+        subscriber.ssubscribe(&["s"]).unwrap();
+        connect(server).command(&["SPUBLISH", "s", "3"]).unwrap();
+        check_next(&mut subscriber, None, "s", "3");
+        lose(&mut subscriber);
+        subscriber.unsubscribe(&["a"]).unwrap();
+        lose(&mut subscriber);
+        subscriber.punsubscribe(&["n*"]).unwrap();
+        for channel in ["a", "b", "c", "news"] {
+            publish(server, channel, "4");
+        }
+        check_next(&mut subscriber, None, "b", "4");
+        check_next(&mut subscriber, None, "c", "4");
+        assert_eq!(subscriber.next(Duration::ZERO).unwrap(), None);
+    });
+}
+
+#[test]
 fn messages_come_whole_or_not_at_all() {
     on_all(|server, config| {
         for back in (0..400).step_by(23) {
