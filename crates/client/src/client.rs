@@ -9,6 +9,7 @@ mod slot;
 mod unshareable;
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use resp::parse::Value;
 use crate::command::{Argument, Request};
 use crate::config::Config;
 use crate::connection::Connection;
-use crate::error::{Error, Interrupted, ServerError};
+use crate::error::{Error, Fate, Interrupted, ServerError};
 use crate::pipeline::Pipeline;
 use crate::pubsub::PubSub;
 use crate::script::{self, Script};
@@ -98,7 +99,12 @@ struct Inner {
     pool: Pool,
     /// Hashes of scripts that were loaded at least once.
     scripts: Mutex<HashSet<String>>,
+    /// The connection, by the count of those before it, over which MULTI was accepted.
+    multi_accepted: AtomicU64,
 }
+
+/// No connection has this number.
+const MULTI_UNKNOWN: u64 = u64::MAX;
 
 impl Client {
     /// Connects, with default options.
@@ -116,7 +122,8 @@ impl Client {
     pub fn with_options(config: &Config, options: ClientOptions) -> Result<Self, Error> {
         let shared = Arc::new(Shared::new(config, &options, Connection::connect(config)?)?);
         let pool = Pool::new(config.clone(), options.dedicated_max);
-        let inner = Inner { config: config.clone(), options, shared, pool, scripts: Mutex::default() };
+        let multi_accepted = AtomicU64::new(MULTI_UNKNOWN);
+        let inner = Inner { config: config.clone(), options, shared, pool, scripts: Mutex::default(), multi_accepted };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -196,13 +203,21 @@ impl Client {
 
     /// Runs a transaction; the replies of its commands, errors among them.
     ///
+    /// The first one over each connection takes a round trip more: it is sent after an empty one has been accepted.
+    ///
     /// # Errors
-    /// [`Error::Server`] when a command could not be queued, so that none ran; [`Error::NotShareable`] for one that
-    /// would change the connection, which EXEC doesn't take back; [`Error::Lost`] and so on.
+    /// [`Error::Server`] when a command could not be queued, or MULTI was refused, so that none ran;
+    /// [`Error::NoTransaction`] when MULTI was refused on a connection that had accepted it before;
+    /// [`Error::NotShareable`] for a command that would change the connection, which EXEC doesn't take back;
+    /// [`Error::Lost`] and so on.
     pub fn transaction(&self, transaction: &Transaction) -> Result<Vec<Value>, Error> {
         unshareable::check_inside(transaction.requests())?;
-        let replies = self.inner.shared.run(&Batch::whole(&transaction.whole()))?;
-        transaction::outcome_of(replies)?.ok_or_else(|| missing("EXEC"))
+        self.know_multi().map_err(|error| error.with_fate(Fate::NotRun))?;
+        let outcome = self.run_transaction(transaction);
+        if matches!(outcome, Err(Error::NoTransaction { .. })) {
+            self.inner.multi_accepted.store(MULTI_UNKNOWN, Ordering::Relaxed);
+        }
+        outcome
     }
 
     /// [`Connection::optimistic`] on a connection of its own: changes what stands at `keys` by what stands there.
@@ -270,6 +285,22 @@ impl Client {
         connection.set_read_timeout(self.inner.config.read_timeout);
         connection.keep();
         Ok(reply)
+    }
+
+    /// Makes sure that MULTI was accepted over the connection there is. If that breaks before the transaction comes, the next
+    /// one will hardly be another's; if it is, [`Error::NoTransaction`] says so.
+    fn know_multi(&self) -> Result<(), Error> {
+        let connection = self.reconnections();
+        if self.inner.multi_accepted.load(Ordering::Relaxed) != connection {
+            self.run_transaction(&Transaction::new())?;
+            self.inner.multi_accepted.store(connection, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn run_transaction(&self, transaction: &Transaction) -> Result<Vec<Value>, Error> {
+        let replies = self.inner.shared.run(&Batch::whole(transaction))?;
+        transaction::outcome_of(replies)?.ok_or_else(|| missing("EXEC"))
     }
 
     fn know_scripts(&self, scripts: &[Script]) -> Result<(), Error> {

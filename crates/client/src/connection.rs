@@ -41,6 +41,8 @@ pub struct Connection {
     write_timeout: Option<Duration>,
     /// Hashes of the scripts that were loaded through this connection.
     scripts: HashSet<String>,
+    /// The last MULTI of a [`crate::Transaction`] was accepted.
+    has_accepted_multi: bool,
     /// Writing has failed. What the server said before it closed, its reason perhaps, can still be read.
     write_ended: Option<Lost>,
     ended: Option<Lost>,
@@ -81,6 +83,7 @@ impl Connection {
             read_timeout: config.read_timeout,
             write_timeout: config.write_timeout,
             scripts: HashSet::new(),
+            has_accepted_multi: false,
             write_ended: None,
             ended: None,
         }
@@ -308,6 +311,15 @@ impl Connection {
     /// Hashes of the scripts that were loaded through this connection.
     pub(crate) fn scripts(&mut self) -> &mut HashSet<String> {
         &mut self.scripts
+    }
+
+    /// Whether the last MULTI of a [`crate::Transaction`] was accepted.
+    pub(crate) fn has_accepted_multi(&self) -> bool {
+        self.has_accepted_multi
+    }
+
+    pub(crate) fn set_accepted_multi(&mut self, accepted: bool) {
+        self.has_accepted_multi = accepted;
     }
 
     /// Counts requests that were written into [`Self::output`].

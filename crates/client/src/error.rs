@@ -41,6 +41,14 @@ pub enum Error {
     NotShareable(String),
     /// A limit of the caller's own settings (the field's name) was reached; nothing was sent.
     Limit(&'static str),
+    /// The server refused the MULTI of a transaction that was sent in one flight, and answered the commands behind it each
+    /// on its own: as far as the replies don't say otherwise they ran, one by one, perhaps with others' in between.
+    NoTransaction {
+        /// Why MULTI was refused.
+        refused: ServerError,
+        /// What the commands were answered.
+        replies: Vec<Value>,
+    },
     /// The server answered with something that the command never answers.
     Unexpected {
         /// What was asked.
@@ -117,7 +125,7 @@ impl Error {
     pub fn fate(&self) -> Fate {
         match self {
             Self::Lost { fate, .. } => *fate,
-            Self::Server(_) | Self::Unexpected { .. } => Fate::Answered,
+            Self::Server(_) | Self::NoTransaction { .. } | Self::Unexpected { .. } => Fate::Answered,
             Self::Config(_)
             | Self::Connect { .. }
             | Self::Unread(_)
@@ -161,6 +169,9 @@ impl fmt::Display for Error {
                 write!(f, "{name} concerns its connection, which callers share; use Client::dedicated for it")
             }
             Self::Limit(name) => write!(f, "the limit {name} is reached; try again later, or raise it"),
+            Self::NoTransaction { refused, .. } => {
+                write!(f, "MULTI was refused ({refused}); the commands behind it ran one by one, not as a transaction")
+            }
             Self::Unexpected { command, reply } => write!(f, "{command} was answered with {reply}"),
         }
     }

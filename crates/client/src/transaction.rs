@@ -1,32 +1,37 @@
 //! Transactions: MULTI, commands, EXEC, all in one flight.
+//!
+//! In one flight the commands are on their way before MULTI is answered, and where it is refused (a user who may not, a
+//! proxy that doesn't know it) a server runs them all the same, one by one. Other clients live with that: redis-py and go-redis
+//! report MULTI's error, by which nobody would guess that money has moved. To wait for MULTI's reply each time would cost a
+//! round trip, and on a shared connection hold up everybody. So the reply is awaited once for each connection, before
+//! anything else is sent, as with scripts; and if the right to MULTI is lost later, [`Error::NoTransaction`] says what came
+//! of it.
+
+use std::ops::ControlFlow;
 
 use resp::parse::Value;
 
 use crate::command::{Argument, Command, Request};
 use crate::connection::Connection;
-use crate::error::{Error, Fate, ServerError};
+use crate::error::{Error, Fate, Interrupted, ServerError};
 use crate::pipeline::Pipeline;
+use crate::window::{Next, Window};
+
+const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
+const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
 
 /// Commands that run without another client's in between, all or (where one can't even be queued) none.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Transaction {
-    /// MULTI and the commands; EXEC is added when it is sent.
+    /// The commands; MULTI and EXEC are added when it is sent.
     pipeline: Pipeline,
-}
-
-impl Default for Transaction {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl Transaction {
     /// An empty transaction.
     #[must_use]
     pub fn new() -> Self {
-        let mut pipeline = Pipeline::new();
-        pipeline.add(&["MULTI"]);
-        Self { pipeline }
+        Self::default()
     }
 
     /// Adds a command.
@@ -38,7 +43,7 @@ impl Transaction {
     /// How many commands it has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.pipeline.len() - 1
+        self.pipeline.len()
     }
 
     /// Whether it has none.
@@ -50,52 +55,131 @@ impl Transaction {
     /// Runs it. The replies are those of the commands, errors among them; `None` says that a watched key had changed and
     /// nothing was done.
     ///
+    /// A connection's first transaction takes a round trip more: it is sent after MULTI has been accepted.
+    ///
     /// # Errors
-    /// [`Error::Server`] when a command could not be queued, so that none ran; [`Error::Lost`].
+    /// [`Error::Server`] when a command could not be queued, or MULTI was refused, so that none ran;
+    /// [`Error::NoTransaction`] when MULTI was refused on a connection that had accepted it before; [`Error::Lost`].
     pub fn run(&self, connection: &mut Connection) -> Result<Option<Vec<Value>>, Error> {
-        let (mut refused, mut last) = (None, None);
-        self.whole().run_each(connection, |_, reply| {
-            note(&mut refused, &reply);
-            last = Some(reply);
-        })?;
-        outcome(refused, last)
+        let mut replies = Replies::default();
+        let first = !connection.has_accepted_multi();
+        if first {
+            let begun = connection.exchange(&["MULTI"]).map_err(|error| error.with_fate(Fate::NotRun))?;
+            replies.take(ServerError::check(begun)?);
+        }
+        self.run_requests(connection, usize::from(first), |reply| replies.take(reply))?;
+        connection.set_accepted_multi(replies.multi_refused.is_none());
+        replies.outcome()
     }
 
-    /// The commands' bytes, without MULTI.
+    /// Sends all of it but the first `skipped` requests.
+    fn run_requests(
+        &self,
+        connection: &mut Connection,
+        skipped: usize,
+        mut on_reply: impl FnMut(Value),
+    ) -> Result<u64, Interrupted> {
+        let mut requests = self.whole().skip(skipped);
+        let next = |out: &mut Vec<u8>| match requests.next() {
+            Some(request) => {
+                out.extend_from_slice(request);
+                Next::Request
+            }
+            None => Next::End,
+        };
+        let reply = |_, reply| {
+            on_reply(reply);
+            ControlFlow::Continue(())
+        };
+        Window::default().run(connection, &mut (next, reply))
+    }
+
+    /// The commands' bytes, without MULTI and EXEC.
     pub(crate) fn requests(&self) -> impl Iterator<Item = &[u8]> {
-        self.pipeline.requests().skip(1)
+        self.pipeline.requests()
     }
 
-    /// All of it, EXEC included.
-    pub(crate) fn whole(&self) -> Pipeline {
-        let mut pipeline = self.pipeline.clone();
-        pipeline.add(&["EXEC"]);
-        pipeline
+    /// All of it, MULTI and EXEC included.
+    pub(crate) fn whole(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(MULTI).chain(self.requests()).chain(std::iter::once(EXEC))
     }
 }
 
 /// What all replies of a transaction, from MULTI's to EXEC's, amount to.
-pub(crate) fn outcome_of(replies: Vec<Value>) -> Result<Option<Vec<Value>>, Error> {
-    let mut refused = None;
-    replies.iter().for_each(|reply| note(&mut refused, reply));
-    outcome(refused, replies.into_iter().next_back())
+pub(crate) fn outcome_of(all: Vec<Value>) -> Result<Option<Vec<Value>>, Error> {
+    let mut replies = Replies::default();
+    all.into_iter().for_each(|reply| replies.take(reply));
+    replies.outcome()
 }
 
-/// Keeps the first error: why EXEC is going to refuse, which itself says only that something was wrong.
-fn note(refused: &mut Option<ServerError>, reply: &Value) {
-    if refused.is_none() {
-        *refused = reply.error().map(ServerError::new);
+/// What has come back of a transaction.
+#[derive(Default)]
+struct Replies {
+    /// MULTI's has come.
+    begun: bool,
+    multi_refused: Option<ServerError>,
+    /// All behind MULTI's, EXEC's among them, if that was refused.
+    unqueued: Vec<Value>,
+    /// The first error: why EXEC is going to refuse, which itself says only that something was wrong.
+    error: Option<ServerError>,
+    /// The last reply; EXEC's in the end.
+    last: Option<Value>,
+    /// A reply before the last one that says that a command ran although MULTI was accepted.
+    ran_alone: Option<Value>,
+}
+
+impl Replies {
+    fn take(&mut self, reply: Value) {
+        let error = reply.error().map(ServerError::new);
+        if !self.begun {
+            self.begun = true;
+            self.multi_refused = error;
+            return;
+        }
+        if self.multi_refused.is_some() {
+            self.unqueued.push(reply);
+            return;
+        }
+        if self.error.is_none() {
+            self.error = error;
+        }
+        let before = self.last.replace(reply.without_attribute());
+        if self.ran_alone.is_none() {
+            self.ran_alone = before.filter(|reply| reply.error().is_none() && !is_queued(reply));
+        }
+    }
+
+    fn outcome(self) -> Result<Option<Vec<Value>>, Error> {
+        if let Some(refused) = self.multi_refused {
+            return Err(refusal(refused, self.unqueued));
+        }
+        if let Some(reply) = self.ran_alone {
+            return Err(Error::Unexpected { command: "a command behind MULTI", reply: format!("{reply:?}") });
+        }
+        if let Some(error) = self.error {
+            return Err(Error::Server(error));
+        }
+        match self.last {
+            Some(Value::Array(replies)) => Ok(Some(replies)),
+            Some(reply) if reply.is_null() => Ok(None),
+            other => Err(Error::Unexpected { command: "EXEC", reply: format!("{other:?}") }),
+        }
     }
 }
 
-fn outcome(refused: Option<ServerError>, last: Option<Value>) -> Result<Option<Vec<Value>>, Error> {
-    if let Some(error) = refused {
-        return Err(Error::Server(error));
-    }
-    match last.map(Value::without_attribute) {
-        Some(Value::Array(replies)) => Ok(Some(replies)),
-        Some(reply) if reply.is_null() => Ok(None),
-        other => Err(Error::Unexpected { command: "EXEC", reply: format!("{other:?}") }),
+fn is_queued(reply: &Value) -> bool {
+    matches!(reply, Value::Simple(text) if text.as_slice() == b"QUEUED")
+}
+
+/// What it means that MULTI was refused and this came behind it.
+fn refusal(refused: ServerError, mut behind: Vec<Value>) -> Error {
+    // A server that is loading, say, answers everything with the same.
+    let all_refused = behind.iter().all(|reply| reply.error() == Some(refused.text()));
+    // EXEC's.
+    behind.pop();
+    match all_refused || behind.is_empty() {
+        true => Error::Server(refused),
+        false => Error::NoTransaction { refused, replies: behind },
     }
 }
 
@@ -137,5 +221,45 @@ impl Connection {
         if error.fate() != Fate::MayHaveRun {
             let _ = self.command(&["UNWATCH"]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn simple(text: &str) -> Value {
+        Value::Simple(text.into())
+    }
+
+    fn error(text: &str) -> Value {
+        Value::Error(text.into())
+    }
+
+    fn check(replies: &[Value], expected: &str) {
+        let outcome = format!("{:?}", outcome_of(replies.to_vec()));
+        assert!(outcome.starts_with(expected), "{outcome} of {replies:?}");
+    }
+
+    #[test]
+    fn what_replies_amount_to() {
+        let (ok, queued, one) = (simple("OK"), simple("QUEUED"), Value::Int(1));
+        let no_multi = error("NOPERM no multi");
+        let without = error("ERR EXEC without MULTI");
+        check(&[ok.clone(), queued.clone(), Value::Array(vec![one.clone()])], "Ok(Some([");
+        check(&[ok.clone(), Value::Array(vec![])], "Ok(Some([]))");
+        check(&[ok.clone(), queued.clone(), Value::NullArray], "Ok(None)");
+        let rejected = [ok.clone(), error("ERR syntax"), queued.clone(), error("EXECABORT")];
+        check(&rejected, "Err(Server(-ERR syntax))");
+        check(&[no_multi.clone(), without.clone()], "Err(Server(-NOPERM");
+        check(&[no_multi.clone(), one.clone(), without.clone()], "Err(NoTransaction { refused: -NOPERM");
+        // A script that failed may have written before.
+        check(&[no_multi, error("ERR script"), without.clone()], "Err(NoTransaction");
+        // The server answers nothing else for the time being.
+        check(&vec![error("LOADING"); 3], "Err(Server(-LOADING");
+        // Someone between says yes to everything.
+        check(&[ok.clone(), one, without], "Err(Unexpected");
+        check(&[ok], "Err(Unexpected");
+        check(&[], "Err(Unexpected");
     }
 }

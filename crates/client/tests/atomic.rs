@@ -6,8 +6,9 @@ mod common;
 
 use std::thread;
 
-use client::{Client, Command, Connection, Error, Fate, Pipeline, Script, Transaction, Value};
+use client::{Client, Command, Config, Connection, Error, Fate, Pipeline, Script, Transaction, Value};
 use common::{bulk, config, connect, ok, on_both, on_those_with_scripts};
+use tests::server::Server;
 
 const NO_KEYS: &[&str] = &[];
 
@@ -100,6 +101,67 @@ fn a_transaction_runs_as_a_whole_or_not_at_all() {
         assert_eq!(connection.command(&["GET", "k"]).unwrap(), bulk("v"));
         assert_eq!(client.transaction(&Transaction::new()).unwrap(), []);
     });
+}
+
+/// Redis with a user who may do everything but MULTI, and a connection of the default user.
+fn without_multi() -> (Server, Config, Connection) {
+    let server = Server::oracle(&[]);
+    let mut admin = connect(&server);
+    admin.command(&Command::new("ACL SETUSER nm on >p ~* &* +@all -multi")).unwrap();
+    let mut config = config(&server);
+    (config.user, config.password) = (Some(b"nm".into()), Some(b"p".into()));
+    (server, config, admin)
+}
+
+fn two_payments() -> Transaction {
+    let mut transaction = Transaction::new();
+    transaction.add(&["INCRBY", "alice", "10"]).add(&["INCRBY", "bob", "10"]);
+    transaction
+}
+
+#[test]
+fn where_multi_is_refused_nothing_runs() {
+    let (_server, config, mut admin) = without_multi();
+    let client = Client::connect(&config).unwrap();
+    let mut connection = Connection::connect(&config).unwrap();
+    for _ in 0..2 {
+        for error in [
+            client.transaction(&two_payments()).unwrap_err(),
+            two_payments().run(&mut connection).unwrap_err(),
+            client.optimistic(&["alice"], |_| Ok(Some(two_payments()))).unwrap_err(),
+        ] {
+            assert_eq!(error.server().map(|error| error.code()), Some(&b"NOPERM"[..]), "{error:?}");
+        }
+    }
+    assert_eq!(admin.command(&["EXISTS", "alice", "bob"]).unwrap(), Value::Int(0));
+    // Both can still be used, and find out that it has been allowed since.
+    admin.command(&Command::new("ACL SETUSER nm +multi")).unwrap();
+    assert_eq!(client.transaction(&two_payments()).unwrap(), [Value::Int(10), Value::Int(10)]);
+    assert_eq!(two_payments().run(&mut connection).unwrap().unwrap(), [Value::Int(20), Value::Int(20)]);
+}
+
+#[test]
+fn where_multi_is_refused_meanwhile_it_is_said_what_ran() {
+    let (_server, config, mut admin) = without_multi();
+    admin.command(&Command::new("ACL SETUSER nm +multi")).unwrap();
+    let client = Client::connect(&config).unwrap();
+    let mut connection = Connection::connect(&config).unwrap();
+    client.transaction(&Transaction::new()).unwrap();
+    Transaction::new().run(&mut connection).unwrap();
+    admin.command(&Command::new("ACL SETUSER nm -multi")).unwrap();
+    for (error, sum) in
+        [(client.transaction(&two_payments()).unwrap_err(), 10), (two_payments().run(&mut connection).unwrap_err(), 20)]
+    {
+        assert_eq!(error.fate(), Fate::Answered);
+        assert!(error.to_string().contains("one by one"), "{error}");
+        let Error::NoTransaction { refused, replies } = error else { panic!("{error:?}") };
+        assert_eq!(refused.code(), b"NOPERM");
+        assert_eq!(replies, [Value::Int(sum), Value::Int(sum)]);
+    }
+    // Both have learned from it.
+    assert_eq!(client.transaction(&two_payments()).unwrap_err().server().unwrap().code(), b"NOPERM");
+    assert_eq!(two_payments().run(&mut connection).unwrap_err().server().unwrap().code(), b"NOPERM");
+    assert_eq!(admin.command(&["GET", "bob"]).unwrap(), bulk("20"));
 }
 
 /// Doubles what a key holds, by way of the client.

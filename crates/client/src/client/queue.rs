@@ -7,6 +7,7 @@ use super::ClientOptions;
 use super::slot::Slot;
 use crate::command::Request;
 use crate::pipeline::Pipeline;
+use crate::transaction::Transaction;
 
 /// Requests of one caller that stay together.
 #[derive(Debug)]
@@ -23,9 +24,9 @@ impl Batch {
         Self { bytes, requests, alone: true }
     }
 
-    /// All of a pipeline in one.
-    pub(super) fn whole(pipeline: &Pipeline) -> Self {
-        Self::new(pipeline.requests().flatten().copied().collect(), pipeline.len() as u64)
+    /// All of a transaction.
+    pub(super) fn whole(transaction: &Transaction) -> Self {
+        Self::new(transaction.whole().flatten().copied().collect(), transaction.whole().count() as u64)
     }
 }
 
