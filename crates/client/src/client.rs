@@ -6,7 +6,6 @@ mod flight;
 mod queue;
 mod shared;
 mod slot;
-mod unshareable;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,13 +21,13 @@ use crate::error::{Error, Fate, Interrupted, ServerError};
 use crate::pipeline::Pipeline;
 use crate::pubsub::PubSub;
 use crate::script::{self, Script};
-use crate::transaction::{self, Transaction};
+use crate::transaction::{self, Attempt, Transaction};
+use crate::unshareable::{self, Kind, kind_of};
 pub use dedicated::Dedicated;
 use dedicated::Pool;
 use queue::Batch;
 use shared::Shared;
 use slot::Slot;
-use unshareable::{Kind, kind_of};
 
 /// How a [`Client`] behaves: its limits, and what it does when the server has gone.
 #[derive(Clone, Debug)]
@@ -220,19 +219,41 @@ impl Client {
         outcome
     }
 
-    /// [`Connection::optimistic`] on a connection of its own: changes what stands at `keys` by what stands there.
+    /// [`Connection::optimistic`] on a connection of its own: changes what stands at `keys` by what stands there. Each attempt
+    /// finds a connection in the state in which [`Config`] puts a new one, whatever the one before has done to its.
     ///
     /// # Errors
     /// As [`Connection::optimistic`].
     pub fn optimistic<K: Argument>(
         &self,
         keys: &[K],
-        attempt: impl FnMut(&mut Connection) -> Result<Option<Transaction>, Error>,
+        mut attempt: impl FnMut(&mut Connection) -> Result<Option<Transaction>, Error>,
     ) -> Result<Option<Vec<Value>>, Error> {
+        let attempts = self.inner.options.attempts_max;
         let mut connection = self.inner.pool.take()?;
-        let done = connection.optimistic(keys, self.inner.options.attempts_max, attempt)?;
-        connection.keep();
-        Ok(done)
+        for _ in 0..attempts {
+            let mut altered = false;
+            let tried = connection.attempt(keys, |connection| {
+                connection.watch_state();
+                let made = attempt(connection);
+                altered = connection.was_altered();
+                if let Ok(Some(transaction)) = &made {
+                    altered |= transaction.requests().any(unshareable::any_alters);
+                }
+                made
+            })?;
+            match tried {
+                Attempt::Done(replies) => {
+                    if !altered {
+                        connection.keep();
+                    }
+                    return Ok(replies);
+                }
+                Attempt::Interfered if altered => connection.renew()?,
+                Attempt::Interfered => connection.restore(&self.inner.config),
+            }
+        }
+        Err(Error::Contended { attempts })
     }
 
     /// A connection for one caller alone, in the state in which [`Config`] puts a new one. It closes when it is dropped.
@@ -282,7 +303,6 @@ impl Client {
         // How long it may take is in the command itself.
         connection.set_read_timeout(None);
         let reply = connection.exchange(request)?;
-        connection.set_read_timeout(self.inner.config.read_timeout);
         connection.keep();
         Ok(reply)
     }

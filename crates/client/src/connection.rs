@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::error::{Error, Fate, Lost, ServerError};
 use crate::handshake;
 use crate::stream::{self, Ready, Stream};
+use crate::unshareable;
 
 /// [`Connection::flush`] reads replies ahead up to so many bytes. A caller who sends more before reading anything should
 /// use a [`crate::Pipeline`], which hands replies on as they come.
@@ -43,9 +44,20 @@ pub struct Connection {
     scripts: HashSet<String>,
     /// The last MULTI of a [`crate::Transaction`] was accepted.
     has_accepted_multi: bool,
+    /// There while somebody wants to know whether the connection is left as it was.
+    watch: Option<Watch>,
     /// Writing has failed. What the server said before it closed, its reason perhaps, can still be read.
     write_ended: Option<Lost>,
     ended: Option<Lost>,
+}
+
+/// What is known about requests that somebody else sends.
+#[derive(Debug)]
+struct Watch {
+    /// Where in the count of sent bytes those begin that weren't looked at.
+    seen: u64,
+    /// One of them changes the connection, so that it isn't as new any more.
+    altered: bool,
 }
 
 impl Connection {
@@ -84,6 +96,7 @@ impl Connection {
             write_timeout: config.write_timeout,
             scripts: HashSet::new(),
             has_accepted_multi: false,
+            watch: None,
             write_ended: None,
             ended: None,
         }
@@ -124,12 +137,19 @@ impl Connection {
     /// caller's affair; a [`crate::Pipeline`] has its bounds.
     pub fn send(&mut self, request: &(impl Request + ?Sized)) {
         self.owed += 1;
-        self.send_unanswered(request);
+        self.append(request);
     }
 
     /// Queues a request that isn't answered by exactly one reply: SUBSCRIBE, MONITOR, or any under CLIENT REPLY OFF. What
     /// comes of it is read with [`Self::next_push`].
     pub fn send_unanswered(&mut self, request: &(impl Request + ?Sized)) {
+        if let Some(watch) = &mut self.watch {
+            watch.altered = true;
+        }
+        self.append(request);
+    }
+
+    fn append(&mut self, request: &(impl Request + ?Sized)) {
         self.output.compact();
         request.pack(&mut self.output.bytes);
     }
@@ -313,6 +333,34 @@ impl Connection {
         &mut self.scripts
     }
 
+    /// Begins to look whether what is sent changes the connection.
+    pub(crate) fn watch_state(&mut self) {
+        self.watch = Some(Watch { seen: self.output.total_end(), altered: false });
+    }
+
+    /// Ends that; whether the connection was, or may have been, changed. So it was if another one is in its place.
+    pub(crate) fn was_altered(&mut self) -> bool {
+        self.look();
+        self.watch.take().is_none_or(|watch| watch.altered)
+    }
+
+    /// Puts on our side of the connection everything as `config` would have it for a new one.
+    pub(crate) fn restore(&mut self, config: &Config) {
+        self.read_timeout = config.read_timeout;
+        self.pushes.clear();
+        self.pushes_dropped = 0;
+    }
+
+    /// Looks at the requests that came since the last look, of which nothing was sent yet.
+    fn look(&mut self) {
+        let Some(watch) = &mut self.watch else { return };
+        let end = self.output.total_end();
+        let unsent = self.output.unsent();
+        let seen = unsent.len().saturating_sub((end - watch.seen) as usize);
+        watch.altered |= unshareable::any_alters(&unsent[seen..]);
+        watch.seen = end;
+    }
+
     /// Whether the last MULTI of a [`crate::Transaction`] was accepted.
     pub(crate) fn has_accepted_multi(&self) -> bool {
         self.has_accepted_multi
@@ -356,6 +404,7 @@ impl Connection {
 
     /// Sends as much as goes without waiting.
     pub(crate) fn try_write(&mut self) {
+        self.look();
         while self.has_unsent() {
             let written = match self.output.is_empty() {
                 true => self.stream.flush().map(|()| None),

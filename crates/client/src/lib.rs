@@ -53,6 +53,7 @@ mod stream;
 #[cfg(feature = "tls")]
 mod tls;
 mod transaction;
+mod unshareable;
 mod url;
 mod window;
 

@@ -183,6 +183,14 @@ fn refusal(refused: ServerError, mut behind: Vec<Value>) -> Error {
     }
 }
 
+/// What came of one attempt to change watched keys.
+pub(crate) enum Attempt {
+    /// The replies of the transaction, or nothing was to be done.
+    Done(Option<Vec<Value>>),
+    /// Others changed the keys meanwhile; nothing was done.
+    Interfered,
+}
+
 impl Connection {
     /// Changes what stands at `keys` by what stands there, without holding up others: watches the keys, lets `attempt`
     /// read what it needs and put a transaction together, and runs it; if somebody else changed a key meanwhile, begins
@@ -198,22 +206,31 @@ impl Connection {
         mut attempt: impl FnMut(&mut Connection) -> Result<Option<Transaction>, Error>,
     ) -> Result<Option<Vec<Value>>, Error> {
         for _ in 0..attempts_max {
-            self.command(&Command::new("WATCH").args(keys))?;
-            match attempt(self) {
-                Ok(Some(transaction)) => {
-                    let done = transaction.run(self).inspect_err(|error| self.unwatch_after(error))?;
-                    if done.is_some() {
-                        return Ok(done);
-                    }
-                }
-                Ok(None) => return self.command(&["UNWATCH"]).map(|_| None),
-                Err(error) => {
-                    self.unwatch_after(&error);
-                    return Err(error);
-                }
+            if let Attempt::Done(replies) = self.attempt(keys, &mut attempt)? {
+                return Ok(replies);
             }
         }
         Err(Error::Contended { attempts: attempts_max })
+    }
+
+    /// One attempt of [`Self::optimistic`]. No key is watched after it, whatever came of it.
+    pub(crate) fn attempt<K: Argument>(
+        &mut self,
+        keys: &[K],
+        attempt: impl FnOnce(&mut Connection) -> Result<Option<Transaction>, Error>,
+    ) -> Result<Attempt, Error> {
+        self.command(&Command::new("WATCH").args(keys))?;
+        match attempt(self) {
+            Ok(Some(transaction)) => {
+                let done = transaction.run(self).inspect_err(|error| self.unwatch_after(error))?;
+                Ok(done.map_or(Attempt::Interfered, |replies| Attempt::Done(Some(replies))))
+            }
+            Ok(None) => self.command(&["UNWATCH"]).map(|_| Attempt::Done(None)),
+            Err(error) => {
+                self.unwatch_after(&error);
+                Err(error)
+            }
+        }
     }
 
     /// Whatever comes of it, the error that led here is the one to report.

@@ -5,8 +5,9 @@
 mod common;
 
 use std::thread;
+use std::time::Duration;
 
-use client::{Client, Command, Config, Connection, Error, Fate, Pipeline, Script, Transaction, Value};
+use client::{Client, Command, Config, Connection, Error, Fate, Pipeline, Proto, Script, Transaction, Value};
 use common::{bulk, config, connect, ok, on_both, on_those_with_scripts};
 use tests::server::Server;
 
@@ -234,5 +235,96 @@ fn contention_has_an_end_and_leaves_nothing_watched() {
         let mut transaction = Transaction::new();
         transaction.add(&["PING"]);
         assert!(transaction.run(&mut connection).unwrap().is_some());
+    });
+}
+
+#[test]
+fn what_an_optimistic_change_does_to_its_connection_is_gone_with_it() {
+    on_both(&[], |server| {
+        let mut config = config(server);
+        config.client_name = Some(b"as-new".into());
+        let client = Client::connect(&config).unwrap();
+        let other = Connection::connect(&config).unwrap();
+        let mut other = Some(other);
+        type Change<'a> = &'a mut dyn FnMut(&mut Connection) -> Result<Option<Transaction>, Error>;
+        let mut in_transaction = Transaction::new();
+        in_transaction.add(&["SELECT", "5"]);
+        let changes: [Change<'_>; 7] = [
+            &mut |connection| connection.command(&["SELECT", "5"]).map(|_| None),
+            &mut |connection| connection.command(&["CLIENT", "SETNAME", "other"]).map(|_| None),
+            &mut |connection| connection.command(&["HELLO", "3"]).map(|_| None),
+            // Left open: what comes next would only be queued.
+            &mut |connection| connection.command(&["MULTI"]).map(|_| None),
+            &mut |connection| {
+                let mut pipeline = Pipeline::new();
+                pipeline.add(&["PING"]).add(&["SELECT", "5"]);
+                pipeline.run(connection)?;
+                Ok(None)
+            },
+            &mut |_| Ok(Some(in_transaction.clone())),
+            // Another connection in its place.
+            &mut |connection| {
+                let mut other = other.take().unwrap();
+                other.command(&["SELECT", "5"])?;
+                *connection = other;
+                Ok(None)
+            },
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            client.optimistic(&["k"], change).unwrap();
+            let mut next = client.dedicated().unwrap();
+            let info = next.command(&["CLIENT", "INFO"]).unwrap();
+            let info = String::from_utf8_lossy(info.bytes().unwrap()).into_owned();
+            for part in [" db=0 ", " name=as-new ", " resp=2"] {
+                assert!(info.contains(part), "after {number}: {part} in {info}");
+            }
+            client.command(&["RPUSH", "list", "x"]).unwrap();
+            assert_eq!(client.command(&["BLPOP", "list", "1"]).unwrap(), Value::Array(vec![bulk("list"), bulk("x")]));
+        }
+    });
+}
+
+#[test]
+fn an_attempt_finds_its_connection_as_new() {
+    on_both(&[], |server| {
+        let client = Client::connect(&config(server)).unwrap();
+        client.command(&["SET", "k", "1"]).unwrap();
+        let mut attempts = 0;
+        let replies = client.optimistic(&["k"], |connection| {
+            attempts += 1;
+            let value = number(&connection.command(&["GET", "k"])?);
+            connection.command(&["SELECT", "5"])?;
+            if attempts == 1 {
+                client.command(&["SET", "k", "50"])?;
+            }
+            let mut transaction = Transaction::new();
+            transaction.add(&Command::new("SET").arg("copy").arg(value));
+            Ok(Some(transaction))
+        });
+        assert_eq!(replies.unwrap(), Some(vec![ok()]));
+        let mut other = connect(server);
+        other.command(&["SELECT", "5"]).unwrap();
+        assert_eq!(other.command(&["GET", "copy"]).unwrap(), bulk("50"));
+    });
+}
+
+#[test]
+fn what_is_set_on_our_side_of_a_connection_is_gone_with_it_too() {
+    on_both(&[], |server| {
+        let mut config = config(server);
+        config.proto = Proto::Resp3;
+        let client = Client::connect(&config).unwrap();
+        let mut first = Value::NullBulk;
+        client
+            .optimistic(&["k"], |connection| {
+                connection.set_read_timeout(Some(Duration::from_millis(50)));
+                first = connection.command(&["CLIENT", "ID"])?;
+                Ok(None)
+            })
+            .unwrap();
+        // It is the same one, and waits as long as Config says.
+        let mut next = client.dedicated().unwrap();
+        assert_eq!(next.command(&["CLIENT", "ID"]).unwrap(), first);
+        assert!(next.command(&["BLPOP", "nothing", "0.2"]).is_ok());
     });
 }

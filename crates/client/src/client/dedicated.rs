@@ -48,15 +48,21 @@ impl Pool {
     /// As [`Connection::connect`], or [`Error::Limit`].
     pub(super) fn take(&self) -> Result<Dedicated, Error> {
         let permit = self.permit()?;
+        Ok(Dedicated { connection: self.as_new()?, permit })
+    }
+
+    /// A connection in the state in which the configuration puts a new one.
+    fn as_new(&self) -> Result<Connection, Error> {
         loop {
             let idle = self.lock().idle.pop();
             let Some(mut connection) = idle else { break };
             // The server may have closed it meanwhile.
             if connection.is_quiet() {
-                return Ok(Dedicated { connection, permit });
+                connection.restore(&self.inner.config);
+                return Ok(connection);
             }
         }
-        Ok(Dedicated { connection: Connection::connect(&self.inner.config)?, permit })
+        Connection::connect(&self.inner.config)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -83,9 +89,15 @@ impl Drop for Permit {
 }
 
 impl Dedicated {
-    /// Gives it back for the next one: nothing has changed its state, and all replies were read.
+    /// Gives it back for the next one: nothing has changed its state at the server, and all replies were read.
     pub(super) fn keep(self) {
         self.permit.pool.lock().idle.push(self.connection);
+    }
+
+    /// Puts a connection in its place whose state nothing has changed.
+    pub(super) fn renew(&mut self) -> Result<(), Error> {
+        self.connection = self.permit.pool.as_new()?;
+        Ok(())
     }
 }
 

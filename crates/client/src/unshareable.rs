@@ -4,7 +4,7 @@ use crate::error::Error;
 
 /// What a command does to the connection that it runs on.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Nothing.
     Shareable,
     /// It may hold up all commands behind it.
@@ -63,7 +63,7 @@ const UNSHAREABLE_SUBCOMMANDS: &[(&str, &[&str])] = &[
 const NAME_BYTES_MAX: usize = 16;
 
 /// What the command does whose request these bytes are.
-pub(super) fn kind_of(request: &[u8]) -> Kind {
+pub(crate) fn kind_of(request: &[u8]) -> Kind {
     let mut args = Args(request);
     let mut name = [0; NAME_BYTES_MAX];
     let Some(name) = args.next().and_then(|word| upper_case(word, &mut name)) else { return Kind::Shareable };
@@ -88,7 +88,7 @@ fn unshareable_subcommand(name: &str, subcommand: Option<&[u8]>) -> Option<&'sta
 
 /// # Errors
 /// [`Error::NotShareable`] with the first command of a pipeline that must not be in it.
-pub(super) fn check_all<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
+pub(crate) fn check_all<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
     requests.try_for_each(|request| match kind_of(request) {
         Kind::Shareable => Ok(()),
         Kind::Blocking => Err(Error::NotShareable("a blocking command".to_owned())),
@@ -99,11 +99,33 @@ pub(super) fn check_all<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Res
 /// # Errors
 /// [`Error::NotShareable`] with the first command of a transaction that must not be in it. Blocking commands don't block
 /// there.
-pub(super) fn check_inside<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
+pub(crate) fn check_inside<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
     requests.try_for_each(|request| match kind_of(request) {
         Kind::Unshareable(name) => Err(Error::NotShareable(name)),
         _ => Ok(()),
     })
+}
+
+/// Whether any of these requests, each of them whole, changes its connection. Yes, too, if they can't be told apart.
+pub(crate) fn any_alters(mut requests: &[u8]) -> bool {
+    while !requests.is_empty() {
+        let Some((request, rest)) = length_of_first(requests).and_then(|length| requests.split_at_checked(length))
+        else {
+            return true;
+        };
+        if matches!(kind_of(request), Kind::Unshareable(_)) {
+            return true;
+        }
+        requests = rest;
+    }
+    false
+}
+
+fn length_of_first(requests: &[u8]) -> Option<usize> {
+    let mut args = Args(requests);
+    let count: usize = std::str::from_utf8(args.line()?.strip_prefix(b"*")?).ok()?.parse().ok()?;
+    (0..count).try_for_each(|_| args.next().map(drop))?;
+    Some(requests.len() - args.0.len())
 }
 
 fn upper_case<'a>(word: &[u8], room: &'a mut [u8; NAME_BYTES_MAX]) -> Option<&'a str> {
@@ -178,6 +200,26 @@ mod tests {
         }
         for name in UNSHAREABLE.iter().chain(OF_OWN_WRITES) {
             check(name, &Kind::Unshareable((*name).to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_alters_is_found_among_others() {
+        let packed = |commands: &[&str]| {
+            let mut bytes = Vec::new();
+            commands.iter().for_each(|words| Command::new(words).pack(&mut bytes));
+            bytes
+        };
+        for harmless in [&[][..], &["GET k"], &["SET k SELECT", "BLPOP k 0", "PING", "CLIENT ID"]] {
+            assert!(!any_alters(&packed(harmless)), "{harmless:?}");
+        }
+        for altering in [&["SELECT 1"][..], &["PING", "GET k", "select 1"], &["WATCH k", "GET k"]] {
+            assert!(any_alters(&packed(altering)), "{altering:?}");
+        }
+        for bytes in
+            [&b"SELECT 1\r\n"[..], b"*1\r\n", b"*2\r\n$3\r\nGET\r\n$9\r\nk\r\n", b"*x\r\n", b"*1\r\n$4\r\nPING\r\nx"]
+        {
+            assert!(any_alters(bytes), "{bytes:?}");
         }
     }
 
