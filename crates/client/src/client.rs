@@ -3,6 +3,7 @@
 
 mod dedicated;
 mod flight;
+mod losses;
 mod queue;
 mod shared;
 mod slot;
@@ -73,13 +74,18 @@ impl Default for ClientOptions {
 ///
 /// # Automatic pipelining
 /// Commands of concurrent callers leave together, in one write, and their replies come back together. Nothing needs to be
-/// set up for that. A caller who is alone waits hardly longer than on a [`Connection`]. Each caller's commands run in the order
-/// in which they were given; between callers there is no order.
+/// set up for that. A caller who is alone waits hardly longer than on a [`Connection`]. Each thread's commands run in the order
+/// in which they were given, but for blocking ones, which overtake what was submitted; between threads there is no order.
 ///
 /// # At most once
 /// The client reconnects by itself (see [`ClientOptions`]), but never repeats a command that may have run. When the
 /// connection breaks, [`Error::fate`] tells every caller in flight: [`crate::Fate::MayHaveRun`] if any byte of the command
 /// had been sent, [`crate::Fate::NotRun`] if none had and it could not be sent later either.
+///
+/// What a thread hands over is one sequence, and no hole comes into it unawares: when one of its commands is lost, those
+/// behind it don't run ([`crate::Fate::NotRun`]), up to the first that it hands over knowing of the loss: from the error of
+/// the lost one, or of any behind it, whichever it gets first. If it has dropped all their tickets it doesn't want to know.
+/// Other threads' commands of which nothing was sent go over the next connection.
 ///
 /// # What can't be shared
 /// Blocking commands (BLPOP...) get a connection of their own by themselves. Commands that change their connection (SELECT,
@@ -160,15 +166,15 @@ impl Client {
         request.pack(&mut bytes);
         match kind_of(&bytes) {
             Kind::Shareable => {
-                let batch = Batch { bytes, requests: 1, alone: false };
-                Ok(Ticket { client: self.clone(), slot: self.inner.shared.submit(&batch) })
+                Ok(Ticket { client: self.clone(), slot: self.inner.shared.submit(&Batch::new(bytes, 1)) })
             }
             Kind::Blocking => Err(Error::NotShareable("a blocking command".to_owned())),
             Kind::Unshareable(name) => Err(Error::NotShareable(name)),
         }
     }
 
-    /// Runs a pipeline. Other callers' commands may run in between.
+    /// Runs a pipeline. Other callers' commands may run in between. All of it goes over one connection: it doesn't go on over
+    /// the next one.
     ///
     /// # Errors
     /// [`Interrupted`], also (with nothing sent) for commands that can't be shared, blocking ones among them.

@@ -4,12 +4,16 @@
 
 mod common;
 
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use client::{
-    Client, ClientOptions, Command, Connection, Error, Fate, Interrupted, Lost, Pipeline, Request, Transaction, Value,
-    Window,
+    Client, ClientOptions, Command, Config, Connection, Error, Fate, Interrupted, Lost, Pipeline, Request, Transaction,
+    Value, Window,
 };
 use common::{Fuse, NO_FUSE, Proxy, connect, on_both};
 use tests::rng::Rng;
@@ -224,5 +228,151 @@ fn a_reply_beyond_the_limits_ends_the_connection() {
         let mut bytes = Vec::new();
         echo(1).pack(&mut bytes);
         assert_eq!(connection.command(&echo(1)).unwrap_err().fate(), Fate::NotRun);
+    });
+}
+
+/// A server whose first connection reads what comes, answers nothing and closes after a while; the following ones are
+/// relayed to `target`.
+fn closing_at_first(target: u16) -> (Config, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = Config::tcp("127.0.0.1", listener.local_addr().unwrap().port());
+    let close = Arc::new(AtomicBool::new(false));
+    let told = close.clone();
+    thread::spawn(move || {
+        let (mut first, _) = listener.accept().unwrap();
+        while !told.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let _ = first.read(&mut vec![0; 1 << 20]);
+        drop(first);
+        for stream in listener.incoming() {
+            common::relay(stream.unwrap(), TcpStream::connect(("127.0.0.1", target)).unwrap(), NO_FUSE);
+        }
+    });
+    (config, close)
+}
+
+#[test]
+fn what_follows_a_lost_command_of_the_same_thread_does_not_run() {
+    on_both(&[], |server| {
+        for flights_max in [1, 2] {
+            connect(server).command(&["FLUSHALL"]).unwrap();
+            let (config, close) = closing_at_first(server.port());
+            let mut options = ClientOptions::default();
+            options.flights_max = flights_max;
+            let client = Client::with_options(&config, options).unwrap();
+            let tickets: Vec<_> =
+                ["a", "b", "c", "d"].iter().map(|key| client.submit(&["SET", key, "1"]).unwrap()).collect();
+            let other = client.clone();
+            // Another thread's command, which comes behind these and lost nothing.
+            let other = thread::spawn(move || other.command(&["SET", "others", "1"]));
+            thread::sleep(Duration::from_millis(200));
+            close.store(true, Ordering::SeqCst);
+            let fates: Vec<_> = tickets.into_iter().map(|ticket| ticket.wait().unwrap_err().fate()).collect();
+            let may_have_run = fates.iter().filter(|&&fate| fate == Fate::MayHaveRun).count();
+            assert_eq!(may_have_run, flights_max, "{fates:?}");
+            assert!(fates.is_sorted_by(|a, b| a >= b), "{fates:?}");
+            assert_eq!(other.join().unwrap().unwrap(), Value::Simple(b"OK".into()));
+            let keys = connect(server).command(&["KEYS", "*"]).unwrap();
+            assert_eq!(keys, Value::Array(vec![Value::Bulk(b"others".into())]));
+            // Now that it has been told, the thread goes on.
+            client.command(&["SET", "e", "1"]).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_pipeline_of_which_the_beginning_is_lost_does_not_go_on() {
+    on_both(&[], |server| {
+        let (config, close) = closing_at_first(server.port());
+        let mut options = ClientOptions::default();
+        // The pipeline's second batch has to wait.
+        options.flights_max = 1;
+        let client = Client::with_options(&config, options).unwrap();
+        let mut pipeline = Pipeline::new();
+        for i in 0..9000 {
+            pipeline.add(&Command::new("SET").arg(i).arg("x"));
+        }
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            close.store(true, Ordering::SeqCst);
+        });
+        let interrupted = client.pipeline(&pipeline).unwrap_err();
+        assert_eq!((interrupted.answered, interrupted.sent), (0, 5000), "{interrupted}");
+        assert_eq!(connect(server).command(&["DBSIZE"]).unwrap(), Value::Int(0));
+    });
+}
+
+#[test]
+fn a_thread_that_was_not_told_of_a_loss_is_told_before_anything_else_runs() {
+    on_both(&[], |server| {
+        let (config, close) = closing_at_first(server.port());
+        let client = Client::connect(&config).unwrap();
+        let lost = client.submit(&["SET", "a", "1"]).unwrap();
+        close.store(true, Ordering::SeqCst);
+        // Another thread notices the loss; this one hasn't heard of it.
+        thread::scope(|scope| {
+            let other = scope.spawn(|| client.command(&["SET", "others", "1"]));
+            let _ = other.join().unwrap();
+        });
+        let refused = client.submit(&["SET", "b", "1"]).unwrap();
+        drop(client.submit(&["SET", "b", "1"]).unwrap());
+        assert_eq!(refused.wait().unwrap_err().fate(), Fate::NotRun);
+        client.command(&["SET", "c", "1"]).unwrap();
+        // It is no news any more.
+        assert_eq!(lost.wait().unwrap_err().fate(), Fate::MayHaveRun);
+        client.command(&["SET", "d", "1"]).unwrap();
+        assert_eq!(connect(server).command(&["EXISTS", "a", "b", "c", "d"]).unwrap(), Value::Int(2));
+    });
+}
+
+#[test]
+fn a_command_that_is_refused_for_a_loss_tells_of_it() {
+    on_both(&[], |server| {
+        let (config, close) = closing_at_first(server.port());
+        let client = Client::connect(&config).unwrap();
+        let lost = client.submit(&["SET", "a", "1"]).unwrap();
+        close.store(true, Ordering::SeqCst);
+        thread::scope(|scope| drop(scope.spawn(|| client.command(&["PING"])).join().unwrap()));
+        assert_eq!(client.command(&["INCR", "b"]).unwrap_err().fate(), Fate::NotRun);
+        assert_eq!(client.command(&["INCR", "b"]).unwrap(), Value::Int(1));
+        drop(lost);
+    });
+}
+
+#[test]
+fn a_thread_that_does_not_want_to_know_is_not_told() {
+    on_both(&[], |server| {
+        let (config, close) = closing_at_first(server.port());
+        let client = Client::connect(&config).unwrap();
+        drop(client.submit(&["SET", "a", "1"]).unwrap());
+        let later = client.submit(&["SET", "b", "1"]).unwrap();
+        close.store(true, Ordering::SeqCst);
+        thread::scope(|scope| {
+            let other = scope.spawn(|| client.command(&["SET", "others", "1"]));
+            let _ = other.join().unwrap();
+        });
+        drop(later);
+        client.command(&["SET", "c", "1"]).unwrap();
+    });
+}
+
+#[test]
+fn a_pipeline_tells_of_a_loss_before_it_too() {
+    on_both(&[], |server| {
+        let (config, close) = closing_at_first(server.port());
+        let client = Client::connect(&config).unwrap();
+        let lost = client.submit(&["SET", "a", "1"]).unwrap();
+        close.store(true, Ordering::SeqCst);
+        thread::scope(|scope| drop(scope.spawn(|| client.command(&["PING"])).join().unwrap()));
+        let mut pipeline = Pipeline::with_window(Window::of(2));
+        for _ in 0..10 {
+            pipeline.add(&["INCR", "b"]);
+        }
+        let interrupted = client.pipeline(&pipeline).unwrap_err();
+        assert_eq!((interrupted.answered, interrupted.sent), (0, 0), "{interrupted}");
+        assert_eq!(client.pipeline(&pipeline).unwrap().len(), 10);
+        assert_eq!(connect(server).command(&["GET", "b"]).unwrap(), Value::Bulk(b"10".into()));
+        drop(lost);
     });
 }

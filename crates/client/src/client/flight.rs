@@ -20,6 +20,8 @@ const REST_MAX: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Flights {
     pub(super) connection: Option<Connection>,
+    /// Its number: how many there were before.
+    pub(super) number: u64,
     /// Batches that were loaded and aren't answered, oldest first.
     pub(super) flying: VecDeque<Flying>,
     /// How many requests of each flight aren't answered.
@@ -37,17 +39,20 @@ pub(super) struct Flying {
     pub(super) batch: Waiting,
 }
 
-/// Batches that weren't sent and may wait for the next connection.
+/// What was on its way when the connection broke.
 #[derive(Debug, Default)]
-pub(super) struct Unsent {
-    pub(super) bytes: Vec<u8>,
-    pub(super) waiting: VecDeque<Waiting>,
+pub(super) struct Broken {
+    /// Where batches are awaited that were sent, at least in part, and what is known of them.
+    pub(super) lost: Vec<(Arc<Slot>, Interrupted)>,
+    /// The batches behind those, of which nothing was sent.
+    pub(super) unsent: VecDeque<Waiting>,
+    pub(super) unsent_bytes: Vec<u8>,
 }
 
 impl Flights {
-    pub(super) fn new(connection: Connection) -> Self {
+    pub(super) fn new(connection: Connection, number: u64) -> Self {
         let since = Instant::now();
-        Self { connection: Some(connection), flying: VecDeque::new(), flights: VecDeque::new(), since }
+        Self { connection: Some(connection), number, flying: VecDeque::new(), flights: VecDeque::new(), since }
     }
 
     /// Flights in the air.
@@ -123,31 +128,25 @@ impl Flights {
         connection.step(&mut self.since, bell)
     }
 
-    /// Tells everybody who is on the way that the connection broke. Batches of which nothing was sent come back, if they
-    /// may wait for the next connection.
-    pub(super) fn fail(&mut self, error: &Error) -> Unsent {
-        let mut unsent = Unsent::default();
-        let Some(mut connection) = self.connection.take() else { return unsent };
+    /// Gives the broken connection up, and back what was on its way.
+    pub(super) fn fail(&mut self, error: &Error) -> Broken {
+        let mut broken = Broken::default();
+        let Some(mut connection) = self.connection.take() else { return broken };
         self.flights.clear();
         let sent_bytes = connection.output().total_sent();
         let rest = connection.output().unsent();
         for Flying { start, replies, batch } in self.flying.drain(..) {
             let unsent_at = start.checked_sub(sent_bytes).map(|at| at as usize);
-            let bytes = unsent_at.and_then(|at| rest.get(at..at + batch.bytes));
-            match bytes {
-                Some(bytes) if batch.alone => {
-                    unsent.bytes.extend_from_slice(bytes);
-                    unsent.waiting.push_back(batch);
-                }
-                Some(_) => batch.slot.finish(Err(not_sent(error.clone()))),
-                None => {
-                    let error = error.clone().with_fate(Fate::MayHaveRun);
-                    let answered = replies.len() as u64;
-                    batch.slot.finish(Err(Interrupted { error, answered, sent: batch.requests }));
-                }
+            if let Some(bytes) = unsent_at.and_then(|at| rest.get(at..at + batch.bytes)) {
+                broken.unsent_bytes.extend_from_slice(bytes);
+                broken.unsent.push_back(batch);
+            } else {
+                let error = error.clone().with_fate(Fate::MayHaveRun);
+                let answered = replies.len() as u64;
+                broken.lost.push((batch.slot, Interrupted { error, answered, sent: batch.requests }));
             }
         }
-        unsent
+        broken
     }
 }
 

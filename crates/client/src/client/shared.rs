@@ -4,8 +4,11 @@
 //! puts replies into the slots of their callers, until its own reply is there; then it appoints another one of those who
 //! wait. A caller who is alone leads itself, so that it pays for no hand-over. Who comes while flights are in the air queues
 //! up; if another flight may leave, it rings the bell, on which the leader waits beside the socket.
+//!
+//! When the connection breaks, what was sent in part is lost, and with it all that the same callers have handed over behind
+//! it, lest holes come into their sequences (see [`super::losses`]). What else waits goes over the next connection.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,12 +20,13 @@ use resp::parse::Value;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::ClientOptions;
-use super::flight::{Flights, last_waiter, not_sent};
-use super::queue::{Batch, Queue};
+use super::flight::{Broken, Flights, last_waiter, not_sent};
+use super::losses::{Caller, Losses};
+use super::queue::{Batch, Queue, Waiting};
 use super::slot::{Call, Outcome, Slot};
 use crate::config::Config;
 use crate::connection::Connection;
-use crate::error::{Error, Lost};
+use crate::error::{Error, Fate, Interrupted, Lost};
 
 /// A connection and those who share it.
 pub(super) struct Shared {
@@ -39,6 +43,7 @@ pub(super) struct Shared {
 
 struct State {
     queue: Queue,
+    losses: Losses,
     /// There while nobody leads.
     flights: Option<Flights>,
     /// Somebody leads, or has been appointed and will in a moment.
@@ -56,12 +61,13 @@ impl Shared {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = bell
             .map_err(|error| Error::Connect { address: config.address.to_string(), cause: Arc::new(error.into()) })?;
-        let flights = Some(Flights::new(connection));
+        let flights = Some(Flights::new(connection, 0));
         Ok(Self {
             config: config.clone(),
             options: options.clone(),
             state: Mutex::new(State {
                 queue: Queue::default(),
+                losses: Losses::default(),
                 flights,
                 led: false,
                 listening: false,
@@ -74,27 +80,40 @@ impl Shared {
         })
     }
 
-    /// Sends a batch and waits for what becomes of it.
+    /// Sends a batch and waits for what becomes of it. Not if the caller has lost something unawares: it hears of that.
     pub(super) fn run(&self, batch: &Batch) -> Outcome {
-        let slot = Arc::new(Slot::default());
-        let state = self.enqueue(batch, &slot);
-        self.wait_with(state, &slot)
+        let slot = Arc::new(Slot::new());
+        match self.enqueue(batch, &slot) {
+            Ok(state) => self.wait_with(state, &slot),
+            Err(loss) => {
+                self.lock().losses.told(slot.caller());
+                Err(not_sent(loss))
+            }
+        }
     }
 
-    /// Hands a batch over.
+    /// Hands a batch over. Its outcome is there at once if the caller has lost something unawares: it will know by this
+    /// outcome or by that of what was lost, and until then nothing runs that it hands over.
     pub(super) fn submit(&self, batch: &Batch) -> Arc<Slot> {
-        let slot = Arc::new(Slot::default());
-        let mut state = self.enqueue(batch, &slot);
-        let State { queue, flights, .. } = &mut *state;
+        self.hand_over(batch).unwrap_or_else(|loss| {
+            let slot = Arc::new(Slot::new());
+            finish(&slot, not_sent(loss), &mut self.lock().losses);
+            slot
+        })
+    }
+
+    fn hand_over(&self, batch: &Batch) -> Result<Arc<Slot>, Error> {
+        let slot = Arc::new(Slot::new());
+        let mut state = self.enqueue(batch, &slot)?;
         // Nobody leads: a first attempt here, so that the reply is on its way by the time somebody waits.
-        if let Some(flights) = flights
-            && flights.count() < self.options.flights_max
-            && flights.is_connected()
-        {
-            flights.load(queue);
-            flights.send();
+        if let Some(mut flights) = state.flights.take() {
+            if flights.count() < self.options.flights_max && flights.is_connected() {
+                load(&mut flights, &mut state);
+                flights.send();
+            }
+            state.flights = Some(flights);
         }
-        slot
+        Ok(slot)
     }
 
     /// Waits for a batch that was handed over.
@@ -121,7 +140,10 @@ impl Shared {
     }
 
     /// Queues a batch when there is room for it.
-    fn enqueue(&self, batch: &Batch, slot: &Arc<Slot>) -> Guard<'_> {
+    ///
+    /// # Errors
+    /// The caller has lost something and doesn't know it.
+    fn enqueue(&self, batch: &Batch, slot: &Arc<Slot>) -> Result<Guard<'_>, Error> {
         let mut state = self.lock();
         while !state.queue.has_room(&self.options) {
             if state.led {
@@ -132,16 +154,27 @@ impl Shared {
                 state = self.lead(state, |state| state.queue.has_room(&self.options));
             }
         }
+        if let Some(loss) = state.losses.untold(slot.caller()) {
+            return Err(loss);
+        }
         state.queue.push(batch, slot.clone());
         if state.listening {
             state.listening = false;
             // It can't fail but by being rung already.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
-        state
+        Ok(state)
     }
 
-    fn wait_with<'a>(&'a self, mut state: Guard<'a>, slot: &Slot) -> Outcome {
+    fn wait_with<'a>(&'a self, state: Guard<'a>, slot: &Slot) -> Outcome {
+        let outcome = self.await_outcome(state, slot);
+        if outcome.is_err() {
+            self.lock().losses.heard(slot);
+        }
+        outcome
+    }
+
+    fn await_outcome<'a>(&'a self, mut state: Guard<'a>, slot: &Slot) -> Outcome {
         loop {
             if let Some(outcome) = slot.take() {
                 return outcome;
@@ -175,7 +208,7 @@ impl Shared {
                     state = self.reconnect(&mut flights);
                     continue;
                 }
-                flights.load(&mut state.queue);
+                load(&mut flights, &mut state);
                 self.tell_of_room(&state);
             }
             state.listening = flights.count() < self.options.flights_max;
@@ -202,8 +235,8 @@ impl Shared {
         }
         let mut state = self.lock();
         if let Err(error) = turned {
-            let unsent = flights.fail(&error);
-            state.queue.push_front(unsent.bytes, unsent.waiting);
+            give_up(flights.fail(&error), &mut state, &error);
+            self.tell_of_room(&state);
         }
         state
     }
@@ -212,14 +245,14 @@ impl Shared {
     fn reconnect(&self, flights: &mut Flights) -> Guard<'_> {
         match self.connect_in_time() {
             Ok(connection) => {
-                self.reconnections.fetch_add(1, Ordering::Relaxed);
-                *flights = Flights::new(connection);
+                let before = self.reconnections.fetch_add(1, Ordering::Relaxed);
+                *flights = Flights::new(connection, before + 1);
                 self.lock()
             }
             Err(error) => {
                 let mut state = self.lock();
                 let queue = std::mem::take(&mut state.queue);
-                queue.waiting.iter().for_each(|waiting| waiting.slot.finish(Err(not_sent(error.clone()))));
+                finish_unsent(queue.waiting, &mut state.losses, &error);
                 self.tell_of_room(&state);
                 state
             }
@@ -259,6 +292,39 @@ impl Shared {
         let excess = pushes.len().saturating_sub(self.config.pushes_max);
         pushes.drain(..excess);
     }
+}
+
+/// Loads all that waits, but for what must not go over this connection.
+fn load(flights: &mut Flights, state: &mut State) {
+    let strays = state.queue.take_strays(flights.number);
+    if !strays.is_empty() {
+        // The one before closed, whatever the reason; whoever was on the way there has heard it.
+        let error = Error::Lost { cause: Lost::Closed, fate: Fate::NotRun };
+        finish_unsent(strays, &mut state.losses, &error);
+    }
+    flights.load(&mut state.queue);
+}
+
+/// Tells all who have lost something. Of the rest, what waits behind something lost of its caller doesn't run either.
+fn give_up(broken: Broken, state: &mut State, error: &Error) {
+    state.losses.purge();
+    state.queue.push_front(broken.unsent_bytes, broken.unsent);
+    let losers: HashSet<Caller> = broken.lost.iter().map(|(slot, _)| slot.caller()).collect();
+    for (slot, interrupted) in broken.lost {
+        finish(&slot, interrupted, &mut state.losses);
+    }
+    let behind = state.queue.take_out(|waiting| losers.contains(&waiting.slot.caller()));
+    finish_unsent(behind, &mut state.losses, error);
+}
+
+fn finish_unsent(batches: impl IntoIterator<Item = Waiting>, losses: &mut Losses, error: &Error) {
+    batches.into_iter().for_each(|batch| finish(&batch.slot, not_sent(error.clone()), losses));
+}
+
+/// Noted first, since the caller may wake up at once.
+fn finish(slot: &Arc<Slot>, interrupted: Interrupted, losses: &mut Losses) {
+    losses.note(slot, &interrupted.error);
+    slot.finish(Err(interrupted));
 }
 
 /// Whether the next attempt may fare better: the server is away, starting, or full.

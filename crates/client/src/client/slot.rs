@@ -5,14 +5,17 @@ use std::thread::{self, Thread};
 
 use resp::parse::Value;
 
+use super::losses::Caller;
 use crate::error::Interrupted;
 
 /// What became of a batch.
 pub(super) type Outcome = Result<Vec<Value>, Interrupted>;
 
 /// A place for one outcome, and the one thread that waits for it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Slot {
+    /// Who handed the batch over.
+    caller: Caller,
     state: Mutex<State>,
 }
 
@@ -34,6 +37,16 @@ pub(super) enum Call {
 }
 
 impl Slot {
+    /// For a batch of this thread.
+    pub(super) fn new() -> Self {
+        Self { caller: Caller::this(), state: Mutex::default() }
+    }
+
+    /// Who handed the batch over.
+    pub(super) fn caller(&self) -> Caller {
+        self.caller
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

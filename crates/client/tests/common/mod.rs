@@ -97,7 +97,8 @@ impl Drop for Proxy {
     }
 }
 
-fn relay(client: TcpStream, server: TcpStream, fuse: Fuse) {
+/// Carries bytes between a client and a server, until `fuse` cuts both.
+pub fn relay(client: TcpStream, server: TcpStream, fuse: Fuse) {
     let pump = |mut from: TcpStream, mut to: TcpStream, mut left: u64| {
         thread::spawn(move || {
             let mut chunk = [0; 1 << 14];
