@@ -37,7 +37,7 @@ pub enum Error {
         attempts: u32,
     },
     /// This command changes its connection, which a [`crate::Client`] shares between callers, or speaks of what was sent
-    /// over it (WAIT); nothing was sent.
+    /// over it (WAIT), or is a request of nothing, which no server answers; nothing was sent.
     NotShareable(String),
     /// A limit of the caller's own settings (the field's name) was reached; nothing was sent.
     Limit(&'static str),

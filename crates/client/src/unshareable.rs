@@ -59,6 +59,9 @@ const UNSHAREABLE_SUBCOMMANDS: &[(&str, &[&str])] = &[
     ("SCRIPT", &["DEBUG"]),
 ];
 
+/// A request without even a name. It is never answered, so that its caller would get another one's reply.
+const NOTHING: &[u8] = b"*0\r\n";
+
 /// Longer than every name above.
 const NAME_BYTES_MAX: usize = 16;
 
@@ -66,6 +69,9 @@ const NAME_BYTES_MAX: usize = 16;
 pub(crate) fn kind_of(request: &[u8]) -> Kind {
     let mut args = Args(request);
     let mut name = [0; NAME_BYTES_MAX];
+    if request == NOTHING {
+        return Kind::Unshareable("a request of nothing".to_owned());
+    }
     let Some(name) = args.next().and_then(|word| upper_case(word, &mut name)) else { return Kind::Shareable };
     let streams = matches!(name, "XREAD" | "XREADGROUP");
     if BLOCKING.contains(&name) || (streams && args.any(|arg| arg.eq_ignore_ascii_case(b"BLOCK"))) {

@@ -207,6 +207,23 @@ fn a_transaction_must_not_change_the_connection_either() {
 }
 
 #[test]
+fn a_request_of_nothing_does_not_get_the_reply_of_another() {
+    on_both(&[], |server| {
+        let client = client(server);
+        let nothing: [&str; 0] = [];
+        let tickets = (client.submit(&nothing), client.submit(&["ECHO", "x"]));
+        assert!(matches!(tickets.0, Err(Error::NotShareable(_))));
+        assert_eq!(tickets.1.unwrap().wait().unwrap(), bulk("x"));
+        let mut pipeline = Pipeline::new();
+        pipeline.add(&nothing).add(&["ECHO", "x"]);
+        assert!(client.pipeline(&pipeline).is_err());
+        let mut transaction = Transaction::new();
+        transaction.add(&nothing);
+        assert!(matches!(client.transaction(&transaction), Err(Error::NotShareable(_))));
+    });
+}
+
+#[test]
 fn a_script_does_not_change_the_database_for_others() {
     common::on_those_with_scripts(|server| {
         let client = client(server);
