@@ -73,25 +73,26 @@ impl Default for ClientOptions {
 /// A client that threads share; cloning it is cheap and shares all of it.
 ///
 /// # Automatic pipelining
-/// Commands of concurrent callers leave together, in one write, and their replies come back together. Nothing needs to be
-/// set up for that. A caller who is alone waits hardly longer than on a [`Connection`]. Each thread's commands run in the order
-/// in which they were given, but for blocking ones, which overtake what was submitted; between threads there is no order.
+/// Commands of concurrent callers leave together, in one write, and their replies come back together. Nothing needs to
+/// be set up for that. A caller who is alone waits hardly longer than on a [`Connection`]. Each thread's commands run
+/// in the order in which they were given, but for blocking ones, which overtake what was submitted; between threads
+/// there is no order.
 ///
 /// # At most once
 /// The client reconnects by itself (see [`ClientOptions`]), but never repeats a command that may have run. When the
 /// connection breaks, [`Error::fate`] tells every caller in flight: [`crate::Fate::MayHaveRun`] if any byte of the command
 /// had been sent, [`crate::Fate::NotRun`] if none had and it could not be sent later either.
 ///
-/// What a thread hands over is one sequence, and no hole comes into it unawares: when one of its commands is lost, those
-/// behind it don't run ([`crate::Fate::NotRun`]), up to the first that it hands over knowing of the loss: from the error of
-/// the lost one, or of any behind it, whichever it gets first. If it has dropped all their tickets it doesn't want to know.
-/// Other threads' commands of which nothing was sent go over the next connection.
+/// What a thread hands over is one sequence, and no hole comes into it unawares: when one of its commands is lost,
+/// those behind it don't run ([`crate::Fate::NotRun`]), up to the first that it hands over knowing of the loss: from
+/// the error of the lost one, or of any behind it, whichever it gets first. If it has dropped all their tickets it
+/// doesn't want to know. Other threads' commands of which nothing was sent go over the next connection.
 ///
 /// # What can't be shared
-/// Blocking commands (BLPOP...) get a connection of their own by themselves. Commands that change their connection (SELECT,
-/// MULTI, SUBSCRIBE, CLIENT TRACKING...) are refused with [`Error::NotShareable`]: use [`Config`], [`Client::transaction`],
-/// [`Client::subscribe`], or [`Client::dedicated`]. So are WAIT and WAITAOF, which answer for the writes of their own
-/// connection: write and wait on a dedicated one.
+/// Blocking commands (BLPOP...) get a connection of their own by themselves. Commands that change their connection
+/// (SELECT, MULTI, SUBSCRIBE, CLIENT TRACKING...) are refused with [`Error::NotShareable`]: use [`Config`],
+/// [`Client::transaction`], [`Client::subscribe`], or [`Client::dedicated`]. So are WAIT and WAITAOF, which answer for
+/// the writes of their own connection: write and wait on a dedicated one.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -173,8 +174,8 @@ impl Client {
         }
     }
 
-    /// Runs a pipeline. Other callers' commands may run in between. All of it goes over one connection: it doesn't go on over
-    /// the next one.
+    /// Runs a pipeline. Other callers' commands may run in between. All of it goes over one connection: it doesn't go
+    /// on over the next one.
     ///
     /// # Errors
     /// [`Interrupted`], also (with nothing sent) for commands that can't be shared, blocking ones among them.
@@ -225,8 +226,9 @@ impl Client {
         outcome
     }
 
-    /// [`Connection::optimistic`] on a connection of its own: changes what stands at `keys` by what stands there. Each attempt
-    /// finds a connection in the state in which [`Config`] puts a new one, whatever the one before has done to its.
+    /// [`Connection::optimistic`] on a connection of its own: changes what stands at `keys` by what stands there. Each
+    /// attempt finds a connection in the state in which [`Config`] puts a new one, whatever the one before has done to
+    /// its.
     ///
     /// # Errors
     /// As [`Connection::optimistic`].
@@ -281,8 +283,8 @@ impl Client {
         Ok(subscriber)
     }
 
-    /// Push messages that came over the shared connection (RESP3, such as invalidations that a dedicated connection redirects
-    /// here), oldest first. They are noticed when replies are read, and kept as [`Config::pushes_max`] says.
+    /// Push messages that came over the shared connection (RESP3, such as invalidations that a dedicated connection
+    /// redirects here), oldest first. They are noticed when replies are read, and kept as [`Config::pushes_max`] says.
     #[must_use]
     pub fn take_pushes(&self) -> Vec<Value> {
         self.inner.shared.take_pushes()
@@ -313,8 +315,8 @@ impl Client {
         Ok(reply)
     }
 
-    /// Makes sure that MULTI was accepted over the connection there is. If that breaks before the transaction comes, the next
-    /// one will hardly be another's; if it is, [`Error::NoTransaction`] says so.
+    /// Makes sure that MULTI was accepted over the connection there is. If that breaks before the transaction comes,
+    /// the next one will hardly be another's; if it is, [`Error::NoTransaction`] says so.
     fn know_multi(&self) -> Result<(), Error> {
         let connection = self.reconnections();
         if self.inner.multi_accepted.load(Ordering::Relaxed) != connection {

@@ -36,13 +36,14 @@ pub enum Error {
         /// How often it was tried.
         attempts: u32,
     },
-    /// This command changes its connection, which a [`crate::Client`] shares between callers, or speaks of what was sent
-    /// over it (WAIT), or is a request of nothing, which no server answers; nothing was sent.
+    /// This command changes its connection, which a [`crate::Client`] shares between callers, or speaks of what was
+    /// sent over it (WAIT), or is a request of nothing, which no server answers; nothing was sent.
     NotShareable(String),
     /// A limit of the caller's own settings (the field's name) was reached; nothing was sent.
     Limit(&'static str),
-    /// The server refused the MULTI of a transaction that was sent in one flight, and answered the commands behind it each
-    /// on its own: as far as the replies don't say otherwise they ran, one by one, perhaps with others' in between.
+    /// The server refused the MULTI of a transaction that was sent in one flight, and answered the commands behind it
+    /// each on its own: as far as the replies don't say otherwise they ran, one by one, perhaps with others' in
+    /// between.
     NoTransaction {
         /// Why MULTI was refused.
         refused: ServerError,

@@ -70,7 +70,8 @@ impl PubSub {
         Ok(Self { config, connection, subscribed: BTreeSet::new(), waiting: VecDeque::new(), dropped: 0 })
     }
 
-    /// Subscribes to channels. What is published from now on will come. After a connection was lost, this makes a new one.
+    /// Subscribes to channels. What is published from now on will come. After a connection was lost, this makes a new
+    /// one.
     ///
     /// # Errors
     /// [`Error::Server`], [`Error::Lost`], [`Error::Connect`]; the channels are not subscribed to then.
@@ -159,8 +160,8 @@ impl PubSub {
         self.change(kind.commands().1, names)
     }
 
-    /// Sends a command and waits until each of the names is confirmed; after a loss on a new connection, which has what was
-    /// subscribed before.
+    /// Sends a command and waits until each of the names is confirmed; after a loss on a new connection, which has what
+    /// was subscribed before.
     fn change<A: Argument>(&mut self, command: &str, names: &[A]) -> Result<(), Error> {
         if self.connection.is_none() {
             self.reconnect()?;

@@ -1,11 +1,11 @@
 //! Transactions: MULTI, commands, EXEC, all in one flight.
 //!
 //! In one flight the commands are on their way before MULTI is answered, and where it is refused (a user who may not, a
-//! proxy that doesn't know it) a server runs them all the same, one by one. Other clients live with that: redis-py and go-redis
-//! report MULTI's error, by which nobody would guess that money has moved. To wait for MULTI's reply each time would cost a
-//! round trip, and on a shared connection hold up everybody. So the reply is awaited once for each connection, before
-//! anything else is sent, as with scripts; and if the right to MULTI is lost later, [`Error::NoTransaction`] says what came
-//! of it.
+//! proxy that doesn't know it) a server runs them all the same, one by one. Other clients live with that: redis-py and
+//! go-redis report MULTI's error, by which nobody would guess that money has moved. To wait for MULTI's reply each time
+//! would cost a round trip, and on a shared connection hold up everybody. So the reply is awaited once for each
+//! connection, before anything else is sent, as with scripts; and if the right to MULTI is lost later,
+//! [`Error::NoTransaction`] says what came of it.
 
 use std::ops::ControlFlow;
 

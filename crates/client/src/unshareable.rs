@@ -16,11 +16,13 @@ pub(crate) enum Kind {
 /// Commands that wait for other clients; XREAD and XREADGROUP do so with BLOCK only.
 const BLOCKING: &[&str] = &["BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN"];
 
-/// Commands that answer for the writes of their own connection: on any other they say "replicated" whatever became of the
-/// caller's, on the shared one they would hold up everybody, and in a transaction they know only what was before it.
+/// Commands that answer for the writes of their own connection: on any other they say "replicated" whatever became of
+/// the caller's, on the shared one they would hold up everybody, and in a transaction they know only what was before
+/// it.
 const OF_OWN_WRITES: &[&str] = &["WAIT", "WAITAOF"];
 
-/// Commands that change the state of their connection, be it in the midst of a transaction: EXEC doesn't take that back.
+/// Commands that change the state of their connection, be it in the midst of a transaction: EXEC doesn't take that
+/// back.
 const UNSHAREABLE: &[&str] = &[
     "ASKING",
     "AUTH",
@@ -47,8 +49,8 @@ const UNSHAREABLE: &[&str] = &[
     "WATCH",
 ];
 
-/// Those that do so with some subcommands only. Even where that would do nobody any harm, it would be gone, and nobody told,
-/// with the next connection: a cache that relies on CLIENT TRACKING would be out of date for ever.
+/// Those that do so with some subcommands only. Even where that would do nobody any harm, it would be gone, and nobody
+/// told, with the next connection: a cache that relies on CLIENT TRACKING would be out of date for ever.
 const UNSHAREABLE_SUBCOMMANDS: &[(&str, &[&str])] = &[
     (
         "CLIENT",
@@ -103,8 +105,8 @@ pub(crate) fn check_all<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Res
 }
 
 /// # Errors
-/// [`Error::NotShareable`] with the first command of a transaction that must not be in it. Blocking commands don't block
-/// there.
+/// [`Error::NotShareable`] with the first command of a transaction that must not be in it. Blocking commands don't
+/// block there.
 pub(crate) fn check_inside<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
     requests.try_for_each(|request| match kind_of(request) {
         Kind::Unshareable(name) => Err(Error::NotShareable(name)),

@@ -1,9 +1,9 @@
 //! Who has lost a command with a connection and doesn't know it yet.
 //!
-//! What a thread hands over is one sequence. When a command of it is lost, those behind it must not run as if nothing had
-//! happened: neither those that are queued ([`super::shared`] takes them out) nor those that the thread hands over before
-//! it has heard of the loss, from any ticket or call that failed by it. Whoever has dropped all the tickets of what was lost
-//! doesn't want to know.
+//! What a thread hands over is one sequence. When a command of it is lost, those behind it must not run as if nothing
+//! had happened: neither those that are queued ([`super::shared`] takes them out) nor those that the thread hands over
+//! before it has heard of the loss, from any ticket or call that failed by it. Whoever has dropped all the tickets of
+//! what was lost doesn't want to know.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,8 +58,8 @@ impl Losses {
         slots.push(Arc::downgrade(slot));
     }
 
-    /// Notes that a caller has taken the outcome at `slot`, whichever loss it tells of: an earlier one perhaps, of which the
-    /// caller knew already.
+    /// Notes that a caller has taken the outcome at `slot`, whichever loss it tells of: an earlier one perhaps, of
+    /// which the caller knew already.
     pub(super) fn heard(&mut self, slot: &Slot) {
         let is_of = |loss: &Loss| loss.slots.iter().any(|known| std::ptr::eq(known.as_ptr(), slot));
         if self.of_callers.get(&slot.caller()).is_some_and(is_of) {

@@ -9,8 +9,8 @@ use crate::command::Request;
 use crate::pipeline::Pipeline;
 use crate::transaction::Transaction;
 
-/// The connection, by its number, over which a pipeline goes. All of its batches go over one: what its first batch has done
-/// there, such as loading scripts, may be unknown to the server of the next.
+/// The connection, by its number, over which a pipeline goes. All of its batches go over one: what its first batch has
+/// done there, such as loading scripts, may be unknown to the server of the next.
 pub(super) type Route = Arc<OnceLock<u64>>;
 
 /// Requests of one caller that stay together.

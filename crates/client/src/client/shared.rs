@@ -5,8 +5,9 @@
 //! wait. A caller who is alone leads itself, so that it pays for no hand-over. Who comes while flights are in the air queues
 //! up; if another flight may leave, it rings the bell, on which the leader waits beside the socket.
 //!
-//! When the connection breaks, what was sent in part is lost, and with it all that the same callers have handed over behind
-//! it, lest holes come into their sequences (see [`super::losses`]). What else waits goes over the next connection.
+//! When the connection breaks, what was sent in part is lost, and with it all that the same callers have handed over
+//! behind it, lest holes come into their sequences (see [`super::losses`]). What else waits goes over the next
+//! connection.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
