@@ -519,4 +519,49 @@ mod tests {
         assert_eq!(run("local s = 'x' while true do s = s .. s end"), refused);
         assert_eq!(run("local t = {} for i = 1, 1e7 do t[i] = {} end"), refused);
     }
+
+    /// What `pairs` finds first depends on the hashes of strings: here are the orders of redis-server 7.0 and 8.
+    #[test]
+    fn keys_are_in_the_order_of_redis() {
+        let order = |len: usize| {
+            let text = "local t, order = {}, {} \
+                        for i = 1, 20 do t[i .. string.rep('k', ARGV[1] - #tostring(i))] = i end \
+                        for _, i in pairs(t) do order[#order + 1] = i end return table.concat(order, ' ')";
+            run_with(text, &[&len.to_string()], 0).split('|').nth(1).unwrap().to_owned()
+        };
+        assert_eq!(order(20), "9 7 8 20 15 14 13 12 19 18 10 11 5 6 3 4 1 2 16 17");
+        assert_eq!(order(32), "14 13 16 10 2 3 19 1 6 7 4 5 20 18 8 9 17 11 12 15");
+        assert_eq!(order(64), "4 3 6 5 2 1 8 7 12 9 10 20 15 16 17 18 19 14 13 11");
+        assert_eq!(order(128), "15 14 17 16 18 19 9 8 7 6 5 4 3 10 11 12 13 20 2 1");
+    }
+
+    /// Strings that share a hash are found by looking at one after the other: twenty thousand take seconds then.
+    #[test]
+    fn similar_strings_take_no_longer_than_others() {
+        let mut vm = Vm::new(64 * 1024 * 1024, VERSION).unwrap();
+        let mut time = |text: &str| {
+            let text = format!("local t = {{}} for i = 1, 20000 do t[i] = {text} end return #t");
+            let script = vm.load(text.as_bytes(), c"@user_script").unwrap();
+            let mut once = || {
+                let args = resp::request::OwnedArgs::new(["EVAL"].iter().map(|arg| arg.as_bytes()));
+                let call = Call { script, name: "SHA", args: args.args(), first_key: 1, keys: 0, is_function: false };
+                let mut output = Output::default();
+                let began = std::time::Instant::now();
+                vm.run(call, &mut Echo { patience: 1000 }, &mut Reply::new(&mut output, Proto::Resp3)).unwrap();
+                began.elapsed()
+            };
+            (0..3).map(|_| once()).min().unwrap()
+        };
+        let different = time("string.rep(string.format('%07d', i), 43)");
+        for similar in [
+            "string.rep('x', 300) .. i",
+            "i .. string.rep('x', 300)",
+            "string.rep('x', 157) .. i .. string.rep('y', 143)",
+            "string.rep('x', 60) .. i .. string.rep('x', 50)",
+            "string.rep(string.char(i % 2, i % 3, i % 5, i % 7, i % 11, i % 13, 0, 0), 40)",
+        ] {
+            let took = time(similar);
+            assert!(took < different * 10, "{similar}: {took:?}, where others took {different:?}");
+        }
+    }
 }

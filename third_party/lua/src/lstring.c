@@ -72,13 +72,70 @@ static TString *newlstr (lua_State *L, const char *str, size_t l,
 }
 
 
+/*
+** Penstock's only change of Lua: the hash is of all of a string's bytes. Lua
+** 5.1.5 looks at every ((l>>5)+1)-th, so that long strings that differ in few
+** places share one chain of the table above, and making n of them takes n*n
+** comparisons.
+**
+** Up to LUAS_HASH_OWN_MAX bytes it is what Redis has: Lua's own mixing, with
+** each byte. `pairs' and what follows its order (cjson.encode) show it to
+** scripts, so it neither changes nor has a seed. Longer strings, which are
+** values rather than keys, are mixed by words, ten times as fast.
+*/
+
+#define LUAS_HASH_OWN_MAX	128
+
+typedef unsigned long long luaS_word;  /* of 64 bits */
+
+/* odd numbers without a pattern; those of xxHash */
+#define LUAS_K1	0x9E3779B185EBCA87ULL
+#define LUAS_K2	0xC2B2AE3D27D4EB4FULL
+#define LUAS_K3	0x165667B19E3779F9ULL
+
+static luaS_word mixword (luaS_word lane, luaS_word word) {
+  lane += word * LUAS_K2;
+  lane = (lane << 31) | (lane >> 33);
+  return lane * LUAS_K1;
+}
+
+
+/* four lanes, since a multiplication takes the time of several others' */
+static void mixstripe (luaS_word *lanes, const char *str) {
+  luaS_word words[4];
+  int i;
+  memcpy(words, str, sizeof(words));
+  for (i=0; i<4; i++) lanes[i] = mixword(lanes[i], words[i]);
+}
+
+
+static unsigned int hashlong (const char *str, size_t l) {
+  luaS_word lanes[4] = {LUAS_K1, LUAS_K2, LUAS_K3, 0};
+  luaS_word h = cast(luaS_word, l) * LUAS_K3;
+  size_t at;
+  int i;
+  for (at=0; l-at > sizeof(lanes); at+=sizeof(lanes)) mixstripe(lanes, str+at);
+  mixstripe(lanes, str+l-sizeof(lanes));  /* the rest, and some bytes again */
+  for (i=0; i<4; i++) h = (h ^ mixword(0, lanes[i])) * LUAS_K1 + LUAS_K3;
+  /* the table uses the lowest bits, which depend on the fewest */
+  h = (h ^ (h >> 33)) * LUAS_K2;
+  h = (h ^ (h >> 29)) * LUAS_K3;
+  return cast(unsigned int, h ^ (h >> 32));
+}
+
+
+static unsigned int luaS_hash (const char *str, size_t l) {
+  unsigned int h = cast(unsigned int, l);  /* seed */
+  if (l > LUAS_HASH_OWN_MAX) return hashlong(str, l);
+  for (; l>0; l--)
+    h = h ^ ((h<<5)+(h>>2)+cast(unsigned char, str[l-1]));
+  return h;
+}
+
+
 TString *luaS_newlstr (lua_State *L, const char *str, size_t l) {
   GCObject *o;
-  unsigned int h = cast(unsigned int, l);  /* seed */
-  size_t step = (l>>5)+1;  /* if string is too long, don't hash all its chars */
-  size_t l1;
-  for (l1=l; l1>=step; l1-=step)  /* compute hash */
-    h = h ^ ((h<<5)+(h>>2)+cast(unsigned char, str[l1-1]));
+  unsigned int h = luaS_hash(str, l);  /* Penstock: of all bytes */
   for (o = G(L)->strt.hash[lmod(h, G(L)->strt.size)];
        o != NULL;
        o = o->gch.next) {
