@@ -29,7 +29,7 @@ pub enum Access {
     Allowed,
     /// It may not.
     Denied,
-    /// There is no such command, or not with so many arguments.
+    /// There is no such command.
     NoCommand,
 }
 
