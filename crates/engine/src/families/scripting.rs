@@ -343,6 +343,9 @@ mod tests {
             &mut session,
             &[
                 (&script("#!lua flags=nosuch\\n", set), "-ERR Unexpected flag in script shebang: nosuch"),
+                (&script("#!lua flags=no-writes,\\n", "return 1"), "-ERR Unexpected flag in script shebang: "),
+                (&script("#!lua flags=,no-writes\\n", "return 1"), "-ERR Unexpected flag in script shebang: "),
+                (&script("#!lua flags=\\n", "return 1"), ":1"),
                 (&script("#!js\\n", set), "-ERR Unexpected engine in script shebang: #!js"),
                 (
                     &script("#!lua\\n", set).replace("EVAL", "EVAL_RO"),

@@ -84,7 +84,9 @@ impl Rights {
             let Some(flags) = word.strip_prefix(b"flags=") else {
                 return Err(Error::quoting([b"ERR Unknown lua shebang option: ", &word[..]].concat()));
             };
-            for name in flags.split(|&b| b == b',').filter(|name| !name.is_empty()) {
+            // None at all is nothing to say; an empty name among others is wrong, as in Redis.
+            let names = (!flags.is_empty()).then(|| flags.split(|&b| b == b','));
+            for name in names.into_iter().flatten() {
                 let flag = Rights::named(name)
                     .ok_or_else(|| Error::quoting([b"ERR Unexpected flag in script shebang: ", name].concat()))?;
                 rights = rights.with(flag);
