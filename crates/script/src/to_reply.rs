@@ -10,12 +10,22 @@ use crate::from_reply::COUNTED;
 use crate::host::Host;
 use crate::state::{Kind, State};
 
-/// Slots of the stack that a level of nesting takes.
-const LEVEL_SLOTS: c_int = 6;
-/// How deep a reply may be nested. Lua's stack would allow some more.
-const DEPTH_MAX: usize = 1000;
-/// What a reply says where it would be nested deeper.
+/// Slots of Lua's stack that are needed to write a value, with those that a level of nesting takes.
+const SLOTS: c_int = 4;
+/// What a reply says where it would be nested deeper than Lua's stack allows: 7991 levels. (In Redis, 7995: less is kept on
+/// its stack.)
 const TOO_DEEP: &str = "ERR reached lua stack limit";
+
+/// A collection whose elements are being written. Nesting takes no room on the thread's stack, which is not large enough
+/// for as many levels as Lua's.
+enum Level {
+    /// Its table is on the stack.
+    Sequence { written: c_int, len: c_int },
+    /// Its table and the key that was visited last are on the stack, and the key's value, if that is yet to be written.
+    Map { value_waits: bool },
+    /// Its table and the key that was visited last are on the stack.
+    Set,
+}
 
 /// Writes the value on top of the stack as a reply, and takes it from there.
 pub(crate) fn write(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host) {
@@ -24,26 +34,75 @@ pub(crate) fn write(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Hos
     match state.kind(top) {
         Kind::String => reply.bulk(state.bytes(top).unwrap_or_default()),
         Kind::Number => reply.int(integer(state.number(top).unwrap_or(0.0))),
-        _ => return write_at(state, reply, host, 0),
+        _ => return write_nested(state, reply, host),
     }
     state.pop(1);
 }
 
-fn write_at(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host, depth: usize) {
-    let top = state.top();
-    if depth > DEPTH_MAX || state.ensure(LEVEL_SLOTS).is_err() {
-        reply.error(TOO_DEEP);
-        return state.set_top(top - 1);
+fn write_nested(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host) {
+    let mut levels = Vec::new();
+    loop {
+        if !state.fits(SLOTS) {
+            reply.error(TOO_DEEP);
+            state.pop(1);
+        } else {
+            levels.extend(write_value(state, reply, host));
+        }
+        while levels.last_mut().is_some_and(|level| !push_next(state, level)) {
+            levels.pop();
+        }
+        if levels.is_empty() {
+            return;
+        }
     }
+}
+
+/// Pushes a level's next element. After the last, takes all that is the level's from the stack, and says no.
+fn push_next(state: &mut State, level: &mut Level) -> bool {
+    match level {
+        Level::Sequence { written, len } if *written < *len => {
+            *written += 1;
+            state.raw_get_at(-1, *written);
+            return true;
+        }
+        Level::Sequence { .. } => {}
+        Level::Map { value_waits } => {
+            if std::mem::take(value_waits) {
+                return true;
+            }
+            // SAFETY: the key is nil or the last that was visited, and nothing is added to the table meanwhile.
+            if unsafe { state.next(-2) } {
+                *value_waits = true;
+                state.push_copy(-2);
+                return true;
+            }
+        }
+        Level::Set => {
+            // SAFETY: as above.
+            if unsafe { state.next(-2) } {
+                state.pop(1);
+                state.push_copy(-1);
+                return true;
+            }
+        }
+    }
+    state.pop(1);
+    false
+}
+
+/// Writes the value on top of the stack, and takes it from there; of a collection, only how much is in it, if it is not
+/// empty or means something else.
+fn write_value(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host) -> Option<Level> {
     match state.kind(-1) {
         Kind::String => reply.bulk(state.bytes(-1).unwrap_or_default()),
         Kind::Number => reply.int(integer(state.number(-1).unwrap_or(0.0))),
         // In RESP2, Lua's false is nothing, since nothing is false in Lua.
         Kind::Boolean => write_boolean(state.boolean(-1), reply, state.speaks_resp3()),
-        Kind::Table => return write_table(state, reply, host, depth),
+        Kind::Table => return write_table(state, reply, host),
         _ => reply.null(),
     }
     state.pop(1);
+    None
 }
 
 fn write_boolean(value: bool, reply: &mut Reply<'_>, script_speaks_resp3: bool) {
@@ -72,18 +131,35 @@ fn field(state: &mut State, name: &str, kind: Kind) -> bool {
     found
 }
 
-fn write_table(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host, depth: usize) {
-    if !state.is_plain_sequence(-1) && write_meant(state, reply, host, depth) {
-        state.pop(1);
-        return;
+fn write_table(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host) -> Option<Level> {
+    if !state.is_plain_sequence(-1) {
+        if write_meant(state, reply, host) {
+            state.pop(1);
+            return None;
+        }
+        if let Some(level) = open_meant(state, reply) {
+            // What it stands in is of no more use.
+            state.remove(-2);
+            state.push_nil();
+            return Some(level);
+        }
     }
     let len = len_to_first_hole(state);
     reply.array(len as usize);
-    for i in 1..=len {
-        state.raw_get_at(-1, i);
-        write_at(state, reply, host, depth + 1);
+    Some(Level::Sequence { written: 0, len })
+}
+
+/// Begins a collection of RESP3's that the table on top means, if it does; its own table is on top of that then.
+fn open_meant(state: &mut State, reply: &mut Reply<'_>) -> Option<Level> {
+    if field(state, "map", Kind::Table) {
+        reply.map(pairs(state));
+        return Some(Level::Map { value_waits: false });
     }
-    state.pop(1);
+    if field(state, "set", Kind::Table) {
+        reply.set(pairs(state));
+        return Some(Level::Set);
+    }
+    None
 }
 
 /// How many elements there are before the first that is nil, which need not be where Lua finds the border.
@@ -100,8 +176,8 @@ fn len_to_first_hole(state: &mut State) -> c_int {
     }
 }
 
-/// Writes a table that means something else than a sequence, if it does. The table stays on the stack.
-fn write_meant(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host, depth: usize) -> bool {
+/// Writes a table that means something else than a collection, if it does. The table stays on the stack.
+fn write_meant(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host) -> bool {
     if field(state, "err", Kind::String) {
         let text = state.bytes(-1).unwrap_or_default().to_vec();
         state.pop(1);
@@ -120,16 +196,6 @@ fn write_meant(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host, de
     }
     if field(state, "double", Kind::Number) {
         reply.double(state.number(-1).unwrap_or(0.0));
-        state.pop(1);
-        return true;
-    }
-    if field(state, "map", Kind::Table) {
-        write_map(state, reply, host, depth);
-        state.pop(1);
-        return true;
-    }
-    if field(state, "set", Kind::Table) {
-        write_set(state, reply, host, depth);
         state.pop(1);
         return true;
     }
@@ -164,38 +230,14 @@ fn write_verbatim(state: &mut State, reply: &mut Reply<'_>) -> bool {
     true
 }
 
-/// Calls `visit` for every pair of the table on top, with the key and the value on the stack; it takes the value.
-fn each_pair(state: &mut State, mut visit: impl FnMut(&mut State)) {
+/// How many pairs the table on top has.
+fn pairs(state: &mut State) -> usize {
+    let mut count = 0;
     state.push_nil();
     // SAFETY: the key is nil or the last that was visited, and nothing is added to the table meanwhile.
     while unsafe { state.next(-2) } {
-        visit(state);
-    }
-}
-
-fn pairs(state: &mut State) -> usize {
-    let mut count = 0;
-    each_pair(state, |state| {
         count += 1;
         state.pop(1);
-    });
+    }
     count
-}
-
-fn write_map(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host, depth: usize) {
-    reply.map(pairs(state));
-    each_pair(state, |state| {
-        state.push_copy(-2);
-        write_at(state, reply, host, depth + 1);
-        write_at(state, reply, host, depth + 1);
-    });
-}
-
-fn write_set(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host, depth: usize) {
-    reply.set(pairs(state));
-    each_pair(state, |state| {
-        state.pop(1);
-        state.push_copy(-1);
-        write_at(state, reply, host, depth + 1);
-    });
 }
