@@ -17,6 +17,9 @@ use crate::state::{Entry, Kind, Raise, State};
 /// Bytes of memory that are kept for the next command's reply; more is given back.
 const REPLY_KEPT_BYTES: usize = 64 * 1024;
 
+/// How much longer a digest of bytes takes than looking at them.
+const SHA1_TIMES: usize = 8;
+
 /// Which version of Redis scripts see, as text and as a number.
 #[derive(Clone, Copy, Debug)]
 pub struct Version {
@@ -205,11 +208,13 @@ fn sha1hex(state: &mut State) -> Result<c_int, Raise> {
     if state.top() != 1 {
         return Err(raise(state, b"ERR wrong number of arguments"));
     }
-    let digest = match state.kind(1) {
+    let bytes: &[u8] = match state.kind(1) {
         // SAFETY: the argument stays on the stack.
-        Kind::String | Kind::Number => sha1_hex(unsafe { state.argument(1) }),
-        _ => sha1_hex(b""),
+        Kind::String | Kind::Number => unsafe { state.argument(1) },
+        _ => b"",
     };
+    state.poll_for(SHA1_TIMES * bytes.len())?;
+    let digest = sha1_hex(bytes);
     state.push_short(&digest);
     Ok(1)
 }
@@ -236,6 +241,7 @@ pub(crate) fn log(state: &mut State) -> Result<c_int, Raise> {
         // SAFETY: the argument stays on the stack.
         message.extend_from_slice(unsafe { state.argument(i) });
     }
+    state.poll_for(message.len())?;
     if let Some(host) = state.context().host() {
         host.log(level, &message);
     }
@@ -281,7 +287,9 @@ fn acl_check_cmd(state: &mut State) -> Result<c_int, Raise> {
         return Err(raise(state, text));
     }
     let access = state.context().host().map_or(Access::Denied, |host| host.access(args.args()));
+    let bytes = (0..args.args().len()).map(|i| args.args().get(i).len()).sum();
     state.context().args = args;
+    state.poll_for(bytes)?;
     if access == Access::NoCommand {
         return Err(raise(state, b"ERR Invalid command passed to redis.acl_check_cmd()"));
     }

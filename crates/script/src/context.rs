@@ -17,6 +17,8 @@ use crate::library::Registered;
 
 /// Polls of a library function between two looks at the clock: some ten microseconds of work.
 const POLLS_BETWEEN_LOOKS: u32 = 1000;
+/// Bytes that a library function handles in the time between two polls, about.
+const BYTES_PER_POLL: usize = 64;
 
 /// What Lua's blocks are aligned to: the largest of a number and a pointer, in bytes.
 const ALIGN_BYTES: usize = 8;
@@ -98,8 +100,19 @@ impl Context {
     /// Counts a poll, and looks whether the script may go on every so often.
     #[inline]
     pub(crate) fn poll(&mut self) -> Verdict {
-        if self.polls_left > 0 && !self.ending {
-            self.polls_left -= 1;
+        self.count(1)
+    }
+
+    /// The same for a function that has handled so many bytes at once.
+    #[inline]
+    pub(crate) fn poll_for(&mut self, bytes: usize) -> Verdict {
+        self.count(u32::try_from(bytes / BYTES_PER_POLL).unwrap_or(u32::MAX))
+    }
+
+    #[inline]
+    fn count(&mut self, polls: u32) -> Verdict {
+        if self.polls_left >= polls && !self.ending {
+            self.polls_left -= polls;
             return Verdict::Go;
         }
         self.polls_left = POLLS_BETWEEN_LOOKS;

@@ -117,6 +117,7 @@ fn push_array<'b>(state: &mut State, mut rest: &'b [u8], len: usize) -> Result<&
     state.ensure(LEVEL_SLOTS)?;
     state.push_table(len, 0)?;
     for i in 1..=len {
+        state.poll()?;
         rest = push_reply(state, rest)?;
         state.raw_set_at(-2, i as c_int);
     }
@@ -128,6 +129,7 @@ fn push_pairs<'b>(state: &mut State, name: &str, mut rest: &'b [u8], len: usize)
     state.push_table(0, 1)?;
     state.push_table(0, len)?;
     for _ in 0..len {
+        state.poll()?;
         rest = push_reply(state, rest)?;
         rest = push_reply(state, rest)?;
         state.raw_set(-3)?;
@@ -141,6 +143,7 @@ fn push_set<'b>(state: &mut State, mut rest: &'b [u8], len: usize) -> Result<&'b
     state.push_table(0, 1)?;
     state.push_table(0, len)?;
     for _ in 0..len {
+        state.poll()?;
         rest = push_reply(state, rest)?;
         state.push_boolean(true);
         state.raw_set(-3)?;

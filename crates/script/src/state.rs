@@ -705,6 +705,16 @@ impl State {
         }
     }
 
+    /// The same for a native that handles so many bytes of a script's at once, and neither makes a value of them nor polls
+    /// meanwhile: Lua itself counts the bytes of strings that it makes.
+    #[inline]
+    pub fn poll_for(&mut self, bytes: usize) -> Result<(), Raise> {
+        match self.context().poll_for(bytes) {
+            Verdict::Go => Ok(()),
+            Verdict::End => Err(self.end()),
+        }
+    }
+
     /// Whether the script has to end, whatever it catches: `pcall` and its like pass an error on then.
     #[must_use]
     pub fn is_ending(&mut self) -> bool {

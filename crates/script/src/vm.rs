@@ -21,8 +21,9 @@ use crate::{libs, native, to_reply};
 
 /// The text of the error by which a script that has to end ends.
 pub(crate) const ENDED: &str = "Script killed by user with SCRIPT KILL...";
-/// Instructions of Lua's between two looks whether a script may go on: some hundred microseconds.
-const INSTRUCTIONS_BETWEEN_LOOKS: c_int = 100_000;
+/// Instructions of Lua's between two looks whether a script may go on: some ten microseconds, of which a look takes less
+/// than a hundredth. Strings' bytes count, too, see third_party/lua.
+const INSTRUCTIONS_BETWEEN_LOOKS: c_int = 10_000;
 /// Bytes of a script's text. Lua counts some things of it in 32 bits.
 pub(crate) const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
 const _: () = assert!(TEXT_BYTES_MAX < c_int::MAX as usize);
@@ -500,7 +501,10 @@ mod tests {
         check("-ERR x|", "failed: ERR x script: SHA, on @user_script:1.");
         assert_eq!(run("return redis.pcall('echo', '-ERR x\\r\\n')"), "-ERR x|");
         assert_eq!(run("return {3.9, true, false, nil, 5}"), "*3|:3|:1|_|");
-        assert_eq!(run("local t = {} t[1] = t return t").matches("*1|").count(), 1001);
+        let endless = run("local t = {} t[1] = t return {t, 7}");
+        assert_eq!(endless, format!("*2|{}-ERR reached lua stack limit|:7|", "*1|".repeat(7990)));
+        let endless = run("local t = {} t.map = {a = t} return t");
+        assert!(endless.matches("%1|$1|a|").count() > 1000 && endless.ends_with("-ERR reached lua stack limit|"));
         assert_eq!(run("return {err = 'a\\r\\n+b'}"), "-a  +b|");
         assert_eq!(run("return redis.status_reply('a\\r\\n+b')"), "+a  +b|");
     }
@@ -511,6 +515,40 @@ mod tests {
         assert_eq!(run("while true do end"), ended);
         assert_eq!(run("while true do pcall(function() while true do end end) end"), ended);
         assert_eq!(run("redis.call('end')"), ended);
+    }
+
+    /// None of these runs many of Lua's instructions in the time that it takes.
+    #[test]
+    fn a_script_is_looked_at_whatever_it_spends_its_time_with() {
+        let ended = format!("failed: ERR {ENDED} script: SHA, on @user_script:1.");
+        for slow in [
+            "local s = string.rep('x', 1e5)",
+            "local s = text:upper()",
+            "local s = text:lower()",
+            "local s = text:reverse()",
+            "local s = text:sub(2)",
+            "local s = text .. i",
+            "local s = ('%s'):format(text .. 'x')",
+            "local s = redis.sha1hex(text)",
+            "local s = text:find('b')",
+            "local s = table.concat(list)",
+            "table.remove(list, 1)",
+            "pcall(cjson.decode, blank)",
+            "pcall(struct.unpack, 's', text)",
+            "local f = loadstring(comment)",
+            "redis.acl_check_cmd('get', text)",
+            "redis.log(redis.LOG_DEBUG, text)",
+            "collectgarbage()",
+            "pcall(redis.call, 'echo', list_reply)",
+        ] {
+            let text = format!(
+                "local text, blank, comment, list = string.rep('a', 1e5), string.rep(' ', 1e5), '--' .. string.rep('a', 1e5), {{}} \
+                 for i = 1, 20000 do list[i] = 'x' end \
+                 local list_reply = '*3000\\r\\n' .. string.rep(':1\\r\\n', 3000) \
+                 for i = 1, 1500 do {slow} end return 'never looked at'"
+            );
+            assert_eq!(run(&text), ended, "{slow}");
+        }
     }
 
     #[test]

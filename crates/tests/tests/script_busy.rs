@@ -159,6 +159,13 @@ fn a_match_without_end_is_ended() {
         "return string.find(string.rep('a', 40), string.rep('a*', 40) .. 'b')",
         "return pcall(string.gsub, string.rep('x', 100000), '.-.-.-.-.-y', '')",
         "local t = {} for i = 1, 100000 do t[i] = math.random() end while true do table.sort(t, nil) end",
+        "while true do local s = string.rep('x', 2e7) end",
+        "local s = string.rep('x', 2e6) while true do local t = s:upper() end",
+        "local s = string.rep('x', 1e7) while true do local t = s .. '' .. #s end",
+        "local s = string.rep('x', 1e6) while true do local t = redis.sha1hex(s) end",
+        "local s = string.rep('a', 1e7) while true do local t = s:find('b') end",
+        "local t = {} for i = 1, 2e5 do t[i] = 'x' end while true do local s = table.concat(t) end",
+        "local t = {} for i = 1, 1e6 do t[i] = i end while true do table.remove(t, 1) table.insert(t, 1) end",
     ] {
         script.send(&encode(&eval(pathological, &["k"], &[]))).unwrap();
         kill(&mut conn, "SCRIPT KILL").unwrap_or_else(|error| panic!("{pathological}: {error}"));

@@ -73,7 +73,7 @@ static TString *newlstr (lua_State *L, const char *str, size_t l,
 
 
 /*
-** Penstock's only change of Lua: the hash is of all of a string's bytes. Lua
+** Penstock: the hash is of all of a string's bytes. Lua
 ** 5.1.5 looks at every ((l>>5)+1)-th, so that long strings that differ in few
 ** places share one chain of the table above, and making n of them takes n*n
 ** comparisons.
@@ -133,9 +133,29 @@ static unsigned int luaS_hash (const char *str, size_t l) {
 }
 
 
+/*
+** Penstock: strings' bytes count as instructions, since instructions that make
+** long strings take long. Otherwise a loop around `s..s' or a function of the
+** library would handle gigabytes before the count hook is called, by which a
+** script is looked at that may have to end.
+*/
+
+#define LUAS_BYTESPERINSTRUCTION	16
+
+static void charge (lua_State *L, size_t l) {
+  size_t count = l / LUAS_BYTESPERINSTRUCTION;
+  if ((L->hookmask & LUA_MASKCOUNT) == 0 || L->hookcount <= 1) return;
+  if (count < cast(size_t, L->hookcount))
+    L->hookcount -= cast_int(count);
+  else
+    L->hookcount = 1;  /* the next instruction calls the hook */
+}
+
+
 TString *luaS_newlstr (lua_State *L, const char *str, size_t l) {
   GCObject *o;
   unsigned int h = luaS_hash(str, l);  /* Penstock: of all bytes */
+  charge(L, l);  /* Penstock */
   for (o = G(L)->strt.hash[lmod(h, G(L)->strt.size)];
        o != NULL;
        o = o->gch.next) {

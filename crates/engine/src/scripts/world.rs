@@ -33,6 +33,8 @@ pub(super) struct World<'w, 'k> {
     look_after: u64,
     /// Whether it has run for too long.
     is_busy: bool,
+    /// When others were served last, once it has.
+    attended: Ticks,
     /// The shards of the keys that it declares, if it is to be learnt whether it keeps to them.
     declared: Option<Vec<usize>>,
     /// The keys of the command that runs.
@@ -72,6 +74,7 @@ impl<'w, 'k> World<'w, 'k> {
             began,
             look_after: if threshold_ms > 0 { to_ticks(threshold_ms as f64 * 1000.0) } else { u64::MAX },
             is_busy: false,
+            attended: began,
             declared,
             keys,
             writes: false,
@@ -284,7 +287,12 @@ impl Host for World<'_, '_> {
             );
             engine.host.log(config::LogLevel::Warning, &slow);
         }
-        self.worker.attend();
+        // Others are served as often as while it runs commands, whatever it does and however often it asks.
+        let now = Ticks::now();
+        if now.since(self.attended) >= to_ticks(LOOK_EVERY_US) {
+            self.worker.attend();
+            self.attended = Ticks::now();
+        }
         if engine.busy.is_killed(self.worker.id) {
             engine.host.log(config::LogLevel::Warning, "Lua script killed by user with SCRIPT KILL.");
             return Verdict::End;

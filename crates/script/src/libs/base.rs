@@ -216,6 +216,8 @@ fn load(state: &mut State) -> Result<c_int, Raise> {
 }
 
 fn load_text(state: &mut State, text: &[u8], name: &CString) -> Result<c_int, Raise> {
+    // Of a comment, nothing is left that would be a string.
+    state.poll_for(text.len())?;
     match vm::load(state, text, name) {
         Ok(()) => Ok(1),
         Err(Raise) => Ok(nil_and_error(state)),
@@ -238,6 +240,10 @@ fn collectgarbage(state: &mut State) -> Result<c_int, Raise> {
         _ => state.check_bytes(1)?.to_vec(),
     };
     let amount = check_long_or(state, 2, 0)? as c_int;
+    if what == b"collect" {
+        let bytes = state.context().used_bytes;
+        state.poll_for(bytes)?;
+    }
     let gc = |what, amount| {
         // SAFETY: the state is alive, a native runs; no finalizer of a script's does, since scripts can't make any.
         unsafe { ffi::lua_gc(state.raw(), what, amount) }

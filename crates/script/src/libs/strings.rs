@@ -61,8 +61,11 @@ fn search(state: &mut State, find: bool) -> Result<c_int, Raise> {
     let start = check_long_or(state, 3, 1)?;
     let start = if start < 0 { start.saturating_add(subject.len() as i64 + 1) } else { start };
     let start = usize::try_from(start.saturating_sub(1)).unwrap_or(0).min(subject.len());
+    state.poll_for(pattern.len())?;
     if find && (state.boolean(4) || is_plain(pattern)) {
-        return Ok(push_plain(state, memchr::memmem::find(&subject[start..], pattern), start, pattern.len()));
+        let found = memchr::memmem::find(&subject[start..], pattern);
+        state.poll_for(found.unwrap_or(subject.len() - start))?;
+        return Ok(push_plain(state, found, start, pattern.len()));
     }
     let (anchored, body) = anchor(pattern);
     let mut matcher = Matcher::new(subject, body);

@@ -247,7 +247,9 @@ fn take_string<'d>(
     results: c_int,
 ) -> Result<(&'d [u8], usize, c_int), Raise> {
     if item.letter == b's' {
-        return match rest.iter().position(|&byte| byte == 0) {
+        let end = memchr::memchr(0, rest);
+        state.poll_for(end.unwrap_or(rest.len()))?;
+        return match end {
             Some(end) => Ok((&rest[..end], end + 1, 0)),
             None => Err(state.error("unfinished string in data")),
         };

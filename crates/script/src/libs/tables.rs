@@ -10,8 +10,13 @@ use crate::state::{Entry, Kind, Raise, State};
 
 /// Replaces functions of the global `table`.
 pub fn open(state: &mut State) -> Result<(), Raise> {
-    let functions: [(&str, Entry); 4] =
-        [("sort", native!(sort)), ("insert", native!(insert)), ("foreach", raw::foreach), ("maxn", native!(maxn))];
+    let functions: [(&str, Entry); 5] = [
+        ("sort", native!(sort)),
+        ("insert", native!(insert)),
+        ("remove", native!(remove)),
+        ("foreach", raw::foreach),
+        ("maxn", native!(maxn)),
+    ];
     state.push_globals();
     state.raw_get_named(-1, "table");
     for (name, entry) in functions {
@@ -59,6 +64,29 @@ fn insert(state: &mut State) -> Result<c_int, Raise> {
     }
     state.raw_set_at(1, position);
     Ok(0)
+}
+
+/// `table.remove(table [, position])`: elements behind the position move down.
+fn remove(state: &mut State) -> Result<c_int, Raise> {
+    state.check_kind(1, Kind::Table)?;
+    let end = state.raw_len(1) as c_int;
+    let position = match state.kind(2) {
+        Kind::None | Kind::Nil => end,
+        _ => check_int(state, 2)?,
+    };
+    if !(1..=end).contains(&position) {
+        return Ok(0);
+    }
+    refuse_guard(state, 1)?;
+    state.raw_get_at(1, position);
+    for item in position..end {
+        state.poll()?;
+        state.raw_get_at(1, item + 1);
+        state.raw_set_at(1, item);
+    }
+    state.push_nil();
+    state.raw_set_at(1, end);
+    Ok(1)
 }
 
 /// `table.sort(table [, less])`: Lua 5.1's quicksort, since scripts see in which order it leaves equal elements, and what

@@ -18,6 +18,7 @@ pub fn decode(state: &mut State) -> Result<c_int, Raise> {
     state.check_bytes(1)?;
     // SAFETY: the argument stays where it is.
     let text = unsafe { state.argument(1) };
+    state.poll_for(text.len())?;
     if matches!(text, [0, _, ..] | [_, 0, ..]) {
         return Err(state.error("JSON parser does not support UTF-16 or UTF-32"));
     }
