@@ -1,4 +1,5 @@
-//! Waiting for entries of streams, on Penstock with one thread and with several, and on the oracle where it agrees.
+//! Waiting for entries of streams, and where their blocks end, on Penstock with one thread and with several, and on the
+//! oracle where it agrees.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -212,4 +213,38 @@ fn what_happens_to_streams_is_published() {
             assert_eq!(heard.items()[2].text(), format!("__keyevent@0__:{event}").as_bytes(), "{line}");
         }
     });
+}
+
+/// How long a stream is after each of many additions that trim by whole blocks, for entries of several shapes.
+fn lengths_with_blocks(server: &Server) -> Vec<i64> {
+    let mut conn = server.connect();
+    ask(&mut conn, "CONFIG SET stream-node-max-entries 0", "+OK|");
+    let mut lengths = Vec::new();
+    for len in [1, 40, 60, 63, 100, 1000] {
+        ask(&mut conn, "DEL s t", if lengths.is_empty() { ":0|" } else { ":2|" });
+        for n in 1..=800 {
+            let value = "x".repeat(len);
+            let fields = match n % 5 {
+                0 => format!("other {value} n -{n}"),
+                _ => format!("n {n} event {value}"),
+            };
+            conn.cmd(&format!("XADD s MAXLEN ~ 10 {}-{} {fields}", 1_795_453_820_547_u64 + n / 3 * 7, n % 3)).unwrap();
+            if n % 7 == 0 {
+                conn.cmd(&format!("XDEL s {}-{}", 1_795_453_820_547_u64 + n / 3 * 7, n % 3)).unwrap();
+            }
+            if n % 400 == 30 {
+                conn.cmd("COPY s t REPLACE").unwrap();
+                conn.cmd("RENAME t s").unwrap();
+                conn.cmd("COPY s t").unwrap();
+            }
+            lengths.push(conn.cmd("XLEN s").unwrap().integer().unwrap());
+        }
+    }
+    lengths
+}
+
+#[test]
+fn trimming_by_whole_blocks_leaves_what_it_leaves_in_redis() {
+    let wanted = lengths_with_blocks(&Server::oracle(&[]));
+    on_all(false, |server| assert_eq!(lengths_with_blocks(server), wanted));
 }

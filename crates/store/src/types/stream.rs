@@ -7,6 +7,7 @@
 mod block;
 mod group;
 mod id;
+mod listpack;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use std::mem;
 use std::ops::Bound;
 
 use block::{Block, BlockRange};
+use listpack::ListpackBytes;
 
 pub use block::Entry;
 pub use group::{Consumer, Delivery, Group, Pending};
@@ -23,7 +25,7 @@ pub use id::StreamId;
 use crate::tight::TightBox;
 use crate::value::{Object, Value};
 
-/// When a block is full: `stream-node-max-bytes` and `stream-node-max-entries`.
+/// When a block is full: `stream-node-max-bytes`, of what it would take in Redis, and `stream-node-max-entries`.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamLimits {
     bytes_max: usize,
@@ -103,6 +105,8 @@ pub struct Stream {
 pub struct Entries {
     blocks: BTreeMap<StreamId, Block>,
     tail: Block,
+    /// What the last block would take in Redis; anything, as long as it is empty.
+    tail_listpack: ListpackBytes,
     len: u64,
     /// The highest ID that an entry had so far. Settable: XSETID.
     pub last_id: StreamId,
@@ -169,13 +173,18 @@ impl Entries {
         debug_assert!(id > self.last_id);
         let bytes: usize = pairs.clone().map(<[u8]>::len).sum();
         // XSETID may have gone back behind an entry that is deleted, but still in its block.
-        let is_full = self.tail.len() + bytes >= limits.bytes_max
+        let is_full = self.tail_listpack.with_counts(self.tail.live, self.tail.dead) + bytes >= limits.bytes_max
+            || self.tail.len() + bytes >= StreamLimits::BYTES_MAX
             || self.tail.entries() >= limits.entries_max
             || self.tail.last >= id;
         if is_full && !self.tail.is_empty() {
             self.seal();
         }
-        self.tail.push(id, pairs);
+        if self.tail.is_empty() {
+            self.tail_listpack = ListpackBytes::of_empty(pairs.clone());
+        }
+        let has_same_fields = self.tail.push(id, pairs.clone());
+        self.tail_listpack.add(self.tail.first, id, pairs, has_same_fields);
         self.last_id = id;
         self.len += 1;
         self.entries_added += 1;

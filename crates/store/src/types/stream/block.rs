@@ -160,7 +160,7 @@ pub(super) struct Block {
     /// Entries that are not deleted.
     pub(super) live: u32,
     /// Entries that are.
-    dead: u32,
+    pub(super) dead: u32,
     /// Where the first entry begins.
     start: u32,
     /// Where the first entry begins that is not deleted.
@@ -204,8 +204,8 @@ impl Block {
         Reader(&self.bytes)
     }
 
-    /// Adds an entry behind the others. `pairs` are fields and values in turn.
-    pub(super) fn push<'a>(&mut self, id: StreamId, pairs: impl ExactSizeIterator<Item = &'a [u8]> + Clone) {
+    /// Adds an entry behind the others. `pairs` are fields and values in turn. Says whether the fields are the block's.
+    pub(super) fn push<'a>(&mut self, id: StreamId, pairs: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> bool {
         if self.is_empty() {
             self.begin(id, pairs.clone());
         }
@@ -231,6 +231,7 @@ impl Block {
         put_number_reversed(out, whole as u64);
         self.last = id;
         self.live += 1;
+        has_same_fields
     }
 
     /// Writes the names of the fields, before the first entry.

@@ -179,6 +179,71 @@ fn entries_with_the_same_fields_take_little_more_than_their_values() {
     assert!(bytes_each <= values + 12, "{bytes_each} bytes each");
 }
 
+/// The first entries of the second block and the third in a stream of these, with Redis's limit on bytes alone.
+fn block_starts(id: impl Fn(u64) -> StreamId, pairs: impl Fn(u64) -> Fields) -> [u64; 2] {
+    let (mut entries, mut starts) = (Entries::default(), [0; 2]);
+    for n in 1.. {
+        let fields = pairs(n);
+        entries.push(id(n), fields.iter().map(Vec::as_slice), StreamLimits::new(4096, 0));
+        match entries.block_count() {
+            1 => {}
+            2 if starts[0] == 0 => starts[0] = n,
+            2 => {}
+            _ => {
+                starts[1] = n;
+                break;
+            }
+        }
+    }
+    starts
+}
+
+#[test]
+fn blocks_end_where_they_do_in_redis() {
+    let texts = |texts: &[&str]| texts.iter().map(|text| text.as_bytes().to_vec()).collect::<Fields>();
+    let by_1_ms = |n| StreamId::new(n, 1);
+    let by_7_ms = |n| StreamId::new(1_795_453_820_547 + n * 7, 0);
+    // redis-server 7.0.15 told where (XINFO STREAM).
+    let number = |n: u64| texts(&["f", &n.to_string()]);
+    assert_eq!(block_starts(by_1_ms, number), [362, 713]);
+    assert_eq!(block_starts(by_7_ms, number), [353, 694]);
+    let long = |len: usize| move |_| texts(&["f", &"x".repeat(len)]);
+    assert_eq!(block_starts(by_1_ms, long(40)), [82, 163]);
+    assert_eq!(block_starts(by_1_ms, long(100)), [37, 73]);
+    assert_eq!(block_starts(by_1_ms, long(200)), [20, 39]);
+    let alternate = |n: u64| match n % 2 {
+        0 => texts(&["b", &"y".repeat(50), "c", "1"]),
+        _ => texts(&["a", &"x".repeat(50)]),
+    };
+    assert_eq!(block_starts(by_7_ms, alternate), [63, 125]);
+    let back = |n| StreamId::new(n, u64::MAX - n);
+    assert_eq!(block_starts(back, |n| texts(&["-", &(-1i64 << (n % 64)).to_string(), "", "007"])), [190, 379]);
+}
+
+#[test]
+fn deleted_entries_count_where_blocks_end_as_in_redis() {
+    // The first entry of a second block, of one that is put behind three hundred, some of which are deleted.
+    let next_start = |entries: &mut Entries, deleted: u64| {
+        let id = |seq| StreamId::new(1, seq);
+        let add = |entries: &mut Entries, seq: u64, bytes_max: usize| {
+            entries.push(id(seq), [&b"f"[..], b"v"].into_iter(), StreamLimits::new(bytes_max, 0));
+            entries.block_count()
+        };
+        let from = entries.last_id.seq + 1;
+        (from..from + 300).for_each(|seq| assert_eq!(add(entries, seq, 100_000), 1));
+        (from..from + deleted).for_each(|seq| assert!(entries.remove(id(seq))));
+        (from + 300..).find(|&seq| add(entries, seq, 4010) == 2).map(|seq| seq - from + 1)
+    };
+    let mut entries = Entries::default();
+    assert_eq!(next_start(&mut entries, 0), Some(345));
+    // The number of those that are deleted takes one byte more. What begins anew counts anew.
+    entries.trim(Trim { keep: Keep::Last(0), whole_blocks: false, limit: 0 });
+    assert_eq!(next_start(&mut entries, 200), Some(344));
+    let mut entries = entries.clone();
+    entries.trim(Trim { keep: Keep::Last(0), whole_blocks: false, limit: 0 });
+    assert_eq!(next_start(&mut entries, 0), Some(345));
+}
+
 #[test]
 fn trimming_much_hands_the_blocks_out_and_trimming_little_keeps_to_whole_blocks() {
     let mut entries = filled(100_000);
