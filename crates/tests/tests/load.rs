@@ -268,7 +268,7 @@ fn bad_input_gives_one_line_and_a_status() {
     check(1, &[&good], "", 4, "can't connect to 127.0.0.1:1: Connection refused");
     check(server.port(), &[&good], "", 4, "NOAUTH Authentication required; give a password with -a");
     check(server.port(), &[&good, "-a", "wrong"], "", 4, "WRONGPASS");
-    check(open.port(), &[&good, "-u", "http://x"], "", 2, "http");
+    check(open.port(), &[&good, "-u", "http://x"], "", 2, "its scheme is not redis, rediss or unix");
     check(open.port(), &[&good, "-n", "99"], "", 4, "DB index is out of range");
     check(open.port(), &[&missing], "", 3, "missing: No such file or directory");
     check(open.port(), &[&directory.path(".")], "", 3, "directory");
