@@ -1,4 +1,5 @@
-//! What ends with a connection and can't be had again by making another one: who logged in, watched keys, a transaction.
+//! What ends with a connection and can't be had again by making another one: who logged in, watched keys, a
+//! transaction.
 
 use client::Value;
 

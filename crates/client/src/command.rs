@@ -42,6 +42,15 @@ impl<R: Request + ?Sized> Request for &R {
     }
 }
 
+/// A request that is packed already.
+pub(crate) struct Packed<'p>(pub(crate) &'p [u8]);
+
+impl Request for Packed<'_> {
+    fn pack(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.0);
+    }
+}
+
 /// A command that is put together argument by argument.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Command {

@@ -7,15 +7,13 @@
 //! connection, before anything else is sent, as with scripts; and if the right to MULTI is lost later,
 //! [`Error::NoTransaction`] says what came of it.
 
-use std::ops::ControlFlow;
-
 use resp::parse::Value;
 
-use crate::command::{Argument, Command, Request};
+use crate::command::{Argument, Command, Packed, Request};
 use crate::connection::Connection;
-use crate::error::{Error, Fate, Interrupted, ServerError};
+use crate::error::{Error, Fate, ServerError};
 use crate::pipeline::Pipeline;
-use crate::window::{Next, Window};
+use crate::window::Window;
 
 const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
@@ -67,31 +65,10 @@ impl Transaction {
             let begun = connection.exchange(&["MULTI"]).map_err(|error| error.with_fate(Fate::NotRun))?;
             replies.take(ServerError::check(begun)?);
         }
-        self.run_requests(connection, usize::from(first), |reply| replies.take(reply))?;
+        let requests = self.whole().skip(usize::from(first)).map(Packed);
+        Window::default().run_each(connection, requests, |_, reply| replies.take(reply))?;
         connection.set_accepted_multi(replies.multi_refused.is_none());
         replies.outcome()
-    }
-
-    /// Sends all of it but the first `skipped` requests.
-    fn run_requests(
-        &self,
-        connection: &mut Connection,
-        skipped: usize,
-        mut on_reply: impl FnMut(Value),
-    ) -> Result<u64, Interrupted> {
-        let mut requests = self.whole().skip(skipped);
-        let next = |out: &mut Vec<u8>| match requests.next() {
-            Some(request) => {
-                out.extend_from_slice(request);
-                Next::Request
-            }
-            None => Next::End,
-        };
-        let reply = |_, reply| {
-            on_reply(reply);
-            ControlFlow::Continue(())
-        };
-        Window::default().run(connection, &mut (next, reply))
     }
 
     /// The commands' bytes, without MULTI and EXEC.

@@ -252,6 +252,12 @@ fn closing_at_first(target: u16) -> (Config, Arc<AtomicBool>) {
     (config, close)
 }
 
+/// Has the first connection close. Another thread meets it, so that the client knows and this thread doesn't.
+fn close_unnoticed(client: &Client, close: &AtomicBool) {
+    close.store(true, Ordering::SeqCst);
+    thread::scope(|scope| drop(scope.spawn(|| client.command(&["PING"])).join().unwrap()));
+}
+
 #[test]
 fn what_follows_a_lost_command_of_the_same_thread_does_not_run() {
     on_both(&[], |server| {
@@ -332,8 +338,7 @@ fn a_command_that_is_refused_for_a_loss_tells_of_it() {
         let (config, close) = closing_at_first(server.port());
         let client = Client::connect(&config).unwrap();
         let lost = client.submit(&["SET", "a", "1"]).unwrap();
-        close.store(true, Ordering::SeqCst);
-        thread::scope(|scope| drop(scope.spawn(|| client.command(&["PING"])).join().unwrap()));
+        close_unnoticed(&client, &close);
         assert_eq!(client.command(&["INCR", "b"]).unwrap_err().fate(), Fate::NotRun);
         assert_eq!(client.command(&["INCR", "b"]).unwrap(), Value::Int(1));
         drop(lost);
@@ -363,8 +368,7 @@ fn a_pipeline_tells_of_a_loss_before_it_too() {
         let (config, close) = closing_at_first(server.port());
         let client = Client::connect(&config).unwrap();
         let lost = client.submit(&["SET", "a", "1"]).unwrap();
-        close.store(true, Ordering::SeqCst);
-        thread::scope(|scope| drop(scope.spawn(|| client.command(&["PING"])).join().unwrap()));
+        close_unnoticed(&client, &close);
         let mut pipeline = Pipeline::with_window(Window::of(2));
         for _ in 0..10 {
             pipeline.add(&["INCR", "b"]);

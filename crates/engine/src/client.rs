@@ -206,8 +206,8 @@ const NOT_LISTED: u64 = u64::MAX;
 pub struct Clients {
     all: Mutex<BTreeMap<u64, Arc<Client>>>,
     next_id: AtomicU64,
-    /// The sum of what is noted of those that are listed. Signed: what two threads note of the same connection may arrive here
-    /// in the other order.
+    /// The sum of what is noted of those that are listed. Signed: what two threads note of the same connection may
+    /// arrive here in the other order.
     noted: AtomicI64,
 }
 
@@ -250,8 +250,8 @@ impl Clients {
         }
     }
 
-    /// Takes out of the list those of which most is noted, of those that `may_go`, until less than `limit` is noted of the
-    /// others. The caller closes them.
+    /// Takes out of the list those of which most is noted, of those that `may_go`, until less than `limit` is noted of
+    /// the others. The caller closes them.
     #[must_use]
     pub fn remove_largest(&self, limit: u64, may_go: impl Fn(&Client) -> bool) -> Vec<Arc<Client>> {
         let mut all = lock(&self.all);

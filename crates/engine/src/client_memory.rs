@@ -10,8 +10,8 @@ use crate::session::Session;
 /// The lowest limit, in bytes, as in Redis: with less nobody could say CONFIG SET any more.
 const LIMIT_MIN: u64 = 128 << 10;
 
-/// What a key that is watched or a channel that is subscribed to takes beside its name, about: the connection keeps it in a
-/// table, and so does who looks for those concerned.
+/// What a key that is watched or a channel that is subscribed to takes beside its name, about: the connection keeps it
+/// in a table, and so does who looks for those concerned.
 const NAME_BYTES: usize = 96;
 
 /// What the limit is, kept where it is cheap to ask for.

@@ -705,8 +705,8 @@ impl State {
         }
     }
 
-    /// The same for a native that handles so many bytes of a script's at once, and neither makes a value of them nor polls
-    /// meanwhile: Lua itself counts the bytes of strings that it makes.
+    /// The same for a native that handles so many bytes of a script's at once, and neither makes a value of them nor
+    /// polls meanwhile: Lua itself counts the bytes of strings that it makes.
     #[inline]
     pub fn poll_for(&mut self, bytes: usize) -> Result<(), Raise> {
         match self.context().poll_for(bytes) {

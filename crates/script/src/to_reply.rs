@@ -12,12 +12,12 @@ use crate::state::{Kind, State};
 
 /// Slots of Lua's stack that are needed to write a value, with those that a level of nesting takes.
 const SLOTS: c_int = 4;
-/// What a reply says where it would be nested deeper than Lua's stack allows: 7991 levels. (In Redis, 7995: less is kept on
-/// its stack.)
+/// What a reply says where it would be nested deeper than Lua's stack allows: 7991 levels. (In Redis, 7995: less is
+/// kept on its stack.)
 const TOO_DEEP: &str = "ERR reached lua stack limit";
 
-/// A collection whose elements are being written. Nesting takes no room on the thread's stack, which is not large enough
-/// for as many levels as Lua's.
+/// A collection whose elements are being written. Nesting takes no room on the thread's stack, which is not large
+/// enough for as many levels as Lua's.
 enum Level {
     /// Its table is on the stack.
     Sequence { written: c_int, len: c_int },

@@ -21,8 +21,8 @@ use crate::{libs, native, to_reply};
 
 /// The text of the error by which a script that has to end ends.
 pub(crate) const ENDED: &str = "Script killed by user with SCRIPT KILL...";
-/// Instructions of Lua's between two looks whether a script may go on: some ten microseconds, of which a look takes less
-/// than a hundredth. Strings' bytes count, too, see third_party/lua.
+/// Instructions of Lua's between two looks whether a script may go on: some ten microseconds, of which a look takes
+/// less than a hundredth. Strings' bytes count, too, see third_party/lua.
 const INSTRUCTIONS_BETWEEN_LOOKS: c_int = 10_000;
 /// Bytes of a script's text. Lua counts some things of it in 32 bits.
 pub(crate) const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;

@@ -268,20 +268,21 @@ impl<'l, 'k> Db<'l, 'k> {
 
     /// The key's entry for reading: counts a hit or a miss, but is no access (TTL, TYPE).
     pub fn look(&mut self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
-        self.expire_if_due(key);
-        match self.peek(key).is_some() {
-            true => self.observed.hits += 1,
-            false => self.observed.note_missed(self.database, key.bytes),
-        }
-        self.peek(key)
+        let database = self.database;
+        self.look_or(key, |observed| observed.note_missed(database, key.bytes))
     }
 
     /// The same without an event when it is missing (OBJECT).
     pub fn look_quietly(&mut self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
+        self.look_or(key, |observed| observed.misses += 1)
+    }
+
+    #[inline]
+    fn look_or(&mut self, key: Key<'_>, note_missing: impl FnOnce(&mut Observed)) -> Option<Ref<'_, Entry>> {
         self.expire_if_due(key);
         match self.peek(key).is_some() {
             true => self.observed.hits += 1,
-            false => self.observed.misses += 1,
+            false => note_missing(self.observed),
         }
         self.peek(key)
     }

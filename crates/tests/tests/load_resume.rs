@@ -1,5 +1,5 @@
-//! `penstock load --resume`: with loaders and connections that are killed at random points no line may be lost or applied
-//! twice, and what is said of errors in earlier lives must be true.
+//! `penstock load --resume`: with loaders and connections that are killed at random points no line may be lost or
+//! applied twice, and what is said of errors in earlier lives must be true.
 //!
 //! `PENSTOCK_SEED=N`: the seed of the random points. `PENSTOCK_LOAD_KILLS=N`: how many of each kind there are at least.
 
@@ -114,7 +114,8 @@ fn what_a_killed_loader_may_have_reported_is_not_called_missing() {
     }
 }
 
-/// A load in which every command leaves its mark once: numbers in a list, in order, in two databases; increments; errors.
+/// A load in which every command leaves its mark once: numbers in a list, in order, in two databases; increments;
+/// errors.
 struct Marks {
     text: String,
     /// Elements of the list in database 0 and in database 1.

@@ -219,11 +219,11 @@ settings! {
     lazyfree_lazy_user_del: Flag = Directive::bool("lazyfree-lazy-user-del", "yes");
     /// Whether FLUSHALL and FLUSHDB are ASYNC when they don't say.
     lazyfree_lazy_user_flush: Flag = Directive::bool("lazyfree-lazy-user-flush", "yes");
-    /// Redis's background runs a second, 1 to 500. INFO shows it, and that is all: what runs in the background here comes at
-    /// its own times.
+    /// Redis's background runs a second, 1 to 500. INFO shows it, and that is all: what runs in the background here
+    /// comes at its own times.
     hz: Int = Directive::new("hz", Kind::Int { min: 0, max: i32::MAX as i64, keep: (1, 500) }, "10");
-    /// How eagerly expired keys are looked for, 1 to 10: while there are any, that may take 25 percent of a thread's time,
-    /// and 2 more with each step.
+    /// How eagerly expired keys are looked for, 1 to 10: while there are any, that may take 25 percent of a thread's
+    /// time, and 2 more with each step.
     active_expire_effort: Int = Directive::int("active-expire-effort", 1, 10, "1");
 
     /// Bytes of memory that scripts may use on each thread, their own code included.

@@ -8,8 +8,8 @@ use crate::config::LogLevel;
 use crate::families;
 use crate::worker::Worker;
 
-/// How long, in milliseconds, nobody looks again for connections to close when there were none: all those that are left say
-/// CLIENT NO-EVICT, or are small and many.
+/// How long, in milliseconds, nobody looks again for connections to close when there were none: all those that are left
+/// say CLIENT NO-EVICT, or are small and many.
 const IN_VAIN_MS: u64 = 100;
 
 impl Worker {

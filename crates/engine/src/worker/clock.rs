@@ -1,10 +1,10 @@
 //! The time that commands see.
 //!
-//! A turn reads the system's clock once, which does for all that it runs while it is short. But a script, a command on a
-//! large collection or another thread may keep it for long, and what runs behind that must not have a time from before:
-//! a lock that is taken for 300 ms has to last that long from when its owner gets to know of it. So the clock is set again
-//! where a window's commands begin, which run for half a millisecond before they yield, and after waits. For a
-//! transaction or a script time stands still, as in Redis; but where a script waits for another thread.
+//! A turn reads the system's clock once, which does for all that it runs while it is short. But a script, a command on
+//! a large collection or another thread may keep it for long, and what runs behind that must not have a time from
+//! before: a lock that is taken for 300 ms has to last that long from when its owner gets to know of it. So the clock
+//! is set again where a window's commands begin, which run for half a millisecond before they yield, and after waits.
+//! For a transaction or a script time stands still, as in Redis; but where a script waits for another thread.
 
 use store::keyspace::{Keyspace, Locked};
 
@@ -12,9 +12,9 @@ use super::Worker;
 use crate::session::Session;
 use crate::ticks::{Ticks, to_microseconds};
 
-/// How old the clock may become before a connection's commands begin to run, in microseconds. Together with the time that
-/// these may take until they yield, a command sees one that is a millisecond old at most; and a turn of the usual length
-/// doesn't set it twice.
+/// How old the clock may become before a connection's commands begin to run, in microseconds. Together with the time
+/// that these may take until they yield, a command sees one that is a millisecond old at most; and a turn of the usual
+/// length doesn't set it twice.
 pub(super) const STALE_US: f64 = 500.0;
 
 impl Worker {
@@ -34,8 +34,8 @@ impl Worker {
         }
     }
 
-    /// Has `lock` take shards, which is to give up when it is told so, because of a script that takes too long; none then.
-    /// Whoever had them may have had them for long.
+    /// Has `lock` take shards, which is to give up when it is told so, because of a script that takes too long; none
+    /// then. Whoever had them may have had them for long.
     #[inline]
     pub(crate) fn lock<'k>(
         &mut self,
@@ -57,8 +57,8 @@ impl Worker {
         }
     }
 
-    /// The time now, as [`Worker::present_us`]. Who has seen it sees no command of this thread of an earlier time afterwards,
-    /// but within a transaction or script.
+    /// The time now, as [`Worker::present_us`]. Who has seen it sees no command of this thread of an earlier time
+    /// afterwards, but within a transaction or script.
     pub(crate) fn look_at_clock(&mut self, session: &Session) -> u64 {
         let now = Ticks::now();
         if !session.in_exec {

@@ -1,7 +1,8 @@
 //! Looks for expired keys, by the clock.
 //!
-//! Every key that expires is noted by its time, so that a look finds nothing but keys whose time has come. Looks follow each
-//! other until there are none left; how much of a thread's time they take meanwhile is a matter of `active-expire-effort`.
+//! Every key that expires is noted by its time, so that a look finds nothing but keys whose time has come. Looks follow
+//! each other until there are none left; how much of a thread's time they take meanwhile is a matter of
+//! `active-expire-effort`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,13 +11,13 @@ use super::Worker;
 use crate::families;
 use crate::ticks::{Ticks, per_microsecond};
 
-/// The share of a thread's time that looks may take at the least effort, in percent, and what each step of effort adds to
-/// it: Redis's figures.
+/// The share of a thread's time that looks may take at the least effort, in percent, and what each step of effort adds
+/// to it: Redis's figures.
 const SHARE_PERCENT: f64 = 25.0;
 const SHARE_STEP_PERCENT: f64 = 2.0;
 
-/// How long a look may take where they come once a `tick`. Others wait for as long: with the greatest effort, 10, for 43
-/// percent of a tick, and they have the greater part of the thread's time in any case.
+/// How long a look may take where they come once a `tick`. Others wait for as long: with the greatest effort, 10, for
+/// 43 percent of a tick, and they have the greater part of the thread's time in any case.
 fn look_us(tick: Duration, effort: i64) -> f64 {
     let percent = SHARE_PERCENT + SHARE_STEP_PERCENT * (effort.clamp(1, 10) - 1) as f64;
     tick.as_micros() as f64 * percent / 100.0
@@ -75,7 +76,8 @@ impl Worker {
             looked_at += done;
             in_time = Ticks::now().since(began) <= budget_ticks;
         }
-        // With many shards, to look at all of them can take longer than there is time: once round is enough, if all is quiet.
+        // With many shards, to look at all of them can take longer than there is time: once round is enough, if all is
+        // quiet.
         looked_at < total && self.reclaim_quiet < total
     }
 }
