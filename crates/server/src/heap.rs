@@ -77,6 +77,11 @@ const ARENA_RESERVE: mi::mi_option_t = 23;
 /// Its own figure.
 const ARENA_RESERVE_KB: i64 = 1024 * 1024;
 
+/// mimalloc's name for what it does when the process ends: `mi_option_destroy_on_exit` in its version 3.
+const DESTROY_ON_EXIT: mi::mi_option_t = 22;
+/// Nothing at all: see `_mi_auto_process_done` in its `init.c`.
+const LEAVE_ALL: i64 = 2;
+
 /// mimalloc takes and gives back parts that are multiples of so many bytes (`MI_ARENA_SLICE_SIZE`): a block has 32 of them.
 const SLICE_BYTES: usize = 64 << 10;
 
@@ -152,6 +157,9 @@ pub fn leave_to_the_allocator() {
 /// Gives the allocator a range of addresses as large as the machine's memory. Without one (some limits of address space
 /// forbid it), or when it is used up, the allocator goes on by itself. To be called once, before there are other threads.
 pub fn reserve() {
+    // Threads of the server still run, and allocate, while the process ends: nothing is to be collected or closed by then.
+    // SAFETY: sets a variable.
+    unsafe { mi::mi_option_set(DESTROY_ON_EXIT, LEAVE_ALL) };
     offer();
     leave_to_the_allocator();
 }
