@@ -34,9 +34,25 @@ const SHARDS_IN_ALL: usize = 1 << 18;
 /// The most shards; the hash has 16 bits for them, and a cursor of SCAN carries them in its low bits.
 const SHARDS_MAX: usize = 1 << 14;
 
-/// How often one who holds higher shards looks whether a lower one is free: some milliseconds, in which ordinary commands
-/// end that hold it.
-const LOWER_SHARD_TRIES: u32 = 300;
+/// How long one who holds higher shards waits for a lower one, which could close a circle of waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patience {
+    /// Some milliseconds, in which ordinary commands end that hold it: for one who can begin anew.
+    Short,
+    /// Some hundred milliseconds, in which long ones end, too (SUNIONSTORE of a million members): for one who would fail. In a
+    /// circle, that is how long those wait who have a part in it.
+    Long,
+}
+
+impl Patience {
+    /// How often it is looked whether the shard is free: see `sync::Backoff`.
+    fn tries(self) -> u32 {
+        match self {
+            Patience::Short => 300,
+            Patience::Long => 3000,
+        }
+    }
+}
 
 /// A key's bytes with their hash.
 #[derive(Clone, Copy, Debug)]
@@ -516,8 +532,8 @@ impl<'k> Locked<'k> {
     ///
     /// There is no deadlock because whoever waits here without a limit waits for a shard above all that it holds, as
     /// everybody does everywhere: such waits can't form a circle. A wait for a lower shard could close one, and has a
-    /// limit: `LOWER_SHARD_TRIES`.
-    pub fn extend(&mut self, shard: usize, give_up: impl Fn() -> bool) -> bool {
+    /// limit.
+    pub fn extend(&mut self, shard: usize, patience: Patience, give_up: impl Fn() -> bool) -> bool {
         if self.holds(shard) {
             return true;
         }
@@ -527,7 +543,7 @@ impl<'k> Locked<'k> {
             if !self.keyspace.take_unless(shard, &give_up) {
                 return false;
             }
-        } else if !self.keyspace.locks[shard].0.try_lock_for(LOWER_SHARD_TRIES) {
+        } else if !self.keyspace.locks[shard].0.try_lock_for(patience.tries()) {
             return false;
         }
         held.insert(at, shard);

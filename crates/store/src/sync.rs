@@ -20,6 +20,7 @@ use std::{
     hint,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence},
     thread,
+    time::{Duration, Instant},
 };
 
 /// Turns of busy waiting before a waiter gives its core away: about a microsecond, longer than most commands hold a
@@ -32,25 +33,41 @@ const YIELDS: u32 = if cfg!(loom) { u32::MAX } else { 200 };
 /// models others end what they do while one waits, so that it looks before.
 const PATIENCE: u32 = if cfg!(loom) { 0 } else { SPINS + YIELDS };
 
+/// The same in time, for a busy machine, on which whoever gives its core away has it back after milliseconds.
+#[cfg(not(loom))]
+const PATIENCE_TIME: Duration = Duration::from_millis(2);
+
 /// Waits a little longer each time.
-struct Backoff(u32);
+#[derive(Default)]
+struct Backoff {
+    turns: u32,
+    /// When it gave its core away for the first time.
+    #[cfg(not(loom))]
+    yielded: Option<Instant>,
+}
 
 impl Backoff {
     fn wait(&mut self) {
-        self.0 = self.0.saturating_add(1);
-        if self.0 < SPINS {
+        self.turns = self.turns.saturating_add(1);
+        if self.turns < SPINS {
             hint::spin_loop();
-        } else if self.0 < SPINS.saturating_add(YIELDS) {
+        } else if self.turns < SPINS.saturating_add(YIELDS) {
+            #[cfg(not(loom))]
+            self.yielded.get_or_insert_with(Instant::now);
             thread::yield_now();
         } else {
             #[cfg(not(loom))]
-            thread::sleep(std::time::Duration::from_micros(50));
+            thread::sleep(Duration::from_micros(50));
         }
     }
 
     /// Whether it is time to look at other things.
     fn is_long(&self) -> bool {
-        self.0 >= PATIENCE
+        #[cfg(not(loom))]
+        if self.yielded.is_some_and(|yielded| yielded.elapsed() >= PATIENCE_TIME) {
+            return true;
+        }
+        self.turns >= PATIENCE
     }
 }
 
@@ -77,7 +94,7 @@ impl ShardLock {
 
     #[cold]
     fn lock_contended(&self) {
-        let mut backoff = Backoff(0);
+        let mut backoff = Backoff::default();
         loop {
             backoff.wait();
             // Look before trying: an exchange would pull the cache line away from the holder.
@@ -95,7 +112,7 @@ impl ShardLock {
 
     #[cold]
     fn lock_contended_unless(&self, give_up: &dyn Fn() -> bool) -> bool {
-        let mut backoff = Backoff(0);
+        let mut backoff = Backoff::default();
         loop {
             if backoff.is_long() && give_up() {
                 return false;
@@ -109,7 +126,7 @@ impl ShardLock {
 
     /// Takes the lock if it is free or becomes so before it has been looked at `tries` times, with ever longer pauses.
     pub fn try_lock_for(&self, tries: u32) -> bool {
-        let mut backoff = Backoff(0);
+        let mut backoff = Backoff::default();
         for _ in 0..tries {
             if !self.taken.load(Ordering::Relaxed) && self.try_lock() {
                 return true;
@@ -197,7 +214,7 @@ impl Gate {
     #[inline]
     pub fn enter_unless(&self, thread: usize, give_up: impl Fn() -> bool) -> Option<Inside<'_>> {
         let place = &self.places[thread];
-        let mut backoff = Backoff(0);
+        let mut backoff = Backoff::default();
         loop {
             place.inside.store(true, Ordering::Relaxed);
             // Announce before looking, so that either this thread sees the gate closing or the closer sees it inside.
@@ -254,7 +271,7 @@ impl Gate {
     fn wait_for_all(&self, give_up: &dyn Fn() -> bool) -> bool {
         fence(Ordering::SeqCst);
         for place in &self.places {
-            let mut backoff = Backoff(0);
+            let mut backoff = Backoff::default();
             while place.inside.load(Ordering::Acquire) {
                 if backoff.is_long() && give_up() {
                     return false;

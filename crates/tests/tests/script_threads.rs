@@ -100,6 +100,90 @@ fn scripts_that_declare_half_of_what_they_use_are_atomic() {
     accounts_keep_their_sum(&scripts, true);
 }
 
+/// Commands that concern all keys, in scripts that have written before.
+const WHOLE: [&str; 4] = [
+    "return redis.call('DBSIZE')",
+    "return #redis.call('KEYS', '*')",
+    "return #redis.call(\"scan\", 0)[2]",
+    "redis.call('SORT', KEYS[1] .. ':list', 'BY', 'weight*') return 1",
+];
+
+#[test]
+fn a_script_that_has_written_may_look_at_all_keys_in_whatever_run_it_does_so_first() {
+    let server = Server::penstock(&["--threads", "2"]);
+    let mut conns: Vec<Conn> = (0..4).map(|_| server.connect()).collect();
+    for look in WHOLE {
+        let script = format!("if ARGV[1] == 'no' then return 0 end redis.call('SET', KEYS[1], 1) {look}");
+        for conn in &mut conns {
+            for (argument, expected) in [("no", "0"), ("yes", "1")] {
+                assert_eq!(text(&conn.call(&eval(&script, &["k"], &[argument])).unwrap()), expected, "{look}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_function_may_look_at_all_keys_in_its_first_run_on_every_thread() {
+    let server = Server::penstock(&["--threads", "2"]);
+    let mut conns: Vec<Conn> = (0..8).map(|_| server.connect()).collect();
+    for (i, look) in WHOLE.iter().enumerate() {
+        let look = look.replace("KEYS", "keys").replace("'keys'", "'KEYS'");
+        let body = format!("redis.call('SET', keys[1], 1) {look}");
+        let library = format!("#!lua name=l{i}\nredis.register_function('f{i}', function(keys, args) {body} end)");
+        let load: Command = ["FUNCTION", "LOAD", &library].map(|word| word.as_bytes().to_vec()).to_vec();
+        conns[0].call(&load).unwrap();
+        for conn in &mut conns {
+            assert_eq!(text(&conn.cmd(&format!("FCALL f{i} 1 k")).unwrap()), "1", "{look}");
+        }
+    }
+}
+
+#[test]
+fn new_texts_without_end_may_look_at_all_keys_after_they_have_written() {
+    let server = Server::penstock(&["--threads", "2"]);
+    let mut conn = server.connect();
+    let batch: Vec<Command> = (0..3000)
+        .map(|i| eval(&format!("redis.call('SET', KEYS[1], {i}) return redis.call('DBSIZE')"), &["k"], &[]))
+        .collect();
+    for reply in conn.pipeline(&batch).unwrap() {
+        assert_eq!(text(&reply), "1");
+    }
+}
+
+#[test]
+fn a_script_that_builds_the_name_of_such_a_command_is_told_what_to_do() {
+    let server = Server::penstock(&["--threads", "2"]);
+    let mut conn = server.connect();
+    let script = "if ARGV[1] == 'no' then return 0 end redis.call('SET', KEYS[1], 1) return redis.call('db' .. 'size')";
+    let mut call = |argument| text(&conn.call(&eval(script, &["k"], &[argument])).unwrap());
+    assert_eq!(call("no"), "0");
+    let refused = call("yes");
+    assert!(refused.contains("Write the command's name into the script"), "{refused}");
+    assert_eq!(call("yes"), "1", "it is known now");
+}
+
+#[test]
+fn a_script_that_has_written_waits_for_a_long_command_that_has_its_key() {
+    let server = Server::penstock(&["--threads", "2"]);
+    let mut conns: Vec<Conn> = (0..9).map(|_| server.connect()).collect();
+    for part in 0..10 {
+        let members: Vec<String> = (0..10_000).map(|i| format!("{part}-{i}")).collect();
+        conns[0].cmd(&format!("SADD big {}", members.join(" "))).unwrap();
+    }
+    let (slow, others) = conns.split_at_mut(1);
+    for (i, conn) in others.iter_mut().enumerate() {
+        let script = format!(
+            "if ARGV[1] == 'no' then return 0 end redis.call('SET', KEYS[1], 1) return redis.call('SCARD', ARGV[2]) --{i}"
+        );
+        conn.call(&eval(&script, &["k"], &["no"])).unwrap();
+        slow[0].send(&penstock_tests::bytes::encode(&command("SUNIONSTORE copy big big big"))).unwrap();
+        thread::sleep(Duration::from_millis(5));
+        let reply = text(&conn.call(&eval(&script, &[&format!("k{i}")], &["yes", "big"])).unwrap());
+        assert_eq!(reply, "100000");
+        slow[0].read().unwrap();
+    }
+}
+
 #[test]
 fn scripts_with_other_keys_run_at_the_same_time() {
     let server = Server::penstock(&["--threads", "2", "--busy-reply-threshold", "100"]);

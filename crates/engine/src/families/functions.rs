@@ -122,8 +122,13 @@ pub const COMMANDS: &[Spec<Run>] = &[
 /// Whether a call of a function is to be made alone.
 pub(crate) fn runs_alone(worker: &Worker, args: Args<'_>) -> bool {
     let machine = worker.scripts.machine.as_ref();
-    let function = machine.and_then(|machine| machine.habits_of_function(args.get(1)));
-    function.is_some_and(|habits| wants_everything(worker, habits))
+    let libraries = &worker.engine.libraries;
+    if let Some(habits) = machine.and_then(|machine| machine.habits_of_function(libraries, args.get(1))) {
+        return wants_everything(worker, habits);
+    }
+    // It is new to this thread, but perhaps not to others.
+    let function = libraries.of_function(args.get(1));
+    function.is_some_and(|(library, index)| wants_everything(worker, &library.functions[index].habits))
 }
 
 fn fcall(turn: &mut Turn<'_, '_>) -> Outcome {

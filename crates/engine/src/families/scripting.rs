@@ -16,7 +16,7 @@ use crate::command_table::{Command, Run};
 use crate::families::help::help;
 use crate::families::{functions, monitor};
 use crate::scripts::busy::Caller;
-use crate::scripts::{Machine, Task, declared_keys, run, wants_everything};
+use crate::scripts::{Machine, Task, declared_keys, is_new_text_alone, run, wants_everything};
 use crate::turn::Turn;
 use crate::worker::Worker;
 
@@ -134,7 +134,7 @@ pub(crate) fn runs_alone(worker: &Worker, command: &Command, args: Args<'_>) -> 
         // It is new to this thread, but perhaps not to others.
         None => match worker.engine.scripts.look_up(args.get(1), is_text) {
             Some(script) => wants_everything(worker, &script.habits),
-            None => is_text && worker.engine.scripts.may_learn(worker.clock.uptime_s),
+            None => is_text && is_new_text_alone(worker, args.get(1)),
         },
     }
 }

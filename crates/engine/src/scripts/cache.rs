@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use commands::error::Error;
 use script::sha1::sha1_hex;
 
+use super::foretell::names_whole_keyspace;
 use super::run::Rights;
 
 /// Scripts known from EVAL only that are kept, as in Redis.
@@ -49,12 +50,19 @@ pub struct Script {
 /// What is remembered of how a script or function runs.
 #[derive(Debug, Default)]
 pub(crate) struct Habits {
+    /// Or need not, since its text tells.
     has_run: AtomicBool,
     reaches_beyond: AtomicBool,
 }
 
 impl Habits {
-    /// Whether it is yet to run for the first time.
+    /// Those of a script or library that has not run yet, as far as its text tells.
+    pub(super) fn foretold(text: &[u8]) -> Habits {
+        let reaches_beyond = names_whole_keyspace(text);
+        Habits { has_run: AtomicBool::new(reaches_beyond), reaches_beyond: AtomicBool::new(reaches_beyond) }
+    }
+
+    /// Whether it is yet to be learnt how it runs.
     pub(super) fn are_unknown(&self) -> bool {
         !self.has_run.load(Ordering::Relaxed)
     }
@@ -86,7 +94,7 @@ impl Script {
             stays: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
             used_at: AtomicU64::new(0),
-            habits: Habits::default(),
+            habits: Habits::foretold(text),
         })
     }
 

@@ -43,7 +43,7 @@ impl Library {
             name: function.name.clone(),
             description: function.description.clone(),
             rights: function.flags.iter().filter_map(|f| Rights::named(f)).fold(Rights::default(), Rights::with),
-            habits: Habits::default(),
+            habits: Habits::foretold(text),
         });
         Library { name, text: text.into(), functions: functions.collect() }
     }
@@ -120,6 +120,14 @@ impl Libraries {
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Library>> {
         self.lock().values().cloned().collect()
+    }
+
+    /// The library of a function by its name, in whatever case, and the function's place in it.
+    pub(crate) fn of_function(&self, name: &[u8]) -> Option<(Arc<Library>, usize)> {
+        self.lock().values().find_map(|library| {
+            let index = library.functions.iter().position(|function| function.name.eq_ignore_ascii_case(name))?;
+            Some((library.clone(), index))
+        })
     }
 
     /// Adds libraries, all or none of them.

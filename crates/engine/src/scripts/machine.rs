@@ -275,8 +275,11 @@ impl Machine {
         Some((&mut self.vm, &local.library.functions[local.index], local.loaded))
     }
 
-    /// What is remembered of how a function runs, if it is loaded here.
-    pub(crate) fn habits_of_function(&self, name: &[u8]) -> Option<&Habits> {
+    /// What is remembered of how a function runs, if it is loaded here and the libraries have not changed since.
+    pub(crate) fn habits_of_function(&self, all: &Libraries, name: &[u8]) -> Option<&Habits> {
+        if self.libraries_version != all.version() {
+            return None;
+        }
         let local = self.functions.get(&name.to_ascii_lowercase())?;
         Some(&local.library.functions[local.index].habits)
     }

@@ -1,6 +1,7 @@
 //! Scripts: which there are (`cache.rs`), which take too long (`busy.rs`), which
 //! libraries of functions there are (`library.rs`, `payload.rs`), a thread's machine for them (`machine.rs`), how one runs among other commands
-//! (`run.rs`), what it takes back when it starts over (`tentative.rs`), and what it sees of the server (`world.rs`). The Lua of it is the crate `script`; the commands are
+//! (`run.rs`), what it takes back when it starts over (`tentative.rs`), what it sees of the server (`world.rs`), and what its text tells before it
+//! has run (`foretell.rs`). The Lua of it is the crate `script`; the commands are
 //! `families::scripting`.
 //!
 //! # Atomicity
@@ -15,19 +16,21 @@
 //! changed since; all that it sees later, it holds.
 //!
 //! There is no deadlock: whoever waits for a shard without a limit of time waits for one above all that it holds. In a
-//! circle of waits, somebody waits for a lower one than it holds; that can only be a script, and it gives up after some
-//! milliseconds. If it has changed nothing yet, it gives all its shards back and starts over, alone. If it has, the command
-//! is refused with an error. This takes two scripts that both reach beyond what they declare, for each other's shards, and
-//! both for the first time, since from then on they run in the other way.
+//! circle of waits, somebody waits for a lower one than it holds; that can only be a script, and it gives up after a while
+//! (`Patience`). If it has changed nothing yet, it gives all its shards back and starts over, alone. If it has, the command is
+//! refused with an error. This takes a script that reaches beyond what it declares for the first time, since from then on it
+//! runs in the other way, and somebody who has what it reaches for and waits for what it has. A command that concerns the
+//! whole keyspace can't be had then without anybody else, so the scripts that name one run in the other way from the start.
 //!
 //! *Alone, behind the gate.* Everything is in reach, and nothing else runs. So run scripts that are known to reach beyond
-//! what they declare, those that use commands which concern the whole keyspace (KEYS, SCAN, FLUSHALL), transactions with
-//! scripts in them, and what is to be learnt of new scripts: a script's first run is made alone, so that its second is
+//! what they declare, those whose text names a command which concerns the whole keyspace (KEYS, SCAN, FLUSHALL), transactions
+//! with scripts in them, and what is to be learnt of new scripts: a script's first run is made alone, so that its second is
 //! made in the right way. Learning has a budget (`cache::Scripts::may_learn`): an application that makes a new text for
 //! every call doesn't close the gate each time.
 
 pub mod busy;
 pub mod cache;
+mod foretell;
 pub mod library;
 mod machine;
 pub(crate) mod payload;
@@ -36,7 +39,7 @@ mod tentative;
 mod world;
 
 pub(crate) use machine::{LocalScripts, Machine};
-pub(crate) use run::{Task, declared_keys, run, wants_everything};
+pub(crate) use run::{Task, declared_keys, is_new_text_alone, run, wants_everything};
 
 #[cfg(doc)]
 use store::keyspace::Locked;

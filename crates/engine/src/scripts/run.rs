@@ -9,6 +9,7 @@ use script::{Call, Failure, Loaded, Vm};
 
 use super::busy::Caller;
 use super::cache::Habits;
+use super::foretell::names_whole_keyspace;
 use super::world::{Called, World};
 use crate::command_table::Command;
 use crate::families;
@@ -225,6 +226,11 @@ impl Worker {
         self.scripts.is_again = false;
         step.unwrap_or_else(|| self.answer_busy(session, command, args, out))
     }
+}
+
+/// Whether a script of a text that nobody knows yet is to be run alone.
+pub(crate) fn is_new_text_alone(worker: &Worker, text: &[u8]) -> bool {
+    names_whole_keyspace(text) || worker.engine.scripts.may_learn(worker.clock.uptime_s)
 }
 
 /// Whether a script is known to need everything, or is yet to be learnt about.

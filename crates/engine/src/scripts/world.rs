@@ -6,7 +6,7 @@ use commands::spec::{Scope, flag};
 use resp::reply::{Output, Proto, Reply};
 use resp::request::Args;
 use script::{Access, Host, LogLevel, Verdict};
-use store::keyspace::Locked;
+use store::keyspace::{Locked, Patience};
 
 use super::busy::{Caller, Running};
 use super::run::Limits;
@@ -146,6 +146,8 @@ impl<'w, 'k> World<'w, 'k> {
         let within_keys = matches!(command.info.scope_for(args), Scope::Keys | Scope::ByArgs(_));
         self.reaches_beyond |= !within_keys;
         let mut held = within_keys;
+        // Who can't start over fails: it waits longer for what somebody needs who is in no hurry.
+        let patience = if self.has_changed_nothing() { Patience::Short } else { Patience::Long };
         for key in &self.keys {
             let shard = keyspace.shard_of(key.hash);
             if !held {
@@ -155,7 +157,7 @@ impl<'w, 'k> World<'w, 'k> {
                 self.reaches_beyond = true;
                 let engine = self.worker.engine;
                 let before = Ticks::now();
-                held = self.locked.extend(shard, || engine.busy.any());
+                held = self.locked.extend(shard, patience, || engine.busy.any());
                 // For a script, time stands still but where it waits.
                 self.worker.follow_clock_after(before);
             }
@@ -239,7 +241,9 @@ impl Host for World<'_, '_> {
                 return Verdict::End;
             }
             Reach::Nowhere => {
-                self.refuse(Some(command), &Error::fixed(NOT_DECLARED), reply);
+                let within_keys = matches!(command.info.scope_for(args), Scope::Keys | Scope::ByArgs(_));
+                let text = if within_keys { NOT_DECLARED } else { NOT_NAMED };
+                self.refuse(Some(command), &Error::fixed(text), reply);
                 return Verdict::Go;
             }
         }
@@ -335,3 +339,7 @@ pub(super) fn write_log(engine: &Engine, level: LogLevel, message: &[u8]) {
 /// What a command is told for which it is too late.
 const NOT_DECLARED: &str = "ERR The script has written, and now reaches for a key that it has not declared and that \
     another script holds. Declare all keys that a script uses.";
+
+/// The same of a command that concerns the whole keyspace.
+const NOT_NAMED: &str = "ERR The script has written, and now runs a command that concerns all keys, which its text does not \
+    name. Write the command's name into the script as a string, so that it runs alone from the start.";

@@ -1,0 +1,68 @@
+//! What a script's text tells before the script has run: whether it may concern the whole keyspace.
+
+use commands::spec::{Scope, flag};
+
+use crate::command_table::{Command, table};
+
+/// Whether a text names, as a string of Lua's, a command that concerns more than its keys (DBSIZE, SCAN, FLUSHALL, SORT with
+/// its patterns). A script that has written can't be made alone any more, so it is better made alone once too often: the
+/// string may be anything else. A name that is put together while the script runs is not found.
+pub(super) fn names_whole_keyspace(text: &[u8]) -> bool {
+    let mut from = 0;
+    while let Some(at) = text[from..].iter().position(|byte| matches!(byte, b'\'' | b'"' | b'[')) {
+        let start = from + at + 1;
+        from = start;
+        let word = &text[start..];
+        let length = word.iter().take_while(|byte| byte.is_ascii_alphabetic() || **byte == b'_').count();
+        let closing = if text[start - 1] == b'[' { b']' } else { text[start - 1] };
+        if word.get(length) == Some(&closing) && is_of_whole_keyspace(&word[..length]) {
+            return true;
+        }
+    }
+    false
+}
+
+fn is_of_whole_keyspace(name: &[u8]) -> bool {
+    let Some(command) = table().find(name) else { return false };
+    let reaches = |command: &Command| {
+        let info = command.info;
+        !info.has(flag::NOSCRIPT) && matches!(info.scope, Scope::Whole | Scope::Each | Scope::ByArgs(_))
+    };
+    reaches(command) || command.subcommands.iter().any(|&id| reaches(&table().all()[id]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_that_concern_the_whole_keyspace_are_found_in_a_text() {
+        for text in [
+            "return redis.call('DBSIZE')",
+            "redis.call(\"FlushAll\")",
+            "local rcall = redis.call; rcall([[scan]], 0)",
+            "redis.call 'keys'",
+            "redis.call('SORT', 'x', 'BY', 'w*')",
+            "redis.call('memory', 'stats')",
+            "redis.call(ARGV[1] == '1' and 'GET' or 'randomkey')",
+            "redis.call('INFO')",
+            "redis.call('SWAPDB', 0, 1)",
+            "redis.call('flushdb')",
+            "x = 'don\\'t' redis.call('dbsize')",
+        ] {
+            assert!(names_whole_keyspace(text.as_bytes()), "{text}");
+        }
+        for text in [
+            "return redis.call('GET', KEYS[1])",
+            "return #KEYS",
+            "return {KEYS[1], ARGV['keysx']}",
+            "redis.call('EVAL', 'scan x')",
+            "return 'keys",
+            "",
+            "'",
+            "[",
+        ] {
+            assert!(!names_whole_keyspace(text.as_bytes()), "{text}");
+        }
+    }
+}
