@@ -89,10 +89,11 @@ impl Default for ClientOptions {
 /// doesn't want to know. Other threads' commands of which nothing was sent go over the next connection.
 ///
 /// # What can't be shared
-/// Blocking commands (BLPOP...) get a connection of their own by themselves. Commands that change their connection
-/// (SELECT, MULTI, SUBSCRIBE, CLIENT TRACKING...) are refused with [`Error::NotShareable`]: use [`Config`],
-/// [`Client::transaction`], [`Client::subscribe`], or [`Client::dedicated`]. So are WAIT and WAITAOF, which answer for
-/// the writes of their own connection: write and wait on a dedicated one.
+/// Blocking commands (BLPOP...) get a connection of their own by themselves. Their replies may take their own timeout
+/// (0: for ever) and [`Config::read_timeout`] on top. Commands that change their connection (SELECT, MULTI, SUBSCRIBE,
+/// CLIENT TRACKING...) are refused with [`Error::NotShareable`]: use [`Config`], [`Client::transaction`],
+/// [`Client::subscribe`], or [`Client::dedicated`]. So are WAIT and WAITAOF, which answer for the writes of their own
+/// connection: write and wait on a dedicated one.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -151,7 +152,7 @@ impl Client {
         request.pack(&mut bytes);
         match kind_of(&bytes) {
             Kind::Shareable => self.one(self.inner.shared.run(&Batch::new(bytes, 1))),
-            Kind::Blocking => self.blocking(request),
+            Kind::Blocking(timeout) => self.blocking(request, timeout),
             Kind::Unshareable(name) => Err(Error::NotShareable(name)),
         }
     }
@@ -169,7 +170,7 @@ impl Client {
             Kind::Shareable => {
                 Ok(Ticket { client: self.clone(), slot: self.inner.shared.submit(&Batch::new(bytes, 1)) })
             }
-            Kind::Blocking => Err(Error::NotShareable("a blocking command".to_owned())),
+            Kind::Blocking(_) => Err(Error::NotShareable("a blocking command".to_owned())),
             Kind::Unshareable(name) => Err(Error::NotShareable(name)),
         }
     }
@@ -306,10 +307,12 @@ impl Client {
         replies?.pop().ok_or_else(|| missing("a command"))
     }
 
-    fn blocking(&self, request: &(impl Request + ?Sized)) -> Result<Value, Error> {
+    /// Runs a command that blocks for up to `timeout`; `None`: for ever.
+    fn blocking(&self, request: &(impl Request + ?Sized), timeout: Option<Duration>) -> Result<Value, Error> {
         let mut connection = self.inner.pool.take()?;
-        // How long it may take is in the command itself.
-        connection.set_read_timeout(None);
+        // The server may be silent for as long as it was told to wait; beyond that, as with any other command.
+        let silence = self.inner.config.read_timeout.zip(timeout);
+        connection.set_read_timeout(silence.map(|(read_timeout, timeout)| read_timeout.saturating_add(timeout)));
         let reply = connection.exchange(request)?;
         connection.keep();
         Ok(reply)

@@ -92,7 +92,8 @@ pub struct Config {
     /// How long a connection may take to come about, for each address that a name stands for. Looking names up is the
     /// system's affair and has its limits.
     pub connect_timeout: Duration,
-    /// How long no byte may arrive while a reply is awaited; `None`: for ever, as blocking commands may need.
+    /// How long no byte may arrive while a reply is awaited; `None`: for ever. A [`crate::Client`] adds the timeout of
+    /// a blocking command; on a [`crate::Connection`], [`crate::Connection::set_read_timeout`] makes room for it.
     pub read_timeout: Option<Duration>,
     /// How long the server may accept no byte of a request; `None`: for ever.
     pub write_timeout: Option<Duration>,

@@ -67,7 +67,7 @@ pub enum Lost {
     Closed,
     /// The system reported an error.
     Io(Arc<io::Error>),
-    /// No byte of an expected reply came for so long (`read_timeout`).
+    /// No byte of an expected reply came for so long (`read_timeout`, and what a blocking command was given beside it).
     Silent(Duration),
     /// The server took no byte of a request for so long (`write_timeout`).
     Stuck(Duration),

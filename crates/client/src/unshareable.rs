@@ -1,5 +1,10 @@
 //! Which commands don't belong on a connection that callers share.
 
+use std::time::Duration;
+
+use resp::longdouble::F80;
+use resp::num::parse_i64;
+
 use crate::error::Error;
 
 /// What a command does to the connection that it runs on.
@@ -7,14 +12,31 @@ use crate::error::Error;
 pub(crate) enum Kind {
     /// Nothing.
     Shareable,
-    /// It may hold up all commands behind it.
-    Blocking,
+    /// It may hold up all commands behind it, for so long; `None`: for ever.
+    Blocking(Option<Duration>),
     /// It changes what later commands mean or what comes back, or speaks of its own connection's commands. Its name.
     Unshareable(String),
 }
 
-/// Commands that wait for other clients; XREAD and XREADGROUP do so with BLOCK only.
-const BLOCKING: &[&str] = &["BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN"];
+/// Which argument of a blocking command is its timeout, in seconds.
+#[derive(Clone, Copy)]
+enum TimeoutAt {
+    First,
+    Last,
+}
+
+/// Commands that wait for other clients. XREAD and XREADGROUP do so with BLOCK only, which says for how many
+/// milliseconds.
+const BLOCKING: &[(&str, TimeoutAt)] = &[
+    ("BLMOVE", TimeoutAt::Last),
+    ("BLMPOP", TimeoutAt::First),
+    ("BLPOP", TimeoutAt::Last),
+    ("BRPOP", TimeoutAt::Last),
+    ("BRPOPLPUSH", TimeoutAt::Last),
+    ("BZMPOP", TimeoutAt::First),
+    ("BZPOPMAX", TimeoutAt::Last),
+    ("BZPOPMIN", TimeoutAt::Last),
+];
 
 /// Commands that answer for the writes of their own connection: on any other they say "replicated" whatever became of
 /// the caller's, on the shared one they would hold up everybody, and in a transaction they know only what was before
@@ -75,9 +97,8 @@ pub(crate) fn kind_of(request: &[u8]) -> Kind {
         return Kind::Unshareable("a request of nothing".to_owned());
     }
     let Some(name) = args.next().and_then(|word| upper_case(word, &mut name)) else { return Kind::Shareable };
-    let streams = matches!(name, "XREAD" | "XREADGROUP");
-    if BLOCKING.contains(&name) || (streams && args.any(|arg| arg.eq_ignore_ascii_case(b"BLOCK"))) {
-        return Kind::Blocking;
+    if let Some(blocking) = blocking_kind(name, args.clone()) {
+        return blocking;
     }
     if UNSHAREABLE.contains(&name) || OF_OWN_WRITES.contains(&name) {
         return Kind::Unshareable(name.to_owned());
@@ -85,6 +106,51 @@ pub(crate) fn kind_of(request: &[u8]) -> Kind {
     match unshareable_subcommand(name, args.next()) {
         Some(subcommand) => Kind::Unshareable(format!("{name} {subcommand}")),
         None => Kind::Shareable,
+    }
+}
+
+/// [`Kind::Blocking`] if the command waits for other clients.
+fn blocking_kind(name: &str, mut args: Args<'_>) -> Option<Kind> {
+    if matches!(name, "XREAD" | "XREADGROUP") {
+        // Wherever it stands: should servers learn options that are unknown here, nobody is held up.
+        let may_block = args.clone().any(|arg| arg.eq_ignore_ascii_case(b"BLOCK"));
+        return may_block.then(|| Kind::Blocking(time_from_ms(block_option(args).and_then(parse_i64))));
+    }
+    let (_, timeout_at) = BLOCKING.iter().find(|(blocking, _)| *blocking == name)?;
+    let seconds = match timeout_at {
+        TimeoutAt::First => args.next(),
+        TimeoutAt::Last => args.last(),
+    };
+    // As servers read it: a started millisecond counts whole.
+    let ms = seconds.and_then(F80::parse).map(|seconds| seconds.times(1000).ceil());
+    Some(Kind::Blocking(time_from_ms(ms)))
+}
+
+/// What XREAD or XREADGROUP has behind BLOCK; the last one counts. A group, a consumer or a key may be called like an
+/// option.
+fn block_option<'a>(mut args: Args<'a>) -> Option<&'a [u8]> {
+    let mut block = None;
+    while let Some(option) = args.next() {
+        let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+        if is(b"STREAMS") {
+            break;
+        } else if is(b"BLOCK") {
+            block = args.next();
+        } else if is(b"COUNT") {
+            args.next();
+        } else if is(b"GROUP") {
+            args.nth(1);
+        }
+    }
+    block
+}
+
+/// How long a command with this timeout waits; `None`: for ever.
+fn time_from_ms(timeout_ms: Option<i64>) -> Option<Duration> {
+    match timeout_ms {
+        Some(0) => None,
+        // Servers refuse at once what is no number, or negative.
+        other => Some(Duration::from_millis(other.and_then(|ms| u64::try_from(ms).ok()).unwrap_or_default())),
     }
 }
 
@@ -99,7 +165,7 @@ fn unshareable_subcommand(name: &str, subcommand: Option<&[u8]>) -> Option<&'sta
 pub(crate) fn check_all<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
     requests.try_for_each(|request| match kind_of(request) {
         Kind::Shareable => Ok(()),
-        Kind::Blocking => Err(Error::NotShareable("a blocking command".to_owned())),
+        Kind::Blocking(_) => Err(Error::NotShareable("a blocking command".to_owned())),
         Kind::Unshareable(name) => Err(Error::NotShareable(name)),
     })
 }
@@ -144,6 +210,7 @@ fn upper_case<'a>(word: &[u8], room: &'a mut [u8; NAME_BYTES_MAX]) -> Option<&'a
 }
 
 /// The arguments of a request as [`crate::Request::pack`] writes it; none of anything else.
+#[derive(Clone)]
 struct Args<'a>(&'a [u8]);
 
 impl<'a> Iterator for Args<'a> {
@@ -185,17 +252,14 @@ mod tests {
         for words in [
             "GET SELECT",
             "get k",
-            "XREAD STREAMS block 0",
+            "XREAD COUNT 5 STREAMS s 0",
             "CLIENT ID",
             "CLIENT",
             "SCRIPT LOAD x",
             "VERYLONGNAMEOFACOMMAND",
             "PING",
         ] {
-            check(words, if words.contains("block") { &Kind::Blocking } else { &Kind::Shareable });
-        }
-        for words in ["BLPOP k 0", "bzpopmin k 0", "XREADGROUP GROUP g c BLOCK 0 STREAMS s >"] {
-            check(words, &Kind::Blocking);
+            check(words, &Kind::Shareable);
         }
         check("select 1", &Kind::Unshareable("SELECT".to_owned()));
         check("Client Reply OFF", &Kind::Unshareable("CLIENT REPLY".to_owned()));
@@ -208,6 +272,47 @@ mod tests {
         }
         for name in UNSHAREABLE.iter().chain(OF_OWN_WRITES) {
             check(name, &Kind::Unshareable((*name).to_owned()));
+        }
+    }
+
+    #[test]
+    fn how_long_commands_block() {
+        const REFUSED: u64 = 0;
+        let rows = [
+            ("BLPOP k 0", None),
+            ("brpop k 0.0", None),
+            ("BLPOP k -0.0005", None),
+            ("BRPOP a b 1.5", Some(1500)),
+            ("BLPOP k 0.0001", Some(1)),
+            ("BLPOP k 0x10", Some(16_000)),
+            ("BLPOP k 9223372036854775", Some(9_223_372_036_854_775_000)),
+            ("BLMOVE a b LEFT RIGHT 2", Some(2000)),
+            ("BRPOPLPUSH a b 2", Some(2000)),
+            ("bzpopmin k 0", None),
+            ("BZPOPMAX a b 3", Some(3000)),
+            ("BLMPOP 3 1 k LEFT COUNT 9", Some(3000)),
+            ("BZMPOP 0 1 k MIN", None),
+            ("XREAD BLOCK 1000 STREAMS s $", Some(1000)),
+            ("XREAD COUNT 5 BLOCK 0 STREAMS s $", None),
+            ("XREAD BLOCK 5 BLOCK 7 STREAMS BLOCK 0", Some(7)),
+            ("XREADGROUP GROUP g c NOACK BLOCK 0 STREAMS s >", None),
+            ("XREADGROUP GROUP STREAMS BLOCK COUNT 1 block 8 STREAMS s >", Some(8)),
+            // Only called so, but it does no harm to take it for what it might be.
+            ("XREAD STREAMS block 0", Some(REFUSED)),
+            ("BLPOP", Some(REFUSED)),
+            ("BLPOP k x", Some(REFUSED)),
+            ("BLPOP k -1", Some(REFUSED)),
+            ("BLPOP k nan", Some(REFUSED)),
+            ("BLMPOP", Some(REFUSED)),
+            ("XREAD BLOCK", Some(REFUSED)),
+            ("XREAD BLOCK 1.5 STREAMS s $", Some(REFUSED)),
+            ("XREAD BLOCK -1 STREAMS s $", Some(REFUSED)),
+        ];
+        for (words, ms) in rows {
+            check(words, &Kind::Blocking(ms.map(Duration::from_millis)));
+        }
+        for (name, _) in BLOCKING {
+            check(name, &Kind::Blocking(Some(Duration::ZERO)));
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use client::{Client, ClientOptions, Command, Config, Error, Fate, Pipeline, Proto, Transaction, Value, Window};
+use client::{Client, ClientOptions, Command, Config, Error, Fate, Lost, Pipeline, Proto, Transaction, Value, Window};
 use common::{bulk, config, connect, ok, on_both};
 
 fn client(server: &tests::server::Server) -> Client {
@@ -160,6 +160,64 @@ fn what_blocks_has_its_own_connection() {
         let before = clients();
         client.command(&["BLPOP", "list", "0.01"]).unwrap();
         assert_eq!(clients(), before);
+    });
+}
+
+/// A server that accepts connections and says nothing.
+fn silent_server() -> Config {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = Config::tcp("127.0.0.1", listener.local_addr().unwrap().port());
+    thread::spawn(move || {
+        let _open: Vec<_> = listener.incoming().collect();
+    });
+    config
+}
+
+/// What becomes of a command within `patience`.
+fn outcome_within(
+    patience: Duration,
+    client: &Client,
+    command: &'static str,
+) -> Result<Result<Value, Error>, mpsc::RecvTimeoutError> {
+    let (send, outcome) = mpsc::channel();
+    let client = client.clone();
+    // It may never end.
+    thread::spawn(move || send.send(client.command(&Command::new(command))));
+    outcome.recv_timeout(patience)
+}
+
+#[test]
+fn what_blocks_does_not_wait_for_a_silent_server_for_ever() {
+    let mut config = silent_server();
+    config.read_timeout = Some(Duration::from_millis(100));
+    let client = Client::connect(&config).unwrap();
+    for (command, limit_ms) in [("BLPOP q 0.2", 300), ("XREAD BLOCK 50 STREAMS s $", 150), ("BLPOP q x", 100)] {
+        let error = outcome_within(common::PATIENCE, &client, command).unwrap().unwrap_err();
+        let Error::Lost { cause: Lost::Silent(limit), fate: Fate::MayHaveRun } = error else { panic!("{error:?}") };
+        assert_eq!(limit, Duration::from_millis(limit_ms), "{command}");
+    }
+}
+
+#[test]
+fn what_blocks_without_a_limit_waits() {
+    const LONGER: Duration = Duration::from_millis(400);
+    let mut config = silent_server();
+    config.read_timeout = Some(Duration::from_millis(50));
+    let limited = Client::connect(&config).unwrap();
+    config.read_timeout = None;
+    let unlimited = Client::connect(&config).unwrap();
+    for (client, command) in
+        [(&limited, "BLPOP q 0"), (&limited, "XREAD BLOCK 0 STREAMS s $"), (&unlimited, "BLPOP q 0.05")]
+    {
+        assert!(outcome_within(LONGER, client, command).is_err(), "{command}");
+    }
+    on_both(&[], |server| {
+        let mut config = common::config(server);
+        config.read_timeout = Some(LONGER);
+        let client = Client::connect(&config).unwrap();
+        // An empty reply only after its own timeout, be that longer; and one that no server would let end.
+        assert_eq!(client.command(&["BLPOP", "nothing", "0.6"]).unwrap(), Value::NullArray);
+        assert!(outcome_within(LONGER, &client, "BLPOP nothing 9000000000000000").is_err());
     });
 }
 
