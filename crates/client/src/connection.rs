@@ -67,7 +67,8 @@ impl Connection {
     /// [`Error::Connect`]; [`Error::Server`] when the server refuses; [`Error::Config`] for a setting that can't be met.
     pub fn connect(config: &Config) -> Result<Self, Error> {
         let mut connection = Self::open(config)?;
-        handshake::greet(&mut connection, config)?;
+        // Whatever the caller wanted with it has not been sent.
+        handshake::greet(&mut connection, config).map_err(|error| error.with_fate(Fate::NotRun))?;
         Ok(connection)
     }
 
@@ -498,6 +499,11 @@ impl Connection {
     pub(crate) fn check_read_up(&self) -> Result<(), Error> {
         self.check()?;
         if self.owed > 0 { Err(Error::Unread(self.owed)) } else { Ok(()) }
+    }
+
+    /// Whether the connection was lost.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.is_some()
     }
 
     /// Fails if the connection has ended before.

@@ -80,7 +80,8 @@ pub enum Lost {
 pub enum Fate {
     /// No byte of it was sent: it has not run, and sending it again is safe.
     NotRun,
-    /// It was sent at least in part, and no reply came: it may have run or not.
+    /// It was sent at least in part, and no reply came: it may have run or not, and may yet: its bytes can reach the
+    /// server after what is sent over a later connection.
     MayHaveRun,
     /// The server answered it.
     Answered,

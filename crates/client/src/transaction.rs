@@ -176,6 +176,10 @@ impl Connection {
     /// # Errors
     /// [`Error::Contended`] after `attempts_max` attempts; otherwise as [`Transaction::run`]. An error of `attempt` ends
     /// it; no key stays watched.
+    ///
+    /// [`Error::fate`] speaks of the transaction: [`Fate::NotRun`] if the connection was lost before anything of it was
+    /// sent, be it at a command of `attempt`'s own. Those may have run, as they may in attempts that begin anew: they
+    /// should only read.
     pub fn optimistic<K: Argument>(
         &mut self,
         keys: &[K],
@@ -196,25 +200,26 @@ impl Connection {
         keys: &[K],
         attempt: impl FnOnce(&mut Connection) -> Result<Option<Transaction>, Error>,
     ) -> Result<Attempt, Error> {
-        self.command(&Command::new("WATCH").args(keys))?;
+        let not_run = |error: Error| error.with_fate(Fate::NotRun);
+        self.command(&Command::new("WATCH").args(keys)).map_err(not_run)?;
         match attempt(self) {
             Ok(Some(transaction)) => {
-                let done = transaction.run(self).inspect_err(|error| self.unwatch_after(error))?;
+                let done = transaction.run(self).inspect_err(|_| self.unwatch())?;
                 Ok(done.map_or(Attempt::Interfered, |replies| Attempt::Done(Some(replies))))
             }
-            Ok(None) => self.command(&["UNWATCH"]).map(|_| Attempt::Done(None)),
+            Ok(None) => self.command(&["UNWATCH"]).map(|_| Attempt::Done(None)).map_err(not_run),
+            Err(error) if self.has_ended() => Err(not_run(error)),
+            // What it says of another connection stays as it is.
             Err(error) => {
-                self.unwatch_after(&error);
+                self.unwatch();
                 Err(error)
             }
         }
     }
 
-    /// Whatever comes of it, the error that led here is the one to report.
-    fn unwatch_after(&mut self, error: &Error) {
-        if error.fate() != Fate::MayHaveRun {
-            let _ = self.command(&["UNWATCH"]);
-        }
+    /// Whatever comes of it, the error that led here is the one to report. A connection that has ended watches nothing.
+    fn unwatch(&mut self) {
+        let _ = self.command(&["UNWATCH"]);
     }
 }
 

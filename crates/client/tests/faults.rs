@@ -199,6 +199,92 @@ fn a_transaction_that_is_cut_may_have_run_or_has_not() {
     });
 }
 
+/// So many bytes the requests take.
+fn packed_length(requests: &[&str]) -> u64 {
+    let mut bytes = Vec::new();
+    requests.iter().for_each(|words| Command::new(words).pack(&mut bytes));
+    bytes.len() as u64
+}
+
+#[test]
+fn an_optimistic_change_that_is_cut_before_its_transaction_has_not_run() {
+    on_both(&[], |server| {
+        let (before, all) = (packed_length(&["WATCH k", "GET k", "MULTI"]), 140);
+        let mut unknown = 0;
+        for there in 0..all {
+            let proxy = Proxy::start(server.port(), move |_| Fuse { there, ..NO_FUSE });
+            let key = format!("list-{there}");
+            let client = Client::connect(&proxy.config()).unwrap();
+            let outcome = client.optimistic(&["k"], |connection| {
+                connection.command(&["GET", "k"])?;
+                let mut transaction = Transaction::new();
+                transaction.add(&["RPUSH", &key, "a"]).add(&["RPUSH", &key, "b"]);
+                Ok(Some(transaction))
+            });
+            let fate = outcome.map_or_else(|error| error.fate(), |_| Fate::Answered);
+            let ran = list_length(server, &key);
+            match fate {
+                Fate::NotRun => assert_eq!(ran, 0),
+                Fate::MayHaveRun => {
+                    assert!(there >= before, "at {there}");
+                    assert!(ran == 0 || ran == 2, "{ran}");
+                    unknown += 1;
+                }
+                Fate::Answered => assert_eq!(ran, 2),
+            }
+        }
+        assert!(unknown > 40, "{unknown}");
+    });
+}
+
+#[test]
+fn an_optimistic_change_that_does_nothing_has_not_run_either() {
+    on_both(&[], |server| {
+        let there = packed_length(&["WATCH k", "UNWATCH"]) - 1;
+        let proxy = Proxy::start(server.port(), move |_| Fuse { there, ..NO_FUSE });
+        let error = Connection::connect(&proxy.config()).unwrap().optimistic(&["k"], 1, |_| Ok(None)).unwrap_err();
+        assert_eq!(error.fate(), Fate::NotRun, "{error:?}");
+    });
+}
+
+#[test]
+fn what_another_connection_lost_in_an_optimistic_change_stays_as_it_is() {
+    on_both(&[], |server| {
+        let proxy = Proxy::start(server.port(), |_| Fuse { there: 5, ..NO_FUSE });
+        let mut connection = connect(server);
+        let lost = connection.optimistic(&["k"], 1, |_| {
+            Connection::connect(&proxy.config())?.command(&["INCR", "other"])?;
+            Ok(None)
+        });
+        assert_eq!(lost.unwrap_err().fate(), Fate::MayHaveRun);
+        connect(server).command(&["SET", "k", "x"]).unwrap();
+        // Were it watched still, this would not run.
+        let mut transaction = Transaction::new();
+        transaction.add(&["PING"]);
+        assert!(transaction.run(&mut connection).unwrap().is_some());
+    });
+}
+
+#[test]
+fn what_waits_for_a_connection_that_breaks_at_its_beginning_has_not_run() {
+    on_both(&[], |server| {
+        // Only the client's first connection gets beyond its SELECT.
+        let fuse = |connection| if connection == 0 { NO_FUSE } else { Fuse { there: 10, ..NO_FUSE } };
+        let proxy = Proxy::start(server.port(), fuse);
+        let mut config = proxy.config();
+        config.db = 1;
+        let client = Client::connect(&config).unwrap();
+        for error in [
+            client.command(&["BLPOP", "q", "1"]).unwrap_err(),
+            client.optimistic(&["k"], |_| Ok(None)).unwrap_err(),
+            client.dedicated().unwrap_err(),
+            Connection::connect(&config).unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::Lost { fate: Fate::NotRun, .. }), "{error:?}");
+        }
+    });
+}
+
 #[test]
 fn what_is_no_reply_ends_the_connection() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
