@@ -49,6 +49,8 @@ pub struct Progress {
     pub failed: u64,
     /// The first of these.
     pub failures: Vec<Failure>,
+    /// The database that is selected behind them.
+    pub database: usize,
 }
 
 /// All that there is to know of a token, apart from the table.
@@ -82,6 +84,8 @@ pub struct Pipeline {
     expires_ms: AtomicU64,
     /// Written by whoever runs the holder's commands: one thread at a time, and inside the gate.
     executed: AtomicU64,
+    /// The database that the holder has selected behind those commands. Written with their number.
+    database: AtomicUsize,
     failures: Mutex<Failures>,
 }
 
@@ -98,9 +102,16 @@ impl Pipeline {
         self.executed.load(Ordering::Acquire)
     }
 
+    /// The database that is selected behind those.
+    #[must_use]
+    pub fn database(&self) -> usize {
+        self.database.load(Ordering::Relaxed)
+    }
+
     /// Counts one command that has been answered, with its error if that is what it answered. The caller is inside the
     /// gate and has the right to answer the command.
     pub fn count_one(&self, error: Option<&[u8]>) {
+        // A connection that waits selects nothing meanwhile.
         self.add(1);
         if let Some(error) = error {
             self.add_failures(1, vec![Failure::new(self.executed(), error)]);
@@ -131,7 +142,8 @@ impl Pipeline {
         let failures = lock(&self.failures);
         let (failed, first) = (failures.failed, failures.first.clone());
         drop(failures);
-        Progress { executed: self.executed(), failed, failures: first }
+        let executed = self.executed();
+        Progress { executed, failed, failures: first, database: self.database() }
     }
 
     /// All that there is to know of it.
@@ -156,13 +168,14 @@ impl Failure {
 
 impl From<State> for Pipeline {
     fn from(state: State) -> Pipeline {
-        let Progress { executed, failed, failures } = state.progress;
+        let Progress { executed, failed, failures, database } = state.progress;
         Pipeline {
             token: state.token,
             ttl_ms: state.ttl_ms,
             holder: AtomicU64::new(state.holder.unwrap_or(NOBODY)),
             expires_ms: AtomicU64::new(state.expires_ms.unwrap_or(0)),
             executed: AtomicU64::new(executed),
+            database: AtomicUsize::new(database),
             failures: Mutex::new(Failures { failed, first: failures }),
         }
     }
@@ -331,9 +344,10 @@ impl Tally {
         self.running = Some(Running { command: command.map_or(UNKNOWN, |c| c.id), position });
     }
 
-    /// The command that is running has been answered. Within a transaction, it waits for the end of that to count.
+    /// The command that is running has been answered, and this database is selected behind it. Within a transaction, it
+    /// waits for the end of that to count.
     #[inline]
-    fn end(&mut self, in_transaction: bool) {
+    fn end(&mut self, in_transaction: bool, database: usize) {
         if self.running.take().is_none() {
             return;
         }
@@ -341,6 +355,7 @@ impl Tally {
         if in_transaction {
             return;
         }
+        self.pipeline.database.store(database, Ordering::Relaxed);
         self.pipeline.add(std::mem::take(&mut self.open));
         if self.failed > 0 {
             self.pipeline.add_failures(std::mem::take(&mut self.failed), std::mem::take(&mut self.failures));
@@ -377,7 +392,7 @@ impl Session {
         match step {
             // It has not run.
             Step::Park | Step::Pause | Step::Gone => tally.running = None,
-            Step::Next | Step::Reframe | Step::Close => tally.end(self.multi.is_some()),
+            Step::Next | Step::Reframe | Step::Close => tally.end(self.multi.is_some(), self.database),
         }
     }
 

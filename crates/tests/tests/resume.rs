@@ -60,7 +60,7 @@ impl Progress {
     fn of(reply: &Reply) -> Progress {
         let items = reply.items();
         let names: Vec<_> = items.iter().step_by(2).map(Reply::text).collect();
-        assert_eq!(names, [&b"executed"[..], b"failed", b"failures"], "{reply:?}");
+        assert_eq!(names, [&b"executed"[..], b"failed", b"failures", b"database"], "{reply:?}");
         let number = |reply: &Reply| reply.integer().unwrap() as u64;
         let failures = items[5].items().iter().map(|failure| number(&failure.items()[0])).collect();
         Progress { executed: number(&items[1]), failed: number(&items[3]), failures }

@@ -244,6 +244,7 @@ fn write_hello(turn: &mut Turn<'_, '_>) {
 fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
     let gets_pushes = !turn.session.subscriptions.is_empty() || turn.session.monitoring;
     turn.session.set_multi(None);
+    turn.session.select(0);
     // What the connection has counted ends with this command.
     turn.session.count(Step::Next);
     families::leave(turn.worker, turn.session);
@@ -252,7 +253,6 @@ fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
         catch_up(turn);
     }
     let session = &mut *turn.session;
-    session.select(0);
     session.set_proto(Proto::Resp2);
     turn.reply.set_proto(Proto::Resp2);
     session.authenticated = turn.worker.engine.settings.requirepass.is_empty();

@@ -104,7 +104,7 @@ fn start(turn: &mut Turn<'_, '_>) -> Outcome {
         ttl_ms: ttl_ms(turn)?,
         holder: Some(turn.session.client.id),
         expires_ms: None,
-        progress: Progress::default(),
+        progress: Progress { database: turn.session.database, ..Progress::default() },
     };
     if turn.session.tally.is_some() {
         return Err(OTHER_TOKEN);
@@ -157,6 +157,8 @@ fn resume(turn: &mut Turn<'_, '_>) -> Outcome {
     if turn.session.tally.is_none() {
         turn.session.tally = Some(Box::new(Tally::new(pipeline.clone())));
     }
+    // What follows is meant for the database that it would have found over the old connection.
+    turn.session.select(pipeline.database());
     write_progress(&mut turn.reply, &pipeline.progress());
     Ok(())
 }
@@ -173,7 +175,7 @@ fn find(turn: &Turn<'_, '_>) -> Result<Arc<Pipeline>, Error> {
 }
 
 fn write_progress(reply: &mut Reply<'_>, progress: &Progress) {
-    reply.map(3);
+    reply.map(4);
     for (field, number) in [("executed", progress.executed), ("failed", progress.failed)] {
         reply.bulk(field);
         reply.int(number as i64);
@@ -185,6 +187,8 @@ fn write_progress(reply: &mut Reply<'_>, progress: &Progress) {
         reply.int(failure.position as i64);
         reply.bulk(&failure.error);
     }
+    reply.bulk("database");
+    reply.int(progress.database as i64);
 }
 
 fn end(turn: &mut Turn<'_, '_>) -> Outcome {
@@ -235,13 +239,14 @@ fn pipeline_help(turn: &mut Turn<'_, '_>) -> Outcome {
             "    Tell every token, the connection that has it (0: none), the seconds for which it is kept (-1: as",
             "    long as the connection lasts), and what was counted.",
             "RESUME <token>",
-            "    Close the connection that has the token, tell what it executed, and count on from there.",
+            "    Close the connection that has the token, select its database, tell what it executed, and count on from",
+            "    there.",
             "START <token> [TTL <seconds>]",
             "    Count the commands that this connection executes from here on. The token is kept for so many seconds",
             "    after the connection is gone.",
             "STATUS <token>",
             "    Tell how many commands were executed, how many of them failed, and the first failures: the position",
-            "    (the first command after START is 1) and the error.",
+            "    (the first command after START is 1) and the error. Tell the database that is selected behind them.",
         ],
     )
 }

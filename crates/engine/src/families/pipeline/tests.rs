@@ -13,13 +13,18 @@ use crate::worker::{Ran, Step};
 const UNKNOWN_TOKEN: &str = "-NOTOKEN There is no such pipeline token, or it has expired";
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// A reply of STATUS in RESP2.
+/// A reply of STATUS in RESP2, with database 0 selected.
 fn counted(executed: u64, failures: &[(u64, &str)]) -> String {
-    let mut text = format!("*6|$8|executed|:{executed}|$6|failed|:{}|$8|failures|*{}", failures.len(), failures.len());
+    counted_in(0, executed, failures)
+}
+
+/// The same with another database selected.
+fn counted_in(database: usize, executed: u64, failures: &[(u64, &str)]) -> String {
+    let mut text = format!("*8|$8|executed|:{executed}|$6|failed|:{}|$8|failures|*{}", failures.len(), failures.len());
     for (position, error) in failures {
         text += &format!("|*2|:{position}|${}|{error}", error.len());
     }
-    text
+    text + &format!("|$8|database|:{database}")
 }
 
 /// A connection that counts for a new token.
@@ -378,11 +383,70 @@ fn reset_counts_and_lets_the_token_go() {
     let mut session = started(&mut bench, "t");
     bench.check(&mut session, &[("multi", "+OK"), ("incr k", "+QUEUED"), ("reset", "+RESET"), ("incr k", ":1")]);
     let mut other = bench.open();
-    bench.check(&mut other, &[("pipeline resume t", &counted(3, &[]))]);
+    bench.check(&mut other, &[("select 2", "+OK"), ("pipeline resume t", &counted(3, &[]))]);
     assert_eq!(told_to_close(&bench), [] as [u64; 0]);
+    // RESET selects database 0, as its connection would have gone on.
+    bench.check(&mut other, &[("select 5", "+OK"), ("reset", "+RESET"), ("pipeline resume t", &counted(5, &[]))]);
     // QUIT counts as any other.
     assert_eq!(bench.run(&mut other, b"QUIT\r\nINCR k\r\n"), (b"+OK\r\n".to_vec(), Ran::Closing));
-    assert_eq!(executed(&mut bench, "t"), 4);
+    assert_eq!(executed(&mut bench, "t"), 6);
+}
+
+#[test]
+fn whoever_resumes_has_the_database_that_was_selected_behind_the_last_command_that_counted() {
+    const RANGE: &str = "ERR DB index is out of range";
+    const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
+    let arity = "ERR wrong number of arguments for 'select' command";
+    let cases: &[(&[(&str, &str)], usize, u64, &[(u64, &str)])] = &[
+        (&[], 3, 0, &[]),
+        (&[("select 4", "+OK")], 4, 1, &[]),
+        (&[("select 4", "+OK"), ("get k", "$-1")], 4, 2, &[]),
+        (&[("select 99", &format!("-{RANGE}"))], 3, 1, &[(1, RANGE)]),
+        (&[("select 4 x", &format!("-{arity}"))], 3, 1, &[(1, arity)]),
+        (&[("multi", "+OK"), ("select 4", "+QUEUED"), ("exec", "*1|+OK")], 4, 3, &[]),
+        (&[("multi", "+OK"), ("select 99", "+QUEUED"), ("exec", &format!("*1|-{RANGE}"))], 3, 3, &[(2, RANGE)]),
+        (&[("multi", "+OK"), ("select 4", "+QUEUED"), ("discard", "+OK")], 3, 3, &[]),
+        (&[("multi", "+OK"), ("select 4", "+QUEUED")], 3, 0, &[]),
+        (&[("select 5", "+OK"), ("multi", "+OK"), ("select 4", "+QUEUED")], 5, 1, &[]),
+        (
+            &[
+                ("multi", "+OK"),
+                ("select 4", "+QUEUED"),
+                ("select 4 x", &format!("-{arity}")),
+                ("exec", &format!("-{ABORTED}")),
+            ],
+            3,
+            4,
+            &[(3, arity), (4, ABORTED)],
+        ),
+        // A script's selection ends with it.
+        (&[("eval \"return redis.call('select', 4)\" 0", "+OK")], 3, 1, &[]),
+        // The database's number is what is selected, whatever it contains.
+        (&[("select 4", "+OK"), ("swapdb 4 5", "+OK")], 4, 2, &[]),
+        (&[("pipeline resume t", &counted_in(3, 0, &[])), ("select 6", "+OK")], 6, 1, &[]),
+    ];
+    for (commands, database, executed, failures) in cases {
+        let mut bench = Bench::default();
+        let (mut old, mut new) = (bench.open(), bench.open());
+        bench.check(&mut old, &[("select 3", "+OK"), ("pipeline start t", "+OK")]);
+        bench.check(&mut old, commands);
+        let counted = counted_in(*database, *executed, failures);
+        bench.check(&mut new, &[("select 7", "+OK"), ("pipeline status t", &counted), ("set k v", "+OK")]);
+        bench.check(&mut new, &[("pipeline resume t", &counted), ("get k", "$-1"), ("set here 1", "+OK")]);
+        let shown = format!(" db={database} ");
+        assert!(bench.line(&mut new, "client info").contains(&shown), "{commands:?}");
+        let mut third = bench.open();
+        bench.check(&mut third, &[(&format!("select {database}"), "+OK"), ("exists here", ":1")]);
+    }
+}
+
+#[test]
+fn a_wait_leaves_the_database_that_was_selected_before_it() {
+    let mut bench = Bench::default();
+    let (mut old, mut other) = (started(&mut bench, "t"), bench.open());
+    assert_eq!(bench.run(&mut old, b"SELECT 2\r\nBLPOP l 0\r\n"), (b"+OK\r\n".to_vec(), Ran::Parked));
+    bench.check(&mut other, &[("select 2", "+OK"), ("rpush l a", ":1"), ("select 0", "+OK")]);
+    bench.check(&mut other, &[("pipeline resume t", &counted_in(2, 2, &[]))]);
 }
 
 #[test]
@@ -467,7 +531,7 @@ fn state_is_plain_data_that_makes_the_same_token_again() {
         ttl_ms: 1000,
         holder: None,
         expires_ms: Some(5),
-        progress: Progress { executed: 7, failed: 2, failures },
+        progress: Progress { executed: 7, failed: 2, failures, database: 3 },
     };
     assert_eq!(Pipeline::from(state.clone()).state(), state);
 }
@@ -489,9 +553,9 @@ fn lists_and_maps() {
     );
     let mut third = bench.open_with(Proto::Resp3);
     let failures = "*1|*2|:1|$56|ERR unknown command 'nosuch', with args beginning with: ";
-    let expected = format!("%3|$8|executed|:1|$6|failed|:1|$8|failures|{failures}");
+    let expected = format!("%4|$8|executed|:1|$6|failed|:1|$8|failures|{failures}|$8|database|:0");
     bench.check(&mut third, &[("pipeline resume a", &expected)]);
-    assert!(bench.line(&mut third, "pipeline help").starts_with("*16|+PIPELINE <subcommand>"));
+    assert!(bench.line(&mut third, "pipeline help").starts_with("*17|+PIPELINE <subcommand>"));
 }
 
 fn unknown(name: &str) -> Error {
