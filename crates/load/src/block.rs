@@ -92,8 +92,6 @@ pub struct Block {
     rejected: Vec<Rejected>,
     /// What those take of memory.
     rejected_bytes: usize,
-    /// The commands that select a database: their index, and the database.
-    selects: Vec<(usize, u32)>,
     /// The commands that begin (true) or end a transaction, by index.
     transactions: Vec<(usize, bool)>,
 }
@@ -109,7 +107,6 @@ impl Block {
         self.merger = Merger::default();
         self.rejected.clear();
         self.rejected_bytes = 0;
-        self.selects.clear();
         self.transactions.clear();
     }
 
@@ -187,11 +184,6 @@ impl Block {
                 match judge(&request[head.name.clone()], &request[head.argument.clone()]) {
                     Verdict::Plain => {
                         self.join(start, &head);
-                        None
-                    }
-                    Verdict::Select(database) => {
-                        self.end_run();
-                        self.selects.push((self.marks.len(), database));
                         None
                     }
                     verdict @ (Verdict::Begins | Verdict::Executes | Verdict::Discards) => {
@@ -490,21 +482,15 @@ impl Block {
         lines.max()
     }
 
-    /// The database that the last SELECT among the first `count` commands asks for.
-    pub fn selected(&self, count: usize) -> Option<u32> {
-        self.selects.iter().rfind(|(index, _)| *index < count).map(|(_, database)| *database)
-    }
-
     /// The commands with these indices, end excluded, that begin (true) or end a transaction.
     pub fn transactions(&self, from: usize, to: usize) -> impl Iterator<Item = (usize, bool)> {
         let from = self.transactions.partition_point(|(index, _)| *index < from);
         self.transactions[from..].iter().copied().take_while(move |(index, _)| *index < to)
     }
 
-    /// Forgets that the command at `index` selects a database, begins a transaction or discards one: the server refused
-    /// it. A transaction's end ends it even if it is refused.
+    /// Forgets that the command at `index` begins a transaction or discards one: the server refused it. A transaction's
+    /// end ends it even if it is refused.
     pub fn forget_effect(&mut self, index: usize) {
-        self.selects.retain(|(at, _)| *at != index);
         self.transactions.retain(|(at, begins)| *at != index || !begins);
         self.rejected.retain(|line| line.spoilt_by.is_none() || line.before != index + 1);
     }
@@ -628,6 +614,9 @@ mod tests {
             "SADD s\nSADD s\n",
             "GET a\nGET b\n",
             "SET a 1\nSELECT 2\nSET b 2\n",
+            "SET a 1\nselect x\nSET b 2\n",
+            "ZADD z 2 a\nSELECT 2 x\nZADD z 1 b\n",
+            "HSET h f 1\nSELECT 99\nHSET h g 1\n",
             "MULTI\nSET a 1\nSET b 2\nEXEC\n",
             "SET a 1\nINCR n\nSET b 1\n",
             "MSET a 1\nMSET b 2\n",
@@ -675,6 +664,7 @@ mod tests {
             2,
             &["ZADD z 1 b 2 d", "ZADD z 3 a", "INCR n", "ZADD z 0 c"],
         );
+        check_ordered("ZADD z 3 a\nSELECT 1\nZADD z 1 b\n", 2, &["ZADD z 3 a", "SELECT 1", "ZADD z 1 b"]);
         // Several members each are merged as they stand.
         check_ordered("ZADD z 3 a 2 b\nZADD z 1 c\n", 10, &["ZADD z 3 a 2 b 1 c"]);
         check_ordered("ZADD z 3 a\nZADD z 1 c\nZADD z 2 d 0 e\n", 10, &["ZADD z 3 a 1 c", "ZADD z 2 d 0 e"]);

@@ -82,8 +82,6 @@ pub struct Flight {
     remembered: VecDeque<Remembered>,
     /// Requests that failed and were reported.
     failed_requests: u64,
-    /// The database that the last SELECT of what is done asked for.
-    database: Option<u32>,
     input_bytes: u64,
     /// Input and line of the last command of the last block that is done.
     last: Option<(usize, u64)>,
@@ -107,7 +105,6 @@ impl Flight {
             executed: 0,
             remembered: VecDeque::new(),
             failed_requests: 0,
-            database: None,
             input_bytes: 0,
             last: None,
         }
@@ -370,15 +367,6 @@ impl Flight {
         self.answered.request < self.executed
     }
 
-    /// The database that the next command to be answered expects to find selected; none if no command has selected one.
-    pub fn database(&self) -> Option<u32> {
-        let here = self
-            .blocks
-            .front()
-            .and_then(|block| block.selected(self.answered.command.saturating_sub(block.first) as usize));
-        here.or(self.database)
-    }
-
     /// The next command to be sent is the first that isn't done.
     fn seek(&mut self) {
         self.block = 0;
@@ -418,7 +406,6 @@ impl Flight {
             }
             self.block = self.block.saturating_sub(1);
             self.rejected_reported = 0;
-            self.database = block.selected(block.len()).or(self.database);
             self.input_bytes = block.input_bytes;
             self.last = block.last_line(block.len()).map(|line| (block.input, line)).or(self.last);
             done(block);
@@ -628,9 +615,6 @@ mod tests {
                         let Some(block) = blocks.next() else { break };
                         flight.push(block, &mut heard, drop);
                         assert!(flight.is_skipping() || flight.answered() == executed);
-                        if !flight.is_skipping() {
-                            assert_eq!(flight.database(), (executed > 4).then_some(4), "{size} {executed} {known}");
-                        }
                     }
                     let expected: Vec<_> = ALL.split(", ").skip(executed as usize).collect();
                     assert_eq!(commands(&sent), expected.join(", "), "size {size}, executed {executed}, known {known}");
@@ -752,19 +736,6 @@ mod tests {
                 flight.push(block, &mut heard, drop);
             }
             assert_eq!(heard.0, expected, "size {size}");
-        }
-    }
-
-    #[test]
-    fn a_database_that_an_earlier_life_could_not_select_is_not_expected() {
-        for size in [1, 1000] {
-            let (mut flight, mut heard) = (Flight::new(100, true), Heard::default());
-            let failed = Remembered { request: 1, error: b"ERR DB index is out of range".to_vec() };
-            flight.resume(3, [failed], &mut heard, drop);
-            for block in blocks("SELECT 1\nSELECT 99\nE 2\nE 3\n", size) {
-                flight.push(block, &mut heard, drop);
-            }
-            assert_eq!(flight.database(), Some(1));
         }
     }
 

@@ -147,10 +147,10 @@ impl Session<'_, '_> {
     /// The first connection, ready for the first command that is to be sent.
     fn begin(&mut self, connection: Connection) -> Result<Box<dyn Stream>, Failure> {
         let Some(resumable) = &mut self.resumable else { return Ok(connection.into_stream().0) };
-        let (state, ttl_s, interrupt) = (resumable.file.state.progress, resumable.ttl_s, &self.load.interrupt);
+        let (state, interrupt) = (resumable.file.state.progress, &self.load.interrupt);
         let token = resumable.file.state.name.token.clone();
-        let new_token = token.clone();
-        let (mut connection, answer) = ask(interrupt, connection, move |it| token::resume(it, &token))?;
+        let new_ttl_s = (state.phase == Phase::New).then_some(resumable.ttl_s);
+        let (connection, answer) = ask(interrupt, connection, move |it| token::enter(it, &token, new_ttl_s))?;
         let progress = match answer {
             Answer::Unsupported => {
                 if state.phase == Phase::New {
@@ -159,19 +159,11 @@ impl Session<'_, '_> {
                 return Err(unsupported());
             }
             Answer::Is(progress) => progress,
-            Answer::NoToken if state.phase == Phase::Started => return Err(forgotten(state.answered)),
-            Answer::NoToken => {
-                let started = ask(interrupt, connection, move |it| token::start(it, &new_token, ttl_s))?;
-                connection = started.0;
-                match started.1 {
-                    Answer::Is(()) => Progress::default(),
-                    _ => return Err(unsupported()),
-                }
-            }
+            Answer::NoToken => return Err(forgotten(state.answered)),
         };
         resumable.file.enter(Phase::Started)?;
         let goes_on = progress.executed > 0;
-        let stream = self.adopt(connection.into_stream().0, progress)?;
+        self.take_up(progress)?;
         self.may_be_reported = self.unlisted > 0 && !state.reported.is_all;
         if let Some(resumable) = &mut self.resumable {
             // From here on a loader that is killed may have reported more than is noted.
@@ -183,7 +175,7 @@ impl Session<'_, '_> {
             let at_least = if at_least { "at least " } else { "" };
             say(&format!("{done} ran in an earlier run, {at_least}{failed} of them failed; going on"));
         }
-        Ok(stream)
+        Ok(connection.into_stream().0)
     }
 
     /// How many commands failed, and whether that is a lower bound.
@@ -214,8 +206,8 @@ impl Session<'_, '_> {
         if self.resumable.is_none() || self.load.interrupt.was_asked() {
             return Err(self.broken(reason));
         }
-        let (stream, progress) = self.reconnect(reason, self.database())?;
-        let stream = self.adopt(stream, progress)?;
+        let (stream, progress) = self.reconnect(reason)?;
+        self.take_up(progress)?;
         // A command that makes the server close the connection must not be sent for ever.
         let (answered, now) = (self.load.flight.done(), Instant::now());
         if answered > self.advanced.0 {
@@ -223,25 +215,6 @@ impl Session<'_, '_> {
         }
         let retry = self.resumable.as_ref().map_or(Duration::ZERO, |resumable| resumable.retry);
         if now.duration_since(self.advanced.1) > retry { Err(self.broken(reason)) } else { Ok(stream) }
-    }
-
-    /// Goes on with a connection: finds the place in the input, and sees to it that the right database is selected.
-    fn adopt(&mut self, mut stream: Box<dyn Stream>, mut progress: Progress) -> Result<Box<dyn Stream>, Failure> {
-        let mut database = self.database();
-        loop {
-            self.take_up(progress)?;
-            if self.database() == database {
-                return Ok(stream);
-            }
-            database = self.database();
-            drop(stream);
-            (stream, progress) = self.reconnect("another database is needed", database)?;
-        }
-    }
-
-    /// The database that the next command expects.
-    fn database(&self) -> u32 {
-        self.load.flight.database().unwrap_or(self.config.db)
     }
 
     /// Tells the flight what was executed, and reads the input up to there.
@@ -302,12 +275,10 @@ impl Session<'_, '_> {
     }
 
     /// Tries for a connection that has the token.
-    fn reconnect(&mut self, reason: &str, database: u32) -> Result<(Box<dyn Stream>, Progress), Failure> {
+    fn reconnect(&mut self, reason: &str) -> Result<(Box<dyn Stream>, Progress), Failure> {
         let (start, mut pause) = (Instant::now(), PAUSE_MIN);
-        let mut config = self.config.clone();
-        config.db = database;
         loop {
-            let trouble = match self.attempt(&config)? {
+            let trouble = match self.attempt()? {
                 Attempt::Connected(stream, progress) => return Ok((stream, progress)),
                 Attempt::Again(trouble) => trouble,
             };
@@ -321,12 +292,12 @@ impl Session<'_, '_> {
         }
     }
 
-    fn attempt(&mut self, config: &Config) -> Result<Attempt, Failure> {
+    fn attempt(&mut self) -> Result<Attempt, Failure> {
         let Some(resumable) = &self.resumable else { return Ok(Attempt::Again(String::new())) };
-        let (config, token) = (config.clone(), resumable.file.state.name.token.clone());
+        let (config, token) = (self.config.clone(), resumable.file.state.name.token.clone());
         let asked = self.load.interrupt.wait_for(move || {
             let mut connection = Connection::connect(&config)?;
-            let answer = token::resume(&mut connection, &token)?;
+            let answer = token::enter(&mut connection, &token, None)?;
             Ok((connection.into_stream().0, answer))
         });
         // Asked to stop: whoever tries again looks for that.
@@ -487,8 +458,8 @@ fn server_failure(error: Error) -> Failure {
 fn unsupported() -> Failure {
     Failure::new(
         Exit::Resume,
-        "the server has no PIPELINE command, so nobody could tell which lines it executed before a connection broke: \
-         nothing was sent; load without --resume, or into Penstock",
+        "the server has no PIPELINE command that tells which lines it executed before a connection broke, and in which \
+         database: nothing was sent; load without --resume, or into Penstock",
     )
 }
 

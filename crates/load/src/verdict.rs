@@ -5,8 +5,6 @@
 pub enum Verdict {
     /// Send it.
     Plain,
-    /// Send it, and remember that what follows happens in this database: a new connection must begin there.
-    Select(u32),
     /// Send it; what follows runs only when a command that ends the transaction does.
     Begins,
     /// Send it; it executes what came since the command that began, and that ends.
@@ -27,7 +25,7 @@ pub fn judge(name: &[u8], argument: &[u8]) -> Verdict {
     match (name.len(), first.to_ascii_uppercase()) {
         (3, b'A')
         | (4 | 5, b'A' | b'E' | b'H' | b'M' | b'P' | b'Q' | b'R' | b'S' | b'W')
-        | (6, b'C' | b'S')
+        | (6, b'C')
         | (7.., b'D' | b'M' | b'P' | b'R' | b'S' | b'U') => judge_slowly(name, argument),
         _ => Verdict::Plain,
     }
@@ -53,9 +51,6 @@ fn judge_slowly(name: &[u8], argument: &[u8]) -> Verdict {
         b"DISCARD" => Verdict::Discards,
         b"ACL" => Verdict::Permits,
         b"PIPELINE" => Verdict::Refused(COUNTS),
-        b"SELECT" => resp::num::parse_i64(argument)
-            .and_then(|database| u32::try_from(database).ok())
-            .map_or(Verdict::Plain, Verdict::Select),
         _ => Verdict::Plain,
     }
 }
@@ -77,16 +72,13 @@ mod tests {
 
     #[test]
     fn the_rest_passes() {
-        for name in ["SET", "set", "ZADD", "HSET", "INCR", "RPUSH", "EXISTS", "PUBLISH", "SADD", "UNLINK", "MSETNX"] {
+        for name in ["SET", "set", "ZADD", "HSET", "INCR", "RPUSH", "EXISTS", "PUBLISH", "SADD", "UNLINK", "MSETNX", "SELECT"] {
             assert_eq!(judge(name.as_bytes(), b"k"), Verdict::Plain, "{name}");
         }
     }
 
     #[test]
-    fn a_database_is_remembered() {
-        assert_eq!(judge(b"select", b"3"), Verdict::Select(3));
-        assert_eq!(judge(b"SELECT", b"-3"), Verdict::Plain);
-        assert_eq!(judge(b"SELECT", b"x"), Verdict::Plain);
+    fn transactions_are_known() {
         assert_eq!((judge(b"multi", b""), judge(b"Exec", b""), judge(b"DISCARD", b"")), {
             (Verdict::Begins, Verdict::Executes, Verdict::Discards)
         });

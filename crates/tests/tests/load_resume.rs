@@ -148,11 +148,15 @@ impl Marks {
                 }
                 0 if marks.errors.len() < 32 => {
                     marks.errors.push(line);
-                    marks.text.push_str(if rng.chance(50) { "EXPIRE list soon\n" } else { "\"unbalanced\n" });
+                    let wrong = ["EXPIRE list soon\n", "\"unbalanced\n", "SELECT 99\n", "SELECT 1 x\n"];
+                    marks.text.push_str(wrong[rng.below(wrong.len())]);
                 }
                 1 => {
-                    database = 1 - database;
-                    writeln!(marks.text, "SELECT {database}").unwrap();
+                    let other = 1 - database;
+                    let (begin, end) = *rng.pick(&[("", ""), ("MULTI\n", "EXEC\n"), ("MULTI\n", "DISCARD\n")]);
+                    write!(marks.text, "{begin}SELECT {other}\n{end}").unwrap();
+                    database = if end == "DISCARD\n" { database } else { other };
+                    line += if end.is_empty() { 0 } else { 2 };
                 }
                 2 => {
                     writeln!(marks.text, "MULTI\nRPUSH list {line}\nINCR n\nEXEC").unwrap();
@@ -380,6 +384,44 @@ fn a_load_that_met_a_broken_line_stays_where_it_is() {
     assert_eq!(run(server.port(), &["--resume", "--state", &state, &file], b"").status, 3);
     assert!(!Path::new(&state).exists());
     assert_eq!(ask(&server, "PIPELINE LIST").items().len(), 1);
+}
+
+/// Loads a text by a loader that is killed when `n` was incremented in some database, and by its successor.
+fn load_in_two_lives(server: &Server, text: &str) -> Ran {
+    let directory = Directory::new();
+    let (file, state) = (directory.file("x", text), directory.path("state"));
+    let args = ["--resume", "--state", &state, "--chunk", "50", &file];
+    let mut child = loader(server.port(), &args).stdin(Stdio::null()).spawn().unwrap();
+    wait_until("something is executed", || calls(server, "incr") > 0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    run(server.port(), &args, b"")
+}
+
+#[test]
+fn a_load_goes_on_in_the_database_in_which_it_was() {
+    const INCREMENTS: usize = 100_000;
+    let failing = "GET\n".repeat(33);
+    // More failures than the server keeps stand before a SELECT that fails.
+    let beyond = |select: &str| format!("{failing}{select}\n");
+    for (select, database) in [
+        ("SELECT 2\n", 2),
+        ("MULTI\nSELECT 2\nEXEC\n", 2),
+        ("MULTI\nSELECT 2\nDISCARD\n", 0),
+        ("MULTI\nSELECT 2\nNOSUCH\nEXEC\n", 0),
+        ("SELECT 2\nMULTI\nSELECT 3\nNOSUCH\nEXEC\n", 2),
+        (&beyond("SELECT 99"), 0),
+        (&beyond("SELECT 3 x"), 0),
+    ] {
+        let server = Server::penstock(&[]);
+        let ran = load_in_two_lives(&server, &(select.to_owned() + &"INCR n\n".repeat(INCREMENTS)));
+        assert!(ran.err.contains("ran in an earlier run"), "{select:?}: {}", ran.err);
+        let mut conn = server.connect();
+        conn.cmd(&format!("SELECT {database}")).unwrap();
+        assert_eq!(conn.cmd("GET n").unwrap().text(), INCREMENTS.to_string().as_bytes(), "{select:?}");
+        let keyspace = ask(&server, "INFO keyspace");
+        assert_eq!(String::from_utf8_lossy(keyspace.text()).matches("db").count(), 1, "{select:?}");
+    }
 }
 
 fn interrupted_again(server: &Server, args: &[&str]) {
