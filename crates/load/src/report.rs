@@ -35,7 +35,10 @@ pub struct Report {
     names: Vec<String>,
     failed: u64,
     rejected: u64,
-    /// The place of the first error.
+    unreadable: u64,
+    /// Of the first two, those that an earlier life of this load has reported.
+    earlier: (u64, u64),
+    /// The place of the first error of this life.
     first: Option<String>,
     trouble: Option<Failure>,
     /// What an earlier life of this load wrote into the file already: input and line of its last error.
@@ -45,12 +48,27 @@ pub struct Report {
 impl Report {
     /// Nothing written yet.
     pub fn new(sink: Sink, names: Vec<String>) -> Report {
-        Report { sink, names, failed: 0, rejected: 0, first: None, trouble: None, written_before: None }
+        Report {
+            sink,
+            names,
+            failed: 0,
+            rejected: 0,
+            unreadable: 0,
+            earlier: (0, 0),
+            first: None,
+            trouble: None,
+            written_before: None,
+        }
     }
 
     /// Errors up to this input and line are counted, but not written: they stand in the file already.
     pub fn skip_until(&mut self, written: (usize, u64)) {
         self.written_before = Some(written);
+    }
+
+    /// The first so many failures and rejected lines were reported in an earlier life of this load.
+    pub fn expect_earlier(&mut self, failed: u64, rejected: u64) {
+        self.earlier = (failed, rejected);
     }
 
     /// Notes that so many commands failed in an earlier life of this load and were reported; the first ones may have
@@ -64,17 +82,27 @@ impl Report {
         self.failed
     }
 
-    /// Lines that were no commands.
+    /// Lines that were no commands, for the loader or for the server.
     pub fn rejections(&self) -> u64 {
+        self.rejected + self.unreadable
+    }
+
+    /// Those that the loader rejected: none of them will be a command the next time.
+    pub fn rejected_lines(&self) -> u64 {
         self.rejected
     }
 
     /// All errors.
     pub fn errors(&self) -> u64 {
-        self.failed + self.rejected
+        self.failed + self.rejections()
     }
 
-    /// Where the first error happened: `FILE:LINE`.
+    /// Whether there are errors that no earlier life of this load has reported.
+    pub fn has_news(&self) -> bool {
+        self.failed > self.earlier.0 || self.rejected > self.earlier.1
+    }
+
+    /// Where the first of those happened: `FILE:LINE`.
     pub fn first_place(&self) -> &str {
         self.first.as_deref().unwrap_or_default()
     }
@@ -100,7 +128,9 @@ impl Report {
 
     fn write(&mut self, input: usize, line: u64, reason: &str, command: &str) {
         let place = format!("{}:{line}", self.name(input));
-        self.first.get_or_insert_with(|| place.clone());
+        if self.has_news() {
+            self.first.get_or_insert_with(|| place.clone());
+        }
         if self.trouble.is_some() || self.written_before.is_some_and(|written| (input, line) <= written) {
             return;
         }
@@ -160,7 +190,7 @@ impl Witness for Report {
     }
 
     fn unreadable(&mut self, place: Place<'_>, error: &[u8]) {
-        self.rejected += 1;
+        self.unreadable += 1;
         self.write(place.input, place.line, &shown::error(error), &shown::command(&place.command));
     }
 

@@ -229,6 +229,10 @@ fn load(options: Options) -> Result<Exit, Failure> {
     let goes_on = resumable.as_ref().is_some_and(|resumable| resumable.file.state.progress.phase != Phase::New);
     let progress = Progress::new(options.plan.total_bytes(), options.quiet);
     let mut report = Report::new(sink(&options, &progress, goes_on)?, options.plan.names());
+    if let Some(resumable) = &resumable {
+        let reported = resumable.file.state.progress.reported;
+        report.expect_earlier(reported.failed, reported.rejected);
+    }
     if goes_on && let Some(written) = options.errors.as_deref().and_then(|path| last_reported(path, &options.plan)) {
         report.skip_until(written);
     }

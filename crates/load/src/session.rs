@@ -61,7 +61,9 @@ impl Resumable {
     /// the server forget. What has failed since is noted at once, so that a successor knows that it is in the report.
     fn note(&mut self, load: &Load<'_>, now: Instant) -> Result<(), Failure> {
         let noted = &self.file.state.progress;
-        let has_news = self.reported(load).failed_requests > noted.reported.failed_requests
+        let (reported, before) = (self.reported(load), noted.reported);
+        let has_news = reported.failed_requests > before.failed_requests
+            || reported.rejected > before.rejected
             || now.duration_since(self.written) >= STATE_EVERY && load.flight.answered() != noted.answered;
         if !has_news {
             return Ok(());
@@ -85,6 +87,8 @@ impl Resumable {
             requests: load.flight.done_requests(),
             failed_requests: self.failed_before + load.flight.failed_requests(),
             failed: load.report.failures(),
+            // Those at the place where an earlier life ended may not have been read again so far.
+            rejected: load.report.rejected_lines().max(self.file.state.progress.reported.rejected),
             is_all: false,
         }
     }

@@ -22,7 +22,7 @@ use crate::source::Origin;
 /// Bytes of a state file: hundreds of inputs.
 const BYTES_MAX: u64 = 1 << 20;
 /// Bytes of the first line, which is filled up with blanks: its longest content fits, which a test sees to.
-const PROGRESS_BYTES: usize = 256;
+const PROGRESS_BYTES: usize = 384;
 
 /// How far a load is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +60,9 @@ pub struct Reported {
     pub failed_requests: u64,
     /// which are so many of the input's commands.
     pub failed: u64,
+    /// So many rejected lines were reported. Older loaders didn't say.
+    #[serde(default)]
+    pub rejected: u64,
     /// The loader came to an orderly end then. After any other, more may have been reported.
     pub is_all: bool,
 }
@@ -398,7 +401,8 @@ mod tests {
         let merging = r#"{"families":255,"most":65535,"rules":65535}"#;
         for phase in [Phase::New, Phase::Started, Phase::Finished, Phase::Complete] {
             for (most, merging) in [(0, Merging::default()), (u64::MAX, serde_json::from_str(merging).unwrap())] {
-                let reported = Reported { requests: most, failed_requests: most, failed: most, is_all: false };
+                let reported =
+                    Reported { requests: most, failed_requests: most, failed: most, rejected: most, is_all: false };
                 let progress = Progress { phase, answered: most, merging, reported };
                 let text = line(&progress, PROGRESS_BYTES).unwrap();
                 assert_eq!(text.len(), PROGRESS_BYTES, "{text}");
@@ -414,7 +418,7 @@ mod tests {
         let open = |template: &str, server: &str| StateFile::open(&path, &plan(&input, template), server, false);
         let mut first = open("SET {a} 1", "here").unwrap();
         assert!(open("SET {a} 1", "here").unwrap_err().message.contains("another loader"));
-        let reported = Reported { requests: 4, failed_requests: 2, failed: 3, is_all: true };
+        let reported = Reported { requests: 4, failed_requests: 2, failed: 3, rejected: 1, is_all: true };
         first.note(1234, Reported::default()).unwrap();
         first.enter(Phase::Started).unwrap();
         first.note(5, reported).unwrap();

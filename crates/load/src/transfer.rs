@@ -46,7 +46,7 @@ pub struct Load<'l> {
     pub progress: Progress,
     /// Who may end it.
     pub interrupt: Interrupt,
-    /// Whether the first error ends it.
+    /// Whether the first error ends it that no earlier life has reported.
     pub stop_on_error: bool,
     /// How long the server may be silent while replies are awaited; none: for ever.
     pub silence_max: Option<Duration>,
@@ -104,7 +104,7 @@ impl Load<'_> {
     /// What is to be done from time to time, and what must not be overlooked.
     pub fn tick(&mut self, now: Instant) -> Result<(), Failure> {
         // What an earlier life has executed is to be passed first: until then nothing is sent anyway.
-        let ends = self.interrupt.was_asked() || (self.stop_on_error && self.report.errors() > 0);
+        let ends = self.interrupt.was_asked() || (self.stop_on_error && self.report.has_news());
         if ends && !self.flight.is_skipping() {
             self.flight.stop();
         }

@@ -16,23 +16,58 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 #[test]
-fn a_successor_stops_at_an_error_of_an_earlier_life() {
+fn a_load_that_stopped_at_an_error_goes_on_behind_it() {
+    let server = Server::penstock(&[]);
+    let errors = "SET string x\nLPUSH string 1\nINCR n\nINCR n\nLPUSH string 2\n\"\nINCR n\nINCR n\nINCR n\n";
+    let text = format!("\"\n{errors}MULTI\nLPUSH string 3\nEXEC\nINCR n\nINCR n\nINCR n\n");
+    // With one command a chunk, two are sent behind an error at most.
+    for (chunk, ends) in [("1", &[1, 6, 13][..]), ("10000", &[1])] {
+        let directory = Directory::new();
+        let (file, state, errors) = (directory.file("x", &text), directory.path("state"), directory.path("errors"));
+        let args = ["--resume", "--stop-on-error", "--chunk", chunk, "--state", &state, "--errors", &errors, &file];
+        ask(&server, "DEL n");
+        for line in ends {
+            let ran = run(server.port(), &args, b"");
+            let stopped = ran.err.contains(&format!("since {file}:{line} had an error"));
+            assert!(ran.status == 1 && stopped, "{chunk} {line}: {} {}", ran.status, ran.err);
+        }
+        let ran = run(server.port(), &args, b"");
+        assert_eq!(
+            (ran.status, ran.first_line()),
+            (1, "14 commands executed, 3 failed, 2 lines rejected"),
+            "{}",
+            ran.err
+        );
+        assert_eq!((ask(&server, "GET n").text(), directory.read("errors").lines().count()), (&b"8"[..], 5));
+    }
+}
+
+#[test]
+fn a_successor_stops_at_an_error_that_was_not_reported() {
     let (server, directory) = (Server::penstock(&[]), Directory::new());
+    let increments = "INCR n\n".repeat(1_000);
+    let file = directory.file("x", "BLPOP gate 0\nHSET string f v\nSET done 1\n".to_owned() + &increments);
+    let args = ["--resume", "--stop-on-error", "--chunk", "10", "--state", &directory.path("state"), &file];
     ask(&server, "SET string x");
-    let file = directory
-        .file("x", b"LPUSH string x\n".iter().chain(&b"INCR n\n".repeat(600_000)).copied().collect::<Vec<_>>());
-    let (state, errors) = (directory.path("state"), directory.path("errors"));
-    let args = ["--resume", "--state", &state, "--errors", &errors, &file];
     let mut child = loader(server.port(), &args).stdin(Stdio::null()).spawn().unwrap();
-    wait_until("something is executed", || !ask(&server, "GET n").is_null());
+    wait_until("it is blocked", || blocked(&server) == 1);
+    // What is executed from here on is answered, and nobody reads it.
+    signal(child.id(), "STOP");
+    ask(&server, "RPUSH gate x");
+    wait_until("all that was sent is executed", || ask(&server, "GET n").text() == b"17");
     child.kill().unwrap();
     child.wait().unwrap();
-    let ran = run(server.port(), &[&args[..], &["--stop-on-error"]].concat(), b"");
-    assert!(ran.status == 1 && ran.err.contains("x:1 had an error"), "{} {}", ran.status, ran.err);
-    // What the killed one had sent was executed, and nothing else.
-    let incremented = ask(&server, "INCRBY n 0").integer().unwrap();
-    assert_eq!(ran.first_line(), format!("{} commands executed, 1 failed, 0 lines rejected", incremented + 1));
-    assert!(incremented < 600_000);
+    let ran = run(server.port(), &args, b"");
+    assert!(ran.status == 1 && ran.err.contains("x:2 had an error"), "{} {}", ran.status, ran.err);
+    assert_eq!(ask(&server, "GET n").text(), b"17");
+    let ran = run(server.port(), &args, b"");
+    assert_eq!(
+        (ran.status, ran.first_line()),
+        (1, "1003 commands executed, 1 failed, 0 lines rejected"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(ask(&server, "GET n").text(), b"1000");
 }
 
 /// Begins a load of a thousand commands that fail, one that blocks and fifty that fail, and waits until it is blocked.
