@@ -13,6 +13,11 @@ use crate::exit::{Exit, Failure};
 /// How often whoever waits looks whether it was asked to stop.
 const TICK: Duration = Duration::from_millis(20);
 
+/// The process was asked to stop before the load had begun.
+pub fn interrupted() -> Failure {
+    Failure::new(Exit::Interrupted, "interrupted before anything was sent")
+}
+
 /// Whether the process was asked to stop.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
@@ -47,7 +52,7 @@ impl Interrupt {
                     return Err(Failure::new(Exit::Server, "connecting failed; this is a bug of penstock load"));
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(Failure::new(Exit::Interrupted, "interrupted before anything was sent"));
+                    return Err(interrupted());
                 }
             }
         }

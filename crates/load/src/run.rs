@@ -237,8 +237,9 @@ fn load(options: Options) -> Result<Exit, Failure> {
         report.skip_until(written);
     }
     let interrupt = Interrupt::listen();
-    let (config, merge, resumes) = (options.config.clone(), options.merge, options.resume.is_some());
-    let (connection, terms) = interrupt.wait_for(move || connect(&config, merge, resumes))??;
+    let (config, merge) = (options.config.clone(), options.merge);
+    let retry = options.resume.as_ref().map(|resume| resume.retry);
+    let (connection, terms) = interrupt.wait_for(move || connect(&config, merge, retry))??;
     // What stops at an error stops there, and not behind what happened to be put before it. And what goes on must be told of
     // errors as they come: of a run in another order they are known when all of it is answered.
     let keeps_order = options.stop_on_error || options.resume.is_some();

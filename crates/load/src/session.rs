@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use client::{Config, Connection, Error, Stream};
+use client::{Config, Connection, Error, Lost, Stream};
 
 use crate::complete::Outcome;
 use crate::exit::{Exit, Failure};
 use crate::flight::Remembered;
-use crate::interrupt::Interrupt;
+use crate::interrupt::interrupted;
 use crate::limits::ARGS_MAX;
 use crate::merge::Merging;
 use crate::probe;
@@ -148,27 +148,17 @@ impl Session<'_, '_> {
         }
     }
 
-    /// The first connection, ready for the first command that is to be sent.
+    /// Goes on over the first connection, or one in its place, up to the first command that is to be sent.
     fn begin(&mut self, connection: Connection) -> Result<Box<dyn Stream>, Failure> {
-        let Some(resumable) = &mut self.resumable else { return Ok(connection.into_stream().0) };
-        let (state, interrupt) = (resumable.file.state.progress, &self.load.interrupt);
-        let token = resumable.file.state.name.token.clone();
-        let new_ttl_s = (state.phase == Phase::New).then_some(resumable.ttl_s);
-        let (connection, answer) = ask(interrupt, connection, move |it| token::enter(it, &token, new_ttl_s))?;
-        let progress = match answer {
-            Answer::Unsupported => {
-                if state.phase == Phase::New {
-                    resumable.file.forget();
-                }
-                return Err(unsupported());
-            }
-            Answer::Is(progress) => progress,
-            Answer::NoToken => return Err(forgotten(state.answered)),
-        };
-        resumable.file.enter(Phase::Started)?;
+        let Some(resumable) = &self.resumable else { return Ok(connection.into_stream().0) };
+        let reported = resumable.file.state.progress.reported;
+        let (stream, progress) = self.enter(Some(connection), None)?;
+        if let Some(resumable) = &mut self.resumable {
+            resumable.file.enter(Phase::Started)?;
+        }
         let goes_on = progress.executed > 0;
         self.take_up(progress)?;
-        self.may_be_reported = self.unlisted > 0 && !state.reported.is_all;
+        self.may_be_reported = self.unlisted > 0 && !reported.is_all;
         if let Some(resumable) = &mut self.resumable {
             // From here on a loader that is killed may have reported more than is noted.
             resumable.note_now(&self.load, false)?;
@@ -179,7 +169,7 @@ impl Session<'_, '_> {
             let at_least = if at_least { "at least " } else { "" };
             say(&format!("{done} ran in an earlier run, {at_least}{failed} of them failed; going on"));
         }
-        Ok(connection.into_stream().0)
+        Ok(stream)
     }
 
     /// How many commands failed, and whether that is a lower bound.
@@ -210,7 +200,7 @@ impl Session<'_, '_> {
         if self.resumable.is_none() || self.load.interrupt.was_asked() {
             return Err(self.broken(reason));
         }
-        let (stream, progress) = self.reconnect(reason)?;
+        let (stream, progress) = self.enter(None, Some(reason))?;
         self.take_up(progress)?;
         // A command that makes the server close the connection must not be sent for ever.
         let (answered, now) = (self.load.flight.done(), Instant::now());
@@ -259,7 +249,7 @@ impl Session<'_, '_> {
         while load.flight.is_skipping() {
             load.tick(Instant::now())?;
             if load.interrupt.was_asked() {
-                return Err(Failure::new(Exit::Interrupted, "interrupted before anything was sent"));
+                return Err(interrupted());
             }
             if load.input_end.is_some() {
                 return Err(Failure::new(
@@ -278,40 +268,55 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// Tries for a connection that has the token.
-    fn reconnect(&mut self, reason: &str) -> Result<(Box<dyn Stream>, Progress), Failure> {
-        let (start, mut pause) = (Instant::now(), PAUSE_MIN);
+    /// Has the token over this connection, or over a new one if there is none or it breaks. `reason` is what became of an
+    /// earlier one, over which the load was on its way.
+    fn enter(
+        &mut self,
+        mut connection: Option<Connection>,
+        reason: Option<&str>,
+    ) -> Result<(Box<dyn Stream>, Progress), Failure> {
+        let retry = self.resumable.as_ref().map_or(Duration::ZERO, |resumable| resumable.retry);
+        let mut pauses = Pauses::new(retry);
         loop {
-            let trouble = match self.attempt()? {
+            let trouble = match self.attempt(connection.take())? {
                 Attempt::Connected(stream, progress) => return Ok((stream, progress)),
                 Attempt::Again(trouble) => trouble,
             };
-            let retry = self.resumable.as_ref().map_or(Duration::ZERO, |resumable| resumable.retry);
-            if start.elapsed() + pause > retry || self.load.interrupt.was_asked() {
-                return Err(self.broken(&format!("{reason}; {trouble}")));
+            if self.load.interrupt.was_asked() || !pauses.pause() {
+                return Err(match reason {
+                    Some(reason) => self.broken(&format!("{reason}; {trouble}")),
+                    None if self.load.interrupt.was_asked() => interrupted(),
+                    None => Failure::new(Exit::Server, format!("{trouble}; nothing was sent")),
+                });
             }
-            std::thread::sleep(pause);
-            pause = (2 * pause).min(PAUSE_MAX);
             self.load.tick(Instant::now())?;
         }
     }
 
-    fn attempt(&mut self) -> Result<Attempt, Failure> {
+    fn attempt(&mut self, connection: Option<Connection>) -> Result<Attempt, Failure> {
         let Some(resumable) = &self.resumable else { return Ok(Attempt::Again(String::new())) };
-        let (config, token) = (self.config.clone(), resumable.file.state.name.token.clone());
+        let state = &resumable.file.state;
+        let (config, token, answered) = (self.config.clone(), state.name.token.clone(), state.progress.answered);
+        let is_new = state.progress.phase == Phase::New;
+        let new_ttl_s = is_new.then_some(resumable.ttl_s);
         let asked = self.load.interrupt.wait_for(move || {
-            let mut connection = Connection::connect(&config)?;
-            let answer = token::enter(&mut connection, &token, None)?;
+            let mut connection = connection.map_or_else(|| Connection::connect(&config), Ok)?;
+            let answer = token::enter(&mut connection, &token, new_ttl_s)?;
             Ok((connection.into_stream().0, answer))
         });
         // Asked to stop: whoever tries again looks for that.
         let Ok(asked) = asked else { return Ok(Attempt::Again("interrupted".to_owned())) };
         match asked {
             Ok((stream, Answer::Is(progress))) => Ok(Attempt::Connected(stream, progress)),
-            Ok((_, Answer::NoToken)) => Err(forgotten(self.load.flight.done())),
-            Ok((_, Answer::Unsupported)) => Err(unsupported()),
-            Err(error) if is_passing(&error) => Ok(Attempt::Again(error.to_string())),
-            Err(error) => Err(server_failure(error)),
+            Ok((_, Answer::NoToken)) => Err(forgotten(self.load.flight.done().max(answered))),
+            Ok((_, Answer::Unsupported)) => {
+                if is_new {
+                    self.forget();
+                }
+                Err(unsupported())
+            }
+            Err(error) if is_passing(&error) => Ok(Attempt::Again(shown(&error))),
+            Err(error) => Err(server_failure(&error)),
         }
     }
 
@@ -363,14 +368,31 @@ impl Session<'_, '_> {
     }
 }
 
-/// The answer to a question, unless somebody doesn't want to wait for it.
-fn ask<T: Send + 'static>(
-    interrupt: &Interrupt,
-    mut connection: Connection,
-    question: impl FnOnce(&mut Connection) -> Result<Answer<T>, Error> + Send + 'static,
-) -> Result<(Connection, Answer<T>), Failure> {
-    let asked = interrupt.wait_for(move || question(&mut connection).map(|answer| (connection, answer)));
-    asked?.map_err(server_failure)
+/// The waits between attempts to connect, until it has been tried for long enough.
+struct Pauses {
+    until: Option<Instant>,
+    next: Duration,
+}
+
+impl Pauses {
+    fn new(retry: Duration) -> Pauses {
+        Pauses { until: Instant::now().checked_add(retry), next: PAUSE_MIN }
+    }
+
+    /// Whether there is no time left for another one.
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() + self.next > until)
+    }
+
+    /// Waits; false if there is no time left.
+    fn pause(&mut self) -> bool {
+        if self.is_over() {
+            return false;
+        }
+        std::thread::sleep(self.next);
+        self.next = (2 * self.next).min(PAUSE_MAX);
+        true
+    }
 }
 
 /// Has the server forget the load, if it can be reached. Otherwise the token expires.
@@ -411,12 +433,34 @@ impl Terms {
     }
 }
 
-/// Connects, and, unless nothing is to be merged, finds out what the server takes. `resumes`: the load may have begun
-/// merged.
+/// Connects, and, unless nothing is to be merged, finds out what the server takes. `retry`: the load may have begun merged,
+/// and a connection that breaks is tried again for so long. One that never came about isn't: nobody is there, or somewhere
+/// else.
 ///
 /// # Errors
 /// The server can't be reached, or doesn't let us in.
-pub fn connect(config: &Config, merge: bool, resumes: bool) -> Result<(Connection, Terms), Failure> {
+pub fn connect(config: &Config, merge: bool, retry: Option<Duration>) -> Result<(Connection, Terms), Failure> {
+    let (mut pauses, mut was_there) = (retry.map(Pauses::new), false);
+    loop {
+        let error = match connect_once(config, merge, retry.is_some()) {
+            Ok(connected) => return Ok(connected),
+            Err(error) => error,
+        };
+        let has_broken = matches!(&error, Error::Lost { cause, .. } if !matches!(cause, Lost::Protocol(_)));
+        let may_pass = has_broken || was_there && is_passing(&error);
+        let Some(pauses) = pauses.as_mut().filter(|pauses| may_pass && !pauses.is_over()) else {
+            return Err(server_failure(&error));
+        };
+        if !was_there {
+            // It may be no server at all, or one that speaks TLS.
+            say(&format!("{}; trying again", shown(&error)));
+        }
+        was_there = true;
+        pauses.pause();
+    }
+}
+
+fn connect_once(config: &Config, merge: bool, resumes: bool) -> Result<(Connection, Terms), Error> {
     let mut connection = connect_and_ping(config)?;
     if !merge {
         return Ok((connection, Terms::unknown()));
@@ -424,20 +468,20 @@ pub fn connect(config: &Config, merge: bool, resumes: bool) -> Result<(Connectio
     match Terms::ask(&mut connection) {
         Ok(terms) => Ok((connection, terms)),
         // What can't be asked now may be allowed all the same: a load that began merged is not to be given up for that.
-        Err(error) if resumes => Err(server_failure(error)),
+        Err(error) if resumes => Err(error),
         // Whoever doesn't like to be asked is told what the input says and nothing else.
         Err(_) => Ok((connect_and_ping(config)?, Terms::unknown())),
     }
 }
 
 /// Connects, and finds out whether the server takes commands at all.
-fn connect_and_ping(config: &Config) -> Result<Connection, Failure> {
-    let mut connection = Connection::connect(config).map_err(server_failure)?;
+fn connect_and_ping(config: &Config) -> Result<Connection, Error> {
+    let mut connection = Connection::connect(config)?;
     match connection.command(&["PING"]) {
         Ok(_) => Ok(connection),
         // A user who may not ping may well be allowed to load.
         Err(Error::Server(error)) if error.code() == b"NOPERM" => Ok(connection),
-        Err(error) => Err(server_failure(error)),
+        Err(error) => Err(error),
     }
 }
 
@@ -447,14 +491,19 @@ fn is_passing(error: &Error) -> bool {
     error.is_connection_lost() || error.server().is_some_and(|error| busy(error.text()))
 }
 
-fn server_failure(error: Error) -> Failure {
+/// An error about a command of the loader's own: what became of that is of no interest to anybody.
+fn shown(error: &Error) -> String {
+    if let Error::Lost { cause, .. } = error { cause.to_string() } else { error.to_string() }
+}
+
+fn server_failure(error: &Error) -> Failure {
     let refused = error.server().map(|error| error.code().to_vec());
     let hint = match refused.as_deref() {
         Some(b"NOAUTH") => "; give a password with -a, or in the environment variable REDISCLI_AUTH",
         _ => "",
     };
     let exit = if matches!(error, Error::Config(_)) { Exit::Usage } else { Exit::Server };
-    let text = error.to_string();
+    let text = shown(error);
     let text = if hint.is_empty() { &text } else { text.trim_end_matches('.') };
     Failure::new(exit, format!("{text}{hint}"))
 }

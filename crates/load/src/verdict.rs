@@ -72,7 +72,9 @@ mod tests {
 
     #[test]
     fn the_rest_passes() {
-        for name in ["SET", "set", "ZADD", "HSET", "INCR", "RPUSH", "EXISTS", "PUBLISH", "SADD", "UNLINK", "MSETNX", "SELECT"] {
+        for name in
+            ["SET", "set", "ZADD", "HSET", "INCR", "RPUSH", "EXISTS", "PUBLISH", "SADD", "UNLINK", "MSETNX", "SELECT"]
+        {
             assert_eq!(judge(name.as_bytes(), b"k"), Verdict::Plain, "{name}");
         }
     }

@@ -17,16 +17,21 @@ impl Breaker {
     /// In front of the server at `port`. Each connection breaks after at most so many bytes to the server, or a quarter
     /// as many back.
     pub fn start(port: u16, bytes_max: usize, seed: u64) -> Breaker {
+        let mut rng = Rng::new(seed);
+        Breaker::start_with(port, move || [bytes_max, bytes_max / 4].map(|most| 1 + rng.below(most)))
+    }
+
+    /// The same; each connection breaks after as many bytes to the server, or back, as `budgets` says for it.
+    pub fn start_with(port: u16, mut budgets: impl FnMut() -> [usize; 2] + Send + 'static) -> Breaker {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let own_port = listener.local_addr().unwrap().port();
         let broken = Arc::new(AtomicU64::new(0));
         let count = broken.clone();
         thread::spawn(move || {
-            let mut rng = Rng::new(seed);
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
-                for (from, to, most) in [(&client, &server, bytes_max), (&server, &client, bytes_max / 4)] {
-                    let budget = 1 + rng.below(most);
+                let [there, back] = budgets();
+                for (from, to, budget) in [(&client, &server, there), (&server, &client, back)] {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                     let count = count.clone();
                     thread::spawn(move || {

@@ -283,7 +283,7 @@ fn broken_connections_lose_and_double_nothing() {
         let (errors, state) = (directory.path("errors"), directory.path("state"));
         let chunk = rng.pick(&["1", "17", "10000"]).to_string();
         let args = ["--resume", "--state", &state, "--chunk", &chunk, "--errors", &errors, &file];
-        let ran = run_through(&breaker, &args);
+        let ran = run(breaker.port(), &args, b"");
         assert_eq!(ran.status, 1, "{} {}", ran.out, ran.err);
         marks.check(&server, &directory.read("errors"), &file);
         assert_eq!(marks.were_merged(&server), chunk != "1");
@@ -291,14 +291,59 @@ fn broken_connections_lose_and_double_nothing() {
     }
 }
 
-/// The first connection isn't tried twice: a loader that never got through is started again, as a user would.
-fn run_through(breaker: &Breaker, args: &[&str]) -> Ran {
-    loop {
-        let ran = run(breaker.port(), args, b"");
-        if ran.status != 4 {
-            return ran;
+/// What the first connections through a breaker get of replies, one after the other; later ones get all.
+fn breaker_of_first_connections(server: &Server, bytes: &'static [usize]) -> Breaker {
+    let mut bytes = bytes.iter();
+    Breaker::start_with(server.port(), move || [usize::MAX, bytes.next().copied().unwrap_or(usize::MAX)])
+}
+
+#[test]
+fn a_first_connection_that_breaks_is_tried_again() {
+    let failing = "NOSUCH\n".to_owned() + &"INCR n\n".repeat(10);
+    // The answers to CLIENT SETNAME, PING, RESUME and START break off; a load that has begun had a connection before.
+    let first: &[usize] = &[0, 3, 8, 12, 15, 67, 40];
+    for (bytes, lives) in [(first, 1), (&[usize::MAX, 0, 3, 8, 12, 15, 67, 40], 2)] {
+        let (server, directory) = (Server::penstock(&[]), Directory::new());
+        let (file, state) = (directory.file("x", &failing), directory.path("state"));
+        let args = ["--resume", "--no-merge", "--chunk", "1", "--state", &state, &file];
+        let breaker = breaker_of_first_connections(&server, bytes);
+        if lives == 2 {
+            let ran = run(breaker.port(), &[&["--stop-on-error"], &args[..]].concat(), b"");
+            assert!(ran.status == 1 && ran.err.contains("stopped after"), "{}", ran.err);
+        }
+        let ran = run(breaker.port(), &args, b"");
+        assert_eq!(
+            (ran.status, ran.first_line()),
+            (1, "11 commands executed, 1 failed, 0 lines rejected"),
+            "{}",
+            ran.err
+        );
+        assert!(ran.err.contains("; trying again\n") && !ran.err.contains("the command"), "{}", ran.err);
+        assert_eq!((ask(&server, "GET n").text(), breaker.broken()), (&b"10"[..], 7));
+    }
+}
+
+#[test]
+fn a_first_connection_is_not_tried_for_ever() {
+    let (server, directory) = (Server::penstock(&[]), Directory::new());
+    let (file, state) = (directory.file("x", "INCR n\n"), directory.path("state"));
+    for (bytes, said) in [(&[0; 99], "; trying again\n"), (&[12; 99], "; nothing was sent\n")] {
+        let breaker = breaker_of_first_connections(&server, bytes);
+        for retry in ["0", "1"] {
+            let args = ["--resume", "--no-merge", "--restart", "--retry", retry, "--state", &state, &file];
+            let ran = run(breaker.port(), &args, b"");
+            assert!(ran.status == 4 && ran.err.starts_with("penstock load: the "), "{}", ran.err);
+            assert!(!ran.err.contains("the command") && ran.err.lines().count() <= 2, "{}", ran.err);
+            assert_eq!(ran.err.contains(said), retry == "1" || bytes[0] == 12, "{retry}: {}", ran.err);
         }
     }
+    // Where nobody is, nobody is waited for.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let start = std::time::Instant::now();
+    let ran = run(port, &["--resume", "--state", &state, "--restart", &file], b"");
+    assert!(ran.status == 4 && ran.err.contains("can't connect"), "{} {}", ran.status, ran.err);
+    assert!(start.elapsed() < std::time::Duration::from_secs(10));
+    assert!(ask(&server, "GET n").is_null());
 }
 
 #[test]
