@@ -167,7 +167,7 @@ struct Args {
     /// How long the server remembers the load while no loader is connected
     #[arg(long, value_name = "SECONDS", default_value_t = 86_400, value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)), help_heading = "Resuming")]
     ttl: u64,
-    /// How long to try to reconnect
+    /// How long to try for another connection when one breaks
     #[arg(long, value_name = "SECONDS", default_value_t = 60, help_heading = "Resuming")]
     retry: u64,
 
@@ -210,7 +210,7 @@ pub struct ResumeOptions {
     pub restart: bool,
     /// How long the server keeps the token, in seconds.
     pub ttl_s: u64,
-    /// How long to try to reconnect.
+    /// How long to try for another connection when one breaks.
     pub retry: Duration,
 }
 

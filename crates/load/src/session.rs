@@ -268,8 +268,8 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// Has the token over this connection, or over a new one if there is none or it breaks. `reason` is what became of an
-    /// earlier one, over which the load was on its way.
+    /// Has the token over this connection, or over a new one if there is none or it breaks. `reason` is what became of
+    /// an earlier one, over which the load was on its way.
     fn enter(
         &mut self,
         mut connection: Option<Connection>,
@@ -433,9 +433,8 @@ impl Terms {
     }
 }
 
-/// Connects, and, unless nothing is to be merged, finds out what the server takes. `retry`: the load may have begun merged,
-/// and a connection that breaks is tried again for so long. One that never came about isn't: nobody is there, or somewhere
-/// else.
+/// Connects, and, unless nothing is to be merged, finds out what the server takes. `retry`: the load may have begun
+/// merged, and a connection that breaks is tried again for so long. One that never came about isn't: nobody may be there.
 ///
 /// # Errors
 /// The server can't be reached, or doesn't let us in.

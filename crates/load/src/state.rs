@@ -22,7 +22,7 @@ use crate::source::Origin;
 /// Bytes of a state file: hundreds of inputs.
 const BYTES_MAX: u64 = 1 << 20;
 /// Bytes of the first line, which is filled up with blanks: its longest content fits, which a test sees to.
-const PROGRESS_BYTES: usize = 384;
+const PROGRESS_BYTES: usize = 320;
 
 /// How far a load is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

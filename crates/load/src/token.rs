@@ -67,8 +67,8 @@ pub fn end(connection: &mut Connection, token: &str) -> Result<Answer<()>, Error
     ask(connection, &Command::new("PIPELINE END").arg(token), |_| Some(Answer::Is(())))
 }
 
-/// Reads the map of RESP3 or the flat array of RESP2; fields that a later server may add are passed over. An earlier one
-/// names no database: it wouldn't select the one in which the load is to go on, either.
+/// Reads the map of RESP3 or the flat array of RESP2; fields that a later server may add are passed over. An earlier
+/// one names no database: it wouldn't select the one in which the load is to go on, either.
 fn progress(reply: &Value) -> Option<Answer<Progress>> {
     let pairs: Vec<(&Value, &Value)> = match reply {
         Value::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),

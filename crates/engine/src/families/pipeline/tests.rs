@@ -392,12 +392,15 @@ fn reset_counts_and_lets_the_token_go() {
     assert_eq!(executed(&mut bench, "t"), 6);
 }
 
+/// Commands with their replies, behind a START in database 3, and the database, the count and the failures then.
+type Case<'c> = (&'c [(&'c str, &'c str)], usize, u64, &'c [(u64, &'c str)]);
+
 #[test]
 fn whoever_resumes_has_the_database_that_was_selected_behind_the_last_command_that_counted() {
     const RANGE: &str = "ERR DB index is out of range";
     const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
     let arity = "ERR wrong number of arguments for 'select' command";
-    let cases: &[(&[(&str, &str)], usize, u64, &[(u64, &str)])] = &[
+    let cases: &[Case<'_>] = &[
         (&[], 3, 0, &[]),
         (&[("select 4", "+OK")], 4, 1, &[]),
         (&[("select 4", "+OK"), ("get k", "$-1")], 4, 2, &[]),
