@@ -511,7 +511,7 @@ fn unsupported() -> Failure {
     Failure::new(
         Exit::Resume,
         "the server has no PIPELINE command that tells which lines it executed before a connection broke, and in which \
-         database: nothing was sent; load without --resume, or into Penstock",
+         database: nothing was sent; load without --resume, or into an up-to-date Penstock",
     )
 }
 
