@@ -91,8 +91,9 @@ pub enum TimeoutReply {
 /// That a call found nothing and wants to be run again when one of its keys changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wait {
-    /// When to give up, in milliseconds of Unix time; never, if none.
-    pub deadline_ms: Option<u64>,
+    /// When to give up, in milliseconds from when the wait begins; never, if none. What a call that is run again asks for is
+    /// of no account: the wait keeps the end that it began with.
+    pub timeout_ms: Option<u64>,
     /// What to answer at once if it may not wait.
     pub reply: TimeoutReply,
 }
@@ -241,14 +242,14 @@ impl<'c> Call<'c, '_, '_> {
     }
 
     /// Asks for the call to be run again when one of its keys changes. The handler must have written no reply.
-    pub fn wait(&mut self, deadline_ms: Option<u64>, reply: TimeoutReply) {
-        self.wait = Some(Wait { deadline_ms, reply });
+    pub fn wait(&mut self, timeout_ms: Option<u64>, reply: TimeoutReply) {
+        self.wait = Some(Wait { timeout_ms, reply });
         self.effects.again = None;
     }
 
     /// The same, but when it is run again, it is with these arguments: what "now" meant in its own is settled.
-    pub fn wait_as(&mut self, deadline_ms: Option<u64>, reply: TimeoutReply, args: OwnedArgs) {
-        self.wait(deadline_ms, reply);
+    pub fn wait_as(&mut self, timeout_ms: Option<u64>, reply: TimeoutReply, args: OwnedArgs) {
+        self.wait(timeout_ms, reply);
         self.effects.again = Some(args);
     }
 }

@@ -10,24 +10,22 @@ use crate::error::Error;
 /// Whole seconds below this become milliseconds without overflow, even with the present time added: a million years.
 const PLAIN_SECONDS_LIMIT: i64 = 1_000_000 * 366 * 24 * 60 * 60;
 
-/// When a timeout in seconds is over, in milliseconds of Unix time; none if it is 0, which means never.
+/// A timeout that is given in seconds, in milliseconds; none if it is 0, which means never.
 ///
 /// Seconds may have a fraction, of which a started millisecond counts whole. As Redis 7.2, this reads a C `long double`,
 /// so that a timeout above -1 ms is as good as 0. Errors, with Redis's texts: no number, negative, too far in the future.
-///
-/// A command that is run again after it has waited must keep the deadline that it began with, not take this anew.
-pub fn deadline_ms(text: &[u8], now_ms: u64) -> Result<Option<u64>, Error> {
-    let wait_ms = match num::parse_i64(text) {
+pub fn timeout_ms(text: &[u8], now_ms: u64) -> Result<Option<u64>, Error> {
+    let timeout_ms = match num::parse_i64(text) {
         Some(seconds @ 0..PLAIN_SECONDS_LIMIT) => seconds * 1000,
         _ => F80::parse(text).ok_or(Error::TIMEOUT_NOT_FLOAT)?.times(1000).ceil(),
     };
-    let wait_ms = u64::try_from(wait_ms).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
-    if wait_ms == 0 {
+    let timeout_ms = u64::try_from(timeout_ms).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
+    if timeout_ms == 0 {
         return Ok(None);
     }
     // Redis's times are signed.
-    let end_ms = wait_ms.saturating_add(now_ms);
-    if end_ms > i64::MAX as u64 { Err(Error::TIMEOUT_OUT_OF_RANGE) } else { Ok(Some(end_ms)) }
+    let end_ms = timeout_ms.saturating_add(now_ms);
+    if end_ms > i64::MAX as u64 { Err(Error::TIMEOUT_OUT_OF_RANGE) } else { Ok(Some(timeout_ms)) }
 }
 
 #[cfg(test)]
@@ -35,9 +33,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deadlines() {
+    fn timeouts() {
         const NOW_MS: u64 = 1_700_000_000_000;
-        let after = |ms: u64| Ok(Some(NOW_MS + ms));
+        let after = |ms: u64| Ok(Some(ms));
         let rows = [
             ("0", Ok(None)),
             ("0.0", Ok(None)),
@@ -65,8 +63,8 @@ mod tests {
             ("1e5000", Err(Error::TIMEOUT_NOT_FLOAT)),
         ];
         for (text, expected) in rows {
-            assert_eq!(deadline_ms(text.as_bytes(), NOW_MS), expected, "{text}");
+            assert_eq!(timeout_ms(text.as_bytes(), NOW_MS), expected, "{text}");
         }
-        assert_eq!(deadline_ms(b"1", u64::MAX), Err(Error::TIMEOUT_OUT_OF_RANGE));
+        assert_eq!(timeout_ms(b"1", u64::MAX), Err(Error::TIMEOUT_OUT_OF_RANGE));
     }
 }

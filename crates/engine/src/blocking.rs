@@ -56,7 +56,7 @@ pub struct Waiter {
     pub database: usize,
     /// The version of the protocol that its reply has to be in.
     pub proto: Proto,
-    /// Until when, and what to answer then.
+    /// For how long, and what to answer if it may not.
     pub wait: Wait,
     /// The keys under which it is registered, with their shards.
     pub registered: Vec<(usize, DbKey)>,
@@ -313,7 +313,7 @@ mod tests {
     fn waiter(client: u64, ticket: u64, registered: &[(usize, DbKey)]) -> Arc<Waiter> {
         let command = table().find(b"blpop").unwrap();
         let args = OwnedArgs::new([&b"blpop"[..], b"k", b"0"].into_iter());
-        let wait = Wait { deadline_ms: None, reply: TimeoutReply::NullArray };
+        let wait = Wait { timeout_ms: None, reply: TimeoutReply::NullArray };
         Arc::new(Waiter::new(
             client,
             0,

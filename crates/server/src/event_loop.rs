@@ -135,7 +135,7 @@ pub struct EventLoop {
     turns: VecDeque<u64>,
     yielded: VecDeque<usize>,
     paused: Vec<usize>,
-    /// When blocking commands run out of time, by connection.
+    /// When blocking commands run out of time, in microseconds of Unix time, by connection.
     deadlines: BinaryHeap<Reverse<(u64, u64)>>,
     /// Whether the next tick comes early.
     ticks_early: bool,
@@ -253,13 +253,10 @@ impl EventLoop {
         if !self.yielded.is_empty() || self.worker_inbox_filled() || self.poller.is_roused() {
             return Some(Duration::ZERO);
         }
-        let parked_ms = self.deadlines.peek().map(|Reverse((deadline_ms, _))| *deadline_ms);
-        let impatient_ms = self.impatient.peek().map(|Reverse((due_ms, _))| *due_ms);
-        let deadline = parked_ms.into_iter().chain(impatient_ms).min().map(|deadline_ms| {
-            let left_ms = deadline_ms.saturating_sub(now_us() / 1000);
-            // A millisecond's part is still to pass when the difference is rounded to 0.
-            Duration::from_millis(left_ms.max(1))
-        });
+        let parked_us = self.deadlines.peek().map(|Reverse((deadline_us, _))| *deadline_us);
+        let impatient_us = self.impatient.peek().map(|Reverse((due_ms, _))| due_ms.saturating_mul(1000));
+        let deadline_us = parked_us.into_iter().chain(impatient_us).min();
+        let deadline = deadline_us.map(|deadline_us| Duration::from_micros(deadline_us.saturating_sub(now_us())));
         // What they wait for may be written for another thread.
         let turn = (!self.turns.is_empty()).then_some(BUSY_TICK);
         deadline.into_iter().chain(turn).min()
@@ -457,10 +454,13 @@ impl EventLoop {
                 self.tick_early();
             }
             Ran::Parked => {
-                let deadline = connection.session.parked.as_ref().and_then(|w| w.wait.deadline_ms);
-                if let Some(deadline_ms) = deadline {
+                let timeout_ms = connection.session.parked.as_ref().and_then(|w| w.wait.timeout_ms);
+                // From now on, by a clock that isn't rounded: Redis answers late rather than early, and so must this.
+                let deadline_us = timeout_ms.map(|ms| now_us().saturating_add(ms.saturating_mul(1000)));
+                connection.deadline_us = deadline_us;
+                if let Some(deadline_us) = deadline_us {
                     let client = client.id;
-                    self.note_deadline(deadline_ms, client);
+                    self.note_deadline(deadline_us, client);
                 }
             }
             Ran::Idle | Ran::Closing => {}

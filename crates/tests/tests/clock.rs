@@ -72,6 +72,49 @@ fn after_slow(conn: &mut Conn, line: &str) -> Duration {
 }
 
 #[test]
+fn no_wait_is_shorter_than_its_timeout() {
+    const TIMEOUT: Duration = Duration::from_millis(10);
+    let server = Server::penstock(&[]);
+    let lines =
+        ["BLPOP none 0.01", "BZPOPMIN none 0.01", "XREAD BLOCK 10 STREAMS none $", "BLMOVE none n LEFT LEFT 0.01"];
+    let shortest = |line: &str| {
+        let (mut conn, request) = (server.connect(), encode(&command(line)));
+        let waits = (0..100).map(|i| {
+            // At another moment of the millisecond each time.
+            thread::sleep(Duration::from_micros(300 * (i % 4)));
+            let began = Instant::now();
+            conn.send(&request).unwrap();
+            assert!(conn.read().unwrap().is_null());
+            began.elapsed()
+        });
+        waits.min().unwrap()
+    };
+    let all: Vec<Duration> = thread::scope(|scope| {
+        let asking: Vec<_> = lines.map(|line| scope.spawn(|| shortest(line))).into_iter().collect();
+        asking.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    // Most of what the longer ones take may be the machine's; the shortest of a hundred isn't.
+    assert!(all.iter().all(|shortest| (TIMEOUT..2 * TIMEOUT).contains(shortest)), "{all:?}");
+}
+
+#[test]
+fn no_pause_is_shorter_than_it_says() {
+    const PAUSE: Duration = Duration::from_millis(4);
+    let server = Server::penstock(&[]);
+    let mut conn = server.connect();
+    let batch = encode_all(&[command(&format!("CLIENT PAUSE {}", PAUSE.as_millis())), command("PING")]);
+    let pauses = (0..200).map(|i| {
+        thread::sleep(Duration::from_micros(300 * (i % 4)));
+        let began = Instant::now();
+        conn.send(&batch).unwrap();
+        conn.read_n(2).unwrap();
+        began.elapsed()
+    });
+    let shortest = pauses.min().unwrap();
+    assert!(shortest >= PAUSE, "{shortest:?}");
+}
+
+#[test]
 fn waits_begin_when_their_command_runs() {
     let server = Server::penstock(&[]);
     let mut conn = server.connect();

@@ -9,11 +9,11 @@ use super::pop::{MultiPop, move_element, multi_pop, pop_from_first};
 use crate::Call;
 use crate::call::TimeoutReply;
 use crate::error::{Error, Outcome};
-use crate::timeout::deadline_ms;
+use crate::timeout::timeout_ms;
 
-/// The end of the timeout that is the argument at `index`.
-fn deadline_at(call: &Call<'_, '_, '_>, index: usize) -> Result<Option<u64>, Error> {
-    deadline_ms(call.arg(index), call.db.now_ms())
+/// The timeout that is the argument at `index`, in milliseconds.
+fn timeout_at(call: &Call<'_, '_, '_>, index: usize) -> Result<Option<u64>, Error> {
+    timeout_ms(call.arg(index), call.db.now_ms())
 }
 
 pub(super) fn blpop(call: &mut Call<'_, '_, '_>) -> Outcome {
@@ -26,18 +26,18 @@ pub(super) fn brpop(call: &mut Call<'_, '_, '_>) -> Outcome {
 
 fn pop_or_wait(call: &mut Call<'_, '_, '_>, end: End) -> Outcome {
     let timeout = call.len() - 1;
-    let deadline_ms = deadline_at(call, timeout)?;
+    let timeout_ms = timeout_at(call, timeout)?;
     if !pop_from_first(call, 1..timeout, end, None)? {
-        call.wait(deadline_ms, TimeoutReply::NullArray);
+        call.wait(timeout_ms, TimeoutReply::NullArray);
     }
     Ok(())
 }
 
 pub(super) fn blmpop(call: &mut Call<'_, '_, '_>) -> Outcome {
     let MultiPop { keys, end, count } = multi_pop(call, 2)?;
-    let deadline_ms = deadline_at(call, 1)?;
+    let timeout_ms = timeout_at(call, 1)?;
     if !pop_from_first(call, keys, end, Some(count))? {
-        call.wait(deadline_ms, TimeoutReply::NullArray);
+        call.wait(timeout_ms, TimeoutReply::NullArray);
     }
     Ok(())
 }
@@ -52,9 +52,9 @@ pub(super) fn brpoplpush(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 fn move_or_wait(call: &mut Call<'_, '_, '_>, from: End, to: End, timeout: usize) -> Outcome {
-    let deadline_ms = deadline_at(call, timeout)?;
+    let timeout_ms = timeout_at(call, timeout)?;
     if !move_element(call, from, to)? {
-        call.wait(deadline_ms, TimeoutReply::Null);
+        call.wait(timeout_ms, TimeoutReply::Null);
     }
     Ok(())
 }

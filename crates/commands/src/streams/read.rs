@@ -91,16 +91,16 @@ fn wait(call: &mut Call<'_, '_, '_>, read: &Read<'_>, ids: Option<&[StreamId]>) 
         call.reply.null_array();
         return Ok(());
     };
-    let deadline_ms = (block_ms > 0).then(|| block_ms + call.db.now_ms());
+    let timeout_ms = (block_ms > 0).then_some(block_ms);
     let ids_at = read.keys_at + read.keys;
     let wants_last = call.args.from(ids_at).any(|id| id == b"$");
     match ids.filter(|_| wants_last) {
-        None => call.wait(deadline_ms, TimeoutReply::NullArray),
+        None => call.wait(timeout_ms, TimeoutReply::NullArray),
         Some(ids) => {
             let texts: Vec<IdText> = ids.iter().map(|id| IdText::new(*id)).collect();
             let before = call.args.from(0).take(ids_at);
             let args = OwnedArgs::new(before.chain(texts.iter().map(IdText::as_bytes)));
-            call.wait_as(deadline_ms, TimeoutReply::NullArray, args);
+            call.wait_as(timeout_ms, TimeoutReply::NullArray, args);
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use super::{Form, removed};
 use crate::Call;
 use crate::call::TimeoutReply;
 use crate::error::{Error, Outcome};
-use crate::timeout::deadline_ms;
+use crate::timeout::timeout_ms;
 
 /// From which end members are taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,9 +98,9 @@ fn first_filled<'c>(call: &mut Call<'c, '_, '_>, keys: Range<usize>) -> Result<O
 /// Pops from the first key that has members, or waits for one.
 fn pop_or_wait(call: &mut Call<'_, '_, '_>, from: From) -> Outcome {
     let timeout = call.len() - 1;
-    let deadline_ms = deadline_ms(call.arg(timeout), call.db.now_ms())?;
+    let timeout_ms = timeout_ms(call.arg(timeout), call.db.now_ms())?;
     let Some(key) = first_filled(call, 1..timeout)? else {
-        call.wait(deadline_ms, TimeoutReply::NullArray);
+        call.wait(timeout_ms, TimeoutReply::NullArray);
         return Ok(());
     };
     let Some(zset) = call.db.object_mut::<ZSet>(key)? else { return Ok(()) };
@@ -180,9 +180,9 @@ pub(super) fn zmpop(call: &mut Call<'_, '_, '_>) -> Outcome {
 pub(super) fn bzmpop(call: &mut Call<'_, '_, '_>) -> Outcome {
     // The timeout is looked at last, as in Redis.
     let multi = multi(call, 2)?;
-    let deadline_ms = deadline_ms(call.arg(1), call.db.now_ms())?;
+    let timeout_ms = timeout_ms(call.arg(1), call.db.now_ms())?;
     if !pop_from(call, &multi)? {
-        call.wait(deadline_ms, TimeoutReply::NullArray);
+        call.wait(timeout_ms, TimeoutReply::NullArray);
     }
     Ok(())
 }

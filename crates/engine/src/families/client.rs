@@ -307,12 +307,13 @@ fn pause(turn: &mut Turn<'_, '_>) -> Outcome {
     let timeout_ms =
         num::parse_i64(turn.arg(2)).ok_or_else(|| Error::new("ERR timeout is not an integer or out of range"))?;
     let timeout_ms = u64::try_from(timeout_ms).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
-    let now_ms = turn.now_ms();
-    let until_ms = now_ms.checked_add(timeout_ms).filter(|&ms| i64::try_from(ms).is_ok());
+    // Up, and from now on, so that it isn't shorter than it says.
+    let from_ms = turn.worker.present_us().div_ceil(1000);
+    let until_ms = from_ms.checked_add(timeout_ms).filter(|&ms| i64::try_from(ms).is_ok());
     let until_ms = until_ms.ok_or(Error::TIMEOUT_OUT_OF_RANGE)?;
     let engine = turn.engine();
     // A pause of everything is not lightened by another of writes, nor a long one shortened.
-    let is_paused = engine.paused_until_ms.load(Ordering::Relaxed) > now_ms;
+    let is_paused = engine.paused_until_ms.load(Ordering::Relaxed) > turn.now_ms();
     if all || !is_paused {
         engine.paused_all.store(all, Ordering::Relaxed);
     }

@@ -14,6 +14,9 @@ use crate::poller::{Poller, TICK};
 /// Deadlines that may be noted beyond twice the connections, before those of waits that have ended are removed.
 const DEADLINES_SLACK: usize = 64;
 
+/// How long after its end a wait is looked at again that somebody else is just ending, in microseconds.
+const LOOK_AGAIN_US: u64 = 1000;
+
 /// How idle a thread is from a moment on.
 pub(super) struct Idleness {
     began: Instant,
@@ -46,6 +49,11 @@ impl Idleness {
 fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// When the blocking command in which a connection waits runs out of time.
+fn due_us(connection: &Connection) -> Option<u64> {
+    connection.session.parked.as_ref().and(connection.deadline_us)
 }
 
 impl EventLoop {
@@ -89,39 +97,37 @@ impl EventLoop {
         self.poller.tick_every(BUSY_TICK);
     }
 
-    pub(super) fn note_deadline(&mut self, deadline_ms: u64, client: u64) {
-        self.deadlines.push(Reverse((deadline_ms, client)));
+    pub(super) fn note_deadline(&mut self, deadline_us: u64, client: u64) {
+        self.deadlines.push(Reverse((deadline_us, client)));
         if self.deadlines.len() > 2 * self.connections.len() + DEADLINES_SLACK {
-            let (connections, by_client, now_ms) = (&self.connections, &self.by_client, self.worker.clock.now_ms);
-            let due = |client: &u64| {
-                let waiter = connections.get(*by_client.get(client)?)?.session.parked.as_ref()?;
-                waiter.wait.deadline_ms
-            };
+            let (connections, by_client, now_us) = (&self.connections, &self.by_client, self.turn_began_us);
+            let due = |client: &u64| due_us(connections.get(*by_client.get(client)?)?);
             // One that is overdue is noted for a later moment than its own.
-            let counts = |noted_ms, due_ms| due_ms == noted_ms || due_ms <= now_ms;
-            self.deadlines.retain(|Reverse((noted_ms, client))| due(client).is_some_and(|due| counts(*noted_ms, due)));
+            let counts = |noted_us, due_us| due_us == noted_us || due_us <= now_us;
+            self.deadlines.retain(|Reverse((noted_us, client))| due(client).is_some_and(|due| counts(*noted_us, due)));
         }
     }
 
+    /// Answers blocking commands that have run out of time when this turn began. What has become due since has its turn
+    /// next, and at once.
     fn time_out(&mut self) {
-        let now_ms = self.worker.clock.now_ms;
-        while let Some(&Reverse((deadline_ms, client))) = self.deadlines.peek() {
-            if deadline_ms > now_ms {
+        let now_us = self.turn_began_us;
+        while let Some(&Reverse((deadline_us, client))) = self.deadlines.peek() {
+            if deadline_us > now_us {
                 return;
             }
             self.deadlines.pop();
             let Some(&key) = self.by_client.get(&client) else { continue };
             let Some(connection) = self.connections.get_mut(key) else { continue };
-            let due = connection.session.parked.as_ref().and_then(|w| w.wait.deadline_ms);
             // The deadline may be that of an earlier wait.
-            if due.is_none_or(|due| due > now_ms) {
+            if due_us(connection).is_none_or(|due| due > now_us) {
                 continue;
             }
             if self.worker.time_out(&mut connection.session, &mut connection.replies.output) {
                 self.go_on(key);
             } else {
                 // Somebody is just serving it, or finding that there is nothing after all: look again.
-                self.deadlines.push(Reverse((now_ms + 1, client)));
+                self.deadlines.push(Reverse((now_us + LOOK_AGAIN_US, client)));
             }
         }
     }

@@ -85,18 +85,18 @@ pub(super) fn clients(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.field("pipeline_tokens", engine.pipelines.count());
     text.field("pubsub_clients", count(client_flag::PUBSUB));
     text.field("watching_clients", watched.clone().filter(|&n| n > 0).count());
-    text.field("clients_in_timeout_table", deadlines(&all));
+    text.field("clients_in_timeout_table", with_timeouts(&all));
     text.field("total_watched_keys", watched.map(u64::from).sum::<u64>());
     text.field("total_blocking_keys", engine.waiters.key_count());
     text.field("total_blocking_keys_on_nokey", engine.waiters.group_key_count());
 }
 
 /// How many wait with a timeout.
-fn deadlines(all: &[std::sync::Arc<Client>]) -> usize {
-    let has_deadline = |c: &&std::sync::Arc<Client>| {
-        c.has(client_flag::BLOCKED) && c.parked().as_ref().is_some_and(|w| w.wait.deadline_ms.is_some())
+fn with_timeouts(all: &[std::sync::Arc<Client>]) -> usize {
+    let has_timeout = |c: &&std::sync::Arc<Client>| {
+        c.has(client_flag::BLOCKED) && c.parked().as_ref().is_some_and(|w| w.wait.timeout_ms.is_some())
     };
-    all.iter().filter(has_deadline).count()
+    all.iter().filter(has_timeout).count()
 }
 
 /// Estimated bytes that connections take: their state and buffers.
