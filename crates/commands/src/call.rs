@@ -12,7 +12,7 @@ use store::types::set::SetLimits;
 use store::types::stream::StreamLimits;
 use store::types::zset::ZSetLimits;
 
-use crate::effects::{Class, Effects};
+use crate::effects::{Class, Concerns, Effects};
 use crate::error::Error;
 
 /// A key of the call, hashed when the batch was planned.
@@ -239,6 +239,12 @@ impl<'c> Call<'c, '_, '_> {
     #[inline]
     pub fn changed(&mut self, key: Key<'_>, class: Class, event: &'static str) {
         self.effects.changed(self.db.index(), key.bytes, class, event);
+    }
+
+    /// The same for a change that doesn't concern everybody.
+    #[inline]
+    pub fn changed_for(&mut self, concerns: Concerns, key: Key<'_>, class: Class, event: &'static str) {
+        self.effects.changed_for(concerns, self.db.index(), key.bytes, class, event);
     }
 
     /// Asks for the call to be run again when one of its keys changes. The handler must have written no reply.

@@ -34,6 +34,34 @@ pub enum Class {
     Emptied,
 }
 
+/// Whom a change of a key concerns, beside those who want notifications.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Concerns {
+    /// Who watches the key, and who waits for what it may have now.
+    Everybody,
+    /// Who watches it. It has nothing that it didn't have before, and what Redis doesn't take for a reason to look at
+    /// those who wait must not end a wait here: their commands might find something else, or leave something behind.
+    Watchers,
+    /// Who waits for it: what they wait for is gone, though the key's value counts as unchanged.
+    Waiters,
+    /// Nobody: a stream's groups don't count as its value.
+    Nobody,
+}
+
+impl Concerns {
+    /// Whether transactions that depend on the key are to fail.
+    #[must_use]
+    pub fn watchers(self) -> bool {
+        matches!(self, Concerns::Everybody | Concerns::Watchers)
+    }
+
+    /// Whether those who wait for the key are to be looked at.
+    #[must_use]
+    pub fn waiters(self) -> bool {
+        matches!(self, Concerns::Everybody | Concerns::Waiters)
+    }
+}
+
 /// One change of one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'e> {
@@ -45,6 +73,8 @@ pub struct Change<'e> {
     pub class: Class,
     /// The event's name, as keyspace notifications publish it.
     pub event: &'static str,
+    /// Who is to know of it in any case.
+    pub concerns: Concerns,
 }
 
 struct Listed {
@@ -52,6 +82,7 @@ struct Listed {
     key_start: usize,
     class: Class,
     event: &'static str,
+    concerns: Concerns,
 }
 
 /// The journal of a command: counts changes always, and lists them where somebody listens.
@@ -80,22 +111,28 @@ impl Effects {
     /// Notes that a command changed a key, and the event that it is.
     #[inline]
     pub fn changed(&mut self, database: usize, key: &[u8], class: Class, event: &'static str) {
+        self.changed_for(Concerns::Everybody, database, key, class, event);
+    }
+
+    /// The same for a change that doesn't concern everybody.
+    #[inline]
+    pub fn changed_for(&mut self, concerns: Concerns, database: usize, key: &[u8], class: Class, event: &'static str) {
         self.dirty += 1;
         if self.listening {
-            self.list(database, key, class, event);
+            self.list(database, key, class, event, concerns);
         }
     }
 
     /// Notes that a database has been emptied. What that counts for is the command's business.
     pub fn emptied(&mut self, database: usize) {
         if self.listening {
-            self.list(database, b"", Class::Emptied, "");
+            self.list(database, b"", Class::Emptied, "", Concerns::Everybody);
         }
     }
 
     #[cold]
-    fn list(&mut self, database: usize, key: &[u8], class: Class, event: &'static str) {
-        self.listed.push(Listed { database, key_start: self.keys.len(), class, event });
+    fn list(&mut self, database: usize, key: &[u8], class: Class, event: &'static str, concerns: Concerns) {
+        self.listed.push(Listed { database, key_start: self.keys.len(), class, event, concerns });
         self.keys.extend_from_slice(key);
     }
 
@@ -110,7 +147,8 @@ impl Effects {
     pub fn changes(&self) -> impl Iterator<Item = Change<'_>> {
         self.listed.iter().enumerate().map(|(i, l)| {
             let end = self.listed.get(i + 1).map_or(self.keys.len(), |next| next.key_start);
-            Change { database: l.database, key: &self.keys[l.key_start..end], class: l.class, event: l.event }
+            let &Listed { database, key_start, class, event, concerns } = l;
+            Change { database, key: &self.keys[key_start..end], class, event, concerns }
         })
     }
 

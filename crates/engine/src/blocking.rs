@@ -180,6 +180,11 @@ pub fn write_no_wait(reply: &mut Reply<'_>, kind: TimeoutReply) {
     }
 }
 
+/// Whether somebody in a key's queue reads for a group.
+fn is_read_in_group(queue: &VecDeque<Arc<Waiter>>) -> bool {
+    queue.iter().any(|waiter| waiter.reads_in_group())
+}
+
 type Queues = HashMap<DbKey, VecDeque<Arc<Waiter>>>;
 
 /// The waiters of all keys, cut like the keyspace.
@@ -288,17 +293,28 @@ impl Waiters {
     /// How many keys somebody reads for a group: their end ends the wait.
     #[must_use]
     pub fn group_key_count(&self) -> usize {
-        let is_read = |queue: &&VecDeque<Arc<Waiter>>| queue.iter().any(|waiter| waiter.reads_in_group());
-        (0..self.shards.len()).map(|shard| self.with(shard, |queues| queues.values().filter(is_read).count())).sum()
+        let count = |queues: &mut Queues| queues.values().filter(|queue| is_read_in_group(queue)).count();
+        (0..self.shards.len()).map(|shard| self.with(shard, count)).sum()
     }
 
     /// All keys that anybody waits for in a database, with their shards.
     #[must_use]
     pub fn keys(&self, database: usize) -> Vec<(usize, DbKey)> {
+        self.keys_where(database, |_| true)
+    }
+
+    /// Those that somebody reads for a group.
+    #[must_use]
+    pub fn group_keys(&self, database: usize) -> Vec<(usize, DbKey)> {
+        if self.any_in_groups() { self.keys_where(database, is_read_in_group) } else { Vec::new() }
+    }
+
+    fn keys_where(&self, database: usize, wanted: impl Fn(&VecDeque<Arc<Waiter>>) -> bool) -> Vec<(usize, DbKey)> {
         let mut all = Vec::new();
         for shard in 0..self.shards.len() {
             self.with(shard, |queues| {
-                all.extend(queues.keys().filter(|k| k.0 == database).map(|k| (shard, k.clone())))
+                let of_database = queues.iter().filter(|(key, queue)| key.0 == database && wanted(queue));
+                all.extend(of_database.map(|(key, _)| (shard, key.clone())));
             });
         }
         all

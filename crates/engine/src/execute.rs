@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use commands::Handler;
 use commands::call::{Call, KEYS_AHEAD, KEYS_IN_BATCH, KeyRef, Wait};
-use commands::effects::Class;
+use commands::effects::{Class, Concerns};
 use commands::error::{Error, Outcome, SHOWN_BYTES, shown};
 use commands::spec::{Scope, flag};
 use resp::reply::{Mark, Output, Reply};
@@ -781,10 +781,11 @@ impl Worker {
         let mut created = created.into_iter().peekable();
         for change in effects.changes() {
             if change.class == Class::Emptied {
-                self.ready.extend(self.engine.waiters.keys(change.database));
+                // Others can find nothing in what is gone, and must not stand in front of those whose keys change next.
+                self.ready.extend(self.engine.waiters.group_keys(change.database));
                 continue;
             }
-            self.settle_key(change.database, change.key);
+            self.settle_key(change.database, change.key, change.concerns);
             let moves = matches!(change.event, "rename_from" | "move_from");
             let is_due = |c: &Seen| moves || (c.database == change.database && *c.key == *change.key);
             if let Some(new) = created.next_if(is_due) {
@@ -799,12 +800,15 @@ impl Worker {
         self.effects.clear();
     }
 
-    pub(crate) fn settle_key(&mut self, database: usize, key: &[u8]) {
+    /// Tells those of a changed key's watchers and waiters whom it concerns.
+    fn settle_key(&mut self, database: usize, key: &[u8], concerns: Concerns) {
         let engine = self.engine;
-        if engine.watchers.any() {
+        if concerns.watchers() && engine.watchers.any() {
             engine.watchers.touch(engine.keyspace.shard_of(hash(key)), database, key);
         }
-        self.note_ready(database, key);
+        if concerns.waiters() {
+            self.note_ready(database, key);
+        }
     }
 
     /// Has those looked at who wait for a key that has changed or is gone.

@@ -3,7 +3,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
-use penstock_tests::bytes::{Command, command};
+use penstock_tests::bytes::{Command, command, encode};
 use penstock_tests::conn::Conn;
 use penstock_tests::linear::{Event, is_linearizable};
 use penstock_tests::reply::Reply;
@@ -44,6 +44,27 @@ fn side_by_side(server: &Server, workers: &[&(dyn Fn(&mut Conn) + Sync)], watche
         let ends = ends.into_iter().chain(watching.into_iter().map(|thread| thread.join()));
         assert!(ends.filter(|end| end.is_err()).count() == 0, "a client saw what it must not see (see above)");
     });
+}
+
+#[test]
+fn a_flush_does_not_change_the_order_in_which_those_who_wait_are_served() {
+    for server in [Server::penstock(&["--threads", "1"]), server(), Server::oracle(&[])] {
+        let mut other = server.connect();
+        // Whatever the order of the keys' hashes is.
+        for i in 0..20 {
+            let mut waiting = ["a", "b"].map(|key| {
+                let mut conn = server.connect();
+                conn.send(&encode(&command(&format!("BLMOVE {key}{i} to LEFT RIGHT 0")))).unwrap();
+                conn
+            });
+            server.wait_until("both wait", |server| server.figure("blocked_clients") == 2);
+            let flush = ["FLUSHALL", "FLUSHDB", "EVAL return(redis.call('flushall')) 0"][i % 3];
+            let transaction = commands(&format!("MULTI\n{flush}\nRPUSH b{i} 2\nRPUSH a{i} 1\nEXEC"));
+            other.pipeline(&transaction).unwrap();
+            waiting.iter_mut().for_each(|conn| assert!(!conn.read().unwrap().is_error()));
+            assert_eq!(integers(&other.cmd("LRANGE to 0 -1").unwrap()), [2, 1], "{flush} {i}");
+        }
+    }
 }
 
 /// Commands from lines of text.

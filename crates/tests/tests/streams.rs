@@ -145,6 +145,88 @@ fn who_waits_in_a_group_learns_that_it_is_gone() {
     });
 }
 
+/// What is done to a stream `s` without adding to it, with whether that changes it for those who watch it. It has a group
+/// `g`, which has been given everything but the second of two entries.
+const WITHOUT_NEWS: &[(&str, bool)] = &[
+    ("XGROUP CREATE s h 0", false),
+    ("XGROUP CREATE s h 0 MKSTREAM", false),
+    ("XGROUP SETID s other 0", false),
+    ("XGROUP DESTROY s other", false),
+    ("XGROUP CREATECONSUMER s g d", false),
+    ("XGROUP DELCONSUMER s g c", false),
+    ("XSETID s 9-9", false),
+    ("XREADGROUP GROUP other d STREAMS s 0", false),
+    ("XREADGROUP GROUP other d COUNT 1 STREAMS s >", false),
+    ("XCLAIM s other d 0 1-1", false),
+    ("XAUTOCLAIM s other d 0 0", false),
+    ("XACK s other 1-1", false),
+    ("XDEL s 1-2", true),
+    ("XTRIM s MAXLEN 1", true),
+    ("EXPIRE s 100", true),
+    ("XADD s 5-1 f v", true),
+    ("EXPIRE s -1", true),
+];
+
+/// Makes the stream anew for the next of these.
+fn make_stream(conn: &mut Conn) {
+    let lines = "FLUSHALL\nXADD s 1-1 f v\nXADD s 1-2 f v\nXGROUP CREATE s g $\nXGROUP CREATECONSUMER s g c\n\
+                 XGROUP CREATE s other 0\nXREADGROUP GROUP other c COUNT 1 STREAMS s >";
+    lines.lines().for_each(|line| assert!(!conn.cmd(line).unwrap().is_error(), "{line}"));
+}
+
+#[test]
+fn groups_do_not_count_as_a_change_of_what_is_watched() {
+    on_all(true, |server| {
+        let (mut conn, mut other) = (server.connect(), server.connect());
+        for (line, changes) in WITHOUT_NEWS {
+            make_stream(&mut other);
+            conn.cmd("WATCH s").unwrap();
+            assert!(!other.cmd(line).unwrap().is_error(), "{line}");
+            conn.cmd("MULTI").unwrap();
+            assert_eq!(conn.cmd("EXEC").unwrap().is_null(), *changes, "{line}");
+        }
+        // A new stream is one.
+        make_stream(&mut other);
+        conn.cmd("WATCH new").unwrap();
+        other.cmd("XGROUP CREATE new g 0 MKSTREAM").unwrap();
+        conn.cmd("MULTI").unwrap();
+        assert!(conn.cmd("EXEC").unwrap().is_null());
+    });
+}
+
+#[test]
+fn what_adds_nothing_to_a_stream_is_no_reason_to_look_at_those_who_wait() {
+    on_all(true, |server| {
+        let mut other = server.connect();
+        // Those behind it add something, or take everything away; and 7.2 has groups' end looked at.
+        let without_news = WITHOUT_NEWS.iter().take_while(|(line, _)| !line.starts_with("XADD"));
+        for (line, _) in without_news.filter(|(line, _)| !line.contains("DESTROY")) {
+            make_stream(&mut other);
+            let mut reader = waiting(server, "XREAD BLOCK 0 STREAMS s none $ $", 1);
+            // Whoever ran the command again now would find the wrong type.
+            other.cmd("SET none 1").unwrap();
+            let mut member = waiting(server, "XREADGROUP GROUP g x BLOCK 0 STREAMS s >", 2);
+            other.cmd("XGROUP DELCONSUMER s g x").unwrap();
+            assert!(!other.cmd(line).unwrap().is_error(), "{line}");
+            // Had it been run again, it would have its consumer again.
+            let consumers = other.cmd("XINFO CONSUMERS s g").unwrap();
+            assert!(!consumers.items().iter().any(|one| one.items()[1].text() == b"x"), "{line}");
+            other.cmd("DEL none").unwrap();
+            ask(&mut other, "XADD s 10-1 f v", "$4|10-1|");
+            expect(&mut reader, &entry("s", "10-1", "v"));
+            expect(&mut member, &entry("s", "10-1", "v"));
+        }
+        // What the group is set back to doesn't count as news either.
+        make_stream(&mut other);
+        let mut member = waiting(server, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >", 1);
+        ask(&mut other, "XGROUP SETID s g 1-1", "+OK|");
+        wait_until_blocked(server, 1);
+        ask(&mut other, "XADD s 10-1 f v", "$4|10-1|");
+        assert!(member.read().unwrap().escaped().contains("1-2"));
+        wait_until_blocked(server, 0);
+    });
+}
+
 #[test]
 fn a_wait_ends_in_time_or_from_outside() {
     on_all(true, |server| {

@@ -2,7 +2,7 @@
 
 use super::peeked;
 use crate::Call;
-use crate::effects::Class;
+use crate::effects::{Class, Concerns};
 use crate::error::{Error, Outcome, shown};
 use crate::strings::Unit;
 
@@ -92,7 +92,7 @@ fn expire_at(call: &mut Call<'_, '_, '_>, key: store::keyspace::Key<'_>, at_ms: 
     match u64::try_from(at_ms) {
         Ok(at) if at > call.db.now_ms() => {
             call.db.set_expiry(key, Some(at));
-            call.changed(key, Class::Generic, "expire");
+            call.changed_for(Concerns::Watchers, key, Class::Generic, "expire");
         }
         _ => {
             call.db.unlink(key);
@@ -106,7 +106,7 @@ pub(super) fn persist(call: &mut Call<'_, '_, '_>) -> Outcome {
     let expires = call.db.get_mut(key).is_some_and(|entry| entry.expiry().is_some());
     if expires {
         call.db.set_expiry(key, None);
-        call.changed(key, Class::Generic, "persist");
+        call.changed_for(Concerns::Watchers, key, Class::Generic, "persist");
     }
     call.reply.int(i64::from(expires));
     Ok(())

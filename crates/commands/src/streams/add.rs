@@ -6,7 +6,7 @@ use store::types::stream::{Entries, Stream, StreamId, StreamLimits, Trim};
 use super::options::{NewId, check_ids, id, options};
 use super::write_id;
 use crate::Call;
-use crate::effects::Class;
+use crate::effects::{Class, Concerns};
 use crate::error::{Error, Outcome};
 
 const ZERO_ID: Error = Error::fixed("ERR The ID specified in XADD must be greater than 0-0");
@@ -41,7 +41,7 @@ pub(super) fn xadd(call: &mut Call<'_, '_, '_>) -> Outcome {
     call.changed(key, Class::Stream, "xadd");
     if let Some((1.., blocks)) = trimmed {
         call.db.free_later(blocks);
-        call.changed(key, Class::Stream, "xtrim");
+        call.changed_for(Concerns::Watchers, key, Class::Stream, "xtrim");
     }
     Ok(())
 }
@@ -75,7 +75,7 @@ pub(super) fn xtrim(call: &mut Call<'_, '_, '_>) -> Outcome {
     let key = call.key(1);
     let count = trim(call, key, wanted)?;
     if count > 0 {
-        call.changed(key, Class::Stream, "xtrim");
+        call.changed_for(Concerns::Watchers, key, Class::Stream, "xtrim");
     }
     call.reply.int(count as i64);
     Ok(())
@@ -94,7 +94,7 @@ pub(super) fn xdel(call: &mut Call<'_, '_, '_>) -> Outcome {
         count = ids.filter(|text| id(text).is_ok_and(|id| stream.entries.remove(id))).count();
     }
     if count > 0 {
-        call.changed(key, Class::Stream, "xdel");
+        call.changed_for(Concerns::Watchers, key, Class::Stream, "xdel");
     }
     call.reply.count(count);
     Ok(())
@@ -129,7 +129,7 @@ pub(super) fn xsetid(call: &mut Call<'_, '_, '_>) -> Outcome {
     if !max_deleted_id.is_zero() {
         entries.max_deleted_id = max_deleted_id;
     }
-    call.changed(key, Class::Stream, "xsetid");
+    call.changed_for(Concerns::Nobody, key, Class::Stream, "xsetid");
     call.reply.ok();
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::options::{id, start};
 use super::pending::idle_ms;
 use super::{no_group, quoted, write_entry, write_id};
 use crate::Call;
-use crate::effects::Class;
+use crate::effects::{Class, Concerns};
 use crate::error::{Error, Outcome};
 
 /// How XCLAIM and XAUTOCLAIM take something over.
@@ -96,7 +96,7 @@ pub(super) fn xclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     }
     reply.fill_array(mark, claimed);
     if is_new {
-        call.changed(key, Class::Stream, "xgroup-createconsumer");
+        call.changed_for(Concerns::Nobody, key, Class::Stream, "xgroup-createconsumer");
     }
     call.effects.dirty += (claimed + gone) as u64;
     Ok(())
@@ -175,7 +175,7 @@ pub(super) fn xautoclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     let swept = sweep(&claim, entries, group, from, count as usize);
     swept.write(&claim, entries, &mut call.reply);
     if is_new {
-        call.changed(key, Class::Stream, "xgroup-createconsumer");
+        call.changed_for(Concerns::Nobody, key, Class::Stream, "xgroup-createconsumer");
     }
     call.effects.dirty += (swept.claimed.len() + swept.gone.len()) as u64;
     Ok(())

@@ -7,7 +7,7 @@ use store::types::stream::{Group, Stream, StreamId};
 use super::options::id;
 use super::{no_such_group, wrong_subcommand};
 use crate::Call;
-use crate::effects::Class;
+use crate::effects::{Class, Concerns};
 use crate::error::{Error, Outcome};
 
 const NO_KEY: Error = Error::fixed(
@@ -96,7 +96,9 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Outcome {
         return Err(Error::fixed("BUSYGROUP Consumer Group name already exists"));
     };
     vacant.insert(Group::new(from, options.entries_read));
-    call.changed(key, Class::Stream, "xgroup-create");
+    // Only a new stream is something new.
+    let concerns = if last.is_none() { Concerns::Everybody } else { Concerns::Nobody };
+    call.changed_for(concerns, key, Class::Stream, "xgroup-create");
     call.reply.ok();
     Ok(())
 }
@@ -126,7 +128,7 @@ pub(super) fn setid(call: &mut Call<'_, '_, '_>) -> Outcome {
         group.last_id = from;
         group.entries_read = options.entries_read;
     })?;
-    call.changed(call.key(2), Class::Stream, "xgroup-setid");
+    call.changed_for(Concerns::Nobody, call.key(2), Class::Stream, "xgroup-setid");
     call.reply.ok();
     Ok(())
 }
@@ -136,7 +138,7 @@ pub(super) fn destroy(call: &mut Call<'_, '_, '_>) -> Outcome {
     let stream = call.db.object_mut::<Stream>(key)?.ok_or(NO_KEY)?;
     let existed = stream.groups.remove(call.args.get(3)).is_some();
     if existed {
-        call.changed(key, Class::Stream, "xgroup-destroy");
+        call.changed_for(Concerns::Waiters, key, Class::Stream, "xgroup-destroy");
     }
     call.reply.int(i64::from(existed));
     Ok(())
@@ -146,7 +148,7 @@ pub(super) fn createconsumer(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (name, now_ms) = (call.arg(4), call.db.now_ms());
     let is_new = with_group(call, |group, _| group.add_consumer(name, now_ms))?;
     if is_new {
-        call.changed(call.key(2), Class::Stream, "xgroup-createconsumer");
+        call.changed_for(Concerns::Nobody, call.key(2), Class::Stream, "xgroup-createconsumer");
     }
     call.reply.int(i64::from(is_new));
     Ok(())
@@ -156,7 +158,7 @@ pub(super) fn delconsumer(call: &mut Call<'_, '_, '_>) -> Outcome {
     let name = call.arg(4);
     let pending = with_group(call, |group, _| group.remove_consumer(name))?;
     if pending.is_some() {
-        call.changed(call.key(2), Class::Stream, "xgroup-delconsumer");
+        call.changed_for(Concerns::Nobody, call.key(2), Class::Stream, "xgroup-delconsumer");
     }
     call.reply.count(pending.unwrap_or(0));
     Ok(())

@@ -8,7 +8,7 @@ use super::options::id;
 use super::{IdText, begin_stream, no_group, write_entries, write_entry, write_id};
 use crate::Call;
 use crate::call::TimeoutReply;
-use crate::effects::Class;
+use crate::effects::{Class, Concerns};
 use crate::error::{Error, Outcome};
 
 const MEANINGLESS_LAST: Error = Error::fixed(
@@ -222,7 +222,7 @@ fn see(call: &mut Call<'_, '_, '_>, key: Key<'_>, reader: Reader<'_>) -> Outcome
         consumer.seen_ms = now_ms;
     }
     if is_new {
-        call.changed(key, Class::Stream, "xgroup-createconsumer");
+        call.changed_for(Concerns::Nobody, key, Class::Stream, "xgroup-createconsumer");
     }
     Ok(())
 }
