@@ -1,7 +1,7 @@
 //! The keys of a request that is given as arguments: COMMAND GETKEYS.
 
 use commands::error::Error;
-use commands::spec::{Begin, Find, Info, KeySpec, key_flag};
+use commands::spec::{Begin, Find, Info, KeySpec, flag, key_flag};
 use resp::num;
 use resp::request::{Args, OwnedArgs};
 
@@ -33,11 +33,14 @@ pub(super) fn of<'t>(turn: &Turn<'t, '_>) -> Result<Vec<Found<'t>>, Error> {
         return Err(Error::new("ERR Invalid number of arguments specified for command"));
     }
     let mut found = Vec::new();
-    for spec in specs() {
-        let flags = flags_of(info, spec, args);
-        spec.visit(args, |index| found.push(Found { name: turn.args.get(index + 2), flags }));
+    if specs().all(|spec| has_counted_keys(spec, args)) {
+        for spec in specs() {
+            let flags = flags_of(info, spec, args);
+            spec.visit(args, |index| found.push(Found { name: turn.args.get(index + 2), flags }));
+        }
     }
-    if found.is_empty() || !specs().all(|spec| has_counted_keys(spec, args)) {
+    // A script may have no keys; Redis takes a wrong count of them for none as well.
+    if found.is_empty() && !info.has(flag::NO_MANDATORY_KEYS) {
         return Err(Error::new("ERR Invalid arguments specified for command"));
     }
     Ok(found)
