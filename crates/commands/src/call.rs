@@ -217,6 +217,15 @@ impl<'c> Call<'c, '_, '_> {
         existed
     }
 
+    /// Deletes a key in which nothing is stored, and notes that. As in Redis, nobody looks before whether its time has come:
+    /// it counts as deleted then too, but for WATCH, where EXEC looks whether what there was when it was given is there.
+    pub fn store_nothing(&mut self, key: Key<'_>) {
+        let concerns = if self.db.peek(key).is_some() { Concerns::Everybody } else { Concerns::Waiters };
+        if self.db.remove_overwritten(key) {
+            self.changed_for(concerns, key, Class::Generic, "del");
+        }
+    }
+
     /// To be called before a key is overwritten: frees what it holds in the background, if the rules say so.
     #[inline]
     pub fn overwrite(&mut self, key: Key<'_>) {

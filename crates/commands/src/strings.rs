@@ -326,7 +326,7 @@ fn msetnx(call: &mut Call<'_, '_, '_>) -> Outcome {
     if call.len().is_multiple_of(2) {
         return Err(Error::arity("msetnx"));
     }
-    let free = call.each_key().all(|key| call.db.peek(key).is_none());
+    let free = !call.each_key().any(|key| call.db.exists_for_write(key));
     if free {
         set_pairs(call);
     }

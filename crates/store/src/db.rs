@@ -292,6 +292,11 @@ impl<'l, 'k> Db<'l, 'k> {
         self.look(key).is_some()
     }
 
+    /// Whether the key exists, for a command that is to write it: neither a hit nor a miss.
+    pub fn exists_for_write(&mut self, key: Key<'_>) -> bool {
+        !self.expire_if_due(key) && self.peek(key).is_some()
+    }
+
     /// The key's type.
     #[must_use]
     pub fn kind(&self, key: Key<'_>) -> Option<Type> {
@@ -474,7 +479,13 @@ impl<'l, 'k> Db<'l, 'k> {
         !self.expire_if_due(key) && self.take(key).is_some()
     }
 
-    /// The same, but frees a large value in the background.
+    /// Removes the key in place of an overwrite with nothing. Says whether there was one, though its time may have come:
+    /// nobody has looked.
+    pub fn remove_overwritten(&mut self, key: Key<'_>) -> bool {
+        self.take(key).is_some()
+    }
+
+    /// Removes the key as [`Db::remove`], but frees a large value in the background.
     pub fn unlink(&mut self, key: Key<'_>) -> bool {
         !self.expire_if_due(key) && self.take_and_free(key)
     }

@@ -393,8 +393,8 @@ fn store(
     if count > 0 {
         call.db.set_object(key, Value::List(list), Ttl::Clear);
         call.changed(key, Class::List, "sortstore");
-    } else if call.db.remove(key) {
-        call.changed(key, Class::Generic, "del");
+    } else {
+        call.store_nothing(key);
     }
     call.reply.count(count);
     Ok(())

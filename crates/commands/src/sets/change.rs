@@ -56,7 +56,7 @@ pub(super) fn srem(call: &mut Call<'_, '_, '_>) -> Outcome {
 
 pub(super) fn smove(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (source, destination, member) = (call.key(1), call.key(2), call.arg(3));
-    let destination_type = call.db.peek_object::<Set>(destination).map(|_| ());
+    let destination_type = call.db.object_mut::<Set>(destination).map(|_| ());
     let Some(set) = call.db.object_mut::<Set>(source)? else {
         call.reply.int(0);
         return Ok(());

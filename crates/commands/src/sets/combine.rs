@@ -42,8 +42,8 @@ fn store(call: &mut Call<'_, '_, '_>, result: Set, event: &'static str) -> Outco
     if len > 0 {
         call.db.set_object(key, Value::Set(result), Ttl::Clear);
         call.changed(key, Class::Set, event);
-    } else if call.db.remove(key) {
-        call.changed(key, Class::Generic, "del");
+    } else {
+        call.store_nothing(key);
     }
     call.reply.count(len);
     Ok(())

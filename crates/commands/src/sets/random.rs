@@ -85,7 +85,10 @@ fn pop_several(call: &mut Call<'_, '_, '_>) -> Outcome {
     };
     let takes_all = count >= set.len();
     if takes_all {
-        reply_set(&mut call.reply, set);
+        // Redis reads it then, which is a hit.
+        if let Some(set) = call.db.object::<Set>(key)? {
+            reply_set(&mut call.reply, set);
+        }
         // It may be large.
         call.overwrite(key);
     } else {

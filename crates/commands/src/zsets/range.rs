@@ -208,8 +208,8 @@ pub(super) fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, zset: ZSet, event
     if count > 0 {
         call.db.set_object(key, Value::ZSet(zset), Ttl::Clear);
         call.changed(key, Class::ZSet, event);
-    } else if call.db.remove(key) {
-        call.changed(key, Class::Generic, "del");
+    } else {
+        call.store_nothing(key);
     }
     count
 }

@@ -238,6 +238,18 @@ mod tests {
     }
 
     #[test]
+    fn spop_is_a_hit_only_where_redis_reads_the_set_for_it() {
+        for (line, hits) in [("SPOP s", "0"), ("SPOP s 2", "0"), ("SPOP s 3", "1"), ("SPOP s 9", "1")] {
+            let mut bench = Bench::default();
+            let mut session = bench.open();
+            bench.check(&mut session, &[("SADD s a b c", ":3")]);
+            bench.line(&mut session, line);
+            let info = bench.line(&mut session, "INFO stats");
+            assert!(info.contains(&format!("|keyspace_hits:{hits}|")), "{line}");
+        }
+    }
+
+    #[test]
     fn figures_are_true_and_can_be_reset() {
         let mut bench = Bench::default();
         let mut session = bench.open();

@@ -84,15 +84,48 @@ mod tests {
 
     /// What a subscriber of everything is told of commands, as "channel message".
     fn check(classes: u32, lines: &[&str], expected: &[&str]) {
-        let mut bench = Bench::default();
+        assert_eq!(told(&mut Bench::default(), classes, lines), expected, "{lines:?}");
+    }
+
+    /// The same, of what has been done to a keyspace.
+    fn told(bench: &mut Bench, classes: u32, lines: &[&str]) -> Vec<String> {
         bench.worker.engine.notify_classes.store(u64::from(classes), Ordering::Relaxed);
         let mut session = bench.open_with(resp::reply::Proto::Resp3);
         bench.line(&mut session, "psubscribe *");
         let replies: String = lines.iter().map(|line| bench.line(&mut session, line) + "|").collect();
         let words: Vec<&str> = replies.split('|').collect();
         let pushes = words.windows(9).filter(|w| w[0] == ">4");
-        let told: Vec<String> = pushes.map(|w| format!("{} {}", w[6], w[8])).collect();
-        assert_eq!(told, expected, "{lines:?}");
+        pushes.map(|w| format!("{} {}", w[6], w[8])).collect()
+    }
+
+    #[test]
+    fn a_key_whose_time_has_come_is_noticed_where_redis_notices_it() {
+        let cases: &[(&str, &[&str])] = &[
+            // Nobody has looked: it is deleted as any other.
+            ("sort nokey store old", &["del"]),
+            ("sinterstore old nokey", &["del"]),
+            ("zunionstore old 1 nokey", &["del"]),
+            ("zdiffstore old 1 nokey", &["del"]),
+            ("zrangestore old nokey 0 1", &["del"]),
+            ("msetnx old 1 s 2", &["expired"]),
+            ("msetnx s 1 old 2", &[]),
+            ("smove nokey old m", &["expired"]),
+            ("smove s old nosuch", &["expired"]),
+            ("del old", &["expired"]),
+        ];
+        for (line, expected) in cases {
+            let mut bench = Bench::default();
+            let mut session = bench.open();
+            bench.check(&mut session, &[("set old v px 5", "+OK"), ("sadd s m", ":1")]);
+            bench.now_us += 10_000;
+            // To whom it is gone already, it doesn't change.
+            bench.check(&mut session, &[("watch old", "+OK")]);
+            let told = told(&mut bench, KEYEVENT | EXPIRED | GENERIC, &[line]);
+            let expected: Vec<String> = expected.iter().map(|event| format!("__keyevent@0__:{event} old")).collect();
+            assert_eq!(told, expected, "{line}");
+            let left = if expected.is_empty() { ":2" } else { ":1" };
+            bench.check(&mut session, &[("dbsize", left), ("multi", "+OK"), ("exec", "*0")]);
+        }
     }
 
     #[test]
