@@ -282,7 +282,7 @@ impl Worker {
             return;
         }
         let (database, shard) = (progress.part / shards, self.id + progress.part % shards * threads);
-        let Some(mut locked) = engine.keyspace.lock_one_unless(shard, || engine.busy.any()) else { return };
+        let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return };
         let mut db = Db::new(&mut locked, database, &self.clock, &mut self.observed);
         for _ in 0..STEPS_AT_ONCE {
             if !progress.swept {

@@ -189,7 +189,7 @@ impl Worker {
         let first = self.random.below(shards);
         for shard in (0..shards).map(|i| (first + i) % shards) {
             // Another shard does as well as one that a script holds which takes too long.
-            let Some(mut locked) = keyspace.lock_one_unless(shard, || engine.busy.any()) else { continue };
+            let Some(mut locked) = keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { continue };
             let found = self.sample(&mut locked, shard, wanted);
             wanted = wanted.saturating_sub(found);
             if wanted == 0 {
@@ -232,7 +232,7 @@ impl Worker {
         self.effects.listening = self.engine.is_listening();
         let engine = self.engine;
         let shard = engine.keyspace.shard_of(key.hash);
-        let Some(mut locked) = engine.keyspace.lock_one_unless(shard, || engine.busy.any()) else { return false };
+        let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return false };
         let evicted = Db::new(&mut locked, candidate.database, &self.clock, &mut self.observed).evict(key).is_some();
         if evicted {
             self.stats().evicted.add(1);

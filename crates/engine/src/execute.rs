@@ -443,7 +443,7 @@ impl Worker {
     ) -> Step {
         let engine = self.engine;
         let start = out.mark();
-        let is_busy = || engine.busy.any();
+        let is_busy = engine.busy.ends_waits();
         let mut locked = engine.keyspace.lock_each_unless(&is_busy);
         let step = run(self, session, &mut locked, out);
         if !locked.gave_up() {
@@ -479,7 +479,7 @@ impl Worker {
         let engine = self.engine;
         let keyspace = &engine.keyspace;
         *inside = None;
-        let step = keyspace.gate().close_unless(|| engine.busy.any()).map(|alone| {
+        let step = keyspace.gate().close_unless(engine.busy.ends_waits()).map(|alone| {
             // The wait for the others is not the command's time.
             self.ticks = Ticks::now();
             self.follow_clock(self.ticks);
@@ -502,7 +502,7 @@ impl Worker {
     /// Passes the gate; not, if it is closed for a script that takes too long.
     pub(crate) fn pass(&self) -> Pass {
         let engine = self.engine;
-        engine.keyspace.gate().enter_unless(self.id, || engine.busy.any())
+        engine.keyspace.gate().enter_unless(self.id, engine.busy.ends_waits())
     }
 
     /// The shards of keys, ascending and without duplicates, in the worker's own vector.
@@ -823,7 +823,7 @@ impl Worker {
     /// Removes keys of one shard whose time has come. Says whether there may be more.
     pub(crate) fn reclaim_shard(&mut self, database: usize, shard: usize, limit: usize) -> bool {
         let engine = self.engine;
-        let Some(mut locked) = engine.keyspace.lock_one_unless(shard, || engine.busy.any()) else { return false };
+        let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return false };
         // Under the lock: see `Engine::is_listening`.
         self.observed.list = if self.engine.is_listening() { self.engine.events_to_list() } else { 0 };
         let more = Db::new(&mut locked, database, &self.clock, &mut self.observed).reclaim(shard, limit);

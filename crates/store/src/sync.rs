@@ -20,7 +20,6 @@ use std::{
     hint,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence},
     thread,
-    time::{Duration, Instant},
 };
 
 /// Turns of busy waiting before a waiter gives its core away: about a microsecond, longer than most commands hold a
@@ -29,45 +28,30 @@ const SPINS: u32 = if cfg!(loom) { 1 } else { 100 };
 /// Turns of giving the core away before a waiter sleeps: the holder is then in a long command (SORT, SUNION of millions).
 const YIELDS: u32 = if cfg!(loom) { u32::MAX } else { 200 };
 
-/// Turns after which a waiter looks whether to give up: when it comes to sleeping, so that a look costs nothing. In loom's
-/// models others end what they do while one waits, so that it looks before.
-const PATIENCE: u32 = if cfg!(loom) { 0 } else { SPINS + YIELDS };
-
-/// The same in time, for a busy machine, on which whoever gives its core away has it back after milliseconds.
-#[cfg(not(loom))]
-const PATIENCE_TIME: Duration = Duration::from_millis(2);
+/// Turns after which a waiter looks whether to give up: when it begins to give its core away, which on a busy machine may be
+/// for milliseconds each time. Who may give up says for how long it doesn't. In loom's models others end what they do while one
+/// waits, so that it looks before.
+const PATIENCE: u32 = if cfg!(loom) { 0 } else { SPINS };
 
 /// Waits a little longer each time.
-#[derive(Default)]
-struct Backoff {
-    turns: u32,
-    /// When it gave its core away for the first time.
-    #[cfg(not(loom))]
-    yielded: Option<Instant>,
-}
+struct Backoff(u32);
 
 impl Backoff {
     fn wait(&mut self) {
-        self.turns = self.turns.saturating_add(1);
-        if self.turns < SPINS {
+        self.0 = self.0.saturating_add(1);
+        if self.0 < SPINS {
             hint::spin_loop();
-        } else if self.turns < SPINS.saturating_add(YIELDS) {
-            #[cfg(not(loom))]
-            self.yielded.get_or_insert_with(Instant::now);
+        } else if self.0 < SPINS.saturating_add(YIELDS) {
             thread::yield_now();
         } else {
             #[cfg(not(loom))]
-            thread::sleep(Duration::from_micros(50));
+            thread::sleep(std::time::Duration::from_micros(50));
         }
     }
 
     /// Whether it is time to look at other things.
     fn is_long(&self) -> bool {
-        #[cfg(not(loom))]
-        if self.yielded.is_some_and(|yielded| yielded.elapsed() >= PATIENCE_TIME) {
-            return true;
-        }
-        self.turns >= PATIENCE
+        self.0 >= PATIENCE
     }
 }
 
@@ -94,7 +78,7 @@ impl ShardLock {
 
     #[cold]
     fn lock_contended(&self) {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff(0);
         loop {
             backoff.wait();
             // Look before trying: an exchange would pull the cache line away from the holder.
@@ -112,7 +96,7 @@ impl ShardLock {
 
     #[cold]
     fn lock_contended_unless(&self, give_up: &dyn Fn() -> bool) -> bool {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff(0);
         loop {
             if backoff.is_long() && give_up() {
                 return false;
@@ -126,7 +110,7 @@ impl ShardLock {
 
     /// Takes the lock if it is free or becomes so before it has been looked at `tries` times, with ever longer pauses.
     pub fn try_lock_for(&self, tries: u32) -> bool {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff(0);
         for _ in 0..tries {
             if !self.taken.load(Ordering::Relaxed) && self.try_lock() {
                 return true;
@@ -214,7 +198,7 @@ impl Gate {
     #[inline]
     pub fn enter_unless(&self, thread: usize, give_up: impl Fn() -> bool) -> Option<Inside<'_>> {
         let place = &self.places[thread];
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff(0);
         loop {
             place.inside.store(true, Ordering::Relaxed);
             // Announce before looking, so that either this thread sees the gate closing or the closer sees it inside.
@@ -271,7 +255,7 @@ impl Gate {
     fn wait_for_all(&self, give_up: &dyn Fn() -> bool) -> bool {
         fence(Ordering::SeqCst);
         for place in &self.places {
-            let mut backoff = Backoff::default();
+            let mut backoff = Backoff(0);
             while place.inside.load(Ordering::Acquire) {
                 if backoff.is_long() && give_up() {
                     return false;

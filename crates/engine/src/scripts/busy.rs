@@ -5,6 +5,7 @@
 //! connections whenever the script is looked at ([`crate::worker::Attendant`]), and other threads that wait for shards or for
 //! the gate give up waiting; all answer BUSY to what they can't run. SCRIPT KILL ends a busy script unless it has written.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +22,10 @@ const CLEAN: [u8; 2] = [1, 2];
 const WRITTEN: [u8; 2] = [3, 4];
 /// One that has to end.
 const KILLED: u8 = 5;
+
+/// How long others are waited for who hold what is needed though no busy script does, in microseconds: longer than most commands
+/// take, on a machine whose cores are taken, too.
+const PATIENCE_US: f64 = 2000.0;
 
 /// Which threads run busy scripts.
 pub struct Busy {
@@ -72,6 +77,21 @@ impl Busy {
     #[must_use]
     pub fn any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// What a wait for a shard or for the gate asks, again and again once it has become long, whether it is to be given up: when
+    /// a busy script runs anywhere and it has been asked for [`PATIENCE_US`].
+    pub fn ends_waits(&self) -> impl Fn() -> bool + '_ {
+        let first = Cell::new(None);
+        move || {
+            if !self.any() {
+                return false;
+            }
+            let now = Ticks::now();
+            let began = first.get().unwrap_or(now);
+            first.set(Some(began));
+            to_microseconds(now.since(began)) >= PATIENCE_US
+        }
     }
 
     /// A thread's script is busy from now on.

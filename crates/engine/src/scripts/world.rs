@@ -157,7 +157,7 @@ impl<'w, 'k> World<'w, 'k> {
                 self.reaches_beyond = true;
                 let engine = self.worker.engine;
                 let before = Ticks::now();
-                held = self.locked.extend(shard, patience, || engine.busy.any());
+                held = self.locked.extend(shard, patience, engine.busy.ends_waits());
                 // For a script, time stands still but where it waits.
                 self.worker.follow_clock_after(before);
             }

@@ -42,7 +42,7 @@ impl Worker {
         lock: impl FnOnce(&'static Keyspace, &dyn Fn() -> bool) -> Option<Locked<'k>>,
     ) -> Option<Locked<'k>> {
         let engine = self.engine;
-        let locked = lock(&engine.keyspace, &|| engine.busy.any());
+        let locked = lock(&engine.keyspace, &engine.busy.ends_waits());
         self.follow_clock(Ticks::now());
         locked
     }
