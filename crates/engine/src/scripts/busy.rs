@@ -80,7 +80,7 @@ impl Busy {
     }
 
     /// What a wait for a shard or for the gate asks, again and again once it has become long, whether it is to be given up: when
-    /// a busy script runs anywhere and it has been asked for [`PATIENCE_US`].
+    /// a busy script runs anywhere and it has been asked for two milliseconds.
     pub fn ends_waits(&self) -> impl Fn() -> bool + '_ {
         let first = Cell::new(None);
         move || {
