@@ -1,15 +1,18 @@
-//! Where the allocator's memory comes from: one range of addresses, whose huge pages are made ready before they are needed.
+//! Where the allocator's memory comes from: one range of addresses, whose huge pages are made ready before they are
+//! needed.
 //!
 //! A keyspace is read all over, and on pages of 4 KB most reads miss the TLB, too; with pages of 2 MB they don't. But a
 //! kernel that gives a huge page when it is first touched clears it in the midst of a command, which takes a tenth of a
-//! millisecond, and many times that on a virtual machine whose host has yet to find the memory. So the range is kept from
-//! huge pages (`MADV_NOHUGEPAGE`), and a thread of its own gets the next one before the allocator comes to it: nobody waits
-//! for it, nor for the small pages that it saves. It is filled elsewhere (`staging`) and moved to its place in some
-//! microseconds: were it filled there, who came too early would have to fill it, too, in the midst of a command.
+//! millisecond, and many times that on a virtual machine whose host has yet to find the memory. So the range is kept
+//! from huge pages (`MADV_NOHUGEPAGE`), and a thread of its own gets the next one before the allocator comes to it:
+//! nobody waits for it, nor for the small pages that it saves. It is filled elsewhere (`staging`) and moved to its
+//! place in some microseconds: were it filled there, who came too early would have to fill it, too, in the midst of a
+//! command.
 //!
 //! The allocator tells of each part of the range that it begins to use or gives back (`mi_commit_fun_t` of mimalloc 3).
 //! What is made ready ahead is at most a few megabytes for each place where it is growing, and nothing as
-//! long as the heap is small. Should the allocator be faster than the thread, it gets small pages, as it would have anyway.
+//! long as the heap is small. Should the allocator be faster than the thread, it gets small pages, as it would have
+//! anyway.
 //!
 //! What was made ready and is not used half a second later goes back, a slice of the allocator's at a time.
 //!
@@ -36,17 +39,18 @@ use crate::process;
 
 /// A block is what one huge page covers, in bytes: 2 MB on x86-64 and, with pages of 4 KB, on AArch64.
 const BLOCK_BYTES: usize = 2 << 20;
-/// The range is handed over in pieces of so many bytes: mimalloc has room for the tables of no more than 16 GB, and spreads
-/// its threads over the pieces.
+/// The range is handed over in pieces of so many bytes: mimalloc has room for the tables of no more than 16 GB, and
+/// spreads its threads over the pieces.
 const PIECE_BYTES: usize = 8 << 30;
-/// mimalloc can manage 160 pieces, and is left some for itself. What a larger machine has beyond them it takes on its own.
+/// mimalloc can manage 160 pieces, and is left some for itself. What a larger machine has beyond them it takes on its
+/// own.
 const PIECES_MAX: usize = 128;
-/// Below so many blocks in use nothing is made ready. mimalloc's pages for arrays of some KB are half a megabyte each, and
-/// what isn't touched of them takes memory where it lies in a huge page: 2 to 4 MB in all, which is a tenth of a small
-/// server's memory and that `used_memory` doesn't tell. Reads of 50 MB lose 4 to 5 percent for it.
+/// Below so many blocks in use nothing is made ready. mimalloc's pages for arrays of some KB are half a megabyte each,
+/// and what isn't touched of them takes memory where it lies in a huge page: 2 to 4 MB in all, which is a tenth of a
+/// small server's memory and that `used_memory` doesn't tell. Reads of 50 MB lose 4 to 5 percent for it.
 const SMALL_BLOCKS: usize = 24;
-/// How many blocks are ready ahead of the one that is being filled. A thread that does nothing but create keys takes some
-/// five milliseconds for one.
+/// How many blocks are ready ahead of the one that is being filled. A thread that does nothing but create keys takes
+/// some five milliseconds for one.
 const AHEAD_BLOCKS: usize = 2;
 /// The same as long as fewer than [`LARGE_BLOCKS`] are in use, so that it is a small part of them.
 const AHEAD_BLOCKS_AT_FIRST: usize = 1;
@@ -65,8 +69,8 @@ const AREAS: usize = u64::BITS as usize;
 const TRIM_EVERY: Duration = Duration::from_millis(500);
 
 /// The part of the time that the thread may spend on making blocks ready, as one in so many: a block takes a fifth of a
-/// millisecond where memory is at hand, and up to nine on a virtual machine whose host has to find it first, which is more
-/// than it brings while the heap grows fast.
+/// millisecond where memory is at hand, and up to nine on a virtual machine whose host has to find it first, which is
+/// more than it brings while the heap grows fast.
 const SHARE: u32 = 10;
 /// How much of that it may save up, for when the heap begins to grow.
 const SAVED_MAX: Duration = Duration::from_millis(10);
@@ -82,7 +86,8 @@ const DESTROY_ON_EXIT: mi::mi_option_t = 22;
 /// Nothing at all: see `_mi_auto_process_done` in its `init.c`.
 const LEAVE_ALL: i64 = 2;
 
-/// mimalloc takes and gives back parts that are multiples of so many bytes (`MI_ARENA_SLICE_SIZE`): a block has 32 of them.
+/// mimalloc takes and gives back parts that are multiples of so many bytes (`MI_ARENA_SLICE_SIZE`): a block has 32 of
+/// them.
 const SLICE_BYTES: usize = 64 << 10;
 
 // What is known of a block, in one word: which of its slices the allocator uses (none, if it is wanted), and
@@ -110,14 +115,17 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// Has mimalloc take no range of its own before [`reserve`] has offered one: it would be used first.
+/// Has mimalloc take no range of its own before [`reserve`] has offered one: it would be used first. And has it collect
+/// and close nothing when the process ends, while threads of the server may still run, and allocate.
 #[cfg_attr(miri, expect(dead_code, reason = "see `BEFORE_MAIN`"))]
-extern "C" fn wait_for_a_range() {
+extern "C" fn set_options() {
     // SAFETY: reads and sets a variable, which mimalloc allows at any time.
     unsafe {
-        // Anything else is what its environment asks for, or another option, in a version that this was not written for.
+        // Anything else is what its environment asks for, or another option, in a version that this was not written
+        // for.
         if mi::mi_option_get(ARENA_RESERVE) == ARENA_RESERVE_KB {
             mi::mi_option_set(ARENA_RESERVE, 0);
+            mi::mi_option_set(DESTROY_ON_EXIT, LEAVE_ALL);
         }
     }
 }
@@ -127,7 +135,7 @@ extern "C" fn wait_for_a_range() {
 #[used]
 // SAFETY: the C library calls what stands in this section once each, without arguments that matter to it.
 #[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = wait_for_a_range;
+static BEFORE_MAIN: extern "C" fn() = set_options;
 
 static HEAP: OnceLock<Heap> = OnceLock::new();
 
@@ -135,8 +143,8 @@ static HEAP: OnceLock<Heap> = OnceLock::new();
 struct Heap {
     start: usize,
     blocks: Box<[AtomicU64]>,
-    /// Where in the range a block is wanted: a bit for each [`AREA_BLOCKS`]. A large range has half a million blocks, too
-    /// many to be looked through for every block that is made ready.
+    /// Where in the range a block is wanted: a bit for each [`AREA_BLOCKS`]. A large range has half a million blocks,
+    /// too many to be looked through for every block that is made ready.
     areas: Box<[AtomicU64]>,
     /// How many blocks the allocator uses any of.
     used: AtomicUsize,
@@ -155,11 +163,9 @@ pub fn leave_to_the_allocator() {
 }
 
 /// Gives the allocator a range of addresses as large as the machine's memory. Without one (some limits of address space
-/// forbid it), or when it is used up, the allocator goes on by itself. To be called once, before there are other threads.
+/// forbid it), or when it is used up, the allocator goes on by itself. To be called once, before there are other
+/// threads.
 pub fn reserve() {
-    // Threads of the server still run, and allocate, while the process ends: nothing is to be collected or closed by then.
-    // SAFETY: sets a variable.
-    unsafe { mi::mi_option_set(DESTROY_ON_EXIT, LEAVE_ALL) };
     offer();
     leave_to_the_allocator();
 }
@@ -207,7 +213,8 @@ extern "C" fn on_commit(begins: bool, start: *mut c_void, bytes: usize, _zero: *
     if begins {
         heap.take(start.addr(), bytes);
     } else {
-        // SAFETY: the part belongs to nobody. It reads as zeros from now on, and the call is made again before it is used.
+        // SAFETY: the part belongs to nobody. It reads as zeros from now on, and the call is made again before it is
+        // used.
         let forgotten = unsafe { madvise(start, bytes, Advice::LinuxDontNeed) };
         if forgotten.is_ok() {
             heap.give_back(start.addr(), bytes);
@@ -216,8 +223,8 @@ extern "C" fn on_commit(begins: bool, start: *mut c_void, bytes: usize, _zero: *
     true
 }
 
-/// The slices of a block that lie in a part of the range, as bits; the offsets are the block's and the part's ends from the
-/// range's beginning.
+/// The slices of a block that lie in a part of the range, as bits; the offsets are the block's and the part's ends from
+/// the range's beginning.
 fn slices_within(block: usize, part: Range<usize>) -> u64 {
     let at = block * BLOCK_BYTES;
     let first = part.start.saturating_sub(at) / SLICE_BYTES;
@@ -239,8 +246,8 @@ impl Heap {
         let mut before = state.load(Ordering::Relaxed);
         loop {
             if before & LOCKED != 0 {
-                // Next to never, and some microseconds. It isn't enough to yield: who has locked it may wait for this core,
-                // and has no precedence.
+                // Next to never, and some microseconds. It isn't enough to yield: who has locked it may wait for this
+                // core, and has no precedence.
                 thread::sleep(LOCKED_WAIT);
                 before = state.load(Ordering::Relaxed);
                 continue;
@@ -332,8 +339,8 @@ impl Heap {
             if trimmed.elapsed() >= TRIM_EVERY {
                 ready = self.trim_idle(&ready);
                 staging.trim_idle();
-                // SAFETY: may be called at any time. The thread has next to no memory of its own; what others have freed is
-                // given back to the system, which mimalloc would only do when somebody asks it for more.
+                // SAFETY: may be called at any time. The thread has next to no memory of its own; what others have
+                // freed is given back to the system, which mimalloc would only do when somebody asks it for more.
                 unsafe { mi::mi_collect(false) };
                 trimmed = Instant::now();
             }
@@ -341,7 +348,8 @@ impl Heap {
         }
     }
 
-    /// Makes a block ready, unless it isn't wanted any more. Without time or memory for it, it is left to be wanted again.
+    /// Makes a block ready, unless it isn't wanted any more. Without time or memory for it, it is left to be wanted
+    /// again.
     fn prepare_block(&self, block: usize, staging: &mut Staging, in_time: bool) {
         if !in_time || !staging.fill(block) {
             self.change(block, |state| state & !WANTED);
@@ -375,7 +383,8 @@ impl Heap {
         }
         for slice in (0..BLOCK_BYTES / SLICE_BYTES).filter(|slice| state >> slice & 1 == 0) {
             let start = self.start + block * BLOCK_BYTES + slice * SLICE_BYTES;
-            // SAFETY: nobody uses the slice, nor begins to while the block is locked. It reads as zeros, before and after.
+            // SAFETY: nobody uses the slice, nor begins to while the block is locked. It reads as zeros, before and
+            // after.
             let _ = unsafe { madvise(ptr::with_exposed_provenance_mut(start), SLICE_BYTES, Advice::LinuxDontNeed) };
         }
         self.blocks[block].store(state & SLICES, Ordering::Release);

@@ -1,9 +1,10 @@
 //! Scripts that run for too long: what their thread's other connections and the other threads are told, and how one is
 //! ended.
 //!
-//! A script that has run for `busy-reply-threshold` milliseconds is *busy*. From then on its thread looks after its other
-//! connections whenever the script is looked at ([`crate::worker::Attendant`]), and other threads that wait for shards or for
-//! the gate give up waiting; all answer BUSY to what they can't run. SCRIPT KILL ends a busy script unless it has written.
+//! A script that has run for `busy-reply-threshold` milliseconds is *busy*. From then on its thread looks after its
+//! other connections whenever the script is looked at ([`crate::worker::Attendant`]), and other threads that wait for
+//! shards or for the gate give up waiting; all answer BUSY to what they can't run. SCRIPT KILL ends a busy script
+//! unless it has written.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -23,8 +24,8 @@ const WRITTEN: [u8; 2] = [3, 4];
 /// One that has to end.
 const KILLED: u8 = 5;
 
-/// How long others are waited for who hold what is needed though no busy script does, in microseconds: longer than most commands
-/// take, on a machine whose cores are taken, too.
+/// How long others are waited for who hold what is needed though no busy script does, in microseconds: longer than most
+/// commands take, on a machine whose cores are taken, too.
 const PATIENCE_US: f64 = 2000.0;
 
 /// Which threads run busy scripts.
@@ -79,8 +80,8 @@ impl Busy {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// What a wait for a shard or for the gate asks, again and again once it has become long, whether it is to be given up: when
-    /// a busy script runs anywhere and it has been asked for two milliseconds.
+    /// What a wait for a shard or for the gate asks, again and again once it has become long, whether it is to be given
+    /// up: when a busy script runs anywhere and it has been asked for two milliseconds.
     pub fn ends_waits(&self) -> impl Fn() -> bool + '_ {
         let first = Cell::new(None);
         move || {
@@ -166,6 +167,9 @@ const UNKILLABLE: &str = "UNKILLABLE Sorry the script already executed write com
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
 
     fn check(outcome: Result<(), Error>, expected: &str) {
@@ -192,5 +196,22 @@ mod tests {
         busy.end(0);
         busy.end(1);
         assert!(!busy.any() && !busy.is_killed(1));
+    }
+
+    #[test]
+    fn a_wait_is_given_up_only_beside_a_busy_script_and_after_a_while() {
+        let busy = Busy::new(1);
+        let while_it_takes = Duration::from_micros(2 * PATIENCE_US as u64);
+        let idle = busy.ends_waits();
+        assert!(!idle());
+        thread::sleep(while_it_takes);
+        assert!(!idle(), "no script is busy, however long the wait");
+
+        let command = OwnedArgs::new([&b"eval"[..]].into_iter());
+        busy.begin(0, Caller::Eval, false, Running::new("x", command.args(), Ticks::now()));
+        let ends = busy.ends_waits();
+        assert!(!ends(), "who holds it may be about to give it back");
+        thread::sleep(while_it_takes);
+        assert!(ends());
     }
 }

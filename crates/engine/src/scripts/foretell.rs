@@ -4,22 +4,28 @@ use commands::spec::{Scope, flag};
 
 use crate::command_table::{Command, table};
 
-/// Whether a text names, as a string of Lua's, a command that concerns more than its keys (DBSIZE, SCAN, FLUSHALL, SORT with
-/// its patterns). A script that has written can't be made alone any more, so it is better made alone once too often: the
-/// string may be anything else. A name that is put together while the script runs is not found.
+/// Whether a text names, as a string of Lua's, a command that concerns more than its keys (DBSIZE, SCAN, FLUSHALL, SORT
+/// with its patterns). A script that has written can't be made alone any more, so it is better made alone once too
+/// often: the string may be anything else. A name that is put together while the script runs is not found.
 pub(super) fn names_whole_keyspace(text: &[u8]) -> bool {
-    let mut from = 0;
-    while let Some(at) = text[from..].iter().position(|byte| matches!(byte, b'\'' | b'"' | b'[')) {
-        let start = from + at + 1;
-        from = start;
-        let word = &text[start..];
-        let length = word.iter().take_while(|byte| byte.is_ascii_alphabetic() || **byte == b'_').count();
-        let closing = if text[start - 1] == b'[' { b']' } else { text[start - 1] };
-        if word.get(length) == Some(&closing) && is_of_whole_keyspace(&word[..length]) {
+    let mut rest = text;
+    while let Some(at) = rest.iter().position(|byte| matches!(byte, b'\'' | b'"' | b'[')) {
+        let opening = &rest[at..];
+        rest = &opening[1..];
+        let (word, closing) =
+            if opening[0] == b'[' { (opening.strip_prefix(b"[["), &b"]]"[..]) } else { (Some(rest), &opening[..1]) };
+        if word.is_some_and(|word| begins_with_whole_keyspace(word, closing)) {
             return true;
         }
     }
     false
+}
+
+/// Whether such a command's name comes first, and then this.
+fn begins_with_whole_keyspace(word: &[u8], closing: &[u8]) -> bool {
+    let length = word.iter().take_while(|byte| byte.is_ascii_alphabetic() || **byte == b'_').count();
+    let (name, behind) = word.split_at(length);
+    behind.starts_with(closing) && is_of_whole_keyspace(name)
 }
 
 fn is_of_whole_keyspace(name: &[u8]) -> bool {
@@ -56,6 +62,8 @@ mod tests {
             "return redis.call('GET', KEYS[1])",
             "return #KEYS",
             "return {KEYS[1], ARGV['keysx']}",
+            "return found[keys]",
+            "return [[keys]",
             "redis.call('EVAL', 'scan x')",
             "return 'keys",
             "",

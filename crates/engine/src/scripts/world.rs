@@ -143,7 +143,7 @@ impl<'w, 'k> World<'w, 'k> {
             return Reach::Held;
         }
         let keyspace = self.locked.keyspace();
-        let within_keys = matches!(command.info.scope_for(args), Scope::Keys | Scope::ByArgs(_));
+        let within_keys = is_within_keys(command, args);
         self.reaches_beyond |= !within_keys;
         let mut held = within_keys;
         // Who can't start over fails: it waits longer for what somebody needs who is in no hurry.
@@ -172,8 +172,7 @@ impl<'w, 'k> World<'w, 'k> {
     fn is_beyond(&self, declared: &[usize], command: &Command, args: Args<'_>) -> bool {
         let keyspace = self.locked.keyspace();
         let is_declared = |key: &KeyRef| declared.binary_search(&keyspace.shard_of(key.hash)).is_ok();
-        let within_keys = matches!(command.info.scope_for(args), Scope::Keys | Scope::ByArgs(_));
-        !within_keys || !self.keys.iter().all(is_declared)
+        !is_within_keys(command, args) || !self.keys.iter().all(is_declared)
     }
 
     fn refuse(&mut self, command: Option<&Command>, error: &Error, reply: &mut Output) {
@@ -187,6 +186,11 @@ impl<'w, 'k> World<'w, 'k> {
         }
         Reply::new(reply, Proto::Resp2).error(error.text());
     }
+}
+
+/// Whether a command concerns its keys only.
+fn is_within_keys(command: &Command, args: Args<'_>) -> bool {
+    matches!(command.info.scope_for(args), Scope::Keys | Scope::ByArgs(_))
 }
 
 fn to_ticks(microseconds: f64) -> u64 {
@@ -241,8 +245,7 @@ impl Host for World<'_, '_> {
                 return Verdict::End;
             }
             Reach::Nowhere => {
-                let within_keys = matches!(command.info.scope_for(args), Scope::Keys | Scope::ByArgs(_));
-                let text = if within_keys { NOT_DECLARED } else { NOT_NAMED };
+                let text = if is_within_keys(command, args) { NOT_DECLARED } else { NOT_NAMED };
                 self.refuse(Some(command), &Error::fixed(text), reply);
                 return Verdict::Go;
             }
