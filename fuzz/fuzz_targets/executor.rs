@@ -129,8 +129,8 @@ fuzz_target!(|data: &[u8]| {
     worker.begin_turn(NOW_US.fetch_add(1000, Ordering::Relaxed));
     let mut session = open(&mut worker);
     run(&mut worker, &mut session, b"FLUSHALL\r\n");
-    // A byte 255 ends a request; a stream that begins with 254 is given to the engine as it is, and one that begins with
-    // 253 is cut where the next bytes say.
+    // A byte 255 ends a request; a stream that begins with 254 is given to the engine as it is, and one that begins
+    // with 253 is cut where the next bytes say.
     let requests = |data: &[u8]| {
         let all = data.split(|&b| b == 255).map(request).filter(|request| !request.is_empty());
         all.collect::<Vec<_>>()

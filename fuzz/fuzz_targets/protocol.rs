@@ -6,8 +6,8 @@ use libfuzzer_sys::fuzz_target;
 use resp::parse::{ReplyLimits, parse};
 use resp::request::{Batch, Framer, Limits, Stop};
 
-/// Frames a stream that arrives in pieces, as a connection does: what is left of one piece stands before the next. So many
-/// requests at once.
+/// Frames a stream that arrives in pieces, as a connection does: what is left of one piece stands before the next. So
+/// many requests at once.
 fn frame(pieces: &[&[u8]], limits: &Limits, window: usize) -> (Vec<Vec<Vec<u8>>>, Option<Stop>) {
     let (mut framer, mut batch) = (Framer::default(), Batch::default());
     let (mut kept, mut all) = (Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
 //! A Penstock of our own: this very program, started as a server on a free port and ended with us.
 //!
-//! Both sides of that stand here: [`Embedded`] starts and ends the server, [`end_with_parent`] is what the server's process
-//! does first, so that it doesn't stay behind where we can't end it ourselves.
+//! Both sides of that stand here: [`Embedded`] starts and ends the server, [`end_with_parent`] is what the server's
+//! process does first, so that it doesn't stay behind where we can't end it ourselves.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,8 +17,8 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 
-/// The program's first argument where it is to be a server that ends with its parent; the parent's process id follows, and
-/// then the server's command line.
+/// The program's first argument where it is to be a server that ends with its parent; the parent's process id follows,
+/// and then the server's command line.
 pub const END_WITH: &str = "--end-with";
 
 /// How long the server may take until it answers.
@@ -29,8 +29,8 @@ const START_TRIES: usize = 3;
 const ASK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The server's process; it is killed when this is dropped, and by the kernel where this thread ends without that: the
-/// process's first thread is to start it. Ctrl-C doesn't reach it: it has a process group of its own, so that we can come to
-/// an end in good order.
+/// process's first thread is to start it. Ctrl-C doesn't reach it: it has a process group of its own, so that we can
+/// come to an end in good order.
 pub struct Embedded {
     child: Child,
     port: u16,
@@ -87,15 +87,16 @@ impl Embedded {
     }
 }
 
-/// Has the kernel kill this process when its parent ends, however that comes about. `parent` is the parent's process id as
-/// [`END_WITH`] was given it.
+/// Has the kernel kill this process when its parent ends, however that comes about. `parent` is the parent's process id
+/// as [`END_WITH`] was given it.
 ///
 /// # Errors
 /// In words for the user: the parent is another process by now, and so has ended already.
 pub fn end_with_parent(parent: &OsStr) -> Result<(), String> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| format!("{END_WITH}: the kernel doesn't watch the parent: {error}"))?;
-    // Only now: a parent that ended before the kernel watched it sends no signal, but another process is the parent then.
+    // Only now: a parent that ended before the kernel watched it sends no signal, but another process is the parent
+    // then.
     let is = getppid().map(Pid::as_raw_pid);
     let expected = parent.to_str().and_then(|text| text.parse().ok());
     if is.is_none() || is != expected {

@@ -257,8 +257,8 @@ fn wait_until_run(conn: &mut Conn, name: &str) {
     wait_until(name, || String::from_utf8_lossy(conn.cmd("INFO commandstats").unwrap().text()).contains(&counted));
 }
 
-/// Waits until `server` has run the command `name`, then presses Ctrl-C, as a terminal does: it reaches every process of the
-/// group.
+/// Waits until `server` has run the command `name`, then presses Ctrl-C, as a terminal does: it reaches every process
+/// of the group.
 fn interrupted(server: &Server, name: &str, args: &[&str]) -> Ran {
     let mut slow = command(&[&["pipelining"], args].concat());
     let child = slow.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -435,8 +435,8 @@ fn the_page_stands_by_itself_and_shows_every_table() {
     for id in ["pings", "keys", "sets", "movies", "incr", "depths"] {
         assert!(page.contains(&format!("<section id=\"{id}\">")), "{id}");
     }
-    // Bars for four experiments, a strip for each way of the fifth, and a plot or two: this server may have kept nothing
-    // in memory at the moments when it was asked.
+    // Bars for four experiments, a strip for each way of the fifth, and a plot or two: this server may have kept
+    // nothing in memory at the moments when it was asked.
     let queued = usize::from(page.contains(QUEUED_TITLE));
     assert_eq!(page.matches("<svg ").count(), 4 + 2 + 1 + queued);
     for outside in ["src=", "href=", "url(", "@import", "http:", "https:", "<script", "<link"] {

@@ -1,6 +1,7 @@
 //! What the server says about its commands: names, summaries, and which arguments they take.
 //!
-//! Source: the reply of COMMAND DOCS (Redis 7 and newer); for older servers that of COMMAND, which has names and counts.
+//! Source: the reply of COMMAND DOCS (Redis 7 and newer); for older servers that of COMMAND, which has names and
+//! counts.
 
 mod hint;
 mod syntax;

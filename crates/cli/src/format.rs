@@ -38,7 +38,8 @@ pub struct Style {
 impl Style {
     /// Appends a reply as it is printed, its line end included.
     ///
-    /// `text` says that the reply is a report for people, such as INFO's, which is printed as it is in every form: it ends its last line itself.
+    /// `text` says that the reply is a report for people, such as INFO's, which is printed as it is in every form: it
+    /// ends its last line itself.
     pub fn push_reply(&self, reply: &Value, text: bool, out: &mut Vec<u8>) {
         match self.form {
             _ if text => self.push_raw(reply, out),

@@ -1,9 +1,9 @@
 //! `penstock cli`: redis-cli's flags, habits and output, for any Redis server.
 //!
 //! This room knows the client library, and no server's inside: what commands there are and what they take, the server
-//! itself is asked. [`options`] reads the command line, [`session`] keeps the connection, [`mod@issue`] runs one command,
-//! [`lines`] a line that was typed or piped, [`interactive`] reads such lines from a terminal, [`format`](mod@format)
-//! prints replies.
+//! itself is asked. [`options`] reads the command line, [`session`] keeps the connection, [`mod@issue`] runs one
+//! command, [`lines`] a line that was typed or piped, [`interactive`] reads such lines from a terminal,
+//! [`format`](mod@format) prints replies.
 
 pub mod docs;
 pub mod failure;
@@ -138,7 +138,8 @@ fn run_command(session: &mut Session<'_>) -> Result<ExitCode, Failure> {
     issue(session, &request, session.options.repeat.unwrap_or(1)).map(status)
 }
 
-/// The command line's words, unquoted if they are quoted, with what standard input adds; `None` if quotes don't balance.
+/// The command line's words, unquoted if they are quoted, with what standard input adds; `None` if quotes don't
+/// balance.
 fn request(options: &Options) -> Result<Option<Vec<Vec<u8>>>, Failure> {
     let mut request = options.command.clone();
     if options.quoted_input {

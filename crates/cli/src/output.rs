@@ -43,8 +43,8 @@ impl Output {
     }
 }
 
-/// Prints a line on standard error. Who closes it, or has no room for what comes there, doesn't want to know; `eprintln!`
-/// would end the program.
+/// Prints a line on standard error. Who closes it, or has no room for what comes there, doesn't want to know;
+/// `eprintln!` would end the program.
 macro_rules! complain {
     ($($text:tt)*) => {{
         use std::io::Write as _;

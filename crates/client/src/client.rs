@@ -80,8 +80,8 @@ impl Default for ClientOptions {
 ///
 /// # At most once
 /// The client reconnects by itself (see [`ClientOptions`]), but never repeats a command that may have run. When the
-/// connection breaks, [`Error::fate`] tells every caller in flight: [`crate::Fate::MayHaveRun`] if any byte of the command
-/// had been sent, [`crate::Fate::NotRun`] if none had and it could not be sent later either.
+/// connection breaks, [`Error::fate`] tells every caller in flight: [`crate::Fate::MayHaveRun`] if any byte of the
+/// command had been sent, [`crate::Fate::NotRun`] if none had and it could not be sent later either.
 ///
 /// What a thread hands over is one sequence, and no hole comes into it unawares: when one of its commands is lost,
 /// those behind it don't run ([`crate::Fate::NotRun`]), up to the first that it hands over knowing of the loss: from
@@ -157,9 +157,9 @@ impl Client {
         }
     }
 
-    /// Hands a command over and returns at once; the reply is with [`Ticket::wait`]. Commands that one thread submits run
-    /// in that order. Somebody has to wait for something now and then: bytes move only while a caller waits (a first
-    /// attempt at sending is made here).
+    /// Hands a command over and returns at once; the reply is with [`Ticket::wait`]. Commands that one thread submits
+    /// run in that order. Somebody has to wait for something now and then: bytes move only while a caller waits (a
+    /// first attempt at sending is made here).
     ///
     /// # Errors
     /// [`Error::NotShareable`], also for blocking commands.
@@ -265,7 +265,8 @@ impl Client {
         Err(Error::Contended { attempts })
     }
 
-    /// A connection for one caller alone, in the state in which [`Config`] puts a new one. It closes when it is dropped.
+    /// A connection for one caller alone, in the state in which [`Config`] puts a new one. It closes when it is
+    /// dropped.
     ///
     /// # Errors
     /// As [`Connection::connect`]; [`Error::Limit`] when all of `dedicated_max` are taken for longer than the
@@ -371,7 +372,8 @@ impl Client {
         }
     }
 
-    /// What an interrupted batch means for the pipeline, given those behind it, which share its fate or were never sent.
+    /// What an interrupted batch means for the pipeline, given those behind it, which share its fate or were never
+    /// sent.
     fn sum_up(&self, interrupted: Interrupted, before: u64, behind: VecDeque<(u64, Arc<Slot>)>) -> Interrupted {
         let mut sent = before + interrupted.sent;
         for (requests, slot) in behind {

@@ -129,7 +129,8 @@ impl Config {
     /// - Both may end in `?name=value&...` with `db`, `protocol` (2 or 3), `client_name`, and `connect_timeout`,
     ///   `read_timeout`, `write_timeout` in seconds (`0`: none, but for the first).
     ///
-    /// All parts may be percent-encoded. Sources: the registration of the scheme "redis" with IANA, and redis-cli's `-u`.
+    /// All parts may be percent-encoded. Sources: the registration of the scheme "redis" with IANA, and redis-cli's
+    /// `-u`.
     ///
     /// # Errors
     /// [`Error::Config`] with a text that says what is wrong; it never repeats a password.

@@ -1,7 +1,8 @@
 //! One connection: requests out, replies in, in order; push messages set aside.
 //!
 //! The stream never blocks; all waiting is one poll(2) in [`Connection::wait`], for both directions at once. So whoever
-//! waits to write reads meanwhile, and a server that stops reading until its replies are taken can't bring us to a halt.
+//! waits to write reads meanwhile, and a server that stops reading until its replies are taken can't bring us to a
+//! halt.
 
 use std::collections::{HashSet, VecDeque};
 use std::io::{ErrorKind, Write};
@@ -19,8 +20,8 @@ use crate::handshake;
 use crate::stream::{self, Ready, Stream};
 use crate::unshareable;
 
-/// [`Connection::flush`] reads replies ahead up to so many bytes. A caller who sends more before reading anything should
-/// use a [`crate::Pipeline`], which hands replies on as they come.
+/// [`Connection::flush`] reads replies ahead up to so many bytes. A caller who sends more before reading anything
+/// should use a [`crate::Pipeline`], which hands replies on as they come.
 const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
 
 /// A connection to a server.
@@ -64,7 +65,8 @@ impl Connection {
     /// Connects, authenticates, names the connection and selects the database.
     ///
     /// # Errors
-    /// [`Error::Connect`]; [`Error::Server`] when the server refuses; [`Error::Config`] for a setting that can't be met.
+    /// [`Error::Connect`]; [`Error::Server`] when the server refuses; [`Error::Config`] for a setting that can't be
+    /// met.
     pub fn connect(config: &Config) -> Result<Self, Error> {
         let mut connection = Self::open(config)?;
         // Whatever the caller wanted with it has not been sent.
@@ -134,15 +136,15 @@ impl Connection {
         })
     }
 
-    /// Queues a request; [`Self::flush`] or the next reading sends it. One reply is owed for it. How much is queued is the
-    /// caller's affair; a [`crate::Pipeline`] has its bounds.
+    /// Queues a request; [`Self::flush`] or the next reading sends it. One reply is owed for it. How much is queued is
+    /// the caller's affair; a [`crate::Pipeline`] has its bounds.
     pub fn send(&mut self, request: &(impl Request + ?Sized)) {
         self.owed += 1;
         self.append(request);
     }
 
-    /// Queues a request that isn't answered by exactly one reply: SUBSCRIBE, MONITOR, or any under CLIENT REPLY OFF. What
-    /// comes of it is read with [`Self::next_push`].
+    /// Queues a request that isn't answered by exactly one reply: SUBSCRIBE, MONITOR, or any under CLIENT REPLY OFF.
+    /// What comes of it is read with [`Self::next_push`].
     pub fn send_unanswered(&mut self, request: &(impl Request + ?Sized)) {
         if let Some(watch) = &mut self.watch {
             watch.altered = true;
@@ -195,7 +197,8 @@ impl Connection {
         }
     }
 
-    /// The next reply if it comes within `timeout`; a `None` leaves the connection as it is. Sends first what is queued.
+    /// The next reply if it comes within `timeout`; a `None` leaves the connection as it is. Sends first what is
+    /// queued.
     ///
     /// # Errors
     /// [`Error::Lost`].
@@ -432,8 +435,8 @@ impl Connection {
         }
     }
 
-    /// Waits until bytes can be moved and moves them, or until the bell rings; whether it did. `since` is when bytes last
-    /// moved.
+    /// Waits until bytes can be moved and moves them, or until the bell rings; whether it did. `since` is when bytes
+    /// last moved.
     ///
     /// # Errors
     /// [`Error::Lost`], by a timeout, too.
@@ -514,7 +517,8 @@ impl Connection {
         }
     }
 
-    /// Notes why the connection ended. If writing failed first, that was the reason; a closed stream is just its sequel.
+    /// Notes why the connection ended. If writing failed first, that was the reason; a closed stream is just its
+    /// sequel.
     fn end(&mut self, cause: Lost) -> Error {
         let cause = self.ended.get_or_insert_with(|| self.write_ended.clone().unwrap_or(cause)).clone();
         Error::Lost { cause, fate: Fate::MayHaveRun }

@@ -100,8 +100,8 @@ pub struct Interrupted {
     pub error: Error,
     /// So many commands, from the first on, were answered.
     pub answered: u64,
-    /// So many commands, from the first on, were sent at least in part. Those from `answered` to here may have run; those
-    /// from here on have not.
+    /// So many commands, from the first on, were sent at least in part. Those from `answered` to here may have run;
+    /// those from here on have not.
     pub sent: u64,
 }
 

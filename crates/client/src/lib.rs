@@ -2,8 +2,8 @@
 //!
 //! - [`Client`]: for many threads at once; pipelines by itself, reconnects, never runs a command twice.
 //! - [`Connection`]: one connection; commands one by one, or sent and read separately.
-//! - [`Pipeline`] and [`Window`]: many commands without waiting in between, with bounded memory on both sides. Replies are
-//!   read while requests are written, so that no server's habits can make the two wait for each other.
+//! - [`Pipeline`] and [`Window`]: many commands without waiting in between, with bounded memory on both sides. Replies
+//!   are read while requests are written, so that no server's habits can make the two wait for each other.
 //! - [`Script`], [`Transaction`], [`PubSub`]: scripts by hash, MULTI/EXEC with and without WATCH, published messages.
 //! - [`Config`]: where and how to connect; [`Config::parse`] reads URLs, [`Url`] what one says and no more.
 //! - [`Error::fate`]: what is known about a command that failed.

@@ -12,8 +12,8 @@ use crate::window::{Next, Window};
 
 /// Commands to be sent together. One that fails doesn't touch the others: its reply is an error among the replies.
 ///
-/// However many commands there are, they go through a [`Window`], so that the server never has to keep the replies of all
-/// of them, and the two sides can't wait for each other.
+/// However many commands there are, they go through a [`Window`], so that the server never has to keep the replies of
+/// all of them, and the two sides can't wait for each other.
 ///
 /// A pipeline is not atomic: other clients' commands may run in between.
 #[derive(Clone, Debug, Default)]
@@ -49,9 +49,9 @@ impl Pipeline {
 
     /// Adds a call of a script by its hash.
     ///
-    /// NOSCRIPT can't come in the middle: on each connection the script is loaded before the first pipeline that calls it
-    /// is sent, so that nothing runs if it can't be; and every pipeline begins with SCRIPT LOAD of its scripts, in the same
-    /// flight, in case somebody has flushed them since.
+    /// NOSCRIPT can't come in the middle: on each connection the script is loaded before the first pipeline that calls
+    /// it is sent, so that nothing runs if it can't be; and every pipeline begins with SCRIPT LOAD of its scripts, in
+    /// the same flight, in case somebody has flushed them since.
     pub fn script<K: Argument, A: Argument>(&mut self, script: &Script, keys: &[K], args: &[A]) -> &mut Self {
         if self.scripts.iter().all(|known| known.sha1() != script.sha1()) {
             self.scripts.push(script.clone());

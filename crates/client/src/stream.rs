@@ -13,8 +13,8 @@ use rustix::net::sockopt;
 use crate::config::{Address, Config};
 use crate::error::Error;
 
-/// A byte stream to a server that never blocks: reading and writing answer [`io::ErrorKind::WouldBlock`] where they would
-/// have to wait. [`crate::Connection`] does the waiting, with poll(2) on the descriptor.
+/// A byte stream to a server that never blocks: reading and writing answer [`io::ErrorKind::WouldBlock`] where they
+/// would have to wait. [`crate::Connection`] does the waiting, with poll(2) on the descriptor.
 pub trait Stream: Read + Write + Send {
     /// What to wait on.
     fn fd(&self) -> BorrowedFd<'_>;

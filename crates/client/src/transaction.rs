@@ -50,8 +50,8 @@ impl Transaction {
         self.len() == 0
     }
 
-    /// Runs it. The replies are those of the commands, errors among them; `None` says that a watched key had changed and
-    /// nothing was done.
+    /// Runs it. The replies are those of the commands, errors among them; `None` says that a watched key had changed
+    /// and nothing was done.
     ///
     /// A connection's first transaction takes a round trip more: it is sent after MULTI has been accepted.
     ///
@@ -174,8 +174,8 @@ impl Connection {
     /// anew. The replies of the transaction, or `None` if `attempt` decided that nothing is to be done.
     ///
     /// # Errors
-    /// [`Error::Contended`] after `attempts_max` attempts; otherwise as [`Transaction::run`]. An error of `attempt` ends
-    /// it; no key stays watched.
+    /// [`Error::Contended`] after `attempts_max` attempts; otherwise as [`Transaction::run`]. An error of `attempt`
+    /// ends it; no key stays watched.
     ///
     /// [`Error::fate`] speaks of the transaction: [`Fate::NotRun`] if the connection was lost before anything of it was
     /// sent, be it at a command of `attempt`'s own. Those may have run, as they may in attempts that begin anew: they

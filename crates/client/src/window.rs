@@ -34,7 +34,8 @@ impl Default for Window {
 pub enum Next {
     /// One request was appended.
     Request,
-    /// Nothing is at hand: send what there is and take its replies; the next call comes after that and may take its time.
+    /// Nothing is at hand: send what there is and take its replies; the next call comes after that and may take its
+    /// time.
     Pause,
     /// There is nothing more.
     End,
@@ -45,8 +46,8 @@ pub trait Conversation {
     /// Appends the next request's bytes to `out`: exactly one request, or none as the answer says.
     fn next(&mut self, out: &mut Vec<u8>) -> Next;
 
-    /// Takes the reply to the request number `index`, the first being 0. After a `Break` no more requests are asked for,
-    /// but the replies of those that were sent still come here.
+    /// Takes the reply to the request number `index`, the first being 0. After a `Break` no more requests are asked
+    /// for, but the replies of those that were sent still come here.
     fn reply(&mut self, index: u64, reply: Value) -> ControlFlow<()>;
 }
 

@@ -92,7 +92,8 @@ fn answer_all(input: &[u8], output: &mut Vec<u8>, reply_bytes: usize) -> usize {
     used
 }
 
-/// A connection to a server of these habits. A pair of Unix sockets has no timers of its own that small buffers set off.
+/// A connection to a server of these habits. A pair of Unix sockets has no timers of its own that small buffers set
+/// off.
 fn start(habits: Habits) -> Connection {
     let (ours, theirs) = UnixStream::pair().unwrap();
     sockopt::set_socket_send_buffer_size(&ours, habits.buffer_bytes).unwrap();

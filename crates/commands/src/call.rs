@@ -24,11 +24,11 @@ pub struct KeyRef {
     pub hash: u64,
 }
 
-/// Keys whose memory is asked for ahead together: two cache lines each, which have to stay in the first-level cache until
-/// they are used, beside what else is read.
+/// Keys whose memory is asked for ahead together: two cache lines each, which have to stay in the first-level cache
+/// until they are used, beside what else is read.
 pub const KEYS_AHEAD: usize = 64;
-/// A command with more keys has their memory asked for when it holds their shards, others together with the other commands of
-/// their batch.
+/// A command with more keys has their memory asked for when it holds their shards, others together with the other
+/// commands of their batch.
 pub const KEYS_IN_BATCH: usize = 16;
 
 /// Which commands leave large values to be freed in the background. UNLINK and FLUSHALL ASYNC always do.
@@ -91,8 +91,8 @@ pub enum TimeoutReply {
 /// That a call found nothing and wants to be run again when one of its keys changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wait {
-    /// When to give up, in milliseconds from when the wait begins; never, if none. What a call that is run again asks for is
-    /// of no account: the wait keeps the end that it began with.
+    /// When to give up, in milliseconds from when the wait begins; never, if none. What a call that is run again asks
+    /// for is of no account: the wait keeps the end that it began with.
     pub timeout_ms: Option<u64>,
     /// What to answer at once if it may not wait.
     pub reply: TimeoutReply,
@@ -100,8 +100,8 @@ pub struct Wait {
 
 /// One call of a command.
 pub struct Call<'c, 'l, 'k> {
-    /// The arguments; the name (of a subcommand: the container's) is the first. By reference, on all of a command's way: a copy
-    /// of it that is made as soon as it has been put together waits until that has arrived.
+    /// The arguments; the name (of a subcommand: the container's) is the first. By reference, on all of a command's
+    /// way: a copy of it that is made as soon as it has been put together waits until that has arrived.
     pub args: &'c Args<'c>,
     /// The selected database.
     pub db: Db<'l, 'k>,
@@ -161,8 +161,8 @@ impl<'c> Call<'c, '_, '_> {
         }
     }
 
-    /// Every key that the command's entry names, in the order of the arguments, in windows: the memory that looking for a
-    /// window's keys reads is asked for together, by [`Call::enter`], shortly before. That of the first has been.
+    /// Every key that the command's entry names, in the order of the arguments, in windows: the memory that looking for
+    /// a window's keys reads is asked for together, by [`Call::enter`], shortly before. That of the first has been.
     #[inline]
     pub fn windows(&self) -> impl Iterator<Item = &'c [KeyRef]> + use<'c> {
         self.keys.chunks(KEYS_AHEAD)
@@ -217,8 +217,9 @@ impl<'c> Call<'c, '_, '_> {
         existed
     }
 
-    /// Deletes a key in which nothing is stored, and notes that. As in Redis, nobody looks before whether its time has come:
-    /// it counts as deleted then too, but for WATCH, where EXEC looks whether what there was when it was given is there.
+    /// Deletes a key in which nothing is stored, and notes that. As in Redis, nobody looks before whether its time has
+    /// come: it counts as deleted then too, but for WATCH, where EXEC looks whether what there was when it was given is
+    /// there.
     pub fn store_nothing(&mut self, key: Key<'_>) {
         let concerns = if self.db.peek(key).is_some() { Concerns::Everybody } else { Concerns::Waiters };
         if self.db.remove_overwritten(key) {
@@ -234,7 +235,8 @@ impl<'c> Call<'c, '_, '_> {
         }
     }
 
-    /// Sets a key to a string, whatever it holds: as [`Call::overwrite`] and [`Db::set_string`], with one look for the key.
+    /// Sets a key to a string, whatever it holds: as [`Call::overwrite`] and [`Db::set_string`], with one look for the
+    /// key.
     #[inline]
     pub fn set_string(&mut self, key: Key<'_>, value: &[u8], ttl: Ttl) {
         if self.rules.lazy_free.server_del {

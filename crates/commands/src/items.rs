@@ -7,12 +7,12 @@ use store::prefetch::Ahead;
 /// commands of their batch.
 pub const ITEMS_IN_BATCH: usize = 16;
 
-/// Items whose memory is asked for together: two cache lines each, which have to stay in the first-level cache until they are
-/// used.
+/// Items whose memory is asked for together: two cache lines each, which have to stay in the first-level cache until
+/// they are used.
 const WINDOW: usize = 32;
 
-/// Asks for the memory of a command's items, a window before the first of them is looked for, if there are many. The items are
-/// every `STEP`th argument from some place on.
+/// Asks for the memory of a command's items, a window before the first of them is looked for, if there are many. The
+/// items are every `STEP`th argument from some place on.
 pub(crate) struct ItemsAhead<const STEP: usize> {
     /// The first argument that was not asked for.
     next: usize,

@@ -1,7 +1,7 @@
 //! Keys of any type: DEL, EXPIRE, RENAME, SCAN, SORT and so on.
 //!
-//! Source of the semantics: Redis's command pages of the group "generic", and of those of the group "server" that empty or
-//! count a database. SELECT and SWAPDB concern sessions and are the engine's.
+//! Source of the semantics: Redis's command pages of the group "generic", and of those of the group "server" that empty
+//! or count a database. SELECT and SWAPDB concern sessions and are the engine's.
 
 mod expire;
 mod object;

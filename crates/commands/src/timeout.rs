@@ -12,8 +12,9 @@ const PLAIN_SECONDS_LIMIT: i64 = 1_000_000 * 366 * 24 * 60 * 60;
 
 /// A timeout that is given in seconds, in milliseconds; none if it is 0, which means never.
 ///
-/// Seconds may have a fraction, of which a started millisecond counts whole. As Redis 7.2, this reads a C `long double`,
-/// so that a timeout above -1 ms is as good as 0. Errors, with Redis's texts: no number, negative, too far in the future.
+/// Seconds may have a fraction, of which a started millisecond counts whole. As Redis 7.2, this reads a C `long
+/// double`, so that a timeout above -1 ms is as good as 0. Errors, with Redis's texts: no number, negative, too far in
+/// the future.
 pub fn timeout_ms(text: &[u8], now_ms: u64) -> Result<Option<u64>, Error> {
     let timeout_ms = match num::parse_i64(text) {
         Some(seconds @ 0..PLAIN_SECONDS_LIMIT) => seconds * 1000,

@@ -68,8 +68,8 @@ pub struct Command {
     pub reads_collection: bool,
     /// Whether it sees keys only, and takes time by its arguments alone.
     pub is_brief: bool,
-    /// Whether it is fast, sees the session and takes no shards whatever its arguments. INFO and its like, which read the
-    /// counters, aren't declared to be fast.
+    /// Whether it is fast, sees the session and takes no shards whatever its arguments. INFO and its like, which read
+    /// the counters, aren't declared to be fast.
     pub is_keyless: bool,
     /// The place of its container, if it is a subcommand.
     pub parent: Option<usize>,
@@ -84,7 +84,8 @@ impl Command {
     }
 }
 
-/// Whether the time that a command takes depends on its arguments, or hardly on anything, instead of what its keys hold.
+/// Whether the time that a command takes depends on its arguments, or hardly on anything, instead of what its keys
+/// hold.
 fn is_brief(info: &Info) -> bool {
     let sets_strings = info.group == Group::String && info.has(flag::WRITE);
     let may_wait = info.has(flag::BLOCKING);

@@ -1,11 +1,13 @@
-//! Giving memory back that deletions and changed lengths have left in half-empty pages of the allocator (`activedefrag`).
+//! Giving memory back that deletions and changed lengths have left in half-empty pages of the allocator
+//! (`activedefrag`).
 //!
 //! Once a second the first thread compares what the process holds with what is in use. If more than
-//! `active-defrag-ignore-bytes` and `active-defrag-threshold-lower` percent lie between them, every thread looks through its
-//! part of the shards once and has what lies in sparse pages moved (`store::compact`), for a share of its time that grows
-//! with the waste from `active-defrag-cycle-min` to `active-defrag-cycle-max` percent: beyond the minimum, only of the time that
-//! clients leave it. It ends sooner if hardly any waste is left, and the next pass goes on with the shard where it was.
-//! Unlike in Redis, it is on from the start: `used_memory` is to be what the process holds.
+//! `active-defrag-ignore-bytes` and `active-defrag-threshold-lower` percent lie between them, every thread looks
+//! through its part of the shards once and has what lies in sparse pages moved (`store::compact`), for a share of its
+//! time that grows with the waste from `active-defrag-cycle-min` to `active-defrag-cycle-max` percent: beyond the
+//! minimum, only of the time that clients leave it. It ends sooner if hardly any waste is left, and the next pass goes
+//! on with the shard where it was. Unlike in Redis, it is on from the start: `used_memory` is to be what the process
+//! holds.
 //!
 //! Not all waste can be cured this way. A pass that was of little use is followed by ever longer pauses.
 
@@ -21,19 +23,19 @@ use crate::families::latency;
 use crate::ticks::{Ticks, per_microsecond};
 use crate::worker::Worker;
 
-/// How often the waste is looked at, in milliseconds. It is also the shortest pause after a pass: the allocator gives pages back
-/// some tenths of a second after they became free.
+/// How often the waste is looked at, in milliseconds. It is also the shortest pause after a pass: the allocator gives
+/// pages back some tenths of a second after they became free.
 const LOOK_MS: u64 = 1000;
 /// The longest pause after passes that were of no use, in milliseconds.
 const PAUSE_MS_MAX: u64 = 15 * 60 * 1000;
 /// A pass was of use if it freed one part in so many of the waste.
 const USEFUL_PART: u64 = 8;
-/// A pass ends before it has looked through everything when less than one part in so many of the waste is left from which on
-/// one begins.
+/// A pass ends before it has looked through everything when less than one part in so many of the waste is left from
+/// which on one begins.
 const ENOUGH_PART: u64 = 2;
-/// A look finds the pass fruitless for now if fewer than one in so many of the blocks that were looked at since the last have
-/// moved: to look at 64 takes two microseconds, and a block that moves gives back some forty bytes. What is to be moved may
-/// lie together, in another database or in large values, so it goes on, with the least time.
+/// A look finds the pass fruitless for now if fewer than one in so many of the blocks that were looked at since the
+/// last have moved: to look at 64 takes two microseconds, and a block that moves gives back some forty bytes. What is
+/// to be moved may lie together, in another database or in large values, so it goes on, with the least time.
 const FRUITLESS_PART: u64 = 64;
 /// Steps of a table between two looks at the time.
 const STEPS_AT_ONCE: usize = 8;
@@ -158,9 +160,9 @@ impl Compaction {
         self.pass.fetch_add(1, Ordering::Release);
     }
 
-    /// Gives the pass that goes on more time if there is more waste than when it began: what begins with little would go on
-    /// at that pace for a minute. It is judged by the most that there was. While it finds next to nothing it has the least.
-    /// Ends it if there is hardly any waste left.
+    /// Gives the pass that goes on more time if there is more waste than when it began: what begins with little would
+    /// go on at that pace for a minute. It is judged by the most that there was. While it finds next to nothing it has
+    /// the least. Ends it if there is hardly any waste left.
     fn hasten(&self, pace: &mut Pace, thresholds: &Thresholds, [held, used]: [u64; 2]) {
         // One that ends stays ended, also while a thread has yet to see it.
         if self.percent.load(Ordering::Relaxed) == 0 {
@@ -216,9 +218,9 @@ impl Worker {
         self.engine.compaction.at_it.load(Ordering::Relaxed) > 0
     }
 
-    /// Spends its share of the next `tick` on moving what lies in sparse pages, if that is wanted, and no more than the minimum
-    /// where removing keys has had that share already: clients wait for both. `idle` is the part of the time, from 0 to 1, in
-    /// which the thread did not run, or only polled, of late. Says whether there is more to do.
+    /// Spends its share of the next `tick` on moving what lies in sparse pages, if that is wanted, and no more than the
+    /// minimum where removing keys has had that share already: clients wait for both. `idle` is the part of the time,
+    /// from 0 to 1, in which the thread did not run, or only polled, of late. Says whether there is more to do.
     pub fn compact_memory(&mut self, tick: Duration, removing: Duration, idle: f64) -> bool {
         let compaction = &self.engine.compaction;
         let pass = compaction.pass.load(Ordering::Acquire);

@@ -136,8 +136,8 @@ impl Worker {
         !self.memory.full && self.engine.host.used_memory() > max
     }
 
-    /// Removes keys until no more than `max` bytes are in use, or the time for so many commands is up. False if there is
-    /// nothing to remove.
+    /// Removes keys until no more than `max` bytes are in use, or the time for so many commands is up. False if there
+    /// is nothing to remove.
     #[cold]
     fn evict(&mut self, max: u64, commands: usize, inside: &mut Pass) -> bool {
         let Some((order, volatile)) = order_of(self.engine.settings.maxmemory_policy.get()) else { return false };
@@ -176,8 +176,8 @@ impl Worker {
         }
     }
 
-    /// Looks at some keys of a shard, or of as many as it takes to see some, and remembers the best of them. False if no shard
-    /// has a key that may go.
+    /// Looks at some keys of a shard, or of as many as it takes to see some, and remembers the best of them. False if
+    /// no shard has a key that may go.
     fn find_candidates(&mut self) -> bool {
         let engine = self.engine;
         let keyspace = &engine.keyspace;
@@ -200,7 +200,8 @@ impl Worker {
         !self.memory.candidates.is_empty()
     }
 
-    /// Adds up to `wanted` keys of a shard, of each database, to the candidates. Gives how many it had where it had most.
+    /// Adds up to `wanted` keys of a shard, of each database, to the candidates. Gives how many it had where it had
+    /// most.
     fn sample(&mut self, locked: &mut Locked<'_>, shard: usize, wanted: usize) -> usize {
         let keyspace = &self.engine.keyspace;
         let (order, volatile) = (self.memory.order, self.memory.volatile);

@@ -60,8 +60,8 @@ impl Worker {
         }
     }
 
-    /// Whether the next command may run by [`Worker::step_quickly`] or [`Worker::step_keyless`] if its plan allows it: nothing
-    /// about the session needs a look before it, and only other commands can change that.
+    /// Whether the next command may run by [`Worker::step_quickly`] or [`Worker::step_keyless`] if its plan allows it:
+    /// nothing about the session needs a look before it, and only other commands can change that.
     #[inline]
     pub(crate) fn may_be_quick(&self, session: &Session) -> bool {
         session.tally.is_none() && session.is_plain() && !self.memory.full
@@ -180,7 +180,8 @@ impl Worker {
         step
     }
 
-    /// The same while this thread can't pass the gate because of a script that takes too long, or is in the midst of it.
+    /// The same while this thread can't pass the gate because of a script that takes too long, or is in the midst of
+    /// it.
     #[cold]
     pub(crate) fn step_outside(
         &mut self,
@@ -467,8 +468,8 @@ impl Worker {
         Step::Next
     }
 
-    /// Leaves the gate, closes it, runs something of a connection's alone, and passes the gate again. None if it has not
-    /// run, because of a script that takes too long; because of another one, this thread may be outside of the gate
+    /// Leaves the gate, closes it, runs something of a connection's alone, and passes the gate again. None if it has
+    /// not run, because of a script that takes too long; because of another one, this thread may be outside of the gate
     /// afterwards.
     pub(crate) fn alone(
         &mut self,
@@ -554,8 +555,8 @@ impl Worker {
         }
     }
 
-    /// Runs a handler that sees keys only, and accounts for it if it had no consequences beside its reply: the case worth
-    /// being quick about. What is returned otherwise is to be finished.
+    /// Runs a handler that sees keys only, and accounts for it if it had no consequences beside its reply: the case
+    /// worth being quick about. What is returned otherwise is to be finished.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "everything a call needs, none of it together elsewhere")]
     fn call_keys<const COUNT_LATER: bool>(

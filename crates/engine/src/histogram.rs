@@ -1,8 +1,8 @@
 //! How long a command takes, as a distribution: counts in buckets whose width grows with the value.
 //!
-//! The first 16 values have a bucket each; from there on every doubling, of the value and 16, is cut into 16, so that no value
-//! is more than a sixteenth below the greatest of its bucket. One thread writes, with plain stores; others read figures that
-//! may be a moment old.
+//! The first 16 values have a bucket each; from there on every doubling, of the value and 16, is cut into 16, so that
+//! no value is more than a sixteenth below the greatest of its bucket. One thread writes, with plain stores; others
+//! read figures that may be a moment old.
 
 use std::sync::OnceLock;
 

@@ -1,9 +1,9 @@
 //! Memory is asked for ahead of the commands that will read it.
 //!
-//! What a command reads lies behind a chain of addresses, each known only when the one before has arrived: the bucket of
-//! its key, the entry, what the entry points to, the bucket of the member, the member. So a window's commands go through
-//! as many stages, all of them through one before any goes through the next: by the time the last of a stage has asked,
-//! the first has nearly got its answer.
+//! What a command reads lies behind a chain of addresses, each known only when the one before has arrived: the bucket
+//! of its key, the entry, what the entry points to, the bucket of the member, the member. So a window's commands go
+//! through as many stages, all of them through one before any goes through the next: by the time the last of a stage
+//! has asked, the first has nearly got its answer.
 //!
 //! All of it is hints: what they find may be stale or another key's, and costs nothing but time.
 
@@ -73,7 +73,8 @@ pub(crate) fn reads_collection(info: &Info) -> bool {
     matches!(info.group, Group::Hash | Group::List | Group::Set | Group::SortedSet)
 }
 
-/// Where the commands from `from` on end that are looked ahead for together: the first-level cache has room for their keys.
+/// Where the commands from `from` on end that are looked ahead for together: the first-level cache has room for their
+/// keys.
 #[inline]
 pub(crate) fn group_end(planned: &[Planned], keys: &[KeyRef], from: usize) -> usize {
     if keys.len() <= KEYS_AHEAD { planned.len() } else { until_full(planned, from) }
@@ -101,8 +102,8 @@ pub(crate) fn look_ahead(
 ) {
     let plans = &planned[group.clone()];
     let window = keys_of(plans, keys);
-    // A single key is looked up as quickly as it would be prefetched; a command with many asks for them when it holds their
-    // shards, without taking each for every hint.
+    // A single key is looked up as quickly as it would be prefetched; a command with many asks for them when it holds
+    // their shards, without taking each for every hint.
     let is_wide = plans.len() == 1 && window.len() > KEYS_IN_BATCH;
     let reads_collection = plans.iter().any(|plan| plan.reads_collection);
     if window.len() < 2 || (is_wide && !reads_collection) {
@@ -118,8 +119,8 @@ pub(crate) fn look_ahead(
     }
 }
 
-/// The place and the hash of every key that isn't the same as the one before it. Many pipelines fill one list or count with
-/// one key: to ask for it once is enough, and several threads take its lock less often.
+/// The place and the hash of every key that isn't the same as the one before it. Many pipelines fill one list or count
+/// with one key: to ask for it once is enough, and several threads take its lock less often.
 #[inline(always)]
 fn runs(keys: &[KeyRef]) -> impl Iterator<Item = (usize, u64)> {
     let mut last = keys.first().map_or(0, |key| !key.hash);

@@ -1,13 +1,14 @@
 //! Pipelines that survive their connections (PIPELINE): the table of tokens, and what is counted for each.
 //!
 //! A token's count is exact because it changes with the command that it counts, before the thread that has run the
-//! command leaves the gate, and because a token changes hands behind the closed gate (RESUME): at that moment no command
-//! has run without being counted. A thread that has left the gate looks whether its connection still has the token
-//! before it runs anything more for it (`Session::begin_counted`, `Worker::alone`). The command of a parked
+//! command leaves the gate, and because a token changes hands behind the closed gate (RESUME): at that moment no
+//! command has run without being counted. A thread that has left the gate looks whether its connection still has the
+//! token before it runs anything more for it (`Session::begin_counted`, `Worker::alone`). The command of a parked
 //! connection counts when it is answered, by whoever answers it, not when the reply is delivered.
 //!
-//! A token's state is plain data, [`State`]: what a snapshot made behind the closed gate would keep beside the keyspace,
-//! and what a journal would carry with each batch's effects, so that count and data never part. Nothing keeps it yet.
+//! A token's state is plain data, [`State`]: what a snapshot made behind the closed gate would keep beside the
+//! keyspace, and what a journal would carry with each batch's effects, so that count and data never part. Nothing keeps
+//! it yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -12,8 +12,8 @@ use crate::config::Settings;
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// Below this a file would be written a few replies at a time.
 const PIECE_BYTES_MIN: u64 = 16 << 10;
-/// Bytes of the blocks that memory for replies that wait is taken in: of one size, so that what one connection gives back
-/// fits the next. An allocator keeps memory of many sizes, and for each thread, that nobody uses.
+/// Bytes of the blocks that memory for replies that wait is taken in: of one size, so that what one connection gives
+/// back fits the next. An allocator keeps memory of many sizes, and for each thread, that nobody uses.
 pub const BLOCK_BYTES_MAX: usize = 32 << 10;
 /// Parts of its share that a connection needs beside what just waits: what is on its way to the file, what comes from
 /// it, and what a turn may add before anybody looks.
@@ -48,8 +48,8 @@ impl Share {
         Share { memory, piece: 1 << piece.ilog2() }
     }
 
-    /// From how much on what waits is put into a file, if its client doesn't read. While memory is scarce, whoever has no
-    /// room for more must be put on disk, or would wait for ever.
+    /// From how much on what waits is put into a file, if its client doesn't read. While memory is scarce, whoever has
+    /// no room for more must be put on disk, or would wait for ever.
     #[must_use]
     pub fn spills_from(self, is_scarce: bool) -> u64 {
         if is_scarce { self.piece } else { self.memory.saturating_sub(PIECES_RESERVED * self.piece).max(self.piece) }

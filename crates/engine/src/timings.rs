@@ -1,13 +1,13 @@
 //! What a run of one command has taken, until its counters get it.
 //!
-//! Pipelines are made of runs of one command, and every command is timed. To add each time to the counters at once has the
-//! processor wait for the clock again and again, since where in the histogram a time belongs depends on it: an INCR took a
-//! tenth more.
+//! Pipelines are made of runs of one command, and every command is timed. To add each time to the counters at once has
+//! the processor wait for the clock again and again, since where in the histogram a time belongs depends on it: an INCR
+//! took a tenth more.
 
 use crate::stats::WorkerStats;
 
-/// Times that are kept at most. Who reads this thread's counters from another one, for INFO, may miss so many commands of the
-/// batch that is just being run; who runs alone behind the gate misses none.
+/// Times that are kept at most. Who reads this thread's counters from another one, for INFO, may miss so many commands
+/// of the batch that is just being run; who runs alone behind the gate misses none.
 const KEPT: usize = 64;
 
 /// Times of the commands of a run, in ticks, that are yet to be counted.

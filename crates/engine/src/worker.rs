@@ -47,17 +47,17 @@ use crate::watch::DbKey;
 const WINDOW: usize = 64;
 /// Keys whose room is kept from batch to batch.
 const KEPT_KEYS_MAX: usize = 64 * 1024;
-/// How long one connection may keep its thread from the others, in microseconds. Another one waits for two such turns, if
-/// its request comes when the first has just begun and the next is read before it.
+/// How long one connection may keep its thread from the others, in microseconds. Another one waits for two such turns,
+/// if its request comes when the first has just begun and the next is read before it.
 const YIELD_AFTER_US: f64 = 500.0;
 
-/// How long a thread doesn't try to keep others out after it has met one, in microseconds. Where several are busy they wait
-/// once in that time for what one runs meanwhile, some ten microseconds.
+/// How long a thread doesn't try to keep others out after it has met one, in microseconds. Where several are busy they
+/// wait once in that time for what one runs meanwhile, some ten microseconds.
 const MEETING_US: f64 = 10_000.0;
 /// Keys of commands from which on it is worth it to keep others out: as much as the locks of so many.
 const KEYS_WORTH_IT: usize = 8;
-/// Bytes of requests that are run while others are kept out, at most: some hundred members to be added to something, which
-/// takes less than a millisecond.
+/// Bytes of requests that are run while others are kept out, at most: some hundred members to be added to something,
+/// which takes less than a millisecond.
 const BRIEF_BYTES_MAX: usize = 16 * 1024;
 
 const _: () = assert!(WINDOW <= u64::BITS as usize, "a window's commands have a bit each in `crate::lookahead`");
@@ -317,8 +317,8 @@ impl Worker {
         from: usize,
         out: &mut Output,
     ) -> (usize, Ran) {
-        // SAFETY: only the lifetime changes. The pointer is taken back before this returns, and until then the attendant
-        // is used through it alone.
+        // SAFETY: only the lifetime changes. The pointer is taken back before this returns, and until then the
+        // attendant is used through it alone.
         let lent = unsafe {
             std::mem::transmute::<NonNull<dyn Attendant + '_>, NonNull<dyn Attendant>>(NonNull::from(attendant))
         };
@@ -523,8 +523,8 @@ impl Worker {
         if step == Step::Next { Step::Reframe } else { step }
     }
 
-    /// Keeps other threads out while some of a window's commands run, if there are enough of them to be worth it, all are
-    /// brief, and no other thread seems to have anything to do: then no lock is taken. `bytes`: of the requests.
+    /// Keeps other threads out while some of a window's commands run, if there are enough of them to be worth it, all
+    /// are brief, and no other thread seems to have anything to do: then no lock is taken. `bytes`: of the requests.
     #[inline]
     fn choose_company(&mut self, inside: &mut Inside<'_>, group: &[Planned], keys: &[KeyRef], bytes: usize) {
         inside.let_in();
@@ -568,8 +568,8 @@ impl Worker {
         }
     }
 
-    /// Answers a blocking command whose time has run out. False if it has been answered, or is just being, or can't be as
-    /// long as a script takes too long.
+    /// Answers a blocking command whose time has run out. False if it has been answered, or is just being, or can't be
+    /// as long as a script takes too long.
     pub fn time_out(&mut self, session: &mut Session, out: &mut Output) -> bool {
         let Some(waiter) = session.parked.clone() else { return false };
         {

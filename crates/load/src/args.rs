@@ -98,7 +98,8 @@ struct Args {
     /// The server's Unix socket; it goes before host and port
     #[arg(short, long, value_name = "PATH", help_heading = "Server")]
     socket: Option<PathBuf>,
-    /// The server as a URL, which goes before all of these: redis://user:password@host:port/db, rediss:// with TLS, or unix:///path
+    /// The server as a URL, which goes before all of these: redis://user:password@host:port/db, rediss:// with TLS, or
+    /// unix:///path
     #[arg(short, long, value_name = "URL", help_heading = "Server")]
     url: Option<String>,
     /// Who logs in
@@ -138,8 +139,9 @@ struct Args {
     /// Commands that are sent together; two chunks may be unanswered
     #[arg(long, value_name = "COMMANDS", default_value_t = CHUNK_COMMANDS, value_parser = clap::value_parser!(u64).range(1..), help_heading = "Loading")]
     chunk: u64,
-    /// Send every command as and where it stands; otherwise runs of SET, and of HSET, SADD, RPUSH, LPUSH or ZADD on one key,
-    /// are sent as one MSET, HSET..., and ZADDs in the order of their scores, where that changes nothing but the speed
+    /// Send every command as and where it stands; otherwise runs of SET, and of HSET, SADD, RPUSH, LPUSH or ZADD on one
+    /// key, are sent as one MSET, HSET..., and ZADDs in the order of their scores, where that changes nothing but the
+    /// speed
     #[arg(long, help_heading = "Loading")]
     no_merge: bool,
     /// Parse everything, send nothing

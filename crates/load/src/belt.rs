@@ -1,4 +1,5 @@
-//! Between the thread that reads the inputs and the one that talks to the server: blocks on their way, in bounded memory.
+//! Between the thread that reads the inputs and the one that talks to the server: blocks on their way, in bounded
+//! memory.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,8 +11,8 @@ use crate::block::Block;
 use crate::exit::{Exit, Failure};
 use crate::limits::{BLOCKS_BYTES, SPARE_BYTES};
 
-/// The putter is woken when so much is left: to be woken for every block would cost it, and whom it displaces, more than
-/// the block.
+/// The putter is woken when so much is left: to be woken for every block would cost it, and whom it displaces, more
+/// than the block.
 const BLOCKS_BYTES_LOW: usize = BLOCKS_BYTES / 2;
 
 /// A bounded queue of blocks. What was taken from it counts until it is given back.

@@ -3,9 +3,9 @@
 //! Blocks are the unit of memory: readers fill them, the window sends parts of them and keeps them until the last of
 //! their commands is answered. They know no socket and no input format.
 //!
-//! A command is what the input has, a request what the server gets: one for each command, or for a run of commands that were
-//! merged. Both are counted from 0 over the whole load, and in the order in which they are sent: where commands were put
-//! into another order than the input's, their lines are as mixed as they are.
+//! A command is what the input has, a request what the server gets: one for each command, or for a run of commands that
+//! were merged. Both are counted from 0 over the whole load, and in the order in which they are sent: where commands
+//! were put into another order than the input's, their lines are as mixed as they are.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -110,8 +110,8 @@ impl Block {
         self.transactions.clear();
     }
 
-    /// Whether it has taken as much as a block should: more where a run is to be put into order, which a longer one gains
-    /// from.
+    /// Whether it has taken as much as a block should: more where a run is to be put into order, which a longer one
+    /// gains from.
     pub fn is_full(&self) -> bool {
         let is_full = match self.merger.ordered_run() {
             Some(is_complete) => {
@@ -327,8 +327,8 @@ impl Block {
         self.merger.sorter = sorter;
     }
 
-    /// Makes requests of a run, whose bytes were `old`: each of its commands adds what stands in a range of those, and has a
-    /// place in the input's order and a line.
+    /// Makes requests of a run, whose bytes were `old`: each of its commands adds what stands in a range of those, and
+    /// has a place in the input's order and a line.
     fn append_requests(
         &mut self,
         run: &Run,
@@ -375,7 +375,8 @@ impl Block {
         self.reordered(count).filter(|run| run.start < count)
     }
 
-    /// Takes the run's commands out again, since whether it would have been longer isn't known; says how many they were.
+    /// Takes the run's commands out again, since whether it would have been longer isn't known; says how many they
+    /// were.
     pub fn drop_run(&mut self) -> usize {
         let Some(run) = self.merger.run.take() else { return 0 };
         let count = self.marks.len() - run.from;
@@ -475,7 +476,8 @@ impl Block {
         self.marks.get(index).map_or(0, |mark| mark.line)
     }
 
-    /// The line of the last of the first `count` commands, which are no part of a run in another order than the input's.
+    /// The line of the last of the first `count` commands, which are no part of a run in another order than the
+    /// input's.
     pub fn last_line(&self, count: usize) -> Option<u64> {
         let last = count.checked_sub(1)?;
         let lines = self.reordered(last).unwrap_or(last..count).map(|index| self.line(index));

@@ -1,8 +1,8 @@
 //! A complete load: what it leaves in its state, and what a further run of the same command line makes of that.
 //!
-//! A loader may be killed between its last reply and its exit, and then nobody has heard that the load is complete. So the
-//! state stays; whoever runs the command line again is told how the load ended, by a line and by the exit status that its
-//! loader had or would have had, and nothing is sent.
+//! A loader may be killed between its last reply and its exit, and then nobody has heard that the load is complete. So
+//! the state stays; whoever runs the command line again is told how the load ended, by a line and by the exit status
+//! that its loader had or would have had, and nothing is sent.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,12 +1,13 @@
-//! What was taken from the input and isn't answered yet: which bytes may be sent next, and which command a reply is for.
+//! What was taken from the input and isn't answered yet: which bytes may be sent next, and which command a reply is
+//! for.
 //!
 //! Commands are numbered from 0 over the whole input. The commands `0..answered` are answered; those up to the limit of
 //! two chunks may be sent; blocks stay here until their last command is done, so that an error can be shown with its
-//! command, and so that a broken connection loses nothing. Where commands were merged, a request stands for several: the server
-//! counts and answers requests, the user hears of commands, and both are known of every place. Commands that were put
-//! into another order are numbered in that one; what failed among them is reported when all of them are answered, in
-//! the input's order. What is answered is done, but for the commands of a transaction that hasn't ended: should the
-//! connection break, none of them ran. Knows no socket.
+//! command, and so that a broken connection loses nothing. Where commands were merged, a request stands for several:
+//! the server counts and answers requests, the user hears of commands, and both are known of every place. Commands that
+//! were put into another order are numbered in that one; what failed among them is reported when all of them are
+//! answered, in the input's order. What is answered is done, but for the commands of a transaction that hasn't ended:
+//! should the connection break, none of them ran. Knows no socket.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -77,8 +78,8 @@ pub struct Flight {
     stop_at: Option<u64>,
     /// The requests before this number were executed in an earlier life of this load.
     executed: u64,
-    /// Those that are known to have failed and aren't reported: requests before `executed`, of an open transaction, and of
-    /// commands in another order than the input's.
+    /// Those that are known to have failed and aren't reported: requests before `executed`, of an open transaction, and
+    /// of commands in another order than the input's.
     remembered: VecDeque<Remembered>,
     /// Requests that failed and were reported.
     failed_requests: u64,
@@ -269,8 +270,8 @@ impl Flight {
         Some((block.input, block.line(commands.start)))
     }
 
-    /// Nothing will follow: what is answered is done, even of a transaction that nobody has ended. `ended` says that the input
-    /// has no more; otherwise such a transaction isn't the input's fault.
+    /// Nothing will follow: what is answered is done, even of a transaction that nobody has ended. `ended` says that
+    /// the input has no more; otherwise such a transaction isn't the input's fault.
     pub fn close(&mut self, ended: bool, witness: &mut impl Witness, done: impl FnMut(Block)) {
         self.unended = self.open.take().map(|open| open.given_up(self.answered.command));
         if let Some(unended) = self.unended.as_ref().filter(|_| ended && self.answered.command >= self.end()) {
@@ -280,8 +281,8 @@ impl Flight {
         self.pass(self.answered.request, witness, done);
     }
 
-    /// From now on no further command is sent; one that was sent in part is completed, and so are commands in another order than
-    /// the input's: all of it before some line is to be done, and nothing behind.
+    /// From now on no further command is sent; one that was sent in part is completed, and so are commands in another
+    /// order than the input's: all of it before some line is to be done, and nothing behind.
     pub fn stop(&mut self) {
         if self.stop_at.is_none() {
             let sent = self.sent();
@@ -289,15 +290,16 @@ impl Flight {
         }
     }
 
-    /// The numbers of the commands that stand in another order than the input's, if some of them are before `number` and some are
-    /// not.
+    /// The numbers of the commands that stand in another order than the input's, if some of them are before `number`
+    /// and some are not.
     fn reordered_around(&self, number: u64) -> Option<Range<u64>> {
         let block = self.blocks.iter().find(|block| number < block.end())?;
         let run = block.reordered_around(number.checked_sub(block.first)? as usize)?;
         Some(block.first + run.start as u64..block.first + run.end as u64)
     }
 
-    /// Nothing will follow, though not all is answered: reports what failed among commands in another order than the input's.
+    /// Nothing will follow, though not all is answered: reports what failed among commands in another order than the
+    /// input's.
     pub fn give_up(&mut self, witness: &mut impl Witness) {
         if let Some(run) = self.reordered_around(self.answered.command) {
             self.report_first(run.end, witness);
@@ -312,8 +314,8 @@ impl Flight {
         }
     }
 
-    /// The connection is a new one, and the server says that the requests before `executed` ran, with these errors among
-    /// them. They are not sent again; the others are, whether they were sent before or not.
+    /// The connection is a new one, and the server says that the requests before `executed` ran, with these errors
+    /// among them. They are not sent again; the others are, whether they were sent before or not.
     pub fn resume(
         &mut self,
         executed: u64,
@@ -412,8 +414,8 @@ impl Flight {
         }
     }
 
-    /// Looks for transactions that begin or end with the commands up to `position`. None does among those that an earlier
-    /// life has executed: what the server counts ends where a transaction ends.
+    /// Looks for transactions that begin or end with the commands up to `position`. None does among those that an
+    /// earlier life has executed: what the server counts ends where a transaction ends.
     fn watch_transactions(&mut self, position: Position) {
         if position.request <= self.executed {
             return;
@@ -751,8 +753,8 @@ mod tests {
         assert_eq!((flight.unended(), heard.0), (None, vec!["0:1 MULTI: NOPERM".to_owned()]));
     }
 
-    /// ZADDs on lines 2 to 9, which leave in the order 9, 8 ... 2 in requests of three, between others on lines 1, 10 and 11; line
-    /// 12 is rejected.
+    /// ZADDs on lines 2 to 9, which leave in the order 9, 8 ... 2 in requests of three, between others on lines 1, 10
+    /// and 11; line 12 is rejected.
     fn reordered() -> Block {
         let zadds: String = (2..10).map(|line| format!("ZADD z {} {line}\n", 10 - line)).collect();
         let text = format!("E 1\n{zadds}E 10\nE 11\n\"\n");

@@ -44,8 +44,8 @@ impl Broken {
     }
 }
 
-/// Fills a block with what comes next of an input: what one read gave, if that is anything, or, if it is to be `full`, as much
-/// as it takes. A block that gains from more takes what is there already, too. False at the input's end.
+/// Fills a block with what comes next of an input: what one read gave, if that is anything, or, if it is to be `full`,
+/// as much as it takes. A block that gains from more takes what is there already, too. False at the input's end.
 ///
 /// # Errors
 /// As [`Format::take`], and where the input can't be read; what was whole before is in the block.

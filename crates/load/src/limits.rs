@@ -14,19 +14,19 @@ pub const BLOCK_COMMANDS: usize = 16_384;
 pub const BLOCK_REJECTED: usize = 1_000;
 /// Bytes of all blocks that are ready to be sent or unanswered; a single larger block is let through alone.
 pub const BLOCKS_BYTES: usize = 8 << 20;
-/// Commands that are merged into one. Redis 7.0 takes 825 ns for a SET in runs of 10, 776 in runs of 32 and 753 in runs of 100
-/// (1,060 for one alone); with 32, its other clients wait for some 25 microseconds.
+/// Commands that are merged into one. Redis 7.0 takes 825 ns for a SET in runs of 10, 776 in runs of 32 and 753 in runs
+/// of 100 (1,060 for one alone); with 32, its other clients wait for some 25 microseconds.
 pub const MERGED_COMMANDS: u16 = 32;
-/// Commands that are put into the order of their scores together, at most. Into a sorted set of half a million, Redis 8.0 takes
-/// 2.3 µs for a ZADD in the input's order, 2.1 of 3,000 put into order, 1.65 of 10,000 and 1.3 of 30,000: neighbours find the
-/// nodes that they pass in the cache. With 120,000 a server needs less again, but waits for them.
+/// Commands that are put into the order of their scores together, at most. Into a sorted set of half a million, Redis
+/// 8.0 takes 2.3 µs for a ZADD in the input's order, 2.1 of 3,000 put into order, 1.65 of 10,000 and 1.3 of 30,000:
+/// neighbours find the nodes that they pass in the cache. With 120,000 a server needs less again, but waits for them.
 pub const ORDERED_COMMANDS: u32 = 60_000;
 /// The same in chunks: those who want small ones want little to be on its way.
 pub const ORDERED_CHUNKS: u64 = 6;
 /// Fewer are left as they are: they would hardly pass the same nodes. Unit tests do with few.
 pub const ORDERED_COMMANDS_MIN: usize = if cfg!(test) { 2 } else { 100 };
-/// So many are put into order first, and then twice as many each time, since a server needn't wait for many while its sorted set
-/// is small.
+/// So many are put into order first, and then twice as many each time, since a server needn't wait for many while its
+/// sorted set is small.
 pub const ORDERED_COMMANDS_FIRST: u32 = 2_500;
 /// Bytes of a block that ends with such commands.
 pub const ORDERED_BYTES: usize = 2 << 20;
@@ -38,8 +38,8 @@ pub const TRANSACTION_BYTES: usize = 2 << 20;
 pub const BUFFER_BYTES_KEPT: usize = 2 * BLOCK_BYTES;
 /// A block's buffer that grew beyond this is given back to the allocator.
 pub const BLOCK_BYTES_KEPT: usize = 2 * ORDERED_BYTES;
-/// Bytes of all blocks that wait to be filled again: as many as may be on their way, or else memory is asked of the system anew
-/// with each turn.
+/// Bytes of all blocks that wait to be filled again: as many as may be on their way, or else memory is asked of the
+/// system anew with each turn.
 pub const SPARE_BYTES: usize = BLOCKS_BYTES;
 /// Largest command, line or record, in bytes, unless `--max-command` says otherwise.
 pub const COMMAND_BYTES: usize = 64 << 20;

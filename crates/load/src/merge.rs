@@ -1,26 +1,27 @@
 //! Merging: a run of commands that do the same becomes one command with many arguments, so that the server reads, looks
-//! up and answers once for what the input asks many times. SETs become an MSET; HSET, SADD, RPUSH, LPUSH and ZADD of one
-//! key become one of their own.
+//! up and answers once for what the input asks many times. SETs become an MSET; HSET, SADD, RPUSH, LPUSH and ZADD of
+//! one key become one of their own.
 //!
 //! It must not be noticed in the data. What runs in one merged command runs in order and without anything between, as
 //! in a transaction. And it fails as one, which is exact only where each of its commands would have failed alone:
 //!
 //! - Commands on one key, with the name unchanged, meet the same type, the same permissions and the same slot of a
-//!   cluster. What an argument alone could be refused for (a score that is no number, a field without a value) is looked at
-//!   before a command joins; what isn't surely right stays alone, and so does any option.
-//! - A SET fails for nothing that its key holds, but MSET is another command, and its keys may be many. So SETs are merged
-//!   only where the server knows both, is no cluster, and lets the user run everything on every key (`probe` asks for
-//!   that before anything is sent, so that no refusal can come when what follows is on its way already), and up to the
-//!   input's first ACL, behind which the user's rights may be others. Should somebody else change them meanwhile, a run may be
-//!   refused of which a part would not have been.
+//!   cluster. What an argument alone could be refused for (a score that is no number, a field without a value) is looked
+//!   at before a command joins; what isn't surely right stays alone, and so does any option.
+//! - A SET fails for nothing that its key holds, but MSET is another command, and its keys may be many. So SETs are
+//!   merged only where the server knows both, is no cluster, and lets the user run everything on every key (`probe`
+//!   asks for that before anything is sent, so that no refusal can come when what follows is on its way already), and
+//!   up to the input's first ACL, behind which the user's rights may be others. Should somebody else change them
+//!   meanwhile, a run may be refused of which a part would not have been.
 //! - A server that is out of memory, read-only or loading refuses commands of all keys alike. It may become so between
 //!   two of a run's commands, and with them merged it refuses or takes all: as if they had come a moment earlier or
 //!   later. A line that is not executed is reported either way.
 //!
-//! A ZADD finds its place by comparing scores down a tree or list, and waits for each of them. ZADDs of different members
-//! have the same effect in any order, so longer runs of those, with a member each, are put into the order of their scores
-//! before they are merged (`order`): then each passes what the one before has just looked at. Their replies come in that order, too;
-//! what is said of them waits for the run's end, so that everything is said in the input's.
+//! A ZADD finds its place by comparing scores down a tree or list, and waits for each of them. ZADDs of different
+//! members have the same effect in any order, so longer runs of those, with a member each, are put into the order of
+//! their scores before they are merged (`order`): then each passes what the one before has just looked at. Their
+//! replies come in that order, too; what is said of them waits for the run's end, so that everything is said in the
+//! input's.
 //!
 //! What the commands become is a function of the input and of [`Merging`] alone, never of how the input arrives: a
 //! successor must find the same place in it by the server's count of what it executed.
@@ -33,8 +34,8 @@ use crate::block::Head;
 use crate::limits::{MERGED_BYTES, MERGED_COMMANDS, ORDERED_CHUNKS, ORDERED_COMMANDS, ORDERED_COMMANDS_FIRST};
 use crate::order::Sorter;
 
-/// The version of the rules by which runs are made, which a load's state names. It changes with whatever groups an input
-/// otherwise: what may join a run, `MERGED_BYTES`, when a block is full (a run ends with it), what is rejected.
+/// The version of the rules by which runs are made, which a load's state names. It changes with whatever groups an
+/// input otherwise: what may join a run, `MERGED_BYTES`, when a block is full (a run ends with it), what is rejected.
 const RULES: u16 = 3;
 /// Arguments of a command that may join a run: enough for records with some fields, and few enough to be looked at.
 const ARGS_MAX: usize = 128;
@@ -115,7 +116,8 @@ impl Merging {
         Merging { families, most: MERGED_COMMANDS, ordered: ORDERED_COMMANDS, rules: RULES }
     }
 
-    /// The same in runs of no more commands than a chunk has, and no more put into order together than [`ORDERED_CHUNKS`] have.
+    /// The same in runs of no more commands than a chunk has, and no more put into order together than
+    /// [`ORDERED_CHUNKS`] have.
     pub fn in_chunks(self, chunk: u64) -> Merging {
         let most = u16::try_from(chunk).unwrap_or(u16::MAX).min(self.most);
         let ordered = u32::try_from(chunk.saturating_mul(ORDERED_CHUNKS)).unwrap_or(u32::MAX).min(self.ordered);
@@ -325,8 +327,9 @@ pub fn split_argument(args: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((rest.get(..length)?, rest.get(length.checked_add(2)?..)?))
 }
 
-/// Whether every server reads this text as a number: digits with perhaps a sign and a point. Others are numbers, too, but
-/// which ones differs; and of a negative zero the sign is kept or not, depending on the members that are there already.
+/// Whether every server reads this text as a number: digits with perhaps a sign and a point. Others are numbers, too,
+/// but which ones differs; and of a negative zero the sign is kept or not, depending on the members that are there
+/// already.
 fn is_number(text: &[u8]) -> bool {
     /// No precision is lost, nor could be.
     const BYTES_MAX: usize = 15;

@@ -54,8 +54,8 @@ impl Command {
     }
 }
 
-/// The number that a text of digits stands for, perhaps with a sign and a point: none if it is anything else, or has more digits
-/// than surely give the nearest number.
+/// The number that a text of digits stands for, perhaps with a sign and a point: none if it is anything else, or has
+/// more digits than surely give the nearest number.
 fn number(text: &[u8]) -> Option<f64> {
     /// So many digits are an integer that is exact, and so is the power of ten.
     const DIGITS_MAX: usize = 15;
@@ -105,8 +105,8 @@ impl Sorter {
         }
     }
 
-    /// Puts the run into order, as far as that changes nothing: a member that comes twice stays where it is among what comes
-    /// before and behind. False if all is in the input's order.
+    /// Puts the run into order, as far as that changes nothing: a member that comes twice stays where it is among what
+    /// comes before and behind. False if all is in the input's order.
     pub fn sort(&mut self) -> bool {
         let Sorter { bytes, commands, members } = self;
         if commands.len() < ORDERED_COMMANDS_MIN || !commands.iter_mut().all(|command| command.look(bytes)) {

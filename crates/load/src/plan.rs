@@ -92,9 +92,9 @@ impl Plan {
         Ok(tally.streamed() == *before)
     }
 
-    /// Reads all inputs and puts their blocks on the belt, until nobody wants them. `tally` counts what is read, and runs of
-    /// commands are merged as `merging` says. No command has more than `args_max` arguments. If `repeatable`, blocks
-    /// and runs depend on nothing but the input.
+    /// Reads all inputs and puts their blocks on the belt, until nobody wants them. `tally` counts what is read, and
+    /// runs of commands are merged as `merging` says. No command has more than `args_max` arguments. If `repeatable`,
+    /// blocks and runs depend on nothing but the input.
     pub fn read(&self, belt: &Belt, tally: Arc<Tally>, merging: Merging, args_max: u64, repeatable: bool) {
         let merger = Merger::new(merging);
         let mut reading = Reading { belt, tally, next: 0, next_request: 0, merger, repeatable };

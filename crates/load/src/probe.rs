@@ -1,7 +1,7 @@
 //! What a server takes, and lets be merged: asked before anything is sent, with commands that change nothing.
 //!
-//! The answers have to be as expected in every detail. From a server that doesn't know the questions, a proxy, or a user
-//! who may not ask, nothing is concluded, and nothing merged.
+//! The answers have to be as expected in every detail. From a server that doesn't know the questions, a proxy, or a
+//! user who may not ask, nothing is concluded, and nothing merged.
 
 use client::{Command, Connection, Error, Value};
 
@@ -70,8 +70,8 @@ fn info_of(info: &Value, name: &[u8]) -> Option<i64> {
     }
 }
 
-/// Whether a command may name any keys together: no cluster divides them, and no rule forbids the user some keys or some
-/// commands. Who may not look at the rules is bound by some.
+/// Whether a command may name any keys together: no cluster divides them, and no rule forbids the user some keys or
+/// some commands. Who may not look at the rules is bound by some.
 fn takes_any_keys(connection: &mut Connection) -> Result<bool, Error> {
     let info = ask(connection, &Command::new("INFO").arg("cluster"))?;
     let is_alone = info

@@ -11,8 +11,8 @@ const REDRAW: Duration = Duration::from_millis(100);
 /// Elsewhere, a line is written so often.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Columns at a line's end that the bar leaves free: the terminal echoes each Ctrl-C behind it, and what doesn't fit there stands
-/// on the next line, so that the bar's own would not be the one that is cleared.
+/// Columns at a line's end that the bar leaves free: the terminal echoes each Ctrl-C behind it, and what doesn't fit
+/// there stands on the next line, so that the bar's own would not be the one that is cleared.
 const FREE_COLUMNS: u16 = 8;
 /// How often the bar is drawn at most, a second.
 const DRAWN_HZ: u8 = 20;
@@ -98,8 +98,8 @@ impl Progress {
         }
     }
 
-    /// `1200000 commands, 350000/s, 3 errors`, and where it is known how much there is, the time left, and for lines the
-    /// share, which a bar shows itself.
+    /// `1200000 commands, 350000/s, 3 errors`, and where it is known how much there is, the time left, and for lines
+    /// the share, which a bar shows itself.
     fn message(&self, figures: Figures) -> String {
         let Figures { commands, errors, input_bytes } = figures;
         let mut text = format!("{commands} commands, {:.0}/s, {}", self.rate(commands), count(errors, "error"));

@@ -187,7 +187,8 @@ fn drop_torn_line(file: &mut File) -> io::Result<()> {
 /// The input and line of the last error in the report of an earlier run.
 fn last_reported(path: &Path, plan: &Plan) -> Option<(usize, u64)> {
     let names = plan.names();
-    // An input may be named twice; as errors are in the order of the inputs, one that isn't behind the last is of the next pass.
+    // An input may be named twice; as errors are in the order of the inputs, one that isn't behind the last is of the
+    // next pass.
     let place = |line: &[u8], last: Option<(usize, u64)>| {
         let text = String::from_utf8_lossy(line).into_owned();
         let places = names.iter().enumerate().filter_map(|(index, name)| {
@@ -240,8 +241,8 @@ fn load(options: Options) -> Result<Exit, Failure> {
     let (config, merge) = (options.config.clone(), options.merge);
     let retry = options.resume.as_ref().map(|resume| resume.retry);
     let (connection, terms) = interrupt.wait_for(move || connect(&config, merge, retry))??;
-    // What stops at an error stops there, and not behind what happened to be put before it. And what goes on must be told of
-    // errors as they come: of a run in another order they are known when all of it is answered.
+    // What stops at an error stops there, and not behind what happened to be put before it. And what goes on must be
+    // told of errors as they come: of a run in another order they are known when all of it is answered.
     let keeps_order = options.stop_on_error || options.resume.is_some();
     let possible = if keeps_order { terms.merging.in_order() } else { terms.merging };
     let merging = match &mut resumable {

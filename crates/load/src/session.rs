@@ -434,7 +434,8 @@ impl Terms {
 }
 
 /// Connects, and, unless nothing is to be merged, finds out what the server takes. `retry`: the load may have begun
-/// merged, and a connection that breaks is tried again for so long. One that never came about isn't: nobody may be there.
+/// merged, and a connection that breaks is tried again for so long. One that never came about isn't: nobody may be
+/// there.
 ///
 /// # Errors
 /// The server can't be reached, or doesn't let us in.

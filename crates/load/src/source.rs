@@ -164,7 +164,8 @@ impl Origin {
         io::copy(&mut stored, &mut io::sink()).map(drop).map_err(|error| self.failure(&error))
     }
 
-    /// Whether nothing but its content tells whether it is the same as before: standard input, whatever it is, and pipes.
+    /// Whether nothing but its content tells whether it is the same as before: standard input, whatever it is, and
+    /// pipes.
     pub fn is_stream(&self) -> bool {
         match self {
             Origin::Stdin => true,

@@ -1,10 +1,10 @@
 //! The state file of a load with `--resume`: what a killed loader's successor has to know.
 //!
-//! Lines of JSON. The first says how far things are known to be; it has a fixed length and is written in place, so that a
-//! killed process leaves the old or the new one. The second names the server's token and the inputs as they were; it never
-//! changes. The third says how the load ended; it is written before the first says that there is one. A complete load's
-//! file stays: its loader may have been killed before it could tell anybody. The lock on the file keeps two loaders from
-//! taking the token from each other.
+//! Lines of JSON. The first says how far things are known to be; it has a fixed length and is written in place, so that
+//! a killed process leaves the old or the new one. The second names the server's token and the inputs as they were; it
+//! never changes. The third says how the load ended; it is written before the first says that there is one. A complete
+//! load's file stays: its loader may have been killed before it could tell anybody. The lock on the file keeps two
+//! loaders from taking the token from each other.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Read;
@@ -143,8 +143,8 @@ fn identities(plan: &Plan) -> Vec<Identity> {
     plan.sources.iter().map(|source| Identity::of(&source.origin, &source.content)).collect()
 }
 
-/// Where the state of a load is kept unless the user says where: it follows from server, files and templates, so that the
-/// same command line finds it again.
+/// Where the state of a load is kept unless the user says where: it follows from server, files and templates, so that
+/// the same command line finds it again.
 ///
 /// # Errors
 /// Standard input has no name, or there is no home directory.
@@ -325,7 +325,8 @@ fn parse(content: &[u8]) -> Option<State> {
     Some(State { progress, name, outcome })
 }
 
-/// What an earlier loader left, if it is of the same load. None if that was complete, and its inputs were replaced since.
+/// What an earlier loader left, if it is of the same load. None if that was complete, and its inputs were replaced
+/// since.
 fn recognise(found: State, name: &Name, path: &Path) -> Result<Option<State>, Failure> {
     let refuse = |text: String| Err(Failure::new(Exit::Resume, text));
     let path = path.display();

@@ -1,8 +1,8 @@
 //! The template that makes a command of a record: `ZADD movies {year} {title}`.
 //!
 //! A template is split into arguments like a line of redis-cli, and `{name}` within an argument stands for the record's
-//! field of that name; `{name:-text}` gives a text for where the field is missing, null or empty; `{{` and `}}` are braces.
-//! A field's content never becomes more than one argument, whatever is in it.
+//! field of that name; `{name:-text}` gives a text for where the field is missing, null or empty; `{{` and `}}` are
+//! braces. A field's content never becomes more than one argument, whatever is in it.
 
 use resp::num::write_u64;
 use resp::splitargs::split_args;

@@ -24,10 +24,11 @@ const READ_BYTES: usize = 128 << 10;
 const TICK: Duration = Duration::from_millis(100);
 /// With so many commands unanswered, a server has work for far longer than a nap.
 const NAP_COMMANDS: u64 = 5_000;
-/// How long to let replies gather while the server has plenty to do: it is not held up by waking us for every few of them.
+/// How long to let replies gather while the server has plenty to do: it is not held up by waking us for every few of
+/// them.
 const NAP: Duration = Duration::from_micros(100);
-/// So many naps are taken in a row, each twice as long as the one before, until there is a reply: 1.5 milliseconds in all. A
-/// server that takes longer is waited for: looking would cost more than being woken.
+/// So many naps are taken in a row, each twice as long as the one before, until there is a reply: 1.5 milliseconds in
+/// all. A server that takes longer is waited for: looking would cost more than being woken.
 const NAPS_MAX: u32 = 4;
 /// How the answer to what is no request begins: it is of no command, and the connection's last.
 const PROTOCOL_ERROR: &[u8] = b"ERR Protocol error";

@@ -7,8 +7,8 @@
 //! Every batch is a pipeline of 1000 commands on keys drawn from a million, as a load generator would send it. The keys
 //! exist when the measurement begins.
 //!
-//! `--count N` makes a round of N batches, and `--dry` makes the batches without running them: the difference between two
-//! runs under a tool that counts instructions is what the batches take (bench/instructions.py).
+//! `--count N` makes a round of N batches, and `--dry` makes the batches without running them: the difference between
+//! two runs under a tool that counts instructions is what the batches take (bench/instructions.py).
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! The workspace's arrows, as ARCHITECTURE.md draws them: which crate may know which, and what the lower ones never touch.
+//! The workspace's arrows, as ARCHITECTURE.md draws them: which crate may know which, and what the lower ones never
+//! touch.
 
 // Clippy knows that a test may unwrap, but not the functions that only tests call.
 #![allow(clippy::unwrap_used)]
@@ -26,8 +27,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Crates whose tests may use anything: they look at all the others from outside.
 const TESTS_ONLY: &[&str] = &["penstock-tests"];
 
-/// What the crates below the server must not mention outside their tests: time, randomness and bytes are passed to them,
-/// so that a test can choose them. The engine reads the processor's cycle counter, to time commands, and rewrites
+/// What the crates below the server must not mention outside their tests: time, randomness and bytes are passed to
+/// them, so that a test can choose them. The engine reads the processor's cycle counter, to time commands, and rewrites
 /// redis.conf; sockets and the time of day are the server's alone.
 const NEVER_MENTIONED: &[(&str, &[&str])] = &[
     ("resp", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),

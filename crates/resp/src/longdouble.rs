@@ -55,9 +55,9 @@ impl F80 {
 
     /// Reads a long double as Redis does; `None` is its "value is not a valid float".
     ///
-    /// The spelling is that of C's `strtold`: decimal with or without exponent, hexadecimal, `inf` and `infinity` in any
-    /// case. Refused are NaN, space in front, anything left over, 5120 bytes and more, and a value out of range, be it
-    /// too large or so small that it would become zero.
+    /// The spelling is that of C's `strtold`: decimal with or without exponent, hexadecimal, `inf` and `infinity` in
+    /// any case. Refused are NaN, space in front, anything left over, 5120 bytes and more, and a value out of range, be
+    /// it too large or so small that it would become zero.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() >= TEXT_BYTES_LIMIT {
             return None;

@@ -16,8 +16,8 @@ const I64_DIGITS_MAX: usize = 19;
 
 /// Reads a 64-bit signed integer in its one canonical spelling, or says that the text is none.
 ///
-/// Canonical means that printing the result gives the same bytes back: no plus sign, no space, no leading zero, no `-0`.
-/// Redis depends on this to store such values as integers.
+/// Canonical means that printing the result gives the same bytes back: no plus sign, no space, no leading zero, no
+/// `-0`. Redis depends on this to store such values as integers.
 #[inline]
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -34,8 +34,8 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// A size as redis.conf writes it, `100`, `5k` (5000), `64mb` (64 times 1024 squared), in bytes; `None` for anything else, also for what exceeds 64 bits (Redis lets that wrap).
-/// A missing number is zero, as in Redis.
+/// A size as redis.conf writes it, `100`, `5k` (5000), `64mb` (64 times 1024 squared), in bytes; `None` for anything
+/// else, also for what exceeds 64 bits (Redis lets that wrap). A missing number is zero, as in Redis.
 #[must_use]
 pub fn parse_bytes(arg: &str) -> Option<u64> {
     let digits = arg.len() - arg.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -122,9 +122,9 @@ pub(crate) fn split_sign(text: &[u8]) -> (bool, &[u8]) {
 
 /// Reads a double as Redis reads scores and increments; `None` is Redis's "value is not a valid float".
 ///
-/// The spelling is that of C's `strtod`: decimal with or without exponent, hexadecimal (`0x1.8p3`), `inf` and `infinity`
-/// in any case. Refused are NaN, space in front, anything left over, and a value that is too large for a double or so
-/// small that it would become zero.
+/// The spelling is that of C's `strtod`: decimal with or without exponent, hexadecimal (`0x1.8p3`), `inf` and
+/// `infinity` in any case. Refused are NaN, space in front, anything left over, and a value that is too large for a
+/// double or so small that it would become zero.
 #[inline]
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
     // An integer of up to fifteen digits is exact as a double, and scores are mostly such integers.
@@ -141,7 +141,8 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
 /// Reads one end of a score range (ZRANGEBYSCORE, ZCOUNT...): the value, and whether `(` excludes it.
 ///
 /// `None` is Redis's "min or max is not a float". Redis is more lenient here than [`parse_f64`]: space may stand in
-/// front, an empty number is 0, a value out of range becomes infinite or zero, and the text ends at its first zero byte.
+/// front, an empty number is 0, a value out of range becomes infinite or zero, and the text ends at its first zero
+/// byte.
 pub fn parse_score_bound(text: &[u8]) -> Option<(f64, bool)> {
     let (exclusive, number) = match text {
         [b'(', rest @ ..] => (true, rest),

@@ -1,7 +1,7 @@
 //! What waits to be sent to one connection: a short chain of segments.
 //!
-//! Replies are written as plain bytes at the end of the chain; large values are shared by reference until the socket has
-//! taken them. A queue that its peer doesn't empty is folded ([`Output::fold`]): runs of one identical short reply
+//! Replies are written as plain bytes at the end of the chain; large values are shared by reference until the socket
+//! has taken them. A queue that its peer doesn't empty is folded ([`Output::fold`]): runs of one identical short reply
 //! become a segment each that takes the same space for a million of them as for a thousand. That costs those nothing
 //! who read their replies.
 //!
@@ -434,8 +434,8 @@ fn repeats(bytes: &[u8], reply: &[u8]) -> usize {
     bytes.chunks_exact(reply.len()).take_while(|chunk| *chunk == reply).count()
 }
 
-/// The next run that is long enough, from `at` on: the bytes of its reply and of all of it. `at` moves to its beginning,
-/// or to where a run may begin that what is still to come makes long enough.
+/// The next run that is long enough, from `at` on: the bytes of its reply and of all of it. `at` moves to its
+/// beginning, or to where a run may begin that what is still to come makes long enough.
 fn find_run(bytes: &[u8], at: &mut usize) -> Option<(usize, usize)> {
     while *at < bytes.len() {
         let rest = &bytes[*at..];
@@ -469,8 +469,8 @@ fn bulk(bytes: &[u8]) -> Option<usize> {
     line.checked_add(digits.parse::<usize>().ok()?)?.checked_add(2)
 }
 
-/// Bytes of the reply that `bytes` begin with, if it is of a kind that comes in runs, and short. Where they begin in the
-/// midst of a reply the answer may be about anything: bytes that repeat can be folded whatever they mean.
+/// Bytes of the reply that `bytes` begin with, if it is of a kind that comes in runs, and short. Where they begin in
+/// the midst of a reply the answer may be about anything: bytes that repeat can be folded whatever they mean.
 fn short_reply(bytes: &[u8]) -> Option<usize> {
     let line = line_end(&bytes[..bytes.len().min(RUN_REPLY_BYTES_MAX)])?;
     match bytes[0] {

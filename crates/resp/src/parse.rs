@@ -1,8 +1,8 @@
 //! Replies as a client reads them, RESP2 and RESP3, and requests as a client writes them.
 //!
-//! [`Parser`] is fed with whatever has arrived and keeps what it has understood of an unfinished reply, so that the work
-//! is linear however the stream is cut. It knows no connection: the caller owns the buffer and drops what was consumed.
-//! Source of the formats: the "Redis serialization protocol specification" page of Redis's documentation.
+//! [`Parser`] is fed with whatever has arrived and keeps what it has understood of an unfinished reply, so that the
+//! work is linear however the stream is cut. It knows no connection: the caller owns the buffer and drops what was
+//! consumed. Source of the formats: the "Redis serialization protocol specification" page of Redis's documentation.
 
 mod value;
 

@@ -27,9 +27,10 @@ pub struct Reply<'o> {
 /// The longest bulk string that [`short_bulk`] writes, in bytes.
 const SHORT_BULK_BYTES_MAX: usize = 32;
 
-/// Appends a bulk string of 10 to 32 bytes: most are. It is put together by copies of known lengths, some of which overlap;
-/// calls for lengths that nobody knows would cost more. That happens in its place at once: what is put together elsewhere is
-/// read again before its small pieces have arrived there, for which the processor waits. False: it has another length.
+/// Appends a bulk string of 10 to 32 bytes: most are. It is put together by copies of known lengths, some of which
+/// overlap; calls for lengths that nobody knows would cost more. That happens in its place at once: what is put
+/// together elsewhere is read again before its small pieces have arrived there, for which the processor waits. False:
+/// it has another length.
 #[inline]
 fn short_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
     const HEADER: usize = b"$12\r\n".len();

@@ -171,8 +171,8 @@ pub struct Request {
     count: u32,
     /// The offset of the first byte after the request.
     pub end: u32,
-    /// Whether it has as many arguments as the batch's request before it, and the same name, byte for byte. Not told of all
-    /// that do.
+    /// Whether it has as many arguments as the batch's request before it, and the same name, byte for byte. Not told of
+    /// all that do.
     pub repeats: bool,
 }
 
@@ -367,8 +367,8 @@ impl Framer {
         self.partial = None;
     }
 
-    /// Frames an array of bulk strings that begins at `start`, which may be long, have long arguments, be incomplete or be
-    /// none.
+    /// Frames an array of bulk strings that begins at `start`, which may be long, have long arguments, be incomplete or
+    /// be none.
     fn array(
         &mut self,
         buffer: &[u8],
@@ -448,8 +448,8 @@ fn check_count(count: Option<i64>, limits: &Limits) -> Result<usize, ProtocolErr
     Ok(count.max(0) as usize)
 }
 
-/// Bytes that the request at the beginning of `buffer` takes, if that is known to be more than there are: up to the end of
-/// the argument in whose midst it stops. Looks at the first few arguments only.
+/// Bytes that the request at the beginning of `buffer` takes, if that is known to be more than there are: up to the end
+/// of the argument in whose midst it stops. Looks at the first few arguments only.
 #[must_use]
 pub fn wanted(buffer: &[u8], limits: &Limits) -> Option<usize> {
     /// A large argument comes after a few small ones, where it comes alone.

@@ -1,8 +1,8 @@
 //! What scripts find their arguments in: the tables `KEYS` and `ARGV`, which are globals.
 //!
-//! Both are kept from call to call, on the machine's own stack, since nearly all scripts only read them; a call then puts its
-//! strings in place of the last one's. Nothing else of the last call is left: a table that has anything beside those
-//! strings, because a script has put it there, is replaced by a new one, and so is one that has got a metatable.
+//! Both are kept from call to call, on the machine's own stack, since nearly all scripts only read them; a call then
+//! puts its strings in place of the last one's. Nothing else of the last call is left: a table that has anything beside
+//! those strings, because a script has put it there, is replaced by a new one, and so is one that has got a metatable.
 //!
 //! A script whose text shows that it can't get hold of a table finds the last call's there, and doesn't see it: see
 //! [`Uses::of_text`].
@@ -30,8 +30,8 @@ impl Uses {
     /// What a script of this text may look at.
     ///
     /// A global is reached by its name, which is in the text as it is, since names can't be escaped; by the table of
-    /// globals, whose name is `_G`; or by code that is made while the script runs, of strings that may be escaped, for which
-    /// there are `load` and `loadstring`. There is nothing else: `getfenv` and its like scripts don't have.
+    /// globals, whose name is `_G`; or by code that is made while the script runs, of strings that may be escaped, for
+    /// which there are `load` and `loadstring`. There is nothing else: `getfenv` and its like scripts don't have.
     pub fn of_text(text: &[u8]) -> Uses {
         let has = |word: &str| memmem::find(text, word.as_bytes()).is_some();
         let any = has("_G") || has("load");
@@ -112,8 +112,8 @@ impl Arguments {
 
     fn set_global(&self, state: &mut State, i: usize, to_table: bool) {
         state.push_globals();
-        // SAFETY: the state is alive, there is room for three values, the name and the table are where they were pushed, and
-        // the globals below the top; memory is not refused.
+        // SAFETY: the state is alive, there is room for three values, the name and the table are where they were
+        // pushed, and the globals below the top; memory is not refused.
         unsafe {
             ffi::lua_pushvalue(state.raw(), self.names[i]);
             if to_table {
@@ -195,7 +195,8 @@ fn put<'a>(
     for (i, bytes) in strings.enumerate() {
         state.room_for(bytes.len() + OVERHEAD_BYTES)?;
         all_bytes += bytes.len();
-        // SAFETY: the state is alive, there is room on the stack, the table is where the caller says; memory is not refused.
+        // SAFETY: the state is alive, there is room on the stack, the table is where the caller says; memory is not
+        // refused.
         unsafe {
             ffi::lua_pushlstring_(state.raw(), bytes.as_ptr().cast(), bytes.len());
             ffi::lua_rawseti_(state.raw(), table, i as c_int + 1);
@@ -216,8 +217,8 @@ pub(crate) fn push_sequence<'a>(
 
 /// Whether a table holds only so many elements, from 1 on, which are there, and no metatable.
 fn is_plain(state: &mut State, table: c_int, count: usize) -> bool {
-    // SAFETY: the state is alive, there is room for three values, the table is where the caller says; the key is nil or one
-    // of the table's, so that Lua raises no error.
+    // SAFETY: the state is alive, there is room for three values, the table is where the caller says; the key is nil or
+    // one of the table's, so that Lua raises no error.
     unsafe {
         let raw = state.raw();
         if count == 0 {

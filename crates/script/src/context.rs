@@ -1,7 +1,7 @@
 //! What belongs to one machine beside Lua's own state: its memory, the script's host, whether the script has to end.
 //!
-//! Lua hands the allocator a pointer of its owner's, and tells it to whoever asks; that is how a function that Lua calls
-//! finds its [`Context`].
+//! Lua hands the allocator a pointer of its owner's, and tells it to whoever asks; that is how a function that Lua
+//! calls finds its [`Context`].
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::ffi::{c_int, c_void};
@@ -29,8 +29,8 @@ pub(crate) struct Context {
     pub used_bytes: usize,
     /// Bytes that it may allocate.
     pub limit_bytes: usize,
-    /// Whether a function of ours runs, rather than Lua's code. Memory is not refused then, since Lua would jump over its
-    /// frames; it is looked at when the function asks for much, and when it ends.
+    /// Whether a function of ours runs, rather than Lua's code. Memory is not refused then, since Lua would jump over
+    /// its frames; it is looked at when the function asks for much, and when it ends.
     pub in_native: bool,
     /// Set once the script has to end: nothing it does catches that.
     pub ending: bool,
@@ -84,7 +84,8 @@ impl Context {
     ///
     /// # Safety
     ///
-    /// `lua` is a state of a [`crate::Vm`], which outlives the pointer's use, and nobody else uses the context meanwhile.
+    /// `lua` is a state of a [`crate::Vm`], which outlives the pointer's use, and nobody else uses the context
+    /// meanwhile.
     pub(crate) unsafe fn of(lua: *mut ffi::lua_State) -> *mut Context {
         let mut context = std::ptr::null_mut();
         // SAFETY: the state is alive.

@@ -48,7 +48,7 @@ pub trait Host {
     /// Whether the script's user may give a command.
     fn access(&mut self, args: Args<'_>) -> Access;
 
-    /// Told of every error that the script's reply contains: `text` begins with the error's code. `is_new`: no command has
-    /// made it.
+    /// Told of every error that the script's reply contains: `text` begins with the error's code. `is_new`: no command
+    /// has made it.
     fn error_returned(&mut self, text: &[u8], is_new: bool);
 }

@@ -3,13 +3,12 @@
 //! This room knows Lua and the protocol. What a command is, which keys there are and who else is connected it doesn't
 //! know: a script reaches all that through a [`Host`], which the engine implements.
 //!
-//! `unsafe` because Lua is C. It is confined to `state.rs`, through whose checked methods everything that Lua calls sees
-//! its values, `context.rs`, which the machine's allocator leads to, `vm.rs`, which owns the machine, `arguments.rs`, which keeps
-//! tables for it, and of the libraries
-//! `libs/raw.rs` and `libs/per_script.rs`; the other libraries borrow the bytes of strings that they keep on the stack. Miri
-//! can't run C: this crate is tested as it is, and fuzzed. Lua raises
-//! errors by jumping over frames, which Rust's frames don't survive; how they are kept out of the way stands in
-//! `state.rs`.
+//! `unsafe` because Lua is C. It is confined to `state.rs`, through whose checked methods everything that Lua calls
+//! sees its values, `context.rs`, which the machine's allocator leads to, `vm.rs`, which owns the machine,
+//! `arguments.rs`, which keeps tables for it, and of the libraries `libs/raw.rs` and `libs/per_script.rs`; the other
+//! libraries borrow the bytes of strings that they keep on the stack. Miri can't run C: this crate is tested as it is,
+//! and fuzzed. Lua raises errors by jumping over frames, which Rust's frames don't survive; how they are kept out of
+//! the way stands in `state.rs`.
 
 pub mod api;
 mod arguments;

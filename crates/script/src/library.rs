@@ -1,7 +1,8 @@
 //! Libraries of functions: a text that registers functions when it is loaded (FUNCTION LOAD).
 //!
-//! What a library's text and its functions have for globals is a table of its own, through which they see what all scripts
-//! see. While a library is loaded, that table has another `redis`, which registers functions and runs no commands.
+//! What a library's text and its functions have for globals is a table of its own, through which they see what all
+//! scripts see. While a library is loaded, that table has another `redis`, which registers functions and runs no
+//! commands.
 //!
 //! Source: Redis's page "Redis functions". Its error texts are Redis's.
 

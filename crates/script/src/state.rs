@@ -3,8 +3,9 @@
 //! Lua raises an error by jumping back to whoever catches it, over all frames in between, whose destructors don't run.
 //! Rust's frames don't survive that. So:
 //!
-//! - A function that Lua calls is a [`Native`], made into what Lua wants by [`native!`](crate::native). It raises an error by
-//!   *returning* [`Raise`], the error's value being on top of the stack; only the frame below it, which owns nothing, jumps.
+//! - A function that Lua calls is a [`Native`], made into what Lua wants by [`native!`](crate::native). It raises an
+//!   error by *returning* [`Raise`], the error's value being on top of the stack; only the frame below it, which owns
+//!   nothing, jumps.
 //! - No method here jumps: what could is checked before, or called in Lua's protected mode.
 //! - Lua's third reason to jump, beside errors and yields, is memory. While a native runs, memory is not refused:
 //!   methods that ask for much look at the limit before, and the frame below looks at it when the native has returned.
@@ -149,8 +150,9 @@ impl State {
     ///
     /// # Safety
     ///
-    /// It is alive, belongs to a [`crate::Vm`], and is used through this alone while this exists. No error of Lua's jumps
-    /// out of what is done with it meanwhile: the context says that a native runs, or it is known that nothing can fail.
+    /// It is alive, belongs to a [`crate::Vm`], and is used through this alone while this exists. No error of Lua's
+    /// jumps out of what is done with it meanwhile: the context says that a native runs, or it is known that nothing
+    /// can fail.
     #[must_use]
     pub unsafe fn from_raw(raw: *mut RawState) -> State {
         // SAFETY: the state is alive, and so is the context of its machine.
@@ -324,8 +326,8 @@ impl State {
     ///
     /// # Safety
     ///
-    /// The value stays on the stack, or in a table that does, as long as the bytes are used. An argument of a native that
-    /// the native leaves where it is does so.
+    /// The value stays on the stack, or in a table that does, as long as the bytes are used. An argument of a native
+    /// that the native leaves where it is does so.
     #[inline]
     #[must_use]
     pub unsafe fn argument<'a>(&self, index: c_int) -> &'a [u8] {
@@ -568,8 +570,8 @@ impl State {
         unsafe { ffi::lua_rawset(self.raw, at) };
     }
 
-    /// Takes a key from the stack and pushes the next key of a table with its value; after the last, pushes nothing. Nil
-    /// comes before the first.
+    /// Takes a key from the stack and pushes the next key of a table with its value; after the last, pushes nothing.
+    /// Nil comes before the first.
     ///
     /// # Safety
     ///

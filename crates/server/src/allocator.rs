@@ -1,8 +1,8 @@
 //! The program's allocator, mimalloc, and a count of the memory in use around it.
 //!
-//! mimalloc is given sizes in steps of eight bytes up to 64 (`.cargo/config.toml` has it built so), since the usual entry of
-//! the keyspace takes 40, and is asked for aligned memory only where that is needed: its functions for aligned memory take
-//! the next larger size class for all that isn't a power of two.
+//! mimalloc is given sizes in steps of eight bytes up to 64 (`.cargo/config.toml` has it built so), since the usual
+//! entry of the keyspace takes 40, and is asked for aligned memory only where that is needed: its functions for aligned
+//! memory take the next larger size class for all that isn't a power of two.
 //!
 //! Each thread has a counter of its own that it alone writes, with plain stores; the sum over all threads is what is in
 //! use, though a single counter, of a thread that frees what others have allocated, may well be negative. Counted is
@@ -65,7 +65,8 @@ fn count(bytes: usize) {
 
 /// The flag that mimalloc's alignment of all blocks is set by, among those that the C compiler was given.
 const ALIGN_FLAG: &str = "-DMI_MAX_ALIGN_SIZE=8";
-/// Between the sizes of blocks up to [`STEPS_BYTES_MAX`], in bytes: mimalloc aligns all to 16 if it isn't told otherwise.
+/// Between the sizes of blocks up to [`STEPS_BYTES_MAX`], in bytes: mimalloc aligns all to 16 if it isn't told
+/// otherwise.
 const STEP_BYTES: usize = match option_env!("CFLAGS") {
     Some(flags) if contains(flags.as_bytes(), ALIGN_FLAG.as_bytes()) => 8,
     _ => 16,
@@ -93,8 +94,8 @@ const fn contains(text: &[u8], word: &[u8]) -> bool {
     false
 }
 
-/// Bytes that an allocation of `size` takes in mimalloc 3: equal steps up to 64, then four sizes to each doubling. (`mi_bin`
-/// and `mi_good_size` in its `page-queue.c`.)
+/// Bytes that an allocation of `size` takes in mimalloc 3: equal steps up to 64, then four sizes to each doubling.
+/// (`mi_bin` and `mi_good_size` in its `page-queue.c`.)
 #[inline]
 #[must_use]
 pub fn block_bytes(size: usize) -> usize {
@@ -111,8 +112,8 @@ pub fn block_bytes(size: usize) -> usize {
     (size + step - 1) & !(step - 1)
 }
 
-/// Of a page less than so much of which is in use, in percent, the blocks are to move to others: what is fuller costs more
-/// copying than it gives back.
+/// Of a page less than so much of which is in use, in percent, the blocks are to move to others: what is fuller costs
+/// more copying than it gives back.
 const SPARSE_PERCENT: usize = 90;
 
 unsafe extern "C" {
@@ -123,18 +124,19 @@ unsafe extern "C" {
 /// Whether a block of mimalloc's lies in a page that isn't much used. A hint: other threads may be using the page.
 #[must_use]
 pub fn is_sparse(block: *const u8) -> bool {
-    // SAFETY: it reads the counts of the page that the block lies in, which exists as long as the block does. By C's rules
-    // that is a data race with the thread whose page it is, which changes them with plain stores: mimalloc's comment asks for
-    // no other thread to use the page. What is read are aligned words of C code that isn't inlined into ours: each is one that
-    // was there, none is used as an address or index, and the one that is divided by isn't zero while the page has a block.
+    // SAFETY: it reads the counts of the page that the block lies in, which exists as long as the block does. By C's
+    // rules that is a data race with the thread whose page it is, which changes them with plain stores: mimalloc's
+    // comment asks for no other thread to use the page. What is read are aligned words of C code that isn't inlined
+    // into ours: each is one that was there, none is used as an address or index, and the one that is divided by isn't
+    // zero while the page has a block.
     unsafe { mi_unsafe_heap_page_is_under_utilized(std::ptr::null_mut(), block.cast(), SPARSE_PERCENT) }
 }
 
 /// mimalloc, asked for no more alignment than is needed.
 pub struct Mimalloc;
 
-/// The alignment to ask for: none beyond what every block has, if that will do, and that of the system's pages for what is
-/// whole pages long. mimalloc aligns these as they are, and makes any other aligned block larger than it has to be.
+/// The alignment to ask for: none beyond what every block has, if that will do, and that of the system's pages for what
+/// is whole pages long. mimalloc aligns these as they are, and makes any other aligned block larger than it has to be.
 #[inline]
 fn aligned(layout: Layout) -> Option<usize> {
     match layout.align() {
@@ -144,8 +146,8 @@ fn aligned(layout: Layout) -> Option<usize> {
     }
 }
 
-// SAFETY: mimalloc's blocks are aligned to eight bytes, and its functions for aligned memory are used beyond that; every
-// block goes back to mimalloc, which knows its size by itself.
+// SAFETY: mimalloc's blocks are aligned to eight bytes, and its functions for aligned memory are used beyond that;
+// every block goes back to mimalloc, which knows its size by itself.
 unsafe impl GlobalAlloc for Mimalloc {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

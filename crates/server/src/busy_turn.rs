@@ -1,5 +1,5 @@
-//! What a thread does for its other connections while a script takes too long: it reads what they send, has it answered,
-//! and lets new ones in, so that somebody can end the script.
+//! What a thread does for its other connections while a script takes too long: it reads what they send, has it
+//! answered, and lets new ones in, so that somebody can end the script.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -29,7 +29,8 @@ pub struct BusyTurn<'t> {
     pub doorway: &'t mut Doorway,
     /// Those that have come in since the script began; they are among the others once it has ended.
     pub guests: &'t mut Vec<Connection>,
-    /// What had been read from others before the script began, in the order in which it came: it may well be what ends it.
+    /// What had been read from others before the script began, in the order in which it came: it may well be what ends
+    /// it.
     pub arrived: &'t mut VecDeque<Arrived>,
     /// The thread's buffer, which that is in.
     pub buffer: &'t [u8],
@@ -113,8 +114,8 @@ pub fn open(accepted: Accepted, worker: &mut Worker, shared: &Shared) -> Connect
     Connection::new(accepted.socket, session)
 }
 
-/// Reads once from a connection, has it answered, and sends the answer. Whatever goes wrong with it is seen again when the
-/// script has ended.
+/// Reads once from a connection, has it answered, and sends the answer. Whatever goes wrong with it is seen again when
+/// the script has ended.
 fn serve(connection: &mut Connection, worker: &mut Worker) {
     if !may_be_served(connection) {
         return;

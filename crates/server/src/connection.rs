@@ -17,8 +17,8 @@ use crate::reply_queue::ReplyQueue;
 const SLICES_AT_ONCE: usize = 64;
 /// Bytes sent to a connection in one turn: others wait while a peer takes as fast as it is given.
 const SEND_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes from which on a request gets a buffer of its very size, so that nothing is moved when it grows, and what is large
-/// in it can stay there.
+/// Bytes from which on a request gets a buffer of its very size, so that nothing is moved when it grows, and what is
+/// large in it can stay there.
 const OWN_BUFFER_BYTES_MIN: usize = 32 * 1024;
 /// Bytes that are set aside at once because a request says that it will be so long.
 const OWN_BUFFER_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -80,8 +80,8 @@ pub struct Connection {
     pub backlog: Option<Box<Backlog>>,
     /// Why nothing is run.
     pub hold: Hold,
-    /// When the blocking command in which it waits runs out of time, in microseconds of Unix time. Without meaning while
-    /// it doesn't wait.
+    /// When the blocking command in which it waits runs out of time, in microseconds of Unix time. Without meaning
+    /// while it doesn't wait.
     pub deadline_us: Option<u64>,
     /// Whether the poller watches for something to read: not once the peer has said its last, nor while there is no
     /// room for replies to what it says.

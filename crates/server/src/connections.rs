@@ -1,8 +1,8 @@
 //! A thread's connections, by the poller's numbers.
 //!
 //! `unsafe` because a connection that runs is borrowed apart from the others, which somebody may have to look after
-//! meanwhile. The invariant: **an [`Others`] never touches the one connection that was taken apart from it**, and as long as
-//! both exist, nobody has the table itself.
+//! meanwhile. The invariant: **an [`Others`] never touches the one connection that was taken apart from it**, and as
+//! long as both exist, nobody has the table itself.
 
 use std::cell::UnsafeCell;
 
@@ -73,7 +73,8 @@ impl Connections {
     #[inline]
     pub fn apart(&mut self, key: usize) -> Option<(&mut Connection, Others<'_>)> {
         let all = &self.0;
-        // SAFETY: the table is borrowed mutably as long as both results are used, and the second never touches the first.
+        // SAFETY: the table is borrowed mutably as long as both results are used, and the second never touches the
+        // first.
         let one = all.get(key).map(|cell| unsafe { &mut *cell.get() })?;
         Some((one, Others { all, except: key }))
     }

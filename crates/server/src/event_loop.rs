@@ -38,9 +38,9 @@ use self::clock::Idleness;
 use self::polling::{Permit, Polling, Waited};
 use self::read::READ_BYTES;
 
-/// How often expired keys are looked for, instead of at the poller's ticks, while there are more of them, or keys to be evicted,
-/// than one look could remove. The shorter it is, the shorter are the looks, for which clients wait; a wake of a thread that
-/// sleeps takes some three microseconds.
+/// How often expired keys are looked for, instead of at the poller's ticks, while there are more of them, or keys to be
+/// evicted, than one look could remove. The shorter it is, the shorter are the looks, for which clients wait; a wake of
+/// a thread that sleeps takes some three microseconds.
 const BUSY_TICK: Duration = Duration::from_millis(1);
 /// Reads that a connection which is being closed may cost in one turn.
 const DRAINS_MAX: usize = 16;
@@ -152,8 +152,8 @@ pub struct EventLoop {
     timeouts_checked_s: u64,
 }
 
-/// A connection that is to run, and who looks after the others meanwhile. A macro, because the loop's fields are borrowed
-/// apart.
+/// A connection that is to run, and who looks after the others meanwhile. A macro, because the loop's fields are
+/// borrowed apart.
 macro_rules! attended {
     ($event_loop:expr, $key:expr) => {
         $event_loop.connections.apart($key).map(|(connection, others)| {
@@ -246,8 +246,8 @@ impl EventLoop {
         };
     }
 
-    /// How long there is nothing to do, if that is known. The poller's tick ends the wait in any case, so that nothing has
-    /// to be computed, nor the clock read, in most turns.
+    /// How long there is nothing to do, if that is known. The poller's tick ends the wait in any case, so that nothing
+    /// has to be computed, nor the clock read, in most turns.
     fn timeout(&self) -> Option<Duration> {
         // Roused: in the midst of a script that takes too long, which looks at its others' sockets only.
         if !self.yielded.is_empty() || self.worker_inbox_filled() || self.poller.is_roused() {

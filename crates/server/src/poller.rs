@@ -32,8 +32,8 @@ pub trait Poller {
     fn watch(&self, fd: BorrowedFd<'_>, token: u64, read: bool, write: bool) -> io::Result<()>;
     /// Ceases to watch a descriptor.
     fn remove(&self, fd: BorrowedFd<'_>);
-    /// Waits until something is ready, the waker is used, a tick is due or the time is up, if there is a limit, and replaces
-    /// `ready` by what is.
+    /// Waits until something is ready, the waker is used, a tick is due or the time is up, if there is a limit, and
+    /// replaces `ready` by what is.
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<()>;
     /// Whether a tick has come since this was last asked.
     fn take_tick(&mut self) -> bool;
@@ -41,14 +41,14 @@ pub trait Poller {
     fn tick_every(&mut self, interval: Duration);
     /// Notes that what the waker may have been used for is being looked at.
     fn take_wake(&mut self);
-    /// Whether a tick, or the waker, has ended a wait and not been taken yet: then there is something to be looked at before
-    /// the next wait.
+    /// Whether a tick, or the waker, has ended a wait and not been taken yet: then there is something to be looked at
+    /// before the next wait.
     fn is_roused(&self) -> bool;
 }
 
-/// How often a poller ends a wait so that its thread can do what is to be done by the clock, unless it is asked for another
-/// interval. A timer of its own, because a limit for each wait would cost a look at the clock, and a timer to be set in the
-/// kernel, once for every few requests of clients that don't pipeline.
+/// How often a poller ends a wait so that its thread can do what is to be done by the clock, unless it is asked for
+/// another interval. A timer of its own, because a limit for each wait would cost a look at the clock, and a timer to
+/// be set in the kernel, once for every few requests of clients that don't pipeline.
 pub const TICK: Duration = Duration::from_millis(100);
 /// The token of the descriptor that wakes the thread.
 const WAKE: u64 = u64::MAX;

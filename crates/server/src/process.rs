@@ -17,8 +17,8 @@ use crate::log;
 /// Descriptors that the server needs beside those of its clients: Redis's figure, which is enough for [`FEW_THREADS`].
 const DESCRIPTORS_RESERVED: u64 = 32;
 const FEW_THREADS: usize = 2;
-/// What every other worker thread needs: its poller, the poller's timer, what wakes it, what others wake it with, and one kept
-/// for turning clients away.
+/// What every other worker thread needs: its poller, the poller's timer, what wakes it, what others wake it with, and
+/// one kept for turning clients away.
 const DESCRIPTORS_A_THREAD: u64 = 5;
 
 /// Descriptors that a server with so many worker threads needs beside those of its clients.
@@ -56,8 +56,9 @@ pub fn permit_huge_pages() {
     let _ = rustix::thread::disable_transparent_huge_pages(false);
 }
 
-/// Has the kernel give memory in small pages from here on. It clears a huge one, 2 MB, in the midst of the command that first
-/// touches it: a tenth of a millisecond, and many milliseconds on a virtual machine whose host has yet to find the memory.
+/// Has the kernel give memory in small pages from here on. It clears a huge one, 2 MB, in the midst of the command that
+/// first touches it: a tenth of a millisecond, and many milliseconds on a virtual machine whose host has yet to find
+/// the memory.
 pub fn disable_huge_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         log::notice(format!("Transparent huge pages can't be disabled, which may cause short stalls: {error}"));

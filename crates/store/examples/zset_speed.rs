@@ -1,8 +1,8 @@
 //! How long the operations of a sorted set take:
 //! `cargo run --release -p penstock-store --example zset_speed [MEMBERS [TITLE]]`.
 //!
-//! Prints nanoseconds of this thread's processor time per operation, and bytes per member beside the member's own. With a
-//! title, only of the large sets whose title begins so.
+//! Prints nanoseconds of this thread's processor time per operation, and bytes per member beside the member's own. With
+//! a title, only of the large sets whose title begins so.
 
 use std::hint::black_box;
 
@@ -38,7 +38,8 @@ fn numbered(n: usize) -> Name {
     name_of(&format!("member:{n:09}"))
 }
 
-/// A hundred names have a beginning in common, and then half of the rest: a few bits of a name say little about its place.
+/// A hundred names have a beginning in common, and then half of the rest: a few bits of a name say little about its
+/// place.
 fn clustered(n: usize) -> Name {
     name_of(&format!("{:08x}0000{:04}", ((n / 100) as u32).wrapping_mul(0x9E37_79B9), n % 100))
 }

@@ -173,8 +173,8 @@ impl<'l, 'k> Db<'l, 'k> {
         *self.clock
     }
 
-    /// Asks for the memory that looking for these keys will read. They should be few enough for the first-level cache to keep
-    /// two lines of each until they are looked for.
+    /// Asks for the memory that looking for these keys will read. They should be few enough for the first-level cache
+    /// to keep two lines of each until they are looked for.
     #[inline]
     pub fn prefetch(&self, hashes: impl Iterator<Item = u64> + Clone) {
         self.locked.prefetch(self.database, hashes);
@@ -479,8 +479,8 @@ impl<'l, 'k> Db<'l, 'k> {
         !self.expire_if_due(key) && self.take(key).is_some()
     }
 
-    /// Removes the key in place of an overwrite with nothing. Says whether there was one, though its time may have come:
-    /// nobody has looked.
+    /// Removes the key in place of an overwrite with nothing. Says whether there was one, though its time may have
+    /// come: nobody has looked.
     pub fn remove_overwritten(&mut self, key: Key<'_>) -> bool {
         self.take(key).is_some()
     }
@@ -636,8 +636,8 @@ impl<'l, 'k> Db<'l, 'k> {
         count
     }
 
-    /// Moves what `mover` wants moved in one step of a shard, from a cursor on; keys whose values are too large for one go are
-    /// told. Gives the cursor of the next step; 0 is the beginning, and the end.
+    /// Moves what `mover` wants moved in one step of a shard, from a cursor on; keys whose values are too large for one
+    /// go are told. Gives the cursor of the next step; 0 is the beginning, and the end.
     pub fn compact(&mut self, shard: usize, cursor: u64, mover: &mut Mover<'_>, large: &mut Vec<Box<[u8]>>) -> u64 {
         let visit = |s: &mut Shard| {
             s.table.scan_mut(cursor, |entry| {

@@ -456,8 +456,8 @@ impl Entry {
     pub fn compact(&mut self, mover: &mut Mover<'_>) -> Compacted {
         if mover.wants(self.0.as_ptr()) {
             let layout = layout(self.size());
-            // SAFETY: an entry is never empty. Both allocations have its size, and the old one is not used again; whatever
-            // the body owns has moved with it.
+            // SAFETY: an entry is never empty. Both allocations have its size, and the old one is not used again;
+            // whatever the body owns has moved with it.
             unsafe {
                 let Some(new) = NonNull::new(alloc::alloc(layout)) else { alloc::handle_alloc_error(layout) };
                 new.copy_from_nonoverlapping(self.0, layout.size());

@@ -62,8 +62,8 @@ impl ExpiryQueue {
         self.notes.iter().map(|Reverse(note)| *note)
     }
 
-    /// The mean of the milliseconds from `now_ms` on that up to `samples` notes, evenly chosen, have left; 0 if there is
-    /// none. An estimate, since some notes are stale.
+    /// The mean of the milliseconds from `now_ms` on that up to `samples` notes, evenly chosen, have left; 0 if there
+    /// is none. An estimate, since some notes are stale.
     #[must_use]
     pub fn mean_left_ms(&self, now_ms: u64, samples: usize) -> u64 {
         let notes = self.notes.as_slice();

@@ -11,8 +11,8 @@
 /// Every part of a pattern but `*` stands for exactly one byte, so that only the latest `*` ever needs to be stretched.
 /// That bounds the time by the product of both lengths, also for patterns such as `a*a*a*a*b`; no memory is allocated.
 ///
-/// An empty text matches only an empty pattern, not even `*`, as in Redis; its commands that list keys treat a lone `*` as
-/// "no pattern" before they ask.
+/// An empty text matches only an empty pattern, not even `*`, as in Redis; its commands that list keys treat a lone `*`
+/// as "no pattern" before they ask.
 pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
     if text.is_empty() {
         return pattern.is_empty();
@@ -57,7 +57,8 @@ pub fn literal_prefix(pattern: &[u8]) -> &[u8] {
     &pattern[..end.unwrap_or(pattern.len())]
 }
 
-/// Matches one byte with the first part of a pattern that doesn't begin with `*`; the rest of the pattern if it matched.
+/// Matches one byte with the first part of a pattern that doesn't begin with `*`; the rest of the pattern if it
+/// matched.
 fn match_one(pattern: &[u8], byte: u8, nocase: bool) -> Option<&[u8]> {
     match pattern {
         [] => None,

@@ -1,12 +1,14 @@
 //! The keyspace: every database's keys, cut into shards by hash, each shard behind a small lock.
 //!
 //! Who wants to read or write holds a [`Locked`]: one shard, several, or all (alone behind the gate). A
-//! [`Db`](crate::db::Db) is the view of one database through it; what commands do to keys is written on `Db`, in `db.rs`.
+//! [`Db`](crate::db::Db) is the view of one database through it; what commands do to keys is written on `Db`, in
+//! `db.rs`.
 //!
 //! `unsafe` because tables are reached through locks that are taken before the command runs, not around each access.
 //! The invariant: **a table is touched only through a `Locked` that holds its shard; a `Locked` is either the only one
-//! that holds a shard, by its lock, or the only one at all, by the gate.** `Locked` checks this at every access. A thread
-//! that keeps all others out of the gate takes no locks: it has one `Locked` at a time, as it has when it takes them.
+//! that holds a shard, by its lock, or the only one at all, by the gate.** `Locked` checks this at every access. A
+//! thread that keeps all others out of the gate takes no locks: it has one `Locked` at a time, as it has when it takes
+//! them.
 
 use std::cell::UnsafeCell;
 use std::ptr;
@@ -24,12 +26,12 @@ use crate::table::Table;
 const SHARD_SHIFT: u32 = 48;
 /// Shards of an only thread, which never waits for one: they part what takes long into steps.
 const SHARDS_ALONE: usize = 64;
-/// Shards of each of several threads. Between asking for a key's lock and taking it, a thread goes through some 64 keys, and
-/// each other thread through as many: with so many shards one lock in eight has gone to another core by then, with 64 two in
-/// three.
+/// Shards of each of several threads. Between asking for a key's lock and taking it, a thread goes through some 64
+/// keys, and each other thread through as many: with so many shards one lock in eight has gone to another core by then,
+/// with 64 two in three.
 const SHARDS_PER_THREAD: usize = 512;
-/// Shards of all databases together for which threads have as many; they take about 30 MB. Where there are more databases,
-/// threads have fewer, but no fewer than an only thread has.
+/// Shards of all databases together for which threads have as many; they take about 30 MB. Where there are more
+/// databases, threads have fewer, but no fewer than an only thread has.
 const SHARDS_IN_ALL: usize = 1 << 18;
 /// The most shards; the hash has 16 bits for them, and a cursor of SCAN carries them in its low bits.
 const SHARDS_MAX: usize = 1 << 14;
@@ -39,8 +41,8 @@ const SHARDS_MAX: usize = 1 << 14;
 pub enum Patience {
     /// Some milliseconds, in which ordinary commands end that hold it: for one who can begin anew.
     Short,
-    /// Some hundred milliseconds, in which long ones end, too (SUNIONSTORE of a million members): for one who would fail. In a
-    /// circle, that is how long those wait who have a part in it.
+    /// Some hundred milliseconds, in which long ones end, too (SUNIONSTORE of a million members): for one who would
+    /// fail. In a circle, that is how long those wait who have a part in it.
     Long,
 }
 
@@ -329,8 +331,8 @@ impl Keyspace {
         self.take_all_unless(&shards, &give_up).then(|| Locked { keyspace: self, held: Held::Growing(shards) })
     }
 
-    /// Everything, for the only thread there is, or the only one that is inside this keyspace's gate; none, if others may be.
-    /// The caller holds no shard.
+    /// Everything, for the only thread there is, or the only one that is inside this keyspace's gate; none, if others
+    /// may be. The caller holds no shard.
     #[inline]
     #[must_use]
     pub fn own<'k>(&'k self, inside: Option<&'k Inside<'_>>) -> Option<Locked<'k>> {
@@ -351,8 +353,8 @@ impl Keyspace {
         self.lock_each_unless(&|| false)
     }
 
-    /// The same, unless the wait for one becomes long and `give_up` says so: neither that one nor those after it are visited
-    /// then, and [`Locked::gave_up`].
+    /// The same, unless the wait for one becomes long and `give_up` says so: neither that one nor those after it are
+    /// visited then, and [`Locked::gave_up`].
     #[must_use]
     pub fn lock_each_unless<'k>(&'k self, give_up: &'k dyn Fn() -> bool) -> Locked<'k> {
         Locked { keyspace: self, held: Held::Each(GiveUp { when: give_up, done: false }) }
@@ -447,8 +449,9 @@ pub struct Hints<'k> {
 }
 
 impl Hints<'_> {
-    /// Asks for the locks of these keys' shards, if there are any: every hint takes its shard, and a lock that another core
-    /// has taken last is as far away as memory. Locked instructions wait for each other's cache lines; these don't.
+    /// Asks for the locks of these keys' shards, if there are any: every hint takes its shard, and a lock that another
+    /// core has taken last is as far away as memory. Locked instructions wait for each other's cache lines; these
+    /// don't.
     #[inline]
     pub fn locks(&self, hashes: impl Iterator<Item = u64>) {
         if self.contended {
@@ -467,8 +470,8 @@ impl Hints<'_> {
         self.look(hash, (), |shard| shard.table.prefetch_bucket(hash));
     }
 
-    /// Asks for the entry itself; worthwhile once its bucket has arrived. Says whether that is full, and the next of its
-    /// chain was asked for instead.
+    /// Asks for the entry itself; worthwhile once its bucket has arrived. Says whether that is full, and the next of
+    /// its chain was asked for instead.
     #[inline]
     pub fn entry(&self, hash: u64) -> bool {
         self.look(hash, false, |shard| shard.table.prefetch_record(hash))
@@ -480,8 +483,8 @@ impl Hints<'_> {
         self.look(hash, (), |shard| shard.table.prefetch_chained(hash));
     }
 
-    /// Asks for what the entry's value holds; worthwhile once the entry, or what was asked for before, has arrived. Says
-    /// whether there is more to ask for: whether it is a collection in its big form.
+    /// Asks for what the entry's value holds; worthwhile once the entry, or what was asked for before, has arrived.
+    /// Says whether there is more to ask for: whether it is a collection in its big form.
     #[inline]
     pub fn value(&self, hash: u64, ahead: Ahead<'_>) -> bool {
         self.look(hash, false, |shard| {
@@ -496,8 +499,8 @@ impl Hints<'_> {
         if self.contended && !self.locks[shard].0.try_lock() {
             return otherwise;
         }
-        // SAFETY: the shard is locked, or there is one thread only, or inside only, and it holds no reference into a shard
-        // while it asks: batches do so between commands.
+        // SAFETY: the shard is locked, or there is one thread only, or inside only, and it holds no reference into a
+        // shard while it asks: batches do so between commands.
         let result = look(unsafe { &*self.shards[shard].get() });
         if self.contended {
             self.locks[shard].0.unlock();
@@ -588,8 +591,8 @@ impl<'k> Locked<'k> {
         unsafe { &*self.keyspace.cell(first, shard).get() }
     }
 
-    /// Asks for the buckets of keys with these hashes, then for their entries: for commands that look for many keys. Keys
-    /// whose shards aren't held are passed over.
+    /// Asks for the buckets of keys with these hashes, then for their entries: for commands that look for many keys.
+    /// Keys whose shards aren't held are passed over.
     #[inline]
     pub fn prefetch(&self, database: usize, hashes: impl Iterator<Item = u64> + Clone) {
         let first = self.keyspace.first_shard(database);

@@ -1,8 +1,9 @@
 //! Long strings, by reference: what sends one keeps it as it was while its key changes.
 //!
-//! A string that has just been received can stay in the buffer it arrived in ([`received`]): whoever keeps it keeps the buffer,
-//! and nothing is copied. The buffer's owner says that it may be kept, for as long as it runs what is in it, beside the
-//! way that arguments take as plain slices: no handler needs to know, and where nobody says so strings are copied.
+//! A string that has just been received can stay in the buffer it arrived in ([`received`]): whoever keeps it keeps the
+//! buffer, and nothing is copied. The buffer's owner says that it may be kept, for as long as it runs what is in it,
+//! beside the way that arguments take as plain slices: no handler needs to know, and where nobody says so strings are
+//! copied.
 
 use std::cell::RefCell;
 use std::ops::Deref;

@@ -2,8 +2,8 @@
 
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
-/// Cache lines of a small form that are asked for ahead: its length isn't known before the first of them is there, and the
-/// processor's own prefetcher has seen the direction then.
+/// Cache lines of a small form that are asked for ahead: its length isn't known before the first of them is there, and
+/// the processor's own prefetcher has seen the direction then.
 const BLOCK_LINES: usize = 2;
 
 /// What of a collection an operation will read, in the order in which it becomes known where that is.
@@ -41,12 +41,12 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// Asks for the cache line at `address` to be written, which takes it away from other cores, without waiting for it. Any
-/// address will do.
+/// Asks for the cache line at `address` to be written, which takes it away from other cores, without waiting for it.
+/// Any address will do.
 #[inline(always)]
 pub fn prefetch_to_write(address: *const u8) {
-    // The compiler's own hint to write becomes one to read where it doesn't know that the processor has this one. Those that
-    // don't have it, which are older than 2014, do nothing instead.
+    // The compiler's own hint to write becomes one to read where it doesn't know that the processor has this one. Those
+    // that don't have it, which are older than 2014, do nothing instead.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: prefetching never faults, whatever the address, and changes no register.
     unsafe {

@@ -1,8 +1,8 @@
 //! A thread that frees what takes long to free, so that nobody waits for it behind a lock or the gate.
 //!
 //! It is started by the first value that is worth it. Its queue is bounded: when the thread can't keep up, whoever has
-//! something to free does so himself, which slows down those who produce garbage and bounds the memory that waits. Knows
-//! no keys: what it is given is out of every table already.
+//! something to free does so himself, which slows down those who produce garbage and bounds the memory that waits.
+//! Knows no keys: what it is given is out of every table already.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -16,7 +16,8 @@ use crate::value::Value;
 /// Values with fewer bytes than this are freed on the spot: that takes some tens of microseconds at most, and handing
 /// them over isn't free either.
 const WORTHWHILE_BYTES: usize = 64 * 1024;
-/// The same of strings, which are one block each and go at once, however long: only their pages take a while to be given back.
+/// The same of strings, which are one block each and go at once, however long: only their pages take a while to be
+/// given back.
 const WORTHWHILE_STRING_BYTES: usize = 16 * 1024 * 1024;
 /// Pieces of garbage that may wait. Fewer under Miri, which takes minutes to fill the queue otherwise.
 const QUEUE_MAX: usize = if cfg!(miri) { 16 } else { 4096 };
@@ -73,7 +74,8 @@ fn is_worthwhile(value: &Value) -> bool {
 }
 
 impl Reaper {
-    /// Has the thread call this before anything else, if it isn't running yet: it should stand back behind those that serve.
+    /// Has the thread call this before anything else, if it isn't running yet: it should stand back behind those that
+    /// serve.
     pub fn prepare_with(&self, prepare: fn()) {
         let _ = self.prepare.set(prepare);
     }

@@ -25,12 +25,13 @@ use std::{
 /// Turns of busy waiting before a waiter gives its core away: about a microsecond, longer than most commands hold a
 /// shard, shorter than a switch of threads.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 100 };
-/// Turns of giving the core away before a waiter sleeps: the holder is then in a long command (SORT, SUNION of millions).
+/// Turns of giving the core away before a waiter sleeps: the holder is then in a long command (SORT, SUNION of
+/// millions).
 const YIELDS: u32 = if cfg!(loom) { u32::MAX } else { 200 };
 
-/// Turns after which a waiter looks whether to give up: when it begins to give its core away, which on a busy machine may be
-/// for milliseconds each time. Who may give up says for how long it doesn't. In loom's models others end what they do while one
-/// waits, so that it looks before.
+/// Turns after which a waiter looks whether to give up: when it begins to give its core away, which on a busy machine
+/// may be for milliseconds each time. Who may give up says for how long it doesn't. In loom's models others end what
+/// they do while one waits, so that it looks before.
 const PATIENCE: u32 = if cfg!(loom) { 0 } else { SPINS };
 
 /// Waits a little longer each time.
@@ -238,8 +239,8 @@ impl Gate {
         self.wait_for_all(&give_up).then_some(alone)
     }
 
-    /// How often a thread has found the gate closed: a number that tells by its change that somebody has waited, if only for
-    /// a moment.
+    /// How often a thread has found the gate closed: a number that tells by its change that somebody has waited, if
+    /// only for a moment.
     #[inline]
     #[must_use]
     pub fn waits(&self) -> usize {
@@ -268,8 +269,8 @@ impl Gate {
 }
 
 impl Inside<'_> {
-    /// Closes the gate to all others while this one is inside, until [`Inside::let_in`], if nobody else is inside or wants
-    /// to be alone. Says whether it has. Never waits.
+    /// Closes the gate to all others while this one is inside, until [`Inside::let_in`], if nobody else is inside or
+    /// wants to be alone. Says whether it has. Never waits.
     ///
     /// For what is done quickly: others wait meanwhile, whatever they want.
     pub fn keep_out(&mut self) -> bool {

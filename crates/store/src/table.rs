@@ -12,13 +12,14 @@
 //! ```
 //!
 //! A lookup reads one cache line and, nearly always, one record. The bucket is chosen by the hash's low bits, so that a
-//! cursor which counts in reversed bits survives growth (the algorithm of Redis's SCAN). The tag has some of the low bits
-//! that don't choose the bucket yet, so that growth needs not read the records to hash their keys (`buckets`).
+//! cursor which counts in reversed bits survives growth (the algorithm of Redis's SCAN). The tag has some of the low
+//! bits that don't choose the bucket yet, so that growth needs not read the records to hash their keys (`buckets`).
 //!
 //! The table grows by a few buckets at a time and shrinks by one (linear hashing, W. Litwin 1980): with `n` buckets, of
 //! which `2^k` are the largest power of two, buckets `0..n - 2^k` have been split, each with the bucket `2^k` above, by
-//! bit `k` of the hash; the others have not. So the table is as full at any time as at any other, no operation takes longer
-//! than some microseconds, and there is never a second array. The buckets are in segments of a fixed size (`buckets`).
+//! bit `k` of the hash; the others have not. So the table is as full at any time as at any other, no operation takes
+//! longer than some microseconds, and there is never a second array. The buckets are in segments of a fixed size
+//! (`buckets`).
 //!
 //! This module is `unsafe` because a slot packs tag and pointer into one word, which halves the memory and keeps a
 //! bucket in a cache line. The invariant: **every non-empty slot without the chain bit holds a pointer that came from
@@ -41,8 +42,8 @@ use crate::words::is_same;
 /// Slots of a bucket: as many words as a cache line holds.
 const SLOTS: usize = 8;
 /// Records that four buckets may hold on average: beyond, a bucket is split. Fuller tables take less memory (slots and
-/// chains, per record, at the worst of the moments between two powers of two: 13.0 bytes at 24, 13.3 at 23, 14.4 at 20) and
-/// have more records in chains (one in nine at 24, in ten at 23, in fifteen at 20).
+/// chains, per record, at the worst of the moments between two powers of two: 13.0 bytes at 24, 13.3 at 23, 14.4 at 20)
+/// and have more records in chains (one in nine at 24, in ten at 23, in fifteen at 20).
 const FILL_OF_FOUR: usize = 23;
 /// Records of four buckets below which two buckets are put together.
 const SPARSE_OF_FOUR: usize = 12;
@@ -54,8 +55,8 @@ const RECORD_PREFETCHED_BYTES: usize = 48;
 const CHAIN: usize = 1;
 /// A random pick looks at this many slots of a chain before it counts as crowded and picks within it unevenly.
 const SAMPLE_DEPTH: usize = 3 * SLOTS;
-/// How many buckets ahead of a walk through a table their records are asked for: with two, some dozen cache lines are under
-/// way, as many as a core can wait for.
+/// How many buckets ahead of a walk through a table their records are asked for: with two, some dozen cache lines are
+/// under way, as many as a core can wait for.
 const BUCKETS_AHEAD: usize = 2;
 
 /// An owned, thin pointer to one allocation that contains its own key.
@@ -226,8 +227,8 @@ impl Bucket {
         self.slots.get_mut(free.trailing_zeros() as usize)
     }
 
-    /// What is in its own slots, parted by a bit of the tags, and how many each part has; a chain is left out. Without a
-    /// jump, since nobody can guess the bits.
+    /// What is in its own slots, parted by a bit of the tags, and how many each part has; a chain is left out. Without
+    /// a jump, since nobody can guess the bits.
     fn parted(&self, bit: u32) -> ([Bucket; 2], [usize; 2]) {
         let (mut halves, mut used) = ([Bucket::EMPTY; 2], [0; 2]);
         for slot in self.slots {
@@ -522,9 +523,9 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Asks for the record in the bucket that may have this hash. Worthwhile once the bucket itself has arrived. If it may
-    /// only be in another bucket of the chain, that is asked for, and [`Self::prefetch_chained`] is to be called once it
-    /// has arrived.
+    /// Asks for the record in the bucket that may have this hash. Worthwhile once the bucket itself has arrived. If it
+    /// may only be in another bucket of the chain, that is asked for, and [`Self::prefetch_chained`] is to be called
+    /// once it has arrived.
     #[inline]
     pub fn prefetch_record(&self, hash: u64) -> bool {
         let Some((bucket, tag)) = self.home(hash) else { return false };
@@ -626,8 +627,8 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Asks for what a scan will visit in the step after that of this cursor, whose buckets were asked for in the step before
-    /// this one, and for the buckets of the step after that.
+    /// Asks for what a scan will visit in the step after that of this cursor, whose buckets were asked for in the step
+    /// before this one, and for the buckets of the step after that.
     #[inline]
     fn prefetch_steps(&self, cursor: usize, mask: usize) {
         let second = next_cursor(cursor, mask);

@@ -34,7 +34,8 @@ impl<T> TightBox<T> {
     /// Moves the box to another allocation, if `mover` wants that. What its value owns stays where it is.
     pub fn compact_box(&mut self, mover: &mut Mover<'_>) {
         if mover.wants({ self.0 }.as_ptr().cast_const().cast()) {
-            // SAFETY: the pointer is that of a box, and is replaced by that of another at once: nothing in between panics.
+            // SAFETY: the pointer is that of a box, and is replaced by that of another at once: nothing in between
+            // panics.
             let value = unsafe { Box::from_raw({ self.0 }.as_ptr()) };
             self.0 = NonNull::from(Box::leak(Box::new(*value)));
         }

@@ -10,7 +10,8 @@ use crate::types::set::Set;
 use crate::types::stream::Stream;
 use crate::types::zset::ZSet;
 
-/// A value of any type, beside those strings that an entry holds itself: a tag, and a pointer that may lie at any address.
+/// A value of any type, beside those strings that an entry holds itself: a tag, and a pointer that may lie at any
+/// address.
 pub enum Value {
     /// A long string.
     Str(TightBox<Long>),

@@ -1,5 +1,5 @@
-//! Comparing and copying short byte strings in words that overlap: nearly all keys, fields and members are short, and a call of the
-//! general functions would cost more.
+//! Comparing and copying short byte strings in words that overlap: nearly all keys, fields and members are short, and a
+//! call of the general functions would cost more.
 
 use std::cmp::Ordering;
 

@@ -148,8 +148,8 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Loads with `--resume` until a loader comes to its end; each one before is killed after a random time, wherever it is:
-/// before it has begun, when it is done and has not said so, or when it says that nothing is left to do.
+/// Loads with `--resume` until a loader comes to its end; each one before is killed after a random time, wherever it
+/// is: before it has begun, when it is done and has not said so, or when it says that nothing is left to do.
 pub fn load_by_killed_loaders(port: u16, args: &[&str], longest_us: usize, rng: &mut Rng) -> (Ran, u64) {
     let mut killed = 0;
     loop {

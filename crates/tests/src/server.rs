@@ -23,7 +23,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server under test: `PENSTOCK_BIN`, else the workspace's binary. `args` follow redis.conf's directives.
+    /// Starts the server under test: `PENSTOCK_BIN`, else the workspace's binary. `args` follow redis.conf's
+    /// directives.
     pub fn penstock(args: &[&str]) -> Server {
         Server::start(subject_program(), args, None)
     }

@@ -57,7 +57,8 @@ const VALUES: &[&[u8]] = &[
     b"caf\xc3\xa9 \xe2\x82\xac",
 ];
 
-/// Lengths at the edges of Redis's encodings: 44 | 45 (embedded strings), 64 | 65 (packed hashes, sets and sorted sets).
+/// Lengths at the edges of Redis's encodings: 44 | 45 (embedded strings), 64 | 65 (packed hashes, sets and sorted
+/// sets).
 const LENGTHS: &[usize] = &[20, 43, 44, 45, 63, 64, 65, 100, 200, 5000];
 
 const MEMBERS: &[&[u8]] = &[
@@ -140,8 +141,8 @@ const FLOATS: &[&[u8]] = &[
     b"1e-300",
 ];
 
-/// None of them denormal: Redis keeps small sorted sets as text, and the text of such a score leaves an errno behind that
-/// SORT takes for its own.
+/// None of them denormal: Redis keeps small sorted sets as text, and the text of such a score leaves an errno behind
+/// that SORT takes for its own.
 const SCORES: &[&[u8]] = &[
     b"0",
     b"1",

@@ -1,7 +1,7 @@
 //! `penstock cli` beside redis-cli: the same command lines against the same server, and every byte compared.
 //!
-//! The command lines stand in `cli/cases.txt`. Each runs twice, with standard output as a pipe and as a terminal, against
-//! redis-server and against Penstock.
+//! The command lines stand in `cli/cases.txt`. Each runs twice, with standard output as a pipe and as a terminal,
+//! against redis-server and against Penstock.
 
 // Clippy knows that a test may unwrap, but not the functions that only tests call.
 #![allow(clippy::unwrap_used)]
@@ -154,8 +154,8 @@ fn compare(server: &Server, fake: u16, run: fn(Command) -> Outcome) -> Vec<Strin
     differences
 }
 
-/// Real Redis. It meets its keys in the same order whenever it is asked, which otherwise depends on how much of its table it
-/// has moved in its spare time.
+/// Real Redis. It meets its keys in the same order whenever it is asked, which otherwise depends on how much of its
+/// table it has moved in its spare time.
 fn oracle() -> Server {
     Server::oracle(&["--enable-debug-command", "yes", "--activerehashing", "no"])
 }

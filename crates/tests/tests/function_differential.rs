@@ -1,5 +1,5 @@
-//! Libraries of functions, sent to Penstock and to Redis: what FUNCTION and FCALL answer must be the same, and what one has
-//! dumped the other restores.
+//! Libraries of functions, sent to Penstock and to Redis: what FUNCTION and FCALL answer must be the same, and what one
+//! has dumped the other restores.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 

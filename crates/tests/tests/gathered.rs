@@ -1,4 +1,5 @@
-//! What several connections have sent by the time the server looks is read before the first of it is run. Nobody is to notice.
+//! What several connections have sent by the time the server looks is read before the first of it is run. Nobody is to
+//! notice.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 

@@ -27,8 +27,8 @@ fn kernel_has_huge_pages() -> bool {
     !setting.is_empty() && !setting.contains("[never]")
 }
 
-/// Fills about 60 MB, slowly enough for the thread that makes pages ready on a busy machine: it may spend a tenth of the
-/// time, and takes up to 9 ms for 2 MB where the host has to find the memory first.
+/// Fills about 60 MB, slowly enough for the thread that makes pages ready on a busy machine: it may spend a tenth of
+/// the time, and takes up to 9 ms for 2 MB where the host has to find the memory first.
 fn fill(server: &Server) {
     let mut conn = server.connect();
     for step in 0..60 {
@@ -96,8 +96,8 @@ fn check_strings(conn: &mut Conn, keys: &[usize], version: usize) {
     }
 }
 
-/// Strings that are overwritten with other lengths and deleted for the most part leave half-empty pages. What is moved to
-/// give these back keeps its value, whatever else is done meanwhile on both threads.
+/// Strings that are overwritten with other lengths and deleted for the most part leave half-empty pages. What is moved
+/// to give these back keeps its value, whatever else is done meanwhile on both threads.
 #[test]
 fn half_empty_pages_are_given_back() {
     const KEYS: usize = 300_000;

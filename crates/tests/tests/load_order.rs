@@ -174,8 +174,8 @@ fn what_is_there_is_put_into_order_together() {
     assert_eq!(runs, 3, "of 2,500, of 5,000 and of the rest");
 }
 
-/// Runs `test` with both servers, the name of an input of 1,500,000 ZADDs, and what a loader says that is cut off amid it. Members
-/// have the numbers of their lines, from 0.
+/// Runs `test` with both servers, the name of an input of 1,500,000 ZADDs, and what a loader says that is cut off amid
+/// it. Members have the numbers of their lines, from 0.
 fn cut_off(cut: impl Fn(&Server, &Child), test: impl Fn(&Server, &str, &str)) {
     let directory = Directory::new();
     let file = directory.file("zadds", zadds("z", 1_500_000, 1_500_000, &mut Rng::new(seed())));

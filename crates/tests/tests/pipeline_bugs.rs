@@ -62,7 +62,8 @@ const CONVERSATIONS: &[(&str, &str)] = &[
 ];
 
 /// What a connection that listens to itself sends, and what it gets after the reply of HELLO. Redis 7.2's order: a push
-/// comes after the reply of the command that caused it, never within. (Redis 7.0 sends it before, and into EXEC's reply.)
+/// comes after the reply of the command that caused it, never within. (Redis 7.0 sends it before, and into EXEC's
+/// reply.)
 const OWN_PUSHES: &[(&str, &[&str])] = &[
     (
         "SUBSCRIBE a\r\nPUBLISH a 1\r\nPUBLISH a 2\r\nGET k\r\nPUBLISH a 3\r\n",

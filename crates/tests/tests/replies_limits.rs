@@ -24,8 +24,8 @@ fn connect(server: &Server) -> TcpStream {
     socket
 }
 
-/// Sends commands with replies of so many bytes from another thread, which ends when they are taken or the connection is
-/// closed; returns how many there are.
+/// Sends commands with replies of so many bytes from another thread, which ends when they are taken or the connection
+/// is closed; returns how many there are.
 fn send_echoes(socket: &TcpStream, bytes: usize) -> usize {
     let count = bytes / ECHO;
     let mut socket = socket.try_clone().unwrap();
@@ -97,7 +97,8 @@ fn a_client_that_begins_to_read_in_time_gets_everything() {
     }
 }
 
-/// A client's replies on a disk that doesn't take them: it waits, reads, and gets all of them; or doesn't, and is closed.
+/// A client's replies on a disk that doesn't take them: it waits, reads, and gets all of them; or doesn't, and is
+/// closed.
 fn survives_a_bad_disk(server: &Server) {
     let mut other = server.connect();
     let socket = connect(server);

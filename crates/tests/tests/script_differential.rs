@@ -1,6 +1,7 @@
 //! Scripts, sent to Penstock and to Redis: what they return, raise and find in their sandbox must be the same.
 //!
-//! Redis 7.0 is the oracle. Where Penstock means to differ, a script stands in [`corpus::KNOWN`] with what Penstock answers.
+//! Redis 7.0 is the oracle. Where Penstock means to differ, a script stands in [`corpus::KNOWN`] with what Penstock
+//! answers.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -177,8 +178,8 @@ fn generated_basics() {
     check_generated("basic functions", generate::basic);
 }
 
-/// CVE-2025-67733: line ends in an error or a status would be read as further replies, which shifts all the replies of a
-/// pipeline behind them.
+/// CVE-2025-67733: line ends in an error or a status would be read as further replies, which shifts all the replies of
+/// a pipeline behind them.
 #[test]
 fn no_line_ends_are_smuggled_into_a_reply() {
     let server = Server::penstock(&[]);

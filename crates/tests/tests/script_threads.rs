@@ -1,5 +1,5 @@
-//! Scripts on several threads: atomic whatever keys they reach for, side by side where their keys are others; and scripts
-//! that take too much.
+//! Scripts on several threads: atomic whatever keys they reach for, side by side where their keys are others; and
+//! scripts that take too much.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 

@@ -145,8 +145,8 @@ fn who_waits_in_a_group_learns_that_it_is_gone() {
     });
 }
 
-/// What is done to a stream `s` without adding to it, with whether that changes it for those who watch it. It has a group
-/// `g`, which has been given everything but the second of two entries.
+/// What is done to a stream `s` without adding to it, with whether that changes it for those who watch it. It has a
+/// group `g`, which has been given everything but the second of two entries.
 const WITHOUT_NEWS: &[(&str, bool)] = &[
     ("XGROUP CREATE s h 0", false),
     ("XGROUP CREATE s h 0 MKSTREAM", false),

@@ -1,5 +1,5 @@
-//! The load generator: many connections on few threads, requests that are rendered and replies that are counted at a few
-//! nanoseconds each, so that the server is what is measured.
+//! The load generator: many connections on few threads, requests that are rendered and replies that are counted at a
+//! few nanoseconds each, so that the server is what is measured.
 
 mod connection;
 mod random;

@@ -1,4 +1,5 @@
-//! Counting replies without building them: all a load generator needs of a reply is where it ends and whether it is an error.
+//! Counting replies without building them: all a load generator needs of a reply is where it ends and whether it is an
+//! error.
 //!
 //! Source of the formats: the "Redis serialization protocol specification" page of Redis's documentation.
 

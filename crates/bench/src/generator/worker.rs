@@ -1,8 +1,8 @@
 //! One thread of the generator: its connections, and the loop that keeps them busy.
 //!
-//! Without a rate, every connection sends its next pipeline when the last reply of the one before has come. With a rate,
-//! requests are due by the clock, whatever the server does; one that finds no connection free is sent late, and its
-//! latency counts from when it was due.
+//! Without a rate, every connection sends its next pipeline when the last reply of the one before has come. With a
+//! rate, requests are due by the clock, whatever the server does; one that finds no connection free is sent late, and
+//! its latency counts from when it was due.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

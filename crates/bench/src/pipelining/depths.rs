@@ -21,8 +21,8 @@ use crate::interrupt::Interrupt;
 const MEASURE: Duration = Duration::from_millis(1000);
 /// Round trips that are waited for at least.
 const ROUND_TRIPS_MIN: u32 = 4;
-/// The receive buffer of the connection that doesn't read, in bytes: small, so that the server has to keep the replies and
-/// not our kernel.
+/// The receive buffer of the connection that doesn't read, in bytes: small, so that the server has to keep the replies
+/// and not our kernel.
 const RECEIVE_BUFFER_BYTES: usize = 4096;
 /// How long a depth's replies may take to come to rest.
 const REST_MAX: Duration = Duration::from_secs(5);

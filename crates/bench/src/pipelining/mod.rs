@@ -107,8 +107,8 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Measures everything, and prints each table as soon as it is there, or as much of it as there is when something ends
-    /// the measuring.
+    /// Measures everything, and prints each table as soon as it is there, or as much of it as there is when something
+    /// ends the measuring.
     fn measure(&mut self) -> Result<Results, Failure> {
         let mut results = self.empty_results();
         if !self.args.json {
@@ -129,8 +129,8 @@ impl Session<'_> {
         Ok(results)
     }
 
-    /// Prints a table that has so many rows of so many, and says so where some are missing. A document is printed only as a
-    /// whole: nobody looks into one to see whether it is complete.
+    /// Prints a table that has so many rows of so many, and says so where some are missing. A document is printed only
+    /// as a whole: nobody looks into one to see whether it is complete.
     fn print(
         &mut self,
         rows: usize,

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// A file that a page is to be written to. Where that doesn't come about, what stood there stays, and a file that was made
-/// for it goes: half a page, or none, would look like a report.
+/// A file that a page is to be written to. Where that doesn't come about, what stood there stays, and a file that was
+/// made for it goes: half a page, or none, would look like a report.
 pub struct Page<'a> {
     path: &'a Path,
     file: File,

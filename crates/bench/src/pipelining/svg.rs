@@ -1,5 +1,5 @@
-//! Charts as inline SVG: bars, lines, and what was said when. Colours come from the page's style sheet, so that the same
-//! chart serves light and dark.
+//! Charts as inline SVG: bars, lines, and what was said when. Colours come from the page's style sheet, so that the
+//! same chart serves light and dark.
 
 use std::fmt::Write as _;
 

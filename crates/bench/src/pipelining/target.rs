@@ -26,8 +26,8 @@ const CLEANING_WINDOW: usize = 1000;
 /// Longest time that a reply may take beyond the added round trip after Ctrl-C.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often the proxy's delay is set anew by what it turned out to add: on a busy machine that changes from one time to the
-/// next.
+/// How often the proxy's delay is set anew by what it turned out to add: on a busy machine that changes from one time
+/// to the next.
 const ADJUSTMENTS: usize = 4;
 
 /// A server.

@@ -1,9 +1,9 @@
 //! How callers share one connection without a thread of its own: one of those who wait drives it for all.
 //!
-//! That one is the leader. It takes the connection out of the state, loads what is queued as one flight, sends, reads, and
-//! puts replies into the slots of their callers, until its own reply is there; then it appoints another one of those who
-//! wait. A caller who is alone leads itself, so that it pays for no hand-over. Who comes while flights are in the air queues
-//! up; if another flight may leave, it rings the bell, on which the leader waits beside the socket.
+//! That one is the leader. It takes the connection out of the state, loads what is queued as one flight, sends, reads,
+//! and puts replies into the slots of their callers, until its own reply is there; then it appoints another one of
+//! those who wait. A caller who is alone leads itself, so that it pays for no hand-over. Who comes while flights are in
+//! the air queues up; if another flight may leave, it rings the bell, on which the leader waits beside the socket.
 //!
 //! When the connection breaks, what was sent in part is lost, and with it all that the same callers have handed over
 //! behind it, lest holes come into their sequences (see [`super::losses`]). What else waits goes over the next

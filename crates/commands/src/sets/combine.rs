@@ -159,8 +159,9 @@ impl<'s> Difference<'s> {
         others.iter().all(|other| !std::ptr::eq(*other, first)).then_some(Difference { first, others })
     }
 
-    /// Whether looking for each member of the first set in all others costs less than copying that set and removing each
-    /// member of the others from it. A lookup is taken for half a removal, and most members aren't looked for in all.
+    /// Whether looking for each member of the first set in all others costs less than copying that set and removing
+    /// each member of the others from it. A lookup is taken for half a removal, and most members aren't looked for in
+    /// all.
     fn looks_up(&self) -> bool {
         let lookups = self.first.len().saturating_mul(self.others.len() + 1);
         let removals = self.others.iter().fold(self.first.len(), |sum, other| sum.saturating_add(other.len()));

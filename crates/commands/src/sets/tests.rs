@@ -1,5 +1,5 @@
-//! Expected replies are those of a Redis server, save that the members of small sets come in the order in which they were
-//! added, as since Redis 7.2.
+//! Expected replies are those of a Redis server, save that the members of small sets come in the order in which they
+//! were added, as since Redis 7.2.
 
 use std::collections::BTreeSet;
 

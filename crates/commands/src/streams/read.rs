@@ -84,8 +84,8 @@ fn has_after(entries: &Entries, id: StreamId) -> bool {
     entries.last_id > id && entries.last().is_some_and(|last| last.id > id)
 }
 
-/// Waits, if the client wants that, or says that there is nothing. When it is run again, it must not look for what comes
-/// after the `ids` of then.
+/// Waits, if the client wants that, or says that there is nothing. When it is run again, it must not look for what
+/// comes after the `ids` of then.
 fn wait(call: &mut Call<'_, '_, '_>, read: &Read<'_>, ids: Option<&[StreamId]>) -> Outcome {
     let Some(block_ms) = read.block_ms else {
         call.reply.null_array();

@@ -1,8 +1,8 @@
 //! LCS: the longest common subsequence of two strings, by dynamic programming.
 //!
-//! Redis keeps a table of lengths, four bytes a cell, and refuses to build one larger than proto-max-bulk-len. Here a cell
-//! is the one bit that walking back needs, so the table takes a 32nd of that; the limit stays, since the time that it
-//! bounds is the same.
+//! Redis keeps a table of lengths, four bytes a cell, and refuses to build one larger than proto-max-bulk-len. Here a
+//! cell is the one bit that walking back needs, so the table takes a 32nd of that; the limit stays, since the time that
+//! it bounds is the same.
 
 use std::borrow::Cow;
 

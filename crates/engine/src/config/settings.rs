@@ -156,7 +156,8 @@ settings! {
     /// Bytes of replies not sent yet, per connection and class, on disk as well as in memory.
     client_output_buffer_limit: OutputLimits = Directive::new("client-output-buffer-limit", Kind::OutputLimits,
         "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60");
-    /// Microseconds for which a thread polls before it sleeps, where a client is about to send its next request; 0 for never.
+    /// Microseconds for which a thread polls before it sleeps, where a client is about to send its next request; 0 for
+    /// never.
     busy_poll_us: Int = Directive::int("busy-poll-us", 0, 1000, "100");
     /// Bytes of memory that one connection's replies may take while they wait to be read.
     reply_memory_limit: Bytes = Directive::bytes("reply-memory-limit", 64 << 10, "1mb");
@@ -194,7 +195,8 @@ settings! {
     lfu_log_factor: Int = Directive::natural("lfu-log-factor", "10");
     /// Minutes after which a key's usage counter is decremented.
     lfu_decay_time_min: Int = Directive::natural("lfu-decay-time", "1");
-    /// Whether the process does without transparent huge pages: the kernel clears 2 MB at a time where it would give one.
+    /// Whether the process does without transparent huge pages: the kernel clears 2 MB at a time where it would give
+    /// one.
     disable_thp: Flag = Directive::bool("disable-thp", "yes").immutable();
     /// Whether memory that half-empty pages hold is given back: see [`crate::compaction`]. Redis's default is no.
     activedefrag: Flag = Directive::bool("activedefrag", "yes");
@@ -204,8 +206,8 @@ settings! {
     active_defrag_threshold_lower: Int = Directive::int("active-defrag-threshold-lower", 0, 1000, "5");
     /// The percentage from which it takes as much time as it may.
     active_defrag_threshold_upper: Int = Directive::int("active-defrag-threshold-upper", 0, 1000, "100");
-    /// The share of a thread's time that it takes at least while it is at work, in percent; beyond that, only of time that
-    /// nobody else needs.
+    /// The share of a thread's time that it takes at least while it is at work, in percent; beyond that, only of time
+    /// that nobody else needs.
     active_defrag_cycle_min: Int = Directive::int("active-defrag-cycle-min", 1, 99, "1");
     /// The same at most.
     active_defrag_cycle_max: Int = Directive::int("active-defrag-cycle-max", 1, 99, "25");

@@ -1,8 +1,9 @@
 //! Which scripts there are, for all threads.
 //!
-//! What SCRIPT LOAD has loaded stays until SCRIPT FLUSH: a pipeline may count on it. What is known from EVAL only is kept
-//! as long as there is room, and the least recently used goes first. When there is persistence, what [`Scripts::loaded`]
-//! gives is what a snapshot holds and `Scripts::add` with `stays` is what reading one calls; nothing else here knows.
+//! What SCRIPT LOAD has loaded stays until SCRIPT FLUSH: a pipeline may count on it. What is known from EVAL only is
+//! kept as long as there is room, and the least recently used goes first. When there is persistence, what
+//! [`Scripts::loaded`] gives is what a snapshot holds and `Scripts::add` with `stays` is what reading one calls;
+//! nothing else here knows.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -179,8 +180,8 @@ impl Scripts {
         digest_of(name).is_some_and(|digest| self.all().by_digest.contains_key(&digest))
     }
 
-    /// Adds a script that is known to be one. If it `stays`, only SCRIPT FLUSH removes it; if not, others that don't may
-    /// have to make room for it.
+    /// Adds a script that is known to be one. If it `stays`, only SCRIPT FLUSH removes it; if not, others that don't
+    /// may have to make room for it.
     pub(super) fn add(&self, script: Script, stays: bool, now_ticks: u64) -> Arc<Script> {
         let all = &mut *self.all();
         let script = match all.by_digest.entry(script.digest) {
@@ -243,8 +244,8 @@ impl Scripts {
         self.evicted.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a script's first run may be made alone, to learn how it runs. Not for too many scripts: that would stop all
-    /// threads for each of them.
+    /// Whether a script's first run may be made alone, to learn how it runs. Not for too many scripts: that would stop
+    /// all threads for each of them.
     pub(crate) fn may_learn(&self, uptime_s: u32) -> bool {
         let granted = LESSONS_AT_ONCE + u64::from(uptime_s) * LESSONS_PER_SECOND;
         // What was not used long ago is not saved up.

@@ -85,8 +85,8 @@ pub(crate) struct LocalScripts {
     pub start_over: bool,
     /// Whether a script runs: what commands do then is its doing.
     pub running: bool,
-    /// Whether only what may run beside a busy script is run: this thread is not inside the gate, or in the midst of that
-    /// script.
+    /// Whether only what may run beside a busy script is run: this thread is not inside the gate, or in the midst of
+    /// that script.
     pub busy_turn: bool,
     /// Whether one does that now.
     pub is_again: bool,
@@ -137,7 +137,8 @@ impl Machine {
         self.load(all, script).map(Some)
     }
 
-    /// The script of a text, loaded; what is new is made known to all threads. If it `stays`, only SCRIPT FLUSH removes it.
+    /// The script of a text, loaded; what is new is made known to all threads. If it `stays`, only SCRIPT FLUSH removes
+    /// it.
     pub(crate) fn by_text(&mut self, all: &Scripts, text: &[u8], stays: bool, now_ticks: u64) -> Result<Digest, Error> {
         let text_hash = hash(text);
         if !stays && let Some(&digest) = self.by_text.get(&text_hash) {

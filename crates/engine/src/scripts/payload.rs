@@ -1,9 +1,9 @@
 //! Libraries in the form that FUNCTION DUMP gives and FUNCTION RESTORE takes, which is Redis's own.
 //!
-//! For each library a byte 0xF5 and its text as a string of Redis's snapshot format; then the format's version, two bytes,
-//! the lower first; then a checksum of all that, eight bytes, the lowest first. Source: the description of the format in
-//! Redis's documentation of DUMP and in "Redis RDB Dump File Format" (rdb.fnordig.de), and Rocksoft's model of CRC-64-Jones:
-//! polynomial 0xad93d23594c935a9, reflected, beginning with 0.
+//! For each library a byte 0xF5 and its text as a string of Redis's snapshot format; then the format's version, two
+//! bytes, the lower first; then a checksum of all that, eight bytes, the lowest first. Source: the description of the
+//! format in Redis's documentation of DUMP and in "Redis RDB Dump File Format" (rdb.fnordig.de), and Rocksoft's model
+//! of CRC-64-Jones: polynomial 0xad93d23594c935a9, reflected, beginning with 0.
 
 /// What a library begins with.
 const LIBRARY: u8 = 0xF5;

@@ -1,7 +1,8 @@
-//! What a script's commands have left beside the keyspace while it may still start over: counts, and lines for monitors.
+//! What a script's commands have left beside the keyspace while it may still start over: counts, and lines for
+//! monitors.
 //!
-//! A script that starts over runs its commands again, and each of them is to be counted and shown once. So what is counted is
-//! noted, to be taken back, and lines are held back until the script has changed something or has ended.
+//! A script that starts over runs its commands again, and each of them is to be counted and shown once. So what is
+//! counted is noted, to be taken back, and lines are held back until the script has changed something or has ended.
 
 use super::LocalScripts;
 use crate::stats::WorkerStats;

@@ -114,8 +114,8 @@ impl Format for Commands {
     }
 }
 
-/// How far a request has been understood, relative to its beginning: what is known of an incomplete one is kept, so that
-/// a long one isn't looked at again with every read.
+/// How far a request has been understood, relative to its beginning: what is known of an incomplete one is kept, so
+/// that a long one isn't looked at again with every read.
 #[derive(Debug, Default)]
 struct Framing {
     at: usize,

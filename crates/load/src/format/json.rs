@@ -1,8 +1,8 @@
 //! JSON lines: an object a line, which becomes a command by a template.
 //!
 //! `{name}` is the object's member of that name, `{a.b}` a member of a member, `{tags.0}` an element of an array, and
-//! `{.}` the whole line. Strings are taken as they read, without quotes and escapes; numbers, true and false as they are
-//! written, so that no digit is lost; objects and arrays as JSON. A null counts as missing.
+//! `{.}` the whole line. Strings are taken as they read, without quotes and escapes; numbers, true and false as they
+//! are written, so that no digit is lost; objects and arrays as JSON. A null counts as missing.
 
 use std::borrow::Cow;
 use std::fmt;

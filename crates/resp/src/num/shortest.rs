@@ -1,8 +1,9 @@
 //! Doubles to short decimal text that reads back as the same double.
 //!
-//! The digits are those of the Grisu2 algorithm (Florian Loitsch, "Printing Floating-Point Numbers Quickly and Accurately
-//! with Integers", PLDI 2010), which Redis 7.2 uses. In about one of a thousand cases they are not the shortest or not
-//! the nearest possible, which is why a generator of truly shortest digits would not give Redis's bytes.
+//! The digits are those of the Grisu2 algorithm (Florian Loitsch, "Printing Floating-Point Numbers Quickly and
+//! Accurately with Integers", PLDI 2010), which Redis 7.2 uses. In about one of a thousand cases they are not the
+//! shortest or not the nearest possible, which is why a generator of truly shortest digits would not give Redis's
+//! bytes.
 
 use super::IntText;
 
@@ -21,7 +22,8 @@ pub struct FloatText {
 }
 
 impl FloatText {
-    /// Formats a double: integers without point, `inf`, `-inf`, `nan`, all else with the fewest digits that identify it.
+    /// Formats a double: integers without point, `inf`, `-inf`, `nan`, all else with the fewest digits that identify
+    /// it.
     pub fn new(value: f64) -> Self {
         let mut text = Self { bytes: [0; TEXT_BYTES_MAX], len: 0 };
         if value.is_nan() {
@@ -64,8 +66,8 @@ impl FloatText {
         self.push_all(IntText::new().i64(value as i64));
     }
 
-    /// Chooses between the three layouts as fpconv does: a plain integer while it needs few zeros, a plain fraction while
-    /// it is near one or has few places, and an exponent otherwise.
+    /// Chooses between the three layouts as fpconv does: a plain integer while it needs few zeros, a plain fraction
+    /// while it is near one or has few places, and an exponent otherwise.
     fn push_decimal(&mut self, decimal: &Decimal) {
         let digits = decimal.digits();
         let scientific_exponent = decimal.exponent + digits.len() as i32 - 1;

@@ -1,25 +1,26 @@
 //! Short requests, which nearly all are: framed one after another, by a load and a comparison for each line.
 //!
-//! Pipelines are made of runs of one command, whose requests begin with the same bytes: what was found out about the first of
-//! a run needn't be found out again.
+//! Pipelines are made of runs of one command, whose requests begin with the same bytes: what was found out about the
+//! first of a run needn't be found out again.
 
 use super::{Arg, Batch, Request};
 
-/// The longest argument of a short request, in bytes, and the most arguments that it says to have: of more, only those are
-/// framed here that repeat one.
+/// The longest argument of a short request, in bytes, and the most arguments that it says to have: of more, only those
+/// are framed here that repeat one.
 pub(super) const SHORT_BYTES_MAX: i64 = 99;
 pub(super) const SHORT_ARGS_MAX: i64 = 9;
 
-/// The shortest and the longest beginning that is kept, in bytes: four words that may overlap cover it. A name of up to 20
-/// bytes has room in it beside a number of arguments below a hundred.
+/// The shortest and the longest beginning that is kept, in bytes: four words that may overlap cover it. A name of up to
+/// 20 bytes has room in it beside a number of arguments below a hundred.
 const BYTES_MIN: usize = 8;
 const BYTES_MAX: usize = 32;
 
-/// The beginning of an array of bulk strings up to the end of the first: how many there are, and the command's name. Another
-/// request that begins with the same bytes has as many arguments and the same name, whatever follows.
+/// The beginning of an array of bulk strings up to the end of the first: how many there are, and the command's name.
+/// Another request that begins with the same bytes has as many arguments and the same name, whatever follows.
 #[derive(Clone, Copy)]
 pub(super) struct Head {
-    /// Its first word and its last, and if it is longer than both the word after the first and the word before the last.
+    /// Its first word and its last, and if it is longer than both the word after the first and the word before the
+    /// last.
     words: [u64; 4],
     /// Bytes; 0: there is none.
     len: usize,
@@ -68,9 +69,9 @@ impl Head {
     }
 }
 
-/// Frames requests of up to nine arguments of up to 99 bytes, and others with more arguments that repeat the last, until there
-/// are `requests_max`. Returns where the first byte of something else is, whatever that is. `head`: of the last request. Limits
-/// that are lower than this don't allow it to be used.
+/// Frames requests of up to nine arguments of up to 99 bytes, and others with more arguments that repeat the last,
+/// until there are `requests_max`. Returns where the first byte of something else is, whatever that is. `head`: of the
+/// last request. Limits that are lower than this don't allow it to be used.
 #[inline]
 pub(super) fn short_requests(
     buffer: &[u8],
@@ -143,9 +144,9 @@ pub(super) fn short_bulk(buffer: &[u8], at: usize) -> Option<(Arg, usize)> {
     (next <= buffer.len()).then_some((Arg { start: start as u32, len: len as u32 }, next))
 }
 
-/// What is likely to be the first key of the request that some input begins with: its second argument, if that is complete and
-/// the request one of up to nine arguments, which begins with two of up to 99 bytes. A guess to prepare for, and nothing else:
-/// what it belongs to may turn out to be no request, or one without keys.
+/// What is likely to be the first key of the request that some input begins with: its second argument, if that is
+/// complete and the request one of up to nine arguments, which begins with two of up to 99 bytes. A guess to prepare
+/// for, and nothing else: what it belongs to may turn out to be no request, or one without keys.
 #[inline]
 #[must_use]
 pub fn likely_key(input: &[u8]) -> Option<&[u8]> {

@@ -1,10 +1,10 @@
 //! The libraries that scripts have, and what of Lua's own they don't.
 //!
-//! Each is a file here with a function `open`, which is a line of [`open`]. They run once for every machine, with all of
-//! memory; then everything that is global is made read-only, see [`seal`].
+//! Each is a file here with a function `open`, which is a line of [`open`]. They run once for every machine, with all
+//! of memory; then everything that is global is made read-only, see [`seal`].
 //!
-//! What catches errors (`pcall`, `xpcall`, `coroutine.resume`) raises them again if [`State::is_ending`]: a script that has
-//! been killed, or that starts over, catches nothing any more. What loops as long as a script likes calls
+//! What catches errors (`pcall`, `xpcall`, `coroutine.resume`) raises them again if [`State::is_ending`]: a script that
+//! has been killed, or that starts over, catches nothing any more. What loops as long as a script likes calls
 //! [`State::poll`]. No library gives scripts a userdata with a metatable of their own (`newproxy`): its finalizer would
 //! run wherever memory is asked for.
 

@@ -1,4 +1,5 @@
-//! Lua's patterns (Lua 5.1 Reference Manual, 5.4.1), matched so that a hostile one can be stopped and overflows nothing.
+//! Lua's patterns (Lua 5.1 Reference Manual, 5.4.1), matched so that a hostile one can be stopped and overflows
+//! nothing.
 //!
 //! This module knows bytes alone. What it finds is what Lua 5.1 finds, the peculiarities included: a zero byte ends a
 //! pattern, and `%z` stands for one.
@@ -55,8 +56,8 @@ impl<'m> Matcher<'m> {
         Matcher { subject, pattern: &pattern[..end], captures, count: 0, steps: 0 }
     }
 
-    /// Whether the pattern matches at `start` of the subject, and where the match ends. Calls `poll` every now and then,
-    /// and stops when that fails.
+    /// Whether the pattern matches at `start` of the subject, and where the match ends. Calls `poll` every now and
+    /// then, and stops when that fails.
     pub fn match_at<E>(&mut self, start: usize, poll: impl FnMut() -> Result<(), E>) -> Matched<E> {
         self.count = 0;
         Run { subject: self.subject, pattern: self.pattern, matcher: self, depth: 0, poll }.run(start, 0)

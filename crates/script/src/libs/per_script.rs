@@ -1,7 +1,7 @@
 //! What functions of a library remember, for as long as the script that runs: no script sees what another left.
 //!
-//! `unsafe`, since it is memory of Lua's without a type. The invariant: **a function that asks for a `T` was made with a
-//! [`PerScript`] of `T` as its first upvalue.**
+//! `unsafe`, since it is memory of Lua's without a type. The invariant: **a function that asks for a `T` was made with
+//! a [`PerScript`] of `T` as its first upvalue.**
 
 use mlua_sys::lua51 as ffi;
 
@@ -53,8 +53,8 @@ pub fn push<T: Copy>(state: &mut State, value: PerScript<T>) {
 /// The function's first upvalue was made by [`push`] for the same type.
 pub unsafe fn upvalue<T: Copy>(state: &mut State) -> &mut T {
     let run = state.context().run;
-    // SAFETY: the state is alive, the upvalue is what the caller says; it lives as long as the function runs, and nobody
-    // else refers to it while the state is borrowed.
+    // SAFETY: the state is alive, the upvalue is what the caller says; it lives as long as the function runs, and
+    // nobody else refers to it while the state is borrowed.
     unsafe {
         let memory = ffi::lua_touserdata(state.raw(), ffi::lua_upvalueindex(1));
         (*memory.cast::<PerScript<T>>()).of_run(run)

@@ -1,8 +1,8 @@
 //! Functions that Lua calls without anything in between: those that loops of scripts call all the time, and those that
 //! must let Lua's own errors pass.
 //!
-//! `unsafe`: they jump, or are jumped over. The invariant: **no frame here owns anything**, and Lua passes a valid state.
-//! Memory is refused to them as to Lua itself, which is right, since they survive it.
+//! `unsafe`: they jump, or are jumped over. The invariant: **no frame here owns anything**, and Lua passes a valid
+//! state. Memory is refused to them as to Lua itself, which is right, since they survive it.
 
 use std::ffi::c_int;
 
@@ -109,8 +109,8 @@ pub unsafe extern "C-unwind" fn less(lua: *mut RawState) -> c_int {
     }
 }
 
-/// What handles errors for `xpcall`; the script's own handler is its upvalue. A script that has to end is not asked: where
-/// that is raised, no hook would end a handler that loops.
+/// What handles errors for `xpcall`; the script's own handler is its upvalue. A script that has to end is not asked:
+/// where that is raised, no hook would end a handler that loops.
 ///
 /// # Safety
 /// As the module's.

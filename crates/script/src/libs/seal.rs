@@ -1,9 +1,10 @@
 //! Tables that scripts read and can't change: the globals, the libraries, the metatables of basic types.
 //!
-//! Lua 5.1 knows no such thing. A **guard** is what scripts have in a table's place: an empty table, so that every access
-//! goes by its metatable, which reads from the table behind and refuses to write. A script never gets hold of the table
-//! behind, nor of the guard's metatable: what would show them (`next`, `rawget`, `getmetatable`) or write past them
-//! (`rawset`, `setmetatable`, `table.insert`) looks through guards itself, and has taken the place of Lua's own.
+//! Lua 5.1 knows no such thing. A **guard** is what scripts have in a table's place: an empty table, so that every
+//! access goes by its metatable, which reads from the table behind and refuses to write. A script never gets hold of
+//! the table behind, nor of the guard's metatable: what would show them (`next`, `rawget`, `getmetatable`) or write
+//! past them (`rawset`, `setmetatable`, `table.insert`) looks through guards itself, and has taken the place of Lua's
+//! own.
 
 use std::ffi::c_int;
 
@@ -24,8 +25,8 @@ fn mark() -> usize {
     (&raw const MARK_PLACE).addr()
 }
 
-/// Puts guards in place of the globals and of every table in them, and of the metatables. Run once, after everything that
-/// scripts are to have is there.
+/// Puts guards in place of the globals and of every table in them, and of the metatables. Run once, after everything
+/// that scripts are to have is there.
 pub fn seal(state: &mut State) -> Result<(), Raise> {
     state.push_registry();
     state.push_light_userdata(mark());

@@ -273,7 +273,8 @@ impl Replacing<'_> {
         push_capture(state, self.subject, capture)
     }
 
-    /// Adds a replacement with `%0` to `%9` filled in. Another byte after "%" stands for itself, at the end a zero byte.
+    /// Adds a replacement with `%0` to `%9` filled in. Another byte after "%" stands for itself, at the end a zero
+    /// byte.
     fn add_template(&mut self, state: &mut State, template: &[u8], range: Range<usize>) -> Result<(), Raise> {
         let mut rest = template;
         while let Some(at) = memchr::memchr(b'%', rest) {

@@ -1,6 +1,7 @@
 //! What several libraries need: numbers as Lua 5.1's libraries convert them, and traversal of tables.
 //!
-//! What C leaves undefined about conversions has the result here that scripts have always seen from Redis on its machines.
+//! What C leaves undefined about conversions has the result here that scripts have always seen from Redis on its
+//! machines.
 
 use std::ffi::c_int;
 

@@ -89,8 +89,8 @@ fn remove(state: &mut State) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-/// `table.sort(table [, less])`: Lua 5.1's quicksort, since scripts see in which order it leaves equal elements, and what
-/// it asks a function that is no order.
+/// `table.sort(table [, less])`: Lua 5.1's quicksort, since scripts see in which order it leaves equal elements, and
+/// what it asks a function that is no order.
 fn sort(state: &mut State) -> Result<c_int, Raise> {
     state.check_kind(1, Kind::Table)?;
     let len = state.raw_len(1) as c_int;

@@ -177,8 +177,8 @@ fn bytecode_is_not_loaded() {
 
 #[test]
 fn the_parser_never_runs_code() {
-    // CVE-2025-49844: Lua asks a reader that has nothing to begin with a second time, while the parser holds a chunk's name
-    // that nothing else does. One that collects then frees it.
+    // CVE-2025-49844: Lua asks a reader that has nothing to begin with a second time, while the parser holds a chunk's
+    // name that nothing else does. One that collects then frees it.
     let script = "local at = 0
         local loaded, error = load(function()
             at = at + 1
@@ -318,8 +318,8 @@ fn no_script_sees_what_another_left() {
 
 #[test]
 fn no_finalizer_of_a_script_runs() {
-    // CVE-2024-46981: a finalizer that runs while the machine is being closed. Only userdata have any, and no script gets hold
-    // of a metatable of theirs.
+    // CVE-2024-46981: a finalizer that runs while the machine is being closed. Only userdata have any, and no script
+    // gets hold of a metatable of theirs.
     let script = "setmetatable({}, {__gc = function() error('ran') end}) collectgarbage() return 'quiet'";
     assert_eq!(run(script), "quiet");
     let found = "local found, seen = {}, {}

@@ -19,12 +19,12 @@ use crate::log;
 use crate::reply_queue::ReplyQueue;
 use crate::spill::{Done, Outcome};
 
-/// How long replies that take more than their part of the memory may wait before they go to disk, in milliseconds, if less
-/// than a piece of them is read meanwhile and there is memory at all. The connection's requests wait. Long enough for one
-/// that does read, short for one that first writes all it has to say.
+/// How long replies that take more than their part of the memory may wait before they go to disk, in milliseconds, if
+/// less than a piece of them is read meanwhile and there is memory at all. The connection's requests wait. Long enough
+/// for one that does read, short for one that first writes all it has to say.
 const PATIENCE_MS: u64 = 20;
-/// The same if most of them are values by reference: those are in memory for their keys already, as a rule, and a client that
-/// reads ten connections in turns, some megabytes each, comes by every 20 to 50 ms.
+/// The same if most of them are values by reference: those are in memory for their keys already, as a rule, and a
+/// client that reads ten connections in turns, some megabytes each, comes by every 20 to 50 ms.
 const SHARED_PATIENCE_MS: u64 = 200;
 /// How long to wait before a disk that failed is tried again, in milliseconds.
 const RETRY_MS: u64 = 1000;

@@ -2,8 +2,9 @@
 //!
 //! Such a client sends its next request some microseconds after the reply, and most of its time goes into waking the
 //! thread that sleeps until then. So the thread polls for a while before it sleeps, as long as that is worthwhile: the
-//! last waits were short, few connections are active (many are served together by whoever wakes up), and there is a core to
-//! spare. A guess that fails is paid for once; several in a row end the polling until short waits are seen again.
+//! last waits were short, few connections are active (many are served together by whoever wakes up), and there is a
+//! core to spare. A guess that fails is paid for once; several in a row end the polling until short waits are seen
+//! again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -12,8 +13,8 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 /// Waits that have to have been short, one after the other, before a thread polls.
 const SHORT_WAITS_MIN: u32 = 16;
-/// What a short wait takes at most while the thread sleeps, with the turn before it: being woken takes tens of microseconds of
-/// it.
+/// What a short wait takes at most while the thread sleeps, with the turn before it: being woken takes tens of
+/// microseconds of it.
 const SLEPT_SHORTLY: Duration = Duration::from_micros(300);
 /// How often polling may fail in a row before it ends.
 const FAILURES_MAX: u32 = 3;
@@ -88,7 +89,8 @@ impl Polling {
         true
     }
 
-    /// Notes how a wait ended, how long the turn before and it have taken together, and how many connections it was for.
+    /// Notes how a wait ended, how long the turn before and it have taken together, and how many connections it was
+    /// for.
     pub fn note(&mut self, waited: Waited, passed: Duration, ready: usize) {
         self.active += (ready as f64 - self.active) * ACTIVE_WEIGHT;
         match waited {
@@ -131,7 +133,8 @@ fn cores() -> usize {
     sched_getaffinity(None).map_or(1, |set: CpuSet| set.count() as usize)
 }
 
-/// Threads of the whole machine that run or could run at this moment, this one among them; none if the system doesn't say.
+/// Threads of the whole machine that run or could run at this moment, this one among them; none if the system doesn't
+/// say.
 fn runnable() -> Option<usize> {
     let load = std::fs::read_to_string("/proc/loadavg").ok()?;
     load.split(' ').nth(3)?.split('/').next()?.parse().ok()

@@ -1,8 +1,9 @@
 //! Reading from connections, and having run what they have sent.
 //!
-//! A client that doesn't pipeline sends one command at a time, whose key and entry are two waits for memory, one after the other.
-//! But while a server has much to do, many such clients have sent something by the time it looks. So it reads from several
-//! before it runs the first one's command, and asks for the memory of all of them meanwhile, as it does within a batch.
+//! A client that doesn't pipeline sends one command at a time, whose key and entry are two waits for memory, one after
+//! the other. But while a server has much to do, many such clients have sent something by the time it looks. So it
+//! reads from several before it runs the first one's command, and asks for the memory of all of them meanwhile, as it
+//! does within a batch.
 
 use std::sync::atomic::Ordering;
 
@@ -18,14 +19,15 @@ pub(super) const READ_BYTES: usize = 64 * 1024;
 /// Bytes of an incomplete request from which on more is read to its end, instead of copying it in front of the
 /// thread's buffer.
 const READ_IN_PLACE_BYTES: usize = 16 * 1024;
-/// Bytes that are read at once behind a long request: as likely as not the next is long, too, and what has been read of it
-/// has to be copied to a buffer of its size.
+/// Bytes that are read at once behind a long request: as likely as not the next is long, too, and what has been read of
+/// it has to be copied to a buffer of its size.
 const READ_BEHIND_LONG_BYTES: usize = 4 * 1024;
-/// Bytes from which on a connection that sends long requests has to wait until the others have had their turn. Until then
-/// more is read as long as there is more: every reply and every look for events by itself costs as much as some 10 KB.
+/// Bytes from which on a connection that sends long requests has to wait until the others have had their turn. Until
+/// then more is read as long as there is more: every reply and every look for events by itself costs as much as some 10
+/// KB.
 const LONG_TURN_BYTES: usize = 512 * 1024;
-/// From how many connections is read before the first one's commands are run: what reading brings into the caches has to stay
-/// there until then.
+/// From how many connections is read before the first one's commands are run: what reading brings into the caches has
+/// to stay there until then.
 pub(super) const GATHERED_MAX: usize = 16;
 /// The most bytes that a connection may have sent for others to be read from before they are run: a pipeline asks for
 /// its memory by itself.
@@ -60,8 +62,8 @@ impl EventLoop {
         }
     }
 
-    /// Reads from the connections that have sent something, from the `next` on, until one has sent more than a few commands, or
-    /// its replies wait: who comes after it is read from when it has run. Returns it with what was read.
+    /// Reads from the connections that have sent something, from the `next` on, until one has sent more than a few
+    /// commands, or its replies wait: who comes after it is read from when it has run. Returns it with what was read.
     fn gather(&mut self, next: &mut usize) -> Option<(usize, Received)> {
         let mut end = 0;
         while let Some(&Ready { token, read, write }) = self.ready.get(*next) {
@@ -148,8 +150,8 @@ impl EventLoop {
         false
     }
 
-    /// Reads at most `room` bytes, or as much as a long request still lacks; into the thread's buffer from `start` on, if it
-    /// may be run at once and is short. None if there is nothing to be run, or nobody any more.
+    /// Reads at most `room` bytes, or as much as a long request still lacks; into the thread's buffer from `start` on,
+    /// if it may be run at once and is short. None if there is nothing to be run, or nobody any more.
     fn receive(&mut self, key: usize, room: usize, start: usize) -> Option<Received> {
         let connection = self.connections.get_mut(key)?;
         let have = connection.input.len();
@@ -192,9 +194,9 @@ impl EventLoop {
     fn run_arrived(&mut self) {
         while let Some(first) = self.arrived.front() {
             if self.hold_of(first) == Some(Hold::None) {
-                // Before what has just been read is run: whoever sends a command because of something that was published
-                // gets to see that first. And before it is taken from the others: a script that begins now may take too
-                // long, and then all of them are answered.
+                // Before what has just been read is run: whoever sends a command because of something that was
+                // published gets to see that first. And before it is taken from the others: a script that begins now
+                // may take too long, and then all of them are answered.
                 self.deliver();
             }
             let Some(arrived) = self.arrived.pop_front() else { return };
@@ -214,8 +216,8 @@ impl EventLoop {
         }
     }
 
-    /// What keeps a connection from running what it has sent; none if it is gone: what was run since may have had it closed,
-    /// and another may have its number now.
+    /// What keeps a connection from running what it has sent; none if it is gone: what was run since may have had it
+    /// closed, and another may have its number now.
     fn hold_of(&self, arrived: &Arrived) -> Option<Hold> {
         self.connections
             .get(arrived.key)

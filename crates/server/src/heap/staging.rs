@@ -1,7 +1,8 @@
 //! Where huge pages are filled, out of everybody's way, before they take a block's place in the heap.
 //!
-//! `mremap` moves the page alone (`MREMAP_DONTUNMAP`, Linux 5.7) and leaves the range as it was, empty. A block that has
-//! one from its own place in here is one mapping with its neighbours to the kernel, which allows a process some 65,000.
+//! `mremap` moves the page alone (`MREMAP_DONTUNMAP`, Linux 5.7) and leaves the range as it was, empty. A block that
+//! has one from its own place in here is one mapping with its neighbours to the kernel, which allows a process some
+//! 65,000.
 //!
 //! `unsafe` for the calls to the kernel. The invariant: **nobody else knows of the range.**
 
@@ -33,7 +34,8 @@ impl Staging {
         let mapped = unsafe { mmap_anonymous(ptr::null_mut(), bytes + BLOCK_BYTES, protection, flags) }.ok()?;
         let start = mapped.expose_provenance().next_multiple_of(BLOCK_BYTES);
         let staging = Staging { start, blocks: bytes / BLOCK_BYTES, filled: None, is_useless: false };
-        // SAFETY: advice changes no byte. Where the kernel has no huge pages, this is an error, and small ones are moved.
+        // SAFETY: advice changes no byte. Where the kernel has no huge pages, this is an error, and small ones are
+        // moved.
         let _ = unsafe { madvise(staging.address(0), bytes, Advice::LinuxHugepage) };
         Some(staging)
     }
@@ -42,8 +44,8 @@ impl Staging {
         ptr::with_exposed_provenance_mut(self.start + block * BLOCK_BYTES)
     }
 
-    /// Fills a block for the heap's block of that number, unless there is one that was not used. Returns whether there is
-    /// one now: an old kernel can't fill or move any.
+    /// Fills a block for the heap's block of that number, unless there is one that was not used. Returns whether there
+    /// is one now: an old kernel can't fill or move any.
     pub fn fill(&mut self, block: usize) -> bool {
         if self.filled.is_none() && !self.is_useless {
             let at = block % self.blocks;

@@ -46,8 +46,8 @@ impl Order {
 }
 
 impl Db<'_, '_> {
-    /// Looks at `count` keys of a shard, or as many as it has, of those that have an expiry if only `volatile` ones may go; the
-    /// same key may come twice.
+    /// Looks at `count` keys of a shard, or as many as it has, of those that have an expiry if only `volatile` ones may
+    /// go; the same key may come twice.
     pub fn sample(
         &mut self,
         shard: usize,

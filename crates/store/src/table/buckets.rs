@@ -1,11 +1,12 @@
-//! The buckets of a table, in segments of a fixed size: a table of any size grows by one bucket without moving the others,
-//! never asks for much memory at once, and takes no more than a segment that it doesn't use yet.
+//! The buckets of a table, in segments of a fixed size: a table of any size grows by one bucket without moving the
+//! others, never asks for much memory at once, and takes no more than a segment that it doesn't use yet.
 //!
 //! A table that fits into one segment has a smaller one, with room for a power of two of buckets.
 //!
-//! `unsafe` because a lookup goes through here: the directory is a list of plain addresses, and its bounds aren't checked.
-//! The invariant: **`directory[i]` owns the buckets `i * SEGMENT..`, `SEGMENT` of them or, of an only segment, `capacity`
-//! many; there are exactly as many segments as `len` buckets need; `mask + 1` is `len` rounded up to a power of two.**
+//! `unsafe` because a lookup goes through here: the directory is a list of plain addresses, and its bounds aren't
+//! checked. The invariant: **`directory[i]` owns the buckets `i * SEGMENT..`, `SEGMENT` of them or, of an only segment,
+//! `capacity` many; there are exactly as many segments as `len` buckets need; `mask + 1` is `len` rounded up to a power
+//! of two.**
 
 use std::ptr::NonNull;
 
@@ -14,10 +15,10 @@ use super::Bucket;
 /// Buckets of a segment: 16 KB, whose memory is cleared within some microseconds. Fewer under Miri, which is slow.
 const SEGMENT: usize = if cfg!(miri) { 8 } else { 256 };
 
-/// A tag is a window of 16 bits of the hash. By so many of them, from the window's beginning on, the bucket will be split:
-/// a split finds its bit in the tag, and needs not read the records to hash their keys again. Once the bits are used up,
-/// which is in one of so many doublings of the table, it does, and the window moves on. The other six always tell the
-/// records of a bucket apart. Fewer under Miri, which is slow.
+/// A tag is a window of 16 bits of the hash. By so many of them, from the window's beginning on, the bucket will be
+/// split: a split finds its bit in the tag, and needs not read the records to hash their keys again. Once the bits are
+/// used up, which is in one of so many doublings of the table, it does, and the window moves on. The other six always
+/// tell the records of a bucket apart. Fewer under Miri, which is slow.
 const WINDOW_STEP: u32 = if cfg!(miri) { 2 } else { 10 };
 const TAG_MASK: usize = u16::MAX as usize;
 
@@ -151,8 +152,8 @@ impl Buckets {
         room * size_of::<Bucket>() + self.directory.capacity() * size_of::<usize>()
     }
 
-    /// Adds empty buckets until there are `count`. Only of use before there are records: none is moved to where it belongs
-    /// then.
+    /// Adds empty buckets until there are `count`. Only of use before there are records: none is moved to where it
+    /// belongs then.
     pub fn grow_to(&mut self, count: usize) {
         if self.is_empty() && count > 0 {
             let first = count.min(SEGMENT);
@@ -200,7 +201,8 @@ impl Buckets {
     /// Moves the first `kept` buckets of the only segment to another, with room for `count`.
     fn resize_only(&mut self, kept: usize, count: usize) {
         let new = allocate(count);
-        // SAFETY: both segments have room for the buckets that are kept; the old one has the room that belongs to `len`.
+        // SAFETY: both segments have room for the buckets that are kept; the old one has the room that belongs to
+        // `len`.
         unsafe {
             new.copy_from_nonoverlapping(self.directory[0], kept);
             free(self.directory[0], capacity(self.len));

@@ -7,8 +7,8 @@ use crate::prefetch::prefetch;
 
 /// Buckets that are split together: they lie side by side, so that what is read of them comes from memory at once.
 const SPLITS_MAX: usize = 32;
-/// One bucket in so many is split at once at most: a table is hardly larger than it has to be. Fewer under Miri, whose tables
-/// are small.
+/// One bucket in so many is split at once at most: a table is hardly larger than it has to be. Fewer under Miri, whose
+/// tables are small.
 const SPLIT_OF_BUCKETS: usize = if cfg!(miri) { 16 } else { 32 };
 
 impl<R: Record> Table<R> {
@@ -85,7 +85,8 @@ impl<R: Record> Table<R> {
 
     /// Takes every record out of a bucket's chain, frees the chain, and hands each to `visit`.
     pub(super) fn drain(&mut self, index: usize, mut visit: impl FnMut(&mut Self, Slot)) {
-        // SAFETY: the bucket is the table's, which is borrowed mutably; what it owned is owned by `bucket` from here on.
+        // SAFETY: the bucket is the table's, which is borrowed mutably; what it owned is owned by `bucket` from here
+        // on.
         let mut bucket = unsafe { self.buckets.at(index).replace(Bucket::EMPTY) };
         loop {
             bucket.slots.iter().filter(|s| s.is_record()).for_each(|s| visit(self, *s));
@@ -120,8 +121,8 @@ impl<R: Record> Table<R> {
     }
 }
 
-/// How many buckets are added to a table of so many at once: none beyond a power of two, so that the same bit of the hash
-/// parts all of them.
+/// How many buckets are added to a table of so many at once: none beyond a power of two, so that the same bit of the
+/// hash parts all of them.
 fn splits_at_once(buckets: usize) -> usize {
     let to_power_of_two = (buckets + 1).next_power_of_two() - buckets;
     (buckets / SPLIT_OF_BUCKETS).clamp(1, SPLITS_MAX).min(to_power_of_two)

@@ -141,8 +141,8 @@ impl Block {
         }
         let layout = layout(self.len());
         // Not by way of `spare`, which would keep the old allocation and have the next block move there.
-        // SAFETY: a block that isn't empty owns an allocation of this layout, which isn't empty either and all of which is
-        // initialised. It is not used after it was freed.
+        // SAFETY: a block that isn't empty owns an allocation of this layout, which isn't empty either and all of which
+        // is initialised. It is not used after it was freed.
         unsafe {
             let Some(new) = NonNull::new(alloc::alloc(layout)) else { handle_alloc_error(layout) };
             new.copy_from_nonoverlapping({ self.0 }.cast(), layout.size());
@@ -178,8 +178,9 @@ impl Block {
         unsafe { slice::from_raw_parts_mut(self.start().as_ptr(), self.len()) }
     }
 
-    /// Replaces `removed` bytes at `at` by `added` bytes without meaning, which it returns to be filled. In place, where
-    /// the allocation is of the size that it is to have then. Panics if that range or the result's length doesn't exist.
+    /// Replaces `removed` bytes at `at` by `added` bytes without meaning, which it returns to be filled. In place,
+    /// where the allocation is of the size that it is to have then. Panics if that range or the result's length doesn't
+    /// exist.
     #[inline]
     pub fn splice(&mut self, at: usize, removed: usize, added: usize) -> &mut [u8] {
         if removed != added {
@@ -214,8 +215,9 @@ impl Block {
         let mut new = Self::new();
         if new_len > 0 {
             let layout = layout(new_len);
-            // SAFETY: the layout isn't empty. What is written is within it: header, what comes before the change, zeros in
-            // place of what is added, what comes behind, and zeros in the spare room. What is read is within this block.
+            // SAFETY: the layout isn't empty. What is written is within it: header, what comes before the change, zeros
+            // in place of what is added, what comes behind, and zeros in the spare room. What is read is within this
+            // block.
             unsafe {
                 let raw = spare::take(layout.size()).or_else(|| NonNull::new(alloc::alloc(layout)));
                 let Some(raw) = raw else { handle_alloc_error(layout) };

@@ -5,8 +5,8 @@
 //! by rank is always a range of ranks. Scores lie together in each node: most comparisons never follow a pointer.
 //!
 //! The tree doesn't own what it orders. It holds copies of small handles ([`Tie`]), and compares their bytes only where
-//! scores are equal, two or three in a node, which the handles' hints choose. It knows nothing of how those are stored, of
-//! clients or of commands.
+//! scores are equal, two or three in a node, which the handles' hints choose. It knows nothing of how those are stored,
+//! of clients or of commands.
 //!
 //! ```text
 //! inner   first scores | first handles | counts | children     entry i of each describes child i
@@ -32,8 +32,8 @@ use finger::Finger;
 use hints::Sought;
 use node::{INNER_MAX, Inner, LEAF_MAX, Leaf, Node, Way, build_fill, leaf_of, spread};
 
-/// What lies beside a score: a handle, cheap to copy, that leads to the bytes which order entries of equal score. Two are
-/// equal if they are handles of the same entry, whatever their hints.
+/// What lies beside a score: a handle, cheap to copy, that leads to the bytes which order entries of equal score. Two
+/// are equal if they are handles of the same entry, whatever their hints.
 pub trait Tie: Copy + PartialEq {
     /// The bytes, unique among the entries of one tree, and unchanged while the handle is in it.
     fn bytes(&self) -> &[u8];
@@ -48,8 +48,8 @@ pub trait Tie: Copy + PartialEq {
         0
     }
 
-    /// The same handle with another hint. The tree alone knows what that means, and trusts it in nothing but where to look
-    /// first.
+    /// The same handle with another hint. The tree alone knows what that means, and trusts it in nothing but where to
+    /// look first.
     #[inline]
     #[must_use]
     fn with_hint(self, _hint: u16) -> Self {
@@ -293,7 +293,8 @@ impl<T: Tie> Tree<T> {
         leaf.get(rank - first)
     }
 
-    /// The entries of these ranks, from the lowest or, if `reverse`, from the highest. The range is cut to what is there.
+    /// The entries of these ranks, from the lowest or, if `reverse`, from the highest. The range is cut to what is
+    /// there.
     #[must_use]
     pub fn iter(&self, ranks: Range<usize>, reverse: bool) -> Iter<'_, T> {
         let end = ranks.end.min(self.len);

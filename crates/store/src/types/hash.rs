@@ -239,8 +239,8 @@ impl Hash {
         }
     }
 
-    /// Moves what `mover` wants moved in one step from a cursor on, and returns the next step's. It begins and ends with 0. The
-    /// small forms have one step.
+    /// Moves what `mover` wants moved in one step from a cursor on, and returns the next step's. It begins and ends
+    /// with 0. The small forms have one step.
     pub fn compact(&mut self, cursor: u64, mover: &mut Mover<'_>) -> u64 {
         match &mut self.0 {
             Form::Packed(packed) => packed.compact(mover),

@@ -1,8 +1,8 @@
 //! Sorted sets of integers in one block: the smallest form of a set whose members are all integers.
 //!
-//! All integers of one set have the same width, the narrowest that holds them: 16, 32 or 64 bits. A wider one widens the
-//! set; as in Redis, removing it doesn't narrow it again. A change moves what lies behind it, hence the owner (which
-//! also knows the limit) converts to another form before that becomes slow.
+//! All integers of one set have the same width, the narrowest that holds them: 16, 32 or 64 bits. A wider one widens
+//! the set; as in Redis, removing it doesn't narrow it again. A change moves what lies behind it, hence the owner
+//! (which also knows the limit) converts to another form before that becomes slow.
 
 use std::iter::FusedIterator;
 use std::marker::PhantomData;

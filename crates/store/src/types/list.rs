@@ -32,8 +32,8 @@ use crate::tight::TightBox;
 
 pub use elements::Elements;
 
-/// A packed block with more than this becomes a node, in bytes: from here on moving the whole block with each push costs
-/// more than the slack of a node does.
+/// A packed block with more than this becomes a node, in bytes: from here on moving the whole block with each push
+/// costs more than the slack of a node does.
 pub const PACKED_BYTES_MAX: usize = 512;
 
 /// A node with less than this becomes a packed block again, in bytes. It is well below [`PACKED_BYTES_MAX`] so that a
@@ -208,8 +208,8 @@ impl List {
         }
     }
 
-    /// What the list has allocated besides itself, in bytes; the allocator's own overhead is not included. Takes no longer
-    /// for a long list.
+    /// What the list has allocated besides itself, in bytes; the allocator's own overhead is not included. Takes no
+    /// longer for a long list.
     pub fn memory_bytes(&self) -> usize {
         match self.view() {
             View::Packed(block) => block.allocated_bytes(),

@@ -60,8 +60,9 @@ impl Pos {
 
 /// A sequence of byte strings in one allocation. See the module's text for its format.
 ///
-/// A method that takes an item takes anything that becomes one: a reference to bytes, an `i64`, or an [`Item`] of another
-/// block. A `Pos` must come from the same block as it is now; with another one the result is nonsense or a panic.
+/// A method that takes an item takes anything that becomes one: a reference to bytes, an `i64`, or an [`Item`] of
+/// another block. A `Pos` must come from the same block as it is now; with another one the result is nonsense or a
+/// panic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packed(Block);
 
@@ -239,8 +240,8 @@ impl Packed {
         encode(item, self.reshape(pos.at(), old, encoded_len(item), 0));
     }
 
-    /// Removes `count` items from `pos` on, fewer where there are fewer. Afterwards `pos` is where the next item begins,
-    /// or the end.
+    /// Removes `count` items from `pos` on, fewer where there are fewer. Afterwards `pos` is where the next item
+    /// begins, or the end.
     pub fn remove_at(&mut self, pos: Pos, count: usize) {
         let mut end = pos.at();
         let mut removed = 0;
@@ -310,8 +311,8 @@ impl Packed {
         self.0.bytes()
     }
 
-    /// Replaces `removed` bytes at `at` by `added` bytes without meaning, which it returns to be filled, and adds `more`
-    /// to the count.
+    /// Replaces `removed` bytes at `at` by `added` bytes without meaning, which it returns to be filled, and adds
+    /// `more` to the count.
     #[inline]
     fn reshape(&mut self, at: usize, removed: usize, added: usize, more: i64) -> &mut [u8] {
         let count = self.len() as i64 + more;

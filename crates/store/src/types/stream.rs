@@ -1,8 +1,8 @@
 //! Streams: entries in the order of their IDs, which only grow, and groups of consumers that share them.
 //!
-//! Entries lie in blocks, which are packed and bounded ([`StreamLimits`]). What is added goes into the last block, which is
-//! kept apart, so that adding searches nothing; the full ones are in a map by their first ID. A block goes when its last
-//! entry is deleted, and so no block in the map is without one.
+//! Entries lie in blocks, which are packed and bounded ([`StreamLimits`]). What is added goes into the last block,
+//! which is kept apart, so that adding searches nothing; the full ones are in a map by their first ID. A block goes
+//! when its last entry is deleted, and so no block in the map is without one.
 
 mod block;
 mod group;

@@ -104,8 +104,8 @@ impl<'a> LexRange<'a> {
     }
 }
 
-/// Leaves out the first `offset` of these ranks, counted from the end if `reverse`, and keeps `count` of the others: the
-/// LIMIT of range commands.
+/// Leaves out the first `offset` of these ranks, counted from the end if `reverse`, and keeps `count` of the others:
+/// the LIMIT of range commands.
 #[must_use]
 pub fn limit_ranks(ranks: Range<usize>, reverse: bool, offset: usize, count: Option<usize>) -> Range<usize> {
     let offset = offset.min(ranks.len());
@@ -223,8 +223,8 @@ impl ZSet {
         matches!(self.0, Form::Big(_))
     }
 
-    /// Chooses the form before ZADD adds up to `count` members, of which the first has `first_bytes` bytes: Redis goes by
-    /// their number as it was sent, even if some are in the set already, but by the first one's length only when it
+    /// Chooses the form before ZADD adds up to `count` members, of which the first has `first_bytes` bytes: Redis goes
+    /// by their number as it was sent, even if some are in the set already, but by the first one's length only when it
     /// creates the set.
     pub fn prepare(&mut self, count: usize, first_bytes: usize, limits: ZSetLimits) {
         let too_large = count > limits.entries_max || self.is_empty() && first_bytes > limits.member_bytes_max;
@@ -235,8 +235,8 @@ impl ZSet {
         }
     }
 
-    /// Adds a member, or gives it another score; the score that it had comes back. Where both are equal, as 0 and -0 are,
-    /// the old one stays.
+    /// Adds a member, or gives it another score; the score that it had comes back. Where both are equal, as 0 and -0
+    /// are, the old one stays.
     pub fn insert(&mut self, member: &[u8], score: f64, limits: ZSetLimits) -> Option<f64> {
         debug_assert!(!score.is_nan());
         match &mut self.0 {
@@ -297,8 +297,8 @@ impl ZSet {
         self.ranks_between(range.places())
     }
 
-    /// The members of these ranks from the lowest on, or if `reverse` from the highest down. Ranks count from the lowest
-    /// in both cases; those that are too high are left out.
+    /// The members of these ranks from the lowest on, or if `reverse` from the highest down. Ranks count from the
+    /// lowest in both cases; those that are too high are left out.
     #[must_use]
     pub fn range_by_rank(&self, ranks: Range<usize>, reverse: bool) -> Iter<'_> {
         Iter(match &self.0 {
@@ -307,8 +307,8 @@ impl ZSet {
         })
     }
 
-    /// Shows the members of these ranks, in the order of [`range_by_rank`](Self::range_by_rank): quicker, since each is shown
-    /// as it lies there.
+    /// Shows the members of these ranks, in the order of [`range_by_rank`](Self::range_by_rank): quicker, since each is
+    /// shown as it lies there.
     #[inline]
     pub fn visit_ranks(&self, ranks: Range<usize>, reverse: bool, mut visit: impl FnMut(&[u8], f64)) {
         match &self.0 {
@@ -371,8 +371,8 @@ impl ZSet {
         self.remove_range_by_rank(ranks)
     }
 
-    /// Removes up to `count` members with the highest scores, the highest first, after it has shown them; how many there
-    /// were.
+    /// Removes up to `count` members with the highest scores, the highest first, after it has shown them; how many
+    /// there were.
     pub fn pop_max(&mut self, count: usize, mut visit: impl FnMut(&[u8], f64)) -> usize {
         let ranks = self.len().saturating_sub(count)..self.len();
         self.visit_ranks(ranks.clone(), true, &mut visit);

@@ -21,8 +21,8 @@ pub fn encode(state: &mut State) -> Result<c_int, Raise> {
     encoded.map(|()| 1)
 }
 
-/// Bytes of a string that is quoted, or more: it is looked at only where that could be much, since an escape takes six times
-/// the byte's own (CVE-2022-24834).
+/// Bytes of a string that is quoted, or more: it is looked at only where that could be much, since an escape takes six
+/// times the byte's own (CVE-2022-24834).
 fn quoted_len(bytes: &[u8]) -> usize {
     /// A string that is no longer takes little, whatever is in it.
     const SHORT_BYTES: usize = 4096;

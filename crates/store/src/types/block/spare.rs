@@ -1,13 +1,14 @@
 //! Allocations of blocks that were freed a moment ago, kept by their thread for the next block of that size.
 //!
-//! A collection that grows by a member at a time goes from one allocation to the next larger one. An allocator gives out
-//! what has been free for long, whose cache line has to be fetched, twice: for the list of free ones, and to be written.
-//! What was freed last is still in the cache. With a million small sorted sets a fifth of ZADD's time went there.
+//! A collection that grows by a member at a time goes from one allocation to the next larger one. An allocator gives
+//! out what has been free for long, whose cache line has to be fetched, twice: for the list of free ones, and to be
+//! written. What was freed last is still in the cache. With a million small sorted sets a fifth of ZADD's time went
+//! there.
 //!
 //! What is kept is little and bounded: [`KEPT`] allocations of each size up to [`SIZE_MAX`], 27 KB a thread.
 //!
-//! `unsafe` because it holds allocations without an owner. The invariant: **what is kept under a size is an allocation of
-//! that layout, every byte of which is initialised, and nobody else has it.**
+//! `unsafe` because it holds allocations without an owner. The invariant: **what is kept under a size is an allocation
+//! of that layout, every byte of which is initialised, and nobody else has it.**
 
 use std::alloc::{self, Layout};
 use std::cell::Cell;
@@ -43,8 +44,8 @@ pub(super) fn take(size: usize) -> Option<NonNull<u8>> {
 /// Keeps an allocation, or says that it won't.
 ///
 /// # Safety
-/// The allocation is the caller's, of a size that is a multiple of [`ALIGN`], with all bytes initialised; once it is kept,
-/// it isn't the caller's any more.
+/// The allocation is the caller's, of a size that is a multiple of [`ALIGN`], with all bytes initialised; once it is
+/// kept, it isn't the caller's any more.
 #[inline]
 pub(super) unsafe fn keep(allocation: NonNull<u8>, size: usize) -> bool {
     SPARE.try_with(|spare| spare.0.get(size / ALIGN).is_some_and(|stack| stack.push(allocation))).unwrap_or(false)

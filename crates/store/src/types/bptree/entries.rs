@@ -177,9 +177,9 @@ impl<T: Tie, const N: usize> Entries<T, N> {
 
     /// Renews the hints if enough scores are equal, and the hints are out of order or say too little.
     ///
-    /// Seldom enough: new hints are in order, and say as much as sixteen bits behind `skip` can. They get out of order only
-    /// by an entry that has less in common with the others, which lowers `skip`; and whether they say too little is asked
-    /// only when a node is made, split or shared, or its child was.
+    /// Seldom enough: new hints are in order, and say as much as sixteen bits behind `skip` can. They get out of order
+    /// only by an entry that has less in common with the others, which lowers `skip`; and whether they say too little
+    /// is asked only when a node is made, split or shared, or its child was.
     #[cold]
     pub(super) fn mend_hints(&mut self) {
         let equal = self.scores().windows(2).filter(|pair| pair[0] == pair[1]).count();
@@ -193,7 +193,8 @@ impl<T: Tie, const N: usize> Entries<T, N> {
         }
     }
 
-    /// Makes the hints those behind the bits that all entries have in common: in order, that is, and as telling as can be.
+    /// Makes the hints those behind the bits that all entries have in common: in order, that is, and as telling as can
+    /// be.
     fn renew_hints(&mut self) {
         self.ties().iter().for_each(|tie| tie.prefetch());
         self.skip = bits_in_common(self.ties());

@@ -1,13 +1,15 @@
 //! Hints: sixteen bits beside each handle that say where among equal scores to look first.
 //!
-//! Entries of equal score are ordered by bytes that lie elsewhere, and every look at them is likely a cache miss. So the
-//! handles of a node carry sixteen bits of those bytes in their own words: those that follow the bits which all members of
-//! the node have in common (`skip`). They lie where the handles lie, and leave two or three members of a node to look at.
+//! Entries of equal score are ordered by bytes that lie elsewhere, and every look at them is likely a cache miss. So
+//! the handles of a node carry sixteen bits of those bytes in their own words: those that follow the bits which all
+//! members of the node have in common (`skip`). They lie where the handles lie, and leave two or three members of a
+//! node to look at.
 //!
 //! **Hints can only cost time, never order.** Whatever they say, a place is only taken where comparisons of the bytes
-//! themselves, or the end of the equal scores, confirm it on both sides. So hints may be wrong at any time: they are when
-//! something with another beginning is sought or has just come, and nobody needs to see to it at once. A node whose hints
-//! are seen to be out of order, or to say little, is given new ones, if it has scores enough to which that matters.
+//! themselves, or the end of the equal scores, confirm it on both sides. So hints may be wrong at any time: they are
+//! when something with another beginning is sought or has just come, and nobody needs to see to it at once. A node
+//! whose hints are seen to be out of order, or to say little, is given new ones, if it has scores enough to which that
+//! matters.
 
 use std::cmp::Ordering;
 
@@ -17,12 +19,13 @@ use super::Tie;
 /// share a hundred scores: finding a rank takes half as long as with halving.
 const TIES_AT_ONCE: usize = 8;
 
-/// Up to so many entries of equal score are compared without a look at their hints: they are all asked for at once anyway.
-/// Measured with ten members a score, up to eight makes no difference.
+/// Up to so many entries of equal score are compared without a look at their hints: they are all asked for at once
+/// anyway. Measured with ten members a score, up to eight makes no difference.
 pub(super) const UNHINTED_MAX: usize = 3;
 
-/// How many bytes that a node's members have in common are looked at when its hints are made: what that can cost for each
-/// of its up to 63 members, however long they are. Members with more in common are compared as if there were no hints.
+/// How many bytes that a node's members have in common are looked at when its hints are made: what that can cost for
+/// each of its up to 63 members, however long they are. Members with more in common are compared as if there were no
+/// hints.
 const SKIP_BYTES_MAX: usize = 256;
 /// As many bits.
 pub(super) const SKIP_MAX: u32 = SKIP_BYTES_MAX as u32 * u8::BITS;
@@ -46,8 +49,8 @@ impl Sought<'_> {
     }
 }
 
-/// The hint of these bytes: sixteen bits behind the first `skip`, as if zeros followed. Of members that have the skipped
-/// bits in common, a lower one never has a higher hint.
+/// The hint of these bytes: sixteen bits behind the first `skip`, as if zeros followed. Of members that have the
+/// skipped bits in common, a lower one never has a higher hint.
 #[inline]
 pub(super) fn hint_of(bytes: &[u8], skip: u32) -> u16 {
     let rest = bytes.get(skip as usize / 8..).unwrap_or_default();
@@ -74,8 +77,8 @@ fn common_bits(a: &[u8], b: &[u8]) -> u32 {
     }
 }
 
-/// How many of the handles, which are ascending by their bytes, have lower bytes than what is sought. The hints are those
-/// behind the first `skip` bits.
+/// How many of the handles, which are ascending by their bytes, have lower bytes than what is sought. The hints are
+/// those behind the first `skip` bits.
 #[inline]
 pub(super) fn hinted_ties_before<T: Tie>(ties: &[T], skip: u32, sought: Sought<'_>) -> usize {
     if ties.len() <= UNHINTED_MAX {
@@ -100,8 +103,8 @@ pub(super) fn hinted_ties_before<T: Tie>(ties: &[T], skip: u32, sought: Sought<'
     at
 }
 
-/// 1 if `a` is less than `b`, both far below 2^63; else 0. A difference instead of a comparison, which x86-64 at its lowest
-/// level can't do to several numbers of 64 bits at once: half the instructions.
+/// 1 if `a` is less than `b`, both far below 2^63; else 0. A difference instead of a comparison, which x86-64 at its
+/// lowest level can't do to several numbers of 64 bits at once: half the instructions.
 #[inline]
 fn one_if_less(a: u64, b: u64) -> u64 {
     a.wrapping_sub(b) >> 63

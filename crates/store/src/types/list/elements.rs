@@ -12,8 +12,8 @@ use super::List;
 pub struct Elements<'a> {
     list: &'a List,
     left: Range<usize>,
-    /// Where to go on at either end; none before the first element is asked for there, so that a range read from one end
-    /// only isn't sought from the other.
+    /// Where to go on at either end; none before the first element is asked for there, so that a range read from one
+    /// end only isn't sought from the other.
     front: Option<Cursor<'a>>,
     back: Option<Cursor<'a>>,
 }

@@ -16,8 +16,8 @@ use super::End;
 
 /// The smallest buffer, in bytes: below it, growing costs more than it saves.
 const BUFFER_BYTES_MIN: usize = 64;
-/// Buffers grow by a half up to this size in bytes, the largest that `list-max-listpack-size` gives a node; beyond, where
-/// only single large elements and large batches lead, by an eighth.
+/// Buffers grow by a half up to this size in bytes, the largest that `list-max-listpack-size` gives a node; beyond,
+/// where only single large elements and large batches lead, by an eighth.
 const HALVES_BYTES_MAX: usize = 64 * 1024;
 
 /// A run of items with slack at both ends.
@@ -86,9 +86,9 @@ impl Node {
 
     /// Makes sure that there are `size` bytes of slack at an end.
     ///
-    /// A larger buffer has all its slack at that end, since most lists grow at one. Where the other end has slack enough
-    /// that sliding the items pays (an eighth of them, so that each byte pushed moves at most 16), it is shared evenly,
-    /// for the list is then a queue or grows at both.
+    /// A larger buffer has all its slack at that end, since most lists grow at one. Where the other end has slack
+    /// enough that sliding the items pays (an eighth of them, so that each byte pushed moves at most 16), it is shared
+    /// evenly, for the list is then a queue or grows at both.
     #[cold]
     fn make_room(&mut self, end: End, size: usize) {
         let used = self.bytes();

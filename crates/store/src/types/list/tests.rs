@@ -213,7 +213,8 @@ fn check_encoding(limit: i64, count: usize, len: usize, encoding: &str) {
 
 #[test]
 fn is_a_listpack_up_to_the_limit() {
-    // Seven bytes of frame; each element that is there takes two more than its length, the one that is added takes none.
+    // Seven bytes of frame; each element that is there takes two more than its length, the one that is added takes
+    // none.
     check_encoding(-2, 0, 0, "listpack");
     check_encoding(-2, 454, 16, "listpack");
     check_encoding(-2, 455, 16, "quicklist");

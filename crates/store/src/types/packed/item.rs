@@ -281,7 +281,8 @@ pub fn encoded_len(item: Item<'_>) -> usize {
     }
 }
 
-/// What an item is compared with many others by: first by the byte that announces kind and length, and only then by all.
+/// What an item is compared with many others by: first by the byte that announces kind and length, and only then by
+/// all.
 #[derive(Clone, Copy)]
 pub struct Needle<'a> {
     item: Item<'a>,

@@ -16,10 +16,10 @@
 //! +-------+---------------+------------+--------------+-----------------------------+----------------+
 //! ```
 //!
-//! Numbers are written 7 bits a byte, the lowest first, the top bit set while more follow; the last of an entry the other
-//! way round, so that it can be read from the end. A text is its length and its bytes. The names of fields at the block's
-//! beginning are those of its first entry; an entry that has the same ones in the same order keeps values only. The ID's
-//! number is counted from the block's first ID as long as the time is the same, else from 0.
+//! Numbers are written 7 bits a byte, the lowest first, the top bit set while more follow; the last of an entry the
+//! other way round, so that it can be read from the end. A text is its length and its bytes. The names of fields at the
+//! block's beginning are those of its first entry; an entry that has the same ones in the same order keeps values only.
+//! The ID's number is counted from the block's first ID as long as the time is the same, else from 0.
 //!
 //! An entry that is deleted is marked, and goes when its whole block does.
 
@@ -286,7 +286,8 @@ impl Block {
         at - taken - whole
     }
 
-    /// Where the first entry begins whose ID is not below this one; the end, if there is none. Walks from the nearer end.
+    /// Where the first entry begins whose ID is not below this one; the end, if there is none. Walks from the nearer
+    /// end.
     fn seek(&self, id: StreamId) -> usize {
         let end = self.bytes.len();
         if id <= self.first {

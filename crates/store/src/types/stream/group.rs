@@ -113,7 +113,8 @@ impl Group {
         true
     }
 
-    /// Removes a consumer, and with it what is pending for it. Says how much that was; none if there is no such consumer.
+    /// Removes a consumer, and with it what is pending for it. Says how much that was; none if there is no such
+    /// consumer.
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let consumer = self.consumers.remove(name)?;
         for id in &consumer.pending {

@@ -41,8 +41,8 @@ impl StreamId {
         }
     }
 
-    /// The ID that an entry gets which is added now: with the present time, or, if the clock was ahead once, the next after
-    /// the last. None if the last possible one is used.
+    /// The ID that an entry gets which is added now: with the present time, or, if the clock was ahead once, the next
+    /// after the last. None if the last possible one is used.
     #[must_use]
     pub fn after(self, now_ms: u64) -> Option<StreamId> {
         if now_ms > self.ms { Some(StreamId { ms: now_ms, seq: 0 }) } else { self.next() }

@@ -33,8 +33,8 @@ const fn head_len(len: usize) -> usize {
 /// The layout of the record of so many bytes, which exist as a slice.
 fn layout(len: usize) -> Layout {
     debug_assert!(len < isize::MAX as usize - 64);
-    // SAFETY: the alignment is a power of two, and the size can't come near isize::MAX: the bytes are in memory already,
-    // and no address space is so large that their copy and a head of 17 bytes would exceed it.
+    // SAFETY: the alignment is a power of two, and the size can't come near isize::MAX: the bytes are in memory
+    // already, and no address space is so large that their copy and a head of 17 bytes would exceed it.
     unsafe { Layout::from_size_align_unchecked(head_len(len) + len, align_of::<f64>()) }
 }
 
@@ -125,8 +125,8 @@ impl Drop for Member {
     }
 }
 
-// SAFETY: the address is that of an allocation aligned to 8 bytes in user space, `from_raw` rebuilds what `into_raw` took
-// apart, and the bytes never change.
+// SAFETY: the address is that of an allocation aligned to 8 bytes in user space, `from_raw` rebuilds what `into_raw`
+// took apart, and the bytes never change.
 unsafe impl Record for Member {
     fn into_raw(self) -> NonNull<u8> {
         std::mem::ManuallyDrop::new(self).0

@@ -1,7 +1,7 @@
 //! The small form of a sorted set: a packed block of members and scores by turns, in ascending order.
 //!
-//! A score that is an integer is stored as one, which takes 2 bytes more than it needs; any other score is stored as the
-//! 8 bytes of its binary form, little endian. That is exact, and needs no parsing where Redis's text does.
+//! A score that is an integer is stored as one, which takes 2 bytes more than it needs; any other score is stored as
+//! the 8 bytes of its binary form, little endian. That is exact, and needs no parsing where Redis's text does.
 
 use std::ops::Range;
 

@@ -58,8 +58,8 @@ fn shuffled(mut words: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     words
 }
 
-/// Words of all kinds, each once: some of the lowest and the highest bytes, beginnings of others, the empty one, some with
-/// little and some with a lot in common, and some with more than is ever skipped.
+/// Words of all kinds, each once: some of the lowest and the highest bytes, beginnings of others, the empty one, some
+/// with little and some with a lot in common, and some with more than is ever skipped.
 fn words(count: usize) -> Vec<Vec<u8>> {
     let mut random = Random::new(7);
     let mut all: Vec<Vec<u8>> = (0..count)
@@ -197,8 +197,8 @@ fn hints_are_the_bits_that_follow() {
     }
 }
 
-/// Inserts these words with one score, which makes three levels of twenty thousand, and counts looks in tenths: those of an
-/// insertion after the first half, in which new hints have their part, and those of a search.
+/// Inserts these words with one score, which makes three levels of twenty thousand, and counts looks in tenths: those
+/// of an insertion after the first half, in which new hints have their part, and those of a search.
 fn check_looks(words: &[Vec<u8>], insert_max: usize, rank_max: usize) {
     let mut tree = Tree::<Word<'_, false>>::new();
     let (first, second) = words.split_at(words.len() / 2);
