@@ -125,7 +125,7 @@ impl Worker {
     /// The same between commands, lest a limit that was lowered wait for the next. Says whether there is more to do.
     pub fn relieve_memory(&mut self) -> bool {
         let max = self.engine.settings.maxmemory.get();
-        if max == 0 || self.engine.host.used_memory() <= max {
+        if max == 0 || self.engine.host.used_memory() <= max || self.engine.is_held_up() {
             return false;
         }
         let mut inside = self.pass();
@@ -140,6 +140,10 @@ impl Worker {
     /// is nothing to remove.
     #[cold]
     fn evict(&mut self, max: u64, commands: usize, inside: &mut Pass) -> bool {
+        // While commands are held back, keys stay as they are, and as in Redis nothing is refused for it.
+        if self.engine.is_held_up() {
+            return true;
+        }
         let Some((order, volatile)) = order_of(self.engine.settings.maxmemory_policy.get()) else { return false };
         if (order, volatile) != (self.memory.order, self.memory.volatile) {
             (self.memory.order, self.memory.volatile) = (order, volatile);
@@ -222,19 +226,20 @@ impl Worker {
     /// Sorts the candidates, and forgets all but the best.
     fn keep_best(&mut self) {
         let all = &mut self.memory.candidates;
-        all.sort_by(|a, b| (a.score, a.database, &a.key).cmp(&(b.score, b.database, &b.key)));
+        all.sort_by(|a, b| (a.score, a.tie, a.database, &a.key).cmp(&(b.score, b.tie, b.database, &b.key)));
         all.dedup_by(|a, b| a.database == b.database && a.key == b.key);
         all.drain(..all.len().saturating_sub(REMEMBERED));
     }
 
-    /// Removes a key. False if it is gone already, or held by a script that takes too long.
+    /// Removes a key. False if it is gone already or may not go any more, or is held by a script that takes too long.
     fn evict_key(&mut self, candidate: &Candidate) -> bool {
         let key = Key::new(&candidate.key);
         self.effects.listening = self.engine.is_listening();
         let engine = self.engine;
         let shard = engine.keyspace.shard_of(key.hash);
         let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return false };
-        let evicted = Db::new(&mut locked, candidate.database, &self.clock, &mut self.observed).evict(key).is_some();
+        let mut db = Db::new(&mut locked, candidate.database, &self.clock, &mut self.observed);
+        let evicted = db.evict(key, self.memory.volatile).is_some();
         if evicted {
             self.stats().evicted.add(1);
             self.effects.changed(candidate.database, key.bytes, Class::Evicted, "evicted");
@@ -352,6 +357,42 @@ mod tests {
         bench.worker.relieve_memory();
         bench.used_memory.store(0, Ordering::Relaxed);
         bench.check(&mut watcher, &[("EXEC", "*-1")]);
+    }
+
+    #[test]
+    fn of_two_applications_both_lose_keys_that_nobody_has_used() {
+        const KEYS: u32 = 1000;
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        for i in 0..KEYS {
+            bench.line(&mut session, &format!("MSET cache:{i} v user:{i} v"));
+        }
+        bench.used_memory.store(2000, Ordering::Relaxed);
+        bench.line(&mut session, "CONFIG SET maxmemory-policy allkeys-lru maxmemory-eviction-tenacity 0");
+        bench.line(&mut session, "CONFIG SET maxmemory 1000");
+        // One is evicted for each command.
+        for _ in 0..KEYS {
+            bench.line(&mut session, "GET nothing");
+        }
+        bench.line(&mut session, "CONFIG SET maxmemory 0");
+        let mut left = |name: &str| {
+            let is_left = |i: &u32| bench.line(&mut session, &format!("EXISTS {name}:{i}")) == ":1";
+            (0..KEYS).filter(is_left).count() as u32
+        };
+        let (cache, user) = (left("cache"), left("user"));
+        assert!(cache + user < KEYS + 10, "{cache} {user}");
+        assert!(cache.abs_diff(user) < KEYS / 5, "{cache} {user}");
+    }
+
+    #[test]
+    fn keys_stay_while_commands_are_held_back() {
+        let (mut bench, mut session) = full("noeviction");
+        bench.check(&mut session, &[("CLIENT PAUSE 1000 WRITE", "+OK")]);
+        bench.line(&mut session, "CONFIG SET maxmemory-policy allkeys-random maxmemory-eviction-tenacity 100");
+        assert!(!bench.worker.relieve_memory(), "nothing to be done now");
+        bench.check(&mut session, &[("GET k0", "$1|v"), ("DBSIZE", ":40"), ("CLIENT UNPAUSE", "+OK")]);
+        bench.worker.relieve_memory();
+        bench.check(&mut session, &[("DBSIZE", ":0")]);
     }
 
     #[test]

@@ -337,6 +337,8 @@ impl Worker {
         // For the script, time stands still.
         let clock = (self.clock, self.clock_set);
         let may_start_over = std::mem::take(&mut self.scripts.may_start_over);
+        // For others it goes on.
+        self.set_clock(Ticks::now());
         // SAFETY: see `run_attended`.
         unsafe { attendant.as_mut() }.attend(self);
         (self.clock, self.clock_set) = clock;

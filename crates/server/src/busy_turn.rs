@@ -53,7 +53,7 @@ impl Attendant for BusyTurn<'_> {
             self.guests.push(open(accepted, worker, self.shared));
         }
         for guest in &mut *self.guests {
-            serve(guest, worker);
+            serve(guest, worker, self.shared);
         }
         // Before they are read from again.
         for arrived in std::mem::take(self.arrived) {
@@ -79,14 +79,14 @@ impl BusyTurn<'_> {
         if let Some(part) = &arrived.part {
             connection.keep_input(&self.buffer[part.clone()]);
         }
-        answer(connection, worker);
+        answer(connection, worker, self.shared);
         self.note_state(arrived.key);
         true
     }
 
     fn serve(&mut self, key: usize, worker: &mut Worker) {
         let Some(connection) = self.others.get_mut(key) else { return };
-        serve(connection, worker);
+        serve(connection, worker, self.shared);
         self.note_state(key);
     }
 
@@ -116,13 +116,15 @@ pub fn open(accepted: Accepted, worker: &mut Worker, shared: &Shared) -> Connect
 
 /// Reads once from a connection, has it answered, and sends the answer. Whatever goes wrong with it is seen again when
 /// the script has ended.
-fn serve(connection: &mut Connection, worker: &mut Worker) {
+fn serve(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
     if !may_be_served(connection) {
         return;
     }
-    connection.input.reserve(READ_BYTES);
-    if matches!(connection::read_more(&connection.socket, &mut connection.input), Ok(Some(1..))) {
-        answer(connection, worker);
+    connection.make_room(READ_BYTES);
+    worker.stats().reads.add(1);
+    if let Ok(Some(bytes @ 1..)) = connection::read_more(&connection.socket, &mut connection.input) {
+        connection.note_read(bytes, worker.clock.now_ms, worker.stats());
+        answer(connection, worker, shared);
     }
 }
 
@@ -132,7 +134,33 @@ fn may_be_served(connection: &Connection) -> bool {
 }
 
 /// Has what a connection has kept of its input answered, and sends the answer.
-fn answer(connection: &mut Connection, worker: &mut Worker) {
+fn answer(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
+    run(connection, worker);
+    let (sent, bytes, calls) = connection.send();
+    connection.note_sent(bytes, calls, worker.stats());
+    connection.socket_is_full = sent == Sent::Some;
+    if sent == Sent::Broken {
+        connection.hold = Hold::Closing;
+    }
+    let limit = shared.settings().client_query_buffer_limit.get();
+    if let Some(bytes) = connection.input_over(limit) {
+        connection.log_input_over(bytes, limit);
+        give_up(connection);
+    }
+}
+
+/// Has a connection closed, of which nothing is of use any more: its peer knows at once. What is left of it goes when
+/// the script has ended, and takes no memory until then.
+fn give_up(connection: &mut Connection) {
+    // Nothing else can be done if the peer has gone already.
+    let _ = rustix::net::shutdown(&connection.socket, rustix::net::Shutdown::Both);
+    connection.hold = Hold::Closing;
+    connection.input = Vec::new();
+    connection.input_run = 0;
+    connection.session.framer.forget();
+}
+
+fn run(connection: &mut Connection, worker: &mut Worker) {
     let input = std::mem::take(&mut connection.input);
     let mut at = connection.input_run;
     let ran = loop {
@@ -149,13 +177,5 @@ fn answer(connection: &mut Connection, worker: &mut Worker) {
         Ran::Closing => connection.hold = Hold::Closing,
         Ran::Paused => connection.hold = Hold::Paused,
         Ran::Idle | Ran::Parked | Ran::Yielded => {}
-    }
-    let (sent, bytes, calls) = connection.send();
-    let stats = worker.stats();
-    stats.net_out.add(bytes as u64);
-    stats.writes.add(calls as u64);
-    connection.socket_is_full = sent == Sent::Some;
-    if sent == Sent::Broken {
-        connection.hold = Hold::Closing;
     }
 }

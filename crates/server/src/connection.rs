@@ -4,13 +4,16 @@ use std::io::{self, IoSlice};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 
 use engine::session::Session;
+use engine::stats::WorkerStats;
 use resp::reply::Output;
 use resp::request::{Limits, wanted};
 use rustix::io::Errno;
 
 use crate::backlog::Backlog;
+use crate::log;
 use crate::reply_queue::ReplyQueue;
 
 /// Slices given to one vectored write; the rest goes with the next.
@@ -131,6 +134,40 @@ impl Connection {
     #[must_use]
     pub fn input_left(&self) -> usize {
         self.input.len() - self.input_run
+    }
+
+    /// Counts what was read from it, and has it be active now.
+    pub fn note_read(&self, bytes: usize, now_ms: u64, stats: &WorkerStats) {
+        stats.net_in.add(bytes as u64);
+        let client = &self.session.client;
+        client.active_ms.store(now_ms, Ordering::Relaxed);
+        client.net_bytes[0].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts what was sent to it, in so many system calls.
+    pub fn note_sent(&self, bytes: usize, calls: usize, stats: &WorkerStats) {
+        stats.net_out.add(bytes as u64);
+        stats.writes.add(calls as u64);
+        self.session.client.net_bytes[1].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// What its requests take that wait, in bytes, if that is more than `limit` allows.
+    #[must_use]
+    pub fn input_over(&self, limit: u64) -> Option<usize> {
+        // What a transaction has queued waits as well.
+        let queued = self.session.multi.as_ref().map_or(0, |multi| multi.bytes);
+        let framed = self.session.framer.memory_bytes();
+        let bytes = self.input_left().saturating_add(queued).saturating_add(framed);
+        (bytes as u64 > limit).then_some(bytes)
+    }
+
+    /// Says in the log that requests of so many bytes are why it is closed.
+    pub fn log_input_over(&self, bytes: usize, limit: u64) {
+        let client = &self.session.client;
+        log::warning(format!(
+            "Closing client that reached max query buffer length: id={} addr={} qbuf={bytes} (client-query-buffer-limit {limit})",
+            client.id, client.addr,
+        ));
     }
 
     /// Bytes to come of the request that `input` begins with, if that is long and says how long.

@@ -476,15 +476,8 @@ impl EventLoop {
     fn check_input_limit(&mut self, key: usize) {
         let Some(connection) = self.connections.get(key) else { return };
         let limit = self.shared.settings().client_query_buffer_limit.get();
-        // What a transaction has queued waits as well.
-        let queued = connection.session.multi.as_ref().map_or(0, |multi| multi.bytes);
-        let framed = connection.session.framer.memory_bytes();
-        let bytes = connection.input_left().saturating_add(queued).saturating_add(framed);
-        if bytes as u64 > limit {
-            log::warning(format!(
-                "Closing client that reached max query buffer length: id={} addr={} qbuf={bytes} (client-query-buffer-limit {limit})",
-                connection.session.client.id, connection.session.client.addr,
-            ));
+        if let Some(bytes) = connection.input_over(limit) {
+            connection.log_input_over(bytes, limit);
             self.close(key);
         }
     }

@@ -53,13 +53,18 @@ impl ExpiryQueue {
     /// A note, chosen by a random number; none if there is none.
     #[must_use]
     pub fn note_at(&self, random: u64) -> Option<Note> {
-        let index = (u128::from(random) * self.notes.len() as u128) >> 64;
-        self.notes.as_slice().get(index as usize).map(|Reverse(note)| *note)
+        self.notes.as_slice().get(self.index_of(random)).map(|Reverse(note)| *note)
     }
 
-    /// All notes, in no order.
-    pub fn notes(&self) -> impl Iterator<Item = Note> {
-        self.notes.iter().map(|Reverse(note)| *note)
+    /// All notes, from one on that is chosen by a random number: the first is the one whose time comes first.
+    pub fn notes_from(&self, random: u64) -> impl Iterator<Item = Note> {
+        let (before, from) = self.notes.as_slice().split_at(self.index_of(random));
+        from.iter().chain(before).map(|Reverse(note)| *note)
+    }
+
+    /// The place that a random number chooses, less than the number of notes if there are any.
+    fn index_of(&self, random: u64) -> usize {
+        ((u128::from(random) * self.notes.len() as u128) >> 64) as usize
     }
 
     /// The mean of the milliseconds from `now_ms` on that up to `samples` notes, evenly chosen, have left; 0 if there

@@ -86,6 +86,11 @@ pub struct Shard {
 impl Shard {
     pub(crate) fn note_expiry(&mut self, at_ms: u64, hash: u64) {
         self.queue.note(at_ms, hash);
+        self.tidy_queue();
+    }
+
+    /// Has as many notes as keys that expire, if there are far more.
+    pub(crate) fn tidy_queue(&mut self) {
         if self.queue.is_stale(self.volatile) {
             let notes = self.table.iter().filter_map(|e| e.expiry().map(|at_ms| Note { at_ms, hash: hash_of(&e) }));
             self.queue.rebuild(notes.collect::<Vec<_>>().into_iter());

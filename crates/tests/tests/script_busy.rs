@@ -67,6 +67,31 @@ fn others_are_told_that_a_script_takes_too_long() {
 }
 
 #[test]
+fn what_is_sent_to_a_busy_server_is_limited_and_counted() {
+    let server =
+        Server::penstock(&["--threads", "1", "--busy-reply-threshold", "50", "--client-query-buffer-limit", "1mb"]);
+    let mut script = server.connect();
+    start_endless(&mut script, "endless");
+    thread::sleep(Duration::from_millis(200));
+
+    let mut long = server.connect();
+    long.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$500000000\r\n").unwrap();
+    // The limit, twice what the kernel may keep of it, and more.
+    let sent = (0..1000).map(|_| long.send(&[b'x'; 1 << 16])).find_map(Result::err);
+    assert!(sent.is_some(), "65 MB of one request were taken");
+
+    let mut other = server.connect();
+    let ping = "PING ".to_owned() + &"x".repeat(1000);
+    for _ in 0..2000 {
+        assert!(text(&other.cmd(&ping).unwrap()).starts_with("BUSY "));
+    }
+    end(&mut other, &mut script);
+    let info = text(&other.cmd("INFO stats").unwrap());
+    let read = info.lines().find_map(|line| line.strip_prefix("total_net_input_bytes:")).unwrap();
+    assert!(read.trim_end().parse::<u64>().unwrap() > 2_000_000, "{info}");
+}
+
+#[test]
 fn who_visits_all_keys_is_told_in_the_midst_of_it() {
     let server = Server::penstock(&["--threads", "2", "--busy-reply-threshold", "1500"]);
     let mut script = server.connect();

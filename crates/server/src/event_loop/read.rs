@@ -5,8 +5,6 @@
 //! reads from several before it runs the first one's command, and asks for the memory of all of them meanwhile, as it
 //! does within a batch.
 
-use std::sync::atomic::Ordering;
-
 use super::EventLoop;
 use crate::arrived::Arrived;
 use crate::connection::{self, Connection, Hold};
@@ -183,10 +181,7 @@ impl EventLoop {
                 return None;
             }
         };
-        stats.net_in.add(bytes as u64);
-        let client = &connection.session.client;
-        client.active_ms.store(self.worker.clock.now_ms, Ordering::Relaxed);
-        client.net_bytes[0].fetch_add(bytes as u64, Ordering::Relaxed);
+        connection.note_read(bytes, self.worker.clock.now_ms, stats);
         Some(Received { bytes, buffered: in_buffer.then_some(have + bytes), of_long, filled_room: bytes == room })
     }
 

@@ -55,16 +55,12 @@ impl EventLoop {
     fn send(&mut self, key: usize) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let (sent, bytes, calls) = connection.send();
-        let stats = self.worker.stats();
-        stats.net_out.add(bytes as u64);
-        stats.writes.add(calls as u64);
-        let client = &connection.session.client;
-        client.net_bytes[1].fetch_add(bytes as u64, Ordering::Relaxed);
+        connection.note_sent(bytes, calls, self.worker.stats());
         connection.socket_is_full = sent == Sent::Some;
         if let Some(backlog) = &mut connection.backlog {
             if bytes > 0 {
                 backlog.moved_ms = self.worker.clock.now_ms;
-                client.active_ms.store(backlog.moved_ms, Ordering::Relaxed);
+                connection.session.client.active_ms.store(backlog.moved_ms, Ordering::Relaxed);
             }
         } else if sent == Sent::All {
             if connection.hold == Hold::Closing {
