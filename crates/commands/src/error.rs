@@ -98,11 +98,11 @@ impl Error {
         Error::new(format!("ERR invalid expire time in '{name}' command"))
     }
 
-    /// A subcommand that does not exist; `parent` is the container's name in lower case.
+    /// A subcommand that does not exist; `parent` is the name by which its container was called.
     #[must_use]
-    pub fn unknown_subcommand(parent: &str, given: &[u8]) -> Error {
-        let help = format!("'. Try {} HELP.", parent.to_ascii_uppercase());
-        Error::quoting([b"ERR unknown subcommand '", shown(given, SHOWN_BYTES), help.as_bytes()].concat())
+    pub fn unknown_subcommand(parent: &[u8], given: &[u8]) -> Error {
+        let (given, parent) = (shown(given, SHOWN_BYTES), parent.to_ascii_uppercase());
+        Error::quoting([b"ERR unknown subcommand '", given, b"'. Try ", &parent, b" HELP."].concat())
     }
 
     /// The text, without the leading "-".

@@ -64,7 +64,7 @@ fn find(args: &OwnedArgs) -> Result<(&'static Spec<Handler>, String), Error> {
     match command.subcommands.iter().find(|s| is(1, s)) {
         Some(sub) => Ok((sub, format!("{}|{}", command.info.name, sub.info.name))),
         None if command.subcommands.is_empty() || args.args().len() == 1 => Ok((command, command.info.name.into())),
-        None => Err(Error::unknown_subcommand(command.info.name, args.args().get(1))),
+        None => Err(Error::unknown_subcommand(command.info.name.as_bytes(), args.args().get(1))),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The one table of commands: those on keys and those on sessions, found by name.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use commands::error::Outcome;
 use commands::spec::{Group, Info, Scope, Spec, flag};
@@ -51,6 +51,9 @@ pub struct Command {
     pub id: usize,
     /// The name in statistics and errors: a subcommand's is "config|get".
     pub name: String,
+    /// The name by which clients call it, in lower case: its own, unless `rename-command` gave it another, or took it
+    /// away: then it is empty. Of subcommands it is their own.
+    called: String,
     /// Its declaration.
     pub info: &'static Info,
     /// What runs it.
@@ -81,6 +84,11 @@ impl Command {
     #[must_use]
     pub fn accepts(&self, args: usize) -> bool {
         args.wrapping_sub(self.args_min) <= self.args_more
+    }
+
+    /// Whether clients can't call it by any name, nor its subcommands.
+    fn is_removed(&self) -> bool {
+        self.called.is_empty()
     }
 }
 
@@ -158,22 +166,35 @@ pub struct Table {
     commands: Vec<Command>,
     /// Names of up to 16 bytes.
     quick: Box<[Slot]>,
-    by_name: HashMap<&'static str, usize>,
+    by_name: HashMap<String, usize>,
 }
 
-static TABLE: LazyLock<Table> = LazyLock::new(Table::build);
+static TABLE: OnceLock<Table> = OnceLock::new();
 
 /// The table. It is built at the first call and never changes.
 #[inline]
 #[must_use]
 pub fn table() -> &'static Table {
-    &TABLE
+    TABLE.get_or_init(Table::build)
+}
+
+/// Has the table be built with commands renamed: pairs of an old name and a new one, in their order. To be called before
+/// anybody uses the table.
+///
+/// # Errors
+/// See [`Table::rename`]; or it is in use already.
+pub fn rename(pairs: &[(String, String)]) -> Result<(), &'static str> {
+    let mut table = Table::build();
+    pairs.iter().try_for_each(|(old, new)| table.rename(old, new))?;
+    TABLE.set(table).map_err(|_| "Commands can't be renamed any more")
 }
 
 const EMPTY: Slot = Slot { folded: Folded::NONE, id: u32::MAX, exact: false };
 
 impl Table {
-    fn build() -> Table {
+    /// All commands by their own names.
+    #[must_use]
+    pub fn build() -> Table {
         let mut table = Table { commands: Vec::new(), quick: vec![EMPTY; QUICK_SLOTS].into(), by_name: HashMap::new() };
         for spec in FAMILIES.iter().copied().flatten() {
             table.add(spec, &|run| Run::Keys(*run));
@@ -181,7 +202,40 @@ impl Table {
         for spec in families::ALL.iter().copied().flatten() {
             table.add(spec, &|run| *run);
         }
+        table.index();
         table
+    }
+
+    /// Has a command be called by another name, in whatever case, or by none, if that is empty. Statistics, errors and
+    /// COMMAND go on naming it by its own. Source: Redis's redis.conf, `rename-command`.
+    ///
+    /// # Errors
+    /// Redis's text, if no command is called `old`, or another is called `new`.
+    pub fn rename(&mut self, old: &str, new: &str) -> Result<(), &'static str> {
+        let (old, new) = (old.to_ascii_lowercase(), new.to_ascii_lowercase());
+        let id = *self.by_name.get(&old).ok_or("No such command in rename-command")?;
+        if new != old && self.by_name.contains_key(&new) {
+            return Err("Target command name already exists");
+        }
+        self.commands[id].called = new;
+        self.index();
+        Ok(())
+    }
+
+    /// Makes both ways of looking names up.
+    fn index(&mut self) {
+        self.by_name.clear();
+        self.quick.fill(EMPTY);
+        for command in self.commands.iter().filter(|c| c.parent.is_none() && !c.is_removed()) {
+            self.by_name.insert(command.called.clone(), command.id);
+            let name = command.called.as_bytes();
+            let Some(folded) = Folded::of(name) else { continue };
+            let mut slot = folded.slot();
+            while self.quick[slot].id != u32::MAX {
+                slot = (slot + 1) % QUICK_SLOTS;
+            }
+            self.quick[slot] = Slot { folded, id: command.id as u32, exact: name.iter().all(u8::is_ascii_alphabetic) };
+        }
     }
 
     fn add<R>(&mut self, spec: &'static Spec<R>, run: &dyn Fn(&R) -> Run) {
@@ -189,15 +243,6 @@ impl Table {
         for sub in spec.subcommands {
             let sub_id = self.push(format!("{}|{}", spec.info.name, sub.info.name), sub, run, Some(id));
             self.commands[id].subcommands.push(sub_id);
-        }
-        self.by_name.insert(spec.info.name, id);
-        let name = spec.info.name.as_bytes();
-        if let Some(folded) = Folded::of(name) {
-            let mut slot = folded.slot();
-            while self.quick[slot].id != u32::MAX {
-                slot = (slot + 1) % QUICK_SLOTS;
-            }
-            self.quick[slot] = Slot { folded, id: id as u32, exact: name.iter().all(u8::is_ascii_alphabetic) };
         }
     }
 
@@ -217,6 +262,7 @@ impl Table {
         self.commands.push(Command {
             id,
             name,
+            called: spec.info.name.to_owned(),
             info: &spec.info,
             run,
             quick,
@@ -235,10 +281,16 @@ impl Table {
         id
     }
 
-    /// Every command and subcommand, by place.
+    /// Every command and subcommand, by place, even those that nobody can call.
     #[must_use]
     pub fn all(&self) -> &[Command] {
         &self.commands
+    }
+
+    /// Every command and subcommand that clients can call.
+    pub fn callable(&self) -> impl Iterator<Item = &Command> + Clone {
+        let is_removed = |command: &Command| command.parent.map_or(command, |id| &self.commands[id]).is_removed();
+        self.commands.iter().filter(move |command| !is_removed(command))
     }
 
     /// The command with this name, in whatever case; containers are found, their subcommands are not.
@@ -250,7 +302,7 @@ impl Table {
         loop {
             let found = &self.quick[slot];
             let command = self.commands.get(found.id as usize)?;
-            if found.folded == folded && (found.exact || command.info.name.as_bytes().eq_ignore_ascii_case(name)) {
+            if found.folded == folded && (found.exact || command.called.as_bytes().eq_ignore_ascii_case(name)) {
                 return Some(command);
             }
             slot = (slot + 1) % QUICK_SLOTS;
@@ -305,5 +357,36 @@ mod tests {
         for name in ["", "x", "gett", "get\0", "zrangebyscorewithaverylongname"] {
             assert!(table().find(name.as_bytes()).is_none(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn renamed_commands_are_found_by_their_new_names_only() {
+        let mut table = Table::build();
+        let name_of = |table: &Table, called: &str| table.find(called.as_bytes()).map(|c| c.name.clone());
+        let all = table.callable().count();
+        for (old, new) in
+            [("GET", "set"), ("nosuch", "x"), ("", "x"), ("config|get", "x"), ("SET", "SET"), ("Get", "Holen")]
+        {
+            let expected = match (old, new) {
+                ("GET", _) => Err("Target command name already exists"),
+                ("SET" | "Get", _) => Ok(()),
+                _ => Err("No such command in rename-command"),
+            };
+            assert_eq!(table.rename(old, new), expected, "{old} {new}");
+        }
+        assert_eq!(table.rename("get", "x"), Err("No such command in rename-command"), "by its new name only");
+        for (old, new) in [("del", "get"), ("debug", "dbg_1"), ("keys", "b840fc02d524045429941cc15f59e41cb7be6c52")] {
+            assert_eq!(table.rename(old, new), Ok(()));
+            assert_eq!(name_of(&table, &new.to_uppercase()).as_deref(), Some(old));
+            assert_eq!(name_of(&table, old), None);
+        }
+        assert_eq!(name_of(&table, "holen").as_deref(), Some("get"));
+        // Sets the same bits as "dbg_1".
+        assert_eq!(name_of(&table, "dbg\u{7f}1"), None);
+        assert_eq!(table.rename("CONFIG", ""), Ok(()));
+        assert_eq!((name_of(&table, "config"), name_of(&table, "")), (None, None));
+        assert!(table.find_full(b"config|get").is_none());
+        let subcommands = table.all().iter().filter(|c| c.name.starts_with("config|")).count();
+        assert_eq!(table.callable().count(), all - 1 - subcommands);
     }
 }

@@ -287,9 +287,6 @@ impl Worker {
         if self.engine.must_authenticate(session) && !command.info.has(flag::NO_AUTH) {
             return Err(Error::new("NOAUTH Authentication required."));
         }
-        if session.monitoring && command.info.has(flag::READONLY | flag::WRITE | flag::MAY_REPLICATE) {
-            return Err(Error::new("ERR Replica can't interact with the keyspace"));
-        }
         if session.multi.is_some() && command.info.has(flag::NO_MULTI) {
             return Err(Error::new("ERR Command not allowed inside a transaction"));
         }
@@ -305,6 +302,9 @@ impl Worker {
         // As long as this thread is held up by a script, only what touches no key runs.
         if self.scripts.busy_turn && !(command.info.has(flag::ALLOW_BUSY) && command.info.keys.is_empty()) {
             return Err(self.engine.busy.error());
+        }
+        if session.monitoring && command.info.has(flag::READONLY | flag::WRITE | flag::MAY_REPLICATE) {
+            return Err(Error::new("ERR Replica can't interact with the keyspace"));
         }
         if self.engine.holds_up(session, command, self.clock.now_ms) { Ok(None) } else { Ok(Some(command)) }
     }
@@ -877,8 +877,8 @@ const HTTP_WARNING_MS: u64 = 60_000;
 /// The error for a name that no command has, with the beginning of what was given, as Redis words it.
 fn unknown(args: &Args<'_>) -> Error {
     let name = args.get(0);
-    if let Some(container) = table().find(name) {
-        return Error::unknown_subcommand(container.info.name, args.get(1));
+    if table().find(name).is_some() {
+        return Error::unknown_subcommand(name, args.get(1));
     }
     let mut rest = Vec::new();
     for arg in args.from(1) {

@@ -121,6 +121,11 @@ fn arrange_huge_pages(settings: &Settings) {
 /// Runs the server until a signal or SHUTDOWN ends it. The error is for the terminal, and says what to change.
 pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), String> {
     log::configure(&settings.logfile.get(), settings.loglevel.get());
+    // Before the first command is looked up.
+    let renamed = settings.renamed_commands();
+    if !renamed.is_empty() {
+        engine::command_table::rename(&renamed)?;
+    }
     // Before the first key is hashed.
     store::hash::set_seed(process::random_seed());
     // Before threads are started, which inherit what is blocked or handled.

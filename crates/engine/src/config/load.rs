@@ -2,6 +2,8 @@
 
 use std::sync::PoisonError;
 
+use crate::command_table::Table;
+
 use super::cell::Value;
 use super::kind::Kind;
 use super::settings::Settings;
@@ -16,12 +18,14 @@ const BAD_DIRECTIVE: &str = "Bad directive or wrong number of arguments";
 pub struct Loader<'a> {
     settings: &'a Settings,
     save_seen: bool,
+    /// With what has been renamed by now; none, if nothing has.
+    commands: Option<Table>,
 }
 
 impl<'a> Loader<'a> {
     /// A loader into `settings`, which nobody else uses yet.
     pub fn new(settings: &'a Settings) -> Loader<'a> {
-        Loader { settings, save_seen: false }
+        Loader { settings, save_seen: false, commands: None }
     }
 
     /// The settings as they are by now.
@@ -48,7 +52,8 @@ impl<'a> Loader<'a> {
         }
     }
 
-    fn rename(&self, old: &str, new: &str) -> Result<(), String> {
+    fn rename(&mut self, old: &str, new: &str) -> Result<(), String> {
+        self.commands.get_or_insert_with(Table::build).rename(old, new)?;
         let mut renames = self.settings.renames.lock().unwrap_or_else(PoisonError::into_inner);
         renames.push((old.to_owned(), new.to_owned()));
         Ok(())
@@ -178,6 +183,15 @@ mod tests {
         }
         let expected = [("CONFIG".into(), String::new()), ("get".into(), "holen".into())];
         assert_eq!(settings.renamed_commands(), expected);
+        let mut check = |line: &str, expected| {
+            assert_eq!(
+                loader.directive(&resp::splitargs::split_args(line.as_bytes()).unwrap()),
+                Err(expected),
+                "{line}"
+            );
+        };
+        check("rename-command get x", "No such command in rename-command".to_owned());
+        check("rename-command SET HOLEN", "Target command name already exists".to_owned());
     }
 
     #[test]

@@ -335,8 +335,8 @@ impl Settings {
         Cell::store(&self.maxclients, &Value::Number(i128::from(most.max(1))));
     }
 
-    /// The pairs of `rename-command old new` in the file's order; an empty new name removes the command. Whoever has
-    /// the table of commands checks them: "No such command in rename-command", "Target command name already exists".
+    /// The pairs of `rename-command old new` in the file's order; an empty new name removes the command. Each
+    /// can be done after those before it.
     pub fn renamed_commands(&self) -> Vec<(String, String)> {
         self.renames.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -96,7 +96,7 @@ const fn entry(name: &'static str, arity: i32, run: Run) -> Spec<Run> {
 
 /// The commands that are no subcommands.
 fn top() -> impl Iterator<Item = &'static Command> + Clone {
-    table().all().iter().filter(|c| c.parent.is_none())
+    table().callable().filter(|c| c.parent.is_none())
 }
 
 /// A command's subcommands.
@@ -172,7 +172,7 @@ fn list(turn: &mut Turn<'_, '_>) -> Outcome {
         5 if turn.is(2, "filterby") && turn.is(3, "pattern") => Filter::Pattern(turn.arg(4)),
         _ => return Err(Error::SYNTAX),
     };
-    let shown: Vec<_> = table().all().iter().filter(|c| filter.admits(c)).collect();
+    let shown: Vec<_> = table().callable().filter(|c| filter.admits(c)).collect();
     turn.reply.array(shown.len());
     shown.into_iter().for_each(|command| turn.reply.bulk(&command.name));
     Ok(())

@@ -11,7 +11,7 @@ use commands::spec::{Group, Scope, Spec};
 use resp::num;
 use resp::reply::Reply;
 
-use crate::command_table::Run;
+use crate::command_table::{Run, table};
 use crate::families::client_kill::close;
 use crate::families::help::help;
 use crate::pipelines::{Pipeline, Progress, Refused, State, TOKEN_BYTES_MAX, Tally};
@@ -94,7 +94,7 @@ fn container(_: &mut Turn<'_, '_>) -> Outcome {
 
 /// Whether a request is one of these, even one that is refused; none of them counts.
 pub(crate) fn is_own(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"pipeline")
+    table().find(name).is_some_and(|command| command.info.name == "pipeline")
 }
 
 fn start(turn: &mut Turn<'_, '_>) -> Outcome {
