@@ -19,10 +19,12 @@ use crate::merge::Merging;
 use crate::plan::{Content, Plan};
 use crate::source::Origin;
 
-/// Bytes of a state file: hundreds of inputs.
-const BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a state file: tens of thousands of inputs. What is larger is none, and isn't read to the end.
+const BYTES_MAX: usize = 16 << 20;
 /// Bytes of the first line, which is filled up with blanks: its longest content fits, which a test sees to.
 const PROGRESS_BYTES: usize = 320;
+/// Bytes of the third line, at most, which a test sees to as well.
+const OUTCOME_BYTES_MAX: usize = 512;
 
 /// How far a load is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,9 +194,11 @@ impl StateFile {
     ///
     /// # Errors
     /// Another loader has it; it can't be written; it is no load's state, or of another load, or of inputs that have
-    /// changed since.
+    /// changed since; this load's state would be too large to be read.
     pub fn open(path: &Path, plan: &Plan, server: &str, restart: bool) -> Result<StateFile, Failure> {
         let trouble = |error: std::io::Error| cannot_write(path, &error);
+        let name = Name { server: server.to_owned(), inputs: identities(plan), token: new_token() };
+        name.refuse_if_too_large()?;
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).map_err(trouble)?;
         }
@@ -214,25 +218,12 @@ impl StateFile {
             Err(TryLockError::Error(error)) => return Err(trouble(error)),
         }
         let mut bytes = Vec::new();
-        Read::by_ref(&mut file).take(BYTES_MAX).read_to_end(&mut bytes).map_err(trouble)?;
-        let fresh = State {
-            progress: Progress {
-                phase: Phase::New,
-                answered: 0,
-                merging: Merging::default(),
-                reported: Reported::default(),
-            },
-            name: Name { server: server.to_owned(), inputs: identities(plan), token: new_token() },
-            outcome: None,
-        };
-        let found = if bytes.is_empty() { None } else { Some(parse(&bytes).ok_or_else(|| no_state(path))?) };
-        let known = match found {
-            Some(found) if !restart => recognise(found, &fresh.name, path)?,
-            _ => None,
-        };
+        Read::by_ref(&mut file).take(BYTES_MAX as u64).read_to_end(&mut bytes).map_err(trouble)?;
+        let known = if restart { forget(&bytes, path)? } else { find(&bytes, &name, path)? };
         // The first line of a loader with less to say was shorter.
         let is_as_written = known.is_some() && memchr::memchr(b'\n', &bytes) == Some(PROGRESS_BYTES - 1);
-        let mut state_file = StateFile { file, path: path.to_path_buf(), state: known.unwrap_or(fresh) };
+        let mut state_file =
+            StateFile { file, path: path.to_path_buf(), state: known.unwrap_or_else(|| State::new(name)) };
         if !is_as_written {
             state_file.write_all().map_err(trouble)?;
         }
@@ -308,21 +299,69 @@ impl StateFile {
     }
 }
 
+impl Name {
+    /// Refuses a load of which the state would be too large to be read again.
+    fn refuse_if_too_large(&self) -> Result<(), Failure> {
+        let bytes = line(self, 0).map_or(usize::MAX, |line| line.len());
+        if bytes <= BYTES_MAX - PROGRESS_BYTES - OUTCOME_BYTES_MAX {
+            return Ok(());
+        }
+        let text = format!(
+            "the names and templates of {} inputs are more than the {} MB that a load's state may have, and nothing was \
+             sent: load them in several parts, or without --resume",
+            self.inputs.len(),
+            BYTES_MAX >> 20
+        );
+        Err(Failure::new(Exit::Usage, text))
+    }
+}
+
+impl State {
+    /// Of a load that nothing was sent of.
+    fn new(name: Name) -> State {
+        let (merging, reported) = (Merging::default(), Reported::default());
+        State { progress: Progress { phase: Phase::New, answered: 0, merging, reported }, name, outcome: None }
+    }
+}
+
 /// A line of the file, filled up to so many bytes.
 fn line(content: &impl Serialize, bytes: usize) -> std::io::Result<String> {
     let text = serde_json::to_string(content)?;
     Ok(format!("{text:width$}\n", width = bytes.saturating_sub(1)))
 }
 
+/// The first line of a load's state. None if that is not what the file is.
+fn first_line(content: &[u8]) -> Option<Progress> {
+    serde_json::from_slice(content.split(|&byte| byte == b'\n').next()?).ok()
+}
+
 /// The state that a file's content stands for.
 fn parse(content: &[u8]) -> Option<State> {
-    let mut lines = std::str::from_utf8(content).ok()?.lines();
-    let progress: Progress = serde_json::from_str(lines.next()?).ok()?;
+    let progress = first_line(content)?;
+    let mut lines = std::str::from_utf8(content).ok()?.lines().skip(1);
     let name = serde_json::from_str(lines.next()?).ok()?;
     // What stands there before the first line says so was cut off by the loader's end.
     let has_ended = matches!(progress.phase, Phase::Finished | Phase::Complete);
     let outcome = if has_ended { Some(serde_json::from_str(lines.next()?).ok()?) } else { None };
     Some(State { progress, name, outcome })
+}
+
+/// What an earlier loader left of the load with this name, if it left anything.
+fn find(content: &[u8], name: &Name, path: &Path) -> Result<Option<State>, Failure> {
+    if content.is_empty() {
+        return Ok(None);
+    }
+    match parse(content) {
+        Some(found) => recognise(found, name, path),
+        None if first_line(content).is_some() => Err(damaged(path)),
+        None => Err(no_state(path)),
+    }
+}
+
+/// Nothing of what is there is known. All that this asks is whether it may be overwritten: the first line tells a
+/// load's state from a file of the user's, in whatever state the rest is.
+fn forget(content: &[u8], path: &Path) -> Result<Option<State>, Failure> {
+    if content.is_empty() || first_line(content).is_some() { Ok(None) } else { Err(no_state(path)) }
 }
 
 /// What an earlier loader left, if it is of the same load. None if that was complete, and its inputs were replaced
@@ -359,6 +398,14 @@ fn no_state(path: &Path) -> Failure {
     Failure::new(Exit::Resume, format!("{path} is not a load's state; name another file with --state, or remove it"))
 }
 
+fn damaged(path: &Path) -> Failure {
+    let path = path.display();
+    Failure::new(
+        Exit::Resume,
+        format!("{path} is a load's state, but not all of it can be read; --restart begins anew"),
+    )
+}
+
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(Exit::Output, format!("can't keep the load's state in {}: {error}", path.display()))
 }
@@ -375,6 +422,7 @@ fn new_token() -> String {
 mod tests {
     use super::*;
     use crate::plan::Source;
+    use crate::source::Streamed;
 
     struct Directory(PathBuf);
 
@@ -409,6 +457,51 @@ mod tests {
                 assert_eq!(text.len(), PROGRESS_BYTES, "{text}");
             }
         }
+    }
+
+    #[test]
+    fn the_last_line_is_no_longer_than_was_reckoned_with() {
+        let most = u64::MAX;
+        let streamed = Streamed { bytes: most, crc32: u32::MAX };
+        let (executed, failed, rejected, ended_s) = (most, most, most, most);
+        let outcome = Outcome { executed, failed, failed_at_least: false, rejected, streamed, ended_s };
+        assert!(line(&outcome, 0).unwrap().len() <= OUTCOME_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_state_that_is_kept_can_be_read_and_one_too_large_is_refused_beforehand() {
+        let directory = Directory::new("large");
+        let path = directory.0.join("state");
+        let plan = |inputs: usize| {
+            let input = directory.0.join("a".repeat(90)).join("b".repeat(90));
+            let source = || Source { origin: Origin::File(input.clone()), content: Content::Commands };
+            Plan { sources: (0..inputs).map(|_| source()).collect(), command_bytes_max: 100 }
+        };
+        let open = |inputs, restart| StateFile::open(&path, &plan(inputs), "here", restart);
+        let mut first = open(20_000, false).unwrap();
+        first.enter(Phase::Started).unwrap();
+        drop(first);
+        assert_eq!(open(20_000, false).unwrap().state.progress.phase, Phase::Started);
+        assert_eq!(open(20_000, true).unwrap().state.progress.phase, Phase::New);
+        std::fs::remove_file(&path).unwrap();
+        let refused = open(80_000, false).unwrap_err();
+        assert!(refused.message.contains("several parts") && refused.exit == Exit::Usage, "{refused}");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_damaged_state_says_what_to_do_and_doing_so_helps() {
+        let directory = Directory::new("damaged");
+        let (input, path) = (directory.0.join("input"), directory.0.join("state"));
+        std::fs::write(&input, "PING\n").unwrap();
+        let open = |restart| StateFile::open(&path, &plan(&input, "SET {a} 1"), "here", restart);
+        drop(open(false).unwrap());
+        let text = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &text[..text.len() - 9]).unwrap();
+        let refused = open(false).unwrap_err();
+        assert!(refused.message.contains("--restart") && refused.exit == Exit::Resume, "{refused}");
+        drop(open(true).unwrap());
+        open(false).unwrap();
     }
 
     #[test]
