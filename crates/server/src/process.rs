@@ -14,7 +14,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::log;
 
-/// Descriptors that the server needs beside those of its clients: Redis's figure, which is enough for [`FEW_THREADS`].
+/// Descriptors that the server needs beside those of its clients: Redis's figure, which is enough for [`FEW_THREADS`],
+/// and for the few files of replies that wait ([`crate::spill`]).
 const DESCRIPTORS_RESERVED: u64 = 32;
 const FEW_THREADS: usize = 2;
 /// What every other worker thread needs: its poller, the poller's timer, what wakes it, what others wake it with, and

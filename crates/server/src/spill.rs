@@ -1,12 +1,14 @@
 //! The files of replies that wait on disk, and the threads that write and read them.
 //!
 //! A worker thread never touches these files: it hands requests over and is woken when they are done. A connection's
-//! file is a queue: written at its end, read at its front, and what has been read is given back to the disk. It has no
-//! name, so that it is gone with the connection, or with the process, whatever happens.
+//! file is a queue: written at its end, read at its front, and what has been read is given back to the disk. The queues
+//! of a thread are parts of one file ([`chunks`]): descriptors are for clients. It has no name, so that it is gone with
+//! the process, whatever happens.
 //!
 //! Requests are bounded because a connection has at most one write, one read and one end on its way; what they hold in
 //! memory counts as the connection's.
 
+mod chunks;
 mod disk;
 
 use std::collections::HashMap;
@@ -24,8 +26,8 @@ use crate::log;
 use crate::mailbox::Mailbox;
 use disk::{Disk, Spools};
 
-/// Threads that write and read files. One does the work of most disks; a second keeps a large file that is being
-/// deleted, which takes a while, from stopping all others.
+/// Threads that write and read files. One does the work of most disks; a second keeps a large one that is being
+/// given back, which takes a while, from stopping all others.
 const THREADS: usize = 2;
 /// Slices given to one vectored write.
 const SLICES_AT_ONCE: usize = 64;
@@ -224,7 +226,7 @@ impl<D: Disk> Files<D> {
                 *slot = IoSlice::new(slice);
                 count += 1;
             }
-            match self.disk.write(&queue.file, &slices[..count], queue.end) {
+            match self.disk.write(&mut queue.file, &slices[..count], queue.end) {
                 Ok(0) => return Err(Some(io::ErrorKind::WriteZero.into())),
                 Ok(written) => {
                     queue.end += written as u64;
@@ -268,13 +270,13 @@ impl<D: Disk> Files<D> {
         let Some(queue) = self.queues.get_mut(&client) else { return };
         let before = queue.disk_bytes();
         if queue.read == queue.end {
-            if self.disk.empty(&queue.file).is_ok() {
+            if self.disk.empty(&mut queue.file).is_ok() {
                 (queue.given_back, queue.read, queue.end) = (0, 0, 0);
             }
         } else {
             let until = queue.read / BLOCK_BYTES * BLOCK_BYTES;
             // A disk that can't does when all has been read.
-            if until > queue.given_back && self.disk.give_back(&queue.file, queue.given_back, until).is_ok() {
+            if until > queue.given_back && self.disk.give_back(&mut queue.file, queue.given_back, until).is_ok() {
                 queue.given_back = until;
             }
         }
@@ -284,8 +286,8 @@ impl<D: Disk> Files<D> {
     fn end(&mut self, client: u64) {
         if let Some(queue) = self.queues.remove(&client) {
             let bytes = queue.disk_bytes();
-            // The space is free when the file is closed, not before.
-            drop(queue);
+            // The space is free then, not before.
+            self.disk.remove(queue.file);
             self.engine.replies.spill_bytes.sub(bytes);
             self.engine.replies.spilling.sub(1);
         }

@@ -128,6 +128,25 @@ fn a_failing_disk_stops_nobody_but_who_needs_it() {
     assert!(server.log().contains("Replies that wait can't be written"), "{}", server.log());
 }
 
+#[test]
+fn descriptors_are_for_clients_whoever_reads_his_replies_or_not() {
+    const CLIENTS: usize = 90;
+    // Leaves room for some more.
+    let server = Server::penstock_with_open_files(&["--reply-spill-keep-free", "0", "--threads", "2"], 160);
+    let sockets: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(&server)).collect();
+    let count = sockets.iter().map(|socket| send_echoes(socket, 12 << 20)).max().unwrap();
+    server.wait_until("all are on disk", |server| server.figure("reply_spilling_clients") == CLIENTS as u64);
+    let more: Vec<_> = (CLIENTS..120).map(|_| server.connect()).collect();
+    for mut conn in more {
+        assert_eq!(conn.cmd("PING").unwrap().text(), b"PONG");
+    }
+    assert_eq!(server.figure("reply_spill_failures"), 0, "{}", server.log());
+    for socket in &sockets {
+        read_echoes(&mut BufReader::new(socket), count);
+    }
+    server.wait_until("nothing is on disk", |server| server.figure("reply_spill") == 0);
+}
+
 /// A small disk of its own, if this process may mount one.
 struct SmallDisk<'p>(&'p Path);
 

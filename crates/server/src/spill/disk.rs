@@ -1,52 +1,81 @@
 //! What spill files need of a disk, and the real one. A test's disk may be full, slow or broken.
 
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use engine::engine::Engine;
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstatvfs, openat};
+use rustix::fs::{Mode, OFlags, fstatvfs, openat};
 
-/// A place for files without names.
+use super::chunks::{Part, SharedFile};
+
+/// A place for queues of bytes. Each is a file of its own to whoever uses it, and a part of one in truth.
 pub(super) trait Disk {
-    /// An open file. Dropping it gives its space back.
+    /// A file.
     type File;
 
     /// Creates an empty file.
     fn create(&mut self) -> io::Result<Self::File>;
-    /// Writes at a position, perhaps not all of it.
-    fn write(&mut self, file: &Self::File, slices: &[IoSlice<'_>], at: u64) -> io::Result<usize>;
+    /// Writes at a position, which is no further than the end, perhaps not all of it.
+    fn write(&mut self, file: &mut Self::File, slices: &[IoSlice<'_>], at: u64) -> io::Result<usize>;
     /// Reads at a position, perhaps less than there is room for.
     fn read(&mut self, file: &Self::File, into: &mut [u8], at: u64) -> io::Result<usize>;
     /// Gives the space between two positions back, which are multiples of a block.
-    fn give_back(&mut self, file: &Self::File, from: u64, until: u64) -> io::Result<()>;
+    fn give_back(&mut self, file: &mut Self::File, from: u64, until: u64) -> io::Result<()>;
     /// Gives all space back.
-    fn empty(&mut self, file: &Self::File) -> io::Result<()>;
+    fn empty(&mut self, file: &mut Self::File) -> io::Result<()>;
+    /// Gives all space back, and is done with the file.
+    fn remove(&mut self, file: Self::File);
     /// Bytes that are free on the disk of a file.
     fn free_bytes(&mut self, file: &Self::File) -> io::Result<u64>;
 }
 
-/// Files in `reply-spill-dir`.
+/// Files in `reply-spill-dir`: one, which all share, and those of directories that it was before.
+///
+/// One, because the descriptors that are left beside those of the clients are few, and clients that don't read may be
+/// all of them.
 pub(super) struct Spools {
     engine: &'static Engine,
-    /// Files created so far, on a disk where they have to have a name for a moment.
-    named: u64,
+    shared: HashMap<u64, SharedFile>,
+    /// Files created so far.
+    created: u64,
+}
+
+/// A part of one of the files.
+pub(super) struct Spool {
+    file: u64,
+    part: Part,
 }
 
 impl Spools {
     pub(super) fn new(engine: &'static Engine) -> Spools {
-        Spools { engine, named: 0 }
+        Spools { engine, shared: HashMap::new(), created: 0 }
     }
 
-    /// A file with a name, which is taken away at once.
-    fn create_named(&mut self, directory: &str) -> io::Result<File> {
-        self.named += 1;
-        let thread = std::thread::current().name().unwrap_or_default().to_owned();
-        let path = Path::new(directory).join(format!(".replies-{}-{thread}-{}", std::process::id(), self.named));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        fs::remove_file(&path)?;
-        Ok(file)
+    /// The file in a directory, which is opened if need be.
+    fn in_directory(&mut self, directory: PathBuf) -> io::Result<u64> {
+        if let Some((&id, _)) = self.shared.iter().find(|(_, shared)| shared.directory == directory) {
+            return Ok(id);
+        }
+        self.created += 1;
+        let file = open(&directory, self.created)?;
+        self.shared.insert(self.created, SharedFile::new(file, directory));
+        Ok(self.created)
+    }
+
+    fn create_in(&mut self, directory: PathBuf) -> io::Result<Spool> {
+        let file = self.in_directory(directory)?;
+        if let Some(shared) = self.shared.get_mut(&file) {
+            shared.users += 1;
+        }
+        Ok(Spool { file, part: Part::default() })
+    }
+
+    fn shared(&mut self, spool: &Spool) -> io::Result<&mut SharedFile> {
+        // It is there as long as anybody uses it.
+        Ok(self.shared.get_mut(&spool.file).ok_or(io::ErrorKind::NotFound)?)
     }
 }
 
@@ -57,37 +86,141 @@ pub(super) fn directory(engine: &Engine) -> String {
     directory.get().to_string()
 }
 
-impl Disk for Spools {
-    type File = File;
+/// A new file without a name.
+fn open(directory: &Path, number: u64) -> io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match openat(rustix::fs::CWD, directory, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => Ok(file.into()),
+        // Not every file system knows files that never had a name.
+        Err(_) => open_named(directory, number),
+    }
+}
 
-    fn create(&mut self) -> io::Result<File> {
-        let directory = directory(self.engine);
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        match openat(rustix::fs::CWD, &*directory, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(file) => Ok(file.into()),
-            // Not every file system knows files that never had a name.
-            Err(_) => self.create_named(&directory),
+/// A file with a name, which is taken away at once.
+fn open_named(directory: &Path, number: u64) -> io::Result<File> {
+    let thread = std::thread::current().name().unwrap_or_default().to_owned();
+    let path = directory.join(format!(".replies-{}-{thread}-{number}", std::process::id()));
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
+}
+
+impl Disk for Spools {
+    type File = Spool;
+
+    fn create(&mut self) -> io::Result<Spool> {
+        // `dir` may change, and with it what a relative path means.
+        self.create_in(std::path::absolute(directory(self.engine))?)
+    }
+
+    fn write(&mut self, spool: &mut Spool, slices: &[IoSlice<'_>], at: u64) -> io::Result<usize> {
+        self.shared(spool)?.write(&mut spool.part, slices, at)
+    }
+
+    fn read(&mut self, spool: &Spool, into: &mut [u8], at: u64) -> io::Result<usize> {
+        self.shared(spool)?.read(&spool.part, into, at)
+    }
+
+    fn give_back(&mut self, spool: &mut Spool, from: u64, until: u64) -> io::Result<()> {
+        self.shared(spool)?.give_back(&mut spool.part, from, until)
+    }
+
+    fn empty(&mut self, spool: &mut Spool) -> io::Result<()> {
+        self.shared(spool)?.empty(&mut spool.part);
+        Ok(())
+    }
+
+    fn remove(&mut self, mut spool: Spool) {
+        let Some(shared) = self.shared.get_mut(&spool.file) else { return };
+        shared.users -= 1;
+        if shared.users == 0 {
+            // The space is free when the file is closed.
+            self.shared.remove(&spool.file);
+        } else {
+            shared.empty(&mut spool.part);
         }
     }
 
-    fn write(&mut self, file: &File, slices: &[IoSlice<'_>], at: u64) -> io::Result<usize> {
-        Ok(rustix::io::pwritev(file, slices, at)?)
-    }
-
-    fn read(&mut self, file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
-        file.read_at(into, at)
-    }
-
-    fn give_back(&mut self, file: &File, from: u64, until: u64) -> io::Result<()> {
-        Ok(fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, until - from)?)
-    }
-
-    fn empty(&mut self, file: &File) -> io::Result<()> {
-        file.set_len(0)
-    }
-
-    fn free_bytes(&mut self, file: &File) -> io::Result<u64> {
-        let disk = fstatvfs(file)?;
+    fn free_bytes(&mut self, spool: &Spool) -> io::Result<u64> {
+        let disk = fstatvfs(self.shared(spool)?.file())?;
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::super::chunks::CHUNK_BYTES;
+    use super::super::tests::engine;
+    use super::*;
+
+    /// Bytes of disk that all files take.
+    fn on_disk(spools: &Spools) -> u64 {
+        spools.shared.values().map(|shared| shared.file().metadata().unwrap().blocks() * 512).sum()
+    }
+
+    /// What a queue is filled with, so that another's would be noticed.
+    fn pattern(spool: usize, at: u64) -> Vec<u8> {
+        (0..300_007).map(|i| ((at + i) * 31 + spool as u64) as u8).collect()
+    }
+
+    #[test]
+    fn many_queues_are_in_one_file_and_each_is_its_own() {
+        let mut spools = Spools::new(engine(&[]));
+        let mut all: Vec<Spool> = (0..5).map(|_| spools.create_in(std::env::temp_dir()).unwrap()).collect();
+        let (mut end, mut given_back) = (0, 0);
+        while end < 2 * CHUNK_BYTES + 1000 {
+            let mut most = 0;
+            for (number, spool) in all.iter_mut().enumerate() {
+                let bytes = pattern(number, end);
+                let mut written = 0;
+                while written < bytes.len() {
+                    let (first, second) = bytes[written..].split_at((bytes.len() - written) / 2);
+                    let slices = [IoSlice::new(first), IoSlice::new(second)];
+                    written += spools.write(spool, &slices, end + written as u64).unwrap();
+                }
+                most = bytes.len();
+            }
+            end += most as u64;
+        }
+        assert_eq!(spools.shared.len(), 1);
+        let all_of_it = on_disk(&spools);
+        assert!(all_of_it >= 5 * end);
+        for at in (0..end).step_by(300_007) {
+            for (number, spool) in all.iter_mut().enumerate() {
+                let mut read = vec![0; 300_007];
+                let mut filled = 0;
+                while filled < read.len() {
+                    filled += spools.read(spool, &mut read[filled..], at + filled as u64).unwrap();
+                }
+                assert!(read == pattern(number, at), "queue {number} at {at}");
+                spools.give_back(spool, given_back, at / 4096 * 4096).unwrap();
+            }
+            given_back = at / 4096 * 4096;
+        }
+        assert!(on_disk(&spools) < all_of_it / 4, "{} of {all_of_it}", on_disk(&spools));
+        let last = all.pop().unwrap();
+        all.into_iter().for_each(|spool| spools.remove(spool));
+        assert!(on_disk(&spools) <= all_of_it / 5 && spools.shared.len() == 1);
+        spools.remove(last);
+        assert!(spools.shared.is_empty());
+    }
+
+    #[test]
+    fn a_queue_stays_in_the_directory_in_which_it_began() {
+        let mut spools = Spools::new(engine(&[]));
+        let mut first = spools.create_in(std::env::temp_dir()).unwrap();
+        let second = spools.create_in(std::env::current_dir().unwrap()).unwrap();
+        assert_eq!(spools.shared.len(), 2);
+        assert_eq!(spools.write(&mut first, &[IoSlice::new(b"abc")], 0).unwrap(), 3);
+        spools.remove(second);
+        let mut read = [0; 3];
+        assert_eq!((spools.read(&first, &mut read, 0).unwrap(), &read), (3, b"abc"));
+        spools.empty(&mut first).unwrap();
+        assert_eq!(spools.write(&mut first, &[IoSlice::new(b"de")], 0).unwrap(), 2);
+        assert_eq!(spools.read(&first, &mut read, 0).unwrap(), 2);
+        spools.remove(first);
+        assert!(spools.shared.is_empty());
     }
 }

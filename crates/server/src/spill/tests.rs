@@ -22,7 +22,7 @@ impl Wake for NoServer {
     fn wake(&self) {}
 }
 
-fn engine(directives: &[(&str, &str)]) -> &'static Engine {
+pub(super) fn engine(directives: &[(&str, &str)]) -> &'static Engine {
     let settings = Settings::new();
     for (name, value) in directives {
         Loader::new(&settings).directive(&[name.as_bytes().to_vec(), value.as_bytes().to_vec()]).unwrap();
@@ -80,7 +80,7 @@ impl Disk for FakeDisk {
         Ok(FakeFile { number: self.files, bytes: Mutex::default(), used: self.used.clone() })
     }
 
-    fn write(&mut self, file: &FakeFile, slices: &[IoSlice<'_>], at: u64) -> io::Result<usize> {
+    fn write(&mut self, file: &mut FakeFile, slices: &[IoSlice<'_>], at: u64) -> io::Result<usize> {
         self.check()?;
         // A little at a time, as a signal or a nearly full disk has it.
         let wanted = slices[0].len().min(3000) as u64;
@@ -103,7 +103,7 @@ impl Disk for FakeDisk {
         Ok(count)
     }
 
-    fn give_back(&mut self, file: &FakeFile, from: u64, until: u64) -> io::Result<()> {
+    fn give_back(&mut self, file: &mut FakeFile, from: u64, until: u64) -> io::Result<()> {
         if self.is_without_holes {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -112,10 +112,14 @@ impl Disk for FakeDisk {
         Ok(())
     }
 
-    fn empty(&mut self, file: &FakeFile) -> io::Result<()> {
+    fn empty(&mut self, file: &mut FakeFile) -> io::Result<()> {
         file.bytes.lock().unwrap().clear();
         self.used.lock().unwrap().insert(file.number, 0);
         Ok(())
+    }
+
+    fn remove(&mut self, file: FakeFile) {
+        drop(file);
     }
 
     fn free_bytes(&mut self, _: &FakeFile) -> io::Result<u64> {
