@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use engine::config::Settings;
@@ -18,8 +19,38 @@ use crate::connection::Socket;
 pub enum Listener {
     /// Through TCP.
     Tcp(TcpListener),
-    /// Through a Unix socket, with its path.
-    Unix(UnixListener, String),
+    /// Through a Unix socket.
+    Unix(UnixListener, SocketFile),
+}
+
+/// The file of a Unix socket, which is there as long as this value is.
+pub struct SocketFile {
+    /// As the configuration names it.
+    name: String,
+    /// Absolute, since `dir` may change before the file is removed.
+    path: PathBuf,
+    /// Device and number of what was made there.
+    made: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    /// The file that has just been made.
+    fn of(name: &str, path: PathBuf) -> SocketFile {
+        SocketFile { name: name.to_owned(), made: identity(&path), path }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Another server may have been given the same path since.
+        if self.made.is_some() && identity(&self.path) == self.made {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    path.symlink_metadata().ok().map(|file| (file.dev(), file.ino()))
 }
 
 impl AsFd for Listener {
@@ -27,14 +58,6 @@ impl AsFd for Listener {
         match self {
             Listener::Tcp(listener) => listener.as_fd(),
             Listener::Unix(listener, _) => listener.as_fd(),
-        }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Listener::Unix(_, path) = self {
-            let _ = std::fs::remove_file(path);
         }
     }
 }
@@ -56,8 +79,8 @@ pub fn open_all(settings: &Settings) -> Result<Vec<Listener>, String> {
     let mut all = open_tcp(settings).map_err(|error| error.text)?;
     let path = settings.unixsocket.get();
     if !path.is_empty() {
-        let listener = open_unix(&path, settings.unixsocketperm.get())
-            .map_err(|e| format!("Failed opening Unix socket: bind: {path}: {e}"))?;
+        let listener =
+            open_unix(&path, settings).map_err(|e| format!("Failed opening Unix socket: bind: {path}: {e}"))?;
         all.push(listener);
     }
     Ok(all)
@@ -121,14 +144,19 @@ fn open_one(address: &str, port: u16, backlog: i64) -> io::Result<Listener> {
     Ok(Listener::Tcp(TcpListener::from(socket)))
 }
 
-fn open_unix(path: &str, mode: i64) -> io::Result<Listener> {
-    let _ = std::fs::remove_file(path);
-    let listener = UnixListener::bind(path)?;
+fn open_unix(path: &str, settings: &Settings) -> io::Result<Listener> {
+    let absolute = settings.in_dir(path);
+    let _ = std::fs::remove_file(&absolute);
+    // By the name that was given where it means the same: an absolute one may be longer than the system allows.
+    let is_here = std::path::absolute(path).is_ok_and(|here| here == absolute);
+    let listener = UnixListener::bind(if is_here { Path::new(path) } else { &absolute })?;
+    let file = SocketFile::of(path, absolute);
     listener.set_nonblocking(true)?;
+    let mode = settings.unixsocketperm.get();
     if mode != 0 {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode as u32))?;
     }
-    Ok(Listener::Unix(listener, path.to_string()))
+    Ok(Listener::Unix(listener, file))
 }
 
 /// A descriptor kept back, so that a connection can be accepted and told so when there are no others left.
@@ -182,9 +210,9 @@ fn is_nobody(error: &io::Error) -> bool {
 pub fn accept(listener: &Listener) -> io::Result<Option<Accepted>> {
     let accepted = match listener {
         Listener::Tcp(listener) => listener.accept().and_then(|(stream, peer)| tcp(stream, peer)),
-        Listener::Unix(listener, path) => listener.accept().and_then(|(stream, _)| {
+        Listener::Unix(listener, file) => listener.accept().and_then(|(stream, _)| {
             stream.set_nonblocking(true)?;
-            let addr = format!("{path}:0");
+            let addr = format!("{}:0", file.name);
             Ok(Accepted { socket: Socket::Unix(stream), laddr: addr.clone(), addr, is_local: true })
         }),
     };

@@ -234,6 +234,36 @@ fn its_process_id_is_in_a_file_while_it_runs() {
 }
 
 #[test]
+fn its_unix_socket_is_removed_where_it_was_made_and_no_other_file() {
+    let directory = directory("unixsocket");
+    let (first, second) = (directory.join("d1"), directory.join("d2"));
+    for path in [&first, &second] {
+        fs::create_dir_all(path).unwrap();
+    }
+    let (dir, stranger) = (first.to_str().unwrap(), second.join("rel.sock"));
+    let args = ["--port", "0", "--dir", dir, "--unixsocket", "rel.sock", "--enable-protected-configs", "yes"];
+    let (child, _) = start(&args, "");
+    fs::write(&stranger, "precious").unwrap();
+    let mut stream = UnixStream::connect(first.join("rel.sock")).unwrap();
+    let set = format!("CONFIG SET dir {}\r\n", second.display());
+    stream.write_all(set.as_bytes()).unwrap();
+    let mut reply = [0; 5];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"+OK\r\n");
+    end(child, "-TERM");
+    assert!(!first.join("rel.sock").exists(), "it is still there");
+    assert_eq!(fs::read_to_string(&stranger).unwrap(), "precious");
+
+    // One of another server, which was given the same path, is left to that one.
+    let (child, _) = start(&args, "");
+    fs::remove_file(first.join("rel.sock")).unwrap();
+    let _other = std::os::unix::net::UnixListener::bind(first.join("rel.sock")).unwrap();
+    end(child, "-TERM");
+    assert!(first.join("rel.sock").exists());
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
 fn a_file_for_the_process_id_that_cannot_be_written_is_logged_and_no_more() {
     let port = free_port().unwrap().to_string();
     let (child, said) = start(&["--port", &port, "--bind", "127.0.0.1", "--pidfile", "/nonexistent/pid"], "");
