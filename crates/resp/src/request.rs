@@ -19,6 +19,10 @@ const BULK_BYTES_MAX_UNAUTHENTICATED: i64 = 16 * 1024;
 /// beginning when more has arrived, which is cheaper than remembering.
 const REMEMBER_BYTES_MIN: usize = 4096;
 
+/// Bytes of a buffer that can be framed: offsets are 32 bits wide. Whoever keeps incomplete requests must end the
+/// connection before there are more.
+pub const BUFFER_BYTES_MAX: usize = u32::MAX as usize;
+
 /// How much a request may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -319,8 +323,8 @@ impl Framer {
         requests_max: usize,
         batch: &mut Batch,
     ) -> (usize, Stop) {
-        // Offsets are 32 bits wide. The limit on a query buffer is far below; this is the last line of defence.
-        let buffer = &buffer[..buffer.len().min(u32::MAX as usize)];
+        // The limit on a query buffer is below; this is the last line of defence.
+        let buffer = &buffer[..buffer.len().min(BUFFER_BYTES_MAX)];
         let mut at = from;
         // Of the last request.
         let mut head = Head::NONE;

@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 
+use engine::config::QUERY_BYTES_MAX;
 use engine::session::Session;
 use engine::stats::WorkerStats;
 use resp::reply::Output;
-use resp::request::{Limits, wanted};
+use resp::request::{BUFFER_BYTES_MAX, Limits, wanted};
 use rustix::io::Errno;
 
 use crate::backlog::Backlog;
@@ -30,6 +31,8 @@ const INPUT_KEPT_BYTES: usize = 16 * 1024;
 /// Bytes that have been run and may stay before the rest: with those of the longest request they stay far below what
 /// the framer's offsets reach.
 const INPUT_RUN_BYTES_MAX: usize = 256 * 1024 * 1024;
+// A connection with more requests that wait is closed, so that none is longer than what can be framed.
+const _: () = assert!(QUERY_BYTES_MAX as usize + INPUT_RUN_BYTES_MAX < BUFFER_BYTES_MAX);
 /// Bytes of an output buffer that a connection keeps when it has sent everything.
 const OUTPUT_KEPT_BYTES: usize = 16 * 1024;
 

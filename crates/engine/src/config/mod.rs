@@ -50,6 +50,6 @@ pub use directive::{Apply, Directive, Effect};
 pub use kind::Kind;
 pub use load::Loader;
 pub use rewrite::{RewriteError, rewrite};
-pub use settings::{Access, LogLevel, MaxmemoryPolicy, Settings};
+pub use settings::{Access, LogLevel, MaxmemoryPolicy, QUERY_BYTES_MAX, Settings};
 pub use special::{SavePoint, keyspace_events};
 pub use table::{TABLE, Table, is_sensitive};

@@ -9,6 +9,12 @@ use super::kind::Kind;
 use super::special::{SavePoint, check_bind, check_percentiles, save_points};
 use super::table::TABLE;
 
+/// The most bytes that requests which wait to be complete may be allowed to have, so that they are always framed or
+/// refused: the server checks at compile time that there is room for what else is in their buffer.
+pub const QUERY_BYTES_MAX: u64 = 3 << 30;
+/// Redis's least, and Penstock's most.
+const QUERY_BYTES: Kind = Kind::Bytes { min: 1 << 20, max: QUERY_BYTES_MAX };
+
 /// Declares an enum whose variants are a directive's words, in the order of Redis's error text.
 macro_rules! choices {
     ($(#[$docs:meta])* $name:ident, $words:ident { $($(#[$variant_docs:meta])* $variant:ident = $word:literal,)+ }) => {
@@ -150,9 +156,9 @@ settings! {
     enable_debug_command: Choice<Access> = Directive::choice("enable-debug-command", ACCESS, "no").startup();
 
     /// Bytes of one argument.
-    proto_max_bulk_len: Bytes = Directive::bytes("proto-max-bulk-len", 1 << 20, "512mb");
+    proto_max_bulk_len: Bytes = Directive::new("proto-max-bulk-len", QUERY_BYTES, "512mb");
     /// Bytes of requests not executed yet, per connection.
-    client_query_buffer_limit: Bytes = Directive::bytes("client-query-buffer-limit", 1 << 20, "1gb");
+    client_query_buffer_limit: Bytes = Directive::new("client-query-buffer-limit", QUERY_BYTES, "1gb");
     /// Bytes of replies not sent yet, per connection and class, on disk as well as in memory.
     client_output_buffer_limit: OutputLimits = Directive::new("client-output-buffer-limit", Kind::OutputLimits,
         "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60");

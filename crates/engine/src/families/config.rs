@@ -148,7 +148,17 @@ mod tests {
 
     #[test]
     fn what_is_set_has_an_effect_at_once() {
+        let refused = |name: &str| {
+            format!(
+                "-ERR CONFIG SET failed (possibly related to argument '{name}') - \
+                 argument must be between 1048576 and 3221225472 inclusive"
+            )
+        };
         check(&[
+            ("CONFIG SET client-query-buffer-limit 3gb", "+OK"),
+            ("CONFIG SET client-query-buffer-limit 3221225473", &refused("client-query-buffer-limit")),
+            ("CONFIG SET proto-max-bulk-len 3gb", "+OK"),
+            ("CONFIG SET proto-max-bulk-len 4gb", &refused("proto-max-bulk-len")),
             ("CONFIG SET proto-max-bulk-len 1mb", "+OK"),
             ("SETRANGE k 1048576 x", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)"),
             ("CONFIG SET list-max-listpack-size 2", "+OK"),
