@@ -201,9 +201,9 @@ impl Engine {
     }
 
     /// Does what the clock asks for: samples what is shown as a rate or a peak, forgets pipeline tokens whose time has
-    /// come. Call it several times a second.
-    pub fn sample(&self, now_ms: u64) {
-        self.rates.sample(now_ms, || Totals::of(&self.stats));
+    /// come. Call it several times a second, with the present time as Unix has it and by a clock that is never set.
+    pub fn sample(&self, now_ms: u64, steady_ms: u64) {
+        self.rates.sample(steady_ms, || Totals::of(&self.stats));
         self.memory.note(self.host.used_memory());
         self.pipelines.remove_expired(now_ms);
         if self.settings.activedefrag.get() {

@@ -260,7 +260,8 @@ impl Worker {
         let (engine, now_ms) = (self.engine, self.clock.now_ms);
         let warned_ms = &engine.http_warned_ms;
         let before_ms = warned_ms.load(Ordering::Relaxed);
-        if now_ms.saturating_sub(before_ms) >= HTTP_WARNING_MS
+        // Of a clock that was set back since, it can't be told how long ago it was.
+        if (now_ms < before_ms || now_ms - before_ms >= HTTP_WARNING_MS)
             && warned_ms.compare_exchange(before_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
             let text = format!(

@@ -13,8 +13,8 @@ const METRICS: usize = 3;
 
 #[derive(Default)]
 struct History {
-    /// When the last sample was taken, in milliseconds of Unix time; 0 before the first.
-    last_ms: u64,
+    /// When the last sample was taken, in milliseconds by a clock that is never set.
+    last_ms: Option<u64>,
     last: [u64; METRICS],
     /// Figures a second.
     samples: [[u64; METRICS]; SAMPLES],
@@ -41,23 +41,24 @@ impl Rates {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a sample if one is due; `totals` is asked for only then.
+    /// Takes a sample if one is due; `totals` is asked for only then. `now_ms` is of a clock that is never set: of one
+    /// that is set back, no sample would be due for as long as that.
     pub fn sample(&self, now_ms: u64, totals: impl FnOnce() -> Totals) {
         let mut history = self.lock();
-        let passed_ms = now_ms.saturating_sub(history.last_ms);
-        if passed_ms < INTERVAL_MS {
+        let passed_ms = history.last_ms.map(|last_ms| now_ms.saturating_sub(last_ms));
+        if passed_ms.is_some_and(|passed_ms| passed_ms < INTERVAL_MS) {
             return;
         }
         let totals = totals();
         let now = [totals.executed, totals.net_in, totals.net_out];
-        if history.last_ms != 0 {
+        if let Some(passed_ms) = passed_ms {
             let next = history.next;
             // Counters that have been reset count from zero again.
             let rate = |i: usize| now[i].saturating_sub(history.last[i]).saturating_mul(1000) / passed_ms;
             history.samples[next] = std::array::from_fn(rate);
             history.next = (next + 1) % SAMPLES;
         }
-        history.last_ms = now_ms;
+        history.last_ms = Some(now_ms);
         history.last = now;
     }
 

@@ -1,4 +1,5 @@
-//! What is known of a connection whose replies wait because it doesn't read them, or not as fast as they come.
+//! What is known of a connection whose replies wait because it doesn't read them, or not as fast as they come. Its times
+//! are those of the thread's own clock (`EventLoop::steady_ms`): the system's may be set back, and all would wait on.
 
 use engine::replies::NoRoom;
 
@@ -17,7 +18,7 @@ pub enum Turn {
 /// The time that a client has to show that it reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Its end, in milliseconds of Unix time.
+    /// Its end, in milliseconds.
     pub until_ms: u64,
     /// Bytes that waited when it was given.
     pub left: u64,
@@ -34,20 +35,20 @@ pub struct Backlog {
     pub disk_bytes: u64,
     /// Given while more waits than may stay in memory for long.
     pub patience: Option<Patience>,
-    /// Since when more has waited than client-output-buffer-limit's soft limit, in milliseconds of Unix time.
+    /// Since when more has waited than client-output-buffer-limit's soft limit, in milliseconds.
     pub over_soft_limit_since_ms: Option<u64>,
-    /// Why more can't be put on disk, and when to try again, in milliseconds of Unix time.
+    /// Why more can't be put on disk, and when to try again, in milliseconds.
     pub trouble: Option<(NoRoom, u64)>,
-    /// When to try again to read from the file, in milliseconds of Unix time.
+    /// When to try again to read from the file, in milliseconds.
     pub read_again_ms: u64,
     /// Why the connection's requests wait, if they do.
     pub held: Option<NoRoom>,
     /// Whether it waits for a turn.
     pub turn: Turn,
-    /// Since when they do, in milliseconds of Unix time.
+    /// Since when they do, in milliseconds.
     pub held_since_ms: u64,
-    /// When replies last got on, to the client or to the disk, or began to keep requests waiting; in milliseconds of
-    /// Unix time.
+    /// When replies last got on, to the client or to the disk, or began to keep requests waiting; in
+    /// milliseconds.
     pub moved_ms: u64,
     /// Lines of MONITOR that were dropped since it was last told.
     pub lines_dropped: u64,

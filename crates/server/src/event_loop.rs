@@ -129,7 +129,8 @@ pub struct EventLoop {
     to_write: Vec<usize>,
     /// Connections with a backlog.
     waiting: BTreeSet<usize>,
-    /// When clients must have read some of what waits for them, or have it put on disk, in milliseconds of Unix time.
+    /// When clients must have read some of what waits for them, or have it put on disk; see
+    /// [`EventLoop::steady_ms`].
     impatient: BinaryHeap<Reverse<(u64, u64)>>,
     /// Connections that wait for a turn while the disk is behind, in order.
     turns: VecDeque<u64>,
@@ -146,6 +147,8 @@ pub struct EventLoop {
     polling: Polling,
     /// How the wait before this turn ended.
     waited: Waited,
+    /// When the thread began.
+    began: Instant,
     /// When this turn began, in microseconds of Unix time.
     turn_began_us: u64,
     /// Seconds of Unix time at which clients' timeouts were last checked.
@@ -207,6 +210,7 @@ impl EventLoop {
             idleness: None,
             polling: Polling::new(Instant::now()),
             waited: Waited::NotAtAll,
+            began: Instant::now(),
             turn_began_us: now_us(),
             timeouts_checked_s: 0,
         })
@@ -254,9 +258,10 @@ impl EventLoop {
             return Some(Duration::ZERO);
         }
         let parked_us = self.deadlines.peek().map(|Reverse((deadline_us, _))| *deadline_us);
-        let impatient_us = self.impatient.peek().map(|Reverse((due_ms, _))| due_ms.saturating_mul(1000));
-        let deadline_us = parked_us.into_iter().chain(impatient_us).min();
-        let deadline = deadline_us.map(|deadline_us| Duration::from_micros(deadline_us.saturating_sub(now_us())));
+        let parked = parked_us.map(|deadline_us| Duration::from_micros(deadline_us.saturating_sub(now_us())));
+        let impatient = self.impatient.peek();
+        let impatient = impatient.map(|Reverse((due_ms, _))| due_ms.saturating_sub(self.steady_ms()));
+        let deadline = parked.into_iter().chain(impatient.map(Duration::from_millis)).min();
         // What they wait for may be written for another thread.
         let turn = (!self.turns.is_empty()).then_some(BUSY_TICK);
         deadline.into_iter().chain(turn).min()

@@ -55,7 +55,7 @@ impl EventLoop {
 
     /// Does all that there is to do for replies that wait, or have waited.
     pub(super) fn mind_backlog(&mut self, key: usize) {
-        let (now_ms, block) = (self.worker.clock.now_ms, self.share().block());
+        let (now_ms, block) = (self.steady_ms(), self.share().block());
         let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.replies.take_file_is_done() {
             self.shared.spill.end(self.worker.id, connection.session.client.id);
@@ -154,7 +154,7 @@ impl EventLoop {
     /// Closes a connection that doesn't read what it gets (client-output-buffer-limit), or doesn't say who it is. Says
     /// whether it did.
     pub(super) fn close_if_over_limit(&mut self, key: usize) -> bool {
-        let now_ms = self.worker.clock.now_ms;
+        let now_ms = self.steady_ms();
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let client = connection.session.client.clone();
         let bytes = connection.replies.len();
@@ -194,7 +194,7 @@ impl EventLoop {
 
     /// Has what doesn't fit into memory written to the connection's file, and what fits again read back.
     fn spill(&mut self, key: usize) {
-        let now_ms = self.worker.clock.now_ms;
+        let now_ms = self.steady_ms();
         let share = self.share();
         if self.may_write_to_disk(key, share) {
             self.write_to_disk(key, share);
@@ -213,7 +213,7 @@ impl EventLoop {
 
     /// Whether it is time for more of a connection's replies to go to disk, room on disk apart.
     fn may_write_to_disk(&mut self, key: usize, share: Share) -> bool {
-        let (now_ms, settings, figures) = (self.worker.clock.now_ms, self.shared.settings(), self.figures());
+        let (now_ms, settings, figures) = (self.steady_ms(), self.shared.settings(), self.figures());
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let is_pushed_to = is_pushed_to(connection);
         let Some(backlog) = &mut connection.backlog else { return false };
@@ -245,7 +245,7 @@ impl EventLoop {
     }
 
     fn write_to_disk(&mut self, key: usize, share: Share) {
-        let (now_ms, settings, figures) = (self.worker.clock.now_ms, self.shared.settings(), self.figures());
+        let (now_ms, settings, figures) = (self.steady_ms(), self.shared.settings(), self.figures());
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(backlog) = &mut connection.backlog else { return };
         let bytes = connection.replies.output.len() as u64;
@@ -291,7 +291,7 @@ impl EventLoop {
 
     /// Has a connection's requests wait, or run again.
     pub(super) fn hold_or_release(&mut self, key: usize) {
-        let now_ms = self.worker.clock.now_ms;
+        let now_ms = self.steady_ms();
         let Some(connection) = self.connections.get(key) else { return };
         let Some(cause) = self.no_room(connection) else { return self.release(key) };
         if cause == NoRoom::Pace {
@@ -313,16 +313,16 @@ impl EventLoop {
 
     /// Lets a connection's requests run again, if they had to wait for room.
     fn release(&mut self, key: usize) {
+        let now_ms = self.steady_ms();
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(backlog) = &mut connection.backlog else { return };
         if backlog.held.take().is_none() {
             return;
         }
         let engine = self.shared.engine;
-        let now_ms = self.worker.clock.now_ms;
         let waited = Duration::from_millis(now_ms.saturating_sub(backlog.held_since_ms));
         engine.replies.held.sub(1);
-        engine.note_latency("reply-hold", waited, now_ms / 1000);
+        engine.note_latency("reply-hold", waited, self.worker.clock.now_ms / 1000);
         if connection.hold != Hold::Full {
             return;
         }
@@ -340,7 +340,7 @@ impl EventLoop {
         for Done { client, disk_bytes, outcome } in self.shared.spill.collect(self.worker.id) {
             // What is done for a connection that is gone is forgotten, as its file is.
             let Some(&key) = self.by_client.get(&client) else { continue };
-            let now_ms = self.worker.clock.now_ms;
+            let now_ms = self.steady_ms();
             let Some(connection) = self.connections.get_mut(key) else { continue };
             let Some(backlog) = &mut connection.backlog else { continue };
             backlog.disk_bytes = disk_bytes;
@@ -364,7 +364,7 @@ impl EventLoop {
 
     /// Looks at connections whose patience with their readers has come to its end.
     pub(super) fn end_patience(&mut self) {
-        let now_ms = self.worker.clock.now_ms;
+        let now_ms = self.steady_ms();
         while let Some(&Reverse((due_ms, client))) = self.impatient.peek()
             && due_ms <= now_ms
         {
@@ -391,7 +391,7 @@ impl EventLoop {
         let Some(connection) = self.connections.get(key) else { return true };
         let Some(backlog) = &connection.backlog else { return true };
         let Some(cause) = backlog.held else { return false };
-        let stalled_ms = self.worker.clock.now_ms.saturating_sub(backlog.moved_ms);
+        let stalled_ms = self.steady_ms().saturating_sub(backlog.moved_ms);
         if limit_s <= 0 || stalled_ms <= (limit_s as u64).saturating_mul(1000) {
             return false;
         }

@@ -57,6 +57,12 @@ fn due_us(connection: &Connection) -> Option<u64> {
 }
 
 impl EventLoop {
+    /// Milliseconds since the thread began: by a clock that nobody sets, for whatever is only waited for within the
+    /// server.
+    pub(super) fn steady_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
     /// What happens by the clock: blocking commands that run out of time, expired keys, idle clients.
     pub(super) fn tick(&mut self) {
         self.time_out();
@@ -87,7 +93,7 @@ impl EventLoop {
         self.close_idle();
         self.mind_backlogs();
         if self.worker.id == 0 {
-            self.shared.engine.sample(self.worker.clock.now_ms);
+            self.shared.engine.sample(self.worker.clock.now_ms, self.steady_ms());
         }
     }
 

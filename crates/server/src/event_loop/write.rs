@@ -53,14 +53,17 @@ impl EventLoop {
 
     /// Sends what the socket takes. Says whether there is, or was, a backlog to be minded.
     fn send(&mut self, key: usize) -> bool {
+        let has_backlog = self.connections.get(key).is_some_and(|connection| connection.backlog.is_some());
+        // Read by those alone who have to wait: it costs others more than it tells.
+        let now_ms = if has_backlog { self.steady_ms() } else { 0 };
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let (sent, bytes, calls) = connection.send();
         connection.note_sent(bytes, calls, self.worker.stats());
         connection.socket_is_full = sent == Sent::Some;
         if let Some(backlog) = &mut connection.backlog {
             if bytes > 0 {
-                backlog.moved_ms = self.worker.clock.now_ms;
-                connection.session.client.active_ms.store(backlog.moved_ms, Ordering::Relaxed);
+                backlog.moved_ms = now_ms;
+                connection.session.client.active_ms.store(self.worker.clock.now_ms, Ordering::Relaxed);
             }
         } else if sent == Sent::All {
             if connection.hold == Hold::Closing {

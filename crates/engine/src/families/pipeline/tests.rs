@@ -42,7 +42,7 @@ fn executed(bench: &mut Bench, token: &str) -> u64 {
 fn wait(bench: &mut Bench, seconds: u64) {
     bench.now_us += seconds * 1_000_000;
     bench.worker.begin_turn(bench.now_us);
-    bench.worker.engine.sample(bench.now_us / 1000);
+    bench.worker.engine.sample(bench.now_us / 1000, bench.now_us / 1000);
 }
 
 /// The connections that the thread has been told to close since.
