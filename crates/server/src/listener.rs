@@ -154,7 +154,7 @@ fn open_unix(path: &str, settings: &Settings) -> io::Result<Listener> {
     listener.set_nonblocking(true)?;
     let mode = settings.unixsocketperm.get();
     if mode != 0 {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode as u32))?;
+        std::fs::set_permissions(&file.path, std::fs::Permissions::from_mode(mode as u32))?;
     }
     Ok(Listener::Unix(listener, file))
 }

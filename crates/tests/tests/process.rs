@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -241,9 +242,21 @@ fn its_unix_socket_is_removed_where_it_was_made_and_no_other_file() {
         fs::create_dir_all(path).unwrap();
     }
     let (dir, stranger) = (first.to_str().unwrap(), second.join("rel.sock"));
-    let args = ["--port", "0", "--dir", dir, "--unixsocket", "rel.sock", "--enable-protected-configs", "yes"];
+    let args = [
+        "--port",
+        "0",
+        "--dir",
+        dir,
+        "--unixsocket",
+        "rel.sock",
+        "--unixsocketperm",
+        "700",
+        "--enable-protected-configs",
+        "yes",
+    ];
     let (child, _) = start(&args, "");
     fs::write(&stranger, "precious").unwrap();
+    assert_eq!(fs::metadata(first.join("rel.sock")).unwrap().permissions().mode() & 0o777, 0o700);
     let mut stream = UnixStream::connect(first.join("rel.sock")).unwrap();
     let set = format!("CONFIG SET dir {}\r\n", second.display());
     stream.write_all(set.as_bytes()).unwrap();

@@ -112,7 +112,7 @@ impl SharedFile {
             let bytes = there.min(until - at);
             self.make_hole(place, bytes)?;
             at += bytes;
-            if at % CHUNK_BYTES == 0 {
+            if at.is_multiple_of(CHUNK_BYTES) {
                 part.before += 1;
                 let chunk = part.chunks.pop_front();
                 self.give_up(chunk);
