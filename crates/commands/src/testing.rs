@@ -110,7 +110,13 @@ impl Bench {
             _ => self.keyspace.all(&alone),
         };
         let mut observed = Observed::default();
-        let clock = Clock { now_ms: self.now_ms, uptime_s: self.uptime_s(), access: Access::Noted, frequency: None };
+        let clock = Clock {
+            now_ms: self.now_ms,
+            uptime_s: self.uptime_s(),
+            access: Access::Noted,
+            frequency: None,
+            keeps_due: false,
+        };
         let mut call = Call {
             args: &args,
             db: Db::new(&mut locked, self.database, &clock, &mut observed),

@@ -306,11 +306,17 @@ impl Engine {
         self.paused_until_ms.load(Ordering::Relaxed) != 0
     }
 
+    /// Whether commands wait because of CLIENT PAUSE. Keys are to stay as they are meanwhile.
+    #[must_use]
+    pub fn is_paused(&self, now_ms: u64) -> bool {
+        self.paused_until_ms.load(Ordering::Relaxed) > now_ms
+    }
+
     /// Whether this command has to wait because of CLIENT PAUSE: all of them, even CLIENT UNPAUSE, or those that may
     /// change keys or publish. Monitors are never held up.
     #[must_use]
     pub fn holds_up(&self, session: &Session, command: &Command, now_ms: u64) -> bool {
-        if self.paused_until_ms.load(Ordering::Relaxed) <= now_ms || session.monitoring {
+        if !self.is_paused(now_ms) || session.monitoring {
             return false;
         }
         let writes = |c: &Command| c.info.has(flag::WRITE | flag::MAY_REPLICATE);

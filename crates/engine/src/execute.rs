@@ -201,7 +201,7 @@ impl Worker {
         step
     }
 
-    /// The same for a session or a command that needs a second look.
+    /// The same for a session or a command that needs a second look, and for all while CLIENT PAUSE holds some back.
     #[cold]
     fn step_with_care(
         &mut self,
@@ -234,7 +234,13 @@ impl Worker {
                 Reply::new(out, session.proto).simple("QUEUED");
                 Step::Next
             }
-            Ok(Some(command)) => self.execute(session, command, args, keys, out, inside),
+            Ok(Some(command)) => {
+                // While commands are held back, keys stay as they are, as far as anybody can tell.
+                self.clock.keeps_due = self.engine.is_paused(self.clock.now_ms);
+                let step = self.execute(session, command, args, keys, out, inside);
+                self.clock.keeps_due = false;
+                step
+            }
             Err(error) => {
                 self.refuse(session, command, args, &error, out);
                 Step::Next

@@ -1,7 +1,8 @@
 //! One database as a command sees it: keys that are found, set, expired and removed.
 //!
 //! An expired key is never seen. It is removed by whoever comes across it in writing or reading, and by
-//! [`Db::reclaim`] soon after its time.
+//! [`Db::reclaim`] soon after its time. While keys are to stay as they are ([`Clock::keeps_due`]), only a write
+//! removes it.
 
 pub mod evict;
 
@@ -25,6 +26,8 @@ pub struct Clock {
     pub access: Access,
     /// How often keys are used is counted, instead of when they were used last.
     pub frequency: Option<Frequency>,
+    /// Whoever only reads leaves keys whose time has come where they are, though they are not seen.
+    pub keeps_due: bool,
 }
 
 /// What an access does to a key's access word, for OBJECT IDLETIME, OBJECT FREQ and eviction.
@@ -212,18 +215,27 @@ impl<'l, 'k> Db<'l, 'k> {
         self.shard_mut(key.hash)
     }
 
-    /// Removes the key if its time has come; says whether it is gone because of that.
+    /// Removes the key if its time has come, for a write; says whether it is gone because of that.
     #[inline(always)]
     fn expire_if_due(&mut self, key: Key<'_>) -> bool {
-        self.shard(key.hash).volatile != 0 && self.expire_among_volatile(key)
+        self.shard(key.hash).volatile != 0 && self.expire_among_volatile(key, false)
+    }
+
+    /// Whether the key's time has come, for a read: it is removed then, if it need not be kept.
+    #[inline(always)]
+    fn is_due(&mut self, key: Key<'_>) -> bool {
+        self.shard(key.hash).volatile != 0 && self.expire_among_volatile(key, self.clock.keeps_due)
     }
 
     #[inline(never)]
-    fn expire_among_volatile(&mut self, key: Key<'_>) -> bool {
+    fn expire_among_volatile(&mut self, key: Key<'_>, keeps: bool) -> bool {
         let now = self.clock.now_ms;
         let shard = self.shard(key.hash);
         if !shard.table.find(key.hash, key.bytes).is_some_and(|e| e.is_expired(now)) {
             return false;
+        }
+        if keeps {
+            return true;
         }
         if let Some(entry) = self.take(key) {
             self.locked.keyspace().reaper().free_expired(entry);
@@ -235,7 +247,10 @@ impl<'l, 'k> Db<'l, 'k> {
     /// The key's entry for reading: counts a hit or a miss, and is an access.
     #[inline(always)]
     pub fn get(&mut self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
-        self.expire_if_due(key);
+        if self.is_due(key) {
+            self.observed.note_missed(self.database, key.bytes);
+            return None;
+        }
         let clock = self.clock;
         let shard = self.locked.shard_mut(self.first, self.locked.keyspace().shard_of(key.hash));
         match shard.table.find_mut(key.hash, key.bytes) {
@@ -279,7 +294,7 @@ impl<'l, 'k> Db<'l, 'k> {
 
     #[inline]
     fn look_or(&mut self, key: Key<'_>, note_missing: impl FnOnce(&mut Observed)) -> Option<Ref<'_, Entry>> {
-        self.expire_if_due(key);
+        self.is_due(key);
         match self.peek(key).is_some() {
             true => self.observed.hits += 1,
             false => note_missing(self.observed),
@@ -719,7 +734,7 @@ mod tests {
     const COUNT: u64 = if cfg!(miri) { 10 } else { 1000 };
 
     pub(super) fn clock(now_ms: u64) -> Clock {
-        Clock { now_ms, uptime_s: 1, access: Access::Noted, frequency: None }
+        Clock { now_ms, uptime_s: 1, access: Access::Noted, frequency: None, keeps_due: false }
     }
 
     fn with<T>(keyspace: &Keyspace, now_ms: u64, run: impl FnOnce(&mut Db<'_, '_>) -> T) -> T {
@@ -756,6 +771,20 @@ mod tests {
             assert_eq!(db.sizes(), (0, 0));
             db.set_string(key, b"again", Ttl::Keep);
             assert!(db.peek(key).unwrap().expiry().is_none());
+        });
+    }
+
+    #[test]
+    fn who_is_to_keep_what_is_due_hides_it_and_only_a_write_removes_it() {
+        let keyspace = Keyspace::new(16, 1);
+        let key = Key::new(b"k");
+        let keep = Clock { keeps_due: true, ..clock(201) };
+        with(&keyspace, 100, |db| db.set_string(key, b"v", Ttl::At(200)));
+        with_clock(&keyspace, keep, |db| {
+            assert!(db.get(key).is_none() && db.look(key).is_none() && db.look_quietly(key).is_none());
+            assert_eq!((db.sizes(), db.observed.misses, db.observed.expired), ((1, 1), 3, 0));
+            assert!(!db.remove(key));
+            assert_eq!((db.sizes(), db.observed.expired), ((0, 0), 1));
         });
     }
 

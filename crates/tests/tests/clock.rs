@@ -129,3 +129,26 @@ fn waits_begin_when_their_command_runs() {
     let replies: Vec<String> = conn.pipeline(&batch).unwrap().iter().map(text).collect();
     assert_eq!(replies, ["slow", "0", "OK", "new"]);
 }
+
+/// How often a subscriber has been told something since it was last asked.
+fn count_told(conn: &mut Conn) -> usize {
+    conn.send(&encode(&command("PING"))).unwrap();
+    std::iter::from_fn(|| conn.read().ok()).take_while(|reply| text(&reply.items()[0]) != "pong").count()
+}
+
+#[test]
+fn a_pause_keeps_keys_whose_time_comes_and_hides_them() {
+    let server = Server::penstock(&["--notify-keyspace-events", "Ex"]);
+    let (mut conn, mut listener) = (server.connect(), server.connect());
+    listener.cmd("SUBSCRIBE __keyevent@0__:expired").unwrap();
+    conn.cmd("SET e v PX 100").unwrap();
+    conn.cmd("CLIENT PAUSE 100000 WRITE").unwrap();
+    thread::sleep(Duration::from_millis(200));
+    let replies = conn.pipeline(&[command("GET e"), command("DBSIZE")]).unwrap();
+    assert_eq!(replies.iter().map(text).collect::<Vec<_>>(), ["-1", "1"]);
+    assert_eq!(count_told(&mut listener), 0);
+    conn.cmd("CLIENT UNPAUSE").unwrap();
+    conn.cmd("GET e").unwrap();
+    assert_eq!(text(&conn.cmd("DBSIZE").unwrap()), "0");
+    assert_eq!(count_told(&mut listener), 1);
+}

@@ -313,13 +313,13 @@ fn pause(turn: &mut Turn<'_, '_>) -> Outcome {
     let until_ms = until_ms.ok_or(Error::TIMEOUT_OUT_OF_RANGE)?;
     let engine = turn.engine();
     // A pause of everything is not lightened by another of writes, nor a long one shortened.
-    let is_paused = engine.paused_until_ms.load(Ordering::Relaxed) > turn.now_ms();
-    if all || !is_paused {
+    if all || !engine.is_paused(turn.now_ms()) {
         engine.paused_all.store(all, Ordering::Relaxed);
     }
     if timeout_ms > 0 {
         engine.paused_until_ms.fetch_max(until_ms, Ordering::Relaxed);
     }
+    turn.follow_pause();
     turn.reply.ok();
     Ok(())
 }
@@ -328,8 +328,18 @@ fn unpause(turn: &mut Turn<'_, '_>) -> Outcome {
     let engine = turn.engine();
     engine.paused_until_ms.store(0, Ordering::Relaxed);
     engine.inboxes.iter().for_each(|inbox| inbox.send(Message::Look));
+    turn.follow_pause();
     turn.reply.ok();
     Ok(())
+}
+
+impl Turn<'_, '_> {
+    /// Has the rest of a transaction see keys as a pause that has begun or ended within it has them.
+    fn follow_pause(&mut self) {
+        if self.session.in_exec {
+            self.worker.clock.keeps_due = self.engine().is_paused(self.now_ms());
+        }
+    }
 }
 
 fn unblock(turn: &mut Turn<'_, '_>) -> Outcome {

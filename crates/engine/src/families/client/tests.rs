@@ -246,3 +246,50 @@ fn a_pause_holds_back_what_it_says() {
     bench.now_us += 1_000_000;
     bench.check(&mut a, &[("ping", "+PONG")]);
 }
+
+#[test]
+fn a_pause_keeps_keys_whose_time_comes_and_hides_them() {
+    let mut bench = Bench::default();
+    let mut session = bench.open();
+    let script = "return redis.call('GET', KEYS[1])";
+    let reads = [
+        ("get e", "$-1"),
+        ("mget e e", "*2|$-1|$-1"),
+        ("exists e", ":0"),
+        ("ttl e", ":-2"),
+        ("keys *", "*0"),
+        ("randomkey", "$-1"),
+        (&format!("eval_ro \"{script}\" 1 e"), "$-1"),
+        ("multi", "+OK"),
+        ("get e", "+QUEUED"),
+        ("exec", "*1|$-1"),
+        ("dbsize", ":1"),
+    ];
+    bench.check(&mut session, &[("set e v px 200", "+OK"), ("client pause 1500 write", "+OK")]);
+    bench.now_us += 600_000;
+    bench.check(&mut session, &reads);
+    // Once it is over, who comes across the key removes it.
+    bench.now_us += 1_000_000;
+    bench.check(&mut session, &[("get e", "$-1"), ("dbsize", ":0")]);
+}
+
+#[test]
+fn a_pause_within_a_transaction_keeps_keys_from_there_on() {
+    let due = |bench: &mut Bench, session: &mut Session| {
+        bench.check(session, &[("set e v px 200", "+OK")]);
+        bench.now_us += 600_000;
+    };
+    let mut bench = Bench::default();
+    let mut session = bench.open();
+    for (lines, replies) in [
+        (["client pause 1500 write", "get e", "dbsize"], "*3|+OK|$-1|:1"),
+        // A write is on what there is.
+        (["client pause 1500 write", "append e w", "get e"], "*3|+OK|:1|$1|w"),
+        (["client unpause", "get e", "dbsize"], "*3|+OK|$-1|:0"),
+    ] {
+        due(&mut bench, &mut session);
+        bench.check(&mut session, &[("multi", "+OK")]);
+        lines.iter().for_each(|line| bench.check(&mut session, &[(line, "+QUEUED")]));
+        bench.check(&mut session, &[("exec", replies), ("client unpause", "+OK")]);
+    }
+}
