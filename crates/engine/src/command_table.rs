@@ -178,8 +178,8 @@ pub fn table() -> &'static Table {
     TABLE.get_or_init(Table::build)
 }
 
-/// Has the table be built with commands renamed: pairs of an old name and a new one, in their order. To be called before
-/// anybody uses the table.
+/// Has the table be built with commands renamed: pairs of an old name and a new one, in their order. To be called
+/// before anybody uses the table.
 ///
 /// # Errors
 /// See [`Table::rename`]; or it is in use already.

@@ -144,8 +144,8 @@ mod tests {
         assert!(best(Order::Random, false).is_some());
     }
 
-    /// The mean number of the keys, from 0 on, that are left of so many when half are evicted at random; key `i` expires
-    /// after key `i - 1`.
+    /// The mean number of the keys, from 0 on, that are left of so many when half are evicted at random; key `i`
+    /// expires after key `i - 1`.
     fn mean_left(keys: u32) -> f64 {
         let keyspace = Keyspace::new(1, 1);
         let mut random = Random::new(3);
