@@ -152,7 +152,7 @@ fn matching_entries(directory: &Path, glob: &[u8]) -> Vec<PathBuf> {
 }
 
 /// An error of the system in the words of strerror, without Rust's "(os error 2)".
-fn system_text(error: &std::io::Error) -> String {
+pub(crate) fn system_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }

@@ -1,7 +1,8 @@
 //! The log: a line per event, in the form that Redis's log has, since people's tools read it.
 
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -9,8 +10,8 @@ use engine::config::LogLevel;
 
 /// Lines of a lower level than this are left out.
 static LEVEL: AtomicU8 = AtomicU8::new(2);
-/// The log file; standard output, if empty.
-static FILE: Mutex<String> = Mutex::new(String::new());
+/// The log file; standard output, if there is none.
+static FILE: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 fn rank(level: LogLevel) -> (u8, char) {
     match level {
@@ -21,12 +22,26 @@ fn rank(level: LogLevel) -> (u8, char) {
     }
 }
 
-/// Sets where lines go and which are left out.
-pub fn configure(file: &str, level: LogLevel) {
+/// Sets which lines are left out.
+pub fn set_level(level: LogLevel) {
     LEVEL.store(rank(level).0, Ordering::Relaxed);
+}
+
+/// Sets where lines go from now on.
+///
+/// # Errors
+/// The file can't be opened. Lines go where they went before then.
+pub fn set_file(file: PathBuf) -> io::Result<()> {
+    open(&file)?;
     if let Ok(mut current) = FILE.lock() {
-        file.clone_into(&mut current);
+        *current = Some(file);
     }
+    Ok(())
+}
+
+/// Opens the file anew for each line: whoever moves it away to keep it finds that a new one is begun.
+fn open(file: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(file)
 }
 
 /// Writes a line. A log that can't be written is no reason to stop serving.
@@ -38,10 +53,9 @@ pub fn write(level: LogLevel, text: &str) {
     let time = jiff::Zoned::now().strftime("%d %b %Y %H:%M:%S%.3f").to_string();
     let line = format!("{}:M {time} {mark} {text}\n", std::process::id());
     let Ok(file) = FILE.lock() else { return };
-    let _ = if file.is_empty() {
-        std::io::stdout().write_all(line.as_bytes())
-    } else {
-        OpenOptions::new().create(true).append(true).open(&*file).and_then(|mut f| f.write_all(line.as_bytes()))
+    let _ = match &*file {
+        None => io::stdout().write_all(line.as_bytes()),
+        Some(file) => open(file).and_then(|mut file| file.write_all(line.as_bytes())),
     };
 }
 

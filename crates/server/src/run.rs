@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::allocator;
+use crate::conf_file::{FATAL, system_text};
 use crate::event_loop::{EventLoop, NewListeners, Shared, now_us};
 use crate::heap;
 use crate::listener;
@@ -63,7 +64,7 @@ impl ConfigHost for ServerHost {
                 Err(refuse(&why, &format!("{refusal} {room}")))
             }
             Apply::LogLevel => {
-                log::configure(&settings.logfile.get(), settings.loglevel.get());
+                log::set_level(settings.loglevel.get());
                 Ok(())
             }
             Apply::Directory => std::env::set_current_dir(&*settings.dir.get()).map_err(|e| e.to_string()),
@@ -118,9 +119,20 @@ fn arrange_huge_pages(settings: &Settings) {
     }
 }
 
+/// Begins the log. A server whose log is lost from the start is told from one that runs well by nobody: it doesn't run.
+fn begin_log(settings: &Settings) -> Result<(), String> {
+    log::set_level(settings.loglevel.get());
+    let name = settings.logfile.get();
+    if name.is_empty() {
+        return Ok(());
+    }
+    // Absolute, since `dir` may change while it runs.
+    log::set_file(settings.in_dir(&name)).map_err(|e| format!("{FATAL}Can't open the log file: {}", system_text(&e)))
+}
+
 /// Runs the server until a signal or SHUTDOWN ends it. The error is for the terminal, and says what to change.
 pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), String> {
-    log::configure(&settings.logfile.get(), settings.loglevel.get());
+    begin_log(&settings)?;
     // Before the first command is looked up.
     let renamed = settings.renamed_commands();
     if !renamed.is_empty() {

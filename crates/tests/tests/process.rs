@@ -59,10 +59,20 @@ fn start(args: &[&str], stdin: &str) -> (Running, String) {
     (running, String::from_utf8(said).unwrap())
 }
 
+fn wait_until(mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE);
+        sleep(Duration::from_millis(5));
+    }
+}
+
 /// Runs the server with arguments that it must refuse, and gives what it said.
 fn refused(args: &[&str]) -> String {
-    let Output { status, stdout, stderr } = Command::new(subject_program()).args(args).output().unwrap();
-    assert!(!status.success(), "{args:?} was accepted");
+    // One that isn't refused has to end, too.
+    let mut limited = Command::new("timeout");
+    let Output { status, stdout, stderr } = limited.arg("10").arg(subject_program()).args(args).output().unwrap();
+    assert_eq!(status.code(), Some(1), "{args:?} was accepted");
     String::from_utf8([stdout, stderr].concat()).unwrap()
 }
 
@@ -284,6 +294,40 @@ fn a_file_for_the_process_id_that_cannot_be_written_is_logged_and_no_more() {
     end(child, "-TERM");
 }
 
+#[test]
+fn a_log_file_that_cannot_be_opened_ends_the_start() {
+    let port = free_port().unwrap().to_string();
+    for (file, why) in [("/nonexistent/log", "No such file or directory"), ("/proc/version", "Invalid argument")] {
+        let said = refused(&["--port", &port, "--bind", "127.0.0.1", "--logfile", file]);
+        assert!(said.starts_with("\n*** FATAL CONFIG FILE ERROR "), "{said}");
+        assert!(said.ends_with(&format!("Can't open the log file: {why}\n")), "{said}");
+    }
+}
+
+#[test]
+fn the_log_file_is_in_the_directory_of_the_configuration_and_may_be_moved_away() {
+    let directory = directory("log");
+    let log = directory.join("log");
+    let port = free_port().unwrap();
+    let (dir, port_text) = (directory.to_str().unwrap(), port.to_string());
+    let args = ["--port", &port_text, "--bind", "127.0.0.1", "--dir", dir, "--logfile", "log"];
+    let running = Running(Command::new(subject_program()).args(args).spawn().unwrap());
+    wait_until(|| fs::read_to_string(&log).is_ok_and(|said| said.contains("Ready to accept connections")));
+    fs::rename(&log, directory.join("log.1")).unwrap();
+    // Nor does it end when a line can't be written: the directory in the file's place is an error of each.
+    fs::create_dir(&log).unwrap();
+
+    ask(
+        &mut connect(port),
+        "CONFIG SET bind 192.0.2.1\r\n",
+        &refusal("bind", "Failed to bind to specified addresses."),
+    );
+    fs::remove_dir(&log).unwrap();
+    end(running, "-TERM");
+    assert!(fs::read_to_string(&log).unwrap().contains("bye bye"));
+    fs::remove_dir_all(directory).unwrap();
+}
+
 /// The error of a CONFIG SET that can't be acted on.
 fn refusal(name: &str, text: &str) -> String {
     format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {text}\r\n")
@@ -301,11 +345,7 @@ fn what_it_cannot_act_on_is_refused_in_the_words_of_redis_and_explained_in_the_l
     let limited = ["-c", "ulimit -n 1032 && exec \"$0\" \"$@\""];
     let child = Command::new("sh").args(limited).arg(subject_program()).args(args).spawn().unwrap();
     let running = Running(child);
-    let began = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(began.elapsed() < PATIENCE);
-        sleep(Duration::from_millis(5));
-    }
+    wait_until(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
 
     let unavailable = "192.0.2.1";
     let clients = "The operating system is not able to handle the specified number of clients, try with 1000";
