@@ -74,7 +74,8 @@ pub struct Accepted {
     pub is_local: bool,
 }
 
-/// Opens everything that the configuration asks for. The error says which address failed and what to change.
+/// Opens everything that the configuration asks for. The error says which address failed and what to change, or that
+/// there would be nothing to listen on, which only CONFIG SET may bring about.
 pub fn open_all(settings: &Settings) -> Result<Vec<Listener>, String> {
     let mut all = open_tcp(settings).map_err(|error| error.text)?;
     let path = settings.unixsocket.get();
@@ -83,7 +84,10 @@ pub fn open_all(settings: &Settings) -> Result<Vec<Listener>, String> {
             open_unix(&path, settings).map_err(|e| format!("Failed opening Unix socket: bind: {path}: {e}"))?;
         all.push(listener);
     }
-    Ok(all)
+    match all.is_empty() {
+        true => Err("Configured to not listen anywhere, exiting.".into()),
+        false => Ok(all),
+    }
 }
 
 /// Why an address can't be listened on.

@@ -295,6 +295,22 @@ fn a_file_for_the_process_id_that_cannot_be_written_is_logged_and_no_more() {
 }
 
 #[test]
+fn a_server_that_would_listen_nowhere_does_not_start() {
+    let port = free_port().unwrap().to_string();
+    for args in [&["--port", "0"][..], &["--port", &port, "--bind", ""], &["--port", &port, "--bind", "-192.0.2.1"]] {
+        let said = refused(args);
+        assert!(said.ends_with("Configured to not listen anywhere, exiting.\n"), "{args:?}: {said}");
+    }
+    // While it runs, it may be told to.
+    let port = free_port().unwrap();
+    let (child, _) = start(&["--port", &port.to_string(), "--bind", "127.0.0.1"], "");
+    let mut stream = connect(port);
+    ask(&mut stream, "CONFIG SET port 0\r\n", "+OK\r\n");
+    ask(&mut stream, &format!("CONFIG SET port {port} bind \"\"\r\nPING\r\n"), "+OK\r\n+PONG\r\n");
+    end(child, "-TERM");
+}
+
+#[test]
 fn a_log_file_that_cannot_be_opened_ends_the_start() {
     let port = free_port().unwrap().to_string();
     for (file, why) in [("/nonexistent/log", "No such file or directory"), ("/proc/version", "Invalid argument")] {
@@ -316,7 +332,6 @@ fn the_log_file_is_in_the_directory_of_the_configuration_and_may_be_moved_away()
     fs::rename(&log, directory.join("log.1")).unwrap();
     // Nor does it end when a line can't be written: the directory in the file's place is an error of each.
     fs::create_dir(&log).unwrap();
-
     ask(
         &mut connect(port),
         "CONFIG SET bind 192.0.2.1\r\n",
