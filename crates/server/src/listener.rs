@@ -1,5 +1,6 @@
 //! Listening sockets: what `bind`, `port` and `unixsocket` ask for, and the acceptance of connections.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +14,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use crate::conf_file::system_text;
 use crate::connection::Socket;
+use crate::log;
 
 /// A socket that accepts connections.
 pub enum Listener {
@@ -58,6 +61,18 @@ impl AsFd for Listener {
         match self {
             Listener::Tcp(listener) => listener.as_fd(),
             Listener::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listener::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => address.fmt(f),
+                Err(error) => error.fmt(f),
+            },
+            Listener::Unix(_, file) => file.name.fmt(f),
         }
     }
 }
@@ -111,11 +126,19 @@ pub fn open_tcp(settings: &Settings) -> Result<Vec<Listener>, CannotListen> {
         match open_one(address, port, settings.tcp_backlog.get()) {
             Ok(listener) => all.push(listener),
             // An address that may be missing (no IPv6 here) is skipped; one that is taken is an error all the same.
-            Err(error) if optional && error.kind() != io::ErrorKind::AddrInUse => {}
+            Err(error) if optional && error.kind() != io::ErrorKind::AddrInUse => warn_of(address, port, &error),
             Err(error) => return Err(cannot_listen(address, port, &error)),
         }
     }
     Ok(all)
+}
+
+/// Logs that an address is passed over.
+fn warn_of(address: &str, port: u16, error: &io::Error) {
+    // A name that isn't known is no error of a system call.
+    let call = if error.raw_os_error().is_some() { "bind: " } else { "" };
+    let why = system_text(error);
+    log::warning(format!("Warning: Could not create server TCP listening socket {address}:{port}: {call}{why}"));
 }
 
 fn cannot_listen(address: &str, port: u16, error: &io::Error) -> CannotListen {

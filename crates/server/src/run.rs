@@ -17,7 +17,7 @@ use crate::allocator;
 use crate::conf_file::{FATAL, system_text};
 use crate::event_loop::{EventLoop, NewListeners, Shared, now_us};
 use crate::heap;
-use crate::listener;
+use crate::listener::{self, Listener};
 use crate::log;
 use crate::pid_file::PidFile;
 use crate::poller::{Epoll, WakeFd};
@@ -165,7 +165,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let stopping = Arc::new(AtomicBool::new(false));
     let spill = Spill::start(engine).map_err(|e| format!("can't start a thread: {e}"))?;
     let shared = Arc::new(Shared::new(engine, stopping.clone(), new_listeners, spill));
-    announce(engine, threads);
+    announce(threads, &listeners);
     // Before anybody is served, and once nothing is left that is likely to fail: who finds the file finds a server.
     let _pid_file = PidFile::write(&engine.settings);
     let mut listeners = Some(listeners);
@@ -239,17 +239,9 @@ fn limit_clients(settings: &Settings) {
     }
 }
 
-fn announce(engine: &Engine, threads: usize) {
-    let settings = &engine.settings;
+fn announce(threads: usize, listeners: &[Listener]) {
     log::notice(format!("Penstock {VERSION}, pid {}, {threads} threads", std::process::id()));
-    let port = settings.port.get();
-    if port != 0 {
-        for address in settings.bind.get().split_whitespace() {
-            log::notice(format!("Listening on {}:{port}", address.trim_start_matches('-')));
-        }
-    }
-    let path = settings.unixsocket.get();
-    if !path.is_empty() {
-        log::notice(format!("Listening on {path}"));
+    for listener in listeners {
+        log::notice(format!("Listening on {listener}"));
     }
 }

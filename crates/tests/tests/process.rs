@@ -311,6 +311,17 @@ fn a_server_that_would_listen_nowhere_does_not_start() {
 }
 
 #[test]
+fn an_optional_address_that_is_not_there_is_passed_over_with_a_warning() {
+    let port = free_port().unwrap().to_string();
+    let (child, said) = start(&["--port", &port, "--bind", "127.0.0.1", "-192.0.2.1"], "");
+    let what = format!("Could not create server TCP listening socket 192.0.2.1:{port}");
+    assert!(said.contains(&format!("# Warning: {what}: bind: Cannot assign requested address\n")), "{said}");
+    assert!(said.contains(&format!("* Listening on 127.0.0.1:{port}\n")), "{said}");
+    assert!(!said.contains("Listening on 192.0.2.1"), "{said}");
+    end(child, "-TERM");
+}
+
+#[test]
 fn a_log_file_that_cannot_be_opened_ends_the_start() {
     let port = free_port().unwrap().to_string();
     for (file, why) in [("/nonexistent/log", "No such file or directory"), ("/proc/version", "Invalid argument")] {
