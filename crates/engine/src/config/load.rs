@@ -167,10 +167,13 @@ mod tests {
             "tls-port 6380",
             "sentinel monitor a b 1 1",
             "syslog-enabled yes",
+            "min-replicas-to-write 1",
+            "min-slaves-to-write 3",
         ] {
             let error = load(&[line], "x").unwrap_err();
             assert!(error.ends_with("is not supported by this version of Penstock"), "{line}: {error}");
         }
+        check(&["min-replicas-to-write 0", "min-replicas-max-lag 5"], "min-slaves-to-write", "0");
         check(&["appendonly no", "cluster-enabled no", "slaveof no one", "aclfile \"\""], "appendonly", "no");
     }
 

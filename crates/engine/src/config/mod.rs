@@ -18,6 +18,7 @@
 //! | `rename-command` | in a file or on the command line only: [`Settings::renamed_commands`] |
 //! | `appendonly yes`, `aclfile`, `user`, `loadmodule` | refused: dangerous to ignore |
 //! | `cluster-enabled yes`, `replicaof`, `tls-port`, `sentinel`, `syslog-enabled yes` | refused: likewise |
+//! | `min-replicas-to-write` above 0 | refused: who asks for it wants writes refused while there are no replicas |
 //! | `daemonize`, `supervised`, process titles, CPU lists and so on | stored: whoever starts the server does that |
 //! | the rest about snapshots, append-only files, replicas, clusters, TLS, modules | stored until these exist |
 //! | `hll-*`, `list-compress-depth` | stored until these exist |

@@ -115,7 +115,7 @@ const REPLICATION: Group = Group {
         Directive::int("repl-timeout", 1, INT_MAX, "60"),
         Directive::bytes("repl-backlog-size", 1, "1mb"),
         Directive::count("repl-backlog-ttl", "3600"),
-        Directive::natural("min-replicas-to-write", "0").alias(&["min-slaves-to-write"]),
+        Directive::natural("min-replicas-to-write", "0").alias(&["min-slaves-to-write"]).missing("replication"),
         Directive::natural("min-replicas-max-lag", "10").alias(&["min-slaves-max-lag"]),
         Directive::choice("propagation-error-behavior", &["ignore", "panic", "panic-on-replicas"], "ignore"),
         Directive::natural("shutdown-timeout", "10"),
