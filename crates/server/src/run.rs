@@ -10,7 +10,7 @@ use engine::engine::{Engine, Host};
 use engine::inbox::Wake;
 use engine::machine::{Machine, Usage};
 use engine::worker::Worker;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::allocator;
@@ -145,6 +145,9 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     // The server outlives the terminal that it was started from, as Redis does; nobody looks at the flag.
     let hung_up = signal_hook::flag::register(SIGHUP, Arc::default());
     hung_up.map_err(|e| format!("can't handle signals: {e}"))?;
+    // Nor does an alarm that whoever started it has set.
+    let alarmed = signal_hook::flag::register(SIGALRM, Arc::default());
+    alarmed.map_err(|e| format!("can't handle signals: {e}"))?;
     // A file that may not grow any more (ulimit -f) is an error of the write, not the end of the process.
     let too_large = signal_hook::flag::register(SIGXFSZ, Arc::default());
     too_large.map_err(|e| format!("can't handle signals: {e}"))?;

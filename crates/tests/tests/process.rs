@@ -79,8 +79,8 @@ fn refused(args: &[&str]) -> String {
 /// Sends a signal and waits for the end, which must come in time.
 fn end(mut running: Running, signal: &str) {
     let child = &mut running.0;
-    // A terminal that is closed does not end it.
-    for signal in ["-HUP", signal] {
+    // A terminal that is closed does not end it, nor an alarm.
+    for signal in ["-HUP", "-ALRM", signal] {
         assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
     }
     let began = Instant::now();
