@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use engine::config::{Kind, Loader, Settings, TABLE};
 
-use crate::conf_file::{ConfError, FATAL, load_file, load_text};
+use crate::conf_file::{ConfError, FATAL, include, load_file, load_text};
 
 /// An option of the command line: a directive of redis.conf, for manual pages and completions.
 #[derive(Clone, Copy, Debug)]
@@ -198,7 +198,7 @@ impl CommandOption {
         match name.to_ascii_lowercase().as_slice() {
             b"help" => Err(Exit::Answer(HELP.to_owned())),
             b"version" => Err(Exit::Answer(VERSION.to_owned())),
-            b"include" => Err(self.wrong("include is for configuration files")),
+            b"include" if self.argv.len() == 2 => Ok(include(loader, &self.argv[1], 1)?),
             _ => loader.directive(&self.argv).map_err(|reason| self.wrong(&reason)),
         }
     }
@@ -290,6 +290,14 @@ mod tests {
     }
 
     #[test]
+    fn files_are_included_between_the_options_before_and_those_after() {
+        let path = std::env::temp_dir().join(format!("penstock-cli-include-{}.conf", std::process::id()));
+        std::fs::write(&path, "hz 66\ntimeout 66\n").unwrap();
+        check(&["--hz", "1", "--include", path.to_str().unwrap(), "--timeout", "1"], "hz timeout", "66;1");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
     fn help_and_version_start_nothing() {
         for argv in [&["-h"][..], &["--help"], &["server", "--help"], &["--port", "1", "--help"]] {
             assert_eq!(shown(argv, "", "hz"), Err(Exit::Answer(HELP.into())), "{argv:?}");
@@ -307,7 +315,10 @@ mod tests {
         check_fatal(&["--port=0"], "option --port=0\n", "Bad directive or wrong number of arguments");
         check_fatal(&["--appendonly", "yes"], "--appendonly", "is not supported by this version of Penstock");
         check_fatal(&["-p", "1"], "at '-p'\n", "an option begins with --, and its values follow it");
-        check_fatal(&["--include", "x"], "option --include", "include is for configuration files");
+        check_fatal(&["--include"], "option --include", "Bad directive or wrong number of arguments");
+        check_fatal(&["--include", "x", "y"], "option --include", "Bad directive or wrong number of arguments");
+        let missing = "can't open config file '/nonexistent/x': No such file or directory";
+        assert!(shown(&["--include", "/nonexistent/x"], "", "hz").unwrap_err().to_string().ends_with(missing));
         check_fatal(&["--port \"1"], "at '--port \"1'", "unbalanced quotes");
         check_fatal(&["--"], "at '--'", "the name of a directive is missing");
         check_fatal(&["-"], "at line 1 of standard input", "argument couldn't be parsed into an integer");

@@ -107,7 +107,7 @@ fn load_lines(loader: &mut Loader, source: &str, text: &[u8], depth: usize) -> R
 
 /// Reads the files that a pattern stands for, in the order of their names. A pattern may stand for none; a plain name
 /// must be that of a file. Relative ones are in `dir`, as it is set by then.
-fn include(loader: &mut Loader, pattern: &[u8], depth: usize) -> Result<(), ConfError> {
+pub(crate) fn include(loader: &mut Loader, pattern: &[u8], depth: usize) -> Result<(), ConfError> {
     let pattern = String::from_utf8_lossy(pattern);
     let pattern = loader.settings().in_dir(&pattern);
     if is_plain(&pattern) {

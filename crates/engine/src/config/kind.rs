@@ -153,7 +153,7 @@ pub(super) fn canonical_int(arg: &str) -> Option<i64> {
     arg.parse::<i64>().ok().filter(|int| int.to_string() == arg)
 }
 
-fn parse_int(arg: &str, min: i64, max: i64) -> Result<i64, String> {
+pub(super) fn parse_int(arg: &str, min: i64, max: i64) -> Result<i64, String> {
     let int = canonical_int(arg).ok_or("argument couldn't be parsed into an integer")?;
     in_range(int, min, max).map(|_| int)
 }

@@ -5,12 +5,16 @@ use std::sync::PoisonError;
 use crate::command_table::Table;
 
 use super::cell::Value;
-use super::kind::Kind;
+use super::kind::{Kind, parse_int};
 use super::settings::Settings;
+use super::special::{check_default_user, missing};
 use super::table::TABLE;
 
 /// What Redis says of a line that it doesn't know.
 const BAD_DIRECTIVE: &str = "Bad directive or wrong number of arguments";
+
+/// Redis's own limit.
+const IO_THREADS_MAX: i64 = 128;
 
 /// Takes directives one after another, in the order of their precedence: what comes later counts.
 ///
@@ -46,7 +50,12 @@ impl<'a> Loader<'a> {
             // Gone since Redis 3.2, and accepted since then.
             ("list-max-ziplist-entries" | "list-max-ziplist-value", [_]) => Ok(()),
             ("loadmodule" | "loadmodule-ex", _) => Err(missing("loading modules")),
+            ("user", ["default", rules @ ..]) => check_default_user(rules),
             ("user", _) => Err(missing("users other than default")),
+            // Redis's range is less than that of `threads`, whose alias it is, and has no 0 for as many as cores.
+            ("io-threads", [count]) => {
+                parse_int(count, 1, IO_THREADS_MAX).and_then(|_| self.setting("io-threads", args))
+            }
             ("sentinel", _) => Err(missing("Sentinel mode")),
             (name, args) => self.setting(name, args),
         }
@@ -68,10 +77,6 @@ impl<'a> Loader<'a> {
         cell.store(&next_value(index, args, &before)?);
         Ok(())
     }
-}
-
-fn missing(feature: &str) -> String {
-    format!("{feature} is not supported by this version of Penstock")
 }
 
 /// The value of table entry `index` after a line with these arguments, where it was `before` until then.
@@ -175,6 +180,43 @@ mod tests {
         }
         check(&["min-replicas-to-write 0", "min-replicas-max-lag 5"], "min-slaves-to-write", "0");
         check(&["appendonly no", "cluster-enabled no", "slaveof no one", "aclfile \"\""], "appendonly", "no");
+    }
+
+    #[test]
+    fn ranges_and_names_are_those_of_redis() {
+        check(&["io-threads 128"], "threads", "128");
+        check(&["threads 0"], "io-threads", "0");
+        for count in ["0", "129", "-1"] {
+            check_error(&format!("io-threads {count}"), "argument must be between 1 and 128 inclusive");
+        }
+        for (name, what) in [("appendfilename", "filename"), ("appenddirname", "dirname"), ("dbfilename", "filename")] {
+            check(&[&format!("{name} a.b")], name, "a.b");
+            for path in ["a/b", "'a\\b'"] {
+                check_error(&format!("{name} {path}"), &format!("{name} can't be a path, just a {what}"));
+            }
+        }
+        for name in ["appendfilename", "appenddirname"] {
+            check_error(&format!("{name} \"\""), &format!("{name} can't be empty"));
+        }
+    }
+
+    #[test]
+    fn the_default_user_may_be_told_what_it_is() {
+        // The second line is what Redis's CONFIG REWRITE leaves in every file.
+        for rules in [
+            "on nopass ~* &* +@all",
+            "on nopass sanitize-payload ~* &* +@all",
+            "ALLKEYS allchannels allcommands NOPASS skip-sanitize-payload on",
+        ] {
+            check(&[&format!("user default {rules}"), "hz 11"], "hz", "11");
+        }
+        let other = "a user default other than 'on nopass ~* &* +@all'";
+        for rules in
+            ["", "on nopass ~* &*", "off nopass ~* &* +@all", "on >secret ~* &* +@all", "on nopass ~a &* +@all"]
+        {
+            check_error(&format!("user default {rules}"), &missing(other));
+        }
+        check_error("user a on nopass ~* &* +@all", &missing("users other than default"));
     }
 
     #[test]

@@ -14,7 +14,8 @@
 //! | --- | --- |
 //! | those in `settings.rs` | live, or read at the start where CONFIG SET refuses them, as Redis does |
 //! | `dir`, `dbfilename` | as in Redis, CONFIG SET changes them only if `enable-protected-configs` allows it |
-//! | `io-threads` | an alias of `threads`; 0, the default, is as many as there are cores |
+//! | `io-threads` | an alias of `threads`, in Redis's range: from 1 to 128 |
+//! | `user default on nopass ~* &* +@all` | accepted: Redis's CONFIG REWRITE leaves it in every file |
 //! | `rename-command` | in a file or on the command line only: [`Settings::renamed_commands`] |
 //! | `appendonly yes`, `aclfile`, `user`, `loadmodule` | refused: dangerous to ignore |
 //! | `cluster-enabled yes`, `replicaof`, `tls-port`, `sentinel`, `syslog-enabled yes` | refused: likewise |

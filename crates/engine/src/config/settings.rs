@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::cell::{Bytes, BytesOrPercent, Cell, Choice, Choices, Flag, Int, OutputLimits, Shelf, Text, Value};
 use super::directive::{Apply, Directive};
 use super::kind::Kind;
-use super::special::{SavePoint, check_bind, check_percentiles, save_points};
+use super::special::{SavePoint, check_base_name, check_bind, check_percentiles, missing, save_points};
 use super::table::TABLE;
 
 /// The most bytes that requests which wait to be complete may be allowed to have, so that they are always framed or
@@ -301,10 +301,7 @@ fn check_spill_dir(path: &str) -> Result<(), String> {
 }
 
 fn check_dbfilename(name: &str) -> Result<(), String> {
-    match name.contains('/') {
-        true => Err("dbfilename can't be a path, just a filename".into()),
-        false => Ok(()),
-    }
+    check_base_name("dbfilename", "filename", name)
 }
 
 impl Default for Settings {
@@ -378,9 +375,7 @@ impl Directive {
             check(text)?;
         }
         match self.missing_feature {
-            Some(feature) if self.kind.show(&value) != self.default => {
-                Err(format!("{feature} is not supported by this version of Penstock"))
-            }
+            Some(feature) if self.kind.show(&value) != self.default => Err(missing(feature)),
             _ => Ok(value),
         }
     }

@@ -246,8 +246,56 @@ pub(super) fn check_replicaof(args: &[&str]) -> Result<Vec<String>, String> {
     match args {
         [] => Ok(Vec::new()),
         [no, one] if no.eq_ignore_ascii_case("no") && one.eq_ignore_ascii_case("one") => Ok(Vec::new()),
-        [_, _] => Err("replication is not supported by this version of Penstock".into()),
+        [_, _] => Err(missing("replication")),
         _ => Err(WRONG_ARITY.into()),
+    }
+}
+
+/// The text for whoever asks for what doesn't exist yet.
+pub(super) fn missing(feature: &str) -> String {
+    format!("{feature} is not supported by this version of Penstock")
+}
+
+/// What the one user that there is may do, each with its other spelling. Redis has it in every file that its CONFIG
+/// REWRITE wrote.
+const DEFAULT_USER_RULES: [[&str; 2]; 5] =
+    [["on", "on"], ["nopass", "nopass"], ["~*", "allkeys"], ["&*", "allchannels"], ["+@all", "allcommands"]];
+/// Rules about what doesn't exist yet.
+const RULES_WITHOUT_EFFECT: [&str; 2] = ["sanitize-payload", "skip-sanitize-payload"];
+
+/// `user default`: only what is so anyway.
+pub(super) fn check_default_user(rules: &[&str]) -> Result<(), String> {
+    let is_any = |rule: &str, words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(rule));
+    let is_so = |rule: &&str| is_any(rule, DEFAULT_USER_RULES.as_flattened()) || is_any(rule, &RULES_WITHOUT_EFFECT);
+    let complete = DEFAULT_USER_RULES.iter().all(|words| rules.iter().any(|rule| is_any(rule, words)));
+    match complete && rules.iter().all(is_so) {
+        true => Ok(()),
+        false => Err(missing("a user default other than 'on nopass ~* &* +@all'")),
+    }
+}
+
+/// `dbfilename`, `appendfilename` and `appenddirname`: a name without directories.
+pub(super) fn check_base_name(directive: &str, what: &str, name: &str) -> Result<(), String> {
+    match name.contains(['/', '\\']) {
+        true => Err(format!("{directive} can't be a path, just a {what}")),
+        false => Ok(()),
+    }
+}
+
+/// `appendfilename`: as [`check_base_name`] says, and not empty.
+pub(super) fn check_append_file_name(name: &str) -> Result<(), String> {
+    not_empty("appendfilename", name).and_then(|()| check_base_name("appendfilename", "filename", name))
+}
+
+/// `appenddirname`: likewise.
+pub(super) fn check_append_dir_name(name: &str) -> Result<(), String> {
+    not_empty("appenddirname", name).and_then(|()| check_base_name("appenddirname", "dirname", name))
+}
+
+fn not_empty(directive: &str, value: &str) -> Result<(), String> {
+    match value.is_empty() {
+        true => Err(format!("{directive} can't be empty")),
+        false => Ok(()),
     }
 }
 

@@ -7,7 +7,8 @@
 use super::directive::Directive;
 use super::kind::Kind;
 use super::special::{
-    check_hostname, check_oom_score_adj_values, check_replicaof, check_shutdown, check_title_template,
+    check_append_dir_name, check_append_file_name, check_hostname, check_oom_score_adj_values, check_replicaof,
+    check_shutdown, check_title_template,
 };
 
 /// Directives without effect that share the reason for it.
@@ -77,8 +78,8 @@ const APPEND_ONLY: Group = Group {
     why: "The append-only file doesn't exist yet.",
     directives: &[
         Directive::bool("appendonly", "no").missing("the append-only file"),
-        Directive::text("appendfilename", "appendonly.aof").immutable(),
-        Directive::text("appenddirname", "appendonlydir").immutable(),
+        Directive::text("appendfilename", "appendonly.aof").immutable().checked(check_append_file_name),
+        Directive::text("appenddirname", "appendonlydir").immutable().checked(check_append_dir_name),
         Directive::choice("appendfsync", &["everysec", "always", "no"], "everysec"),
         Directive::bool("no-appendfsync-on-rewrite", "no"),
         Directive::natural("auto-aof-rewrite-percentage", "100"),
