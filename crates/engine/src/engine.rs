@@ -37,6 +37,11 @@ pub trait Host: ConfigHost + Send + Sync {
     /// Ends the server as SIGTERM does.
     fn shut_down(&self);
 
+    /// Who supervises the process, as INFO says it.
+    fn supervisor(&self) -> &'static str {
+        "no"
+    }
+
     /// What doesn't change while the server runs. Asked once.
     fn machine(&self) -> Machine {
         Machine::default()

@@ -24,3 +24,4 @@ pub mod rebind;
 pub mod reply_queue;
 pub mod run;
 pub mod spill;
+pub mod supervisor;

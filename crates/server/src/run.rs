@@ -24,6 +24,7 @@ use crate::poller::{Epoll, WakeFd};
 use crate::process;
 use crate::rebind::InUse;
 use crate::spill::Spill;
+use crate::supervisor::Supervisor;
 
 /// The version of Penstock.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -34,6 +35,7 @@ const FAREWELL: Duration = Duration::from_millis(500);
 struct ServerHost {
     listening: InUse,
     new_listeners: NewListeners,
+    supervisor: Supervisor,
 }
 
 impl ServerHost {
@@ -77,6 +79,10 @@ impl Host for ServerHost {
     fn shut_down(&self) {
         // The way that SIGTERM goes: the main thread waits for it.
         let _ = signal_hook::low_level::raise(SIGTERM);
+    }
+
+    fn supervisor(&self) -> &'static str {
+        self.supervisor.name()
     }
 
     fn machine(&self) -> Machine {
@@ -159,10 +165,11 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let wakes = (0..threads).map(|_| WakeFd::new()).collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
     let new_listeners = NewListeners::default();
     let listening = InUse::of(&listeners);
-    let host = Box::new(ServerHost { listening, new_listeners: new_listeners.clone() });
+    let supervisor = Supervisor::of(&settings);
+    let host = ServerHost { listening, new_listeners: new_listeners.clone(), supervisor: supervisor.clone() };
     let shared_wakes = wakes.iter().map(|w| w.try_clone().map(|w| Box::new(w) as Box<dyn Wake>));
     let shared_wakes = shared_wakes.collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
-    let engine = Engine::start(settings, config_file, shared_wakes, host, now_us() / 1000);
+    let engine = Engine::start(settings, config_file, shared_wakes, Box::new(host), now_us() / 1000);
     engine.keyspace.reaper().prepare_with(process::stand_back);
 
     let stopping = Arc::new(AtomicBool::new(false));
@@ -188,6 +195,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
         handles.push(thread.map_err(|e| format!("can't start a thread: {e}; choose fewer with --threads"))?);
     }
     log::notice("Ready to accept connections");
+    supervisor.ready();
 
     if let Some(signal) = signals.forever().next() {
         log::notice(if signal == SIGINT {
@@ -196,6 +204,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
             "Received SIGTERM scheduling shutdown..."
         });
     }
+    supervisor.stopping();
     stopping.store(true, Ordering::Release);
     engine.inboxes.iter().for_each(engine::inbox::Inbox::wake);
     let deadline = Instant::now() + FAREWELL;

@@ -6,8 +6,9 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -333,6 +334,48 @@ fn replicas_are_not_demanded_of_a_server_that_has_none() {
         ask(&mut stream, &format!("CONFIG SET {name} 3\r\n"), &refusal(name, unsupported));
         ask(&mut stream, &format!("CONFIG SET {name} 0\r\n"), "+OK\r\n");
     }
+    end(child, "-TERM");
+}
+
+/// What a server with this `supervised` tells a supervisor at the socket called `name`, from its start to its end.
+fn told(socket: &UnixDatagram, name: &str, supervised: &str) -> Vec<String> {
+    let port = free_port().unwrap();
+    let args = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--supervised", supervised];
+    let mut command = Command::new(subject_program());
+    let child = command.args(args).env("NOTIFY_SOCKET", name).stdout(Stdio::null()).spawn().unwrap();
+    let running = Running(child);
+    wait_until(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
+    ask(&mut connect(port), "PING\r\n", "+PONG\r\n");
+    // Signals are handled, and what is to be told of the start is told, soon after connections are accepted.
+    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let mut receive = || {
+        let mut datagram = [0; 100];
+        socket.recv(&mut datagram).map(|len| String::from_utf8_lossy(&datagram[..len]).into_owned())
+    };
+    let mut all: Vec<String> = (0..2).map_while(|_| receive().ok()).collect();
+    end(running, "-TERM");
+    all.extend(receive());
+    all
+}
+
+#[test]
+fn systemd_is_told_when_it_is_ready_and_when_it_ends() {
+    let directory = directory("supervised");
+    let path = directory.join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    let expected = ["STATUS=Ready to accept connections\n", "READY=1\n", "STOPPING=1\n"];
+    for supervised in ["systemd", "auto"] {
+        assert_eq!(told(&socket, path.to_str().unwrap(), supervised), expected, "{supervised}");
+    }
+    assert_eq!(told(&socket, path.to_str().unwrap(), "no"), [""; 0]);
+    let name = format!("penstock-process-{}", std::process::id());
+    let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    assert_eq!(told(&socket, &format!("@{name}"), "systemd"), expected);
+    fs::remove_dir_all(directory).unwrap();
+
+    let port = free_port().unwrap().to_string();
+    let (child, said) = start(&["--port", &port, "--bind", "127.0.0.1", "--supervised", "systemd"], "");
+    assert!(said.contains("# systemd supervision error: NOTIFY_SOCKET not found!\n"), "{said}");
     end(child, "-TERM");
 }
 

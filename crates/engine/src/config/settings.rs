@@ -75,6 +75,20 @@ choices! {
 }
 
 choices! {
+    /// Who supervises the server and is told when it is ready.
+    Supervised, SUPERVISED {
+        /// Upstart, which is told nothing.
+        Upstart = "upstart",
+        /// systemd.
+        Systemd = "systemd",
+        /// systemd, if it is there.
+        Auto = "auto",
+        /// Nobody.
+        No = "no",
+    }
+}
+
+choices! {
     /// Who may use what is off by default.
     Access, ACCESS {
         /// Nobody.
@@ -291,6 +305,8 @@ settings! {
     loglevel: Choice<LogLevel> = Directive::choice("loglevel", LOG_LEVELS, "notice").applied(Apply::LogLevel);
     /// File that holds the process id while the server runs, relative to `dir`, empty for none.
     pidfile: Text = Directive::text("pidfile", "").startup();
+    /// Whom to tell that the server is ready: `systemd` or `auto` write to the socket that NOTIFY_SOCKET names.
+    supervised: Choice<Supervised> = Directive::choice("supervised", SUPERVISED, "no").startup();
 }
 
 fn check_spill_dir(path: &str) -> Result<(), String> {

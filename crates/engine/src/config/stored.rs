@@ -31,7 +31,6 @@ const PROCESS: Group = Group {
           starts it.",
     directives: &[
         Directive::bool("daemonize", "no").immutable(),
-        Directive::choice("supervised", &["upstart", "systemd", "auto", "no"], "no").immutable(),
         Directive::bool("always-show-logo", "no").immutable(),
         Directive::bool("set-proc-title", "yes").immutable(),
         Directive::text("proc-title-template", "{title} {listen-addr} {server-mode}").checked(check_title_template),

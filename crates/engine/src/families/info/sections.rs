@@ -31,7 +31,7 @@ pub(super) fn server(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.field("multiplexing_api", machine.multiplexing_api);
     text.constants(&[("atomicvar_api", "rust-core"), ("gcc_version", "0.0.0")]);
     text.field("process_id", machine.process_id);
-    text.field("process_supervised", "no");
+    text.field("process_supervised", engine.host.supervisor());
     text.field("run_id", &machine.run_id);
     text.field("tcp_port", settings.port.get());
     text.field("server_time_usec", now_us);
