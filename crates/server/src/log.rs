@@ -1,7 +1,7 @@
 //! The log: a line per event, in the form that Redis's log has, since people's tools read it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -32,7 +32,11 @@ pub fn set_level(level: LogLevel) {
 /// # Errors
 /// The file can't be opened. Lines go where they went before then.
 pub fn set_file(file: PathBuf) -> io::Result<()> {
-    open(&file)?;
+    // As C's fopen does: what can't be written to may open all the same, and says so here. A pipe has no end to go to.
+    open(&file)?.seek(SeekFrom::End(0)).map(drop).or_else(|error| match error.kind() {
+        io::ErrorKind::NotSeekable => Ok(()),
+        _ => Err(error),
+    })?;
     if let Ok(mut current) = FILE.lock() {
         *current = Some(file);
     }

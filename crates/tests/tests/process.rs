@@ -348,7 +348,7 @@ fn told(socket: &UnixDatagram, name: &str, supervised: &str) -> Vec<String> {
     ask(&mut connect(port), "PING\r\n", "+PONG\r\n");
     // Signals are handled, and what is to be told of the start is told, soon after connections are accepted.
     socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    let mut receive = || {
+    let receive = || {
         let mut datagram = [0; 100];
         socket.recv(&mut datagram).map(|len| String::from_utf8_lossy(&datagram[..len]).into_owned())
     };
