@@ -56,6 +56,34 @@ struct Position {
     request: u64,
 }
 
+/// Where a load ends that ends at its first error: a rejected line is known before anything behind it is sent.
+#[derive(Clone, Copy, Debug)]
+struct Barrier {
+    /// The first so many lines were reported by an earlier life of this load.
+    reported: u64,
+    /// So many were met.
+    met: u64,
+    /// No command from this number on stands before the first of the others.
+    at: Option<u64>,
+}
+
+impl Barrier {
+    /// Looks at a block's rejected lines; the requests before `executed` ran in an earlier life.
+    fn meet(&mut self, block: &Block, executed: u64) {
+        for rejected in block.rejected() {
+            let is_new = if rejected.spoilt_by.is_none() {
+                self.met += 1;
+                self.met > self.reported
+            } else {
+                block.first_request + block.requests_of(rejected.before) as u64 > executed
+            };
+            if is_new {
+                self.at.get_or_insert(block.first + rejected.before as u64);
+            }
+        }
+    }
+}
+
 /// The commands between the input and their replies.
 pub struct Flight {
     /// Commands of a chunk.
@@ -76,6 +104,8 @@ pub struct Flight {
     offset: usize,
     /// No command from this number on is to be sent.
     stop_at: Option<u64>,
+    /// The rejected lines at which the load ends; none: it goes on behind each.
+    barrier: Option<Barrier>,
     /// The requests before this number were executed in an earlier life of this load.
     executed: u64,
     /// Those that are known to have failed and aren't reported: requests before `executed`, of an open transaction, and
@@ -103,12 +133,20 @@ impl Flight {
             block: 0,
             offset: 0,
             stop_at: None,
+            barrier: None,
             executed: 0,
             remembered: VecDeque::new(),
             failed_requests: 0,
             input_bytes: 0,
             last: None,
         }
+    }
+
+    /// Nothing behind a rejected line is to be sent, but for the first `reported` of them.
+    #[must_use]
+    pub fn ending_at_rejected(mut self, reported: u64) -> Flight {
+        self.barrier = Some(Barrier { reported, met: 0, at: None });
+        self
     }
 
     /// How many commands are answered.
@@ -165,7 +203,13 @@ impl Flight {
     /// No command from this number on may be sent now.
     fn limit(&self) -> u64 {
         let window = (self.answered.command / self.chunk + CHUNKS_IN_FLIGHT).saturating_mul(self.chunk);
-        self.stop_at.map_or(window, |stop| stop.min(window))
+        self.end_at().map_or(window, |stop| stop.min(window))
+    }
+
+    /// The number of the command before which the load ends, if it does so before its input's end.
+    fn end_at(&self) -> Option<u64> {
+        let barrier = self.barrier.and_then(|barrier| barrier.at);
+        self.stop_at.into_iter().chain(barrier).min()
     }
 
     /// Whether another block is of use now: all that may be sent of the ones here is sent.
@@ -187,6 +231,9 @@ impl Flight {
     /// Takes the next block, if there is one more. Blocks that are done are given to `done`, here and below.
     pub fn push(&mut self, block: Block, witness: &mut impl Witness, done: impl FnMut(Block)) {
         let was_skipping = self.is_skipping();
+        if let Some(barrier) = &mut self.barrier {
+            barrier.meet(&block, self.executed);
+        }
         self.blocks.push_back(block);
         if was_skipping {
             self.forget_effects();
@@ -308,7 +355,7 @@ impl Flight {
 
     /// Whether everything that was or is to be sent is answered; `ended` says that no more blocks will come.
     pub fn has_landed(&self, ended: bool) -> bool {
-        match self.stop_at {
+        match self.end_at() {
             Some(stop) => self.answered.command >= stop,
             None => ended && self.answered.command >= self.end(),
         }
@@ -589,6 +636,29 @@ mod tests {
                     assert_eq!(sent, ALL, "size {size}, chunk {chunk}, step {step}");
                     assert_eq!(heard, ["0:2 rejected", "0:5 rejected", "0:6 E 3: ERR", "0:13 rejected"]);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_behind_a_rejected_line_is_sent_where_the_load_ends_at_it() {
+        let firsts = [(0, 1), (1, 3), (2, 10), (3, 10)];
+        for (size, (reported, first)) in [1, 9, 30, 1000].into_iter().flat_map(|size| firsts.map(|it| (size, it))) {
+            for executed in 0..=first {
+                let mut flight = Flight::new(100, true).ending_at_rejected(reported);
+                let (mut heard, mut sent) = (Heard::default(), Vec::new());
+                flight.resume(executed, None, &mut heard, drop);
+                for block in blocks(TEXT, size) {
+                    if flight.wants_block() {
+                        flight.push(block, &mut heard, drop);
+                    }
+                    sent.extend(flight.sendable());
+                    flight.mark_sent(flight.sendable().len());
+                }
+                let expected: Vec<_> = ALL.split(", ").take(first as usize).skip(executed as usize).collect();
+                assert_eq!(commands(&sent), expected.join(", "), "size {size}, {reported} reported, {executed} ran");
+                flight.answer(first, &mut heard, drop);
+                assert!(flight.has_landed(reported == 3), "size {size}, {reported} reported");
             }
         }
     }

@@ -92,6 +92,11 @@ impl Report {
         self.rejected
     }
 
+    /// The first so many of those were reported in an earlier life of this load.
+    pub fn earlier_rejected(&self) -> u64 {
+        self.earlier.1
+    }
+
     /// All errors.
     pub fn errors(&self) -> u64 {
         self.failed + self.rejections()

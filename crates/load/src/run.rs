@@ -250,11 +250,13 @@ fn load(options: Options) -> Result<Exit, Failure> {
         None => possible.in_chunks(options.chunk),
     };
     let (belt, tally) = start_reading(&options.plan, merging, terms.args_max, options.resume.is_some())?;
+    let flight = Flight::new(options.chunk.max(merging.most()), options.resume.is_some());
+    let flight = if options.stop_on_error { flight.ending_at_rejected(report.earlier_rejected()) } else { flight };
     let mut session = Session {
         config: &options.config,
         load: Load {
             belt: &belt,
-            flight: Flight::new(options.chunk.max(merging.most()), options.resume.is_some()),
+            flight,
             report,
             progress,
             interrupt,

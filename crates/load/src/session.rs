@@ -126,7 +126,18 @@ impl Session<'_, '_> {
         // Before it is closed: what failed in a transaction without an end is reported then, and runs again if the
         // load goes on.
         let noted = self.note_end();
-        ran.and(noted).and_then(|()| self.load.close())
+        ran.and(noted).and_then(|()| self.load.close()).and_then(|()| self.note_rejected())
+    }
+
+    /// Notes the lines that were rejected within a transaction without an end: they were reported when the load was
+    /// closed, and will be no commands when the transaction is sent again.
+    fn note_rejected(&mut self) -> Result<(), Failure> {
+        let Some(resumable) = &mut self.resumable else { return Ok(()) };
+        let (noted, rejected) = (resumable.file.state.progress, self.load.report.rejected_lines());
+        if rejected <= noted.reported.rejected {
+            return Ok(());
+        }
+        resumable.file.note(noted.answered, Reported { rejected, ..noted.reported })
     }
 
     /// Notes what was reported, and that no more will be.

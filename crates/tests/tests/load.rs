@@ -98,6 +98,50 @@ SUBSCRIBE x
     });
 }
 
+#[test]
+fn nothing_behind_a_rejected_line_is_sent_if_the_first_error_ends_the_load() {
+    let directory = Directory::new();
+    let many = "SET string x\nINCR n\nINCR n\nSET b \"x\n".to_owned() + &"INCR n\n".repeat(50_000);
+    let csv = directory.file("m.csv", "k,v\na,1\nb\nc,3\n");
+    let json = directory.file("m.jsonl", "{\"k\":\"a\",\"v\":1}\n{\n{\"k\":\"c\",\"v\":3}\n");
+    with_both(|server| {
+        let stop = |more: &[&str], text: &str| {
+            ask(server, "FLUSHALL");
+            let ran = run(server.port(), &[&["--stop-on-error"], more].concat(), text.as_bytes());
+            assert_eq!(ran.status, 1, "{}", ran.err);
+            ran
+        };
+        for more in [&["--chunk", "1"][..], &[], &["--no-merge"]] {
+            let ran = stop(more, &many);
+            assert_eq!(ran.first_line(), "3 commands executed, 0 failed, 1 line rejected", "{more:?}");
+            assert_eq!(
+                ran.err,
+                "stdin:4: a quote is not closed, or closes within a word: SET b \"x\n\
+                 penstock load: stopped after stdin:3, since stdin:4 had an error\n"
+            );
+            assert_eq!(texts(&ask(server, "MGET string n")), ["x", "2"], "{more:?}");
+        }
+        // What would have been merged, and nothing before the line at all.
+        stop(&[], "SET a 1\nSET b 1\n\"\nSET c 1\n");
+        assert_eq!(ask(server, "EXISTS a b c").integer(), Some(2));
+        let ran = stop(&[], "SUBSCRIBE x\nSET c 1\n");
+        assert!(ran.err.ends_with("stopped before the first command, since stdin:1 had an error\n"), "{}", ran.err);
+        assert_eq!(ask(server, "DBSIZE").integer(), Some(0));
+        // A transaction stays without an end, and one that is discarded for a line has one.
+        let ran = stop(&[], "MULTI\nSET a 1\n\"\nSET b 1\nEXEC\nSET c 1\n");
+        let end = "stopped after stdin:2, since stdin:3 had an error; the transaction that begins at stdin:1 was not executed\n";
+        assert!(ran.err.ends_with(end), "{}", ran.err);
+        assert_eq!(ran.first_line(), "1 command executed, 0 failed, 1 line rejected");
+        assert_eq!(ask(server, "DBSIZE").integer(), Some(0));
+        let errors = directory.path("errors");
+        for records in [["--csv", &csv], ["--json-lines", &json]] {
+            let ran = stop(&[&["--errors", &errors], &records[..], &["SET {k} {v}"]].concat(), "");
+            assert_eq!(ran.first_line(), "1 command executed, 0 failed, 1 line rejected");
+            assert_eq!((ask(server, "EXISTS a c").integer(), directory.read("errors").lines().count()), (Some(1), 1));
+        }
+    });
+}
+
 /// Everything that the commands of [`mixed`] may have left.
 fn data(server: &Server) -> Vec<Vec<String>> {
     let keys =

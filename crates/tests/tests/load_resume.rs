@@ -42,6 +42,30 @@ fn a_load_that_stopped_at_an_error_goes_on_behind_it() {
 }
 
 #[test]
+fn each_run_sends_what_stands_before_the_next_rejected_line() {
+    let (server, directory) = (Server::penstock(&[]), Directory::new());
+    let text = "INCR n\n\"\nINCR n\n\"\nMULTI\nINCR n\n\"\nINCR n\nEXEC\nINCR n\n";
+    for chunk in ["1", "10000"] {
+        let (file, state, errors) = (directory.file("x", text), directory.path("state"), directory.path("errors"));
+        let args = ["--resume", "--stop-on-error", "--chunk", chunk, "--state", &state, "--errors", &errors, &file];
+        ask(&server, "DEL n");
+        for (stop, n) in [(2, "1"), (4, "2"), (7, "2"), (9, "2")] {
+            let ran = run(server.port(), &args, b"");
+            let since = format!("since {file}:{stop} had an error");
+            assert!(ran.status == 1 && ran.err.contains(&since), "{chunk} {stop}: {} {}", ran.status, ran.err);
+            assert_eq!(ask(&server, "GET n").text(), n.as_bytes(), "{chunk} {stop}: {}", ran.err);
+        }
+        let ran = run(server.port(), &args, b"");
+        assert_eq!(ran.first_line(), "7 commands executed, 1 failed, 3 lines rejected", "{}", ran.err);
+        let places: Vec<_> =
+            directory.read("errors").lines().map(|line| line[file.len() + 1..][..1].to_owned()).collect();
+        assert_eq!((ask(&server, "GET n").text(), places.concat()), (&b"3"[..], "2479".to_owned()));
+        std::fs::remove_file(&state).unwrap();
+        std::fs::remove_file(&errors).unwrap();
+    }
+}
+
+#[test]
 fn a_successor_stops_at_an_error_that_was_not_reported() {
     let (server, directory) = (Server::penstock(&[]), Directory::new());
     let increments = "INCR n\n".repeat(1_000);
