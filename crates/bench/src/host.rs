@@ -3,6 +3,8 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use client::Connection;
 use rustix::net::sockopt::socket_peercred;
@@ -10,6 +12,14 @@ use rustix::net::{getpeername, getsockname};
 
 /// State "established" in `/proc/net/tcp`.
 const ESTABLISHED: &str = "01";
+/// How long a process may take to come to rest, and how often to look: a Penstock's thread polls for some tens of
+/// microseconds before it sleeps.
+const REST_MAX: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+/// What a running thread has used is known as of its last tick, of which there are 100 a second at least: what is
+/// counted of one that wasn't at rest may be wrong by so much, and ten times that tells little less than all.
+const TICK_NS: u64 = 10_000_000;
+const CERTAIN_NS: u64 = 10 * TICK_NS;
 
 /// A server's process that is certainly the one we are connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +34,23 @@ pub struct Usage {
     pub cpu_ns: u64,
     /// Resident memory in bytes.
     pub resident_bytes: u64,
+    /// Whether all threads slept at each look: the kernel counts a thread's time when it is switched out, and at ticks
+    /// before that.
+    pub was_at_rest: bool,
 }
 
 impl Usage {
     /// What was used since an earlier look, and the memory as it is now.
     #[must_use]
     pub fn since(&self, before: &Usage) -> Usage {
-        Usage { cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns), resident_bytes: self.resident_bytes }
+        let cpu_ns = self.cpu_ns.saturating_sub(before.cpu_ns);
+        Usage { cpu_ns, resident_bytes: self.resident_bytes, was_at_rest: self.was_at_rest && before.was_at_rest }
+    }
+
+    /// The CPU time, where that can be told: too little of a process that wasn't at rest is lost between two ticks.
+    #[must_use]
+    pub fn known_cpu_ns(&self) -> Option<u64> {
+        (self.was_at_rest || self.cpu_ns >= CERTAIN_NS).then_some(self.cpu_ns)
     }
 }
 
@@ -43,10 +63,16 @@ impl Process {
         owns_other_end(connection, pid).then_some(Process { pid })
     }
 
-    /// Its use so far; zeros once it has gone.
+    /// Its use so far, once it is at rest, or after waiting in vain for that; zeros once it has gone.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        Usage { cpu_ns: cpu_ns(self.pid), resident_bytes: resident_bytes(self.pid) }
+        let began = Instant::now();
+        let mut was_at_rest = is_at_rest(self.pid);
+        while !was_at_rest && began.elapsed() < REST_MAX {
+            thread::sleep(LOOK_EVERY);
+            was_at_rest = is_at_rest(self.pid);
+        }
+        Usage { cpu_ns: cpu_ns(self.pid), resident_bytes: resident_bytes(self.pid), was_at_rest }
     }
 }
 
@@ -93,10 +119,24 @@ fn owns_socket(pid: u32, inodes: &[String]) -> bool {
 }
 
 fn cpu_ns(pid: u32) -> u64 {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
-    let of_task = |path: std::path::PathBuf| fs::read_to_string(path.join("schedstat")).ok();
-    let texts = tasks.flatten().filter_map(|task| of_task(task.path()));
-    texts.filter_map(|text| text.split(' ').next()?.parse::<u64>().ok()).sum()
+    of_threads(pid, "schedstat").filter_map(|text| text.split(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+/// Whether no thread of it runs or wants to; a process that has gone isn't there to rest.
+fn is_at_rest(pid: u32) -> bool {
+    let mut states = of_threads(pid, "stat").map(|text| is_running(&text)).peekable();
+    states.peek().is_some() && !states.any(|is_running| is_running)
+}
+
+/// Whether `/proc/PID/task/TID/stat` is of a thread in state R. The name before the state may have any character.
+fn is_running(stat: &str) -> bool {
+    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('R'))
+}
+
+/// A file of each of its threads.
+fn of_threads(pid: u32, name: &'static str) -> impl Iterator<Item = String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(move |task| fs::read_to_string(task.path().join(name)).ok())
 }
 
 fn resident_bytes(pid: u32) -> u64 {
@@ -124,6 +164,55 @@ mod tests {
         assert_eq!(inode(line, 22000, 40000), Some("9876".to_owned()));
         assert_eq!(inode(line, 40000, 22000), None);
         assert_eq!(inode("  sl  local_address rem_address   st", 1, 2), None);
+    }
+
+    #[test]
+    fn a_thread_in_state_r_is_running_whatever_its_name() {
+        assert!(is_running("7 (a) S (b)) R 1 7 7 0"));
+        assert!(!is_running("7 (R) S 1 7 7 0"));
+        assert!(!is_running(""));
+    }
+
+    /// A shell that answers each line and works on behind the answer.
+    fn worker(work: &str) -> std::process::Child {
+        use std::process::{Command, Stdio};
+        let script = format!("while read line; do echo; {work}; done");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn ask(worker: &mut std::process::Child) {
+        use std::io::{Read, Write};
+        worker.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        worker.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    }
+
+    #[test]
+    fn what_is_done_behind_an_answer_is_counted_before_the_next_question() {
+        let mut child = worker("i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done");
+        let process = Process { pid: child.id() };
+        for _ in 0..20 {
+            ask(&mut child);
+            let first = process.usage();
+            thread::sleep(Duration::from_millis(20));
+            let later = process.usage().since(&first);
+            assert_eq!((later.cpu_ns, later.known_cpu_ns()), (0, Some(0)), "{first:?}");
+        }
+        child.kill().and_then(|()| child.wait()).unwrap();
+        assert_eq!(process.usage().known_cpu_ns(), None);
+    }
+
+    #[test]
+    fn little_is_not_known_of_a_process_without_rest() {
+        let mut child = worker("while :; do :; done");
+        ask(&mut child);
+        let process = Process { pid: child.id() };
+        let first = process.usage();
+        assert!(!first.was_at_rest);
+        assert_eq!(first.since(&first).known_cpu_ns(), None);
+        let later = Usage { cpu_ns: first.cpu_ns + CERTAIN_NS, ..first };
+        assert_eq!(later.since(&first).known_cpu_ns(), Some(CERTAIN_NS));
+        child.kill().and_then(|()| child.wait()).unwrap();
     }
 
     #[test]

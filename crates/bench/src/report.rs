@@ -104,7 +104,8 @@ impl Report<'_> {
     }
 
     fn server_ns_per_request(&self) -> Option<f64> {
-        self.server.map(|usage| usage.cpu_ns as f64 / self.count().max(1) as f64)
+        let cpu_ns = self.server.as_ref().and_then(Usage::known_cpu_ns)?;
+        Some(cpu_ns as f64 / self.count().max(1) as f64)
     }
 
     /// The figures for programs.

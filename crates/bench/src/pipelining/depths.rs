@@ -80,11 +80,11 @@ fn throughput(target: &Target, depth: u64, interrupt: &Interrupt) -> Result<Dept
             stop.store(true, Ordering::Relaxed);
         }
     })?;
-    let used = target.usage().zip(before).map(|(now, before)| now.since(&before).cpu_ns as f64);
+    let used = target.usage().zip(before).and_then(|(now, before)| now.since(&before).known_cpu_ns());
     let answered = outcome.latencies.len().max(1) as f64;
     Ok(DepthCell {
         per_second: answered / outcome.took.as_secs_f64(),
-        server_ns_per_command: used.map(|ns| ns / answered),
+        server_ns_per_command: used.map(|ns| ns as f64 / answered),
         ..DepthCell::default()
     })
 }

@@ -95,7 +95,8 @@ fn write_cell(out: &mut dyn Write, cell: &Cell, local: bool) -> io::Result<()> {
     write!(out, "{user:10.6} {system:10.6} {:10.6} ({mark}{:>10.6}) {:>8.2}", user + system, cell.real_s, cell.times)?;
     match cell.server_ns_per_command {
         Some(ns) => write!(out, " {:>9.2} µs", ns / 1e3),
-        None if local => write!(out, " {:>12}", ""),
+        // Only of a process on this machine is its memory known.
+        None if local => write!(out, " {:>12}", cell.server_bytes.map_or("", |_| "?")),
         None => Ok(()),
     }
 }

@@ -114,7 +114,9 @@ pub fn run(
         done,
         of: way.parts,
         commands: runner.commands,
-        server_ns_per_command: used.map(|used| used.cpu_ns as f64 / runner.commands.max(1) as f64),
+        server_ns_per_command: used
+            .and_then(|used| used.known_cpu_ns())
+            .map(|ns| ns as f64 / runner.commands.max(1) as f64),
         server_bytes: used.map(|used| used.resident_bytes),
         counted: difference(&counts_before, target),
         impossible: None,
