@@ -1,0 +1,49 @@
+//! The pages under `docs/` name every flag of every tool.
+
+// Clippy knows that a test may unwrap, but not the functions that only tests call.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+/// Whether a text names a flag, which stands alone or before its value: `--json` isn't named by `--json-lines`.
+fn names(text: &str, flag: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    text.match_indices(flag).any(|(at, _)| {
+        let (before, behind) = (text[..at].bytes().next_back(), text[at + flag.len()..].bytes().next());
+        !before.is_some_and(is_word) && !behind.is_some_and(is_word)
+    })
+}
+
+/// The flags of a command and its subcommands in all their forms.
+fn flags(command: &clap::Command) -> Vec<String> {
+    let visible = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    let own = visible.flat_map(|arg| {
+        let long = arg.get_long().map(|long| format!("--{long}"));
+        long.into_iter().chain(arg.get_short().map(|short| format!("-{short}")))
+    });
+    own.chain(command.get_subcommands().flat_map(flags)).collect()
+}
+
+/// What stands between backticks and in blocks of code: elsewhere a dash is a dash.
+fn code(page: &str) -> String {
+    page.split('`').skip(1).step_by(2).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn every_flag_of_a_tool_is_named_on_its_page() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut missing = Vec::new();
+    for (page, command) in [("bench.md", bench::command()), ("cli.md", cli::command()), ("load.md", load::command())] {
+        let text = code(&std::fs::read_to_string(docs.join(page)).unwrap());
+        let flags = flags(&command);
+        assert!(flags.len() > 20, "{page}: {flags:?}");
+        missing.extend(flags.iter().filter(|flag| !names(&text, flag)).map(|flag| format!("{page}: {flag}")));
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn a_flag_is_named_where_it_stands_alone() {
+    assert!(names("--json FILE", "--json") && names("-2", "-2") && names("(-a)", "-a"));
+    assert!(!names("--json-lines", "--json") && !names("x-2 --a", "-a"));
+}
