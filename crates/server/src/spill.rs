@@ -2,8 +2,8 @@
 //!
 //! A worker thread never touches these files: it hands requests over and is woken when they are done. A connection's
 //! file is a queue: written at its end, read at its front, and what has been read is given back to the disk. The queues
-//! of a thread are parts of one file ([`chunks`]): descriptors are for clients. It has no name, so that it is gone with
-//! the process, whatever happens.
+//! of a thread are parts of one file (`chunks.rs`): descriptors are for clients. It has no name, so that it is gone
+//! with the process, whatever happens.
 //!
 //! Requests are bounded because a connection has at most one write, one read and one end on its way; what they hold in
 //! memory counts as the connection's.
