@@ -57,7 +57,7 @@ impl Scan {
         }
         let reply = session.exchange(&request)?;
         if let Some(text) = reply.error() {
-            return Err(Failure::Other(format!("ERROR: {}", String::from_utf8_lossy(text))));
+            return Err(Failure::Other(format!("SCAN error: {}", String::from_utf8_lossy(text))));
         }
         let Value::Array(parts) = reply else {
             return Err(Failure::Other("Non ARRAY response from SCAN!".to_owned()));
