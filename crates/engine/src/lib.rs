@@ -4,7 +4,7 @@
 //! This room knows no socket and no poller, and reads no clock of its own but the processor's cycle counter, to time
 //! commands. The server feeds it bytes that have arrived, and sends what it leaves in the outputs.
 //!
-//! The way of a batch is `worker.rs`; of one command, `execute.rs`; what all threads share is `engine.rs`.
+//! The way of a batch is `worker/windows.rs`; of one command, `execute.rs`; what all threads share is `engine.rs`.
 
 pub mod blocking;
 pub mod client;

@@ -1,12 +1,11 @@
 //! Transactions: commands that MULTI has queued, and EXEC, which runs them together.
 
-use commands::call::KeyRef;
 use commands::spec::Scope;
 use resp::reply::{Output, Reply};
-use resp::request::Args;
 use store::keyspace::Locked;
 
-use super::silence;
+use super::Invocation;
+use super::steps::silence;
 use crate::command_table::Command;
 use crate::families;
 use crate::session::{Queued, Session};
@@ -20,8 +19,7 @@ impl Worker {
     pub(super) fn exec(
         &mut self,
         session: &mut Session,
-        command: &'static Command,
-        args: &Args<'_>,
+        invoked: Invocation<'_>,
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
@@ -30,7 +28,7 @@ impl Worker {
         let whole = multi.queue.iter().any(|q| is_whole(q.command, q.args.args()) || is_each(q));
         let step = if whole {
             self.alone(session, inside, |worker, session, locked| {
-                worker.exec_locked(session, command, args, &multi.queue, locked, out)
+                worker.exec_locked(session, invoked, &multi.queue, locked, out)
             })
         } else {
             let engine = self.engine;
@@ -39,16 +37,16 @@ impl Worker {
             shards.sort_unstable();
             shards.dedup();
             let locked = self.lock(|keyspace, give_up| keyspace.lock_many_unless(&shards, give_up));
-            locked.map(|mut locked| self.exec_locked(session, command, args, &multi.queue, &mut locked, out))
+            locked.map(|mut locked| self.exec_locked(session, invoked, &multi.queue, &mut locked, out))
         };
         let Some(step) = step else {
             session.multi = Some(multi);
-            return self.answer_busy(session, command, args, out);
+            return self.answer_busy(session, invoked, out);
         };
         // Others see that the transaction has ended only now that it has.
         session.set_multi(None);
         if step != Step::Gone {
-            self.account(session, command, args, began);
+            self.account(session, invoked.command, invoked.args, began);
         }
         step
     }
@@ -56,8 +54,7 @@ impl Worker {
     fn exec_locked(
         &mut self,
         session: &mut Session,
-        command: &Command,
-        args: &Args<'_>,
+        invoked: Invocation<'_>,
         queue: &[Queued],
         locked: &mut Locked<'_>,
         out: &mut Output,
@@ -67,12 +64,12 @@ impl Worker {
         let mut reply = Reply::new(out, session.proto);
         if changed {
             reply.null_array();
-            session.count_failure(Some(command), WATCHED_CHANGED);
+            session.count_failure(Some(invoked.command), WATCHED_CHANGED);
         } else {
             self.exec_queue(session, queue, locked, out);
         }
         if !self.engine.monitors.is_empty() {
-            families::feed_monitors(self, session, command, *args);
+            families::feed_monitors(self, session, invoked.command, *invoked.args);
         }
         if session.closing { Step::Close } else { Step::Next }
     }
@@ -86,7 +83,8 @@ impl Worker {
         for queued in queue {
             let (start, wanted) = (out.mark(), session.reply_mode);
             session.count_within(queued.command, queued.position);
-            self.call(session, queued.command, &queued.args.args(), &queued.keys, locked, out, false);
+            let invoked = Invocation { command: queued.command, args: &queued.args.args(), keys: &queued.keys };
+            self.call(session, invoked, locked, out, false);
             silence(session, wanted, start, out);
         }
         session.in_exec = false;
@@ -103,8 +101,9 @@ pub(super) fn runs_within_multi(command: &Command) -> bool {
 }
 
 /// Puts a command into a transaction's queue.
-pub(super) fn queue(session: &mut Session, command: &'static Command, args: &Args<'_>, keys: &[KeyRef]) {
+pub(super) fn queue(session: &mut Session, invoked: Invocation<'_>) {
     let Some(mut multi) = session.multi.take() else { return };
+    let Invocation { command, args, keys } = invoked;
     let args = args.to_owned();
     multi.bytes += args.memory_bytes();
     multi.queue.push(Queued { command, args, keys: keys.to_vec(), position: session.position() });

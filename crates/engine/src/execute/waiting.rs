@@ -4,18 +4,18 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use commands::call::{Call, KeyRef, Wait};
+use commands::call::{Call, Wait};
 use commands::spec::key_flag;
 use resp::reply::{Output, Reply};
-use resp::request::Args;
 use store::db::Db;
 use store::hash::hash;
 use store::keyspace::Key;
 use store::value::Type;
 
+use super::Invocation;
 use crate::blocking::{Parked, Waiter};
 use crate::client::client_flag;
-use crate::command_table::{Command, Run};
+use crate::command_table::Run;
 use crate::inbox::Message;
 use crate::session::Session;
 use crate::ticks::Ticks;
@@ -29,14 +29,8 @@ struct HeldByScript;
 impl Worker {
     /// Parks the connection until one of the command's keys has something for it.
     #[cold]
-    pub(super) fn park(
-        &mut self,
-        session: &mut Session,
-        command: &'static Command,
-        args: &Args<'_>,
-        keys: &[KeyRef],
-        wait: Wait,
-    ) -> Step {
+    pub(super) fn park(&mut self, session: &mut Session, invoked: Invocation<'_>, wait: Wait) -> Step {
+        let Invocation { command, args, keys } = invoked;
         let mut registered: Vec<(usize, DbKey)> = Vec::new();
         let mut known: HashSet<&[u8]> = HashSet::new();
         // Only keys that the command takes or reads from can end its wait.

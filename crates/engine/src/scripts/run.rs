@@ -3,7 +3,6 @@
 use commands::call::KeyRef;
 use commands::error::{Error, Outcome};
 use resp::reply::Output;
-use resp::request::Args;
 use resp::splitargs::split_args;
 use script::{Call, Failure, Loaded, Vm};
 
@@ -11,7 +10,7 @@ use super::busy::Caller;
 use super::cache::Habits;
 use super::foretell::names_whole_keyspace;
 use super::world::{Called, World};
-use crate::command_table::Command;
+use crate::execute::Invocation;
 use crate::families;
 use crate::session::Session;
 use crate::turn::Turn;
@@ -198,33 +197,30 @@ impl Worker {
     pub(crate) fn execute_script(
         &mut self,
         session: &mut Session,
-        command: &'static Command,
-        args: &Args<'_>,
-        keys: &[KeyRef],
+        invoked: Invocation<'_>,
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
         let keyspace = &self.engine.keyspace;
         // Others are never kept out for a script, which may take long.
         if let Some(mut locked) = keyspace.own(None) {
-            return self.call(session, command, args, keys, &mut locked, out, true);
+            return self.call(session, invoked, &mut locked, out, true);
         }
-        if !families::scripting::runs_alone(self, command, *args) {
-            let shards = self.take_shards(keys);
+        if !families::scripting::runs_alone(self, invoked.command, *invoked.args) {
+            let shards = self.take_shards(invoked.keys);
             let locked = self.lock(|keyspace, give_up| keyspace.lock_growing_unless(shards, give_up));
-            let Some(mut locked) = locked else { return self.answer_busy(session, command, args, out) };
-            let step = self.call(session, command, args, keys, &mut locked, out, true);
+            let Some(mut locked) = locked else { return self.answer_busy(session, invoked, out) };
+            let step = self.call(session, invoked, &mut locked, out, true);
             if !std::mem::take(&mut self.scripts.start_over) {
                 self.shards = locked.into_shards();
                 return step;
             }
             self.scripts.is_again = true;
         }
-        let step = self.alone(session, inside, |worker, session, locked| {
-            worker.call(session, command, args, keys, locked, out, true)
-        });
+        let step =
+            self.alone(session, inside, |worker, session, locked| worker.call(session, invoked, locked, out, true));
         self.scripts.is_again = false;
-        step.unwrap_or_else(|| self.answer_busy(session, command, args, out))
+        step.unwrap_or_else(|| self.answer_busy(session, invoked, out))
     }
 }
 

@@ -13,6 +13,7 @@ use super::run::Limits;
 use crate::command_table::{Command, table};
 use crate::config;
 use crate::engine::Engine;
+use crate::execute::Invocation;
 use crate::families;
 use crate::session::Session;
 use crate::ticks::{Ticks, per_microsecond, to_microseconds};
@@ -259,7 +260,8 @@ impl Host for World<'_, '_> {
         self.has_effects |= command.info.has(flag::MAY_REPLICATE);
         self.session.proto = proto;
         let began = self.worker.ticks;
-        self.worker.call(self.session, command, &args, &self.keys, self.locked, reply, false);
+        let invoked = Invocation { command, args: &args, keys: &self.keys };
+        self.worker.call(self.session, invoked, self.locked, reply, false);
         let took = self.worker.ticks.since(began);
         if let Some(noting) = self.worker.scripts.noting() {
             noting.ran(command.id, took);

@@ -1,0 +1,140 @@
+//! Whether a command may run at all, and what is answered where it may not.
+
+use std::sync::atomic::Ordering;
+
+use commands::error::{Error, SHOWN_BYTES, shown};
+use commands::spec::flag;
+use resp::reply::{Output, Reply};
+use resp::request::Args;
+
+use super::transaction::runs_within_multi;
+use crate::command_table::{Command, table};
+use crate::config::LogLevel;
+use crate::families;
+use crate::session::Session;
+use crate::worker::Worker;
+
+/// What is noted of it for a counted pipeline. Nobody else is told.
+pub(super) const SENT_HTTP: &[u8] = b"ERR the connection was closed, since POST and Host: are HTTP's";
+
+/// How often the log says so, in milliseconds.
+const HTTP_WARNING_MS: u64 = 60_000;
+
+impl Worker {
+    /// Whether a command may run now; none: not yet (CLIENT PAUSE). The checks are in Redis's order, since their
+    /// errors show it.
+    pub(super) fn admit(
+        &mut self,
+        session: &mut Session,
+        command: Option<&'static Command>,
+        args: &Args<'_>,
+    ) -> Result<Option<&'static Command>, Error> {
+        let Some(command) = command else { return Err(unknown(args)) };
+        if !command.info.accepts(args.len()) {
+            return Err(Error::arity(&command.name));
+        }
+        if self.engine.must_authenticate(session) && !command.info.has(flag::NO_AUTH) {
+            return Err(Error::new("NOAUTH Authentication required."));
+        }
+        if session.multi.is_some() && command.info.has(flag::NO_MULTI) {
+            return Err(Error::new("ERR Command not allowed inside a transaction"));
+        }
+        if self.memory.full && needs_memory(session, command) {
+            return Err(Error::OUT_OF_MEMORY);
+        }
+        if session.is_subscriber() && !families::is_allowed_for_subscribers(command) {
+            return Err(Error::new(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                command.name
+            )));
+        }
+        // As long as this thread is held up by a script, only what touches no key runs.
+        if self.scripts.busy_turn && !(command.info.has(flag::ALLOW_BUSY) && command.info.keys.is_empty()) {
+            return Err(self.engine.busy.error());
+        }
+        if session.monitoring && command.info.has(flag::READONLY | flag::WRITE | flag::MAY_REPLICATE) {
+            return Err(Error::new("ERR Replica can't interact with the keyspace"));
+        }
+        if self.engine.holds_up(session, command, self.clock.now_ms) { Ok(None) } else { Ok(Some(command)) }
+    }
+
+    /// Answers a command that does not run. Within a transaction, that makes EXEC refuse all of it; when it is EXEC
+    /// itself, any transaction ends here.
+    pub(super) fn refuse(
+        &mut self,
+        session: &mut Session,
+        command: Option<&'static Command>,
+        args: &Args<'_>,
+        error: &Error,
+        out: &mut Output,
+    ) {
+        if let Some(command) = command {
+            self.stats().commands[command.id].rejected.add(1);
+        }
+        let mut error = error.clone();
+        if let Some(multi) = &mut session.multi {
+            multi.aborted = true;
+        }
+        if command.is_some_and(families::transactions::is_exec) {
+            error = families::transactions::abort(self, session, &error);
+        }
+        self.stats().count_error(error.text());
+        if families::pipeline::is_own(args.get(0)) {
+            session.count_not();
+        }
+        session.count_failure(command, error.text());
+        Reply::new(out, session.proto).error(error.text());
+    }
+
+    /// Says in the log who has sent HTTP, once a minute at most.
+    pub(super) fn warn_of_http(&self, session: &Session) {
+        let (engine, now_ms) = (self.engine, self.clock.now_ms);
+        let warned_ms = &engine.http_warned_ms;
+        let before_ms = warned_ms.load(Ordering::Relaxed);
+        // Of a clock that was set back since, it can't be told how long ago it was.
+        if (now_ms < before_ms || now_ms - before_ms >= HTTP_WARNING_MS)
+            && warned_ms.compare_exchange(before_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            let text = format!(
+                "Possible SECURITY ATTACK detected: {} has sent POST or Host:, as HTTP has it. Perhaps an attacker has had a \
+                 browser or another program connect to this port; the connection was closed.",
+                session.client.addr
+            );
+            engine.host.log(LogLevel::Warning, &text);
+        }
+    }
+}
+
+/// Whether a command is refused when memory is over its limit: it takes more, or stands in a queue that does.
+fn needs_memory(session: &Session, command: &Command) -> bool {
+    let denied = |c: &Command| c.info.has(flag::DENYOOM);
+    match &session.multi {
+        None => denied(command),
+        Some(multi) if families::is_exec(command) => multi.queue.iter().any(|q| denied(q.command)),
+        Some(_) => !runs_within_multi(command),
+    }
+}
+
+/// Whether a command's name is what an HTTP request begins with, or its header of the host. Whoever brings a browser
+/// or another program to send one to the server's port could have commands in its body run; so the connection ends
+/// there, as in Redis.
+pub(super) fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+/// The error for a name that no command has, with the beginning of what was given, as Redis words it.
+fn unknown(args: &Args<'_>) -> Error {
+    let name = args.get(0);
+    if table().find(name).is_some() {
+        return Error::unknown_subcommand(name, args.get(1));
+    }
+    let mut rest = Vec::new();
+    for arg in args.from(1) {
+        if rest.len() >= SHOWN_BYTES {
+            break;
+        }
+        rest.extend([b"'", shown(arg, SHOWN_BYTES - rest.len()), b"' "].concat());
+    }
+    let name = shown(name, SHOWN_BYTES);
+    Error::quoting([b"ERR unknown command '", name, b"', with args beginning with: ", rest.as_slice()].concat())
+}

@@ -1,0 +1,245 @@
+//! The ways a request of a batch may take to its command's run: the fewer questions its session and its command raise, the
+//! shorter.
+
+use std::sync::atomic::Ordering;
+
+use commands::call::KeyRef;
+use resp::reply::{Mark, Output, Reply};
+use resp::request::Args;
+
+use super::Invocation;
+use super::admission::{SENT_HTTP, is_http};
+use super::transaction::{queue, runs_within_multi};
+use crate::command_table::{Command, Run};
+use crate::session::{ReplyMode, Session};
+use crate::worker::{Pass, Planned, Step, Worker};
+
+impl Worker {
+    /// Runs one request of a batch.
+    pub(crate) fn step(
+        &mut self,
+        session: &mut Session,
+        plan: &Planned,
+        args: &Args<'_>,
+        keys: &[KeyRef],
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        // It may read the counters.
+        self.count_timings();
+        if session.tally.is_some() {
+            return self.step_counted(session, plan, args, keys, out, inside);
+        }
+        match self.plain(session, plan) {
+            Some(command) => self.step_plain(session, Invocation { command, args, keys }, out, inside),
+            None => self.step_with_care(session, plan.command, args, keys, out, inside),
+        }
+    }
+
+    /// Whether the next command may run by [`Worker::step_quickly`] or [`Worker::step_keyless`] if its plan allows it:
+    /// nothing about the session needs a look before it, and only other commands can change that.
+    #[inline]
+    pub(crate) fn may_be_quick(&self, session: &Session) -> bool {
+        session.tally.is_none() && session.is_plain() && !self.memory.full
+    }
+
+    /// Runs a command with one key that sees keys only.
+    #[inline(always)]
+    pub(crate) fn step_quickly(
+        &mut self,
+        session: &mut Session,
+        plan: &Planned,
+        args: &Args<'_>,
+        keys: &[KeyRef],
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        let (Some(command), Some(run), [key]) = (plan.command, plan.quick, keys) else {
+            return self.step(session, plan, args, keys, out, inside);
+        };
+        let engine = self.engine;
+        let keyspace = &engine.keyspace;
+        let shard = keyspace.shard_of(key.hash);
+        // Also while CLIENT PAUSE holds commands back.
+        let Some(mut locked) = (if engine.is_held_up() {
+            None
+        } else {
+            let own = keyspace.own_one(shard, inside.as_ref());
+            own.or_else(|| self.lock_one(shard))
+        }) else {
+            return self.step(session, plan, args, keys, out, inside);
+        };
+        // Nothing else has happened that anybody would have to be told of, least of all this connection.
+        let invoked = Invocation { command, args, keys };
+        let Some(called) = self.call_keys::<true>(session, invoked, run, &mut locked, out) else {
+            return Step::Next;
+        };
+        let step = self.finish(session, invoked, called, out, true);
+        drop(locked);
+        self.after_plain(session, step, out, inside)
+    }
+
+    /// Runs a command without keys that sees the session, as PING.
+    #[inline(never)]
+    pub(crate) fn step_keyless(
+        &mut self,
+        session: &mut Session,
+        plan: &Planned,
+        args: &Args<'_>,
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        let engine = self.engine;
+        let (Some(command @ Command { run: Run::Session(run), .. }), false) = (plan.command, engine.is_held_up())
+        else {
+            return self.step(session, plan, args, &[], out, inside);
+        };
+        // Not by way of `call`: that its handler is known saves calls, each of which hands on half a dozen arguments.
+        let invoked = Invocation { command, args, keys: &[] };
+        let step = self.on_each(session, invoked, out, |worker, session, locked, out| {
+            let called = worker.call_session::<true>(session, invoked, *run, locked, out);
+            worker.end_call(session, invoked, called, out, true)
+        });
+        self.after_plain(session, step, out, inside)
+    }
+
+    /// The command, if neither it nor the session needs a second look before it runs.
+    #[inline]
+    fn plain(&self, session: &Session, plan: &Planned) -> Option<&'static Command> {
+        plan.command.filter(|_| session.is_plain() && plan.fits && !self.engine.is_held_up() && !self.memory.full)
+    }
+
+    #[inline]
+    fn step_plain(
+        &mut self,
+        session: &mut Session,
+        invoked: Invocation<'_>,
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        let step = self.execute(session, invoked, out, inside);
+        self.after_plain(session, step, out, inside)
+    }
+
+    #[inline]
+    fn after_plain(&mut self, session: &mut Session, step: Step, out: &mut Output, inside: &mut Pass) -> Step {
+        self.serve_if_ready(inside);
+        if !session.pushes.is_empty() {
+            out.append(&mut session.pushes);
+        }
+        // RESET takes the authentication away.
+        if step == Step::Next && !session.authenticated { Step::Reframe } else { step }
+    }
+
+    /// The same for a connection that counts for a pipeline.
+    #[inline(never)]
+    fn step_counted(
+        &mut self,
+        session: &mut Session,
+        plan: &Planned,
+        args: &Args<'_>,
+        keys: &[KeyRef],
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        // This thread may have left the gate since the last command, and another connection have got the token.
+        if !session.begin_counted(plan.command) {
+            return Step::Gone;
+        }
+        let step = match self.plain(session, plan) {
+            Some(command) => self.step_plain(session, Invocation { command, args, keys }, out, inside),
+            None => self.step_with_care(session, plan.command, args, keys, out, inside),
+        };
+        session.count(step);
+        step
+    }
+
+    /// The same while this thread can't pass the gate because of a script that takes too long, or is in the midst of
+    /// it.
+    #[cold]
+    pub(crate) fn step_outside(
+        &mut self,
+        session: &mut Session,
+        command: Option<&'static Command>,
+        args: &Args<'_>,
+        out: &mut Output,
+    ) -> Step {
+        if session.tally.is_some() && !session.begin_counted(command) {
+            return Step::Gone;
+        }
+        self.count_timings();
+        let before = std::mem::replace(&mut self.scripts.busy_turn, true);
+        let step = self.step_with_care(session, command, args, &[], out, &mut None);
+        self.scripts.busy_turn = before;
+        session.count(step);
+        step
+    }
+
+    /// The same for a session or a command that needs a second look, and for all while CLIENT PAUSE holds some back.
+    #[cold]
+    fn step_with_care(
+        &mut self,
+        session: &mut Session,
+        command: Option<&'static Command>,
+        args: &Args<'_>,
+        keys: &[KeyRef],
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> Step {
+        if command.is_none() && is_http(args.get(0)) {
+            self.warn_of_http(session);
+            session.count_failure(None, SENT_HTTP);
+            session.closing = true;
+            return Step::Close;
+        }
+        let start = out.mark();
+        if session.reply_mode == ReplyMode::SkipNext {
+            session.reply_mode = ReplyMode::Skip;
+        }
+        // Commands that do not run show in CLIENT LIST too.
+        let last = command.map_or(u32::MAX, |c| c.id as u32);
+        session.client.last_command.store(last, Ordering::Relaxed);
+        let wanted = session.reply_mode;
+        let was_authenticated = session.authenticated;
+        let mut step = match self.admit(session, command, args) {
+            Ok(None) => return Step::Pause,
+            Ok(Some(command)) if session.multi.is_some() && !runs_within_multi(command) => {
+                queue(session, Invocation { command, args, keys });
+                Reply::new(out, session.proto).simple("QUEUED");
+                Step::Next
+            }
+            Ok(Some(command)) => {
+                // While commands are held back, keys stay as they are, as far as anybody can tell.
+                self.clock.keeps_due = self.engine.is_paused(self.clock.now_ms);
+                let step = self.execute(session, Invocation { command, args, keys }, out, inside);
+                self.clock.keeps_due = false;
+                step
+            }
+            Err(error) => {
+                self.refuse(session, command, args, &error, out);
+                Step::Next
+            }
+        };
+        if step == Step::Next && session.authenticated != was_authenticated {
+            step = Step::Reframe;
+        }
+        silence(session, wanted, start, out);
+        // The reply that is skipped may be one that is still to come.
+        if session.reply_mode == ReplyMode::Skip && step != Step::Park {
+            session.reply_mode = ReplyMode::On;
+        }
+        // After the reply is complete or taken back: they neither tear it nor are they silenced with it.
+        if !session.pushes.is_empty() {
+            out.append(&mut session.pushes);
+        }
+        step
+    }
+}
+
+/// Takes a reply back that the client doesn't want, given what it wanted before the command. A command that changes
+/// what it wants has written what is due.
+pub(super) fn silence(session: &Session, before: ReplyMode, start: Mark, out: &mut Output) {
+    if before == session.reply_mode && matches!(before, ReplyMode::Off | ReplyMode::Skip) {
+        out.truncate(start);
+    }
+}
