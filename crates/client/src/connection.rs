@@ -457,17 +457,23 @@ impl Connection {
     }
 
     fn wait(&mut self, timeout: Option<Duration>, bell: Option<BorrowedFd<'_>>) -> Result<Ready, Error> {
-        if self.stream.has_buffered() {
+        let reads = self.may_read();
+        if reads && self.stream.has_buffered() {
             return Ok(Ready { read: true, ..Ready::default() });
         }
-        let ready = stream::wait(self.stream.fd(), self.has_unsent(), bell, timeout);
+        let ready = stream::wait(self.stream.fd(), reads, self.has_unsent(), bell, timeout);
         ready.map_err(|error| self.end(Lost::Io(Arc::new(error))))
+    }
+
+    /// Whether what arrives is read now: not while too much has been read ahead of what is to be sent.
+    fn may_read(&self) -> bool {
+        !self.has_unsent() || self.input.unread().len() < READ_AHEAD_BYTES_MAX
     }
 
     /// Does what `ready` says can be done; whether any byte was moved.
     fn move_bytes(&mut self, ready: Ready) -> Result<bool, Error> {
         let mut moved = false;
-        if ready.read && (!self.has_unsent() || self.input.unread().len() < READ_AHEAD_BYTES_MAX) {
+        if ready.read && self.may_read() {
             moved |= self.try_read()?;
         }
         if ready.write {

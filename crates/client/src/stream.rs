@@ -133,15 +133,18 @@ pub(crate) struct Ready {
     pub(crate) bell: bool,
 }
 
-/// Waits until `fd` can be read, or written if `write` says so, or `bell` can be read. Nothing is true when the time is
-/// over. An error or hang-up counts as both, so that reading or writing finds out which.
+/// Waits until `fd` can be read or written, as far as `read` and `write` say so, or `bell` can be read. Nothing is true
+/// when the time is over. An error or hang-up counts as both, so that reading or writing finds out which.
 pub(crate) fn wait(
     fd: BorrowedFd<'_>,
+    read: bool,
     write: bool,
     bell: Option<BorrowedFd<'_>>,
     timeout: Option<Duration>,
 ) -> io::Result<Ready> {
-    let interest = if write { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    let mut interest = PollFlags::empty();
+    interest.set(PollFlags::IN, read);
+    interest.set(PollFlags::OUT, write);
     let mut fds = [PollFd::from_borrowed_fd(fd, interest), PollFd::from_borrowed_fd(bell.unwrap_or(fd), PollFlags::IN)];
     let watched = if bell.is_some() { &mut fds[..] } else { &mut fds[..1] };
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());

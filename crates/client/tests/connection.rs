@@ -234,3 +234,36 @@ fn a_pipeline_beyond_all_buffers() {
         assert_eq!(count, 1000);
     });
 }
+
+/// CPU time that this thread has used, in hundredths of a second.
+fn cpu_ticks() -> u64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let fields = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11).take(2);
+    fields.map(|n| n.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn whoever_has_read_ahead_as_much_as_he_may_sleeps_until_he_can_write() {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let mut config = client::Config::tcp("127.0.0.1", listener.local_addr().unwrap().port());
+    config.write_timeout = Some(std::time::Duration::from_secs(2));
+    // Sends far more than is read ahead, and reads nothing until that is taken: the client is gone before.
+    let server = std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut first = [0; 1];
+        stream.read_exact(&mut first).unwrap();
+        let chunk = b"+OK\r\n".repeat(1 << 16);
+        while stream.write_all(&chunk).is_ok() {}
+    });
+    let mut connection = client::Connection::connect(&config).unwrap();
+    connection.send(&client::Command::new("ECHO").arg(vec![b'x'; 32 << 20]));
+    // What is read ahead takes its time as well; waiting takes none.
+    let (began, before) = (std::time::Instant::now(), cpu_ticks());
+    let error = connection.flush().unwrap_err();
+    assert!(error.is_connection_lost() && began.elapsed().as_secs() >= 2, "{error}");
+    let used = cpu_ticks() - before;
+    assert!(used < 100, "{used} ticks");
+    drop(connection);
+    server.join().unwrap();
+}

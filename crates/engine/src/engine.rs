@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use commands::spec::flag;
+use resp::request::Args;
 use store::db::Event;
 use store::keyspace::Keyspace;
 
@@ -320,12 +321,14 @@ impl Engine {
     /// Whether this command has to wait because of CLIENT PAUSE: all of them, even CLIENT UNPAUSE, or those that may
     /// change keys or publish. Monitors are never held up.
     #[must_use]
-    pub fn holds_up(&self, session: &Session, command: &Command, now_ms: u64) -> bool {
+    pub fn holds_up(&self, session: &Session, command: &Command, args: &Args<'_>, now_ms: u64) -> bool {
         if !self.is_paused(now_ms) || session.monitoring {
             return false;
         }
         let writes = |c: &Command| c.info.has(flag::WRITE | flag::MAY_REPLICATE);
         let queued = || session.multi.as_ref().is_some_and(|m| m.queue.iter().any(|q| writes(q.command)));
-        self.paused_all.load(Ordering::Relaxed) || writes(command) || (families::is_exec(command) && queued())
+        // What a script says of itself counts, not what its command may do.
+        let runs = || families::scripting::may_write(self, command, args).unwrap_or_else(|| writes(command));
+        self.paused_all.load(Ordering::Relaxed) || runs() || (families::is_exec(command) && queued())
     }
 }

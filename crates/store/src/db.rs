@@ -390,18 +390,15 @@ impl<'l, 'k> Db<'l, 'k> {
 
     /// Sets the key to a value of another type.
     pub fn set_object(&mut self, key: Key<'_>, value: Value, ttl: Ttl) {
-        self.take_unless(key, ttl == Ttl::Keep);
+        // An expired key's time must not be kept.
+        self.expire_if_due(key);
         let expiry = match ttl {
             Ttl::At(at) => Some(at),
             Ttl::Clear => None,
-            Ttl::Keep => self.take(key).and_then(|e| e.expiry()),
+            Ttl::Keep => self.peek(key).and_then(|e| e.expiry()),
         };
-        self.put(key, Entry::object(key.bytes, value, expiry));
-    }
-
-    fn take_unless(&mut self, key: Key<'_>, keep: bool) {
-        if !keep {
-            self.take(key);
+        if self.place(key, Entry::object(key.bytes, value, expiry)) {
+            self.observed.note(Event::Created, self.database, key.bytes);
         }
     }
 
@@ -466,19 +463,34 @@ impl<'l, 'k> Db<'l, 'k> {
         Some(entry)
     }
 
-    /// Puts an entry in, under its own key, in place of what was there.
-    pub fn put(&mut self, key: Key<'_>, mut entry: Entry) {
+    /// Puts an entry in, under its own key, in place of what was there. The key counts as created in any case, as in
+    /// Redis, where RENAME and COPY remove what is there first.
+    pub fn put(&mut self, key: Key<'_>, entry: Entry) {
+        self.place(key, entry);
+        self.observed.note(Event::Created, self.database, key.bytes);
+    }
+
+    /// Puts an entry in, under its own key, in place of what was there. Says whether there was nothing.
+    fn place(&mut self, key: Key<'_>, mut entry: Entry) -> bool {
         debug_assert_eq!(entry.key(), key.bytes);
-        self.take(key);
+        let is_new = self.take(key).is_none();
         touch(&mut entry, self.clock);
         let expires = entry.expiry().is_some();
         let is_first = insert(self.shard_mut(key.hash), key.hash, entry);
-        self.note_created(key, is_first, expires);
+        self.mark_added(is_first, expires);
+        is_new
     }
 
-    /// Notes that a key was added, which may be the first of its shard.
+    /// Notes that a key was created, which may be the first of its shard.
     #[inline]
     fn note_created(&mut self, key: Key<'_>, is_first: bool, expires: bool) {
+        self.mark_added(is_first, expires);
+        self.observed.note(Event::Created, self.database, key.bytes);
+    }
+
+    /// Marks the database as one that has keys, or keys that expire, as an entry was added.
+    #[inline]
+    fn mark_added(&self, is_first: bool, expires: bool) {
         let keyspace = self.locked.keyspace();
         if is_first {
             keyspace.mark_keys(self.database);
@@ -486,7 +498,6 @@ impl<'l, 'k> Db<'l, 'k> {
         if expires {
             keyspace.mark_expiries(self.database);
         }
-        self.observed.note(Event::Created, self.database, key.bytes);
     }
 
     /// Removes the key. Says whether it existed.
@@ -531,6 +542,50 @@ impl<'l, 'k> Db<'l, 'k> {
         if !blocks.is_empty() {
             self.locked.keyspace().reaper().free(blocks, 0);
         }
+    }
+
+    /// As [`Db::scan`] from a cursor on, but of those whose time has come it removes the ones that `meets` says it comes
+    /// across, and `visit`s none of them.
+    pub fn scan_living(
+        &mut self,
+        cursor: u64,
+        count: usize,
+        meets: impl Fn(&Entry) -> bool,
+        mut visit: impl FnMut(&Entry),
+    ) -> u64 {
+        let (now, mut due) = (self.clock.now_ms, Vec::new());
+        let next = self.scan(cursor, count, |entry| match entry.is_expired(now) {
+            true if meets(entry) => due.push(Box::<[u8]>::from(entry.key())),
+            true => {}
+            false => visit(entry),
+        });
+        for key in &due {
+            self.remove_due(Key::new(key));
+        }
+        next
+    }
+
+    /// Removes a key whose time had come when it was met, if that is still so and it need not be kept. Its shard need
+    /// not be held.
+    fn remove_due(&mut self, key: Key<'_>) {
+        let (now, database) = (self.clock.now_ms, self.database);
+        if self.clock.keeps_due {
+            return;
+        }
+        let keyspace = self.locked.keyspace();
+        let observed = &mut *self.observed;
+        self.locked.visit(database, keyspace.shard_of(key.hash), |s| {
+            if !s.table.find(key.hash, key.bytes).is_some_and(|e| e.is_expired(now)) {
+                return;
+            }
+            if let Some(entry) = s.table.remove(key.hash, key.bytes) {
+                keyspace.reaper().free_expired(entry);
+                s.volatile -= 1;
+                observed.expired += 1;
+                // Whether anybody listens could not be known before the shard was held: who does may have come since.
+                observed.list_event(Event::Expired, database, key.bytes);
+            }
+        });
     }
 
     /// Visits keys from a cursor on, at least `count` buckets' worth, and gives the cursor to go on with; 0 is both
@@ -602,30 +657,41 @@ impl<'l, 'k> Db<'l, 'k> {
         survey
     }
 
-    /// A key picked evenly among those that have not expired; none if there is none.
+    /// A key picked evenly among those that have not expired; none if there is none. Expired ones that it meets are
+    /// removed, if they need not be kept.
     pub fn pick(&mut self, random: &mut dyn FnMut() -> u64) -> Option<Box<[u8]>> {
-        /// Expired keys that a pick may meet before it gives up finding a living one.
+        /// Keys to be kept that a pick may meet before it gives up finding a living one.
         const TRIES: usize = 100;
-        let total = self.sizes().0;
-        if total == 0 {
-            return None;
-        }
-        for _ in 0..TRIES {
-            let mut nth = ((u128::from(random()) * total as u128) >> 64) as usize;
-            for shard in 0..self.locked.keyspace().shard_count() {
-                let now = self.clock.now_ms;
-                let found = self.locked.visit(self.database, shard, |s| {
-                    if nth >= s.table.len() {
-                        nth -= s.table.len();
-                        return None;
-                    }
-                    Some(s.table.pick(random).filter(|e| !e.is_expired(now)).map(|e| e.key().into()))
-                });
-                match found? {
-                    None => {}
-                    Some(None) => break,
-                    Some(found) => return found,
+        let mut total = self.sizes().0;
+        let mut tries = 0;
+        while total > 0 && tries < TRIES {
+            match self.pick_any(total, random) {
+                Some((key, false)) => return Some(key),
+                Some((key, true)) if !self.clock.keeps_due => {
+                    self.remove_due(Key::new(&key));
+                    total -= 1;
                 }
+                _ => tries += 1,
+            }
+        }
+        None
+    }
+
+    /// A key picked evenly among all, of which there are `total`, and whether it has expired. None if others have
+    /// removed some meanwhile, or a shard can't be had.
+    fn pick_any(&mut self, total: usize, random: &mut dyn FnMut() -> u64) -> Option<(Box<[u8]>, bool)> {
+        let now = self.clock.now_ms;
+        let mut nth = ((u128::from(random()) * total as u128) >> 64) as usize;
+        for shard in 0..self.locked.keyspace().shard_count() {
+            let picked = self.locked.visit(self.database, shard, |s| {
+                if nth >= s.table.len() {
+                    nth -= s.table.len();
+                    return None;
+                }
+                s.table.pick(random).map(|e| (e.key().into(), e.is_expired(now)))
+            })?;
+            if picked.is_some() {
+                return picked;
             }
         }
         None

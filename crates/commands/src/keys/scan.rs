@@ -58,9 +58,13 @@ struct Filter<'c> {
 }
 
 impl Filter<'_> {
+    fn is_named(&self, entry: &Entry) -> bool {
+        self.pattern.is_none_or(|pattern| pattern == b"*" || glob::matches(pattern, entry.key(), false))
+    }
+
     fn passes(&self, entry: &Entry) -> bool {
         !entry.is_expired(self.now_ms)
-            && self.pattern.is_none_or(|pattern| pattern == b"*" || glob::matches(pattern, entry.key(), false))
+            && self.is_named(entry)
             && self.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(entry.kind().name().as_bytes()))
     }
 }
@@ -101,7 +105,9 @@ pub(super) fn scan(call: &mut Call<'_, '_, '_>) -> Outcome {
     let mut found = Output::default();
     let mut found_count = 0;
     let mut names = Reply::new(&mut found, call.reply.proto());
-    let next = call.db.scan(cursor, count, |entry| {
+    // As in Redis, where keys are looked at once their names match.
+    let meets = |entry: &Entry| filter.is_named(entry);
+    let next = call.db.scan_living(cursor, count, meets, |entry| {
         if filter.passes(entry) {
             names.bulk(entry.key());
             found_count += 1;

@@ -55,7 +55,7 @@ impl Worker {
         if session.monitoring && command.info.has(flag::READONLY | flag::WRITE | flag::MAY_REPLICATE) {
             return Err(Error::new("ERR Replica can't interact with the keyspace"));
         }
-        if self.engine.holds_up(session, command, self.clock.now_ms) { Ok(None) } else { Ok(Some(command)) }
+        if self.engine.holds_up(session, command, args, self.clock.now_ms) { Ok(None) } else { Ok(Some(command)) }
     }
 
     /// Answers a command that does not run. Within a transaction, that makes EXEC refuse all of it; when it is EXEC

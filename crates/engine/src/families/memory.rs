@@ -93,6 +93,9 @@ struct Figures {
     resident: u64,
     clients: u64,
     tables: u64,
+    /// Texts of scripts, and of libraries: INFO's `used_memory_scripts_eval` and `used_memory_functions`.
+    scripts: u64,
+    functions: u64,
     keys: usize,
 }
 
@@ -107,13 +110,15 @@ impl Figures {
             resident: engine.host.resident_memory(),
             clients: clients_bytes(engine),
             tables: surveys.iter().map(|s| s.overhead_bytes as u64).sum(),
+            scripts: engine.scripts.figures().memory_bytes as u64,
+            functions: engine.libraries.figures().2 as u64,
             keys: surveys.iter().map(|s| s.keys).sum(),
         }
     }
 
     /// All that isn't keys and values.
     fn overhead(&self) -> u64 {
-        self.start + self.clients + self.tables
+        self.start + self.clients + self.tables + self.scripts + self.functions
     }
 
     fn dataset(&self) -> u64 {
@@ -175,8 +180,8 @@ fn rows(figures: &Figures, surveys: &[Survey]) -> Vec<(String, Stat)> {
         int("clients.normal", figures.clients),
         int("cluster.links", 0),
         int("aof.buffer", 0),
-        int("lua.caches", 0),
-        int("functions.caches", 0),
+        int("lua.caches", figures.scripts),
+        int("functions.caches", figures.functions),
     ];
     let filled = surveys.iter().enumerate().filter(|(_, s)| s.keys > 0);
     rows.extend(filled.map(|(i, s)| (format!("db.{i}"), Stat::Tables(s.overhead_bytes))));
@@ -313,6 +318,19 @@ mod tests {
     }
 
     #[test]
+    fn scripts_and_libraries_count_as_in_info() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let sha = bench.line(&mut session, "SCRIPT LOAD return(1)");
+        assert!(sha.starts_with("$40|"), "{sha}");
+        let info = bench.line(&mut session, "INFO memory");
+        let bytes = info.split("used_memory_scripts_eval:").nth(1).unwrap().split(['\\', '\r', '|']).next().unwrap();
+        assert!(bytes.parse::<u64>().unwrap() > 0, "{info}");
+        let stats = bench.line(&mut session, "MEMORY STATS");
+        assert!(stats.contains(&format!("|$10|lua.caches|:{bytes}|")), "{bytes} {stats}");
+    }
+
+    #[test]
     fn the_doctor_finds_what_there_is() {
         let megabytes = |n: u64| n << 20;
         let healthy = Figures {
@@ -322,6 +340,8 @@ mod tests {
             resident: megabytes(110),
             clients: 1000,
             tables: 0,
+            scripts: 0,
+            functions: 0,
             keys: 1,
         };
         assert!(report(&healthy, 1).contains("Nothing unusual"));

@@ -129,6 +129,55 @@ mod tests {
     }
 
     #[test]
+    fn who_comes_across_a_key_whose_time_has_come_removes_it() {
+        let stores = ["sunionstore old s", "zunionstore old 1 z", "zrangestore old z 0 -1", "sort l store old"];
+        for line in stores {
+            let name = line.split(' ').next().unwrap_or_default().replace("sort", "sortstore");
+            check_met(line, &["expired old", "new old", &format!("{name} old")]);
+        }
+        for line in ["scan 0 count 1000", "scan 0 match o* type set count 1000"] {
+            check_met(line, &["expired old"]);
+        }
+        for line in ["scan 0 match x* count 1000", "keys *"] {
+            check_met(line, &[]);
+        }
+        // What takes a living key's place is new where Redis removes that first.
+        check_met("sunionstore s s", &["sunionstore s"]);
+        check_met("rename l s", &["new s", "rename_from l", "rename_to s"]);
+        check_met("copy l s replace", &["new s", "copy_to s"]);
+    }
+
+    /// What a command does and tells that may come across "old", whose time has come.
+    fn check_met(line: &str, expected: &[&str]) {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        for line in ["set old v px 5", "sadd s m", "zadd z 1 m", "rpush l 1"] {
+            bench.line(&mut session, line);
+        }
+        bench.now_us += 10_000;
+        let told = told(&mut bench, KEYEVENT | EXPIRED | NEW | GENERIC | SET | ZSET | LIST, &[line]);
+        let events: Vec<String> = expected.iter().map(|event| format!("__keyevent@0__:{event}")).collect();
+        assert_eq!(told, events, "{line}");
+        let expired = u64::from(expected.first() == Some(&"expired old"));
+        assert!(bench.line(&mut session, "info stats").contains(&format!("expired_keys:{expired}|")), "{line}");
+    }
+
+    #[test]
+    fn a_random_key_is_found_among_any_number_whose_time_has_come() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        for i in 0..1000 {
+            bench.line(&mut session, &format!("set {i} v px 5"));
+        }
+        bench.line(&mut session, "set k v");
+        bench.now_us += 10_000;
+        bench.check(&mut session, &[("client pause 1000 write", "+OK"), ("dbsize", ":1001")]);
+        bench.line(&mut session, "randomkey");
+        bench.check(&mut session, &[("dbsize", ":1001"), ("client unpause", "+OK"), ("randomkey", "$1|k")]);
+        bench.check(&mut session, &[("del k", ":1"), ("randomkey", "$-1"), ("dbsize", ":0")]);
+    }
+
+    #[test]
     fn a_missing_key_is_told_where_redis_tells_it() {
         let lines = ["xack a g 1-0", "xautoclaim b g c 0 0", "object encoding c", "object refcount d", "type e"];
         let expected = ["a", "b", "e"].map(|key| format!("__keyevent@0__:keymiss {key}"));

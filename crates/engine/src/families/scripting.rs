@@ -13,10 +13,11 @@ use commands::spec::{Group, KeySpec, Scope, Spec};
 use resp::request::Args;
 
 use crate::command_table::{Command, Run};
+use crate::engine::Engine;
 use crate::families::help::help;
 use crate::families::{functions, monitor};
 use crate::scripts::busy::Caller;
-use crate::scripts::{Machine, Task, declared_keys, is_new_text_alone, run, wants_everything};
+use crate::scripts::{Machine, Rights, Task, declared_keys, is_new_text_alone, run, wants_everything};
 use crate::turn::Turn;
 use crate::worker::Worker;
 
@@ -137,6 +138,20 @@ pub(crate) fn runs_alone(worker: &Worker, command: &Command, args: Args<'_>) -> 
             None => is_text && is_new_text_alone(worker, args.get(1)),
         },
     }
+}
+
+/// Whether the script that a command would run may write, as its flags have it. None, if it has none or isn't known, or
+/// the command runs no script.
+pub(crate) fn may_write(engine: &Engine, command: &Command, args: &Args<'_>) -> Option<bool> {
+    let rights = match command.info.name {
+        "eval" | "eval_ro" => Rights::of_shebang(args.get(1)).ok().map(|(rights, _)| rights),
+        "evalsha" | "evalsha_ro" => engine.scripts.look_up(args.get(1), false).map(|script| script.rights),
+        "fcall" | "fcall_ro" => {
+            engine.libraries.of_function(args.get(1)).map(|(library, index)| library.functions[index].rights)
+        }
+        _ => None,
+    };
+    rights.filter(|rights| !rights.has(Rights::UNSAID)).map(|rights| !rights.has(Rights::NO_WRITES))
 }
 
 /// Takes the thread's machine for a moment, and makes it before the first.
@@ -329,6 +344,41 @@ mod tests {
             ("EVAL \"return redis.pcall('lpop', 'k').err\" 0", "+QUEUED"),
             ("EXEC", "*2|:1|$65|WRONGTYPE Operation against a key holding the wrong kind of value"),
         ]);
+    }
+
+    #[test]
+    fn a_pause_of_writes_holds_up_scripts_that_may_write() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let reads = "#!lua flags=no-writes\\nreturn 1";
+        let sha = bench.line(&mut session, &format!("SCRIPT LOAD \"{reads}\""));
+        let sha = sha.rsplit('|').next().unwrap();
+        let library = "#!lua name=l\\nlocal one = function() return 1 end\\n\
+                       redis.register_function('writes', one)\\n\
+                       redis.register_function{function_name='reads', callback=one, flags={'no-writes'}}";
+        bench.check(
+            &mut session,
+            &[(&format!("FUNCTION LOAD \"{library}\""), "$1|l"), ("CLIENT PAUSE 100000 WRITE", "+OK")],
+        );
+        let reading = [
+            format!("EVAL \"{reads}\" 0"),
+            format!("EVALSHA {sha} 0"),
+            "FCALL reads 0".to_owned(),
+            "FCALL_RO reads 0".to_owned(),
+            "EVAL_RO \"return 1\" 0".to_owned(),
+        ];
+        reading.iter().for_each(|line| assert_eq!(bench.line(&mut session, line), ":1", "{line}"));
+        for line in [
+            "EVAL \"return 1\" 0",
+            "EVAL \"#!lua\\nreturn 1\" 0",
+            "EVAL_RO \"#!lua\\nreturn 1\" 0",
+            "EVAL \"#!lua flags=nosuch\\nreturn 1\" 0",
+            "EVALSHA 1111111111111111111111111111111111111111 0",
+            "FCALL writes 0",
+            "FCALL nosuch 0",
+        ] {
+            assert_eq!(bench.line(&mut session, line), "", "{line}");
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ mod tentative;
 mod world;
 
 pub(crate) use machine::{LocalScripts, Machine};
-pub(crate) use run::{Task, declared_keys, is_new_text_alone, run, wants_everything};
+pub(crate) use run::{Rights, Task, declared_keys, is_new_text_alone, run, wants_everything};
 
 #[cfg(doc)]
 use store::keyspace::Locked;

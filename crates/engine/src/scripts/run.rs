@@ -67,7 +67,7 @@ impl Rights {
     }
 
     /// The flags in a text's first line, if it begins with "#!", and where its code begins.
-    pub(super) fn of_shebang(text: &[u8]) -> Result<(Rights, usize), Error> {
+    pub(crate) fn of_shebang(text: &[u8]) -> Result<(Rights, usize), Error> {
         if !text.starts_with(b"#!") {
             return Ok((Rights::UNSAID, 0));
         }
