@@ -247,6 +247,7 @@ pub const STREAMS: Family = Family {
     2: XADD <stream> * a <val>
     3: XADD <stream> [NOMKSTREAM] [(MAXLEN|MINID) [(=|~)] (0|1|3|7|10|20) [LIMIT (0|3|10|100)]] <newid> a <val>
     XADD <stream> MINID [(=|~)] <id> <newid> {<field> <val>}
+    XADD <stream> [LIMIT (0|3)] [NOMKSTREAM] [MAXLEN (=|~) 5] [LIMIT (0|3)] <newid> a <val>
     2: XLEN <stream>
     4: XRANGE <stream> <idbound> <idbound> [COUNT <count>]
     2: XRANGE <stream> - + [COUNT <smallint>]
@@ -255,6 +256,7 @@ pub const STREAMS: Family = Family {
     4: XDEL <stream> {<id>}
     2: XTRIM <stream> MAXLEN [(=|~)] (0|3|10|12|30) [LIMIT (0|3|10)]
     2: XTRIM <stream> MINID [(=|~)] <id> [LIMIT (0|3|10)]
+    XTRIM <stream> [LIMIT (0|3)] [MAXLEN ~ 5] [LIMIT (0|3)]
     4: XREAD [COUNT <count>] [BLOCK 1] STREAMS <stream> <id>
     2: XREAD [COUNT <count>] STREAMS <stream> <stream> <id> (0|$|<id>)
     4: XGROUP CREATE <stream> <group> (0|$|<id>) [MKSTREAM] [ENTRIESREAD <smallint>]

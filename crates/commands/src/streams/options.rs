@@ -147,7 +147,7 @@ pub(super) fn options(call: &Call<'_, '_, '_>, is_add: bool) -> Result<Options, 
         at += 1;
     }
     found.id_at = at;
-    found.trim = trim(call, keep, whole_blocks, limit)?;
+    found.trim = trim(call, keep, whole_blocks, limit, is_add)?;
     Ok(found)
 }
 
@@ -167,9 +167,15 @@ fn trim(
     keep: Option<Keep>,
     whole_blocks: bool,
     limit: Option<u64>,
+    is_add: bool,
 ) -> Result<Option<Trim>, Error> {
     let Some(keep) = keep else {
-        return if limit.is_some_and(|limit| limit > 0) { Err(NO_STRATEGY_TO_LIMIT) } else { Ok(None) };
+        return match limit {
+            Some(1..) => Err(NO_STRATEGY_TO_LIMIT),
+            Some(0) if is_add => Err(LIMIT_WITHOUT_TILDE),
+            // XTRIM has an error of its own.
+            _ => Ok(None),
+        };
     };
     let limit = match limit {
         Some(_) if !whole_blocks => return Err(LIMIT_WITHOUT_TILDE),
@@ -186,6 +192,26 @@ fn trim(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_needs_a_trim_of_whole_blocks() {
+        let (strategy, tilde) = (NO_STRATEGY_TO_LIMIT, LIMIT_WITHOUT_TILDE);
+        let text = |error: &Error| format!("-{}", String::from_utf8_lossy(error.text()));
+        let missing = "-ERR syntax error, XTRIM must be called with a trimming strategy";
+        crate::testing::check(&[
+            ("XADD s LIMIT 0 1-1 f v", &text(&tilde)),
+            ("XADD s LIMIT 0 NOMKSTREAM * f v", &text(&tilde)),
+            ("XADD s LIMIT 5 * f v", &text(&strategy)),
+            ("XADD s MAXLEN 5 LIMIT 0 * f v", &text(&tilde)),
+            ("XADD s LIMIT 0 MAXLEN = 5 * f v", &text(&tilde)),
+            ("EXISTS s", ":0"),
+            ("XADD s LIMIT 0 MAXLEN ~ 5 1-1 f v", "$3|1-1"),
+            ("XTRIM s LIMIT 0", missing),
+            ("XTRIM s LIMIT 3", &text(&strategy)),
+            ("XTRIM s MINID 5 LIMIT 0", &text(&tilde)),
+            ("XTRIM s LIMIT 0 MINID ~ 5", ":0"),
+        ]);
+    }
 
     #[test]
     fn ids_are_read_as_redis_reads_them() {
