@@ -64,8 +64,8 @@ pub fn count_and_word(call: &Call<'_, '_, '_>, index: usize, word: &str) -> Resu
 /// Replies with an array of members picked at random, each written by `write`, which makes `texts` replies of it. A
 /// negative `count` allows repetitions.
 ///
-/// Such a reply can be as long as the client likes: one beyond `bytes_max` is refused, where Redis would go on until it
-/// has no memory left.
+/// Such a reply can be as long as the client likes, and all of it is in memory before any of it is sent: one beyond
+/// `bytes_max`, which is `proto-max-bulk-len`, is refused, where Redis would go on until it has no memory left.
 pub fn reply_members<'s, S: Sampled>(
     collection: &'s S,
     count: i64,
@@ -83,7 +83,7 @@ pub fn reply_members<'s, S: Sampled>(
     }
     let count = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
     if count > bytes_max / MEMBER_BYTES_MIN {
-        return Err(Error::VALUE_OUT_OF_RANGE);
+        return Err(too_long(bytes_max));
     }
     let (mark, before) = (reply.deferred(), reply.output().len());
     reply.array(count * texts);
@@ -95,9 +95,17 @@ pub fn reply_members<'s, S: Sampled>(
     });
     if !fits {
         reply.output().truncate(mark);
-        return Err(Error::VALUE_OUT_OF_RANGE);
+        return Err(too_long(bytes_max));
     }
     Ok(())
+}
+
+/// What is answered where a reply with repetitions would be too long.
+fn too_long(bytes_max: usize) -> Error {
+    Error::new(format!(
+        "ERR the reply would be longer than proto-max-bulk-len ({bytes_max} bytes): ask for fewer members at a time, \
+         or raise it with CONFIG SET"
+    ))
 }
 
 /// Hands `count` picks to `visit`, until it says false.
@@ -190,6 +198,25 @@ mod tests {
         }
         fn name<'m>(member: &'m &[u8]) -> &'m [u8] {
             member
+        }
+    }
+
+    #[test]
+    fn counts_are_as_large_as_in_redis_where_the_reply_is_not() {
+        let mut bench = crate::testing::Bench::default();
+        bench.rules.string_bytes_max = 1000;
+        let refused = format!("-{}", String::from_utf8_lossy(too_long(1000).text()));
+        let out_of_range =
+            "-ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
+        bench.check(&[("sadd s a b", ":2"), ("hset h f v", ":1"), ("zadd z 1 a", ":1")]);
+        for (command, key) in [("srandmember", "s"), ("hrandfield", "h"), ("zrandmember", "z")] {
+            for count in ["-1000000000", "-9223372036854775807"] {
+                assert_eq!(bench.run(&format!("{command} nokey {count}")), "*0", "{command}");
+                assert_eq!(bench.run(&format!("{command} {key} {count}")), refused, "{command}");
+            }
+            assert_eq!(bench.run(&format!("{command} {key} -9223372036854775808")), out_of_range, "{command}");
+            assert!(bench.run(&format!("{command} {key} -100")).starts_with("*100|"), "{command}");
+            assert_eq!(bench.run(&format!("{command} {key} -150")), refused, "{command}");
         }
     }
 
