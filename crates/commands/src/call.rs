@@ -61,6 +61,9 @@ pub struct Rules {
     pub stream_block_entries: usize,
     /// Whose garbage is freed in the background.
     pub lazy_free: LazyFree,
+    /// Whether small integers count as shared objects (OBJECT REFCOUNT). Redis shares none while eviction goes by the
+    /// use of each.
+    pub shares_integers: bool,
 }
 
 impl Default for Rules {
@@ -74,6 +77,7 @@ impl Default for Rules {
             stream: StreamLimits::default(),
             stream_block_entries: 100,
             lazy_free: LazyFree::default(),
+            shares_integers: true,
         }
     }
 }
@@ -115,6 +119,8 @@ pub struct Call<'c, 'l, 'k> {
     pub random: &'c mut Random,
     /// The keys in the order of their arguments, already hashed.
     pub keys: &'c [KeyRef],
+    /// Whether a script or a function has called it.
+    pub in_script: bool,
     /// Set by a blocking command that found nothing; it has then written no reply.
     pub wait: Option<Wait>,
 }
@@ -246,16 +252,36 @@ impl<'c> Call<'c, '_, '_> {
         }
     }
 
-    /// Notes that the command changed a key, and the event that it is.
+    /// Notes that the command changed a key, and the event that it is. It counts as one change.
     #[inline]
     pub fn changed(&mut self, key: Key<'_>, class: Class, event: &'static str) {
         self.effects.changed(self.db.index(), key.bytes, class, event);
     }
 
+    /// The same for something that counts as so many changes, as the number of elements added or removed.
+    #[inline]
+    pub fn changed_by(&mut self, count: usize, key: Key<'_>, class: Class, event: &'static str) {
+        self.effects.count(count as u64);
+        self.event(key, class, event);
+    }
+
     /// The same for a change that doesn't concern everybody.
     #[inline]
     pub fn changed_for(&mut self, concerns: Concerns, key: Key<'_>, class: Class, event: &'static str) {
-        self.effects.changed_for(concerns, self.db.index(), key.bytes, class, event);
+        self.effects.count(1);
+        self.event_for(concerns, key, class, event);
+    }
+
+    /// Notes an event beside a change that has been counted.
+    #[inline]
+    pub fn event(&mut self, key: Key<'_>, class: Class, event: &'static str) {
+        self.event_for(Concerns::Everybody, key, class, event);
+    }
+
+    /// The same for an event that doesn't concern everybody.
+    #[inline]
+    pub fn event_for(&mut self, concerns: Concerns, key: Key<'_>, class: Class, event: &'static str) {
+        self.effects.event_for(concerns, self.db.index(), key.bytes, class, event);
     }
 
     /// Asks for the call to be run again when one of its keys changes. The handler must have written no reply.

@@ -88,8 +88,11 @@ struct Listed {
 /// The journal of a command: counts changes always, and lists them where somebody listens.
 #[derive(Default)]
 pub struct Effects {
-    /// Changes so far; only ever grows. A command that leaves it alone has changed nothing.
+    /// Changes as Redis counts them (`rdb_changes_since_last_save`): elements where a command adds or removes several,
+    /// none where a command has an event and leaves the value as it was. Taken when the counters get it.
     pub dirty: u64,
+    /// See [`Effects::revision`].
+    revision: u64,
     /// Whether to list changes: somebody watches or waits for keys, or wants notifications.
     pub listening: bool,
     /// The arguments with which the command that waits is to be run again, if not with its own.
@@ -108,16 +111,30 @@ impl Effects {
         Effects { listening: true, ..Effects::default() }
     }
 
-    /// Notes that a command changed a key, and the event that it is.
-    #[inline]
-    pub fn changed(&mut self, database: usize, key: &[u8], class: Class, event: &'static str) {
-        self.changed_for(Concerns::Everybody, database, key, class, event);
+    /// Grows with every change and event, and never shrinks: a command that leaves it alone has changed nothing.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
-    /// The same for a change that doesn't concern everybody.
+    /// Counts changes without an event.
     #[inline]
-    pub fn changed_for(&mut self, concerns: Concerns, database: usize, key: &[u8], class: Class, event: &'static str) {
-        self.dirty += 1;
+    pub fn count(&mut self, changes: u64) {
+        self.dirty += changes;
+        self.revision += changes;
+    }
+
+    /// Notes that a command changed a key, and the event that it is. It counts as one change.
+    #[inline]
+    pub fn changed(&mut self, database: usize, key: &[u8], class: Class, event: &'static str) {
+        self.count(1);
+        self.event_for(Concerns::Everybody, database, key, class, event);
+    }
+
+    /// Notes an event that counts as no change of its own, and whom it concerns.
+    #[inline]
+    pub fn event_for(&mut self, concerns: Concerns, database: usize, key: &[u8], class: Class, event: &'static str) {
+        self.revision += 1;
         if self.listening {
             self.list(database, key, class, event, concerns);
         }
@@ -125,6 +142,7 @@ impl Effects {
 
     /// Notes that a database has been emptied. What that counts for is the command's business.
     pub fn emptied(&mut self, database: usize) {
+        self.revision += 1;
         if self.listening {
             self.list(database, b"", Class::Emptied, "", Concerns::Everybody);
         }

@@ -44,7 +44,7 @@ fn exists(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 fn touch(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let count = call.each_key().filter(|&key| call.db.get(key).is_some()).count();
+    let count = call.each_key().filter(|&key| call.db.touch(key)).count();
     call.reply.count(count);
     Ok(())
 }
@@ -85,7 +85,7 @@ fn rename_unless(call: &mut Call<'_, '_, '_>, taken_counts: bool) -> Result<bool
     if let Some(entry) = call.db.take(from) {
         call.db.put(to, entry.with_key(to.bytes));
     }
-    call.changed(from, Class::Generic, "rename_from");
+    call.event(from, Class::Generic, "rename_from");
     call.changed(to, Class::Generic, "rename_to");
     Ok(true)
 }
@@ -113,7 +113,7 @@ fn move_to(call: &mut Call<'_, '_, '_>) -> Outcome {
     let movable = call.db.get_mut(key).is_some() && call.db.other(to).get_mut(key).is_none();
     if movable && let Some(entry) = call.db.take(key) {
         call.db.other(to).put(key, entry);
-        call.changed(key, Class::Generic, "move_from");
+        call.event(key, Class::Generic, "move_from");
         call.effects.changed(to, key.bytes, Class::Generic, "move_to");
     }
     call.reply.int(i64::from(movable));
@@ -186,23 +186,21 @@ fn flush_lazily(call: &Call<'_, '_, '_>) -> Result<bool, Error> {
 
 fn flushdb(call: &mut Call<'_, '_, '_>) -> Outcome {
     let lazily = flush_lazily(call)?;
-    call.db.flush(lazily);
+    let removed = call.db.flush(lazily);
     call.effects.emptied(call.db.index());
-    flushed(call)
+    call.effects.count(removed as u64);
+    call.reply.ok();
+    Ok(())
 }
 
 fn flushall(call: &mut Call<'_, '_, '_>) -> Outcome {
     let lazily = flush_lazily(call)?;
+    let mut removed = 0;
     for database in 0..call.db.databases() {
-        call.db.other(database).flush(lazily);
+        removed += call.db.other(database).flush(lazily);
         call.effects.emptied(database);
     }
-    flushed(call)
-}
-
-/// Redis counts a flush as one change, whatever was there, and has no event for it.
-fn flushed(call: &mut Call<'_, '_, '_>) -> Outcome {
-    call.effects.dirty += 1;
+    call.effects.count(removed as u64);
     call.reply.ok();
     Ok(())
 }

@@ -34,6 +34,8 @@ pub struct Bench {
     pub rules: Rules,
     /// The journal of all calls so far.
     pub effects: Effects,
+    /// Whether calls come from a script.
+    pub in_script: bool,
     /// What the last call wants to wait for.
     pub wait: Option<Wait>,
     random: Random,
@@ -48,6 +50,7 @@ impl Default for Bench {
             proto: Proto::Resp2,
             rules: Rules::default(),
             effects: Effects::listening(),
+            in_script: false,
             wait: None,
             random: Random::new(1),
         }
@@ -125,6 +128,7 @@ impl Bench {
             rules: &self.rules,
             random: &mut self.random,
             keys: &keys,
+            in_script: self.in_script,
             wait: None,
         };
         let outcome = (spec.run)(&mut call);

@@ -54,11 +54,11 @@ impl Form {
     }
 }
 
-/// Notes that members were removed, and removes the key if none is left.
-fn removed(call: &mut Call<'_, '_, '_>, key: Key<'_>, event: &'static str, is_empty: bool) {
-    call.changed(key, Class::ZSet, event);
+/// Notes that `count` members were removed, and removes the key if none is left.
+fn removed(call: &mut Call<'_, '_, '_>, key: Key<'_>, event: &'static str, count: usize, is_empty: bool) {
+    call.changed_by(count, key, Class::ZSet, event);
     if is_empty {
         call.db.remove(key);
-        call.changed(key, Class::Generic, "del");
+        call.event(key, Class::Generic, "del");
     }
 }

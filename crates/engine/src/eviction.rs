@@ -5,7 +5,7 @@
 //! found by looking at a few at random, and by remembering the best of those that were seen before. Source of the
 //! policies: Redis's page "Key eviction".
 
-use commands::effects::Class;
+use commands::effects::{Class, Concerns};
 use store::db::Db;
 use store::db::evict::{Candidate, Order};
 use store::frequency::Frequency;
@@ -86,6 +86,12 @@ pub(crate) fn frequency(settings: &Settings) -> Option<Frequency> {
         decay_minutes: u32::try_from(settings.lfu_decay_time_min.get()).unwrap_or(0),
         seed: 0,
     })
+}
+
+/// Whether keys are evicted by how recently or how often each has been used.
+pub(crate) fn goes_by_use(settings: &Settings) -> bool {
+    let order = order_of(settings.maxmemory_policy.get()).map(|(order, _)| order);
+    settings.maxmemory.get() > 0 && matches!(order, Some(Order::LeastRecent | Order::LeastFrequent))
 }
 
 /// Ticks that eviction may take before a command.
@@ -242,7 +248,8 @@ impl Worker {
         let evicted = db.evict(key, self.memory.volatile).is_some();
         if evicted {
             self.stats().evicted.add(1);
-            self.effects.changed(candidate.database, key.bytes, Class::Evicted, "evicted");
+            // As in Redis, it is no change that snapshots go by.
+            self.effects.event_for(Concerns::Everybody, candidate.database, key.bytes, Class::Evicted, "evicted");
             self.settle(None);
         }
         evicted
@@ -255,6 +262,25 @@ mod tests {
 
     use super::*;
     use crate::testing::Bench;
+
+    #[test]
+    fn small_integers_are_shared_unless_the_use_of_each_counts() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        bench.check(&mut session, &[("set k 7", "+OK")]);
+        for (maxmemory, policy, count) in [
+            ("0", "allkeys-lru", ":2147483647"),
+            ("1gb", "allkeys-lru", ":1"),
+            ("1gb", "volatile-lru", ":1"),
+            ("1gb", "allkeys-lfu", ":1"),
+            ("1gb", "allkeys-random", ":2147483647"),
+            ("1gb", "volatile-ttl", ":2147483647"),
+            ("1gb", "noeviction", ":2147483647"),
+        ] {
+            let set = format!("config set maxmemory {maxmemory} maxmemory-policy {policy}");
+            bench.check(&mut session, &[(&set, "+OK"), ("object refcount k", count)]);
+        }
+    }
 
     const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
 

@@ -377,6 +377,7 @@ impl Worker {
             rules: &self.rules,
             random: &mut self.random,
             keys: invoked.keys,
+            in_script: self.scripts.running,
             wait: None,
         }
     }

@@ -287,6 +287,7 @@ impl Worker {
                 user_flush: settings.lazyfree_lazy_user_flush.get(),
                 server_del: settings.lazyfree_lazy_server_del.get(),
             },
+            shares_integers: !eviction::goes_by_use(settings),
         };
     }
 

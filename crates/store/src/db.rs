@@ -266,6 +266,12 @@ impl<'l, 'k> Db<'l, 'k> {
         }
     }
 
+    /// Whether the key exists, as [`Db::get`], but an access even where others leave no trace (TOUCH).
+    pub fn touch(&mut self, key: Key<'_>) -> bool {
+        let clock = Clock { access: Access::Noted, ..*self.clock };
+        Db::new(self.locked, self.database, &clock, self.observed).get(key).is_some()
+    }
+
     /// What the key holds, for reading: as [`Db::get`].
     #[inline(always)]
     pub fn view(&mut self, key: Key<'_>) -> Option<View<'_>> {

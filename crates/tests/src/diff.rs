@@ -18,6 +18,8 @@ pub struct Servers {
     oracle: Server,
     /// Commands that the server under test doesn't have yet; they are not sent.
     missing: Vec<Vec<u8>>,
+    /// Whether the changes that they count are compared after each command.
+    compares_counts: bool,
 }
 
 /// Two connections, one to each.
@@ -26,6 +28,39 @@ struct Pair {
     oracle: Conn,
     /// What waits for EXEC, so that its reply can be read element by element.
     queued: Vec<Command>,
+    /// Set if the changes that the servers count are compared as well.
+    counts: Option<Counts>,
+}
+
+/// Reads on connections of their own how many changes each server counts (`rdb_changes_since_last_save`).
+struct Counts {
+    subject: Conn,
+    oracle: Conn,
+    /// What each server counted when the last command had run.
+    before: [i64; 2],
+}
+
+impl Counts {
+    fn of(subject: Conn, oracle: Conn) -> io::Result<Counts> {
+        let mut counts = Counts { subject, oracle, before: [0; 2] };
+        counts.new_changes()?;
+        Ok(counts)
+    }
+
+    /// The changes since the last call, on the subject and on the oracle.
+    fn new_changes(&mut self) -> io::Result<[i64; 2]> {
+        let now = [counted_changes(&mut self.subject)?, counted_changes(&mut self.oracle)?];
+        let new = [now[0] - self.before[0], now[1] - self.before[1]];
+        self.before = now;
+        Ok(new)
+    }
+}
+
+fn counted_changes(conn: &mut Conn) -> io::Result<i64> {
+    let info = conn.cmd("INFO persistence")?;
+    let text = String::from_utf8_lossy(info.text()).into_owned();
+    let value = text.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+    value.and_then(|value| value.trim().parse().ok()).ok_or_else(|| io::Error::other("INFO doesn't say the changes"))
 }
 
 /// Where the servers differ.
@@ -47,7 +82,14 @@ impl Servers {
         let missing = missing_commands();
         // Small blocks, so that short streams have many.
         let args = ["--stream-node-max-entries", "5"];
-        Servers { subject: Server::penstock(&args), oracle: Server::oracle(&args), missing }
+        let (subject, oracle) = (Server::penstock(&args), Server::oracle(&args));
+        Servers { subject, oracle, missing, compares_counts: false }
+    }
+
+    /// The same; what [`Servers::run`] compares is, beside the replies, how many changes a command counts as. Each
+    /// command waits for the one before.
+    pub fn start_counting() -> Servers {
+        Servers { compares_counts: true, ..Servers::start() }
     }
 
     fn lacks(&self, name: &[u8]) -> bool {
@@ -58,7 +100,9 @@ impl Servers {
     pub fn run(&self, stream: &Stream) -> Option<Difference> {
         let fresh = self.lacks(b"FLUSHALL").then(|| Server::penstock(&[]));
         let subject = fresh.as_ref().unwrap_or(&self.subject);
-        let mut pair = Pair { subject: subject.connect(), oracle: self.oracle.connect(), queued: Vec::new() };
+        let counts = self.compares_counts.then(|| Counts::of(subject.connect(), self.oracle.connect()).ok()).flatten();
+        let (subject, oracle) = (subject.connect(), self.oracle.connect());
+        let mut pair = Pair { subject, oracle, queued: Vec::new(), counts };
         pair.prepare(stream, fresh.is_some()).or_else(|| pair.run(stream)).or_else(|| self.compare_datasets(stream))
     }
 
@@ -171,6 +215,7 @@ impl Pair {
 
     fn run(&mut self, stream: &Stream) -> Option<Difference> {
         let size = match stream.mode {
+            _ if self.counts.is_some() => 1,
             Mode::OneByOne => 1,
             Mode::Pipelined(size) => size,
         };
@@ -215,7 +260,18 @@ impl Pair {
                 return Some(difference(start + i, command, &subject, &oracle));
             }
         }
-        None
+        let last = commands.last()?;
+        self.compare_counts(last, start + commands.len() - 1)
+    }
+
+    /// Compares how many changes a command has counted as.
+    fn compare_counts(&mut self, command: &Command, at: usize) -> Option<Difference> {
+        let shown = |count: i64| Ok(Reply::Line(b':', format!("{count} changes counted").into_bytes()));
+        match self.counts.as_mut()?.new_changes() {
+            Ok([subject, oracle]) if subject == oracle => None,
+            Ok([subject, oracle]) => Some(difference(at, command, &shown(subject), &shown(oracle))),
+            Err(e) => Some(difference(at, command, &Err(e), &shown(0))),
+        }
     }
 
     fn agree(&mut self, command: &Command, subject: &io::Result<Reply>, oracle: &io::Result<Reply>) -> bool {
@@ -239,13 +295,19 @@ impl Pair {
 
     /// Commands whose replies depend on chance or on the table's layout, brought to something comparable.
     fn exchange(&mut self, command: &Command, at: usize) -> Option<Difference> {
-        let outcome = match command[0].to_ascii_uppercase().as_slice() {
+        let name = command[0].to_ascii_uppercase();
+        let outcome = match name.as_slice() {
             b"SPOP" => self.pop(command),
             b"XADD" => self.add(command),
             _ => self.iterate(command),
         };
         match outcome {
-            Ok(None) => None,
+            // The oracle is given other commands than the subject for SPOP.
+            Ok(None) if name == b"SPOP" => {
+                let _ = self.counts.as_mut().map(Counts::new_changes);
+                None
+            }
+            Ok(None) => self.compare_counts(command, at),
             Ok(Some((subject, oracle))) => Some(difference(at, command, &Ok(subject), &Ok(oracle))),
             Err(e) => Some(difference(at, command, &Err(e), &Ok(Reply::Line(b'+', b"...".to_vec())))),
         }

@@ -9,6 +9,9 @@ use std::env;
 /// Seeds per family in an ordinary run: together about half a minute on two cores.
 const ROUNDS: u64 = 60;
 
+/// The same where the counted changes are compared: each command takes three round trips more.
+const COUNTED_ROUNDS: u64 = 12;
+
 fn number(variable: &str) -> Option<u64> {
     env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")))
 }
@@ -76,4 +79,23 @@ fn transactions() {
 #[test]
 fn connection() {
     check(families::CONNECTION);
+}
+
+/// Every command counts as as many changes as in Redis, which is what `save` and tools go by.
+#[test]
+fn counted_changes() {
+    let servers = Servers::start_counting();
+    let families: Vec<Family> = match std::env::var("PENSTOCK_FAMILY") {
+        Ok(name) => families::ALL.iter().copied().filter(|family| family.name == name).collect(),
+        Err(_) => families::ALL.to_vec(),
+    };
+    for family in families {
+        if let Some(seed) = number("PENSTOCK_SEED") {
+            servers.check(&family, seed);
+            continue;
+        }
+        for seed in 0..number("PENSTOCK_DIFF_ROUNDS").unwrap_or(COUNTED_ROUNDS) {
+            servers.check(&family, seed);
+        }
+    }
 }

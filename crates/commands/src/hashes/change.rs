@@ -35,7 +35,7 @@ fn set_fields(call: &mut Call<'_, '_, '_>, command: &str) -> Result<usize, Error
         4 => usize::from(hash.insert(call.args.get(2), call.args.get(3), limits)),
         _ => insert_all(hash, call.args, limits),
     };
-    call.changed(key, Class::Hash, "hset");
+    call.changed_by((call.len() - 2) / 2, key, Class::Hash, "hset");
     Ok(added)
 }
 
@@ -80,10 +80,10 @@ pub(super) fn hdel(call: &mut Call<'_, '_, '_>) -> Outcome {
         }
     };
     if removed > 0 {
-        call.changed(key, Class::Hash, "hdel");
+        call.changed_by(removed, key, Class::Hash, "hdel");
         if is_empty {
             call.db.remove(key);
-            call.changed(key, Class::Generic, "del");
+            call.event(key, Class::Generic, "del");
         }
     }
     call.reply.count(removed);

@@ -53,8 +53,9 @@ fn reply_figure(call: &mut Call<'_, '_, '_>, figure: impl FnOnce(&Entry) -> i64)
 }
 
 pub(super) fn refcount(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let shares = call.rules.shares_integers;
     reply_figure(call, |entry| match entry.view() {
-        View::Int(0..SHARED_INTEGERS) => i64::from(i32::MAX),
+        View::Int(0..SHARED_INTEGERS) if shares => i64::from(i32::MAX),
         _ => 1,
     })
 }

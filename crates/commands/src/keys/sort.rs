@@ -336,10 +336,10 @@ pub(super) fn sort_ro(call: &mut Call<'_, '_, '_>) -> Outcome {
 fn sort_with(call: &mut Call<'_, '_, '_>, may_store: bool) -> Outcome {
     let options = Options::parse(*call.args, may_store)?;
     let elements = elements(call, &options)?;
-    // What is stored must not depend on how a set happens to be kept.
-    let order_for_store = options.keeps_order && options.store.is_some() && is_set(call);
-    let wanted = if order_for_store || !options.keeps_order {
-        sorted(&mut call.db, &elements, &options, options.alpha || order_for_store)?
+    // What is stored, and what a script sees, must not depend on how a set happens to be kept.
+    let orders_set = options.keeps_order && (options.store.is_some() || call.in_script) && is_set(call);
+    let wanted = if orders_set || !options.keeps_order {
+        sorted(&mut call.db, &elements, &options, options.alpha || orders_set)?
     } else if is_set(call) {
         options.window(elements.len()).collect()
     } else {
@@ -392,7 +392,7 @@ fn store(
     call.overwrite(key);
     if count > 0 {
         call.db.set_object(key, Value::List(list), Ttl::Clear);
-        call.changed(key, Class::List, "sortstore");
+        call.changed_by(count, key, Class::List, "sortstore");
     } else {
         call.store_nothing(key);
     }

@@ -16,12 +16,12 @@ pub(super) fn push_event(end: End) -> &'static str {
     }
 }
 
-/// Notes that elements were taken from the list, and removes the key if none is left.
-pub(super) fn taken(call: &mut Call<'_, '_, '_>, key: Key<'_>, event: &'static str, is_empty: bool) {
-    call.changed(key, Class::List, event);
+/// Notes that `count` elements were taken from the list, and removes the key if none is left.
+pub(super) fn taken(call: &mut Call<'_, '_, '_>, key: Key<'_>, event: &'static str, count: usize, is_empty: bool) {
+    call.changed_by(count, key, Class::List, event);
     if is_empty {
         call.db.remove(key);
-        call.changed(key, Class::Generic, "del");
+        call.event(key, Class::Generic, "del");
     }
 }
 
@@ -61,7 +61,7 @@ fn push_if_exists(call: &mut Call<'_, '_, '_>, end: End) -> Outcome {
 }
 
 fn pushed(call: &mut Call<'_, '_, '_>, key: Key<'_>, end: End, len: usize) -> Outcome {
-    call.changed(key, Class::List, push_event(end));
+    call.changed_by(call.len() - 2, key, Class::List, push_event(end));
     call.reply.count(len);
     Ok(())
 }
@@ -108,7 +108,7 @@ pub(super) fn lrem(call: &mut Call<'_, '_, '_>) -> Outcome {
         Some(list) => (list.remove(count, element, call.rules.list), list.is_empty()),
     };
     if removed > 0 {
-        taken(call, key, "lrem", is_empty);
+        taken(call, key, "lrem", removed, is_empty);
     }
     call.reply.count(removed);
     Ok(())
@@ -117,10 +117,11 @@ pub(super) fn lrem(call: &mut Call<'_, '_, '_>) -> Outcome {
 pub(super) fn ltrim(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, start, stop) = (call.key(1), call.int(2)?, call.int(3)?);
     if let Some(list) = call.db.object_mut::<List>(key)? {
-        list.trim(span(start, stop, list.len()), call.rules.list);
-        let is_empty = list.is_empty();
+        let before = list.len();
+        list.trim(span(start, stop, before), call.rules.list);
+        let (removed, is_empty) = (before - list.len(), list.is_empty());
         // An event even if nothing had to go, as in Redis.
-        taken(call, key, "ltrim", is_empty);
+        taken(call, key, "ltrim", removed, is_empty);
     }
     call.reply.ok();
     Ok(())

@@ -40,8 +40,8 @@ fn pop(call: &mut Call<'_, '_, '_>, end: End) -> Outcome {
         None => call.reply.null_array(),
         Some(_) if count == Some(0) => call.reply.array(0),
         Some(list) => {
-            let is_empty = pop_to_reply(list, end, count, call.rules.list, &mut call.reply);
-            taken(call, key, pop_event(end), is_empty);
+            let (taken_count, is_empty) = pop_to_reply(list, end, count, call.rules.list, &mut call.reply);
+            taken(call, key, pop_event(end), taken_count, is_empty);
         }
     }
     Ok(())
@@ -52,17 +52,23 @@ fn count(call: &Call<'_, '_, '_>) -> Result<usize, Error> {
     num::parse_i64(call.arg(2)).and_then(|count| usize::try_from(count).ok()).ok_or(Error::NOT_POSITIVE)
 }
 
-/// Moves elements from an end of a list to the reply: one as it is, or an array of up to `count`. Says whether the list
-/// is empty then.
-fn pop_to_reply(list: &mut List, end: End, count: Option<usize>, limits: ListLimits, reply: &mut Reply<'_>) -> bool {
-    let len = list.len();
-    if let Some(count) = count {
-        reply.array(count.min(len));
+/// Moves elements from an end of a list to the reply: one as it is, or an array of up to `count`. Says how many, and
+/// whether the list is empty then.
+fn pop_to_reply(
+    list: &mut List,
+    end: End,
+    count: Option<usize>,
+    limits: ListLimits,
+    reply: &mut Reply<'_>,
+) -> (usize, bool) {
+    let taken = count.unwrap_or(1).min(list.len());
+    if count.is_some() {
+        reply.array(taken);
     }
-    for _ in 0..count.unwrap_or(1).min(len) {
+    for _ in 0..taken {
         list.pop_with(end, limits, |item| reply_item(reply, item));
     }
-    list.is_empty()
+    (taken, list.is_empty())
 }
 
 /// What LMPOP is to do.
@@ -121,8 +127,8 @@ pub(super) fn pop_from_first(
         if let Some(list) = call.db.object_mut::<List>(key)? {
             call.reply.array(2);
             call.reply.bulk(key.bytes);
-            let is_empty = pop_to_reply(list, end, count, call.rules.list, &mut call.reply);
-            taken(call, key, pop_event(end), is_empty);
+            let (taken_count, is_empty) = pop_to_reply(list, end, count, call.rules.list, &mut call.reply);
+            taken(call, key, pop_event(end), taken_count, is_empty);
             return Ok(true);
         }
     }
@@ -155,15 +161,15 @@ pub(super) fn move_element(call: &mut Call<'_, '_, '_>, from: End, to: End) -> R
     if source.bytes == destination.bytes {
         list.rotate_with(from, to, limits, |element| call.reply.bulk(element));
         call.changed(destination, Class::List, push_event(to));
-        call.changed(source, Class::List, pop_event(from));
+        call.event(source, Class::List, pop_event(from));
         return Ok(true);
     }
     // A copy, since the element's place may not outlive the other list's change.
     let Some(element) = list.pop(from, limits) else { return Ok(false) };
     let is_empty = list.is_empty();
     call.db.object_or_new::<List>(destination)?.push(to, &element, limits);
-    call.changed(destination, Class::List, push_event(to));
-    taken(call, source, pop_event(from), is_empty);
+    call.event(destination, Class::List, push_event(to));
+    taken(call, source, pop_event(from), 1, is_empty);
     call.reply.bulk(&element);
     Ok(true)
 }

@@ -8,12 +8,12 @@ use crate::effects::Class;
 use crate::error::Outcome;
 use crate::items::ItemsAhead;
 
-/// Notes that members were taken from the set, and removes the key if none is left.
-pub(super) fn taken(call: &mut Call<'_, '_, '_>, key: Key<'_>, event: &'static str, is_empty: bool) {
-    call.changed(key, Class::Set, event);
+/// Notes that `count` members were taken from the set, and removes the key if none is left.
+pub(super) fn taken(call: &mut Call<'_, '_, '_>, key: Key<'_>, event: &'static str, count: usize, is_empty: bool) {
+    call.changed_by(count, key, Class::Set, event);
     if is_empty {
         call.db.remove(key);
-        call.changed(key, Class::Generic, "del");
+        call.event(key, Class::Generic, "del");
     }
 }
 
@@ -28,7 +28,7 @@ pub(super) fn sadd(call: &mut Call<'_, '_, '_>) -> Outcome {
     };
     let added = members.filter(insert).count();
     if added > 0 {
-        call.changed(key, Class::Set, "sadd");
+        call.changed_by(added, key, Class::Set, "sadd");
     }
     call.reply.count(added);
     Ok(())
@@ -48,7 +48,7 @@ pub(super) fn srem(call: &mut Call<'_, '_, '_>) -> Outcome {
         }
     };
     if removed > 0 {
-        taken(call, key, "srem", is_empty);
+        taken(call, key, "srem", removed, is_empty);
     }
     call.reply.count(removed);
     Ok(())
@@ -69,7 +69,7 @@ pub(super) fn smove(call: &mut Call<'_, '_, '_>) -> Outcome {
     let moved = set.remove(member);
     if moved {
         let is_empty = set.is_empty();
-        taken(call, source, "srem", is_empty);
+        taken(call, source, "srem", 1, is_empty);
         if call.db.object_or_new::<Set>(destination)?.insert(member, &call.rules.set) {
             call.changed(destination, Class::Set, "sadd");
         }

@@ -71,7 +71,7 @@ fn pop_one(call: &mut Call<'_, '_, '_>) -> Outcome {
     };
     call.reply.bulk_or_null(set.pop(&mut || random.next()));
     let is_empty = set.is_empty();
-    taken(call, key, "spop", is_empty);
+    taken(call, key, "spop", 1, is_empty);
     Ok(())
 }
 
@@ -83,7 +83,7 @@ fn pop_several(call: &mut Call<'_, '_, '_>) -> Outcome {
         call.reply.set(0);
         return Ok(());
     };
-    let takes_all = count >= set.len();
+    let (takes_all, taken_count) = (count >= set.len(), count.min(set.len()));
     if takes_all {
         // Redis reads it then, which is a hit.
         if let Some(set) = call.db.object::<Set>(key)? {
@@ -94,7 +94,7 @@ fn pop_several(call: &mut Call<'_, '_, '_>) -> Outcome {
     } else {
         pop_to_reply(set, count, &call.rules.set, call.random, &mut call.reply);
     }
-    taken(call, key, "spop", takes_all);
+    taken(call, key, "spop", taken_count, takes_all);
     Ok(())
 }
 

@@ -41,7 +41,7 @@ pub(super) fn xadd(call: &mut Call<'_, '_, '_>) -> Outcome {
     call.changed(key, Class::Stream, "xadd");
     if let Some((1.., blocks)) = trimmed {
         call.db.free_later(blocks);
-        call.changed_for(Concerns::Watchers, key, Class::Stream, "xtrim");
+        call.event_for(Concerns::Watchers, key, Class::Stream, "xtrim");
     }
     Ok(())
 }
@@ -75,7 +75,8 @@ pub(super) fn xtrim(call: &mut Call<'_, '_, '_>) -> Outcome {
     let key = call.key(1);
     let count = trim(call, key, wanted)?;
     if count > 0 {
-        call.changed_for(Concerns::Watchers, key, Class::Stream, "xtrim");
+        call.effects.count(count);
+        call.event_for(Concerns::Watchers, key, Class::Stream, "xtrim");
     }
     call.reply.int(count as i64);
     Ok(())
@@ -94,7 +95,8 @@ pub(super) fn xdel(call: &mut Call<'_, '_, '_>) -> Outcome {
         count = ids.filter(|text| id(text).is_ok_and(|id| stream.entries.remove(id))).count();
     }
     if count > 0 {
-        call.changed_for(Concerns::Watchers, key, Class::Stream, "xdel");
+        call.effects.count(count as u64);
+        call.event_for(Concerns::Watchers, key, Class::Stream, "xdel");
     }
     call.reply.count(count);
     Ok(())

@@ -80,6 +80,7 @@ pub(super) fn xclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (claim, last_id) = claim_options(call, 5 + ids.len(), idle_ms_min)?;
     let Some(Stream { entries, groups }) = call.db.object_mut::<Stream>(key)? else { return Ok(()) };
     let Some(group) = groups.get_mut(name) else { return Ok(()) };
+    let is_raised = last_id > group.last_id;
     group.last_id = group.last_id.max(last_id);
     let is_new = claim.see(group);
     let reply = &mut call.reply;
@@ -98,7 +99,9 @@ pub(super) fn xclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     if is_new {
         call.changed_for(Concerns::Nobody, key, Class::Stream, "xgroup-createconsumer");
     }
-    call.effects.dirty += (claimed + gone) as u64;
+    // A new last ID counts as a change only where nothing else does, as in Redis.
+    let changes = if claimed + gone == 0 { usize::from(is_raised) } else { claimed + gone };
+    call.effects.count(changes as u64);
     Ok(())
 }
 
@@ -177,7 +180,7 @@ pub(super) fn xautoclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     if is_new {
         call.changed_for(Concerns::Nobody, key, Class::Stream, "xgroup-createconsumer");
     }
-    call.effects.dirty += (swept.claimed.len() + swept.gone.len()) as u64;
+    call.effects.count((swept.claimed.len() + swept.gone.len()) as u64);
     Ok(())
 }
 

@@ -23,7 +23,7 @@ pub(super) fn xack(call: &mut Call<'_, '_, '_>) -> Outcome {
         count = ids.filter(|text| id(text).is_ok_and(|id| group.acknowledge(id))).count();
     }
     // Neither an event nor a change that WATCH knows, in Redis.
-    call.effects.dirty += count as u64;
+    call.effects.count(count as u64);
     call.reply.count(count);
     Ok(())
 }

@@ -195,7 +195,7 @@ pub(super) fn xreadgroup(call: &mut Call<'_, '_, '_>) -> Outcome {
     if served == 0 {
         return wait(call, &read, None);
     }
-    call.effects.dirty += served as u64;
+    call.effects.count(served as u64);
     match call.reply.is_resp3() {
         true => call.reply.fill_map(mark, served),
         false => call.reply.fill_array(mark, served),

@@ -134,7 +134,7 @@ fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, value: &[u8], ttl: Ttl) {
     call.set_string(key, value, ttl);
     call.changed(key, Class::String, "set");
     if matches!(ttl, Ttl::At(_)) {
-        call.changed(key, Class::Generic, "expire");
+        call.event(key, Class::Generic, "expire");
     }
 }
 

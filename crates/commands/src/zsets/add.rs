@@ -160,7 +160,7 @@ fn add(call: &mut Call<'_, '_, '_>, flags: Flags, first: usize) -> Outcome {
         }
     }
     if added + updated > 0 {
-        call.changed(key, Class::ZSet, if flags.increment { "zincr" } else { "zadd" });
+        call.changed_by(added + updated, key, Class::ZSet, if flags.increment { "zincr" } else { "zadd" });
     }
     match result {
         Some(score) if flags.increment => call.reply.double(score),
@@ -184,7 +184,7 @@ pub(super) fn zrem(call: &mut Call<'_, '_, '_>) -> Outcome {
     let count = call.args.from(2).filter(remove).count();
     let is_empty = zset.is_empty();
     if count > 0 {
-        removed(call, key, "zrem", is_empty);
+        removed(call, key, "zrem", count, is_empty);
     }
     call.reply.count(count);
     Ok(())

@@ -37,7 +37,7 @@ fn take(call: &mut Call<'_, '_, '_>, key: Key<'_>, from: From, count: usize, for
     };
     let is_empty = zset.is_empty();
     if count > 0 {
-        removed(call, key, from.event(), is_empty);
+        removed(call, key, from.event(), count, is_empty);
     }
     Ok(())
 }
@@ -72,7 +72,7 @@ fn take_one(call: &mut Call<'_, '_, '_>, key: Key<'_>, from: From) -> Outcome {
         From::Max => zset.pop_max(1, write),
     };
     let is_empty = zset.is_empty();
-    removed(call, key, from.event(), is_empty);
+    removed(call, key, from.event(), 1, is_empty);
     Ok(())
 }
 
@@ -116,7 +116,7 @@ fn pop_or_wait(call: &mut Call<'_, '_, '_>, from: From) -> Outcome {
         From::Max => zset.pop_max(1, write),
     };
     let is_empty = zset.is_empty();
-    removed(call, key, from.event(), is_empty);
+    removed(call, key, from.event(), 1, is_empty);
     Ok(())
 }
 

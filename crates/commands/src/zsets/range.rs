@@ -241,7 +241,7 @@ fn remove_range(call: &mut Call<'_, '_, '_>, by: By, event: &'static str) -> Out
     let count = zset.remove_range_by_rank(ranks);
     let is_empty = zset.is_empty();
     if count > 0 {
-        removed(call, key, event, is_empty);
+        removed(call, key, event, count, is_empty);
     }
     call.reply.count(count);
     Ok(())

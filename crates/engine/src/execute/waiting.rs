@@ -165,6 +165,7 @@ impl Worker {
                 rules: &self.rules,
                 random: &mut self.random,
                 keys: &waiter.keys,
+                in_script: false,
                 wait: None,
             };
             (run(&mut call), call.wait)

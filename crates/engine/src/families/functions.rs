@@ -171,7 +171,7 @@ fn load(turn: &mut Turn<'_, '_>) -> Outcome {
     }
     let library = read(turn, text)?;
     turn.engine().libraries.add(vec![library], policy)?;
-    turn.worker.effects.dirty += 1;
+    turn.worker.effects.count(1);
     turn.reply.bulk(name);
     Ok(())
 }
@@ -189,7 +189,7 @@ fn delete(turn: &mut Turn<'_, '_>) -> Outcome {
     if !turn.engine().libraries.remove(turn.arg(2)) {
         return Err(Error::new("ERR Library not found"));
     }
-    turn.worker.effects.dirty += 1;
+    turn.worker.effects.count(1);
     turn.reply.ok();
     Ok(())
 }
@@ -202,7 +202,7 @@ fn flush(turn: &mut Turn<'_, '_>) -> Outcome {
         return Err(Error::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
     turn.engine().libraries.flush();
-    turn.worker.effects.dirty += 1;
+    turn.worker.effects.count(1);
     turn.reply.ok();
     Ok(())
 }
@@ -237,7 +237,7 @@ fn restore(turn: &mut Turn<'_, '_>) -> Outcome {
     })?;
     let libraries = texts.iter().map(|text| read(turn, text)).collect::<Result<Vec<_>, _>>()?;
     turn.engine().libraries.add(libraries, policy)?;
-    turn.worker.effects.dirty += 1;
+    turn.worker.effects.count(1);
     turn.reply.ok();
     Ok(())
 }

@@ -136,6 +136,7 @@ fn swapdb(turn: &mut Turn<'_, '_>) -> Outcome {
     if a != b {
         swap(turn, a, b);
     }
+    turn.worker.effects.count(1);
     turn.reply.ok();
     Ok(())
 }
@@ -153,7 +154,6 @@ fn swap(turn: &mut Turn<'_, '_>, a: usize, b: usize) {
         engine.watchers.touch_where(|database, key| (database == a || database == b) && exists(key));
     }
     turn.locked.swap(a, b);
-    turn.worker.effects.dirty += 1;
     // What somebody waits for may have come with the other database.
     turn.worker.ready.extend(engine.waiters.keys(a).into_iter().chain(engine.waiters.keys(b)));
 }

@@ -44,8 +44,8 @@ pub(super) struct World<'w, 'k> {
     writes: bool,
     /// Whether a command has run whose effects can't be told from the keyspace (PUBLISH).
     has_effects: bool,
-    /// Changes of keys when it began.
-    dirty_before: u64,
+    /// The journal's revision when it began.
+    revision_before: u64,
     reaches_beyond: bool,
     starts_over: bool,
     has_counted: bool,
@@ -60,7 +60,7 @@ impl<'w, 'k> World<'w, 'k> {
         called: Called<'w>,
         declared: Option<Vec<usize>>,
     ) -> World<'w, 'k> {
-        let (dirty_before, began) = (worker.effects.dirty, worker.ticks);
+        let (revision_before, began) = (worker.effects.revision(), worker.ticks);
         let keys = std::mem::take(&mut worker.scripts.keys);
         let threshold_ms = worker.engine.settings.busy_reply_threshold_ms.get();
         if !locked.holds_all() {
@@ -80,7 +80,7 @@ impl<'w, 'k> World<'w, 'k> {
             keys,
             writes: false,
             has_effects: false,
-            dirty_before,
+            revision_before,
             reaches_beyond: false,
             starts_over: false,
             has_counted: false,
@@ -103,7 +103,7 @@ impl<'w, 'k> World<'w, 'k> {
 
     /// Whether the script could start over and nobody would know.
     fn has_changed_nothing(&self) -> bool {
-        self.worker.effects.dirty == self.dirty_before && !self.has_effects
+        self.worker.effects.revision() == self.revision_before && !self.has_effects
     }
 
     /// What its commands have left stays: it has changed something, or has ended.

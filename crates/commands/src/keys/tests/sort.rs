@@ -135,6 +135,22 @@ fn elements_keep_their_order() {
 }
 
 #[test]
+fn a_script_sees_a_set_in_one_order_however_it_is_kept() {
+    let mut bench = bench();
+    bench.run("sadd big z y x w v u t s r q");
+    bench.run(&format!("sadd big {}", "x".repeat(100)));
+    bench.in_script = true;
+    bench.check(&[
+        ("sort st by nosort", "*3|$1|a|$1|b|$1|c"),
+        ("sort_ro st by nosort desc", "*3|$1|c|$1|b|$1|a"),
+        ("sort st by nosort limit 1 1", "*1|$1|b"),
+        ("sort big by nosort limit 0 3", "*3|$1|q|$1|r|$1|s"),
+        ("sort l by nosort", "*4|$1|3|$1|1|$1|2|$2|10"),
+        ("sort z by nosort", "*3|$1|b|$1|c|$1|a"),
+    ]);
+}
+
+#[test]
 fn the_sorted_is_stored() {
     bench().check(&[
         ("set dst old ex 10", "+OK"),

@@ -43,6 +43,19 @@ fn names_are_kept_and_checked() {
 }
 
 #[test]
+fn touch_counts_as_a_use_even_of_one_whose_others_do_not() {
+    let mut bench = Bench::default();
+    let mut session = bench.open();
+    bench.check(&mut session, &[("set k v", "+OK"), ("client no-touch on", "+OK")]);
+    bench.now_us += 100_000_000;
+    bench.check(&mut session, &[("get k", "$1|v"), ("object idletime k", ":100")]);
+    bench.check(&mut session, &[("touch k none", ":1"), ("object idletime k", ":0")]);
+    bench.now_us += 100_000_000;
+    let script = "EVAL \"return redis.call('touch', KEYS[1])\" 1 k";
+    bench.check(&mut session, &[("get k", "$1|v"), (script, ":1"), ("object idletime k", ":0")]);
+}
+
+#[test]
 fn replies_are_left_out_as_asked() {
     check(&[
         ("client reply skip", ""),
