@@ -101,7 +101,7 @@ pub fn reply_members<'s, S: Sampled>(
 }
 
 /// What is answered where a reply with repetitions would be too long.
-fn too_long(bytes_max: usize) -> Error {
+pub fn too_long(bytes_max: usize) -> Error {
     Error::new(format!(
         "ERR the reply would be longer than proto-max-bulk-len ({bytes_max} bytes): ask for fewer members at a time, \
          or raise it with CONFIG SET"

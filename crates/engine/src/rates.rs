@@ -3,20 +3,23 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::stats::Totals;
+use crate::ticks::to_microseconds;
 
 /// Samples that an average is made of: Redis's figure.
 const SAMPLES: usize = 16;
 /// Milliseconds between samples, at least: Redis's figure.
 const INTERVAL_MS: u64 = 100;
-/// What is sampled.
-const METRICS: usize = 3;
+/// What is sampled: four figures a second, and what a turn takes.
+const METRICS: usize = 5;
+/// What is counted for them: the last is what the turns took, in ticks.
+const COUNTERS: usize = 5;
 
 #[derive(Default)]
 struct History {
     /// When the last sample was taken, in milliseconds by a clock that is never set.
     last_ms: Option<u64>,
-    last: [u64; METRICS],
-    /// Figures a second.
+    last: [u64; COUNTERS],
+    /// Figures a second, the last one in microseconds a turn.
     samples: [[u64; METRICS]; SAMPLES],
     next: usize,
 }
@@ -30,6 +33,10 @@ pub struct PerSecond {
     pub net_in: u64,
     /// Bytes sent.
     pub net_out: u64,
+    /// Turns of all threads' loops.
+    pub turns: u64,
+    /// What one of them took, in microseconds; no rate, but sampled with them.
+    pub turn_us: u64,
 }
 
 /// See the module's documentation.
@@ -50,12 +57,14 @@ impl Rates {
             return;
         }
         let totals = totals();
-        let now = [totals.executed, totals.net_in, totals.net_out];
+        let now = [totals.executed, totals.net_in, totals.net_out, totals.turns, totals.turn_ticks];
         if let Some(passed_ms) = passed_ms {
             let next = history.next;
             // Counters that have been reset count from zero again.
-            let rate = |i: usize| now[i].saturating_sub(history.last[i]).saturating_mul(1000) / passed_ms;
-            history.samples[next] = std::array::from_fn(rate);
+            let new: [u64; COUNTERS] = std::array::from_fn(|i| now[i].saturating_sub(history.last[i]));
+            let rate = |i: usize| new[i].saturating_mul(1000) / passed_ms;
+            let turn_us = to_microseconds(new[4]) as u64 / new[3].max(1);
+            history.samples[next] = [rate(0), rate(1), rate(2), rate(3), turn_us];
             history.next = (next + 1) % SAMPLES;
         }
         history.last_ms = Some(now_ms);
@@ -67,7 +76,8 @@ impl Rates {
     pub fn now(&self) -> PerSecond {
         let history = self.lock();
         let average = |i: usize| history.samples.iter().map(|s| s[i]).sum::<u64>() / SAMPLES as u64;
-        PerSecond { commands: average(0), net_in: average(1), net_out: average(2) }
+        let [commands, net_in, net_out, turns, turn_us] = std::array::from_fn(average);
+        PerSecond { commands, net_in, net_out, turns, turn_us }
     }
 
     /// Forgets everything (CONFIG RESETSTAT).
@@ -79,18 +89,23 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ticks::per_microsecond;
 
     #[test]
     fn rates_are_averages_a_second_and_survive_a_reset_of_the_counters() {
         let rates = Rates::default();
-        let sample = |now_ms, executed| rates.sample(now_ms, || Totals { executed, ..Totals::default() });
+        let turn_ticks = |executed| (executed as f64 * 10.0 * per_microsecond()) as u64;
+        let totals = |executed| Totals { executed, turns: executed, turn_ticks: turn_ticks(executed), ..Totals::default() };
+        let sample = |now_ms, executed| rates.sample(now_ms, || totals(executed));
         sample(1000, 500);
         assert_eq!(rates.now().commands, 0, "one sample is no difference");
         for i in 1..=SAMPLES as u64 {
             sample(1000 + 200 * i, 500 + 20 * i);
             sample(1000 + 200 * i + 50, 1_000_000);
         }
-        assert_eq!(rates.now().commands, 100);
+        assert_eq!((rates.now().commands, rates.now().turns), (100, 100));
+        // A tick may be rounded away.
+        assert!((9..=10).contains(&rates.now().turn_us));
         sample(10_000, 0);
         assert_eq!(rates.now().commands, 100 * 15 / 16);
         rates.reset();

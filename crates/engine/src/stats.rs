@@ -95,6 +95,12 @@ pub struct WorkerStats {
     pub hits: Counter,
     /// Lookups that did not.
     pub misses: Counter,
+    /// Turns of the thread's loop.
+    pub turns: Counter,
+    /// Ticks that they took, waits for something to do not included.
+    pub turn_ticks: Counter,
+    /// Ticks in which commands ran, one after another.
+    pub command_ticks: Counter,
     /// Keys removed because their time had come.
     pub expired: Counter,
     /// Ticks spent on looking for them.
@@ -141,6 +147,9 @@ impl WorkerStats {
             batches: Counter::default(),
             hits: Counter::default(),
             misses: Counter::default(),
+            turns: Counter::default(),
+            turn_ticks: Counter::default(),
+            command_ticks: Counter::default(),
             expired: Counter::default(),
             reclaim_ticks: Counter::default(),
             evicted: Counter::default(),
@@ -210,6 +219,9 @@ impl WorkerStats {
             &self.batches,
             &self.hits,
             &self.misses,
+            &self.turns,
+            &self.turn_ticks,
+            &self.command_ticks,
             &self.expired,
             &self.reclaim_ticks,
             &self.evicted,
@@ -235,6 +247,9 @@ pub struct Totals {
     pub executed: u64,
     pub hits: u64,
     pub misses: u64,
+    pub turns: u64,
+    pub turn_ticks: u64,
+    pub command_ticks: u64,
     pub expired: u64,
     pub reclaim_ticks: u64,
     pub evicted: u64,
@@ -261,6 +276,9 @@ impl Totals {
             executed: sum(|s| &s.executed),
             hits: sum(|s| &s.hits),
             misses: sum(|s| &s.misses),
+            turns: sum(|s| &s.turns),
+            turn_ticks: sum(|s| &s.turn_ticks),
+            command_ticks: sum(|s| &s.command_ticks),
             expired: sum(|s| &s.expired),
             reclaim_ticks: sum(|s| &s.reclaim_ticks),
             evicted: sum(|s| &s.evicted),

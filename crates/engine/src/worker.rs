@@ -147,6 +147,8 @@ pub struct Worker {
     turn_bytes_max: usize,
     /// The version of the configuration that `rules` and `limits` were made from.
     settings_version: u64,
+    /// Bytes of the requests that the connection whose commands run has sent, as far as they are still in memory.
+    arrived_bytes: usize,
     /// When the last command ended.
     pub(crate) ticks: Ticks,
     /// Whether a histogram of durations is kept for each command.
@@ -202,6 +204,7 @@ impl Worker {
             reply_bytes_max: 0,
             turn_bytes_max: usize::MAX,
             settings_version: 0,
+            arrived_bytes: 0,
             ticks: Ticks::now(),
             tracks_latency: false,
             timings: Timings::default(),
@@ -228,6 +231,11 @@ impl Worker {
         self.stats
     }
 
+    /// Bytes that the connection whose commands run has sent, as far as they are still in memory.
+    pub(crate) fn arrived_bytes(&self) -> u64 {
+        self.arrived_bytes as u64
+    }
+
     /// Has turns end after so many bytes of replies, if that is less than usual.
     pub fn end_turns_after(&mut self, bytes: usize) {
         self.turn_bytes_max = bytes;
@@ -245,6 +253,12 @@ impl Worker {
         self.turn_began = Ticks::now();
         self.follow_settings();
         self.set_clock(self.turn_began);
+    }
+
+    /// Ends the turn: counts it, and what it took.
+    pub fn end_turn(&self) {
+        self.stats.turns.add(1);
+        self.stats.turn_ticks.add(Ticks::now().since(self.turn_began));
     }
 
     /// Makes `rules` and `limits` anew if the configuration has changed.

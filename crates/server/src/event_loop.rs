@@ -232,6 +232,7 @@ impl EventLoop {
             self.tick();
             // Last, so that each connection's replies of the whole turn leave with one system call.
             self.write();
+            self.worker.end_turn();
         }
         self.worker.begin_turn(now_us());
         self.write();
@@ -474,6 +475,7 @@ impl EventLoop {
         self.check_input_limit(key);
         if let Some(connection) = self.connections.get(key) {
             self.worker.note_client_memory(&connection.session.client);
+            self.worker.note_unauthenticated(&connection.session);
         }
     }
 

@@ -19,6 +19,9 @@ const WORTHWHILE_BYTES: usize = 64 * 1024;
 /// The same of strings, which are one block each and go at once, however long: only their pages take a while to be
 /// given back.
 const WORTHWHILE_STRING_BYTES: usize = 16 * 1024 * 1024;
+/// Values of more parts than this count as freed lazily though they were small enough to be freed on the spot: Redis's
+/// figure, by which tools tell whether UNLINK had anything to do.
+const LAZY_PARTS: usize = 64;
 /// Pieces of garbage that may wait. Fewer under Miri, which takes minutes to fill the queue otherwise.
 const QUEUE_MAX: usize = if cfg!(miri) { 16 } else { 4096 };
 
@@ -84,14 +87,25 @@ impl Reaper {
     pub fn free_value(&self, value: Value) {
         if is_worthwhile(&value) {
             self.free(value, 1);
+        } else {
+            self.count_small(&value);
+        }
+    }
+
+    /// Counts a value that is about to be freed on the spot, if Redis would free it in the background.
+    fn count_small(&self, value: &Value) {
+        if value.parts() > LAZY_PARTS {
+            self.counts.freed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Frees a key with its value, a large one in the background.
     #[inline]
     pub fn free_entry(&self, mut entry: Entry) {
-        if entry.object_mut().is_some_and(|value| is_worthwhile(value)) {
-            self.free(entry, 1);
+        match entry.object_mut() {
+            Some(value) if is_worthwhile(value) => self.free(entry, 1),
+            Some(value) => self.count_small(value),
+            None => {}
         }
     }
 
@@ -127,7 +141,8 @@ impl Reaper {
         self.counts.pending.load(Ordering::Relaxed)
     }
 
-    /// Keys' values that were freed in the background so far: INFO's `lazyfreed_objects`.
+    /// Keys' values that were freed in the background so far, or would have been if they were not so small: INFO's
+    /// `lazyfreed_objects`.
     #[must_use]
     pub fn freed(&self) -> u64 {
         self.counts.freed.load(Ordering::Relaxed)
@@ -154,6 +169,7 @@ mod tests {
     use super::*;
     use crate::long::Long;
     use crate::types::list::{End, List, ListLimits};
+    use crate::types::set::{Set, SetLimits};
 
     /// A list that takes so much, in few nodes.
     fn large() -> Value {
@@ -176,6 +192,21 @@ mod tests {
         drop(reaper);
         assert_eq!(counts.freed.load(Ordering::Relaxed), 2);
         assert_eq!(counts.pending.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn small_values_of_many_parts_count_as_freed_lazily() {
+        let reaper = Reaper::default();
+        for (members, freed) in [(64, 0), (65, 1), (200, 2)] {
+            let limits = SetLimits { listpack_entries: 1, ..SetLimits::default() };
+            let mut set = Set::new();
+            for i in 0..members {
+                set.insert(format!("m{i}").as_bytes(), &limits);
+            }
+            reaper.free_entry(Entry::object(b"key", Value::Set(set), None));
+            assert_eq!(reaper.freed(), freed, "{members}");
+        }
+        assert!(reaper.thread.get().is_none());
     }
 
     #[test]

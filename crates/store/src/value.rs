@@ -106,6 +106,20 @@ impl Value {
         }
     }
 
+    /// Allocations that there would be of the value in Redis, about: what its lazy freeing goes by.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        let if_large = |encoding: &str, len: usize| if matches!(encoding, "hashtable" | "skiplist") { len } else { 1 };
+        match self {
+            Value::Str(_) => 1,
+            Value::List(list) => list.node_count(),
+            Value::Set(set) => if_large(set.encoding(), set.len()),
+            Value::Hash(hash) => if_large(hash.encoding(), hash.len()),
+            Value::ZSet(zset) => if_large(zset.encoding(), zset.len()),
+            Value::Stream(stream) => stream.entries.block_count(),
+        }
+    }
+
     /// Estimated bytes of what the value points to.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

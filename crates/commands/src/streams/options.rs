@@ -209,7 +209,7 @@ mod tests {
             ("XTRIM s LIMIT 0", missing),
             ("XTRIM s LIMIT 3", &text(&strategy)),
             ("XTRIM s MINID 5 LIMIT 0", &text(&tilde)),
-            ("XTRIM s LIMIT 0 MINID ~ 5", ":0"),
+            ("XTRIM s LIMIT 0 MINID ~ 1", ":0"),
         ]);
     }
 

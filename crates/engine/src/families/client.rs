@@ -16,7 +16,7 @@ use crate::blocking::Waiter;
 use crate::client::client_flag;
 use crate::command_table::Run;
 use crate::families::client_kill::kill;
-use crate::families::client_line::{ClientKind, line};
+use crate::families::client_line::{ClientKind, Own, line};
 use crate::families::connection::{bad_name, printable};
 use crate::families::help::help;
 use crate::inbox::Message;
@@ -203,7 +203,8 @@ fn setinfo(turn: &mut Turn<'_, '_>) -> Outcome {
 /// The line of the connection that asks. Within a transaction, EXEC is what it is running.
 fn own_line(turn: &Turn<'_, '_>) -> String {
     let command = if turn.session.in_exec { "exec" } else { &turn.command.name };
-    line(&turn.session.client, turn.now_ms(), Some(command))
+    let own = Own { command, arrived_bytes: turn.worker.arrived_bytes() };
+    line(&turn.session.client, turn.now_ms(), Some(own))
 }
 
 fn info(turn: &mut Turn<'_, '_>) -> Outcome {

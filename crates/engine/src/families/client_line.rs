@@ -61,13 +61,24 @@ fn flags(client: &Client) -> String {
     if letters.is_empty() { "N".into() } else { letters }
 }
 
-/// The line, without an end. `command` is the one that it is running, if that is known; else the last is shown.
-pub(crate) fn line(client: &Client, now_ms: u64, command: Option<&str>) -> String {
+/// What is known of the connection that asks, and of no other.
+#[derive(Clone, Copy)]
+pub(crate) struct Own<'a> {
+    /// The command that it is running.
+    pub command: &'a str,
+    /// Bytes of requests that have arrived and are in memory, the running one's among them.
+    pub arrived_bytes: u64,
+}
+
+/// The line, without an end. Of a connection that isn't the one that asks, the last command is shown.
+pub(crate) fn line(client: &Client, now_ms: u64, own: Option<Own<'_>>) -> String {
     let names = client.names().clone();
     let user = client.user().clone().unwrap_or_else(|| DEFAULT_USER.into());
     let seconds_since = |ms: u64| now_ms.saturating_sub(ms) / 1000;
     let [sub, psub, ssub] = client.subscriptions.each_ref().map(|count| count.load(Relaxed));
-    let (input, input_free) = (client.input_bytes.load(Relaxed), client.input_free_bytes.load(Relaxed));
+    let input = own.map_or_else(|| client.input_bytes.load(Relaxed), |own| own.arrived_bytes);
+    // What is read into the thread's buffer leaves no room of the connection's own.
+    let input_free = client.input_free_bytes.load(Relaxed);
     let (output, queued) = (client.output_memory.load(Relaxed), client.queued_bytes.load(Relaxed));
     let last = table().all().get(client.last_command.load(Relaxed) as usize).map_or("NULL", |c| &c.name);
     // What is queued of replies is a chain of segments; there is no fixed buffer beside it (rbs, rbp, obl).
@@ -89,7 +100,7 @@ pub(crate) fn line(client: &Client, now_ms: u64, command: Option<&str>) -> Strin
         client.output_segments.load(Relaxed),
         memory_bytes(client),
         if output > 0 { "rw" } else { "r" },
-        command.unwrap_or(last),
+        own.map_or(last.as_ref(), |own| own.command),
         client.resp.load(Relaxed),
         names.lib_name,
         names.lib_ver,

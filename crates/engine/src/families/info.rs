@@ -287,6 +287,27 @@ mod tests {
     }
 
     #[test]
+    fn turns_of_the_loop_and_their_time_are_counted() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let shown = |bench: &mut Bench, session: &mut _| {
+            let names = ["eventloop_cycles", "eventloop_duration_sum", "eventloop_duration_cmd_sum"];
+            let names = names.iter().chain(&["instantaneous_eventloop_cycles_per_sec"]);
+            let names = names.chain(&["instantaneous_eventloop_duration_usec"]);
+            let reply = bench.line(session, "INFO stats");
+            let value = |name: &&str| reply.split('|').find_map(|line| line.strip_prefix(&format!("{name}:")));
+            names.map(|name| value(name).and_then(|value| value.parse().ok()).unwrap()).collect::<Vec<u64>>()
+        };
+        assert_eq!(shown(&mut bench, &mut session)[..2], [0, 0]);
+        bench.line(&mut session, "EVAL 'for i = 1, 100000 do redis.call(\"PING\") end' 0");
+        bench.worker.end_turn();
+        let after = shown(&mut bench, &mut session);
+        assert!(after[0] == 1 && after[1] >= after[2] && after[2] > 0, "{after:?}");
+        bench.line(&mut session, "CONFIG RESETSTAT");
+        assert_eq!(shown(&mut bench, &mut session)[..2], [0, 0]);
+    }
+
+    #[test]
     fn what_was_done_in_the_background_is_counted_from_a_reset_on() {
         let mut bench = Bench::default();
         let mut session = bench.open();

@@ -364,15 +364,16 @@ fn pubsub_help(turn: &mut Turn<'_, '_>) -> Outcome {
         turn,
         &[
             "CHANNELS [<pattern>]",
-            "    List the channels that have subscribers, or those of them that match the pattern.",
+            "    Return the currently active channels matching a <pattern> (default: '*').",
             "NUMPAT",
-            "    Count the patterns that have subscribers.",
+            "    Return number of subscriptions to patterns.",
             "NUMSUB [<channel> ...]",
-            "    Count the subscribers of each channel, those of patterns not included.",
+            "    Return the number of subscribers for the specified channels, excluding",
+            "    pattern subscriptions(default: no channels).",
             "SHARDCHANNELS [<pattern>]",
-            "    List the shard channels that have subscribers, or those of them that match the pattern.",
+            "    Return the currently active shard level channels matching a <pattern> (default: '*').",
             "SHARDNUMSUB [<shardchannel> ...]",
-            "    Count the subscribers of each shard channel.",
+            "    Return the number of subscribers for the specified shard level channel(s)",
         ],
     )
 }

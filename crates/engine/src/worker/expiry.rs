@@ -128,6 +128,26 @@ mod tests {
     }
 
     #[test]
+    fn a_look_that_takes_long_is_an_event_of_the_latency_monitor() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        for name in ["latency-monitor-threshold 1", "lazyfree-lazy-expire no"] {
+            assert_eq!(bench.line(&mut session, &format!("CONFIG SET {name}")), "+OK");
+        }
+        let fill = "for i = 1, 200000 do redis.call('SADD', KEYS[1], 'member ' .. i) end";
+        let fill = crate::testing::request(&["EVAL", fill, "1", "large"]);
+        assert_eq!(bench.run(&mut session, &fill).0, b"$-1\r\n");
+        bench.line(&mut session, "LATENCY RESET");
+        bench.check(&mut session, &[("PEXPIRE large 1", ":1")]);
+        bench.now_us += 2000;
+        bench.worker.begin_turn(bench.now_us);
+        bench.worker.look_for_expired(Duration::from_millis(1));
+        let latest = bench.line(&mut session, "LATENCY LATEST");
+        assert!(latest.starts_with("*1|*4|$12|expire-cycle|:1700000000|:"), "{latest}");
+        assert!(bench.line(&mut session, "LATENCY HISTORY expire-cycle").starts_with("*1|*2|:1700000000|:"));
+    }
+
+    #[test]
     fn expired_keys_are_removed_everywhere_though_there_are_always_new_ones_somewhere() {
         let mut bench = Bench::default();
         let (mut busy, mut quiet) = (bench.open(), bench.open());

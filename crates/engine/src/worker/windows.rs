@@ -85,6 +85,7 @@ impl Worker {
         from: usize,
         out: &mut Output,
     ) -> (usize, Ran) {
+        self.arrived_bytes = buffer.len();
         // The batch's tables are taken out for the time, so that they can be borrowed beside the rest.
         let mut tables = std::mem::take(&mut self.tables);
         // In the midst of a script, this thread is inside already.
@@ -125,7 +126,10 @@ impl Worker {
             self.ticks = Ticks::now();
             // After all that may have taken long: the gate, eviction, a request of millions of arguments.
             self.follow_clock(self.ticks);
-            match self.run_window(session, stint, out, tables, inside) {
+            let began = self.ticks;
+            let ran = self.run_window(session, stint, out, tables, inside);
+            self.stats().command_ticks.add(self.ticks.since(began));
+            match ran {
                 ControlFlow::Break(ran) => return ran,
                 // Where framing stopped no longer holds once the limits have changed.
                 ControlFlow::Continue(Window::Cut) => {}

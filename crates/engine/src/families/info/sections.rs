@@ -244,6 +244,11 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.constants(&[("reply_buffer_shrinks", "0"), ("reply_buffer_expands", "0")]);
     text.constants(&[("acl_access_denied_auth", "0"), ("acl_access_denied_cmd", "0")]);
     text.constants(&[("acl_access_denied_key", "0"), ("acl_access_denied_channel", "0")]);
+    text.field("eventloop_cycles", totals.turns);
+    text.field("eventloop_duration_sum", to_microseconds(totals.turn_ticks) as u64);
+    text.field("eventloop_duration_cmd_sum", to_microseconds(totals.command_ticks) as u64);
+    text.field("instantaneous_eventloop_cycles_per_sec", rates.turns);
+    text.field("instantaneous_eventloop_duration_usec", rates.turn_us);
 }
 
 pub(super) fn replication(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
