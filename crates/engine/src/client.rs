@@ -97,8 +97,8 @@ pub struct Client {
     pub mark: Mark,
     /// Whether somebody has asked for it to be closed.
     pub killed: AtomicBool,
-    /// What [`Clients::noted`] has of it; [`NOT_LISTED`] once it is in no list any more.
-    noted: AtomicU64,
+    /// What each sum of [`Clients`] has of it; [`NOT_LISTED`] once it is in no list any more.
+    noted: [AtomicU64; SUMS],
     names: Mutex<Names>,
     /// The user it has authenticated as.
     user: Mutex<Option<String>>,
@@ -141,7 +141,7 @@ impl Client {
             net_bytes: Default::default(),
             mark: Mark::default(),
             killed: AtomicBool::new(false),
-            noted: AtomicU64::new(0),
+            noted: Default::default(),
             names: Mutex::default(),
             user: Mutex::new(None),
             parked: Mutex::new(None),
@@ -168,6 +168,18 @@ impl Client {
         self.output_memory.store(memory, Ordering::Relaxed);
         self.output_segments.store(segments, Ordering::Relaxed);
         self.spill_bytes.store(disk, Ordering::Relaxed);
+    }
+
+    /// What a sum has of it.
+    fn noted(&self, sum: Sum) -> u64 {
+        self.noted[sum as usize].load(Ordering::Relaxed)
+    }
+
+    /// Whether a sum has anything of it.
+    #[inline]
+    #[must_use]
+    pub fn is_noted(&self, sum: Sum) -> bool {
+        !matches!(self.noted(sum), 0 | NOT_LISTED)
     }
 
     /// Whether it has this flag.
@@ -201,14 +213,26 @@ impl Client {
 /// What is noted of a connection that has been taken out of the list: nothing can be noted of it any more.
 const NOT_LISTED: u64 = u64::MAX;
 
+/// Bytes of memory that are summed over all connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sum {
+    /// All that a connection takes, while `maxmemory-clients` sets a limit.
+    Memory,
+    /// What the requests of one that has yet to authenticate take while they wait to be complete.
+    Unauthenticated,
+}
+
+/// How many sums there are.
+const SUMS: usize = Sum::Unauthenticated as usize + 1;
+
 /// All connections, by number.
 #[derive(Default)]
 pub struct Clients {
     all: Mutex<BTreeMap<u64, Arc<Client>>>,
     next_id: AtomicU64,
-    /// The sum of what is noted of those that are listed. Signed: what two threads note of the same connection may
+    /// The sums of what is noted of those that are listed. Signed: what two threads note of the same connection may
     /// arrive here in the other order.
-    noted: AtomicI64,
+    noted: [AtomicI64; SUMS],
 }
 
 impl Clients {
@@ -230,37 +254,40 @@ impl Clients {
     }
 
     /// Notes how many bytes of memory a connection takes.
-    pub fn note(&self, client: &Client, bytes: u64) {
+    pub fn note(&self, sum: Sum, client: &Client, bytes: u64) {
         let listed = |noted| (noted != NOT_LISTED).then_some(bytes);
-        if let Ok(before) = client.noted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, listed) {
-            self.noted.fetch_add(bytes.wrapping_sub(before) as i64, Ordering::Relaxed);
+        let noted = &client.noted[sum as usize];
+        if let Ok(before) = noted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, listed) {
+            self.noted[sum as usize].fetch_add(bytes.wrapping_sub(before) as i64, Ordering::Relaxed);
         }
     }
 
     /// The bytes of memory that have been noted, of all of them together.
     #[must_use]
-    pub fn noted(&self) -> u64 {
-        self.noted.load(Ordering::Relaxed).max(0) as u64
+    pub fn noted(&self, sum: Sum) -> u64 {
+        self.noted[sum as usize].load(Ordering::Relaxed).max(0) as u64
     }
 
     fn forget(&self, client: &Client) {
-        let before = client.noted.swap(NOT_LISTED, Ordering::Relaxed);
-        if before != NOT_LISTED {
-            self.noted.fetch_sub(before as i64, Ordering::Relaxed);
+        for (noted, sum) in client.noted.iter().zip(&self.noted) {
+            let before = noted.swap(NOT_LISTED, Ordering::Relaxed);
+            if before != NOT_LISTED {
+                sum.fetch_sub(before as i64, Ordering::Relaxed);
+            }
         }
     }
 
     /// Takes out of the list those of which most is noted, of those that `may_go`, until less than `limit` is noted of
     /// the others. The caller closes them.
     #[must_use]
-    pub fn remove_largest(&self, limit: u64, may_go: impl Fn(&Client) -> bool) -> Vec<Arc<Client>> {
+    pub fn remove_largest(&self, sum: Sum, limit: u64, may_go: impl Fn(&Client) -> bool) -> Vec<Arc<Client>> {
         let mut all = lock(&self.all);
         let mut largest: Vec<(u64, u64)> =
-            all.values().filter(|c| may_go(c)).map(|c| (c.noted.load(Ordering::Relaxed), c.id)).collect();
+            all.values().filter(|c| may_go(c)).map(|c| (c.noted(sum), c.id)).collect();
         largest.sort_unstable_by(|a, b| b.cmp(a));
         let mut removed = Vec::new();
         for (_, id) in largest {
-            if self.noted() < limit {
+            if self.noted(sum) < limit {
                 break;
             }
             removed.extend(all.remove(&id).inspect(|client| self.forget(client)));

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use engine::client::client_flag;
@@ -145,6 +146,10 @@ fn answer(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
     let limit = shared.settings().client_query_buffer_limit.get();
     if let Some(bytes) = connection.input_over(limit) {
         connection.log_input_over(bytes, limit);
+        give_up(connection);
+    }
+    connection.note_input(worker);
+    if connection.session.client.killed.load(Ordering::Relaxed) {
         give_up(connection);
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use engine::config::QUERY_BYTES_MAX;
 use engine::session::Session;
 use engine::stats::WorkerStats;
+use engine::worker::Worker;
 use resp::reply::Output;
 use resp::request::{BUFFER_BYTES_MAX, Limits, wanted};
 use rustix::io::Errno;
@@ -152,6 +153,20 @@ impl Connection {
         stats.net_out.add(bytes as u64);
         stats.writes.add(calls as u64);
         self.session.client.net_bytes[1].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Notes what its requests take that wait to be complete, for CLIENT LIST and the limits of memory. It may be among
+    /// those that are closed for that, a moment later.
+    pub fn note_input(&self, worker: &Worker) {
+        let client = &self.session.client;
+        let (capacity, len) = (self.input.capacity(), self.input.len());
+        client.input_bytes.store(self.input_left() as u64, Ordering::Relaxed);
+        client.input_free_bytes.store((capacity - len) as u64, Ordering::Relaxed);
+        client.args_bytes.store(self.session.framer.memory_bytes() as u64, Ordering::Relaxed);
+        if capacity > 0 {
+            worker.stats().recent_input.note(worker.clock.now_ms / 1000, capacity as u64);
+        }
+        worker.note_unauthenticated(&self.session);
     }
 
     /// What its requests take that wait, in bytes, if that is more than `limit` allows.

@@ -435,14 +435,7 @@ impl EventLoop {
             self.add_guests();
         }
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let client = &connection.session.client;
-        client.input_bytes.store(connection.input_left() as u64, Ordering::Relaxed);
-        if connection.input.capacity() > 0 {
-            let now_s = self.worker.clock.now_ms / 1000;
-            self.worker.stats().recent_input.note(now_s, connection.input.capacity() as u64);
-        }
-        client.input_free_bytes.store((connection.input.capacity() - connection.input.len()) as u64, Ordering::Relaxed);
-        client.args_bytes.store(connection.session.framer.memory_bytes() as u64, Ordering::Relaxed);
+        connection.note_input(&self.worker);
         if let Some(backlog) = &mut connection.backlog {
             backlog.turn = Turn::None;
         }
@@ -465,7 +458,7 @@ impl EventLoop {
                 let deadline_us = timeout_ms.map(|ms| now_us().saturating_add(ms.saturating_mul(1000)));
                 connection.deadline_us = deadline_us;
                 if let Some(deadline_us) = deadline_us {
-                    let client = client.id;
+                    let client = connection.session.client.id;
                     self.note_deadline(deadline_us, client);
                 }
             }
@@ -475,7 +468,6 @@ impl EventLoop {
         self.check_input_limit(key);
         if let Some(connection) = self.connections.get(key) {
             self.worker.note_client_memory(&connection.session.client);
-            self.worker.note_unauthenticated(&connection.session);
         }
     }
 

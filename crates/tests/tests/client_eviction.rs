@@ -1,4 +1,5 @@
-//! `maxmemory-clients`: when connections take too much memory together, those that take most are closed, as in Redis.
+//! `maxmemory-clients`: when connections take too much memory together, those that take most are closed, as in Redis;
+//! and `unauthenticated-input-total`, which does the same for those that have yet to authenticate.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -149,4 +150,56 @@ fn what_is_forgotten_counts_no_more() {
         conn.cmd("CLIENT SETNAME forgetful").unwrap();
         assert!(tot_mem(server, "forgetful") < 100_000, "{} bytes are left", tot_mem(server, "forgetful"));
     });
+}
+
+/// A request of about 120 KB that lacks its end: what Redis and Penstock accept at most of one that hasn't authenticated.
+fn begin_large_request(server: &Server) -> Conn {
+    let mut conn = server.connect();
+    let bulk = [b"$16000\r\n".as_slice(), &[b'x'; 16_000], b"\r\n"].concat();
+    let _ = conn.send(b"*10\r\n$4\r\nAUTH\r\n").and_then(|()| conn.send(&bulk.repeat(7)));
+    conn
+}
+
+#[test]
+fn requests_before_authentication_are_limited_together() {
+    const LIMIT_KIB: u64 = 2048;
+    for threads in ["1", "2"] {
+        let args = ["--requirepass", "secret", "--unauthenticated-input-total", "2mb", "--threads", threads];
+        let server = Server::penstock(&args);
+        let mut served = server.connect();
+        assert_eq!(text(&served.cmd("AUTH secret").unwrap()), "OK");
+        // Neither this one, which has authenticated, nor the next, which has sent little, is in the way.
+        served.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4000000\r\n").unwrap();
+        served.send(&vec![b'x'; 3_999_999]).unwrap();
+        let mut late = server.connect();
+        late.send(b"*2\r\n$4\r\nAUTH\r\n$6\r\nsec").unwrap();
+        let before_kib = server.resident_kib();
+        let hostile: Vec<Conn> = (0..200).map(|_| begin_large_request(&server)).collect();
+        let closing = "Closing client that has not authenticated";
+        server.wait_until("most have been closed", |s| s.log().matches(closing).count() >= 180);
+        let grown_kib = server.resident_kib().saturating_sub(before_kib);
+        assert!(grown_kib < 6 * LIMIT_KIB, "{grown_kib} KiB");
+        server.wait_until("they are gone", |s| text(&list_with_password(s)).lines().count() < 30);
+        late.send(b"ret\r\n").unwrap();
+        assert_eq!(text(&late.read().unwrap()), "OK");
+        served.send(b"x\r\n").unwrap();
+        assert_eq!(text(&served.read().unwrap()), "OK");
+        // What is gone doesn't count any more.
+        drop(hostile);
+        let count = server.log().matches(closing).count();
+        for _ in 0..100 {
+            let mut conn = begin_large_request(&server);
+            conn.send(b"$16000\r\n").unwrap();
+            drop(conn);
+            server.wait_until("it is gone", |s| !text(&list_with_password(s)).contains(" cmd=NULL "));
+        }
+        assert_eq!(server.log().matches(closing).count(), count);
+    }
+}
+
+/// CLIENT LIST of a server with a password.
+fn list_with_password(server: &Server) -> penstock_tests::reply::Reply {
+    let mut conn = server.connect();
+    conn.cmd("AUTH secret").unwrap();
+    conn.cmd("CLIENT LIST").unwrap()
 }

@@ -29,12 +29,13 @@ impl Worker {
         command: Option<&'static Command>,
         args: &Args<'_>,
     ) -> Result<Option<&'static Command>, Error> {
+        // First, as in Valkey: which commands there are is nothing for those that have no business here.
+        if self.engine.must_authenticate(session) && !command.is_some_and(|command| command.info.has(flag::NO_AUTH)) {
+            return Err(Error::new("NOAUTH Authentication required."));
+        }
         let Some(command) = command else { return Err(unknown(args)) };
         if !command.info.accepts(args.len()) {
             return Err(Error::arity(&command.name));
-        }
-        if self.engine.must_authenticate(session) && !command.info.has(flag::NO_AUTH) {
-            return Err(Error::new("NOAUTH Authentication required."));
         }
         if session.multi.is_some() && command.info.has(flag::NO_MULTI) {
             return Err(Error::new("ERR Command not allowed inside a transaction"));
