@@ -1,8 +1,8 @@
 //! The server's command line: `penstock [server] [FILE|-] [--directive value...]... [-]`.
 //!
 //! Every directive of redis.conf is an option. What follows it are its values, up to the next argument that begins
-//! with `--`; the first value may begin so as well, as in Redis 7. An option counts more than standard input, and that
-//! more than the file.
+//! with `--`; the first value may begin so as well, as in Redis 7. The first directive after a file needs no `--`. An
+//! option counts more than standard input, and that more than the file.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use engine::config::{Kind, Loader, Settings, TABLE};
 
-use crate::conf_file::{ConfError, FATAL, include, load_file, load_text};
+use crate::conf_file::{ConfErrors, FATAL, include, load_file, load_text};
 
 /// An option of the command line: a directive of redis.conf, for manual pages and completions.
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +65,9 @@ impl fmt::Display for Exit {
 
 impl std::error::Error for Exit {}
 
-impl From<ConfError> for Exit {
-    fn from(error: ConfError) -> Self {
-        Exit::Fatal(error.to_string())
+impl From<ConfErrors> for Exit {
+    fn from(errors: ConfErrors) -> Self {
+        Exit::Fatal(errors.to_string())
     }
 }
 
@@ -98,15 +98,17 @@ pub fn load(argv: &[OsString], stdin: &mut dyn Read) -> Result<Loaded, Exit> {
     let line = CommandLine::parse(argv)?;
     let settings = Settings::new();
     let mut loader = Loader::new(&settings);
+    let mut errors = ConfErrors::default();
     let config_file = line.file.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
     if let Some(path) = &config_file {
-        load_file(&mut loader, path)?;
+        load_file(&mut loader, path, &mut errors);
     }
     if line.stdin {
         let mut text = Vec::new();
         stdin.read_to_end(&mut text).map_err(|error| Exit::Fatal(format!("Can't read standard input: {error}")))?;
-        load_text(&mut loader, "standard input", &text)?;
+        load_text(&mut loader, "standard input", &text, &mut errors);
     }
+    errors.into_result()?;
     for option in &line.options {
         option.load(&mut loader)?;
     }
@@ -124,6 +126,8 @@ struct CommandLine<'a> {
 /// A directive's name and values.
 struct CommandOption {
     argv: Vec<Vec<u8>>,
+    /// What stands before its name.
+    dashes: &'static str,
 }
 
 impl<'a> CommandLine<'a> {
@@ -161,6 +165,14 @@ impl<'a> CommandLine<'a> {
     }
 
     fn take_options(&mut self, mut rest: &'a [OsString]) -> Result<(), Exit> {
+        let words = rest.iter().take_while(|word| !word.as_bytes().starts_with(b"-")).count();
+        if self.file.is_some() && words > 0 {
+            // Up to the next option it may have values that begin with one dash, as numbers do.
+            let end = rest.iter().take_while(|word| !word.as_bytes().starts_with(b"--")).count();
+            let argv = rest[..end].iter().map(|word| word.as_bytes().to_vec()).collect();
+            self.options.push(CommandOption { argv, dashes: "" });
+            rest = &rest[end..];
+        }
         while let [option, tail @ ..] = rest {
             let Some(text) = option.as_bytes().strip_prefix(b"--") else {
                 return Err(fatal(option, "an option begins with --, and its values follow it"));
@@ -177,7 +189,7 @@ impl<'a> CommandLine<'a> {
                 // What a shell makes of `--save $NOTHING`: no save points.
                 argv.push(Vec::new());
             }
-            self.options.push(CommandOption { argv });
+            self.options.push(CommandOption { argv, dashes: "--" });
             rest = after;
         }
         Ok(())
@@ -198,17 +210,21 @@ impl CommandOption {
         match name.to_ascii_lowercase().as_slice() {
             b"help" => Err(Exit::Answer(HELP.to_owned())),
             b"version" => Err(Exit::Answer(VERSION.to_owned())),
-            b"include" if self.argv.len() == 2 => Ok(include(loader, &self.argv[1], 1)?),
+            b"include" if self.argv.len() == 2 => {
+                let mut errors = ConfErrors::default();
+                include(loader, &self.argv[1], 1, &mut errors);
+                Ok(errors.into_result()?)
+            }
             _ => loader.directive(&self.argv).map_err(|reason| self.wrong(&reason)),
         }
     }
 
     fn wrong(&self, reason: &str) -> Exit {
         let words: Vec<_> = self.argv.iter().map(|word| String::from_utf8_lossy(word)).collect();
-        let option = format!("--{}", words.first().map_or("", |name| name));
+        let (dashes, name) = (self.dashes, words.first().map_or("", |name| name));
+        let words = words.join(" ");
         Exit::Fatal(format!(
-            "{FATAL}Reading the command line, at option {option}\n>>> '--{}'\n{reason}",
-            words.join(" ")
+            "{FATAL}Reading the command line, at option {dashes}{name}\n>>> '{dashes}{words}'\n{reason}"
         ))
     }
 }
@@ -284,6 +300,12 @@ mod tests {
         check(&[file, "--port", "1", "-"], "timeout hz port", "66;77;1");
         let loaded = load(&[OsString::from(file)], &mut std::io::empty()).unwrap();
         assert_eq!(loaded.config_file.as_deref(), Some(path.as_path()));
+        check(&[file, "loglevel", "verbose"], "loglevel hz", "verbose;66");
+        check(&["server", file, "slowlog-log-slower-than", "-1", "--port", "2", "-"], "slowlog-log-slower-than port", "-1;2");
+        check(&[file, "hz", "5", "--hz", "7"], "hz", "7");
+        check_fatal(&[file, "hz", "5", "port", "7"], "option hz\n>>> 'hz 5 port 7'\n", "wrong number of arguments");
+        check_fatal(&[file, "nosuch"], "option nosuch\n>>> 'nosuch'\n", "Bad directive or wrong number of arguments");
+        check_fatal(&[file, "-p", "7"], "at '-p'\n", "an option begins with --, and its values follow it");
         std::fs::remove_file(&path).unwrap();
         let error = shown(&[file], "", "hz").unwrap_err().to_string();
         assert_eq!(error, format!("Fatal error, can't open config file '{file}': No such file or directory"));

@@ -11,6 +11,8 @@ use std::path::{Component, Path, PathBuf};
 
 use engine::config::Loader;
 
+/// Errors that are named at once.
+const ERRORS_MAX: usize = 100;
 /// Files may include files, this deep; further down it can only be a file that includes itself.
 const INCLUDE_DEPTH_MAX: usize = 16;
 
@@ -45,7 +47,7 @@ impl fmt::Display for ConfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ConfError::Line { source, line, text, reason } => {
-                write!(f, "{FATAL}Reading the configuration file, at line {line} of {source}\n>>> '{text}'\n{reason}")
+                write!(f, "Reading the configuration file, at line {line} of {source}\n>>> '{text}'\n{reason}")
             }
             ConfError::File { path, reason } => {
                 write!(f, "Fatal error, can't open config file '{}': {reason}", path.display())
@@ -56,67 +58,108 @@ impl fmt::Display for ConfError {
 
 impl std::error::Error for ConfError {}
 
-/// Reads the file at `path` into `loader`.
-///
-/// # Errors
-/// The first line that is wrong, there or in an included file, or a file that can't be read.
-pub fn load_file(loader: &mut Loader, path: &Path) -> Result<(), ConfError> {
-    load_nested(loader, path, 0)
+/// All that is wrong with a configuration, so that nobody has to start the server once for every line. Its text is what
+/// to print before leaving.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ConfErrors(Vec<ConfError>);
+
+impl ConfErrors {
+    /// An error if there is one.
+    ///
+    /// # Errors
+    /// All of them.
+    pub fn into_result(self) -> Result<(), ConfErrors> {
+        if self.0.is_empty() { Ok(()) } else { Err(self) }
+    }
+
+    fn push(&mut self, error: ConfError) {
+        if !self.is_full() {
+            self.0.push(error);
+        }
+    }
+
+    /// Whether the rest isn't looked at any more.
+    fn is_full(&self) -> bool {
+        self.0.len() >= ERRORS_MAX
+    }
 }
 
-/// Reads the configuration `text`, which is called `source` in errors, into `loader`.
-///
-/// # Errors
-/// As [`load_file`].
-pub fn load_text(loader: &mut Loader, source: &str, text: &[u8]) -> Result<(), ConfError> {
-    load_lines(loader, source, text, 0)
+impl fmt::Display for ConfErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [only @ ConfError::File { .. }] = self.0.as_slice() {
+            return write!(f, "{only}");
+        }
+        f.write_str(FATAL)?;
+        for (index, error) in self.0.iter().enumerate() {
+            write!(f, "{}{error}", if index > 0 { "\n" } else { "" })?;
+        }
+        if self.is_full() { write!(f, "\nThe rest was not looked at.") } else { Ok(()) }
+    }
 }
 
-fn load_nested(loader: &mut Loader, path: &Path, depth: usize) -> Result<(), ConfError> {
-    let text =
-        std::fs::read(path).map_err(|error| ConfError::File { path: path.to_owned(), reason: system_text(&error) })?;
-    load_lines(loader, &path.display().to_string(), &text, depth)
+impl std::error::Error for ConfErrors {}
+
+/// Reads the file at `path` into `loader`. What is wrong, there or in an included file, is left out and noted.
+pub fn load_file(loader: &mut Loader, path: &Path, errors: &mut ConfErrors) {
+    load_nested(loader, path, 0, errors);
 }
 
-fn load_lines(loader: &mut Loader, source: &str, text: &[u8], depth: usize) -> Result<(), ConfError> {
+/// Reads the configuration `text`, which is called `source` in errors, into `loader`, as [`load_file`] does.
+pub fn load_text(loader: &mut Loader, source: &str, text: &[u8], errors: &mut ConfErrors) {
+    load_lines(loader, source, text, 0, errors);
+}
+
+fn load_nested(loader: &mut Loader, path: &Path, depth: usize, errors: &mut ConfErrors) {
+    match std::fs::read(path) {
+        Ok(text) => load_lines(loader, &path.display().to_string(), &text, depth, errors),
+        Err(error) => errors.push(ConfError::File { path: path.to_owned(), reason: system_text(&error) }),
+    }
+}
+
+fn load_lines(loader: &mut Loader, source: &str, text: &[u8], depth: usize, errors: &mut ConfErrors) {
     for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() || line.starts_with(b"#") {
             continue;
         }
-        let wrong = |reason: String| ConfError::Line {
-            source: source.to_owned(),
-            line: index + 1,
-            text: String::from_utf8_lossy(line).into_owned(),
-            reason,
-        };
-        let argv = resp::splitargs::split_args(line)
-            .map_err(|_| wrong("Unbalanced quotes in configuration line".to_owned()))?;
-        match argv.as_slice() {
-            [name, pattern] if name.eq_ignore_ascii_case(b"include") => {
-                if depth == INCLUDE_DEPTH_MAX {
-                    return Err(wrong(format!("Files include files more than {INCLUDE_DEPTH_MAX} deep")));
-                }
-                include(loader, pattern, depth + 1)?;
-            }
-            argv => loader.directive(argv).map_err(wrong)?,
+        // A file that includes itself many times would be read for ever.
+        if errors.is_full() {
+            return;
+        }
+        if let Err(reason) = load_line(loader, line, depth, errors) {
+            let text = String::from_utf8_lossy(line).into_owned();
+            errors.push(ConfError::Line { source: source.to_owned(), line: index + 1, text, reason });
         }
     }
-    Ok(())
+}
+
+/// Reads one line; an error is its own, and those of files that it includes are noted.
+fn load_line(loader: &mut Loader, line: &[u8], depth: usize, errors: &mut ConfErrors) -> Result<(), String> {
+    let argv =
+        resp::splitargs::split_args(line).map_err(|_| "Unbalanced quotes in configuration line".to_owned())?;
+    match argv.as_slice() {
+        [name, _] if name.eq_ignore_ascii_case(b"include") && depth == INCLUDE_DEPTH_MAX => {
+            Err(format!("Files include files more than {INCLUDE_DEPTH_MAX} deep"))
+        }
+        [name, pattern] if name.eq_ignore_ascii_case(b"include") => {
+            include(loader, pattern, depth + 1, errors);
+            Ok(())
+        }
+        argv => loader.directive(argv),
+    }
 }
 
 /// Reads the files that a pattern stands for, in the order of their names. A pattern may stand for none; a plain name
 /// must be that of a file. Relative ones are in `dir`, as it is set by then.
-pub(crate) fn include(loader: &mut Loader, pattern: &[u8], depth: usize) -> Result<(), ConfError> {
+pub(crate) fn include(loader: &mut Loader, pattern: &[u8], depth: usize, errors: &mut ConfErrors) {
     let pattern = String::from_utf8_lossy(pattern);
     let pattern = loader.settings().in_dir(&pattern);
     if is_plain(&pattern) {
-        return load_nested(loader, &pattern, depth);
+        return load_nested(loader, &pattern, depth, errors);
     }
     for path in matching_paths(&pattern) {
-        load_nested(loader, &path, depth)?;
+        load_nested(loader, &path, depth, errors);
     }
-    Ok(())
 }
 
 fn is_plain(path: &Path) -> bool {
@@ -164,8 +207,9 @@ mod tests {
 
     fn load(text: &str) -> Result<Settings, String> {
         let settings = Settings::new();
-        load_text(&mut Loader::new(&settings), "test.conf", text.as_bytes()).map_err(|error| error.to_string())?;
-        Ok(settings)
+        let mut errors = ConfErrors::default();
+        load_text(&mut Loader::new(&settings), "test.conf", text.as_bytes(), &mut errors);
+        errors.into_result().map(|()| settings).map_err(|errors| errors.to_string())
     }
 
     fn check(text: &str, name: &str, value: &str) {
@@ -203,6 +247,24 @@ mod tests {
         assert!(text.starts_with("\n*** FATAL CONFIG FILE ERROR (Penstock "), "{text}");
     }
 
+    #[test]
+    fn all_errors_are_named_at_once() {
+        let text = load("foo 1\nhz 20\n\nport x\n\"a").map(|_| ()).unwrap_err();
+        let expected = format!(
+            "{FATAL}\
+             Reading the configuration file, at line 1 of test.conf\n>>> 'foo 1'\n\
+             Bad directive or wrong number of arguments\n\
+             Reading the configuration file, at line 4 of test.conf\n>>> 'port x'\n\
+             argument couldn't be parsed into an integer\n\
+             Reading the configuration file, at line 5 of test.conf\n>>> '\"a'\n\
+             Unbalanced quotes in configuration line"
+        );
+        assert_eq!(text, expected);
+        let many = load(&"foo 1\n".repeat(1000)).map(|_| ()).unwrap_err();
+        assert_eq!(many.matches("at line").count(), ERRORS_MAX);
+        assert!(many.ends_with("\nThe rest was not looked at."), "{many}");
+    }
+
     /// A directory for one test, gone at its end.
     struct Scratch(PathBuf);
 
@@ -221,8 +283,9 @@ mod tests {
             let settings = Settings::new();
             let mut loader = Loader::new(&settings);
             loader.directive(&[b"dir".to_vec(), self.0.to_str().unwrap().into()]).unwrap();
-            load_file(&mut loader, &self.0.join(file)).map_err(|error| error.to_string())?;
-            Ok(settings)
+            let mut errors = ConfErrors::default();
+            load_file(&mut loader, &self.0.join(file), &mut errors);
+            errors.into_result().map(|()| settings).map_err(|errors| errors.to_string())
         }
     }
 
@@ -258,6 +321,8 @@ mod tests {
                 ("b.conf", "hz x\n"),
                 ("c.conf", "include nofile\n"),
                 ("self.conf", "include self.conf\n"),
+                ("twice.conf", "include twice.conf\ninclude twice.conf\n"),
+                ("both.conf", "foo\ninclude b.conf\ninclude nofile\n"),
             ],
         );
         let error = scratch.load("a.conf").unwrap_err();
@@ -266,12 +331,18 @@ mod tests {
         assert!(error.starts_with("Fatal error, can't open config file '"), "{error}");
         assert!(error.ends_with("/nofile': No such file or directory"), "{error}");
         assert!(scratch.load("self.conf").unwrap_err().ends_with("Files include files more than 16 deep"));
+        // It ends, and not after having been read 65,536 times.
+        assert!(scratch.load("twice.conf").unwrap_err().ends_with("The rest was not looked at."));
+        let error = scratch.load("both.conf").unwrap_err();
+        assert!(error.starts_with(FATAL) && error.contains("'foo'") && error.contains("/b.conf\n"), "{error}");
+        assert!(error.ends_with("/nofile': No such file or directory"), "{error}");
     }
 
     #[test]
     fn bytes_that_are_no_text_are_an_error_of_their_line() {
         let settings = Settings::new();
-        let error = load_text(&mut Loader::new(&settings), "x", b"\nrequirepass \xff\n").unwrap_err();
-        assert!(matches!(error, ConfError::Line { line: 2, .. }), "{error}");
+        let mut errors = ConfErrors::default();
+        load_text(&mut Loader::new(&settings), "x", b"\nrequirepass \xff\n", &mut errors);
+        assert!(matches!(errors.0.as_slice(), [ConfError::Line { line: 2, .. }]), "{errors}");
     }
 }
