@@ -25,3 +25,4 @@ pub mod reply_queue;
 pub mod run;
 pub mod spill;
 pub mod supervisor;
+pub mod title;

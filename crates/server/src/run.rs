@@ -1,6 +1,6 @@
 //! The server's life: from its configuration to the last reply.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -25,6 +25,7 @@ use crate::process;
 use crate::rebind::InUse;
 use crate::spill::Spill;
 use crate::supervisor::Supervisor;
+use crate::title::Title;
 
 /// The version of Penstock.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -36,6 +37,9 @@ struct ServerHost {
     listening: InUse,
     new_listeners: NewListeners,
     supervisor: Supervisor,
+    title: Title,
+    /// Whether a command has asked for the server's end, and no signal.
+    asked_to_end: Arc<AtomicBool>,
 }
 
 impl ServerHost {
@@ -69,6 +73,10 @@ impl ConfigHost for ServerHost {
                 log::set_level(settings.loglevel.get());
                 Ok(())
             }
+            Apply::Title => {
+                self.title.show(settings);
+                Ok(())
+            }
             Apply::Directory => std::env::set_current_dir(&*settings.dir.get()).map_err(|e| e.to_string()),
             _ => Ok(()),
         }
@@ -77,6 +85,7 @@ impl ConfigHost for ServerHost {
 
 impl Host for ServerHost {
     fn shut_down(&self) {
+        self.asked_to_end.store(true, Ordering::Relaxed);
         // The way that SIGTERM goes: the main thread waits for it.
         let _ = signal_hook::low_level::raise(SIGTERM);
     }
@@ -158,6 +167,8 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let too_large = signal_hook::flag::register(SIGXFSZ, Arc::default());
     too_large.map_err(|e| format!("can't handle signals: {e}"))?;
     arrange_huge_pages(&settings);
+    let title = Title::prepare(&settings, config_file.as_deref());
+    title.show(&settings);
     let listeners = listener::open_all(&settings)?;
     limit_clients(&settings);
 
@@ -166,7 +177,14 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let new_listeners = NewListeners::default();
     let listening = InUse::of(&listeners);
     let supervisor = Supervisor::of(&settings);
-    let host = ServerHost { listening, new_listeners: new_listeners.clone(), supervisor: supervisor.clone() };
+    let asked_to_end = Arc::<AtomicBool>::default();
+    let host = ServerHost {
+        listening,
+        new_listeners: new_listeners.clone(),
+        supervisor: supervisor.clone(),
+        title,
+        asked_to_end: asked_to_end.clone(),
+    };
     let shared_wakes = wakes.iter().map(|w| w.try_clone().map(|w| Box::new(w) as Box<dyn Wake>));
     let shared_wakes = shared_wakes.collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
     let engine = Engine::start(settings, config_file, shared_wakes, Box::new(host), now_us() / 1000);
@@ -176,6 +194,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let spill = Spill::start(engine).map_err(|e| format!("can't start a thread: {e}"))?;
     let shared = Arc::new(Shared::new(engine, stopping.clone(), new_listeners, spill));
     announce(threads, &listeners);
+    warn_of_volatility(&engine.settings);
     // Before anybody is served, and once nothing is left that is likely to fail: who finds the file finds a server.
     let _pid_file = PidFile::write(&engine.settings);
     let mut listeners = Some(listeners);
@@ -188,7 +207,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
             Ok(event_loop) => event_loop.run(),
             Err(error) => {
                 log::warning(cannot_poll(error));
-                engine.host.shut_down();
+                let _ = signal_hook::low_level::raise(SIGTERM);
             }
         };
         let thread = std::thread::Builder::new().name(worker_name(id)).spawn(serve);
@@ -198,11 +217,12 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     supervisor.ready();
 
     if let Some(signal) = signals.forever().next() {
-        log::notice(if signal == SIGINT {
-            "Received SIGINT scheduling shutdown..."
-        } else {
-            "Received SIGTERM scheduling shutdown..."
-        });
+        match signal {
+            _ if asked_to_end.load(Ordering::Relaxed) => {}
+            SIGINT => log::notice("Received SIGINT scheduling shutdown..."),
+            _ => log::notice("Received SIGTERM scheduling shutdown..."),
+        }
+        log::notice("User requested shutdown...");
     }
     supervisor.stopping();
     stopping.store(true, Ordering::Release);
@@ -248,6 +268,22 @@ fn limit_clients(settings: &Settings) {
     if let Err((room, why)) = find_room(settings) {
         log::warning(why);
         settings.limit_maxclients(room as i64);
+    }
+}
+
+/// Says that nothing is kept, and which files of another server have not been read: its data are not here, though the
+/// configuration may promise that they are.
+fn warn_of_volatility(settings: &Settings) {
+    log::warning(
+        "This version of Penstock keeps data in memory only: nothing is saved, whatever 'save' says, and all data are \
+         gone when the server ends.",
+    );
+    // Kept since Redis 7 as a directory of this name, and before that as a file.
+    for name in [settings.dbfilename.get(), settings.appenddirname.get(), settings.appendfilename.get()] {
+        let path: &Path = &settings.in_dir(&name);
+        if !name.is_empty() && path.exists() {
+            log::warning(format!("{} exists and was not read: its data are not in this server.", path.display()));
+        }
     }
 }
 

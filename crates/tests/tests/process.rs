@@ -476,3 +476,82 @@ fn addresses_that_overlap_those_before_can_be_listened_on() {
     ask(&mut connect(other), "PING\r\n", "+PONG\r\n");
     end(child, "-TERM");
 }
+
+/// What `ps` shows.
+fn title(child: &Running) -> String {
+    let bytes = fs::read(format!("/proc/{}/cmdline", child.0.id())).unwrap();
+    String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned()
+}
+
+#[test]
+fn its_title_is_what_the_template_says() {
+    let port = free_port().unwrap();
+    let (program, text) = (subject_program().to_string_lossy().into_owned(), port.to_string());
+    let args = ["--port", &text, "--bind", "127.0.0.1", "::1"];
+    let (child, _) = start(&args, "");
+    assert_eq!(title(&child), format!("{program} 127.0.0.1:{port}"));
+    let mut stream = connect(port);
+    // Longer than the command line was.
+    let long = "x".repeat(200);
+    let template = format!("{long} {{port}} {{config-file}}");
+    ask(&mut stream, &format!("CONFIG SET proc-title-template \"{template}\"\r\n"), "+OK\r\n");
+    assert_eq!(title(&child), format!("{long} {port} -"));
+    ask(&mut stream, "CONFIG SET proc-title-template {title}\r\n", "+OK\r\n");
+    assert_eq!(title(&child), program);
+    end(child, "-TERM");
+    let (child, _) = start(&[&args[..], &["--set-proc-title", "no"]].concat(), "");
+    assert!(title(&child).ends_with("\0--set-proc-title\0no"), "{}", title(&child));
+}
+
+#[test]
+fn the_log_says_who_has_ended_it() {
+    for (ends_with, expected) in [("SHUTDOWN", 0), ("-TERM", 1)] {
+        let port = free_port().unwrap();
+        let (mut child, _) = start(&["--port", &port.to_string(), "--bind", "127.0.0.1"], "");
+        if ends_with == "SHUTDOWN" {
+            connect(port).write_all(b"SHUTDOWN NOSAVE\r\n").unwrap();
+        } else {
+            assert!(Command::new("kill").args([ends_with, &child.0.id().to_string()]).status().unwrap().success());
+        }
+        let mut said = String::new();
+        child.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(said.matches("Received SIGTERM scheduling shutdown...").count(), expected, "{said}");
+        assert!(said.contains("* User requested shutdown..."), "{said}");
+    }
+}
+
+#[test]
+fn it_says_that_nothing_is_kept_and_which_files_it_has_not_read() {
+    let dir = directory("volatile");
+    let path = dir.to_str().unwrap();
+    let port = free_port().unwrap().to_string();
+    let args = ["--port", &port, "--bind", "127.0.0.1", "--dir", path, "--dbfilename", "my.rdb"];
+    let (child, said) = start(&args, "");
+    assert!(said.contains("# This version of Penstock keeps data in memory only: nothing is saved"), "{said}");
+    assert!(!said.contains("was not read"), "{said}");
+    end(child, "-TERM");
+    fs::write(dir.join("my.rdb"), "REDIS0011").unwrap();
+    fs::create_dir(dir.join("appendonlydir")).unwrap();
+    let (child, said) = start(&args, "");
+    for name in ["my.rdb", "appendonlydir"] {
+        assert!(said.contains(&format!("# {path}/{name} exists and was not read")), "{said}");
+    }
+    end(child, "-TERM");
+    fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn all_mistakes_of_a_file_are_named_at_once() {
+    let dir = directory("mistakes");
+    let file = dir.join("valkey.conf");
+    fs::write(&file, "port 0\nhide-user-data-from-log yes\nhz x\nrdb-version-check strict\n").unwrap();
+    let said = refused(&[file.to_str().unwrap()]);
+    for (line, text) in [(2, "hide-user-data-from-log yes"), (3, "hz x"), (4, "rdb-version-check strict")] {
+        assert!(said.contains(&format!("at line {line} of {}\n>>> '{text}'\n", file.display())), "{said}");
+    }
+    // Redis takes a directive after the file without dashes, too.
+    fs::write(&file, "").unwrap();
+    let said = refused(&[file.to_str().unwrap(), "hz", "x"]);
+    assert!(said.contains(">>> 'hz x'\n"), "{said}");
+    fs::remove_dir_all(dir).unwrap();
+}

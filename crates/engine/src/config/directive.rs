@@ -33,6 +33,8 @@ pub enum Apply {
     LogLevel,
     /// `dir`: relative file names mean another place.
     Directory,
+    /// `proc-title-template`: the process has another title.
+    Title,
 }
 
 /// What a directive does.

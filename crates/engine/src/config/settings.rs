@@ -6,7 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::cell::{Bytes, BytesOrPercent, Cell, Choice, Choices, Flag, Int, OutputLimits, Shelf, Text, Value};
 use super::directive::{Apply, Directive};
 use super::kind::Kind;
-use super::special::{SavePoint, check_base_name, check_bind, check_percentiles, missing, save_points};
+use super::special::{
+    SavePoint, check_append_dir_name, check_append_file_name, check_base_name, check_bind, check_percentiles,
+    check_title_template, missing, save_points,
+};
 use super::table::TABLE;
 
 /// The most bytes that requests which wait to be complete may be allowed to have, so that they are always framed or
@@ -173,6 +176,8 @@ settings! {
     proto_max_bulk_len: Bytes = Directive::new("proto-max-bulk-len", QUERY_BYTES, "512mb");
     /// Bytes of requests not executed yet, per connection.
     client_query_buffer_limit: Bytes = Directive::new("client-query-buffer-limit", QUERY_BYTES, "1gb");
+    /// The same of all connections together that have yet to authenticate.
+    unauthenticated_input_total: Bytes = Directive::bytes("unauthenticated-input-total", 1 << 20, "16mb");
     /// Bytes of replies not sent yet, per connection and class, on disk as well as in memory.
     client_output_buffer_limit: OutputLimits = Directive::new("client-output-buffer-limit", Kind::OutputLimits,
         "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60");
@@ -297,6 +302,10 @@ settings! {
     dir: Text = Directive::new("dir", Kind::Directory, "").protected().applied(Apply::Directory);
     /// Name of the snapshot's file, in `dir`.
     dbfilename: Text = Directive::text("dbfilename", "dump.rdb").protected().checked(check_dbfilename);
+    /// Name of the append-only file, or of the beginning of its parts' names.
+    appendfilename: Text = Directive::text("appendfilename", "appendonly.aof").checked(check_append_file_name).startup();
+    /// Name of the directory of its parts, in `dir`.
+    appenddirname: Text = Directive::text("appenddirname", "appendonlydir").checked(check_append_dir_name).startup();
     /// When a snapshot is due; see [`Settings::save_points`].
     save: Text = Directive::new("save", Kind::Save, "3600 1 300 100 60 10000");
     /// File to log to, empty for standard output.
@@ -305,6 +314,11 @@ settings! {
     loglevel: Choice<LogLevel> = Directive::choice("loglevel", LOG_LEVELS, "notice").applied(Apply::LogLevel);
     /// File that holds the process id while the server runs, relative to `dir`, empty for none.
     pidfile: Text = Directive::text("pidfile", "").startup();
+    /// Whether the process is given a title for `ps` and the like.
+    set_proc_title: Flag = Directive::bool("set-proc-title", "yes").immutable();
+    /// What the title is made of: text, with variables in braces.
+    proc_title_template: Text = Directive::text("proc-title-template", "{title} {listen-addr} {server-mode}")
+        .checked(check_title_template).applied(Apply::Title);
     /// Whom to tell that the server is ready: `systemd` or `auto` write to the socket that NOTIFY_SOCKET names.
     supervised: Choice<Supervised> = Directive::choice("supervised", SUPERVISED, "no").startup();
 }

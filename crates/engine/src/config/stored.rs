@@ -7,8 +7,8 @@
 use super::directive::Directive;
 use super::kind::Kind;
 use super::special::{
-    check_append_dir_name, check_append_file_name, check_hostname, check_oom_score_adj_values, check_replicaof,
-    check_shutdown, check_title_template,
+    check_hostname, check_oom_score_adj_values, check_replicaof,
+    check_shutdown,
 };
 
 /// Directives without effect that share the reason for it.
@@ -32,8 +32,6 @@ const PROCESS: Group = Group {
     directives: &[
         Directive::bool("daemonize", "no").immutable(),
         Directive::bool("always-show-logo", "no").immutable(),
-        Directive::bool("set-proc-title", "yes").immutable(),
-        Directive::text("proc-title-template", "{title} {listen-addr} {server-mode}").checked(check_title_template),
         Directive::bool("syslog-enabled", "no").immutable().missing("syslog"),
         Directive::text("syslog-ident", "redis").immutable(),
         Directive::choice("syslog-facility", FACILITIES, "local0").immutable(),
@@ -77,8 +75,6 @@ const APPEND_ONLY: Group = Group {
     why: "The append-only file doesn't exist yet.",
     directives: &[
         Directive::bool("appendonly", "no").missing("the append-only file"),
-        Directive::text("appendfilename", "appendonly.aof").immutable().checked(check_append_file_name),
-        Directive::text("appenddirname", "appendonlydir").immutable().checked(check_append_dir_name),
         Directive::choice("appendfsync", &["everysec", "always", "no"], "everysec"),
         Directive::bool("no-appendfsync-on-rewrite", "no"),
         Directive::natural("auto-aof-rewrite-percentage", "100"),
