@@ -282,8 +282,7 @@ impl Clients {
     #[must_use]
     pub fn remove_largest(&self, sum: Sum, limit: u64, may_go: impl Fn(&Client) -> bool) -> Vec<Arc<Client>> {
         let mut all = lock(&self.all);
-        let mut largest: Vec<(u64, u64)> =
-            all.values().filter(|c| may_go(c)).map(|c| (c.noted(sum), c.id)).collect();
+        let mut largest: Vec<(u64, u64)> = all.values().filter(|c| may_go(c)).map(|c| (c.noted(sum), c.id)).collect();
         largest.sort_unstable_by(|a, b| b.cmp(a));
         let mut removed = Vec::new();
         for (_, id) in largest {

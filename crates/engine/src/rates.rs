@@ -95,7 +95,8 @@ mod tests {
     fn rates_are_averages_a_second_and_survive_a_reset_of_the_counters() {
         let rates = Rates::default();
         let turn_ticks = |executed| (executed as f64 * 10.0 * per_microsecond()) as u64;
-        let totals = |executed| Totals { executed, turns: executed, turn_ticks: turn_ticks(executed), ..Totals::default() };
+        let totals =
+            |executed| Totals { executed, turns: executed, turn_ticks: turn_ticks(executed), ..Totals::default() };
         let sample = |now_ms, executed| rates.sample(now_ms, || totals(executed));
         sample(1000, 500);
         assert_eq!(rates.now().commands, 0, "one sample is no difference");

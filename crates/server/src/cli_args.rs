@@ -301,7 +301,11 @@ mod tests {
         let loaded = load(&[OsString::from(file)], &mut std::io::empty()).unwrap();
         assert_eq!(loaded.config_file.as_deref(), Some(path.as_path()));
         check(&[file, "loglevel", "verbose"], "loglevel hz", "verbose;66");
-        check(&["server", file, "slowlog-log-slower-than", "-1", "--port", "2", "-"], "slowlog-log-slower-than port", "-1;2");
+        check(
+            &["server", file, "slowlog-log-slower-than", "-1", "--port", "2", "-"],
+            "slowlog-log-slower-than port",
+            "-1;2",
+        );
         check(&[file, "hz", "5", "--hz", "7"], "hz", "7");
         check_fatal(&[file, "hz", "5", "port", "7"], "option hz\n>>> 'hz 5 port 7'\n", "wrong number of arguments");
         check_fatal(&[file, "nosuch"], "option nosuch\n>>> 'nosuch'\n", "Bad directive or wrong number of arguments");

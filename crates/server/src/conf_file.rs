@@ -135,8 +135,7 @@ fn load_lines(loader: &mut Loader, source: &str, text: &[u8], depth: usize, erro
 
 /// Reads one line; an error is its own, and those of files that it includes are noted.
 fn load_line(loader: &mut Loader, line: &[u8], depth: usize, errors: &mut ConfErrors) -> Result<(), String> {
-    let argv =
-        resp::splitargs::split_args(line).map_err(|_| "Unbalanced quotes in configuration line".to_owned())?;
+    let argv = resp::splitargs::split_args(line).map_err(|_| "Unbalanced quotes in configuration line".to_owned())?;
     match argv.as_slice() {
         [name, _] if name.eq_ignore_ascii_case(b"include") && depth == INCLUDE_DEPTH_MAX => {
             Err(format!("Files include files more than {INCLUDE_DEPTH_MAX} deep"))

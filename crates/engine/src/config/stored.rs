@@ -6,10 +6,7 @@
 
 use super::directive::Directive;
 use super::kind::Kind;
-use super::special::{
-    check_hostname, check_oom_score_adj_values, check_replicaof,
-    check_shutdown,
-};
+use super::special::{check_hostname, check_oom_score_adj_values, check_replicaof, check_shutdown};
 
 /// Directives without effect that share the reason for it.
 pub(super) struct Group {
