@@ -38,6 +38,7 @@ pub mod id {
     pub const JSON: &str = "json";
     pub const QUOTED_JSON: &str = "quoted-json";
     pub const SHOW_PUSHES: &str = "show-pushes";
+    pub const COLOR: &str = "color";
     pub const STAT: &str = "stat";
     pub const LATENCY: &str = "latency";
     pub const LATENCY_HISTORY: &str = "latency-history";
@@ -75,6 +76,9 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("--ldb-sync-mode", "there is no Lua debugger"),
 ];
 
+/// What `--color` takes.
+pub const COLOR_CHOICES: [&str; 3] = ["auto", "always", "never"];
+
 const FORMS: [&str; 5] = [id::RAW, id::NO_RAW, id::CSV, id::JSON, id::QUOTED_JSON];
 
 const ABOUT: &str = "Sends commands to a Redis, Valkey or Penstock server and prints the replies.\n\n\
@@ -98,7 +102,7 @@ Environment:
   REDISCLI_AUTH      the password, which `ps` doesn't show there
   REDISCLI_HISTFILE  the file of past lines (~/.rediscli_history); /dev/null keeps none
   REDISCLI_RCFILE    the file of preferences (~/.redisclirc)
-  NO_COLOR           if set, nothing is coloured
+  NO_COLOR           if set, nothing is coloured unless --color always says so; nor is it where TERM is dumb
 
 Exit status: 0 after a reply, an error reply too; 1 without one (no connection, wrong flags), and with -e after an error
 reply; 130 after Ctrl-C.";
@@ -189,6 +193,12 @@ fn output_args() -> Vec<Arg> {
         option(id::SHOW_PUSHES, "yes|no")
             .long("show-pushes")
             .help("Print RESP3's push messages [default: yes on a terminal]"),
+        Arg::new(id::COLOR)
+            .long("color")
+            .value_name("when")
+            .value_parser(COLOR_CHOICES)
+            .hide_possible_values(true)
+            .help("Colour replies by their type: always, never, or auto, which is on a terminal [default: auto]"),
     ];
     args.map(|arg| arg.help_heading("Output")).into()
 }

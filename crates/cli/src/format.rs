@@ -29,6 +29,8 @@ pub enum Form {
 pub struct Style {
     /// The form of a whole reply.
     pub form: Form,
+    /// Whether colours tell types apart in [`Form::Standard`], and words in help and hints.
+    pub colours: bool,
     /// Between the elements of a reply in [`Form::Raw`].
     pub element_delimiter: Vec<u8>,
     /// After each reply in [`Form::Raw`].
@@ -43,7 +45,7 @@ impl Style {
     pub fn push_reply(&self, reply: &Value, text: bool, out: &mut Vec<u8>) {
         match self.form {
             _ if text => self.push_raw(reply, out),
-            Form::Standard => push_standard(reply, b"", out),
+            Form::Standard => Page { colours: self.colours, out }.push(reply, b""),
             Form::Raw => {
                 self.push_raw(reply, out);
                 out.extend_from_slice(&self.reply_delimiter);
@@ -108,59 +110,116 @@ fn bool_text(value: bool) -> &'static [u8] {
     if value { b"(true)" } else { b"(false)" }
 }
 
-/// Appends a reply for people. `indent` stands before every line but the first.
-fn push_standard(reply: &Value, indent: &[u8], out: &mut Vec<u8>) {
-    match reply {
-        Value::Array(elements) => return push_numbered(elements, b')', b"(empty array)", indent, out),
-        Value::Set(elements) => return push_numbered(elements, b'~', b"(empty set)", indent, out),
-        Value::Push(elements) => return push_numbered(elements, b')', b"(empty push)", indent, out),
-        Value::Map(pairs) => return push_pairs(pairs, indent, out),
-        Value::Attribute { value, .. } => return push_standard(value, indent, out),
-        Value::Error(text) | Value::BulkError(text) => push_all(&[b"(error) ", text], out),
-        Value::Simple(text) | Value::Verbatim { text, .. } => out.extend_from_slice(text),
-        Value::Bulk(text) => push_quoted(text, out),
-        Value::Int(value) => {
-            out.extend_from_slice(b"(integer) ");
-            write_i64(out, *value);
-        }
-        Value::BigNumber(digits) => push_all(&[b"(integer) ", digits], out),
-        Value::Double(double) => push_all(&[b"(double) ", double.text()], out),
-        Value::Bool(value) => out.extend_from_slice(bool_text(*value)),
-        Value::NullBulk | Value::NullArray | Value::Null => out.extend_from_slice(b"(nil)"),
-    }
-    out.push(b'\n');
-}
-
 fn push_all(parts: &[&[u8]], out: &mut Vec<u8>) {
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Appends elements, each behind its number; what is inside an element is indented by the number's width.
-fn push_numbered(elements: &[Value], mark: u8, empty: &[u8], indent: &[u8], out: &mut Vec<u8>) {
-    if elements.is_empty() {
-        return push_all(&[empty, b"\n"], out);
-    }
-    let (width, inner) = indentation(elements.len(), indent);
-    for (index, element) in elements.iter().enumerate() {
-        push_number(index, width, mark, indent, out);
-        push_standard(element, &inner, out);
-    }
+/// Colours of a terminal (ECMA-48, SGR) by the type of a reply. They are legible on light and on dark grounds.
+mod colour {
+    pub const RESET: &[u8] = b"\x1b[0m";
+    pub const ERROR: &[u8] = b"\x1b[31m";
+    pub const STRING: &[u8] = b"\x1b[32m";
+    pub const STATUS: &[u8] = b"\x1b[1m";
+    pub const NUMBER: &[u8] = b"\x1b[36m";
+    pub const NOTHING: &[u8] = b"\x1b[35m";
+    /// Marks of the program's own: an element's number.
+    pub const MARK: &[u8] = b"\x1b[90m";
 }
 
-fn push_pairs(pairs: &[(Value, Value)], indent: &[u8], out: &mut Vec<u8>) {
-    if pairs.is_empty() {
-        return out.extend_from_slice(b"(empty hash)\n");
-    }
-    let (width, inner) = indentation(pairs.len(), indent);
-    for (index, (key, value)) in pairs.iter().enumerate() {
-        push_number(index, width, b'#', indent, out);
-        push_standard(key, &inner, out);
-        out.pop();
-        out.extend_from_slice(b" => ");
-        if has_several_lines(value) {
-            push_all(&[b"\n", &inner], out);
+/// Replies for people, as they are written one below the other.
+struct Page<'o> {
+    colours: bool,
+    out: &'o mut Vec<u8>,
+}
+
+impl Page<'_> {
+    /// Appends what `write` does, in a colour.
+    fn paint(&mut self, colour: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        if !self.colours {
+            return write(self.out);
         }
-        push_standard(value, &inner, out);
+        self.out.extend_from_slice(colour);
+        write(self.out);
+        self.out.extend_from_slice(colour::RESET);
+    }
+
+    /// Appends a reply. `indent` stands before every line but the first.
+    fn push(&mut self, reply: &Value, indent: &[u8]) {
+        match reply {
+            Value::Array(elements) => return self.push_numbered(elements, b')', b"(empty array)", indent),
+            Value::Set(elements) => return self.push_numbered(elements, b'~', b"(empty set)", indent),
+            Value::Push(elements) => return self.push_numbered(elements, b')', b"(empty push)", indent),
+            Value::Map(pairs) => return self.push_pairs(pairs, indent),
+            Value::Attribute { value, .. } => return self.push(value, indent),
+            single => self.push_single(single),
+        }
+        self.out.push(b'\n');
+    }
+
+    fn push_single(&mut self, reply: &Value) {
+        match reply {
+            Value::Error(text) | Value::BulkError(text) => {
+                self.paint(colour::ERROR, |out| push_all(&[b"(error) ", text], out));
+            }
+            Value::Simple(text) => self.paint(colour::STATUS, |out| out.extend_from_slice(text)),
+            Value::Verbatim { text, .. } => self.out.extend_from_slice(text),
+            Value::Bulk(text) => self.paint(colour::STRING, |out| push_quoted(text, out)),
+            Value::Int(value) => self.paint(colour::NUMBER, |out| {
+                out.extend_from_slice(b"(integer) ");
+                write_i64(out, *value);
+            }),
+            Value::BigNumber(digits) => self.paint(colour::NUMBER, |out| push_all(&[b"(integer) ", digits], out)),
+            Value::Double(double) => self.paint(colour::NUMBER, |out| push_all(&[b"(double) ", double.text()], out)),
+            Value::Bool(value) => self.paint(colour::NUMBER, |out| out.extend_from_slice(bool_text(*value))),
+            _ => self.paint(colour::NOTHING, |out| out.extend_from_slice(b"(nil)")),
+        }
+    }
+
+    fn push_empty(&mut self, text: &[u8]) {
+        self.paint(colour::NOTHING, |out| out.extend_from_slice(text));
+        self.out.push(b'\n');
+    }
+
+    /// Appends elements, each behind its number; what is inside an element is indented by the number's width.
+    fn push_numbered(&mut self, elements: &[Value], mark: u8, empty: &[u8], indent: &[u8]) {
+        if elements.is_empty() {
+            return self.push_empty(empty);
+        }
+        let (width, inner) = indentation(elements.len(), indent);
+        for (index, element) in elements.iter().enumerate() {
+            self.push_number(index, width, mark, indent);
+            self.push(element, &inner);
+        }
+    }
+
+    fn push_pairs(&mut self, pairs: &[(Value, Value)], indent: &[u8]) {
+        if pairs.is_empty() {
+            return self.push_empty(b"(empty hash)");
+        }
+        let (width, inner) = indentation(pairs.len(), indent);
+        for (index, (key, value)) in pairs.iter().enumerate() {
+            self.push_number(index, width, b'#', indent);
+            self.push(key, &inner);
+            self.out.pop();
+            self.out.extend_from_slice(b" => ");
+            if has_several_lines(value) {
+                push_all(&[b"\n", &inner], self.out);
+            }
+            self.push(value, &inner);
+        }
+    }
+
+    fn push_number(&mut self, index: usize, width: usize, mark: u8, indent: &[u8]) {
+        if index > 0 {
+            self.out.extend_from_slice(indent);
+        }
+        let number = index + 1;
+        self.out.resize(self.out.len() + width - (number.ilog10() as usize + 1), b' ');
+        self.paint(colour::MARK, |out| {
+            write_u64(out, number as u64);
+            out.push(mark);
+        });
+        self.out.push(b' ');
     }
 }
 
@@ -186,16 +245,6 @@ fn indentation(count: usize, indent: &[u8]) -> (usize, Vec<u8>) {
     let mut inner = indent.to_vec();
     inner.resize(indent.len() + width + 2, b' ');
     (width, inner)
-}
-
-fn push_number(index: usize, width: usize, mark: u8, indent: &[u8], out: &mut Vec<u8>) {
-    if index > 0 {
-        out.extend_from_slice(indent);
-    }
-    let number = index + 1;
-    out.resize(out.len() + width - (number.ilog10() as usize + 1), b' ');
-    write_u64(out, number as u64);
-    out.extend_from_slice(&[mark, b' ']);
 }
 
 fn push_csv(reply: &Value, out: &mut Vec<u8>) {

@@ -4,7 +4,6 @@ use crate::docs::{Entry, Manual};
 use crate::failure::Failure;
 use crate::output::complain;
 use crate::session::Session;
-use std::env;
 use std::fmt::Write as _;
 
 const GENERAL: &str = "\
@@ -43,7 +42,7 @@ pub fn print(session: &mut Session<'_>, topic: &[Vec<u8>]) -> Result<(), Failure
         complain!("penstock cli: the server doesn't tell what its commands are: it refuses COMMAND DOCS and COMMAND");
         return Ok(());
     }
-    let text = topic_text(&manual, &topic, env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
+    let text = topic_text(&manual, &topic, session.options.style.colours);
     session.output.print(text)?;
     Ok(())
 }

@@ -58,7 +58,8 @@ type LineEditor<'s, 'a> = Editor<Assistant<'s, 'a>, MemHistory>;
 fn editor<'s, 'a>(session: &'s RefCell<Session<'a>>, history: &mut HistoryFile) -> Result<LineEditor<'s, 'a>, Failure> {
     let no_terminal = |error| Failure::Other(format!("penstock cli: can't use the terminal: {error}"));
     let config = Config::builder()
-        .completion_type(CompletionType::Circular)
+        // As in a shell: Tab completes what all candidates have in common, another Tab lists them.
+        .completion_type(CompletionType::List)
         // Pasted lines are run one by one, as if they were typed.
         .bracketed_paste(false)
         .max_history_size(HISTORY_LINES_MAX)

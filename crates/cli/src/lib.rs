@@ -43,6 +43,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         // redis-cli's own way to be tested, which scripts use.
         stdout_is_terminal: io::stdout().is_terminal() || env::var_os("FAKETTY").is_some(),
         auth: env::var_os("REDISCLI_AUTH"),
+        shows_colours: io::stdout().is_terminal() && output::may_colour(),
     };
     match options::read(&args, &surroundings) {
         Ok(options) => run_options(&options),

@@ -128,6 +128,8 @@ pub struct Surroundings {
     pub stdout_is_terminal: bool,
     /// `REDISCLI_AUTH`.
     pub auth: Option<OsString>,
+    /// Whether colours are shown unless the command line says otherwise.
+    pub shows_colours: bool,
 }
 
 /// Reads the command line, without the words `penstock cli`.
@@ -137,7 +139,7 @@ pub struct Surroundings {
 pub fn read(args: &[OsString], surroundings: &Surroundings) -> Result<Options, Exit> {
     check_flags(args)?;
     let parsed = flags::command().no_binary_name(true).try_get_matches_from(args);
-    let matches = parsed.map_err(|error| Exit::Wrong(error.to_string()))?;
+    let matches = parsed.map_err(|error| wrong(&first_lines(&error)))?;
     if matches.get_flag(id::HELP) {
         return Err(help());
     }
@@ -145,6 +147,13 @@ pub fn read(args: &[OsString], surroundings: &Surroundings) -> Result<Options, E
         return Err(Exit::Answer(format!("penstock cli {}", env!("CARGO_PKG_VERSION"))));
     }
     Reader { matches: &matches, surroundings }.options()
+}
+
+/// What clap says is wrong, on one line, without its usage.
+fn first_lines(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    lines.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 fn help() -> Exit {
@@ -288,9 +297,18 @@ impl Reader<'_> {
         forms.into_iter().find(|(id, _)| self.flag(id)).map(|(_, form)| form)
     }
 
+    /// Whether colours are asked for, or fit where the output goes.
+    fn colours(&self) -> bool {
+        match self.matches.get_one::<String>(id::COLOR).map(String::as_str) {
+            None | Some("auto") => self.surroundings.shows_colours,
+            Some(choice) => choice == "always",
+        }
+    }
+
     fn style(&self) -> Style {
         let default = if self.surroundings.stdout_is_terminal { Form::Standard } else { Form::Raw };
         Style {
+            colours: self.colours(),
             form: self.given_form().unwrap_or(default),
             element_delimiter: self.bytes(id::ELEMENT_DELIMITER).unwrap_or_else(|| b"\n".to_vec()),
             reply_delimiter: self.bytes(id::REPLY_DELIMITER).unwrap_or_else(|| b"\n".to_vec()),

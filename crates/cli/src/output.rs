@@ -1,5 +1,6 @@
 //! Standard output: buffered, and flushed where somebody may be waiting for it.
 
+use std::env;
 use std::io::{self, BufWriter, Stdout, Write};
 
 /// Where replies go.
@@ -41,6 +42,13 @@ impl Output {
     pub fn flush(&mut self) -> io::Result<()> {
         self.stdout.flush()
     }
+}
+
+/// Whether the environment lets a terminal be sent colours: `NO_COLOR` is empty or not set, and `TERM` names a terminal
+/// that knows some.
+pub fn may_colour() -> bool {
+    let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+    !is_set("NO_COLOR") && env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
 /// Prints a line on standard error. Who closes it, or has no room for what comes there, doesn't want to know;

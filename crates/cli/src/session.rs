@@ -28,6 +28,14 @@ const LATE_REPLY_INTERVAL: Duration = Duration::from_millis(10);
 /// How many keys a SCAN for completion looks at.
 const SCAN_COUNT: &[u8] = b"1000";
 
+/// What completion has found.
+pub struct FoundKeys {
+    /// Keys, sorted, none twice.
+    pub keys: Vec<Vec<u8>>,
+    /// Whether there are no others.
+    pub is_all: bool,
+}
+
 /// A connection that can be made anew, and standard output.
 pub struct Session<'a> {
     /// What the command line asked for.
@@ -375,13 +383,11 @@ impl<'a> Session<'a> {
     }
 
     /// Some keys that begin so, for completion; none where asking could disturb or takes long.
-    pub fn keys_with_prefix(&mut self, prefix: &[u8]) -> Vec<Vec<u8>> {
-        let mut keys = Vec::new();
-        if !self.is_connected() || self.is_in_transaction() {
-            return keys;
+    pub fn keys_with_prefix(&mut self, prefix: &[u8]) -> FoundKeys {
+        let (mut keys, mut is_all) = (Vec::new(), false);
+        if !self.may_ask() {
+            return FoundKeys { keys, is_all };
         }
-        // An earlier one was for something else.
-        self.interrupt.take();
         let pattern: Vec<u8> = escape_pattern(prefix).into_iter().chain([b'*']).collect();
         let mut cursor = b"0".to_vec();
         let start = Instant::now();
@@ -391,14 +397,41 @@ impl<'a> Session<'a> {
             let [next, Value::Array(found)] = parts.as_slice() else { break };
             keys.extend(found.iter().filter_map(Value::bytes).map(<[u8]>::to_vec));
             cursor = next.bytes().unwrap_or(b"0").to_vec();
-            if cursor == b"0" || keys.len() >= KEYS_SHOWN || start.elapsed() >= COMPLETION_TIME {
+            is_all = cursor == b"0";
+            if is_all || keys.len() >= KEYS_SHOWN || start.elapsed() >= COMPLETION_TIME {
                 break;
             }
         }
         keys.sort();
         keys.dedup();
+        is_all &= keys.len() <= KEYS_SHOWN;
         keys.truncate(KEYS_SHOWN);
-        keys
+        FoundKeys { keys, is_all }
+    }
+
+    /// The names of the server's settings, for completion; none where asking could disturb, takes long or is refused.
+    pub fn setting_names(&mut self) -> Vec<String> {
+        if !self.may_ask() {
+            return Vec::new();
+        }
+        let request = [&b"CONFIG"[..], b"GET", b"*"];
+        let reply = self.exchange_until(&request, Instant::now() + COMPLETION_WAIT);
+        let names: Vec<&Value> = match &reply {
+            Some(Value::Array(elements)) => elements.iter().step_by(2).collect(),
+            Some(Value::Map(pairs)) => pairs.iter().map(|(name, _)| name).collect(),
+            _ => Vec::new(),
+        };
+        let text = |name: &Value| String::from_utf8_lossy(name.bytes().unwrap_or_default()).into_owned();
+        let mut names: Vec<String> = names.into_iter().map(text).filter(|name| !name.is_empty()).collect();
+        names.sort();
+        names
+    }
+
+    /// Whether completion may ask the server something between two commands of the user.
+    fn may_ask(&mut self) -> bool {
+        // An earlier one was for something else.
+        self.interrupt.take();
+        self.is_connected() && !self.is_in_transaction()
     }
 
     /// Sends a request and waits for its reply until `end`. A reply that comes later is never seen, and what was

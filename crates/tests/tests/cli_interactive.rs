@@ -74,7 +74,10 @@ fn hints_and_completion() {
     terminal.wait_for(&format!("{prompt} expire key seconds [NX|XX|GT|LT]"));
     terminal.type_text(" us");
     terminal.press("Tab");
-    terminal.wait_for(&format!("{prompt} expire user:1 seconds [NX|XX|GT|LT]"));
+    terminal.wait_for(&format!("{prompt} expire user: seconds [NX|XX|GT|LT]"));
+    terminal.press("Tab");
+    terminal.wait_for(&format!("\nuser:1  user:2\n{prompt} expire user: seconds [NX|XX|GT|LT]"));
+    terminal.type_text("2");
     terminal.press("Tab");
     terminal.wait_for(&format!("{prompt} expire user:2 seconds [NX|XX|GT|LT]"));
     terminal.type_text(" 100 g");
@@ -94,6 +97,115 @@ fn hints_and_completion() {
     terminal.enter(":set nohints", &format!(":set nohints\n{prompt}"));
     terminal.type_text("expire k");
     terminal.wait_for(&format!("{prompt} expire k"));
+}
+
+/// As in a shell: what the candidates have in common is typed, and another Tab shows them side by side.
+#[test]
+fn another_tab_lists_the_candidates() {
+    let server = Server::penstock(&[]);
+    let terminal = Terminal::penstock(server.port());
+    let prompt = prompt(&server);
+    terminal.wait_for(&prompt);
+    terminal.type_text("hget");
+    terminal.press("Tab");
+    terminal.press("Tab");
+    terminal.wait_until("the list", |screen| {
+        screen.contains("\nhget     hgetall") && screen.contains(&format!("{prompt} hget "))
+    });
+    terminal.type_text("al");
+    terminal.press("Tab");
+    terminal.wait_for(&format!("{prompt} hgetall key"));
+    terminal.press("C-c");
+    terminal.wait_for(&prompt);
+    terminal.type_text("object ");
+    terminal.press("Tab");
+    terminal.press("Tab");
+    terminal.wait_until("the subcommands", |screen| {
+        ["ENCODING", "FREQ", "IDLETIME", "REFCOUNT"].iter().all(|name| screen.contains(name))
+    });
+}
+
+/// What a hundred of many keys have in common, not all have.
+#[test]
+fn keys_are_not_completed_by_those_that_were_found_first() {
+    let server = Server::penstock(&[]);
+    let mut conn = server.connect();
+    for number in 100..350 {
+        conn.cmd(&format!("SET key:{number} x")).unwrap();
+    }
+    let terminal = Terminal::penstock(server.port());
+    let prompt = prompt(&server);
+    terminal.wait_for(&prompt);
+    terminal.type_text("get key:");
+    terminal.press("Tab");
+    terminal.press("Tab");
+    terminal.wait_until("the question", |screen| screen.ends_with("Display all 101 possibilities? (y or n)"));
+    terminal.press("y");
+    terminal.wait_until("the list", |screen| {
+        screen.contains("...\n") && screen.contains("key:100") && screen.ends_with(&format!("{prompt} get key:"))
+    });
+}
+
+/// The names of settings are the server's own.
+#[test]
+fn config_names_are_completed() {
+    for server in [Server::penstock(&[]), Server::oracle(&[])] {
+        let terminal = Terminal::penstock(server.port());
+        let prompt = prompt(&server);
+        terminal.wait_for(&prompt);
+        terminal.type_text("config get maxmemory-p");
+        terminal.press("Tab");
+        terminal.wait_until("the name", |screen| screen.contains("config get maxmemory-policy"));
+        terminal.press("Enter");
+        terminal.wait_for(&format!("2) \"noeviction\"\n{prompt}"));
+        terminal.type_text("config set maxmemory-policy allkeys-lru maxmemory-s");
+        terminal.press("Tab");
+        terminal.wait_until("another name", |screen| screen.contains("allkeys-lru maxmemory-samples"));
+        terminal.type_text(" 3");
+        terminal.press("Enter");
+        terminal.wait_for(&format!("OK\n{prompt}"));
+        terminal.type_text("config get maxmemory");
+        terminal.press("Tab");
+        terminal.press("Tab");
+        terminal
+            .wait_until("the list", |screen| screen.contains("\nmaxmemory ") && screen.contains("maxmemory-samples"));
+    }
+}
+
+/// Types are told apart by colours, unless the environment or the flag says otherwise.
+#[test]
+fn replies_are_coloured_by_their_type() {
+    let server = Server::penstock(&[]);
+    let program = subject_program();
+    let run = |environment: &str, flags: &str| {
+        let cli = format!("{environment} {} cli -p {} {flags}", program.display(), server.port());
+        let script = format!("sh -c '{cli} set k v; {cli} get k; {cli} incr n; {cli} get none; {cli} bogus; echo end'");
+        let terminal = Terminal::new(&script);
+        terminal.wait_until("the end", |screen| screen.ends_with("end"));
+        server.connect().cmd("FLUSHALL").unwrap();
+        let plain =
+            "OK\n\"v\"\n(integer) 1\n(nil)\n(error) ERR unknown command 'bogus', with args beginning with:\nend";
+        assert_eq!(terminal.screen(), plain, "{environment} {flags}");
+        terminal.tmux(&["capture-pane", "-p", "-e"])
+    };
+    let coloured = |screen: &str| {
+        let parts = ["[1mOK", "[32m", "[36m(integer) 1", "[35m(nil)", "[31m(error)"];
+        parts.map(|part| screen.contains(part))
+    };
+    for (environment, flags, expected) in [
+        ("", "", true),
+        ("NO_COLOR=1", "", false),
+        ("TERM=dumb", "", false),
+        ("", "--color never", false),
+        ("NO_COLOR=1", "--color always", true),
+    ] {
+        let screen = run(environment, flags);
+        assert_eq!(coloured(&screen), [expected; 5], "{environment} {flags}: {screen:?}");
+    }
+    // In a pipe there is nothing but the bytes.
+    let mut piped = process::Command::new(program);
+    piped.args(["cli", "--no-raw", "-p", &server.port().to_string(), "incr", "n"]);
+    assert_eq!(piped.output().unwrap().stdout, b"(integer) 1\n");
 }
 
 #[test]

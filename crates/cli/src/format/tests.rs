@@ -1,9 +1,13 @@
 use super::{Form, Style};
 use resp::parse::{ReplyLimits, Value, parse};
 
+fn style(form: Form, colours: bool) -> Style {
+    Style { form, colours, element_delimiter: b"\n".to_vec(), reply_delimiter: b"\n".to_vec() }
+}
+
 /// The reply that `wire` is, in a form, as text.
 fn shown(wire: &[u8], form: Form) -> String {
-    let style = Style { form, element_delimiter: b"\n".to_vec(), reply_delimiter: b"\n".to_vec() };
+    let style = style(form, false);
     let mut out = Vec::new();
     style.push_message(&reply(wire), &mut out);
     String::from_utf8_lossy(&out).into_owned()
@@ -110,7 +114,7 @@ fn forgotten_keys() {
 
 #[test]
 fn delimiters_are_the_users() {
-    let style = Style { form: Form::Raw, element_delimiter: b"; ".to_vec(), reply_delimiter: Vec::new() };
+    let style = Style { element_delimiter: b"; ".to_vec(), reply_delimiter: Vec::new(), ..style(Form::Raw, false) };
     let mut out = Vec::new();
     style.push_reply(&reply(b"*2\r\n:1\r\n:2\r\n"), false, &mut out);
     assert_eq!(out, b"1; 2");
@@ -118,9 +122,36 @@ fn delimiters_are_the_users() {
 
 #[test]
 fn reports_are_printed_as_they_are() {
-    let style =
-        Style { form: Form::Json { quoted: true }, element_delimiter: b",".to_vec(), reply_delimiter: b";".to_vec() };
+    let style = Style {
+        element_delimiter: b",".to_vec(),
+        reply_delimiter: b";".to_vec(),
+        ..style(Form::Json { quoted: true }, false)
+    };
     let mut out = Vec::new();
     style.push_reply(&reply(b"$5\r\n# \"a\"\r\n"), true, &mut out);
     assert_eq!(out, b"# \"a\"");
+}
+
+#[test]
+fn colours_tell_types_apart_for_people_only() {
+    let coloured = |wire: &[u8], form: Form| {
+        let mut out = Vec::new();
+        style(form, true).push_reply(&reply(wire), false, &mut out);
+        String::from_utf8(out).unwrap().replace("\x1b[", "<").replace('m', ">")
+    };
+    let check = |wire: &[u8], expected: &str| assert_eq!(coloured(wire, Form::Standard), format!("{expected}\n"));
+    check(b"+OK\r\n", "<1>OK<0>");
+    check(b"$1\r\na\r\n", "<32>\"a\"<0>");
+    check(b":5\r\n", "<36>(integer) 5<0>");
+    check(b"-ERR no\r\n", "<31>(error) ERR no<0>");
+    check(b"$-1\r\n", "<35>(nil)<0>");
+    check(b"~0\r\n", "<35>(e>pty set)<0>");
+    check(b"*2\r\n:1\r\n_\r\n", "<90>1)<0> <36>(integer) 1<0>\n<90>2)<0> <35>(nil)<0>");
+    check(b"%1\r\n+k\r\n#t\r\n", "<90>1#<0> <1>k<0> => <36>(true)<0>");
+    for form in [Form::Raw, Form::Csv, Form::Json { quoted: false }] {
+        assert!(!coloured(b"*2\r\n:1\r\n$1\r\na\r\n", form).contains('<'), "{form:?}");
+    }
+    let mut report = Vec::new();
+    style(Form::Standard, true).push_reply(&reply(b"$5\r\na:1\r\n\r\n"), true, &mut report);
+    assert_eq!(report, b"a:1\r\n");
 }

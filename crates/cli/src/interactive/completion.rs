@@ -15,8 +15,17 @@ pub struct Completion {
     pub start: usize,
     /// Words that it may become.
     pub words: Vec<String>,
-    /// The beginning of a key's name that it may become as well.
-    pub key_prefix: Option<String>,
+    /// What the server is to be asked for as well, with the word's beginning.
+    pub asked: Option<(Names, String)>,
+}
+
+/// Names that only the server knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// Those of keys.
+    Keys,
+    /// Those of the settings that CONFIG reads and writes.
+    Settings,
 }
 
 /// A line up to the cursor: its complete words, and the one that the cursor is in.
@@ -53,13 +62,19 @@ pub fn complete(manual: &Manual, line: &str) -> Completion {
         Some("help" | "?") => topics(manual, &typed.words[1..]),
         Some(":set") => vec!["hints".to_owned(), "nohints".to_owned()],
         Some(_) => {
-            let (words, key) = arguments(manual, &typed.words);
-            completion.key_prefix = key.then(|| typed.last.to_owned());
+            let (words, names) = arguments(manual, &typed.words);
+            completion.asked = names.map(|names| (names, typed.last.to_owned()));
             words
         }
     };
     completion.words = fitting(words, typed.last);
     completion
+}
+
+/// Those of a server's names that begin with what is typed, whatever its case.
+pub fn names_fitting(names: &[String], typed: &str) -> Vec<String> {
+    let begins = |name: &&String| name.get(..typed.len()).is_some_and(|start| start.eq_ignore_ascii_case(typed));
+    names.iter().filter(begins).cloned().collect()
 }
 
 /// Those words that begin with what is typed, in its case.
@@ -79,10 +94,13 @@ fn fitting(words: Vec<String>, typed: &str) -> Vec<String> {
 fn first_words(manual: &Manual, with_own: bool) -> Vec<String> {
     let commands = manual.entries().iter().filter_map(|entry| entry.words().next());
     let mut words: Vec<String> = commands.map(str::to_ascii_uppercase).collect();
+    words.dedup();
     if with_own {
         words.extend(OWN.map(str::to_owned));
+        words.sort_by_key(|word| word.to_ascii_uppercase());
+        // A server may have a QUIT of its own.
+        words.dedup_by(|a, b| a.eq_ignore_ascii_case(b));
     }
-    words.dedup();
     words
 }
 
@@ -106,14 +124,28 @@ fn subcommands(manual: &Manual, words: &[String]) -> Vec<String> {
     names.map(str::to_ascii_uppercase).collect()
 }
 
-/// What a command takes after some words: options, and whether a key's name.
-fn arguments(manual: &Manual, words: &[String]) -> (Vec<String>, bool) {
+/// What a command takes after some words: options, and names that the server knows.
+fn arguments(manual: &Manual, words: &[String]) -> (Vec<String>, Option<Names>) {
     let subcommands = subcommands(manual, words);
     if !subcommands.is_empty() {
-        return (subcommands, false);
+        return (subcommands, None);
+    }
+    if takes_setting(words) {
+        return (Vec::new(), Some(Names::Settings));
     }
     let found = manual.find(words).and_then(|(entry, count)| expected(&entry.arguments, &words[count..]));
-    found.map_or((Vec::new(), false), |expected| (expected.tokens, expected.key))
+    found.map_or((Vec::new(), None), |expected| (expected.tokens, expected.key.then_some(Names::Keys)))
+}
+
+/// Whether the name of a setting comes next: CONFIG GET takes several, CONFIG SET each with its value. A server's manual
+/// calls these names strings like others.
+fn takes_setting(words: &[String]) -> bool {
+    match words {
+        [config, verb, rest @ ..] if config.eq_ignore_ascii_case("config") => {
+            verb.eq_ignore_ascii_case("get") || verb.eq_ignore_ascii_case("set") && rest.len() % 2 == 0
+        }
+        _ => false,
+    }
 }
 
 /// What is still to come after a line, as it is shown behind the cursor.
@@ -159,23 +191,28 @@ mod tests {
         Manual::from_docs(&map(vec![
             ("set", map(vec![("group", bulk("string")), ("arguments", Value::Array(set))])),
             ("sadd", map(vec![("group", bulk("set"))])),
+            ("quit", map(vec![("group", bulk("connection"))])),
             ("client", map(vec![("group", bulk("connection")), ("subcommands", client)])),
         ]))
         .unwrap()
     }
 
-    /// The completions of a line, with the key's beginning in angle brackets.
+    /// The completions of a line, with the beginning of what the server is asked for in angle brackets.
     fn shown(line: &str) -> String {
         let completion = complete(&manual(), line);
-        let key = completion.key_prefix.map(|prefix| format!("<{prefix}>"));
-        format!("{}: {}", completion.start, completion.words.into_iter().chain(key).collect::<Vec<_>>().join(" "))
+        let asked = completion.asked.map(|(names, prefix)| match names {
+            Names::Keys => format!("<{prefix}>"),
+            Names::Settings => format!("<setting {prefix}>"),
+        });
+        format!("{}: {}", completion.start, completion.words.into_iter().chain(asked).collect::<Vec<_>>().join(" "))
     }
 
     #[test]
     fn words_are_completed() {
         assert_eq!(shown("s"), "0: sadd set");
         assert_eq!(shown("S"), "0: SADD SET");
-        assert_eq!(shown("cl"), "0: client clear");
+        assert_eq!(shown("q"), "0: quit");
+        assert_eq!(shown("cl"), "0: clear client");
         assert_eq!(shown("3 se"), "2: set");
         assert_eq!(shown("client i"), "7: id info");
         assert_eq!(shown("set "), "4: <>");
@@ -184,10 +221,24 @@ mod tests {
         assert_eq!(shown("set k v n"), "8: nx");
         assert_eq!(shown("set k v nx g"), "11: get");
         assert_eq!(shown("set \"a"), "0: ");
+        assert_eq!(shown("config get maxm"), "11: <setting maxm>");
+        assert_eq!(shown("2 CONFIG GET a b"), "15: <setting b>");
+        assert_eq!(shown("config set "), "11: <setting >");
+        assert_eq!(shown("config set maxmemory "), "21: ");
+        assert_eq!(shown("config set maxmemory 1mb p"), "25: <setting p>");
+        assert_eq!(shown("config resetstat "), "17: ");
         assert_eq!(shown("help @s"), "5: @set @string");
         assert_eq!(shown("help client L"), "12: LIST");
         assert_eq!(shown(":set n"), "5: nohints");
         assert_eq!(shown("nonsense "), "9: ");
+    }
+
+    #[test]
+    fn names_of_settings_fit_in_any_case() {
+        let names = ["maxclients", "maxmemory", "port"].map(str::to_owned);
+        assert_eq!(names_fitting(&names, "MaxM"), ["maxmemory"]);
+        assert_eq!(names_fitting(&names, ""), names);
+        assert_eq!(names_fitting(&names, "é"), [""; 0]);
     }
 
     #[test]

@@ -1,17 +1,16 @@
 //! The line editor's helper: completion, hints, colours, and whether a line is complete.
 
-use super::completion::{complete, hint, typed_key};
+use super::completion::{Names, complete, hint, names_fitting, typed_key};
 use crate::docs::Manual;
 use crate::session::Session;
 use resp::splitargs::split_args;
-use rustyline::completion::Completer;
+use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::{Hint, Hinter};
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Context, Helper, Result};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::env;
 
 /// A line of more bytes has no hints, and isn't drawn anew for each character that is added to it: what somebody pastes
 /// would take the square of its length.
@@ -27,6 +26,8 @@ pub struct Assistant<'s, 'a> {
     manual: Manual,
     /// Where the server is that the manual is of.
     manual_of: String,
+    /// The names of the server's settings, once it was asked for them and told.
+    settings: RefCell<Vec<String>>,
     /// Whether hints are shown.
     pub hints: bool,
     colours: bool,
@@ -41,8 +42,9 @@ impl<'s, 'a> Assistant<'s, 'a> {
             session,
             manual: Manual::default(),
             manual_of: String::new(),
+            settings: RefCell::default(),
             hints: true,
-            colours: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            colours: session.borrow().options.style.colours,
             has_text: Cell::new(false),
         }
     }
@@ -54,8 +56,25 @@ impl<'s, 'a> Assistant<'s, 'a> {
 
     /// Learns a server's commands.
     pub fn set_manual(&mut self, manual: Manual, place: String) {
+        self.settings.take();
         self.manual = manual;
         self.manual_of = place;
+    }
+
+    /// Asks the server for names that begin so.
+    fn ask(&self, names: Names, prefix: &str) -> Vec<Pair> {
+        // The line editor asks while nothing else uses the session.
+        let Ok(mut session) = self.session.try_borrow_mut() else { return Vec::new() };
+        match names {
+            Names::Keys => keys(&mut session, prefix),
+            Names::Settings => {
+                let mut settings = self.settings.borrow_mut();
+                if settings.is_empty() {
+                    *settings = session.setting_names();
+                }
+                names_fitting(&settings, prefix).into_iter().map(candidate).collect()
+            }
+        }
     }
 
     /// Whether the line had any text when it was seen last.
@@ -65,16 +84,31 @@ impl<'s, 'a> Assistant<'s, 'a> {
 }
 
 impl Completer for Assistant<'_, '_> {
-    type Candidate = String;
+    type Candidate = Pair;
 
-    fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> Result<(usize, Vec<String>)> {
+    fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> Result<(usize, Vec<Pair>)> {
         let completion = complete(&self.manual, &line[..pos]);
-        let mut words = completion.words;
-        if let (Some(prefix), Ok(mut session)) = (completion.key_prefix, self.session.try_borrow_mut()) {
-            words.extend(session.keys_with_prefix(prefix.as_bytes()).iter().map(|key| typed_key(key)));
+        let mut candidates: Vec<Pair> = completion.words.into_iter().map(candidate).collect();
+        if let Some((names, prefix)) = completion.asked {
+            candidates.extend(self.ask(names, &prefix));
         }
-        Ok((completion.start, words))
+        Ok((completion.start, candidates))
     }
+}
+
+fn candidate(word: String) -> Pair {
+    Pair { display: word.clone(), replacement: word }
+}
+
+/// The names of keys that begin so. Where there are more than are known, what these have in common is not to be taken
+/// for what all have: a last candidate, which the list shows as an ellipsis, has no more than the prefix.
+fn keys(session: &mut Session<'_>, prefix: &str) -> Vec<Pair> {
+    let found = session.keys_with_prefix(prefix.as_bytes());
+    let mut candidates: Vec<Pair> = found.keys.iter().map(|key| candidate(typed_key(key))).collect();
+    if !found.is_all && !candidates.is_empty() {
+        candidates.push(Pair { display: "...".to_owned(), replacement: prefix.to_owned() });
+    }
+    candidates
 }
 
 /// A hint that is only to be looked at.

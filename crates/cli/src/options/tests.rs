@@ -52,7 +52,7 @@ fn the_last_form_counts() {
     assert_eq!(options(&["--raw", "--csv"]).style.form, Form::Csv);
     assert_eq!(options(&["--csv", "--raw"]).style.form, Form::Raw);
     assert_eq!(options(&["--csv", "--no-raw", "--no-raw"]).style.form, Form::Standard);
-    let terminal = Surroundings { stdout_is_terminal: true, auth: None };
+    let terminal = Surroundings { stdout_is_terminal: true, ..Surroundings::default() };
     assert_eq!(read_words(&[], &terminal).unwrap().style.form, Form::Standard);
     assert!(read_words(&[], &terminal).unwrap().show_pushes);
 }
@@ -131,7 +131,7 @@ fn parameters_of_a_uri() {
 
 #[test]
 fn passwords_have_an_order() {
-    let auth = Surroundings { stdout_is_terminal: false, auth: Some("env".into()) };
+    let auth = Surroundings { auth: Some("env".into()), ..Surroundings::default() };
     let password =
         |words: &[&str]| read_words(words, &auth).unwrap().password.map(|bytes| String::from_utf8(bytes).unwrap());
     assert_eq!(password(&[]).as_deref(), Some("env"));
@@ -199,4 +199,22 @@ fn encryption_is_asked_for() {
         .unwrap();
     assert_eq!((tls.ca_file, tls.server_name), (Some("ca.pem".into()), Some("name".to_owned())));
     assert_eq!((tls.cert_file, tls.key_file, tls.insecure), (Some("c".into()), Some("k".into()), true));
+}
+
+#[test]
+fn colours_are_for_terminals_unless_the_flag_says_otherwise() {
+    let colours = |words: &[&str], shows_colours| {
+        read_words(words, &Surroundings { shows_colours, ..Surroundings::default() }).unwrap().style.colours
+    };
+    for (words, in_a_pipe, on_a_terminal) in [
+        (&[][..], false, true),
+        (&["--color", "auto"], false, true),
+        (&["--color", "always"], true, true),
+        (&["--color", "never"], false, false),
+        (&["--color", "never", "--color", "always"], true, true),
+    ] {
+        assert_eq!((colours(words, false), colours(words, true)), (in_a_pipe, on_a_terminal), "{words:?}");
+    }
+    let refusal = "penstock cli: invalid value 'red' for '--color <when>' [possible values: auto, always, never]";
+    assert_eq!(trouble(&["--color", "red"]), refusal);
 }
