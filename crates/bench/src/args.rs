@@ -8,7 +8,7 @@ use client::{Address, Config, Proto, TlsOptions};
 use crate::failure::Failure;
 use crate::pipelining::PipeliningArgs;
 
-/// Measures how fast a Redis server answers, with redis-benchmark's flags and output.
+/// Measures how fast a server answers, as redis-benchmark does.
 ///
 /// Without a command it runs redis-benchmark's tests (or those that -t names); with one, that command. In a command,
 /// __rand_int__ stands for a random number of 12 digits below what -r says, and __data__ for the data of -d bytes.

@@ -1,35 +1,53 @@
 //! The one binary: a server, and the tools beside it.
 
 mod generate;
+mod tools;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use server::allocator::{Counting, Mimalloc};
 use server::cli_args::Exit;
 use server::heap;
 
+use tools::Tool;
+
 #[global_allocator]
 static ALLOCATOR: Counting<Mimalloc> = Counting::new(Mimalloc);
 
-/// A tool's entry: its arguments without the program's and its own name.
-type Tool = fn(Vec<OsString>) -> ExitCode;
-
-/// The tools, each by the first argument that asks for it. Anything else is the server's command line.
-const TOOLS: &[(&str, Tool)] = &[("bench", bench::run), ("cli", cli::run), ("load", load::run)];
-
 fn main() -> ExitCode {
     let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let asked = argv.first().and_then(|first| TOOLS.iter().find(|(name, _)| first == name));
-    match asked {
-        Some((_, run)) => {
-            heap::leave_to_the_allocator();
-            run(argv.split_off(1))
-        }
-        None if argv.first().is_some_and(|first| first == "--generate") => generate::run(&argv[1..]),
-        None if argv.first().is_some_and(|first| first == bench::END_WITH) => serve_embedded(&argv[1..]),
-        None => serve(&argv),
+    let Some(first) = argv.first().cloned() else { return serve(&argv) };
+    if let Some(tool) = tools::find(&first) {
+        return run(tool, argv.split_off(1));
+    }
+    match first.to_str() {
+        Some("--generate") => generate::run(&argv[1..]),
+        Some(bench::END_WITH) => serve_embedded(&argv[1..]),
+        Some(tools::HELP) if !Path::new(&first).exists() => help(argv.get(1).map(OsString::as_os_str)),
+        _ => match tools::misspelt(&first) {
+            Some(text) => end(Err(text)),
+            None => serve(&argv),
+        },
+    }
+}
+
+fn run(tool: &Tool, argv: Vec<OsString>) -> ExitCode {
+    heap::leave_to_the_allocator();
+    (tool.run)(argv)
+}
+
+/// `penstock help [TOOL]`.
+fn help(topic: Option<&OsStr>) -> ExitCode {
+    match topic {
+        None => serve(&["--help".into()]),
+        Some(server) if server == tools::SERVER => serve(&["--help".into()]),
+        Some(topic) => match tools::find(topic) {
+            Some(tool) => run(tool, vec!["--help".into()]),
+            None => end(Err(format!("penstock: there is no tool '{}'; penstock --help lists them", topic.display()))),
+        },
     }
 }
 
@@ -48,6 +66,7 @@ fn serve(argv: &[OsString]) -> ExitCode {
     heap::reserve();
     let ran = match server::cli_args::load(argv, &mut std::io::stdin()) {
         Ok(loaded) => server::run::run(loaded.settings, loaded.config_file),
+        Err(Exit::Help(text)) => answer(&format!("{text}{}", tools::help())),
         Err(Exit::Answer(text)) => answer(&text),
         Err(Exit::Fatal(text)) => Err(text),
     };

@@ -49,7 +49,9 @@ pub struct Loaded {
 /// Why no server is to be started.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Help or the version was asked for: print this, leave with success.
+    /// Help was asked for: print this, and what else the program can do, leave with success.
+    Help(&'static str),
+    /// The version was asked for: print this, leave with success.
     Answer(String),
     /// Something is wrong: print this to standard error, leave with a failure.
     Fatal(String),
@@ -58,6 +60,7 @@ pub enum Exit {
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Exit::Help(text) => f.write_str(text),
             Exit::Answer(text) | Exit::Fatal(text) => f.write_str(text),
         }
     }
@@ -76,8 +79,8 @@ const VERSION: &str = concat!("Penstock server v=", env!("CARGO_PKG_VERSION"));
 const HELP: &str = "\
 Usage: penstock [server] [/path/to/redis.conf] [options] [-]
        penstock [server] - (read the configuration from standard input)
-       penstock -v or --version
-       penstock -h or --help
+       penstock -v, -V or --version
+       penstock -h, --help or help [TOOL]
 
 Every directive of redis.conf is an option.
 
@@ -155,8 +158,8 @@ impl<'a> CommandLine<'a> {
     /// Takes the first argument if it isn't an option: a file, or `-`.
     fn take_first(&mut self, first: &'a OsStr) -> Result<bool, Exit> {
         match first.as_bytes() {
-            b"-v" | b"--version" => return Err(Exit::Answer(VERSION.to_owned())),
-            b"-h" | b"--help" => return Err(Exit::Answer(HELP.to_owned())),
+            b"-v" | b"-V" | b"--version" => return Err(Exit::Answer(VERSION.to_owned())),
+            b"-h" | b"--help" => return Err(Exit::Help(HELP)),
             b"-" => self.stdin = true,
             option if option.starts_with(b"-") => return Ok(false),
             _ => self.file = Some(first),
@@ -208,7 +211,7 @@ impl CommandOption {
             return Err(fatal(OsStr::new("--"), "the name of a directive is missing"));
         };
         match name.to_ascii_lowercase().as_slice() {
-            b"help" => Err(Exit::Answer(HELP.to_owned())),
+            b"help" => Err(Exit::Help(HELP)),
             b"version" => Err(Exit::Answer(VERSION.to_owned())),
             b"include" if self.argv.len() == 2 => {
                 let mut errors = ConfErrors::default();
@@ -326,9 +329,9 @@ mod tests {
     #[test]
     fn help_and_version_start_nothing() {
         for argv in [&["-h"][..], &["--help"], &["server", "--help"], &["--port", "1", "--help"]] {
-            assert_eq!(shown(argv, "", "hz"), Err(Exit::Answer(HELP.into())), "{argv:?}");
+            assert_eq!(shown(argv, "", "hz"), Err(Exit::Help(HELP)), "{argv:?}");
         }
-        for argv in [&["-v"][..], &["server", "--version"]] {
+        for argv in [&["-v"][..], &["-V"], &["server", "--version"]] {
             assert_eq!(shown(argv, "", "hz"), Err(Exit::Answer(VERSION.into())), "{argv:?}");
         }
     }
