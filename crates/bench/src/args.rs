@@ -19,6 +19,7 @@ use crate::pipelining::PipeliningArgs;
     disable_help_flag = true,
     disable_help_subcommand = true,
     args_conflicts_with_subcommands = true,
+    subcommand_value_name = "EXPERIMENT",
     // The last one counts, as with redis-benchmark: an alias may hold some.
     args_override_self = true,
     after_help = EXAMPLES

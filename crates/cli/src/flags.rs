@@ -142,7 +142,10 @@ fn connection_args() -> Vec<Arg> {
     let args = [
         option(id::HOST, "host").short('h').help("Server's name or address [default: 127.0.0.1]"),
         option(id::PORT, "port").short('p').help("Server's port [default: 6379]"),
-        option(id::SOCKET, "path").short('s').help("Server's Unix socket, instead of host and port"),
+        option(id::SOCKET, "path")
+            .short('s')
+            .value_hint(ValueHint::FilePath)
+            .help("Server's Unix socket, instead of host and port"),
         option(id::PASSWORD, "password").short('a').help("Password; REDISCLI_AUTH in the environment is safer"),
         option(id::PASS, "password").long("pass").help("The same as -a").overrides_with(id::PASSWORD),
         option(id::USER, "name").long("user").help("Who logs in with the password [default: the default user]"),

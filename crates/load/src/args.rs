@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser};
+use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, ValueHint};
 use client::{Address, Config, Proto, TlsOptions};
 use resp::num::parse_bytes;
 
@@ -71,13 +71,13 @@ Exit status:
 )]
 struct Args {
     /// Commands to load; - is standard input
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<OsString>,
     /// Make commands of the records of a CSV file
-    #[arg(long, num_args = 2, value_names = ["FILE", "TEMPLATE"], action = ArgAction::Append, allow_hyphen_values = true, help_heading = "Input")]
+    #[arg(long, num_args = 2, value_names = ["FILE", "TEMPLATE"], action = ArgAction::Append, allow_hyphen_values = true, value_hint = ValueHint::FilePath, help_heading = "Input")]
     csv: Vec<OsString>,
     /// Make commands of a file of JSON objects, one a line
-    #[arg(long, num_args = 2, value_names = ["FILE", "TEMPLATE"], action = ArgAction::Append, allow_hyphen_values = true, help_heading = "Input")]
+    #[arg(long, num_args = 2, value_names = ["FILE", "TEMPLATE"], action = ArgAction::Append, allow_hyphen_values = true, value_hint = ValueHint::FilePath, help_heading = "Input")]
     json_lines: Vec<OsString>,
     /// What separates the fields of CSV files: a character, or \t
     #[arg(long, value_name = "CHAR", default_value = ",", value_parser = delimiter, help_heading = "Input")]

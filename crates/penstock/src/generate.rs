@@ -7,9 +7,10 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::builder::PossibleValue;
-use clap::{Arg, Command};
+use clap::{Arg, Command, ValueHint};
 use clap_complete::Shell;
+
+use crate::tools::{SERVER, TOOLS};
 
 const USAGE: &str = "usage: penstock --generate man DIR\n       penstock --generate completions DIR";
 
@@ -38,14 +39,9 @@ fn generate(directory: &OsStr, write: fn(&Path) -> io::Result<()>) -> Result<(),
     written.map_err(|error| format!("penstock: can't write to {}: {error}", directory.display()))
 }
 
-/// The tools' command lines, each under the name of its subcommand.
-fn tools() -> [(&'static str, Command); 3] {
-    [("bench", bench::command()), ("cli", cli::command()), ("load", load::command())]
-}
-
 /// One page for the whole program, and one for each of its subcommands and of theirs.
 fn man(directory: &Path) -> io::Result<()> {
-    write_pages(directory, "penstock", &whole())
+    write_pages(directory, "penstock", &whole(&[file()]))
 }
 
 /// The page of a command that is called by these words, and those of its subcommands.
@@ -63,9 +59,17 @@ fn page(name: &str, words: &str, command: &Command) -> io::Result<String> {
     let command = command.clone().name(name.to_owned()).bin_name(words.to_owned());
     let command = command.disable_help_flag(true).disable_version_flag(takes_no_flag);
     let command = command.version(env!("CARGO_PKG_VERSION"));
+    let usage = usage(&command);
+    let command = command.override_usage(usage);
     let mut text = Vec::new();
     clap_mangen::Man::new(command).render(&mut text)?;
     Ok(with_sections(&String::from_utf8_lossy(&text)))
+}
+
+/// How a command is called, in a line or a few, instead of all options, which have a section of their own.
+fn usage(command: &Command) -> String {
+    let usage = command.clone().render_usage().to_string();
+    usage.trim_start_matches("Usage:").trim().to_owned()
 }
 
 /// What a command's help ends with, of which the page would otherwise make one running text: a section for each
@@ -99,52 +103,192 @@ fn section(paragraph: &str) -> String {
 
 /// One file a shell, for the server and all tools together.
 fn completions(directory: &Path) -> io::Result<()> {
-    SHELLS
-        .into_iter()
-        .try_for_each(|shell| clap_complete::generate_to(shell, &mut whole(), "penstock", directory).map(drop))
+    SHELLS.into_iter().try_for_each(|shell| {
+        // A file as the first word would leave the tools to the second one, in zsh.
+        let mut command = with_hints(whole(&server_options()));
+        let path = clap_complete::generate_to(shell, &mut command, "penstock", directory)?;
+        let script = fs::read_to_string(&path)?;
+        match shell {
+            Shell::Bash => fs::write(path, options_behind_a_dash_in_bash(&script)),
+            Shell::Elvish => fs::write(path, options_behind_a_dash_in_elvish(&script)),
+            Shell::Zsh => fs::write(path, files_beside_tools_in_zsh(&script)),
+            // Fish does so by itself.
+            _ => Ok(()),
+        }
+    })
 }
 
-/// The whole program's command line: the server's options and the tools as subcommands.
-fn whole() -> Command {
-    let tools = tools().map(|(name, command)| command.name(name).bin_name(format!("penstock {name}")));
-    let server = Command::new("server")
+/// The whole program's command line: these arguments of the server's, and the tools as subcommands.
+fn whole(arguments: &[Arg]) -> Command {
+    let tools = TOOLS.iter().map(|tool| (tool.command)().name(tool.name).bin_name(format!("penstock {}", tool.name)));
+    let help = Arg::new("help").short('h').long("help").num_args(0).help("Print a short help");
+    let server = Command::new(SERVER)
         .about("Run the server; the word may be left out")
+        .override_usage(format!("penstock {SERVER} {SERVER_USAGE}"))
         .disable_help_flag(true)
-        .args(server_arguments());
+        .args([file(), help.clone()])
+        .args(server_options());
     Command::new("penstock")
         .version(env!("CARGO_PKG_VERSION"))
         .about("An in-memory data server that speaks the Redis protocol, built for pipelines, and its tools")
+        .long_about(ABOUT)
+        .override_usage(format!("penstock {SERVER_USAGE}\n{USAGE_OF_TOOLS}"))
         .disable_help_subcommand(true)
         .disable_help_flag(true)
-        .args(server_arguments())
+        .arg(help)
+        .args(arguments)
         .arg(
             Arg::new("generate")
                 .long("generate")
                 .num_args(2)
                 .value_names(["man|completions", "DIR"])
+                .value_hint(ValueHint::DirPath)
                 .help("Write manual pages or shell completions into a directory"),
         )
-        .subcommands(tools.into_iter().chain([server]))
+        .subcommands(tools.chain([server]))
+}
+
+const SERVER_USAGE: &str = "[FILE|-] [--DIRECTIVE VALUE...]... [-]";
+
+const USAGE_OF_TOOLS: &str = "\
+penstock bench|cli|load [ARGUMENT]...
+penstock help [TOOL]
+penstock --generate man|completions DIR";
+
+const ABOUT: &str = "An in-memory data server that speaks the Redis protocol, built for pipelines, and its tools.
+
+Without the name of a tool the server runs: penstock-server(1) has all its directives.";
+
+fn file() -> Arg {
+    Arg::new("file")
+        .value_name("FILE")
+        .value_hint(ValueHint::FilePath)
+        .help("A configuration file in redis.conf's grammar; - reads standard input")
 }
 
 /// Every directive of the configuration is an option.
-fn server_arguments() -> Vec<Arg> {
-    let file = Arg::new("file")
-        .value_name("FILE")
-        .help("A configuration file in redis.conf's grammar; - reads standard input");
-    let help = Arg::new("help").short('h').long("help").num_args(0).help("Print a short help");
+fn server_options() -> Vec<Arg> {
     let directives = server::cli_args::directives().filter(|directive| directive.name != "help");
     let options = directives.map(|directive| {
-        let arg = Arg::new(directive.name).long(directive.name).value_name("VALUE").num_args(1..).help(directive.docs);
-        // What a flag takes is worth completing.
-        if directive.is_flag { arg.value_parser([PossibleValue::new("yes"), PossibleValue::new("no")]) } else { arg }
+        let arg = Arg::new(directive.name).long(directive.name).value_name("VALUE").num_args(1..);
+        let arg = arg.help(without_links(directive.docs)).value_hint(hint(directive.name));
+        match directive.words {
+            [] => arg,
+            // Where there are few values, they are worth completing, and in a page they are its value's name.
+            [_, _] => arg
+                .value_parser(directive.words.to_vec())
+                .value_name(directive.words.join("|"))
+                .hide_possible_values(true),
+            words => arg.value_parser(words.to_vec()),
+        }
     });
-    [file, help].into_iter().chain(options).collect()
+    options.collect()
+}
+
+/// What kind of value a directive takes.
+fn hint(directive: &str) -> ValueHint {
+    match directive {
+        "dir" | "reply-spill-dir" => ValueHint::DirPath,
+        "unixsocket" | "include" | "loadmodule" => ValueHint::FilePath,
+        // What ends with "filename" is in `dir`.
+        name if name.ends_with("file") => ValueHint::FilePath,
+        _ => ValueHint::Other,
+    }
+}
+
+/// A documentation's text without what only rustdoc understands: a link ``[`a::b_c`]`` is named by its last words.
+fn without_links(docs: &str) -> String {
+    let mut text = String::new();
+    let mut rest = docs;
+    while let Some((before, link)) = rest.split_once("[`") {
+        let Some((path, after)) = link.split_once("`]") else { break };
+        text += before;
+        text += &path.rsplit("::").next().unwrap_or(path).replace('_', " ");
+        rest = after;
+    }
+    (text + rest).replace('`', "").trim().to_owned()
+}
+
+/// Has the shells offer files only where a file is meant: what isn't said to be one is none.
+fn with_hints(command: Command) -> Command {
+    let command = command.mut_args(|arg| {
+        let takes_values = arg.is_positional() || arg.get_action().takes_values();
+        let is_unknown = takes_values && arg.get_value_hint() == ValueHint::Unknown;
+        if is_unknown { arg.value_hint(ValueHint::Other) } else { arg }
+    });
+    command.mut_subcommands(with_hints)
+}
+
+/// The script for bash, whose words are options only behind a dash: two hundred of the server's would hide the tools.
+/// Where no other word fits, bash offers files.
+fn options_behind_a_dash_in_bash(script: &str) -> String {
+    const ALL: &str = "COMPREPLY=( $(compgen -W \"${opts}\" -- \"${cur}\") )";
+    const WORDS: &str = "COMPREPLY=( $(compgen -W \"$(_penstock_words ${opts})\" -- \"${cur}\") )";
+    const FUNCTION: &str = "\
+# Those of its arguments that are no options.
+_penstock_words() {
+    local word
+    for word in \"$@\"; do [[ ${word} == -* ]] || printf '%s\\n' \"${word}\"; done
+}
+
+";
+    let lines = script.lines().map(|line| match line.split_once(" || ${COMP_CWORD} -eq ") {
+        // The condition under which everything is offered.
+        Some((condition, _)) => format!("{condition} ]] ; then\n"),
+        None => format!("{line}\n"),
+    });
+    let script: String = lines.collect();
+    // What is offered in every other case stands behind the values of options.
+    let parts = script.split("            esac\n").map(|part| match part.trim_start().strip_prefix(ALL) {
+        Some(rest) => format!("            {WORDS}{rest}"),
+        None => part.to_owned(),
+    });
+    FUNCTION.to_owned() + &parts.collect::<Vec<_>>().join("            esac\n")
+}
+
+/// The script for zsh, whose first word may be a configuration file, too. It has options behind a dash by itself.
+fn files_beside_tools_in_zsh(script: &str) -> String {
+    const TOOLS: &str = "\":: :_penstock_commands\"";
+    const FIRST: &str = "\":: :_penstock_first\"";
+    const FUNCTION: &str = "_penstock_first() {
+    _penstock_commands
+    _files
+}
+
+";
+    let script = script.replacen(TOOLS, FIRST, 1);
+    script.replacen("_penstock() {", &format!("{FUNCTION}_penstock() {{"), 1)
+}
+
+/// The script for elvish, which filters candidates by what is typed, and would show all of them where that is nothing.
+fn options_behind_a_dash_in_elvish(script: &str) -> String {
+    const FUNCTION: &str = "    fn opt {|text desc|
+        if (str:has-prefix $words[-1] '-') { cand $text $desc }
+    }
+";
+    let line = |line: &str| match line.trim_start() {
+        "var command = 'penstock'" => format!("{FUNCTION}{line}\n"),
+        start if start.starts_with("cand -") => format!("{}\n", line.replacen("cand", "opt", 1)),
+        _ => format!("{line}\n"),
+    };
+    script.lines().map(line).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn documentation_has_no_links() {
+        let check = |docs: &str, expected: &str| assert_eq!(without_links(docs), expected);
+        check(" Bits of [`super::keyspace_events`].", "Bits of keyspace events.");
+        check("`*` and [`Settings::a_b`] or [`c`]", "* and a b or c");
+        check("a list [of things", "a list [of things");
+        check("open [`link", "open [link");
+        for option in server::cli_args::directives() {
+            assert!(!without_links(option.docs).contains(['`', '[', ']']), "{}", option.name);
+        }
+    }
 
     #[test]
     fn the_end_of_a_help_text_becomes_sections() {

@@ -23,8 +23,8 @@ pub struct DirectiveOption {
     pub docs: &'static str,
     /// Its default, as CONFIG SET would take it.
     pub default: &'static str,
-    /// Whether its value is `yes` or `no`.
-    pub is_flag: bool,
+    /// The values that it takes, where they are few words.
+    pub words: &'static [&'static str],
 }
 
 /// All options, sorted by name.
@@ -33,7 +33,11 @@ pub fn directives() -> impl Iterator<Item = DirectiveOption> {
         name: directive.name,
         docs: directive.docs,
         default: directive.default,
-        is_flag: matches!(directive.kind, Kind::Bool),
+        words: match directive.kind {
+            Kind::Bool => &["yes", "no"],
+            Kind::Choice(words) => words,
+            _ => &[],
+        },
     })
 }
 
