@@ -15,7 +15,7 @@ use crate::limits::{CHUNK_COMMANDS, COMMAND_BYTES_MOST};
 use crate::plan::{Content, Plan, Source};
 use crate::source::Origin;
 
-const ABOUT: &str = "Loads many commands into a server: fast, with every error reported, resumable.
+const ABOUT: &str = "Load many commands into a server: fast, with every error reported, resumable.
 
 Each FILE holds commands, one a line as one would type them in redis-cli, or in the Redis protocol (RESP), or both mixed. \
 CSV and JSON lines become commands by a template. Inputs are loaded in the order in which they are named; without any, \
@@ -61,7 +61,7 @@ Exit status:
     name = "penstock load",
     bin_name = "penstock load",
     version,
-    about = "Loads many commands: fast, every error reported, resumable",
+    about = "Load many commands: fast, every error reported, resumable",
     long_about = ABOUT,
     after_help = AFTER,
     disable_help_flag = true,

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
 use crate::plan::Plan;
-use crate::progress::count;
-use crate::session::{end_token, say};
+use crate::progress::{count, grouped, say};
+use crate::session::end_token;
 use crate::source::Streamed;
 use crate::state::{Phase, StateFile};
 
@@ -43,12 +43,9 @@ impl Outcome {
 
     /// The figures of the summary.
     pub fn figures(&self) -> String {
-        let rejected = match self.rejected {
-            1 => "1 line rejected".to_owned(),
-            number => format!("{number} lines rejected"),
-        };
         let at_least = if self.failed_at_least { "at least " } else { "" };
-        format!("{} executed, {at_least}{} failed, {rejected}", count(self.executed, "command"), self.failed)
+        let (executed, failed) = (count(self.executed, "command"), grouped(self.failed));
+        format!("{executed} executed, {at_least}{failed} failed, {} rejected", count(self.rejected, "line"))
     }
 }
 

@@ -4,6 +4,7 @@ pub mod commands;
 pub mod csv;
 pub mod json;
 mod quoted;
+mod shape;
 
 use crate::block::Block;
 use crate::exit::{Exit, Failure};

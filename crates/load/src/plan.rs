@@ -72,6 +72,11 @@ impl Plan {
         Ok(())
     }
 
+    /// Whether standard input is among the inputs.
+    pub fn reads_stdin(&self) -> bool {
+        self.sources.iter().any(|source| source.origin == Origin::Stdin)
+    }
+
     /// Bytes of all inputs, if they are regular files.
     pub fn total_bytes(&self) -> Option<u64> {
         self.sources.iter().map(|source| source.origin.size()).sum()

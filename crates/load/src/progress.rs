@@ -45,9 +45,10 @@ enum Kind {
 }
 
 impl Progress {
-    /// At the start of a load of so many bytes, if that is known.
-    pub fn new(total_bytes: Option<u64>, quiet: bool) -> Progress {
-        let kind = if quiet {
+    /// At the start of a load of so many bytes, if that is known. While somebody types what is loaded, nothing is shown
+    /// between the lines.
+    pub fn new(total_bytes: Option<u64>, quiet: bool, is_typed: bool) -> Progress {
+        let kind = if quiet || is_typed {
             Kind::Silent
         } else if io::stderr().is_terminal() {
             Kind::Bar(bar(total_bytes))
@@ -63,6 +64,14 @@ impl Progress {
         match &self.kind {
             Kind::Bar(bar) => Some(bar.clone()),
             _ => None,
+        }
+    }
+
+    /// Says a remark on standard error, on a line of its own.
+    pub fn say(&self, text: &str) {
+        match &self.kind {
+            Kind::Bar(bar) => bar.suspend(|| say(text)),
+            _ => say(text),
         }
     }
 
@@ -98,11 +107,12 @@ impl Progress {
         }
     }
 
-    /// `1200000 commands, 350000/s, 3 errors`, and where it is known how much there is, the time left, and for lines
+    /// `1,200,000 commands, 350,000/s, 3 errors`, and where it is known how much there is, the time left, and for lines
     /// the share, which a bar shows itself.
     fn message(&self, figures: Figures) -> String {
         let Figures { commands, errors, input_bytes } = figures;
-        let mut text = format!("{commands} commands, {:.0}/s, {}", self.rate(commands), count(errors, "error"));
+        let (rate, commands) = (grouped(self.rate(commands) as u64), count(commands, "command"));
+        let mut text = format!("{commands}, {rate}/s, {}", count(errors, "error"));
         if let Some(total) = self.total_bytes.filter(|total| *total > 0 && input_bytes > 0) {
             let share = input_bytes as f64 / total as f64;
             let left = self.elapsed().as_secs_f64() * (1.0 / share - 1.0);
@@ -181,7 +191,44 @@ fn bar(total_bytes: Option<u64>) -> ProgressBar {
     }
 }
 
-/// `1 error`, `2 errors`.
+/// `1 error`, `2,000 errors`.
 pub fn count(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+    format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
+/// 12345 as 12,345: for people, and never where a program reads it.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    groups.join(",")
+}
+
+/// A remark on standard error.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "penstock load: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_for_people() {
+        assert_eq!(count(1, "command"), "1 command");
+        assert_eq!(count(0, "error"), "0 errors");
+        assert_eq!(count(1_234_567, "command"), "1,234,567 commands");
+    }
+
+    #[test]
+    fn the_message_has_singular_and_separators() {
+        let progress = Progress::new(None, true, false);
+        let message = |commands, errors| progress.message(Figures { commands, errors, input_bytes: 0 });
+        assert!(
+            message(1, 1).starts_with("1 command, ") && message(1, 1).ends_with("/s, 1 error"),
+            "{}",
+            message(1, 1)
+        );
+        assert!(message(12_000, 0).starts_with("12,000 commands, "), "{}", message(12_000, 0));
+    }
 }

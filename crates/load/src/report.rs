@@ -24,8 +24,13 @@ pub enum Sink {
         /// Its name.
         name: String,
     },
-    /// To standard error, above the progress bar if there is one.
-    Stderr(Option<ProgressBar>),
+    /// To standard error.
+    Stderr {
+        /// The progress bar above which they stand, if there is one.
+        bar: Option<ProgressBar>,
+        /// How many are written at most, if somebody is to read them.
+        shown_max: u64,
+    },
 }
 
 /// Writes and counts errors.
@@ -40,6 +45,8 @@ pub struct Report {
     earlier: (u64, u64),
     /// The place of the first error of this life.
     first: Option<String>,
+    /// How many there are of this life.
+    written: u64,
     trouble: Option<Failure>,
     /// What an earlier life of this load wrote into the file already: input and line of its last error.
     written_before: Option<(usize, u64)>,
@@ -56,6 +63,7 @@ impl Report {
             unreadable: 0,
             earlier: (0, 0),
             first: None,
+            written: 0,
             trouble: None,
             written_before: None,
         }
@@ -131,6 +139,18 @@ impl Report {
         self.names.get(input).map_or("", String::as_str)
     }
 
+    /// Whether so many errors were written that the next ones aren't.
+    fn is_cut_short(&self) -> bool {
+        matches!(&self.sink, Sink::Stderr { shown_max, .. } if self.written > *shown_max)
+    }
+
+    /// What to say of errors that were counted and not shown.
+    pub fn unshown(&self) -> Option<String> {
+        let Sink::Stderr { shown_max, .. } = &self.sink else { return None };
+        let left = self.written.checked_sub(*shown_max).filter(|left| *left > 0)?;
+        Some(format!("{} not shown; --errors FILE lists all", count(left, "more error")))
+    }
+
     fn write(&mut self, input: usize, line: u64, reason: &str, command: &str) {
         let place = format!("{}:{line}", self.name(input));
         if self.has_news() {
@@ -139,12 +159,16 @@ impl Report {
         if self.trouble.is_some() || self.written_before.is_some_and(|written| (input, line) <= written) {
             return;
         }
+        self.written += 1;
+        if self.is_cut_short() {
+            return;
+        }
         let separator = if command.is_empty() { "" } else { ": " };
         let text = format!("{place}: {reason}{separator}{command}\n");
         let (written, name) = match &mut self.sink {
             Sink::File { file, name } => (file.write_all(text.as_bytes()), name.as_str()),
-            Sink::Stderr(Some(bar)) => (bar.suspend(|| write_to_stderr(text.as_bytes())), "standard error"),
-            Sink::Stderr(None) => (write_to_stderr(text.as_bytes()), "standard error"),
+            Sink::Stderr { bar: Some(bar), .. } => (bar.suspend(|| write_to_stderr(text.as_bytes())), "standard error"),
+            Sink::Stderr { bar: None, .. } => (write_to_stderr(text.as_bytes()), "standard error"),
         };
         if let Err(error) = written {
             self.trouble = Some(cannot_write(name, &error));

@@ -1,7 +1,7 @@
 //! `penstock load` from the command line to the exit status.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,13 +16,16 @@ use crate::interrupt::Interrupt;
 use crate::limits::ARGS_MAX;
 use crate::merge::Merging;
 use crate::plan::Plan;
-use crate::progress::{Figures, Progress, count};
+use crate::progress::{Figures, Progress, count, say};
 use crate::report::{Report, Sink, cannot_write};
-use crate::session::{Resumable, Session, connect, say};
+use crate::session::{Resumable, Session, connect};
 use crate::source::{Tally, is_same_file};
 use crate::state::{Phase, StateFile, default_path};
 use crate::transaction;
 use crate::transfer::Load;
+
+/// Errors that a terminal shows. A report in a file or a pipe has all.
+const ERRORS_SHOWN_MAX: u64 = 100;
 
 /// Runs the tool; `args` are those after its name.
 pub fn run(args: Vec<std::ffi::OsString>) -> ExitCode {
@@ -83,7 +86,7 @@ fn start_reading(
 fn dry_run(options: &Options) -> Result<Exit, Failure> {
     options.plan.check()?;
     let (belt, _) = start_reading(&options.plan, Merging::default(), ARGS_MAX, false)?;
-    let mut progress = Progress::new(options.plan.total_bytes(), options.quiet);
+    let mut progress = start_progress(options);
     let mut report = Report::new(sink(options, &progress, false)?, options.plan.names());
     let (mut figures, mut open, mut is_unended) = (Figures::default(), None, false);
     let end = loop {
@@ -113,6 +116,7 @@ fn dry_run(options: &Options) -> Result<Exit, Failure> {
     };
     report.flush()?;
     progress.finish();
+    say_unshown(&report);
     let mut text = format!("{}, {}", count(figures.commands, "command"), rejected(&report));
     let discarded = report.failures() - u64::from(is_unended);
     if discarded > 0 {
@@ -125,15 +129,27 @@ fn dry_run(options: &Options) -> Result<Exit, Failure> {
     end.map(|()| status(&report))
 }
 
-fn rejected(report: &Report) -> String {
-    match report.rejections() {
-        1 => "1 line rejected".to_owned(),
-        number => format!("{number} lines rejected"),
+/// Shows how far things are, and says what is waited for where that is somebody who types.
+fn start_progress(options: &Options) -> Progress {
+    let is_typed = options.plan.reads_stdin() && io::stdin().is_terminal();
+    if is_typed && !options.quiet {
+        say("reading commands from standard input, one a line; Ctrl-D ends them (penstock load --help tells more)");
     }
+    Progress::new(options.plan.total_bytes(), options.quiet, is_typed)
+}
+
+fn rejected(report: &Report) -> String {
+    format!("{} rejected", count(report.rejections(), "line"))
 }
 
 fn status(report: &Report) -> Exit {
     if report.errors() > 0 { Exit::SomeFailed } else { Exit::Complete }
+}
+
+fn say_unshown(report: &Report) {
+    if let Some(text) = report.unshown() {
+        say(&text);
+    }
 }
 
 /// A line on standard output, which nobody has to read.
@@ -145,7 +161,11 @@ fn summary(quiet: bool, text: &str) {
 
 /// Where errors go. `append` keeps what an earlier run of the same load has written.
 fn sink(options: &Options, progress: &Progress, append: bool) -> Result<Sink, Failure> {
-    let Some(path) = &options.errors else { return Ok(Sink::Stderr(progress.bar())) };
+    let Some(path) = &options.errors else {
+        // On a terminal somebody reads them, and nobody reads thousands.
+        let shown_max = if io::stderr().is_terminal() { ERRORS_SHOWN_MAX } else { u64::MAX };
+        return Ok(Sink::Stderr { bar: progress.bar(), shown_max });
+    };
     let name = path.display().to_string();
     refuse_input(path, &options.plan, "the report of errors")?;
     let mut open = OpenOptions::new();
@@ -228,7 +248,7 @@ fn load(options: Options) -> Result<Exit, Failure> {
         return say_again(&options.plan, &options.config, &mut resumable.file, &outcome);
     }
     let goes_on = resumable.as_ref().is_some_and(|resumable| resumable.file.state.progress.phase != Phase::New);
-    let progress = Progress::new(options.plan.total_bytes(), options.quiet);
+    let progress = start_progress(&options);
     let mut report = Report::new(sink(&options, &progress, goes_on)?, options.plan.names());
     if let Some(resumable) = &resumable {
         let reported = resumable.file.state.progress.reported;
@@ -301,6 +321,7 @@ fn conclude(
         let Load { flight, report, .. } = &mut session.load;
         flight.give_up(report);
     }
+    say_unshown(&session.load.report);
     let outcome = outcome(&session, tally);
     let answered = outcome.executed;
     let nothing_to_load = matches!(session.load.input_end, Some(Err(_))) && session.load.report.errors() == 0;
@@ -308,7 +329,7 @@ fn conclude(
         summary(options.quiet, &outcome.figures());
         let elapsed = session.load.progress.elapsed();
         let rate = session.load.progress.rate(answered);
-        summary(options.quiet, &format!("{}, {rate:.0} commands a second", seconds(elapsed)));
+        summary(options.quiet, &format!("{}, {} a second", seconds(elapsed), count(rate as u64, "command")));
     }
     ran?;
     session.say_unlisted();

@@ -11,7 +11,7 @@ use crate::interrupt::interrupted;
 use crate::limits::ARGS_MAX;
 use crate::merge::Merging;
 use crate::probe;
-use crate::progress::count;
+use crate::progress::{count, grouped, say};
 use crate::state::{Phase, Reported, StateFile};
 use crate::token::{self, Answer, Progress};
 use crate::transfer::{Ended, Load, Transfer};
@@ -178,7 +178,9 @@ impl Session<'_, '_> {
             let done = count(self.load.flight.done(), "command");
             let (failed, at_least) = self.failed();
             let at_least = if at_least { "at least " } else { "" };
-            say(&format!("{done} ran in an earlier run, {at_least}{failed} of them failed; going on"));
+            let failed = grouped(failed);
+            let text = format!("{done} ran in an earlier run, {at_least}{failed} of them failed; going on");
+            self.load.progress.say(&text);
         }
         Ok(stream)
     }
@@ -348,6 +350,7 @@ impl Session<'_, '_> {
         if self.resumable.is_some() {
             text += "; the same command line goes on from there";
         } else if open > 0 {
+            let open = grouped(open);
             text += &format!(", and {open} more may have been executed or not");
         }
         let exit = if self.load.interrupt.was_asked() { Exit::Interrupted } else { Exit::Server };
@@ -415,13 +418,7 @@ pub fn end_token(config: &Config, token: &str) -> bool {
 }
 
 fn was(commands: u64) -> String {
-    if commands == 1 { "1 command was".to_owned() } else { format!("{commands} commands were") }
-}
-
-/// A remark on standard error.
-pub fn say(text: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "penstock load: {text}");
+    format!("{} {}", count(commands, "command"), if commands == 1 { "was" } else { "were" })
 }
 
 /// What a server takes.

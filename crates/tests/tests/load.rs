@@ -273,7 +273,7 @@ fn a_merged_load_goes_on_merged() {
     // The state says in what runs, whatever the chunk.
     let ran = run(server.port(), &[&args[..], &["--chunk", "1"]].concat(), b"");
     assert!(ran.status == 0 && ran.err.contains(" ran in an earlier run, 0 of them failed"), "{}", ran.err);
-    assert_eq!(ran.first_line(), "400000 commands executed, 0 failed, 0 lines rejected");
+    assert_eq!(ran.first_line(), "400,000 commands executed, 0 failed, 0 lines rejected");
     assert_eq!(ask(&server, "LLEN list").integer(), Some(400_000));
     assert!(calls(&server, "rpush") < 20_000);
     // What comes through a pipe comes as it likes, so that runs would end anywhere.
@@ -560,7 +560,7 @@ fn an_input_that_is_named_twice_has_all_its_errors() {
     let ran = run(server.port(), &args, b"");
     assert_eq!(
         (ran.status, ran.first_line()),
-        (1, "600000 commands executed, 10 failed, 0 lines rejected"),
+        (1, "600,000 commands executed, 10 failed, 0 lines rejected"),
         "{}",
         ran.err
     );
@@ -615,7 +615,7 @@ fn an_interrupt_ends_a_load_in_good_order() {
             });
             signal(child.id(), name);
             let ran = Ran::of(&child.wait_with_output().unwrap());
-            assert_eq!((ran.status, ran.first_line()), (130, "5000 commands executed, 0 failed, 0 lines rejected"));
+            assert_eq!((ran.status, ran.first_line()), (130, "5,000 commands executed, 0 failed, 0 lines rejected"));
             assert_eq!(ran.err, "penstock load: interrupted after stdin:5000; all up to there was answered\n");
             drop(pipe);
         }
@@ -627,7 +627,8 @@ fn an_interrupt_ends_a_load_in_good_order() {
         let ran = Ran::of(&child.wait_with_output().unwrap());
         let executed = String::from_utf8(ask(server, "GET m").text().to_vec()).unwrap();
         assert!(ran.status == 130 && executed != "1000000", "{} {executed}", ran.status);
-        assert_eq!(ran.first_line(), format!("{executed} commands executed, 0 failed, 0 lines rejected"));
+        let (number, rest) = ran.first_line().split_once(' ').unwrap();
+        assert_eq!((number.replace(',', ""), rest), (executed, "commands executed, 0 failed, 0 lines rejected"));
     });
 }
 
@@ -680,4 +681,33 @@ fn memory_does_not_grow_with_the_input() {
         drop(pipe);
         child.wait_with_output().unwrap();
     }
+}
+
+/// Records without a template are no commands: that is said once, before a server is asked what it makes of each.
+#[test]
+fn records_without_a_template_are_told() {
+    with_both(|server| {
+        let directory = Directory::new();
+        let records: String = (0..300_000).map(|n| format!("Film {n},{}\n", 1900 + n % 100)).collect();
+        let csv = directory.file("movies.csv", format!("title,year\n{records}"));
+        let json = directory.file("movies.json", "{\"title\":\"Heat\"}\n".repeat(1_000));
+        let with_template = "penstock load: movies: these are records of CSV and no commands: make commands of them by a \
+                             template, as in --csv FILE 'SET {title} {year}'\n";
+        let before = ask(server, "DBSIZE");
+        for (file, template) in [(&csv, "--csv FILE 'SET {title} {year}'"), (&json, "--json-lines FILE 'SET {id} {.}'")]
+        {
+            for more in [&[][..], &["--dry-run"]] {
+                let ran = run(server.port(), &[&[file.as_str()][..], more].concat(), b"");
+                let summary = if more.is_empty() { "" } else { "0 commands, 0 lines rejected; nothing was sent\n" };
+                assert_eq!((ran.status, ran.out.as_str()), (2, summary), "{}", ran.err);
+                assert!(ran.err.ends_with(&format!("{template}\n")) && ran.err.lines().count() == 1, "{}", ran.err);
+            }
+        }
+        let piped = run(server.port(), &[], format!("title,year\n{records}").as_bytes());
+        assert_eq!((piped.status, piped.err.replace("stdin", "movies")), (2, with_template.to_owned()));
+        assert_eq!(ask(server, "DBSIZE"), before);
+        // What it says to do does it.
+        let ran = run(server.port(), &["--csv", &csv, "SET {title} {year}"], b"");
+        assert_eq!(ran.first_line(), "300,000 commands executed, 0 failed, 0 lines rejected", "{}", ran.err);
+    });
 }

@@ -84,7 +84,7 @@ fn errors_come_in_the_inputs_order() {
         let text = zadds("string", 5_000, 5_000, &mut rng) + "INCR n\n" + &zadds("string", 40, 40, &mut rng);
         let file = directory.file("zadds", &text);
         let ran = run(server.port(), &[&file], b"");
-        assert_eq!((ran.status, ran.first_line()), (1, "5041 commands executed, 5040 failed, 0 lines rejected"));
+        assert_eq!((ran.status, ran.first_line()), (1, "5,041 commands executed, 5,040 failed, 0 lines rejected"));
         let expected = (1..).zip(text.lines()).filter(|(_, line)| line.starts_with("ZADD")).map(|(number, line)| {
             format!("{file}:{number}: WRONGTYPE Operation against a key holding the wrong kind of value: {line}")
         });
@@ -110,7 +110,7 @@ fn killed_loaders_lose_and_double_nothing() {
     let args = ["--resume", "--state", &of_whole, "--errors", &directory.path("expected"), &file];
     // What can go on keeps the input's order.
     let ran = run(whole.port(), &args, b"");
-    assert_eq!((ran.status, ran.first_line()), (1, "100300 commands executed, 300 failed, 0 lines rejected"));
+    assert_eq!((ran.status, ran.first_line()), (1, "100,300 commands executed, 300 failed, 0 lines rejected"));
     let mut killed = 0;
     while killed < 60 {
         let server = fresh();
@@ -146,7 +146,7 @@ fn what_comes_slowly_waits_for_nothing() {
         }
         drop(pipe);
         let output = child.wait_with_output().unwrap();
-        assert!(String::from_utf8(output.stdout).unwrap().starts_with("1009 commands executed, 0 failed"));
+        assert!(String::from_utf8(output.stdout).unwrap().starts_with("1,009 commands executed, 0 failed"));
     });
 }
 

@@ -86,7 +86,7 @@ fn a_successor_stops_at_an_error_that_was_not_reported() {
     let ran = run(server.port(), &args, b"");
     assert_eq!(
         (ran.status, ran.first_line()),
-        (1, "1003 commands executed, 1 failed, 0 lines rejected"),
+        (1, "1,003 commands executed, 1 failed, 0 lines rejected"),
         "{}",
         ran.err
     );
@@ -139,9 +139,9 @@ fn a_successor_knows_how_many_failed_and_were_reported() {
         let before = directory.read("errors").lines().count();
         assert!((1_000..1_050).contains(&before), "{before}");
         let ran = go_on(&server, &args);
-        let earlier = format!("ran in an earlier run, {before} of them failed; going on\n");
+        let earlier = format!("ran in an earlier run, 1,{:03} of them failed; going on\n", before - 1_000);
         assert!(ran.status == 1 && ran.err.ends_with(&earlier), "{end} {more:?}: {}", ran.err);
-        assert_eq!(ran.first_line(), "1052 commands executed, 1050 failed, 0 lines rejected");
+        assert_eq!(ran.first_line(), "1,052 commands executed, 1,050 failed, 0 lines rejected");
         assert_eq!(directory.read("errors").lines().count(), 1_050);
     }
 }
@@ -150,7 +150,7 @@ fn a_successor_knows_how_many_failed_and_were_reported() {
 fn what_a_killed_loader_may_have_reported_is_not_called_missing() {
     let server = Server::penstock(&[]);
     // A merged command stands for 32 at most.
-    for (more, failed, lacks) in [(&[][..], "at least 1002", 64), (&["--no-merge"], "1050", 50)] {
+    for (more, failed, lacks) in [(&[][..], "at least 1,002", 64), (&["--no-merge"], "1,050", 50)] {
         let directory = Directory::new();
         let (mut child, args) = blocked_load(&server, &directory, more);
         // What is executed from here on is answered, and nobody reads it.
@@ -161,11 +161,11 @@ fn what_a_killed_loader_may_have_reported_is_not_called_missing() {
         child.wait().unwrap();
         let ran = go_on(&server, &args);
         let expected = format!(
-            "penstock load: 1052 commands ran in an earlier run, {failed} of them failed; going on\n\
+            "penstock load: 1,052 commands ran in an earlier run, {failed} of them failed; going on\n\
              penstock load: the report may lack up to {lacks} errors of commands whose replies were lost\n"
         );
         assert_eq!((ran.status, ran.err.as_str()), (1, expected.as_str()));
-        assert_eq!(ran.first_line(), format!("1052 commands executed, {failed} failed, 0 lines rejected"));
+        assert_eq!(ran.first_line(), format!("1,052 commands executed, {failed} failed, 0 lines rejected"));
         assert_eq!(directory.read("errors").lines().count(), 1_000);
         let again = go_on(&server, &args);
         assert!(again.status == 1 && again.err.contains(ran.first_line()), "{}", again.err);
@@ -415,7 +415,7 @@ fn a_resumed_load_must_be_the_same() {
     let state_text = std::fs::read_to_string(&state).unwrap();
     assert!(ask(&server, &format!("PIPELINE END {token}")).text() == b"OK");
     let ran = run(server.port(), &["--resume", "--restart", "--state", &state, &file], b"");
-    assert_eq!((ran.status, ran.first_line()), (0, "200001 commands executed, 0 failed, 0 lines rejected"));
+    assert_eq!((ran.status, ran.first_line()), (0, "200,001 commands executed, 0 failed, 0 lines rejected"));
     // The token has expired or the server was restarted: nobody knows what ran.
     std::fs::write(&file, b"INCR n\n".repeat(200_000)).unwrap();
     interrupted_again(&server, &args);

@@ -15,7 +15,7 @@ fn tool(server: &Server, tool: &str, args: &str) -> Terminal {
 /// The number in front of a word on the screen.
 fn number_before(screen: &str, word: &str) -> Option<u64> {
     let before = screen.split(word).next()?;
-    before.rsplit(' ').next()?.parse().ok()
+    before.rsplit(' ').next()?.replace(',', "").parse().ok()
 }
 
 #[test]
@@ -69,6 +69,68 @@ fn errors_stand_above_a_bar_that_goes_at_the_end() {
             "stdin:2: {error}\nstdin:3: {error}\n3 commands executed, 2 failed, 0 lines rejected\n"
         ))
     });
+}
+
+/// Whoever types is told what is waited for, and how to end it.
+#[test]
+fn a_loader_without_input_says_that_it_reads_what_is_typed() {
+    let server = Server::penstock(&[]);
+    let terminal = tool(&server, "load", "");
+    let waits = "penstock load: reading commands from standard input, one a line; Ctrl-D ends them (penstock load --help tells more)";
+    terminal.wait_until("what it waits for", |screen| screen.replace('\n', "") == waits);
+    terminal.enter("SET k v", "SET k v");
+    terminal.press("C-d");
+    terminal.wait_until("the end", |screen| screen.contains("\n1 command executed, 0 failed, 0 lines rejected\n"));
+    assert!(terminal.screen().contains("\nSET k v\n1 command"), "{}", terminal.screen());
+}
+
+/// Nobody reads a terminal on which thousands of errors pass.
+#[test]
+fn a_terminal_shows_a_hundred_errors_and_their_number() {
+    let server = Server::penstock(&[]);
+    let file = env::temp_dir().join(format!("penstock-errors-{}", process::id()));
+    fs::write(&file, format!("SET n x\n{}", "INCR n\n".repeat(1_300))).unwrap();
+    let terminal = tool(&server, "load", &format!("{}", file.display()));
+    let end =
+        "penstock load: 1,200 more errors not shown; --errors FILE lists all\n1,301 commands executed, 1,300 failed";
+    terminal.wait_until("the end", |screen| screen.contains(end));
+    assert_eq!(terminal.screen().matches(": INCR n\n").count(), 100, "{}", terminal.screen());
+    // Where nobody reads along, there are all.
+    let mut piped = process::Command::new(subject_program());
+    piped.args(["load", "-p", &server.port().to_string()]).arg(&file);
+    let output = piped.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr).matches(": INCR n\n").count(), 1_300);
+    fs::remove_file(file).unwrap();
+}
+
+/// What is said of an earlier run has a line of its own, and not the rest of the bar's.
+#[test]
+fn a_remark_does_not_stand_in_the_bars_line() {
+    let server = Server::penstock(&[]);
+    let directory = env::temp_dir().join(format!("penstock-remark-{}", process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let (file, state) = (directory.join("commands"), directory.join("state"));
+    fs::write(&file, "INCR n\n".repeat(6_000_000)).unwrap();
+    let args = format!("--resume --state {} {}", state.display(), file.display());
+    let mut first = process::Command::new(subject_program());
+    first.args(["load", "-q", "-p", &server.port().to_string()]).args(args.split(' '));
+    let mut first = first.spawn().unwrap();
+    let mut conn = server.connect();
+    let start = std::time::Instant::now();
+    // So far that the next one has to read for longer than it takes to draw the bar.
+    while conn.cmd("GET n").unwrap().text().len() < 7 && start.elapsed() < penstock_tests::terminal::PATIENCE {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let terminal = tool(&server, "load", &args);
+    let is_remark = |line: &&str| line.contains(" ran in an earlier run, 0 of them failed; going on");
+    terminal.wait_until("the remark", |screen| screen.lines().any(|line| is_remark(&line)));
+    let screen = terminal.screen();
+    let remark = screen.lines().find(is_remark).unwrap();
+    assert!(remark.starts_with("penstock load: "), "{screen}");
+    drop(terminal);
+    fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]

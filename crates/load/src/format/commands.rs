@@ -8,10 +8,14 @@
 use std::ops::Range;
 
 use super::quoted::Splitter;
-use super::{Broken, Format, Found, LineFinder, check_args, too_long};
+use super::{Broken, Format, Found, LineFinder, check_args, shape, too_long};
 use crate::block::{Block, Head};
+use crate::exit::Exit;
 use crate::input::Input;
 use crate::limits::ARGS_MAX;
+
+/// By so many bytes, an input's format is known if it ever is.
+const BEGINNING_BYTES: usize = 64 << 10;
 
 /// Reads commands.
 pub struct Commands {
@@ -20,6 +24,8 @@ pub struct Commands {
     lines: LineFinder,
     splitter: Splitter,
     framing: Framing,
+    /// Whether the beginning of the input was looked at.
+    has_begun: bool,
 }
 
 impl Commands {
@@ -31,6 +37,7 @@ impl Commands {
             lines: LineFinder::default(),
             splitter: Splitter::default(),
             framing: Framing::default(),
+            has_begun: false,
         }
     }
 
@@ -38,6 +45,21 @@ impl Commands {
     /// rejected.
     pub fn with_args_max(self, args_max: u64) -> Commands {
         Commands { args_max, ..self }
+    }
+
+    /// Refuses an input that begins as one of another format; false if more of it is there to be read first.
+    fn begin(&mut self, input: &Input) -> Result<bool, Broken> {
+        let unread = input.unread();
+        let tells_enough = unread.len() >= BEGINNING_BYTES || shape::has_lines(unread) || input.has_ended();
+        // What comes slowly isn't waited for.
+        if !tells_enough && (unread.is_empty() || input.has_more()) {
+            return Ok(false);
+        }
+        self.has_begun = true;
+        match shape::refusal(unread, input.has_ended()) {
+            Some(reason) => Err(Broken { line: None, reason, exit: Exit::Usage }),
+            None => Ok(true),
+        }
     }
 
     /// Takes a line; false if none is whole.
@@ -100,6 +122,9 @@ impl Commands {
 
 impl Format for Commands {
     fn take(&mut self, input: &mut Input, block: &mut Block) -> Result<(), Broken> {
+        if !self.has_begun && !self.begin(input)? {
+            return Ok(());
+        }
         while !block.is_full() {
             let first = if self.lines.skipping { None } else { input.unread().first() };
             let taken = match first {
