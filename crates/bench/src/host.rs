@@ -76,6 +76,12 @@ impl Process {
     }
 }
 
+/// Processes of this machine that ran or waited to run in the last minute, on average.
+#[must_use]
+pub fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
 /// A section of INFO; `None` where the server refuses.
 pub fn info(connection: &mut Connection, section: &str) -> Option<String> {
     let reply = connection.command(&["INFO", section]).ok()?;

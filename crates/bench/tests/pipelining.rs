@@ -95,7 +95,7 @@ fn nothing_but_keys_of_its_own_is_touched_and_those_are_removed() {
 fn every_key_is_removed_by_a_command_of_its_own() {
     // In cluster mode, keys of different slots can't be named together.
     let server = Server::oracle(&[]);
-    output(&["pipelining", &url(&server), "--only", "sets", "--scale", "0.001"]);
+    output(&["pipelining", &url(&server), "--only", "sets", "--scale", "0.001", "--rounds", "1"]);
     let info = server.connect().cmd("INFO commandstats").unwrap();
     let info = String::from_utf8_lossy(info.text()).into_owned();
     let calls = info.split("cmdstat_del:calls=").nth(1).unwrap().split(',').next().unwrap();
@@ -188,6 +188,69 @@ fn a_row_that_takes_too_long_is_cut_off_and_estimated() {
     assert!(cell["real_s"].as_f64().unwrap() >= 20.0, "{cell}");
 }
 
+/// The server's counters of keys that were found and not found.
+fn hits_and_misses(server: &Server) -> (u64, u64) {
+    let info = server.connect().cmd("INFO stats").unwrap();
+    let info = String::from_utf8_lossy(info.text()).into_owned();
+    let field = |name: &str| info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.parse().ok()).unwrap();
+    (field("keyspace_hits:"), field("keyspace_misses:"))
+}
+
+#[test]
+fn every_round_reads_keys_that_are_there() {
+    on_both(&[], |server| {
+        let before = hits_and_misses(server);
+        let results = json(&[&url(server), "--only", "keys", "--scale", "0.001", "--rounds", "3"]);
+        let after = hits_and_misses(server);
+        let reading_rows = rows(&results, "keys").iter().filter(|row| row["does"] == "read").count() as u64;
+        assert_eq!((after.0 - before.0, after.1 - before.1), (3 * 10 * reading_rows, 0), "{results}");
+        // What reads is compared with what reads.
+        assert_eq!(rows(&results, "keys")[1]["servers"][0]["times"], 1.0);
+    });
+}
+
+#[test]
+fn rounds_are_told_with_their_spread() {
+    let server = Server::penstock(&[]);
+    let results = json(&[&url(&server), "--only", "pings", "--scale", "0.01"]);
+    let number = |name: &str| rows(&results, "pings")[0]["servers"][0][name].as_f64().unwrap();
+    assert_eq!(number("rounds"), 3.0);
+    assert!(number("real_min_s") <= number("real_s") && number("real_s") <= number("real_max_s"), "{results}");
+    assert!(results["load_average"].as_f64().is_some() && results["cores"].as_u64() > Some(0), "{results}");
+    let text = output(&["pipelining", &url(&server), "--only", "pings", "--scale", "0.01"]);
+    assert!(text.contains(" spread") && text.contains("±"), "{text}");
+}
+
+/// Seconds of 10,000 commands are nothing to compare a hundred with.
+#[test]
+fn the_documents_seconds_stand_beside_as_many_commands_only() {
+    let server = Server::penstock(&[]);
+    let url = url(&server);
+    let run = |args: &[&str]| {
+        let args = [&[url.as_str(), "--only", "pings", "--rounds", "1"], args].concat();
+        (json(&args), output(&[&["pipelining"][..], &args].concat()))
+    };
+    let (full, text) = run(&[]);
+    assert_eq!(rows(&full, "pings")[0]["document_s"], 1.185_238);
+    assert!(text.contains(" document\n") && text.contains(" 1.185238\n"), "{text}");
+    let (part, text) = run(&["--scale", "0.01"]);
+    assert!(rows(&part, "pings")[0]["document_s"].is_null(), "{part}");
+    assert!(!text.contains(" document\n") && text.contains("not for this one"), "{text}");
+}
+
+#[test]
+fn counts_of_a_part_are_marked_as_estimates() {
+    let server = Server::penstock(&[]);
+    let args = ["--only", "movies", "--scale", "0.01", "--rtt", "20ms", "--limit", "1"];
+    let text = output(&[&["pipelining", &url(&server)], &args[..]].concat());
+    let counts = text.split("as counted by the server").nth(1).unwrap();
+    let first = counts.lines().find(|line| line.starts_with("a ZSCORE for every prefix")).unwrap();
+    let second = counts.lines().find(|line| line.starts_with("one ZSCORE per movie")).unwrap();
+    // Of a hundred movies, some eight hundred ZSCOREs, and so many fewer.
+    assert_eq!(first.matches('~').count(), 4, "{text}");
+    assert!(second.contains("~100 ") && second.rsplit(' ').next().unwrap().starts_with('~'), "{text}");
+}
+
 #[test]
 fn two_servers_are_compared() {
     let (penstock, redis) = (Server::penstock(&[]), Server::oracle(&[]));
@@ -200,8 +263,15 @@ fn two_servers_are_compared() {
         }
     }
     assert_eq!(results["sweep"]["rows"][1]["servers"].as_array().unwrap().len(), 2);
-    let text = output(&[&["pipelining"], &args[..], &["--only", "pings"]].concat());
-    assert!(text.contains("times as long as A") && text.contains("B Redis "), "{text}");
+    let text = output(&[&["pipelining"], &args[..], &["--only", "pings,incr"]].concat());
+    assert!(text.contains("times as long as A (") && text.contains("B Redis "), "{text}");
+    // What was said to each of them.
+    for heading in ["A one by one:", "B one by one:", "A in a pipeline:", "B in a pipeline:"] {
+        assert!(text.contains(&format!("\n   {heading}\n")), "{heading}: {text}");
+    }
+    let transcript =
+        results["experiments"].as_array().unwrap().last().unwrap()["transcript"].as_array().unwrap().clone();
+    assert_eq!(transcript.iter().filter(|line| line["server"] == 1).count(), 16);
 }
 
 #[test]

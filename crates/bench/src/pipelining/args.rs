@@ -40,9 +40,10 @@ pub struct PipeliningArgs {
     /// [default: 60, or 5 with --rtt].
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub limit: Option<u64>,
-    /// Measures every row so many times, the servers taking turns, and shows the run with the median time.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = positive)]
-    pub rounds: u64,
+    /// Measures every row so many times, the servers taking turns, and shows the run with the median time and the spread
+    /// [default: 3, but only once what takes longer than 2 seconds].
+    #[arg(long, value_name = "NUMBER", value_parser = positive)]
+    pub rounds: Option<u64>,
     /// Also writes one self-contained page with charts and tables.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -87,6 +88,10 @@ const DEPTHS_DEFAULT: [u64; 5] = [1, 10, 100, 1000, 10_000];
 const DEPTH_MAX: u64 = 1_000_000;
 /// Bytes of a pipeline's values at most: the server may have to keep the replies.
 const REPLY_BYTES_MAX: u64 = 1 << 30;
+/// How often a row is measured unless the user says so: often enough to see how far the rounds differ.
+const ROUNDS: u64 = 3;
+/// A row that took so long is measured once: what disturbs it now and then is a small part of it.
+const ROUND_LONG: Duration = Duration::from_secs(2);
 const LIMIT_S: u64 = 60;
 const LIMIT_WITH_RTT_S: u64 = 5;
 
@@ -122,11 +127,26 @@ impl PipeliningArgs {
         }
     }
 
+    /// Whether a row is measured once more that was measured `done` times, the longest for so long.
+    #[must_use]
+    pub fn wants_round(&self, done: u64, longest: Duration) -> bool {
+        match self.rounds {
+            Some(rounds) => done < rounds,
+            None => done < ROUNDS && (done == 0 || longest < ROUND_LONG),
+        }
+    }
+
     /// How long a row may take.
     #[must_use]
     pub fn limit(&self) -> Duration {
         let usual = if self.rtt.is_some() { LIMIT_WITH_RTT_S } else { LIMIT_S };
         Duration::from_secs(self.limit.unwrap_or(usual))
+    }
+
+    /// Whether the experiments are as large as the documents'.
+    #[must_use]
+    pub fn is_full_size(&self) -> bool {
+        self.scale == 1.0
     }
 
     /// A number of commands by the scale, never none.
@@ -153,6 +173,23 @@ fn duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_takes_long_is_measured_once_unless_rounds_are_asked_for() {
+        use clap::Parser;
+        let parse = |words: &[&str]| {
+            let words = [&["penstock bench", "pipelining"][..], words].concat();
+            match crate::args::BenchArgs::try_parse_from(words).unwrap().experiment {
+                Some(crate::args::Experiment::Pipelining(args)) => args,
+                None => panic!("no experiment"),
+            }
+        };
+        let rounds = |args: &PipeliningArgs, took| (0..).take_while(|done| args.wants_round(*done, took)).count();
+        let (short, long) = (Duration::from_millis(10), Duration::from_secs(5));
+        let (usual, five) = (parse(&[]), parse(&["--rounds", "5"]));
+        assert_eq!((rounds(&usual, short), rounds(&usual, long)), (3, 1));
+        assert_eq!((rounds(&five, short), rounds(&five, long)), (5, 5));
+    }
 
     #[test]
     fn times_have_a_unit() {

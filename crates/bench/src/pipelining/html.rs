@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::experiments::grouped;
 use super::results::{Cell, Depth, DepthCell, Experiment, Line, Results, Row, Server, Sweep};
 use super::svg::{self, Bar, Group, Series, escaped};
-use super::table::{COUNTED, COUNTED_EXPERIMENT, UNCOUNTED, bytes};
+use super::table::{COUNTED, COUNTED_EXPERIMENT, UNCOUNTED, bytes, fewer, spread, times, whole};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -52,6 +52,9 @@ fn head(page: &mut String, results: &Results) {
     if let Some(added) = results.added_rtt_ms {
         let _ = writeln!(page, "A proxy was asked to make every round trip {added} ms longer.");
     }
+    if let Some(text) = results.disturbance() {
+        let _ = writeln!(page, "Note: {text}.");
+    }
     *page += "</p>\n<ul class=\"servers\">\n";
     for (index, server) in results.servers.iter().enumerate() {
         let local = if server.is_local { ", a process of this machine" } else { "" };
@@ -93,15 +96,18 @@ fn section(page: &mut String, experiment: &Experiment, results: &Results) {
         let groups: Vec<Group> = experiment.rows.iter().map(group).collect();
         let _ = writeln!(page, "<figure>{}</figure>", svg::bars(&experiment.title, &groups));
     } else {
-        exchanges(page, &experiment.transcript);
+        exchanges(page, &experiment.transcript, &results.servers);
     }
     times_table(page, experiment, results);
     if experiment.id == COUNTED_EXPERIMENT {
         counts_table(page, experiment, results);
     }
     if experiment.rows.iter().flat_map(|row| &row.servers).any(Cell::is_cut_off) {
-        *page += "<p class=\"meta\">~ and faint bars: cut off; the time of the whole is estimated from the part that was \
+        *page += "<p class=\"meta\">~ and faint bars: cut off; what the whole takes is estimated from the part that was \
                   done.</p>\n";
+    }
+    if experiment.is_rough() {
+        *page += "<p class=\"meta\">! rough: the rounds differ too much.</p>\n";
     }
     *page += "</section>\n";
 }
@@ -122,13 +128,19 @@ fn mark(cell: &Cell) -> &'static str {
     if cell.is_cut_off() { "~" } else { "" }
 }
 
-fn exchanges(page: &mut String, transcript: &[Line]) {
+fn exchanges(page: &mut String, transcript: &[Line], servers: &[Server]) {
     let longest = transcript.iter().map(|line| line.at_ms).fold(0.0, f64::max);
     let mut rest = transcript;
     while let Some(first) = rest.first() {
-        let count = rest.iter().take_while(|line| line.way == first.way).count();
+        let is_same = |line: &&Line| (line.server, &line.way) == (first.server, &first.way);
+        let count = rest.iter().take_while(is_same).count();
         let lines: Vec<&Line> = rest[..count].iter().collect();
-        let _ = writeln!(page, "<figure>{}</figure>", svg::exchange(&first.way, &lines, longest));
+        let title = if servers.len() > 1 {
+            format!("{} {}", (b'A' + first.server as u8) as char, first.way)
+        } else {
+            first.way.clone()
+        };
+        let _ = writeln!(page, "<figure>{}</figure>", svg::exchange(&title, &lines, longest));
         rest = &rest[count..];
     }
 }
@@ -140,21 +152,30 @@ fn times_table(page: &mut String, experiment: &Experiment, results: &Results) {
     if several {
         *page += "<th></th>";
     }
-    *page += "<th>user</th><th>system</th><th>total</th><th>real</th><th>times</th>";
+    *page += "<th>user</th><th>system</th><th>total</th><th>real</th><th>spread</th><th>times</th>";
     if local {
         *page += "<th>server's CPU<br>per command</th><th>server's<br>memory</th>";
     }
     *page += if several { "<th>B / A</th>" } else { "" };
-    *page += "<th>in the<br>document</th></tr>\n";
+    *page += if experiment.has_document() { "<th>in the<br>document</th></tr>\n" } else { "</tr>\n" };
+    let shows = Shows { several, local, document: experiment.has_document() };
     for row in &experiment.rows {
         for (index, cell) in row.servers.iter().enumerate() {
-            times_row(page, row, cell, index, (several, local));
+            times_row(page, row, cell, index, &shows);
         }
     }
     *page += "</table></div>\n";
 }
 
-fn times_row(page: &mut String, row: &Row, cell: &Cell, index: usize, (several, local): (bool, bool)) {
+/// Which columns a table of times has.
+struct Shows {
+    several: bool,
+    local: bool,
+    document: bool,
+}
+
+fn times_row(page: &mut String, row: &Row, cell: &Cell, index: usize, shows: &Shows) {
+    let Shows { several, local, document } = *shows;
     let label = if index == 0 { escaped(&row.label) } else { String::new() };
     let _ = write!(page, "<tr><th scope=\"row\">{label}</th>");
     if several {
@@ -162,23 +183,26 @@ fn times_row(page: &mut String, row: &Row, cell: &Cell, index: usize, (several, 
     }
     match &cell.impossible {
         Some(why) => {
-            let columns = if local { 7 } else { 5 };
+            let columns = if local { 8 } else { 6 };
             let _ = write!(page, "<td class=\"none\" colspan=\"{columns}\">{}</td>", escaped(why));
         }
         None => figures(page, cell, local),
     }
     if several {
-        let ratio = row.ratio().filter(|_| index > 0).map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
+        let ratio = row.ratio().filter(|_| index > 0).map(times).unwrap_or_default();
         let _ = write!(page, "<td>{ratio}</td>");
     }
-    let document = row.document_s.filter(|_| index == 0).map(time).unwrap_or_default();
-    let _ = writeln!(page, "<td>{document}</td></tr>");
+    if document {
+        let seconds = row.document_s.filter(|_| index == 0).map(time).unwrap_or_default();
+        let _ = write!(page, "<td>{seconds}</td>");
+    }
+    *page += "</tr>\n";
 }
 
 fn figures(page: &mut String, cell: &Cell, local: bool) {
     let (user, system, real) = (cell.user_s, cell.system_s, cell.real_s);
     let _ = write!(page, "<td>{user:.6}</td><td>{system:.6}</td><td>{:.6}</td>", user + system);
-    let _ = write!(page, "<td>{}{real:.6}</td><td>{:.2}</td>", mark(cell), cell.times);
+    let _ = write!(page, "<td>{}{real:.6}</td><td>{}</td><td>{}</td>", mark(cell), spread(cell), times(cell.times));
     if local {
         let cpu = cell.server_ns_per_command.map(|ns| format!("{:.2} µs", ns / 1e3)).unwrap_or_default();
         let memory = cell.server_bytes.map(bytes).unwrap_or_default();
@@ -208,8 +232,8 @@ fn counts_table_of(page: &mut String, experiment: &Experiment, results: &Results
             let Some(cell) = row.servers.get(index).filter(|cell| cell.impossible.is_none()) else { continue };
             let letter = letter(index, &results.servers);
             let _ = write!(page, "<tr><th scope=\"row\">{letter}{}</th>", escaped(&row.label));
-            COUNTED.iter().for_each(|kind| *page += &format!("<td>{}</td>", grouped(cell.count(kind))));
-            let fewer = first.and_then(|first| cell.fewer(first)).map(grouped).unwrap_or_default();
+            COUNTED.iter().for_each(|kind| *page += &format!("<td>{}</td>", whole(cell, cell.count(kind))));
+            let fewer = first.map(|first| fewer(cell, first)).unwrap_or_default();
             let _ = writeln!(page, "<td>{fewer}</td></tr>");
         }
     }
@@ -274,7 +298,7 @@ fn sweep_table(page: &mut String, sweep: &Sweep, results: &Results) {
             let _ = write!(page, "<tr><th scope=\"row\">{depth}</th><td>{}</td>", grouped(cell.per_second as u64));
             let _ = write!(page, "<td>{:.2}</td>", cell.times);
             if results.servers.len() > 1 {
-                let ratio = row.ratio().filter(|_| index > 0).map(|ratio| format!("{ratio:.2}"));
+                let ratio = row.ratio().filter(|_| index > 0).map(times);
                 let _ = write!(page, "<td>{}</td>", ratio.unwrap_or_default());
             }
             depth_figures(page, cell);

@@ -13,7 +13,7 @@ mod target;
 mod way;
 
 use std::io::{self, IsTerminal, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use client::Config;
 
@@ -21,6 +21,7 @@ pub use args::PipeliningArgs;
 
 use crate::embedded::Embedded;
 use crate::failure::{self, Failure};
+use crate::host;
 use crate::interrupt::Interrupt;
 use args::Topic;
 use experiments::Plan;
@@ -150,16 +151,18 @@ impl Session<'_> {
 
     fn empty_results(&mut self) -> Results {
         let uname = rustix::system::uname();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Results {
             program: "penstock bench pipelining",
             version: env!("CARGO_PKG_VERSION"),
             unix_time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             machine: format!(
-                "{} {}, {} cores",
+                "{} {}, {cores} cores",
                 uname.sysname().to_string_lossy(),
                 uname.release().to_string_lossy(),
-                std::thread::available_parallelism().map_or(1, usize::from)
             ),
+            load_average: host::load_average(),
+            cores,
             added_rtt_ms: self.args.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
             servers: self.targets.iter().map(|target| target.server.clone()).collect(),
             experiments: Vec::new(),
@@ -172,7 +175,7 @@ impl Session<'_> {
         let mut experiment = Experiment {
             id: plan.id,
             title: plan.title.clone(),
-            note: plan.note.to_owned(),
+            note: plan.note.clone(),
             rows: Vec::new(),
             transcript: Vec::new(),
         };
@@ -208,23 +211,26 @@ impl Session<'_> {
     /// Measures one way on all servers in alternation, which server first alternating, too.
     fn row(&mut self, plan: &Plan<'_>, way: &Way<'_>) -> Result<(Row, Vec<Line>), Failure> {
         let mut rounds: Vec<Vec<Cell>> = vec![Vec::new(); self.targets.len()];
-        let mut transcript = Vec::new();
-        for round in 0..self.args.rounds {
+        let (mut transcript, mut longest, mut round) = (Vec::new(), Duration::ZERO, 0);
+        while self.args.wants_round(round, longest) {
+            if round > 0 && !way.keeps_keys {
+                self.remove(plan)?;
+            }
             for turn in 0..self.targets.len() {
                 let index = (turn + round as usize) % self.targets.len();
                 self.show_progress(&format!("{}: {}", plan.title, way.label));
+                let began = Instant::now();
                 let (cell, lines) = self.cell(way, index)?;
+                longest = longest.max(began.elapsed());
                 rounds[index].push(cell);
-                if round == 0 && index == 0 {
-                    transcript = lines;
+                if round == 0 {
+                    transcript.extend(lines.into_iter().map(|line| Line { server: index, ..line }));
                 }
             }
-            if self.args.rounds > 1 && !way.keeps_keys {
-                self.remove(plan)?;
-            }
+            round += 1;
         }
         let servers = rounds.into_iter().map(median).collect();
-        Ok((Row { label: way.label.clone(), document_s: way.document_s, servers }, transcript))
+        Ok((Row { label: way.label.clone(), does: way.does, document_s: way.document_s, servers }, transcript))
     }
 
     fn cell(&mut self, way: &Way<'_>, index: usize) -> Result<(Cell, Vec<Line>), Failure> {
@@ -283,20 +289,24 @@ fn why_impossible(text: &str) -> String {
     format!("not possible: {what}")
 }
 
-/// The run with the median time; of an even number the slower of the middle two.
+/// The run with the median time, of an even number the slower of the middle two, and how far the others are from it.
 fn median(mut cells: Vec<Cell>) -> Cell {
     cells.sort_by(|a, b| a.real_s.total_cmp(&b.real_s));
+    let real_s = |cell: Option<&Cell>| cell.map_or(0.0, |cell| cell.real_s);
+    let (rounds, real_min_s, real_max_s) = (cells.len() as u64, real_s(cells.first()), real_s(cells.last()));
     let middle = cells.len() / 2;
-    cells.swap_remove(middle)
+    Cell { rounds, real_min_s, real_max_s, ..cells.swap_remove(middle) }
 }
 
-/// How many times faster than the first row each is, by the server.
+/// How many times faster than the first row that does the same each is, by the server.
 fn set_times(rows: &mut [Row]) {
-    let Some(first) = rows.first().map(|row| row.servers.iter().map(|cell| cell.real_s).collect::<Vec<_>>()) else {
-        return;
-    };
+    let mut firsts: Vec<(&'static str, Vec<f64>)> = Vec::new();
     for row in rows {
-        for (cell, first) in row.servers.iter_mut().zip(&first) {
+        if firsts.iter().all(|(does, _)| *does != row.does) {
+            firsts.push((row.does, row.servers.iter().map(|cell| cell.real_s).collect()));
+        }
+        let first = firsts.iter().find(|(does, _)| *does == row.does).map(|(_, first)| first.as_slice());
+        for (cell, first) in row.servers.iter_mut().zip(first.unwrap_or_default()) {
             cell.times = first / cell.real_s.max(f64::MIN_POSITIVE);
         }
     }
@@ -322,11 +332,11 @@ mod tests {
 
     #[test]
     fn times_compare_with_the_first_row_of_the_same_server() {
-        let row = |a, b| Row { label: String::new(), document_s: None, servers: vec![cell(a), cell(b)] };
-        let mut rows = [row(4.0, 9.0), row(2.0, 3.0)];
+        let row = |does, a, b| Row { label: String::new(), does, document_s: None, servers: vec![cell(a), cell(b)] };
+        let mut rows = [row("write", 4.0, 9.0), row("read", 1.0, 8.0), row("write", 2.0, 3.0), row("read", 0.5, 4.0)];
         set_times(&mut rows);
         let times: Vec<f64> = rows.iter().flat_map(|row| row.servers.iter().map(|cell| cell.times)).collect();
-        assert_eq!(times, [1.0, 1.0, 2.0, 3.0]);
+        assert_eq!(times, [1.0, 1.0, 1.0, 1.0, 2.0, 3.0, 2.0, 2.0]);
     }
 
     #[test]
@@ -339,7 +349,8 @@ mod tests {
 
     #[test]
     fn the_median_is_one_of_the_runs() {
-        assert_eq!(median(vec![cell(3.0), cell(1.0), cell(2.0)]).real_s, 2.0);
+        let shown = median(vec![cell(3.0), cell(1.0), cell(2.0)]);
+        assert_eq!((shown.real_s, shown.rounds, shown.real_min_s, shown.real_max_s), (2.0, 3, 1.0, 3.0));
         assert_eq!(median(vec![cell(3.0)]).real_s, 3.0);
     }
 }

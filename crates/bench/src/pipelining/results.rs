@@ -18,6 +18,11 @@ pub struct Results {
     pub unix_time: u64,
     /// The machine that asked.
     pub machine: String,
+    /// Processes that ran or waited to run on that machine in the minute before (proc(5), loadavg).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_average: Option<f64>,
+    /// And its cores.
+    pub cores: usize,
     /// What was added to every round trip, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub added_rtt_ms: Option<f64>,
@@ -66,6 +71,8 @@ pub struct Experiment {
 pub struct Row {
     /// What it is called.
     pub label: String,
+    /// What it does: the times are those of the first row that does the same.
+    pub does: &'static str,
     /// Seconds that the document measured, on its author's machine of its time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub document_s: Option<f64>,
@@ -82,7 +89,13 @@ pub struct Cell {
     pub system_s: f64,
     /// Time on the clock, in seconds; of the whole, by estimate where it was cut off.
     pub real_s: f64,
-    /// Times faster than the first row.
+    /// How often it was measured; the figures are those of the round with the median time.
+    pub rounds: u64,
+    /// The time of the shortest round.
+    pub real_min_s: f64,
+    /// And of the longest.
+    pub real_max_s: f64,
+    /// Times faster than the first row that does the same.
     pub times: f64,
     /// What was done: so many of `of` parts (movies, say).
     pub done: u64,
@@ -104,6 +117,23 @@ pub struct Cell {
     pub impossible: Option<String>,
 }
 
+/// Rounds that differ by more than so much from the median, up and down, tell little.
+const SPREAD_MAX: f64 = 0.2;
+/// Cores that other programs may keep busy before the machine is called so: half of them are left for what is measured.
+const BUSY_SHARE: f64 = 0.5;
+
+impl Results {
+    /// What other programs take of the machine, where that is so much that figures suffer.
+    #[must_use]
+    pub fn disturbance(&self) -> Option<String> {
+        let load = self.load_average.filter(|load| *load > self.cores as f64 * BUSY_SHARE)?;
+        Some(format!(
+            "this machine is busy with other things (a load of {load:.1} on {} cores): times are longer than on a quiet one, and less certain",
+            self.cores
+        ))
+    }
+}
+
 impl Row {
     /// How many times as long the second server took, where there are two and both could.
     #[must_use]
@@ -115,7 +145,29 @@ impl Row {
     }
 }
 
+impl Row {
+    /// The least and the largest ratio that rounds of both servers have.
+    #[must_use]
+    pub fn ratio_range(&self) -> Option<(f64, f64)> {
+        let (_, [a, b]) = (self.ratio()?, self.servers.as_slice()) else { return None };
+        let is_measured = a.rounds > 1 && b.rounds > 1 && a.real_min_s > 0.0;
+        is_measured.then(|| (b.real_min_s / a.real_max_s, b.real_max_s / a.real_min_s))
+    }
+}
+
 impl Experiment {
+    /// Whether the document's seconds stand beside some rows.
+    #[must_use]
+    pub fn has_document(&self) -> bool {
+        self.rows.iter().any(|row| row.document_s.is_some())
+    }
+
+    /// Whether some figures are only rough, since rounds differ.
+    #[must_use]
+    pub fn is_rough(&self) -> bool {
+        self.rows.iter().flat_map(|row| &row.servers).any(Cell::is_rough)
+    }
+
     /// Whether a server, by its number, has told how often its commands ran.
     #[must_use]
     pub fn is_counted(&self, server: usize) -> bool {
@@ -141,23 +193,41 @@ impl Cell {
         self.impossible.is_none() && self.done < self.of
     }
 
-    /// How often the server ran a command.
+    /// How far rounds differ from the median, up or down, as a part of it; `None` of a single one.
     #[must_use]
-    pub fn count(&self, command: &str) -> u64 {
-        self.counted.get(command).copied().unwrap_or(0)
+    pub fn spread(&self) -> Option<f64> {
+        let half = (self.real_max_s - self.real_min_s) / 2.0;
+        (self.rounds > 1 && self.real_s > 0.0).then(|| half / self.real_s)
     }
 
-    /// How many ZSCOREs fewer than in another way there were, where both did the whole.
+    /// Whether rounds differ so far that the figures are only rough.
+    #[must_use]
+    pub fn is_rough(&self) -> bool {
+        self.spread().is_some_and(|spread| spread > SPREAD_MAX)
+    }
+
+    /// How often the server runs a command for the whole, by estimate where the row was cut off.
+    #[must_use]
+    pub fn count(&self, command: &str) -> u64 {
+        let counted = self.counted.get(command).copied().unwrap_or(0);
+        if !self.is_cut_off() {
+            return counted;
+        }
+        (counted as f64 * self.of as f64 / self.done.max(1) as f64).round() as u64
+    }
+
+    /// How many ZSCOREs fewer than in another way there are.
     #[must_use]
     pub fn fewer(&self, than: &Cell) -> Option<u64> {
-        let comparable = !self.is_cut_off() && !than.is_cut_off();
-        comparable.then(|| than.count("zscore").checked_sub(self.count("zscore"))).flatten().filter(|&fewer| fewer > 0)
+        than.count("zscore").checked_sub(self.count("zscore")).filter(|&fewer| fewer > 0)
     }
 }
 
 /// One line of a transcript.
 #[derive(Serialize)]
 pub struct Line {
+    /// The server's number, from 0.
+    pub server: usize,
     /// Milliseconds since the way began.
     pub at_ms: f64,
     /// The way's name.
@@ -207,4 +277,60 @@ pub struct DepthCell {
     /// What else there is to say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remark: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(real_s: f64, min: f64, max: f64) -> Cell {
+        Cell { real_s, rounds: 3, real_min_s: min, real_max_s: max, ..Cell::default() }
+    }
+
+    #[test]
+    fn the_spread_is_half_the_range() {
+        assert_eq!(cell(2.0, 1.5, 2.5).spread(), Some(0.25));
+        assert!(cell(2.0, 1.5, 2.5).is_rough() && !cell(2.0, 1.9, 2.1).is_rough());
+        assert_eq!(Cell { rounds: 1, ..cell(2.0, 2.0, 2.0) }.spread(), None);
+    }
+
+    #[test]
+    fn a_ratio_has_a_range() {
+        let row = |rounds| Row {
+            label: String::new(),
+            does: "",
+            document_s: None,
+            servers: vec![cell(2.0, 1.0, 4.0), Cell { rounds, ..cell(3.0, 2.0, 4.0) }],
+        };
+        assert_eq!((row(3).ratio(), row(3).ratio_range()), (Some(1.5), Some((0.5, 4.0))));
+        assert_eq!(row(1).ratio_range(), None);
+    }
+
+    #[test]
+    fn counts_of_a_part_are_those_of_the_whole() {
+        let counts = |zscores| Counts::from([("zscore".to_owned(), zscores)]);
+        let first = Cell { done: 10, of: 1000, counted: counts(108), ..Cell::default() };
+        let second = Cell { done: 1000, of: 1000, counted: counts(1000), ..Cell::default() };
+        assert_eq!((first.count("zscore"), second.count("zscore")), (10_800, 1000));
+        assert_eq!((second.fewer(&first), first.fewer(&second)), (Some(9_800), None));
+    }
+
+    #[test]
+    fn a_busy_machine_is_told() {
+        let results = |load_average, cores| Results {
+            program: "",
+            version: "",
+            unix_time: 0,
+            machine: String::new(),
+            load_average,
+            cores,
+            added_rtt_ms: None,
+            servers: Vec::new(),
+            experiments: Vec::new(),
+            sweep: None,
+        };
+        assert!(results(Some(13.5), 2).disturbance().unwrap().contains("(a load of 13.5 on 2 cores)"));
+        assert_eq!(results(Some(0.5), 2).disturbance(), None);
+        assert_eq!(results(None, 2).disturbance(), None);
+    }
 }

@@ -27,6 +27,9 @@ pub fn write_head(out: &mut dyn Write, results: &Results) -> io::Result<()> {
             None => writeln!(out)?,
         }
     }
+    if let Some(text) = results.disturbance() {
+        writeln!(out, "note: {text}")?;
+    }
     out.flush()
 }
 
@@ -46,16 +49,23 @@ pub fn write_experiment(out: &mut dyn Write, experiment: &Experiment, servers: &
     if local {
         write!(out, " {:>12}", "server/cmd")?;
     }
-    writeln!(out, " {:>12}", "document")?;
+    write!(out, " {:>7}", "spread")?;
+    writeln!(out, "{}", if experiment.has_document() { "     document" } else { "" })?;
     for row in &experiment.rows {
         write_row(out, row, servers, local)?;
     }
     if experiment.id == COUNTED_EXPERIMENT {
         write_counts(out, experiment, servers)?;
     }
-    write_transcript(out, experiment)?;
+    write_transcript(out, experiment, servers)?;
     if experiment.rows.iter().flat_map(|row| &row.servers).any(Cell::is_cut_off) {
-        writeln!(out, "   ~ cut off: the time of the whole is estimated from the part that was done (--limit)")?;
+        writeln!(out, "   ~ cut off: what the whole takes is estimated from the part that was done (--limit)")?;
+    }
+    if experiment.is_rough() {
+        writeln!(
+            out,
+            "   ! rough: the rounds differ too much; more of them (--rounds) or a quieter machine tell more"
+        )?;
     }
     out.flush()
 }
@@ -70,7 +80,7 @@ fn write_row(out: &mut dyn Write, row: &Row, servers: &[Server], local: bool) ->
     if servers.len() > 1 {
         write!(out, "{}", row.label)?;
         match row.ratio() {
-            Some(ratio) => writeln!(out, ": B takes {ratio:.2} times as long as A")?,
+            Some(ratio) => writeln!(out, ": B takes {} times as long as A{}", times(ratio), range(row))?,
             None => writeln!(out)?,
         }
     }
@@ -92,13 +102,40 @@ fn write_cell(out: &mut dyn Write, cell: &Cell, local: bool) -> io::Result<()> {
     }
     let (user, system) = (cell.user_s, cell.system_s);
     let mark = if cell.is_cut_off() { '~' } else { ' ' };
-    write!(out, "{user:10.6} {system:10.6} {:10.6} ({mark}{:>10.6}) {:>8.2}", user + system, cell.real_s, cell.times)?;
+    let (total, real, faster) = (user + system, cell.real_s, times(cell.times));
+    write!(out, "{user:10.6} {system:10.6} {total:10.6} ({mark}{real:>10.6}) {faster:>8}")?;
     match cell.server_ns_per_command {
-        Some(ns) => write!(out, " {:>9.2} µs", ns / 1e3),
+        Some(ns) => write!(out, " {:>9.2} µs", ns / 1e3)?,
         // Only of a process on this machine is its memory known.
-        None if local => write!(out, " {:>12}", cell.server_bytes.map_or("", |_| "?")),
-        None => Ok(()),
+        None if local => write!(out, " {:>12}", cell.server_bytes.map_or("", |_| "?"))?,
+        None => {}
     }
+    write!(out, " {:>7}", spread(cell))
+}
+
+/// How far the rounds are from the median: `±3 %`, and `!` where that is so much that the figures are only rough.
+pub fn spread(cell: &Cell) -> String {
+    let mark = if cell.is_rough() { "!" } else { "" };
+    cell.spread().map_or(String::new(), |spread| match spread * 100.0 {
+        percent if percent > 100.0 => format!(">100 %{mark}"),
+        percent => format!("±{percent:.0} %{mark}"),
+    })
+}
+
+/// A ratio with two decimal places, or two digits where those would be zeros.
+pub fn times(ratio: f64) -> String {
+    if ratio >= 0.1 || ratio <= 0.0 {
+        return format!("{ratio:.2}");
+    }
+    let places = (1.0 - ratio.log10().floor()) as usize;
+    format!("{ratio:.places$}")
+}
+
+/// Between which ratios those of single rounds are.
+fn range(row: &Row) -> String {
+    let Some((least, most)) = row.ratio_range() else { return String::new() };
+    let rough = if row.servers.iter().any(Cell::is_rough) { ", rough" } else { "" };
+    format!(" ({} to {}{rough})", times(least), times(most))
 }
 
 /// Commands of each kind as the servers counted them, and how many ZSCOREs fewer than in the first way.
@@ -126,19 +163,30 @@ fn write_counts_of(
         for row in &experiment.rows {
             let Some(cell) = row.servers.get(index).filter(|cell| cell.impossible.is_none()) else { continue };
             write!(out, "{:LABEL_WIDTH$} ", format!("{}{}", letter(index, servers), row.label))?;
-            COUNTED.iter().try_for_each(|kind| write!(out, "{:>10} ", grouped(cell.count(kind))))?;
-            writeln!(out, "{:>14}", first.and_then(|first| cell.fewer(first)).map(grouped).unwrap_or_default())?;
+            COUNTED.iter().try_for_each(|kind| write!(out, "{:>10} ", whole(cell, cell.count(kind))))?;
+            writeln!(out, "{:>14}", first.map(|first| fewer(cell, first)).unwrap_or_default())?;
         }
     }
     Ok(())
 }
 
-fn write_transcript(out: &mut dyn Write, experiment: &Experiment) -> io::Result<()> {
-    let mut way = "";
+/// A count of the whole, marked where it is estimated from a part.
+pub fn whole(cell: &Cell, count: u64) -> String {
+    format!("{}{}", if cell.is_cut_off() { "~" } else { "" }, grouped(count))
+}
+
+/// How many ZSCOREs fewer than in the first way, marked where one of them is estimated; empty where there are none.
+pub fn fewer(cell: &Cell, first: &Cell) -> String {
+    let estimated = if first.is_cut_off() { first } else { cell };
+    cell.fewer(first).map(|fewer| whole(estimated, fewer)).unwrap_or_default()
+}
+
+fn write_transcript(out: &mut dyn Write, experiment: &Experiment, servers: &[Server]) -> io::Result<()> {
+    let mut heading = None;
     for line in &experiment.transcript {
-        if line.way != way {
-            way = &line.way;
-            writeln!(out, "\n   {way}:")?;
+        if heading != Some((line.server, &line.way)) {
+            heading = Some((line.server, &line.way));
+            writeln!(out, "\n   {}{}:", letter(line.server, servers), line.way)?;
         }
         writeln!(out, "   {:>10.3} ms  {}: {}", line.at_ms, line.who, line.text)?;
     }
@@ -163,7 +211,7 @@ pub fn write_sweep(out: &mut dyn Write, sweep: &Sweep, servers: &[Server]) -> io
             write_depth(out, cell)?;
         }
         if let Some(ratio) = row.ratio() {
-            writeln!(out, "{:>10} {ratio:>14.2}", "B/A")?;
+            writeln!(out, "{:>10} {:>14}", "B/A", times(ratio))?;
         }
     }
     out.flush()
@@ -213,7 +261,72 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::results::Line;
     use super::*;
+
+    #[test]
+    fn small_ratios_have_digits() {
+        assert_eq!((times(1.0), times(0.1), times(12.345)), ("1.00".into(), "0.10".into(), "12.35".into()));
+        assert_eq!((times(0.095), times(0.0043), times(0.0)), ("0.095".into(), "0.0043".into(), "0.00".into()));
+    }
+
+    fn cell(real_s: f64, min: f64, max: f64) -> Cell {
+        Cell { real_s, rounds: 3, real_min_s: min, real_max_s: max, done: 1, of: 1, times: 1.0, ..Cell::default() }
+    }
+
+    fn server() -> Server {
+        let (name, address) = ("S".to_owned(), "a".to_owned());
+        Server { name, address, rtt_ms: 1.0, direct_rtt_ms: 1.0, is_local: false }
+    }
+
+    fn table(experiment: &Experiment, servers: &[Server]) -> String {
+        let mut out = Vec::new();
+        write_experiment(&mut out, experiment, servers).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn experiment(id: &'static str, servers: Vec<Cell>) -> Experiment {
+        let row = Row { label: "way".to_owned(), does: "", document_s: None, servers };
+        Experiment { id, title: "t".to_owned(), note: String::new(), rows: vec![row], transcript: Vec::new() }
+    }
+
+    #[test]
+    fn rounds_that_differ_are_told() {
+        let text = table(&experiment("x", vec![cell(2.0, 1.0, 4.0), cell(0.01, 0.001, 4.0)]), &[server(), server()]);
+        assert!(text.contains("way: B takes 0.0050 times as long as A (0.00025 to 4.00, rough)\n"), "{text}");
+        assert!(text.contains(" ±75 %!") && text.contains(" >100 %!") && text.contains("\n   ! rough: "), "{text}");
+        let text = table(&experiment("x", vec![cell(2.0, 1.9, 2.1)]), &[server()]);
+        assert!(text.contains(" ±5 %\n") || text.contains(" ±5 % "), "{text}");
+        assert!(!text.contains("rough") && !text.contains("document"), "{text}");
+    }
+
+    #[test]
+    fn counts_of_rows_that_were_cut_off_are_marked() {
+        let counted = |zscores| super::super::results::Counts::from([("zscore".to_owned(), zscores)]);
+        let mut movies =
+            experiment(COUNTED_EXPERIMENT, vec![Cell { of: 100, counted: counted(11), ..cell(1.0, 1.0, 1.0) }]);
+        let whole = Cell { done: 100, of: 100, counted: counted(100), ..cell(1.0, 1.0, 1.0) };
+        movies.rows.push(Row { label: "second".to_owned(), does: "", document_s: None, servers: vec![whole] });
+        let text = table(&movies, &[server()]);
+        let counts: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(counts.contains(&vec!["way", "~1,100", "~0", "~0", "~0"]), "{text}");
+        assert!(counts.contains(&vec!["second", "100", "0", "0", "0", "~1,000"]), "{text}");
+    }
+
+    #[test]
+    fn each_servers_conversation_is_shown() {
+        let mut incr = experiment("incr", vec![cell(1.0, 1.0, 1.0), cell(1.0, 1.0, 1.0)]);
+        let line = |server| Line {
+            server,
+            at_ms: 1.0,
+            way: "one by one".to_owned(),
+            who: "Client",
+            text: "INCR X".to_owned(),
+        };
+        incr.transcript = vec![line(0), line(1)];
+        let text = table(&incr, &[server(), server()]);
+        assert!(text.contains("\n   A one by one:\n") && text.contains("\n   B one by one:\n"), "{text}");
+    }
 
     #[test]
     fn bytes_are_readable() {

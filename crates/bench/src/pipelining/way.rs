@@ -20,6 +20,8 @@ pub struct Way<'a> {
     pub document_s: Option<f64>,
     /// Whether keys of the way before must be there.
     pub keeps_keys: bool,
+    /// What it does: ways that do something else are not compared with it.
+    pub does: &'static str,
     /// Does it. It asks [`Runner::goes_on`] before each part.
     pub work: Work<'a>,
 }
@@ -83,7 +85,8 @@ impl Runner<'_> {
     /// Notes what was said just now.
     pub fn note(&mut self, way: &str, who: &'static str, text: String) {
         let at_ms = self.began.elapsed().as_secs_f64() * 1e3;
-        self.transcript.push(Line { at_ms, way: way.to_owned(), who, text });
+        // There is one server for a way that runs.
+        self.transcript.push(Line { server: 0, at_ms, way: way.to_owned(), who, text });
     }
 }
 
@@ -120,6 +123,7 @@ pub fn run(
         server_bytes: used.map(|used| used.resident_bytes),
         counted: difference(&counts_before, target),
         impossible: None,
+        ..Cell::default()
     };
     Ok((cell, runner.transcript))
 }
