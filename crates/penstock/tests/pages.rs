@@ -42,6 +42,31 @@ fn every_flag_of_a_tool_is_named_on_its_page() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
+/// Who begins with README has the compiler that is needed, and knows what is missing, as long as it is.
+#[test]
+fn the_first_page_tells_what_is_needed_and_what_is_missing() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+    let (readme, commands) = (read("README.md"), read("docs/commands.md"));
+    assert!(readme.contains(concat!("Rust ", env!("CARGO_PKG_RUST_VERSION"))), "the compiler's version");
+    let missing = readme.split("what is not there today:").nth(1).unwrap().split("\n\n").next().unwrap();
+    for (word, command) in [
+        ("persistence", "BGSAVE"),
+        ("replication", "REPLICAOF"),
+        ("cluster", "CLUSTER"),
+        ("access control lists", "ACL"),
+        ("bit", "SETBIT"),
+        ("HyperLogLog", "PFADD"),
+        ("geo", "GEOADD"),
+        ("client tracking", "CLIENT TRACKING"),
+        ("modules", "MODULE"),
+    ] {
+        let is_there = [' ', '`'].iter().any(|end| commands.contains(&format!("| `{command}{end}")));
+        let is_named = missing.split_whitespace().collect::<Vec<_>>().join(" ").contains(word);
+        assert_eq!(is_named, !is_there, "{word}");
+    }
+}
+
 #[test]
 fn a_flag_is_named_where_it_stands_alone() {
     assert!(names("--json FILE", "--json") && names("-2", "-2") && names("(-a)", "-a"));
