@@ -110,9 +110,11 @@ fn terminal() -> (File, OwnedFd) {
     (File::from(controller), program_side.into())
 }
 
-/// Runs a command whose standard output is a terminal.
+/// Runs a command whose standard output is a terminal. Replies in colours are penstock cli's own, and have their test in
+/// `cli_interactive`.
 fn run_on_terminal(mut command: Command) -> Outcome {
     let (mut screen, program_side) = terminal();
+    command.env("NO_COLOR", "1");
     let mut child = command.stdout(Stdio::from(program_side)).stderr(Stdio::piped()).spawn().unwrap();
     drop(command);
     let mut stderr = child.stderr.take().unwrap();
