@@ -1,0 +1,240 @@
+//! A lane: the units of one worker thread on their way to the reader, in the order in which the thread committed them.
+//!
+//! One thread writes and one reads, without a lock for each unit. A lane is a chain of segments. A unit is whole within
+//! one segment, and becomes visible to the reader by one store of the segment's length:
+//!
+//! ```text
+//! segment:  | frame | frame | ... | room |         ready: words that hold whole frames
+//! frame:    | position, u64 | bytes of the record, u64 | the record, padded to 8 bytes |
+//! ```
+//!
+//! Bytes are kept in atomic words, so that sharing them needs no unsafe code; the words are written and read with plain
+//! moves. Two segments take turns while the reader keeps up. [`Writer::waiting_bytes`] tells what the reader has not
+//! taken yet; the worker asks for it where it admits a batch, since a unit that holds shards must not wait.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::order::Position;
+
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
+/// Words before a frame's record.
+const HEAD_WORDS: usize = 2;
+/// Words of an ordinary segment: 256 KB, some 4,000 small units. A larger unit gets a segment of its own size.
+const SEGMENT_WORDS: usize = 32 * 1024;
+/// The bit of [`Segment::ready`] that tells that there is a next segment and this one gets nothing more.
+const CLOSED: usize = 1 << (usize::BITS - 1);
+
+struct Segment {
+    words: Box<[AtomicU64]>,
+    ready: AtomicUsize,
+    /// Set before the segment is closed, taken by the reader.
+    next: Mutex<Option<Arc<Segment>>>,
+}
+
+impl Segment {
+    fn new(words: usize) -> Arc<Segment> {
+        let words = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Segment { words, ready: AtomicUsize::new(0), next: Mutex::new(None) })
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Bytes of frames that have been appended, and those that the reader has taken.
+    appended: AtomicUsize,
+    taken: AtomicUsize,
+    /// An empty segment that the reader has no more use for.
+    spare: Mutex<Option<Arc<Segment>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is always whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The worker's end of a lane.
+pub struct Writer {
+    shared: Arc<Shared>,
+    segment: Arc<Segment>,
+    /// Words of the segment that are used.
+    at: usize,
+}
+
+/// The reader's end of a lane.
+pub struct Reader {
+    shared: Arc<Shared>,
+    segment: Arc<Segment>,
+    /// Words of the segment that have been read.
+    at: usize,
+    /// What was read and not handed out: whole frames from `head` on.
+    read: Vec<u8>,
+    head: usize,
+}
+
+/// An empty lane.
+#[must_use]
+pub fn lane() -> (Writer, Reader) {
+    let (shared, segment) = (Arc::<Shared>::default(), Segment::new(SEGMENT_WORDS));
+    let writer = Writer { shared: shared.clone(), segment: segment.clone(), at: 0 };
+    (writer, Reader { shared, segment, at: 0, read: Vec::new(), head: 0 })
+}
+
+impl Writer {
+    /// Appends a unit, which the reader sees at once. Positions of a lane ascend.
+    #[inline]
+    pub fn append(&mut self, position: Position, record: &[u8]) {
+        let words = HEAD_WORDS + record.len().div_ceil(WORD);
+        if self.segment.words.len() - self.at < words {
+            self.begin_segment(words);
+        }
+        let frame = &self.segment.words[self.at..self.at + words];
+        frame[0].store(position, Ordering::Relaxed);
+        frame[1].store(record.len() as u64, Ordering::Relaxed);
+        let (whole, rest) = record.as_chunks::<WORD>();
+        for (word, bytes) in frame[HEAD_WORDS..].iter().zip(whole) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        if !rest.is_empty() {
+            let mut last = [0; WORD];
+            last[..rest.len()].copy_from_slice(rest);
+            frame[words - 1].store(u64::from_le_bytes(last), Ordering::Relaxed);
+        }
+        self.at += words;
+        self.shared
+            .appended
+            .store(self.shared.appended.load(Ordering::Relaxed).wrapping_add(words * WORD), Ordering::Relaxed);
+        // After the words: the reader looks at them only up to here.
+        self.segment.ready.store(self.at, Ordering::Release);
+    }
+
+    #[cold]
+    fn begin_segment(&mut self, words: usize) {
+        let spare = lock(&self.shared.spare).take().filter(|spare| spare.words.len() >= words);
+        let next = spare.unwrap_or_else(|| Segment::new(words.max(SEGMENT_WORDS)));
+        next.ready.store(0, Ordering::Relaxed);
+        *lock(&self.segment.next) = Some(next.clone());
+        self.segment.ready.store(self.at | CLOSED, Ordering::Release);
+        (self.segment, self.at) = (next, 0);
+    }
+
+    /// Bytes that the reader has not taken yet.
+    #[inline]
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.shared.appended.load(Ordering::Relaxed).wrapping_sub(self.shared.taken.load(Ordering::Relaxed))
+    }
+}
+
+impl Reader {
+    /// The position of the first unit that has not been taken.
+    pub fn head(&mut self) -> Option<Position> {
+        if self.head == self.read.len() {
+            self.fill();
+        }
+        self.read.get(self.head..self.head + WORD).map(number)
+    }
+
+    /// Takes the first unit's record. Empty if there is no unit.
+    pub fn take(&mut self) -> &[u8] {
+        if self.head().is_none() {
+            return &[];
+        }
+        let start = self.head + HEAD_WORDS * WORD;
+        let len = number(&self.read[self.head + WORD..start]) as usize;
+        self.head = start + len.next_multiple_of(WORD);
+        &self.read[start..start + len]
+    }
+
+    /// Copies what the segment has, and goes on to the next one behind its end.
+    fn fill(&mut self) {
+        self.read.clear();
+        self.head = 0;
+        loop {
+            let ready = self.segment.ready.load(Ordering::Acquire);
+            let end = ready & !CLOSED;
+            for word in &self.segment.words[self.at..end] {
+                self.read.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+            }
+            self.at = end;
+            let taken = self.shared.taken.load(Ordering::Relaxed).wrapping_add(self.read.len());
+            if !self.read.is_empty() || ready & CLOSED == 0 {
+                return self.shared.taken.store(taken, Ordering::Relaxed);
+            }
+            let Some(next) = lock(&self.segment.next).take() else { return };
+            let used = std::mem::replace(&mut self.segment, next);
+            self.at = 0;
+            if used.words.len() == SEGMENT_WORDS {
+                *lock(&self.shared.spare) = Some(used);
+            }
+        }
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_come_out_as_they_went_in() {
+        let (mut writer, mut reader) = lane();
+        assert_eq!((reader.head(), reader.take().len()), (None, 0));
+        let units: Vec<Vec<u8>> = (0..40u8).map(|i| vec![i; usize::from(i)]).collect();
+        for (position, unit) in units.iter().enumerate() {
+            writer.append(position as u64 + 1, unit);
+        }
+        for (position, unit) in units.iter().enumerate() {
+            assert_eq!(reader.head(), Some(position as u64 + 1));
+            assert_eq!(reader.take(), unit);
+        }
+        assert_eq!(reader.head(), None);
+        assert_eq!(writer.waiting_bytes(), 0);
+    }
+
+    #[test]
+    fn units_that_fill_many_segments_and_ones_larger_than_a_segment() {
+        let (mut writer, mut reader) = lane();
+        let sizes = [100_000, 3_000_000, 1, 200_000, 300_000, 7];
+        for round in 0..4u64 {
+            for (index, size) in sizes.iter().enumerate() {
+                writer.append(round * 10 + index as u64, &vec![index as u8; *size]);
+            }
+            assert!(writer.waiting_bytes() > 3_600_000);
+            for (index, size) in sizes.iter().enumerate() {
+                assert_eq!(reader.head(), Some(round * 10 + index as u64));
+                assert_eq!(reader.take(), vec![index as u8; *size]);
+            }
+            assert_eq!(reader.head(), None);
+            assert_eq!(writer.waiting_bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn a_reader_beside_a_writer_loses_nothing() {
+        const UNITS: u64 = if cfg!(miri) { 300 } else { 200_000 };
+        let (mut writer, mut reader) = lane();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for i in 1..=UNITS {
+                    writer.append(i, &i.to_le_bytes().repeat(1 + (i % 9) as usize));
+                }
+            });
+            let mut next = 1;
+            while next <= UNITS {
+                match reader.head() {
+                    None => std::thread::yield_now(),
+                    Some(position) => {
+                        assert_eq!(position, next);
+                        assert_eq!(reader.take(), next.to_le_bytes().repeat(1 + (next % 9) as usize));
+                        next += 1;
+                    }
+                }
+            }
+        });
+    }
+}

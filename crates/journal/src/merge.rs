@@ -1,0 +1,92 @@
+//! The merge: the units of all lanes in the order of their positions.
+
+use crate::lane::Reader;
+use crate::order::Position;
+use crate::record::{self, Entry};
+
+/// A unit as the journal's reader sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Unit<'m> {
+    /// Its place in the order.
+    pub position: Position,
+    record: &'m [u8],
+}
+
+impl<'m> Unit<'m> {
+    /// The commands that reproduce it, in order. A reader must apply all of them at once.
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'m>> + Clone {
+        record::entries(self.record)
+    }
+}
+
+/// The reading end of all lanes.
+pub struct Merge {
+    lanes: Vec<Reader>,
+    /// The position of the next unit.
+    next: Position,
+    /// The lane that had the last unit: a batch commits many in a row.
+    at: usize,
+}
+
+impl Merge {
+    /// Reads these lanes, from the unit after `last` on.
+    #[must_use]
+    pub fn new(lanes: Vec<Reader>, last: Position) -> Merge {
+        Merge { lanes, next: last + 1, at: 0 }
+    }
+
+    /// The next unit. None if it has not arrived: it may be the one that a worker is just committing.
+    pub fn next_unit(&mut self) -> Option<Unit<'_>> {
+        let (next, count) = (self.next, self.lanes.len());
+        let found = (0..count).map(|i| (self.at + i) % count).find(|&lane| self.lanes[lane].head() == Some(next))?;
+        self.at = found;
+        self.next += 1;
+        Some(Unit { position: next, record: self.lanes[found].take() })
+    }
+
+    /// Gives the lanes back, to be read by another from here on.
+    #[must_use]
+    pub fn into_lanes(self) -> Vec<Reader> {
+        self.lanes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::lane::lane;
+    use crate::order::Order;
+
+    #[test]
+    fn units_of_several_threads_come_in_the_order_of_their_positions() {
+        const UNITS: u64 = if cfg!(miri) { 100 } else { 50_000 };
+        let (order, done) = (Order::new(3), AtomicBool::new(false));
+        let (writers, readers): (Vec<_>, Vec<_>) = (0..3).map(|_| lane()).unzip();
+        let mut merge = Merge::new(readers, 0);
+        std::thread::scope(|scope| {
+            for mut writer in writers {
+                let order = &order;
+                scope.spawn(move || {
+                    for _ in 0..UNITS {
+                        let position = order.next();
+                        writer.append(position, &position.to_le_bytes());
+                    }
+                });
+            }
+            let mut expected = 1;
+            while expected <= 3 * UNITS {
+                match merge.next_unit() {
+                    None => std::thread::yield_now(),
+                    Some(unit) => {
+                        assert_eq!((unit.position, unit.record), (expected, &expected.to_le_bytes()[..]));
+                        expected += 1;
+                    }
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(merge.next_unit().is_none() && done.into_inner());
+    }
+}
