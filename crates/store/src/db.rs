@@ -52,7 +52,14 @@ pub struct Observed {
     pub list: u8,
     /// What has been listed, in order.
     pub seen: Vec<Seen>,
+    /// Keys, with their databases, that were met after their time by a command that visits one shard after the other.
+    /// Such a command doesn't remove them: [`Db::expire`] does, for a caller that holds their shard until the change is
+    /// told.
+    pub due: Vec<(usize, Box<[u8]>)>,
 }
+
+/// Entries of [`Observed::due`] at most: the rest is left to the search for expired keys.
+const DUE_MAX: usize = 16 * 1024;
 
 /// What can happen to a key, beside what commands say themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -565,33 +572,26 @@ impl<'l, 'k> Db<'l, 'k> {
             true => {}
             false => visit(entry),
         });
-        for key in &due {
-            self.remove_due(Key::new(key));
-        }
+        due.iter().for_each(|key| self.remove_due(key));
         next
     }
 
-    /// Removes a key whose time had come when it was met, if that is still so and it need not be kept. Its shard need
-    /// not be held.
-    fn remove_due(&mut self, key: Key<'_>) {
-        let (now, database) = (self.clock.now_ms, self.database);
+    /// Removes a key that was met after its time, if it need not be kept: at once if everything is held, else later
+    /// (see [`Observed::due`]).
+    fn remove_due(&mut self, key: &[u8]) {
         if self.clock.keeps_due {
             return;
         }
-        let keyspace = self.locked.keyspace();
-        let observed = &mut *self.observed;
-        self.locked.visit(database, keyspace.shard_of(key.hash), |s| {
-            if !s.table.find(key.hash, key.bytes).is_some_and(|e| e.is_expired(now)) {
-                return;
-            }
-            if let Some(entry) = s.table.remove(key.hash, key.bytes) {
-                keyspace.reaper().free_expired(entry);
-                s.volatile -= 1;
-                observed.expired += 1;
-                // Whether anybody listens could not be known before the shard was held: who does may have come since.
-                observed.list_event(Event::Expired, database, key.bytes);
-            }
-        });
+        if self.locked.holds_all() {
+            self.expire(Key::new(key));
+        } else if self.observed.due.len() < DUE_MAX {
+            self.observed.due.push((self.database, key.into()));
+        }
+    }
+
+    /// Removes the key if its time has come. Its shard is held.
+    pub fn expire(&mut self, key: Key<'_>) {
+        self.expire_if_due(key);
     }
 
     /// Visits keys from a cursor on, at least `count` buckets' worth, and gives the cursor to go on with; 0 is both
@@ -666,18 +666,41 @@ impl<'l, 'k> Db<'l, 'k> {
     /// A key picked evenly among those that have not expired; none if there is none. Expired ones that it meets are
     /// removed, if they need not be kept.
     pub fn pick(&mut self, random: &mut dyn FnMut() -> u64) -> Option<Box<[u8]>> {
-        /// Keys to be kept that a pick may meet before it gives up finding a living one.
+        /// Expired keys that a pick may meet before it takes the first living one that it finds.
         const TRIES: usize = 100;
-        let mut total = self.sizes().0;
-        let mut tries = 0;
-        while total > 0 && tries < TRIES {
+        let total = self.sizes().0;
+        if total == 0 {
+            return None;
+        }
+        for _ in 0..TRIES {
             match self.pick_any(total, random) {
                 Some((key, false)) => return Some(key),
-                Some((key, true)) if !self.clock.keeps_due => {
-                    self.remove_due(Key::new(&key));
-                    total -= 1;
-                }
-                _ => tries += 1,
+                Some((key, true)) => self.remove_due(&key),
+                None => {}
+            }
+        }
+        self.first_living(random)
+    }
+
+    /// The first living key from a random shard on. Expired ones before it are removed, if they need not be kept.
+    fn first_living(&mut self, random: &mut dyn FnMut() -> u64) -> Option<Box<[u8]>> {
+        let (now, shards) = (self.clock.now_ms, self.locked.keyspace().shard_count());
+        let first = random() as usize % shards;
+        for shard in (0..shards).map(|i| (first + i) % shards) {
+            let mut due = Vec::<Box<[u8]>>::new();
+            let living = self.locked.visit(self.database, shard, |s| {
+                let mut living = s.table.iter().filter(|e| {
+                    let is_due = e.is_expired(now);
+                    if is_due && due.len() < DUE_MAX {
+                        due.push(e.key().into());
+                    }
+                    !is_due
+                });
+                living.next().map(|e| e.key().into())
+            })?;
+            due.iter().for_each(|key| self.remove_due(key));
+            if living.is_some() {
+                return living;
             }
         }
         None
