@@ -1,6 +1,11 @@
-//! What commands leave behind when they write: the one place on which WATCH, blocked clients and keyspace
-//! notifications hang, and later the append-only file and replicas.
+//! What a command leaves behind when it writes: what watchers, waiters and notifications are told of it, and the
+//! commands that reproduce it for the journal.
+//!
+//! A command is recorded as it came, unless its handler says what reproduces it ([`Effects::record_as`]): a handler does
+//! so where the command depends on time, chance or what is not in the keyspace. A command that changed nothing leaves
+//! nothing.
 
+use journal::record::{Kind, Record};
 use resp::request::OwnedArgs;
 
 /// How many bytes more than its arguments have a command may take before the limit of the memory is looked at again.
@@ -33,6 +38,18 @@ pub enum Class {
     /// No class, and never published: all keys of the database are gone. It comes without a key.
     Emptied,
 }
+
+impl Class {
+    /// The class's bit in [`Effects::listening`].
+    #[inline]
+    #[must_use]
+    pub const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+/// Changes of every class, for [`Effects::listening`].
+pub const ALL_CLASSES: u32 = u32::MAX;
 
 /// Whom a change of a key concerns, beside those who want notifications.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,7 +102,8 @@ struct Listed {
     concerns: Concerns,
 }
 
-/// The journal of a command: counts changes always, and lists them where somebody listens.
+/// The effects of a command: counts changes always, lists them where somebody listens, and records what reproduces them
+/// where the journal has a reader.
 #[derive(Default)]
 pub struct Effects {
     /// Changes as Redis counts them (`rdb_changes_since_last_save`): elements where a command adds or removes several,
@@ -93,8 +111,16 @@ pub struct Effects {
     pub dirty: u64,
     /// See [`Effects::revision`].
     revision: u64,
-    /// Whether to list changes: somebody watches or waits for keys, or wants notifications.
-    pub listening: bool,
+    /// Classes of changes to list, by [`Class::bit`]: all of them where a key of the command may be watched or waited
+    /// for, else those that notifications publish.
+    pub listening: u32,
+    /// True if the journal has a reader, so that what reproduces a change is recorded.
+    pub recording: bool,
+    /// `dirty` when the command began, while recording.
+    dirty_before: u64,
+    /// What the handler has said reproduces the command, and whether it has said anything.
+    instead: Record,
+    is_instead: bool,
     /// The arguments with which the command that waits is to be run again, if not with its own.
     pub again: Option<OwnedArgs>,
     /// Whether a command has taken [`MUCH_BYTES`] more than its arguments have in no time, as SETRANGE can; what
@@ -108,7 +134,58 @@ impl Effects {
     /// A journal that lists changes.
     #[must_use]
     pub fn listening() -> Effects {
-        Effects { listening: true, ..Effects::default() }
+        Effects { listening: ALL_CLASSES, ..Effects::default() }
+    }
+
+    /// Begins a command.
+    #[inline]
+    pub fn begin(&mut self) {
+        if self.recording {
+            self.dirty_before = self.dirty;
+            self.is_instead = false;
+            self.instead.clear();
+        }
+    }
+
+    /// True if the command that has run must be recorded.
+    #[inline]
+    #[must_use]
+    pub fn must_record(&self) -> bool {
+        self.recording && (self.dirty != self.dirty_before || !self.instead.is_empty())
+    }
+
+    /// Has the journal reproduce the running command by this one, or by several where it is called again. `args` begins
+    /// with the name.
+    #[cold]
+    pub fn record_as<'a>(&mut self, database: usize, args: impl ExactSizeIterator<Item = &'a [u8]>) {
+        if self.recording {
+            self.is_instead = true;
+            self.instead.push(database, Kind::Command, args);
+        }
+    }
+
+    /// The same for a command that only Penstock understands.
+    #[cold]
+    pub fn record_own<'a>(&mut self, args: impl ExactSizeIterator<Item = &'a [u8]>) {
+        if self.recording {
+            self.is_instead = true;
+            self.instead.push(0, Kind::Own, args);
+        }
+    }
+
+    /// Has the journal leave the running command out: what it has run itself is recorded already.
+    #[inline]
+    pub fn record_nothing(&mut self) {
+        self.is_instead = true;
+    }
+
+    /// Adds what reproduces the command that has run to its unit's record.
+    pub fn record<'a>(&mut self, database: usize, args: impl ExactSizeIterator<Item = &'a [u8]>, unit: &mut Record) {
+        if self.is_instead {
+            unit.append(&mut self.instead);
+        } else {
+            unit.push(database, Kind::Command, args);
+        }
     }
 
     /// Grows with every change and event, and never shrinks: a command that leaves it alone has changed nothing.
@@ -135,7 +212,7 @@ impl Effects {
     #[inline]
     pub fn event_for(&mut self, concerns: Concerns, database: usize, key: &[u8], class: Class, event: &'static str) {
         self.revision += 1;
-        if self.listening {
+        if self.listening & class.bit() != 0 {
             self.list(database, key, class, event, concerns);
         }
     }
@@ -143,7 +220,7 @@ impl Effects {
     /// Notes that a database has been emptied. What that counts for is the command's business.
     pub fn emptied(&mut self, database: usize) {
         self.revision += 1;
-        if self.listening {
+        if self.listening & Class::Emptied.bit() != 0 {
             self.list(database, b"", Class::Emptied, "", Concerns::Everybody);
         }
     }

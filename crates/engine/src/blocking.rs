@@ -12,11 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use commands::call::{KeyRef, TimeoutReply, Wait};
 use commands::spec::{Group, flag};
+use journal::record::Record;
 use resp::reply::{Output, Proto, Reply};
 use resp::request::OwnedArgs;
+use store::hash::hash;
 use store::value::Type;
 
 use crate::command_table::Command;
+use crate::listeners::Listeners;
 use crate::pipelines::Pipeline;
 use crate::watch::DbKey;
 
@@ -140,6 +143,13 @@ impl Waiter {
         }
     }
 
+    /// Records the count of its connection's pipeline, if there is one.
+    pub(crate) fn record_count(&self, has_failed: bool, record: &mut Record) {
+        if let Some(pipeline) = &self.pipeline {
+            pipeline.record_latest(has_failed, record);
+        }
+    }
+
     /// Its place among all waiters.
     #[must_use]
     pub fn ticket(&self) -> u64 {
@@ -194,17 +204,19 @@ pub struct Waiters {
     /// Those of them that read in a group.
     in_groups: AtomicUsize,
     tickets: AtomicU64,
+    listeners: Arc<Listeners>,
 }
 
 impl Waiters {
     /// Nobody, for a keyspace of so many shards.
     #[must_use]
-    pub fn new(shards: usize) -> Waiters {
+    pub fn new(shards: usize, listeners: Arc<Listeners>) -> Waiters {
         Waiters {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             count: AtomicUsize::new(0),
             in_groups: AtomicUsize::new(0),
             tickets: AtomicU64::new(1),
+            listeners,
         }
     }
 
@@ -249,6 +261,7 @@ impl Waiters {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.in_groups.fetch_add(usize::from(waiter.reads_in_group()), Ordering::Relaxed);
         for (shard, key) in &waiter.registered {
+            self.listeners.add(hash(&key.1));
             self.with(*shard, |queues| queues.entry(key.clone()).or_default().push_back(waiter.clone()));
         }
     }
@@ -258,6 +271,7 @@ impl Waiters {
         self.count.fetch_sub(1, Ordering::Relaxed);
         self.in_groups.fetch_sub(usize::from(waiter.reads_in_group()), Ordering::Relaxed);
         for (shard, key) in &waiter.registered {
+            self.listeners.remove(hash(&key.1));
             self.with(*shard, |queues| {
                 let Some(queue) = queues.get_mut(key) else { return };
                 queue.retain(|w| !Arc::ptr_eq(w, waiter));
@@ -368,7 +382,7 @@ mod tests {
 
     #[test]
     fn nobody_is_passed_over_when_another_leaves_the_queue() {
-        let waiters = Waiters::new(1);
+        let waiters = Waiters::new(1, Arc::default());
         let key: DbKey = (0, b"k"[..].into());
         let all: Vec<_> = (1..=4).map(|i| waiter(i, waiters.ticket(), &[(0, key.clone())])).collect();
         all.iter().for_each(|w| waiters.add(w));

@@ -1,12 +1,12 @@
 //! What all threads share.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use commands::spec::flag;
 use resp::request::Args;
-use store::db::Event;
 use store::keyspace::Keyspace;
 
 use crate::blocking::Waiters;
@@ -19,7 +19,9 @@ use crate::families;
 use crate::families::monitor::Monitors;
 use crate::families::slowlog::SlowLog;
 use crate::inbox::{Inbox, Wake};
+use crate::journal::Journal;
 use crate::latency_monitor::{LatencyMonitor, Sample};
+use crate::listeners::Listeners;
 use crate::machine::{Machine, Usage};
 use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
@@ -84,6 +86,10 @@ pub struct Engine {
     pub inboxes: Vec<Inbox>,
     /// Each thread's counters.
     pub stats: Vec<WorkerStats>,
+    /// Where units of change get their positions, and their way to a reader.
+    pub journal: Journal,
+    /// Which keys may be watched or waited for.
+    pub listeners: Arc<Listeners>,
     /// Who watches keys.
     pub watchers: Watchers,
     /// Who waits for keys.
@@ -153,14 +159,17 @@ impl Engine {
         let keyspace = Keyspace::new(settings.databases.get_usize(), threads);
         let shards = keyspace.shard_count();
         let machine = host.machine();
+        let listeners = Arc::<Listeners>::default();
         let engine: &'static Engine = Box::leak(Box::new(Engine {
             keyspace,
             clients: Clients::default(),
             client_limit: ClientLimit::default(),
             inboxes: wakes.into_iter().map(Inbox::new).collect(),
             stats: (0..threads).map(|_| WorkerStats::new(table().all().len())).collect(),
-            watchers: Watchers::new(shards),
-            waiters: Waiters::new(shards),
+            journal: Journal::new(threads),
+            watchers: Watchers::new(shards, listeners.clone()),
+            waiters: Waiters::new(shards, listeners.clone()),
+            listeners,
             busy: Busy::new(threads),
             scripts: Scripts::default(),
             libraries: Libraries::default(),
@@ -239,19 +248,13 @@ impl Engine {
         self.scripts.reset_evicted();
     }
 
-    /// Whether anybody wants to know which keys change. Must be asked under the lock of a command's shards: whoever
-    /// begins to watch or wait does so under them too, and is seen by the next who holds them.
+    /// What a command lists beside what watchers and waiters of its keys ask for: the classes of changes and the bits
+    /// of events of the keyspace that notifications publish.
     #[inline]
     #[must_use]
-    pub fn is_listening(&self) -> bool {
-        self.watchers.any() || self.waiters.any() || self.notify_classes.load(Ordering::Relaxed) != 0
-    }
-
-    /// What happens to keys beside changes and has to be listed while somebody listens: keys that expire always, since
-    /// that changes them; the rest for notifications.
-    #[must_use]
-    pub fn events_to_list(&self) -> u8 {
-        Event::Expired as u8 | families::notifications::events(self.notify_classes.load(Ordering::Relaxed) as u32)
+    pub fn published(&self) -> (u32, u8) {
+        let classes = self.notify_classes.load(Ordering::Relaxed) as u32;
+        if classes == 0 { (0, 0) } else { families::notifications::published(classes) }
     }
 
     /// Whether a session has to authenticate before it may do anything else: not if there is no password any more.

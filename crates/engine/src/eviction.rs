@@ -5,6 +5,7 @@
 //! found by looking at a few at random, and by remembering the best of those that were seen before. Source of the
 //! policies: Redis's page "Key eviction".
 
+use commands::call::KeyRef;
 use commands::effects::{Class, Concerns};
 use store::db::Db;
 use store::db::evict::{Candidate, Order};
@@ -240,17 +241,18 @@ impl Worker {
     /// Removes a key. False if it is gone already or may not go any more, or is held by a script that takes too long.
     fn evict_key(&mut self, candidate: &Candidate) -> bool {
         let key = Key::new(&candidate.key);
-        self.effects.listening = self.engine.is_listening();
         let engine = self.engine;
         let shard = engine.keyspace.shard_of(key.hash);
         let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return false };
+        self.begin_effects(&[KeyRef { arg: 0, hash: key.hash }]);
         let mut db = Db::new(&mut locked, candidate.database, &self.clock, &mut self.observed);
         let evicted = db.evict(key, self.memory.volatile).is_some();
         if evicted {
             self.stats().evicted.add(1);
             // As in Redis, it is no change that snapshots go by.
             self.effects.event_for(Concerns::Everybody, candidate.database, key.bytes, Class::Evicted, "evicted");
-            self.settle(None);
+            self.effects.record_as(candidate.database, [&b"DEL"[..], key.bytes].into_iter());
+            self.gather_and_commit();
         }
         evicted
     }

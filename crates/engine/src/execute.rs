@@ -1,7 +1,7 @@
 //! The way of one command: admitted, queued or run under the locks of its keys, then its effects.
 
 mod admission;
-mod settle;
+pub(crate) mod commit;
 mod steps;
 mod transaction;
 mod waiting;
@@ -10,13 +10,15 @@ use std::sync::atomic::Ordering;
 
 use commands::Handler;
 use commands::call::{Call, KEYS_AHEAD, KEYS_IN_BATCH, KeyRef, Wait};
+use commands::effects::ALL_CLASSES;
 use commands::error::{Error, Outcome};
 use commands::spec::Scope;
 use resp::reply::{Mark, Output, Reply};
 use resp::request::Args;
-use store::db::{Access, Clock, Db};
+use store::db::{Access, Clock, Db, Event};
 use store::keyspace::Locked;
 
+use self::commit::Counter;
 use crate::blocking::write_no_wait;
 use crate::command_table::{Command, Run, SessionHandler};
 use crate::families;
@@ -149,6 +151,9 @@ impl Worker {
         let is_busy = engine.busy.ends_waits();
         let mut locked = engine.keyspace.lock_each_unless(&is_busy);
         let step = run(self, session, &mut locked, out);
+        if !self.observed.due.is_empty() {
+            self.expire_due();
+        }
         if !locked.gave_up() {
             return step;
         }
@@ -180,6 +185,7 @@ impl Worker {
             // The wait for the others is not the command's time.
             self.ticks = Ticks::now();
             self.follow_clock(self.ticks);
+            self.effects.recording = engine.journal.is_read();
             if session.has_lost_token() {
                 Step::Gone
             } else {
@@ -197,7 +203,17 @@ impl Worker {
     }
 
     /// Passes the gate; not, if it is closed for a script that takes too long.
-    pub(crate) fn pass(&self) -> Pass {
+    #[inline]
+    pub(crate) fn pass(&mut self) -> Pass {
+        let inside = self.look_inside();
+        // The journal gets and loses its reader behind the closed gate.
+        self.effects.recording = self.engine.journal.is_read();
+        inside
+    }
+
+    /// The same to run no command.
+    #[inline]
+    pub(crate) fn look_inside(&self) -> Pass {
         let engine = self.engine;
         engine.keyspace.gate().enter_unless(self.id, engine.busy.ends_waits())
     }
@@ -257,7 +273,7 @@ impl Worker {
         out: &mut Output,
     ) -> Option<Called> {
         let (began, start) = (self.ticks, out.mark());
-        self.listen();
+        self.begin_effects(invoked.keys);
         let mut call = self.begin_call(session, invoked, locked, out);
         let outcome = run(&mut call);
         let (wait, errors) = (call.wait, call.reply.errors());
@@ -279,9 +295,9 @@ impl Worker {
         out: &mut Output,
     ) -> Option<Called> {
         let (began, start) = (self.ticks, out.mark());
-        self.listen();
-        let reply = Reply::new(out, session.proto);
         let Invocation { command, args, keys } = invoked;
+        self.begin_effects(keys);
+        let reply = Reply::new(out, session.proto);
         let mut turn = Turn { worker: self, session, command, args, keys, locked, reply };
         let outcome = run(&mut turn);
         let errors = turn.reply.errors();
@@ -292,20 +308,37 @@ impl Worker {
         Some(Called { began, start, outcome, wait: None, errors })
     }
 
-    /// Has the next command list what somebody listens for. Its shards are held: see `Engine::is_listening`.
+    /// Begins a command on these keys: tells it which effects to list and whether to record them. Call with the shards
+    /// locked: a session begins to watch or wait under them, too, and is seen by the next command that has them.
     #[inline]
-    fn listen(&mut self) {
-        self.effects.listening = self.engine.is_listening();
-        self.observed.list = if self.effects.listening { self.engine.events_to_list() } else { 0 };
+    pub(crate) fn begin_effects(&mut self, keys: &[KeyRef]) {
+        let engine = self.engine;
+        let (mut classes, mut events) = engine.published();
+        let listeners = &engine.listeners;
+        // A command without keys may concern all of them.
+        if listeners.any() && (keys.is_empty() || keys.iter().any(|key| listeners.may_hear(key.hash))) {
+            (classes, events) = (ALL_CLASSES, events | Event::Expired as u8);
+        }
+        if self.effects.recording {
+            events |= Event::Expired as u8;
+        }
+        (self.effects.listening, self.observed.list) = (classes, events);
+        self.effects.begin();
     }
 
-    /// Whether a command that has just run is to be told to anybody, or to be run again.
+    /// True if a command that has just run leaves something behind beside its reply, or must run again.
     #[inline]
     fn is_noted(&self) -> bool {
+        self.has_effects() || !self.engine.monitors.is_empty() || self.scripts.start_over
+    }
+
+    /// True if the command that has just run, or one before it in the same unit, has something to be told or recorded.
+    #[inline]
+    fn has_effects(&self) -> bool {
         !self.effects.is_empty()
             || !self.observed.seen.is_empty()
-            || !self.engine.monitors.is_empty()
-            || self.scripts.start_over
+            || self.effects.must_record()
+            || !self.unit.is_empty()
     }
 
     /// Does what is to be done after a command. Its shards are still held.
@@ -319,15 +352,20 @@ impl Worker {
     ) -> Step {
         let Called { began, start, outcome, wait, errors } = called;
         if self.scripts.start_over {
-            // As if it had never begun.
+            // As if it had never begun, but for the expired keys that it met.
             out.truncate(start);
+            self.commit(Counter::None);
             return Step::Next;
         }
         if outcome.is_err() || errors > 0 {
             self.note_errors(session, invoked.command, outcome, start, out);
         }
-        if !self.effects.is_empty() || !self.observed.seen.is_empty() {
-            self.settle(Some(session));
+        if self.has_effects() {
+            self.gather(Some((session.database, invoked.args)));
+            // Commands of a transaction or a script are parts of its unit.
+            if may_park {
+                self.commit(Counter::Session(session, wait.is_none()));
+            }
         }
         if !self.engine.monitors.is_empty() {
             families::feed_monitors(self, session, invoked.command, *invoked.args);

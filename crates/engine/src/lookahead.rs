@@ -41,7 +41,7 @@ impl Worker {
         if self.engine.busy.any() {
             return None;
         }
-        let inside = self.pass();
+        let inside = self.look_inside();
         let hints = self.engine.keyspace.hints(foreseen.database, inside.as_ref()?);
         hints.locks(iter::once(foreseen.hash));
         hints.bucket(foreseen.hash);
@@ -51,7 +51,7 @@ impl Worker {
     /// Asks for the entries of up to [`FORESEEN_MAX`] such keys, and for what they point to.
     #[inline]
     pub fn foresee_entries(&self, all: impl Iterator<Item = Foreseen> + Clone) {
-        let inside = self.pass();
+        let inside = self.look_inside();
         let Some(inside) = &inside else { return };
         let hints = |key: Foreseen| self.engine.keyspace.hints(key.database, inside);
         let mut chained = 0_u64;

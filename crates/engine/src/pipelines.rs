@@ -7,12 +7,20 @@
 //! connection counts when it is answered, by whoever answers it, not when the reply is delivered.
 //!
 //! A token's state is plain data, [`State`]: what a snapshot made behind the closed gate would keep beside the
-//! keyspace, and what a journal would carry with each batch's effects, so that count and data never part. Nothing keeps
-//! it yet.
+//! keyspace. In the journal, the count is part of the unit that it counts ([`Session::record_count`]), so that count and
+//! data never part; commands that change nothing are counted there by their batch. A token is recorded as
+//!
+//! ```text
+//! PIPELINE KEEP token ttl_ms executed failed database [position error ...]     from PIPELINE START
+//! PIPELINE COUNT token executed failed database [position error ...]           the failures since the last record
+//! PIPELINE END token
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use journal::record::{Kind, Record};
 
 use crate::command_table::Command;
 use crate::session::Session;
@@ -145,6 +153,29 @@ impl Pipeline {
         drop(failures);
         let executed = self.executed();
         Progress { executed, failed, failures: first, database: self.database() }
+    }
+
+    /// Records how far it has got; `open` commands and `failed` failures, the first of which are `failures`, are about to
+    /// be added.
+    fn record_with(&self, open: u64, failed: u64, failures: &[Failure], database: usize, record: &mut Record) {
+        let failed = lock(&self.failures).failed + failed;
+        let counts = [self.executed() + open, failed, database as u64].map(|number| number.to_string());
+        let positions: Vec<String> = failures.iter().map(|failure| failure.position.to_string()).collect();
+        let mut words = vec![&b"PIPELINE"[..], b"COUNT", &self.token];
+        words.extend(counts.iter().map(|number| number.as_bytes()));
+        words.extend(failures.iter().zip(&positions).flat_map(|(f, at)| [at.as_bytes(), &f.error]));
+        record.push(0, Kind::Own, words.into_iter());
+    }
+
+    /// Records how far it has got, its last failure included, which has just been added.
+    pub(crate) fn record_latest(&self, has_failed: bool, record: &mut Record) {
+        let failures = lock(&self.failures);
+        // Beyond the limit the latest is not among them.
+        let is_kept = failures.failed as usize <= failures.first.len();
+        let latest: Vec<Failure> =
+            failures.first.last().filter(|_| has_failed && is_kept).cloned().into_iter().collect();
+        drop(failures);
+        self.record_with(0, 0, &latest, self.database(), record);
     }
 
     /// All that there is to know of it.
@@ -324,13 +355,16 @@ pub struct Tally {
     failures: Vec<Failure>,
     /// None if it doesn't count, or has been counted.
     running: Option<Running>,
+    /// Commands that the journal knows of.
+    recorded: u64,
 }
 
 impl Tally {
     /// Counts for this pipeline from the next command on.
     #[must_use]
     pub fn new(pipeline: Arc<Pipeline>) -> Tally {
-        Tally { pipeline, open: 0, failed: 0, failures: Vec::new(), running: None }
+        let recorded = pipeline.executed();
+        Tally { pipeline, open: 0, failed: 0, failures: Vec::new(), running: None, recorded }
     }
 
     /// What it counts for.
@@ -384,6 +418,23 @@ impl Session {
             _ => self.tally = None,
         }
         true
+    }
+
+    /// Records how far the pipeline has got, the running command included if it `counts`: it is counted when its shards
+    /// are free again, but before its thread leaves the gate.
+    pub(crate) fn record_count(&mut self, counts: bool, record: &mut Record) {
+        let Some(tally) = &mut self.tally else { return };
+        let runs = counts && tally.running.is_some();
+        let open = if runs { tally.open + 1 } else { 0 };
+        let (failed, failures) = if runs { (tally.failed, &*tally.failures) } else { (0, &[][..]) };
+        let database = if runs { self.database } else { tally.pipeline.database() };
+        tally.pipeline.record_with(open, failed, failures, database, record);
+        tally.recorded = tally.pipeline.executed() + open;
+    }
+
+    /// True if the pipeline has got further than the journal knows.
+    pub(crate) fn has_unrecorded_count(&self) -> bool {
+        self.tally.as_ref().is_some_and(|tally| tally.pipeline.executed() != tally.recorded)
     }
 
     /// Counts the command that has been running, if it counts and has not been counted yet.

@@ -7,6 +7,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use store::hash::hash;
+
+use crate::listeners::Listeners;
+
 /// Set when a watched key changes; one for all keys of a session.
 pub type Mark = Arc<AtomicBool>;
 
@@ -20,13 +24,14 @@ type Watched = HashMap<DbKey, Vec<Mark>>;
 pub struct Watchers {
     shards: Box<[Mutex<Watched>]>,
     count: AtomicUsize,
+    listeners: Arc<Listeners>,
 }
 
 impl Watchers {
     /// Nobody, for a keyspace of so many shards.
     #[must_use]
-    pub fn new(shards: usize) -> Watchers {
-        Watchers { shards: (0..shards).map(|_| Mutex::default()).collect(), count: AtomicUsize::new(0) }
+    pub fn new(shards: usize, listeners: Arc<Listeners>) -> Watchers {
+        Watchers { shards: (0..shards).map(|_| Mutex::default()).collect(), count: AtomicUsize::new(0), listeners }
     }
 
     fn with<T>(&self, shard: usize, run: impl FnOnce(&mut Watched) -> T) -> T {
@@ -42,6 +47,7 @@ impl Watchers {
 
     /// Adds a watcher. The caller holds the key's shard.
     pub fn add(&self, shard: usize, key: DbKey, mark: &Mark) {
+        self.listeners.add(hash(&key.1));
         self.with(shard, |all| all.entry(key).or_default().push(mark.clone()));
         self.count.fetch_add(1, Ordering::Relaxed);
     }
@@ -59,6 +65,7 @@ impl Watchers {
             removed
         });
         self.count.fetch_sub(removed, Ordering::Relaxed);
+        (0..removed).for_each(|_| self.listeners.remove(hash(&key.1)));
     }
 
     /// Tells those who watch a key that it has changed. The caller holds the key's shard.

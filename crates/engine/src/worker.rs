@@ -12,6 +12,7 @@ use commands::Handler;
 use commands::call::{KeyRef, LazyFree, Rules};
 use commands::effects::Effects;
 use commands::spec::Scope;
+use journal::lane::Writer;
 use resp::reply::Output;
 use resp::request::{Args, Limits};
 use store::db::{Access, Clock, Observed};
@@ -30,6 +31,7 @@ use crate::command_table::Command;
 use crate::compaction::Progress;
 use crate::engine::Engine;
 use crate::eviction::{self, MemoryWatch};
+use crate::execute::commit::Unit;
 use crate::families;
 use crate::replies::Share;
 use crate::scripts::LocalScripts;
@@ -157,6 +159,10 @@ pub struct Worker {
     pub(crate) timings: Timings,
     pub(crate) memory: MemoryWatch,
     pub(crate) effects: Effects,
+    /// What the commands of the unit in progress have left behind.
+    pub(crate) unit: Unit,
+    /// This thread's units on their way to the journal's reader.
+    pub(crate) lane: Writer,
     /// Keys that changed and that somebody waits for.
     pub(crate) ready: Vec<(usize, DbKey)>,
     /// Those of them that a script held which took too long.
@@ -210,6 +216,8 @@ impl Worker {
             timings: Timings::default(),
             memory: MemoryWatch::default(),
             effects: Effects::default(),
+            unit: Unit::default(),
+            lane: engine.journal.writer(id),
             ready: Vec::new(),
             late: Vec::new(),
             shards: Vec::new(),
@@ -334,6 +342,8 @@ impl Worker {
         // For the script, time stands still.
         let clock = (self.clock, self.clock_set);
         let may_start_over = std::mem::take(&mut self.scripts.may_start_over);
+        // What they run is no part of the script's unit.
+        let unit = std::mem::take(&mut self.unit);
         // For others it goes on.
         self.set_clock(Ticks::now());
         // SAFETY: see `run_attended`.
@@ -341,6 +351,7 @@ impl Worker {
         (self.clock, self.clock_set) = clock;
         (self.scripts.running, self.scripts.busy_turn) = (running, busy_turn);
         self.scripts.may_start_over = may_start_over;
+        self.unit = unit;
         self.attendant = Lent(Some(attendant));
     }
 

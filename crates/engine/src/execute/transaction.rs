@@ -5,6 +5,7 @@ use resp::reply::{Output, Reply};
 use store::keyspace::Locked;
 
 use super::Invocation;
+use super::commit::Counter;
 use super::steps::silence;
 use crate::command_table::Command;
 use crate::families;
@@ -67,6 +68,7 @@ impl Worker {
             session.count_failure(Some(invoked.command), WATCHED_CHANGED);
         } else {
             self.exec_queue(session, queue, locked, out);
+            self.commit(Counter::Session(session, true));
         }
         if !self.engine.monitors.is_empty() {
             families::feed_monitors(self, session, invoked.command, *invoked.args);

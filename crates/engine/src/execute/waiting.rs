@@ -13,6 +13,7 @@ use store::keyspace::Key;
 use store::value::Type;
 
 use super::Invocation;
+use super::commit::Counter;
 use crate::blocking::{Parked, Waiter};
 use crate::client::client_flag;
 use crate::command_table::Run;
@@ -153,8 +154,7 @@ impl Worker {
             self.shards = shards;
             return Err(HeldByScript);
         };
-        self.effects.listening = true;
-        self.observed.list = self.engine.events_to_list();
+        self.begin_effects(&waiter.keys);
         let args = waiter.args.args();
         let (outcome, wait) = {
             let mut call = Call {
@@ -170,10 +170,8 @@ impl Worker {
             };
             (run(&mut call), call.wait)
         };
-        self.settle(None);
-        drop(locked);
-        self.shards = shards;
-        Ok(match (outcome, wait) {
+        let has_failed = outcome.is_err();
+        let answer = match (outcome, wait) {
             (_, Some(_)) => None,
             (Ok(()), None) => {
                 waiter.count(None);
@@ -184,7 +182,12 @@ impl Worker {
                 Reply::new(&mut output, waiter.proto).error(error.text());
                 Some(output)
             }
-        })
+        };
+        self.gather(Some((waiter.database, &args)));
+        self.commit(if answer.is_some() { Counter::Waiter { waiter, has_failed } } else { Counter::None });
+        drop(locked);
+        self.shards = shards;
+        Ok(answer)
     }
 
     /// Counts a waiter's command, which has ended with an error. That it has run, its own thread counts.

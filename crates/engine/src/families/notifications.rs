@@ -32,10 +32,14 @@ fn bit(class: Class) -> u32 {
     }
 }
 
-/// Which of the keyspace's own events these classes ask for.
-pub(crate) fn events(classes: u32) -> u8 {
+/// What these classes ask for: the bits of the commands' changes ([`Class::bit`]) and of the keyspace's own events.
+pub(crate) fn published(classes: u32) -> (u32, u8) {
+    use Class::{Evicted, Generic, Hash, List, Set, Stream, String, ZSet};
+    let changes = [Generic, String, List, Set, Hash, ZSet, Stream, Evicted];
+    let changes = changes.into_iter().filter(|&class| classes & bit(class) != 0).map(Class::bit);
     let wanted = |bit: u32, event: Event| if classes & bit != 0 { event as u8 } else { 0 };
-    wanted(KEY_MISS, Event::Missed) | wanted(NEW, Event::Created)
+    let events = wanted(EXPIRED, Event::Expired) | wanted(KEY_MISS, Event::Missed) | wanted(NEW, Event::Created);
+    (changes.fold(0, |all, bit| all | bit), events)
 }
 
 /// Publishes an event that a command told of, if somebody wants its class. `session` is the one that gave the command,

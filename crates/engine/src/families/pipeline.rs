@@ -118,6 +118,9 @@ fn start(turn: &mut Turn<'_, '_>) -> Outcome {
              done, or wait until some expire"
         )),
     })?;
+    let numbers = [pipeline.state().ttl_ms, 0, 0, turn.session.database as u64].map(|number| number.to_string());
+    let words = [&b"PIPELINE"[..], b"KEEP", turn.arg(2)].into_iter().chain(numbers.iter().map(|n| n.as_bytes()));
+    turn.worker.effects.record_own(words.collect::<Vec<_>>().into_iter());
     turn.session.tally = Some(Box::new(Tally::new(pipeline)));
     turn.reply.ok();
     Ok(())
@@ -196,6 +199,7 @@ fn end(turn: &mut Turn<'_, '_>) -> Outcome {
     if !turn.engine().pipelines.remove(turn.arg(2), turn.now_ms()) {
         return Err(NO_TOKEN);
     }
+    turn.worker.effects.record_own([&b"PIPELINE"[..], b"END", turn.arg(2)].into_iter());
     turn.reply.ok();
     Ok(())
 }

@@ -290,6 +290,7 @@ pub(crate) fn publish_from(
 
 fn publish_to(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
     let (channel, payload) = (turn.arg(1), turn.arg(2));
+    turn.worker.tell(Some(&mut *turn.session));
     let receivers = publish_from(turn.worker, Some(&mut *turn.session), kind, channel, payload);
     turn.reply.count(receivers);
     Ok(())

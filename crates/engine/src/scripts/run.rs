@@ -168,6 +168,8 @@ pub(crate) fn run(turn: &mut Turn<'_, '_>, vm: &mut Vm, task: &Task<'_>) -> Outc
     let result = vm.run(call, &mut world, reply);
     let ended = world.end();
     worker.scripts.running = false;
+    // Its commands are recorded, each for itself.
+    worker.effects.record_nothing();
     worker.scripts.start_over = ended.starts_over;
     worker.scripts.error_is_counted = ended.has_counted;
     task.habits.note(ended.reaches_beyond);

@@ -92,8 +92,11 @@ impl Worker {
         let mut inside = if self.scripts.busy_turn { None } else { self.pass() };
         let mut stint = Stint { buffer, at: from, began: Ticks::now(), written: out.len(), replies_end: 0 };
         let ran = self.run_windows(session, &mut stint, out, &mut tables, &mut inside);
-        // Before the gate is left: who runs alone behind it finds all counted.
+        // Before the gate is left: a command that runs alone behind it finds all counted.
         self.count_timings();
+        if inside.is_some() {
+            self.commit_count(session);
+        }
         drop(inside);
         tables.shrink();
         self.shards.clear();

@@ -1,0 +1,235 @@
+//! The commit point: the one place where what changed becomes a unit that others learn of.
+//!
+//! A unit is what others see at once or not at all: a command, a transaction, a script or function call, a waiter that is
+//! served, a step of expiry or eviction. Each command that runs within it adds what it leaves behind
+//! ([`Worker::gather`]); [`Worker::commit`] gives the unit its position in the journal, appends its record, and tells
+//! watchers, waiters and notifications. Shards that the unit changed are held until `commit` returns.
+
+use commands::effects::{Class, Concerns};
+use journal::record::{Kind, Record};
+use resp::request::Args;
+use store::db::{Db, Event, Seen};
+use store::hash::hash;
+use store::keyspace::Key;
+
+use crate::blocking::Waiter;
+use crate::families;
+use crate::session::Session;
+use crate::worker::Worker;
+
+/// What happened to a key, or to a database.
+#[derive(Clone, Copy)]
+enum What {
+    Changed {
+        class: Class,
+        event: &'static str,
+        concerns: Concerns,
+    },
+    Seen(Event),
+    /// All keys of the database are gone.
+    Emptied,
+}
+
+struct Told {
+    database: usize,
+    /// Where the key's bytes end in [`Unit::keys`]; they begin where those of the one before end.
+    key_end: usize,
+    what: What,
+}
+
+/// What the commands of the unit that is in progress have left behind.
+#[derive(Default)]
+pub(crate) struct Unit {
+    told: Vec<Told>,
+    keys: Vec<u8>,
+    record: Record,
+}
+
+impl Unit {
+    /// True if there is nothing to commit.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.told.is_empty() && self.record.is_empty()
+    }
+
+    fn tell(&mut self, database: usize, key: &[u8], what: What) {
+        self.keys.extend_from_slice(key);
+        self.told.push(Told { database, key_end: self.keys.len(), what });
+    }
+}
+
+/// Whose count of a pipeline is committed with a unit.
+pub(crate) enum Counter<'c> {
+    /// No connection's: expiry, eviction.
+    None,
+    /// The command of this connection, which counts if it is answered now.
+    Session(&'c mut Session, bool),
+    /// The command that a connection waited in, which has been counted.
+    Waiter { waiter: &'c Waiter, has_failed: bool },
+}
+
+impl Worker {
+    /// Adds what the command that has run leaves behind to the unit. `invoked`: its database and arguments, if it is a
+    /// client's.
+    #[cold]
+    pub(crate) fn gather(&mut self, invoked: Option<(usize, &Args<'_>)>) {
+        let seen = std::mem::take(&mut self.observed.seen);
+        let (created, before): (Vec<_>, Vec<_>) = seen.into_iter().partition(|s| s.event == Event::Created);
+        // A key whose time has come needs no watcher told: EXEC looks whether those that existed are still there, and
+        // those that were stale already when WATCH was given have not changed.
+        for Seen { event, database, key } in &before {
+            // Before the command's own record: for the command, the key was not there.
+            if *event == Event::Expired && self.effects.recording {
+                self.unit.record.push(*database, Kind::Command, [&b"DEL"[..], key].into_iter());
+            }
+            self.unit.tell(*database, key, What::Seen(*event));
+        }
+        if self.effects.must_record() {
+            match invoked {
+                Some((database, args)) => self.effects.record(database, args.from(0), &mut self.unit.record),
+                None => self.effects.record(0, std::iter::empty(), &mut self.unit.record),
+            }
+        }
+        // A key is created before the change that the command says it made to it. RENAME and MOVE put the new key in
+        // place before they say anything.
+        let mut created = created.into_iter().peekable();
+        for change in self.effects.changes() {
+            if change.class == Class::Emptied {
+                self.unit.tell(change.database, b"", What::Emptied);
+                continue;
+            }
+            let moves = matches!(change.event, "rename_from" | "move_from");
+            let is_due = |c: &Seen| moves || (c.database == change.database && *c.key == *change.key);
+            if let Some(new) = created.next_if(is_due) {
+                self.unit.tell(new.database, &new.key, What::Seen(new.event));
+            }
+            let what = What::Changed { class: change.class, event: change.event, concerns: change.concerns };
+            self.unit.tell(change.database, change.key, what);
+        }
+        for new in created {
+            self.unit.tell(new.database, &new.key, What::Seen(new.event));
+        }
+        self.effects.clear();
+    }
+
+    /// Commits the unit: see the module's documentation. Nothing happens if no command has left anything.
+    #[inline]
+    pub(crate) fn commit(&mut self, counter: Counter<'_>) {
+        if !self.unit.is_empty() {
+            self.commit_unit(counter);
+        }
+    }
+
+    fn commit_unit(&mut self, mut counter: Counter<'_>) {
+        if !self.unit.record.is_empty() {
+            let record = &mut self.unit.record;
+            // In the same unit: a reader has both the change and its count, or neither.
+            match &mut counter {
+                Counter::None => {}
+                Counter::Session(session, counts) => session.record_count(*counts, record),
+                Counter::Waiter { waiter, has_failed } => waiter.record_count(*has_failed, record),
+            }
+            let position = self.engine.journal.next_position();
+            self.lane.append(position, record.bytes());
+            record.clear();
+        }
+        let session = if let Counter::Session(session, _) = counter { Some(session) } else { None };
+        self.tell(session);
+    }
+
+    /// Records how far a connection's pipeline has got with commands that changed nothing. The caller is inside the
+    /// gate.
+    pub(crate) fn commit_count(&mut self, session: &mut Session) {
+        if self.effects.recording && session.has_unrecorded_count() {
+            session.record_count(false, &mut self.unit.record);
+            self.commit(Counter::None);
+        }
+    }
+
+    /// Tells watchers, waiters and notifications what the unit has done so far. `session` is the one that caused it, if
+    /// it is this thread's. A command that publishes in the midst of a unit calls this first, so that its message comes
+    /// behind what happened before it.
+    pub(crate) fn tell(&mut self, mut session: Option<&mut Session>) {
+        if self.unit.told.is_empty() {
+            return;
+        }
+        let unit = std::mem::take(&mut self.unit);
+        let mut key_start = 0;
+        for &Told { database, key_end, what } in &unit.told {
+            let key = &unit.keys[key_start..key_end];
+            key_start = key_end;
+            match what {
+                // What waits for other values can find nothing in what is gone, and must not stand in front of those
+                // whose keys change next.
+                What::Emptied => self.ready.extend(self.engine.waiters.group_keys(database)),
+                What::Seen(event) => {
+                    if event == Event::Expired {
+                        self.note_ready(database, key);
+                    }
+                    families::notify_seen(self, session.as_deref_mut(), event, database, key);
+                }
+                What::Changed { class, event, concerns } => {
+                    self.tell_listeners(database, key, concerns);
+                    families::notify(self, session.as_deref_mut(), database, class, event, key);
+                }
+            }
+        }
+        self.unit = unit;
+        self.unit.told.clear();
+        self.unit.keys.clear();
+    }
+
+    /// Tells those of a changed key's watchers and waiters whom it concerns.
+    fn tell_listeners(&mut self, database: usize, key: &[u8], concerns: Concerns) {
+        let engine = self.engine;
+        if concerns.watchers() && engine.watchers.any() {
+            engine.watchers.touch(engine.keyspace.shard_of(hash(key)), database, key);
+        }
+        if concerns.waiters() {
+            self.note_ready(database, key);
+        }
+    }
+
+    /// Has the waiters of a key that has changed or is gone looked at.
+    fn note_ready(&mut self, database: usize, key: &[u8]) {
+        let engine = self.engine;
+        let shard = engine.keyspace.shard_of(hash(key));
+        if engine.waiters.any() && engine.waiters.has(shard, database, key) {
+            self.ready.push((shard, (database, key.into())));
+        }
+    }
+
+    /// Removes keys of one shard whose time has come. Says whether there may be more.
+    pub(crate) fn reclaim_shard(&mut self, database: usize, shard: usize, limit: usize) -> bool {
+        let engine = self.engine;
+        let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return false };
+        self.begin_effects(&[]);
+        let more = Db::new(&mut locked, database, &self.clock, &mut self.observed).reclaim(shard, limit);
+        self.gather_and_commit();
+        more
+    }
+
+    /// Removes the keys that a command has met after their time while it visited one shard after the other, each in a
+    /// unit of its own. No shard is held.
+    #[cold]
+    pub(crate) fn expire_due(&mut self) {
+        let engine = self.engine;
+        for (database, key) in std::mem::take(&mut self.observed.due) {
+            let key = Key::new(&key);
+            let shard = engine.keyspace.shard_of(key.hash);
+            // The search for expired keys gets what a busy script holds.
+            let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { continue };
+            self.begin_effects(&[]);
+            Db::new(&mut locked, database, &self.clock, &mut self.observed).expire(key);
+            self.gather_and_commit();
+        }
+    }
+
+    /// Ends a unit that no command began.
+    pub(crate) fn gather_and_commit(&mut self) {
+        if !self.observed.seen.is_empty() || !self.effects.is_empty() || self.effects.must_record() {
+            self.gather(None);
+            self.commit(Counter::None);
+        }
+    }
+}

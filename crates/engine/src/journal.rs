@@ -1,0 +1,84 @@
+//! The engine's end of the journal: where units get their positions and their way to a reader.
+//!
+//! What a unit is, and the order of units, stands in the crate `journal`. Without a reader nothing is recorded.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use journal::lane::{Reader, Writer, lane};
+use journal::merge::Merge;
+use journal::order::{Order, Position};
+use store::keyspace::Keyspace;
+
+/// See the module's documentation.
+pub struct Journal {
+    order: Order,
+    /// True if there is a reader. Changed behind the closed gate, and read inside the gate.
+    is_read: AtomicBool,
+    /// Each thread's end of its lane, until the thread has it.
+    writers: Mutex<Vec<Option<Writer>>>,
+    /// The other ends, while nothing reads them.
+    readers: Mutex<Option<Vec<Reader>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is always whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Journal {
+    /// An empty journal of so many threads.
+    #[must_use]
+    pub fn new(threads: usize) -> Journal {
+        let (writers, readers): (Vec<_>, Vec<_>) = (0..threads).map(|_| lane()).unzip();
+        Journal {
+            order: Order::new(threads),
+            is_read: AtomicBool::new(false),
+            writers: Mutex::new(writers.into_iter().map(Some).collect()),
+            readers: Mutex::new(Some(readers)),
+        }
+    }
+
+    /// A thread's end of its lane. A second worker of the same number gets one that nothing reads.
+    #[must_use]
+    pub(crate) fn writer(&self, worker: usize) -> Writer {
+        let own = lock(&self.writers).get_mut(worker).and_then(Option::take);
+        own.unwrap_or_else(|| lane().0)
+    }
+
+    /// Begins to record: the reader gets every unit that is committed after this returns, and none from before. None if
+    /// there is a reader. The caller is outside the gate of `keyspace`.
+    pub fn read(&self, keyspace: &Keyspace) -> Option<Merge> {
+        let _alone = keyspace.gate().close();
+        let lanes = lock(&self.readers).take()?;
+        self.is_read.store(true, Ordering::Relaxed);
+        Some(Merge::new(lanes, self.order.last()))
+    }
+
+    /// Ends recording. What the reader has not taken is lost. The caller is outside the gate of `keyspace`.
+    pub fn end(&self, keyspace: &Keyspace, mut reader: Merge) {
+        let _alone = keyspace.gate().close();
+        self.is_read.store(false, Ordering::Relaxed);
+        while reader.next_unit().is_some() {}
+        *lock(&self.readers) = Some(reader.into_lanes());
+    }
+
+    /// True if there is a reader. The caller is inside the gate, or alone behind it.
+    #[inline]
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        self.is_read.load(Ordering::Relaxed)
+    }
+
+    /// The next position. The caller holds every shard that its unit changed.
+    #[inline]
+    pub(crate) fn next_position(&self) -> Position {
+        self.order.next()
+    }
+
+    /// The position of the latest unit; 0 if there was none.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.order.last()
+    }
+}
