@@ -284,6 +284,36 @@ impl<'c> Call<'c, '_, '_> {
         self.effects.event_for(concerns, self.db.index(), key.bytes, class, event);
     }
 
+    /// True if the journal has a reader, so that [`Call::record_as`] is worth preparing for.
+    #[inline]
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.effects.recording
+    }
+
+    /// Has the journal reproduce the call by this command, which begins with its name; by several, if called again.
+    pub fn record_as(&mut self, words: &[&[u8]]) {
+        self.effects.record_as(self.db.index(), words.iter().copied());
+    }
+
+    /// Has the journal reproduce the call by the key's present value and expiry, which it was just given.
+    pub fn record_set(&mut self, key: Key<'_>, value: &[u8], ttl: Ttl) {
+        if self.is_recorded() {
+            match ttl {
+                Ttl::Keep => self.record_as(&[b"SET", key.bytes, value, b"KEEPTTL"]),
+                Ttl::Clear => self.record_as(&[b"SET", key.bytes, value]),
+                Ttl::At(at) => self.record_as(&[b"SET", key.bytes, value, b"PXAT", num::IntText::new().u64(at)]),
+            }
+        }
+    }
+
+    /// Has the journal reproduce the call by the key's new expiry, in milliseconds of Unix time.
+    pub fn record_expiry(&mut self, key: Key<'_>, at: u64) {
+        if self.is_recorded() {
+            self.record_as(&[b"PEXPIREAT", key.bytes, num::IntText::new().u64(at)]);
+        }
+    }
+
     /// Asks for the call to be run again when one of its keys changes. The handler must have written no reply.
     pub fn wait(&mut self, timeout_ms: Option<u64>, reply: TimeoutReply) {
         self.wait = Some(Wait { timeout_ms, reply });

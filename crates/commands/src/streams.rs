@@ -11,6 +11,7 @@ mod options;
 mod pending;
 mod range;
 mod read;
+mod record;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -266,6 +266,7 @@ fn delifeq(call: &mut Call<'_, '_, '_>) -> Outcome {
     };
     if equal {
         call.delete(key);
+        call.record_as(&[b"DEL", key.bytes]);
     }
     call.reply.int(i64::from(equal));
     Ok(())

@@ -115,6 +115,7 @@ impl Bench {
         let mut observed = Observed::default();
         let clock = Clock {
             now_ms: self.now_ms,
+            due_ms: self.now_ms,
             uptime_s: self.uptime_s(),
             access: Access::Noted,
             frequency: None,

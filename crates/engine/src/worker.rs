@@ -124,6 +124,8 @@ pub struct Worker {
     pub clock: Clock,
     /// The same for a session whose accesses leave no trace; made when one runs a command.
     pub(crate) untouching_clock: Clock,
+    /// True while this thread replays the journal.
+    pub(crate) replays: bool,
     /// Microseconds of Unix time when the turn began.
     pub now_us: u64,
     turn_began: Ticks,
@@ -186,7 +188,7 @@ impl Worker {
     /// The worker with this number.
     #[must_use]
     pub fn new(id: usize, engine: &'static Engine, seed: u64) -> Worker {
-        let clock = Clock { now_ms: 0, uptime_s: 0, access: Access::Noted, frequency: None, keeps_due: false };
+        let clock = Clock { now_ms: 0, due_ms: 0, uptime_s: 0, access: Access::Noted, frequency: None, keeps_due: false };
         Worker {
             id,
             engine,
@@ -200,6 +202,7 @@ impl Worker {
             } else {
                 (MEETING_US * per_microsecond()) as u64
             },
+            replays: false,
             now_us: 0,
             turn_began: Ticks::now(),
             clock_set: Ticks::now(),

@@ -20,6 +20,8 @@ use crate::value::{Object, Type, Value};
 pub struct Clock {
     /// Milliseconds of Unix time.
     pub now_ms: u64,
+    /// The time by which keys expire: `now_ms`, but 0 while the journal is replayed, which says itself what has expired.
+    pub due_ms: u64,
     /// Seconds since the server started.
     pub uptime_s: u32,
     /// Whether a key's access word changes when it is read or written.
@@ -177,6 +179,13 @@ impl<'l, 'k> Db<'l, 'k> {
         self.clock.now_ms
     }
 
+    /// The time by which keys expire: see [`Clock::due_ms`].
+    #[inline]
+    #[must_use]
+    pub fn due_ms(&self) -> u64 {
+        self.clock.due_ms
+    }
+
     /// The command's clock.
     #[must_use]
     pub fn clock(&self) -> Clock {
@@ -211,7 +220,7 @@ impl<'l, 'k> Db<'l, 'k> {
     #[inline]
     #[must_use]
     pub fn peek(&self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
-        let now = self.clock.now_ms;
+        let now = self.clock.due_ms;
         self.shard(key.hash).table.find(key.hash, key.bytes).filter(|e| !e.is_expired(now))
     }
 
@@ -236,7 +245,7 @@ impl<'l, 'k> Db<'l, 'k> {
 
     #[inline(never)]
     fn expire_among_volatile(&mut self, key: Key<'_>, keeps: bool) -> bool {
-        let now = self.clock.now_ms;
+        let now = self.clock.due_ms;
         let shard = self.shard(key.hash);
         if !shard.table.find(key.hash, key.bytes).is_some_and(|e| e.is_expired(now)) {
             return false;
@@ -566,7 +575,7 @@ impl<'l, 'k> Db<'l, 'k> {
         meets: impl Fn(&Entry) -> bool,
         mut visit: impl FnMut(&Entry),
     ) -> u64 {
-        let (now, mut due) = (self.clock.now_ms, Vec::new());
+        let (now, mut due) = (self.clock.due_ms, Vec::new());
         let next = self.scan(cursor, count, |entry| match entry.is_expired(now) {
             true if meets(entry) => due.push(Box::<[u8]>::from(entry.key())),
             true => {}
@@ -684,7 +693,7 @@ impl<'l, 'k> Db<'l, 'k> {
 
     /// The first living key from a random shard on. Expired ones before it are removed, if they need not be kept.
     fn first_living(&mut self, random: &mut dyn FnMut() -> u64) -> Option<Box<[u8]>> {
-        let (now, shards) = (self.clock.now_ms, self.locked.keyspace().shard_count());
+        let (now, shards) = (self.clock.due_ms, self.locked.keyspace().shard_count());
         let first = random() as usize % shards;
         for shard in (0..shards).map(|i| (first + i) % shards) {
             let mut due = Vec::<Box<[u8]>>::new();
@@ -709,7 +718,7 @@ impl<'l, 'k> Db<'l, 'k> {
     /// A key picked evenly among all, of which there are `total`, and whether it has expired. None if others have
     /// removed some meanwhile, or a shard can't be had.
     fn pick_any(&mut self, total: usize, random: &mut dyn FnMut() -> u64) -> Option<(Box<[u8]>, bool)> {
-        let now = self.clock.now_ms;
+        let now = self.clock.due_ms;
         let mut nth = ((u128::from(random()) * total as u128) >> 64) as usize;
         for shard in 0..self.locked.keyspace().shard_count() {
             let picked = self.locked.visit(self.database, shard, |s| {
@@ -767,7 +776,7 @@ impl<'l, 'k> Db<'l, 'k> {
 
     /// Removes up to `limit` keys of a shard whose time has come. Says whether there may be more.
     pub fn reclaim(&mut self, shard: usize, limit: usize) -> bool {
-        let (now, database) = (self.clock.now_ms, self.database);
+        let (now, database) = (self.clock.due_ms, self.database);
         let observed = &mut *self.observed;
         let reaper = self.locked.keyspace().reaper();
         let more = self.locked.visit(database, shard, |s| {
@@ -829,7 +838,7 @@ mod tests {
     const COUNT: u64 = if cfg!(miri) { 10 } else { 1000 };
 
     pub(super) fn clock(now_ms: u64) -> Clock {
-        Clock { now_ms, uptime_s: 1, access: Access::Noted, frequency: None, keeps_due: false }
+        Clock { now_ms, due_ms: now_ms, uptime_s: 1, access: Access::Noted, frequency: None, keeps_due: false }
     }
 
     fn with<T>(keyspace: &Keyspace, now_ms: u64, run: impl FnOnce(&mut Db<'_, '_>) -> T) -> T {

@@ -137,6 +137,8 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_, '_, '_>) -> Outcome {
         Ok(printed)
     })?;
     call.changed(key, Class::Hash, "hincrbyfloat");
+    // Another machine's arithmetic may round differently.
+    call.record_as(&[b"HSET", key.bytes, call.arg(2), &printed]);
     call.reply.bulk(&printed);
     Ok(())
 }

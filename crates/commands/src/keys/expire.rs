@@ -90,13 +90,15 @@ fn set_expiry(call: &mut Call<'_, '_, '_>, unit: Unit, name: &str) -> Outcome {
 /// Sets the expiry of a key that exists; if its time has come already, deletes it.
 fn expire_at(call: &mut Call<'_, '_, '_>, key: store::keyspace::Key<'_>, at_ms: i64) {
     match u64::try_from(at_ms) {
-        Ok(at) if at > call.db.now_ms() => {
+        Ok(at) if at > call.db.due_ms() => {
             call.db.set_expiry(key, Some(at));
             call.changed_for(Concerns::Watchers, key, Class::Generic, "expire");
+            call.record_expiry(key, at);
         }
         _ => {
             call.db.unlink(key);
             call.changed(key, Class::Generic, "del");
+            call.record_as(&[b"DEL", key.bytes]);
         }
     }
 }

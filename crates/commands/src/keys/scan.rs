@@ -25,7 +25,7 @@ pub(super) fn keys(call: &mut Call<'_, '_, '_>) -> Outcome {
         return reply_if_exists(call, pattern);
     }
     let (mark, mut count) = (call.reply.deferred(), 0);
-    let filter = Filter { pattern: Some(pattern), kind: None, now_ms: call.db.now_ms() };
+    let filter = Filter { pattern: Some(pattern), kind: None, due_ms: call.db.due_ms() };
     let Call { db, reply, .. } = call;
     let end = db.scan(0, usize::MAX, |entry| {
         if filter.passes(entry) {
@@ -54,7 +54,7 @@ struct Filter<'c> {
     pattern: Option<&'c [u8]>,
     /// The name of a type; all, if none.
     kind: Option<&'c [u8]>,
-    now_ms: u64,
+    due_ms: u64,
 }
 
 impl Filter<'_> {
@@ -63,7 +63,7 @@ impl Filter<'_> {
     }
 
     fn passes(&self, entry: &Entry) -> bool {
-        !entry.is_expired(self.now_ms)
+        !entry.is_expired(self.due_ms)
             && self.is_named(entry)
             && self.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(entry.kind().name().as_bytes()))
     }
@@ -75,7 +75,7 @@ struct Options<'c> {
 }
 
 fn options<'c>(call: &Call<'c, '_, '_>) -> Result<Options<'c>, Error> {
-    let filter = Filter { pattern: None, kind: None, now_ms: call.db.now_ms() };
+    let filter = Filter { pattern: None, kind: None, due_ms: call.db.due_ms() };
     let mut options = Options { count: COUNT_DEFAULT, filter };
     for index in (2..call.len()).step_by(2) {
         if index + 1 == call.len() {

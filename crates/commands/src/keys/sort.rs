@@ -377,6 +377,32 @@ fn each_result(
     }
 }
 
+/// Has the journal reproduce the list itself: what SORT gives depends on other keys and on how equal elements are
+/// ordered.
+fn record_stored(call: &mut Call<'_, '_, '_>, key: Key<'_>, list: &List) {
+    /// Elements of a command, so that no request becomes too large.
+    const ELEMENTS: usize = 512;
+    if !call.is_recorded() {
+        return;
+    }
+    call.record_as(&[b"DEL", key.bytes]);
+    let mut elements: Vec<Vec<u8>> = Vec::new();
+    let mut record = |elements: &mut Vec<Vec<u8>>| {
+        let words = [&b"RPUSH"[..], key.bytes].into_iter().chain(elements.iter().map(Vec::as_slice));
+        call.effects.record_as(call.db.index(), words.collect::<Vec<_>>().into_iter());
+        elements.clear();
+    };
+    for element in list.iter() {
+        elements.push(element.to_vec());
+        if elements.len() == ELEMENTS {
+            record(&mut elements);
+        }
+    }
+    if !elements.is_empty() {
+        record(&mut elements);
+    }
+}
+
 fn store(
     call: &mut Call<'_, '_, '_>,
     index: usize,
@@ -389,6 +415,7 @@ fn store(
     let mut list = List::new();
     each_result(&mut call.db, elements, wanted, get, |value| list.push(End::Right, value.unwrap_or_default(), limits));
     let count = list.len();
+    record_stored(call, key, &list);
     call.overwrite(key);
     if count > 0 {
         call.db.set_object(key, Value::List(list), Ttl::Clear);

@@ -53,7 +53,10 @@ pub(super) fn brpoplpush(call: &mut Call<'_, '_, '_>) -> Outcome {
 
 fn move_or_wait(call: &mut Call<'_, '_, '_>, from: End, to: End, timeout: usize) -> Outcome {
     let timeout_ms = timeout_at(call, timeout)?;
-    if !move_element(call, from, to)? {
+    if move_element(call, from, to)? {
+        let side = |end: End| if matches!(end, End::Left) { &b"LEFT"[..] } else { b"RIGHT" };
+        call.record_as(&[b"LMOVE", call.arg(1), call.arg(2), side(from), side(to)]);
+    } else {
         call.wait(timeout_ms, TimeoutReply::Null);
     }
     Ok(())

@@ -129,6 +129,13 @@ pub(super) fn pop_from_first(
             call.reply.bulk(key.bytes);
             let (taken_count, is_empty) = pop_to_reply(list, end, count, call.rules.list, &mut call.reply);
             taken(call, key, pop_event(end), taken_count, is_empty);
+            if call.is_recorded() {
+                let (mut text, name) = (num::IntText::new(), pop_event(end).to_ascii_uppercase());
+                match count {
+                    None => call.record_as(&[name.as_bytes(), key.bytes]),
+                    Some(_) => call.record_as(&[name.as_bytes(), key.bytes, text.u64(taken_count as u64)]),
+                }
+            }
             return Ok(true);
         }
     }

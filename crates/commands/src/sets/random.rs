@@ -69,8 +69,12 @@ fn pop_one(call: &mut Call<'_, '_, '_>) -> Outcome {
         call.reply.null();
         return Ok(());
     };
-    call.reply.bulk_or_null(set.pop(&mut || random.next()));
+    let member = set.pop(&mut || random.next());
+    call.reply.bulk_or_null(member.as_ref());
     let is_empty = set.is_empty();
+    if let Some(member) = member.filter(|_| call.effects.recording) {
+        call.effects.record_as(call.db.index(), [&b"SREM"[..], key.bytes, member.as_ref()].into_iter());
+    }
     taken(call, key, "spop", 1, is_empty);
     Ok(())
 }
@@ -91,8 +95,14 @@ fn pop_several(call: &mut Call<'_, '_, '_>) -> Outcome {
         }
         // It may be large.
         call.overwrite(key);
+        call.record_as(&[b"DEL", key.bytes]);
     } else {
-        pop_to_reply(set, count, &call.rules.set, call.random, &mut call.reply);
+        let mut popped = call.effects.recording.then(Vec::new);
+        pop_to_reply(set, count, &call.rules.set, call.random, &mut call.reply, popped.as_mut());
+        if let Some(popped) = popped {
+            let words = [&b"SREM"[..], key.bytes].into_iter().chain(popped.iter().map(|member| &**member));
+            call.effects.record_as(call.db.index(), words.collect::<Vec<_>>().into_iter());
+        }
     }
     taken(call, key, "spop", taken_count, takes_all);
     Ok(())
@@ -101,13 +111,27 @@ fn pop_several(call: &mut Call<'_, '_, '_>) -> Outcome {
 /// Members taken at once for each that is left from which on it is cheaper to choose those that are left.
 const TAKEN_PER_LEFT_MIN: usize = 5;
 
-/// Moves `count` members to the reply, which are not all.
-fn pop_to_reply(set: &mut Set, count: usize, limits: &SetLimits, random: &mut Random, reply: &mut Reply<'_>) {
+/// Moves `count` members to the reply, which are not all, and lists them in `popped`.
+fn pop_to_reply(
+    set: &mut Set,
+    count: usize,
+    limits: &SetLimits,
+    random: &mut Random,
+    reply: &mut Reply<'_>,
+    mut popped: Option<&mut Vec<Box<[u8]>>>,
+) {
     reply.set(count);
+    let mut note = |member: &[u8]| {
+        if let Some(popped) = &mut popped {
+            popped.push(member.into());
+        }
+    };
     let left = set.len() - count;
     if left * TAKEN_PER_LEFT_MIN > count {
         for _ in 0..count {
-            reply.bulk_or_null(set.pop(&mut || random.next()));
+            let member = set.pop(&mut || random.next());
+            member.iter().for_each(|member| note(member.as_ref()));
+            reply.bulk_or_null(member);
         }
         return;
     }
@@ -119,6 +143,7 @@ fn pop_to_reply(set: &mut Set, count: usize, limits: &SetLimits, random: &mut Ra
         if choice.choose(random) {
             kept.insert(member, limits);
         } else {
+            note(member);
             reply.bulk(member);
         }
     });

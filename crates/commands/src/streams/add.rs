@@ -4,7 +4,7 @@ use store::keyspace::Key;
 use store::types::stream::{Entries, Stream, StreamId, StreamLimits, Trim};
 
 use super::options::{NewId, check_ids, id, options};
-use super::write_id;
+use super::{IdText, write_id};
 use crate::Call;
 use crate::effects::{Class, Concerns};
 use crate::error::{Error, Outcome};
@@ -35,9 +35,21 @@ pub(super) fn xadd(call: &mut Call<'_, '_, '_>) -> Outcome {
     }
     let entries = &mut call.db.object_or_new::<Stream>(key)?.entries;
     let id = next_id(entries, options.id, now_ms)?;
-    entries.push(id, pairs, limits);
+    entries.push(id, pairs.clone(), limits);
     let trimmed = options.trim.map(|trim| entries.trim(trim));
+    let len = entries.len();
     write_id(&mut call.reply, id);
+    if call.is_recorded() {
+        // The ID comes from the clock, and how far whole blocks are trimmed from how they were filled.
+        let (len, id) = (len.to_string(), IdText::new(id));
+        let mut words = vec![&b"XADD"[..], key.bytes];
+        if matches!(trimmed, Some((1.., _))) {
+            words.extend([&b"MAXLEN"[..], b"=", len.as_bytes()]);
+        }
+        words.push(id.as_bytes());
+        pairs.for_each(|word| words.push(word));
+        call.effects.record_as(call.db.index(), words.into_iter());
+    }
     call.changed(key, Class::Stream, "xadd");
     if let Some((1.., blocks)) = trimmed {
         call.db.free_later(blocks);
@@ -65,7 +77,11 @@ fn next_id(entries: &Entries, wanted: NewId, now_ms: u64) -> Result<StreamId, Er
 fn trim(call: &mut Call<'_, '_, '_>, key: Key<'_>, trim: Trim) -> Result<u64, Error> {
     let Some(stream) = call.db.object_mut::<Stream>(key)? else { return Ok(0) };
     let (count, blocks) = stream.entries.trim(trim);
+    let len = stream.entries.len();
     call.db.free_later(blocks);
+    if count > 0 {
+        call.record_as(&[b"XTRIM", key.bytes, b"MAXLEN", b"=", len.to_string().as_bytes()]);
+    }
     Ok(count)
 }
 

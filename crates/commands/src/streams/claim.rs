@@ -6,6 +6,7 @@ use store::types::stream::{Delivery, Entries, Group, Stream, StreamId};
 
 use super::options::{id, start};
 use super::pending::idle_ms;
+use super::record::Owner;
 use super::{no_group, quoted, write_entry, write_id};
 use crate::Call;
 use crate::effects::{Class, Concerns};
@@ -78,6 +79,7 @@ pub(super) fn xclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     let idle_ms_min = number(call.arg(4), "ERR Invalid min-idle-time argument for XCLAIM")?.max(0);
     let ids: Vec<StreamId> = call.args.from(5).map_while(|text| id(text).ok()).collect();
     let (claim, last_id) = claim_options(call, 5 + ids.len(), idle_ms_min)?;
+    let database = call.db.index();
     let Some(Stream { entries, groups }) = call.db.object_mut::<Stream>(key)? else { return Ok(()) };
     let Some(group) = groups.get_mut(name) else { return Ok(()) };
     let is_raised = last_id > group.last_id;
@@ -85,17 +87,23 @@ pub(super) fn xclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     let is_new = claim.see(group);
     let reply = &mut call.reply;
     let mark = reply.deferred();
-    let (mut claimed, mut gone) = (0, 0);
+    let (mut claimed, mut gone) = (Vec::new(), Vec::new());
     for id in ids {
         if !entries.contains(id) {
-            // Nobody will ever read it.
-            gone += usize::from(group.acknowledge(id));
+            // No consumer will ever read it.
+            gone.extend(group.acknowledge(id).then_some(id));
         } else if claim.take(group, id) {
             claim.write(reply, entries, id);
-            claimed += 1;
+            claimed.push(id);
         }
     }
-    reply.fill_array(mark, claimed);
+    reply.fill_array(mark, claimed.len());
+    let owner = Owner { database, key: key.bytes, group: name, consumer: claim.consumer };
+    owner.record_claims(call.effects, group, is_new, &claimed, &gone);
+    if is_raised {
+        owner.record_progress(call.effects, group);
+    }
+    let (claimed, gone) = (claimed.len(), gone.len());
     if is_new {
         call.changed_for(Concerns::Nobody, key, Class::Stream, "xgroup-createconsumer");
     }
@@ -166,7 +174,7 @@ pub(super) fn xautoclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
         }
         at += 1;
     }
-    let consumer = call.arg(3);
+    let (consumer, database) = (call.arg(3), call.db.index());
     let claim = Claim { consumer, idle_ms_min, at_ms: now_ms, now_ms, deliveries: None, force: false, just_id };
     // The search for a reader counts a hit or a miss, as in Redis.
     call.db.object::<Stream>(key)?;
@@ -177,6 +185,8 @@ pub(super) fn xautoclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     let is_new = claim.see(group);
     let swept = sweep(&claim, entries, group, from, count as usize);
     swept.write(&claim, entries, &mut call.reply);
+    let owner = Owner { database, key: key.bytes, group: name, consumer };
+    owner.record_claims(call.effects, group, is_new, &swept.claimed, &swept.gone);
     if is_new {
         call.changed_for(Concerns::Nobody, key, Class::Stream, "xgroup-createconsumer");
     }

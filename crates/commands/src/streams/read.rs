@@ -4,6 +4,7 @@ use resp::request::OwnedArgs;
 use store::keyspace::Key;
 use store::types::stream::{Delivery, Entries, Group, Pending, Stream, StreamId};
 
+use super::record::Owner;
 use super::options::id;
 use super::{IdText, begin_stream, no_group, write_entries, write_entry, write_id};
 use crate::Call;
@@ -223,6 +224,7 @@ fn see(call: &mut Call<'_, '_, '_>, key: Key<'_>, reader: Reader<'_>) -> Outcome
     }
     if is_new {
         call.changed_for(Concerns::Nobody, key, Class::Stream, "xgroup-createconsumer");
+        call.record_as(&[b"XGROUP", b"CREATECONSUMER", key.bytes, reader.group, reader.consumer]);
     }
     Ok(())
 }
@@ -235,7 +237,7 @@ fn serve(
     reader: Reader<'_>,
     wanted: Wanted,
 ) -> Result<bool, Error> {
-    let now_ms = call.db.now_ms();
+    let (now_ms, database) = (call.db.now_ms(), call.db.index());
     let Some(Stream { entries, groups }) = call.db.object_mut::<Stream>(key)? else { return Ok(false) };
     let Some(group) = groups.get_mut(reader.group) else { return Ok(false) };
     let reply = &mut call.reply;
@@ -244,12 +246,19 @@ fn serve(
         Wanted::New => {
             begin_stream(reply, key.bytes);
             let from = group.last_id.next().unwrap_or(StreamId::MAX);
+            let mut delivered = Vec::new();
             write_entries(reply, entries.range(from, StreamId::MAX), read.count, |id| {
                 advance(entries, group, id);
                 if !read.no_ack {
                     group.deliver(id, reader.consumer, Delivery { at_ms: now_ms, deliveries: 1 });
+                    if call.effects.recording {
+                        delivered.push(id);
+                    }
                 }
             });
+            let owner = Owner { database, key: key.bytes, group: reader.group, consumer: reader.consumer };
+            owner.record_deliveries(call.effects, group, &delivered);
+            owner.record_progress(call.effects, group);
             // As in Redis, what need not be acknowledged makes nobody active.
             if let Some(consumer) = group.consumer_mut(reader.consumer).filter(|_| !read.no_ack) {
                 consumer.active_ms = Some(now_ms);
@@ -257,7 +266,9 @@ fn serve(
         }
         Wanted::History(after) => {
             begin_stream(reply, key.bytes);
-            write_history(reply, entries, group, reader.consumer, after, read.count, now_ms);
+            let delivered = write_history(reply, entries, group, reader.consumer, after, read.count, now_ms);
+            let owner = Owner { database, key: key.bytes, group: reader.group, consumer: reader.consumer };
+            owner.record_deliveries(call.effects, group, &delivered);
         }
     }
     Ok(true)
@@ -278,7 +289,8 @@ fn advance(entries: &Entries, group: &mut Group, id: StreamId) {
     group.last_id = id;
 }
 
-/// Writes what is pending for a consumer after an ID, which counts as another delivery.
+/// Writes what is pending for a consumer after an ID, which counts as another delivery. Gives the IDs of what was
+/// delivered.
 fn write_history(
     reply: &mut resp::reply::Reply<'_>,
     entries: &Entries,
@@ -287,18 +299,20 @@ fn write_history(
     after: StreamId,
     count: usize,
     now_ms: u64,
-) {
+) -> Vec<StreamId> {
     let from = after.next().unwrap_or(StreamId::MAX);
     let count = if count == 0 { usize::MAX } else { count };
     let pending = group.consumer(consumer).map(|consumer| consumer.pending().range(from..).take(count));
     let ids: Vec<StreamId> = pending.into_iter().flatten().copied().collect();
     reply.array(ids.len());
+    let mut delivered = Vec::new();
     for id in ids {
         match entries.get(id) {
             Some(entry) => {
                 write_entry(reply, entry);
                 if let Some(Pending { delivered_ms, deliveries, .. }) = group.pending_mut(id) {
                     (*delivered_ms, *deliveries) = (now_ms, *deliveries + 1);
+                    delivered.push(id);
                 }
             }
             // Deleted since.
@@ -309,4 +323,5 @@ fn write_history(
             }
         }
     }
+    delivered
 }

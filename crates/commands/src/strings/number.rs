@@ -80,6 +80,8 @@ pub(super) fn incrbyfloat(call: &mut Call<'_, '_, '_>) -> Outcome {
         entry.set_plain(&printed);
     }
     call.changed(key, Class::String, "incrbyfloat");
+    // Another machine's arithmetic may round differently.
+    call.record_set(key, &printed, Ttl::Keep);
     call.reply.bulk(&printed);
     Ok(())
 }

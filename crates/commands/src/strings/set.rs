@@ -161,6 +161,7 @@ fn set_with_options(call: &mut Call<'_, '_, '_>) -> Outcome {
     }
     if holds(call, key, options.condition)? {
         store(call, key, call.arg(2), ttl);
+        call.record_set(key, call.arg(2), ttl);
         if !options.get {
             call.reply.ok();
         }
@@ -191,8 +192,9 @@ pub(super) fn psetex(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 fn set_expiring(call: &mut Call<'_, '_, '_>, unit: Unit, name: &str) -> Outcome {
-    let at = expiry(call, unit, 2, name)?;
-    store(call, call.key(1), call.arg(3), Ttl::At(at));
+    let ttl = Ttl::At(expiry(call, unit, 2, name)?);
+    store(call, call.key(1), call.arg(3), ttl);
+    call.record_set(call.key(1), call.arg(3), ttl);
     call.reply.ok();
     Ok(())
 }
@@ -220,6 +222,7 @@ pub(super) fn getex(call: &mut Call<'_, '_, '_>) -> Outcome {
             if call.db.peek(key).is_some_and(|entry| entry.expiry().is_some()) {
                 call.db.set_expiry(key, None);
                 call.changed(key, Class::Generic, "persist");
+                call.record_as(&[b"PERSIST", key.bytes]);
             }
         }
         Expiry::Unsaid | Expiry::Keep => reply_current(call, key)?,
@@ -234,11 +237,13 @@ fn reply_current(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Outcome {
 
 /// Sets the key's expiry; a key whose time has come already is deleted.
 fn expire_at(call: &mut Call<'_, '_, '_>, key: Key<'_>, at: u64) {
-    if at <= call.db.now_ms() {
+    if at <= call.db.due_ms() {
         call.db.remove(key);
         call.changed(key, Class::Generic, "del");
+        call.record_as(&[b"DEL", key.bytes]);
     } else {
         call.db.set_expiry(key, Some(at));
         call.changed(key, Class::Generic, "expire");
+        call.record_expiry(key, at);
     }
 }

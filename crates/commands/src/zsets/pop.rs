@@ -117,6 +117,7 @@ fn pop_or_wait(call: &mut Call<'_, '_, '_>, from: From) -> Outcome {
     };
     let is_empty = zset.is_empty();
     removed(call, key, from.event(), 1, is_empty);
+    call.record_as(&[from.event().to_ascii_uppercase().as_bytes(), key.bytes]);
     Ok(())
 }
 
@@ -166,6 +167,10 @@ fn pop_from(call: &mut Call<'_, '_, '_>, multi: &Multi) -> Result<bool, Error> {
     call.reply.array(2);
     call.reply.bulk(key.bytes);
     take(call, key, multi.from, multi.count, Form::Pairs)?;
+    if call.is_recorded() {
+        let (name, mut count) = (multi.from.event().to_ascii_uppercase(), resp::num::IntText::new());
+        call.record_as(&[name.as_bytes(), key.bytes, count.u64(multi.count as u64)]);
+    }
     Ok(true)
 }
 

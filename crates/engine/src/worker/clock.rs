@@ -51,6 +51,7 @@ impl Worker {
     pub(super) fn set_clock(&mut self, now: Ticks) {
         self.clock_set = now;
         self.clock.now_ms = self.unix_us(now) / 1000;
+        self.clock.due_ms = if self.replays { 0 } else { self.clock.now_ms };
         self.clock.uptime_s = (self.clock.now_ms.saturating_sub(self.engine.started_ms) / 1000) as u32;
         if let Some(frequency) = &mut self.clock.frequency {
             frequency.minutes = self.clock.uptime_s / 60;
