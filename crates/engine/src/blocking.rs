@@ -144,9 +144,9 @@ impl Waiter {
     }
 
     /// Records the count of its connection's pipeline, if there is one.
-    pub(crate) fn record_count(&self, has_failed: bool, record: &mut Record) {
+    pub(crate) fn record_count(&self, record: &mut Record) {
         if let Some(pipeline) = &self.pipeline {
-            pipeline.record_latest(has_failed, record);
+            pipeline.record(0, 0, &[], pipeline.database(), record);
         }
     }
 

@@ -13,6 +13,7 @@ use store::frequency::Frequency;
 use store::keyspace::{Key, Locked};
 
 use crate::config::{MaxmemoryPolicy, Settings};
+use crate::execute::commit::Counter;
 use crate::families::latency;
 use crate::ticks::{Ticks, per_microsecond, to_microseconds};
 use crate::worker::{Pass, Worker};
@@ -252,7 +253,7 @@ impl Worker {
             // As in Redis, it is no change that snapshots go by.
             self.effects.event_for(Concerns::Everybody, candidate.database, key.bytes, Class::Evicted, "evicted");
             self.effects.record_as(candidate.database, [&b"DEL"[..], key.bytes].into_iter());
-            self.gather_and_commit();
+            self.gather_and_commit(Counter::None);
         }
         evicted
     }

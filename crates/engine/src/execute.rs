@@ -152,7 +152,7 @@ impl Worker {
         let mut locked = engine.keyspace.lock_each_unless(&is_busy);
         let step = run(self, session, &mut locked, out);
         if !self.observed.due.is_empty() {
-            self.expire_due();
+            self.expire_due(session);
         }
         if !locked.gave_up() {
             return step;

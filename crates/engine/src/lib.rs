@@ -26,6 +26,7 @@ pub mod machine;
 pub mod pipelines;
 pub mod pubsub;
 pub mod rates;
+pub mod replay;
 pub mod replies;
 pub mod scripts;
 pub mod session;

@@ -62,6 +62,24 @@ pub struct Progress {
     pub database: usize,
 }
 
+impl Progress {
+    /// Reads `executed failed database [position error ...]`.
+    fn of_record(words: &[&[u8]]) -> Option<Progress> {
+        let number = |word: &[u8]| resp::num::parse_i64(word).and_then(|number| u64::try_from(number).ok());
+        let (&[executed, failed, database], failures) = words.split_first_chunk::<3>()?;
+        let failures = failures.chunks(2).map(|pair| match pair {
+            [position, error] => Some(Failure { position: number(position)?, error: (*error).into() }),
+            _ => None,
+        });
+        Some(Progress {
+            executed: number(executed)?,
+            failed: number(failed)?,
+            failures: failures.collect::<Option<_>>()?,
+            database: number(database)? as usize,
+        })
+    }
+}
+
 /// All that there is to know of a token, apart from the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
@@ -81,6 +99,8 @@ pub struct State {
 struct Failures {
     failed: u64,
     first: Vec<Failure>,
+    /// Failures that the journal knows: those of `first`, and of those that are about to be added.
+    recorded: usize,
 }
 
 /// A pipeline that is counted. One connection at a time counts for it.
@@ -95,6 +115,8 @@ pub struct Pipeline {
     executed: AtomicU64,
     /// The database that the holder has selected behind those commands. Written with their number.
     database: AtomicUsize,
+    /// Commands that the journal knows of, and the database behind them.
+    recorded: AtomicU64,
     failures: Mutex<Failures>,
 }
 
@@ -155,27 +177,24 @@ impl Pipeline {
         Progress { executed, failed, failures: first, database: self.database() }
     }
 
-    /// Records how far it has got; `open` commands and `failed` failures, the first of which are `failures`, are about to
-    /// be added.
-    fn record_with(&self, open: u64, failed: u64, failures: &[Failure], database: usize, record: &mut Record) {
-        let failed = lock(&self.failures).failed + failed;
-        let counts = [self.executed() + open, failed, database as u64].map(|number| number.to_string());
-        let positions: Vec<String> = failures.iter().map(|failure| failure.position.to_string()).collect();
+    /// Records how far it has got, with the failures that the journal doesn't know. `open` commands, of which `failed`
+    /// have failed, are about to be added; `failures` are the first of these.
+    pub(crate) fn record(&self, open: u64, failed: u64, failures: &[Failure], database: usize, record: &mut Record) {
+        let mut known = lock(&self.failures);
+        let executed = self.executed() + open;
+        let counts = [executed, known.failed + failed, database as u64].map(|number| number.to_string());
+        let mut new: Vec<&Failure> = failures.iter().collect();
+        // As they will be added.
+        new.sort_by_key(|failure| failure.position);
+        let all = known.first.iter().chain(new).take(FAILURES_MAX);
+        let new: Vec<(String, &[u8])> = all.skip(known.recorded).map(|f| (f.position.to_string(), &*f.error)).collect();
         let mut words = vec![&b"PIPELINE"[..], b"COUNT", &self.token];
         words.extend(counts.iter().map(|number| number.as_bytes()));
-        words.extend(failures.iter().zip(&positions).flat_map(|(f, at)| [at.as_bytes(), &f.error]));
+        words.extend(new.iter().flat_map(|(position, error)| [position.as_bytes(), error]));
         record.push(0, Kind::Own, words.into_iter());
-    }
-
-    /// Records how far it has got, its last failure included, which has just been added.
-    pub(crate) fn record_latest(&self, has_failed: bool, record: &mut Record) {
-        let failures = lock(&self.failures);
-        // Beyond the limit the latest is not among them.
-        let is_kept = failures.failed as usize <= failures.first.len();
-        let latest: Vec<Failure> =
-            failures.first.last().filter(|_| has_failed && is_kept).cloned().into_iter().collect();
-        drop(failures);
-        self.record_with(0, 0, &latest, self.database(), record);
+        let added = new.len();
+        known.recorded += added;
+        self.recorded.store(executed, Ordering::Relaxed);
     }
 
     /// All that there is to know of it.
@@ -208,7 +227,8 @@ impl From<State> for Pipeline {
             expires_ms: AtomicU64::new(state.expires_ms.unwrap_or(0)),
             executed: AtomicU64::new(executed),
             database: AtomicUsize::new(database),
-            failures: Mutex::new(Failures { failed, first: failures }),
+            recorded: AtomicU64::new(executed),
+            failures: Mutex::new(Failures { failed, recorded: failures.len(), first: failures }),
         }
     }
 }
@@ -316,6 +336,52 @@ impl Pipelines {
         });
     }
 
+    /// Does what a record of a token says (see the module's documentation). A token that no connection has expires from
+    /// now on. False if it is no such record.
+    pub fn replay(&self, words: &[&[u8]], now_ms: u64) -> bool {
+        let number =
+            |at: usize| words.get(at).and_then(|word| resp::num::parse_i64(word)).and_then(|n| u64::try_from(n).ok());
+        match words {
+            [b"PIPELINE", b"END", token] => {
+                self.remove(token, now_ms);
+                true
+            }
+            [b"PIPELINE", b"KEEP", token, ..] => {
+                let (Some(ttl_ms), Some(progress)) = (number(3), Progress::of_record(&words[4..])) else {
+                    return false;
+                };
+                let expires_ms = Some(now_ms.saturating_add(ttl_ms));
+                self.keep(State { token: (*token).into(), ttl_ms, holder: None, expires_ms, progress }, now_ms);
+                true
+            }
+            [b"PIPELINE", b"COUNT", token, ..] => {
+                let Some(mut progress) = Progress::of_record(&words[3..]) else { return false };
+                // Its count may come after its end: a connection goes on uncounted then.
+                let Some(pipeline) = self.get(token, now_ms) else { return true };
+                let State { ttl_ms, progress: before, .. } = pipeline.state();
+                progress.failures.splice(0..0, before.failures);
+                progress.failures.truncate(FAILURES_MAX);
+                let expires_ms = Some(now_ms.saturating_add(ttl_ms));
+                self.keep(State { token: (*token).into(), ttl_ms, holder: None, expires_ms, progress }, now_ms);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Adds a token that no connection has, in place of what there was.
+    fn keep(&self, state: State, now_ms: u64) {
+        self.with(now_ms, |all| {
+            if let Some(before) = all.by_token.get(&state.token).cloned() {
+                all.keep(&before);
+            }
+            if let Some(expires_ms) = state.expires_ms {
+                all.expiring.insert((expires_ms, state.token.clone()));
+            }
+            all.by_token.insert(state.token.clone(), Arc::new(Pipeline::from(state)));
+        });
+    }
+
     /// Removes the tokens whose time has come. Cheap while there are none.
     pub fn remove_expired(&self, now_ms: u64) {
         if self.count() > 0 {
@@ -355,16 +421,13 @@ pub struct Tally {
     failures: Vec<Failure>,
     /// None if it doesn't count, or has been counted.
     running: Option<Running>,
-    /// Commands that the journal knows of.
-    recorded: u64,
 }
 
 impl Tally {
     /// Counts for this pipeline from the next command on.
     #[must_use]
     pub fn new(pipeline: Arc<Pipeline>) -> Tally {
-        let recorded = pipeline.executed();
-        Tally { pipeline, open: 0, failed: 0, failures: Vec::new(), running: None, recorded }
+        Tally { pipeline, open: 0, failed: 0, failures: Vec::new(), running: None }
     }
 
     /// What it counts for.
@@ -428,13 +491,13 @@ impl Session {
         let open = if runs { tally.open + 1 } else { 0 };
         let (failed, failures) = if runs { (tally.failed, &*tally.failures) } else { (0, &[][..]) };
         let database = if runs { self.database } else { tally.pipeline.database() };
-        tally.pipeline.record_with(open, failed, failures, database, record);
-        tally.recorded = tally.pipeline.executed() + open;
+        tally.pipeline.record(open, failed, failures, database, record);
     }
 
     /// True if the pipeline has got further than the journal knows.
     pub(crate) fn has_unrecorded_count(&self) -> bool {
-        self.tally.as_ref().is_some_and(|tally| tally.pipeline.executed() != tally.recorded)
+        let is_unrecorded = |pipeline: &Pipeline| pipeline.executed() != pipeline.recorded.load(Ordering::Relaxed);
+        self.tally.as_ref().is_some_and(|tally| is_unrecorded(&tally.pipeline))
     }
 
     /// Counts the command that has been running, if it counts and has not been counted yet.
@@ -493,7 +556,11 @@ impl Session {
 }
 
 /// Takes a session that ends, or begins anew, from its token.
-pub(crate) fn leave(worker: &Worker, session: &mut Session) {
+pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
+    // RESET ends the count in the midst of a batch. A connection that closes has had its last batch counted.
+    if worker.effects.recording && session.has_unrecorded_count() {
+        session.record_count(false, &mut worker.unit.record);
+    }
     if let Some(tally) = session.tally.take() {
         worker.engine.pipelines.let_go(&tally.pipeline, session.client.id, worker.clock.now_ms);
     }

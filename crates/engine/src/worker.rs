@@ -188,7 +188,8 @@ impl Worker {
     /// The worker with this number.
     #[must_use]
     pub fn new(id: usize, engine: &'static Engine, seed: u64) -> Worker {
-        let clock = Clock { now_ms: 0, due_ms: 0, uptime_s: 0, access: Access::Noted, frequency: None, keeps_due: false };
+        let clock =
+            Clock { now_ms: 0, due_ms: 0, uptime_s: 0, access: Access::Noted, frequency: None, keeps_due: false };
         Worker {
             id,
             engine,

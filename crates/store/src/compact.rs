@@ -69,7 +69,8 @@ mod tests {
     fn with<T>(keyspace: &Keyspace, run: impl FnOnce(&mut Db<'_, '_>) -> T) -> T {
         let alone = keyspace.gate().close();
         let mut locked = keyspace.all(&alone);
-        let clock = Clock { now_ms: 1, due_ms: 1, uptime_s: 1, access: Access::Noted, frequency: None, keeps_due: false };
+        let clock =
+            Clock { now_ms: 1, due_ms: 1, uptime_s: 1, access: Access::Noted, frequency: None, keeps_due: false };
         run(&mut Db::new(&mut locked, 0, &clock, &mut Observed::default()))
     }
 

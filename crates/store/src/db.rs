@@ -186,6 +186,12 @@ impl<'l, 'k> Db<'l, 'k> {
         self.clock.due_ms
     }
 
+    /// True while the journal is replayed: times come from another clock, perhaps another machine's.
+    #[must_use]
+    pub fn is_replay(&self) -> bool {
+        self.clock.due_ms == 0
+    }
+
     /// The command's clock.
     #[must_use]
     pub fn clock(&self) -> Clock {

@@ -121,7 +121,8 @@ fn claim_options<'c>(call: &Call<'c, '_, '_>, mut at: usize, idle_ms_min: i64) -
         Claim { consumer, idle_ms_min, at_ms: now_ms, now_ms, deliveries: None, force: false, just_id: false };
     let mut last_id = StreamId::MIN;
     // A time that can't be is taken for now: clients calculate it by their own clocks.
-    let sane = |ms: i64| u64::try_from(ms).ok().filter(|&ms| ms <= now_ms).unwrap_or(now_ms);
+    let is_replay = call.db.is_replay();
+    let sane = |ms: i64| u64::try_from(ms).ok().filter(|&ms| ms <= now_ms || is_replay).unwrap_or(now_ms);
     while at < call.len() {
         let has_more = at + 1 < call.len();
         if call.is(at, "force") {

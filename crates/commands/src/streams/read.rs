@@ -4,8 +4,8 @@ use resp::request::OwnedArgs;
 use store::keyspace::Key;
 use store::types::stream::{Delivery, Entries, Group, Pending, Stream, StreamId};
 
-use super::record::Owner;
 use super::options::id;
+use super::record::Owner;
 use super::{IdText, begin_stream, no_group, write_entries, write_entry, write_id};
 use crate::Call;
 use crate::call::TimeoutReply;

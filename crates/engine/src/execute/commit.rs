@@ -42,7 +42,8 @@ struct Told {
 pub(crate) struct Unit {
     told: Vec<Told>,
     keys: Vec<u8>,
-    record: Record,
+    /// What reproduces the unit.
+    pub record: Record,
 }
 
 impl Unit {
@@ -65,7 +66,7 @@ pub(crate) enum Counter<'c> {
     /// The command of this connection, which counts if it is answered now.
     Session(&'c mut Session, bool),
     /// The command that a connection waited in, which has been counted.
-    Waiter { waiter: &'c Waiter, has_failed: bool },
+    Waiter(&'c Waiter),
 }
 
 impl Worker {
@@ -127,7 +128,7 @@ impl Worker {
             match &mut counter {
                 Counter::None => {}
                 Counter::Session(session, counts) => session.record_count(*counts, record),
-                Counter::Waiter { waiter, has_failed } => waiter.record_count(*has_failed, record),
+                Counter::Waiter(waiter) => waiter.record_count(record),
             }
             let position = self.engine.journal.next_position();
             self.lane.append(position, record.bytes());
@@ -205,14 +206,14 @@ impl Worker {
         let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return false };
         self.begin_effects(&[]);
         let more = Db::new(&mut locked, database, &self.clock, &mut self.observed).reclaim(shard, limit);
-        self.gather_and_commit();
+        self.gather_and_commit(Counter::None);
         more
     }
 
     /// Removes the keys that a command has met after their time while it visited one shard after the other, each in a
     /// unit of its own. No shard is held.
     #[cold]
-    pub(crate) fn expire_due(&mut self) {
+    pub(crate) fn expire_due(&mut self, session: &mut Session) {
         let engine = self.engine;
         for (database, key) in std::mem::take(&mut self.observed.due) {
             let key = Key::new(&key);
@@ -221,15 +222,15 @@ impl Worker {
             let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { continue };
             self.begin_effects(&[]);
             Db::new(&mut locked, database, &self.clock, &mut self.observed).expire(key);
-            self.gather_and_commit();
+            self.gather_and_commit(Counter::Session(session, false));
         }
     }
 
     /// Ends a unit that no command began.
-    pub(crate) fn gather_and_commit(&mut self) {
+    pub(crate) fn gather_and_commit(&mut self, counter: Counter<'_>) {
         if !self.observed.seen.is_empty() || !self.effects.is_empty() || self.effects.must_record() {
             self.gather(None);
-            self.commit(Counter::None);
+            self.commit(counter);
         }
     }
 }

@@ -170,7 +170,6 @@ impl Worker {
             };
             (run(&mut call), call.wait)
         };
-        let has_failed = outcome.is_err();
         let answer = match (outcome, wait) {
             (_, Some(_)) => None,
             (Ok(()), None) => {
@@ -184,7 +183,7 @@ impl Worker {
             }
         };
         self.gather(Some((waiter.database, &args)));
-        self.commit(if answer.is_some() { Counter::Waiter { waiter, has_failed } } else { Counter::None });
+        self.commit(if answer.is_some() { Counter::Waiter(waiter) } else { Counter::None });
         drop(locked);
         self.shards = shards;
         Ok(answer)

@@ -2,6 +2,7 @@
 //!
 //! Source of the semantics: DEBUG HELP of a running server.
 
+mod digest;
 mod object;
 
 use std::sync::atomic::Ordering;
@@ -41,7 +42,11 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("debug", -2, ADMIN | NOSCRIPT | L
 /// Those that look at keys run alone, and so does SLEEP: it stops the server, not just a thread.
 fn scope(args: Args<'_>) -> Scope {
     let is = |word: &str| args.len() > 1 && args.get(1).eq_ignore_ascii_case(word.as_bytes());
-    if ["OBJECT", "POPULATE", "SLEEP"].into_iter().any(is) { Scope::Whole } else { Scope::Keys }
+    if ["DIGEST", "DIGEST-VALUE", "OBJECT", "POPULATE", "SLEEP"].into_iter().any(is) {
+        Scope::Whole
+    } else {
+        Scope::Keys
+    }
 }
 
 fn debug(turn: &mut Turn<'_, '_>) -> Outcome {
@@ -59,6 +64,8 @@ fn debug(turn: &mut Turn<'_, '_>) -> Outcome {
     }
     let subcommand = turn.arg(1).to_ascii_uppercase();
     match (&*subcommand, turn.len()) {
+        (b"DIGEST", 2) => digest::digest(turn),
+        (b"DIGEST-VALUE", 3..) => digest::digest_value(turn),
         (b"ERROR", 3) => error(turn),
         (b"HELP", 2) => debug_help(turn),
         (b"LOG", 3) => log(turn),
@@ -123,6 +130,8 @@ fn populate(turn: &mut Turn<'_, '_>) -> Outcome {
             db.set_string(key, &value, Ttl::Clear);
         }
     }
+    // The command itself: another server makes the same keys of it.
+    turn.worker.effects.dirty += count as u64;
     turn.reply.ok();
     Ok(())
 }
@@ -184,6 +193,10 @@ fn protocol(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn debug_help(turn: &mut Turn<'_, '_>) -> Outcome {
     const LINES: &[&str] = &[
+        "DIGEST",
+        "    Answer a hash of all data, the same as on any server with the same data.",
+        "DIGEST-VALUE <key> [<key> ...]",
+        "    Answer a hash of each key's value.",
         "ERROR <string>",
         "    Return a Redis protocol error with <string> as message. Useful for clients",
         "    unit tests to simulate Redis errors.",

@@ -226,6 +226,7 @@ fn script_load(turn: &mut Turn<'_, '_>) -> Outcome {
     let digest = with_machine(turn, |turn, machine| {
         machine.by_text(&turn.engine().scripts, turn.arg(2), true, turn.worker.ticks.raw())
     })?;
+    turn.worker.effects.record_as(turn.session.database, turn.args.from(0));
     turn.reply.bulk(digest);
     Ok(())
 }
@@ -245,6 +246,7 @@ fn script_flush(turn: &mut Turn<'_, '_>) -> Outcome {
         return Err(Error::new("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
     turn.engine().scripts.flush();
+    turn.worker.effects.record_as(turn.session.database, turn.args.from(0));
     // Other threads unload what is gone when they load something new.
     if let Some(machine) = &mut turn.worker.scripts.machine {
         machine.unload_forgotten();

@@ -1,0 +1,210 @@
+//! DIGEST and DIGEST-VALUE: a hash of all data, or of some values, that doesn't depend on their order in memory.
+//!
+//! The algorithm is Redis's (`debug.c`): SHA-1 sums that are combined by exclusive or where there is no order, and mixed
+//! where there is. So servers of different makers that have the same data answer the same. As there, consumer groups
+//! don't count, and a key counts until it is removed.
+
+use commands::error::Outcome;
+use sha1_smol::Sha1;
+use store::db::Db;
+use store::entry::{Entry, View};
+use store::keyspace::Key;
+use store::types::stream::StreamId;
+use store::value::{Type, Value};
+
+use crate::turn::Turn;
+
+/// A sum of 20 bytes.
+#[derive(Clone, Copy, Default)]
+struct Digest([u8; 20]);
+
+impl Digest {
+    /// Adds something whose place doesn't matter.
+    fn add(&mut self, bytes: &[u8]) {
+        let sum = Sha1::from(bytes).digest().bytes();
+        self.0.iter_mut().zip(sum).for_each(|(mine, other)| *mine ^= other);
+    }
+
+    /// Adds something whose place matters.
+    fn mix(&mut self, bytes: &[u8]) {
+        self.add(bytes);
+        self.0 = Sha1::from(self.0).digest().bytes();
+    }
+
+    fn hex(self) -> String {
+        let mut text = String::with_capacity(40);
+        self.0.iter().for_each(|byte| text.push_str(&format!("{byte:02x}")));
+        text
+    }
+}
+
+/// The number that stands for a type in Redis.
+fn number_of(kind: Type) -> u32 {
+    match kind {
+        Type::String => 0,
+        Type::List => 1,
+        Type::Set => 2,
+        Type::ZSet => 3,
+        Type::Hash => 4,
+        Type::Stream => 6,
+    }
+}
+
+/// Mixes a key's value and expiry into a digest.
+fn mix_entry(digest: &mut Digest, entry: &Entry) {
+    digest.mix(&number_of(entry.kind()).to_be_bytes());
+    match entry.view() {
+        View::Int(int) => digest.mix(int.to_string().as_bytes()),
+        View::Bytes(bytes) => digest.mix(bytes),
+        View::Object(value) => mix_value(digest, value),
+    }
+    if entry.expiry().is_some() {
+        digest.add(b"!!expire!!");
+    }
+}
+
+fn mix_value(digest: &mut Digest, value: &Value) {
+    let pair = |first: &[u8], second: &[u8]| {
+        let mut pair = Digest::default();
+        pair.mix(first);
+        pair.mix(second);
+        pair.0
+    };
+    match value {
+        Value::Str(long) => digest.mix(long),
+        Value::List(list) => list.iter().for_each(|element| digest.mix(&element.to_vec())),
+        Value::Set(set) => set.for_each(|member| digest.add(member)),
+        Value::ZSet(zset) => {
+            zset.visit_ranks(0..zset.len(), false, |member, score| {
+                digest.add(&pair(member, general(score).as_bytes()));
+            });
+        }
+        Value::Hash(hash) => hash.for_each(|field, value| digest.add(&pair(field, value))),
+        Value::Stream(stream) => {
+            for entry in stream.entries.range(StreamId::MIN, StreamId::MAX) {
+                digest.mix(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+                for (field, value) in entry {
+                    digest.mix(field.as_ref());
+                    digest.mix(value.as_ref());
+                }
+            }
+        }
+    }
+}
+
+/// A number as C's `%.17g` prints it.
+fn general(number: f64) -> String {
+    /// Significant digits.
+    const DIGITS: i32 = 17;
+    if !number.is_finite() {
+        return if number.is_nan() {
+            "nan"
+        } else if number > 0.0 {
+            "inf"
+        } else {
+            "-inf"
+        }
+        .to_owned();
+    }
+    let scientific = format!("{:.*e}", DIGITS as usize - 1, number);
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trimmed = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    if (-4..DIGITS).contains(&exponent) {
+        return trimmed(&format!("{:.*}", (DIGITS - 1 - exponent) as usize, number));
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
+}
+
+/// DIGEST: of all databases.
+pub(super) fn digest(turn: &mut Turn<'_, '_>) -> Outcome {
+    let (clock, mut all) = (turn.worker.clock, Digest::default());
+    for database in 0..turn.engine().keyspace.databases() {
+        let mut db = Db::new(turn.locked, database, &clock, &mut turn.worker.observed);
+        if db.sizes().0 == 0 {
+            continue;
+        }
+        all.mix(&(database as u32).to_be_bytes());
+        db.scan(0, usize::MAX, |entry| {
+            let mut digest = Digest::default();
+            digest.mix(entry.key());
+            mix_entry(&mut digest, entry);
+            all.add(&digest.0);
+        });
+    }
+    turn.reply.simple(&all.hex());
+    Ok(())
+}
+
+/// DIGEST-VALUE key ...: of each key's value; zeros where there is no key.
+pub(super) fn digest_value(turn: &mut Turn<'_, '_>) -> Outcome {
+    let (clock, database) = (turn.worker.clock, turn.session.database);
+    turn.reply.array(turn.len() - 2);
+    for name in turn.args.from(2) {
+        let mut digest = Digest::default();
+        let db = Db::new(turn.locked, database, &clock, &mut turn.worker.observed);
+        if let Some(entry) = db.peek(Key::new(name)) {
+            mix_entry(&mut digest, &entry);
+        }
+        turn.reply.simple(&digest.hex());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Loader, Settings};
+    use crate::testing::Bench;
+
+    #[test]
+    fn numbers_are_printed_as_c_prints_them() {
+        let cases = [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.0, "1"),
+            (-2.5, "-2.5"),
+            (0.1, "0.10000000000000001"),
+            (1e16, "10000000000000000"),
+            (1e17, "1e+17"),
+            (1.5e300, "1.5000000000000001e+300"),
+            (1e-4, "0.0001"),
+            (1e-5, "1.0000000000000001e-05"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+        ];
+        for (number, text) in cases {
+            assert_eq!(general(number), text);
+        }
+    }
+
+    #[test]
+    fn the_order_in_memory_does_not_count() {
+        let bench = || {
+            let settings = Settings::new();
+            Loader::new(&settings).directive(&[b"enable-debug-command".to_vec(), b"yes".to_vec()]).unwrap();
+            Bench::with(settings)
+        };
+        let (mut one, mut other) = (bench(), bench());
+        let (mut first, mut second) = (one.open(), other.open());
+        one.check(&mut first, &[("debug digest", &format!("+{}", "0".repeat(40)))]);
+        let lines = ["set s v", "set n 12", "rpush l a b", "sadd t 1 2 x", "hset h f v g w", "zadd z 1.5 a 2 b"];
+        lines.iter().for_each(|line| drop(one.line(&mut first, line)));
+        lines.iter().rev().for_each(|line| drop(other.line(&mut second, line)));
+        let digest = one.line(&mut first, "debug digest");
+        assert_eq!(other.line(&mut second, "debug digest"), digest);
+        // What redis-server 7.0.15 answers for the same.
+        assert_eq!(digest, "+045337f8ab61a963f19318b3e153697c69dfdb0c");
+        for change in ["pexpire s 100000", "rpush l c", "lset l 0 z", "sadd t y", "hset h f w", "zadd z 1 a", "del n"] {
+            let before = one.line(&mut first, "debug digest");
+            one.line(&mut first, change);
+            assert_ne!(one.line(&mut first, "debug digest"), before, "{change}");
+        }
+        let values = one.line(&mut first, "debug digest-value s none");
+        assert!(values.starts_with("*2|+") && values.ends_with(&format!("+{}", "0".repeat(40))), "{values}");
+    }
+}

@@ -1,0 +1,74 @@
+//! Replaying the journal: units that were recorded, by this server or another, applied in their order.
+//!
+//! A unit's commands run as a client's do, but nothing expires by the clock meanwhile: what has expired is recorded
+//! where it was removed. Nothing that was recorded answers an error when it is replayed in order, so an error tells that
+//! the journal and the data don't belong together.
+
+use journal::merge::Unit;
+use journal::record::{Entry, Kind};
+use resp::reply::Output;
+use resp::request::{Batch, Framer, Limits};
+
+use crate::session::Session;
+use crate::worker::Worker;
+
+/// Why a unit could not be applied.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The command.
+    pub command: Vec<u8>,
+    /// What it answered.
+    pub error: Vec<u8>,
+}
+
+/// Applies units to the keyspace of a worker that serves no clients meanwhile.
+pub struct Replay<'w> {
+    worker: &'w mut Worker,
+    session: Session,
+}
+
+impl<'w> Replay<'w> {
+    /// Begins to replay at this time, in microseconds of Unix time.
+    pub fn begin(worker: &'w mut Worker, now_us: u64) -> Replay<'w> {
+        worker.replays = true;
+        worker.begin_turn(now_us);
+        let session = worker.open(String::new(), String::new(), -1, 0, true);
+        Replay { worker, session }
+    }
+
+    /// Applies a unit.
+    pub fn apply(&mut self, unit: &Unit<'_>) -> Result<(), Mismatch> {
+        unit.entries().try_for_each(|entry| self.apply_entry(entry))
+    }
+
+    fn apply_entry(&mut self, entry: Entry<'_>) -> Result<(), Mismatch> {
+        let mismatch = |error: &[u8]| Mismatch { command: entry.command.to_vec(), error: error.to_vec() };
+        if entry.kind == Kind::Own {
+            let mut batch = Batch::default();
+            Framer::default().frame(entry.command, 0, &Limits::default(), 1, &mut batch);
+            let words = batch.requests().first().map(|request| batch.args(request, entry.command));
+            let words: Vec<&[u8]> = words.iter().flat_map(|args| args.from(0)).collect();
+            let now_ms = self.worker.clock.now_ms;
+            let applied = self.worker.engine.pipelines.replay(&words, now_ms);
+            return if applied { Ok(()) } else { Err(mismatch(b"ERR no record of a pipeline token")) };
+        }
+        if entry.database >= self.worker.engine.keyspace.databases() {
+            return Err(mismatch(b"ERR there are too few databases: raise the setting databases"));
+        }
+        self.session.select(entry.database);
+        let mut out = Output::default();
+        self.worker.run(&mut self.session, entry.command, 0, &mut out);
+        let first = out.slices().find(|slice| !slice.is_empty());
+        match first {
+            Some([b'-', error @ ..]) => Err(mismatch(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Replay<'_> {
+    fn drop(&mut self) {
+        self.worker.close(&mut self.session);
+        self.worker.replays = false;
+    }
+}

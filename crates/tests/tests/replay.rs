@@ -1,0 +1,409 @@
+//! The replay oracle: what the journal records of random work reproduces the data.
+//!
+//! Two threads run random commands of every family beside each other, with transactions, scripts, blocked clients, keys
+//! that expire and keys that are evicted. The units that they commit are then replayed into an empty keyspace, and into
+//! Debian's redis-server: all of them have the same data, and Penstock the same groups of consumers and pipeline tokens.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::env;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use engine::config::{Loader, Settings};
+use engine::engine::Engine;
+use engine::inbox::Message;
+use engine::replay::Replay;
+use engine::session::Session;
+use engine::testing::{Bench, request};
+use engine::worker::{Ran, Worker};
+use journal::merge::Merge;
+use journal::record::Kind;
+use penstock_tests::bytes::{Command, encode_all};
+use penstock_tests::families::{self, Family};
+use penstock_tests::reply::Reply;
+use penstock_tests::rng::Rng;
+use penstock_tests::server::Server;
+use penstock_tests::stream::generate;
+
+/// Histories in an ordinary run.
+const ROUNDS: u64 = 12;
+/// Threads, connections of each, and streams that a thread runs.
+const THREADS: usize = 2;
+const CONNECTIONS: usize = 4;
+const STREAMS: usize = 12;
+
+/// What the families of the differential tests don't have: effects that depend on time, chance and other clients.
+const EFFECTS: Family = Family {
+    name: "effects",
+    table: "
+    4: SET <str> <val> PX (1|2|5|50)
+    2: SET <str> <val> EX (1|100) GET
+    2: SET <str> <val> IFEQ <val>
+    DELIFEQ <str> <val>
+    SETEX <str> (1|100) <val>
+    GETEX <str> (PX 3|EX 100|PERSIST)
+    4: PEXPIRE <key> (1|3|10|100)
+    EXPIRE <key> (1|100)
+    3: INCRBYFLOAT <num> (0.1|1e5|3.0)
+    2: HINCRBYFLOAT <hash> <field> (0.1|1e5|3.0)
+    4: SPOP <set> [(1|2|3|100)]
+    4: SADD <set> {<member>}
+    4: XADD <stream> [MAXLEN (~|=) (3|10)] * <field> <val>
+    3: XADD <stream> MAXLEN ~ 4 LIMIT 10 * {<field> <val>}
+    2: XADD <stream> NOMKSTREAM MINID ~ <id> * <field> <val>
+    XTRIM <stream> MAXLEN ~ 5
+    2: XGROUP CREATE <stream> (g1|g2) (0|$) MKSTREAM
+    6: XREADGROUP GROUP (g1|g2) <consumer> COUNT (1|3) STREAMS <stream> >
+    2: XREADGROUP GROUP (g1|g2) <consumer> NOACK STREAMS <stream> >
+    2: XREADGROUP GROUP (g1|g2) <consumer> STREAMS <stream> 0
+    2: XREADGROUP GROUP (g1|g2) <consumer> BLOCK 50 STREAMS <stream> >
+    2: XCLAIM <stream> (g1|g2) <consumer> 0 <id> <id> [FORCE] [JUSTID]
+    XCLAIM <stream> (g1|g2) <consumer> 0 <id> LASTID <id>
+    3: XAUTOCLAIM <stream> (g1|g2) <consumer> 0 0 COUNT 3
+    2: XACK <stream> (g1|g2) <id>
+    XDEL <stream> <id>
+    4: BLPOP <list> <list> (0|0.05)
+    2: BRPOP <list> (0|0.05)
+    2: BLMOVE <list> <list> (LEFT|RIGHT) (LEFT|RIGHT) (0|0.05)
+    BRPOPLPUSH <list> <list> 0
+    2: BLMPOP 0 2 <list> <list> (LEFT|RIGHT) COUNT 2
+    3: BZPOPMIN <zset> <zset> (0|0.05)
+    BZPOPMAX <zset> 0
+    2: BZMPOP 0 2 <zset> <zset> (MIN|MAX) COUNT 2
+    6: RPUSH <list> {<elem>}
+    6: ZADD <zset> {<score> <member>}
+    SORT <list> ALPHA STORE <list>
+    SORT <set> BY nosort STORE <list>
+    COPY <key> <key> DB (0|1) REPLACE
+    MOVE <key> (0|1)
+    SELECT (0|1)
+    SWAPDB 0 1
+    SCAN 0 COUNT 100
+    RANDOMKEY
+    2: MULTI
+    2: EXEC
+    EVAL local,m=redis.call('SPOP',KEYS[1]);if,m,then,redis.call('RPUSH',KEYS[2],m),end;return,m 2 <set> <list>
+    EVAL redis.call('SET',KEYS[1],ARGV[1],'PX',3);return,redis.call('LPUSH',KEYS[1],1) 1 <str> <val>
+    EVAL return,redis.call('INCR',KEYS[1])+redis.call('INCR',KEYS[2]) 2 <num> <num>
+    EVAL redis.call('XADD',KEYS[1],'*','f',redis.call('TIME')[2]) 1 <stream>
+    SCRIPT LOAD return,1
+    ",
+};
+
+/// Words in which commas stand for blanks.
+fn with_blanks(mut command: Command) -> Command {
+    let is_script = command.len() > 1 && (command[0] == b"EVAL" || command[0] == b"SCRIPT");
+    if is_script {
+        let at = if command[0] == b"EVAL" { 1 } else { 2 };
+        if let Some(text) = command.get_mut(at) {
+            // Not those between arguments of a call, which are followed by no letter of Lua's words.
+            *text = String::from_utf8_lossy(text)
+                .replace("local,", "local ")
+                .replace("if,", "if ")
+                .replace(",then,", " then ")
+                .replace("),end", ") end")
+                .replace("return,", "return ")
+                .into_bytes();
+        }
+    }
+    command
+}
+
+fn settings() -> Settings {
+    let settings = Settings::new();
+    let mut loader = Loader::new(&settings);
+    for (name, value) in [
+        ("databases", "4"),
+        ("enable-debug-command", "yes"),
+        ("stream-node-max-entries", "5"),
+        ("maxmemory-policy", "allkeys-random"),
+        ("maxmemory-eviction-tenacity", "1"),
+    ] {
+        loader.directive(&[name.into(), value.into()]).unwrap();
+    }
+    settings
+}
+
+/// The time of all threads, which each step moves.
+struct Time(AtomicU64);
+
+impl Time {
+    fn step(&self) -> u64 {
+        self.0.fetch_add(300, Ordering::Relaxed)
+    }
+}
+
+/// A thread with its connections.
+struct Driver<'t> {
+    worker: Worker,
+    sessions: Vec<Session>,
+    /// What each connection has yet to send.
+    queues: Vec<Vec<Command>>,
+    time: &'t Time,
+    used_memory: &'t AtomicU64,
+    rng: Rng,
+}
+
+impl Driver<'_> {
+    fn refill(&mut self, connection: usize) {
+        let all = [
+            families::STRINGS,
+            families::KEYS,
+            families::HASHES,
+            families::LISTS,
+            families::SETS,
+            families::SORTED_SETS,
+            families::STREAMS,
+            families::SORT,
+            families::TRANSACTIONS,
+            EFFECTS,
+            EFFECTS,
+            EFFECTS,
+        ];
+        let family = *self.rng.pick(&all);
+        let stream = generate(&family, self.rng.next_u64());
+        let commands = stream.commands.into_iter().map(with_blanks);
+        self.queues[connection] = commands.rev().collect();
+    }
+
+    fn run(&mut self, connection: usize, commands: &[Command]) -> Ran {
+        self.worker.begin_turn(self.time.step());
+        let bytes = encode_all(commands);
+        let mut at = 0;
+        loop {
+            let mut out = resp::reply::Output::default();
+            let (next, ran) = self.worker.run(&mut self.sessions[connection], &bytes, at, &mut out);
+            at = next;
+            if ran != Ran::Yielded {
+                return ran;
+            }
+        }
+    }
+
+    /// Takes what other threads have for this one's connections.
+    fn take_inbox(&mut self) {
+        for message in self.worker.engine.inboxes[self.worker.id].take() {
+            if let Message::Unpark { client, mut output } = message
+                && let Some(session) = self.sessions.iter_mut().find(|session| session.client.id == client)
+            {
+                self.worker.resume(session, &mut output, &mut resp::reply::Output::default());
+            }
+        }
+    }
+
+    /// Something that a server does beside its clients' commands.
+    fn do_housekeeping(&mut self) {
+        self.take_inbox();
+        self.worker.begin_turn(self.time.step());
+        match self.rng.below(12) {
+            0 => drop(self.worker.look_for_expired(Duration::from_millis(1))),
+            1 => {
+                // More than the limit for a moment.
+                self.used_memory.store(2_000_000_000, Ordering::Relaxed);
+                self.worker.relieve_memory();
+                self.used_memory.store(0, Ordering::Relaxed);
+            }
+            2 => self.worker.serve_late(),
+            _ => {}
+        }
+    }
+
+    fn work(&mut self) {
+        for connection in 0..self.sessions.len() {
+            self.refill(connection);
+            if connection % 2 == 0 {
+                let token = format!("token-{}-{connection}", self.worker.id);
+                self.run(connection, &[penstock_tests::bytes::command(&format!("PIPELINE START {token}"))]);
+            }
+        }
+        let mut refills = 0;
+        while refills < STREAMS {
+            self.do_housekeeping();
+            let connection = self.rng.below(self.sessions.len());
+            if self.sessions[connection].parked.is_some() {
+                if self.rng.chance(10) {
+                    let mut out = resp::reply::Output::default();
+                    self.worker.time_out(&mut self.sessions[connection], &mut out);
+                }
+                continue;
+            }
+            if self.queues[connection].is_empty() {
+                self.refill(connection);
+                refills += 1;
+            }
+            let queue = &mut self.queues[connection];
+            let count = (1 + self.rng.below(20)).min(queue.len());
+            let batch: Vec<Command> = (0..count).filter_map(|_| queue.pop()).collect();
+            self.run(connection, &batch);
+        }
+        // Nothing may be left half done.
+        for connection in 0..self.sessions.len() {
+            self.take_inbox();
+            let mut out = resp::reply::Output::default();
+            self.worker.time_out(&mut self.sessions[connection], &mut out);
+            self.run(connection, &[penstock_tests::bytes::command("DISCARD")]);
+        }
+    }
+}
+
+/// Runs a history, and gives the engine that it ran on with the reader of its journal.
+fn history(seed: u64, now_us: u64) -> (Bench, Merge) {
+    let mut bench = Bench::with_threads(settings(), THREADS);
+    bench.now_us = now_us;
+    let engine: &'static Engine = bench.worker.engine;
+    let journal = engine.journal.read(&engine.keyspace).expect("nothing reads the journal yet");
+    let (time, used_memory) = (Time(AtomicU64::new(now_us)), bench.used_memory.clone());
+    let mut session = bench.open();
+    bench.line(&mut session, "CONFIG SET maxmemory 1000000000");
+    let Bench { worker, used_memory: _, .. } = bench;
+    let workers = [worker, Worker::new(1, engine, seed + 1)];
+    let worker = std::thread::scope(|scope| {
+        let (time, used_memory) = (&time, &*used_memory);
+        let threads = workers.map(|worker| {
+            scope.spawn(move || {
+                let rng = Rng::new(seed * 10 + worker.id as u64);
+                let queues = vec![Vec::new(); CONNECTIONS];
+                let mut driver = Driver { worker, sessions: Vec::new(), queues, time, used_memory, rng };
+                driver.worker.begin_turn(time.step());
+                let worker = &mut driver.worker;
+                driver.sessions = (0..CONNECTIONS)
+                    .map(|_| worker.open("127.0.0.1:1".into(), "127.0.0.1:2".into(), 8, 0, true))
+                    .collect();
+                driver.work();
+                driver.worker
+            })
+        });
+        let [first, _] = threads.map(|thread| thread.join().expect("a driver has failed"));
+        first
+    });
+    let bench = Bench { worker, now_us: time.step(), used_memory };
+    (bench, journal)
+}
+
+/// What can be told of an engine's data, by what it is.
+fn contents(bench: &mut Bench) -> BTreeMap<String, String> {
+    let mut session = bench.open();
+    let mut all = BTreeMap::new();
+    // Nothing expires any more: what is due is equally there on both sides, or isn't.
+    all.insert("digest".to_owned(), bench.line(&mut session, "DEBUG DIGEST"));
+    for database in 0..4 {
+        bench.line(&mut session, &format!("SELECT {database}"));
+        let keys = bench.run(&mut session, &request(&["KEYS", "*"])).0;
+        let (keys, _) = Reply::parse(&keys).unwrap().expect("a whole reply");
+        for key in keys.items() {
+            let name = format!("{database} {}", String::from_utf8_lossy(key.text()));
+            let mut ask = |words: &[&[u8]]| bench.run(&mut session, &request(words)).0;
+            let digest = ask(&[b"DEBUG", b"DIGEST-VALUE", key.text()]);
+            all.insert(name.clone(), String::from_utf8_lossy(&digest).into_owned());
+            let expiry = ask(&[b"PEXPIRETIME", key.text()]);
+            all.insert(format!("{name} expires"), String::from_utf8_lossy(&expiry).into_owned());
+            if ask(&[b"TYPE", key.text()]) == b"+stream\r\n" {
+                let groups = ask(&[b"XINFO", b"GROUPS", key.text()]);
+                all.insert(format!("{name} groups"), String::from_utf8_lossy(&groups).into_owned());
+                for group in ["g1", "g2"] {
+                    let pending = ask(&[b"XPENDING", key.text(), group.as_bytes(), b"-", b"+", b"1000"]);
+                    all.insert(format!("{name} {group}"), String::from_utf8_lossy(&pending).into_owned());
+                }
+            }
+        }
+    }
+    let states = bench.worker.engine.pipelines.states(0);
+    for state in states {
+        let progress = state.progress;
+        let positions: Vec<u64> = progress.failures.iter().map(|failure| failure.position).collect();
+        let text = format!("{} {} {} {positions:?}", progress.executed, progress.failed, progress.database);
+        all.insert(format!("token {}", String::from_utf8_lossy(&state.token)), text);
+    }
+    all
+}
+
+/// The time an hour from now: what the history lets expire is not due by Redis's clock.
+fn in_an_hour_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64 + 3_600_000_000
+}
+
+fn check(seed: u64) {
+    let now_us = in_an_hour_us();
+    let (mut bench, mut journal) = history(seed, now_us);
+    let mut copy = Bench::with_threads(settings(), 1);
+    copy.now_us = bench.now_us;
+    let mut requests = Vec::new();
+    {
+        let mut replay = Replay::begin(&mut copy.worker, now_us);
+        while let Some(unit) = journal.next_unit() {
+            if let Err(mismatch) = replay.apply(&unit) {
+                let command = String::from_utf8_lossy(&mismatch.command).into_owned();
+                panic!("seed {seed}, unit {}: {command}: {}", unit.position, String::from_utf8_lossy(&mismatch.error));
+            }
+            requests.push(unit.entries().map(|e| (e.database, e.kind, e.command.to_vec())).collect::<Vec<_>>());
+        }
+    }
+    assert_eq!(requests.len() as u64, bench.worker.engine.journal.position(), "every unit came");
+    assert!(requests.len() > 100, "only {} units", requests.len());
+    let log = || {
+        let lines = requests.iter().enumerate().flat_map(|(at, unit)| {
+            unit.iter().map(move |(database, _, command)| {
+                format!("{} [{database}] {}", at + 1, String::from_utf8_lossy(command).replace("\r\n", " "))
+            })
+        });
+        let path = env::temp_dir().join(format!("replay-{seed}.log"));
+        std::fs::write(&path, lines.collect::<Vec<_>>().join("\n")).unwrap();
+        path.display().to_string()
+    };
+    // Keys that are due are still there on neither side.
+    let mut expected = contents(&mut bench);
+    let mut got = contents(&mut copy);
+    // Those that nothing has met are seen by DEBUG DIGEST alone, and by both.
+    if expected != got {
+        expected.retain(|key, value| got.get(key) != Some(value));
+        let path = log();
+        got.retain(|key, _| expected.contains_key(key));
+        panic!("seed {seed} ({path}): expected {expected:#?}, got {got:#?}");
+    }
+    check_redis(&requests, &expected["digest"], seed, log);
+}
+
+/// Has redis-server execute the units, and compares its digest.
+fn check_redis(units: &[Vec<(usize, Kind, Vec<u8>)>], digest: &str, seed: u64, log: impl Fn() -> String) {
+    let oracle =
+        Server::oracle(&["--databases", "4", "--enable-debug-command", "yes", "--stream-node-max-entries", "5"]);
+    let mut conn = oracle.connect();
+    conn.cmd("DEBUG SET-ACTIVE-EXPIRE 0").unwrap();
+    for (at, unit) in units.iter().enumerate() {
+        let commands: Vec<_> = unit.iter().filter(|(_, kind, _)| *kind == Kind::Command).collect();
+        let (mut bytes, mut replies) = (Vec::new(), 0);
+        let mut add = |command: &[u8]| {
+            bytes.extend_from_slice(command);
+            replies += 1;
+        };
+        if commands.len() > 1 {
+            add(b"MULTI\r\n");
+        }
+        for (database, _, command) in &commands {
+            add(format!("SELECT {database}\r\n").as_bytes());
+            add(command);
+        }
+        if commands.len() > 1 {
+            add(b"EXEC\r\n");
+        }
+        conn.send(&bytes).unwrap();
+        for reply in conn.read_n(replies).unwrap() {
+            let mut errors = std::iter::once(&reply).chain(reply.items()).filter(|reply| reply.is_error());
+            let error = errors.next().map(Reply::escaped);
+            assert!(error.is_none(), "seed {seed} ({}), unit {}: redis-server: {error:?}", log(), at + 1);
+        }
+    }
+    let answered = String::from_utf8_lossy(conn.cmd("DEBUG DIGEST").unwrap().text()).into_owned();
+    assert_eq!(format!("+{answered}"), digest, "seed {seed} ({}): redis-server's data differ", log());
+}
+
+#[test]
+fn what_is_recorded_reproduces_the_data() {
+    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    if let Some(seed) = number("PENSTOCK_SEED") {
+        return check(seed);
+    }
+    (0..number("PENSTOCK_REPLAY_ROUNDS").unwrap_or(ROUNDS)).for_each(check);
+}
