@@ -19,7 +19,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD = ROOT / "bench" / "instructions.json"
-BATCHES = ["ping", "get", "set", "incr", "hset", "zadd", "lpush1", "sadd1", "zadd1", "mset10", "mget10", "zrange100"]
+BATCHES = ["ping", "get", "set", "incr", "hset", "zadd", "lpush1", "sadd1", "zadd1", "mset10", "mget10", "zrange100",
+           "set+waiters", "set+journal"]
 # By how much a batch may exceed its record.
 TOLERANCE = 0.05
 # Batches that are counted, and commands of each; keys few enough that filling takes no time.
@@ -58,7 +59,7 @@ def main():
         count = round((instructions(path, name) - instructions(path, name, "--dry")) / (COUNT * DEPTH))
         known = record.get(name)
         change = f"{count / known - 1:+7.1%}" if known else "    new"
-        print(f"{name:10} {count:6} instructions a command {change}", flush=True)
+        print(f"{name:12} {count:6} instructions a command {change}", flush=True)
         if options.update:
             record[name] = count
         elif known is None or count > known * (1 + TOLERANCE):

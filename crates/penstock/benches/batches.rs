@@ -7,6 +7,9 @@
 //! Every batch is a pipeline of 1000 commands on keys drawn from a million, as a load generator would send it. The keys
 //! exist when the measurement begins.
 //!
+//! A name with `+waiters` is the batch while 1,000 connections wait for other keys and as many watch some, one with
+//! `+journal` while a reader has the journal.
+//!
 //! `--count N` makes a round of N batches, and `--dry` makes the batches without running them: the difference between
 //! two runs under a tool that counts instructions is what the batches take (bench/instructions.py).
 
@@ -14,6 +17,7 @@ use std::process::ExitCode;
 
 use engine::session::Session;
 use engine::testing::Bench;
+use journal::merge::Merge;
 use resp::reply::Output;
 use server::allocator::{Counting, Mimalloc};
 
@@ -42,7 +46,16 @@ const CASES: &[(&str, &str)] = &[
     ("mset10", "MSET m0:# v m1:# v m2:# v m3:# v m4:# v m5:# v m6:# v m7:# v m8:# v m9:# v"),
     ("mget10", "MGET key:# key:# key:# key:# key:# key:# key:# key:# key:# key:#"),
     ("zrange100", "ZRANGE zset 0 99"),
+    ("set+waiters", "SET key:# vvvvvvvvvvvvvvvv"),
+    ("incr+waiters", "INCR counter:#"),
+    ("lpush1+waiters", "LPUSH list vvvvvvvvvvvvvvvv"),
+    ("hset+waiters", "HSET hash:# field vvvvvvvvvvvvvvvv"),
+    ("set+journal", "SET key:# vvvvvvvvvvvvvvvv"),
+    ("lpush1+journal", "LPUSH list vvvvvvvvvvvvvvvv"),
 ];
+
+/// Connections that wait for keys, and as many that watch keys, beside the batches that are measured so.
+const LISTENERS: usize = 1000;
 
 struct Options {
     rounds: usize,
@@ -131,6 +144,23 @@ fn fill(bench: &mut Bench, session: &mut Session, pattern: &str, keys: u64) {
     }
 }
 
+/// Connections that wait for or watch keys that no batch touches.
+fn listen(bench: &mut Bench) -> Vec<Session> {
+    let open = |command: &str, bench: &mut Bench| {
+        let mut session = bench.open();
+        bench.line(&mut session, command);
+        session
+    };
+    (0..LISTENERS)
+        .flat_map(|i| [open(&format!("BLPOP idle:{i} 0"), bench), open(&format!("WATCH seen:{i}"), bench)])
+        .collect()
+}
+
+/// Takes all that the journal has.
+fn drain(journal: &mut Option<Merge>) {
+    while journal.as_mut().is_some_and(|journal| journal.next_unit().is_some()) {}
+}
+
 fn main() -> ExitCode {
     let Some(options) = options() else {
         eprintln!("usage: batches [--rounds N] [--keys N] [--count N] [--dry] [NAME...]");
@@ -144,6 +174,9 @@ fn main() -> ExitCode {
         bench.never_yield();
         let mut session = bench.open();
         fill(&mut bench, &mut session, pattern, options.keys);
+        let listeners = if name.ends_with("+waiters") { listen(&mut bench) } else { Vec::new() };
+        let engine = bench.worker.engine;
+        let mut journal = if name.ends_with("+journal") { engine.journal.read(&engine.keyspace) } else { None };
         let mut random = Numbers(42);
         let mut inputs: Vec<Vec<u8>> = vec![Vec::new(); 64];
         let mut out = Output::default();
@@ -160,10 +193,12 @@ fn main() -> ExitCode {
                     run(&mut bench, &mut session, input, &mut out);
                 }
                 spent += cpu_ns() - began;
+                drain(&mut journal);
             }
             best = best.min(spent / (options.count * DEPTH) as f64);
         }
-        println!("{name:10} {best:8.1} ns");
+        println!("{name:14} {best:8.1} ns");
+        drop(listeners);
     }
     ExitCode::SUCCESS
 }

@@ -13,9 +13,13 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("penstock-resp", &[]),
     ("penstock-store", &[]),
-    ("penstock-commands", &["penstock-resp", "penstock-store"]),
+    ("penstock-journal", &["penstock-resp"]),
+    ("penstock-commands", &["penstock-journal", "penstock-resp", "penstock-store"]),
     ("penstock-script", &["penstock-resp"]),
-    ("penstock-engine", &["penstock-commands", "penstock-script", "penstock-resp", "penstock-store"]),
+    (
+        "penstock-engine",
+        &["penstock-commands", "penstock-journal", "penstock-script", "penstock-resp", "penstock-store"],
+    ),
     ("penstock-server", &["penstock-engine", "penstock-commands", "penstock-resp", "penstock-store"]),
     ("penstock-client", &["penstock-resp"]),
     ("penstock-cli", &["penstock-client", "penstock-resp"]),
@@ -33,6 +37,7 @@ const TESTS_ONLY: &[&str] = &["penstock-tests"];
 const NEVER_MENTIONED: &[(&str, &[&str])] = &[
     ("resp", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
     ("store", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
+    ("journal", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
     ("commands", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
     ("script", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
     ("engine", &["SystemTime::now", "std::net", "std::os::unix::net"]),
