@@ -153,7 +153,8 @@ fn write_all_then_read(server: &Server, connections: usize) {
     server.wait_until("all is given back", |server| {
         server.figure("reply_spill") + server.figure("reply_memory") + server.figure("reply_waiting_clients") == 0
     });
-    assert_eq!(server.nameless_files(), []);
+    // The bytes are counted until the disk has them back; the empty file is closed a moment later.
+    server.wait_until("the files are closed", |server| server.nameless_files().is_empty());
 }
 
 #[test]
