@@ -4,9 +4,10 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-use crate::bytes::Command;
+use crate::bytes::{Command, encode};
 use crate::conn::Conn;
 use crate::reply::Reply;
+use crate::server::Server;
 
 /// A script that ends at once if it is told so, and else never.
 pub const ENDLESS: &str = "if ARGV[1] == 'end' then return 'done' end while true do redis.call('GET', KEYS[1]) end";
@@ -23,6 +24,34 @@ pub fn eval(script: &str, keys: &[&str], args: &[&str]) -> Command {
 #[must_use]
 pub fn text(reply: &Reply) -> String {
     String::from_utf8_lossy(reply.text()).into_owned()
+}
+
+/// Waits until a command is refused because of a script or function that takes too long.
+///
+/// # Errors
+///
+/// What the connection says, or that the command isn't refused within ten seconds.
+pub fn wait_until_busy(conn: &mut Conn, command: &str) -> io::Result<()> {
+    for _ in 0..1000 {
+        if text(&conn.cmd(command)?).starts_with("BUSY ") {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Err(io::Error::other("nothing is ever busy"))
+}
+
+/// Starts a script that doesn't end, and waits until it runs. The server has nothing else to do meanwhile: an idle one
+/// takes hardly any CPU time, such a script all that it gets.
+///
+/// # Errors
+///
+/// What the connection says.
+pub fn start_endless(server: &Server, conn: &mut Conn, key: &str) -> io::Result<()> {
+    let before = server.cpu_ticks();
+    conn.send(&encode(&eval(ENDLESS, &[key], &["go on"])))?;
+    server.wait_until("the script runs", |server| server.cpu_ticks() >= before + 3);
+    Ok(())
 }
 
 /// Ends a script or function that takes too long, once it does, by `SCRIPT KILL` or `FUNCTION KILL`.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use penstock_tests::bytes::encode;
 use penstock_tests::conn::Conn;
-use penstock_tests::scripts::{ENDLESS, eval, kill, text};
+use penstock_tests::scripts::{ENDLESS, eval, kill, start_endless, text};
 use penstock_tests::server::Server;
 
 /// Several times as many as are read from at once.
@@ -159,7 +159,7 @@ fn what_was_read_before_a_script_that_others_let_begin_is_answered_first() {
     conns[0].cmd("CLIENT PAUSE 100000 WRITE").unwrap();
     conns[1].send(&encode(&eval(ENDLESS, &["endless"], &["go on"]))).unwrap();
     conns[2].send(b"*2\r\n$4\r\nECHO\r\n$10\r\nabc").unwrap();
-    thread::sleep(Duration::from_millis(100));
+    server.wait_until("it waits", |server| server.figure("blocked_clients") == 1);
     at_once(&server, || {
         conns[0].send(b"CLIENT UNPAUSE\r\n").unwrap();
         conns[2].send(b"defghij\r\n").unwrap();
@@ -182,16 +182,10 @@ fn what_a_pause_holds_back_while_a_script_is_busy_runs_when_both_have_ended() {
     for _ in 0..3 {
         conns[0].call(&eval(ENDLESS, &["endless"], &["end"])).unwrap();
     }
-    conns[0].send(&encode(&eval(ENDLESS, &["endless"], &["go on"]))).unwrap();
-    thread::sleep(Duration::from_millis(100));
-    // Half of the connections are the other thread's, which serves them.
+    start_endless(&server, &mut conns[0], "endless").unwrap();
+    // Half of the connections are the other thread's, which serves them at once; the script's own refuses.
     let (script, others) = conns.split_first_mut().unwrap();
-    let pauses = others.iter_mut().find_map(|conn| {
-        conn.send(b"CLIENT PAUSE 1500 ALL\r\n").unwrap();
-        let (reply, _) = conn.read_for(Duration::from_millis(100)).unwrap();
-        (reply == b"+OK\r\n").then_some(())
-    });
-    assert!(pauses.is_some());
+    assert!(others.iter_mut().any(|conn| text(&conn.cmd("CLIENT PAUSE 1500 ALL").unwrap()) == "OK"));
     thread::sleep(Duration::from_millis(500));
     // Some of them are held back by the pause, some by the script.
     others.iter_mut().for_each(|conn| conn.send(b"SCRIPT KILL\r\n").unwrap());

@@ -2,16 +2,10 @@
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
-use std::thread;
-use std::time::Duration;
-
 use penstock_tests::bytes::{Command, encode};
 use penstock_tests::conn::Conn;
-use penstock_tests::scripts::{ENDLESS, eval, kill, text};
+use penstock_tests::scripts::{self, ENDLESS, eval, kill, text, wait_until_busy};
 use penstock_tests::server::Server;
-
-/// Longer than a script may take in these tests.
-const LONG: Duration = Duration::from_millis(600);
 
 fn busy_server(threads: &str) -> Server {
     Server::penstock(&["--threads", threads, "--busy-reply-threshold", "300"])
@@ -21,10 +15,10 @@ fn open(server: &Server, count: usize) -> Vec<Conn> {
     (0..count).map(|_| server.connect()).collect()
 }
 
-/// Starts a script that doesn't end, and has its key to itself among others.
-fn start_endless(conn: &mut Conn, key: &str) {
+/// Starts a script that doesn't end, and has its key to itself among others; returns when it runs.
+fn start_endless(server: &Server, conn: &mut Conn, key: &str) {
     assert_eq!(text(&conn.call(&eval(ENDLESS, &[key], &["end"])).unwrap()), "done");
-    conn.send(&encode(&eval(ENDLESS, &[key], &["go on"]))).unwrap();
+    scripts::start_endless(server, conn, key).unwrap();
 }
 
 fn end(conn: &mut Conn, script: &mut Conn) {
@@ -42,7 +36,7 @@ fn others_are_told_that_a_script_takes_too_long() {
         // Alone: it has declared nothing, and runs for the first time.
         conn.send(&penstock_tests::bytes::encode(&eval("while true do redis.pcall('GET', 'k') end", &[], &[])))
             .unwrap();
-        thread::sleep(Duration::from_millis(300));
+        wait_until_busy(&mut other, "GET k").unwrap();
         let mut new = server.connect();
         for conn in [&mut other, &mut new] {
             for command in ["GET k", "PING", "SET k w", "EVAL return 0", "DBSIZE", "FLUSHALL"] {
@@ -59,7 +53,7 @@ fn others_are_told_that_a_script_takes_too_long() {
         // One that has written goes on, but the server can be ended.
         conn.send(&penstock_tests::bytes::encode(&eval("redis.call('SET', 'k', 'w') while true do end", &["k"], &[])))
             .unwrap();
-        thread::sleep(Duration::from_millis(300));
+        wait_until_busy(&mut other, "GET k").unwrap();
         assert!(text(&new.cmd("SCRIPT KILL").unwrap()).starts_with("UNKILLABLE "));
         new.send(b"SHUTDOWN NOSAVE\r\n").unwrap();
         assert!(new.read_to_close().unwrap().is_empty());
@@ -71,8 +65,9 @@ fn what_is_sent_to_a_busy_server_is_limited_and_counted() {
     let server =
         Server::penstock(&["--threads", "1", "--busy-reply-threshold", "50", "--client-query-buffer-limit", "1mb"]);
     let mut script = server.connect();
-    start_endless(&mut script, "endless");
-    thread::sleep(Duration::from_millis(200));
+    start_endless(&server, &mut script, "endless");
+    let mut other = server.connect();
+    wait_until_busy(&mut other, "PING").unwrap();
 
     let mut long = server.connect();
     long.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$500000000\r\n").unwrap();
@@ -80,7 +75,6 @@ fn what_is_sent_to_a_busy_server_is_limited_and_counted() {
     let sent = (0..1000).map(|_| long.send(&[b'x'; 1 << 16])).find_map(Result::err);
     assert!(sent.is_some(), "65 MB of one request were taken");
 
-    let mut other = server.connect();
     let ping = "PING ".to_owned() + &"x".repeat(1000);
     for _ in 0..2000 {
         assert!(text(&other.cmd(&ping).unwrap()).starts_with("BUSY "));
@@ -97,8 +91,7 @@ fn who_visits_all_keys_is_told_in_the_midst_of_it() {
     let mut script = server.connect();
     // Nobody visits what is empty.
     script.cmd("SET k v").unwrap();
-    start_endless(&mut script, "endless");
-    thread::sleep(Duration::from_millis(300));
+    start_endless(&server, &mut script, "endless");
     // It runs, and is not busy yet: the other thread takes these, begins, and waits for its shard.
     let mut conns = open(&server, 12);
     for (i, conn) in conns.iter_mut().enumerate() {
@@ -120,8 +113,8 @@ fn who_would_be_served_waits_for_the_script_and_nobody_else_does() {
     // What it takes has to go where the script holds it up.
     taker.send(b"BLMOVE source endless LEFT LEFT 0\r\n").unwrap();
     server.wait_until("somebody waits", |server| server.figure("blocked_clients") == 1);
-    start_endless(&mut script, "endless");
-    thread::sleep(LONG);
+    start_endless(&server, &mut script, "endless");
+    wait_until_busy(&mut server.connect(), "GET endless").unwrap();
     // Either thread takes new connections; three of the other's will do.
     let (mut conns, mut given) = (Vec::new(), 0);
     for i in 0..300 {
@@ -153,7 +146,8 @@ fn a_wait_that_ends_during_a_script_holds_nobody_up() {
     server.wait_until("all wait", |server| server.figure("blocked_clients") == 4);
     // Behind the gate, since it declares nothing.
     script.send(&encode(&eval("while true do redis.call('GET', 'k') end", &[], &[]))).unwrap();
-    thread::sleep(LONG);
+    // That takes longer than the others wait.
+    wait_until_busy(&mut conns[0], "PING").unwrap();
     for conn in &mut conns {
         let reply = text(&conn.cmd("PING").unwrap());
         assert!(reply.starts_with("BUSY "), "{reply}");
@@ -172,7 +166,6 @@ fn a_script_of_long_commands_is_busy_too() {
     script.call(&eval(fill, &["list"], &[])).unwrap();
     let sort = "while true do redis.call('SORT_RO', KEYS[1], 'ALPHA', 'LIMIT', 0, 1) end";
     script.send(&encode(&eval(sort, &["list"], &[]))).unwrap();
-    thread::sleep(LONG);
     end(&mut conn, &mut script);
 }
 
@@ -212,7 +205,7 @@ fn a_function_that_takes_too_long_is_shown_and_ended() {
         assert!(stats.items()[1].is_null());
         assert!(text(&conn.cmd("FUNCTION KILL").unwrap()).starts_with("NOTBUSY "));
         caller.send(b"FCALL spin 1 k\r\n").unwrap();
-        thread::sleep(LONG);
+        wait_until_busy(&mut conn, "GET k").unwrap();
         let reply = text(&conn.cmd("GET k").unwrap());
         assert_eq!(reply, "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.");
         let reply = text(&conn.cmd("SCRIPT KILL").unwrap());
@@ -232,7 +225,7 @@ fn a_function_that_takes_too_long_is_shown_and_ended() {
         assert!(conn.cmd("GET k").unwrap().is_null());
         // One that has written is not ended.
         caller.send(b"FCALL spin 1 k v\r\n").unwrap();
-        thread::sleep(LONG);
+        wait_until_busy(&mut conn, "GET k").unwrap();
         assert!(text(&conn.cmd("FUNCTION KILL").unwrap()).starts_with("UNKILLABLE "));
         conn.send(b"SHUTDOWN NOSAVE\r\n").unwrap();
         assert!(conn.read_to_close().unwrap().is_empty());

@@ -6,7 +6,7 @@
 use penstock_tests::bytes::{Command, command};
 use penstock_tests::conn::Conn;
 use penstock_tests::rng::Rng;
-use penstock_tests::scripts::{ENDLESS, eval, kill, text};
+use penstock_tests::scripts::{ENDLESS, eval, kill, text, wait_until_busy};
 use penstock_tests::server::Server;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -194,7 +194,7 @@ fn scripts_with_other_keys_run_at_the_same_time() {
     first.call(&eval(ENDLESS, &["endless"], &["end"])).unwrap();
     first.call(&eval(add, &["other"], &[])).unwrap();
     first.send(&penstock_tests::bytes::encode(&eval(ENDLESS, &["endless"], &["go on"]))).unwrap();
-    thread::sleep(Duration::from_millis(300));
+    wait_until_busy(&mut server.connect(), "GET endless").unwrap();
     // Half of the connections are on the other thread, and nearly all keys in other shards than the first's.
     let mut at_once = 0;
     for (i, conn) in conns.iter_mut().enumerate() {
