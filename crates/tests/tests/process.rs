@@ -181,13 +181,14 @@ fn standard_input_a_file_and_options_add_up() {
 fn clients_are_limited_and_silent_ones_closed() {
     let port = free_port().unwrap();
     let port_text = port.to_string();
-    let (child, _) = start(&["--port", &port_text, "--bind", "127.0.0.1", "--maxclients", "2", "--timeout", "1"], "");
+    let (child, _) = start(&["--port", &port_text, "--bind", "127.0.0.1", "--maxclients", "2"], "");
     let (mut first, mut second) = (connect(port), connect(port));
     ask(&mut first, "PING\r\n", "+PONG\r\n");
     ask(&mut second, "PING\r\n", "+PONG\r\n");
     // One that waits in a blocking command is not silent.
     second.write_all(b"BLPOP q 0\r\n").unwrap();
     ask(&mut connect(port), "", "-ERR max number of clients reached\r\n");
+    ask(&mut first, "CONFIG SET timeout 1\r\n", "+OK\r\n");
     let mut rest = Vec::new();
     assert_eq!(first.read_to_end(&mut rest).unwrap(), 0);
     ask(&mut connect(port), "RPUSH q x\r\n", ":1\r\n");
@@ -337,8 +338,9 @@ fn replicas_are_not_demanded_of_a_server_that_has_none() {
     end(child, "-TERM");
 }
 
-/// What a server with this `supervised` tells a supervisor at the socket called `name`, from its start to its end.
-fn told(socket: &UnixDatagram, name: &str, supervised: &str) -> Vec<String> {
+/// What a server with this `supervised` tells a supervisor at the socket called `name`, from its start to its end; so
+/// many messages come before the end.
+fn told(socket: &UnixDatagram, name: &str, supervised: &str, at_start: usize) -> Vec<String> {
     let port = free_port().unwrap();
     let args = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--supervised", supervised];
     let mut command = Command::new(subject_program());
@@ -346,15 +348,18 @@ fn told(socket: &UnixDatagram, name: &str, supervised: &str) -> Vec<String> {
     let running = Running(child);
     wait_until(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
     ask(&mut connect(port), "PING\r\n", "+PONG\r\n");
-    // Signals are handled, and what is to be told of the start is told, soon after connections are accepted.
-    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    socket.set_nonblocking(false).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let receive = || {
         let mut datagram = [0; 100];
         socket.recv(&mut datagram).map(|len| String::from_utf8_lossy(&datagram[..len]).into_owned())
     };
-    let mut all: Vec<String> = (0..2).map_while(|_| receive().ok()).collect();
+    // What is to be told of the start is told soon after connections are accepted.
+    let mut all: Vec<String> = (0..at_start).map_while(|_| receive().ok()).collect();
     end(running, "-TERM");
-    all.extend(receive());
+    // Nothing comes any more.
+    socket.set_nonblocking(true).unwrap();
+    all.extend(std::iter::from_fn(|| receive().ok()));
     all
 }
 
@@ -365,12 +370,12 @@ fn systemd_is_told_when_it_is_ready_and_when_it_ends() {
     let socket = UnixDatagram::bind(&path).unwrap();
     let expected = ["STATUS=Ready to accept connections\n", "READY=1\n", "STOPPING=1\n"];
     for supervised in ["systemd", "auto"] {
-        assert_eq!(told(&socket, path.to_str().unwrap(), supervised), expected, "{supervised}");
+        assert_eq!(told(&socket, path.to_str().unwrap(), supervised, 2), expected, "{supervised}");
     }
-    assert_eq!(told(&socket, path.to_str().unwrap(), "no"), [""; 0]);
+    assert_eq!(told(&socket, path.to_str().unwrap(), "no", 0), [""; 0]);
     let name = format!("penstock-process-{}", std::process::id());
     let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-    assert_eq!(told(&socket, &format!("@{name}"), "systemd"), expected);
+    assert_eq!(told(&socket, &format!("@{name}"), "systemd", 2), expected);
     fs::remove_dir_all(directory).unwrap();
 
     let port = free_port().unwrap().to_string();
