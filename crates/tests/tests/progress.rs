@@ -52,8 +52,11 @@ fn a_load_has_a_bar_with_rate_and_time_left() {
 #[test]
 fn errors_stand_above_a_bar_that_goes_at_the_end() {
     let server = Server::penstock(&[]);
+    // The rest comes once the beginning has been seen.
+    let seen = server.dir().join("seen");
+    let wait = format!("until [ -e {} ]; do sleep 0.1; done", seen.display());
     let command = format!(
-        "sh -c '(echo SET n x; echo INCR n; sleep 2; echo INCR n; sleep 2) | {} load -p {}'",
+        "sh -c '(echo SET n x; echo INCR n; {wait}; echo INCR n; sleep 2) | {} load -p {}'",
         subject_program().display(),
         server.port()
     );
@@ -64,6 +67,7 @@ fn errors_stand_above_a_bar_that_goes_at_the_end() {
         screen.starts_with(&format!("stdin:2: {error}\n"))
             && screen.lines().nth(1).is_some_and(|bar| bar.contains(" read, 2 commands, ") && bar.contains(" 1 error"))
     });
+    fs::write(seen, "").unwrap();
     terminal.wait_until("the end", |screen| {
         screen.starts_with(&format!(
             "stdin:2: {error}\nstdin:3: {error}\n3 commands executed, 2 failed, 0 lines rejected\n"
