@@ -121,6 +121,21 @@ pub fn signal(pid: u32, name: &str) {
     assert!(sent.is_ok_and(|status| status.success()), "no {name} for {pid}");
 }
 
+/// Sends SIGINT to a process as soon as that handles it instead of being ended by it, and waits until it has got it.
+pub fn interrupt(pid: u32) {
+    // SIGTERM is handled, too, and after it.
+    wait_until("it handles signals", || has_signal(pid, "SigCgt:", 15));
+    signal(pid, "INT");
+    wait_until("it has been told", || !has_signal(pid, "ShdPnd:", 2));
+}
+
+/// Whether a set of signals in proc(5)'s status of a process has this one in it.
+fn has_signal(pid: u32, set: &str, number: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix(set)).unwrap_or_default();
+    u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask >> (number - 1) & 1 == 1)
+}
+
 /// The number in a variable of the environment.
 #[must_use]
 pub fn number(name: &str) -> Option<u64> {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
-use penstock_tests::loader::{Directory, Ran, ask, loader, run, signal, texts, with_both};
+use penstock_tests::loader::{Directory, Ran, ask, interrupt, loader, run, signal, texts, with_both};
 use penstock_tests::server::Server;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -154,9 +154,8 @@ fn an_interrupt_does_not_wait_for_a_server_that_says_nothing() {
     for (server, args) in [(Server::oracle(&[]), &[&*file][..]), (Server::penstock(&[]), &resumable)] {
         signal(server.pid(), "STOP");
         let child = loader(server.port(), args).stdin(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(200));
         let start = Instant::now();
-        signal(child.id(), "INT");
+        interrupt(child.id());
         let ran = Ran::of(&child.wait_with_output().unwrap());
         signal(server.pid(), "CONT");
         assert_eq!((ran.status, &*ran.err), (130, "penstock load: interrupted before anything was sent\n"));

@@ -7,7 +7,7 @@
 
 use penstock_tests::breaker::Breaker;
 use penstock_tests::loader::{
-    Directory, Ran, ask, calls, load_by_killed_loaders, loader, number, run, seed, signal, texts, wait_until,
+    Directory, Ran, ask, calls, interrupt, load_by_killed_loaders, loader, number, run, seed, signal, texts, wait_until,
 };
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
@@ -127,11 +127,12 @@ fn a_successor_knows_how_many_failed_and_were_reported() {
     for (end, more) in [("INT", &[][..]), ("KILL", &[]), ("KILL", &["--no-merge"])] {
         let directory = Directory::new();
         let (mut child, args) = blocked_load(&server, &directory, &[&["--chunk", "20"], more].concat());
-        signal(child.id(), end);
         if end == "INT" {
+            interrupt(child.id());
             // What it has sent by then is to be answered.
-            std::thread::sleep(std::time::Duration::from_millis(200));
             ask(&server, "RPUSH gate x");
+        } else {
+            signal(child.id(), end);
         }
         child.wait().unwrap();
         wait_until("nobody is blocked", || blocked(&server) == 0);
