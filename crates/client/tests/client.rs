@@ -6,7 +6,8 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -80,15 +81,22 @@ fn concurrent_callers_share_a_flight() {
     let mut options = ClientOptions::default();
     options.flights_max = 1;
     let client = Client::with_options(&config, options).unwrap();
+    let calling = Arc::new(AtomicUsize::new(0));
     let callers: Vec<_> = (0..=CALLERS)
         .map(|_| {
-            let client = client.clone();
-            thread::spawn(move || client.command(&["PING"]).unwrap())
+            let (client, calling) = (client.clone(), calling.clone());
+            thread::spawn(move || {
+                calling.fetch_add(1, Ordering::SeqCst);
+                client.command(&["PING"]).unwrap()
+            })
         })
         .collect();
     let mut flights = Vec::new();
     while flights.iter().sum::<usize>() <= CALLERS {
         flights.push(requests.recv_timeout(common::PATIENCE).unwrap());
+        while calling.load(Ordering::SeqCst) <= CALLERS {
+            thread::sleep(Duration::from_millis(1));
+        }
         // Time for the others to queue up behind this one.
         thread::sleep(Duration::from_millis(200));
         answer.send(()).unwrap();
@@ -338,6 +346,9 @@ fn a_killed_connection_is_made_anew() {
             assert_eq!(client.command(&["SET", "k", "v"]).unwrap(), ok());
             let Value::Int(id) = client.command(&["CLIENT", "ID"]).unwrap() else { panic!("no id") };
             other.command(&Command::new("CLIENT KILL ID").arg(id)).unwrap();
+            while other.command(&Command::new("CLIENT LIST ID").arg(id)).unwrap() != bulk("") {
+                thread::sleep(Duration::from_millis(1));
+            }
             // Long enough that a resting connection is looked at first: nobody notices.
             thread::sleep(Duration::from_millis(150));
             assert_eq!(client.command(&["GET", "k"]).unwrap(), bulk("v"));
