@@ -14,7 +14,7 @@ use common::{Ran, check_refusal, command, on_both, output, signal};
 use serde_json::Value as Json;
 use tests::conn::Conn;
 use tests::reply::Reply;
-use tests::server::{Server, free_port, subject_program};
+use tests::server::{Server, comes_true, free_port, subject_program};
 
 fn url(server: &Server) -> String {
     format!("redis://127.0.0.1:{}", server.port())
@@ -297,12 +297,8 @@ fn children(pid: u32) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(20), "not within 20 s: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
+fn wait_until(what: &str, holds: impl FnMut() -> bool) {
+    assert!(comes_true(holds), "waited in vain: {what}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 /// How long a reply may take before the test fails. Long, because the machine may be busy; never waited for otherwise.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection to a server under test.
 pub struct Conn {

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::reply::Reply;
 use crate::rng::Rng;
-use crate::server::{Server, subject_program};
+use crate::server::{Server, comes_true, subject_program};
 
 /// A directory of its own for each test, gone with it.
 pub struct Directory(PathBuf);
@@ -154,13 +154,9 @@ pub fn with_both(test: impl Fn(&Server)) {
     test(&Server::oracle(&[]));
 }
 
-/// Waits until `is_so`, or fails after twenty seconds.
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
-        thread::sleep(Duration::from_millis(2));
-    }
+/// Waits until `is_so`, as long as a busy machine may take.
+pub fn wait_until(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(comes_true(is_so), "waited in vain until {what}");
 }
 
 /// Loads with `--resume` until a loader comes to its end; each one before is killed after a random time, wherever it

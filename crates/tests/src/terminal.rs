@@ -1,14 +1,10 @@
 //! A real terminal, which tmux is: what one types, and what stands on the screen then.
 
-use crate::server::subject_program;
+use crate::server::{comes_true, subject_program};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
-use std::{env, fs, process, thread};
-
-/// How long a screen may take to show what is expected. Long, because the machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+use std::{env, fs, process};
 
 /// A terminal with a program in it. Dropping it ends both.
 pub struct Terminal {
@@ -84,11 +80,7 @@ impl Terminal {
 
     /// Waits until the screen is as it should be.
     pub fn wait_until(&self, what: &str, mut is_so: impl FnMut(&str) -> bool) {
-        let start = Instant::now();
-        while !is_so(&self.screen()) {
-            assert!(start.elapsed() < PATIENCE, "not seen: {what}\nbut:\n{}", self.screen());
-            thread::sleep(Duration::from_millis(20));
-        }
+        assert!(comes_true(|| is_so(&self.screen())), "not seen: {what}\nbut:\n{}", self.screen());
     }
 
     /// The file of past lines.

@@ -120,11 +120,8 @@ fn a_remark_does_not_stand_in_the_bars_line() {
     first.args(["load", "-q", "-p", &server.port().to_string()]).args(args.split(' '));
     let mut first = first.spawn().unwrap();
     let mut conn = server.connect();
-    let start = std::time::Instant::now();
     // So far that the next one has to read for longer than it takes to draw the bar.
-    while conn.cmd("GET n").unwrap().text().len() < 7 && start.elapsed() < penstock_tests::terminal::PATIENCE {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+    server.wait_until("much has been loaded", |_| conn.cmd("GET n").unwrap().text().len() >= 7);
     first.kill().unwrap();
     first.wait().unwrap();
     let terminal = tool(&server, "load", &args);

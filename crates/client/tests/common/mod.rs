@@ -13,7 +13,7 @@ use client::{Config, Connection, Value};
 use tests::server::Server;
 
 /// Longer than anything that isn't stuck takes.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs `check` against both servers, started with the directives `args`.
 pub fn on_both(args: &[&str], check: impl Fn(&Server)) {
