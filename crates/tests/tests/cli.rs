@@ -79,9 +79,18 @@ fn outcome(stdout: Vec<u8>, stderr: Vec<u8>, status: Option<i32>) -> Outcome {
     let text = |bytes: Vec<u8>| {
         let text: String = bytes.iter().map(|&byte| shown(byte)).collect();
         // The one difference by design: a program says who it is.
-        text.replace(concat!("penstock cli ", env!("CARGO_PKG_VERSION")), "redis-cli 7.0.15")
+        let text = text.replace(concat!("penstock cli ", env!("CARGO_PKG_VERSION")), "redis-cli 7.0.15");
+        // On a busy machine any command may take so long that it is told.
+        text.split_inclusive('\n').filter(|line| !is_time_taken(line)).collect()
     };
     Outcome { stdout: text(stdout), stderr: text(stderr), status }
+}
+
+/// Whether a line says how long a command took: `(0.51s)`, which a terminal ends by `\r`.
+fn is_time_taken(line: &str) -> bool {
+    let line = line.trim_end().trim_end_matches("\\r");
+    let seconds = line.strip_prefix('(').and_then(|line| line.strip_suffix("s)"));
+    seconds.is_some_and(|seconds| seconds.contains('.') && seconds.parse::<f64>().is_ok())
 }
 
 /// A byte as a failed comparison shows it.
