@@ -14,7 +14,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use penstock_tests::server::{free_port, subject_program};
+use penstock_tests::conn::Conn;
+use penstock_tests::server::{Server, free_port, subject_program};
 
 /// Long enough for a loaded machine; nothing is measured by it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -194,6 +195,31 @@ fn clients_are_limited_and_silent_ones_closed() {
     ask(&mut connect(port), "RPUSH q x\r\n", ":1\r\n");
     ask(&mut second, "", "*2\r\n$1\r\nq\r\n$1\r\nx\r\n");
     end(child, "-TERM");
+}
+
+/// What a connection has been silent for, in seconds, as another one is told.
+fn idle_seconds(other: &mut Conn, id: i64) -> u64 {
+    let line = other.cmd(&format!("CLIENT LIST ID {id}")).unwrap();
+    let line = String::from_utf8(line.text().to_vec()).unwrap();
+    line.split(' ').find_map(|word| word.strip_prefix("idle=")?.parse().ok()).unwrap()
+}
+
+#[test]
+fn a_reply_ends_a_silence() {
+    let debug = ["--enable-debug-command", "yes"];
+    let penstock = |threads| Server::penstock(&[&debug[..], &["--threads", threads]].concat());
+    for server in [penstock("1"), penstock("2"), Server::oracle(&debug)] {
+        let (mut waiting, mut other) = (server.connect(), server.connect());
+        let id = waiting.cmd("CLIENT ID").unwrap().integer().unwrap();
+        waiting.send(b"BLPOP q 0\r\n").unwrap();
+        server.wait_until("it is silent", |_| idle_seconds(&mut other, id) >= 3);
+        other.cmd("RPUSH q x").unwrap();
+        waiting.read().unwrap();
+        let after_wait = idle_seconds(&mut other, id);
+        waiting.cmd("DEBUG SLEEP 3.1").unwrap();
+        let after_slow = idle_seconds(&mut other, id);
+        assert!(after_wait < 3 && after_slow < 3, "{after_wait} {after_slow}");
+    }
 }
 
 #[test]

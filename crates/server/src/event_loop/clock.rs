@@ -161,7 +161,9 @@ impl EventLoop {
             let client = &c.session.client;
             let exempt = client_flag::BLOCKED | client_flag::PUBSUB | client_flag::MONITOR;
             let active_ms = client.active_ms.load(Ordering::Relaxed);
-            !client.has(exempt) && now_ms.saturating_sub(active_ms) > (limit_s as u64).saturating_mul(1000)
+            let is_silent = now_ms.saturating_sub(active_ms) > (limit_s as u64).saturating_mul(1000);
+            // One that has waited or run a slow command until now gets its reply at the turn's end.
+            is_silent && !client.has(exempt) && !c.in_write_list
         };
         let keys: Vec<usize> = self.connections.iter().filter(|(_, c)| idle(c)).map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.close(key));

@@ -59,11 +59,14 @@ impl EventLoop {
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let (sent, bytes, calls) = connection.send();
         connection.note_sent(bytes, calls, self.worker.stats());
+        if bytes > 0 {
+            // As in Redis: the reply to a blocking command may be the first sign of life for long.
+            connection.session.client.active_ms.store(self.worker.clock.now_ms, Ordering::Relaxed);
+        }
         connection.socket_is_full = sent == Sent::Some;
         if let Some(backlog) = &mut connection.backlog {
             if bytes > 0 {
                 backlog.moved_ms = now_ms;
-                connection.session.client.active_ms.store(self.worker.clock.now_ms, Ordering::Relaxed);
             }
         } else if sent == Sent::All {
             if connection.hold == Hold::Closing {
