@@ -27,14 +27,19 @@ fn kernel_has_huge_pages() -> bool {
     !setting.is_empty() && !setting.contains("[never]")
 }
 
+/// Steps of about a megabyte by which `fill` fills.
+const STEPS: u64 = 60;
+
 /// Fills about 60 MB, slowly enough for the thread that makes pages ready on a busy machine: it may spend a tenth of
 /// the time, and takes up to 9 ms for 2 MB where the host has to find the memory first.
 fn fill(server: &Server) {
     let mut conn = server.connect();
-    for step in 0..60 {
-        conn.cmd(&format!("DEBUG POPULATE 10000 key{step} 64")).unwrap();
-        sleep(Duration::from_millis(20));
-    }
+    (0..STEPS).for_each(|step| fill_step(&mut conn, step, Duration::from_millis(20)));
+}
+
+fn fill_step(conn: &mut Conn, step: u64, pause: Duration) {
+    conn.cmd(&format!("DEBUG POPULATE 10000 key{step} 64")).unwrap();
+    sleep(pause);
 }
 
 #[test]
@@ -45,7 +50,13 @@ fn a_keyspace_that_grows_is_on_huge_pages() {
     }
     let server = Server::penstock(ARGS);
     fill(&server);
-    assert!(huge_mb(&server) >= 16, "{} MB", huge_mb(&server));
+    // Where that thread seldom runs, it falls behind; it has to catch up when the keyspace grows slowly.
+    let (mut conn, mut steps) = (server.connect(), STEPS);
+    while huge_mb(&server) * STEPS < 16 * steps {
+        assert!(steps < 5 * STEPS, "{} MB after {steps} steps", huge_mb(&server));
+        fill_step(&mut conn, steps, Duration::from_millis(200));
+        steps += 1;
+    }
 }
 
 #[test]
