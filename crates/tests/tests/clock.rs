@@ -56,8 +56,8 @@ fn check_locks(server: &Server, script: &[Vec<u8>]) {
             // Until it has begun, whether the other one is on its thread or not.
             thread::sleep(Duration::from_millis(30));
             conn.pipeline(&take).unwrap();
-            let look = conn.pipeline(&[command("GET lock"), command("PEXPIRETIME lock")]).unwrap();
             let ended_us = read_integer(&mut busy);
+            let look = conn.pipeline(&[command("GET lock"), command("PEXPIRETIME lock")]).unwrap();
             // On a busy machine, the script may not have begun, or the look at the lock come too late.
             if text(&look[0]) != "mine" || look[1].integer() < Some(0) {
                 return false;
