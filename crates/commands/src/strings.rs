@@ -209,10 +209,7 @@ fn reply_view(reply: &mut Reply<'_>, view: Option<View<'_>>) -> Outcome {
         None => reply.null(),
         Some(View::Bytes(bytes)) => reply.bulk(bytes),
         Some(View::Int(int)) => reply.bulk_int(int),
-        Some(View::Object(Value::Str(bytes))) => {
-            let (buffer, start, end) = bytes.parts();
-            reply.bulk_shared(buffer, start, end);
-        }
+        Some(View::Object(Value::Str(bytes))) => reply.bulk_shared(bytes.shared()),
         Some(View::Object(_)) => return Err(Error::WRONG_TYPE),
     }
     Ok(())

@@ -13,7 +13,7 @@ use std::ops::Range;
 use commands::call::{KEYS_AHEAD, KEYS_IN_BATCH, KeyRef};
 use commands::items::ITEMS_IN_BATCH;
 use commands::spec::{Group, Info};
-use resp::request::{Batch, likely_key};
+use resp::request::{Batch, Input, likely_key};
 use store::keyspace::{Hints, Key};
 use store::prefetch::Ahead;
 
@@ -95,7 +95,7 @@ pub(crate) fn keys_of<'k>(planned: &[Planned], keys: &'k [KeyRef]) -> &'k [KeyRe
 pub(crate) fn look_ahead(
     hints: &Hints<'_>,
     batch: &Batch,
-    buffer: &[u8],
+    input: Input<'_>,
     planned: &[Planned],
     keys: &[KeyRef],
     group: Range<usize>,
@@ -115,7 +115,7 @@ pub(crate) fn look_ahead(
         ask_for_entries(hints, keys);
     }
     if reads_collection {
-        look_into_collections(hints, batch, buffer, group, planned, keys);
+        look_into_collections(hints, batch, input, group, planned, keys);
     }
 }
 
@@ -160,7 +160,7 @@ fn until_full(planned: &[Planned], from: usize) -> usize {
 fn look_into_collections(
     hints: &Hints<'_>,
     batch: &Batch,
-    buffer: &[u8],
+    input: Input<'_>,
     commands: Range<usize>,
     planned: &[Planned],
     keys: &[KeyRef],
@@ -185,7 +185,7 @@ fn look_into_collections(
         while left != 0 {
             let i = left.trailing_zeros() as usize;
             left &= left - 1;
-            look_for_items(hints, batch, buffer, i, planned, keys, ahead);
+            look_for_items(hints, batch, input, i, planned, keys, ahead);
         }
     }
 }
@@ -193,7 +193,7 @@ fn look_into_collections(
 fn look_for_items<'w>(
     hints: &Hints<'_>,
     batch: &'w Batch,
-    buffer: &'w [u8],
+    input: Input<'w>,
     index: usize,
     planned: &[Planned],
     keys: &[KeyRef],
@@ -206,7 +206,7 @@ fn look_for_items<'w>(
     if step == 0 {
         return;
     }
-    let args = batch.args(&batch.requests()[index], buffer);
+    let args = batch.args(&batch.requests()[index], input);
     let items = (first..args.len()).step_by(step);
     if items.len() <= ITEMS_IN_BATCH {
         items.for_each(|i| _ = hints.value(key.hash, ahead(args.get(i))));

@@ -45,8 +45,8 @@ impl<'w> Replay<'w> {
         let mismatch = |error: &[u8]| Mismatch { command: entry.command.to_vec(), error: error.to_vec() };
         if entry.kind == Kind::Own {
             let mut batch = Batch::default();
-            Framer::default().frame(entry.command, 0, &Limits::default(), 1, &mut batch);
-            let words = batch.requests().first().map(|request| batch.args(request, entry.command));
+            Framer::default().frame(entry.command.into(), 0, &Limits::default(), 1, &mut batch);
+            let words = batch.requests().first().map(|request| batch.args(request, entry.command.into()));
             let words: Vec<&[u8]> = words.iter().flat_map(|args| args.from(0)).collect();
             let now_ms = self.worker.clock.now_ms;
             let applied = self.worker.engine.pipelines.replay(&words, now_ms);
@@ -57,7 +57,7 @@ impl<'w> Replay<'w> {
         }
         self.session.select(entry.database);
         let mut out = Output::default();
-        self.worker.run(&mut self.session, entry.command, 0, &mut out);
+        self.worker.run(&mut self.session, entry.command.into(), 0, &mut out);
         let first = out.slices().find(|slice| !slice.is_empty());
         match first {
             Some([b'-', error @ ..]) => Err(mismatch(error)),

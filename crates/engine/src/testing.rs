@@ -108,7 +108,7 @@ impl Bench {
         let mut out = Output::default();
         let mut at = 0;
         loop {
-            let (next, ran) = self.worker.run(session, bytes, at, &mut out);
+            let (next, ran) = self.worker.run(session, bytes.into(), at, &mut out);
             at = next;
             // On a busy machine, any batch may use up its turn.
             if ran != Ran::Yielded {

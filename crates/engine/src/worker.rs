@@ -14,7 +14,7 @@ use commands::effects::Effects;
 use commands::spec::Scope;
 use journal::lane::Writer;
 use resp::reply::Output;
-use resp::request::{Args, Limits};
+use resp::request::{Args, Input, Limits};
 use store::db::{Access, Clock, Observed};
 use store::hash::hash;
 use store::keyspace::ShardSet;
@@ -322,7 +322,7 @@ impl Worker {
         &mut self,
         attendant: &mut dyn Attendant,
         session: &mut Session,
-        buffer: &[u8],
+        input: Input<'_>,
         from: usize,
         out: &mut Output,
     ) -> (usize, Ran) {
@@ -332,7 +332,7 @@ impl Worker {
             std::mem::transmute::<NonNull<dyn Attendant + '_>, NonNull<dyn Attendant>>(NonNull::from(attendant))
         };
         self.attendant = Lent(Some(lent));
-        let ran = self.run(session, buffer, from, out);
+        let ran = self.run(session, input, from, out);
         self.attendant = Lent(None);
         ran
     }
@@ -360,18 +360,24 @@ impl Worker {
     }
 
     /// Runs what may run in the midst of a script, and answers BUSY to the rest.
-    pub fn run_busy(&mut self, session: &mut Session, buffer: &[u8], from: usize, out: &mut Output) -> (usize, Ran) {
+    pub fn run_busy(
+        &mut self,
+        session: &mut Session,
+        input: Input<'_>,
+        from: usize,
+        out: &mut Output,
+    ) -> (usize, Ran) {
         debug_assert!(self.scripts.busy_turn);
-        self.run_with_tables(session, buffer, from, out)
+        self.run_with_tables(session, input, from, out)
     }
 
-    /// Runs the complete requests of `buffer[from..]` and returns where the first byte that was not run is.
-    pub fn run(&mut self, session: &mut Session, buffer: &[u8], from: usize, out: &mut Output) -> (usize, Ran) {
+    /// Runs the complete requests of `input.bytes[from..]` and returns where the first byte that was not run is.
+    pub fn run(&mut self, session: &mut Session, input: Input<'_>, from: usize, out: &mut Output) -> (usize, Ran) {
         if session.client.has(client_flag::BLOCKED) {
             // CLIENT PAUSE held it back.
             session.client.set(client_flag::BLOCKED, false);
         }
-        let ran = self.run_with_tables(session, buffer, from, out);
+        let ran = self.run_with_tables(session, input, from, out);
         self.note_observed();
         ran
     }

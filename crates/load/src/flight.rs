@@ -611,7 +611,7 @@ mod tests {
     fn count_requests(sent: &[u8]) -> u64 {
         let mut framer = resp::request::Framer::default();
         let mut batch = resp::request::Batch::default();
-        framer.frame(sent, 0, &resp::request::Limits::default(), 100, &mut batch);
+        framer.frame(sent.into(), 0, &resp::request::Limits::default(), 100, &mut batch);
         batch.requests().len() as u64
     }
 

@@ -9,7 +9,6 @@
 //! and to a file alike. This module knows neither.
 
 use std::collections::VecDeque;
-use std::ops::Deref;
 use std::sync::Arc;
 
 /// From this length on, in bytes, a shared value is queued by reference; copying a shorter one is cheaper than a
@@ -56,30 +55,13 @@ impl Run {
     }
 }
 
-/// A part of a buffer that others have, too.
-#[derive(Debug)]
-pub struct Part {
-    buffer: Arc<Vec<u8>>,
-    start: usize,
-    end: usize,
-}
-
-impl Deref for Part {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        &self.buffer[self.start..self.end]
-    }
-}
-
 /// A piece of the queue to a socket.
 #[derive(Debug)]
 pub enum Segment {
     /// Bytes that were written.
     Bytes(Vec<u8>),
     /// A large value, by reference.
-    Shared(Part),
+    Shared(Arc<Vec<u8>>),
     /// One short reply, many times.
     Run(Run),
 }
@@ -197,18 +179,11 @@ impl Output {
 
     /// Appends a shared value.
     pub fn extend_shared(&mut self, bytes: Arc<Vec<u8>>) {
-        let end = bytes.len();
-        self.extend_shared_part(bytes, 0, end);
-    }
-
-    /// Appends the bytes from `start` to `end` of a shared buffer.
-    pub fn extend_shared_part(&mut self, buffer: Arc<Vec<u8>>, start: usize, end: usize) {
-        let part = Part { buffer, start, end };
-        if part.len() < SHARED_BYTES_MIN {
-            return self.extend(&part);
+        if bytes.len() < SHARED_BYTES_MIN {
+            return self.extend(&bytes);
         }
         self.seal();
-        self.push(Segment::Shared(part));
+        self.push(Segment::Shared(bytes));
     }
 
     fn push(&mut self, segment: Segment) {

@@ -192,13 +192,13 @@ impl<'o> Reply<'o> {
         self.output.tail.extend_from_slice(b"\r\n");
     }
 
-    /// A bulk string, the bytes from `start` to `end` of a buffer, that may be queued by reference.
-    pub fn bulk_shared(&mut self, buffer: &Arc<Vec<u8>>, start: usize, end: usize) {
-        if end - start < SHARED_BYTES_MIN {
-            return self.bulk(&buffer[start..end]);
+    /// A bulk string that may be queued by reference.
+    pub fn bulk_shared(&mut self, bytes: &Arc<Vec<u8>>) {
+        if bytes.len() < SHARED_BYTES_MIN {
+            return self.bulk(bytes.as_slice());
         }
-        self.line(b'$', (end - start) as i64);
-        self.output.extend_shared_part(buffer.clone(), start, end);
+        self.line(b'$', bytes.len() as i64);
+        self.output.extend_shared(bytes.clone());
         self.output.tail.extend_from_slice(b"\r\n");
     }
 
@@ -372,7 +372,7 @@ mod tests {
             |r| {
                 r.int(1);
                 let mark = r.deferred();
-                r.bulk_shared(&large, 0, large.len());
+                r.bulk_shared(&large);
                 r.int(2);
                 r.fill_array(mark, 2);
             },

@@ -9,8 +9,11 @@
 //! what an allocation takes, not what was asked for: mimalloc's size classes are known here, and found from the size
 //! alone, since to ask it costs as much as the allocation.
 //!
-//! `unsafe` because an allocator's interface is. The invariant: **every call is handed on unchanged, and its result
-//! handed back unchanged**; the counting beside it touches no memory but the counters, and allocates nothing.
+//! Very large blocks are mappings of their own. They grow without being copied, since the kernel moves their pages, and
+//! go back to the system at once.
+//!
+//! `unsafe` because an allocator's interface is. The invariant: **a block's layout tells where it is from, and every
+//! call is handed on unchanged, and its result handed back unchanged**; the counting beside it touches no memory but the counters, and allocates nothing.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -132,8 +135,81 @@ pub fn is_sparse(block: *const u8) -> bool {
     unsafe { mi_unsafe_heap_page_is_under_utilized(std::ptr::null_mut(), block.cast(), SPARSE_PERCENT) }
 }
 
-/// mimalloc, asked for no more alignment than is needed.
+/// Blocks from here on, in bytes, are mappings of their own.
+pub const MAPPED_BYTES_MIN: usize = 32 * 1024 * 1024;
+
+/// Whether a block is a mapping of its own. No block is aligned to more than a page where this matters.
+#[inline]
+fn is_mapped(size: usize, align: usize) -> bool {
+    size >= MAPPED_BYTES_MIN && align <= PAGE_BYTES
+}
+
+/// Mappings, as blocks. Their sizes are rounded up to pages by the kernel.
+mod mapping {
+    use std::ptr;
+
+    use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
+
+    /// A new block, all zeros; null if there is no room.
+    #[cold]
+    pub fn new(size: usize) -> *mut u8 {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, wherever the kernel likes.
+        let mapped = unsafe { mmap_anonymous(ptr::null_mut(), size, protection, MapFlags::PRIVATE) };
+        mapped.map_or(ptr::null_mut(), <*mut _>::cast)
+    }
+
+    /// Changes a block's size; null, and it stays as it is, if there is no room.
+    ///
+    /// # Safety
+    ///
+    /// The block is of [`new`] or of this function, `from` bytes large, and nothing points to it if this succeeds.
+    #[cold]
+    pub unsafe fn resize(block: *mut u8, from: usize, to: usize) -> *mut u8 {
+        // SAFETY: the caller's block is a mapping of that size.
+        let moved = unsafe { mremap(block.cast(), from, to, MremapFlags::MAYMOVE) };
+        moved.map_or(ptr::null_mut(), <*mut _>::cast)
+    }
+
+    /// Gives a block back.
+    ///
+    /// # Safety
+    ///
+    /// The block is of this module, `size` bytes large, and nothing points to it.
+    #[cold]
+    pub unsafe fn free(block: *mut u8, size: usize) {
+        // SAFETY: the caller's block is a mapping of that size. An error leaves it as it is: nothing can be done.
+        let _ = unsafe { munmap(block.cast(), size) };
+    }
+}
+
+/// mimalloc, asked for no more alignment than is needed; the system for what is very large.
 pub struct Mimalloc;
+
+impl Mimalloc {
+    /// Resizes a block that is or becomes a mapping.
+    ///
+    /// # Safety
+    ///
+    /// As for [`GlobalAlloc::realloc`].
+    #[cold]
+    unsafe fn realloc_mapped(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if is_mapped(layout.size(), layout.align()) && is_mapped(size, layout.align()) {
+            // SAFETY: the block is a mapping, and the caller keeps to the contract.
+            return unsafe { mapping::resize(block, layout.size(), size) };
+        }
+        // SAFETY: the caller guarantees that the size is valid for the alignment.
+        let new = unsafe { self.alloc(Layout::from_size_align_unchecked(size, layout.align())) };
+        if !new.is_null() {
+            // SAFETY: both have so many bytes, and are apart; the old one goes back with its layout.
+            unsafe {
+                new.copy_from_nonoverlapping(block, size.min(layout.size()));
+                self.dealloc(block, layout);
+            }
+        }
+        new
+    }
+}
 
 /// The alignment to ask for: none beyond what every block has, if that will do, and that of the system's pages for what
 /// is whole pages long. mimalloc aligns these as they are, and makes any other aligned block larger than it has to be.
@@ -147,10 +223,14 @@ fn aligned(layout: Layout) -> Option<usize> {
 }
 
 // SAFETY: mimalloc's blocks are aligned to eight bytes, and its functions for aligned memory are used beyond that;
-// every block goes back to mimalloc, which knows its size by itself.
+// every block goes back to mimalloc, which knows its size by itself. Mappings are aligned to pages, and go back to the
+// system: that a block is one follows from its layout.
 unsafe impl GlobalAlloc for Mimalloc {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_mapped(layout.size(), layout.align()) {
+            return mapping::new(layout.size());
+        }
         match aligned(layout) {
             // SAFETY: any size will do.
             None => unsafe { mi::mi_malloc(layout.size()).cast() },
@@ -161,6 +241,9 @@ unsafe impl GlobalAlloc for Mimalloc {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_mapped(layout.size(), layout.align()) {
+            return mapping::new(layout.size());
+        }
         match aligned(layout) {
             // SAFETY: any size will do.
             None => unsafe { mi::mi_zalloc(layout.size()).cast() },
@@ -170,13 +253,21 @@ unsafe impl GlobalAlloc for Mimalloc {
     }
 
     #[inline]
-    unsafe fn dealloc(&self, block: *mut u8, _: Layout) {
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if is_mapped(layout.size(), layout.align()) {
+            // SAFETY: the caller's block is a mapping of that size.
+            return unsafe { mapping::free(block, layout.size()) };
+        }
         // SAFETY: the caller's block came from mimalloc.
         unsafe { mi::mi_free(block.cast()) }
     }
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if is_mapped(layout.size().max(size), layout.align()) {
+            // SAFETY: the caller keeps to the contract.
+            return unsafe { self.realloc_mapped(block, layout, size) };
+        }
         match layout.align() {
             // SAFETY: the caller's block came from mimalloc.
             ..=ALIGN => unsafe { mi::mi_realloc(block.cast(), size).cast() },
@@ -282,6 +373,32 @@ mod tests {
                     Mimalloc.dealloc(block, layout);
                 }
             }
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "calls C")]
+    fn blocks_keep_their_bytes_on_the_way_into_mappings_and_back() {
+        const MIN: usize = MAPPED_BYTES_MIN;
+        let layout = |size| Layout::from_size_align(size, 8).unwrap();
+        // SAFETY: the block is used within its size, and given back with the layout it has then.
+        unsafe {
+            for zeroed in [Mimalloc.alloc_zeroed(layout(MIN + 5)), Mimalloc.alloc(layout(MIN))] {
+                assert_eq!((*zeroed, *zeroed.add(MIN - 1)), (0, 0));
+                assert!(!is_sparse(zeroed) && !is_sparse(zeroed.add(MIN / 2)));
+                Mimalloc.dealloc(zeroed, layout(MIN));
+            }
+            let mut size = 1000;
+            let mut block = Mimalloc.alloc(layout(size));
+            block.write_bytes(7, size);
+            for next in [MIN - 1, MIN, MIN + 1, 3 * MIN, 2 * MIN, MIN, 5000] {
+                block = Mimalloc.realloc(block, layout(size), next);
+                assert!(!block.is_null() && block.addr().is_multiple_of(8));
+                assert!((0..1000).all(|at| *block.add(at) == 7), "{size} {next}");
+                *block.add(next - 1) = 7;
+                size = next;
+            }
+            Mimalloc.dealloc(block, layout(size));
         }
     }
 

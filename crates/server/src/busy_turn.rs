@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use engine::client::client_flag;
 use engine::worker::{Attendant, Ran, Worker};
+use resp::request::Input;
 
 use crate::arrived::Arrived;
-use crate::connection::{self, Connection, Hold, Sent, Socket};
+use crate::connection::{Connection, Hold, Read, Sent, Socket};
 use crate::connections::Others;
 use crate::doorway::Doorway;
 use crate::event_loop::Shared;
@@ -121,9 +122,8 @@ fn serve(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
     if !may_be_served(connection) {
         return;
     }
-    connection.make_room(READ_BYTES);
     worker.stats().reads.add(1);
-    if let Ok(Some(bytes @ 1..)) = connection::read_more(&connection.socket, &mut connection.input) {
+    if let Ok(Some(Read { bytes: bytes @ 1.., .. })) = connection.read_to_keep(READ_BYTES) {
         connection.note_read(bytes, worker.clock.now_ms, worker.stats());
         answer(connection, worker, shared);
     }
@@ -162,22 +162,22 @@ fn give_up(connection: &mut Connection) {
     connection.hold = Hold::Closing;
     connection.input = Vec::new();
     connection.input_run = 0;
+    connection.apart = None;
     connection.session.framer.forget();
 }
 
 fn run(connection: &mut Connection, worker: &mut Worker) {
-    let input = std::mem::take(&mut connection.input);
+    let input = Input { bytes: &connection.input, blocks: Connection::blocks(connection.apart.as_deref()) };
     let mut at = connection.input_run;
     let ran = loop {
         let ran;
-        (at, ran) = worker.run_busy(&mut connection.session, &input, at, &mut connection.replies.output);
+        (at, ran) = worker.run_busy(&mut connection.session, input, at, &mut connection.replies.output);
         // It takes no time that others could use.
         if ran != Ran::Yielded {
             break ran;
         }
     };
-    connection.input = input;
-    connection.drop_input(at, ran == Ran::Idle);
+    connection.forget_run(at, ran);
     match ran {
         Ran::Closing => connection.hold = Hold::Closing,
         Ran::Paused => connection.hold = Hold::Paused,

@@ -9,11 +9,12 @@ use std::sync::atomic::Ordering;
 use engine::config::QUERY_BYTES_MAX;
 use engine::session::Session;
 use engine::stats::WorkerStats;
-use engine::worker::Worker;
+use engine::worker::{Ran, Worker};
 use resp::reply::Output;
-use resp::request::{BUFFER_BYTES_MAX, Limits, wanted};
+use resp::request::{BUFFER_BYTES_MAX, Blocks, Missing};
 use rustix::io::Errno;
 
+use crate::apart::Apart;
 use crate::backlog::Backlog;
 use crate::log;
 use crate::reply_queue::ReplyQueue;
@@ -22,11 +23,6 @@ use crate::reply_queue::ReplyQueue;
 const SLICES_AT_ONCE: usize = 64;
 /// Bytes sent to a connection in one turn: others wait while a peer takes as fast as it is given.
 const SEND_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes from which on a request gets a buffer of its very size, so that nothing is moved when it grows, and what is
-/// large in it can stay there.
-const OWN_BUFFER_BYTES_MIN: usize = 32 * 1024;
-/// Bytes that are set aside at once because a request says that it will be so long.
-const OWN_BUFFER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of an input buffer that a connection keeps though there is little in it.
 const INPUT_KEPT_BYTES: usize = 16 * 1024;
 /// Bytes that have been run and may stay before the rest: with those of the longest request they stay far below what
@@ -81,6 +77,8 @@ pub struct Connection {
     pub input: Vec<u8>,
     /// Bytes at the beginning of `input` that have been run nevertheless. None while requests are run as they arrive.
     pub input_run: usize,
+    /// The large arguments of the request that `input` begins with.
+    pub apart: Option<Box<Apart>>,
     /// Replies that wait to be sent.
     pub replies: ReplyQueue,
     /// What is known of replies that have waited for longer than a turn.
@@ -99,6 +97,15 @@ pub struct Connection {
     pub socket_is_full: bool,
     /// Whether it is in the list of those to be written to at the end of the turn.
     pub in_write_list: bool,
+}
+
+/// What one read has brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Read {
+    /// How much. 0 is the end.
+    pub bytes: usize,
+    /// Whether it is all that there was room for: then there may be more.
+    pub filled_room: bool,
 }
 
 /// How a write went.
@@ -123,6 +130,7 @@ impl Connection {
             session,
             input: Vec::new(),
             input_run: 0,
+            apart: None,
             replies: ReplyQueue::default(),
             backlog: None,
             hold: Hold::None,
@@ -137,7 +145,13 @@ impl Connection {
     /// Bytes that have arrived and not been run.
     #[must_use]
     pub fn input_left(&self) -> usize {
-        self.input.len() - self.input_run
+        self.input.len() - self.input_run + self.apart.as_ref().map_or(0, |apart| apart.len())
+    }
+
+    /// Bytes of memory that are set aside for what is to arrive.
+    #[must_use]
+    pub fn input_free(&self) -> usize {
+        self.input.capacity() - self.input.len() + self.apart.as_ref().map_or(0, |apart| apart.free_bytes())
     }
 
     /// Counts what was read from it, and has it be active now.
@@ -159,12 +173,12 @@ impl Connection {
     /// those that are closed for that, a moment later.
     pub fn note_input(&self, worker: &Worker) {
         let client = &self.session.client;
-        let (capacity, len) = (self.input.capacity(), self.input.len());
-        client.input_bytes.store(self.input_left() as u64, Ordering::Relaxed);
-        client.input_free_bytes.store((capacity - len) as u64, Ordering::Relaxed);
+        let (left, free) = (self.input_left() as u64, self.input_free() as u64);
+        client.input_bytes.store(left, Ordering::Relaxed);
+        client.input_free_bytes.store(free, Ordering::Relaxed);
         client.args_bytes.store(self.session.framer.memory_bytes() as u64, Ordering::Relaxed);
-        if capacity > 0 {
-            worker.stats().recent_input.note(worker.clock.now_ms / 1000, capacity as u64);
+        if left + free > 0 {
+            worker.stats().recent_input.note(worker.clock.now_ms / 1000, left + free);
         }
         worker.note_unauthenticated(&self.session);
     }
@@ -188,48 +202,88 @@ impl Connection {
         ));
     }
 
-    /// Bytes to come of the request that `input` begins with, if that is long and says how long.
-    fn wanted(input: &[u8]) -> Option<usize> {
-        // Whether it may be so long is said when it is run.
-        let total = wanted(input, &Limits::default())?;
-        (OWN_BUFFER_BYTES_MIN..=OWN_BUFFER_BYTES_MAX).contains(&total).then(|| total - input.len())
+    /// The large arguments of the request that its input begins with, as far as they are complete.
+    pub fn blocks(apart: Option<&Apart>) -> &Blocks {
+        apart.map_or(Blocks::NONE, |apart| &apart.blocks)
     }
 
-    /// Whether what waits to be run begins with a long request, for the rest of which there is room.
+    /// Whether a large argument is arriving.
     #[must_use]
-    pub fn begins_long_request(&self) -> bool {
-        self.input_left() > 0 && Self::wanted(&self.input[self.input_run..]).is_some()
+    pub fn is_amid_large(&self) -> bool {
+        self.apart.as_ref().is_some_and(|apart| apart.is_filling())
     }
 
-    /// Keeps the beginning of a request for the next time.
-    pub fn keep_input(&mut self, rest: &[u8]) {
+    /// Keeps what has been read and can't be run now.
+    pub fn keep_input(&mut self, read: &[u8]) {
         self.input.clear();
-        if let Some(more) = Self::wanted(rest) {
-            self.input.reserve_exact(rest.len() + more);
-        }
-        self.input.extend_from_slice(rest);
+        self.input.extend_from_slice(read);
     }
 
-    /// Makes room to read into: for the rest of a long request and no more, else for `bytes` and as much as there is.
-    pub fn make_room(&mut self, bytes: usize) {
-        match Self::wanted(&self.input[self.input_run..]) {
-            Some(more) => self.input.reserve_exact(more),
-            None => self.input.reserve(self.input.len().max(bytes)),
+    /// Keeps what is left of what has been read, when `run` bytes of it have run.
+    pub fn keep_rest(&mut self, read: &[u8], run: usize, ran: Ran) {
+        self.forget_apart(run);
+        let rest = &read[run..];
+        let (rest, begun) = rest.split_at(self.whole_bytes(ran).unwrap_or(rest.len()));
+        self.keep_input(rest);
+        self.begin_apart(ran, begun);
+    }
+
+    /// Forgets the first bytes of the input, which have run.
+    pub fn forget_run(&mut self, run: usize, ran: Ran) {
+        self.forget_apart(run);
+        self.drop_input(run, ran == Ran::Idle);
+        if let Some(whole) = self.whole_bytes(ran) {
+            let begun = self.input.split_off(whole);
+            self.begin_apart(ran, &begun);
         }
+    }
+
+    /// The large argument that is to be received apart from now on: the one that what is left of the input ends in.
+    fn missing(&self, ran: Ran) -> Option<Missing> {
+        // Else what is left need not begin where framing has stopped.
+        let is_framed = ran == Ran::Idle && !self.is_amid_large();
+        self.session.framer.missing().filter(|_| is_framed)
+    }
+
+    /// Bytes of what is left that stand before such an argument.
+    fn whole_bytes(&self, ran: Ran) -> Option<usize> {
+        self.missing(ran).map(|missing| missing.at)
+    }
+
+    fn begin_apart(&mut self, ran: Ran, begun: &[u8]) {
+        if let Some(missing) = self.missing(ran) {
+            self.apart.get_or_insert_default().begin(missing, begun);
+        }
+    }
+
+    /// Forgets the large arguments of the first request, if that has run.
+    fn forget_apart(&mut self, run: usize) {
+        if run > 0 {
+            self.apart = None;
+        }
+    }
+
+    /// Reads once into what it keeps: the large argument that is arriving, or as much as there is, `bytes` at least.
+    pub fn read_to_keep(&mut self, bytes: usize) -> io::Result<Option<Read>> {
+        if let Some(apart) = self.apart.as_mut().filter(|apart| apart.is_filling()) {
+            let read = apart.read(&self.socket)?;
+            return Ok(read.map(|bytes| Read { bytes, filled_room: !apart.is_filling() }));
+        }
+        self.input.reserve(self.input.len().max(bytes));
+        let read = read_more(&self.socket, &mut self.input)?;
+        Ok(read.map(|bytes| Read { bytes, filled_room: self.input.len() == self.input.capacity() }))
     }
 
     /// Forgets what has been run, and gives memory back where there is much to give. With much behind it, it stays for
     /// now unless `all` has to go: moving the rest after every small part would take longer than running it.
-    pub fn drop_input(&mut self, run: usize, all: bool) {
+    fn drop_input(&mut self, run: usize, all: bool) {
         if !all && run < self.input.len() / 2 && run < INPUT_RUN_BYTES_MAX {
             self.input_run = run;
             return;
         }
         self.input_run = 0;
         self.input.drain(..run);
-        let is_mostly_free = self.input.capacity() > INPUT_KEPT_BYTES && self.input.len() < self.input.capacity() / 4;
-        // The room behind the beginning of a long request is for its rest.
-        if is_mostly_free && !self.begins_long_request() {
+        if self.input.capacity() > INPUT_KEPT_BYTES && self.input.len() < self.input.capacity() / 4 {
             self.input.shrink_to_fit();
         }
     }
@@ -313,29 +367,6 @@ pub fn read_more(socket: &Socket, into: &mut Vec<u8>) -> io::Result<Option<usize
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_long_request_gets_a_buffer_of_its_size() {
-        let (socket, _peer) = UnixStream::pair().unwrap();
-        let client = engine::client::Client::new(1, 0, String::new(), String::new(), 0, 0, 0);
-        let mut connection = Connection::new(Socket::Unix(socket), Session::new(std::sync::Arc::new(client), true));
-        let request = [&b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n"[..], &vec![b'x'; 1_000_000], b"\r\n"].concat();
-        connection.keep_input(&request[..100]);
-        assert_eq!(connection.input.capacity(), request.len());
-        for end in [20_000, 500_000, request.len() - 1, request.len()] {
-            connection.make_room(1000);
-            connection.input.extend_from_slice(&request[connection.input.len()..end]);
-            // As after each look at what is not complete yet.
-            connection.drop_input(0, true);
-            assert_eq!(connection.input.capacity(), request.len());
-        }
-        assert_eq!(connection.input, request);
-        // What is only said to be long beyond all measure is believed as it arrives.
-        connection.input = Vec::new();
-        connection.keep_input(b"*2\r\n$3\r\nGET\r\n$536870912\r\nx");
-        connection.make_room(1000);
-        assert!(connection.input.capacity() < 10_000);
-    }
 
     #[test]
     fn input_that_was_run_goes_before_long_and_its_memory_with_it() {

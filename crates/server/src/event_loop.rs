@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use engine::config::Settings;
 use engine::engine::Engine;
 use engine::worker::{Ran, Worker};
-use store::long;
+use resp::request::Input;
 
 use crate::arrived::Arrived;
 use crate::backlog::Turn;
@@ -401,10 +401,11 @@ impl EventLoop {
     fn run_buffer(&mut self, key: usize, part: Range<usize>) {
         self.limit_turn(key);
         let Some((connection, mut attendant)) = attended!(self, key) else { return };
-        let buffer = &self.buffer[part];
+        let bytes = &self.buffer[part];
+        let input = Input { bytes, blocks: Connection::blocks(connection.apart.as_deref()) };
         let output = &mut connection.replies.output;
-        let (at, ran) = self.worker.run_attended(&mut attendant, &mut connection.session, buffer, 0, output);
-        connection.keep_input(&buffer[at..]);
+        let (at, ran) = self.worker.run_attended(&mut attendant, &mut connection.session, input, 0, output);
+        connection.keep_rest(bytes, at, ran);
         self.after_run(key, ran);
     }
 
@@ -412,21 +413,10 @@ impl EventLoop {
     fn run_input(&mut self, key: usize) {
         self.limit_turn(key);
         let Some((connection, mut attendant)) = attended!(self, key) else { return };
-        // What is large in it may stay in it: then the buffer is the value's, and the rest is copied.
-        let input = Arc::new(std::mem::take(&mut connection.input));
+        let input = Input { bytes: &connection.input, blocks: Connection::blocks(connection.apart.as_deref()) };
         let (session, output) = (&mut connection.session, &mut connection.replies.output);
-        let run = || self.worker.run_attended(&mut attendant, session, &input, connection.input_run, output);
-        let (at, ran) = long::received(&input, run);
-        match Arc::try_unwrap(input) {
-            Ok(input) => {
-                connection.input = input;
-                connection.drop_input(at, ran == Ran::Idle);
-            }
-            Err(kept) => {
-                connection.input = kept[at..].to_vec();
-                connection.input_run = 0;
-            }
-        }
+        let (at, ran) = self.worker.run_attended(&mut attendant, session, input, connection.input_run, output);
+        connection.forget_run(at, ran);
         self.after_run(key, ran);
     }
 
@@ -465,6 +455,11 @@ impl EventLoop {
             Ran::Idle | Ran::Closing => {}
         }
         self.queue_or_flush(key);
+        self.limit_input(key);
+    }
+
+    /// Closes a connection whose requests take too much memory, and has others be closed if all take too much.
+    fn limit_input(&mut self, key: usize) {
         self.check_input_limit(key);
         if let Some(connection) = self.connections.get(key) {
             self.worker.note_client_memory(&connection.session.client);

@@ -4,6 +4,7 @@
 //! request means it leaves to the engine.
 
 pub mod allocator;
+pub mod apart;
 pub mod arrived;
 pub mod backlog;
 pub mod busy_turn;

@@ -179,3 +179,56 @@ fn large_arguments() {
         }
     }
 }
+
+#[test]
+fn large_arguments_beside_others() {
+    let server = Server::penstock(&[]);
+    let large = |len: usize, by: usize| -> Vec<u8> { (0..len).map(|i| (i * by % 251) as u8).collect() };
+    let words = |words: &[&[u8]]| encode(&words.iter().map(|word| word.to_vec()).collect::<Vec<_>>());
+    let (a, b) = (large(33_000, 3), large(70_000, 5));
+    let script = b"return {#ARGV[1], redis.call('set', KEYS[1], ARGV[2])}";
+    let streams: &[(&str, &[Vec<u8>])] = &[
+        ("several", &[words(&[b"MSET", b"k", &a, b"l", &b, b"m", &a]), words(&[b"MGET", b"k", b"l", b"m"])]),
+        ("in a row", &[words(&[b"SET", b"k", &a]), words(&[b"SET", b"k", &b, b"GET"]), words(&[b"GETSET", b"k", &a])]),
+        ("small ones behind", &[words(&[b"SET", b"k", &a, b"EX", b"100", b"GET"]), words(&[b"GETEX", b"k", b"PERSIST"])]),
+        ("fields", &[words(&[b"HSET", b"h", &a, &b, b"f", &a]), words(&[b"HGET", b"h", &a]), words(&[b"HGET", b"h", b"f"])]),
+        (
+            "transaction",
+            &[
+                words(&[b"MULTI"]),
+                words(&[b"SET", b"k", &b]),
+                words(&[b"APPEND", b"k", &a]),
+                words(&[b"MSET", b"l", &a, b"m", &b]),
+                words(&[b"EXEC"]),
+                words(&[b"MGET", b"k", b"l", b"m"]),
+            ],
+        ),
+        ("script", &[words(&[b"EVAL", script, b"1", b"k", &a, &b]), words(&[b"GET", b"k"])]),
+        ("names", &[words(&[&a, &b]), words(&[&a]), words(&[b"CONFIG", &a]), words(&[b"ECHO", &a]), words(&[b"PING"])]),
+        ("bad length behind", &[words(&[b"ECHO", &a]), [&b"*3\r\n$33000\r\n"[..], &a, b"\r\n$-5\r\n"].concat()]),
+        ("unfinished", &[words(&[b"SET", b"k", &a]), [&b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$70000\r\n"[..], &a].concat()]),
+    ];
+    for (name, requests) in streams {
+        let requests = requests.concat();
+        let whole = transcript(&server, &from_empty(&requests)).unwrap();
+        for seed in 0..25 {
+            let mut rng = Rng::new(seed);
+            let mut cuts: Vec<usize> = (0..1 + rng.below(8)).map(|_| rng.below(requests.len())).collect();
+            cuts.sort();
+            cuts.dedup();
+            check_against(&server, name, &requests, &whole, &cuts);
+        }
+        // Around every line end, where lengths and arguments begin and end.
+        let ends = requests.windows(2).enumerate().filter(|(_, w)| w == b"\r\n").map(|(at, _)| at);
+        for end in ends.filter(|at| requests[..*at].len() < 200 || rng_keeps(*at)) {
+            for cut in end.saturating_sub(1)..(end + 4).min(requests.len()) {
+                check_against(&server, name, &requests, &whole, &[cut]);
+            }
+        }
+    }
+}
+
+/// Some of many places, always the same.
+fn rng_keeps(at: usize) -> bool {
+    Rng::new(at as u64).below(10) == 0
+}

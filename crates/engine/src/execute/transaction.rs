@@ -3,6 +3,7 @@
 use commands::spec::Scope;
 use resp::reply::{Output, Reply};
 use store::keyspace::Locked;
+use store::long;
 
 use super::Invocation;
 use super::commit::Counter;
@@ -85,8 +86,9 @@ impl Worker {
         for queued in queue {
             let (start, wanted) = (out.mark(), session.reply_mode);
             session.count_within(queued.command, queued.position);
-            let invoked = Invocation { command: queued.command, args: &queued.args.args(), keys: &queued.keys };
-            self.call(session, invoked, locked, out, false);
+            let args = &queued.args.args();
+            let invoked = Invocation { command: queued.command, args, keys: &queued.keys };
+            long::received(args.blocks().iter(), || self.call(session, invoked, locked, out, false));
             silence(session, wanted, start, out);
         }
         session.in_exec = false;

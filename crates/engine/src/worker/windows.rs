@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 
 use commands::call::KeyRef;
 use resp::reply::{Output, Reply};
-use resp::request::{Args, Batch, Limits, Stop};
+use resp::request::{Args, Batch, Input, Limits, Stop};
 use store::hash::hash;
+use store::long;
 use store::sync::Inside;
 
 use super::{Pass, Planned, Ran, Step, Worker, hash_keys};
@@ -53,7 +54,7 @@ impl Tables {
 
 /// One connection's time on the thread: what it has sent, how far that has run, and when others are to have theirs.
 struct Stint<'b> {
-    buffer: &'b [u8],
+    input: Input<'b>,
     /// Where the first byte is that has not run.
     at: usize,
     began: Ticks,
@@ -81,16 +82,26 @@ impl Worker {
     pub(super) fn run_with_tables(
         &mut self,
         session: &mut Session,
-        buffer: &[u8],
+        input: Input<'_>,
         from: usize,
         out: &mut Output,
     ) -> (usize, Ran) {
-        self.arrived_bytes = buffer.len();
+        long::received(input.blocks.iter(), || self.run_input(session, input, from, out))
+    }
+
+    fn run_input(
+        &mut self,
+        session: &mut Session,
+        input: Input<'_>,
+        from: usize,
+        out: &mut Output,
+    ) -> (usize, Ran) {
+        self.arrived_bytes = input.bytes.len() + input.blocks.memory_bytes();
         // The batch's tables are taken out for the time, so that they can be borrowed beside the rest.
         let mut tables = std::mem::take(&mut self.tables);
         // In the midst of a script, this thread is inside already.
         let mut inside = if self.scripts.busy_turn { None } else { self.pass() };
-        let mut stint = Stint { buffer, at: from, began: Ticks::now(), written: out.len(), replies_end: 0 };
+        let mut stint = Stint { input, at: from, began: Ticks::now(), written: out.len(), replies_end: 0 };
         let ran = self.run_windows(session, &mut stint, out, &mut tables, &mut inside);
         // Before the gate is left: a command that runs alone behind it finds all counted.
         self.count_timings();
@@ -160,8 +171,8 @@ impl Worker {
             if unauthenticated { (1, UNAUTHENTICATED_BYTES_MAX) } else { (WINDOW, self.reply_bytes_max()) };
         stint.replies_end = stint.written + bytes;
         let limits = Limits { unauthenticated, ..self.limits };
-        let framed = session.framer.frame(stint.buffer, stint.at, &limits, window, &mut tables.batch);
-        plan(&tables.batch, stint.buffer, &mut tables.planned, &mut tables.keys);
+        let framed = session.framer.frame(stint.input, stint.at, &limits, window, &mut tables.batch);
+        plan(&tables.batch, stint.input, &mut tables.planned, &mut tables.keys);
         framed
     }
 
@@ -187,7 +198,7 @@ impl Worker {
             {
                 ahead = self.prepare_group(session, stint, tables, ahead, inside);
             }
-            let args = &batch.args(request, stint.buffer);
+            let args = &batch.args(request, stint.input);
             let keys = &keys[plan.keys_start as usize..plan.keys_end as usize];
             if inside.is_none() && !in_script {
                 *inside = self.pass();
@@ -239,7 +250,7 @@ impl Worker {
         self.choose_company(inside, &planned[group.clone()], keys, bytes);
         let hints = self.engine.keyspace.hints(session.database, inside);
         let end = group.end;
-        look_ahead(&hints, batch, stint.buffer, planned, keys, group);
+        look_ahead(&hints, batch, stint.input, planned, keys, group);
         end
     }
 
@@ -347,13 +358,13 @@ impl Found {
 /// Looks every request's command up, and hashes its keys.
 // On its own for the registers' sake, as framing is.
 #[inline(never)]
-fn plan(batch: &Batch, buffer: &[u8], planned: &mut Vec<Planned>, keys: &mut Vec<KeyRef>) {
+fn plan(batch: &Batch, input: Input<'_>, planned: &mut Vec<Planned>, keys: &mut Vec<KeyRef>) {
     planned.clear();
     keys.clear();
     // Pipelines are made of runs of one command.
     let mut found = Found::NOTHING;
     for request in batch.requests() {
-        let args = batch.args(request, buffer);
+        let args = batch.args(request, input);
         if !(request.repeats && found.is_all) {
             found = Found::of(args);
         }
@@ -383,11 +394,11 @@ mod tests {
         let slow = request(&["debug", "sleep", "0.005"]);
         let input = [&*slow, &slow, b"PING\r\nPI"].concat();
         let mut out = Output::default();
-        let (at, ran) = bench.worker.run(&mut session, &input, 0, &mut out);
+        let (at, ran) = bench.worker.run(&mut session, input[..].into(), 0, &mut out);
         assert_eq!((at, ran), (slow.len(), Ran::Yielded));
-        let (at, ran) = bench.worker.run(&mut session, &input, at, &mut out);
+        let (at, ran) = bench.worker.run(&mut session, input[..].into(), at, &mut out);
         assert_eq!((at, ran), (2 * slow.len(), Ran::Yielded));
-        let (at, ran) = bench.worker.run(&mut session, &input, at, &mut out);
+        let (at, ran) = bench.worker.run(&mut session, input[..].into(), at, &mut out);
         assert_eq!((at, ran), (input.len() - 2, Ran::Idle));
         assert_eq!(out.slices().collect::<Vec<_>>().concat(), b"+OK\r\n+OK\r\n+PONG\r\n");
     }
@@ -412,7 +423,7 @@ mod tests {
             }
             let (mut out, mut at) = (Output::default(), 0);
             while at < input.len() {
-                at = bench.worker.run(&mut session, &input, at, &mut out).0;
+                at = bench.worker.run(&mut session, input[..].into(), at, &mut out).0;
             }
             assert_eq!(out.slices().collect::<Vec<_>>().concat(), expected, "{counts:?}");
         }
@@ -472,9 +483,9 @@ mod tests {
     fn keeps_out(bench: &mut Bench, lines: &str) -> bool {
         let (mut batch, mut planned, mut keys) = (Batch::default(), Vec::new(), Vec::new());
         let input = format!("{}\r\n", lines.lines().collect::<Vec<_>>().join("\r\n")).into_bytes();
-        let (end, _) = Framer::default().frame(&input, 0, &bench.worker.limits, WINDOW, &mut batch);
+        let (end, _) = Framer::default().frame(input[..].into(), 0, &bench.worker.limits, WINDOW, &mut batch);
         assert_eq!(end, input.len());
-        plan(&batch, &input, &mut planned, &mut keys);
+        plan(&batch, input[..].into(), &mut planned, &mut keys);
         let mut inside = bench.worker.pass();
         let inside = inside.as_mut().unwrap();
         bench.worker.ticks = Ticks::now();

@@ -7,7 +7,7 @@
 
 use super::EventLoop;
 use crate::arrived::Arrived;
-use crate::connection::{self, Connection, Hold};
+use crate::connection::{self, Connection, Hold, Read};
 use crate::doorway::LISTENERS;
 use crate::poller::Ready;
 
@@ -35,13 +35,11 @@ pub(super) const BUFFER_BYTES: usize = READ_BYTES + (GATHERED_MAX - 1) * GATHERE
 
 /// What one read has brought.
 pub(super) struct Received {
-    bytes: usize,
+    read: Read,
     /// How many bytes are to be run in the thread's buffer; else it is with the connection.
     buffered: Option<usize>,
-    /// Whether it is part of a long request that had begun before.
+    /// Whether it is part of a large argument that had begun before.
     of_long: bool,
-    /// Whether it is all that there was room for: then there may be more.
-    filled_room: bool,
 }
 
 impl EventLoop {
@@ -105,16 +103,16 @@ impl EventLoop {
     /// Goes on with a connection whose requests are long: reads, and runs what has come, as long as there is more.
     fn read_on(&mut self, key: usize, mut received: Received) {
         debug_assert!(self.arrived.is_empty(), "the buffer is used from its beginning");
-        let mut bytes = received.bytes;
+        let mut bytes = received.read.bytes;
         let is_long = |received: &Received, connection: &Connection| {
-            received.filled_room && (received.of_long || connection.begins_long_request())
+            received.read.filled_room && (received.of_long || connection.is_amid_large())
         };
         while bytes < LONG_TURN_BYTES
             && self.connections.get(key).is_some_and(|connection| is_long(&received, connection))
             && self.may_read(key)
         {
             let Some(more) = self.receive(key, READ_BEHIND_LONG_BYTES, 0) else { return };
-            bytes += more.bytes;
+            bytes += more.read.bytes;
             let Some(connection) = self.connections.get(key) else { return };
             let (client, part) = (connection.session.client.id, more.buffered.map(|bytes| 0..bytes));
             self.arrived.push_back(Arrived { key, client, part, foreseen: None });
@@ -148,30 +146,29 @@ impl EventLoop {
         false
     }
 
-    /// Reads at most `room` bytes, or as much as a long request still lacks; into the thread's buffer from `start` on,
+    /// Reads at most `room` bytes, or as much as a large argument still lacks; into the thread's buffer from `start` on,
     /// if it may be run at once and is short. None if there is nothing to be run, or nobody any more.
     fn receive(&mut self, key: usize, room: usize, start: usize) -> Option<Received> {
         let connection = self.connections.get_mut(key)?;
         let have = connection.input.len();
-        let of_long = connection.begins_long_request();
+        let of_long = connection.is_amid_large();
         let in_buffer = connection.hold == Hold::None && have < READ_IN_PLACE_BYTES && !of_long;
-        let (result, room) = if in_buffer {
+        let result = if in_buffer {
             // Into the thread's buffer, after the beginning of the request that was left last time.
             let buffer = &mut self.buffer[start..start + READ_BYTES];
             buffer[..have].copy_from_slice(&connection.input);
             let into = &mut buffer[have..(have + room).min(READ_BYTES)];
-            (connection::read(&connection.socket, into), into.len())
+            let read = connection::read(&connection.socket, into);
+            read.map(|read| read.map(|bytes| Read { bytes, filled_room: bytes == into.len() }))
         } else {
-            connection.make_room(READ_BYTES);
-            let room = connection.input.capacity() - have;
-            (connection::read_more(&connection.socket, &mut connection.input), room)
+            connection.read_to_keep(READ_BYTES)
         };
         let stats = self.worker.stats();
         stats.reads.add(1);
-        let bytes = match result {
+        let read = match result {
             Ok(None) => return None,
-            Ok(Some(bytes @ 1..)) => bytes,
-            Ok(Some(0)) => {
+            Ok(Some(read)) if read.bytes > 0 => read,
+            Ok(Some(_)) => {
                 self.input_ended(key);
                 return None;
             }
@@ -181,8 +178,14 @@ impl EventLoop {
                 return None;
             }
         };
-        connection.note_read(bytes, self.worker.clock.now_ms, stats);
-        Some(Received { bytes, buffered: in_buffer.then_some(have + bytes), of_long, filled_room: bytes == room })
+        connection.note_read(read.bytes, self.worker.clock.now_ms, stats);
+        if of_long && !read.filled_room {
+            // Nothing can be run until the argument is complete.
+            connection.note_input(&self.worker);
+            self.limit_input(key);
+            return None;
+        }
+        Some(Received { read, buffered: in_buffer.then_some(have + read.bytes), of_long })
     }
 
     /// Runs what has been read from each connection, unless it has to wait, or nobody is there any more.

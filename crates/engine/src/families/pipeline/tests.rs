@@ -370,10 +370,10 @@ fn what_waits_for_its_next_turn_has_not_run() {
     let slow = request(&["debug", "sleep", "0.005"]);
     let input = [&slow, &b"INCR k\r\n"[..]].concat();
     let mut out = Output::default();
-    let (at, ran) = bench.worker.run(&mut old, &input, 0, &mut out);
+    let (at, ran) = bench.worker.run(&mut old, input[..].into(), 0, &mut out);
     assert_eq!((at, ran), (slow.len(), Ran::Yielded));
     bench.check(&mut other, &[("pipeline resume t", &counted(1, &[])), ("get k", "$-1")]);
-    assert_eq!(bench.worker.run(&mut old, &input, at, &mut out).1, Ran::Closing);
+    assert_eq!(bench.worker.run(&mut old, input[..].into(), at, &mut out).1, Ran::Closing);
     bench.check(&mut other, &[("get k", "$-1")]);
 }
 
