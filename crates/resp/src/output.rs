@@ -355,6 +355,26 @@ impl Output {
         }
     }
 
+    /// Writes to the memory of `spare` from now on, if nothing waits and that is more than there is.
+    pub fn take_spare(&mut self, spare: &mut Vec<u8>) {
+        debug_assert!(spare.is_empty(), "spare memory holds nothing");
+        if self.tail.is_empty() && self.sealed.is_empty() && self.tail.capacity() < spare.capacity() {
+            std::mem::swap(&mut self.tail, spare);
+        }
+    }
+
+    /// Once nothing waits, puts memory beyond `keep_bytes` into `spare`, if it is more than that has, and gives back
+    /// what then is more than `keep_bytes` or `spare_bytes`.
+    pub fn give_spare(&mut self, keep_bytes: usize, spare: &mut Vec<u8>, spare_bytes: usize) {
+        if self.is_empty() && self.tail.capacity() > keep_bytes {
+            if (spare.capacity() + 1..=spare_bytes).contains(&self.tail.capacity()) {
+                self.tail.clear();
+                std::mem::swap(&mut self.tail, spare);
+            }
+            self.shrink(keep_bytes);
+        }
+    }
+
     /// Gives memory back beyond `keep_bytes` once nothing waits.
     pub fn shrink(&mut self, keep_bytes: usize) {
         if self.is_empty() && self.tail.capacity() > keep_bytes {

@@ -764,10 +764,19 @@ mod tests {
         let large = |byte: u8, more: usize| vec![byte; BLOCK_BYTES_MIN + more];
         for args in [
             vec![b"SET".to_vec(), b"k".to_vec(), large(b'x', 0)],
-            vec![b"MSET".to_vec(), b"k".to_vec(), large(b'x', 7), b"l".to_vec(), large(b'y', 7), b"m".to_vec(), large(b'x', 9)],
+            vec![
+                b"MSET".to_vec(),
+                b"k".to_vec(),
+                large(b'x', 7),
+                b"l".to_vec(),
+                large(b'y', 7),
+                b"m".to_vec(),
+                large(b'x', 9),
+            ],
             vec![large(b'x', 0), large(b'y', 0), b"end".to_vec()],
             // So many that framing is resumed.
-            [vec![b"DEL".to_vec(); 2000], vec![large(b'x', 1)], vec![b"k".to_vec(); 2000], vec![large(b'y', 1)]].concat(),
+            [vec![b"DEL".to_vec(); 2000], vec![large(b'x', 1)], vec![b"k".to_vec(); 2000], vec![large(b'y', 1)]]
+                .concat(),
         ] {
             for piece_bytes in [1, 7, 1000, 40_000] {
                 if args.len() > 100 && piece_bytes < 1000 {

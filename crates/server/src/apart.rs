@@ -124,7 +124,8 @@ mod tests {
         filling.make_room();
         assert_eq!(filling.bytes.capacity(), AT_ONCE_BYTES_MAX);
         // As much again as there is, and no more than is missing.
-        for (missing_bytes, room) in [(1 << 40, 2 * AT_ONCE_BYTES_MAX), (AT_ONCE_BYTES_MAX + 9, AT_ONCE_BYTES_MAX + 9)] {
+        for (missing_bytes, room) in [(1 << 40, 2 * AT_ONCE_BYTES_MAX), (AT_ONCE_BYTES_MAX + 9, AT_ONCE_BYTES_MAX + 9)]
+        {
             let missing = Missing { at: 0, bytes: missing_bytes };
             let mut filling = Filling { missing, bytes: vec![0; AT_ONCE_BYTES_MAX] };
             filling.make_room();

@@ -137,7 +137,7 @@ fn may_be_served(connection: &Connection) -> bool {
 /// Has what a connection has kept of its input answered, and sends the answer.
 fn answer(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
     run(connection, worker);
-    let (sent, bytes, calls) = connection.send();
+    let (sent, bytes, calls) = connection.send(&mut Vec::new());
     connection.note_sent(bytes, calls, worker.stats());
     connection.socket_is_full = sent == Sent::Some;
     if sent == Sent::Broken {

@@ -127,6 +127,8 @@ pub struct EventLoop {
     buffer: Box<[u8]>,
     arrived: VecDeque<Arrived>,
     to_write: Vec<usize>,
+    /// Memory for the replies of the connection that runs next.
+    spare_output: Vec<u8>,
     /// Connections with a backlog.
     waiting: BTreeSet<usize>,
     /// When clients must have read some of what waits for them, or have it put on disk; see
@@ -199,6 +201,7 @@ impl EventLoop {
             buffer: vec![0; read::BUFFER_BYTES].into(),
             arrived: VecDeque::with_capacity(read::GATHERED_MAX),
             to_write: Vec::new(),
+            spare_output: Vec::new(),
             waiting: BTreeSet::new(),
             impatient: BinaryHeap::new(),
             turns: VecDeque::new(),
@@ -404,6 +407,7 @@ impl EventLoop {
         let bytes = &self.buffer[part];
         let input = Input { bytes, blocks: Connection::blocks(connection.apart.as_deref()) };
         let output = &mut connection.replies.output;
+        output.take_spare(&mut self.spare_output);
         let (at, ran) = self.worker.run_attended(&mut attendant, &mut connection.session, input, 0, output);
         connection.keep_rest(bytes, at, ran);
         self.after_run(key, ran);

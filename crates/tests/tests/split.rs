@@ -190,8 +190,14 @@ fn large_arguments_beside_others() {
     let streams: &[(&str, &[Vec<u8>])] = &[
         ("several", &[words(&[b"MSET", b"k", &a, b"l", &b, b"m", &a]), words(&[b"MGET", b"k", b"l", b"m"])]),
         ("in a row", &[words(&[b"SET", b"k", &a]), words(&[b"SET", b"k", &b, b"GET"]), words(&[b"GETSET", b"k", &a])]),
-        ("small ones behind", &[words(&[b"SET", b"k", &a, b"EX", b"100", b"GET"]), words(&[b"GETEX", b"k", b"PERSIST"])]),
-        ("fields", &[words(&[b"HSET", b"h", &a, &b, b"f", &a]), words(&[b"HGET", b"h", &a]), words(&[b"HGET", b"h", b"f"])]),
+        (
+            "small ones behind",
+            &[words(&[b"SET", b"k", &a, b"EX", b"100", b"GET"]), words(&[b"GETEX", b"k", b"PERSIST"])],
+        ),
+        (
+            "fields",
+            &[words(&[b"HSET", b"h", &a, &b, b"f", &a]), words(&[b"HGET", b"h", &a]), words(&[b"HGET", b"h", b"f"])],
+        ),
         (
             "transaction",
             &[

@@ -133,3 +133,28 @@ fn a_chain_is_a_queue_of_bytes() {
         assert!(bytes(&output) == model.make_contiguous());
     }
 }
+
+#[test]
+fn memory_goes_from_one_output_to_the_next() {
+    let (mut first, mut second, mut spare) = (Output::default(), Output::default(), Vec::new());
+    first.extend(&[b'x'; 1000]);
+    let block = first.slices().next().unwrap().as_ptr();
+    // Not while something waits.
+    first.give_spare(100, &mut spare, 5000);
+    assert_eq!((first.len(), spare.capacity()), (1000, 0));
+    first.advance(1000);
+    first.give_spare(100, &mut spare, 5000);
+    assert!(spare.capacity() >= 1000 && spare.is_empty());
+    second.take_spare(&mut spare);
+    second.extend(b"y");
+    assert_eq!(second.slices().next().unwrap().as_ptr(), block);
+    // What waits stays where it is.
+    let mut more = Vec::with_capacity(9000);
+    second.take_spare(&mut more);
+    assert_eq!((second.slices().next().unwrap(), more.capacity()), (&b"y"[..], 9000));
+    // More than may be spare goes.
+    let mut large = Output::from(vec![b'x'; 9000]);
+    large.advance(9000);
+    large.give_spare(100, &mut spare, 5000);
+    assert_eq!((large.tail.capacity(), spare.capacity()), (0, 0));
+}

@@ -8,6 +8,10 @@ use crate::connection::{Hold, Sent};
 use crate::log;
 use crate::poller::Poller;
 
+/// Bytes of replies from which on they are sent as soon as they are written: those of many connections would push each
+/// other out of the cache, and each would need a buffer of its own.
+const FLUSHED_BYTES_MIN: usize = 32 * 1024;
+
 impl EventLoop {
     /// Notes that a connection may have something to be sent at the end of the turn.
     pub(super) fn queue_write(&mut self, key: usize) {
@@ -19,11 +23,11 @@ impl EventLoop {
         }
     }
 
-    /// The same, but sends at once what would take much memory until then.
+    /// The same, but sends at once what would take much of the cache, or of the memory, until then.
     pub(super) fn queue_or_flush(&mut self, key: usize) {
         self.queue_write(key);
         let Some(connection) = self.connections.get(key) else { return };
-        if connection.replies.output.len() > self.worker.reply_bytes_max() {
+        if connection.replies.output.len() > self.worker.reply_bytes_max().min(FLUSHED_BYTES_MIN) {
             self.flush(key);
         }
     }
@@ -57,7 +61,7 @@ impl EventLoop {
         // Read by those alone who have to wait: it costs others more than it tells.
         let now_ms = if has_backlog { self.steady_ms() } else { 0 };
         let Some(connection) = self.connections.get_mut(key) else { return false };
-        let (sent, bytes, calls) = connection.send();
+        let (sent, bytes, calls) = connection.send(&mut self.spare_output);
         connection.note_sent(bytes, calls, self.worker.stats());
         if bytes > 0 {
             // As in Redis: the reply to a blocking command may be the first sign of life for long.
