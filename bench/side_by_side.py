@@ -68,6 +68,15 @@ class Server:
                         sys.exit(f"{self.name} refuses SET")
 
 
+def set_value_bytes(count):
+    """Has the values that SET, HSET, LPUSH and MSET write be so long, and so those that GET and MGET read."""
+    global VALUE
+    value = "v" * count
+    for words in COMMANDS.values():
+        words[:] = [value if word == VALUE else word for word in words]
+    VALUE = value
+
+
 def start_all(specs, options, first_port):
     """The servers of a command line's NAME=COMMANDs, filled, one after another on the same core."""
     started = []
@@ -123,10 +132,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--value-bytes", type=int, default=len(VALUE))
     parser.add_argument("--server-core", default="0")
     parser.add_argument("--client-core", default="1")
     options = parser.parse_args()
     options.benchmark = os.path.expanduser(options.benchmark)
+    set_value_bytes(options.value_bytes)
 
     running = start_all(options.server, options, 27600)
     try:
