@@ -16,9 +16,9 @@ fn frame(pieces: &[&[u8]], limits: &Limits, window: usize) -> (Vec<Vec<Vec<u8>>>
         let mut at = 0;
         loop {
             batch.clear();
-            let (next, stop) = framer.frame(&kept, at, limits, window, &mut batch);
+            let (next, stop) = framer.frame(kept[..].into(), at, limits, window, &mut batch);
             for (i, request) in batch.requests().iter().enumerate() {
-                let args: Vec<_> = batch.args(request, &kept).from(0).map(<[u8]>::to_vec).collect();
+                let args: Vec<_> = batch.args(request, kept[..].into()).from(0).map(<[u8]>::to_vec).collect();
                 let same = |before: &Vec<Vec<u8>>| before.len() == args.len() && before[0] == args[0];
                 assert!(!request.repeats || i > 0 && all.last().is_some_and(same));
                 all.push(args);

@@ -113,7 +113,7 @@ fn run(bench: &mut Bench, session: &mut Session, input: &[u8], out: &mut Output)
     bench.now_us += 1000;
     bench.worker.begin_turn(bench.now_us);
     while at < input.len() {
-        at = bench.worker.run(session, input, at, out).0;
+        at = bench.worker.run(session, input.into(), at, out).0;
     }
     let waiting = out.len();
     out.advance(waiting);
