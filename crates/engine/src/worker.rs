@@ -360,13 +360,7 @@ impl Worker {
     }
 
     /// Runs what may run in the midst of a script, and answers BUSY to the rest.
-    pub fn run_busy(
-        &mut self,
-        session: &mut Session,
-        input: Input<'_>,
-        from: usize,
-        out: &mut Output,
-    ) -> (usize, Ran) {
+    pub fn run_busy(&mut self, session: &mut Session, input: Input<'_>, from: usize, out: &mut Output) -> (usize, Ran) {
         debug_assert!(self.scripts.busy_turn);
         self.run_with_tables(session, input, from, out)
     }

@@ -89,13 +89,7 @@ impl Worker {
         long::received(input.blocks.iter(), || self.run_input(session, input, from, out))
     }
 
-    fn run_input(
-        &mut self,
-        session: &mut Session,
-        input: Input<'_>,
-        from: usize,
-        out: &mut Output,
-    ) -> (usize, Ran) {
+    fn run_input(&mut self, session: &mut Session, input: Input<'_>, from: usize, out: &mut Output) -> (usize, Ran) {
         self.arrived_bytes = input.bytes.len() + input.blocks.memory_bytes();
         // The batch's tables are taken out for the time, so that they can be borrowed beside the rest.
         let mut tables = std::mem::take(&mut self.tables);
