@@ -164,7 +164,7 @@ impl Engine {
             keyspace,
             clients: Clients::default(),
             client_limit: ClientLimit::default(),
-            inboxes: wakes.into_iter().map(Inbox::new).collect(),
+            inboxes: wakes.into_iter().map(|wake| Inbox::new(wake, threads)).collect(),
             stats: (0..threads).map(|_| WorkerStats::new(table().all().len())).collect(),
             journal: Journal::new(threads),
             watchers: Watchers::new(shards, listeners.clone()),

@@ -469,6 +469,12 @@ impl Worker {
             self.count_timings();
         }
         session.client.last_command.store(command.id as u32, Ordering::Relaxed);
+        self.note_if_slow(session, command, args, ticks);
+    }
+
+    /// Records a command if what it took is worth it.
+    #[inline(always)]
+    pub(crate) fn note_if_slow(&self, session: &Session, command: &Command, args: &Args<'_>, ticks: u64) {
         if ticks >= self.engine.notable_ticks() {
             families::note_slow(self, session, command, *args, ticks);
         }

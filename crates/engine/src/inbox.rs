@@ -1,14 +1,28 @@
 //! What one thread has to tell another: a message for one of its connections, then a nudge to its poller.
+//!
+//! Messages for single connections are few, since each ends a wait that the connection is in, and are taken all at once.
+//! Pushes (what is published, lines of MONITOR) may come faster than the thread hands them out. So they are taken in
+//! portions, and every thread has its own room for them in every inbox: a thread that has filled its room is told so by
+//! the push that did it, holds its publishers up (`crate::room`), and is sent [`Message::Room`] when half of the room is
+//! free again. Nothing ever waits within a push: it may be done under any lock. What runs already may overfill a room.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use resp::reply::Output;
 
-/// Bytes of pushes that may wait in an inbox. A thread that is kept busy for so long that more is published to its
-/// connections closes those: they lag further behind than client-output-buffer-limit would let them.
+/// Bytes of pushes that may wait in an inbox, whatever has published them. Only a single command that publishes so much
+/// gets there (a script, a transaction): the receivers of what is beyond are closed.
 const PUSH_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// What the rooms of an inbox hold together, in bytes that pushes cost: some milliseconds of a thread's work.
+const ROOMS_COST_MAX: usize = 2 * 1024 * 1024;
+/// The least room of a thread, however many there are.
+const ROOM_COST_MIN: usize = 128 * 1024;
+/// What a push costs beside its bytes.
+const PUSH_COST: usize = 160;
+/// What is counted, in bytes, for handing a push to a connection, beside its bytes: how much work a portion is.
+const HANDING_COST: usize = 100;
 
 /// Tells a thread's poller that its inbox has something. Must be cheap, and safe to call from any thread.
 pub trait Wake: Send + Sync {
@@ -29,25 +43,47 @@ pub struct Push {
     pub bytes: Arc<Vec<u8>>,
     /// Whether it may be left out for a connection that lags behind (a line of MONITOR).
     pub may_be_dropped: bool,
+    /// The thread that it comes from.
+    from: usize,
 }
 
 impl Push {
     fn concerns(&self, client: u64) -> bool {
         client != self.except && self.clients.binary_search(&client).is_ok()
     }
+
+    /// What it takes of its sender's room: memory, here and with the connections that get it.
+    fn cost(&self) -> usize {
+        let each = Output::push_cost(self.bytes.len());
+        PUSH_COST + self.bytes.len() + each.saturating_mul(self.clients.len())
+    }
+
+    /// What it takes of a portion: the time to hand it out and to send it.
+    fn work(&self) -> usize {
+        (self.bytes.len() + HANDING_COST).saturating_mul(self.clients.len())
+    }
 }
 
-/// Why a reply is delivered.
+/// What waits for one connection of a push.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    /// See [`Push::bytes`].
+    pub bytes: Arc<Vec<u8>>,
+    /// See [`Push::may_be_dropped`].
+    pub may_be_dropped: bool,
+}
+
+/// What a thread is told beside pushes.
 #[derive(Debug)]
 pub enum Message {
-    /// Something that no command asked for.
-    Push(Push),
     /// The reply to the blocking command that parked the connection, which goes on now.
     Unpark {
         /// The connection.
         client: u64,
         /// The reply.
         output: Output,
+        /// The number of the latest push before it: the connection is shown those first.
+        pushes: u64,
     },
     /// So many pushes that may be dropped have been, since there was no room for them here.
     Dropped {
@@ -63,33 +99,91 @@ pub enum Message {
     },
     /// Something that concerns all connections has changed (CLIENT PAUSE ended): look again at those that wait.
     Look,
+    /// The receiver has room again in an inbox that it had overfilled.
+    Room {
+        /// The thread whose inbox it is.
+        inbox: usize,
+    },
+}
+
+/// What one thread has sent and the other is yet to take.
+#[derive(Default, Clone)]
+struct Room {
+    cost: usize,
+    /// Whether the sender has been told that it is full, and not yet that it isn't any more.
+    is_full: bool,
 }
 
 #[derive(Default)]
 struct Queue {
     messages: VecDeque<Message>,
+    pushes: VecDeque<Push>,
     /// Pushes so far, also those that were taken.
-    pushes: u64,
+    pushed: u64,
     push_bytes: usize,
-    /// Connections for which there was no room any more.
-    lost: BTreeSet<u64>,
+    /// By sender.
+    rooms: Vec<Room>,
     /// Pushes left out for want of room, by connection.
     dropped: BTreeMap<u64, u64>,
+}
+
+impl Queue {
+    fn add(&mut self, push: Push, room_cost_max: usize) -> bool {
+        let (cost, from) = (push.cost(), push.from);
+        self.push_bytes += push.bytes.len();
+        self.pushed = push.number;
+        self.pushes.push_back(push);
+        let Some(room) = self.rooms.get_mut(from) else { return false };
+        room.cost += cost;
+        room.is_full |= room.cost > room_cost_max;
+        room.is_full
+    }
+
+    /// Leaves a push out for which the inbox has no room whatever, and has its receivers told or closed.
+    #[cold]
+    fn refuse(&mut self, push: &Push) {
+        let receivers = push.clients.iter().copied().filter(|&client| client != push.except);
+        if push.may_be_dropped {
+            receivers.for_each(|client| *self.dropped.entry(client).or_default() += 1);
+        } else {
+            self.messages.extend(receivers.map(|client| Message::Close { client }));
+        }
+    }
+}
+
+/// Pushes that are handed out together.
+#[derive(Default)]
+pub struct Portion {
+    /// In their order.
+    pub pushes: Vec<Push>,
+    /// Threads that have room again, and are to be sent [`Message::Room`].
+    pub has_room: Vec<usize>,
 }
 
 /// A thread's messages, and how to wake it.
 pub struct Inbox {
     queue: Mutex<Queue>,
-    /// Whether there is anything, so that a thread with nothing to do need not take the lock.
+    room_cost_max: usize,
+    /// Whether there is anything, so that a thread with nothing to do need not take the lock. Cleared under the lock, by
+    /// the thread that has left nothing; set after something was added.
     filled: AtomicBool,
+    /// Whether there are messages other than pushes; changed under the lock.
+    has_messages: AtomicBool,
     wake: Box<dyn Wake>,
 }
 
 impl Inbox {
-    /// An empty inbox of the thread that `wake` wakes.
+    /// An empty inbox of the thread that `wake` wakes, for so many `threads` to send to.
     #[must_use]
-    pub fn new(wake: Box<dyn Wake>) -> Inbox {
-        Inbox { queue: Mutex::default(), filled: AtomicBool::new(false), wake }
+    pub fn new(wake: Box<dyn Wake>, threads: usize) -> Inbox {
+        let rooms = vec![Room::default(); threads];
+        Inbox {
+            queue: Mutex::new(Queue { rooms, ..Queue::default() }),
+            room_cost_max: (ROOMS_COST_MAX / threads.max(1)).max(ROOM_COST_MIN),
+            filled: AtomicBool::new(false),
+            has_messages: AtomicBool::new(false),
+            wake,
+        }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -98,76 +192,134 @@ impl Inbox {
 
     /// Adds a message and wakes the thread if it may be asleep.
     pub fn send(&self, message: Message) {
-        self.queue().messages.push_back(message);
+        {
+            let mut queue = self.queue();
+            queue.messages.push_back(message);
+            self.has_messages.store(true, Ordering::Release);
+        }
+        self.nudge();
+    }
+
+    /// Sends the reply that ends a connection's wait, to be shown behind what has been pushed before.
+    pub fn unpark(&self, client: u64, output: Output) {
+        {
+            let mut queue = self.queue();
+            let pushes = queue.pushed;
+            queue.messages.push_back(Message::Unpark { client, output, pushes });
+            self.has_messages.store(true, Ordering::Release);
+        }
         self.nudge();
     }
 
     fn nudge(&self) {
-        // One nudge for many messages: the thread clears the mark before it looks.
+        // One nudge for many messages: the mark is cleared only by the thread that has found nothing more.
         if !self.filled.swap(true, Ordering::AcqRel) {
             self.wake.wake();
         }
     }
 
-    /// Adds a push to these connections, but for `except`. `to_self`: the caller is the thread itself, which looks
-    /// again before it sleeps.
+    /// Adds a push of the thread `from` to these connections, but for `except`. `to_self`: the caller is the inbox's own
+    /// thread, which looks again before it sleeps. Says whether the sender's room is full: then it is sent
+    /// [`Message::Room`] later.
     pub fn push(
         &self,
         clients: &Arc<Vec<u64>>,
         except: u64,
         bytes: &Arc<Vec<u8>>,
-        to_self: bool,
+        (from, to_self): (usize, bool),
         may_be_dropped: bool,
-    ) {
-        {
+    ) -> bool {
+        let is_full = {
             let mut queue = self.queue();
-            if queue.push_bytes.saturating_add(bytes.len()) > PUSH_BYTES_MAX {
-                let receivers = clients.iter().filter(|&&client| client != except);
-                if may_be_dropped {
-                    receivers.for_each(|client| *queue.dropped.entry(*client).or_default() += 1);
-                } else {
-                    queue.lost.extend(receivers);
-                }
+            let number = queue.pushed + 1;
+            let (clients, bytes) = (clients.clone(), bytes.clone());
+            let push = Push { number, clients, except, bytes, may_be_dropped, from };
+            if queue.push_bytes.saturating_add(push.bytes.len()) > PUSH_BYTES_MAX {
+                queue.refuse(&push);
+                self.has_messages.store(true, Ordering::Release);
+                queue.rooms.get(from).is_some_and(|room| room.is_full)
             } else {
-                queue.push_bytes += bytes.len();
-                queue.pushes += 1;
-                let number = queue.pushes;
-                let (clients, bytes) = (clients.clone(), bytes.clone());
-                let push = Push { number, clients, except, bytes, may_be_dropped };
-                queue.messages.push_back(Message::Push(push));
+                queue.add(push, self.room_cost_max)
             }
-        }
+        };
         if to_self { self.filled.store(true, Ordering::Release) } else { self.nudge() }
+        is_full
     }
 
-    /// What waits for a connection beyond the push with number `after`, and the number of the latest push.
+    /// What waits for a connection of the pushes with numbers beyond `after` and up to `until`.
     #[must_use]
-    pub fn pushes_for(&self, client: u64, after: u64) -> (Vec<Arc<Vec<u8>>>, u64) {
+    pub fn pushes_for(&self, client: u64, after: u64, until: u64) -> Vec<Waiting> {
         let queue = self.queue();
-        let pushes = queue.messages.iter().filter_map(|m| if let Message::Push(push) = m { Some(push) } else { None });
-        let concerns = |push: &&Push| push.number > after && push.concerns(client);
-        (pushes.filter(concerns).map(|push| push.bytes.clone()).collect(), queue.pushes)
+        // They are numbered without a gap.
+        let first = queue.pushes.front().map_or(0, |push| push.number);
+        let skipped = (after + 1).saturating_sub(first).min(queue.pushes.len() as u64) as usize;
+        let wanted = queue.pushes.range(skipped..).take_while(|push| push.number <= until);
+        let concerned = wanted.filter(|push| push.concerns(client));
+        concerned.map(|push| Waiting { bytes: push.bytes.clone(), may_be_dropped: push.may_be_dropped }).collect()
     }
 
-    /// Whether there may be messages.
+    /// The number of the latest push.
+    #[must_use]
+    pub fn pushed(&self) -> u64 {
+        self.queue().pushed
+    }
+
+    /// Whether there may be messages or pushes.
     #[inline]
     #[must_use]
     pub fn is_filled(&self) -> bool {
         self.filled.load(Ordering::Acquire)
     }
 
-    /// Takes all messages, in the order in which they were sent.
+    /// Takes all messages but pushes, in the order in which they were sent. Costs nothing if there are none.
+    #[inline]
     #[must_use]
     pub fn take(&self) -> VecDeque<Message> {
-        // Clear the mark before taking, because a message sent in between must wake the thread again.
-        self.filled.store(false, Ordering::Release);
+        if self.has_messages.load(Ordering::Acquire) { self.take_messages() } else { VecDeque::new() }
+    }
+
+    fn take_messages(&self) -> VecDeque<Message> {
         let mut queue = self.queue();
-        queue.push_bytes = 0;
+        self.has_messages.store(false, Ordering::Release);
         let mut messages = std::mem::take(&mut queue.messages);
         let dropped = std::mem::take(&mut queue.dropped).into_iter();
         messages.extend(dropped.map(|(client, pushes)| Message::Dropped { client, pushes }));
-        messages.extend(std::mem::take(&mut queue.lost).into_iter().map(|client| Message::Close { client }));
+        self.note_left(&queue);
         messages
+    }
+
+    /// Takes pushes, in their order: one, and more while all of them are no more than `work_max`, roughly bytes to be
+    /// sent. What is left keeps the inbox filled.
+    #[must_use]
+    pub fn take_pushes(&self, work_max: usize) -> Portion {
+        let mut portion = Portion::default();
+        let mut work = 0;
+        let mut queue = self.queue();
+        while let Some(next) = queue.pushes.front() {
+            work += next.work();
+            if work > work_max && !portion.pushes.is_empty() {
+                break;
+            }
+            let Some(push) = queue.pushes.pop_front() else { break };
+            queue.push_bytes -= push.bytes.len();
+            if let Some(room) = queue.rooms.get_mut(push.from) {
+                room.cost -= push.cost();
+                if room.is_full && room.cost <= self.room_cost_max / 2 {
+                    room.is_full = false;
+                    portion.has_room.push(push.from);
+                }
+            }
+            portion.pushes.push(push);
+        }
+        self.note_left(&queue);
+        portion
+    }
+
+    /// Clears the mark if nothing is left. The lock is held: what is added later sets it again.
+    fn note_left(&self, queue: &Queue) {
+        if queue.pushes.is_empty() && queue.messages.is_empty() && queue.dropped.is_empty() {
+            self.filled.store(false, Ordering::Release);
+        }
     }
 
     /// Wakes the thread.
@@ -177,46 +329,4 @@ impl Inbox {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Asleep;
-
-    impl Wake for Asleep {
-        fn wake(&self) {}
-    }
-
-    #[test]
-    fn pushes_are_looked_up_by_connection_and_never_twice() {
-        let inbox = Inbox::new(Box::new(Asleep));
-        let both = Arc::new(vec![3, 7]);
-        for (text, except) in [("a", 0), ("b", 7), ("c", 3)] {
-            inbox.push(&both, except, &Arc::new(text.into()), false, false);
-        }
-        let (found, until) = inbox.pushes_for(7, 0);
-        assert_eq!((found, until), (vec![Arc::new(b"a".to_vec()), Arc::new(b"c".to_vec())], 3));
-        assert_eq!(inbox.pushes_for(7, until).0.len(), 0);
-        assert_eq!(inbox.pushes_for(5, 0).0.len(), 0);
-        assert_eq!(inbox.take().len(), 3);
-        assert_eq!(inbox.pushes_for(3, 0), (vec![], 3));
-    }
-
-    #[test]
-    fn connections_for_which_there_is_no_room_are_closed() {
-        let inbox = Inbox::new(Box::new(Asleep));
-        let large = Arc::new(vec![0; PUSH_BYTES_MAX]);
-        inbox.push(&Arc::new(vec![1]), 0, &large, true, false);
-        inbox.push(&Arc::new(vec![1, 2, 3]), 3, &large, true, false);
-        inbox.push(&Arc::new(vec![2]), 0, &large, true, false);
-        let closed = |m: &Message| if let Message::Close { client } = m { Some(*client) } else { None };
-        assert_eq!(inbox.take().iter().filter_map(closed).collect::<Vec<_>>(), [1, 2]);
-        inbox.push(&Arc::new(vec![2]), 0, &large, true, false);
-        inbox.push(&Arc::new(vec![2, 5]), 0, &large, true, true);
-        inbox.push(&Arc::new(vec![5]), 0, &large, true, true);
-        let messages: Vec<_> = inbox.take().into();
-        assert!(matches!(
-            &*messages,
-            [Message::Push(_), Message::Dropped { client: 2, pushes: 1 }, Message::Dropped { client: 5, pushes: 2 }]
-        ));
-    }
-}
+mod tests;

@@ -28,6 +28,7 @@ pub mod pubsub;
 pub mod rates;
 pub mod replay;
 pub mod replies;
+pub mod room;
 pub mod scripts;
 pub mod session;
 pub mod stats;

@@ -506,7 +506,7 @@ impl Session {
         let Some(tally) = &mut self.tally else { return };
         match step {
             // It has not run.
-            Step::Park | Step::Pause | Step::Gone => tally.running = None,
+            Step::Park | Step::Pause | Step::AwaitRoom | Step::Gone => tally.running = None,
             Step::Next | Step::Reframe | Step::Close => tally.end(self.multi.is_some(), self.database),
         }
     }

@@ -50,6 +50,8 @@ pub struct Origin<'o> {
     pub own: Option<(u64, &'o mut Output)>,
     /// Whether it is better left out for a receiver that lags behind than that receiver closed.
     pub may_be_dropped: bool,
+    /// A thread in whose inbox there is no more room for the publisher's, as is found out.
+    pub overfilled: Option<usize>,
 }
 
 /// Bytes for several connections, in the form of each version of the protocol.
@@ -126,6 +128,12 @@ impl Audience {
         self.groups.is_empty()
     }
 
+    /// Whether any of them belongs to a thread of these.
+    #[must_use]
+    pub fn is_with(&self, workers: impl Fn(usize) -> bool) -> bool {
+        self.groups.iter().any(|group| workers(group.worker))
+    }
+
     /// Sends them something. Returns how many get it.
     pub fn send<F: Fn(&mut Reply<'_>)>(
         &self,
@@ -141,13 +149,16 @@ impl Audience {
                 && to_self
                 && group.clients.binary_search(client).is_ok()
             {
-                pushes.extend_shared(form.clone());
+                pushes.extend_push(form);
                 except = *client;
             }
             if (except == 0 || group.clients.len() > 1)
                 && let Some(inbox) = inboxes.get(group.worker)
             {
-                inbox.push(&group.clients, except, form, to_self, origin.may_be_dropped);
+                let from = (origin.worker, to_self);
+                if inbox.push(&group.clients, except, form, from, origin.may_be_dropped) {
+                    origin.overfilled = Some(group.worker);
+                }
             }
         }
         self.len()
@@ -314,6 +325,20 @@ impl PubSub {
             audience.send(inboxes, origin, &mut message)
         });
         counts.sum()
+    }
+
+    /// Whether what is published on a channel, or a shard channel, gets to any of these threads.
+    #[must_use]
+    pub fn reaches(&self, kind: Kind, channel: &[u8], workers: impl Fn(usize) -> bool) -> bool {
+        let is_with = |audiences: &mut Audiences| audiences.get(channel).is_some_and(|a| a.is_with(&workers));
+        if self.channels(kind).with(channel, is_with) {
+            return true;
+        }
+        if kind == Kind::Shard || self.pattern_count() == 0 {
+            return false;
+        }
+        let patterns = self.patterns.read().unwrap_or_else(PoisonError::into_inner);
+        patterns.iter().any(|(pattern, a)| a.is_with(&workers) && glob::matches(pattern, channel, false))
     }
 
     /// Channels, or shard channels, that have subscribers; of those that match, if a pattern is given.

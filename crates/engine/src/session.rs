@@ -118,6 +118,8 @@ pub struct Session {
     pub pushes: Output,
     /// The number of the latest push from other connections that it has been shown ahead of the others.
     pub pushes_seen: u64,
+    /// The thread whose inbox had no more room for what its latest command published, if one had not.
+    pub(crate) overfilled: Option<usize>,
     /// Whether it shows what MONITOR shows.
     pub monitoring: bool,
     /// Whether EXEC is running its commands: pushes then wait until its reply is complete.
@@ -148,11 +150,19 @@ impl Session {
             parked: None,
             pushes: Output::default(),
             pushes_seen: 0,
+            overfilled: None,
             monitoring: false,
             in_exec: false,
             tally: None,
             framer: Framer::default(),
         }
+    }
+
+    /// Whether it may be sent pushes.
+    #[inline]
+    #[must_use]
+    pub fn gets_pushes(&self) -> bool {
+        self.monitoring || !self.subscriptions.is_empty()
     }
 
     /// Whether a push that has arrived is still to be shown.

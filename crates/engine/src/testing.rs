@@ -128,9 +128,10 @@ impl Bench {
     /// What has come for a connection from others since it was last looked at, with `|` for each line end.
     pub fn arrived(&mut self, session: &mut Session) -> String {
         let inbox = &self.worker.engine.inboxes[self.worker.id];
-        let (pushes, until) = inbox.pushes_for(session.client.id, session.pushes_seen);
+        let until = inbox.pushed();
+        let pushes = inbox.pushes_for(session.client.id, session.pushes_seen, until);
         session.pushes_seen = until;
-        let text = pushes.iter().map(|bytes| String::from_utf8_lossy(bytes).replace("\r\n", "|")).collect::<String>();
+        let text = pushes.iter().map(|push| String::from_utf8_lossy(&push.bytes).replace("\r\n", "|")).collect::<String>();
         text.strip_suffix('|').unwrap_or(&text).to_string()
     }
 

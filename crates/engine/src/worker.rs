@@ -7,6 +7,7 @@ mod windows;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use commands::Handler;
 use commands::call::{KeyRef, LazyFree, Rules};
@@ -34,6 +35,7 @@ use crate::eviction::{self, MemoryWatch};
 use crate::execute::commit::Unit;
 use crate::families;
 use crate::replies::Share;
+use crate::room::Overfilled;
 use crate::scripts::LocalScripts;
 use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
@@ -61,6 +63,8 @@ pub enum Ran {
     Parked,
     /// CLIENT PAUSE holds it back.
     Paused,
+    /// There is no room in an inbox for what it publishes.
+    Overfilled,
     /// It is to be closed once its replies are sent.
     Closing,
 }
@@ -89,6 +93,8 @@ pub(crate) enum Step {
     Park,
     /// The command has to wait, and was not run.
     Pause,
+    /// The same, for room in an inbox for what it publishes.
+    AwaitRoom,
     /// Nothing more of this connection is run.
     Close,
     /// The same, and the command was not run either: somebody has ended the connection.
@@ -174,6 +180,8 @@ pub struct Worker {
     /// How often threads had found the gate closed when this one last met another, and when that was.
     met: (usize, Ticks),
     pub(crate) scripts: LocalScripts,
+    /// The inboxes without room for what its connections publish.
+    pub(crate) overfilled: Overfilled,
     attendant: Lent,
     /// Which of its shards of which database it looks for expired keys in next.
     reclaim_at: usize,
@@ -228,6 +236,7 @@ impl Worker {
             shard_set: ShardSet::default(),
             met: (0, Ticks::now()),
             scripts: LocalScripts::default(),
+            overfilled: Overfilled::new(engine.inboxes.len()),
             attendant: Lent::default(),
             reclaim_at: 0,
             reclaim_quiet: 0,
@@ -392,6 +401,13 @@ impl Worker {
         self.engine.clients.remove(session.client.id);
     }
 
+    /// Lists a connection again that is closed once its peer has read its replies.
+    pub fn come_back(&self, session: &Session) {
+        if !session.client.killed.load(Ordering::SeqCst) {
+            self.engine.clients.add(session.client.clone());
+        }
+    }
+
     /// Forgets the blocking command that a connection waits in which is being closed.
     pub fn unpark(&mut self, session: &mut Session) {
         let Some(waiter) = session.parked.take() else { return };
@@ -412,7 +428,7 @@ impl Worker {
             if inside.is_none() || !waiter.claim() {
                 return false;
             }
-            waiter.count(None);
+            self.count_ended(&waiter);
         }
         self.engine.waiters.remove(&waiter);
         self.resume(session, &mut waiter.timeout_reply(), out);
@@ -422,8 +438,8 @@ impl Worker {
     /// Ends a connection's wait with the reply that it waited for.
     pub fn resume(&mut self, session: &mut Session, reply: &mut Output, out: &mut Output) {
         if let Some(waiter) = session.parked.take() {
-            // The time that it waited is not the command's.
-            self.account(session, waiter.command, &waiter.args.args(), Ticks::now());
+            // It was counted when its wait was ended.
+            self.note_if_slow(session, waiter.command, &waiter.args.args(), 0);
         }
         *session.client.parked() = None;
         session.client.set(client_flag::BLOCKED, false);

@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// From this length on, in bytes, a shared value is queued by reference; copying a shorter one is cheaper than a
 /// segment of its own and another element in the vectored write.
 pub const SHARED_BYTES_MIN: usize = 16 * 1024;
+/// The same for what goes to several connections: a slow one then keeps no copy of its own, and many that read cost one
+/// copy together.
+pub const PUSH_SHARED_BYTES_MIN: usize = 1024;
 
 /// Bytes that have been sent and may stay in front of those that wait; beyond, they are removed as soon as they are as
 /// many as those.
@@ -184,6 +187,21 @@ impl Output {
         }
         self.seal();
         self.push(Segment::Shared(bytes));
+    }
+
+    /// Appends bytes that other connections are sent as well.
+    pub fn extend_push(&mut self, bytes: &Arc<Vec<u8>>) {
+        if bytes.len() < PUSH_SHARED_BYTES_MIN {
+            return self.extend(bytes);
+        }
+        self.seal();
+        self.push(Segment::Shared(bytes.clone()));
+    }
+
+    /// Bytes of memory that one more push of so many bytes takes in a connection's output, the shared bytes apart.
+    #[must_use]
+    pub fn push_cost(bytes: usize) -> usize {
+        if bytes < PUSH_SHARED_BYTES_MIN { bytes } else { SEGMENT_BYTES }
     }
 
     fn push(&mut self, segment: Segment) {

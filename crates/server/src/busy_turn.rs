@@ -137,6 +137,9 @@ fn may_be_served(connection: &Connection) -> bool {
 /// Has what a connection has kept of its input answered, and sends the answer.
 fn answer(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
     run(connection, worker);
+    if connection.hold == Hold::Closing {
+        connection.leave(worker, shared);
+    }
     let (sent, bytes, calls) = connection.send(&mut Vec::new());
     connection.note_sent(bytes, calls, worker.stats());
     connection.socket_is_full = sent == Sent::Some;
@@ -181,6 +184,6 @@ fn run(connection: &mut Connection, worker: &mut Worker) {
     match ran {
         Ran::Closing => connection.hold = Hold::Closing,
         Ran::Paused => connection.hold = Hold::Paused,
-        Ran::Idle | Ran::Parked | Ran::Yielded => {}
+        Ran::Idle | Ran::Parked | Ran::Yielded | Ran::Overfilled => {}
     }
 }

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use crate::apart::Apart;
 use crate::backlog::Backlog;
+use crate::event_loop::Shared;
 use crate::log;
 use crate::reply_queue::ReplyQueue;
 
@@ -61,6 +62,8 @@ pub enum Hold {
     Parked,
     /// CLIENT PAUSE.
     Paused,
+    /// There is no room in an inbox for what it publishes.
+    Overfilled,
     /// It has used up its turn, and is in the queue for the next.
     Yielded,
     /// There is no room for more replies: it does not read those that wait.
@@ -99,6 +102,8 @@ pub struct Connection {
     pub socket_is_full: bool,
     /// Whether it is in the list of those to be written to at the end of the turn.
     pub in_write_list: bool,
+    /// Whether nothing but this thread knows it any more, since its last reply is being sent.
+    has_left: bool,
 }
 
 /// What one read has brought.
@@ -141,6 +146,25 @@ impl Connection {
             wants_write: false,
             socket_is_full: false,
             in_write_list: false,
+            has_left: false,
+        }
+    }
+
+    /// Takes it out of all that knows it, but its thread: its subscriptions, the list of clients. Called before its peer
+    /// can know that it is closed, by the reply to QUIT or by the end of the connection: whatever does something because
+    /// of that finds nothing left of it.
+    pub fn leave(&mut self, worker: &mut Worker, shared: &Shared) {
+        if !std::mem::replace(&mut self.has_left, true) {
+            worker.close(&mut self.session);
+            shared.note_leaving(true);
+        }
+    }
+
+    /// Puts it back into the list of clients, since its peer is yet to read its last replies.
+    pub fn come_back(&mut self, worker: &Worker, shared: &Shared) {
+        if std::mem::take(&mut self.has_left) {
+            worker.come_back(&self.session);
+            shared.note_leaving(false);
         }
     }
 

@@ -102,6 +102,15 @@ impl Shared {
         }
     }
 
+    /// Counts a connection that has left, or one more that is back.
+    pub(crate) fn note_leaving(&self, leaves: bool) {
+        if leaves {
+            self.connected.fetch_sub(1, Ordering::Relaxed);
+        } else {
+            self.connected.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// How many connections there are, or are being handed over.
     pub(crate) fn connected(&self) -> usize {
         self.connected.load(Ordering::Relaxed)
@@ -138,6 +147,8 @@ pub struct EventLoop {
     turns: VecDeque<u64>,
     yielded: VecDeque<usize>,
     paused: Vec<usize>,
+    /// Connections that wait for room in an inbox for what they publish, in order.
+    publishers: VecDeque<u64>,
     /// When blocking commands run out of time, in microseconds of Unix time, by connection.
     deadlines: BinaryHeap<Reverse<(u64, u64)>>,
     /// Whether the next tick comes early.
@@ -207,6 +218,7 @@ impl EventLoop {
             turns: VecDeque::new(),
             yielded: VecDeque::new(),
             paused: Vec::new(),
+            publishers: VecDeque::new(),
             deadlines: BinaryHeap::new(),
             ticks_early: false,
             looked_around: Instant::now(),
@@ -231,7 +243,8 @@ impl EventLoop {
             self.read_and_run();
             self.run_yielded();
             // After the turn's commands, so that what they publish to this thread's own connections goes out with it.
-            self.deliver();
+            self.deliver_messages();
+            self.deliver_pushes();
             self.tick();
             // Last, so that each connection's replies of the whole turn leave with one system call.
             self.write();
@@ -402,6 +415,7 @@ impl EventLoop {
 
     /// Runs what is in a part of the thread's buffer, and keeps what is left of it for the connection.
     fn run_buffer(&mut self, key: usize, part: Range<usize>) {
+        self.catch_up(key);
         self.limit_turn(key);
         let Some((connection, mut attendant)) = attended!(self, key) else { return };
         let bytes = &self.buffer[part];
@@ -415,6 +429,7 @@ impl EventLoop {
 
     /// Runs what the connection has kept.
     fn run_input(&mut self, key: usize) {
+        self.catch_up(key);
         self.limit_turn(key);
         let Some((connection, mut attendant)) = attended!(self, key) else { return };
         let input = Input { bytes: &connection.input, blocks: Connection::blocks(connection.apart.as_deref()) };
@@ -438,6 +453,7 @@ impl EventLoop {
             Ran::Yielded => Hold::Yielded,
             Ran::Parked => Hold::Parked,
             Ran::Paused => Hold::Paused,
+            Ran::Overfilled => Hold::Overfilled,
             Ran::Closing => Hold::Closing,
         };
         match ran {
@@ -446,6 +462,7 @@ impl EventLoop {
                 self.paused.push(key);
                 self.tick_early();
             }
+            Ran::Overfilled => self.publishers.push_back(connection.session.client.id),
             Ran::Parked => {
                 let timeout_ms = connection.session.parked.as_ref().and_then(|w| w.wait.timeout_ms);
                 // From now on, by a clock that isn't rounded: Redis answers late rather than early, and so must this.
@@ -498,8 +515,8 @@ impl EventLoop {
         }
         self.poller.remove(connection.socket.as_fd());
         self.by_client.remove(&connection.session.client.id);
-        self.worker.close(&mut connection.session);
-        self.shared.connected.fetch_sub(1, Ordering::Relaxed);
+        // Before the socket is closed, which is at the end: the peer may tell others.
+        connection.leave(&mut self.worker, &self.shared);
     }
 }
 

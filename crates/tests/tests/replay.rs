@@ -174,7 +174,7 @@ impl Driver<'_> {
         let mut at = 0;
         loop {
             let mut out = resp::reply::Output::default();
-            let (next, ran) = self.worker.run(&mut self.sessions[connection], &bytes, at, &mut out);
+            let (next, ran) = self.worker.run(&mut self.sessions[connection], bytes.as_slice().into(), at, &mut out);
             at = next;
             if ran != Ran::Yielded {
                 return ran;
@@ -185,7 +185,7 @@ impl Driver<'_> {
     /// Takes what other threads have for this one's connections.
     fn take_inbox(&mut self) {
         for message in self.worker.engine.inboxes[self.worker.id].take() {
-            if let Message::Unpark { client, mut output } = message
+            if let Message::Unpark { client, mut output, .. } = message
                 && let Some(session) = self.sessions.iter_mut().find(|session| session.client.id == client)
             {
                 self.worker.resume(session, &mut output, &mut resp::reply::Output::default());

@@ -12,7 +12,7 @@ use crate::command_table::{Command, table};
 use crate::config::LogLevel;
 use crate::families;
 use crate::session::Session;
-use crate::worker::Worker;
+use crate::worker::{Step, Worker};
 
 /// What is noted of it for a counted pipeline. Nobody else is told.
 pub(super) const SENT_HTTP: &[u8] = b"ERR the connection was closed, since POST and Host: are HTTP's";
@@ -20,15 +20,23 @@ pub(super) const SENT_HTTP: &[u8] = b"ERR the connection was closed, since POST 
 /// How often the log says so, in milliseconds.
 const HTTP_WARNING_MS: u64 = 60_000;
 
+/// A command that may run.
+pub(super) enum Admitted {
+    /// At once.
+    Now(&'static Command),
+    /// Not yet; this is how its batch ends.
+    Later(Step),
+}
+
 impl Worker {
-    /// Whether a command may run now; none: not yet (CLIENT PAUSE). The checks are in Redis's order, since their
+    /// Whether a command may run, and when. The checks are in Redis's order, since their
     /// errors show it.
     pub(super) fn admit(
         &mut self,
         session: &mut Session,
         command: Option<&'static Command>,
         args: &Args<'_>,
-    ) -> Result<Option<&'static Command>, Error> {
+    ) -> Result<Admitted, Error> {
         // First, as in Valkey: which commands there are is nothing for those that have no business here.
         if self.engine.must_authenticate(session) && !command.is_some_and(|command| command.info.has(flag::NO_AUTH)) {
             return Err(Error::new("NOAUTH Authentication required."));
@@ -56,7 +64,11 @@ impl Worker {
         if session.monitoring && command.info.has(flag::READONLY | flag::WRITE | flag::MAY_REPLICATE) {
             return Err(Error::new("ERR Replica can't interact with the keyspace"));
         }
-        if self.engine.holds_up(session, command, args, self.clock.now_ms) { Ok(None) } else { Ok(Some(command)) }
+        if self.overfilled.any() && self.must_wait_for_room(session, command, args) {
+            return Ok(Admitted::Later(Step::AwaitRoom));
+        }
+        let is_paused = self.engine.holds_up(session, command, args, self.clock.now_ms);
+        Ok(if is_paused { Admitted::Later(Step::Pause) } else { Admitted::Now(command) })
     }
 
     /// Answers a command that does not run. Within a transaction, that makes EXEC refuse all of it; when it is EXEC

@@ -8,7 +8,7 @@ use resp::reply::{Mark, Output, Reply};
 use resp::request::Args;
 
 use super::Invocation;
-use super::admission::{SENT_HTTP, is_http};
+use super::admission::{Admitted, SENT_HTTP, is_http};
 use super::transaction::{queue, runs_within_multi};
 use crate::command_table::{Command, Run};
 use crate::session::{ReplyMode, Session};
@@ -61,7 +61,7 @@ impl Worker {
         let keyspace = &engine.keyspace;
         let shard = keyspace.shard_of(key.hash);
         // Also while CLIENT PAUSE holds commands back.
-        let Some(mut locked) = (if engine.is_held_up() {
+        let Some(mut locked) = (if self.is_held_up() {
             None
         } else {
             let own = keyspace.own_one(shard, inside.as_ref());
@@ -89,8 +89,7 @@ impl Worker {
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
-        let engine = self.engine;
-        let (Some(command @ Command { run: Run::Session(run), .. }), false) = (plan.command, engine.is_held_up())
+        let (Some(command @ Command { run: Run::Session(run), .. }), false) = (plan.command, self.is_held_up())
         else {
             return self.step(session, plan, args, &[], out, inside);
         };
@@ -103,10 +102,16 @@ impl Worker {
         self.after_plain(session, step, out, inside)
     }
 
+    /// Whether any command may have to wait: because of CLIENT PAUSE, or until there is room for what is published.
+    #[inline]
+    fn is_held_up(&self) -> bool {
+        self.engine.is_held_up() || self.overfilled.any()
+    }
+
     /// The command, if neither it nor the session needs a second look before it runs.
     #[inline]
     fn plain(&self, session: &Session, plan: &Planned) -> Option<&'static Command> {
-        plan.command.filter(|_| session.is_plain() && plan.fits && !self.engine.is_held_up() && !self.memory.full)
+        plan.command.filter(|_| session.is_plain() && plan.fits && !self.is_held_up() && !self.memory.full)
     }
 
     #[inline]
@@ -202,13 +207,13 @@ impl Worker {
         let wanted = session.reply_mode;
         let was_authenticated = session.authenticated;
         let mut step = match self.admit(session, command, args) {
-            Ok(None) => return Step::Pause,
-            Ok(Some(command)) if session.multi.is_some() && !runs_within_multi(command) => {
+            Ok(Admitted::Later(step)) => return step,
+            Ok(Admitted::Now(command)) if session.multi.is_some() && !runs_within_multi(command) => {
                 queue(session, Invocation { command, args, keys });
                 Reply::new(out, session.proto).simple("QUEUED");
                 Step::Next
             }
-            Ok(Some(command)) => {
+            Ok(Admitted::Now(command)) => {
                 // While commands are held back, keys stay as they are, as far as anybody can tell.
                 self.clock.keeps_due = self.engine.is_paused(self.clock.now_ms);
                 let step = self.execute(session, Invocation { command, args, keys }, out, inside);

@@ -17,7 +17,6 @@ use super::commit::Counter;
 use crate::blocking::{Parked, Waiter};
 use crate::client::client_flag;
 use crate::command_table::Run;
-use crate::inbox::Message;
 use crate::session::Session;
 use crate::ticks::Ticks;
 use crate::watch::DbKey;
@@ -124,7 +123,7 @@ impl Worker {
             let tried = self.try_for(waiter);
             if let Ok(Some(output)) = tried {
                 self.engine.waiters.remove(waiter);
-                self.engine.inboxes[waiter.worker].send(Message::Unpark { client: waiter.client, output });
+                self.engine.inboxes[waiter.worker].unpark(waiter.client, output);
                 return Ok(());
             }
             let outcome = tried.map(drop);
@@ -173,7 +172,7 @@ impl Worker {
         let answer = match (outcome, wait) {
             (_, Some(_)) => None,
             (Ok(()), None) => {
-                waiter.count(None);
+                self.count_ended(waiter);
                 Some(output)
             }
             (Err(error), None) => {
@@ -189,11 +188,25 @@ impl Worker {
         Ok(answer)
     }
 
-    /// Counts a waiter's command, which has ended with an error. That it has run, its own thread counts.
-    pub(crate) fn count_failed(&self, waiter: &Waiter, error: &[u8]) {
+    /// Counts a waiter's command, which has ended with an error.
+    pub(crate) fn count_failed(&mut self, waiter: &Waiter, error: &[u8]) {
+        self.count_as_run(waiter);
         waiter.count(Some(error));
         let stats = self.stats();
         stats.count_error(error);
         stats.commands[waiter.command.id].failed.add(1);
+    }
+
+    /// Counts a waiter's command, which has ended well, or because its time is up. The caller is inside the gate.
+    pub(crate) fn count_ended(&mut self, waiter: &Waiter) {
+        self.count_as_run(waiter);
+        waiter.count(None);
+    }
+
+    /// Counts that a waiter's command has run, before anything tells a client so. The time that it waited is not the
+    /// command's.
+    fn count_as_run(&mut self, waiter: &Waiter) {
+        self.timings.note(self.stats(), self.tracks_latency, waiter.command.id, 0);
+        self.count_timings();
     }
 }

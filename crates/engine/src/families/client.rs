@@ -354,7 +354,7 @@ fn unblock(turn: &mut Turn<'_, '_>) -> Outcome {
     let id = turn.int(2)?;
     let engine = turn.engine();
     let target = u64::try_from(id).ok().and_then(|id| engine.clients.get(id));
-    let waiter = target.and_then(|client| client.parked().clone());
+    let waiter = target.as_ref().and_then(|client| client.parked().clone());
     let Some(waiter) = waiter.filter(|waiter| claim(waiter)) else {
         turn.reply.int(0);
         return Ok(());
@@ -366,9 +366,10 @@ fn unblock(turn: &mut Turn<'_, '_>) -> Outcome {
         turn.worker.count_failed(&waiter, UNBLOCKED.as_bytes());
     } else {
         output = waiter.timeout_reply();
-        waiter.count(None);
+        turn.worker.count_ended(&waiter);
     }
-    engine.inboxes[waiter.worker].send(Message::Unpark { client: waiter.client, output });
+    target.inspect(|client| client.set(client_flag::BLOCKED, false));
+    engine.inboxes[waiter.worker].unpark(waiter.client, output);
     turn.reply.int(1);
     Ok(())
 }

@@ -136,7 +136,7 @@ pub(crate) fn show(worker: &mut Worker, session: &mut Session, command: &Command
 pub(crate) fn send(worker: &Worker, session: &mut Session, text: &str) {
     // A connection that is being closed, or shows nothing itself, has no use for its own line.
     let own = (session.monitoring && !session.closing).then_some((session.client.id, &mut session.pushes));
-    let mut origin = Origin { worker: worker.id, own, may_be_dropped: true };
+    let mut origin = Origin { worker: worker.id, own, may_be_dropped: true, overfilled: None };
     let mut shown = worker.engine.monitors.shown();
     let now_us = worker.present_us();
     // A larger step back is somebody setting the system's clock.
@@ -146,6 +146,9 @@ pub(crate) fn send(worker: &Worker, session: &mut Session, text: &str) {
     let line = line(time_us, text);
     let mut line = Encoded::new(|reply: &mut Reply<'_>| reply.simple(&line));
     shown.audience.send(&worker.engine.inboxes, &mut origin, &mut line);
+    if let Some(inbox) = origin.overfilled {
+        worker.note_overfilled(inbox, Some(session));
+    }
 }
 
 /// What MONITOR shows: `1700000000.000123 [0 127.0.0.1:50000] "get" "key"`.

@@ -252,7 +252,8 @@ fn sunsubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
 pub(crate) fn catch_up(turn: &mut Turn<'_, '_>) {
     let session = &mut *turn.session;
     let inbox = &turn.worker.engine.inboxes[turn.worker.id];
-    let (waiting, until) = inbox.pushes_for(session.client.id, session.pushes_seen);
+    let until = inbox.pushed();
+    let waiting = inbox.pushes_for(session.client.id, session.pushes_seen, until);
     session.pushes_seen = until;
     if session.in_exec && session.proto == Proto::Resp2 {
         // Only the transaction itself can have subscribed, and nothing can have been published while it ran.
@@ -260,7 +261,7 @@ pub(crate) fn catch_up(turn: &mut Turn<'_, '_>) {
     }
     let aside = session.in_exec || session.reply_mode != ReplyMode::On;
     let output = if aside { &mut session.pushes } else { turn.reply.output() };
-    waiting.into_iter().for_each(|bytes| output.extend_shared(bytes));
+    waiting.iter().for_each(|waiting| output.extend_push(&waiting.bytes));
 }
 
 /// Ends all subscriptions of a session without a word.
@@ -278,14 +279,19 @@ pub(crate) fn leave_all(worker: &mut Worker, session: &mut Session) {
 /// Publishes for a session's command, or for nobody's; returns how many get the message.
 pub(crate) fn publish_from(
     worker: &Worker,
-    session: Option<&mut Session>,
+    mut session: Option<&mut Session>,
     kind: Kind,
     channel: &[u8],
     payload: &[u8],
 ) -> usize {
-    let own = session.filter(|s| !s.subscriptions.is_empty()).map(|s| (s.client.id, &mut s.pushes));
-    let mut origin = Origin { worker: worker.id, own, may_be_dropped: false };
-    worker.engine.pubsub.publish(&worker.engine.inboxes, kind, channel, payload, &mut origin)
+    let listening = session.as_deref_mut().filter(|s| !s.subscriptions.is_empty());
+    let own = listening.map(|s| (s.client.id, &mut s.pushes));
+    let mut origin = Origin { worker: worker.id, own, may_be_dropped: false, overfilled: None };
+    let receivers = worker.engine.pubsub.publish(&worker.engine.inboxes, kind, channel, payload, &mut origin);
+    if let Some(inbox) = origin.overfilled {
+        worker.note_overfilled(inbox, session);
+    }
+    receivers
 }
 
 fn publish_to(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {

@@ -39,6 +39,10 @@ impl Worker {
         if !self.engine.active_expire.load(Ordering::Relaxed) || self.engine.is_held_up() {
             return false;
         }
+        // What expires is published, and no client can be made to wait for that.
+        if self.overfilled.any() && self.engine.notify_classes.load(Ordering::Relaxed) != 0 {
+            return true;
+        }
         let began = Ticks::now();
         let mut inside = self.pass();
         if inside.is_none() {

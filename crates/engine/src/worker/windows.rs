@@ -212,7 +212,7 @@ impl Worker {
                 step
             };
             let step = if self.effects.took_much { self.mind_memory_next(step) } else { step };
-            if step != Step::Pause {
+            if !matches!(step, Step::Pause | Step::AwaitRoom) {
                 stint.at = request.end as usize;
             }
             if step != Step::Next {
@@ -300,6 +300,7 @@ fn end_early(session: &mut Session, step: Step) -> ControlFlow<Ran, Window> {
             session.client.set(client_flag::BLOCKED, true);
             Ran::Paused
         }
+        Step::AwaitRoom => Ran::Overfilled,
         Step::Close | Step::Gone => Ran::Closing,
     })
 }

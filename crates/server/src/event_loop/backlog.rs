@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use engine::client::client_flag;
-use engine::config::ClientClass;
+use engine::config::{ClientClass, OutputLimit};
 use engine::replies::{NoRoom, ReplyFigures, Share, UNAUTHENTICATED_BYTES_MAX};
 use resp::reply::Output;
 
@@ -53,8 +53,26 @@ impl EventLoop {
         self.figures().share(self.shared.settings())
     }
 
+    fn output_limit(&self, connection: &Connection) -> OutputLimit {
+        let class = if is_subscriber(connection) { ClientClass::PubSub } else { ClientClass::Normal };
+        self.shared.settings().client_output_buffer_limit.get(class)
+    }
+
+    /// Whether more waits for a connection than it may, as far as is known: its socket was full when it was last tried.
+    fn seems_over_limit(&self, key: usize) -> bool {
+        let Some(connection) = self.connections.get(key).filter(|connection| connection.socket_is_full) else {
+            return false;
+        };
+        let limit = self.output_limit(connection).hard_bytes;
+        limit > 0 && connection.replies.len() > limit
+    }
+
     /// Does all that there is to do for replies that wait, or have waited.
     pub(super) fn mind_backlog(&mut self, key: usize) {
+        // One that has read since is not to be closed.
+        if self.seems_over_limit(key) && !self.send(key) {
+            return;
+        }
         let (now_ms, block) = (self.steady_ms(), self.share().block());
         let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.replies.take_file_is_done() {
@@ -155,6 +173,8 @@ impl EventLoop {
     /// whether it did.
     pub(super) fn close_if_over_limit(&mut self, key: usize) -> bool {
         let now_ms = self.steady_ms();
+        let Some(connection) = self.connections.get(key) else { return false };
+        let limit = self.output_limit(connection);
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let client = connection.session.client.clone();
         let bytes = connection.replies.len();
@@ -170,8 +190,6 @@ impl EventLoop {
             self.close(key);
             return true;
         }
-        let class = if is_subscriber(connection) { ClientClass::PubSub } else { ClientClass::Normal };
-        let limit = self.shared.settings().client_output_buffer_limit.get(class);
         let over = |limit: u64| limit > 0 && bytes > limit;
         let mut too_long = false;
         if let Some(backlog) = &mut connection.backlog {

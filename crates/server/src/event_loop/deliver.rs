@@ -1,24 +1,30 @@
 //! What other threads have for this thread's connections: pushes, replies to blocking commands, requests to close.
+//!
+//! Pushes are handed out in portions, one a turn: then the sockets concerned are written to, and the thread's own
+//! connections have their turn, before the next. So nothing that a connection is yet to be sent grows by more than a
+//! portion before its socket is tried.
 
 use engine::inbox::{Message, Push};
+use resp::reply::Output;
 
 use super::EventLoop;
 use crate::connection::Hold;
 
+/// How much is handed out at once, roughly bytes to be sent to all connections together: what sending takes a
+/// millisecond or two for.
+const PORTION_WORK_MAX: usize = 2 * 1024 * 1024;
+
 impl EventLoop {
-    /// Hands out what other connections have for those of this thread.
-    pub(super) fn deliver(&mut self) {
-        let inbox = &self.shared.engine.inboxes[self.worker.id];
-        if !inbox.is_filled() {
-            return;
-        }
-        // Commands run after all messages are handed out: UNSUBSCRIBE has to find what is still to come in the inbox.
+    /// Hands out what other threads have for connections of this one, but for pushes.
+    pub(super) fn deliver_messages(&mut self) {
+        // Commands run after all messages are handed out: one may concern the connection whose command it is.
         let mut unparked = Vec::new();
-        let mut look = false;
-        for message in inbox.take() {
+        let (mut look, mut room) = (false, false);
+        for message in self.shared.engine.inboxes[self.worker.id].take() {
             match message {
-                Message::Push(push) => self.push(&push),
-                Message::Unpark { client, mut output } => unparked.extend(self.unpark(client, &mut output)),
+                Message::Unpark { client, mut output, pushes } => {
+                    unparked.extend(self.unpark(client, &mut output, pushes));
+                }
                 Message::Close { client } => {
                     if let Some(&key) = self.by_client.get(&client) {
                         self.close(key);
@@ -30,6 +36,10 @@ impl EventLoop {
                     }
                 }
                 Message::Look => look = true,
+                Message::Room { inbox } => {
+                    self.worker.note_room(inbox);
+                    room = true;
+                }
             }
         }
         for client in unparked {
@@ -44,29 +54,78 @@ impl EventLoop {
         if look {
             self.run_paused();
         }
+        if room {
+            self.run_publishers();
+        }
+    }
+
+    /// Hands out a portion of the pushes for connections of this thread, whichever thread they come from.
+    pub(super) fn deliver_pushes(&mut self) {
+        let inboxes = &self.shared.engine.inboxes;
+        if !inboxes[self.worker.id].is_filled() {
+            return;
+        }
+        let portion = inboxes[self.worker.id].take_pushes(PORTION_WORK_MAX);
+        for thread in portion.has_room {
+            inboxes[thread].send(Message::Room { inbox: self.worker.id });
+        }
+        portion.pushes.iter().for_each(|push| self.push(push));
     }
 
     fn push(&mut self, push: &Push) {
         for client in push.clients.iter() {
             let Some(&key) = self.by_client.get(client) else { continue };
-            let Some(connection) = self.connections.get_mut(key) else { continue };
-            // After the last reply of a connection, nothing more is said.
-            if connection.session.awaits(push) && connection.hold != Hold::Closing {
-                if push.may_be_dropped && !self.has_room_for_line(key, push.bytes.len()) {
-                    self.drop_lines(key, 1);
-                    continue;
-                }
-                let Some(connection) = self.connections.get_mut(key) else { continue };
-                connection.replies.output.extend_shared(push.bytes.clone());
-                self.queue_write(key);
-                self.close_if_over_limit(key);
+            let Some(connection) = self.connections.get(key) else { continue };
+            if connection.session.awaits(push) {
+                self.show(key, &push.bytes, push.may_be_dropped);
             }
         }
     }
 
-    /// Gives a parked connection its reply; it can go on with the rest of its batch.
-    fn unpark(&mut self, client: u64, reply: &mut resp::reply::Output) -> Option<u64> {
-        let connection = self.connections.get_mut(*self.by_client.get(&client)?)?;
+    /// Shows a connection the pushes that wait for it, before a command of it runs: whatever makes a client send one
+    /// because of something that was published gets to see that first.
+    pub(super) fn catch_up(&mut self, key: usize) {
+        let Some(connection) = self.connections.get(key) else { return };
+        if connection.session.gets_pushes() {
+            self.show_until(key, self.shared.engine.inboxes[self.worker.id].pushed());
+        }
+    }
+
+    /// The same of the pushes up to this number.
+    fn show_until(&mut self, key: usize, until: u64) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let session = &mut connection.session;
+        if session.pushes_seen >= until {
+            return;
+        }
+        let after = std::mem::replace(&mut session.pushes_seen, until);
+        let inbox = &self.shared.engine.inboxes[self.worker.id];
+        for waiting in inbox.pushes_for(session.client.id, after, until) {
+            self.show(key, &waiting.bytes, waiting.may_be_dropped);
+        }
+    }
+
+    fn show(&mut self, key: usize, bytes: &std::sync::Arc<Vec<u8>>, may_be_dropped: bool) {
+        // After the last reply of a connection, nothing more is said.
+        if self.connections.get(key).is_none_or(|connection| connection.hold == Hold::Closing) {
+            return;
+        }
+        if may_be_dropped && !self.has_room_for_line(key, bytes.len()) {
+            return self.drop_lines(key, 1);
+        }
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        // Whether that is too much shows when its socket has been tried.
+        connection.replies.output.extend_push(bytes);
+        self.queue_write(key);
+    }
+
+    /// Gives a parked connection its reply, behind what was pushed before; it can go on with the rest of its batch.
+    fn unpark(&mut self, client: u64, reply: &mut Output, pushes: u64) -> Option<u64> {
+        let key = *self.by_client.get(&client)?;
+        if self.connections.get(key)?.session.gets_pushes() {
+            self.show_until(key, pushes);
+        }
+        let connection = self.connections.get_mut(key)?;
         self.worker.resume(&mut connection.session, reply, &mut connection.replies.output);
         Some(client)
     }
@@ -89,5 +148,33 @@ impl EventLoop {
                 self.go_on(key);
             }
         }
+    }
+
+    /// Goes on with the connections that wait for room in another thread's inbox, or this one's, in the order in which
+    /// they came. Those that still find none keep their places before those that have run.
+    fn run_publishers(&mut self) {
+        let mut waited = std::mem::take(&mut self.publishers);
+        waited.retain(|client| {
+            let Some(&key) = self.by_client.get(client) else { return false };
+            let Some(connection) = self.connections.get(key) else { return false };
+            if connection.hold != Hold::Overfilled {
+                return false;
+            }
+            let left = connection.input_left();
+            self.go_on(key);
+            let Some(connection) = self.connections.get(key) else { return false };
+            match connection.hold {
+                // Nothing of it has run: it is at the end of the new queue.
+                Hold::Overfilled if connection.input_left() == left => self.publishers.pop_back().is_some(),
+                Hold::Overfilled | Hold::Full | Hold::Closing => false,
+                Hold::None | Hold::Parked | Hold::Paused | Hold::Yielded => {
+                    let write = connection.wants_write;
+                    self.watch(key, true, write);
+                    false
+                }
+            }
+        });
+        waited.append(&mut self.publishers);
+        self.publishers = waited;
     }
 }

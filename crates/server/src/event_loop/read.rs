@@ -135,7 +135,7 @@ impl EventLoop {
         let Some(connection) = self.connections.get_mut(key) else { return false };
         match connection.hold {
             Hold::Closing => self.drain(key),
-            Hold::Full => {
+            Hold::Full | Hold::Overfilled => {
                 let write = connection.wants_write;
                 self.watch(key, false, write);
             }
@@ -192,10 +192,9 @@ impl EventLoop {
     fn run_arrived(&mut self) {
         while let Some(first) = self.arrived.front() {
             if self.hold_of(first) == Some(Hold::None) {
-                // Before what has just been read is run: whoever sends a command because of something that was
-                // published gets to see that first. And before it is taken from the others: a script that begins now
-                // may take too long, and then all of them are answered.
-                self.deliver();
+                // Before it is taken from the others: a script that begins now may take too long, and then all of them
+                // are answered.
+                self.deliver_messages();
             }
             let Some(arrived) = self.arrived.pop_front() else { return };
             // Asked again, since a message may have closed it.

@@ -56,11 +56,15 @@ impl EventLoop {
     }
 
     /// Sends what the socket takes. Says whether there is, or was, a backlog to be minded.
-    fn send(&mut self, key: usize) -> bool {
+    pub(super) fn send(&mut self, key: usize) -> bool {
         let has_backlog = self.connections.get(key).is_some_and(|connection| connection.backlog.is_some());
         // Read by those alone who have to wait: it costs others more than it tells.
         let now_ms = if has_backlog { self.steady_ms() } else { 0 };
         let Some(connection) = self.connections.get_mut(key) else { return false };
+        let is_closing = connection.hold == Hold::Closing;
+        if is_closing {
+            connection.leave(&mut self.worker, &self.shared);
+        }
         let (sent, bytes, calls) = connection.send(&mut self.spare_output);
         connection.note_sent(bytes, calls, self.worker.stats());
         if bytes > 0 {
@@ -68,6 +72,9 @@ impl EventLoop {
             connection.session.client.active_ms.store(self.worker.clock.now_ms, Ordering::Relaxed);
         }
         connection.socket_is_full = sent == Sent::Some;
+        if is_closing && matches!(sent, Sent::Some | Sent::Front) {
+            connection.come_back(&self.worker, &self.shared);
+        }
         if let Some(backlog) = &mut connection.backlog {
             if bytes > 0 {
                 backlog.moved_ms = now_ms;

@@ -11,14 +11,14 @@ fn deliver(bench: &mut Bench, session: &mut Session) -> (String, Vec<u64>) {
     let (mut shown, mut closed) = (String::new(), Vec::new());
     for message in bench.worker.engine.inboxes[0].take() {
         match message {
-            Message::Unpark { client, mut output } => {
+            Message::Unpark { client, mut output, .. } => {
                 assert_eq!(client, session.client.id);
                 let mut out = resp::reply::Output::default();
                 bench.worker.resume(session, &mut output, &mut out);
                 shown += &String::from_utf8_lossy(&out.slices().collect::<Vec<_>>().concat());
             }
             Message::Close { client } => closed.push(client),
-            Message::Push(_) | Message::Dropped { .. } | Message::Look => {}
+            Message::Dropped { .. } | Message::Look | Message::Room { .. } => {}
         }
     }
     (shown.replace("\r\n", "|"), closed)
