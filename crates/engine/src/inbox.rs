@@ -192,28 +192,28 @@ impl Inbox {
 
     /// Adds a message and wakes the thread if it may be asleep.
     pub fn send(&self, message: Message) {
-        {
-            let mut queue = self.queue();
-            queue.messages.push_back(message);
-            self.has_messages.store(true, Ordering::Release);
-        }
-        self.nudge();
+        self.add_message(|_| message);
     }
 
     /// Sends the reply that ends a connection's wait, to be shown behind what has been pushed before.
     pub fn unpark(&self, client: u64, output: Output) {
-        {
-            let mut queue = self.queue();
-            let pushes = queue.pushed;
-            queue.messages.push_back(Message::Unpark { client, output, pushes });
-            self.has_messages.store(true, Ordering::Release);
-        }
-        self.nudge();
+        self.add_message(|pushes| Message::Unpark { client, output, pushes });
     }
 
-    fn nudge(&self) {
-        // One nudge for many messages: the mark is cleared only by the thread that has found nothing more.
-        if !self.filled.swap(true, Ordering::AcqRel) {
+    fn add_message(&self, message: impl FnOnce(u64) -> Message) {
+        let is_first = {
+            let mut queue = self.queue();
+            let pushed = queue.pushed;
+            queue.messages.push_back(message(pushed));
+            !self.has_messages.swap(true, Ordering::AcqRel)
+        };
+        self.nudge(is_first);
+    }
+
+    /// Wakes the thread unless that has been done for what is there already: the mark is cleared only by the thread that
+    /// has found nothing more. It may leave pushes for later and sleep, but no messages: `must`.
+    fn nudge(&self, must: bool) {
+        if !self.filled.swap(true, Ordering::AcqRel) || must {
             self.wake.wake();
         }
     }
@@ -242,7 +242,11 @@ impl Inbox {
                 queue.add(push, self.room_cost_max)
             }
         };
-        if to_self { self.filled.store(true, Ordering::Release) } else { self.nudge() }
+        if to_self {
+            self.filled.store(true, Ordering::Release)
+        } else {
+            self.nudge(false)
+        }
         is_full
     }
 
@@ -271,11 +275,18 @@ impl Inbox {
         self.filled.load(Ordering::Acquire)
     }
 
+    /// Whether there are messages other than pushes.
+    #[inline]
+    #[must_use]
+    pub fn has_messages(&self) -> bool {
+        self.has_messages.load(Ordering::Acquire)
+    }
+
     /// Takes all messages but pushes, in the order in which they were sent. Costs nothing if there are none.
     #[inline]
     #[must_use]
     pub fn take(&self) -> VecDeque<Message> {
-        if self.has_messages.load(Ordering::Acquire) { self.take_messages() } else { VecDeque::new() }
+        if self.has_messages() { self.take_messages() } else { VecDeque::new() }
     }
 
     fn take_messages(&self) -> VecDeque<Message> {

@@ -131,7 +131,8 @@ impl Bench {
         let until = inbox.pushed();
         let pushes = inbox.pushes_for(session.client.id, session.pushes_seen, until);
         session.pushes_seen = until;
-        let text = pushes.iter().map(|push| String::from_utf8_lossy(&push.bytes).replace("\r\n", "|")).collect::<String>();
+        let text =
+            pushes.iter().map(|push| String::from_utf8_lossy(&push.bytes).replace("\r\n", "|")).collect::<String>();
         text.strip_suffix('|').unwrap_or(&text).to_string()
     }
 

@@ -51,6 +51,9 @@ pub struct Backlog {
     /// When replies last got on, to the client or to the disk, or began to keep requests waiting; in
     /// milliseconds.
     pub moved_ms: u64,
+    /// How long its thread may have waited for subscribers, all in all, while it still waits for this one; see
+    /// `event_loop::lagging`.
+    pub waited_for_until_us: u64,
     /// Lines of MONITOR that were dropped since it was last told.
     pub lines_dropped: u64,
 }

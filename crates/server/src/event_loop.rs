@@ -3,6 +3,7 @@
 mod backlog;
 mod clock;
 mod deliver;
+mod lagging;
 mod monitors;
 mod polling;
 mod read;
@@ -35,6 +36,7 @@ use crate::poller::{Epoll, Poller, Ready, TICK};
 use crate::spill::Spill;
 
 use self::clock::Idleness;
+use self::lagging::Lagging;
 use self::polling::{Permit, Polling, Waited};
 use self::read::READ_BYTES;
 
@@ -149,6 +151,8 @@ pub struct EventLoop {
     paused: Vec<usize>,
     /// Connections that wait for room in an inbox for what they publish, in order.
     publishers: VecDeque<u64>,
+    /// Subscribers that are behind.
+    lagging: Lagging,
     /// When blocking commands run out of time, in microseconds of Unix time, by connection.
     deadlines: BinaryHeap<Reverse<(u64, u64)>>,
     /// Whether the next tick comes early.
@@ -219,6 +223,7 @@ impl EventLoop {
             yielded: VecDeque::new(),
             paused: Vec::new(),
             publishers: VecDeque::new(),
+            lagging: Lagging::default(),
             deadlines: BinaryHeap::new(),
             ticks_early: false,
             looked_around: Instant::now(),
@@ -281,7 +286,8 @@ impl EventLoop {
         let deadline = parked.into_iter().chain(impatient.map(Duration::from_millis)).min();
         // What they wait for may be written for another thread.
         let turn = (!self.turns.is_empty()).then_some(BUSY_TICK);
-        deadline.into_iter().chain(turn).min()
+        let readers = self.lagging.is_waited_for().then_some(lagging::LOOK_AFTER);
+        deadline.into_iter().chain(turn).chain(readers).min()
     }
 
     fn poll(&mut self, timeout: Option<Duration>) {
@@ -316,8 +322,10 @@ impl EventLoop {
         Waited::PolledInVain
     }
 
+    /// Whether the thread's inbox has something that is handed out now.
     fn worker_inbox_filled(&self) -> bool {
-        self.shared.engine.inboxes[self.worker.id].is_filled()
+        let inbox = &self.shared.engine.inboxes[self.worker.id];
+        inbox.is_filled() && (inbox.has_messages() || !self.lagging.is_waited_for())
     }
 
     fn begin_turn(&mut self) {

@@ -89,8 +89,7 @@ impl Worker {
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
-        let (Some(command @ Command { run: Run::Session(run), .. }), false) = (plan.command, self.is_held_up())
-        else {
+        let (Some(command @ Command { run: Run::Session(run), .. }), false) = (plan.command, self.is_held_up()) else {
             return self.step(session, plan, args, &[], out, inside);
         };
         // Not by way of `call`: that its handler is known saves calls, each of which hands on half a dozen arguments.

@@ -30,7 +30,7 @@ const SHARED_PATIENCE_MS: u64 = 200;
 const RETRY_MS: u64 = 1000;
 
 /// Whether others decide what a connection is sent: it has its own limits, and is neither held up nor put on disk.
-fn is_subscriber(connection: &Connection) -> bool {
+pub(super) fn is_subscriber(connection: &Connection) -> bool {
     connection.session.client.has(client_flag::PUBSUB)
 }
 
@@ -53,7 +53,7 @@ impl EventLoop {
         self.figures().share(self.shared.settings())
     }
 
-    fn output_limit(&self, connection: &Connection) -> OutputLimit {
+    pub(super) fn output_limit(&self, connection: &Connection) -> OutputLimit {
         let class = if is_subscriber(connection) { ClientClass::PubSub } else { ClientClass::Normal };
         self.shared.settings().client_output_buffer_limit.get(class)
     }
@@ -94,6 +94,7 @@ impl EventLoop {
         if self.close_if_over_limit(key) {
             return;
         }
+        self.note_lag(key);
         self.spill(key);
         self.count_leaving(key);
         self.hold_or_release(key);
@@ -124,6 +125,7 @@ impl EventLoop {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(backlog) = connection.backlog.take() else { return };
         self.waiting.remove(&key);
+        self.lagging.remove(key);
         let figures = &self.shared.engine.replies;
         if let Some(memory) = backlog.counted {
             figures.waiting.sub(1);

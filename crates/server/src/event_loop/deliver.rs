@@ -2,7 +2,8 @@
 //!
 //! Pushes are handed out in portions, one a turn: then the sockets concerned are written to, and the thread's own
 //! connections have their turn, before the next. So nothing that a connection is yet to be sent grows by more than a
-//! portion before its socket is tried.
+//! portion before its socket is tried. For subscribers that are behind, though they read, the next portion waits
+//! (`event_loop::lagging`), and so do publishers as soon as their room in the inbox is full (`engine::inbox`).
 
 use engine::inbox::{Message, Push};
 use resp::reply::Output;
@@ -62,7 +63,7 @@ impl EventLoop {
     /// Hands out a portion of the pushes for connections of this thread, whichever thread they come from.
     pub(super) fn deliver_pushes(&mut self) {
         let inboxes = &self.shared.engine.inboxes;
-        if !inboxes[self.worker.id].is_filled() {
+        if !inboxes[self.worker.id].is_filled() || self.must_wait_for_readers() {
             return;
         }
         let portion = inboxes[self.worker.id].take_pushes(PORTION_WORK_MAX);

@@ -78,6 +78,7 @@ impl EventLoop {
         if let Some(backlog) = &mut connection.backlog {
             if bytes > 0 {
                 backlog.moved_ms = now_ms;
+                self.lagging.note_read(backlog, bytes);
             }
         } else if sent == Sent::All {
             if connection.hold == Hold::Closing {
