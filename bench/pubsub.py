@@ -19,6 +19,8 @@ import subprocess
 import sys
 import time
 
+from servers import cpu_ns
+
 CHANNEL = b"news"
 PINGERS = 8
 PATIENCE_S = 120
@@ -178,14 +180,14 @@ def experiments(args):
         workers = [(publish, port, per_publisher, args.depth, payload)] * args.publishers
         workers.append((read_messages, port, args.subscribers, total * len(message)))
         took, found, peak = run(process, workers, [(ping, port)])
-        return f"{total * args.subscribers / took:11,.0f} delivered/s", found, peak
+        return total * args.subscribers, took, found, peak
 
     def monitored(port, process):
         workers = [(pipeline, port, args.commands, 100)]
         took, found, peak = run(process, workers, [(ping, port), (monitor, port, 0.01)])
-        return f"{args.commands / took:11,.0f} commands/s ", found, peak
+        return args.commands, took, found, peak
 
-    return [("pubsub", pubsub), ("monitor", monitored)]
+    return [("pubsub", "delivered", pubsub), ("monitor", "commands", monitored)]
 
 
 def main():
@@ -201,8 +203,11 @@ def main():
     parser.add_argument("--only", choices=["pubsub", "monitor"])
     parser.add_argument("--port", type=int, default=17_300)
     args = parser.parse_args()
-    print(f"{args.subscribers} subscribers, {args.publishers} publishers, {args.messages} messages of {args.size} bytes, depth {args.depth}")
-    for what, experiment in experiments(args):
+    print(
+        f"{args.subscribers} subscribers, {args.publishers} publishers, {args.messages} messages of {args.size} bytes,"
+        f" depth {args.depth}"
+    )
+    for what, unit, experiment in experiments(args):
         if args.only not in (None, what):
             continue
         for round_ in range(args.rounds):
@@ -210,12 +215,14 @@ def main():
                 port = args.port + round_ * 20 + index
                 process = start(name, command, port)
                 try:
-                    rate, found, peak = experiment(port, process)
+                    count, took, found, peak = experiment(port, process)
+                    cpu_us = cpu_ns(process) / 1000 / count
                 finally:
                     process.kill()
                     process.wait()
                 print(
-                    f"{what:8} {name:14} {rate}  longest PING {found['ping'] * 1000:7.1f} ms"
+                    f"{what:8} {name:14} {count / took:11,.0f} {unit}/s  {cpu_us:6.2f} us of CPU each"
+                    f"  longest PING {found['ping'] * 1000:7.1f} ms"
                     f"  peak {peak:7.1f} MB  closed {found['closed']}",
                     flush=True,
                 )

@@ -7,10 +7,19 @@
 //! free again. Nothing ever waits within a push: it may be done under any lock. What runs already may overfill a room.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
+#[cfg(loom)]
+use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, Ordering},
+};
 use resp::reply::Output;
+#[cfg(not(loom))]
+use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, Ordering},
+};
 
 /// Bytes of pushes that may wait in an inbox, whatever has published them. Only a single command that publishes so much
 /// gets there (a script, a transaction): the receivers of what is beyond are closed.
@@ -339,5 +348,8 @@ impl Inbox {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
+
+#[cfg(all(test, loom))]
+mod loom_tests;

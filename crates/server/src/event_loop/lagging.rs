@@ -18,7 +18,10 @@ use crate::backlog::Backlog;
 use crate::connection::Hold;
 
 /// Bytes that may wait for a subscriber before it is behind, unless its hard limit is near.
-const LAG_BYTES_MIN: u64 = 1024 * 1024;
+const LAG_BYTES_MAX: u64 = 1024 * 1024;
+/// The same where many have something that waits: these bytes are shared among them, as long as each has the least.
+const LAG_BYTES_TOTAL: u64 = 8 * 1024 * 1024;
+const LAG_BYTES_MIN: u64 = 64 * 1024;
 /// The part of its hard limit from which on it is behind in any case.
 const LAG_PART: u64 = 4;
 /// How fast a subscriber has to read, in bytes a second, to be always waited for.
@@ -60,7 +63,8 @@ impl Lagging {
     /// Notes that one has read so many bytes: for as much longer it is waited for.
     pub(super) fn note_read(&self, backlog: &mut Backlog, bytes: usize) {
         let earned_us = bytes as u64 * 1_000_000 / READ_BYTES_PER_S_MIN;
-        let until_us = backlog.waited_for_until_us.max(self.waited_us) + earned_us;
+        // A wait that was a little longer than what it had earned is made up for.
+        let until_us = backlog.waited_for_until_us + earned_us;
         backlog.waited_for_until_us = until_us.min(self.waited_us + GRACE_US);
     }
 
@@ -72,12 +76,18 @@ impl Lagging {
     }
 }
 
+/// Bytes that may wait for a subscriber before it is behind, where replies of so many connections wait.
+fn lag_bytes(waiting: u64, hard_bytes: u64) -> u64 {
+    let share = (LAG_BYTES_TOTAL / waiting.max(1)).clamp(LAG_BYTES_MIN, LAG_BYTES_MAX);
+    if hard_bytes > 0 { share.min(hard_bytes / LAG_PART) } else { share }
+}
+
 impl EventLoop {
     /// Notes whether a connection whose replies wait is a subscriber that is behind.
     pub(super) fn note_lag(&mut self, key: usize) {
         let Some(connection) = self.connections.get(key) else { return };
         let hard_bytes = self.output_limit(connection).hard_bytes;
-        let bytes_max = if hard_bytes > 0 { LAG_BYTES_MIN.min(hard_bytes / LAG_PART) } else { LAG_BYTES_MIN };
+        let bytes_max = lag_bytes(self.waiting.len() as u64, hard_bytes);
         let is_behind =
             is_subscriber(connection) && connection.hold != Hold::Closing && connection.replies.len() > bytes_max;
         match self.connections.get_mut(key).and_then(|connection| connection.backlog.as_mut()) {
@@ -116,6 +126,12 @@ mod tests {
             lagging.note_read(&mut backlog, bytes);
             backlog.waited_for_until_us > lagging.waited_us
         })
+    }
+
+    #[test]
+    fn the_more_have_something_that_waits_the_sooner_they_are_behind() {
+        assert_eq!((lag_bytes(0, 0), lag_bytes(8, 32 << 20), lag_bytes(16, 32 << 20)), (1 << 20, 1 << 20, 1 << 19));
+        assert_eq!((lag_bytes(10_000, 0), lag_bytes(1, 1 << 20)), (64 << 10, 256 << 10));
     }
 
     #[test]
