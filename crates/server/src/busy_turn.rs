@@ -1,5 +1,6 @@
-//! What a thread does for its other connections while a script takes too long: it reads what they send, has it
-//! answered, and lets new ones in, so that somebody can end the script.
+//! What a thread does for its other connections while a script takes too long: it sends what their commands before the
+//! script have answered, reads what they send, has it answered, and lets new ones in, so that somebody can end the
+//! script.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -36,9 +37,12 @@ pub struct BusyTurn<'t> {
     pub arrived: &'t mut VecDeque<Arrived>,
     /// The thread's buffer, which that is in.
     pub buffer: &'t [u8],
+    /// Connections that have used up their turn, with requests that they have kept.
+    pub yielded: &'t VecDeque<usize>,
     /// Whose commands CLIENT PAUSE holds back.
     pub paused: &'t mut Vec<usize>,
-    /// Who is to be written to when the script has ended, or closed.
+    /// Who has replies of commands that ran before the script, in the same turn, or during it. Those that are left are
+    /// written, or closed, when the script has ended.
     pub to_write: &'t mut Vec<usize>,
     /// What the threads share.
     pub shared: &'t Shared,
@@ -57,11 +61,20 @@ impl Attendant for BusyTurn<'_> {
         for guest in &mut *self.guests {
             serve(guest, worker, self.shared);
         }
+        for Ready { token, write, .. } in &ready {
+            if *write {
+                self.go_on_writing(*token as usize, worker);
+            }
+        }
+        self.send_replies(worker);
         // Before they are read from again.
         for arrived in std::mem::take(self.arrived) {
             if !self.take_up(&arrived, worker) {
                 self.arrived.push_back(arrived);
             }
+        }
+        for &key in self.yielded {
+            self.answer_kept(key, worker);
         }
         for Ready { token, read, .. } in ready {
             if read {
@@ -92,13 +105,51 @@ impl BusyTurn<'_> {
         self.note_state(key);
     }
 
-    /// Has a connection that has replies, is to be closed or has to wait looked at when the script has ended.
+    /// Has the rest of a connection's requests answered that has used up its turn before the script began: no event
+    /// announces them.
+    fn answer_kept(&mut self, key: usize, worker: &mut Worker) {
+        let Some(connection) = self.others.get_mut(key) else { return };
+        if connection.hold == Hold::Yielded && connection.input_left() > 0 && may_be_served(connection) {
+            answer(connection, worker, self.shared);
+            self.note_state(key);
+        }
+    }
+
+    /// Sends the replies of the turn's commands that ran before the script: they would leave at the turn's end only.
+    fn send_replies(&mut self, worker: &mut Worker) {
+        for at in 0..self.to_write.len() {
+            let key = self.to_write[at];
+            let Some(connection) = self.others.get_mut(key) else { continue };
+            if !connection.replies.is_empty() && !connection.socket_is_full {
+                send(connection, worker, self.shared);
+                self.note_state(key);
+            }
+        }
+    }
+
+    /// Sends more of what a connection's socket did not take, now that there is room.
+    fn go_on_writing(&mut self, key: usize, worker: &mut Worker) {
+        let Some(connection) = self.others.get_mut(key) else { return };
+        connection.socket_is_full = false;
+        send(connection, worker, self.shared);
+        self.note_state(key);
+    }
+
+    /// Has a connection that has replies, is to be closed or has to wait looked at when the script has ended, and its
+    /// socket watched for room while it is full.
     fn note_state(&mut self, key: usize) {
         let Some(connection) = self.others.get_mut(key) else { return };
+        if connection.wants_write != connection.socket_is_full {
+            let (read, write) = (connection.wants_read, connection.socket_is_full);
+            // After a failure, the end of the script is waited for.
+            if self.poller.watch(connection.socket.as_fd(), key as u64, read, write).is_ok() {
+                connection.wants_write = write;
+            }
+        }
         if connection.hold == Hold::Paused && !self.paused.contains(&key) {
             self.paused.push(key);
         }
-        let is_left = !connection.replies.is_empty() || connection.hold == Hold::Closing;
+        let is_left = !connection.replies.is_empty() || connection.backlog.is_some() || connection.hold == Hold::Closing;
         if is_left && !connection.in_write_list {
             connection.in_write_list = true;
             self.to_write.push(key);
@@ -137,15 +188,7 @@ fn may_be_served(connection: &Connection) -> bool {
 /// Has what a connection has kept of its input answered, and sends the answer.
 fn answer(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
     run(connection, worker);
-    if connection.hold == Hold::Closing {
-        connection.leave(worker, shared);
-    }
-    let (sent, bytes, calls) = connection.send(&mut Vec::new());
-    connection.note_sent(bytes, calls, worker.stats());
-    connection.socket_is_full = sent == Sent::Some;
-    if sent == Sent::Broken {
-        connection.hold = Hold::Closing;
-    }
+    send(connection, worker, shared);
     let limit = shared.settings().client_query_buffer_limit.get();
     if let Some(bytes) = connection.input_over(limit) {
         connection.log_input_over(bytes, limit);
@@ -154,6 +197,19 @@ fn answer(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
     connection.note_input(worker);
     if connection.session.client.killed.load(Ordering::Relaxed) {
         give_up(connection);
+    }
+}
+
+/// Sends what a connection's socket takes of its replies.
+fn send(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
+    if connection.hold == Hold::Closing {
+        connection.leave(worker, shared);
+    }
+    let (sent, bytes, calls) = connection.send(&mut Vec::new());
+    connection.note_sent(bytes, calls, worker.stats());
+    connection.socket_is_full = sent == Sent::Some;
+    if sent == Sent::Broken {
+        connection.hold = Hold::Closing;
     }
 }
 

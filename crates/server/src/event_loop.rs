@@ -183,6 +183,7 @@ macro_rules! attended {
                 doorway: &mut $event_loop.doorway,
                 arrived: &mut $event_loop.arrived,
                 buffer: &$event_loop.buffer,
+                yielded: &$event_loop.yielded,
                 paused: &mut $event_loop.paused,
                 guests: &mut $event_loop.guests,
                 to_write: &mut $event_loop.to_write,

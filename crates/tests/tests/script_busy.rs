@@ -4,6 +4,7 @@
 
 use penstock_tests::bytes::{Command, encode};
 use penstock_tests::conn::Conn;
+use penstock_tests::reply::Reply;
 use penstock_tests::scripts::{self, ENDLESS, eval, kill, text, wait_until_busy};
 use penstock_tests::server::Server;
 
@@ -58,6 +59,73 @@ fn others_are_told_that_a_script_takes_too_long() {
         new.send(b"SHUTDOWN NOSAVE\r\n").unwrap();
         assert!(new.read_to_close().unwrap().is_empty());
     }
+}
+
+/// What others have sent is read in one go with the script, and some of it is run before it: the replies would leave
+/// when the script has ended.
+#[test]
+fn who_shares_a_wakeup_with_an_endless_script_is_answered() {
+    for threads in ["1", "2"] {
+        let server = Server::penstock(&["--threads", threads, "--busy-reply-threshold", "100", "--enable-debug-command", "yes"]);
+        let mut killer = server.connect();
+        let (mut sleeper, mut script) = (server.connect(), server.connect());
+        let mut clients = open(&server, 10);
+        // Another thread need not be busy, nor has the script begun for certain.
+        let check = |reply: &Reply| {
+            let reply = text(reply);
+            assert!(["PONG", "OK", "a"].contains(&&*reply) || reply.starts_with("BUSY "), "{reply}");
+        };
+        let slow = format!("{}PING\r\n", "DEBUG SLEEP 0.002\r\n".repeat(2));
+        for round in 0..4 {
+            // So that all of the others' requests have arrived by the time that the threads look.
+            sleeper.send(b"DEBUG SLEEP 0.05\r\n").unwrap();
+            let endless = encode(&eval("while true do end", &[], &[]));
+            let before = if round % 2 == 0 { clients.len() } else { clients.len() / 2 };
+            let mut requests: Vec<(&str, usize)> = vec![("PING\r\n", 1); clients.len()];
+            requests[1] = ("PING\r\nECHO a\r\nPING\r\n", 3);
+            requests[2] = ("*1\r\n$4\r\nPI", 0);
+            requests[3] = (&slow, 3);
+            requests[7] = ("PING\r\nECHO a\r\n", 2);
+            requests[8] = ("PING\r\n*1\r\n$4\r\nP", 1);
+            for (i, (conn, (request, _))) in clients.iter_mut().zip(&requests).enumerate() {
+                if i == before {
+                    script.send(&endless).unwrap();
+                }
+                conn.send(request.as_bytes()).unwrap();
+            }
+            if before == clients.len() {
+                script.send(&endless).unwrap();
+            }
+            for (i, (conn, (request, replies))) in clients.iter_mut().zip(&requests).enumerate() {
+                for n in 0..*replies {
+                    let reply = conn.read().unwrap_or_else(|e| panic!("{threads}, {round}, {i}, {request:?}, {n}: {e}"));
+                    check(&reply);
+                }
+            }
+            for (rest, i) in [("NG\r\n", 2), ("ING\r\n", 8)] {
+                clients[i].send(rest.as_bytes()).unwrap();
+                check(&clients[i].read().unwrap());
+            }
+            check(&sleeper.read().unwrap());
+            end(&mut killer, &mut script);
+        }
+    }
+}
+
+/// It has more to say than its socket takes at once.
+#[test]
+fn long_replies_of_before_go_on_during_a_script() {
+    let server = Server::penstock(&["--threads", "1", "--busy-reply-threshold", "100", "--enable-debug-command", "yes"]);
+    let (mut script, mut reader, mut killer) = (server.connect(), server.connect(), server.connect());
+    let value = "x".repeat(64 << 20);
+    reader.call(&["SET", "large", &value].map(|word| word.as_bytes().to_vec())).unwrap();
+    killer.send(b"DEBUG SLEEP 0.05\r\n").unwrap();
+    reader.send(b"GET large\r\n").unwrap();
+    script.send(&encode(&eval("while true do end", &[], &[]))).unwrap();
+    assert_eq!(reader.read().unwrap().text().len(), value.len());
+    assert_eq!(text(&killer.read().unwrap()), "OK");
+    end(&mut killer, &mut script);
+    assert_eq!(text(&reader.cmd("PING").unwrap()), "PONG");
 }
 
 #[test]
