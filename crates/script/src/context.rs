@@ -32,6 +32,8 @@ pub(crate) struct Context {
     /// Whether a function of ours runs, rather than Lua's code. Memory is not refused then, since Lua would jump over
     /// its frames; it is looked at when the function asks for much, and when it ends.
     pub in_native: bool,
+    /// Whether Lua has been refused memory since a script began.
+    pub refused: bool,
     /// Set once the script has to end: nothing it does catches that.
     pub ending: bool,
     /// Which run of a script this is: what libraries remember is forgotten when it changes.
@@ -59,6 +61,7 @@ impl Context {
             used_bytes: 0,
             limit_bytes,
             in_native: false,
+            refused: false,
             ending: false,
             run: 0,
             globals: None,
@@ -163,7 +166,10 @@ pub(crate) unsafe extern "C" fn allocate(
     }
     let now_used = used.saturating_add(new_bytes);
     let refused = now_used > context.limit_bytes && now_used > context.used_bytes && !context.in_native;
-    let Some(new) = layout(new_bytes).filter(|_| !refused) else { return std::ptr::null_mut() };
+    let Some(new) = layout(new_bytes).filter(|_| !refused) else {
+        context.refused = true;
+        return std::ptr::null_mut();
+    };
     let moved = match old {
         // SAFETY: as above; the new size is not zero and fits a layout.
         Some(old) => unsafe { realloc(block.cast(), old, new_bytes) },

@@ -506,10 +506,15 @@ impl State {
         if self.context().has_room(bytes) { Ok(()) } else { self.make_room_for(bytes) }
     }
 
-    #[cold]
-    fn make_room_for(&mut self, bytes: usize) -> Result<(), Raise> {
+    /// Frees what can't be reached any more.
+    pub(crate) fn collect(&mut self) {
         // SAFETY: the state is alive; no finalizer of a script's runs, since scripts can't make any.
         unsafe { ffi::lua_gc(self.raw, ffi::LUA_GCCOLLECT, 0) };
+    }
+
+    #[cold]
+    fn make_room_for(&mut self, bytes: usize) -> Result<(), Raise> {
+        self.collect();
         if self.context().has_room(bytes) { Ok(()) } else { Err(self.error_value(NOT_ENOUGH_MEMORY)) }
     }
 

@@ -26,7 +26,8 @@ pub(crate) const ENDED: &str = "Script killed by user with SCRIPT KILL...";
 const INSTRUCTIONS_BETWEEN_LOOKS: c_int = 10_000;
 /// Bytes of a script's text. Lua counts some things of it in 32 bits.
 pub(crate) const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
-const _: () = assert!(TEXT_BYTES_MAX < c_int::MAX as usize);
+// The brackets of a long string, both with a level, are the longest: twice the level's length, and four (CVE-2025-46819).
+const _: () = assert!(TEXT_BYTES_MAX < (c_int::MAX as usize) / 2 - 4);
 
 /// A script that a machine has loaded. It means nothing to another machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,6 +160,19 @@ impl Vm {
         unsafe { (*self.context).used_bytes }
     }
 
+    /// Collects at once what scripts can't reach any more, if more than half of the memory is in use: Lua begins to
+    /// collect when twice as much is in use as was left the last time, which may be more than there may be.
+    pub fn relieve(&mut self) {
+        let context = self.context();
+        if context.used_bytes > context.limit_bytes / 2 {
+            self.collect();
+        }
+    }
+
+    fn collect(&mut self) {
+        self.natively(|state, _| state.collect());
+    }
+
     /// Loads a script's text. `name` is what errors call it ("@user_script"); a failure is Lua's own text.
     pub fn load(&mut self, text: &[u8], name: &CStr) -> Result<Loaded, Vec<u8>> {
         self.natively(|state, _| {
@@ -183,6 +197,7 @@ impl Vm {
         });
         self.context().host = None;
         let registered = self.context().registering.take().unwrap_or_default();
+        self.end();
         if let Err(error) = result {
             registered.iter().for_each(|function| self.unload(function.loaded));
             return Err(error);
@@ -211,11 +226,20 @@ impl Vm {
     /// Runs a script, and writes what it returns. A script that its host has ended fails, too.
     pub fn run(&mut self, call: Call<'_>, host: &mut dyn Host, reply: &mut Reply<'_>) -> Result<(), Failure> {
         self.begin(&mut *host);
-        self.natively(|state, arguments| {
+        let result = self.natively(|state, arguments| {
             let called = arguments.map_or(Ok(()), |arguments| call_with(state, &call, arguments));
             state.context().host = None;
             called.map(|()| to_reply::write(state, reply, host)).map_err(|Raise| failure(state, call.name))
-        })
+        });
+        self.end();
+        result
+    }
+
+    /// After a run that was refused memory, what it has left is collected, so that the next one finds room.
+    fn end(&mut self) {
+        if std::mem::take(&mut self.context().refused) {
+            self.collect();
+        }
     }
 
     fn context(&mut self) -> &mut Context {
@@ -340,8 +364,7 @@ pub(crate) fn load(state: &mut State, text: &[u8], name: &CStr) -> Result<(), Ra
     }
     state.ensure(3)?;
     let mut text = Text(&text);
-    // The parser of 5.1 holds strings, the chunk's name among them, that the collector doesn't see (CVE-2025-49844): it
-    // rests meanwhile.
+    // Beside what anchors the parser's strings (see third_party/lua, CVE-2025-49844), the collector rests meanwhile.
     // SAFETY: the state is alive; loading runs in Lua's protected mode, and the reader raises nothing.
     let status = unsafe {
         ffi::lua_gc(state.raw(), ffi::LUA_GCSTOP, 0);
@@ -556,6 +579,56 @@ mod tests {
         let refused = "failed: ERR Error running script SHA, not enough memory";
         assert_eq!(run("local s = 'x' while true do s = s .. s end"), refused);
         assert_eq!(run("local t = {} for i = 1, 1e7 do t[i] = {} end"), refused);
+    }
+
+    #[test]
+    fn what_a_script_that_was_refused_memory_has_left_is_collected() {
+        let mut vm = Vm::new(4 * 1024 * 1024, VERSION).unwrap();
+        let mut run = |text: &str| {
+            let script = vm.load(text.as_bytes(), c"@user_script").unwrap();
+            let args = resp::request::OwnedArgs::new(std::iter::empty());
+            let call = Call { script, name: "SHA", args: args.args(), first_key: 0, keys: 0, is_function: false };
+            let result =
+                vm.run(call, &mut Echo { patience: 1000 }, &mut Reply::new(&mut Output::default(), Proto::Resp2));
+            let used = vm.used_bytes();
+            (result.is_ok(), used)
+        };
+        let (_, before) = run("return 1");
+        let (is_ok, after) = run("local t = {} for i = 1, 1e7 do t[i] = {i} end");
+        assert!(!is_ok && after < before + 500_000, "{before} bytes became {after}");
+    }
+
+    /// Jumps to one place are a list, which Lua walks for each that is added.
+    #[test]
+    fn long_conditions_take_no_longer_to_compile_than_others() {
+        const COUNT: usize = 20_000;
+        let mut vm = Vm::new(64 * 1024 * 1024, VERSION).unwrap();
+        let mut time = |head: &str, part: &str, tail: &str| {
+            let text = [head, &part.repeat(COUNT), tail].concat();
+            let mut once = || {
+                let began = std::time::Instant::now();
+                let loaded = vm.load(text.as_bytes(), c"@user_script").unwrap();
+                let took = began.elapsed();
+                vm.unload(loaded);
+                took
+            };
+            (0..3).map(|_| once()).min().unwrap()
+        };
+        let usual = time("local a ", "a = a + 1 if a then a = 1 end ", "return 1");
+        for (head, part, tail) in [
+            ("local a return ", "a or ", "1"),
+            ("local a return ", "a and ", "1"),
+            ("local a return ", "(a and 1) or ", "1"),
+            ("local a if a then ", "elseif a then ", "end return 1"),
+            ("local a while a do ", "if a then break end ", "end return 1"),
+        ] {
+            let took = time(head, part, tail);
+            assert!(took < usual * 10, "{part}: {took:?}, where others took {usual:?}");
+        }
+        let says = |a: &str, b: &str| {
+            run(&format!("local a, b = {a}, {b} return {}'none'", "a and b or b and a or ".repeat(3)))
+        };
+        assert_eq!([says("1", "2"), says("false", "2"), says("1", "nil")], [":2|", "$4|none|", "$4|none|"]);
     }
 
     /// What `pairs` finds first depends on the hashes of strings: here are the orders of redis-server 7.0 and 8.

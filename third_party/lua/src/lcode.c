@@ -187,11 +187,27 @@ void luaK_concat (FuncState *fs, int *l1, int l2) {
   else if (*l1 == NO_JUMP)
     *l1 = l2;
   else {
-    int list = *l1;
-    int next;
-    while ((next = getjump(fs, list)) != NO_JUMP)  /* find last element */
-      list = next;
-    fixjump(fs, list, l2);
+    /*
+    ** Penstock: both lists are walked at once, and the one that ends first goes
+    ** before the other. What is done with a list doesn't depend on its order.
+    ** Lua walks the first one always: n jumps to one place, as the operands of a
+    ** long `or', the branches of `elseif' and `break' make them, take n*n steps.
+    */
+    int end1 = *l1, end2 = l2;
+    for (;;) {
+      int next1 = getjump(fs, end1), next2 = getjump(fs, end2);
+      if (next1 == NO_JUMP) {
+        fixjump(fs, end1, l2);
+        return;
+      }
+      if (next2 == NO_JUMP) {
+        fixjump(fs, end2, *l1);
+        *l1 = l2;
+        return;
+      }
+      end1 = next1;
+      end2 = next2;
+    }
   }
 }
 
