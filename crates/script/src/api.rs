@@ -46,33 +46,51 @@ pub(crate) fn open(state: &mut State, version: Version) -> Result<(), Raise> {
         ("debug", native!(debug)),
     ];
     state.push_library(functions)?;
-    set_constants(state, version);
+    set_log_levels(state);
+    set_repl_flags(state);
+    set_version(state, version);
     state.push_copy(-1);
     state.set_global("server");
     state.set_global("redis");
     Ok(())
 }
 
-/// Sets the constants of the table on top of the stack.
-pub(crate) fn set_constants(state: &mut State, version: Version) {
-    let numbers = [
+/// Sets numbers of the table on top of the stack.
+fn set_numbers(state: &mut State, numbers: &[(&str, u32)]) {
+    for &(name, value) in numbers {
+        state.push_number(f64::from(value));
+        state.raw_set_named(-2, name);
+    }
+}
+
+/// Sets the levels of `log` in the table on top of the stack.
+pub(crate) fn set_log_levels(state: &mut State) {
+    let levels = [
         ("LOG_DEBUG", LogLevel::Debug as u32),
         ("LOG_VERBOSE", LogLevel::Verbose as u32),
         ("LOG_NOTICE", LogLevel::Notice as u32),
         ("LOG_WARNING", LogLevel::Warning as u32),
+    ];
+    set_numbers(state, &levels);
+}
+
+/// Sets the version in the table on top of the stack.
+pub(crate) fn set_version(state: &mut State, version: Version) {
+    set_numbers(state, &[("REDIS_VERSION_NUM", version.number)]);
+    state.push_short(version.text.as_bytes());
+    state.raw_set_named(-2, "REDIS_VERSION");
+}
+
+/// Sets the flags of `set_repl` in the table on top of the stack.
+fn set_repl_flags(state: &mut State) {
+    let flags = [
         ("REPL_NONE", 0),
         ("REPL_AOF", REPL_AOF),
         ("REPL_SLAVE", REPL_REPLICA),
         ("REPL_REPLICA", REPL_REPLICA),
         ("REPL_ALL", REPL_AOF | REPL_REPLICA),
-        ("REDIS_VERSION_NUM", version.number),
     ];
-    for (name, value) in numbers {
-        state.push_number(f64::from(value));
-        state.raw_set_named(-2, name);
-    }
-    state.push_short(version.text.as_bytes());
-    state.raw_set_named(-2, "REDIS_VERSION");
+    set_numbers(state, &flags);
 }
 
 /// Bits of `redis.set_repl`: to the append-only file, to replicas.

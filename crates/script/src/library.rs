@@ -1,8 +1,7 @@
 //! Libraries of functions: a text that registers functions when it is loaded (FUNCTION LOAD).
 //!
-//! What a library's text and its functions have for globals is a table of its own, through which they see what all
-//! scripts see. While a library is loaded, that table has another `redis`, which registers functions and runs no
-//! commands.
+//! What a library's text and its functions have for globals is an empty table. Functions see through it what all scripts
+//! see. While a library is loaded, there is a `redis` that registers functions, and nothing else, as in Redis.
 //!
 //! Source: Redis's page "Redis functions". Its error texts are Redis's.
 
@@ -29,6 +28,16 @@ pub struct Registered {
     pub loaded: Loaded,
 }
 
+impl Registered {
+    /// A function of this name, which no machine knows.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn named(name: &str) -> Registered {
+        let loaded = Loaded { reference: ffi::LUA_NOREF, uses: Uses::NONE };
+        Registered { name: name.into(), description: None, flags: Vec::new(), loaded }
+    }
+}
+
 /// Whether bytes are the name of a library or function.
 #[must_use]
 pub fn is_name(name: &[u8]) -> bool {
@@ -39,34 +48,44 @@ pub fn is_name(name: &[u8]) -> bool {
 pub const BAD_NAME: &str =
     "Library names can only contain letters, numbers, or underscores(_) and must be at least one character long";
 
-/// Where the registry has the globals of libraries, and the `redis` that they have while they are loaded.
+/// Where the registry has the globals of libraries, and what is seen through them: by functions that are called, and by
+/// a library that is loaded.
 const GLOBALS: &str = "library globals";
-const LOADING: &str = "library redis";
+const CALLED: &str = "seen by functions";
+pub(crate) const LOADING: &str = "seen by a library";
 
 /// Makes what libraries have for globals. Called once, before the globals are sealed.
 pub(crate) fn open(state: &mut State, version: Version) -> Result<(), Raise> {
     state.push_registry();
     state.push_library(&[("register_function", native!(register_function)), ("log", native!(api::log))])?;
-    api::set_constants(state, version);
-    push_refusing(state, native!(crate::libs::seal::unknown_global))?;
+    api::set_log_levels(state);
+    api::set_version(state, version);
+    push_refusing(state)?;
+    state.set_metatable(-2);
+    state.push_table(0, 2)?;
+    for name in ["redis", "server"] {
+        state.push_copy(-2);
+        state.raw_set_named(-2, name);
+    }
+    state.remove(-2);
+    push_refusing(state)?;
     state.set_metatable(-2);
     state.raw_set_named(-2, LOADING);
-    state.push_table(0, 2)?;
-    state.push_table(0, 2)?;
     state.push_globals();
-    state.raw_set_named(-2, "__index");
-    state.push_native(native!(crate::libs::seal::refuse_write));
-    state.raw_set_named(-2, "__newindex");
+    state.raw_set_named(-2, CALLED);
+    state.push_table(0, 0)?;
+    push_refusing(state)?;
     state.set_metatable(-2);
     state.raw_set_named(-2, GLOBALS);
     state.pop(1);
+    set_loading(state, false);
     Ok(())
 }
 
 /// Pushes a metatable that lets nothing be read beside what is there, and nothing be written.
-fn push_refusing(state: &mut State, index: crate::state::Entry) -> Result<(), Raise> {
+fn push_refusing(state: &mut State) -> Result<(), Raise> {
     state.push_table(0, 2)?;
-    state.push_native(index);
+    state.push_native(native!(crate::libs::seal::unknown_global));
     state.raw_set_named(-2, "__index");
     state.push_native(native!(crate::libs::seal::refuse_write));
     state.raw_set_named(-2, "__newindex");
@@ -83,17 +102,14 @@ pub(crate) fn adopt(state: &mut State) {
     unsafe { ffi::lua_setfenv(state.raw(), -2) };
 }
 
-/// Gives libraries the `redis` that registers functions, or takes it away.
+/// Chooses what is seen through the globals of libraries.
 pub(crate) fn set_loading(state: &mut State, loading: bool) {
     state.push_registry();
     state.raw_get_named(-1, GLOBALS);
-    for name in ["redis", "server"] {
-        if loading {
-            state.raw_get_named(-2, LOADING);
-        } else {
-            state.push_nil();
-        }
-        state.raw_set_named(-2, name);
+    if state.push_metatable(-1) {
+        state.raw_get_named(-3, if loading { LOADING } else { CALLED });
+        state.raw_set_named(-2, "__index");
+        state.pop(1);
     }
     state.pop(2);
 }
@@ -118,7 +134,7 @@ fn register(state: &mut State) -> Result<(), &'static str> {
     let Some(registering) = &mut state.context().registering else {
         return Err("redis.register_function can only be called on FUNCTION LOAD command");
     };
-    if registering.iter().any(|known| known.name.eq_ignore_ascii_case(&function.name)) {
+    if registering.iter().any(|known| known.name == function.name) {
         return Err("Function already exists in the library");
     }
     registering.push(function);

@@ -149,7 +149,8 @@ impl BusyTurn<'_> {
         if connection.hold == Hold::Paused && !self.paused.contains(&key) {
             self.paused.push(key);
         }
-        let is_left = !connection.replies.is_empty() || connection.backlog.is_some() || connection.hold == Hold::Closing;
+        let is_left =
+            !connection.replies.is_empty() || connection.backlog.is_some() || connection.hold == Hold::Closing;
         if is_left && !connection.in_write_list {
             connection.in_write_list = true;
             self.to_write.push(key);

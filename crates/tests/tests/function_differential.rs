@@ -193,6 +193,64 @@ fn libraries_are_loaded_and_refused_alike() {
     }
 }
 
+/// Texts that touch what scripts know, while they are loaded and in their functions.
+#[test]
+fn what_a_library_sees_while_it_is_loaded_is_alike() {
+    let globals = "_G _VERSION assert collectgarbage coroutine error gcinfo getfenv getmetatable ipairs load loadstring math \
+                   newproxy next pairs pcall print rawequal rawget rawset redis select setfenv setmetatable string table \
+                   tonumber tostring type unpack xpcall cjson cmsgpack bit struct os KEYS ARGV debug io package require module \
+                   dofile loadfile nosuch";
+    let fields = "call pcall log sha1hex error_reply status_reply setresp set_repl replicate_commands acl_check_cmd breakpoint \
+                  debug register_function LOG_DEBUG LOG_VERBOSE LOG_NOTICE LOG_WARNING REPL_NONE REPL_AOF REPL_SLAVE \
+                  REPL_REPLICA REPL_ALL REDIS_VERSION REDIS_VERSION_NUM nosuch";
+    let bodies = [
+        "x = 1",
+        "redis = 1",
+        "redis.x = 1",
+        "redis.log = nil",
+        "math = nil",
+        "redis()",
+        "local x = redis.log.y",
+        "local x = ('a'):upper()",
+        "local x = ('a').nosuch",
+        "('a').x = 1",
+        "local x = ('a'):gsub('a', function() return type(1) end)",
+        "for word in ('a b'):gmatch('%a') do end",
+        "local x = ('a'):dump()",
+        "local x = {} x.y = 1 for i = 1, 3 do x[i] = i .. 'a' end",
+        "local x = {} < {}",
+        "redis.log('x')",
+        "redis.log(redis.LOG_DEBUG, 'said')",
+        "redis.register_function('F', function() return 1 end)",
+        "redis.register_function('g', redis.log)",
+        "local x = math.floor(1.5)",
+        "while true do end",
+    ];
+    let words = |words: &'static str| words.split_whitespace();
+    let seen = words(globals).map(|name| format!("local x = {name}"));
+    let seen = seen.chain(words(fields).map(|name| format!("local x = redis.{name}")));
+    let seen = seen.chain(bodies.map(String::from));
+    // What a function sees is what scripts see, without their arguments.
+    let returned = words(globals).filter(|name| !["os", "gcinfo"].contains(name));
+    let called = returned.map(|name| format!("return {name} ~= nil"));
+    let mut pair = Pair::start("2");
+    for body in seen {
+        let text = library("l", &format!("{body}\nredis.register_function('f', function() return 1 end)"));
+        pair.check(&["FUNCTION", "LOAD", &text]);
+        pair.check(&["FUNCTION", "STATS"]);
+        pair.check(&["FUNCTION", "FLUSH"]);
+    }
+    for body in called {
+        pair.check(&[
+            "FUNCTION",
+            "LOAD",
+            "REPLACE",
+            &library("l", &format!("redis.register_function('f', function() {body} end)")),
+        ]);
+        pair.check(&["FCALL", "f", "0"]);
+    }
+}
+
 #[test]
 fn libraries_are_listed_and_removed_alike() {
     for protocol in ["2", "3"] {

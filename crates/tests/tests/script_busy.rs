@@ -66,7 +66,8 @@ fn others_are_told_that_a_script_takes_too_long() {
 #[test]
 fn who_shares_a_wakeup_with_an_endless_script_is_answered() {
     for threads in ["1", "2"] {
-        let server = Server::penstock(&["--threads", threads, "--busy-reply-threshold", "100", "--enable-debug-command", "yes"]);
+        let server =
+            Server::penstock(&["--threads", threads, "--busy-reply-threshold", "100", "--enable-debug-command", "yes"]);
         let mut killer = server.connect();
         let (mut sleeper, mut script) = (server.connect(), server.connect());
         let mut clients = open(&server, 10);
@@ -98,7 +99,8 @@ fn who_shares_a_wakeup_with_an_endless_script_is_answered() {
             }
             for (i, (conn, (request, replies))) in clients.iter_mut().zip(&requests).enumerate() {
                 for n in 0..*replies {
-                    let reply = conn.read().unwrap_or_else(|e| panic!("{threads}, {round}, {i}, {request:?}, {n}: {e}"));
+                    let reply =
+                        conn.read().unwrap_or_else(|e| panic!("{threads}, {round}, {i}, {request:?}, {n}: {e}"));
                     check(&reply);
                 }
             }
@@ -115,7 +117,8 @@ fn who_shares_a_wakeup_with_an_endless_script_is_answered() {
 /// It has more to say than its socket takes at once.
 #[test]
 fn long_replies_of_before_go_on_during_a_script() {
-    let server = Server::penstock(&["--threads", "1", "--busy-reply-threshold", "100", "--enable-debug-command", "yes"]);
+    let server =
+        Server::penstock(&["--threads", "1", "--busy-reply-threshold", "100", "--enable-debug-command", "yes"]);
     let (mut script, mut reader, mut killer) = (server.connect(), server.connect(), server.connect());
     let value = "x".repeat(64 << 20);
     reader.call(&["SET", "large", &value].map(|word| word.as_bytes().to_vec())).unwrap();

@@ -123,7 +123,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
 pub(crate) fn runs_alone(worker: &Worker, args: Args<'_>) -> bool {
     let machine = worker.scripts.machine.as_ref();
     let libraries = &worker.engine.libraries;
-    if let Some(habits) = machine.and_then(|machine| machine.habits_of_function(libraries, args.get(1))) {
+    if let Some(habits) = machine.and_then(|machine| machine.habits_of_function(args.get(1))) {
         return wants_everything(worker, habits);
     }
     // It is new to this thread, but perhaps not to others.
@@ -134,16 +134,16 @@ pub(crate) fn runs_alone(worker: &Worker, args: Args<'_>) -> bool {
 fn fcall(turn: &mut Turn<'_, '_>) -> Outcome {
     show(turn);
     with_machine(turn, |turn, machine| {
-        machine.follow(&turn.engine().libraries)?;
-        let Some((vm, function, loaded)) = machine.function(turn.arg(1)) else {
+        let Some((vm, local)) = machine.function(&turn.engine().libraries, turn.arg(1))? else {
             return Err(Error::new("ERR Function not found"));
         };
+        let function = local.function();
         if num::parse_i64(turn.arg(2)).is_none() {
             return Err(Error::new("ERR Bad number of keys provided"));
         }
         let keys = declared_keys(turn)?;
         let task = Task {
-            loaded,
+            loaded: local.loaded,
             name: std::str::from_utf8(&function.name).unwrap_or_default(),
             rights: function.rights,
             reads_only: turn.command.info.has(READONLY),
@@ -165,8 +165,7 @@ fn load(turn: &mut Turn<'_, '_>) -> Outcome {
     }
     let text = turn.arg(turn.len() - 1);
     let (name, _) = metadata(text)?;
-    let known = turn.engine().libraries.all().iter().any(|library| library.name == name);
-    if known && policy == Policy::Append {
+    if policy == Policy::Append && turn.engine().libraries.has(&name) {
         return Err(Error::quoting([b"ERR Library '", &*name, b"' already exists"].concat()));
     }
     let library = read(turn, text)?;
@@ -189,6 +188,7 @@ fn delete(turn: &mut Turn<'_, '_>) -> Outcome {
     if !turn.engine().libraries.remove(turn.arg(2)) {
         return Err(Error::new("ERR Library not found"));
     }
+    unload_gone(turn);
     turn.worker.effects.count(1);
     turn.reply.ok();
     Ok(())
@@ -202,9 +202,18 @@ fn flush(turn: &mut Turn<'_, '_>) -> Outcome {
         return Err(Error::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
     turn.engine().libraries.flush();
+    unload_gone(turn);
     turn.worker.effects.count(1);
     turn.reply.ok();
     Ok(())
+}
+
+/// Has this thread's machine unload what has gone. Other threads' do so before they run something.
+fn unload_gone(turn: &mut Turn<'_, '_>) {
+    let libraries = &turn.worker.engine.libraries;
+    if let Some(machine) = &mut turn.worker.scripts.machine {
+        machine.follow(libraries);
+    }
 }
 
 /// The error for a subcommand with too many arguments, which names it as it was given.
@@ -351,4 +360,76 @@ fn function_help(turn: &mut Turn<'_, '_>) -> Outcome {
             "    * REPLACE: keep them, but for those that collide.",
         ],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Loader, Settings};
+    use crate::testing::Bench;
+
+    fn bench(memory: &str) -> Bench {
+        let settings = Settings::new();
+        Loader::new(&settings).directive(&["lua-memory-limit", memory].map(|word| word.as_bytes().to_vec())).unwrap();
+        Bench::with(settings)
+    }
+
+    fn large(name: &str) -> String {
+        format!(
+            "FUNCTION LOAD \"#!lua name={name}\\nlocal s = ('x'):rep(5000000)\\n\
+             redis.register_function('{name}', function() return #s end)\""
+        )
+    }
+
+    #[test]
+    fn a_library_s_memory_is_free_once_it_is_gone() {
+        let mut bench = bench("8mb");
+        let mut session = bench.open();
+        let wants = "EVAL \"return #('x'):rep(5000000)\" 0";
+        let gone: [&mut dyn FnMut(&mut Bench, &mut crate::session::Session); 4] = [
+            &mut |bench, session| bench.check(session, &[("FUNCTION DELETE large", "+OK")]),
+            &mut |bench, session| bench.check(session, &[("FUNCTION FLUSH", "+OK")]),
+            // As another thread does it.
+            &mut |bench, _| assert!(bench.worker.engine.libraries.remove(b"large")),
+            &mut |bench, _| bench.worker.engine.libraries.flush(),
+        ];
+        for remove in gone {
+            bench.check(&mut session, &[(&large("large"), "$5|large"), ("FCALL large 0", ":5000000")]);
+            let refused = bench.line(&mut session, wants);
+            assert!(refused.contains("not enough memory"), "{refused}");
+            remove(&mut bench, &mut session);
+            bench.check(&mut session, &[(wants, ":5000000")]);
+        }
+    }
+
+    #[test]
+    fn a_library_that_was_only_tried_out_leaves_no_memory_taken() {
+        let mut bench = bench("8mb");
+        let mut session = bench.open();
+        for name in ["a", "b", "c"] {
+            bench.check(&mut session, &[(&large(name), &format!("$1|{name}"))]);
+        }
+        bench
+            .check(&mut session, &[("FCALL a 0", ":5000000"), ("FUNCTION DELETE a", "+OK"), ("FCALL b 0", ":5000000")]);
+    }
+
+    #[test]
+    fn names_may_differ_in_case_within_a_library_only() {
+        let mut bench = bench("8mb");
+        let mut session = bench.open();
+        let one = |name: &str| format!("redis.register_function('{name}', function() return '{name}' end)");
+        let load = |library: &str, code: String| format!("FUNCTION LOAD \"#!lua name={library}\\n{code}\"");
+        bench.check(
+            &mut session,
+            &[
+                (&load("a", one("f") + &one("F")), "$1|a"),
+                ("FCALL f 0", "$1|f"),
+                ("FCALL F 0", "$1|f"),
+                (&load("b", one("F")), "-ERR Function F already exists"),
+                ("FUNCTION DELETE a", "+OK"),
+                ("FCALL F 0", "-ERR Function not found"),
+                (&load("b", one("F")), "$1|b"),
+                ("FCALL f 0", "$1|F"),
+            ],
+        );
+    }
 }

@@ -167,6 +167,7 @@ pub(crate) fn with_machine<T>(
         }
         None => Box::new(Machine::new(bytes_max)?),
     };
+    machine.follow(&turn.engine().libraries);
     let result = then(turn, &mut machine);
     turn.worker.stats().lua_bytes.store(machine.used_bytes() as u64, Ordering::Relaxed);
     turn.worker.scripts.machine = Some(machine);

@@ -1,10 +1,14 @@
 //! Which libraries of functions there are, for all threads.
 //!
-//! A library is its text. Each thread's machine loads it for itself, when it first needs it: what a library's functions
+//! A library is its text. Each thread's machine loads it for itself, when it first calls one of its functions: what they
 //! remember beside keys, they remember on each thread apart. Persistence will keep what [`Libraries::all`] gives.
+//!
+//! A machine learns of libraries that have gone from [`Libraries::gone_since`], by the number of removals that it has
+//! seen. What one library's coming or going costs doesn't depend on how many there are.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use commands::error::Error;
@@ -34,6 +38,8 @@ pub struct Library {
     pub text: Box<[u8]>,
     /// Its functions, in the order in which it has registered them.
     pub functions: Vec<Function>,
+    /// Whether it has been removed or replaced: machines that still have it must not run it.
+    gone: AtomicBool,
 }
 
 impl Library {
@@ -45,7 +51,12 @@ impl Library {
             rights: function.flags.iter().filter_map(|f| Rights::named(f)).fold(Rights::default(), Rights::with),
             habits: Habits::foretold(text),
         });
-        Library { name, text: text.into(), functions: functions.collect() }
+        Library { name, text: text.into(), functions: functions.collect(), gone: AtomicBool::new(false) }
+    }
+
+    /// Whether it has been removed or replaced.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
     }
 
     /// Bytes that it takes, beside what machines make of it.
@@ -85,13 +96,103 @@ pub(crate) fn metadata(text: &[u8]) -> Result<(Vec<u8>, usize), Error> {
     Ok((name.to_vec(), end))
 }
 
-type ByName = BTreeMap<Vec<u8>, Arc<Library>>;
+/// Removals that are remembered by the library's name; a machine that has missed more looks at all that it has loaded.
+const REMOVALS_KEPT_MAX: usize = 1024;
+
+/// A library, and the place of a function in it.
+type Place = (Arc<Library>, usize);
+
+/// The libraries by name, and what is derived from them.
+#[derive(Default)]
+struct Table {
+    by_name: BTreeMap<Vec<u8>, Arc<Library>>,
+    /// By the function's name in lower case.
+    by_function: HashMap<Vec<u8>, Place>,
+    functions: usize,
+    memory_bytes: usize,
+}
+
+impl Table {
+    /// Adds a library; returns the one whose place it takes, if it `replaces` one of its name.
+    fn put(&mut self, library: Arc<Library>, replaces: bool) -> Result<Option<Arc<Library>>, Error> {
+        if !replaces && self.by_name.contains_key(&library.name) {
+            // RESTORE and LOAD word it differently.
+            return Err(already_exists(&library.name));
+        }
+        let is_others = |function: &&Function| {
+            let owner = self.by_function.get(&function.name.to_ascii_lowercase());
+            owner.is_some_and(|(owner, _)| owner.name != library.name)
+        };
+        if let Some(function) = library.functions.iter().find(is_others) {
+            return Err(Error::quoting([b"ERR Function ", &*function.name, b" already exists"].concat()));
+        }
+        let replaced = self.take(&library.name);
+        self.insert(library);
+        Ok(replaced)
+    }
+
+    fn insert(&mut self, library: Arc<Library>) {
+        self.functions += library.functions.len();
+        self.memory_bytes += library.memory_bytes();
+        for (index, function) in library.functions.iter().enumerate() {
+            // Of two names that differ in case only, which one library may have, the first is called.
+            if let Entry::Vacant(entry) = self.by_function.entry(function.name.to_ascii_lowercase()) {
+                entry.insert((library.clone(), index));
+            }
+        }
+        self.by_name.insert(library.name.clone(), library);
+    }
+
+    fn take(&mut self, name: &[u8]) -> Option<Arc<Library>> {
+        let library = self.by_name.remove(name)?;
+        self.functions -= library.functions.len();
+        self.memory_bytes -= library.memory_bytes();
+        for function in &library.functions {
+            self.by_function.remove(&function.name.to_ascii_lowercase());
+        }
+        Some(library)
+    }
+}
+
+/// What is behind the lock.
+#[derive(Default)]
+struct All {
+    table: Table,
+    /// The names of the libraries that were removed last; one whose removal is not among them is not found by name.
+    removed: VecDeque<Vec<u8>>,
+    removals: u64,
+}
+
+impl All {
+    /// Notes that a library is not among the libraries any more.
+    fn note_removed(&mut self, library: &Library) {
+        library.gone.store(true, Ordering::Release);
+        self.removals += 1;
+        if self.removed.len() == REMOVALS_KEPT_MAX {
+            self.removed.pop_front();
+        }
+        self.removed.push_back(library.name.clone());
+    }
+
+    fn note_all_removed(&mut self, table: &Table) {
+        table.by_name.values().for_each(|library| self.note_removed(library));
+    }
+}
+
+/// Which libraries have gone.
+pub(crate) enum Gone {
+    /// Those of these names.
+    Named(Vec<Vec<u8>>),
+    /// More than are remembered.
+    Many,
+}
 
 /// See the module's documentation.
 #[derive(Default)]
 pub struct Libraries {
-    all: Mutex<ByName>,
-    version: AtomicU64,
+    all: Mutex<All>,
+    /// As behind the lock.
+    removals: AtomicU64,
 }
 
 /// What becomes of libraries that are already there.
@@ -106,76 +207,183 @@ pub enum Policy {
 }
 
 impl Libraries {
-    fn lock(&self) -> MutexGuard<'_, ByName> {
+    fn lock(&self) -> MutexGuard<'_, All> {
         // What is behind the lock is always whole.
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes whenever the libraries do.
-    pub(crate) fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+    /// How often libraries were removed or replaced.
+    #[inline]
+    pub(crate) fn removals(&self) -> u64 {
+        self.removals.load(Ordering::Acquire)
+    }
+
+    /// Which libraries have gone since there were so many removals, and how many there are now.
+    pub(crate) fn gone_since(&self, seen: u64) -> (Gone, u64) {
+        let all = self.lock();
+        let missed = usize::try_from(all.removals - seen).unwrap_or(usize::MAX);
+        let gone = match all.removed.len().checked_sub(missed) {
+            Some(first) => Gone::Named(all.removed.range(first..).cloned().collect()),
+            None => Gone::Many,
+        };
+        (gone, all.removals)
     }
 
     /// All of them, by name.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Library>> {
-        self.lock().values().cloned().collect()
+        self.lock().table.by_name.values().cloned().collect()
+    }
+
+    /// Whether there is a library of this name.
+    pub(crate) fn has(&self, name: &[u8]) -> bool {
+        self.lock().table.by_name.contains_key(name)
     }
 
     /// The library of a function by its name, in whatever case, and the function's place in it.
-    pub(crate) fn of_function(&self, name: &[u8]) -> Option<(Arc<Library>, usize)> {
-        self.lock().values().find_map(|library| {
-            let index = library.functions.iter().position(|function| function.name.eq_ignore_ascii_case(name))?;
-            Some((library.clone(), index))
-        })
+    pub(crate) fn of_function(&self, name: &[u8]) -> Option<Place> {
+        self.lock().table.by_function.get(&name.to_ascii_lowercase()).cloned()
     }
 
     /// Adds libraries, all or none of them.
     pub(crate) fn add(&self, new: Vec<Library>, policy: Policy) -> Result<(), Error> {
         let mut all = self.lock();
-        let mut result = if policy == Policy::Flush { ByName::default() } else { all.clone() };
+        let flushed = (policy == Policy::Flush).then(|| std::mem::take(&mut all.table));
+        let mut added: Vec<(Vec<u8>, Option<Arc<Library>>)> = Vec::new();
         for library in new {
-            if policy != Policy::Replace && result.contains_key(&library.name) {
-                // RESTORE and LOAD word it differently.
-                return Err(already_exists(&library.name));
+            let name = library.name.clone();
+            match all.table.put(Arc::new(library), policy == Policy::Replace) {
+                Ok(replaced) => added.push((name, replaced)),
+                Err(error) => {
+                    take_back(&mut all.table, flushed, added);
+                    return Err(error);
+                }
             }
-            result.remove(&library.name);
-            let taken = library.functions.iter().find(|new| {
-                let mut known = result.values().flat_map(|library| &library.functions);
-                known.any(|known| known.name.eq_ignore_ascii_case(&new.name))
-            });
-            if let Some(function) = taken {
-                return Err(Error::quoting([b"ERR Function ", &*function.name, b" already exists"].concat()));
-            }
-            result.insert(library.name.clone(), Arc::new(library));
         }
-        *all = result;
-        self.version.fetch_add(1, Ordering::Release);
+        if let Some(flushed) = flushed {
+            all.note_all_removed(&flushed);
+        }
+        added.iter().filter_map(|(_, replaced)| replaced.as_ref()).for_each(|replaced| all.note_removed(replaced));
+        self.publish(&all);
         Ok(())
     }
 
     /// Removes a library. Says whether there was one.
     pub(crate) fn remove(&self, name: &[u8]) -> bool {
-        let removed = self.lock().remove(name).is_some();
-        self.version.fetch_add(1, Ordering::Release);
-        removed
+        let mut all = self.lock();
+        let removed = all.table.take(name);
+        removed.iter().for_each(|library| all.note_removed(library));
+        self.publish(&all);
+        removed.is_some()
     }
 
     /// Removes all libraries.
     pub fn flush(&self) {
-        self.lock().clear();
-        self.version.fetch_add(1, Ordering::Release);
+        let mut all = self.lock();
+        let flushed = std::mem::take(&mut all.table);
+        all.note_all_removed(&flushed);
+        self.publish(&all);
+    }
+
+    fn publish(&self, all: &All) {
+        self.removals.store(all.removals, Ordering::Release);
     }
 
     /// How many libraries and functions there are, and the bytes that they take.
     #[must_use]
     pub fn figures(&self) -> (usize, usize, usize) {
-        let all = self.lock();
-        let functions = all.values().map(|library| library.functions.len()).sum();
-        (all.len(), functions, all.values().map(|library| library.memory_bytes()).sum())
+        let Table { by_name, functions, memory_bytes, .. } = &self.lock().table;
+        (by_name.len(), *functions, *memory_bytes)
+    }
+}
+
+/// Makes a table what it was before libraries were added to it, after it was flushed perhaps.
+fn take_back(table: &mut Table, flushed: Option<Table>, added: Vec<(Vec<u8>, Option<Arc<Library>>)>) {
+    if let Some(flushed) = flushed {
+        *table = flushed;
+        return;
+    }
+    for (name, replaced) in added.into_iter().rev() {
+        table.take(&name);
+        if let Some(replaced) = replaced {
+            table.insert(replaced);
+        }
     }
 }
 
 fn already_exists(name: &[u8]) -> Error {
     Error::quoting([b"ERR Library ", name, b" already exists"].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use script::library::Registered;
+
+    use super::*;
+
+    fn library(name: &str, functions: &[&str]) -> Library {
+        let registered = functions.iter().map(|name| Registered::named(name)).collect::<Vec<_>>();
+        Library::new(name.into(), b"text", &registered)
+    }
+
+    /// The libraries, and where their functions are found.
+    fn shown(libraries: &Libraries) -> Vec<String> {
+        let names = |library: &Arc<Library>| {
+            let found =
+                |f: &Function| libraries.of_function(&f.name).is_some_and(|(owner, _)| Arc::ptr_eq(&owner, library));
+            assert!(library.functions.iter().all(found) && !library.is_gone());
+            let functions: Vec<_> = library.functions.iter().map(|f| String::from_utf8_lossy(&f.name)).collect();
+            format!("{}: {}", String::from_utf8_lossy(&library.name), functions.join(" "))
+        };
+        let all = libraries.all();
+        let shown: Vec<String> = all.iter().map(names).collect();
+        assert_eq!(libraries.figures().1, all.iter().map(|library| library.functions.len()).sum());
+        shown
+    }
+
+    #[test]
+    fn libraries_come_all_or_none() {
+        let libraries = Libraries::default();
+        libraries.add(vec![library("a", &["f", "g"]), library("b", &["h"])], Policy::Append).unwrap();
+        let before = ["a: f g", "b: h"];
+        assert_eq!(shown(&libraries), before);
+        for (new, policy) in [
+            (vec![library("c", &["i"]), library("a", &["j"])], Policy::Append),
+            (vec![library("c", &["i"]), library("d", &["H"])], Policy::Append),
+            (vec![library("a", &["x"]), library("b", &["y", "x"])], Policy::Replace),
+            (vec![library("a", &["x"]), library("a", &["y"]), library("c", &["h"])], Policy::Replace),
+            (vec![library("c", &["x"]), library("d", &["X"])], Policy::Flush),
+        ] {
+            assert!(libraries.add(new, policy).is_err());
+            assert_eq!(shown(&libraries), before, "{policy:?}");
+            assert_eq!(libraries.removals(), 0);
+        }
+        let (old, _) = libraries.of_function(b"G").unwrap();
+        libraries.add(vec![library("a", &["g", "k"])], Policy::Replace).unwrap();
+        assert!(old.is_gone() && libraries.of_function(b"f").is_none());
+        assert_eq!(shown(&libraries), ["a: g k", "b: h"]);
+        libraries.add(vec![library("a", &["h"])], Policy::Flush).unwrap();
+        assert_eq!(shown(&libraries), ["a: h"]);
+        assert!(libraries.remove(b"a") && !libraries.remove(b"a"));
+        assert_eq!(libraries.figures(), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_has_gone_is_told_by_name_as_long_as_it_is_remembered() {
+        let libraries = Libraries::default();
+        let cycle = |name: &str| {
+            libraries.add(vec![library(name, &["f"])], Policy::Append).unwrap();
+            libraries.remove(name.as_bytes());
+        };
+        cycle("a");
+        let seen = libraries.removals();
+        cycle("b");
+        cycle("c");
+        let (Gone::Named(names), now) = libraries.gone_since(seen) else { panic!("two are remembered") };
+        assert_eq!((names, now), (vec![b"b".to_vec(), b"c".to_vec()], libraries.removals()));
+        (0..REMOVALS_KEPT_MAX).for_each(|_| cycle("d"));
+        assert!(matches!(libraries.gone_since(seen).0, Gone::Many));
+        assert!(matches!(libraries.gone_since(now).0, Gone::Named(names) if names.len() == REMOVALS_KEPT_MAX));
+        assert!(matches!(libraries.gone_since(libraries.removals()).0, Gone::Named(names) if names.is_empty()));
+    }
 }

@@ -15,7 +15,7 @@ use script::{Access, Host, Loaded, LogLevel, Verdict, Vm};
 use store::hash::hash;
 
 use super::cache::{Digest, Habits, Script, Scripts, digest_of, digest_of_text};
-use super::library::{self, Function, Libraries, Library};
+use super::library::{self, Function, Gone, Libraries, Library};
 use super::tentative::Tentative;
 use super::world::write_log;
 use crate::engine::Engine;
@@ -63,17 +63,36 @@ pub(crate) struct Machine {
     scripts: Map<Digest, LocalScript>,
     /// The scripts by their text's hash, so that EVAL need not make a digest each time.
     by_text: Map<u64, Digest>,
+    /// The libraries that this thread has loaded, by name.
+    libraries: HashMap<Vec<u8>, LocalLibrary>,
+    /// Their functions, by name in lower case.
     functions: HashMap<Vec<u8>, LocalFunction>,
-    /// The version of the libraries that `functions` was made from.
-    libraries_version: u64,
+    /// How many removals of libraries it has followed.
+    removals_seen: u64,
+}
+
+/// A library that this thread has loaded.
+struct LocalLibrary {
+    library: Arc<Library>,
+    /// What the machine knows its functions by.
+    loaded: Vec<Loaded>,
 }
 
 /// A function that this thread has loaded.
-struct LocalFunction {
+#[derive(Clone)]
+pub(crate) struct LocalFunction {
     library: Arc<Library>,
     /// Its place in the library.
     index: usize,
-    loaded: Loaded,
+    /// What this thread's machine knows it by.
+    pub loaded: Loaded,
+}
+
+impl LocalFunction {
+    /// What all threads know of it.
+    pub(crate) fn function(&self) -> &Function {
+        &self.library.functions[self.index]
+    }
 }
 
 /// What a worker has for scripts.
@@ -111,8 +130,9 @@ impl Machine {
             vm,
             scripts: Map::default(),
             by_text: Map::default(),
+            libraries: HashMap::new(),
             functions: HashMap::new(),
-            libraries_version: 0,
+            removals_seen: 0,
         })
     }
 
@@ -228,6 +248,7 @@ impl Machine {
     pub(crate) fn try_library(&mut self, engine: &Engine, code: &[u8]) -> Result<Vec<Registered>, Error> {
         let registered = self.load_library(Some(engine), code)?;
         registered.iter().for_each(|function| self.vm.unload(function.loaded));
+        self.vm.relieve();
         Ok(registered)
     }
 
@@ -235,54 +256,83 @@ impl Machine {
         let mut loading = Loading { engine, began: Ticks::now(), is_late: false };
         let loaded = self.vm.load_library(code, &mut loading);
         loaded.map_err(|error| match loading.is_late {
-            true => Error::new("ERR FUNCTION LOAD timeout"),
+            true => Error::new("ERR Error registering functions: ERR FUNCTION LOAD timeout"),
             false => Error::quoting([b"ERR ", &*error].concat()),
         })
     }
 
-    /// Loads the libraries that have come since this was called last, and forgets those that have gone.
+    /// Unloads the libraries that have gone since this was called last, so that they take no memory here either.
     #[inline]
-    pub(crate) fn follow(&mut self, libraries: &Libraries) -> Result<(), Error> {
-        let version = libraries.version();
-        if version != self.libraries_version {
-            self.follow_changes(&libraries.all())?;
-            self.libraries_version = version;
+    pub(crate) fn follow(&mut self, libraries: &Libraries) {
+        if libraries.removals() != self.removals_seen {
+            self.follow_removals(libraries);
         }
-        Ok(())
     }
 
     #[cold]
-    fn follow_changes(&mut self, all: &[Arc<Library>]) -> Result<(), Error> {
-        let is_there = |function: &LocalFunction| all.iter().any(|library| Arc::ptr_eq(library, &function.library));
-        let gone: Vec<LocalFunction> = self.functions.extract_if(|_, f| !is_there(f)).map(|(_, f)| f).collect();
-        gone.iter().for_each(|function| self.vm.unload(function.loaded));
-        for library in all {
-            if self.functions.values().any(|function| Arc::ptr_eq(library, &function.library)) {
-                continue;
-            }
-            let (_, code_at) = library::metadata(&library.text)?;
-            for Registered { name, loaded, .. } in self.load_library(None, &library.text[code_at..])? {
-                let Some(index) = library.functions.iter().position(|f| f.name == name) else { continue };
-                let function = LocalFunction { library: library.clone(), index, loaded };
-                self.functions.insert(name.to_ascii_lowercase(), function);
+    fn follow_removals(&mut self, libraries: &Libraries) {
+        let (gone, removals) = libraries.gone_since(self.removals_seen);
+        self.removals_seen = removals;
+        let names = match gone {
+            Gone::Named(names) => names,
+            Gone::Many => self.libraries.keys().cloned().collect(),
+        };
+        let had = self.libraries.len();
+        for name in names {
+            if self.libraries.get(&name).is_some_and(|local| local.library.is_gone()) {
+                self.unload_library(&name);
             }
         }
+        if self.libraries.len() != had {
+            self.vm.relieve();
+        }
+    }
+
+    fn unload_library(&mut self, name: &[u8]) {
+        let Some(LocalLibrary { library, loaded }) = self.libraries.remove(name) else { return };
+        for function in &library.functions {
+            self.functions.remove(&function.name.to_ascii_lowercase());
+        }
+        loaded.into_iter().for_each(|loaded| self.vm.unload(loaded));
+    }
+
+    /// A function by its name, in whatever case, and what runs it, loaded with its library; none, if there is none.
+    pub(crate) fn function(
+        &mut self,
+        libraries: &Libraries,
+        name: &[u8],
+    ) -> Result<Option<(&mut Vm, LocalFunction)>, Error> {
+        let name = name.to_ascii_lowercase();
+        if self.local_function(&name).is_none() {
+            let Some((library, _)) = libraries.of_function(&name) else { return Ok(None) };
+            self.load_locally(&library)?;
+        }
+        let Some(local) = self.functions.get(&name) else { return Ok(None) };
+        Ok(Some((&mut self.vm, local.clone())))
+    }
+
+    fn local_function(&self, name: &[u8]) -> Option<&LocalFunction> {
+        self.functions.get(name).filter(|local| !local.library.is_gone())
+    }
+
+    fn load_locally(&mut self, library: &Arc<Library>) -> Result<(), Error> {
+        self.unload_library(&library.name);
+        let (_, code_at) = library::metadata(&library.text)?;
+        let registered = self.load_library(None, &library.text[code_at..])?;
+        let loaded = registered.iter().map(|function| function.loaded).collect();
+        for Registered { name, loaded, .. } in registered {
+            let Some(index) = library.functions.iter().position(|f| f.name == name) else { continue };
+            let function = LocalFunction { library: library.clone(), index, loaded };
+            // Of two names that differ in case only, the first is called.
+            self.functions.entry(name.to_ascii_lowercase()).or_insert(function);
+        }
+        self.libraries.insert(library.name.clone(), LocalLibrary { library: library.clone(), loaded });
         Ok(())
     }
 
-    /// A function by its name, in whatever case, and what runs it.
-    pub(crate) fn function(&mut self, name: &[u8]) -> Option<(&mut Vm, &Function, Loaded)> {
-        let local = self.functions.get(&name.to_ascii_lowercase())?;
-        Some((&mut self.vm, &local.library.functions[local.index], local.loaded))
-    }
-
-    /// What is remembered of how a function runs, if it is loaded here and the libraries have not changed since.
-    pub(crate) fn habits_of_function(&self, all: &Libraries, name: &[u8]) -> Option<&Habits> {
-        if self.libraries_version != all.version() {
-            return None;
-        }
-        let local = self.functions.get(&name.to_ascii_lowercase())?;
-        Some(&local.library.functions[local.index].habits)
+    /// What is remembered of how a function runs, if it is loaded here.
+    pub(crate) fn habits_of_function(&self, name: &[u8]) -> Option<&Habits> {
+        self.local_function(&name.to_ascii_lowercase()).map(|local| &local.function().habits)
     }
 }
 

@@ -8,8 +8,8 @@
 
 use std::ffi::c_int;
 
-use crate::native;
 use crate::state::{Kind, Raise, State};
+use crate::{library, native};
 
 /// Where a guard's metatable has the table behind it, and the mark that makes it a guard's.
 const BEHIND: c_int = 1;
@@ -25,7 +25,8 @@ fn mark() -> usize {
     (&raw const MARK_PLACE).addr()
 }
 
-/// Puts guards in place of the globals and of every table in them, and of the metatables. Run once, after everything
+/// Puts guards in place of the globals and of every table in them, of the metatables, and of what libraries see while
+/// they are loaded. Run once, after everything
 /// that scripts are to have is there.
 pub fn seal(state: &mut State) -> Result<(), Raise> {
     state.push_registry();
@@ -42,6 +43,11 @@ pub fn seal(state: &mut State) -> Result<(), Raise> {
         guard(state)?;
         state.pop(1);
     }
+    state.pop(1);
+    state.push_registry();
+    state.raw_get_named(-1, library::LOADING);
+    guard(state)?;
+    state.raw_set_named(-2, library::LOADING);
     state.pop(1);
     Ok(())
 }

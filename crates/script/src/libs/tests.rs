@@ -102,6 +102,11 @@ fn libraries_and_metatables_can_not_be_changed() {
         ),
         ("rawset(getmetatable(''), '__call', type)", "Attempt to modify a readonly table"),
         ("setmetatable(getmetatable(''), {})", "Attempt to modify a readonly table"),
+        ("getmetatable('').__index.len = nil", READ_ONLY),
+        (
+            "for k in pairs(getmetatable('')) do rawset(getmetatable(''), k, 1) end",
+            "Attempt to modify a readonly table",
+        ),
         ("getmetatable(_G).__index = nil", READ_ONLY),
         ("return getmetatable(1)", "nil"),
         ("return getmetatable(type)", "nil"),
@@ -201,6 +206,16 @@ fn the_parser_never_runs_code() {
     let mut vm = Vm::new(8 << 20, VERSION).unwrap();
     let error = vm.load(&vec![0; vm::TEXT_BYTES_MAX + 1], c"@user_script").unwrap_err();
     assert_eq!(String::from_utf8_lossy(&error), "chunk has too many bytes");
+    for (text, what) in [
+        ("return [", "unexpected symbol near '['"),
+        ("--[=", ""),
+        ("return [=", "invalid long string delimiter near '[='"),
+        ("return [=[a]=", "unfinished long string"),
+    ] {
+        let refused = vm.load(text.as_bytes(), c"@user_script").err().unwrap_or_default();
+        let refused = String::from_utf8_lossy(&refused).into_owned();
+        assert!(refused.is_empty() == what.is_empty() && refused.contains(what), "{text}: {refused}");
+    }
     let brackets = "local e = string.rep('=', 100000) return loadstring('return [' .. e .. '[a]' .. e .. ']')()";
     check(&[(brackets, "a"), ("return (loadstring('return [' .. string.rep('=', 100000)))", "nil")]);
 }
@@ -208,6 +223,22 @@ fn the_parser_never_runs_code() {
 #[test]
 fn sizes_and_counts_do_not_overflow() {
     check(&[
+        // CVE-2018-11218, CVE-2018-11219, CVE-2015-8080 and CVE-2020-14147: numbers in formats, and what a text of a few
+        // bytes says of its size.
+        ("return struct.size('>!2147483648i4')", "user_script:1: integral size overflow"),
+        ("return struct.pack('>I2147483648', '10')", "user_script:1: integral size overflow"),
+        ("return struct.pack('>c4294967296', 'x')", "user_script:1: integral size overflow"),
+        ("return struct.unpack('s', 'a', -2147483648)", "user_script:1: bad argument #2 to 'unpack' (data string too short)"),
+        ("return #{cmsgpack.unpack(string.rep('\\192', 9000))}", "user_script:1: stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)"),
+        // CVE-2021-32626: a reply or an argument list that takes more of the stack than there is.
+        ("return #{redis.pcall(unpack({}, 1, 7000))}", "1"),
+        // CVE-2014-5461: more fixed parameters than a call has given and the stack has room for.
+        (
+            "local function f(p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, p17, p18, p19, p20,
+                p21, p22, p23, p24, p25, p26, p27, p28, p29, p30, p31, p32, p33, p34, p35, p36, p37, p38, p39, p40, ...)
+             end for i = 1, 1000 do coroutine.wrap(f)() end return 'fine'",
+            "fine",
+        ),
         // CVE-2025-46817
         ("return unpack({}, 0, 2147483647)", "user_script:1: too many results to unpack"),
         ("return unpack({}, -2147483648, 2147483647)", "user_script:1: too many results to unpack"),
@@ -314,6 +345,36 @@ fn no_script_sees_what_another_left() {
     }
     let copy = "local copy = cjson.new() copy.encode_max_depth(1) return tostring(pcall(copy.encode, {{}})) .. cjson.encode({{}})";
     assert_eq!(run_all(&[copy]), "false[{}]");
+}
+
+/// CVE-2022-24735: what one user's script has put in place of a function, another user's would call. Libraries share a
+/// table of globals, too, and are tried out in it.
+#[test]
+fn no_script_or_library_leaves_code_for_another() {
+    let mut vm = Vm::new(8 << 20, VERSION).unwrap();
+    for text in ["tostring = 1", "redis.call = 1", "redis = 1", "x = 1", "redis.register_function = 1"] {
+        let error = vm.load_library(text.as_bytes(), &mut Patience(150)).unwrap_err();
+        assert!(String::from_utf8_lossy(&error).contains("Attempt to modify a readonly table"), "{text}");
+    }
+    // Nor by what a function has kept of them.
+    let keeps = "local kept = redis redis.register_function('f', function()
+            return tostring(pcall(rawset, kept, 'log', 1)) .. tostring(pcall(setmetatable, kept, {}))
+                .. tostring(pcall(function() kept.register_function = 1 end)) .. tostring(getmetatable(kept).__index == nil)
+        end)";
+    let kept = vm.load_library(keeps.as_bytes(), &mut Patience(150)).unwrap();
+    let args = OwnedArgs::new([].into_iter());
+    let script = kept[0].loaded;
+    let call = Call { script, name: "f", args: args.args(), first_key: 0, keys: 0, is_function: true };
+    let mut output = Output::default();
+    vm.run(call, &mut Patience(150), &mut Reply::new(&mut output, Proto::Resp2)).unwrap();
+    assert_eq!(String::from_utf8_lossy(output.joined()), "$20\r\nfalsefalsefalsefalse\r\n");
+    // CVE-2022-24736: a function of a library's text that has been refused must not stay anywhere.
+    let refused = "redis.register_function('f', function() end) nosuch()";
+    for _ in 0..3 {
+        let error = vm.load_library(refused.as_bytes(), &mut Patience(150)).unwrap_err();
+        assert!(String::from_utf8_lossy(&error).contains("nonexistent global variable 'nosuch'"));
+    }
+    assert_eq!(vm.load_library(b"redis.register_function('f', function() end)", &mut Patience(150)).unwrap().len(), 1);
 }
 
 #[test]
