@@ -66,10 +66,10 @@ struct Bench {
 thread_local! {
     static BENCH: RefCell<Bench> = RefCell::new({
         let mut vm = Vm::new(MEMORY_BYTES_MAX, Version { text: "7.2.4", number: 0x0007_0204 }).expect("memory");
-        let trials = TRIALS.iter().map(|text| vm.load(text.as_bytes(), c"@trial").expect("a script")).collect();
+        let trials = TRIALS.iter().map(|text| vm.load(text.as_bytes(), c"@trial", &mut Impatient(0)).expect("a script")).collect();
         let proof = "local n = 0 for k, v in pairs(_G) do n = n + 1 end
             return n .. #string.rep('x', 100) .. cjson.encode({1}) .. ('x'):upper() .. cjson.encode_max_depth()";
-        let proof = vm.load(proof.as_bytes(), c"@proof").expect("a script");
+        let proof = vm.load(proof.as_bytes(), c"@proof", &mut Impatient(0)).expect("a script");
         Bench { vm, trials, proof }
     });
 }

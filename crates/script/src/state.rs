@@ -83,7 +83,7 @@ pub unsafe fn enter(lua: *mut RawState, native: Native) -> c_int {
 }
 
 /// Lua's text for memory that it was refused.
-const NOT_ENOUGH_MEMORY: &[u8] = b"not enough memory";
+pub(crate) const NOT_ENOUGH_MEMORY: &[u8] = b"not enough memory";
 
 /// The type of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,7 +16,7 @@ use crate::context::{Context, allocate};
 use crate::from_reply::COUNTED;
 use crate::host::Host;
 use crate::library::{self, Registered};
-use crate::state::{Kind, Raise, RawState, State};
+use crate::state::{Kind, NOT_ENOUGH_MEMORY, Raise, RawState, State};
 use crate::{libs, native, to_reply};
 
 /// The text of the error by which a script that has to end ends.
@@ -173,12 +173,16 @@ impl Vm {
         self.natively(|state, _| state.collect());
     }
 
-    /// Loads a script's text. `name` is what errors call it ("@user_script"); a failure is Lua's own text.
-    pub fn load(&mut self, text: &[u8], name: &CStr) -> Result<Loaded, Vec<u8>> {
-        self.natively(|state, _| {
+    /// Loads a script's text. `name` is what errors call it ("@user_script"); a failure is Lua's own text. The host may
+    /// end it.
+    pub fn load(&mut self, text: &[u8], name: &CStr, host: &mut dyn Host) -> Result<Loaded, Vec<u8>> {
+        self.begin(host);
+        let loaded = self.natively(|state, _| {
             let loaded = load(state, text, name).map(|()| Loaded::take(state, Uses::of_text(text)));
             loaded.map_err(|Raise| state.bytes(-1).unwrap_or_default().to_vec())
-        })
+        });
+        self.context().host = None;
+        loaded
     }
 
     /// Loads a library's text, and returns the functions that it registers. The error is all of the reply but its code.
@@ -344,6 +348,36 @@ fn open_standard(state: &mut State) -> Result<(), Raise> {
     Ok(())
 }
 
+/// A text that is given to the parser piece by piece, until it has to end.
+struct Text<'t> {
+    rest: &'t [u8],
+    is_cut: bool,
+}
+
+/// Bytes of a text that the parser gets at once: what it makes of them takes little memory and time.
+const PIECE_BYTES: usize = 4096;
+/// How much longer bytes take to be compiled than to be looked at.
+const COMPILE_TIMES: usize = 8;
+
+/// Gives the parser the next piece; none, if there is none, or the memory or the script's time is used up.
+unsafe extern "C-unwind" fn read(lua: *mut RawState, text: *mut c_void, size: *mut usize) -> *const std::ffi::c_char {
+    // SAFETY: `lua_load` is given both in `load`; nobody else uses the text or the context meanwhile.
+    unsafe {
+        let text = &mut *text.cast::<Text<'_>>();
+        let context = &mut *Context::of(lua);
+        let (piece, rest) = text.rest.split_at(text.rest.len().min(PIECE_BYTES));
+        let goes_on = context.has_room(0) && context.poll_for(COMPILE_TIMES * piece.len()) == crate::host::Verdict::Go;
+        text.is_cut |= !piece.is_empty() && !goes_on;
+        if text.is_cut {
+            *size = 0;
+            return std::ptr::null();
+        }
+        text.rest = rest;
+        *size = piece.len();
+        piece.as_ptr().cast()
+    }
+}
+
 /// Loads a text as a function, which it pushes. Bytecode is refused: Lua 5.1 believes whatever it says.
 pub(crate) fn load(state: &mut State, text: &[u8], name: &CStr) -> Result<(), Raise> {
     // Before a space, the mark of bytecode is an unknown symbol of a text, as it is to Redis.
@@ -352,18 +386,8 @@ pub(crate) fn load(state: &mut State, text: &[u8], name: &CStr) -> Result<(), Ra
     if text.len() > TEXT_BYTES_MAX {
         return Err(state.error_value(b"chunk has too many bytes"));
     }
-    struct Text<'t>(&'t [u8]);
-    unsafe extern "C-unwind" fn read(_: *mut RawState, text: *mut c_void, size: *mut usize) -> *const std::ffi::c_char {
-        // SAFETY: `lua_load` is given both below.
-        unsafe {
-            let text = &mut *text.cast::<Text<'_>>();
-            let all = std::mem::take(&mut text.0);
-            *size = all.len();
-            all.as_ptr().cast()
-        }
-    }
     state.ensure(3)?;
-    let mut text = Text(&text);
+    let mut text = Text { rest: &text, is_cut: false };
     // Beside what anchors the parser's strings (see third_party/lua, CVE-2025-49844), the collector rests meanwhile.
     // SAFETY: the state is alive; loading runs in Lua's protected mode, and the reader raises nothing.
     let status = unsafe {
@@ -372,6 +396,12 @@ pub(crate) fn load(state: &mut State, text: &[u8], name: &CStr) -> Result<(), Ra
         ffi::lua_gc(state.raw(), ffi::LUA_GCRESTART, 0);
         status
     };
+    if text.is_cut {
+        // Whatever has become of the half of it.
+        state.pop(1);
+        state.collect();
+        return Err(if state.is_ending() { state.end() } else { state.error_value(NOT_ENOUGH_MEMORY) });
+    }
     if status == ffi::LUA_OK { Ok(()) } else { Err(Raise) }
 }
 
@@ -432,7 +462,7 @@ mod tests {
     /// What a script answers, with `|` for each line end.
     fn run_with(text: &str, args: &[&str], keys: usize) -> String {
         let mut vm = Vm::new(4 * 1024 * 1024, VERSION).unwrap();
-        let script = match vm.load(text.as_bytes(), c"@user_script") {
+        let script = match vm.load(text.as_bytes(), c"@user_script", &mut Echo { patience: 1000 }) {
             Ok(script) => script,
             Err(error) => return format!("not loaded: {}", String::from_utf8_lossy(&error)),
         };
@@ -463,7 +493,7 @@ mod tests {
     fn a_script_sees_nothing_of_the_last_ones_arguments() {
         let mut vm = Vm::new(4 * 1024 * 1024, VERSION).unwrap();
         let mut run = |text: &str, args: &[&str], keys: usize| {
-            let script = vm.load(text.as_bytes(), c"@user_script").unwrap();
+            let script = vm.load(text.as_bytes(), c"@user_script", &mut Echo { patience: 1000 }).unwrap();
             let args = resp::request::OwnedArgs::new(args.iter().map(|arg| arg.as_bytes()));
             let call = Call { script, name: "SHA", args: args.args(), first_key: 0, keys, is_function: false };
             let mut output = Output::default();
@@ -585,7 +615,7 @@ mod tests {
     fn what_a_script_that_was_refused_memory_has_left_is_collected() {
         let mut vm = Vm::new(4 * 1024 * 1024, VERSION).unwrap();
         let mut run = |text: &str| {
-            let script = vm.load(text.as_bytes(), c"@user_script").unwrap();
+            let script = vm.load(text.as_bytes(), c"@user_script", &mut Echo { patience: 1000 }).unwrap();
             let args = resp::request::OwnedArgs::new(std::iter::empty());
             let call = Call { script, name: "SHA", args: args.args(), first_key: 0, keys: 0, is_function: false };
             let result =
@@ -607,7 +637,7 @@ mod tests {
             let text = [head, &part.repeat(COUNT), tail].concat();
             let mut once = || {
                 let began = std::time::Instant::now();
-                let loaded = vm.load(text.as_bytes(), c"@user_script").unwrap();
+                let loaded = vm.load(text.as_bytes(), c"@user_script", &mut Echo { patience: 1000 }).unwrap();
                 let took = began.elapsed();
                 vm.unload(loaded);
                 took
@@ -631,6 +661,28 @@ mod tests {
         assert_eq!([says("1", "2"), says("false", "2"), says("1", "nil")], [":2|", "$4|none|", "$4|none|"]);
     }
 
+    #[test]
+    fn a_text_is_compiled_within_limits() {
+        let mut vm = Vm::new(4 * 1024 * 1024, VERSION).unwrap();
+        let mut load = |text: &str, patience: u32| {
+            let loaded = vm.load(text.as_bytes(), c"@user_script", &mut Echo { patience });
+            let used = vm.used_bytes();
+            assert!(used < 1024 * 1024, "{used} bytes are used");
+            loaded.map(|loaded| vm.unload(loaded)).map_err(|error| String::from_utf8_lossy(&error).into_owned())
+        };
+        let large = format!("local a {}", "a = {} ".repeat(1_000_000));
+        assert_eq!(load(&large, 1_000_000), Err("not enough memory".into()));
+        // It takes no memory, and is looked at all the same.
+        let comment = format!("--{}", "x".repeat(10_000_000));
+        assert_eq!(load(&comment, 1_000_000), Ok(()));
+        assert_eq!(load(&comment, 3), Err(ENDED.into()));
+        assert_eq!(load("return 1", 1_000_000), Ok(()));
+        // A half that would do for itself, too.
+        assert_eq!(load(&format!("return 1 {}", " ".repeat(10_000_000)), 3), Err(ENDED.into()));
+        let ended = format!("failed: ERR {ENDED} script: SHA, on @user_script:1.");
+        assert_eq!(run("local s = '--' .. string.rep('x', 1e6) while true do pcall(loadstring, s) end"), ended);
+    }
+
     /// What `pairs` finds first depends on the hashes of strings: here are the orders of redis-server 7.0 and 8.
     #[test]
     fn keys_are_in_the_order_of_redis() {
@@ -652,7 +704,7 @@ mod tests {
         let mut vm = Vm::new(64 * 1024 * 1024, VERSION).unwrap();
         let mut time = |text: &str| {
             let text = format!("local t = {{}} for i = 1, 20000 do t[i] = {text} end return #t");
-            let script = vm.load(text.as_bytes(), c"@user_script").unwrap();
+            let script = vm.load(text.as_bytes(), c"@user_script", &mut Echo { patience: 1000 }).unwrap();
             let mut once = || {
                 let args = resp::request::OwnedArgs::new(["EVAL"].iter().map(|arg| arg.as_bytes()));
                 let call = Call { script, name: "SHA", args: args.args(), first_key: 1, keys: 0, is_function: false };

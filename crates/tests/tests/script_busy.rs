@@ -229,6 +229,33 @@ fn a_wait_that_ends_during_a_script_holds_nobody_up() {
     }
 }
 
+/// Its text shows that it keeps to its key.
+#[test]
+fn a_first_run_on_declared_keys_holds_no_other_thread_up() {
+    let server = busy_server("2");
+    let (mut script, mut function, mut conns) = (server.connect(), server.connect(), open(&server, 16));
+    let library = "#!lua name=l\nredis.register_function('endless', function(keys) \
+                   while true do redis.call('GET', keys[1]) end end)";
+    let load: Command = ["FUNCTION", "LOAD", library].map(|word| word.as_bytes().to_vec()).to_vec();
+    assert_eq!(text(&function.call(&load).unwrap()), "l");
+    for kill in ["SCRIPT KILL", "FUNCTION KILL"] {
+        let running = if kill == "SCRIPT KILL" {
+            script.send(&encode(&eval("while true do redis.call('GET', KEYS[1]) end", &["endless"], &[]))).unwrap();
+            &mut script
+        } else {
+            function.send(b"FCALL endless 1 endless\r\n").unwrap();
+            &mut function
+        };
+        wait_until_busy(&mut conns[0], "GET endless").unwrap();
+        let mut answer = |(i, conn): (usize, &mut Conn)| text(&conn.cmd(&format!("SET {i} v")).unwrap());
+        let answers: Vec<String> = conns.iter_mut().enumerate().map(&mut answer).collect();
+        assert!(answers.iter().any(|answer| answer == "OK"), "{answers:?}");
+        assert!(answers.iter().any(|answer| answer.starts_with("BUSY ")), "{answers:?}");
+        penstock_tests::scripts::kill(&mut conns[0], kill).unwrap();
+        assert!(text(&running.read().unwrap()).contains("Script killed by user"));
+    }
+}
+
 #[test]
 fn a_script_of_long_commands_is_busy_too() {
     let server = busy_server("1");

@@ -19,7 +19,7 @@ use crate::families::scripting::{show, with_machine};
 use crate::scripts::busy::Caller;
 use crate::scripts::library::{Library, Policy, metadata};
 use crate::scripts::payload::{self, BadPayload};
-use crate::scripts::{Task, declared_keys, run, wants_everything};
+use crate::scripts::{Task, declared_keys, keeping, run, wants_everything};
 use crate::turn::Turn;
 use crate::worker::Worker;
 
@@ -123,12 +123,14 @@ pub const COMMANDS: &[Spec<Run>] = &[
 pub(crate) fn runs_alone(worker: &Worker, args: Args<'_>) -> bool {
     let machine = worker.scripts.machine.as_ref();
     let libraries = &worker.engine.libraries;
-    if let Some(habits) = machine.and_then(|machine| machine.habits_of_function(args.get(1))) {
-        return wants_everything(worker, habits);
+    if let Some((habits, text)) = machine.and_then(|machine| machine.habits_of_function(args.get(1))) {
+        return wants_everything(worker, habits, text, keeping::FUNCTION);
     }
     // It is new to this thread, but perhaps not to others.
     let function = libraries.of_function(args.get(1));
-    function.is_some_and(|(library, index)| wants_everything(worker, &library.functions[index].habits))
+    function.is_some_and(|(library, index)| {
+        wants_everything(worker, &library.functions[index].habits, &library.text, keeping::FUNCTION)
+    })
 }
 
 fn fcall(turn: &mut Turn<'_, '_>) -> Outcome {
@@ -410,6 +412,38 @@ mod tests {
         }
         bench
             .check(&mut session, &[("FCALL a 0", ":5000000"), ("FUNCTION DELETE a", "+OK"), ("FCALL b 0", ":5000000")]);
+    }
+
+    /// With several threads, a text is compiled before the gate is closed; that must not be seen.
+    #[test]
+    fn what_is_compiled_ahead_is_not_known_until_it_runs() {
+        let mut bench = Bench::with_threads(Settings::new(), 2);
+        let mut session = bench.open();
+        let learnt = "redis.call('SET', 'k', 'v') return 1";
+        let count = |bench: &Bench| bench.worker.engine.scripts.figures().count;
+        for (line, reply, known) in [
+            (format!("EVAL \"{learnt}\" x"), "-ERR value is not an integer or out of range", 0),
+            (format!("EVAL \"{learnt}\" 1"), "-ERR Number of keys can't be greater than number of args", 0),
+            (
+                "EVAL 'return x x' 0".into(),
+                "-ERR Error compiling script (new function): user_script:1: '<eof>' expected near 'x'",
+                0,
+            ),
+            ("EVAL '#!nosuch\\nreturn 1' 0".into(), "-ERR Unexpected engine in script shebang: #!nosuch\\nreturn", 0),
+            (
+                "EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0".into(),
+                "-NOSCRIPT No matching script. Please use EVAL.",
+                0,
+            ),
+            (format!("EVAL \"{learnt}\" 0"), ":1", 1),
+            (format!("EVAL \"{learnt}\" 0"), ":1", 1),
+            ("FCALL nosuch 0".into(), "-ERR Function not found", 1),
+        ] {
+            let answer = bench.line(&mut session, &line);
+            let is_it = answer == reply || (reply.contains("shebang") && answer.starts_with('-'));
+            assert!(is_it, "{line}: {answer}");
+            assert_eq!(count(&bench), known, "{line}");
+        }
     }
 
     #[test]

@@ -17,7 +17,8 @@ use crate::engine::Engine;
 use crate::families::help::help;
 use crate::families::{functions, monitor};
 use crate::scripts::busy::Caller;
-use crate::scripts::{Machine, Rights, Task, declared_keys, is_new_text_alone, run, wants_everything};
+use crate::scripts::cache::Script;
+use crate::scripts::{Machine, Rights, Task, declared_keys, is_new_text_alone, keeping, run, wants_everything};
 use crate::turn::Turn;
 use crate::worker::Worker;
 
@@ -130,11 +131,12 @@ pub(crate) fn runs_alone(worker: &Worker, command: &Command, args: Args<'_>) -> 
     }
     let is_text = matches!(command.info.name, "eval" | "eval_ro");
     let machine = worker.scripts.machine.as_ref();
-    match machine.and_then(|machine| machine.habits_of(args.get(1), is_text)) {
-        Some(habits) => wants_everything(worker, habits),
+    let wants_everything = |script: &Script| wants_everything(worker, &script.habits, &script.text, keeping::SCRIPT);
+    match machine.and_then(|machine| machine.loaded(args.get(1), is_text)) {
+        Some(script) => wants_everything(script),
         // It is new to this thread, but perhaps not to others.
         None => match worker.engine.scripts.look_up(args.get(1), is_text) {
-            Some(script) => wants_everything(worker, &script.habits),
+            Some(script) => wants_everything(&script),
             None => is_text && is_new_text_alone(worker, args.get(1)),
         },
     }
@@ -154,24 +156,48 @@ pub(crate) fn may_write(engine: &Engine, command: &Command, args: &Args<'_>) -> 
     rights.filter(|rights| !rights.has(Rights::UNSAID)).map(|rights| !rights.has(Rights::NO_WRITES))
 }
 
+/// Has what a command would run compiled. What goes wrong is found again when it is run.
+pub(crate) fn compile_ahead(worker: &mut Worker, command: &Command, args: Args<'_>) {
+    let name = args.get(1);
+    // A machine that can't be had is the command's error, too.
+    let Ok(mut machine) = take_machine(worker) else { return };
+    match command.info.name {
+        "fcall" | "fcall_ro" => machine.load_ahead(&worker.engine.libraries, name),
+        command => machine.compile_ahead(&worker.engine.scripts, name, matches!(command, "eval" | "eval_ro")),
+    }
+    put_back(worker, machine);
+}
+
 /// Takes the thread's machine for a moment, and makes it before the first.
 pub(crate) fn with_machine<T>(
     turn: &mut Turn<'_, '_>,
     then: impl FnOnce(&mut Turn<'_, '_>, &mut Machine) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let bytes_max = turn.engine().settings.lua_memory_limit.get_usize();
-    let mut machine = match turn.worker.scripts.machine.take() {
+    let mut machine = take_machine(turn.worker)?;
+    let result = then(turn, &mut machine);
+    put_back(turn.worker, machine);
+    result
+}
+
+#[inline]
+fn take_machine(worker: &mut Worker) -> Result<Box<Machine>, Error> {
+    let engine = worker.engine;
+    let bytes_max = engine.settings.lua_memory_limit.get_usize();
+    let mut machine = match worker.scripts.machine.take() {
         Some(mut machine) => {
             machine.vm.limit_memory(bytes_max);
             machine
         }
         None => Box::new(Machine::new(bytes_max)?),
     };
-    machine.follow(&turn.engine().libraries);
-    let result = then(turn, &mut machine);
-    turn.worker.stats().lua_bytes.store(machine.used_bytes() as u64, Ordering::Relaxed);
-    turn.worker.scripts.machine = Some(machine);
-    result
+    machine.follow(&engine.libraries);
+    Ok(machine)
+}
+
+#[inline]
+fn put_back(worker: &mut Worker, machine: Box<Machine>) {
+    worker.stats().lua_bytes.store(machine.used_bytes() as u64, Ordering::Relaxed);
+    worker.scripts.machine = Some(machine);
 }
 
 /// Shows the command to monitors: before what the script does.

@@ -1,5 +1,6 @@
 //! One thread's machine: its Lua, and the scripts that it has loaded into it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -46,6 +47,24 @@ impl Hasher for AsIs {
     }
 }
 
+/// Hashes bytes as the store does, which takes less time than the standard library.
+#[derive(Default)]
+struct ByBytes(u64);
+
+impl Hasher for ByBytes {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 ^= hash(bytes);
+    }
+
+    fn write_usize(&mut self, _: usize) {
+        // The length is part of the hash.
+    }
+}
+
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<AsIs>>;
 
 /// A script that this thread has loaded.
@@ -63,10 +82,12 @@ pub(crate) struct Machine {
     scripts: Map<Digest, LocalScript>,
     /// The scripts by their text's hash, so that EVAL need not make a digest each time.
     by_text: Map<u64, Digest>,
+    /// A script that was compiled before it was to be run.
+    ahead: Option<(Digest, Loaded)>,
     /// The libraries that this thread has loaded, by name.
     libraries: HashMap<Vec<u8>, LocalLibrary>,
     /// Their functions, by name in lower case.
-    functions: HashMap<Vec<u8>, LocalFunction>,
+    functions: HashMap<Vec<u8>, LocalFunction, BuildHasherDefault<ByBytes>>,
     /// How many removals of libraries it has followed.
     removals_seen: u64,
 }
@@ -79,7 +100,6 @@ struct LocalLibrary {
 }
 
 /// A function that this thread has loaded.
-#[derive(Clone)]
 pub(crate) struct LocalFunction {
     library: Arc<Library>,
     /// Its place in the library.
@@ -130,8 +150,9 @@ impl Machine {
             vm,
             scripts: Map::default(),
             by_text: Map::default(),
+            ahead: None,
             libraries: HashMap::new(),
-            functions: HashMap::new(),
+            functions: HashMap::default(),
             removals_seen: 0,
         })
     }
@@ -186,10 +207,10 @@ impl Machine {
         Ok(digest)
     }
 
-    /// What is remembered of how a script runs, if it is loaded here.
-    pub(crate) fn habits_of(&self, name: &[u8], is_text: bool) -> Option<&Habits> {
+    /// A script that is loaded here, by its name or text.
+    pub(crate) fn loaded(&self, name: &[u8], is_text: bool) -> Option<&Script> {
         let digest = if is_text { self.by_text.get(&hash(name)).copied() } else { digest_of(name) };
-        Some(&self.scripts.get(&digest?)?.script.habits)
+        Some(&self.scripts.get(&digest?)?.script)
     }
 
     /// Whether a script is loaded here, and has not been forgotten.
@@ -204,10 +225,32 @@ impl Machine {
         }
     }
 
+    /// Compiles a script that is not loaded here, before it is known whether it will be run. An error is found again.
+    pub(crate) fn compile_ahead(&mut self, all: &Scripts, name: &[u8], is_text: bool) {
+        if self.loaded(name, is_text).is_some() {
+            return;
+        }
+        let digest = if is_text { Some(digest_of_text(name)) } else { digest_of(name) };
+        let Some(digest) = digest.filter(|digest| !self.has(digest)) else { return };
+        let known = all.find(&digest);
+        let script = if is_text { Script::new(digest, name).map(Arc::new).ok() } else { known };
+        if let Some(loaded) = script.and_then(|script| self.compile(&script).ok()) {
+            self.ahead = Some((digest, loaded));
+        }
+    }
+
     fn compile(&mut self, script: &Script) -> Result<Loaded, Error> {
-        self.vm
-            .load(&script.text[script.code_at..], c"@user_script")
-            .map_err(|error| Error::quoting([b"ERR Error compiling script (new function): ", &*error].concat()))
+        match self.ahead.take() {
+            Some((digest, loaded)) if digest == script.digest => return Ok(loaded),
+            Some((_, loaded)) => self.vm.unload(loaded),
+            None => {}
+        }
+        let mut loading = Loading::within(COMPILING_US_MAX, None);
+        let loaded = self.vm.load(&script.text[script.code_at..], c"@user_script", &mut loading);
+        loaded.map_err(|error| {
+            let why: &[u8] = if loading.is_late { b"it takes too long" } else { &error };
+            Error::quoting([b"ERR Error compiling script (new function): ", why].concat())
+        })
     }
 
     fn load(&mut self, all: &Scripts, script: Arc<Script>) -> Result<Digest, Error> {
@@ -253,7 +296,7 @@ impl Machine {
     }
 
     fn load_library(&mut self, engine: Option<&Engine>, code: &[u8]) -> Result<Vec<Registered>, Error> {
-        let mut loading = Loading { engine, began: Ticks::now(), is_late: false };
+        let mut loading = Loading::within(LOADING_US_MAX, engine);
         let loaded = self.vm.load_library(code, &mut loading);
         loaded.map_err(|error| match loading.is_late {
             true => Error::new("ERR Error registering functions: ERR FUNCTION LOAD timeout"),
@@ -301,14 +344,20 @@ impl Machine {
         &mut self,
         libraries: &Libraries,
         name: &[u8],
-    ) -> Result<Option<(&mut Vm, LocalFunction)>, Error> {
-        let name = name.to_ascii_lowercase();
+    ) -> Result<Option<(&mut Vm, &LocalFunction)>, Error> {
+        let mut room = [0; SHORT_NAME_BYTES];
+        let name = in_lower_case(name, &mut room);
         if self.local_function(&name).is_none() {
             let Some((library, _)) = libraries.of_function(&name) else { return Ok(None) };
             self.load_locally(&library)?;
         }
-        let Some(local) = self.functions.get(&name) else { return Ok(None) };
-        Ok(Some((&mut self.vm, local.clone())))
+        let Some(local) = self.functions.get(&*name) else { return Ok(None) };
+        Ok(Some((&mut self.vm, local)))
+    }
+
+    /// Loads a function's library that is not loaded here, before the function is called. An error is found again.
+    pub(crate) fn load_ahead(&mut self, libraries: &Libraries, name: &[u8]) {
+        let _ = self.function(libraries, name);
     }
 
     fn local_function(&self, name: &[u8]) -> Option<&LocalFunction> {
@@ -330,21 +379,44 @@ impl Machine {
         Ok(())
     }
 
-    /// What is remembered of how a function runs, if it is loaded here.
-    pub(crate) fn habits_of_function(&self, name: &[u8]) -> Option<&Habits> {
-        self.local_function(&name.to_ascii_lowercase()).map(|local| &local.function().habits)
+    /// What is remembered of how a function runs that is loaded here, and its library's text.
+    pub(crate) fn habits_of_function(&self, name: &[u8]) -> Option<(&Habits, &[u8])> {
+        let mut room = [0; SHORT_NAME_BYTES];
+        self.local_function(&in_lower_case(name, &mut room))
+            .map(|local| (&local.function().habits, &*local.library.text))
     }
+}
+
+/// Bytes of a name up to which calling the function takes no allocation.
+const SHORT_NAME_BYTES: usize = 64;
+
+/// A name in lower case, in `room` if it fits.
+fn in_lower_case<'r>(name: &[u8], room: &'r mut [u8; SHORT_NAME_BYTES]) -> Cow<'r, [u8]> {
+    let Some(lower) = room.get_mut(..name.len()) else { return Cow::Owned(name.to_ascii_lowercase()) };
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    Cow::Borrowed(lower)
 }
 
 /// How long a library may take to be loaded, in microseconds, as in Redis.
 const LOADING_US_MAX: f64 = 500_000.0;
+/// How long a script may take to be compiled, in microseconds: enough for some 20 MB. Its thread does nothing else
+/// meanwhile.
+const COMPILING_US_MAX: f64 = 5_000_000.0;
 
-/// The world of a library that is being loaded: it has none.
+/// The world of a script that is being compiled, or a library that is being loaded: it has none.
 struct Loading<'e> {
     /// Whose log gets what it says, if it is loaded for the first time.
     engine: Option<&'e Engine>,
     began: Ticks,
+    us_max: f64,
     is_late: bool,
+}
+
+impl<'e> Loading<'e> {
+    fn within(us_max: f64, engine: Option<&'e Engine>) -> Loading<'e> {
+        Loading { engine, began: Ticks::now(), us_max, is_late: false }
+    }
 }
 
 impl Host for Loading<'_> {
@@ -353,7 +425,7 @@ impl Host for Loading<'_> {
     }
 
     fn poll(&mut self) -> Verdict {
-        self.is_late = to_microseconds(Ticks::now().since(self.began)) > LOADING_US_MAX;
+        self.is_late = to_microseconds(Ticks::now().since(self.began)) > self.us_max;
         if self.is_late { Verdict::End } else { Verdict::Go }
     }
 

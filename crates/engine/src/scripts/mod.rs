@@ -1,7 +1,7 @@
 //! Scripts: which there are (`cache.rs`), which take too long (`busy.rs`), which
 //! libraries of functions there are (`library.rs`, `payload.rs`), a thread's machine for them (`machine.rs`), how one
 //! runs among other commands (`run.rs`), what it takes back when it starts over (`tentative.rs`), what it sees of the
-//! server (`world.rs`), and what its text tells before it has run (`foretell.rs`). The Lua of it is the crate `script`;
+//! server (`world.rs`), and what its text tells before it has run (`foretell.rs`, `keeping.rs`, `tokens.rs`). The Lua of it is the crate `script`;
 //! the commands are `families::scripting`.
 //!
 //! # Atomicity
@@ -26,17 +26,21 @@
 //! *Alone, behind the gate.* Everything is in reach, and nothing else runs. So run scripts that are known to reach
 //! beyond what they declare, those whose text names a command which concerns the whole keyspace (KEYS, SCAN, FLUSHALL),
 //! transactions with scripts in them, and what is to be learnt of new scripts: a script's first run is made alone, so
-//! that its second is made in the right way. Learning has a budget (`cache::Scripts::may_learn`): an application that
-//! makes a new text for every call doesn't close the gate each time.
+//! that its second is made in the right way, unless its text shows that it keeps to its keys
+//! ([`keeping::keeps_to_its_keys`]). Learning has a budget (`cache::Scripts::may_learn`): an application that
+//! makes a new text for every call doesn't close the gate each time. What is to run alone is compiled before the gate
+//! is closed (`families::scripting::compile_ahead`).
 
 pub mod busy;
 pub mod cache;
 mod foretell;
+pub(crate) mod keeping;
 pub mod library;
 mod machine;
 pub(crate) mod payload;
 mod run;
 mod tentative;
+mod tokens;
 mod world;
 
 pub(crate) use machine::{LocalScripts, Machine};

@@ -8,7 +8,7 @@ use script::{Call, Failure, Loaded, Vm};
 
 use super::busy::Caller;
 use super::cache::Habits;
-use super::foretell::names_whole_keyspace;
+use super::keeping;
 use super::world::{Called, World};
 use crate::execute::Invocation;
 use crate::families;
@@ -218,6 +218,9 @@ impl Worker {
                 return step;
             }
             self.scripts.is_again = true;
+        } else {
+            // While others run.
+            families::scripting::compile_ahead(self, invoked.command, *invoked.args);
         }
         let step =
             self.alone(session, inside, |worker, session, locked| worker.call(session, invoked, locked, out, true));
@@ -228,10 +231,18 @@ impl Worker {
 
 /// Whether a script of a text that nobody knows yet is to be run alone.
 pub(crate) fn is_new_text_alone(worker: &Worker, text: &[u8]) -> bool {
-    names_whole_keyspace(text) || worker.engine.scripts.may_learn(worker.clock.uptime_s)
+    wants_everything(worker, &Habits::foretold(text), text, keeping::SCRIPT)
 }
 
-/// Whether a script is known to need everything, or is yet to be learnt about.
-pub(crate) fn wants_everything(worker: &Worker, habits: &Habits) -> bool {
-    if habits.are_unknown() { worker.engine.scripts.may_learn(worker.clock.uptime_s) } else { habits.reaches_beyond() }
+/// Whether a script or function is known to need everything, or is yet to be learnt about. Its text is looked at only if
+/// it has not run yet, and there are several threads.
+pub(crate) fn wants_everything(worker: &Worker, habits: &Habits, text: &[u8], keys: &[u8]) -> bool {
+    if !habits.are_unknown() {
+        return habits.reaches_beyond();
+    }
+    if keeping::keeps_to_its_keys(text, keys) {
+        habits.note(false);
+        return false;
+    }
+    worker.engine.scripts.may_learn(worker.clock.uptime_s)
 }

@@ -220,6 +220,7 @@ fn load_text(state: &mut State, text: &[u8], name: &CString) -> Result<c_int, Ra
     state.poll_for(text.len())?;
     match vm::load(state, text, name) {
         Ok(()) => Ok(1),
+        Err(raise) if state.is_ending() => Err(raise),
         Err(Raise) => Ok(nil_and_error(state)),
     }
 }

@@ -39,7 +39,7 @@ fn run_all(texts: &[&str]) -> String {
     let args = OwnedArgs::new([].into_iter());
     let mut last = String::new();
     for text in texts {
-        let script = vm.load(text.as_bytes(), c"@user_script").unwrap();
+        let script = vm.load(text.as_bytes(), c"@user_script", &mut Patience(1000)).unwrap();
         let call = Call { script, name: "SHA", args: args.args(), first_key: 0, keys: 0, is_function: false };
         let mut output = Output::default();
         let result = vm.run(call, &mut Patience(150), &mut Reply::new(&mut output, Proto::Resp2));
@@ -204,7 +204,7 @@ fn the_parser_never_runs_code() {
     ]);
     // CVE-2025-46819: Lua counts the level of a long bracket in 32 bits, so that there is no text of more.
     let mut vm = Vm::new(8 << 20, VERSION).unwrap();
-    let error = vm.load(&vec![0; vm::TEXT_BYTES_MAX + 1], c"@user_script").unwrap_err();
+    let error = vm.load(&vec![0; vm::TEXT_BYTES_MAX + 1], c"@user_script", &mut Patience(1000)).unwrap_err();
     assert_eq!(String::from_utf8_lossy(&error), "chunk has too many bytes");
     for (text, what) in [
         ("return [", "unexpected symbol near '['"),
@@ -212,7 +212,7 @@ fn the_parser_never_runs_code() {
         ("return [=", "invalid long string delimiter near '[='"),
         ("return [=[a]=", "unfinished long string"),
     ] {
-        let refused = vm.load(text.as_bytes(), c"@user_script").err().unwrap_or_default();
+        let refused = vm.load(text.as_bytes(), c"@user_script", &mut Patience(1000)).err().unwrap_or_default();
         let refused = String::from_utf8_lossy(&refused).into_owned();
         assert!(refused.is_empty() == what.is_empty() && refused.contains(what), "{text}: {refused}");
     }
