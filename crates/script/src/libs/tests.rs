@@ -284,6 +284,11 @@ fn depth_has_a_limit() {
             "user_script:1: Found too many nested data structures (1001) at character 1001",
         ),
         ("local t = {} t[1] = t return #cmsgpack.pack(t)", "17"),
+        // CVE-2021-43519
+        (
+            "local f f = function() pcall(1) coroutine.wrap(f)() end return select(2, pcall(f)):match('C stack overflow')",
+            "C stack overflow",
+        ),
         (
             "return select(2, pcall(cmsgpack.unpack, string.rep('\\145', 1e5))):match('stack overflow')",
             "stack overflow",
