@@ -12,10 +12,9 @@ struct Generated(PathBuf);
 
 impl Generated {
     fn new(what: &str) -> Generated {
-        // The tests run side by side.
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("penstock-generate-{what}-{}-{number}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("penstock-generate-{}-{number}", std::process::id()));
         let status = Command::new(env!("CARGO_BIN_EXE_penstock")).args(["--generate", what]).arg(&directory).status();
         assert!(status.unwrap().success());
         Generated(directory)
@@ -72,7 +71,7 @@ fn manual_pages_name_every_option() {
         let above = name.rsplit_once('-').map_or("penstock.1".to_owned(), |(above, _)| format!("penstock-{above}.1"));
         assert!(generated.text(&above).contains(&format!("penstock-{name}(1)")), "{name}");
     }
-    let page = generated.text("penstock.1");
+    let page = generated.text("penstock-server.1");
     for directive in server::cli_args::directives() {
         assert!(page.contains(&format!("\\fB--{}\\fR", directive.name)), "{}", directive.name);
     }
@@ -95,6 +94,73 @@ fn manual_pages_refer_to_pages_and_keep_the_columns_of_examples() {
         let kept: Vec<&str> =
             page.split("\n.nf\n").skip(1).flat_map(|rest| rest.split(".fi\n").next().unwrap().lines()).collect();
         assert_eq!(kept, indented, "{words}");
+    }
+}
+
+/// The synopsis of a page says how a command is called, and leaves its options to a section of their own. What is of use to
+/// readers of the source only, such as links between its parts, is on no page.
+#[test]
+fn manual_pages_are_for_users() {
+    let generated = Generated::new("man");
+    for entry in std::fs::read_dir(&generated.0).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let page = generated.text(&name);
+        let synopsis = page.split(".SH SYNOPSIS\n").nth(1).unwrap().split(".SH").next().unwrap();
+        assert!(synopsis.lines().count() <= 7 && synopsis.len() < 400, "{name}: {synopsis}");
+        assert!(synopsis.contains(&format!("\\fB{}\\fR", name.trim_end_matches(".1").replace('-', " "))), "{synopsis}");
+        for link in ["[`", "`]", "crate::", "super::"] {
+            assert!(!page.contains(link), "{name}: {link}");
+        }
+    }
+    assert!(generated.text("penstock.1").lines().count() < 80);
+}
+
+/// What bash's script makes of an unfinished command line, a candidate a line.
+fn completed(generated: &Generated, line: &str) -> Vec<String> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let (last, before) = words.split_last().unwrap();
+    let script = format!(
+        "source {}; compopt() {{ :; }}; COMP_WORDS=({line}{}); COMP_CWORD={}; _penstock penstock '{last}' '{}'; printf '%s\\n' \
+         \"${{COMPREPLY[@]}}\"",
+        generated.0.join("penstock.bash").display(),
+        if last.is_empty() { "''" } else { "" },
+        before.len(),
+        before.last().unwrap(),
+    );
+    let output = Command::new("bash").args(["-c", &script]).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.stderr.is_empty(), "{line}: {output:?}");
+    String::from_utf8(output.stdout).unwrap().lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// The tools aren't lost among the server's two hundred options, which come behind a dash; and what is no file is not
+/// completed by names of files.
+#[test]
+fn completions_offer_what_fits() {
+    let generated = Generated::new("completions");
+    assert_eq!(completed(&generated, "penstock "), ["bench", "cli", "load", "server"]);
+    assert_eq!(completed(&generated, "penstock c"), ["cli"]);
+    assert_eq!(completed(&generated, "penstock --appendo"), ["--appendonly"]);
+    assert_eq!(completed(&generated, "penstock --port 1 --appendonly "), ["yes", "no"]);
+    assert_eq!(completed(&generated, "penstock server --loglevel v"), ["verbose"]);
+    assert_eq!(completed(&generated, "penstock load --quiet "), [""; 0], "bash offers files");
+    assert_eq!(completed(&generated, "penstock bench "), ["pipelining"]);
+    assert_eq!(completed(&generated, "penstock cli --color a"), ["auto", "always"]);
+    // Elvish filters what is offered to it, and zsh takes its first word for a tool's name or a file's.
+    assert!(generated.text("penstock.elv").lines().all(|line| !line.trim_start().starts_with("cand -")));
+    assert!(generated.text("_penstock").contains("\":: :_penstock_first\""));
+    // This package's directory has a Cargo.toml.
+    for (line, is_file) in [
+        ("penstock load --port Car", false),
+        ("penstock load --cacert Car", true),
+        ("penstock load --csv Car", true),
+        ("penstock cli -h Car", false),
+        ("penstock cli --eval Car", true),
+        ("penstock bench -n Car", false),
+        ("penstock --maxmemory Car", false),
+        ("penstock --logfile Car", true),
+    ] {
+        let found = completed(&generated, line);
+        assert_eq!(found == ["Cargo.toml"], is_file, "{line}: {found:?}");
     }
 }
 
