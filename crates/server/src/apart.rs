@@ -73,7 +73,7 @@ impl Apart {
 
     /// Bytes that have arrived.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn arrived_bytes(&self) -> usize {
         self.blocks.memory_bytes() + self.filling.as_ref().map_or(0, |filling| filling.bytes.len())
     }
 
@@ -98,7 +98,7 @@ mod tests {
         let mut apart = Apart::default();
         let missing = Missing { at: 5, bytes: 100_002 };
         apart.begin(missing, b"begun");
-        assert_eq!((apart.len(), apart.free_bytes()), (5, missing.bytes - 5));
+        assert_eq!((apart.arrived_bytes(), apart.free_bytes()), (5, missing.bytes - 5));
         assert_eq!(apart.read(&socket).unwrap(), None);
         let sent = [&[b'x'; 99_995][..], b"\r\n", b"what follows"].concat();
         for piece in sent.chunks(40_000) {

@@ -171,7 +171,7 @@ impl Connection {
     /// Bytes that have arrived and not been run.
     #[must_use]
     pub fn input_left(&self) -> usize {
-        self.input.len() - self.input_run + self.apart.as_ref().map_or(0, |apart| apart.len())
+        self.input.len() - self.input_run + self.apart.as_ref().map_or(0, |apart| apart.arrived_bytes())
     }
 
     /// Bytes of memory that are set aside for what is to arrive.
