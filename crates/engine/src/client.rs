@@ -244,6 +244,7 @@ impl Clients {
 
     /// Adds a connection.
     pub fn add(&self, client: Arc<Client>) {
+        // It may have been listed before.
         client.noted.iter().for_each(|noted| noted.store(0, Ordering::Relaxed));
         lock(&self.all).insert(client.id, client);
     }
