@@ -99,3 +99,102 @@ impl Worker {
         self.engine.pubsub.reaches(kind, args.get(1), |inbox| self.overfilled.has(inbox))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use resp::reply::Proto;
+
+    use super::*;
+    use crate::inbox::Message;
+    use crate::testing::{Bench, request};
+    use crate::worker::Ran;
+
+    const FILLER: usize = 100_000;
+
+    /// A bench on whose only thread somebody listens to a channel, a key and a shard channel.
+    fn listened_to() -> (Bench, Session) {
+        let mut bench = Bench::default();
+        let mut listener = bench.open_with(Proto::Resp3);
+        for line in
+            ["subscribe c __keyspace@0__:k", "psubscribe p*", "ssubscribe s", "config set notify-keyspace-events KA"]
+        {
+            bench.line(&mut listener, line);
+        }
+        (bench, listener)
+    }
+
+    /// Gives a command with a long last argument until its connection has to wait. Says how often it ran.
+    fn fill(bench: &mut Bench, session: &mut Session, words: &[&str]) -> usize {
+        let filler = "f".repeat(FILLER);
+        let command = request(&[words, &[&filler]].concat());
+        (0..1000).take_while(|_| bench.run(session, &command).1 == Ran::Idle).count()
+    }
+
+    /// Takes what waits in the inbox, and notes that there is room again.
+    fn make_room(bench: &mut Bench) {
+        let inbox = &bench.worker.engine.inboxes[0];
+        let portion = inbox.take_pushes(usize::MAX);
+        portion.has_room.iter().for_each(|&thread| inbox.send(Message::Room { inbox: thread }));
+        for message in inbox.take() {
+            let Message::Room { inbox } = message else { panic!("{message:?}") };
+            bench.worker.note_room(inbox);
+        }
+    }
+
+    #[test]
+    fn a_connection_that_overfills_an_inbox_waits_before_its_next_command_until_there_is_room() {
+        let script = "return redis.call('publish', 'c', ARGV[1])";
+        for words in [&["publish", "c"][..], &["publish", "p1"], &["spublish", "s"], &["eval", script, "0"]] {
+            let (mut bench, _listener) = listened_to();
+            let mut session = bench.open();
+            let ran = fill(&mut bench, &mut session, words);
+            assert!((5..100).contains(&ran), "{words:?}: {ran}");
+            assert_eq!(bench.run(&mut session, b"get k\r\n").1, Ran::Overfilled);
+            make_room(&mut bench);
+            bench.check(&mut session, &[("get k", "$-1")]);
+            assert_eq!(fill(&mut bench, &mut session, words), ran);
+        }
+    }
+
+    #[test]
+    fn others_wait_if_they_would_publish_there_and_run_if_not() {
+        let (mut bench, mut listener) = listened_to();
+        let (mut first, mut other) = (bench.open(), bench.open());
+        fill(&mut bench, &mut first, &["publish", "c"]);
+        for line in ["publish c x", "publish pattern x", "spublish s x"] {
+            assert_eq!(
+                bench.run(&mut other, format!("{line}\r\n").as_bytes()),
+                (Vec::new(), Ran::Overfilled),
+                "{line}"
+            );
+        }
+        bench.check(
+            &mut other,
+            &[("publish nobody x", ":0"), ("publish c", "-ERR wrong number of arguments for 'publish' command")],
+        );
+        bench.check(&mut other, &[("multi", "+OK"), ("publish c x", "+QUEUED")]);
+        assert_eq!(bench.run(&mut other, b"exec\r\n"), (Vec::new(), Ran::Overfilled));
+        bench.check(&mut other, &[("discard", "+OK"), ("set other v", "+OK")]);
+        // What a key's change tells of is known when it has.
+        bench.check(&mut other, &[("set k v", "+OK")]);
+        assert_eq!(bench.run(&mut other, b"set other v\r\n").1, Ran::Overfilled);
+        // One that listens may leave.
+        assert!(bench.line(&mut listener, "unsubscribe nothing").ends_with("unsubscribe|$7|nothing|:3"));
+        make_room(&mut bench);
+        bench.check(
+            &mut other,
+            &[("set other v", "+OK"), ("multi", "+OK"), ("publish c x", "+QUEUED"), ("exec", "*1|:1")],
+        );
+    }
+
+    #[test]
+    fn monitors_hold_up_what_they_are_shown_and_not_themselves() {
+        let mut bench = Bench::default();
+        let (mut monitor, mut other) = (bench.open(), bench.open());
+        bench.check(&mut monitor, &[("monitor", "+OK")]);
+        assert!(fill(&mut bench, &mut other, &["echo"]) > 5);
+        assert!(bench.line(&mut monitor, "ping").starts_with("+PONG"));
+        make_room(&mut bench);
+        bench.check(&mut other, &[("echo x", "$1|x")]);
+    }
+}
