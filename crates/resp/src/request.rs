@@ -21,6 +21,10 @@ const BULK_BYTES_MAX_UNAUTHENTICATED: i64 = 16 * 1024;
 /// beginning when more has arrived, which is cheaper than remembering.
 const REMEMBER_BYTES_MIN: usize = 4096;
 
+/// Arguments of a request from which on it isn't said how long the next one is, unless that is large: to make room for
+/// each by itself would take longer than to make room for more.
+const WANTED_ARGS_MAX: usize = 16;
+
 /// Bytes of a buffer that can be framed: offsets are 32 bits wide. Whoever keeps incomplete requests must end the
 /// connection before there are more.
 pub const BUFFER_BYTES_MAX: usize = u32::MAX as usize;
@@ -367,7 +371,19 @@ impl Framer {
     /// The large argument within which framing stopped, if it stopped within one.
     #[must_use]
     pub fn missing(&self) -> Option<Missing> {
-        self.missing
+        self.missing.filter(|missing| missing.is_large())
+    }
+
+    /// Bytes that the request takes within which framing stopped, up to the end of the argument that it stopped within,
+    /// if that is known and not [`Framer::missing`].
+    #[must_use]
+    pub fn wanted(&self) -> Option<usize> {
+        self.missing.filter(|missing| !missing.is_large()).map(|missing| missing.at + missing.bytes)
+    }
+
+    /// Notes the argument within which framing of a request stops, so many whole ones before it.
+    fn note_missing(&mut self, missing: Option<Missing>, args: usize) {
+        self.missing = missing.filter(|missing| missing.is_large() || args < WANTED_ARGS_MAX);
     }
 
     /// Frames requests from `input.bytes[from..]` into `batch`, until it holds `requests_max`. Returns where the first
@@ -466,7 +482,9 @@ impl Framer {
                     (at, left) = (next, left - 1);
                 }
                 Bulk::Part(missing) => {
-                    self.missing = missing.map(|missing| Missing { at: missing.at - start, ..missing });
+                    let whole = args.len() - first;
+                    self.note_missing(missing.map(|missing| missing.behind(start)), whole);
+                    let args = &batch.args;
                     if at - start >= REMEMBER_BYTES_MIN {
                         let args = args[first..].iter().map(|arg| arg.before(start)).collect();
                         self.partial = Some(Box::new(Partial { args, left, at: at - start }));
@@ -496,7 +514,7 @@ impl Framer {
                     (partial.at, partial.left) = (next - start, partial.left - 1);
                 }
                 Bulk::Part(missing) => {
-                    self.missing = missing.map(|missing| Missing { at: missing.at - start, ..missing });
+                    self.note_missing(missing.map(|missing| missing.behind(start)), partial.args.len());
                     self.partial = Some(partial);
                     return Ok(Step::More);
                 }
@@ -524,7 +542,7 @@ fn check_count(count: Option<i64>, limits: &Limits) -> Result<usize, ProtocolErr
 enum Bulk {
     /// All of it, up to a place.
     Whole(Arg, usize),
-    /// A part. If it is a large argument whose length is known, what is missing.
+    /// A part. If its length is known, what is missing.
     Part(Option<Missing>),
 }
 
@@ -545,13 +563,14 @@ fn bulk(input: Input<'_>, at: usize, limits: &Limits) -> Result<Bulk, ProtocolEr
         return Err(ProtocolError::UnauthenticatedLength);
     }
     let bytes = len as usize + b"\r\n".len();
-    let is_large = len as usize >= BLOCK_BYTES_MIN;
-    if is_large && let Some(arg) = input.blocks.find(start) {
+    if len as usize >= BLOCK_BYTES_MIN
+        && let Some(arg) = input.blocks.find(start)
+    {
         return Ok(Bulk::Whole(arg, start));
     }
     let next = start + bytes;
     if next > buffer.len() {
-        return Ok(Bulk::Part(is_large.then_some(Missing { at: start, bytes })));
+        return Ok(Bulk::Part(Some(Missing { at: start, bytes })));
     }
     Ok(Bulk::Whole(Arg { start: start as u32, len: len as u32 }, next))
 }
@@ -729,6 +748,23 @@ mod tests {
             let mut framer = Framer::default();
             framer.frame(begin.as_bytes().into(), 0, &limits, 10, &mut Batch::default());
             assert_eq!(framer.missing().map(|missing| (missing.at, missing.bytes)), missing, "{begin}");
+        }
+    }
+
+    #[test]
+    fn a_request_says_how_long_it_is_at_least() {
+        let small = "$1\r\nx\r\n";
+        for (begin, wanted) in [
+            ("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000\r\n".to_owned(), Some(1029)),
+            ("PING\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000\r\nabc".to_owned(), Some(1029)),
+            ("*3\r\n$3\r\nSET\r\n$10".to_owned(), None),
+            ("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$32768\r\n".to_owned(), None),
+            (format!("*30\r\n{}$1000\r\n", small.repeat(15)), Some(5 + 15 * 7 + 7 + 1002)),
+            (format!("*30\r\n{}$1000\r\n", small.repeat(16)), None),
+        ] {
+            let mut framer = Framer::default();
+            framer.frame(begin.as_bytes().into(), 0, &Limits::default(), 10, &mut Batch::default());
+            assert_eq!(framer.wanted(), wanted, "{begin}");
         }
     }
 

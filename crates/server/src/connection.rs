@@ -24,6 +24,9 @@ use crate::reply_queue::ReplyQueue;
 const SLICES_AT_ONCE: usize = 64;
 /// Bytes sent to a connection in one turn: others wait while a peer takes as fast as it is given.
 const SEND_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes from which on the buffer of a request is made as large as that says to be, so that nothing is moved when it
+/// grows, and none of it is free.
+const OWN_BUFFER_BYTES_MIN: usize = 32 * 1024;
 /// Bytes of an input buffer that a connection keeps though there is little in it.
 const INPUT_KEPT_BYTES: usize = 16 * 1024;
 /// Bytes that have been run and may stay before the rest: with those of the longest request they stay far below what
@@ -245,6 +248,20 @@ impl Connection {
         self.input.extend_from_slice(read);
     }
 
+    /// Bytes that are missing of a long request that has no large argument, as far as it says so.
+    fn wanted(&self) -> Option<usize> {
+        let total = self.session.framer.wanted().filter(|&total| total >= OWN_BUFFER_BYTES_MIN)?;
+        // Else it isn't what the input ends in.
+        let is_framed = self.hold == Hold::None && self.input_run == 0;
+        total.checked_sub(self.input.len()).filter(|&missing| missing > 0 && is_framed)
+    }
+
+    /// Whether what is read next is the rest of a long request, or of a part of it, for which there is room.
+    #[must_use]
+    pub fn is_amid_long(&self) -> bool {
+        self.is_amid_large() || self.wanted().is_some()
+    }
+
     /// Keeps what is left of what has been read, when `run` bytes of it have run.
     pub fn keep_rest(&mut self, read: &[u8], run: usize, ran: Ran) {
         self.forget_apart(run);
@@ -295,7 +312,10 @@ impl Connection {
             let read = apart.read(&self.socket)?;
             return Ok(read.map(|bytes| Read { bytes, filled_room: !apart.is_filling() }));
         }
-        self.input.reserve(self.input.len().max(bytes));
+        match self.wanted() {
+            Some(missing) => self.input.reserve_exact(missing),
+            None => self.input.reserve(self.input.len().max(bytes)),
+        }
         let read = read_more(&self.socket, &mut self.input)?;
         Ok(read.map(|bytes| Read { bytes, filled_room: self.input.len() == self.input.capacity() }))
     }

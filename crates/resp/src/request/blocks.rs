@@ -11,13 +11,25 @@ use super::Arg;
 /// Arguments from this many bytes on are received apart.
 pub const BLOCK_BYTES_MIN: usize = 32 * 1024;
 
-/// A large argument of which not all bytes are there.
+/// An argument of which not all bytes are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// Where its first byte is, or would be, from the request's first byte on.
     pub at: usize,
     /// Bytes that it has, with the line end behind it.
     pub bytes: usize,
+}
+
+impl Missing {
+    /// Whether it may be received apart.
+    pub(super) fn is_large(self) -> bool {
+        self.bytes >= BLOCK_BYTES_MIN + LINE_END_BYTES
+    }
+
+    /// The same, if its buffer begins so many bytes later.
+    pub(super) fn behind(self, by: usize) -> Missing {
+        Missing { at: self.at - by, ..self }
+    }
 }
 
 /// A large argument, and where in its request it was cut out.

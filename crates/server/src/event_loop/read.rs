@@ -38,7 +38,7 @@ pub(super) struct Received {
     read: Read,
     /// How many bytes are to be run in the thread's buffer; else it is with the connection.
     buffered: Option<usize>,
-    /// Whether it is part of a large argument that had begun before.
+    /// Whether it is part of a long request that had begun before.
     of_long: bool,
 }
 
@@ -105,7 +105,7 @@ impl EventLoop {
         debug_assert!(self.arrived.is_empty(), "the buffer is used from its beginning");
         let mut bytes = received.read.bytes;
         let is_long = |received: &Received, connection: &Connection| {
-            received.read.filled_room && (received.of_long || connection.is_amid_large())
+            received.read.filled_room && (received.of_long || connection.is_amid_long())
         };
         while bytes < LONG_TURN_BYTES
             && self.connections.get(key).is_some_and(|connection| is_long(&received, connection))
@@ -146,12 +146,12 @@ impl EventLoop {
         false
     }
 
-    /// Reads at most `room` bytes, or as much as a large argument still lacks; into the thread's buffer from `start` on,
+    /// Reads at most `room` bytes, or as much as a long request still lacks; into the thread's buffer from `start` on,
     /// if it may be run at once and is short. None if there is nothing to be run, or nobody any more.
     fn receive(&mut self, key: usize, room: usize, start: usize) -> Option<Received> {
         let connection = self.connections.get_mut(key)?;
         let have = connection.input.len();
-        let of_long = connection.is_amid_large();
+        let of_long = connection.is_amid_long();
         let in_buffer = connection.hold == Hold::None && have < READ_IN_PLACE_BYTES && !of_long;
         let result = if in_buffer {
             // Into the thread's buffer, after the beginning of the request that was left last time.
@@ -179,7 +179,7 @@ impl EventLoop {
             }
         };
         connection.note_read(read.bytes, self.worker.clock.now_ms, stats);
-        if of_long && !read.filled_room {
+        if connection.is_amid_large() {
             // Nothing can be run until the argument is complete.
             connection.note_input(&self.worker);
             self.limit_input(key);
