@@ -6,7 +6,7 @@
 //! nothing.
 
 use journal::record::{Kind, Record};
-use resp::request::OwnedArgs;
+use resp::request::{Args, OwnedArgs};
 
 /// How many bytes more than its arguments have a command may take before the limit of the memory is looked at again.
 /// A window has 64 commands; what goes beyond the limit is 4 MB then.
@@ -180,11 +180,14 @@ impl Effects {
     }
 
     /// Adds what reproduces the command that has run to its unit's record.
-    pub fn record<'a>(&mut self, database: usize, args: impl ExactSizeIterator<Item = &'a [u8]>, unit: &mut Record) {
-        if self.is_instead {
-            unit.append(&mut self.instead);
-        } else {
-            unit.push(database, Kind::Command, args);
+    #[inline]
+    pub fn record(&mut self, database: usize, args: Option<&Args<'_>>, unit: &mut Record) {
+        match args {
+            Some(args) if !self.is_instead => match args.canonical() {
+                Some(written) => unit.push_written(database, Kind::Command, written),
+                None => unit.push(database, Kind::Command, args.from(0)),
+            },
+            _ => unit.append(&mut self.instead),
         }
     }
 

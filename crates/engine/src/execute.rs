@@ -277,9 +277,17 @@ impl Worker {
         let mut call = self.begin_call(session, invoked, locked, out);
         let outcome = run(&mut call);
         let (wait, errors) = (call.wait, call.reply.errors());
-        if outcome.is_ok() && errors == 0 && wait.is_none() && !self.is_noted() {
-            self.account_for::<COUNT_LATER>(session, invoked.command, invoked.args, began);
-            return None;
+        if outcome.is_ok() && errors == 0 && wait.is_none() {
+            // Only a command that is a unit of its own is counted later.
+            if COUNT_LATER && self.effects.must_record() && !self.is_told() {
+                self.commit_record(session.database, invoked.args);
+                self.account_for::<COUNT_LATER>(session, invoked.command, invoked.args, began);
+                return None;
+            }
+            if !self.is_noted() {
+                self.account_for::<COUNT_LATER>(session, invoked.command, invoked.args, began);
+                return None;
+            }
         }
         Some(Called { began, start, outcome, wait, errors })
     }
@@ -329,7 +337,17 @@ impl Worker {
     /// True if a command that has just run leaves something behind beside its reply, or must run again.
     #[inline]
     fn is_noted(&self) -> bool {
-        self.has_effects() || !self.engine.monitors.is_empty() || self.scripts.start_over
+        self.is_told() || self.effects.must_record()
+    }
+
+    /// The same, a record apart.
+    #[inline]
+    fn is_told(&self) -> bool {
+        !self.effects.is_empty()
+            || !self.observed.seen.is_empty()
+            || !self.unit.is_empty()
+            || !self.engine.monitors.is_empty()
+            || self.scripts.start_over
     }
 
     /// True if the command that has just run, or one before it in the same unit, has something to be told or recorded.

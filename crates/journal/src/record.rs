@@ -80,6 +80,17 @@ impl Record {
         self.entries += 1;
     }
 
+    /// Adds a command that is written as a request already.
+    #[inline]
+    pub fn push_written(&mut self, database: usize, kind: Kind, command: &[u8]) {
+        let tail = (database as u32) << 8 | kind as u32;
+        let head = u64::from(tail) << 32 | command.len() as u64;
+        self.bytes.reserve(HEAD_BYTES + command.len());
+        self.bytes.extend_from_slice(&head.to_le_bytes());
+        self.bytes.extend_from_slice(command);
+        self.entries += 1;
+    }
+
     /// Moves another record's commands behind this one's.
     pub fn append(&mut self, other: &mut Record) {
         self.bytes.extend_from_slice(&other.bytes);
@@ -138,6 +149,7 @@ mod tests {
         let mut other = Record::default();
         other.push(2, Kind::Own, [&b"PIPELINE"[..]].into_iter());
         record.append(&mut other);
+        record.push_written(3, Kind::Command, b"*1\r\n$4\r\nPING\r\n");
         assert!(other.is_empty());
         let read: Vec<_> = entries(record.bytes()).collect();
         assert_eq!(read.len(), record.len());
@@ -148,6 +160,7 @@ mod tests {
         );
         assert_eq!((read[2].database, read[2].command.len()), (16_777_215, 100_000 + 34));
         assert_eq!((read[3].database, read[3].kind), (2, Kind::Own));
+        assert_eq!((read[4].database, read[4].kind, read[4].command), (3, Kind::Command, read[1].command));
     }
 
     #[test]

@@ -138,6 +138,47 @@ impl<'a> Args<'a> {
         self.blocks
     }
 
+    /// The request's bytes as they arrived, if they are what one would write for these arguments: an array of bulk
+    /// strings. None for an inline command, for lengths that are written otherwise, and for arguments in blocks.
+    ///
+    /// Every byte between the arguments is compared. An argument of the request before may look like this one's
+    /// beginning.
+    #[inline]
+    #[must_use]
+    pub fn canonical(&self) -> Option<&'a [u8]> {
+        let buffer = self.buffer;
+        let head = |end: usize, sign: u8, number: usize| {
+            if number < 10 {
+                let start = end.checked_sub(4)?;
+                (buffer.get(start..end)? == [sign, b'0' + number as u8, b'\r', b'\n']).then_some(start)
+            } else {
+                let mut text = crate::num::IntText::new();
+                let digits = text.u64(number as u64);
+                let start = end.checked_sub(digits.len() + 3)?;
+                let found = buffer.get(start..end)?;
+                (found[0] == sign && found[1..].strip_suffix(b"\r\n") == Some(digits)).then_some(start)
+            }
+        };
+        let (mut first, mut end) = (None, None);
+        for arg in self.args {
+            if arg.block().is_some() {
+                return None;
+            }
+            let start = head(arg.start as usize, b'$', arg.len as usize)?;
+            if end.is_some_and(|end| end != start) {
+                return None;
+            }
+            first = first.or(Some(start));
+            let after = arg.start as usize + arg.len as usize;
+            if buffer.get(after..after + 2)? != b"\r\n" {
+                return None;
+            }
+            end = Some(after + 2);
+        }
+        let start = head(first?, b'*', self.args.len())?;
+        buffer.get(start..end?)
+    }
+
     /// A copy that outlives the input. It shares the blocks.
     #[must_use]
     pub fn to_owned(&self) -> OwnedArgs {
@@ -670,6 +711,28 @@ mod tests {
         let (all, at, got) = frame(input.as_bytes(), &Limits::default());
         assert_eq!(all, requests, "{input:?}");
         assert_eq!((&input[at..], got), (rest, stop), "{input:?}");
+    }
+
+    /// The bytes of each request that are canonical, with `|` for each line end.
+    fn canonical(input: &[u8]) -> Vec<Option<String>> {
+        let mut batch = Batch::default();
+        Framer::default().frame(input.into(), 0, &Limits::default(), 10, &mut batch);
+        let written = batch.requests().iter().map(|request| batch.args(request, input.into()).canonical());
+        written.map(|bytes| bytes.map(|bytes| String::from_utf8_lossy(bytes).replace("\r\n", "|"))).collect()
+    }
+
+    #[test]
+    fn only_what_was_written_canonically_is_taken_as_it_came() {
+        let set = "*3|$3|SET|$12|abcdefghijkl|$0||".to_owned();
+        let twice = set.replace('|', "\r\n").repeat(2);
+        assert_eq!(canonical(twice.as_bytes()), [Some(set.clone()), Some(set)]);
+        assert_eq!(canonical(b"SET a b\r\n"), [None]);
+        assert_eq!(canonical(b"*2\r\n$3\r\nGET\r\n$+3\r\nabc\r\n"), []);
+        // An inline command behind an argument that looks like a request's beginning.
+        let forged = b"*2\r\n$4\r\nECHO\r\n$7\r\nx*3\r\n$3\r\nSET      a      b\r\n";
+        assert_eq!(canonical(forged), [Some("*2|$4|ECHO|$7|x*3|$3|".to_owned()), None]);
+        let many = format!("*12\r\n{}", "$1\r\nx\r\n".repeat(12));
+        assert_eq!(canonical(many.as_bytes()), [Some(many.replace("\r\n", "|"))]);
     }
 
     #[test]

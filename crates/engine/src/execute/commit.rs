@@ -86,10 +86,8 @@ impl Worker {
             self.unit.tell(*database, key, What::Seen(*event));
         }
         if self.effects.must_record() {
-            match invoked {
-                Some((database, args)) => self.effects.record(database, args.from(0), &mut self.unit.record),
-                None => self.effects.record(0, std::iter::empty(), &mut self.unit.record),
-            }
+            let database = invoked.map_or(0, |(database, _)| database);
+            self.effects.record(database, invoked.map(|(_, args)| args), &mut self.unit.record);
         }
         // A key is created before the change that the command says it made to it. RENAME and MOVE put the new key in
         // place before they say anything.
@@ -111,6 +109,18 @@ impl Worker {
             self.unit.tell(new.database, &new.key, What::Seen(new.event));
         }
         self.effects.clear();
+    }
+
+    /// Gathers and commits a unit of one command that has nothing but its record: the case worth being quick about.
+    #[inline]
+    pub(crate) fn commit_record(&mut self, database: usize, args: &Args<'_>) {
+        let record = &mut self.unit.record;
+        self.effects.record(database, Some(args), record);
+        if !record.is_empty() {
+            let position = self.engine.journal.next_position();
+            self.lane.append(position, record.bytes());
+            record.clear();
+        }
     }
 
     /// Commits the unit: see the module's documentation. Nothing happens if no command has left anything.
