@@ -7,7 +7,7 @@
 //! connection counts when it is answered, by whoever answers it, not when the reply is delivered.
 //!
 //! A token's state is plain data, [`State`]: what a snapshot made behind the closed gate would keep beside the
-//! keyspace. In the journal, the count is part of the unit that it counts ([`Session::record_count`]), so that count and
+//! keyspace. In the journal, the count is part of the unit that it counts (`Session::record_count`), so that count and
 //! data never part; commands that change nothing are counted there by their batch. A token is recorded as
 //!
 //! ```text

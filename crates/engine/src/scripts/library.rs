@@ -3,7 +3,7 @@
 //! A library is its text. Each thread's machine loads it for itself, when it first calls one of its functions: what they
 //! remember beside keys, they remember on each thread apart. Persistence will keep what [`Libraries::all`] gives.
 //!
-//! A machine learns of libraries that have gone from [`Libraries::gone_since`], by the number of removals that it has
+//! A machine learns of libraries that have gone from `Libraries::gone_since`, by the number of removals that it has
 //! seen. What one library's coming or going costs doesn't depend on how many there are.
 
 use std::collections::hash_map::Entry;

@@ -27,7 +27,7 @@
 //! beyond what they declare, those whose text names a command which concerns the whole keyspace (KEYS, SCAN, FLUSHALL),
 //! transactions with scripts in them, and what is to be learnt of new scripts: a script's first run is made alone, so
 //! that its second is made in the right way, unless its text shows that it keeps to its keys
-//! ([`keeping::keeps_to_its_keys`]). Learning has a budget (`cache::Scripts::may_learn`): an application that
+//! (`keeping::keeps_to_its_keys`). Learning has a budget (`cache::Scripts::may_learn`): an application that
 //! makes a new text for every call doesn't close the gate each time. What is to run alone is compiled before the gate
 //! is closed (`families::scripting::compile_ahead`).
 
