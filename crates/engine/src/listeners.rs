@@ -5,6 +5,7 @@
 //! cache; its counts are touched only where something begins or ceases to listen. With two thousand listeners, one
 //! command in a thousand on another key takes the long way in vain.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -16,8 +17,8 @@ const PARTS: usize = 64;
 /// See the module's documentation.
 pub struct Listeners {
     bits: Box<[AtomicU64]>,
-    /// How many listeners have set each bit; those of a part are `BITS / PARTS` in a row.
-    counts: Box<[Mutex<Box<[u32]>>]>,
+    /// How many listeners have set each bit, where there are any, by some of the bit's own bits.
+    counts: Box<[Mutex<HashMap<usize, u32>>]>,
     count: AtomicUsize,
 }
 
@@ -25,7 +26,7 @@ impl Default for Listeners {
     fn default() -> Listeners {
         Listeners {
             bits: (0..BITS / 64).map(|_| AtomicU64::new(0)).collect(),
-            counts: (0..PARTS).map(|_| Mutex::new(vec![0; BITS / PARTS].into())).collect(),
+            counts: (0..PARTS).map(|_| Mutex::default()).collect(),
             count: AtomicUsize::new(0),
         }
     }
@@ -55,17 +56,17 @@ impl Listeners {
     }
 
     fn change(&self, bit: usize, change: impl FnOnce(&mut u32)) {
-        let part = &self.counts[bit / (BITS / PARTS)];
-        let mut counts = part.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = &mut counts[bit % (BITS / PARTS)];
+        let mut counts = self.counts[bit % PARTS].lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(bit).or_default();
         change(count);
         // Under the lock, so that the bit is that of the last change.
         let (word, mask) = (&self.bits[bit / 64], 1 << (bit % 64));
         if *count == 0 {
-            word.fetch_and(!mask, Ordering::Relaxed)
+            counts.remove(&bit);
+            word.fetch_and(!mask, Ordering::Relaxed);
         } else {
-            word.fetch_or(mask, Ordering::Relaxed)
-        };
+            word.fetch_or(mask, Ordering::Relaxed);
+        }
     }
 
     /// True if anything listens to any key.
