@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Arg, Command, ValueHint};
+use clap::{Arg, ArgAction, Command, ValueHint};
 use clap_complete::Shell;
 
 use crate::tools::{SERVER, TOOLS};
@@ -121,7 +121,7 @@ fn completions(directory: &Path) -> io::Result<()> {
 /// The whole program's command line: these arguments of the server's, and the tools as subcommands.
 fn whole(arguments: &[Arg]) -> Command {
     let tools = TOOLS.iter().map(|tool| (tool.command)().name(tool.name).bin_name(format!("penstock {}", tool.name)));
-    let help = Arg::new("help").short('h').long("help").num_args(0).help("Print a short help");
+    let help = Arg::new("help").short('h').long("help").action(ArgAction::SetTrue).help("Print a short help");
     let server = Command::new(SERVER)
         .about("Run the server; the word may be left out")
         .override_usage(format!("penstock {SERVER} {SERVER_USAGE}"))
@@ -212,7 +212,7 @@ fn without_links(docs: &str) -> String {
 /// Has the shells offer files only where a file is meant: what isn't said to be one is none.
 fn with_hints(command: Command) -> Command {
     let command = command.mut_args(|arg| {
-        let takes_values = arg.is_positional() || arg.get_action().takes_values();
+        let takes_values = arg.get_action().takes_values();
         let is_unknown = takes_values && arg.get_value_hint() == ValueHint::Unknown;
         if is_unknown { arg.value_hint(ValueHint::Other) } else { arg }
     });
