@@ -80,7 +80,7 @@ fn run(worker: &mut Worker, session: &mut Session, stream: &[u8]) -> Ran {
     let mut out = Output::default();
     let (mut at, mut ran) = (0, Ran::Yielded);
     while ran == Ran::Yielded {
-        (at, ran) = worker.run(session, stream, at, &mut out);
+        (at, ran) = worker.run(session, stream.into(), at, &mut out);
     }
     let replies = out.slices().collect::<Vec<_>>().concat();
     let mut rest = &replies[..];
