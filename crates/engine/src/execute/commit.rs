@@ -59,7 +59,7 @@ impl Unit {
     }
 }
 
-/// Whose count of a pipeline is committed with a unit.
+/// The pipeline count that is committed with a unit.
 pub(crate) enum Counter<'c> {
     /// No connection's: expiry, eviction.
     None,
@@ -190,7 +190,7 @@ impl Worker {
         self.unit.keys.clear();
     }
 
-    /// Tells those of a changed key's watchers and waiters whom it concerns.
+    /// Tells a changed key's watchers, its waiters, or both, as `concerns` says.
     fn tell_listeners(&mut self, database: usize, key: &[u8], concerns: Concerns) {
         let engine = self.engine;
         if concerns.watchers() && engine.watchers.any() {
@@ -210,7 +210,7 @@ impl Worker {
         }
     }
 
-    /// Removes keys of one shard whose time has come. Says whether there may be more.
+    /// Removes expired keys of one shard. True if there may be more.
     pub(crate) fn reclaim_shard(&mut self, database: usize, shard: usize, limit: usize) -> bool {
         let engine = self.engine;
         let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return false };

@@ -5,6 +5,7 @@
 //! don't count, and a key counts until it is removed.
 
 use commands::error::Outcome;
+use resp::num::seventeen_digits;
 use sha1_smol::Sha1;
 use store::db::Db;
 use store::entry::{Entry, View};
@@ -19,13 +20,13 @@ use crate::turn::Turn;
 struct Digest([u8; 20]);
 
 impl Digest {
-    /// Adds something whose place doesn't matter.
+    /// Adds bytes in any order.
     fn add(&mut self, bytes: &[u8]) {
         let sum = Sha1::from(bytes).digest().bytes();
         self.0.iter_mut().zip(sum).for_each(|(mine, other)| *mine ^= other);
     }
 
-    /// Adds something whose place matters.
+    /// Adds bytes that follow those before.
     fn mix(&mut self, bytes: &[u8]) {
         self.add(bytes);
         self.0 = Sha1::from(self.0).digest().bytes();
@@ -76,7 +77,7 @@ fn mix_value(digest: &mut Digest, value: &Value) {
         Value::Set(set) => set.for_each(|member| digest.add(member)),
         Value::ZSet(zset) => {
             zset.visit_ranks(0..zset.len(), false, |member, score| {
-                digest.add(&pair(member, general(score).as_bytes()));
+                digest.add(&pair(member, seventeen_digits(score).as_bytes()));
             });
         }
         Value::Hash(hash) => hash.for_each(|field, value| digest.add(&pair(field, value))),
@@ -90,34 +91,6 @@ fn mix_value(digest: &mut Digest, value: &Value) {
             }
         }
     }
-}
-
-/// A number as C's `%.17g` prints it.
-fn general(number: f64) -> String {
-    /// Significant digits.
-    const DIGITS: i32 = 17;
-    if !number.is_finite() {
-        return if number.is_nan() {
-            "nan"
-        } else if number > 0.0 {
-            "inf"
-        } else {
-            "-inf"
-        }
-        .to_owned();
-    }
-    let scientific = format!("{:.*e}", DIGITS as usize - 1, number);
-    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let trimmed = |text: &str| match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text.to_owned(),
-    };
-    if (-4..DIGITS).contains(&exponent) {
-        return trimmed(&format!("{:.*}", (DIGITS - 1 - exponent) as usize, number));
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
 }
 
 /// DIGEST: of all databases.
@@ -157,30 +130,8 @@ pub(super) fn digest_value(turn: &mut Turn<'_, '_>) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::config::{Loader, Settings};
     use crate::testing::Bench;
-
-    #[test]
-    fn numbers_are_printed_as_c_prints_them() {
-        let cases = [
-            (0.0, "0"),
-            (-0.0, "-0"),
-            (1.0, "1"),
-            (-2.5, "-2.5"),
-            (0.1, "0.10000000000000001"),
-            (1e16, "10000000000000000"),
-            (1e17, "1e+17"),
-            (1.5e300, "1.5000000000000001e+300"),
-            (1e-4, "0.0001"),
-            (1e-5, "1.0000000000000001e-05"),
-            (f64::INFINITY, "inf"),
-            (f64::NEG_INFINITY, "-inf"),
-        ];
-        for (number, text) in cases {
-            assert_eq!(general(number), text);
-        }
-    }
 
     #[test]
     fn the_order_in_memory_does_not_count() {
