@@ -65,11 +65,14 @@ impl EventLoop {
         if is_closing {
             connection.leave(&mut self.worker, &self.shared);
         }
+        // As in Redis: the reply to a blocking command may be the first sign of life for long. It is noted before the reply
+        // leaves, since another thread may be asked for it as soon as the client has read that.
+        let active_ms = connection.session.client.active_ms.load(Ordering::Relaxed);
+        connection.session.client.active_ms.store(self.worker.clock.now_ms, Ordering::Relaxed);
         let (sent, bytes, calls) = connection.send(&mut self.spare_output);
         connection.note_sent(bytes, calls, self.worker.stats());
-        if bytes > 0 {
-            // As in Redis: the reply to a blocking command may be the first sign of life for long.
-            connection.session.client.active_ms.store(self.worker.clock.now_ms, Ordering::Relaxed);
+        if bytes == 0 {
+            connection.session.client.active_ms.store(active_ms, Ordering::Relaxed);
         }
         connection.socket_is_full = sent == Sent::Some;
         if is_closing && matches!(sent, Sent::Some | Sent::Front) {
