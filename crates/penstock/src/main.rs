@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     }
     match first.to_str() {
         Some("--generate") => generate::run(&argv[1..]),
-        Some(bench::END_WITH) => serve_embedded(&argv[1..]),
+        Some(generator::END_WITH) => serve_embedded(&argv[1..]),
         Some(tools::HELP) if !Path::new(&first).exists() => help(argv.get(1).map(OsString::as_os_str)),
         _ => match tools::misspelt(&first) {
             Some(text) => end(Err(text)),
@@ -54,9 +54,9 @@ fn help(topic: Option<&OsStr>) -> ExitCode {
 /// A server for whoever has just started it, and no longer there than that.
 fn serve_embedded(argv: &[OsString]) -> ExitCode {
     let Some((parent, argv)) = argv.split_first() else {
-        return end(Err(format!("{} needs the parent's process id", bench::END_WITH)));
+        return end(Err(format!("{} needs the parent's process id", generator::END_WITH)));
     };
-    match bench::end_with_parent(parent) {
+    match generator::end_with_parent(parent) {
         Ok(()) => serve(argv),
         refused => end(refused),
     }

@@ -19,7 +19,7 @@ pub struct Tool {
 
 /// All of them, by name.
 pub const TOOLS: &[Tool] = &[
-    Tool { name: "bench", run: bench::run, command: bench::command },
+    Tool { name: "bench", run: generator::run, command: generator::command },
     Tool { name: "cli", run: cli::run, command: cli::command },
     Tool { name: "load", run: load::run, command: load::command },
 ];

@@ -23,9 +23,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("penstock-server", &["penstock-engine", "penstock-commands", "penstock-resp", "penstock-store"]),
     ("penstock-client", &["penstock-resp"]),
     ("penstock-cli", &["penstock-client", "penstock-resp"]),
-    ("penstock-bench", &["penstock-client", "penstock-resp"]),
+    ("penstock-generator", &["penstock-client", "penstock-resp"]),
     ("penstock-load", &["penstock-client", "penstock-resp"]),
-    ("penstock", &["penstock-server", "penstock-cli", "penstock-bench", "penstock-load"]),
+    ("penstock", &["penstock-server", "penstock-cli", "penstock-generator", "penstock-load"]),
 ];
 
 /// Crates whose tests may use anything: they look at all the others from outside.

@@ -37,7 +37,7 @@ impl Drop for Generated {
 fn tools() -> Vec<(String, clap::Command)> {
     let mut found = Vec::new();
     let mut to_look_at: Vec<(String, clap::Command)> =
-        vec![("bench".into(), bench::command()), ("cli".into(), cli::command()), ("load".into(), load::command())];
+        vec![("bench".into(), generator::command()), ("cli".into(), cli::command()), ("load".into(), load::command())];
     while let Some((words, command)) = to_look_at.pop() {
         let subcommands = command.get_subcommands();
         to_look_at.extend(subcommands.map(|sub| (format!("{words} {}", sub.get_name()), sub.clone())));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the commands that README.md and docs/*.md show, and compares what they print with what the page shows.
 
-    clients/docs_test.py [--server PROGRAM] [PAGE]...
+    interop/docs_test.py [--server PROGRAM] [PAGE]...
 
 How to write a page:
 

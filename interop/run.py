@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the client scripts against a server, each script against a fresh one.
 
-    clients/run.py [--server PROGRAM] [--arg ARGUMENT]... [SCRIPT]...
+    interop/run.py [--server PROGRAM] [--arg ARGUMENT]... [SCRIPT]...
 
 PROGRAM is `penstock` or anything that takes redis.conf's directives as options (Debian's redis-server serves as a check
 of the scripts themselves). SCRIPT is a name of `SCRIPTS` below; without one, all of them run.
