@@ -23,9 +23,11 @@ use crate::journal::Journal;
 use crate::latency_monitor::{LatencyMonitor, Sample};
 use crate::listeners::Listeners;
 use crate::machine::{Machine, Usage};
+use crate::pause::Pause;
 use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
 use crate::rates::Rates;
+use crate::reasons::{EngineReasons, NOTIFIES, PAUSED};
 use crate::replies::ReplyFigures;
 use crate::scripts::busy::Busy;
 use crate::scripts::cache::Scripts;
@@ -82,6 +84,8 @@ pub struct Engine {
     pub clients: Clients,
     /// How much memory they may take.
     pub client_limit: ClientLimit,
+    /// Why commands can't take the shortest way.
+    pub reasons: Arc<EngineReasons>,
     /// Each thread's inbox.
     pub inboxes: Vec<Inbox>,
     /// Each thread's counters.
@@ -112,12 +116,10 @@ pub struct Engine {
     pub notify_classes: AtomicU64,
     /// Whether keys whose time has come are looked for (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
-    /// Until when CLIENT PAUSE holds commands back, in milliseconds of Unix time; 0 is not.
-    pub paused_until_ms: AtomicU64,
+    /// What CLIENT PAUSE holds back.
+    pub pause: Pause,
     /// When the log last said that somebody had sent HTTP, in milliseconds of Unix time.
     pub(crate) http_warned_ms: AtomicU64,
-    /// Whether it holds back all commands, not only those that write.
-    pub paused_all: AtomicBool,
     /// From how many ticks on a command is slow; `u64::MAX` if none is.
     slow_ticks: AtomicU64,
     /// From how many ticks on the latency monitor records something; `u64::MAX` if it is off.
@@ -159,14 +161,15 @@ impl Engine {
         let keyspace = Keyspace::new(settings.databases.get_usize(), threads);
         let shards = keyspace.shard_count();
         let machine = host.machine();
-        let listeners = Arc::<Listeners>::default();
+        let reasons = Arc::<EngineReasons>::default();
+        let listeners = Arc::new(Listeners::new(reasons.clone()));
         let engine: &'static Engine = Box::leak(Box::new(Engine {
             keyspace,
             clients: Clients::default(),
             client_limit: ClientLimit::default(),
             inboxes: wakes.into_iter().map(|wake| Inbox::new(wake, threads)).collect(),
             stats: (0..threads).map(|_| WorkerStats::new(table().all().len())).collect(),
-            journal: Journal::new(threads),
+            journal: Journal::new(threads, reasons.clone()),
             watchers: Watchers::new(shards, listeners.clone()),
             waiters: Waiters::new(shards, listeners.clone()),
             listeners,
@@ -176,12 +179,12 @@ impl Engine {
             pubsub: PubSub::default(),
             pipelines: Pipelines::default(),
             replies: ReplyFigures::default(),
-            monitors: Monitors::default(),
+            monitors: Monitors::new(reasons.clone()),
             notify_classes: AtomicU64::new(0),
             active_expire: AtomicBool::new(true),
-            paused_until_ms: AtomicU64::new(0),
+            pause: Pause::new(reasons.clone()),
+            reasons,
             http_warned_ms: AtomicU64::new(0),
-            paused_all: AtomicBool::new(false),
             slow_ticks: AtomicU64::new(u64::MAX),
             latency_ticks: AtomicU64::new(u64::MAX),
             slow_log: SlowLog::default(),
@@ -203,9 +206,15 @@ impl Engine {
     /// Makes what follows from the configuration true. Call it after every change.
     pub fn settings_changed(&self) {
         self.follow_thresholds();
-        self.notify_classes.store(self.settings.notify_keyspace_events.get() as u64, Ordering::Relaxed);
+        self.notify(self.settings.notify_keyspace_events.get() as u32);
         self.keyspace.reaper().free_expired_lazily(self.settings.lazyfree_lazy_expire.get());
         self.settings_version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Has keyspace events of these classes be published.
+    pub fn notify(&self, classes: u32) {
+        self.notify_classes.store(u64::from(classes), Ordering::Relaxed);
+        self.reasons.set(NOTIFIES, classes != 0);
     }
 
     /// Changes whenever the configuration does.
@@ -261,7 +270,7 @@ impl Engine {
     #[inline]
     #[must_use]
     pub fn must_authenticate(&self, session: &Session) -> bool {
-        !session.authenticated && !self.settings.requirepass.is_empty()
+        !session.is_authenticated() && !self.settings.requirepass.is_empty()
     }
 
     /// From how many ticks on a command is slow.
@@ -312,26 +321,26 @@ impl Engine {
     #[inline]
     #[must_use]
     pub fn is_held_up(&self) -> bool {
-        self.paused_until_ms.load(Ordering::Relaxed) != 0
+        self.reasons.has(PAUSED)
     }
 
     /// Whether commands wait because of CLIENT PAUSE. Keys are to stay as they are meanwhile.
     #[must_use]
     pub fn is_paused(&self, now_ms: u64) -> bool {
-        self.paused_until_ms.load(Ordering::Relaxed) > now_ms
+        self.pause.holds(now_ms)
     }
 
     /// Whether this command has to wait because of CLIENT PAUSE: all of them, even CLIENT UNPAUSE, or those that may
     /// change keys or publish. Monitors are never held up.
     #[must_use]
     pub fn holds_up(&self, session: &Session, command: &Command, args: &Args<'_>, now_ms: u64) -> bool {
-        if !self.is_paused(now_ms) || session.monitoring {
+        if !self.is_paused(now_ms) || session.is_monitoring() {
             return false;
         }
         let writes = |c: &Command| c.info.has(flag::WRITE | flag::MAY_REPLICATE);
         let queued = || session.multi.as_ref().is_some_and(|m| m.queue.iter().any(|q| writes(q.command)));
         // What a script says of itself counts, not what its command may do.
         let runs = || families::scripting::may_write(self, command, args).unwrap_or_else(|| writes(command));
-        self.paused_all.load(Ordering::Relaxed) || runs() || (families::is_exec(command) && queued())
+        self.pause.is_of_all() || runs() || (families::is_exec(command) && queued())
     }
 }

@@ -22,6 +22,7 @@ use self::commit::Counter;
 use crate::blocking::write_no_wait;
 use crate::command_table::{Command, Run, SessionHandler};
 use crate::families;
+use crate::reasons::has_listeners;
 use crate::session::Session;
 use crate::ticks::Ticks;
 use crate::turn::Turn;
@@ -237,9 +238,10 @@ impl Worker {
         out: &mut Output,
         may_park: bool,
     ) -> Step {
+        let reasons = self.engine.reasons.get();
         let called = match invoked.command.run {
-            Run::Keys(run) => self.call_keys::<false>(session, invoked, run, locked, out),
-            Run::Session(run) => self.call_session::<false>(session, invoked, run, locked, out),
+            Run::Keys(run) => self.call_keys::<false>(session, invoked, run, reasons, locked, out),
+            Run::Session(run) => self.call_session::<false>(session, invoked, run, reasons, locked, out),
         };
         self.end_call(session, invoked, called, out, may_park)
     }
@@ -269,15 +271,20 @@ impl Worker {
         session: &Session,
         invoked: Invocation<'_>,
         run: Handler,
+        reasons: u64,
         locked: &mut Locked<'_>,
         out: &mut Output,
     ) -> Option<Called> {
         let (began, start) = (self.ticks, out.mark());
-        self.begin_effects(invoked.keys);
+        self.begin_effects(invoked.keys, reasons);
         let mut call = self.begin_call(session, invoked, locked, out);
         let outcome = run(&mut call);
         let (wait, errors) = (call.wait, call.reply.errors());
         if outcome.is_ok() && errors == 0 && wait.is_none() {
+            if reasons == 0 {
+                self.account_for::<COUNT_LATER>(session, invoked.command, invoked.args, began);
+                return None;
+            }
             // Only a command that is a unit of its own is counted later.
             if COUNT_LATER && self.effects.must_record() && !self.is_told() {
                 self.commit_record(session.database, invoked.args);
@@ -299,32 +306,45 @@ impl Worker {
         session: &mut Session,
         invoked: Invocation<'_>,
         run: SessionHandler,
+        reasons: u64,
         locked: &mut Locked<'_>,
         out: &mut Output,
     ) -> Option<Called> {
         let (began, start) = (self.ticks, out.mark());
         let Invocation { command, args, keys } = invoked;
-        self.begin_effects(keys);
+        self.begin_effects(keys, reasons);
         let reply = Reply::new(out, session.proto);
         let mut turn = Turn { worker: self, session, command, args, keys, locked, reply };
         let outcome = run(&mut turn);
         let errors = turn.reply.errors();
-        if outcome.is_ok() && errors == 0 && !self.is_noted() {
+        let is_noted = if reasons == 0 { self.scripts.start_over } else { self.is_noted() };
+        if outcome.is_ok() && errors == 0 && !is_noted {
             self.account_for::<COUNT_LATER>(session, invoked.command, invoked.args, began);
             return None;
         }
         Some(Called { began, start, outcome, wait: None, errors })
     }
 
-    /// Begins a command on these keys: tells it which effects to list and whether to record them. Call with the shards
-    /// locked: a session begins to watch or wait under them, too, and is seen by the next command that has them.
+    /// Begins a command on these keys: tells it which effects to list and whether to record them. `reasons` are the
+    /// engine's, read with the shards locked: a session begins to watch or wait under them, too, and is seen by the next
+    /// command that has them.
     #[inline]
-    pub(crate) fn begin_effects(&mut self, keys: &[KeyRef]) {
+    pub(crate) fn begin_effects(&mut self, keys: &[KeyRef], reasons: u64) {
+        if reasons == 0 {
+            (self.effects.listening, self.observed.list) = (0, 0);
+        } else {
+            self.begin_noted(keys, reasons);
+        }
+    }
+
+    /// The same where something may have to be told or recorded.
+    #[inline(never)]
+    fn begin_noted(&mut self, keys: &[KeyRef], reasons: u64) {
         let engine = self.engine;
         let (mut classes, mut events) = engine.published();
         let listeners = &engine.listeners;
         // A command without keys may concern all of them.
-        if listeners.any() && (keys.is_empty() || keys.iter().any(|key| listeners.may_hear(key.hash))) {
+        if has_listeners(reasons) && (keys.is_empty() || keys.iter().any(|key| listeners.may_hear(key.hash))) {
             (classes, events) = (ALL_CLASSES, events | Event::Expired as u8);
         }
         if self.effects.recording {

@@ -2,19 +2,20 @@
 //!
 //! What a unit is, and the order of units, stands in the crate `journal`. Without a reader nothing is recorded.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use journal::lane::{Reader, Writer, lane};
 use journal::merge::Merge;
 use journal::order::{Order, Position};
 use store::keyspace::Keyspace;
 
+use crate::reasons::{EngineReasons, RECORDED};
+
 /// See the module's documentation.
 pub struct Journal {
     order: Order,
-    /// True if there is a reader. Changed behind the closed gate, and read inside the gate.
-    is_read: AtomicBool,
+    /// Where it stands whether there is a reader.
+    reasons: Arc<EngineReasons>,
     /// Each thread's end of its lane, until the thread has it.
     writers: Mutex<Vec<Option<Writer>>>,
     /// The other ends, while nothing reads them.
@@ -29,11 +30,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Journal {
     /// An empty journal of so many threads.
     #[must_use]
-    pub fn new(threads: usize) -> Journal {
+    pub fn new(threads: usize, reasons: Arc<EngineReasons>) -> Journal {
         let (writers, readers): (Vec<_>, Vec<_>) = (0..threads).map(|_| lane()).unzip();
         Journal {
             order: Order::new(threads),
-            is_read: AtomicBool::new(false),
+            reasons,
             writers: Mutex::new(writers.into_iter().map(Some).collect()),
             readers: Mutex::new(Some(readers)),
         }
@@ -51,14 +52,14 @@ impl Journal {
     pub fn read(&self, keyspace: &Keyspace) -> Option<Merge> {
         let _alone = keyspace.gate().close();
         let lanes = lock(&self.readers).take()?;
-        self.is_read.store(true, Ordering::Relaxed);
+        self.reasons.set(RECORDED, true);
         Some(Merge::new(lanes, self.order.last()))
     }
 
     /// Ends recording. What the reader has not taken is lost. The caller is outside the gate of `keyspace`.
     pub fn end(&self, keyspace: &Keyspace, mut reader: Merge) {
         let _alone = keyspace.gate().close();
-        self.is_read.store(false, Ordering::Relaxed);
+        self.reasons.set(RECORDED, false);
         while reader.next_unit().is_some() {}
         *lock(&self.readers) = Some(reader.into_lanes());
     }
@@ -67,7 +68,7 @@ impl Journal {
     #[inline]
     #[must_use]
     pub fn is_read(&self) -> bool {
-        self.is_read.load(Ordering::Relaxed)
+        self.reasons.has(RECORDED)
     }
 
     /// The next position. The caller holds every shard that its unit changed.

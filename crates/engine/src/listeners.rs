@@ -6,8 +6,10 @@
 //! command in a thousand on another key takes the long way in vain.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::reasons::{EngineReasons, has_listeners};
 
 /// Bits of the filter, a power of two.
 const BITS: usize = 1 << 17;
@@ -19,16 +21,13 @@ pub struct Listeners {
     bits: Box<[AtomicU64]>,
     /// How many listeners have set each bit, where there are any, by some of the bit's own bits.
     counts: Box<[Mutex<HashMap<usize, u32>>]>,
-    count: AtomicUsize,
+    /// Where it is counted how many there are.
+    reasons: Arc<EngineReasons>,
 }
 
 impl Default for Listeners {
     fn default() -> Listeners {
-        Listeners {
-            bits: (0..BITS / 64).map(|_| AtomicU64::new(0)).collect(),
-            counts: (0..PARTS).map(|_| Mutex::default()).collect(),
-            count: AtomicUsize::new(0),
-        }
+        Listeners::new(Arc::default())
     }
 }
 
@@ -39,9 +38,19 @@ fn bits_of(hash: u64) -> [usize; 2] {
 }
 
 impl Listeners {
+    /// None.
+    #[must_use]
+    pub fn new(reasons: Arc<EngineReasons>) -> Listeners {
+        Listeners {
+            bits: (0..BITS / 64).map(|_| AtomicU64::new(0)).collect(),
+            counts: (0..PARTS).map(|_| Mutex::default()).collect(),
+            reasons,
+        }
+    }
+
     /// Something begins to listen to a key. The caller holds the key's shard.
     pub fn add(&self, hash: u64) {
-        self.count.fetch_add(1, Ordering::Relaxed);
+        self.reasons.add_listener();
         for bit in bits_of(hash) {
             self.change(bit, |count| *count += 1);
         }
@@ -52,7 +61,7 @@ impl Listeners {
         for bit in bits_of(hash) {
             self.change(bit, |count| *count = count.saturating_sub(1));
         }
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.reasons.remove_listener();
     }
 
     fn change(&self, bit: usize, change: impl FnOnce(&mut u32)) {
@@ -73,7 +82,7 @@ impl Listeners {
     #[inline]
     #[must_use]
     pub fn any(&self) -> bool {
-        self.count.load(Ordering::Relaxed) != 0
+        has_listeners(self.reasons.get())
     }
 
     /// False if nothing listens to a key with this hash, in any database. The caller holds the key's shard.

@@ -476,9 +476,10 @@ impl Session {
         if self.has_lost_token() {
             return false;
         }
-        match &mut self.tally {
-            Some(tally) if tally.pipeline.holder.load(Ordering::Relaxed) == self.client.id => tally.begin(command),
-            _ => self.tally = None,
+        let client = self.client.id;
+        match self.tally_mut() {
+            Some(tally) if tally.pipeline.holder.load(Ordering::Relaxed) == client => tally.begin(command),
+            _ => drop(self.set_tally(None)),
         }
         true
     }
@@ -486,7 +487,7 @@ impl Session {
     /// Records how far the pipeline has got, the running command included if it `counts`: it is counted when its shards
     /// are free again, but before its thread leaves the gate.
     pub(crate) fn record_count(&mut self, counts: bool, record: &mut Record) {
-        let Some(tally) = &mut self.tally else { return };
+        let Some(tally) = self.tally() else { return };
         let runs = counts && tally.running.is_some();
         let open = if runs { tally.open + 1 } else { 0 };
         let (failed, failures) = if runs { (tally.failed, &*tally.failures) } else { (0, &[][..]) };
@@ -497,23 +498,24 @@ impl Session {
     /// True if the pipeline has got further than the journal knows.
     pub(crate) fn has_unrecorded_count(&self) -> bool {
         let is_unrecorded = |pipeline: &Pipeline| pipeline.executed() != pipeline.recorded.load(Ordering::Relaxed);
-        self.tally.as_ref().is_some_and(|tally| is_unrecorded(&tally.pipeline))
+        self.tally().is_some_and(|tally| is_unrecorded(&tally.pipeline))
     }
 
     /// Counts the command that has been running, if it counts and has not been counted yet.
     #[inline]
     pub(crate) fn count(&mut self, step: Step) {
-        let Some(tally) = &mut self.tally else { return };
+        let (in_transaction, database) = (self.multi.is_some(), self.database);
+        let Some(tally) = self.tally_mut() else { return };
         match step {
             // It has not run.
             Step::Park | Step::Pause | Step::AwaitRoom | Step::Gone => tally.running = None,
-            Step::Next | Step::Reframe | Step::Close => tally.end(self.multi.is_some(), self.database),
+            Step::Next | Step::Reframe | Step::Close => tally.end(in_transaction, database),
         }
     }
 
     /// The command that is running is none of the pipeline's.
     pub(crate) fn count_not(&mut self) {
-        if let Some(tally) = &mut self.tally {
+        if let Some(tally) = self.tally_mut() {
             tally.running = None;
         }
     }
@@ -521,7 +523,7 @@ impl Session {
     /// The command that is running has answered an error, be it because of another command that it has run itself.
     #[cold]
     pub(crate) fn count_failure(&mut self, command: Option<&Command>, error: &[u8]) {
-        let Some(tally) = &mut self.tally else { return };
+        let Some(tally) = self.tally_mut() else { return };
         let command = command.map_or(UNKNOWN, |c| c.id);
         if tally.running.is_some_and(|running| running.command == command) {
             tally.fail(error);
@@ -530,12 +532,12 @@ impl Session {
 
     /// The place of the command that is running among those of the pipeline; 0 if it is none of them.
     pub(crate) fn position(&self) -> u64 {
-        self.tally.as_ref().and_then(|tally| tally.running).map_or(0, |running| running.position)
+        self.tally().and_then(|tally| tally.running).map_or(0, |running| running.position)
     }
 
     /// Within EXEC: what runs now is the command that was queued at this position.
     pub(crate) fn count_within(&mut self, command: &Command, position: u64) {
-        if let Some(tally) = &mut self.tally
+        if let Some(tally) = self.tally_mut()
             && tally.running.is_some()
         {
             tally.running = Some(Running { command: command.id, position });
@@ -545,7 +547,7 @@ impl Session {
     /// Whether another connection has taken the token over that this one counted for.
     #[inline]
     pub(crate) fn has_lost_token(&self) -> bool {
-        self.tally.as_ref().is_some_and(|tally| match tally.pipeline.holder.load(Ordering::Relaxed) {
+        self.tally().is_some_and(|tally| match tally.pipeline.holder.load(Ordering::Relaxed) {
             holder if holder == self.client.id => false,
             // Another connection may have taken it over, and be done with it already.
             ENDED => self.client.killed.load(Ordering::Relaxed),
@@ -561,7 +563,7 @@ pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
     if worker.effects.recording && session.has_unrecorded_count() {
         session.record_count(false, &mut worker.unit.record);
     }
-    if let Some(tally) = session.tally.take() {
+    if let Some(tally) = session.set_tally(None) {
         worker.engine.pipelines.let_go(&tally.pipeline, session.client.id, worker.clock.now_ms);
     }
 }

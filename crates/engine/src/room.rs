@@ -79,7 +79,7 @@ impl Worker {
     #[cold]
     pub(crate) fn must_wait_for_room(&self, session: &Session, command: &Command, args: &Args<'_>) -> bool {
         // A monitor only looks on; and a script that takes too long is to be ended, whoever can do so.
-        if session.monitoring || self.scripts.busy_turn {
+        if session.is_monitoring() || self.scripts.busy_turn {
             return false;
         }
         if session.overfilled.is_some_and(|inbox| self.overfilled.has(inbox)) {

@@ -13,6 +13,7 @@ use crate::client::{Client, client_flag};
 use crate::command_table::Command;
 use crate::inbox::Push;
 use crate::pipelines::Tally;
+use crate::reasons::{SessionReason, SessionReasons};
 use crate::watch::{DbKey, Mark};
 
 /// A command that waits for EXEC.
@@ -96,8 +97,6 @@ pub struct Session {
     pub database: usize,
     /// The version of the protocol.
     pub proto: Proto,
-    /// Whether the client may give commands.
-    pub authenticated: bool,
     /// The transaction that has begun.
     pub multi: Option<Box<Multi>>,
     /// Keys watched for the next transaction.
@@ -107,7 +106,9 @@ pub struct Session {
     /// What it has subscribed to.
     pub subscriptions: Subscriptions,
     /// Which replies it wants.
-    pub reply_mode: ReplyMode,
+    reply_mode: ReplyMode,
+    /// Why its commands can't take the shortest way: what follows from other fields here, kept with them.
+    reasons: SessionReasons,
     /// Whether its accesses count for eviction (CLIENT NO-TOUCH).
     pub no_touch: bool,
     /// Whether the connection is to be closed once its replies are sent.
@@ -120,12 +121,10 @@ pub struct Session {
     pub pushes_seen: u64,
     /// The thread whose inbox had no more room for what its latest command published, if one had not.
     pub(crate) overfilled: Option<usize>,
-    /// Whether it shows what MONITOR shows.
-    pub monitoring: bool,
     /// Whether EXEC is running its commands: pushes then wait until its reply is complete.
     pub in_exec: bool,
     /// What it counts for a pipeline that survives it.
-    pub tally: Option<Box<Tally>>,
+    tally: Option<Box<Tally>>,
     /// What is known of an incomplete request.
     pub framer: Framer,
 }
@@ -135,23 +134,24 @@ impl Session {
     #[must_use]
     pub fn new(client: Arc<Client>, authenticated: bool) -> Session {
         let mark = client.mark.clone();
+        let mut reasons = SessionReasons::default();
+        reasons.set(SessionReason::Unauthenticated, !authenticated);
         Session {
             client,
             database: 0,
             proto: Proto::Resp2,
-            authenticated,
             multi: None,
             watched: HashMap::new(),
             mark,
             subscriptions: Subscriptions::default(),
             reply_mode: ReplyMode::On,
+            reasons,
             no_touch: false,
             closing: false,
             parked: None,
             pushes: Output::default(),
             pushes_seen: 0,
             overfilled: None,
-            monitoring: false,
             in_exec: false,
             tally: None,
             framer: Framer::default(),
@@ -162,7 +162,7 @@ impl Session {
     #[inline]
     #[must_use]
     pub fn gets_pushes(&self) -> bool {
-        self.monitoring || !self.subscriptions.is_empty()
+        self.is_monitoring() || !self.subscriptions.is_empty()
     }
 
     /// Whether a push that has arrived is still to be shown.
@@ -193,11 +193,72 @@ impl Session {
     #[inline]
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        self.authenticated
-            && self.multi.is_none()
-            && self.subscriptions.is_empty()
-            && self.reply_mode == ReplyMode::On
-            && !self.monitoring
+        self.reasons.is_empty()
+    }
+
+    /// The same, but for what it counts for a pipeline.
+    #[inline]
+    #[must_use]
+    pub fn is_plain_but_counted(&self) -> bool {
+        let mut reasons = self.reasons;
+        reasons.set(SessionReason::Counts, false);
+        reasons.is_empty()
+    }
+
+    /// Whether the client may give commands, though there is a password.
+    #[inline]
+    #[must_use]
+    pub fn is_authenticated(&self) -> bool {
+        !self.reasons.has(SessionReason::Unauthenticated)
+    }
+
+    /// Notes whether it may.
+    pub fn set_authenticated(&mut self, is_authenticated: bool) {
+        self.reasons.set(SessionReason::Unauthenticated, !is_authenticated);
+    }
+
+    /// Whether it shows what MONITOR shows.
+    #[inline]
+    #[must_use]
+    pub fn is_monitoring(&self) -> bool {
+        self.reasons.has(SessionReason::Monitors)
+    }
+
+    /// Notes whether it does.
+    pub fn set_monitoring(&mut self, monitors: bool) {
+        self.reasons.set(SessionReason::Monitors, monitors);
+    }
+
+    /// Which replies the client wants.
+    #[inline]
+    #[must_use]
+    pub fn reply_mode(&self) -> ReplyMode {
+        self.reply_mode
+    }
+
+    /// Notes which it wants.
+    pub fn set_reply_mode(&mut self, mode: ReplyMode) {
+        self.reply_mode = mode;
+        self.reasons.set(SessionReason::Silenced, mode != ReplyMode::On);
+    }
+
+    /// What it counts for a pipeline that survives it.
+    #[inline]
+    #[must_use]
+    pub fn tally(&self) -> Option<&Tally> {
+        self.tally.as_deref()
+    }
+
+    /// The same, to count on.
+    #[inline]
+    pub(crate) fn tally_mut(&mut self) -> Option<&mut Tally> {
+        self.tally.as_deref_mut()
+    }
+
+    /// Begins or ends counting for a pipeline. What it has counted for before is returned.
+    pub fn set_tally(&mut self, tally: Option<Box<Tally>>) -> Option<Box<Tally>> {
+        self.reasons.set(SessionReason::Counts, tally.is_some());
+        std::mem::replace(&mut self.tally, tally)
     }
 
     /// Begins or ends a transaction.
@@ -206,16 +267,18 @@ impl Session {
         let (queued, bytes) = multi.as_ref().map_or((-1, 0), |m| (m.queue.len() as i64, m.bytes));
         self.client.queued.store(queued, Ordering::Relaxed);
         self.client.queued_bytes.store(bytes as u64, Ordering::Relaxed);
+        self.reasons.set(SessionReason::Queues, multi.is_some());
         self.multi = multi;
     }
 
-    /// Notes the numbers of subscriptions where other threads see them.
-    pub fn publish_subscriptions(&self) {
+    /// Notes the numbers of subscriptions where other threads see them. Call it after every change of them.
+    pub fn publish_subscriptions(&mut self) {
         let s = &self.subscriptions;
         let counts = [s.channels.len(), s.patterns.len(), s.shard_channels.len()];
         for (shown, count) in self.client.subscriptions.iter().zip(counts) {
             shown.store(count as u32, Ordering::Relaxed);
         }
         self.client.set(client_flag::PUBSUB, !s.is_empty());
+        self.reasons.set(SessionReason::Subscribed, !self.subscriptions.is_empty());
     }
 }

@@ -443,9 +443,9 @@ impl Worker {
         }
         *session.client.parked() = None;
         session.client.set(client_flag::BLOCKED, false);
-        match session.reply_mode {
+        match session.reply_mode() {
             ReplyMode::On => out.append(reply),
-            ReplyMode::Skip => session.reply_mode = ReplyMode::On,
+            ReplyMode::Skip => session.set_reply_mode(ReplyMode::On),
             ReplyMode::Off | ReplyMode::SkipNext => {}
         }
     }

@@ -33,7 +33,9 @@ fn code(page: &str) -> String {
 fn every_flag_of_a_tool_is_named_on_its_page() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let mut missing = Vec::new();
-    for (page, command) in [("bench.md", generator::command()), ("cli.md", cli::command()), ("load.md", load::command())] {
+    for (page, command) in
+        [("bench.md", generator::command()), ("cli.md", cli::command()), ("load.md", load::command())]
+    {
         let text = code(&std::fs::read_to_string(docs.join(page)).unwrap());
         let flags = flags(&command);
         assert!(flags.len() > 20, "{page}: {flags:?}");

@@ -61,7 +61,7 @@ impl Worker {
         if self.scripts.busy_turn && !(command.info.has(flag::ALLOW_BUSY) && command.info.keys.is_empty()) {
             return Err(self.engine.busy.error());
         }
-        if session.monitoring && command.info.has(flag::READONLY | flag::WRITE | flag::MAY_REPLICATE) {
+        if session.is_monitoring() && command.info.has(flag::READONLY | flag::WRITE | flag::MAY_REPLICATE) {
             return Err(Error::new("ERR Replica can't interact with the keyspace"));
         }
         if self.overfilled.any() && self.must_wait_for_room(session, command, args) {

@@ -214,7 +214,7 @@ impl Worker {
     pub(crate) fn reclaim_shard(&mut self, database: usize, shard: usize, limit: usize) -> bool {
         let engine = self.engine;
         let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return false };
-        self.begin_effects(&[]);
+        self.begin_effects(&[], engine.reasons.get());
         let more = Db::new(&mut locked, database, &self.clock, &mut self.observed).reclaim(shard, limit);
         self.gather_and_commit(Counter::None);
         more
@@ -230,7 +230,7 @@ impl Worker {
             let shard = engine.keyspace.shard_of(key.hash);
             // The search for expired keys gets what a busy script holds.
             let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { continue };
-            self.begin_effects(&[]);
+            self.begin_effects(&[], engine.reasons.get());
             Db::new(&mut locked, database, &self.clock, &mut self.observed).expire(key);
             self.gather_and_commit(Counter::Session(session, false));
         }

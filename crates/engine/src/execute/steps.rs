@@ -11,6 +11,7 @@ use super::Invocation;
 use super::admission::{Admitted, SENT_HTTP, is_http};
 use super::transaction::{queue, runs_within_multi};
 use crate::command_table::{Command, Run};
+use crate::reasons::PAUSED;
 use crate::session::{ReplyMode, Session};
 use crate::worker::{Pass, Planned, Step, Worker};
 
@@ -27,20 +28,29 @@ impl Worker {
     ) -> Step {
         // It may read the counters.
         self.count_timings();
-        if session.tally.is_some() {
-            return self.step_counted(session, plan, args, keys, out, inside);
+        // This thread may have left the gate since the last command, and another connection have got the token.
+        if session.tally().is_some() && !session.begin_counted(plan.command) {
+            return Step::Gone;
         }
-        match self.plain(session, plan) {
-            Some(command) => self.step_plain(session, Invocation { command, args, keys }, out, inside),
+        let before = self.scripts.busy_turn;
+        self.scripts.busy_turn |= inside.is_none();
+        let step = match self.plain(session, plan) {
+            Some(command) => {
+                let step = self.execute(session, Invocation { command, args, keys }, out, inside);
+                self.after_plain(session, step, out, inside)
+            }
             None => self.step_with_care(session, plan.command, args, keys, out, inside),
-        }
+        };
+        self.scripts.busy_turn = before;
+        session.count(step);
+        step
     }
 
     /// Whether the next command may run by [`Worker::step_quickly`] or [`Worker::step_keyless`] if its plan allows it:
     /// nothing about the session needs a look before it, and only other commands can change that.
     #[inline]
     pub(crate) fn may_be_quick(&self, session: &Session) -> bool {
-        session.tally.is_none() && session.is_plain() && !self.memory.full
+        session.is_plain() && !self.is_short()
     }
 
     /// Runs a command with one key that sees keys only.
@@ -60,18 +70,19 @@ impl Worker {
         let engine = self.engine;
         let keyspace = &engine.keyspace;
         let shard = keyspace.shard_of(key.hash);
-        // Also while CLIENT PAUSE holds commands back.
-        let Some(mut locked) = (if self.is_held_up() {
-            None
-        } else {
-            let own = keyspace.own_one(shard, inside.as_ref());
-            own.or_else(|| self.lock_one(shard))
-        }) else {
+        let own = keyspace.own_one(shard, inside.as_ref());
+        let Some(mut locked) = own.or_else(|| self.lock_one(shard)) else {
             return self.step(session, plan, args, keys, out, inside);
         };
-        // Nothing else has happened that anybody would have to be told of, least of all this connection.
+        // With the shard locked: see `begin_effects`.
+        let reasons = engine.reasons.get();
+        if self.hold_up(reasons) {
+            drop(locked);
+            return self.step(session, plan, args, keys, out, inside);
+        }
+        // If it returns nothing, there is nothing to be told to anything else, nor to this connection.
         let invoked = Invocation { command, args, keys };
-        let Some(called) = self.call_keys::<true>(session, invoked, run, &mut locked, out) else {
+        let Some(called) = self.call_keys::<true>(session, invoked, run, reasons, &mut locked, out) else {
             return Step::Next;
         };
         let step = self.finish(session, invoked, called, out, true);
@@ -89,40 +100,40 @@ impl Worker {
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
-        let (Some(command @ Command { run: Run::Session(run), .. }), false) = (plan.command, self.is_held_up()) else {
+        let reasons = self.engine.reasons.get();
+        let (Some(command @ Command { run: Run::Session(run), .. }), false) = (plan.command, self.hold_up(reasons))
+        else {
             return self.step(session, plan, args, &[], out, inside);
         };
         // Not by way of `call`: that its handler is known saves calls, each of which hands on half a dozen arguments.
         let invoked = Invocation { command, args, keys: &[] };
         let step = self.on_each(session, invoked, out, |worker, session, locked, out| {
-            let called = worker.call_session::<true>(session, invoked, *run, locked, out);
+            let called = worker.call_session::<true>(session, invoked, *run, reasons, locked, out);
             worker.end_call(session, invoked, called, out, true)
         });
         self.after_plain(session, step, out, inside)
     }
 
-    /// Whether any command may have to wait: because of CLIENT PAUSE, or until there is room for what is published.
+    /// Whether these reasons of the engine's may have a command wait: because of CLIENT PAUSE, or until there is room
+    /// for what is published. Without any reason nothing is.
     #[inline]
-    fn is_held_up(&self) -> bool {
-        self.engine.is_held_up() || self.overfilled.any()
+    fn hold_up(&self, reasons: u64) -> bool {
+        reasons != 0 && (reasons & PAUSED != 0 || self.overfilled.any())
     }
 
-    /// The command, if neither it nor the session needs a second look before it runs.
+    /// Whether this thread lacks memory, or room for what its connections publish.
+    #[inline]
+    fn is_short(&self) -> bool {
+        self.memory.full || self.overfilled.any()
+    }
+
+    /// The command, if neither it nor the session needs a second look before it runs. What it counts for a pipeline
+    /// needs none: see [`Worker::step`].
     #[inline]
     fn plain(&self, session: &Session, plan: &Planned) -> Option<&'static Command> {
-        plan.command.filter(|_| session.is_plain() && plan.fits && !self.is_held_up() && !self.memory.full)
-    }
-
-    #[inline]
-    fn step_plain(
-        &mut self,
-        session: &mut Session,
-        invoked: Invocation<'_>,
-        out: &mut Output,
-        inside: &mut Pass,
-    ) -> Step {
-        let step = self.execute(session, invoked, out, inside);
-        self.after_plain(session, step, out, inside)
+        let needs_care =
+            !session.is_plain_but_counted() || self.is_short() || self.scripts.busy_turn || self.engine.is_held_up();
+        plan.command.filter(|_| plan.fits && !needs_care)
     }
 
     #[inline]
@@ -132,54 +143,11 @@ impl Worker {
             out.append(&mut session.pushes);
         }
         // RESET takes the authentication away.
-        if step == Step::Next && !session.authenticated { Step::Reframe } else { step }
+        if step == Step::Next && !session.is_authenticated() { Step::Reframe } else { step }
     }
 
-    /// The same for a connection that counts for a pipeline.
-    #[inline(never)]
-    fn step_counted(
-        &mut self,
-        session: &mut Session,
-        plan: &Planned,
-        args: &Args<'_>,
-        keys: &[KeyRef],
-        out: &mut Output,
-        inside: &mut Pass,
-    ) -> Step {
-        // This thread may have left the gate since the last command, and another connection have got the token.
-        if !session.begin_counted(plan.command) {
-            return Step::Gone;
-        }
-        let step = match self.plain(session, plan) {
-            Some(command) => self.step_plain(session, Invocation { command, args, keys }, out, inside),
-            None => self.step_with_care(session, plan.command, args, keys, out, inside),
-        };
-        session.count(step);
-        step
-    }
-
-    /// The same while this thread can't pass the gate because of a script that takes too long, or is in the midst of
-    /// it.
-    #[cold]
-    pub(crate) fn step_outside(
-        &mut self,
-        session: &mut Session,
-        command: Option<&'static Command>,
-        args: &Args<'_>,
-        out: &mut Output,
-    ) -> Step {
-        if session.tally.is_some() && !session.begin_counted(command) {
-            return Step::Gone;
-        }
-        self.count_timings();
-        let before = std::mem::replace(&mut self.scripts.busy_turn, true);
-        let step = self.step_with_care(session, command, args, &[], out, &mut None);
-        self.scripts.busy_turn = before;
-        session.count(step);
-        step
-    }
-
-    /// The same for a session or a command that needs a second look, and for all while CLIENT PAUSE holds some back.
+    /// Runs a request where its session or its command needs a second look, and any while CLIENT PAUSE holds some back or
+    /// this thread can't pass the gate because of a script that takes too long.
     #[cold]
     fn step_with_care(
         &mut self,
@@ -197,14 +165,14 @@ impl Worker {
             return Step::Close;
         }
         let start = out.mark();
-        if session.reply_mode == ReplyMode::SkipNext {
-            session.reply_mode = ReplyMode::Skip;
+        if session.reply_mode() == ReplyMode::SkipNext {
+            session.set_reply_mode(ReplyMode::Skip);
         }
         // Commands that do not run show in CLIENT LIST too.
         let last = command.map_or(u32::MAX, |c| c.id as u32);
         session.client.last_command.store(last, Ordering::Relaxed);
-        let wanted = session.reply_mode;
-        let was_authenticated = session.authenticated;
+        let wanted = session.reply_mode();
+        let was_authenticated = session.is_authenticated();
         let mut step = match self.admit(session, command, args) {
             Ok(Admitted::Later(step)) => return step,
             Ok(Admitted::Now(command)) if session.multi.is_some() && !runs_within_multi(command) => {
@@ -224,13 +192,13 @@ impl Worker {
                 Step::Next
             }
         };
-        if step == Step::Next && session.authenticated != was_authenticated {
+        if step == Step::Next && session.is_authenticated() != was_authenticated {
             step = Step::Reframe;
         }
         silence(session, wanted, start, out);
         // The reply that is skipped may be one that is still to come.
-        if session.reply_mode == ReplyMode::Skip && step != Step::Park {
-            session.reply_mode = ReplyMode::On;
+        if session.reply_mode() == ReplyMode::Skip && step != Step::Park {
+            session.set_reply_mode(ReplyMode::On);
         }
         // After the reply is complete or taken back: they neither tear it nor are they silenced with it.
         if !session.pushes.is_empty() {
@@ -243,7 +211,7 @@ impl Worker {
 /// Takes a reply back that the client doesn't want, given what it wanted before the command. A command that changes
 /// what it wants has written what is due.
 pub(super) fn silence(session: &Session, before: ReplyMode, start: Mark, out: &mut Output) {
-    if before == session.reply_mode && matches!(before, ReplyMode::Off | ReplyMode::Skip) {
+    if before == session.reply_mode() && matches!(before, ReplyMode::Off | ReplyMode::Skip) {
         out.truncate(start);
     }
 }

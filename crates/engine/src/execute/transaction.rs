@@ -81,10 +81,10 @@ impl Worker {
     fn exec_queue(&mut self, session: &mut Session, queue: &[Queued], locked: &mut Locked<'_>, out: &mut Output) {
         let start = out.mark();
         Reply::new(out, session.proto).array(queue.len());
-        silence(session, session.reply_mode, start, out);
+        silence(session, session.reply_mode(), start, out);
         session.in_exec = true;
         for queued in queue {
-            let (start, wanted) = (out.mark(), session.reply_mode);
+            let (start, wanted) = (out.mark(), session.reply_mode());
             session.count_within(queued.command, queued.position);
             let args = &queued.args.args();
             let invoked = Invocation { command: queued.command, args, keys: &queued.keys };

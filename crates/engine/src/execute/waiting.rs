@@ -52,7 +52,7 @@ impl Worker {
             session.proto,
             wait,
             registered,
-            session.tally.as_ref().map(|tally| tally.pipeline().clone()),
+            session.tally().map(|tally| tally.pipeline().clone()),
             self.engine.waiters.ticket(),
         ));
         self.engine.waiters.add(&waiter);
@@ -141,7 +141,11 @@ impl Worker {
     fn kind_of(&mut self, shard: usize, key: &DbKey) -> Result<Option<Type>, HeldByScript> {
         let locked = self.lock(|keyspace, give_up| keyspace.lock_one_unless(shard, give_up));
         let mut locked = locked.ok_or(HeldByScript)?;
-        Ok(Db::new(&mut locked, key.0, &self.clock, &mut self.observed).kind(Key::new(&key.1)))
+        self.begin_effects(&[], self.engine.reasons.get());
+        let kind = Db::new(&mut locked, key.0, &self.clock, &mut self.observed).kind(Key::new(&key.1));
+        // Its time may have come.
+        self.gather_and_commit(Counter::None);
+        Ok(kind)
     }
 
     /// Runs a waiter's command for it; none if there is still nothing.
@@ -153,7 +157,7 @@ impl Worker {
             self.shards = shards;
             return Err(HeldByScript);
         };
-        self.begin_effects(&waiter.keys);
+        self.begin_effects(&waiter.keys, self.engine.reasons.get());
         let args = waiter.args.args();
         let (outcome, wait) = {
             let mut call = Call {

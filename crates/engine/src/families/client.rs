@@ -4,7 +4,6 @@
 //! semantics: Redis's command pages of the group "connection", and the replies of a running server.
 
 use std::hint;
-use std::sync::atomic::Ordering;
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
@@ -241,13 +240,13 @@ fn list(turn: &mut Turn<'_, '_>) -> Outcome {
 fn reply(turn: &mut Turn<'_, '_>) -> Outcome {
     let session = &mut *turn.session;
     if turn.args.get(2).eq_ignore_ascii_case(b"on") {
-        session.reply_mode = ReplyMode::On;
+        session.set_reply_mode(ReplyMode::On);
         turn.reply.ok();
     } else if turn.args.get(2).eq_ignore_ascii_case(b"off") {
-        session.reply_mode = ReplyMode::Off;
+        session.set_reply_mode(ReplyMode::Off);
     } else if turn.args.get(2).eq_ignore_ascii_case(b"skip") {
-        if session.reply_mode != ReplyMode::Off {
-            session.reply_mode = ReplyMode::SkipNext;
+        if session.reply_mode() != ReplyMode::Off {
+            session.set_reply_mode(ReplyMode::SkipNext);
         }
     } else {
         return Err(Error::SYNTAX);
@@ -313,13 +312,7 @@ fn pause(turn: &mut Turn<'_, '_>) -> Outcome {
     let until_ms = from_ms.checked_add(timeout_ms).filter(|&ms| i64::try_from(ms).is_ok());
     let until_ms = until_ms.ok_or(Error::TIMEOUT_OUT_OF_RANGE)?;
     let engine = turn.engine();
-    // A pause of everything is not lightened by another of writes, nor a long one shortened.
-    if all || !engine.is_paused(turn.now_ms()) {
-        engine.paused_all.store(all, Ordering::Relaxed);
-    }
-    if timeout_ms > 0 {
-        engine.paused_until_ms.fetch_max(until_ms, Ordering::Relaxed);
-    }
+    engine.pause.begin(all, turn.now_ms(), if timeout_ms > 0 { until_ms } else { 0 });
     turn.follow_pause();
     turn.reply.ok();
     Ok(())
@@ -327,7 +320,7 @@ fn pause(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn unpause(turn: &mut Turn<'_, '_>) -> Outcome {
     let engine = turn.engine();
-    engine.paused_until_ms.store(0, Ordering::Relaxed);
+    engine.pause.end();
     engine.inboxes.iter().for_each(|inbox| inbox.send(Message::Look));
     turn.follow_pause();
     turn.reply.ok();

@@ -125,7 +125,7 @@ fn authenticate(turn: &mut Turn<'_, '_>, user: &[u8], password: &[u8]) -> Outcom
     if user != DEFAULT_USER.as_bytes() || !knows {
         return Err(Error::new("WRONGPASS invalid username-password pair or user is disabled."));
     }
-    turn.session.authenticated = true;
+    turn.session.set_authenticated(true);
     *turn.session.client.user() = Some(DEFAULT_USER.into());
     Ok(())
 }
@@ -242,7 +242,7 @@ fn write_hello(turn: &mut Turn<'_, '_>) {
 }
 
 fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
-    let gets_pushes = !turn.session.subscriptions.is_empty() || turn.session.monitoring;
+    let gets_pushes = !turn.session.subscriptions.is_empty() || turn.session.is_monitoring();
     turn.session.set_multi(None);
     turn.session.select(0);
     // What the connection has counted ends with this command.
@@ -255,13 +255,13 @@ fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
     let session = &mut *turn.session;
     session.set_proto(Proto::Resp2);
     turn.reply.set_proto(Proto::Resp2);
-    session.authenticated = turn.worker.engine.settings.requirepass.is_empty();
+    session.set_authenticated(turn.worker.engine.settings.requirepass.is_empty());
     session.client.names().name.clear();
     session.no_touch = false;
     session.client.set(client_flag::NO_EVICT | client_flag::NO_TOUCH | client_flag::REPLY_OFF, false);
     // A reply that is to be skipped still is.
-    if session.reply_mode != ReplyMode::Skip {
-        session.reply_mode = ReplyMode::On;
+    if session.reply_mode() != ReplyMode::Skip {
+        session.set_reply_mode(ReplyMode::On);
     }
     turn.reply.simple("RESET");
     Ok(())
@@ -290,7 +290,7 @@ mod tests {
     fn with_a_password_nothing_goes_without_it() {
         let mut bench = Bench::default();
         let (mut old, mut new) = (bench.open(), bench.open());
-        new.authenticated = false;
+        new.set_authenticated(false);
         bench.check(&mut old, &[("config set requirepass secret", "+OK"), ("get k", "$-1")]);
         bench.check(
             &mut new,

@@ -3,7 +3,7 @@
 //! Source of the format: Redis's "MONITOR" page, and what a running server shows.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, SKIP_MONITOR, STALE};
@@ -15,6 +15,7 @@ use crate::client::client_flag;
 use crate::command_table::{Command, Run};
 use crate::config::is_sensitive;
 use crate::pubsub::{Audience, Encoded, Origin, Subscriber};
+use crate::reasons::{EngineReasons, MONITORED};
 use crate::session::Session;
 use crate::turn::Turn;
 use crate::worker::Worker;
@@ -36,10 +37,10 @@ pub const COMMANDS: &[Spec<Run>] =
     )];
 
 /// The connections that show commands.
-#[derive(Default)]
 pub struct Monitors {
     shown: Mutex<Shown>,
     count: AtomicUsize,
+    reasons: Arc<EngineReasons>,
 }
 
 #[derive(Default)]
@@ -50,6 +51,12 @@ struct Shown {
 }
 
 impl Monitors {
+    /// None.
+    #[must_use]
+    pub fn new(reasons: Arc<EngineReasons>) -> Monitors {
+        Monitors { shown: Mutex::default(), count: AtomicUsize::new(0), reasons }
+    }
+
     /// How many there are.
     #[inline]
     #[must_use]
@@ -72,6 +79,8 @@ impl Monitors {
         let mut shown = self.shown();
         change(&mut shown.audience);
         self.count.store(shown.audience.len(), Ordering::Relaxed);
+        // While `shown` is locked, so that the reason is that of the last change.
+        self.reasons.set(MONITORED, shown.audience.len() > 0);
     }
 }
 
@@ -85,9 +94,9 @@ fn monitor(turn: &mut Turn<'_, '_>) -> Outcome {
         return Err(Error::new("ERR MONITOR isn't allowed for DENY BLOCKING client"));
     }
     // A second one is ignored, without an answer, as in Redis.
-    if !turn.session.monitoring {
+    if !turn.session.is_monitoring() {
         let who = subscriber(turn.session);
-        turn.session.monitoring = true;
+        turn.session.set_monitoring(true);
         turn.session.client.set(client_flag::MONITOR, true);
         turn.engine().monitors.change(|audience| audience.add(who));
         turn.reply.ok();
@@ -97,7 +106,8 @@ fn monitor(turn: &mut Turn<'_, '_>) -> Outcome {
 
 /// Ends a session's MONITOR, if it has begun.
 pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
-    if std::mem::take(&mut session.monitoring) {
+    if session.is_monitoring() {
+        session.set_monitoring(false);
         session.client.set(client_flag::MONITOR, false);
         worker.engine.monitors.change(|audience| audience.remove(subscriber(session)));
     }
@@ -135,7 +145,7 @@ pub(crate) fn show(worker: &mut Worker, session: &mut Session, command: &Command
 /// Shows a command's text to all monitors, with the time.
 pub(crate) fn send(worker: &Worker, session: &mut Session, text: &str) {
     // A connection that is being closed, or shows nothing itself, has no use for its own line.
-    let own = (session.monitoring && !session.closing).then_some((session.client.id, &mut session.pushes));
+    let own = (session.is_monitoring() && !session.closing).then_some((session.client.id, &mut session.pushes));
     let mut origin = Origin { worker: worker.id, own, may_be_dropped: true, overfilled: None };
     let mut shown = worker.engine.monitors.shown();
     let now_us = worker.present_us();

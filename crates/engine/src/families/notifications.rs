@@ -93,7 +93,7 @@ mod tests {
 
     /// The same, of what has been done to a keyspace.
     fn told(bench: &mut Bench, classes: u32, lines: &[&str]) -> Vec<String> {
-        bench.worker.engine.notify_classes.store(u64::from(classes), Ordering::Relaxed);
+        bench.worker.engine.notify(classes);
         let mut session = bench.open_with(resp::reply::Proto::Resp3);
         bench.line(&mut session, "psubscribe *");
         let replies: String = lines.iter().map(|line| bench.line(&mut session, line) + "|").collect();

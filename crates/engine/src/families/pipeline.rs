@@ -106,7 +106,7 @@ fn start(turn: &mut Turn<'_, '_>) -> Outcome {
         expires_ms: None,
         progress: Progress { database: turn.session.database, ..Progress::default() },
     };
-    if turn.session.tally.is_some() {
+    if turn.session.tally().is_some() {
         return Err(OTHER_TOKEN);
     }
     let (engine, now_ms) = (turn.engine(), turn.now_ms());
@@ -121,7 +121,7 @@ fn start(turn: &mut Turn<'_, '_>) -> Outcome {
     let numbers = [pipeline.state().ttl_ms, 0, 0, turn.session.database as u64].map(|number| number.to_string());
     let words = [&b"PIPELINE"[..], b"KEEP", turn.arg(2)].into_iter().chain(numbers.iter().map(|n| n.as_bytes()));
     turn.worker.effects.record_own(words.collect::<Vec<_>>().into_iter());
-    turn.session.tally = Some(Box::new(Tally::new(pipeline)));
+    turn.session.set_tally(Some(Box::new(Tally::new(pipeline))));
     turn.reply.ok();
     Ok(())
 }
@@ -150,15 +150,15 @@ fn resume(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.session.count_not();
     let (engine, now_ms, me) = (turn.engine(), turn.now_ms(), turn.session.client.id);
     let pipeline = find(turn)?;
-    if turn.session.tally.as_ref().is_some_and(|tally| !Arc::ptr_eq(tally.pipeline(), &pipeline)) {
+    if turn.session.tally().is_some_and(|tally| !Arc::ptr_eq(tally.pipeline(), &pipeline)) {
         return Err(OTHER_TOKEN);
     }
     let Some((pipeline, before)) = engine.pipelines.hand_over(turn.arg(2), me, now_ms) else { return Err(NO_TOKEN) };
     if let Some(client) = before.filter(|&before| before != me).and_then(|before| engine.clients.get(before)) {
         close(engine, &client);
     }
-    if turn.session.tally.is_none() {
-        turn.session.tally = Some(Box::new(Tally::new(pipeline.clone())));
+    if turn.session.tally().is_none() {
+        turn.session.set_tally(Some(Box::new(Tally::new(pipeline.clone()))));
     }
     // What follows is meant for the database that it would have found over the old connection.
     turn.session.select(pipeline.database());

@@ -171,7 +171,7 @@ fn confirm(turn: &mut Turn<'_, '_>, kind: Kind, word: &str, name: Option<&[u8]>)
         reply.bulk_or_null(name);
         reply.count(count);
     };
-    if session.reply_mode == ReplyMode::On {
+    if session.reply_mode() == ReplyMode::On {
         write(&mut turn.reply);
     } else {
         write(&mut Reply::new(&mut session.pushes, session.proto));
@@ -259,7 +259,7 @@ pub(crate) fn catch_up(turn: &mut Turn<'_, '_>) {
         // Only the transaction itself can have subscribed, and nothing can have been published while it ran.
         return;
     }
-    let aside = session.in_exec || session.reply_mode != ReplyMode::On;
+    let aside = session.in_exec || session.reply_mode() != ReplyMode::On;
     let output = if aside { &mut session.pushes } else { turn.reply.output() };
     waiting.iter().for_each(|waiting| output.extend_push(&waiting.bytes));
 }

@@ -39,7 +39,7 @@ impl Worker {
     /// changed.
     #[inline]
     pub fn note_unauthenticated(&self, session: &Session) {
-        if !session.authenticated || session.client.is_noted(Sum::Unauthenticated) {
+        if !session.is_authenticated() || session.client.is_noted(Sum::Unauthenticated) {
             self.note_unauthenticated_bytes(session);
         }
     }

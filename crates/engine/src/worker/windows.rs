@@ -198,12 +198,10 @@ impl Worker {
                 *inside = self.pass();
                 self.follow_clock(Ticks::now());
             }
-            let step = if inside.is_none() {
-                self.step_outside(session, plan.command, args, out)
-            } else if is_plain && plan.quick.is_some() {
+            let step = if is_plain && plan.quick.is_some() && inside.is_some() {
                 self.step_quickly(session, plan, args, keys, out, inside)
             } else {
-                let step = if is_plain && plan.is_keyless {
+                let step = if is_plain && plan.is_keyless && inside.is_some() {
                     self.step_keyless(session, plan, args, out, inside)
                 } else {
                     self.step(session, plan, args, keys, out, inside)
@@ -251,7 +249,7 @@ impl Worker {
     /// Answers bytes that are no request, after which the connection can't be understood.
     #[cold]
     fn answer_no_request(&self, session: &mut Session, text: &[u8], out: &mut Output) -> Ran {
-        if session.reply_mode == ReplyMode::On {
+        if session.reply_mode() == ReplyMode::On {
             Reply::new(out, session.proto).error(text);
         }
         self.stats().count_error(b"ERR");

@@ -36,7 +36,7 @@ pub(super) fn is_subscriber(connection: &Connection) -> bool {
 
 /// Whether a connection's replies are kept out of the shared memory and off the disk.
 fn is_pushed_to(connection: &Connection) -> bool {
-    is_subscriber(connection) || connection.session.monitoring
+    is_subscriber(connection) || connection.session.is_monitoring()
 }
 
 /// Whether a connection waits for memory that only its output takes: then that goes to disk however little it is.

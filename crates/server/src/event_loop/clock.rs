@@ -140,10 +140,7 @@ impl EventLoop {
 
     fn end_pause(&mut self) {
         let engine = self.shared.engine;
-        let until_ms = engine.paused_until_ms.load(Ordering::Relaxed);
-        if until_ms != 0 && until_ms <= self.worker.clock.now_ms {
-            let _ = engine.paused_until_ms.compare_exchange(until_ms, 0, Ordering::Relaxed, Ordering::Relaxed);
-        }
+        engine.pause.end_if_due(self.worker.clock.now_ms);
         if !self.paused.is_empty() {
             if engine.is_held_up() { self.tick_early() } else { self.run_paused() }
         }

@@ -184,7 +184,7 @@ fn a_token_is_lost_for_good_whatever_becomes_of_the_connection_that_took_it_over
     let (mut old, mut new) = (started(&mut bench, "t"), bench.open());
     let engine = bench.worker.engine;
     let _ = engine.pipelines.hand_over(b"t", new.client.id, bench.now_us / 1000);
-    new.tally = Some(Box::new(Tally::new(engine.pipelines.get(b"t", bench.now_us / 1000).unwrap())));
+    new.set_tally(Some(Box::new(Tally::new(engine.pipelines.get(b"t", bench.now_us / 1000).unwrap()))));
     assert!(old.has_lost_token() && new.begin_counted(None));
     bench.worker.close(&mut new);
     assert!(!old.begin_counted(None), "the other is gone");
@@ -192,7 +192,7 @@ fn a_token_is_lost_for_good_whatever_becomes_of_the_connection_that_took_it_over
     bench.check(&mut third, &[("pipeline resume t", &counted(0, &[])), ("pipeline end t", "+OK")]);
     old.client.killed.store(true, std::sync::atomic::Ordering::Relaxed);
     assert!(!old.begin_counted(None), "the token is gone");
-    assert!(third.begin_counted(None) && third.tally.is_none());
+    assert!(third.begin_counted(None) && third.tally().is_none());
 }
 
 #[test]

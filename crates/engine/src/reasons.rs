@@ -1,0 +1,134 @@
+//! Reasons why a command can't take the shortest way, one word of them for the engine and one for each session.
+//!
+//! Nearly every command runs while there is none. Each reason is a bit, so that one more costs no question more.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// CLIENT PAUSE holds commands back, or has done so until a moment ago.
+pub const PAUSED: u64 = 1;
+/// Keyspace notifications publish some class of events.
+pub const NOTIFIES: u64 = 1 << 1;
+/// MONITOR shows commands.
+pub const MONITORED: u64 = 1 << 2;
+/// The journal has a reader. Changed behind the closed gate.
+pub const RECORDED: u64 = 1 << 3;
+/// One key that is watched or waited for. The bits from this one on are the number of them: whether there is any changes
+/// together with how many there are.
+const LISTENER: u64 = 1 << 32;
+
+/// The engine's reasons, which hold for the commands of all sessions.
+#[derive(Default)]
+pub struct EngineReasons(AtomicU64);
+
+impl EngineReasons {
+    /// All that there are; 0 if there is none.
+    #[inline]
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether one of these holds.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, reasons: u64) -> bool {
+        self.get() & reasons != 0
+    }
+
+    /// Sets or clears one. Changes of the same one must not be concurrent.
+    pub fn set(&self, reason: u64, holds: bool) {
+        if holds {
+            self.0.fetch_or(reason, Ordering::Relaxed);
+        } else {
+            self.0.fetch_and(!reason, Ordering::Relaxed);
+        }
+    }
+
+    /// Something begins to listen to a key. The caller holds the key's shard.
+    pub fn add_listener(&self) {
+        self.0.fetch_add(LISTENER, Ordering::Relaxed);
+    }
+
+    /// Something has ceased to listen to a key.
+    pub fn remove_listener(&self) {
+        self.0.fetch_sub(LISTENER, Ordering::Relaxed);
+    }
+}
+
+/// Whether any key is listened to.
+#[inline]
+#[must_use]
+pub const fn has_listeners(reasons: u64) -> bool {
+    reasons >= LISTENER
+}
+
+/// A session's reasons. Each follows from one of its fields.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum SessionReason {
+    /// The client has yet to authenticate.
+    Unauthenticated = 1,
+    /// A transaction has begun: commands are queued.
+    Queues = 1 << 1,
+    /// It has subscribed to something.
+    Subscribed = 1 << 2,
+    /// The client doesn't want all replies.
+    Silenced = 1 << 3,
+    /// It shows what MONITOR shows.
+    Monitors = 1 << 4,
+    /// It counts for a pipeline that survives it.
+    Counts = 1 << 5,
+}
+
+/// See [`SessionReason`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SessionReasons(u32);
+
+impl SessionReasons {
+    /// Whether there is none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether this one holds.
+    #[inline]
+    #[must_use]
+    pub fn has(self, reason: SessionReason) -> bool {
+        self.0 & reason as u32 != 0
+    }
+
+    /// Sets or clears one.
+    pub fn set(&mut self, reason: SessionReason, holds: bool) {
+        self.0 = if holds { self.0 | reason as u32 } else { self.0 & !(reason as u32) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_counted_beside_the_bits() {
+        let reasons = EngineReasons::default();
+        reasons.add_listener();
+        reasons.set(PAUSED, true);
+        reasons.add_listener();
+        reasons.remove_listener();
+        assert!(has_listeners(reasons.get()) && reasons.has(PAUSED) && !reasons.has(MONITORED | NOTIFIES));
+        reasons.remove_listener();
+        assert_eq!(reasons.get(), PAUSED);
+        reasons.set(PAUSED, false);
+        assert_eq!(reasons.get(), 0);
+    }
+
+    #[test]
+    fn a_session_has_each_reason_by_itself() {
+        let mut reasons = SessionReasons::default();
+        reasons.set(SessionReason::Queues, true);
+        reasons.set(SessionReason::Counts, true);
+        reasons.set(SessionReason::Queues, false);
+        assert!(reasons.has(SessionReason::Counts) && !reasons.has(SessionReason::Queues) && !reasons.is_empty());
+    }
+}
