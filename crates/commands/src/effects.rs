@@ -179,6 +179,13 @@ impl Effects {
         self.is_instead = true;
     }
 
+    /// The command that has run as its client wrote it, if that reproduces it.
+    #[inline]
+    #[must_use]
+    pub fn as_it_came<'a>(&self, args: &Args<'a>) -> Option<&'a [u8]> {
+        if self.is_instead { None } else { args.canonical() }
+    }
+
     /// Adds what reproduces the command that has run to its unit's record.
     #[inline]
     pub fn record(&mut self, database: usize, args: Option<&Args<'_>>, unit: &mut Record) {

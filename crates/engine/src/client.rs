@@ -102,8 +102,23 @@ pub struct Client {
     names: Mutex<Names>,
     /// The user it has authenticated as.
     user: Mutex<Option<String>>,
-    /// The blocking command it waits in.
-    parked: Mutex<Option<Arc<Waiter>>>,
+    /// See [`Blocked`].
+    blocked: Mutex<Blocked>,
+}
+
+/// What holds a connection's commands back. Its own thread changes it, but for the answer of another.
+#[derive(Default)]
+pub enum Blocked {
+    /// Nothing.
+    #[default]
+    Not,
+    /// CLIENT PAUSE.
+    Paused,
+    /// It waits in a blocking command, until this moment in microseconds of Unix time, if its time is limited and its
+    /// thread has noted so.
+    Waits(Arc<Waiter>, Option<u64>),
+    /// That command has been answered; its thread is yet to send the reply.
+    Answered(Arc<Waiter>),
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -144,7 +159,7 @@ impl Client {
             noted: Default::default(),
             names: Mutex::default(),
             user: Mutex::new(None),
-            parked: Mutex::new(None),
+            blocked: Mutex::default(),
         }
     }
 
@@ -158,9 +173,61 @@ impl Client {
         lock(&self.user)
     }
 
+    /// Has it wait for something, or for nothing any more. What it has waited for is returned.
+    pub fn block(&self, blocked: Blocked) -> Blocked {
+        let mut now = lock(&self.blocked);
+        self.set(client_flag::BLOCKED, matches!(blocked, Blocked::Paused | Blocked::Waits(..)));
+        std::mem::replace(&mut now, blocked)
+    }
+
+    /// Ends its pause, if it has one.
+    pub(crate) fn end_pause(&self) {
+        let is_paused = matches!(*lock(&self.blocked), Blocked::Paused);
+        if is_paused {
+            self.block(Blocked::Not);
+        }
+    }
+
+    /// Ends its wait in a blocking command, if it has one.
+    pub(crate) fn end_wait(&self) -> Option<Arc<Waiter>> {
+        match self.block(Blocked::Not) {
+            Blocked::Waits(waiter, _) | Blocked::Answered(waiter) => Some(waiter),
+            Blocked::Not | Blocked::Paused => None,
+        }
+    }
+
+    /// Notes that the command it waits in has been answered, by another thread than its own.
+    pub(crate) fn note_answer(&self, waiter: &Arc<Waiter>) {
+        let mut now = lock(&self.blocked);
+        if matches!(&*now, Blocked::Waits(waits, _) if Arc::ptr_eq(waits, waiter)) {
+            self.set(client_flag::BLOCKED, false);
+            *now = Blocked::Answered(waiter.clone());
+        }
+    }
+
     /// The blocking command it waits in.
-    pub fn parked(&self) -> MutexGuard<'_, Option<Arc<Waiter>>> {
-        lock(&self.parked)
+    #[must_use]
+    pub fn waiter(&self) -> Option<Arc<Waiter>> {
+        match &*lock(&self.blocked) {
+            Blocked::Waits(waiter, _) => Some(waiter.clone()),
+            _ => None,
+        }
+    }
+
+    /// When the blocking command it waits in runs out of time.
+    #[must_use]
+    pub fn deadline_us(&self) -> Option<u64> {
+        match &*lock(&self.blocked) {
+            Blocked::Waits(_, deadline_us) => *deadline_us,
+            _ => None,
+        }
+    }
+
+    /// Notes when it does.
+    pub fn set_deadline(&self, at_us: u64) {
+        if let Blocked::Waits(_, deadline_us) = &mut *lock(&self.blocked) {
+            *deadline_us = Some(at_us);
+        }
     }
 
     /// Notes how many bytes of memory, segments and bytes of disk its waiting replies take.

@@ -8,7 +8,6 @@ use commands::call::KeyRef;
 use resp::reply::{Output, Proto};
 use resp::request::{Framer, OwnedArgs};
 
-use crate::blocking::Waiter;
 use crate::client::{Client, client_flag};
 use crate::command_table::Command;
 use crate::inbox::Push;
@@ -113,8 +112,6 @@ pub struct Session {
     pub no_touch: bool,
     /// Whether the connection is to be closed once its replies are sent.
     pub closing: bool,
-    /// The blocking command that it waits in.
-    pub parked: Option<Arc<Waiter>>,
     /// Pushes that its own commands caused; they follow the command's reply, lest they tear it.
     pub pushes: Output,
     /// The number of the latest push from other connections that it has been shown ahead of the others.
@@ -148,7 +145,6 @@ impl Session {
             reasons,
             no_touch: false,
             closing: false,
-            parked: None,
             pushes: Output::default(),
             pushes_seen: 0,
             overfilled: None,

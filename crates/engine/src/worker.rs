@@ -378,7 +378,7 @@ impl Worker {
     pub fn run(&mut self, session: &mut Session, input: Input<'_>, from: usize, out: &mut Output) -> (usize, Ran) {
         if session.client.has(client_flag::BLOCKED) {
             // CLIENT PAUSE held it back.
-            session.client.set(client_flag::BLOCKED, false);
+            session.client.end_pause();
         }
         let ran = self.run_with_tables(session, input, from, out);
         self.note_observed();
@@ -410,9 +410,7 @@ impl Worker {
 
     /// Forgets the blocking command that a connection waits in which is being closed.
     pub fn unpark(&mut self, session: &mut Session) {
-        let Some(waiter) = session.parked.take() else { return };
-        session.client.set(client_flag::BLOCKED, false);
-        *session.client.parked() = None;
+        let Some(waiter) = session.client.end_wait() else { return };
         if waiter.abandon() {
             self.engine.waiters.remove(&waiter);
         }
@@ -421,7 +419,7 @@ impl Worker {
     /// Answers a blocking command whose time has run out. False if it has been answered, or is just being, or can't be
     /// as long as a script takes too long.
     pub fn time_out(&mut self, session: &mut Session, out: &mut Output) -> bool {
-        let Some(waiter) = session.parked.clone() else { return false };
+        let Some(waiter) = session.client.waiter() else { return false };
         {
             // Its end counts for its pipeline, which nobody may take over at this moment.
             let inside = self.pass();
@@ -437,12 +435,10 @@ impl Worker {
 
     /// Ends a connection's wait with the reply that it waited for.
     pub fn resume(&mut self, session: &mut Session, reply: &mut Output, out: &mut Output) {
-        if let Some(waiter) = session.parked.take() {
+        if let Some(waiter) = session.client.end_wait() {
             // It was counted when its wait was ended.
             self.note_if_slow(session, waiter.command, &waiter.args.args(), 0);
         }
-        *session.client.parked() = None;
-        session.client.set(client_flag::BLOCKED, false);
         match session.reply_mode() {
             ReplyMode::On => out.append(reply),
             ReplyMode::Skip => session.set_reply_mode(ReplyMode::On),

@@ -86,26 +86,43 @@ impl Writer {
     /// Appends a unit, which the reader sees at once. Positions of a lane ascend.
     #[inline]
     pub fn append(&mut self, position: Position, record: &[u8]) {
-        let words = HEAD_WORDS + record.len().div_ceil(WORD);
+        self.append_words(position, None, record);
+    }
+
+    /// The same for a unit of one command, whose record has no need to be put together first. `head` is
+    /// [`entry_head`](crate::record::entry_head)'s.
+    #[inline]
+    pub fn append_command(&mut self, position: Position, head: u64, command: &[u8]) {
+        self.append_words(position, Some(head), command);
+    }
+
+    #[inline(always)]
+    fn append_words(&mut self, position: Position, first: Option<u64>, rest: &[u8]) {
+        let head_words = HEAD_WORDS + usize::from(first.is_some());
+        let words = head_words + rest.len().div_ceil(WORD);
         if self.segment.words.len() - self.at < words {
             self.begin_segment(words);
         }
         let frame = &self.segment.words[self.at..self.at + words];
-        frame[0].store(position, Ordering::Relaxed);
-        frame[1].store(record.len() as u64, Ordering::Relaxed);
-        let (whole, rest) = record.as_chunks::<WORD>();
-        for (word, bytes) in frame[HEAD_WORDS..].iter().zip(whole) {
+        let record_bytes = (head_words - HEAD_WORDS) * WORD + rest.len();
+        let head = [position, record_bytes as u64, first.unwrap_or(0)];
+        for (word, value) in frame.iter().zip(&head[..head_words]) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        let (whole, tail) = rest.as_chunks::<WORD>();
+        for (word, bytes) in frame[head_words..].iter().zip(whole) {
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
         }
-        if !rest.is_empty() {
-            let mut last = [0; WORD];
-            last[..rest.len()].copy_from_slice(rest);
-            frame[words - 1].store(u64::from_le_bytes(last), Ordering::Relaxed);
+        if !tail.is_empty() {
+            let last = match rest.last_chunk() {
+                Some(last) => u64::from_le_bytes(*last) >> (u64::BITS as usize - 8 * tail.len()),
+                None => padded(tail),
+            };
+            frame[words - 1].store(last, Ordering::Relaxed);
         }
         self.at += words;
-        self.shared
-            .appended
-            .store(self.shared.appended.load(Ordering::Relaxed).wrapping_add(words * WORD), Ordering::Relaxed);
+        let appended = &self.shared.appended;
+        appended.store(appended.load(Ordering::Relaxed).wrapping_add(words * WORD), Ordering::Relaxed);
         // After the words: the reader looks at them only up to here.
         self.segment.ready.store(self.at, Ordering::Release);
     }
@@ -155,8 +172,11 @@ impl Reader {
         loop {
             let ready = self.segment.ready.load(Ordering::Acquire);
             let end = ready & !CLOSED;
-            for word in &self.segment.words[self.at..end] {
-                self.read.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+            let words = &self.segment.words[self.at..end];
+            self.read.resize(words.len() * WORD, 0);
+            let (copies, _) = self.read.as_chunks_mut::<WORD>();
+            for (copy, word) in copies.iter_mut().zip(words) {
+                *copy = word.load(Ordering::Relaxed).to_le_bytes();
             }
             self.at = end;
             let taken = self.shared.taken.load(Ordering::Relaxed).wrapping_add(self.read.len());
@@ -173,6 +193,14 @@ impl Reader {
     }
 }
 
+/// Less than a word's bytes as a word.
+#[inline]
+fn padded(bytes: &[u8]) -> u64 {
+    let mut word = [0; WORD];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
 fn number(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_le_bytes)
 }
@@ -187,7 +215,11 @@ mod tests {
         assert_eq!((reader.head(), reader.take().len()), (None, 0));
         let units: Vec<Vec<u8>> = (0..40u8).map(|i| vec![i; usize::from(i)]).collect();
         for (position, unit) in units.iter().enumerate() {
-            writer.append(position as u64 + 1, unit);
+            if let Some((head, rest)) = unit.split_first_chunk() {
+                writer.append_command(position as u64 + 1, u64::from_le_bytes(*head), rest);
+            } else {
+                writer.append(position as u64 + 1, unit);
+            }
         }
         for (position, unit) in units.iter().enumerate() {
             assert_eq!(reader.head(), Some(position as u64 + 1));

@@ -83,8 +83,7 @@ impl Record {
     /// Adds a command that is written as a request already.
     #[inline]
     pub fn push_written(&mut self, database: usize, kind: Kind, command: &[u8]) {
-        let tail = (database as u32) << 8 | kind as u32;
-        let head = u64::from(tail) << 32 | command.len() as u64;
+        let head = entry_head(database, kind, command);
         self.bytes.reserve(HEAD_BYTES + command.len());
         self.bytes.extend_from_slice(&head.to_le_bytes());
         self.bytes.extend_from_slice(command);
@@ -99,11 +98,22 @@ impl Record {
     }
 
     /// Forgets all commands.
+    #[inline]
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.bytes.shrink_to(KEPT_BYTES_MAX);
+        if self.bytes.capacity() > KEPT_BYTES_MAX {
+            self.bytes.shrink_to(KEPT_BYTES_MAX);
+        }
         self.entries = 0;
     }
+}
+
+/// What precedes a command in its entry, as a little-endian number.
+#[inline]
+#[must_use]
+pub fn entry_head(database: usize, kind: Kind, command: &[u8]) -> u64 {
+    let tail = (database as u32) << 8 | kind as u32;
+    u64::from(tail) << 32 | command.len() as u64
 }
 
 /// Writes the line of an array's or a bulk string's length.

@@ -54,6 +54,20 @@ impl Limits {
     }
 }
 
+/// What ends a length and an argument.
+const LINE_END: &[u8] = b"\r\n";
+
+/// Bytes of the line that tells a length, of an array or of a bulk string.
+#[inline]
+fn head_bytes(len: u32) -> usize {
+    let digits = match len {
+        0..10 => 1,
+        10..100 => 2,
+        _ => 1 + len.ilog10() as usize,
+    };
+    1 + digits + LINE_END.len()
+}
+
 /// An argument's place: in the buffer, or a block of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arg {
@@ -141,42 +155,30 @@ impl<'a> Args<'a> {
     /// The request's bytes as they arrived, if they are what one would write for these arguments: an array of bulk
     /// strings. None for an inline command, for lengths that are written otherwise, and for arguments in blocks.
     ///
-    /// Every byte between the arguments is compared. An argument of the request before may look like this one's
-    /// beginning.
-    #[inline]
+    /// Between two arguments of an array there is nothing but a length, and a length that takes as many bytes as it would
+    /// if it were written here is written so. Between two words of an inline command there is no `$`. What precedes the
+    /// first argument is compared byte for byte: there may be an argument of the request before that looks like it.
     #[must_use]
     pub fn canonical(&self) -> Option<&'a [u8]> {
-        let buffer = self.buffer;
-        let head = |end: usize, sign: u8, number: usize| {
-            if number < 10 {
-                let start = end.checked_sub(4)?;
-                (buffer.get(start..end)? == [sign, b'0' + number as u8, b'\r', b'\n']).then_some(start)
-            } else {
-                let mut text = crate::num::IntText::new();
-                let digits = text.u64(number as u64);
-                let start = end.checked_sub(digits.len() + 3)?;
-                let found = buffer.get(start..end)?;
-                (found[0] == sign && found[1..].strip_suffix(b"\r\n") == Some(digits)).then_some(start)
-            }
-        };
-        let (mut first, mut end) = (None, None);
-        for arg in self.args {
-            if arg.block().is_some() {
+        let (first, last) = (self.args.first()?, self.args.last()?);
+        for pair in self.args.windows(2) {
+            let (arg, next) = (pair[0], pair[1]);
+            let after = arg.start as usize + arg.len as usize + LINE_END.len();
+            // One that is in a block begins where no buffer reaches.
+            if next.start as usize != after + head_bytes(next.len) || self.buffer.get(after) != Some(&b'$') {
                 return None;
             }
-            let start = head(arg.start as usize, b'$', arg.len as usize)?;
-            if end.is_some_and(|end| end != start) {
-                return None;
-            }
-            first = first.or(Some(start));
-            let after = arg.start as usize + arg.len as usize;
-            if buffer.get(after..after + 2)? != b"\r\n" {
-                return None;
-            }
-            end = Some(after + 2);
         }
-        let start = head(first?, b'*', self.args.len())?;
-        buffer.get(start..end?)
+        let head = head_bytes(self.args.len() as u32) + head_bytes(first.len);
+        let start = (first.start as usize).checked_sub(head)?;
+        let request = self.buffer.get(start..last.start as usize + last.len as usize + LINE_END.len())?;
+        let is_head = match (self.args.len(), first.len) {
+            (count @ 0..10, len @ 0..10) => {
+                request.starts_with(&[b'*', b'0' + count as u8, b'\r', b'\n', b'$', b'0' + len as u8, b'\r', b'\n'])
+            }
+            (count, len) => request.starts_with(format!("*{count}\r\n${len}\r\n").as_bytes()),
+        };
+        (is_head && request.ends_with(LINE_END)).then_some(request)
     }
 
     /// A copy that outlives the input. It shares the blocks.

@@ -93,9 +93,6 @@ pub struct Connection {
     pub backlog: Option<Box<Backlog>>,
     /// Why nothing is run.
     pub hold: Hold,
-    /// When the blocking command in which it waits runs out of time, in microseconds of Unix time. Without meaning
-    /// while it doesn't wait.
-    pub deadline_us: Option<u64>,
     /// Whether the poller watches for something to read: not once the peer has said its last, nor while there is no
     /// room for replies to what it says.
     pub wants_read: bool,
@@ -144,7 +141,6 @@ impl Connection {
             replies: ReplyQueue::default(),
             backlog: None,
             hold: Hold::None,
-            deadline_us: None,
             wants_read: true,
             wants_write: false,
             socket_is_full: false,

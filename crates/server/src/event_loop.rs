@@ -473,11 +473,11 @@ impl EventLoop {
             }
             Ran::Overfilled => self.publishers.push_back(connection.session.client.id),
             Ran::Parked => {
-                let timeout_ms = connection.session.parked.as_ref().and_then(|w| w.wait.timeout_ms);
+                let timeout_ms = connection.session.client.waiter().and_then(|waiter| waiter.wait.timeout_ms);
                 // From now on, by a clock that isn't rounded: Redis answers late rather than early, and so must this.
-                let deadline_us = timeout_ms.map(|ms| now_us().saturating_add(ms.saturating_mul(1000)));
-                connection.deadline_us = deadline_us;
-                if let Some(deadline_us) = deadline_us {
+                if let Some(timeout_ms) = timeout_ms {
+                    let deadline_us = now_us().saturating_add(timeout_ms.saturating_mul(1000));
+                    connection.session.client.set_deadline(deadline_us);
                     let client = connection.session.client.id;
                     self.note_deadline(deadline_us, client);
                 }

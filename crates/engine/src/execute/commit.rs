@@ -6,7 +6,7 @@
 //! watchers, waiters and notifications. Shards that the unit changed are held until `commit` returns.
 
 use commands::effects::{Class, Concerns};
-use journal::record::{Kind, Record};
+use journal::record::{Kind, Record, entry_head};
 use resp::request::Args;
 use store::db::{Db, Event, Seen};
 use store::hash::hash;
@@ -114,6 +114,11 @@ impl Worker {
     /// Gathers and commits a unit of one command that has nothing but its record: the case worth being quick about.
     #[inline]
     pub(crate) fn commit_record(&mut self, database: usize, args: &Args<'_>) {
+        if let Some(command) = self.effects.as_it_came(args) {
+            let position = self.engine.journal.next_position();
+            self.lane.append_command(position, entry_head(database, Kind::Command, command), command);
+            return;
+        }
         let record = &mut self.unit.record;
         self.effects.record(database, Some(args), record);
         if !record.is_empty() {

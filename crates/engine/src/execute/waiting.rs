@@ -15,7 +15,7 @@ use store::value::Type;
 use super::Invocation;
 use super::commit::Counter;
 use crate::blocking::{Parked, Waiter};
-use crate::client::client_flag;
+use crate::client::Blocked;
 use crate::command_table::Run;
 use crate::session::Session;
 use crate::ticks::Ticks;
@@ -56,11 +56,9 @@ impl Worker {
             self.engine.waiters.ticket(),
         ));
         self.engine.waiters.add(&waiter);
-        *session.client.parked() = Some(waiter.clone());
-        session.client.set(client_flag::BLOCKED, true);
+        session.client.block(Blocked::Waits(waiter, None));
         // It is counted when it is answered; CLIENT LIST shows it now.
         session.client.last_command.store(command.id as u32, Ordering::Relaxed);
-        session.parked = Some(waiter);
         // After it is known to wait: whoever ends it looks at that afterwards.
         if session.client.killed.load(Ordering::SeqCst) {
             self.unpark(session);

@@ -347,7 +347,7 @@ fn unblock(turn: &mut Turn<'_, '_>) -> Outcome {
     let id = turn.int(2)?;
     let engine = turn.engine();
     let target = u64::try_from(id).ok().and_then(|id| engine.clients.get(id));
-    let waiter = target.as_ref().and_then(|client| client.parked().clone());
+    let waiter = target.as_ref().and_then(|client| client.waiter());
     let Some(waiter) = waiter.filter(|waiter| claim(waiter)) else {
         turn.reply.int(0);
         return Ok(());
@@ -361,7 +361,7 @@ fn unblock(turn: &mut Turn<'_, '_>) -> Outcome {
         output = waiter.timeout_reply();
         turn.worker.count_ended(&waiter);
     }
-    target.inspect(|client| client.set(client_flag::BLOCKED, false));
+    target.inspect(|client| client.note_answer(&waiter));
     engine.inboxes[waiter.worker].unpark(waiter.client, output);
     turn.reply.int(1);
     Ok(())

@@ -111,8 +111,7 @@ pub(crate) fn close(engine: &Engine, client: &Arc<Client>) {
     // Before its wait is looked at: whoever parks it looks at this afterwards.
     client.killed.store(true, Ordering::SeqCst);
     engine.clients.remove(client.id);
-    let waiter = client.parked().clone();
-    if let Some(waiter) = waiter
+    if let Some(waiter) = client.waiter()
         && waiter.abandon()
     {
         engine.waiters.remove(&waiter);

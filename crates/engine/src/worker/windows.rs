@@ -14,7 +14,7 @@ use store::long;
 use store::sync::Inside;
 
 use super::{Pass, Planned, Ran, Step, Worker, hash_keys};
-use crate::client::client_flag;
+use crate::client::Blocked;
 use crate::command_table::{KeysAt, table};
 use crate::lookahead::{group_end, keys_of, look_ahead};
 use crate::replies::UNAUTHENTICATED_BYTES_MAX;
@@ -295,7 +295,7 @@ fn end_early(session: &mut Session, step: Step) -> ControlFlow<Ran, Window> {
         Step::Park => Ran::Parked,
         Step::Pause => {
             // Redis counts those that CLIENT PAUSE holds back among the blocked.
-            session.client.set(client_flag::BLOCKED, true);
+            session.client.block(Blocked::Paused);
             Ran::Paused
         }
         Step::AwaitRoom => Ran::Overfilled,

@@ -53,7 +53,7 @@ fn thread_cpu() -> Duration {
 
 /// When the blocking command in which a connection waits runs out of time.
 fn due_us(connection: &Connection) -> Option<u64> {
-    connection.session.parked.as_ref().and(connection.deadline_us)
+    connection.session.client.deadline_us()
 }
 
 impl EventLoop {

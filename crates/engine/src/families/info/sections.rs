@@ -93,9 +93,7 @@ pub(super) fn clients(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
 
 /// How many wait with a timeout.
 fn with_timeouts(all: &[std::sync::Arc<Client>]) -> usize {
-    let has_timeout = |c: &&std::sync::Arc<Client>| {
-        c.has(client_flag::BLOCKED) && c.parked().as_ref().is_some_and(|w| w.wait.timeout_ms.is_some())
-    };
+    let has_timeout = |c: &&std::sync::Arc<Client>| c.waiter().is_some_and(|waiter| waiter.wait.timeout_ms.is_some());
     all.iter().filter(has_timeout).count()
 }
 
