@@ -1,0 +1,240 @@
+//! The form of an increment: commands in blocks with checksums, of which other servers see the commands only.
+//!
+//! ```text
+//! file:    #penstock 1\r\n block block ...
+//! block:   #block <bytes, 12 digits> <settled, 15 digits> <1 if it has comments in it, else 0> <CRC-32, 8 hex digits>\r\n
+//!          commands and comments, so many bytes
+//! comment: #own+<hex digits>\r\n ... #own.<hex digits>\r\n        what only Penstock understands, in pieces
+//! ```
+//!
+//! Redis and Valkey skip lines that begin with `#` between commands, and read at most 127 characters of one at a time. A unit
+//! of several commands is framed as MULTI ... EXEC, and lies within one block: a block that is torn at the file's end is
+//! left out as a whole, so a change and the count of its pipeline token stay together. What `#own` carries belongs to the
+//! unit that it stands before. `settled` is how much of the file was durable when the block was written: what is damaged before
+//! that is damage, what is damaged behind it may never have been written. The checksum covers the line before it, too.
+
+use journal::record::{Entry, Kind};
+use resp::num::write_u64;
+
+/// How a file begins that Penstock begins.
+pub const FILE_START: &[u8] = b"#penstock 1\r\n";
+/// Bytes of a block's first line.
+pub const HEAD_BYTES: usize = 48;
+/// Bytes of it that the checksum covers.
+const COVERED_BYTES: usize = HEAD_BYTES - "01234567\r\n".len();
+/// How a block's first line begins.
+pub const HEAD_START: &[u8] = b"#block ";
+/// Bytes of a block from which on the next unit begins another: what is found damaged is told to that, and what is checked
+/// at once has to be in memory.
+pub const BLOCK_BYTES: usize = 1 << 20;
+/// How comments begin that carry what only Penstock understands: one that goes on, and the last.
+const OWN_MORE: &[u8] = b"#own+";
+const OWN_LAST: &[u8] = b"#own.";
+/// Bytes of a record in one comment: two digits each, so that a line stays below the 127 characters that others read.
+const OWN_BYTES: usize = 56;
+
+/// What the first line of a block says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Head {
+    /// Bytes of the block behind the line.
+    pub len: u64,
+    /// Bytes of the file that were durable when the block was written.
+    pub settled: u64,
+    /// Whether there are comments among the commands.
+    pub has_comments: bool,
+    checksum: u32,
+}
+
+impl Head {
+    /// Reads a block's first line.
+    #[must_use]
+    pub fn parse(line: &[u8]) -> Option<Head> {
+        let text = std::str::from_utf8(line.get(..HEAD_BYTES)?.strip_suffix(b"\r\n")?).ok()?;
+        let mut words = text.split(' ');
+        if words.next()?.as_bytes() != HEAD_START.trim_ascii() {
+            return None;
+        }
+        let mut number = |digits: usize| -> Option<u64> {
+            let word = words.next()?;
+            (word.len() == digits && word.bytes().all(|byte| byte.is_ascii_digit())).then(|| word.parse().ok())?
+        };
+        let (len, settled, flag) = (number(12)?, number(15)?, number(1)?);
+        let checksum = u32::from_str_radix(words.next()?, 16).ok()?;
+        (flag <= 1).then_some(Head { len, settled, has_comments: flag == 1, checksum })
+    }
+
+    /// Whether the block that `line` and `bytes` are is as it was written.
+    #[must_use]
+    pub fn is_whole(&self, line: &[u8], bytes: &[u8]) -> bool {
+        line.get(..COVERED_BYTES).is_some_and(|covered| checksum(covered, bytes) == self.checksum)
+    }
+
+    /// Writes the first line of a block.
+    fn write(len: usize, settled: u64, has_comments: bool, line: &mut [u8], bytes: &[u8]) {
+        let start = format!("#block {len:012} {settled:015} {} ", u8::from(has_comments));
+        let checksum = checksum(start.as_bytes(), bytes);
+        let text = format!("{start}{checksum:08x}\r\n");
+        // A file of a petabyte would take more digits than there are.
+        for (to, from) in line.iter_mut().zip(text.bytes()) {
+            *to = from;
+        }
+    }
+}
+
+fn checksum(covered: &[u8], bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(covered);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// Turns units into blocks, at the end of a buffer.
+#[derive(Default)]
+pub struct Encoder {
+    /// The database that the commands so far have selected.
+    database: Option<usize>,
+    /// Where the open block begins in the buffer.
+    open: Option<usize>,
+    has_comments: bool,
+    /// Bytes of the file that are durable.
+    pub settled: u64,
+}
+
+impl Encoder {
+    /// Begins a new file: nothing is selected there.
+    pub fn begin_file(&mut self) {
+        *self = Encoder::default();
+    }
+
+    /// Adds a unit behind what `out` has. Call [`Encoder::end_block`] before `out` is written.
+    pub fn unit<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>> + Clone, out: &mut Vec<u8>) {
+        let start = *self.open.get_or_insert_with(|| {
+            out.extend_from_slice(&[0; HEAD_BYTES]);
+            out.len() - HEAD_BYTES
+        });
+        for own in entries.clone().filter(|entry| entry.kind == Kind::Own) {
+            self.has_comments = true;
+            comment(own.command, out);
+        }
+        let mut commands = entries.filter(|entry| entry.kind == Kind::Command);
+        if let Some(first) = commands.next() {
+            let second = commands.next();
+            if let Some(second) = second {
+                // Selected before, so that it holds for what comes later, too.
+                self.select(first.database, out);
+                out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+                out.extend_from_slice(first.command);
+                for entry in std::iter::once(second).chain(commands) {
+                    self.select(entry.database, out);
+                    out.extend_from_slice(entry.command);
+                }
+                out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+            } else {
+                self.select(first.database, out);
+                out.extend_from_slice(first.command);
+            }
+        }
+        if out.len() - start >= BLOCK_BYTES {
+            self.end_block(out);
+        }
+    }
+
+    fn select(&mut self, database: usize, out: &mut Vec<u8>) {
+        if self.database == Some(database) {
+            return;
+        }
+        self.database = Some(database);
+        let mut digits = Vec::new();
+        write_u64(&mut digits, database as u64);
+        out.extend_from_slice(b"*2\r\n$6\r\nSELECT\r\n$");
+        write_u64(out, digits.len() as u64);
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(&digits);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// Ends the block that is open, if one is.
+    pub fn end_block(&mut self, out: &mut [u8]) {
+        let Some(start) = self.open.take() else { return };
+        let (_, block) = out.split_at_mut(start);
+        let (line, bytes) = block.split_at_mut(HEAD_BYTES);
+        Head::write(bytes.len(), self.settled, std::mem::take(&mut self.has_comments), line, bytes);
+    }
+}
+
+/// Writes what only Penstock understands, as comments.
+fn comment(record: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut pieces = record.chunks(OWN_BYTES).peekable();
+    while let Some(piece) = pieces.next() {
+        out.extend_from_slice(if pieces.peek().is_some() { OWN_MORE } else { OWN_LAST });
+        out.extend(piece.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]));
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// A piece of a comment that carries what only Penstock understands: its bytes are added to `record`. True if it was the
+/// last; none if the line is another comment, or a damaged one.
+pub(crate) fn read_comment(line: &[u8], record: &mut Vec<u8>) -> Option<bool> {
+    let line = line.strip_suffix(b"\r\n")?;
+    let (digits, is_last) = match (line.strip_prefix(OWN_MORE), line.strip_prefix(OWN_LAST)) {
+        (Some(digits), _) => (digits, false),
+        (_, Some(digits)) => (digits, true),
+        _ => return None,
+    };
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let (pairs, rest) = digits.as_chunks::<2>();
+    if !rest.is_empty() {
+        return None;
+    }
+    for [high, low] in pairs {
+        record.push(digit(*high)? << 4 | digit(*low)?);
+    }
+    Some(is_last)
+}
+
+#[cfg(test)]
+mod tests {
+    use journal::record::{Record, entries};
+
+    use super::*;
+
+    #[test]
+    fn a_block_is_commands_for_others_and_has_its_checksum() {
+        let mut record = Record::default();
+        let mut encoder = Encoder { settled: 77, ..Encoder::default() };
+        let mut out = Vec::new();
+        record.push(0, Kind::Command, [&b"SET"[..], b"k", b"v"].into_iter());
+        encoder.unit(entries(record.bytes()), &mut out);
+        record.push(3, Kind::Command, [&b"DEL"[..], b"k"].into_iter());
+        record.push(0, Kind::Own, [&b"PIPELINE"[..], &[0xab; 100]].into_iter());
+        encoder.unit(entries(record.bytes()), &mut out);
+        encoder.end_block(&mut out);
+        let (line, bytes) = out.split_at(HEAD_BYTES);
+        let head = Head::parse(line).unwrap();
+        assert_eq!((head.len as usize, head.settled, head.has_comments), (bytes.len(), 77, true));
+        assert!(head.is_whole(line, bytes) && !head.is_whole(line, &bytes[1..]));
+        let text: Vec<&[u8]> = out[HEAD_BYTES..].split_inclusive(|&byte| byte == b'\n').collect();
+        assert!(text.iter().all(|line| line.len() < 127));
+        let set = "*3 $3 SET $1 k $1 v";
+        let expected = format!("*2 $6 SELECT $1 0 {set} *1 $5 MULTI {set} *2 $6 SELECT $1 3 *2 $3 DEL $1 k *1 $4 EXEC");
+        let commands: Vec<_> = text.iter().filter(|line| line[0] != b'#').map(|line| line.trim_ascii()).collect();
+        assert_eq!(String::from_utf8(commands.join(&b' ')).unwrap(), expected);
+        let mut own = Vec::new();
+        let ends: Vec<_> = text.iter().filter_map(|line| read_comment(line, &mut own)).collect();
+        assert_eq!(ends, [false, false, true]);
+        assert_eq!(own, entries(record.bytes()).nth(2).unwrap().command);
+    }
+
+    #[test]
+    fn a_damaged_first_line_is_seen() {
+        let mut line = [0; HEAD_BYTES];
+        Head::write(3, 99, false, &mut line, b"abc");
+        assert!(Head::parse(&line).unwrap().is_whole(&line, b"abc"));
+        for at in 0..HEAD_BYTES {
+            let mut damaged = line;
+            damaged[at] ^= 0x10;
+            assert!(Head::parse(&damaged).is_none_or(|head| !head.is_whole(&damaged, b"abc")), "{at}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Every crash of random histories recovers to a prefix that has all that was acknowledged.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io;
+use std::time::Duration;
+
+use journal::lane::{Writer as Lane, lane};
+use journal::merge::Merge;
+use journal::record::{Kind, Record};
+use penstock_persistence::block;
+use penstock_persistence::disk::Disk;
+use penstock_persistence::fake::FakeDisk;
+use penstock_persistence::files::Files;
+use penstock_persistence::recovery::{Apply, Damage, Extent, read_file};
+use penstock_persistence::writer::{Policy, Writer};
+
+const NAME: &str = "appendonly.aof";
+
+/// Numbers that follow from a seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// What a file gave: for each unit its number, and whether all of its parts were there.
+#[derive(Default)]
+struct Applied {
+    commands: Vec<u8>,
+    own: Vec<Vec<u8>>,
+}
+
+impl Apply for Applied {
+    fn commands(&mut self, commands: &[u8]) -> Result<(), (usize, String)> {
+        self.commands.extend_from_slice(commands);
+        Ok(())
+    }
+
+    fn own(&mut self, record: &[u8]) -> Result<(), String> {
+        self.own.push(record.to_vec());
+        Ok(())
+    }
+}
+
+impl Applied {
+    /// The arguments of all commands, SELECT apart.
+    fn words(&self) -> Vec<Vec<String>> {
+        let text = String::from_utf8_lossy(&self.commands).into_owned();
+        let mut lines = text.split("\r\n");
+        let mut commands = Vec::new();
+        while let Some(count) = lines.next().and_then(|line| line.strip_prefix('*')) {
+            let count: usize = count.parse().unwrap();
+            let words: Vec<_> = (0..count).map(|_| lines.nth(1).unwrap().to_string()).collect();
+            if words[0] != "SELECT" {
+                commands.push(words);
+            }
+        }
+        commands
+    }
+
+    /// The units that it has, each whole: their numbers.
+    fn units(&self) -> Vec<u64> {
+        let mut units = Vec::new();
+        let mut words = self.words().into_iter();
+        let mut own = self.own.iter().map(|record| String::from_utf8_lossy(record).into_owned());
+        while let Some(first) = words.next() {
+            let number = if first[0] == "MULTI" {
+                let commands: Vec<_> = words.by_ref().take_while(|words| words[0] != "EXEC").collect();
+                let number = commands[0][1].parse().unwrap();
+                assert!(
+                    commands.iter().enumerate().all(|(at, words)| words[1..] == [format!("{number}"), format!("{at}")])
+                );
+                assert_eq!(commands.len() as u64, 2 + number % 3, "half a transaction");
+                number
+            } else {
+                first[1].parse().unwrap()
+            };
+            if number % 5 == 0 {
+                // Each carries its number, and comes with the command.
+                assert!(own.next().unwrap().ends_with(&format!("{number}\r\n")), "a count of another unit");
+            }
+            units.push(number);
+        }
+        assert!(own.next().is_none(), "a count without its command");
+        units
+    }
+}
+
+/// The record of the unit with this number: one command, or several, and a count with some.
+fn record(number: u64, padding: usize) -> Record {
+    let mut record = Record::default();
+    let text = number.to_string();
+    let several = number % 4 == 1;
+    for at in 0..if several { 2 + number % 3 } else { 1 } {
+        let at = at.to_string();
+        let database = (number % 3) as usize;
+        if several {
+            record.push(database, Kind::Command, [&b"SET"[..], text.as_bytes(), at.as_bytes()].into_iter());
+        } else {
+            let padding = vec![b'x'; padding];
+            record.push(database, Kind::Command, [&b"SET"[..], text.as_bytes(), &padding].into_iter());
+        }
+    }
+    if number % 5 == 0 {
+        record.push(0, Kind::Own, [&b"COUNT"[..], &vec![b'y'; padding % 200], text.as_bytes()].into_iter());
+    }
+    record
+}
+
+/// Reads all increments. `damage`: what is found damaged before a torn end.
+fn recover(disk: &FakeDisk) -> Result<(Vec<u64>, Extent), Damage> {
+    let files = Files::open(disk.clone(), NAME).unwrap();
+    let mut applied = Applied::default();
+    let mut last = Extent { whole: 0, torn: 0 };
+    for part in files.manifest().increments() {
+        let (mut reader, _) = disk.read(&part.name).unwrap();
+        last = read_file(&mut reader, &mut applied)?;
+    }
+    Ok((applied.units(), last))
+}
+
+struct Log {
+    lane: Lane,
+    writer: Writer<FakeDisk>,
+}
+
+fn begin(disk: &FakeDisk, last: u64, whole: u64, policy: Policy) -> io::Result<Log> {
+    let mut files = Files::open(disk.clone(), NAME).unwrap();
+    let appender = files.last_increment(whole)?;
+    let (lane, reader) = lane();
+    let writer = Writer::new(Merge::new(vec![reader], last), last, appender, policy, Duration::ZERO);
+    Ok(Log { lane, writer })
+}
+
+/// A history: units, steps that may fail, and a crash; then another on what is left.
+fn history(seed: u64) {
+    let mut numbers = Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut disk = FakeDisk::new(seed);
+    let (mut last, mut whole) = (0, 0);
+    for life in 0..3 {
+        let policy = if numbers.below(3) == 0 { Policy::EverySecond } else { Policy::Always };
+        if numbers.below(2) == 0 {
+            disk.fail(numbers.below(20), numbers.below(6));
+        }
+        let Ok(mut log) = begin(&disk, last, whole, policy) else {
+            // It could not start: as if it had not been tried.
+            disk = disk.crash(numbers.0);
+            let (units, extent) = recover(&disk).unwrap_or_else(|damage| panic!("seed {seed}: {damage}"));
+            assert!(units.len() as u64 >= last, "seed {seed}");
+            (last, whole) = (units.len() as u64, extent.whole);
+            continue;
+        };
+        let mut acknowledged = last;
+        let mut now = Duration::ZERO;
+        for _ in 0..numbers.below(40) {
+            for _ in 0..numbers.below(6) {
+                last += 1;
+                let padding = if numbers.below(8) == 0 { numbers.below(5000) } else { numbers.below(60) };
+                log.lane.append(last, record(last, padding as usize).bytes());
+            }
+            if numbers.below(6) == 0 {
+                disk.fail(numbers.below(4), 1 + numbers.below(3));
+            }
+            if numbers.below(10) == 0 {
+                let room = numbers.below(200) as usize;
+                disk.leave_room(if numbers.below(2) == 0 { Some(room) } else { None });
+            }
+            now += Duration::from_millis(numbers.below(700));
+            if let Ok(stepped) = log.writer.step(now) {
+                if policy == Policy::Always {
+                    acknowledged = stepped.safe;
+                } else if stepped.again_after.is_none() {
+                    acknowledged = acknowledged.max(stepped.safe);
+                }
+            }
+        }
+        let crashed = disk.crash(numbers.0);
+        let (units, extent) = recover(&crashed).unwrap_or_else(|damage| panic!("seed {seed}, life {life}: {damage}"));
+        let expected: Vec<u64> = (1..=units.len() as u64).collect();
+        assert_eq!(units, expected, "seed {seed}: not a prefix");
+        assert!(units.len() as u64 >= acknowledged, "seed {seed}: {} of {acknowledged}", units.len());
+        disk = crashed;
+        (last, whole) = (units.len() as u64, extent.whole);
+    }
+}
+
+#[test]
+fn every_crash_leaves_a_prefix_with_all_that_was_acknowledged() {
+    let count = if cfg!(miri) { 2 } else { 3000 };
+    (1..=count).for_each(history);
+}
+
+/// A file of several blocks, all of them synced, and where its blocks begin.
+fn synced_file() -> (FakeDisk, String) {
+    let disk = FakeDisk::new(7);
+    let mut log = begin(&disk, 0, 0, Policy::Always).unwrap();
+    for number in 1..=40 {
+        log.lane.append(number, record(number, 30).bytes());
+        if number % 10 == 0 {
+            log.writer.step(Duration::ZERO).unwrap();
+        }
+    }
+    let name = Files::open(disk.clone(), NAME).unwrap().manifest().last_increment().unwrap().name.clone();
+    (disk, name)
+}
+
+#[test]
+fn rot_before_the_last_block_is_found_wherever_it_is() {
+    let (disk, name) = synced_file();
+    let bytes = disk.bytes(&name).unwrap();
+    let blocks: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(block::HEAD_START)).collect();
+    assert_eq!(blocks.len(), 4);
+    for at in block::FILE_START.len()..bytes.len() {
+        disk.rot(&name, at);
+        let recovered = recover(&disk);
+        if at < blocks[3] {
+            let Err(Damage::Bytes { offset, .. }) = recovered else { panic!("rot at {at} was not found") };
+            let block = blocks.iter().rposition(|&start| start <= at).unwrap();
+            assert_eq!(offset, blocks[block] as u64, "rot at {at}");
+        } else {
+            // Nothing tells that the last block was durable; it is left out, never applied as it is.
+            let (units, extent) = recovered.unwrap();
+            assert_eq!((units.len(), extent.whole), (30, blocks[3] as u64), "rot at {at}");
+        }
+        disk.rot(&name, at);
+    }
+    assert_eq!(recover(&disk).unwrap().0.len(), 40);
+}
+
+#[test]
+fn what_redis_was_writing_last_is_cut_and_what_is_no_command_is_refused() {
+    let read = |text: &str| {
+        let mut applied = Applied::default();
+        let extent = read_file(&mut text.as_bytes(), &mut applied).map_err(|damage| damage.to_string())?;
+        Ok::<_, String>((applied.words().len(), extent.whole, extent.torn))
+    };
+    let set = "*3\r\n$3\r\nSET\r\n$1\r\n1\r\n$1\r\nv\r\n";
+    let len = set.len() as u64;
+    assert_eq!(read(set), Ok((1, len, 0)));
+    assert_eq!(read(&format!("#TS:1700000000\r\n{set}")), Ok((1, len + 16, 0)));
+    for cut in 1..set.len() {
+        assert_eq!(read(&format!("{set}{}", &set[..cut])), Ok((1, len, cut as u64)), "{cut}");
+    }
+    let open = format!("{set}*1\r\n$5\r\nMULTI\r\n{set}");
+    // MULTI, SET and the DISCARD that takes them back.
+    assert_eq!(read(&open), Ok((4, len, open.len() as u64 - len)));
+    assert_eq!(read(&format!("{set}garbage")), Err(format!("at byte {len}: neither a command nor a comment")));
+    assert_eq!(read(&format!("{set}*1\r\n$x\r\n{set}")), Err(format!("at byte {len}: a length that is no number")));
+}
