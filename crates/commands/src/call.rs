@@ -24,11 +24,10 @@ pub struct KeyRef {
     pub hash: u64,
 }
 
-/// Keys whose memory is asked for ahead together: two cache lines each, which have to stay in the first-level cache
-/// until they are used, beside what else is read.
+/// How many keys are prefetched together. Each takes two cache lines, which must stay in the first-level cache until
+/// they are used, beside everything else that is read.
 pub const KEYS_AHEAD: usize = 64;
-/// A command with more keys has their memory asked for when it holds their shards, others together with the other
-/// commands of their batch.
+/// A command with more keys prefetches them once it holds their shards; one with fewer is prefetched with its batch.
 pub const KEYS_IN_BATCH: usize = 16;
 
 /// Which commands leave large values to be freed in the background. UNLINK and FLUSHALL ASYNC always do.
@@ -59,7 +58,7 @@ pub struct Rules {
     pub stream: StreamLimits,
     /// Entries of a full block; no limit, if 0.
     pub stream_block_entries: usize,
-    /// Whose garbage is freed in the background.
+    /// Which kinds of deletion free large values in the background.
     pub lazy_free: LazyFree,
     /// Whether small integers count as shared objects (OBJECT REFCOUNT). Redis shares none while eviction goes by the
     /// use of each.
@@ -223,11 +222,11 @@ impl<'c> Call<'c, '_, '_> {
         existed
     }
 
-    /// Deletes a key in which nothing is stored, and notes that. As in Redis, nobody looks before whether its time has
-    /// come: it counts as deleted then too, but for WATCH, where EXEC looks whether what there was when it was given is
-    /// there.
+    /// Deletes a key because an empty result was stored in it, and notes that. As in Redis, the key's expiry isn't
+    /// checked first, so an expired key counts as deleted, too. Watchers aren't told of that: EXEC compares with what
+    /// WATCH saw.
     pub fn store_nothing(&mut self, key: Key<'_>) {
-        let concerns = if self.db.peek(key).is_some() { Concerns::Everybody } else { Concerns::Waiters };
+        let concerns = if self.db.peek(key).is_some() { Concerns::All } else { Concerns::Waiters };
         if self.db.remove_overwritten(key) {
             self.changed_for(concerns, key, Class::Generic, "del");
         }
@@ -265,7 +264,7 @@ impl<'c> Call<'c, '_, '_> {
         self.event(key, class, event);
     }
 
-    /// The same for a change that doesn't concern everybody.
+    /// [`Call::changed`] for a change that concerns only some listeners.
     #[inline]
     pub fn changed_for(&mut self, concerns: Concerns, key: Key<'_>, class: Class, event: &'static str) {
         self.effects.count(1);
@@ -275,10 +274,10 @@ impl<'c> Call<'c, '_, '_> {
     /// Notes an event beside a change that has been counted.
     #[inline]
     pub fn event(&mut self, key: Key<'_>, class: Class, event: &'static str) {
-        self.event_for(Concerns::Everybody, key, class, event);
+        self.event_for(Concerns::All, key, class, event);
     }
 
-    /// The same for an event that doesn't concern everybody.
+    /// [`Call::event`] for an event that concerns only some listeners.
     #[inline]
     pub fn event_for(&mut self, concerns: Concerns, key: Key<'_>, class: Class, event: &'static str) {
         self.effects.event_for(concerns, self.db.index(), key.bytes, class, event);

@@ -51,31 +51,31 @@ impl Class {
 /// Changes of every class, for [`Effects::listening`].
 pub const ALL_CLASSES: u32 = u32::MAX;
 
-/// Whom a change of a key concerns, beside those who want notifications.
+/// Which listeners a change of a key concerns, beside keyspace notifications.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Concerns {
-    /// Who watches the key, and who waits for what it may have now.
-    Everybody,
-    /// Who watches it. It has nothing that it didn't have before, and what Redis doesn't take for a reason to look at
-    /// those who wait must not end a wait here: their commands might find something else, or leave something behind.
+    /// Watchers of the key (WATCH) and waiters for it (blocked commands).
+    All,
+    /// Watchers only: the key has nothing new to serve. Where Redis doesn't retry blocked commands, they must not be
+    /// retried here: a retry might find something else, or leave something behind.
     Watchers,
-    /// Who waits for it: what they wait for is gone, though the key's value counts as unchanged.
+    /// Waiters only: what they wait for is gone, though the key's value counts as unchanged.
     Waiters,
-    /// Nobody: a stream's groups don't count as its value.
-    Nobody,
+    /// Neither: a stream's groups don't count as its value.
+    Neither,
 }
 
 impl Concerns {
-    /// Whether transactions that depend on the key are to fail.
+    /// True if transactions that watch the key must fail.
     #[must_use]
     pub fn watchers(self) -> bool {
-        matches!(self, Concerns::Everybody | Concerns::Watchers)
+        matches!(self, Concerns::All | Concerns::Watchers)
     }
 
-    /// Whether those who wait for the key are to be looked at.
+    /// True if commands that are blocked on the key must be retried.
     #[must_use]
     pub fn waiters(self) -> bool {
-        matches!(self, Concerns::Everybody | Concerns::Waiters)
+        matches!(self, Concerns::All | Concerns::Waiters)
     }
 }
 
@@ -90,7 +90,7 @@ pub struct Change<'e> {
     pub class: Class,
     /// The event's name, as keyspace notifications publish it.
     pub event: &'static str,
-    /// Who is to know of it in any case.
+    /// The listeners that are told, beside notifications.
     pub concerns: Concerns,
 }
 
@@ -102,8 +102,8 @@ struct Listed {
     concerns: Concerns,
 }
 
-/// The effects of a command: counts changes always, lists them where somebody listens, and records what reproduces them
-/// where the journal has a reader.
+/// The effects of a command: counts every change, lists changes that have listeners, and records what reproduces them
+/// if the journal has a reader.
 #[derive(Default)]
 pub struct Effects {
     /// Changes as Redis counts them (`rdb_changes_since_last_save`): elements where a command adds or removes several,
@@ -215,10 +215,10 @@ impl Effects {
     #[inline]
     pub fn changed(&mut self, database: usize, key: &[u8], class: Class, event: &'static str) {
         self.count(1);
-        self.event_for(Concerns::Everybody, database, key, class, event);
+        self.event_for(Concerns::All, database, key, class, event);
     }
 
-    /// Notes an event that counts as no change of its own, and whom it concerns.
+    /// Notes an event without counting a change, and the listeners that it concerns.
     #[inline]
     pub fn event_for(&mut self, concerns: Concerns, database: usize, key: &[u8], class: Class, event: &'static str) {
         self.revision += 1;
@@ -231,7 +231,7 @@ impl Effects {
     pub fn emptied(&mut self, database: usize) {
         self.revision += 1;
         if self.listening & Class::Emptied.bit() != 0 {
-            self.list(database, b"", Class::Emptied, "", Concerns::Everybody);
+            self.list(database, b"", Class::Emptied, "", Concerns::All);
         }
     }
 

@@ -3,11 +3,11 @@
 use resp::request::Args;
 use store::prefetch::Ahead;
 
-/// A command that names more members or fields has their memory asked for while it runs, others together with the other
-/// commands of their batch.
+/// A command that names more members or fields prefetches them while it runs; one with fewer is prefetched with its
+/// batch.
 pub const ITEMS_IN_BATCH: usize = 16;
 
-/// Items whose memory is asked for together: two cache lines each, which have to stay in the first-level cache until
+/// How many items are prefetched together. Each takes two cache lines, which must stay in the first-level cache until
 /// they are used.
 const WINDOW: usize = 32;
 
@@ -21,7 +21,7 @@ pub(crate) struct ItemsAhead<const STEP: usize> {
 }
 
 impl<const STEP: usize> ItemsAhead<STEP> {
-    /// Of a command with so many arguments, whose items begin with the one at `first`.
+    /// For a command with `args` arguments; its items begin at `first`.
     #[inline]
     pub fn new(args: usize, first: usize) -> Self {
         let is_wide = args > first + ITEMS_IN_BATCH * STEP;
@@ -37,7 +37,7 @@ impl<const STEP: usize> ItemsAhead<STEP> {
         self.left -= 1;
     }
 
-    /// Asks for a window: for all buckets before the first record, whose address is in its bucket.
+    /// Prefetches a window: all buckets first, then the records, since a record's address is in its bucket.
     #[cold]
     fn enter<'a>(&mut self, args: &Args<'a>, ask: impl Fn(Ahead<'a>) -> bool) {
         let window = (self.next..args.len()).step_by(STEP).take(WINDOW);

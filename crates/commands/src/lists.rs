@@ -232,7 +232,7 @@ fn from_head(index: i64, len: usize) -> usize {
     }
 }
 
-/// A range from a client, whose ends are part of it and count from the end if negative, cut to the list.
+/// A range from a client, cut to the list. Both ends are inclusive; negative ones count from the list's end.
 fn span(start: i64, stop: i64, len: usize) -> Range<usize> {
     let len = len as i64;
     let from_head = |index: i64| if index < 0 { (index + len).max(-1) } else { index };

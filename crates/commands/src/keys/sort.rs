@@ -235,7 +235,7 @@ fn elements(call: &mut Call<'_, '_, '_>, options: &Options<'_>) -> Result<Texts,
     Ok(texts)
 }
 
-/// Whether the key is a set, whose own order is none.
+/// True if the key is a set, which has no order of its own.
 fn is_set(call: &Call<'_, '_, '_>) -> bool {
     call.db.kind(call.key(1)) == Some(store::value::Type::Set)
 }

@@ -356,7 +356,7 @@ fn events_are_named_as_in_redis() {
     }
 }
 
-/// The rules say who frees in the background; replies are the same.
+/// Freeing in the background, which the rules decide, changes no reply.
 #[test]
 fn lazy_freeing_changes_no_reply() {
     let mut bench = Bench::default();

@@ -1,6 +1,6 @@
 //! Waiting for elements: BLPOP, BRPOP, BLMPOP, BLMOVE, BRPOPLPUSH.
 //!
-//! Each tries, and asks to be run again if there was nothing. Who waits in which order isn't known here.
+//! Each tries, and asks to be run again if there was nothing. The order of waiters isn't known here.
 
 use store::types::list::End;
 

@@ -147,7 +147,7 @@ pub(super) fn xsetid(call: &mut Call<'_, '_, '_>) -> Outcome {
     if !max_deleted_id.is_zero() {
         entries.max_deleted_id = max_deleted_id;
     }
-    call.changed_for(Concerns::Nobody, key, Class::Stream, "xsetid");
+    call.changed_for(Concerns::Neither, key, Class::Stream, "xsetid");
     call.reply.ok();
     Ok(())
 }

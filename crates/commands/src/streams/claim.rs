@@ -22,9 +22,9 @@ struct Claim<'c> {
     now_ms: u64,
     /// How often it was delivered; one time more, if none.
     deliveries: Option<u64>,
-    /// Also what is pending for nobody.
+    /// Claims entries that are pending for no consumer, too.
     force: bool,
-    /// Nobody reads it now: it counts as no delivery, and the reply has IDs only.
+    /// The entries aren't read: this counts as no delivery, and the reply has IDs only.
     just_id: bool,
 }
 
@@ -105,7 +105,7 @@ pub(super) fn xclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     }
     let (claimed, gone) = (claimed.len(), gone.len());
     if is_new {
-        call.changed_for(Concerns::Nobody, key, Class::Stream, "xgroup-createconsumer");
+        call.changed_for(Concerns::Neither, key, Class::Stream, "xgroup-createconsumer");
     }
     // A new last ID counts as a change only where nothing else does, as in Redis.
     let changes = if claimed + gone == 0 { usize::from(is_raised) } else { claimed + gone };
@@ -189,7 +189,7 @@ pub(super) fn xautoclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     let owner = Owner { database, key: key.bytes, group: name, consumer };
     owner.record_claims(call.effects, group, is_new, &swept.claimed, &swept.gone);
     if is_new {
-        call.changed_for(Concerns::Nobody, key, Class::Stream, "xgroup-createconsumer");
+        call.changed_for(Concerns::Neither, key, Class::Stream, "xgroup-createconsumer");
     }
     call.effects.count((swept.claimed.len() + swept.gone.len()) as u64);
     Ok(())

@@ -97,7 +97,7 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Outcome {
     };
     vacant.insert(Group::new(from, options.entries_read));
     // Only a new stream is something new.
-    let concerns = if last.is_none() { Concerns::Everybody } else { Concerns::Nobody };
+    let concerns = if last.is_none() { Concerns::All } else { Concerns::Neither };
     call.changed_for(concerns, key, Class::Stream, "xgroup-create");
     call.reply.ok();
     Ok(())
@@ -128,7 +128,7 @@ pub(super) fn setid(call: &mut Call<'_, '_, '_>) -> Outcome {
         group.last_id = from;
         group.entries_read = options.entries_read;
     })?;
-    call.changed_for(Concerns::Nobody, call.key(2), Class::Stream, "xgroup-setid");
+    call.changed_for(Concerns::Neither, call.key(2), Class::Stream, "xgroup-setid");
     call.reply.ok();
     Ok(())
 }
@@ -148,7 +148,7 @@ pub(super) fn createconsumer(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (name, now_ms) = (call.arg(4), call.db.now_ms());
     let is_new = with_group(call, |group, _| group.add_consumer(name, now_ms))?;
     if is_new {
-        call.changed_for(Concerns::Nobody, call.key(2), Class::Stream, "xgroup-createconsumer");
+        call.changed_for(Concerns::Neither, call.key(2), Class::Stream, "xgroup-createconsumer");
     }
     call.reply.int(i64::from(is_new));
     Ok(())
@@ -158,7 +158,7 @@ pub(super) fn delconsumer(call: &mut Call<'_, '_, '_>) -> Outcome {
     let name = call.arg(4);
     let pending = with_group(call, |group, _| group.remove_consumer(name))?;
     if pending.is_some() {
-        call.changed_for(Concerns::Nobody, call.key(2), Class::Stream, "xgroup-delconsumer");
+        call.changed_for(Concerns::Neither, call.key(2), Class::Stream, "xgroup-delconsumer");
     }
     call.reply.count(pending.unwrap_or(0));
     Ok(())

@@ -68,7 +68,7 @@ fn shown<'c>(call: &Call<'c, '_, '_>) -> Result<Shown<'c>, Error> {
     Ok(Shown { from, to, count, idle_ms_min, consumer })
 }
 
-/// How many deliveries are pending, the first and the last, and how many for whom.
+/// How many deliveries are pending, the first and the last, and how many for each consumer.
 fn summary(reply: &mut resp::reply::Reply<'_>, group: &Group) {
     let pending = group.pending();
     reply.array(4);

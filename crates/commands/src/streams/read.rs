@@ -20,7 +20,7 @@ const NEW_WITHOUT_GROUP: Error = Error::fixed(
     "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
 );
 
-/// Whose entries are read.
+/// The group and consumer that read.
 #[derive(Clone, Copy)]
 struct Reader<'c> {
     group: &'c [u8],
@@ -168,7 +168,7 @@ fn timeout_ms(call: &Call<'_, '_, '_>, at: usize) -> Result<u64, Error> {
 /// What XREADGROUP wants of a stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// `>`: what was delivered to nobody yet.
+    /// `>`: what was delivered to no consumer yet.
     New,
     /// What is pending for the consumer after this ID.
     History(StreamId),
@@ -223,7 +223,7 @@ fn see(call: &mut Call<'_, '_, '_>, key: Key<'_>, reader: Reader<'_>) -> Outcome
         consumer.seen_ms = now_ms;
     }
     if is_new {
-        call.changed_for(Concerns::Nobody, key, Class::Stream, "xgroup-createconsumer");
+        call.changed_for(Concerns::Neither, key, Class::Stream, "xgroup-createconsumer");
         call.record_as(&[b"XGROUP", b"CREATECONSUMER", key.bytes, reader.group, reader.consumer]);
     }
     Ok(())
@@ -259,7 +259,7 @@ fn serve(
             let owner = Owner { database, key: key.bytes, group: reader.group, consumer: reader.consumer };
             owner.record_deliveries(call.effects, group, &delivered);
             owner.record_progress(call.effects, group);
-            // As in Redis, what need not be acknowledged makes nobody active.
+            // As in Redis, NOACK deliveries don't make the consumer active.
             if let Some(consumer) = group.consumer_mut(reader.consumer).filter(|_| !read.no_ack) {
                 consumer.active_ms = Some(now_ms);
             }

@@ -114,7 +114,7 @@ fn replies_of_both_versions() {
 }
 
 #[test]
-fn who_finds_nothing_may_wait() {
+fn a_read_that_finds_nothing_may_wait() {
     let mut bench = Bench::default();
     let unbalanced = "-ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.";
     bench.check(&[
@@ -167,7 +167,7 @@ fn a_consumer_comes_into_being_by_asking() {
         ("XCLAIM s g reader 6 1-1", "*0"),
         ("XCLAIM s g reader 5 1-1 RETRYCOUNT 9 IDLE 3", "*1|*2|$3|1-1|*2|$1|a|$1|1"),
         ("XPENDING s g - + 5 reader", "*1|*4|$3|1-1|$6|reader|:3|:9"),
-        ("XPENDING s g - + 5 nobody", "*0"),
+        ("XPENDING s g - + 5 missing", "*0"),
     ]);
     assert_eq!(bench.events(), Vec::<String>::new());
 }

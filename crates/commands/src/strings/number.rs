@@ -76,7 +76,7 @@ pub(super) fn incrbyfloat(call: &mut Call<'_, '_, '_>) -> Outcome {
         call.db.set_string(key, b"", Ttl::Clear);
     }
     if let Some(mut entry) = call.db.get_mut(key) {
-        // As in Redis, whose result is no integer to OBJECT ENCODING even where it looks like one.
+        // As in Redis, OBJECT ENCODING doesn't call the result an integer, even where it looks like one.
         entry.set_plain(&printed);
     }
     call.changed(key, Class::String, "incrbyfloat");
