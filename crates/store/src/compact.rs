@@ -2,11 +2,11 @@
 //! system.
 //!
 //! After many deletions, or values that became longer or shorter, pages of blocks of one size are partly empty, and
-//! nobody asks for blocks of that size any more: the process holds memory that it doesn't use. Only the allocator knows
-//! which pages these are, and the room above tells. What moves is a block at a time, to wherever the allocator puts a
-//! new one of its size, which is a fuller page.
+//! no more blocks of that size are asked for: the process holds memory that it doesn't use. Only the allocator knows
+//! which pages these are; the caller passes that on ([`Mover`]). Blocks move one at a time, to wherever the allocator
+//! puts a new one of that size, which is a fuller page.
 //!
-//! Entries, long strings that nobody is sending, packed blocks, and the members and fields of large sets and hashes
+//! Entries, long strings that aren't being sent, packed blocks, and the members and fields of large sets and hashes
 //! move. What has pointers into it from elsewhere (large sorted sets) and what is in larger blocks anyway (lists,
 //! streams, the tables themselves) stays.
 

@@ -1,8 +1,7 @@
 //! One database as a command sees it: keys that are found, set, expired and removed.
 //!
-//! An expired key is never seen. It is removed by whoever comes across it in writing or reading, and by
-//! [`Db::reclaim`] soon after its time. While keys are to stay as they are ([`Clock::keeps_due`]), only a write
-//! removes it.
+//! An expired key is never seen. A read or a write that meets it removes it, and [`Db::reclaim`] does soon after its
+//! time. While keys are to stay as they are ([`Clock::keeps_due`]), only a write removes it.
 
 pub mod evict;
 
@@ -28,7 +27,7 @@ pub struct Clock {
     pub access: Access,
     /// How often keys are used is counted, instead of when they were used last.
     pub frequency: Option<Frequency>,
-    /// Whoever only reads leaves keys whose time has come where they are, though they are not seen.
+    /// Reads leave expired keys where they are, though they don't see them.
     pub keeps_due: bool,
 }
 
@@ -41,7 +40,7 @@ pub enum Access {
     None,
 }
 
-/// What happened beside the commands: counted always, listed where somebody listens.
+/// What happened beside the commands: always counted, and listed if there are listeners.
 #[derive(Default, Debug)]
 pub struct Observed {
     /// Lookups that found their key.
@@ -121,7 +120,7 @@ pub enum Ttl {
     At(u64),
 }
 
-/// Figures of a whole database, expired keys that nobody has met yet included.
+/// Figures of a whole database, including expired keys that aren't removed yet.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Survey {
     /// Keys.
@@ -372,7 +371,7 @@ impl<'l, 'k> Db<'l, 'k> {
         entry.into_object().and_then(T::of_mut).map(Some).ok_or(WrongType)
     }
 
-    /// The key's value as a `T` for writing; a key that doesn't exist is created empty. Whoever leaves it empty
+    /// The key's value as a `T` for writing; a key that doesn't exist is created empty. A caller that leaves it empty
     /// removes it again.
     #[inline]
     pub fn object_or_new<T: Object>(&mut self, key: Key<'_>) -> Result<&mut T, WrongType> {
@@ -534,7 +533,7 @@ impl<'l, 'k> Db<'l, 'k> {
     }
 
     /// Removes the key in place of an overwrite with nothing. Says whether there was one, though its time may have
-    /// come: nobody has looked.
+    /// come: the expiry isn't checked.
     pub fn remove_overwritten(&mut self, key: Key<'_>) -> bool {
         self.take(key).is_some()
     }
@@ -641,7 +640,7 @@ impl<'l, 'k> Db<'l, 'k> {
         if shard == shards { 0 } else { at << bits | shard as u64 }
     }
 
-    /// Keys of the database, expired ones that nobody has met yet included, and how many of them have an expiry.
+    /// Keys of the database, including expired ones that aren't removed yet, and how many of them have an expiry.
     pub fn sizes(&mut self) -> (usize, usize) {
         let mut sizes = (0, 0);
         if !self.locked.keyspace().had_keys(self.database) {
@@ -885,7 +884,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_keep_what_is_due_hides_it_and_only_a_write_removes_it() {
+    fn a_clock_that_keeps_due_keys_hides_them_and_only_a_write_removes_them() {
         let keyspace = Keyspace::new(16, 1);
         let key = Key::new(b"k");
         let keep = Clock { keeps_due: true, ..clock(201) };

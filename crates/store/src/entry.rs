@@ -373,8 +373,8 @@ impl Entry {
         if self.embedded_len() != bytes.len() {
             self.resize_embedded(bytes.len());
         }
-        // SAFETY: the value has just been given this length, and `bytes` is not part of the entry: nobody can hold a
-        // borrow of it while it is changed.
+        // SAFETY: the value has just been given this length, and `bytes` is not part of the entry, which can't be
+        // borrowed while it is changed.
         unsafe { self.embedded_at().copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     }
 
@@ -580,7 +580,7 @@ impl<'a> RefMut<'a, Entry> {
     #[inline]
     #[must_use]
     pub fn into_object(mut self) -> Option<&'a mut Value> {
-        // SAFETY: the entry stays where it is while its slot is borrowed mutably for 'a, and nobody else has it.
+        // SAFETY: the entry stays where it is while its slot is borrowed mutably for 'a, which is the only borrow.
         self.object_mut().map(|value| unsafe { &mut *std::ptr::from_mut(value) })
     }
 }

@@ -1,4 +1,4 @@
-//! Which keys of a table may have expired: a queue by time, so that nobody has to look at keys that live on.
+//! Which keys of a table may have expired: a queue by time, so that expiry doesn't look at keys that live on.
 //!
 //! Every key with an expiry has at least one note whose time is not later than its expiry. Notes are not removed when
 //! a key goes or gets a later expiry; a stale note is dropped when its time comes. When there are far more notes than

@@ -1,6 +1,6 @@
 //! The keyspace: every database's keys, cut into shards by hash, each shard behind a small lock.
 //!
-//! Who wants to read or write holds a [`Locked`]: one shard, several, or all (alone behind the gate). A
+//! Reading and writing need a [`Locked`], which holds one shard, several, or all (alone behind the gate). A
 //! [`Db`](crate::db::Db) is the view of one database through it; what commands do to keys is written on `Db`, in
 //! `db.rs`.
 //!
@@ -36,13 +36,13 @@ const SHARDS_IN_ALL: usize = 1 << 18;
 /// The most shards; the hash has 16 bits for them, and a cursor of SCAN carries them in its low bits.
 const SHARDS_MAX: usize = 1 << 14;
 
-/// How long one who holds higher shards waits for a lower one, which could close a circle of waits.
+/// How long a thread that holds higher shards waits for a lower one. Such a wait could close a circle (a deadlock).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
-    /// Some milliseconds, in which ordinary commands end that hold it: for one who can begin anew.
+    /// Some milliseconds, long enough for ordinary commands to release it: for a thread that can begin anew.
     Short,
-    /// Some hundred milliseconds, in which long ones end, too (SUNIONSTORE of a million members): for one who would
-    /// fail. In a circle, that is how long those wait who have a part in it.
+    /// Some hundred milliseconds, long enough for long commands, too (SUNIONSTORE of a million members): for a thread
+    /// that would fail otherwise. A circle of waits lasts that long.
     Long,
 }
 
@@ -102,7 +102,7 @@ fn hash_of(entry: &Entry) -> u64 {
     hash(entry.key())
 }
 
-/// A lock on a cache line of its own, lest neighbours slow each other down.
+/// A lock on a cache line of its own, against false sharing.
 #[derive(Default)]
 #[repr(align(64))]
 struct PaddedLock(ShardLock);
@@ -125,7 +125,7 @@ pub struct Keyspace {
 // SAFETY: see the module's invariant; everything in a shard is Send.
 unsafe impl Sync for Keyspace {}
 
-/// What a database has had since it was last emptied: nobody looks through the many shards of one that had nothing.
+/// What a database has had since it was last emptied. The many shards of a database that had nothing aren't searched.
 #[derive(Default)]
 struct Had {
     keys: AtomicBool,
@@ -221,7 +221,7 @@ impl Keyspace {
         &self.gate
     }
 
-    /// Who frees what takes long to free.
+    /// The thread that frees large values.
     #[must_use]
     pub fn reaper(&self) -> &Reaper {
         &self.reaper
@@ -287,12 +287,12 @@ impl Keyspace {
     #[must_use]
     pub fn lock_many<'k>(&'k self, shards: &'k [usize]) -> Locked<'k> {
         debug_assert!(shards.is_sorted_by(|a, b| a < b));
-        // Ascending, because everybody does so: that rules a deadlock out.
+        // All threads lock in ascending order: that rules a deadlock out.
         shards.iter().for_each(|&shard| self.take(shard));
         Locked { keyspace: self, held: Held::Many(shards) }
     }
 
-    /// As [`Keyspace::lock_one`], if nobody has it at this moment.
+    /// As [`Keyspace::lock_one`], if the shard is free at this moment.
     #[inline]
     #[must_use]
     pub fn try_lock_one(&self, shard: usize) -> Option<Locked<'_>> {
@@ -365,7 +365,7 @@ impl Keyspace {
         Locked { keyspace: self, held: Held::Each(GiveUp { when: give_up, done: false }) }
     }
 
-    /// Everything at once, for one who is alone behind this keyspace's gate.
+    /// Everything at once, for a thread that is alone behind this keyspace's gate.
     #[must_use]
     pub fn all<'k>(&'k self, _alone: &'k Alone<'k>) -> Locked<'k> {
         Locked { keyspace: self, held: Held::All }
@@ -407,7 +407,7 @@ impl Keyspace {
         [keys, expiries].into_iter().for_each(|had| had.store(false, Ordering::Release));
     }
 
-    /// What asks for memory of a database ahead, for one who is inside this keyspace's gate.
+    /// Prefetches memory of a database, for a thread that is inside this keyspace's gate.
     #[inline]
     #[must_use]
     pub fn hints<'k>(&'k self, database: usize, inside: &'k Inside<'_>) -> Hints<'k> {
@@ -538,9 +538,8 @@ impl<'k> Locked<'k> {
     /// Adds a shard to those that are held, if they may grow and it can be had without the danger of a deadlock. Says
     /// whether it is held now. A wait that becomes long ends when `give_up` says so.
     ///
-    /// There is no deadlock because whoever waits here without a limit waits for a shard above all that it holds, as
-    /// everybody does everywhere: such waits can't form a circle. A wait for a lower shard could close one, and has a
-    /// limit.
+    /// There is no deadlock: a thread that waits without a limit, here or elsewhere, waits for a shard above all that it
+    /// holds, and such waits can't form a circle. A wait for a lower shard could close one, and has a limit.
     pub fn extend(&mut self, shard: usize, patience: Patience, give_up: impl Fn() -> bool) -> bool {
         if self.holds(shard) {
             return true;
@@ -592,7 +591,7 @@ impl<'k> Locked<'k> {
     #[inline]
     pub(crate) fn shard(&self, first: FirstShard, shard: usize) -> &Shard {
         self.check(shard);
-        // SAFETY: the shard is held, and `self` is borrowed, so nobody changes it meanwhile.
+        // SAFETY: the shard is held, and `self` is borrowed, so it doesn't change meanwhile.
         unsafe { &*self.keyspace.cell(first, shard).get() }
     }
 

@@ -52,7 +52,7 @@ impl Long {
         Long::kept(bytes).unwrap_or_else(|| bytes.to_vec().into())
     }
 
-    /// Moves the string to another allocation if `mover` wants that, and nobody else has it.
+    /// Moves the string to another allocation if `mover` wants that and there is no other reference to it.
     pub(crate) fn compact(&mut self, mover: &mut Mover<'_>) {
         if mover.wants(self.0.as_ptr()) && Arc::get_mut(&mut self.0).is_some() {
             *self = Vec::from(&**self).into();

@@ -1,7 +1,7 @@
-//! A thread that frees what takes long to free, so that nobody waits for it behind a lock or the gate.
+//! A thread that frees large values, so that no other thread waits for that behind a lock or the gate.
 //!
-//! It is started by the first value that is worth it. Its queue is bounded: when the thread can't keep up, whoever has
-//! something to free does so himself, which slows down those who produce garbage and bounds the memory that waits.
+//! It is started by the first value that is worth it. Its queue is bounded: when the thread can't keep up, the callers
+//! free their values themselves, which slows down those that produce garbage and bounds the memory that waits.
 //! Knows no keys: what it is given is out of every table already.
 
 use std::sync::Arc;

@@ -5,8 +5,8 @@
 //! atomics, and their tests run every interleaving.
 //!
 //! Order of acquisition, everywhere: the gate, then shards by ascending index. A thread inside the gate waits for
-//! nothing but shard locks, and whoever holds a shard lock waits for nothing at all but those of a higher index, so
-//! there is no deadlock.
+//! nothing but shard locks, and the holder of a shard lock waits for nothing but those of a higher index, so there is
+//! no deadlock.
 
 #[cfg(loom)]
 use loom::{
@@ -30,8 +30,8 @@ const SPINS: u32 = if cfg!(loom) { 1 } else { 100 };
 const YIELDS: u32 = if cfg!(loom) { u32::MAX } else { 200 };
 
 /// Turns after which a waiter looks whether to give up: when it begins to give its core away, which on a busy machine
-/// may be for milliseconds each time. Who may give up says for how long it doesn't. In loom's models others end what
-/// they do while one waits, so that it looks before.
+/// may be for milliseconds each time. A waiter that may give up passes its own deadline. In loom's models the other
+/// threads end what they do while one waits, so it looks at once.
 const PATIENCE: u32 = if cfg!(loom) { 0 } else { SPINS };
 
 /// Waits a little longer each time.
@@ -158,7 +158,7 @@ pub struct Gate {
 pub struct Inside<'g> {
     gate: &'g Gate,
     place: &'g Place,
-    /// Whether the gate is closed to all others, none of whom is inside.
+    /// True if the gate is closed to all other threads, and none of them is inside.
     keeps_out: bool,
 }
 
@@ -218,7 +218,7 @@ impl Gate {
         }
     }
 
-    /// Closes the gate and waits until everybody has left. The calling thread must not be inside.
+    /// Closes the gate and waits until all threads have left. The calling thread must not be inside.
     pub fn close(&self) -> Alone<'_> {
         self.closing.fetch_add(1, Ordering::SeqCst);
         self.alone.lock();
@@ -239,8 +239,7 @@ impl Gate {
         self.wait_for_all(&give_up).then_some(alone)
     }
 
-    /// How often a thread has found the gate closed: a number that tells by its change that somebody has waited, if
-    /// only for a moment.
+    /// How often a thread has found the gate closed. If the number changes, a thread has waited, if only for a moment.
     #[inline]
     #[must_use]
     pub fn waits(&self) -> usize {
@@ -252,7 +251,7 @@ impl Gate {
         self.places.iter().any(|other| !ptr::eq(other, place) && other.inside.load(Ordering::Acquire))
     }
 
-    /// Waits until nobody is inside, or `give_up` says so. Says whether nobody is.
+    /// Waits until no thread is inside, or `give_up` says so. True if none is.
     fn wait_for_all(&self, give_up: &dyn Fn() -> bool) -> bool {
         fence(Ordering::SeqCst);
         for place in &self.places {
@@ -269,8 +268,8 @@ impl Gate {
 }
 
 impl Inside<'_> {
-    /// Closes the gate to all others while this one is inside, until [`Inside::let_in`], if nobody else is inside or
-    /// wants to be alone. Says whether it has. Never waits.
+    /// Closes the gate to all other threads while this one is inside, until [`Inside::let_in`], if no other is inside or
+    /// wants to be alone. True if it has. Never waits.
     ///
     /// For what is done quickly: others wait meanwhile, whatever they want.
     pub fn keep_out(&mut self) -> bool {
@@ -280,7 +279,7 @@ impl Inside<'_> {
             return self.keeps_out;
         }
         let closers = gate.closing.fetch_add(1, Ordering::SeqCst);
-        // Who comes after this sees the gate closed; who has come before is seen here.
+        // A thread that enters after this fence sees the gate closed; one that entered before it is seen here.
         fence(Ordering::SeqCst);
         self.keeps_out = closers == 0 && !gate.has_others(self.place);
         if !self.keeps_out {
@@ -297,7 +296,7 @@ impl Inside<'_> {
         }
     }
 
-    /// Whether the gate is closed to all others, none of whom is inside.
+    /// True if the gate is closed to all other threads, and none of them is inside.
     #[inline]
     #[must_use]
     pub fn keeps_out(&self) -> bool {
@@ -356,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_others_out_is_the_only_one_inside() {
+    fn a_thread_that_keeps_others_out_is_the_only_one_inside() {
         let shared = Arc::new((Gate::new(3), Counter(UnsafeCell::new(0)), AtomicUsize::new(0)));
         let kept_out: Vec<_> = (0..3)
             .map(|id| {
@@ -374,7 +373,7 @@ mod tests {
                         if inside.keep_out() {
                             assert!(inside.keeps_out());
                             assert_eq!(shared.2.load(Ordering::Relaxed), 1);
-                            // SAFETY: nobody else is inside.
+                            // SAFETY: no other thread is inside.
                             unsafe { *shared.1.0.get() += 1 };
                             kept_out += 1;
                             if round % 2 == 0 {
@@ -396,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_keeps_out_who_is_inside_or_wants_to_be_alone() {
+    fn a_thread_inside_or_waiting_to_be_alone_is_not_kept_out() {
         let gate = Gate::new(2);
         let mut first = gate.enter(0);
         let second = gate.enter(1);
@@ -419,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn who_closes_the_gate_is_alone() {
+    fn the_thread_that_closes_the_gate_is_alone() {
         let shared = Arc::new((Gate::new(3), Counter(UnsafeCell::new(0)), AtomicUsize::new(0)));
         let threads: Vec<_> = (0..3)
             .map(|id| {
@@ -474,7 +473,7 @@ mod loom_tests {
         }
     }
 
-    /// Runs both beside each other, in every interleaving; whoever gives up must leave all as it was.
+    /// Runs both beside each other, in every interleaving; a thread that gives up must leave all as it was.
     fn race(threads: usize, mine: fn(&Shared), others: fn(&Shared)) {
         loom::model(move || {
             let gate = Gate::new(threads);
@@ -532,7 +531,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_who_gives_up_a_lock_leaves_it_as_it_was() {
+    fn loom_giving_up_a_lock_leaves_it_as_it_was() {
         race(1, Shared::add_locked, |shared| {
             if shared.lock.lock_unless(|| true) {
                 shared.add();
@@ -542,12 +541,12 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_who_gives_up_passing_is_not_inside() {
+    fn loom_a_thread_that_gives_up_passing_is_not_inside() {
         race(1, alone, inside_unless);
     }
 
     #[test]
-    fn loom_who_gives_up_closing_leaves_the_gate_open() {
+    fn loom_giving_up_closing_leaves_the_gate_open() {
         race(1, alone_unless, inside);
     }
 
@@ -557,7 +556,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_who_keeps_others_out_needs_no_lock() {
+    fn loom_a_thread_that_keeps_others_out_needs_no_lock() {
         race(2, |shared| keeping_out(shared, 0), |shared| keeping_out(shared, 1));
         race(
             2,
@@ -570,7 +569,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_who_keeps_others_out_and_who_is_alone_take_turns() {
+    fn loom_keeping_others_out_and_being_alone_take_turns() {
         race(1, |shared| keeping_out(shared, 0), alone);
     }
 

@@ -228,7 +228,7 @@ impl Bucket {
     }
 
     /// What is in its own slots, parted by a bit of the tags, and how many each part has; a chain is left out. Without
-    /// a jump, since nobody can guess the bits.
+    /// branches, since the bits can't be predicted.
     fn parted(&self, bit: u32) -> ([Bucket; 2], [usize; 2]) {
         let (mut halves, mut used) = ([Bucket::EMPTY; 2], [0; 2]);
         for slot in self.slots {
@@ -360,7 +360,7 @@ impl<R: Record> Table<R> {
     ) -> Option<NonNull<Slot>> {
         let (mut bucket, tag) = home?;
         loop {
-            // SAFETY: `bucket` is alive while the table is borrowed; nobody writes to it meanwhile.
+            // SAFETY: `bucket` is alive while the table is borrowed; it isn't written to meanwhile.
             for i in unsafe { bucket.as_ref() }.tagged(tag) {
                 // SAFETY: as above, and `i` is within the bucket.
                 let slot = unsafe { NonNull::new_unchecked(&raw mut (*bucket.as_ptr()).slots[i]) };
@@ -384,7 +384,7 @@ impl<R: Record> Table<R> {
         Some(unsafe { Self::borrow(slot.read()) })
     }
 
-    /// A record with this hash for which `matches` holds: for those who remember a key's hash but not the key.
+    /// A record with this hash for which `matches` holds: for callers that know a key's hash but not the key.
     #[must_use]
     pub fn find_where(&self, hash: u64, matches: impl Fn(&R) -> bool) -> Option<Ref<'_, R>> {
         let found = |raw| {
@@ -616,7 +616,7 @@ impl<R: Record> Table<R> {
     fn visit_chain_mut(&mut self, index: usize, visit: &mut impl FnMut(&mut R)) {
         let mut next = Some(self.buckets.at(index));
         while let Some(mut bucket) = next {
-            // SAFETY: the chain lives as long as the table, which is borrowed mutably: nobody else has a bucket of it.
+            // SAFETY: the chain lives as long as the table, which is borrowed mutably: no other reference to a bucket.
             let bucket = unsafe { bucket.as_mut() };
             for slot in bucket.slots.iter_mut().filter(|slot| slot.is_record()) {
                 // SAFETY: the slot's record is taken once, and put back when the reference is dropped.

@@ -61,7 +61,7 @@ impl<T> Deref for TightBox<T> {
 impl<T> DerefMut for TightBox<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and nobody else has it.
+        // SAFETY: as above, and the box is the only owner.
         unsafe { { self.0 }.as_mut() }
     }
 }

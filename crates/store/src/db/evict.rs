@@ -89,7 +89,7 @@ impl Db<'_, '_> {
     }
 
     /// Removes a key to make room. Says how many bytes it took, or nothing if it is gone already, or if only `volatile`
-    /// ones may go and it is to stay by now: since it was sampled somebody may have written it anew, or PERSISTed it.
+    /// ones may go and this one has no expiry any more: it may have been rewritten or PERSISTed since it was sampled.
     pub fn evict(&mut self, key: Key<'_>, volatile: bool) -> Option<usize> {
         if volatile && self.shard(key.hash).table.find(key.hash, key.bytes)?.expiry().is_none() {
             return None;

@@ -112,7 +112,7 @@ impl<R: Record> Table<R> {
         for parting in partings.filter(|parting| parting.bit_of_tag().is_none()) {
             let mut next = Some(self.buckets.at(parting.lower));
             while let Some(bucket) = next {
-                // SAFETY: the chain is the table's, and nobody writes to it while the table is borrowed.
+                // SAFETY: the chain is the table's, and isn't written to while the table is borrowed.
                 let slots = unsafe { bucket.as_ref() }.slots;
                 slots.iter().filter(|slot| slot.is_record()).for_each(|slot| prefetch_record_at(slot.raw()));
                 next = slots[SLOTS - 1].next();

@@ -174,7 +174,7 @@ impl Block {
     /// The bytes, to be changed.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; nobody else has them. Those of the empty block are none.
+        // SAFETY: as above; `&mut self` is the only reference. The empty block has no bytes.
         unsafe { slice::from_raw_parts_mut(self.start().as_ptr(), self.len()) }
     }
 

@@ -120,7 +120,7 @@ impl IntSet {
         let (below, above) = if value < 0 { (Some(value), None) } else { (None, Some(value)) };
         let all = below.into_iter().chain(self.iter()).chain(above);
         self.0 = if i32::try_from(value).is_ok() {
-            // Whoever came before is narrower, so the cast loses nothing.
+            // The integers that were there are narrower, so the cast loses nothing.
             Ints::W32(Sorted::of(all.map(|int| int as i32)))
         } else {
             Ints::W64(Sorted::of(all))

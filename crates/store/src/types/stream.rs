@@ -73,7 +73,7 @@ pub struct Trim {
     pub limit: u64,
 }
 
-/// Blocks that were taken out at once: whoever gets many of them should drop them where it holds nobody up.
+/// Blocks that were taken out at once. A caller that gets many should drop them where no other thread waits for it.
 #[derive(Debug, Default)]
 pub struct Blocks(BTreeMap<StreamId, Block>);
 
@@ -96,7 +96,7 @@ impl Blocks {
 pub struct Stream {
     /// What was added.
     pub entries: Entries,
-    /// Who shares it, by name.
+    /// The consumer groups, by name.
     pub groups: BTreeMap<Box<[u8]>, Group>,
 }
 

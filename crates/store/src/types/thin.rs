@@ -70,7 +70,7 @@ unsafe fn write_part(at: NonNull<u8>, bytes: &[u8]) -> usize {
     let len = bytes.len();
     let size = part_size(len);
     // SAFETY: the header and the bytes are the part's size together; `at` is writable so far. `bytes` can't overlap,
-    // since whoever may write here has the only reference.
+    // since the caller, which may write here, has the only reference.
     unsafe {
         match size - len {
             1 => at.write(len as u8),

@@ -4,7 +4,8 @@
 //! [limits](ZSetLimits). Both forms answer alike. Every range, whether by rank, score or bytes, is first turned into a
 //! range of ranks; so counting is as cheap as finding, and skipping members of a range costs nothing.
 //!
-//! This module knows no commands, no texts of scores and no replies. Scores are never NaN: whoever computes one checks.
+//! This module knows no commands, no texts of scores and no replies. Scores are never NaN: callers check what they
+//! compute.
 
 mod big;
 mod member;
@@ -381,8 +382,8 @@ impl ZSet {
 
     /// Shows some members and returns the cursor with which to go on; the first is 0, and so is the last.
     ///
-    /// Whoever goes on until the end has seen every member that was in the set all the time, perhaps more than once. A
-    /// packed set shows all at once.
+    /// A scan that goes on until the end has shown every member that was in the set all the time, perhaps more than
+    /// once. A packed set shows all at once.
     pub fn scan(&self, cursor: u64, visit: impl FnMut(&[u8], f64)) -> u64 {
         match &self.0 {
             Form::Big(big) => big.scan(cursor, visit),
@@ -498,7 +499,7 @@ impl ZSetBuilder {
         self.members.upsert(member, score);
     }
 
-    /// All members and their scores in the set's order, for who needs no set.
+    /// All members and their scores in the set's order, for a caller that needs no set.
     #[must_use]
     pub fn sorted(&self) -> Vec<(&[u8], f64)> {
         self.members.sorted()

@@ -8,7 +8,7 @@
 //! What is kept is little and bounded: [`KEPT`] allocations of each size up to [`SIZE_MAX`], 27 KB a thread.
 //!
 //! `unsafe` because it holds allocations without an owner. The invariant: **what is kept under a size is an allocation
-//! of that layout, every byte of which is initialised, and nobody else has it.**
+//! of that layout, all its bytes are initialised, and there is no other pointer to it.**
 
 use std::alloc::{self, Layout};
 use std::cell::Cell;
@@ -72,7 +72,7 @@ impl Drop for Spare {
     fn drop(&mut self) {
         for (units, stack) in self.0.iter().enumerate() {
             while let Some(allocation) = stack.pop() {
-                // SAFETY: it is of this layout, and nobody else has it.
+                // SAFETY: it is of this layout, and there is no other pointer to it.
                 unsafe {
                     alloc::dealloc(allocation.as_ptr(), Layout::from_size_align_unchecked(units * ALIGN, ALIGN));
                 }

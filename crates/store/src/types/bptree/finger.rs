@@ -1,10 +1,9 @@
 //! A finger: where the last insertion went, for the next one that goes there.
 //!
-//! Who inserts in ascending order, as whoever loads many does or keeps things by time, goes to the same leaf again
-//! and again, a few entries further each time. The finger knows the way there: the new entry's neighbours in the leaf
-//! say whether it belongs between them, and nothing is sought in any node above. **A finger can only cost time, never
-//! order**: a place is only taken if its neighbours confirm it. So it may point anywhere, and nobody needs to tell it
-//! of entries that were moved or removed.
+//! Insertions in ascending order (a bulk load, entries by time) go to the same leaf again and again, a few entries
+//! further each time. The finger remembers that leaf: the new entry's neighbours in the leaf say whether it belongs
+//! between them, and no node above is searched. **A finger can only cost time, never order**: a place is only taken if
+//! its neighbours confirm it. So it may point anywhere, and moving or removing entries needn't update it.
 
 use super::Tie;
 use super::hints::Sought;

@@ -45,7 +45,7 @@ const _: () = assert!(items_min(INNER_MAX) >= 2);
 pub(super) type Leaf<T> = Entries<T, LEAF_MAX>;
 
 /// Where to cut a full node of `len` items into which one more goes at `at`. In the middle, except at the very ends of
-/// the tree: whoever adds in ascending or descending order would otherwise leave half-empty nodes behind.
+/// the tree: adding in ascending or descending order would otherwise leave half-empty nodes behind.
 pub(super) fn cut(len: usize, at: usize, edge: Edge) -> usize {
     match at {
         0 if edge.first => 0,

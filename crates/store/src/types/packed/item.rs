@@ -7,7 +7,7 @@ use std::ops::Deref;
 use crate::words::{copy, is_same};
 
 /// The longest item that may be stored, in bytes. Lengths take 32 bits, and so do positions within a block.
-/// Whoever takes items from outside (the limit on a request's arguments) must stay below.
+/// Callers that take items from outside must stay below it, by the limit on a request's arguments.
 pub const ITEM_BYTES_MAX: usize = u32::MAX as usize - 64;
 
 /// One item as it is read from a block or about to be written to one.

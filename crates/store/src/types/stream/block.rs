@@ -362,7 +362,7 @@ impl Block {
     /// The entries from one ID to another, both included.
     pub(super) fn range(&self, from: StreamId, to: StreamId) -> BlockRange<'_> {
         let start = if from <= self.first { self.head as usize } else { self.seek(from) };
-        // The end is found by those who come there, but for the entries that are read from it.
+        // Reading forward finds the end as it gets there; only reading backward has to seek it.
         BlockRange { block: self, start, end: None, to }
     }
 }

@@ -1,4 +1,4 @@
-//! A group of consumers: how far it has read, and what was delivered to whom without being acknowledged.
+//! A group of consumers: how far it has read, and what was delivered to which consumer without being acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::id::StreamId;
 /// A delivery that wasn't acknowledged yet.
 #[derive(Clone, Debug)]
 pub struct Pending {
-    /// To whom.
+    /// The consumer that got it.
     pub consumer: Arc<[u8]>,
     /// When, in milliseconds of Unix time.
     pub delivered_ms: u64,
@@ -25,7 +25,7 @@ pub struct Delivery {
     pub deliveries: u64,
 }
 
-/// One of those who share a group's entries.
+/// One of the consumers that share a group's entries.
 #[derive(Clone, Debug)]
 pub struct Consumer {
     name: Arc<[u8]>,
@@ -54,7 +54,7 @@ impl Consumer {
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
-    /// The last entry that was delivered to anybody.
+    /// The last entry that was delivered to a consumer.
     pub last_id: StreamId,
     /// How many entries it has read, if that is known.
     pub entries_read: Option<u64>,
@@ -134,7 +134,7 @@ impl Group {
         self.pending.get_mut(&id)
     }
 
-    /// Notes that an entry was delivered to a consumer that exists, whoever had it before.
+    /// Notes that an entry was delivered to a consumer that exists, even if another one had it before.
     pub fn deliver(&mut self, id: StreamId, consumer: &[u8], delivery: Delivery) {
         let Some(to) = self.consumers.get_mut(consumer) else { return };
         to.pending.insert(id);

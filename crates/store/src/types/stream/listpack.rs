@@ -1,6 +1,6 @@
 //! What the last block would take in Redis, which keeps a block of a stream as one listpack and tells by the length
 //! of that when it is full. The blocks here are packed otherwise and shorter; that they end where Redis's do is seen by
-//! whoever trims by whole blocks (`MAXLEN ~`), and clients count on it.
+//! commands that trim by whole blocks (`MAXLEN ~`), and clients count on it.
 //!
 //! # Format
 //!

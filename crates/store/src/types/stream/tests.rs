@@ -304,7 +304,7 @@ fn what_is_pending_belongs_to_one_consumer() {
     group.deliver(second, b"a", Delivery { at_ms: 5, deliveries: 1 });
     group.deliver(first, b"b", Delivery { at_ms: 6, deliveries: 2 });
     assert_eq!(pending(&group), (2, Some(1), Some(1)));
-    group.deliver(first, b"nobody", Delivery { at_ms: 6, deliveries: 2 });
+    group.deliver(first, b"missing", Delivery { at_ms: 6, deliveries: 2 });
     assert!(group.acknowledge(first) && !group.acknowledge(first));
     assert_eq!(pending(&group), (1, Some(1), Some(0)));
     assert_eq!((group.remove_consumer(b"a"), group.remove_consumer(b"a")), (Some(1), None));

@@ -8,8 +8,8 @@
 //! This module is `unsafe` because the table and the tree both point to a record, and a pointer to it must be thin:
 //! that saves 16 bytes a member and a cache miss a lookup. The invariant: **a [`Member`] is the only owner of a live
 //! allocation of this layout whose length never changes; only the score is ever written again, through `&mut Member`,
-//! and never while something else reads it.** A [`Handle`] is a copy of the pointer; whoever takes one promises not to
-//! use it after its `Member`.
+//! and never while something else reads it.** A [`Handle`] is a copy of the pointer; the caller that takes one promises
+//! not to use it after its `Member`.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::mem::size_of;
@@ -120,7 +120,7 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         let layout = layout(self.bytes().len());
-        // SAFETY: the allocation was made with the layout of this length, and nobody uses it any more: see `handle`.
+        // SAFETY: the allocation was made with the layout of this length, and isn't used any more: see `handle`.
         unsafe { dealloc(self.0.as_ptr(), layout) }
     }
 }
@@ -185,7 +185,7 @@ impl PartialEq for Handle {
 impl Tie for Handle {
     #[inline]
     fn bytes(&self) -> &[u8] {
-        // SAFETY: whoever made the handle promised that the member is alive.
+        // SAFETY: the caller of `handle` promised that the member is alive.
         unsafe { bytes_of(self.raw()) }
     }
 
