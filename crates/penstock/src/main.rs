@@ -51,7 +51,7 @@ fn help(topic: Option<&OsStr>) -> ExitCode {
     }
 }
 
-/// A server for whoever has just started it, and no longer there than that.
+/// A server that ends when the process that started it ends.
 fn serve_embedded(argv: &[OsString]) -> ExitCode {
     let Some((parent, argv)) = argv.split_first() else {
         return end(Err(format!("{} needs the parent's process id", generator::END_WITH)));
@@ -85,7 +85,7 @@ fn end(ran: Result<(), String>) -> ExitCode {
     }
 }
 
-/// Prints help or the version. A reader who has seen enough of it, such as `head`, is no failure.
+/// Prints help or the version. A reader that closes the pipe early, such as `head`, is no failure.
 fn answer(text: &str) -> Result<(), String> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(format!("can't write to standard output: {error}")),

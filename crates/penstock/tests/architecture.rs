@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Every crate of the workspace and the crates of it that it may know. A crate that isn't here fails the test, so that
-/// nobody adds one without deciding where it stands.
+/// Every crate of the workspace and the crates of it that it may know. A crate that isn't here fails the test: a new
+/// one needs a decision about where it stands.
 const ARROWS: &[(&str, &[&str])] = &[
     ("penstock-resp", &[]),
     ("penstock-store", &[]),

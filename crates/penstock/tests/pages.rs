@@ -44,7 +44,7 @@ fn every_flag_of_a_tool_is_named_on_its_page() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// Who begins with README has the compiler that is needed, and knows what is missing, as long as it is.
+/// README names the compiler that is needed, and what is missing, as long as it is.
 #[test]
 fn the_first_page_tells_what_is_needed_and_what_is_missing() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

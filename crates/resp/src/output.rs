@@ -2,8 +2,8 @@
 //!
 //! Replies are written as plain bytes at the end of the chain; large values are shared by reference until the socket
 //! has taken them. A queue that its peer doesn't empty is folded ([`Output::fold`]): runs of one identical short reply
-//! become a segment each that takes the same space for a million of them as for a thousand. That costs those nothing
-//! who read their replies.
+//! become a segment each that takes the same space for a million of them as for a thousand. That costs nothing for
+//! clients that read their replies.
 //!
 //! A queue can be taken as a whole and written somewhere else; it reads itself out (`slices`, `advance`) to a socket
 //! and to a file alike. This module knows neither.

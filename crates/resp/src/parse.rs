@@ -252,7 +252,7 @@ impl Parser {
         if length > self.limits.bulk_bytes_max {
             return Err(ReplyError::Limit("bulk_bytes_max"));
         }
-        // Early, so that nobody collects a string in vain; head and line end are counted when it is complete.
+        // Early, so that a string that is too long isn't collected; head and line end are counted when it is complete.
         self.check_size(length)?;
         let Some((text, end)) = rest.split_at_checked(length) else { return Ok(None) };
         match end {

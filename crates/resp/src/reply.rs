@@ -27,10 +27,9 @@ pub struct Reply<'o> {
 /// The longest bulk string that [`short_bulk`] writes, in bytes.
 const SHORT_BULK_BYTES_MAX: usize = 32;
 
-/// Appends a bulk string of 10 to 32 bytes: most are. It is put together by copies of known lengths, some of which
-/// overlap; calls for lengths that nobody knows would cost more. That happens in its place at once: what is put
-/// together elsewhere is read again before its small pieces have arrived there, for which the processor waits. False:
-/// it has another length.
+/// Appends a bulk string of 10 to 32 bytes, as most are. It is made of copies of constant lengths, some of which
+/// overlap: calls to copy a variable length would cost more. It is written in place, since copying it here from
+/// elsewhere stalls on store forwarding. False if it has another length.
 #[inline]
 fn short_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
     const HEADER: usize = b"$12\r\n".len();
@@ -130,7 +129,7 @@ impl<'o> Reply<'o> {
         self.text_line(b'+', text.as_bytes());
     }
 
-    /// A simple string of any bytes. Line ends within it become spaces, lest the rest be taken for other replies.
+    /// A simple string of any bytes. Line ends within it become spaces, so that the rest isn't taken for other replies.
     pub fn status(&mut self, text: impl AsRef<[u8]>) {
         self.clean_line(b'+', text.as_ref());
     }
@@ -156,7 +155,7 @@ impl<'o> Reply<'o> {
     }
 
     /// An error; `text` begins with its code ("ERR", "WRONGTYPE") and has no "-". Line ends within it become spaces,
-    /// as in Redis, lest the rest be taken for other replies.
+    /// as in Redis, so that the rest isn't taken for other replies.
     #[cold]
     pub fn error(&mut self, text: impl AsRef<[u8]>) {
         self.errors += 1;

@@ -21,12 +21,12 @@ const BULK_BYTES_MAX_UNAUTHENTICATED: i64 = 16 * 1024;
 /// beginning when more has arrived, which is cheaper than remembering.
 const REMEMBER_BYTES_MIN: usize = 4096;
 
-/// Arguments of a request from which on it isn't said how long the next one is, unless that is large: to make room for
-/// each by itself would take longer than to make room for more.
+/// From this many arguments on, the length of the next one isn't reported unless it is large: making room for each by
+/// itself would take longer than making room for more.
 const WANTED_ARGS_MAX: usize = 16;
 
-/// Bytes of a buffer that can be framed: offsets are 32 bits wide. Whoever keeps incomplete requests must end the
-/// connection before there are more.
+/// Bytes of a buffer that can be framed: offsets are 32 bits wide. A caller that keeps incomplete requests must end
+/// the connection before there are more.
 pub const BUFFER_BYTES_MAX: usize = u32::MAX as usize;
 
 /// How much a request may hold.
@@ -345,7 +345,7 @@ pub enum ProtocolError {
     TooBigCount,
     /// A count of arguments that is no number or too large.
     InvalidCount,
-    /// More arguments than one who has not authenticated may send.
+    /// More arguments than a client may send before it authenticates.
     UnauthenticatedCount,
     /// A length longer than 64 KB.
     TooBigLength,
@@ -353,7 +353,7 @@ pub enum ProtocolError {
     ExpectedBulk(u8),
     /// A length that is no number, negative or too large.
     InvalidLength,
-    /// A longer argument than one who has not authenticated may send.
+    /// A longer argument than a client may send before it authenticates.
     UnauthenticatedLength,
 }
 
@@ -539,8 +539,8 @@ impl Framer {
         Ok(Step::Done(at))
     }
 
-    /// Goes on with an array of which a part was framed earlier. Only what is new is looked at, however little that is:
-    /// whoever sends a long request in small pieces must not cost its length with every piece.
+    /// Goes on with an array of which a part was framed earlier. Only what is new is read, however little that is: a
+    /// client that sends a long request in small pieces must not cost its length with every piece.
     #[cold]
     fn resume(
         &mut self,

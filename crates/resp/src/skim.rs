@@ -1,4 +1,4 @@
-//! Replies that nobody wants to keep: counts them and shows the errors among them, in constant memory.
+//! Replies that needn't be kept: counts them and shows the errors among them, in constant memory.
 //!
 //! A mass insertion gets a million `+OK` and a few errors. [`Skimmer`] builds no value, copies nothing but an error's
 //! text, and holds neither a long string nor a large array, whatever comes. It knows no connection: the caller feeds it

@@ -321,7 +321,7 @@ fn breakpoint(state: &mut State) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-/// Nobody listens to what a script says to its debugger.
+/// Does nothing: there is no debugger to receive a script's messages.
 fn debug(_: &mut State) -> Result<c_int, Raise> {
     Ok(0)
 }

@@ -1,7 +1,7 @@
 //! What belongs to one machine beside Lua's own state: its memory, the script's host, whether the script has to end.
 //!
-//! Lua hands the allocator a pointer of its owner's, and tells it to whoever asks; that is how a function that Lua
-//! calls finds its [`Context`].
+//! Lua hands the allocator a pointer that the owner chose, and returns it on request (`lua_getallocf`). That is how a
+//! function that Lua calls finds its [`Context`].
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::ffi::{c_int, c_void};
@@ -87,7 +87,7 @@ impl Context {
     ///
     /// # Safety
     ///
-    /// `lua` is a state of a [`crate::Vm`], which outlives the pointer's use, and nobody else uses the context
+    /// `lua` is a state of a [`crate::Vm`], which outlives the pointer's use, and nothing else uses the context
     /// meanwhile.
     pub(crate) unsafe fn of(lua: *mut ffi::lua_State) -> *mut Context {
         let mut context = std::ptr::null_mut();
@@ -177,7 +177,7 @@ pub(crate) unsafe extern "C" fn allocate(
         None => unsafe { alloc(new) },
     };
     if moved.is_null() {
-        // As everywhere in the server; nobody could catch the error that Lua would raise within a function of ours.
+        // As everywhere in the server. An error that Lua raised within a function of ours couldn't be caught.
         handle_alloc_error(new);
     }
     context.used_bytes = now_used;

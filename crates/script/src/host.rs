@@ -38,8 +38,8 @@ pub trait Host {
     /// Runs a command for the script. Its reply, or the error by which it is refused, goes to `reply`.
     fn call(&mut self, args: Args<'_>, proto: Proto, reply: &mut Output) -> Verdict;
 
-    /// Asked every now and then while a script runs, wherever it is: how long it has run, whether somebody wants it to
-    /// end. It may serve others meanwhile, but run no script.
+    /// Called from time to time while a script runs, wherever it is: the host checks how long it has run and whether it
+    /// was killed. The host may serve other clients meanwhile, but run no script.
     fn poll(&mut self) -> Verdict;
 
     /// Writes into the server's log.

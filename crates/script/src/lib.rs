@@ -1,7 +1,7 @@
 //! Lua scripts: the virtual machine, its sandbox, and what passes between scripts and commands.
 //!
-//! This room knows Lua and the protocol. What a command is, which keys there are and who else is connected it doesn't
-//! know: a script reaches all that through a [`Host`], which the engine implements.
+//! This crate knows Lua and the protocol. It doesn't know commands, keys and connections: a script reaches them
+//! through a [`Host`], which the engine implements.
 //!
 //! `unsafe` because Lua is C. It is confined to `state.rs`, through whose checked methods everything that Lua calls
 //! sees its values, `context.rs`, which the machine's allocator leads to, `vm.rs`, which owns the machine,

@@ -1,7 +1,7 @@
 //! How functions of ours see Lua: values on its stack, through methods that check what they are given.
 //!
-//! Lua raises an error by jumping back to whoever catches it, over all frames in between, whose destructors don't run.
-//! Rust's frames don't survive that. So:
+//! Lua raises an error by jumping back to the frame that catches it. The destructors of the frames in between don't
+//! run, which Rust's frames don't survive. So:
 //!
 //! - A function that Lua calls is a [`Native`], made into what Lua wants by [`native!`](crate::native). It raises an
 //!   error by *returning* [`Raise`], the error's value being on top of the stack; only the frame below it, which owns
@@ -55,7 +55,7 @@ pub unsafe fn enter(lua: *mut RawState, native: Native) -> c_int {
     // SAFETY: the state is alive, and used through this alone until the native has returned.
     let mut state = unsafe { State::from_raw(lua) };
     let context = state.context;
-    // SAFETY: nobody holds a reference to the context while Lua calls.
+    // SAFETY: there is no reference to the context while Lua calls.
     unsafe { (*context).in_native = true };
     let result = native(&mut state);
     // SAFETY: as above; the native has returned.
@@ -197,7 +197,7 @@ impl State {
         at
     }
 
-    /// Makes sure that one more value fits; beyond [`FREE_SLOTS`], whoever pushes has asked before.
+    /// Makes sure that one more value fits. A native that pushes more than [`FREE_SLOTS`] asks for room first.
     #[inline]
     fn one_more(&self) {
         // SAFETY: the state is alive; memory is not refused.
@@ -747,7 +747,7 @@ impl State {
         Raise
     }
 
-    /// Room for what an error's value is made of, if need be in place of other values: nobody sees them any more.
+    /// Room for what an error's value is made of, if need be in place of other values, which aren't used any more.
     fn room_for_error(&mut self) {
         const SLOTS: c_int = 3;
         if !self.fits(SLOTS) {

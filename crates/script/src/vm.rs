@@ -86,13 +86,13 @@ pub struct Vm {
 /// Where on the machine's stack the function [`locate`] stays. What is kept of [`Arguments`] follows it.
 const LOCATE: c_int = 1;
 
-// SAFETY: Lua's state and the context belong to the machine alone and are tied to no thread; whoever has the machine
-// has all of it.
+// SAFETY: Lua's state and the context belong to the machine alone and are tied to no thread; the owner of the machine
+// owns both.
 unsafe impl Send for Vm {}
 
 impl Drop for Vm {
     fn drop(&mut self) {
-        // SAFETY: both were made by `new` and belong to nobody else.
+        // SAFETY: both were made by `new`, and the machine is their only owner.
         unsafe {
             ffi::lua_close(self.lua);
             drop(Box::from_raw(self.context));
@@ -108,7 +108,7 @@ impl Vm {
         // SAFETY: the context outlives the state.
         let lua = unsafe { ffi::lua_newstate(allocate, context.cast()) };
         if lua.is_null() {
-            // SAFETY: it was made above, and nobody knows it.
+            // SAFETY: it was made above, and there is no other pointer to it.
             drop(unsafe { Box::from_raw(context) });
             return None;
         }
@@ -361,7 +361,7 @@ const COMPILE_TIMES: usize = 8;
 
 /// Gives the parser the next piece; none, if there is none, or the memory or the script's time is used up.
 unsafe extern "C-unwind" fn read(lua: *mut RawState, text: *mut c_void, size: *mut usize) -> *const std::ffi::c_char {
-    // SAFETY: `lua_load` is given both in `load`; nobody else uses the text or the context meanwhile.
+    // SAFETY: `lua_load` is given both in `load`; nothing else uses the text or the context meanwhile.
     unsafe {
         let text = &mut *text.cast::<Text<'_>>();
         let context = &mut *Context::of(lua);
@@ -407,7 +407,7 @@ pub(crate) fn load(state: &mut State, text: &[u8], name: &CStr) -> Result<(), Ra
 
 /// Called every so many instructions.
 unsafe extern "C-unwind" fn on_count(lua: *mut RawState, _: *mut ffi::lua_Debug) {
-    // SAFETY: Lua calls, so that nobody holds a reference to the context; this frame owns nothing.
+    // SAFETY: Lua calls, so there is no reference to the context; this frame owns nothing.
     unsafe {
         let context = Context::of(lua);
         if (*context).look() == crate::host::Verdict::End {

@@ -94,7 +94,7 @@ fn rawset(state: &mut State) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-/// Refuses to write to a table of everybody's.
+/// Refuses to write to a table that all scripts share.
 pub fn refuse_guard(state: &mut State, index: c_int) -> Result<(), Raise> {
     if seal::is_guard(state, index) { Err(state.error_value(seal::READ_ONLY.as_bytes())) } else { Ok(()) }
 }

@@ -54,7 +54,7 @@ pub fn push<T: Copy>(state: &mut State, value: PerScript<T>) {
 pub unsafe fn upvalue<T: Copy>(state: &mut State) -> &mut T {
     let run = state.context().run;
     // SAFETY: the state is alive, the upvalue is what the caller says; it lives as long as the function runs, and
-    // nobody else refers to it while the state is borrowed.
+    // there is no other reference to it while the state is borrowed.
     unsafe {
         let memory = ffi::lua_touserdata(state.raw(), ffi::lua_upvalueindex(1));
         (*memory.cast::<PerScript<T>>()).of_run(run)

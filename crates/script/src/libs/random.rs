@@ -2,7 +2,7 @@
 //!
 //! The generator is that of POSIX's `lrand48`, and its numbers are those of Redis: from one seed, the same everywhere.
 //! Without a seed, scripts share one sequence. With one, a script has its own to the end of its run. (In Redis, one
-//! script's seed is everybody's.)
+//! script's seed applies to all scripts.)
 
 use std::ffi::c_int;
 

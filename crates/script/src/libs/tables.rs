@@ -1,4 +1,5 @@
-//! `table`: what of Lua's library would work without end, or write to tables that are everybody's, is replaced.
+//! `table`: functions of Lua's library that could run without end, or write to tables that all scripts share, are
+//! replaced.
 
 use std::ffi::c_int;
 
