@@ -1,5 +1,5 @@
 //! What a thread does for its other connections while a script takes too long: it sends what their commands before the
-//! script have answered, reads what they send, has it answered, and lets new ones in, so that somebody can end the
+//! script have answered, reads what they send, has it answered, and lets new ones in, so that a client can end the
 //! script.
 
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ const READ_BYTES: usize = 16 * 1024;
 pub struct BusyTurn<'t> {
     /// The connections besides the one whose script it is.
     pub others: Others<'t>,
-    /// What tells who has sent something.
+    /// Tells which connections have sent something.
     pub poller: &'t mut Epoll,
     /// Where new connections come in.
     pub doorway: &'t mut Doorway,
@@ -39,10 +39,10 @@ pub struct BusyTurn<'t> {
     pub buffer: &'t [u8],
     /// Connections that have used up their turn, with requests that they have kept.
     pub yielded: &'t VecDeque<usize>,
-    /// Whose commands CLIENT PAUSE holds back.
+    /// Connections that CLIENT PAUSE holds back.
     pub paused: &'t mut Vec<usize>,
-    /// Who has replies of commands that ran before the script, in the same turn, or during it. Those that are left are
-    /// written, or closed, when the script has ended.
+    /// Connections with replies of commands that ran before the script, in the same turn, or during it. Those that are
+    /// left are written, or closed, when the script has ended.
     pub to_write: &'t mut Vec<usize>,
     /// What the threads share.
     pub shared: &'t Shared,

@@ -58,8 +58,7 @@ impl fmt::Display for ConfError {
 
 impl std::error::Error for ConfError {}
 
-/// All that is wrong with a configuration, so that nobody has to start the server once for every line. Its text is what
-/// to print before leaving.
+/// All mistakes of a configuration, so that one start shows them all. Its text is what to print before leaving.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ConfErrors(Vec<ConfError>);
 

@@ -1,8 +1,8 @@
 //! A thread's connections, by the poller's numbers.
 //!
-//! `unsafe` because a connection that runs is borrowed apart from the others, which somebody may have to look after
-//! meanwhile. The invariant: **an [`Others`] never touches the one connection that was taken apart from it**, and as
-//! long as both exist, nobody has the table itself.
+//! `unsafe` because a connection that runs is borrowed apart from the others, which may have to be served meanwhile.
+//! The invariant: **an [`Others`] never touches the one connection that was taken apart from it**, and as long as both
+//! exist, the table itself isn't borrowed.
 
 use std::cell::UnsafeCell;
 
@@ -23,7 +23,7 @@ pub struct Others<'c> {
 impl Connections {
     /// How many there are.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    #[expect(clippy::len_without_is_empty, reason = "not needed")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -37,7 +37,7 @@ impl Connections {
     /// The connection of this number.
     #[must_use]
     pub fn get(&self, key: usize) -> Option<&Connection> {
-        // SAFETY: the table is borrowed, so that nobody has it, or one of its connections, mutably.
+        // SAFETY: the table is borrowed, so neither it nor one of its connections is borrowed mutably.
         self.0.get(key).map(|cell| unsafe { &*cell.get() })
     }
 

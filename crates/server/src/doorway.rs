@@ -85,7 +85,7 @@ impl Doorway {
     }
 }
 
-/// Whether connections from other machines are to be refused: nobody has set a password or chosen an address.
+/// True if connections from other machines are refused: neither a password nor an address was configured.
 fn is_protected(settings: &Settings) -> bool {
     settings.protected_mode.get() && settings.requirepass.is_empty()
 }

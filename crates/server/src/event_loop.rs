@@ -172,8 +172,8 @@ pub struct EventLoop {
     timeouts_checked_s: u64,
 }
 
-/// A connection that is to run, and who looks after the others meanwhile. A macro, because the loop's fields are
-/// borrowed apart.
+/// A connection that is to run, and the attendant that serves the others meanwhile. A macro, because the loop's fields
+/// are borrowed apart.
 macro_rules! attended {
     ($event_loop:expr, $key:expr) => {
         $event_loop.connections.apart($key).map(|(connection, others)| {

@@ -5,9 +5,9 @@
 //! kernel that gives a huge page when it is first touched clears it in the midst of a command, which takes a tenth of a
 //! millisecond, and many times that on a virtual machine whose host has yet to find the memory. So the range is kept
 //! from huge pages (`MADV_NOHUGEPAGE`), and a thread of its own gets the next one before the allocator comes to it:
-//! nobody waits for it, nor for the small pages that it saves. It is filled elsewhere (`staging`) and moved to its
-//! place in some microseconds: were it filled there, who came too early would have to fill it, too, in the midst of a
-//! command.
+//! no command waits for it, nor for the small pages that it saves. It is filled elsewhere (`staging`) and moved to its
+//! place in some microseconds. If it were filled in place, a thread that touched it too early would fill it, too, in
+//! the midst of a command.
 //!
 //! The allocator tells of each part of the range that it begins to use or gives back (`mi_commit_fun_t` of mimalloc 3).
 //! What is made ready ahead is at most a few megabytes for each place where it is growing, and nothing as
@@ -17,7 +17,7 @@
 //! What was made ready and is not used half a second later goes back, a slice of the allocator's at a time.
 //!
 //! `unsafe` because it handles memory that the allocator gives out. The invariant: **pages are only ever exchanged or
-//! forgotten while they belong to nobody, and read as zeros before and after**: when the allocator gives them back, or
+//! forgotten while they aren't in use, and read as zeros before and after**: when the allocator gives them back, or
 //! while their block is locked and the slices aren't in use.
 
 mod staging;
@@ -56,8 +56,8 @@ const AHEAD_BLOCKS: usize = 2;
 const AHEAD_BLOCKS_AT_FIRST: usize = 1;
 const LARGE_BLOCKS: usize = 64;
 
-/// How long who wants a locked block waits before it looks again: the kernel makes some 60 microseconds of the shortest
-/// sleep.
+/// How long a thread that wants a locked block sleeps between checks: the kernel makes some 60 microseconds of the
+/// shortest sleep.
 const LOCKED_WAIT: Duration = Duration::from_micros(1);
 
 /// Blocks of an area: see [`Heap::areas`].
@@ -96,7 +96,7 @@ const SLICES: u64 = 0xFFFF_FFFF;
 const WANTED: u64 = 1 << 32;
 /// that it was made ready, so that there is memory in slices that aren't used,
 const READY: u64 = 1 << 33;
-/// or that its memory is being exchanged or given back: who wants to use the block waits.
+/// or that its memory is being exchanged or given back: a thread that wants to use the block waits.
 const LOCKED: u64 = 1 << 34;
 
 unsafe extern "C" {
@@ -183,7 +183,7 @@ fn offer() {
     };
     let head = mapped.addr().next_multiple_of(BLOCK_BYTES) - mapped.addr();
     let start = mapped.wrapping_byte_add(head);
-    // SAFETY: nobody knows of the range yet.
+    // SAFETY: there is no pointer into the range yet.
     unsafe {
         if head > 0 {
             let _ = munmap(mapped, head);
@@ -213,8 +213,7 @@ extern "C" fn on_commit(begins: bool, start: *mut c_void, bytes: usize, _zero: *
     if begins {
         heap.take(start.addr(), bytes);
     } else {
-        // SAFETY: the part belongs to nobody. It reads as zeros from now on, and the call is made again before it is
-        // used.
+        // SAFETY: the part isn't in use. It reads as zeros from now on, and the call is made again before it is used.
         let forgotten = unsafe { madvise(start, bytes, Advice::LinuxDontNeed) };
         if forgotten.is_ok() {
             heap.give_back(start.addr(), bytes);
@@ -246,8 +245,8 @@ impl Heap {
         let mut before = state.load(Ordering::Relaxed);
         loop {
             if before & LOCKED != 0 {
-                // Next to never, and some microseconds. It isn't enough to yield: who has locked it may wait for this
-                // core, and has no precedence.
+                // Rare, and some microseconds. Yielding isn't enough: the thread that has locked it may wait for this
+                // core, and has the lowest priority.
                 thread::sleep(LOCKED_WAIT);
                 before = state.load(Ordering::Relaxed);
                 continue;
@@ -296,12 +295,12 @@ impl Heap {
         }
     }
 
-    /// Has a block made ready that nobody has used yet. Returns whether it is one.
+    /// Asks for a block to be made ready, if it is unused. True if it is.
     fn want(&self, block: usize) -> bool {
         let is_new = self.change(block, |state| if state == 0 { WANTED } else { state }) == 0;
         if is_new {
             let area = block / AREA_BLOCKS;
-            // After the block's own word, so that who finds this bit finds that one.
+            // After the block's own word: a thread that sees this bit sees the word, too.
             self.areas[area / AREAS].fetch_or(1 << (area % AREAS), Ordering::Release);
         }
         is_new
@@ -340,7 +339,7 @@ impl Heap {
                 ready = self.trim_idle(&ready);
                 staging.trim_idle();
                 // SAFETY: may be called at any time. The thread has next to no memory of its own; what others have
-                // freed is given back to the system, which mimalloc would only do when somebody asks it for more.
+                // freed is given back to the system, which mimalloc would otherwise do at the next allocation only.
                 unsafe { mi::mi_collect(false) };
                 trimmed = Instant::now();
             }
@@ -358,7 +357,7 @@ impl Heap {
         let state = &self.blocks[block];
         // The allocator may have come to it meanwhile: then what is filled is for the next.
         if state.compare_exchange(WANTED, WANTED | LOCKED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            // SAFETY: nobody uses the block, nor begins to while it is locked. It reads as zeros, before and after.
+            // SAFETY: the block is unused, and stays so while it is locked. It reads as zeros, before and after.
             let is_ready = unsafe { staging.move_to(self.start + block * BLOCK_BYTES) };
             state.store(if is_ready { READY } else { 0 }, Ordering::Release);
         }
@@ -383,8 +382,7 @@ impl Heap {
         }
         for slice in (0..BLOCK_BYTES / SLICE_BYTES).filter(|slice| state >> slice & 1 == 0) {
             let start = self.start + block * BLOCK_BYTES + slice * SLICE_BYTES;
-            // SAFETY: nobody uses the slice, nor begins to while the block is locked. It reads as zeros, before and
-            // after.
+            // SAFETY: the slice is unused, and stays so while the block is locked. It reads as zeros, before and after.
             let _ = unsafe { madvise(ptr::with_exposed_provenance_mut(start), SLICE_BYTES, Advice::LinuxDontNeed) };
         }
         self.blocks[block].store(state & SLICES, Ordering::Release);
@@ -546,7 +544,7 @@ mod tests {
     }
 
     fn byte(heap: &Heap, at: usize) -> u8 {
-        // SAFETY: within the range, which nobody else uses.
+        // SAFETY: within the range, which nothing else uses.
         unsafe { ptr::with_exposed_provenance::<u8>(heap.start + at).read() }
     }
 

@@ -214,7 +214,7 @@ impl Default for Reserve {
 
 /// Tells a connection why it isn't served, and closes it.
 pub fn refuse(accepted: Accepted, text: &[u8]) {
-    // The socket's buffer is empty, so a short text always fits; if not, there is nobody to tell.
+    // The socket's buffer is empty, so a short text always fits; if it doesn't, the client is gone.
     let _ = match accepted.socket {
         Socket::Tcp(mut stream) => stream.write(text),
         Socket::Unix(mut stream) => stream.write(text),
@@ -227,9 +227,9 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Whether accepting failed because there is nobody: who was there has gone, or the socket is about to be replaced and
-/// isn't listened on any more ([`crate::rebind`]).
-fn is_nobody(error: &io::Error) -> bool {
+/// True if accepting failed because no connection is left: the client has gone, or the socket is about to be replaced
+/// and isn't listened on any more ([`crate::rebind`]).
+fn is_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::CONNABORTED | Errno::INTR | Errno::INVAL))
 }
 
@@ -246,7 +246,7 @@ pub fn accept(listener: &Listener) -> io::Result<Option<Accepted>> {
     match accepted {
         Ok(accepted) => Ok(Some(accepted)),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        Err(error) if is_nobody(&error) => Ok(None),
+        Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -43,7 +43,7 @@ pub fn set_file(file: PathBuf) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the file anew for each line: whoever moves it away to keep it finds that a new one is begun.
+/// Opens the file anew for each line: after log rotation has moved it away, the next line begins a new file.
 fn open(file: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(file)
 }

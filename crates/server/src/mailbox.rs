@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A thread's mailbox. To look into an empty one takes no lock and no locked instruction: a thread that serves clients
-/// which wait for each reply looks once a request. What is left in it is bounded by those who leave it.
+/// which wait for each reply looks once a request. The senders bound what is in it.
 pub struct Mailbox<T> {
     items: Mutex<Vec<T>>,
     /// Whether there is anything; changed under the lock.
@@ -23,7 +23,8 @@ impl<T> Mailbox<T> {
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves something. Says whether it was empty before: then nobody has woken the thread for it yet.
+    /// Leaves something. True if the mailbox was empty before: then the thread hasn't been woken yet, and the caller
+    /// wakes it.
     pub fn leave(&self, item: T) -> bool {
         let mut items = self.items();
         items.push(item);
@@ -91,7 +92,7 @@ mod tests {
                 std::thread::yield_now();
             }
         });
-        // Whoever finds it empty wakes the thread: once for all that is taken together.
+        // The sender that finds it empty wakes the thread: once for all that is taken together.
         assert_eq!(announced.into_inner(), taken);
     }
 }

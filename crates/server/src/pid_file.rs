@@ -1,4 +1,4 @@
-//! `pidfile`: the process's id, for whoever supervises the server by it.
+//! `pidfile`: the process's id, for supervisors that read it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

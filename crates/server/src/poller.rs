@@ -27,8 +27,8 @@ pub struct Ready {
 pub trait Poller {
     /// Begins to watch a descriptor for reading.
     fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()>;
-    /// Sets what a descriptor is watched for. Not for reading when there is nothing more, or nobody who would read it:
-    /// level-triggered polling says so again and again. That it is broken is always announced, as something to read.
+    /// Sets what a descriptor is watched for. Don't watch for reading at the end of input, or while input isn't read:
+    /// level-triggered polling reports it again and again. A broken connection is always reported, as readable.
     fn watch(&self, fd: BorrowedFd<'_>, token: u64, read: bool, write: bool) -> io::Result<()>;
     /// Ceases to watch a descriptor.
     fn remove(&self, fd: BorrowedFd<'_>);

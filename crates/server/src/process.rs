@@ -44,7 +44,7 @@ pub fn room_for_clients(wanted: u64, threads: usize) -> u64 {
     wanted.min(soft.saturating_sub(reserved))
 }
 
-/// A number that nobody can guess, from the operating system.
+/// An unpredictable number from the operating system.
 #[must_use]
 pub fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
@@ -66,7 +66,7 @@ pub fn disable_huge_pages() {
     }
 }
 
-/// Has the calling thread stand back behind all others: it does what nobody waits for.
+/// Gives the calling thread the lowest priority: no other thread waits for its work.
 pub fn stand_back() {
     // On Linux this is of the thread, not of the process. Where it isn't allowed, nothing is lost but some politeness.
     let _ = rustix::process::setpriority_process(None, 19);
@@ -78,7 +78,7 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// 40 hexadecimal digits that nobody has had before.
+/// 40 random hexadecimal digits, unique for this run.
 fn random_id() -> String {
     let mut id = String::new();
     while id.len() < 40 {

@@ -42,8 +42,8 @@ fn has_port(in_use: &[TcpListener], port: i64) -> bool {
     in_use.iter().any(|listener| listener.local_addr().is_ok_and(|address| i64::from(address.port()) == port))
 }
 
-/// Opens what the settings ask for while these are not listened on. Who connects just then is refused, as in Redis,
-/// which closes them.
+/// Opens what the settings ask for while these are not listened on. Clients that connect just then are refused, as in
+/// Redis, which closes its listeners first.
 fn open_instead(in_use: &[TcpListener], settings: &Settings) -> Result<Vec<Listener>, CannotListen> {
     for listener in in_use {
         // The end of listening: the socket keeps its address, which others may have as well from now on.

@@ -47,7 +47,7 @@ impl ServerHost {
     /// clients are told.
     fn listen(&self, settings: &Settings, refusal: &str) -> Result<(), String> {
         let listeners = self.listening.replace(settings).map_err(|why| refuse(&why, refusal))?;
-        // The first thread looks within a tick; until then who connects waits in the kernel's queue.
+        // The first thread looks within a tick; until then new connections wait in the kernel's queue.
         self.new_listeners.leave(listeners);
         Ok(())
     }
@@ -124,7 +124,7 @@ fn worker_name(id: usize) -> String {
     format!("worker-{id}")
 }
 
-/// Huge pages that nobody waits for, as far as that can be had.
+/// Sets up huge pages so that commands don't wait for them, as far as the system allows.
 fn arrange_huge_pages(settings: &Settings) {
     process::permit_huge_pages();
     if !settings.disable_thp.get() {
@@ -134,7 +134,7 @@ fn arrange_huge_pages(settings: &Settings) {
     }
 }
 
-/// Begins the log. A server whose log is lost from the start is told from one that runs well by nobody: it doesn't run.
+/// Begins the log. Without a log, a failing server looks like a healthy one, so a failure ends the start.
 fn begin_log(settings: &Settings) -> Result<(), String> {
     log::set_level(settings.loglevel.get());
     let name = settings.logfile.get();
@@ -157,10 +157,10 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     store::hash::set_seed(process::random_seed());
     // Before threads are started, which inherit what is blocked or handled.
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|e| format!("can't handle signals: {e}"))?;
-    // The server outlives the terminal that it was started from, as Redis does; nobody looks at the flag.
+    // The server outlives the terminal that it was started from, as Redis does; the flag isn't read.
     let hung_up = signal_hook::flag::register(SIGHUP, Arc::default());
     hung_up.map_err(|e| format!("can't handle signals: {e}"))?;
-    // Nor does an alarm that whoever started it has set.
+    // Nor does an alarm end it that its parent process has set.
     let alarmed = signal_hook::flag::register(SIGALRM, Arc::default());
     alarmed.map_err(|e| format!("can't handle signals: {e}"))?;
     // A file that may not grow any more (ulimit -f) is an error of the write, not the end of the process.
@@ -195,7 +195,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let shared = Arc::new(Shared::new(engine, stopping.clone(), new_listeners, spill));
     announce(threads, &listeners);
     warn_of_volatility(&engine.settings);
-    // Before anybody is served, and once nothing is left that is likely to fail: who finds the file finds a server.
+    // Before clients are served, and once nothing is left that is likely to fail: where the file is, a server runs.
     let _pid_file = PidFile::write(&engine.settings);
     let mut listeners = Some(listeners);
     let mut handles = Vec::new();

@@ -11,7 +11,7 @@ use engine::config::{Settings, Supervised};
 use crate::conf_file::system_text;
 use crate::log;
 
-/// Who supervises the server, if it wants to be told.
+/// The supervisor of the server, if it asked for notifications.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
     /// The name of systemd's socket.

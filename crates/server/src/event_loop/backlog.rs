@@ -2,7 +2,7 @@
 //!
 //! A connection has a [`Backlog`] from the first turn in which its socket didn't take everything to the one in which
 //! everything is sent. Until then its requests run on while there is room for their replies; without room they wait in
-//! the kernel, and nobody but this connection notices.
+//! the kernel, and no other connection notices.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -171,8 +171,8 @@ impl EventLoop {
         backlog.leaving = leaving;
     }
 
-    /// Closes a connection that doesn't read what it gets (client-output-buffer-limit), or doesn't say who it is. Says
-    /// whether it did.
+    /// Closes a connection that doesn't read what it gets (client-output-buffer-limit), or has too much waiting without
+    /// having authenticated. True if it did.
     pub(super) fn close_if_over_limit(&mut self, key: usize) -> bool {
         let now_ms = self.steady_ms();
         let Some(connection) = self.connections.get(key) else { return false };
@@ -298,7 +298,7 @@ impl EventLoop {
         let (share, queue) = (self.share(), &connection.replies);
         let (memory, unwritten) = (queue.memory(), queue.unwritten());
         let fits = if backlog.held.is_some() { share.has_room_again(memory) } else { share.has_room(memory) };
-        // Who has read a little and stopped may write on: what has been read back for it is not in the way.
+        // A client that has read a little and stopped may write on: what was read back from disk for it doesn't count.
         let fits = fits || (queue.is_spilling() && unwritten == 0);
         if !fits || (backlog.patience.is_some() && !queue.is_spilling()) {
             return Some(backlog.cause());

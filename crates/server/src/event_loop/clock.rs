@@ -14,7 +14,7 @@ use crate::poller::{Poller, TICK};
 /// Deadlines that may be noted beyond twice the connections, before those of waits that have ended are removed.
 const DEADLINES_SLACK: usize = 64;
 
-/// How long after its end a wait is looked at again that somebody else is just ending, in microseconds.
+/// If another thread is just ending a wait whose time is up, the wait is checked again after so many microseconds.
 const LOOK_AGAIN_US: u64 = 1000;
 
 /// How idle a thread is from a moment on.
@@ -57,8 +57,7 @@ fn due_us(connection: &Connection) -> Option<u64> {
 }
 
 impl EventLoop {
-    /// Milliseconds since the thread began: by a clock that nobody sets, for whatever is only waited for within the
-    /// server.
+    /// Milliseconds since the thread began, by a monotonic clock: for waits that are only within the server.
     pub(super) fn steady_ms(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
     }
@@ -132,7 +131,7 @@ impl EventLoop {
             if self.worker.time_out(&mut connection.session, &mut connection.replies.output) {
                 self.go_on(key);
             } else {
-                // Somebody is just serving it, or finding that there is nothing after all: look again.
+                // Another thread is just serving it, or finding that there is nothing after all: check again.
                 self.deadlines.push(Reverse((now_us + LOOK_AGAIN_US, client)));
             }
         }

@@ -1,13 +1,13 @@
 //! Subscribers that are behind, and are waited for as long as they read.
 //!
-//! Redis's one thread shares a processor with nobody but its clients' reading; several threads can publish faster than
-//! the same clients read, so that limits would hit those that do nothing but read. So a thread hands out no more while a
+//! In Redis one thread publishes, and subscribers keep up with it. Several threads can publish faster than the same
+//! subscribers read, so that limits would close clients that do nothing but read. So a thread hands out no more while a
 //! subscriber of its own has much to read and reads. What is published waits in the inbox, and behind that its
 //! publishers.
 //!
-//! Nobody is at a slow one's mercy: a subscriber is waited for as long as it would take to read what it has read at
-//! [`READ_BYTES_PER_S_MIN`], plus [`GRACE_US`]. One that reads faster is always waited for; one that reads at a tenth of
-//! that for a tenth of the time; one that doesn't read not at all, and its limit closes it.
+//! A slow subscriber can't hold up the others without limit. It is waited for as long as reading what it has read would
+//! take at [`READ_BYTES_PER_S_MIN`], plus [`GRACE_US`]. One that reads faster is always waited for; one that reads at a
+//! tenth of that, for a tenth of the time; one that doesn't read, not at all, and its limit closes it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

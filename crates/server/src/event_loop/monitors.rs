@@ -1,5 +1,5 @@
 //! MONITOR's lines: a monitor that doesn't read them as fast as they come is not shown all, and is told how many it was
-//! not shown. Nobody can be made to wait for it, and it would not help anybody to close it.
+//! not shown. No other client may wait for it, and closing it would help no client.
 
 use engine::config::ClientClass;
 use engine::families::monitor::dropped_line;

@@ -2,9 +2,8 @@
 //!
 //! Such a client sends its next request some microseconds after the reply, and most of its time goes into waking the
 //! thread that sleeps until then. So the thread polls for a while before it sleeps, as long as that is worthwhile: the
-//! last waits were short, few connections are active (many are served together by whoever wakes up), and there is a
-//! core to spare. A guess that fails is paid for once; several in a row end the polling until short waits are seen
-//! again.
+//! last waits were short, few connections are active (with many, one wake-up serves several), and there is a core to
+//! spare. A guess that fails is paid for once; several in a row end the polling until short waits are seen again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -27,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// For how long a thread doesn't poll after the machine was found busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Threads that poll at this moment. There is always a core left for whoever they wait for.
+/// Threads that poll at this moment. There is always a core left for the clients that they wait for.
 static POLLING: AtomicUsize = AtomicUsize::new(0);
 
 /// When a thread polls before it sleeps.

@@ -59,7 +59,7 @@ impl EventLoop {
     }
 
     /// Reads from the connections that have sent something, from the `next` on, until one has sent more than a few
-    /// commands, or its replies wait: who comes after it is read from when it has run. Returns it with what was read.
+    /// commands, or its replies wait: those after it are read from once it has run. Returns it with what was read.
     fn gather(&mut self, next: &mut usize) -> Option<(usize, Received)> {
         let mut end = 0;
         while let Some(&Ready { token, read, write }) = self.ready.get(*next) {
@@ -147,7 +147,7 @@ impl EventLoop {
     }
 
     /// Reads at most `room` bytes, or as much as a long request still lacks; into the thread's buffer from `start` on,
-    /// if it may be run at once and is short. None if there is nothing to be run, or nobody any more.
+    /// if it may be run at once and is short. None if there is nothing to run, or the connection is gone.
     fn receive(&mut self, key: usize, room: usize, start: usize) -> Option<Received> {
         let connection = self.connections.get_mut(key)?;
         let have = connection.input.len();
@@ -173,7 +173,7 @@ impl EventLoop {
                 return None;
             }
             Err(_) => {
-                // The peer has broken the connection; nobody is left to answer.
+                // The peer has broken the connection: there is no client left to answer.
                 self.close(key);
                 return None;
             }
@@ -188,7 +188,7 @@ impl EventLoop {
         Some(Received { read, buffered: in_buffer.then_some(have + read.bytes), of_long })
     }
 
-    /// Runs what has been read from each connection, unless it has to wait, or nobody is there any more.
+    /// Runs what has been read from each connection, unless it has to wait, or the connection is gone.
     fn run_arrived(&mut self) {
         while let Some(first) = self.arrived.front() {
             if self.hold_of(first) == Some(Hold::None) {

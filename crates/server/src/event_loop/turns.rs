@@ -1,9 +1,9 @@
 //! Turns of connections whose replies go to disk, while the disk is behind.
 //!
 //! A connection that already has replies waiting adds one turn's worth to what waits for the disk whenever it runs:
-//! little, unless there is a large value among them. Hundreds that do so at once would be much. So nobody with replies
-//! that wait runs while more than a little waits for the disk; they queue, and go on one after another as fast as the
-//! disk does. Who has nothing waiting is not concerned.
+//! little, unless there is a large value among them. Hundreds that do so at once would be much. So connections with
+//! waiting replies don't run while more than a little waits for the disk; they queue, and go on one after another as
+//! fast as the disk does. Connections without waiting replies aren't concerned.
 
 use super::EventLoop;
 use crate::backlog::{Backlog, Turn};

@@ -58,7 +58,7 @@ impl EventLoop {
     /// Sends what the socket takes. Says whether there is, or was, a backlog to be minded.
     pub(super) fn send(&mut self, key: usize) -> bool {
         let has_backlog = self.connections.get(key).is_some_and(|connection| connection.backlog.is_some());
-        // Read by those alone who have to wait: it costs others more than it tells.
+        // The clock is read only for connections that have a backlog: others don't need it.
         let now_ms = if has_backlog { self.steady_ms() } else { 0 };
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let is_closing = connection.hold == Hold::Closing;

@@ -1,10 +1,10 @@
-//! Where huge pages are filled, out of everybody's way, before they take a block's place in the heap.
+//! Where huge pages are filled, outside of the heap in use, before they take a block's place in it.
 //!
 //! `mremap` moves the page alone (`MREMAP_DONTUNMAP`, Linux 5.7) and leaves the range as it was, empty. A block that
 //! has one from its own place in here is one mapping with its neighbours to the kernel, which allows a process some
 //! 65,000.
 //!
-//! `unsafe` for the calls to the kernel. The invariant: **nobody else knows of the range.**
+//! `unsafe` for the calls to the kernel. The invariant: **there is no other pointer into the range.**
 
 use std::ffi::c_void;
 use std::ptr;
@@ -59,12 +59,12 @@ impl Staging {
     /// Moves what is filled to a block of the heap. Returns whether it was; the block is as it was otherwise.
     ///
     /// # Safety
-    /// `to` is a block's address, and nobody uses the block.
+    /// `to` is a block's address, and the block is unused.
     pub unsafe fn move_to(&mut self, to: usize) -> bool {
         let Some((at, _)) = self.filled else { return false };
         let to = ptr::with_exposed_provenance_mut(to);
         let flags = MremapFlags::MAYMOVE | DONT_UNMAP;
-        // SAFETY: the caller's promise, and nobody knows of what is moved.
+        // SAFETY: the caller's promise, and there is no other pointer to what is moved.
         let moved = unsafe { mremap_fixed(self.address(at), BLOCK_BYTES, BLOCK_BYTES, flags, to) };
         if moved.is_err() {
             self.empty();
@@ -89,7 +89,7 @@ impl Staging {
 
     fn empty(&mut self) {
         if let Some((at, _)) = self.filled.take() {
-            // SAFETY: nobody knows of the range.
+            // SAFETY: there is no other pointer into the range.
             let _ = unsafe { madvise(self.address(at), BLOCK_BYTES, Advice::LinuxDontNeed) };
         }
     }

@@ -1,7 +1,7 @@
 //! A file that the queues of many connections share, so that they need one descriptor and not one each.
 //!
 //! It is cut into chunks, which are numbered by their place. A queue takes the next ones as it grows and gives them up
-//! as it is read. What nobody has of it takes no room on the disk: it is a hole, or behind the file's end.
+//! as it is read. A chunk that no queue has takes no room on the disk: it is a hole, or behind the file's end.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;

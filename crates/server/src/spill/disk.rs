@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, fstatvfs, openat};
 
 use super::chunks::{Part, SharedFile};
 
-/// A place for queues of bytes. Each is a file of its own to whoever uses it, and a part of one in truth.
+/// A place for queues of bytes. Each looks like a file of its own to its user, and is a part of a shared file.
 pub(super) trait Disk {
     /// A file.
     type File;
@@ -74,7 +74,7 @@ impl Spools {
     }
 
     fn shared(&mut self, spool: &Spool) -> io::Result<&mut SharedFile> {
-        // It is there as long as anybody uses it.
+        // It is there as long as a queue uses it.
         Ok(self.shared.get_mut(&spool.file).ok_or(io::ErrorKind::NotFound)?)
     }
 }
