@@ -392,7 +392,7 @@ pub const CONNECTION: Family = Family {
     CLIENT ID
     CLIENT INFO
     CLIENT LIST [(TYPE (normal|master|replica|pubsub|bogus)|ID <smallint>)]
-    CLIENT KILL (ID 123456789|ADDR 127.0.0.1:1|127.0.0.1:1|TYPE bogus|USER nobody|SKIPME maybe)
+    CLIENT KILL (ID 123456789|ADDR 127.0.0.1:1|127.0.0.1:1|TYPE bogus|USER missing|SKIPME maybe)
     CLIENT GETREDIR
     CLIENT UNBLOCK <smallint> [(TIMEOUT|ERROR|bogus)]
     CLIENT NO-EVICT (on|off|bogus)

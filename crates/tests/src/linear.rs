@@ -47,7 +47,7 @@ where
 {
     let next = |lane: usize, done: &[usize]| lanes[lane].get(done[lane]).copied();
     let pending: Vec<&Event<Op>> = (0..lanes.len()).filter_map(|lane| next(lane, done)).collect();
-    // Whoever was sent after this must wait: something pending had been answered by then.
+    // An event sent after this must wait: something pending had been answered by then.
     let Some(first_answer) = pending.iter().map(|event| event.answered).min() else { return true };
     if !hopeless.insert((state.clone(), done.clone())) {
         return false;

@@ -220,7 +220,7 @@ pub fn comes_true(mut holds: impl FnMut() -> bool) -> bool {
     })
 }
 
-/// Asks the kernel for a port that nobody uses now.
+/// Asks the kernel for a port that is free now.
 pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }

@@ -78,7 +78,7 @@ fn shell(program: &str, script: &str, port: u16, fake: u16) -> Command {
 fn outcome(stdout: Vec<u8>, stderr: Vec<u8>, status: Option<i32>) -> Outcome {
     let text = |bytes: Vec<u8>| {
         let text: String = bytes.iter().map(|&byte| shown(byte)).collect();
-        // The one difference by design: a program says who it is.
+        // The one difference by design: a program says its own name.
         let text = text.replace(concat!("penstock cli ", env!("CARGO_PKG_VERSION")), "redis-cli 7.0.15");
         // On a busy machine any command may take so long that it is told.
         text.split_inclusive('\n').filter(|line| !is_time_taken(line)).collect()
@@ -109,7 +109,7 @@ fn run_in_pipe(mut command: Command) -> Outcome {
     outcome(output.stdout, output.stderr, output.status.code())
 }
 
-/// A new terminal: the side of whoever looks at it, and the program's side.
+/// A new terminal: the user's side, and the program's side.
 fn terminal() -> (File, OwnedFd) {
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&controller).unwrap();
@@ -134,7 +134,7 @@ fn run_on_terminal(mut command: Command) -> Outcome {
     });
     let mut stdout = Vec::new();
     let mut piece = [0; 4096];
-    // The end of a terminal is an error: nobody holds its other side any more.
+    // The end of a terminal is an error: its other side isn't open any more.
     while let Ok(n @ 1..) = screen.read(&mut piece) {
         stdout.extend_from_slice(&piece[..n]);
     }
@@ -192,9 +192,9 @@ fn as_redis_cli_with_penstock() {
     check(&Server::penstock(&["--enable-debug-command", "yes"]), run_in_pipe);
 }
 
-/// Output that nobody takes ends no program by a signal, and says nothing of its inside.
+/// Output to a closed pipe ends no program by a signal, and shows nothing of its inside.
 #[test]
-fn output_that_nobody_takes_is_no_crash() {
+fn output_to_a_closed_pipe_is_no_crash() {
     let run = |args: &[&str], redirection: &str| {
         let script = format!("\"$0\" \"$@\" {redirection}");
         let mut command = Command::new("bash");
@@ -244,8 +244,8 @@ fn a_server_that_does_not_tell_its_commands() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("the server doesn't tell what its commands are"));
 }
 
-/// What a program prints in all, whose connection is killed once it has printed `before` in answer to `first`, and
-/// who then reads `later`.
+/// All that a program prints. Its connection is killed once it has printed `before` in answer to `first`, and it then
+/// reads `later`.
 fn bereft(program: &str, server: &Server, [first, before, later]: [&str; 3]) -> Outcome {
     let mut command = shell(program, "cli", server.port(), 0);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -270,7 +270,8 @@ fn bereft(program: &str, server: &Server, [first, before, later]: [&str; 3]) -> 
     outcome(printed, output.stderr, output.status.code())
 }
 
-/// What was to be done in a transaction that is gone is not done outside of it, and who reads messages for ever ends.
+/// What was to be done in a transaction that is gone is not done outside of it, and a program that reads messages for
+/// ever ends.
 #[test]
 fn a_lost_connection_is_said() {
     let server = Server::oracle(&[]);
@@ -331,7 +332,7 @@ fn parameters_of_a_uri_are_obeyed() {
     assert!(errors.starts_with("Error: ") && output.is_empty() && status == Some(1), "{errors}");
 }
 
-/// Commands whose reply never ends in one, and help that nobody can give.
+/// Commands that never end in a reply, and help that there is none of.
 #[test]
 fn what_cannot_be_done_is_said() {
     let server = Server::oracle(&[]);

@@ -223,7 +223,7 @@ fn quotes_go_on_in_the_next_line() {
     assert_eq!(terminal.history(), "set k \"first\\nsecond\"\nget k\n");
 }
 
-/// Who types is asked, wherever the replies go.
+/// A user at a terminal gets a prompt, wherever the replies go.
 #[test]
 fn replies_may_go_through_a_pipe() {
     let server = Server::penstock(&[]);
@@ -330,7 +330,7 @@ fn ctrl_c_ends_the_pause_between_repetitions() {
     assert_eq!(connections(), before);
 }
 
-/// Completion gives up on a server that doesn't answer, and its late reply is nobody's.
+/// Completion gives up on a server that doesn't answer, and its late reply is dropped.
 #[test]
 fn completion_does_not_wait_for_a_silent_server() {
     let server = Server::penstock(&[]);
@@ -415,7 +415,7 @@ fn lines_are_remembered_but_for_passwords() {
     again(&terminal.home, &server);
 }
 
-/// Another program in the same home knows the lines; the file is nobody else's to read.
+/// Another program in the same home knows the lines; only their owner can read the file.
 fn again(home: &Path, server: &Server) {
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(fs::metadata(home.join(".rediscli_history")).unwrap().permissions().mode() & 0o777, 0o600);

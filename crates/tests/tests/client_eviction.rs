@@ -89,7 +89,7 @@ fn a_connection_that_says_no_evict_stays() {
 }
 
 #[test]
-fn a_limit_holds_for_those_who_are_there_and_may_be_a_percentage() {
+fn a_limit_holds_for_present_clients_and_may_be_a_percentage() {
     on_both(&[], |server| {
         let mut conn = begin_request(server, "held", 8 << 20);
         server.wait_until("it is seen", |s| tot_mem(s, "held") >= 8 << 20);

@@ -1,5 +1,5 @@
 //! The time that commands see when something slow has run before them: a lock that lasts for a while must last that
-//! long from when its owner gets to know of it, whoever kept the server from answering before.
+//! long from when its owner gets to know of it, whatever kept the server from answering before.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 

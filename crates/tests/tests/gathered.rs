@@ -1,5 +1,5 @@
-//! What several connections have sent by the time the server looks is read before the first of it is run. Nobody is to
-//! notice.
+//! What several connections have sent by the time the server looks is read before the first of it is run. Clients must
+//! not notice.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -86,7 +86,7 @@ fn each_is_answered_in_its_order_whatever_others_have_sent() {
 }
 
 #[test]
-fn who_is_closed_by_another_runs_nothing_of_what_it_has_sent() {
+fn a_client_closed_by_another_runs_nothing_of_what_it_has_sent() {
     let server = Server::penstock(&["--threads", "1"]);
     let mut conns = open(&server, 4);
     let id = conns[1].cmd("CLIENT ID").unwrap().integer().unwrap();

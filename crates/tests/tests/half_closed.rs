@@ -35,6 +35,6 @@ fn every_request_that_came_before_the_end_is_answered() {
     let expected = format!("$60000\r\n{value}\r\n").repeat(many);
     assert!(exchange(&server, &b"GET big\r\n".repeat(many)) == expected.as_bytes());
     assert!(exchange(&server, &[&*b"GET big\r\n".repeat(many), b"QUIT\r\n"].concat()).ends_with(b"x\r\n+OK\r\n"));
-    // Who waits for others is gone.
+    // A client that waits for others is closed.
     assert_eq!(exchange(&server, b"BLPOP nothing 0\r\n"), b"");
 }

@@ -21,7 +21,7 @@ fn huge_mb(server: &Server) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
-/// Whether the kernel has huge pages for those who ask.
+/// True if the kernel gives huge pages to programs that ask.
 fn kernel_has_huge_pages() -> bool {
     let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     !setting.is_empty() && !setting.contains("[never]")

@@ -1,4 +1,4 @@
-//! Malformed and hostile clients: a clear error where Redis gives one, bounded memory, and nobody else notices.
+//! Malformed and hostile clients: a clear error where Redis gives one, bounded memory, and no other client notices.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 

@@ -332,7 +332,7 @@ fn bad_input_gives_one_line_and_a_status() {
         "can't keep the load's state in /dev/null/x",
     );
     check(open.port(), &["--resume"], "PING\n", 2, "standard input has no name");
-    // A summary that nobody can read is no reason to fail.
+    // A summary that can't be written is no reason to fail.
     let full = std::fs::File::create("/dev/full").unwrap();
     assert_eq!(loader(open.port(), &[&good]).stdout(full).status().unwrap().code(), Some(0));
     for args in [&["--nonsense"][..], &["--chunk", "0"], &["--csv", "x"], &["--max-command", "x"], &["--state", "x"]] {
@@ -409,7 +409,7 @@ fn errors_that_cannot_be_told_end_the_load() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     assert_eq!(run(server.port(), &["--errors", "/dev/full", &file], b"").status, 5);
     assert_eq!(loader(server.port(), &[&file]).stderr(full).status().unwrap().code(), Some(5));
-    // Who closes it doesn't want to know.
+    // A closed standard error asks for no errors.
     let (reader, closed) = std::io::pipe().unwrap();
     drop(reader);
     assert_eq!(loader(server.port(), &[&file]).stderr(closed).status().unwrap().code(), Some(1));

@@ -1,4 +1,4 @@
-//! `penstock load` where it puts ZADDs into another order than the input's: nobody sees it but the clock.
+//! `penstock load` where it puts ZADDs into another order than the input's: only the speed shows it.
 //!
 //! `PENSTOCK_SEED=N`: the seed of the random points.
 

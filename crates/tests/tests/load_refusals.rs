@@ -71,7 +71,7 @@ fn a_user_needs_no_right_but_to_what_is_loaded() {
     assert_eq!((ran.status, ran.first_line()), (1, "2 commands executed, 1 failed, 0 lines rejected"));
     let renamed = Server::oracle(&["--rename-command", "CLIENT", ""]);
     assert_eq!(run(renamed.port(), &[], b"SET a 1\n").status, 0);
-    // A name that somebody wants is another thing.
+    // A name that the user asks for is another thing.
     let url = format!("redis://w:pw@127.0.0.1:{}?client_name=x", server.port());
     let ran = run(server.port(), &["-u", &url], b"SET key:1 2\n");
     assert!(ran.status == 4 && ran.err.contains("NOPERM"), "{} {}", ran.status, ran.err);

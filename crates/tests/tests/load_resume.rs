@@ -74,7 +74,7 @@ fn a_successor_stops_at_an_error_that_was_not_reported() {
     ask(&server, "SET string x");
     let mut child = loader(server.port(), &args).stdin(Stdio::null()).spawn().unwrap();
     wait_until("it is blocked", || blocked(&server) == 1);
-    // What is executed from here on is answered, and nobody reads it.
+    // What is executed from here on is answered, and the answers aren't read.
     signal(child.id(), "STOP");
     ask(&server, "RPUSH gate x");
     wait_until("all that was sent is executed", || ask(&server, "GET n").text() == b"17");
@@ -135,7 +135,7 @@ fn a_successor_knows_how_many_failed_and_were_reported() {
             signal(child.id(), end);
         }
         child.wait().unwrap();
-        wait_until("nobody is blocked", || blocked(&server) == 0);
+        wait_until("no client is blocked", || blocked(&server) == 0);
         ask(&server, "RPUSH gate x");
         let before = directory.read("errors").lines().count();
         assert!((1_000..1_050).contains(&before), "{before}");
@@ -154,7 +154,7 @@ fn what_a_killed_loader_may_have_reported_is_not_called_missing() {
     for (more, failed, lacks) in [(&[][..], "at least 1,002", 64), (&["--no-merge"], "1,050", 50)] {
         let directory = Directory::new();
         let (mut child, args) = blocked_load(&server, &directory, more);
-        // What is executed from here on is answered, and nobody reads it.
+        // What is executed from here on is answered, and the answers aren't read.
         signal(child.id(), "STOP");
         ask(&server, "RPUSH gate x");
         wait_until("all is executed", || !ask(&server, "GET done").is_null());
@@ -361,7 +361,7 @@ fn a_first_connection_is_not_tried_for_ever() {
             assert_eq!(ran.err.contains(said), retry == "1" || bytes[0] == 12, "{retry}: {}", ran.err);
         }
     }
-    // Where nobody is, nobody is waited for.
+    // Without a server, nothing is waited for.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let start = std::time::Instant::now();
     let ran = run(port, &["--resume", "--state", &state, "--restart", &file], b"");
@@ -417,7 +417,7 @@ fn a_resumed_load_must_be_the_same() {
     assert!(ask(&server, &format!("PIPELINE END {token}")).text() == b"OK");
     let ran = run(server.port(), &["--resume", "--restart", "--state", &state, &file], b"");
     assert_eq!((ran.status, ran.first_line()), (0, "200,001 commands executed, 0 failed, 0 lines rejected"));
-    // The token has expired or the server was restarted: nobody knows what ran.
+    // The token has expired or the server was restarted: it is unknown what ran.
     std::fs::write(&file, b"INCR n\n".repeat(200_000)).unwrap();
     interrupted_again(&server, &args);
     let token = std::fs::read_to_string(&state).unwrap();
@@ -448,7 +448,7 @@ fn a_complete_load_is_not_loaded_again() {
     // A second may have begun meanwhile.
     assert!(again.status == 1 && (as_said("0 seconds") || as_said("1 second")), "{} {}", again.status, again.err);
     assert_eq!(ask(&server, "GET n").text(), b"1");
-    // Its token is gone, whoever ended it.
+    // Its token is gone, whichever loader ended it.
     assert_eq!(ask(&server, "PIPELINE LIST").items().len(), 0);
     let restart = ["--resume", "--restart", "--state", &state, &file];
     check(&restart, "", 1, "2 commands executed", "2");
@@ -464,7 +464,7 @@ fn a_complete_load_is_not_loaded_again() {
     for other in ["INCR m\n", "INCR n\nINCR n\n", ""] {
         check(&args, other, 6, "standard input is not what the load was of", "4");
     }
-    // Nobody needs the server to know that.
+    // That is known without the server.
     let port = server.port();
     drop(server);
     let ran = run(port, &args, b"INCR n\n");

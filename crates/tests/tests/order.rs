@@ -1,5 +1,5 @@
-//! Several pipelined connections on several threads: commands on many keys and transactions are atomic, and whoever
-//! sees the second write of a connection sees its first.
+//! Several pipelined connections on several threads: commands on many keys and transactions are atomic, and a reader
+//! that sees the second write of a connection sees its first.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -47,7 +47,7 @@ fn side_by_side(server: &Server, workers: &[&(dyn Fn(&mut Conn) + Sync)], watche
 }
 
 #[test]
-fn a_flush_does_not_change_the_order_in_which_those_who_wait_are_served() {
+fn a_flush_does_not_change_the_order_in_which_waiters_are_served() {
     for server in [Server::penstock(&["--threads", "1"]), server(), Server::oracle(&[])] {
         let mut other = server.connect();
         // Whatever the order of the keys' hashes is.
@@ -112,7 +112,7 @@ fn mget_sees_all_of_an_mset_or_nothing() {
 }
 
 #[test]
-fn who_comes_and_goes_sees_the_same_as_who_stays() {
+fn a_client_that_reconnects_sees_the_same_as_one_that_stays() {
     const ROUNDS: u64 = 12;
     let server = server();
     let all = (0..40).map(|i| format!("key{i}")).collect::<Vec<_>>();
@@ -280,7 +280,7 @@ fn incr_loses_no_increment() {
 }
 
 #[test]
-fn who_sees_the_second_write_sees_the_first() {
+fn a_reader_that_sees_the_second_write_sees_the_first() {
     let server = server();
     server.connect().cmd("MSET first 0 second 0 third 0").unwrap();
     let write = |conn: &mut Conn| {
@@ -347,7 +347,7 @@ fn apply(state: &[i64; KEYS], op: &Op) -> Option<[i64; KEYS]> {
 /// Reads the reply of a command that was sent.
 type ReadReply = Box<dyn Fn(&Reply) -> Op + Send>;
 
-/// A random command, with a value that nobody else writes, and how to read its reply.
+/// A random command, with a value that no other command writes, and how to read its reply.
 fn random_command(rng: &mut Rng, unique: i64) -> (Command, ReadReply) {
     let key = rng.below(KEYS);
     let number = |reply: &Reply| std::str::from_utf8(reply.text()).unwrap().parse().unwrap();

@@ -218,7 +218,7 @@ fn commands_behind_a_blocking_one_wait_and_keep_their_order() {
 }
 
 #[test]
-fn who_waits_is_served_between_the_commands_of_a_pipeline() {
+fn a_waiter_is_served_between_the_commands_of_a_pipeline() {
     on_both(|server| {
         let (mut waiting, mut other) = (server.connect(), server.connect());
         waiting.send(&encode(&command("BLPOP l 0"))).unwrap();
@@ -230,7 +230,7 @@ fn who_waits_is_served_between_the_commands_of_a_pipeline() {
 }
 
 #[test]
-fn who_waits_is_served_after_a_transaction() {
+fn a_waiter_is_served_after_a_transaction() {
     on_both(|server| {
         let (mut waiting, mut other) = (server.connect(), server.connect());
         waiting.send(&encode(&command("BLPOP l 0"))).unwrap();
@@ -242,7 +242,7 @@ fn who_waits_is_served_after_a_transaction() {
 }
 
 #[test]
-fn those_who_wait_longest_are_served_first() {
+fn the_longest_waiters_are_served_first() {
     on_both(|server| {
         let mut waiting: Vec<Conn> = (0..3).map(|_| server.connect()).collect();
         for (i, conn) in waiting.iter_mut().enumerate() {
@@ -326,8 +326,8 @@ fn a_hundred_thousand_commands_at_once() {
     let sets: Vec<_> = (0..N).map(|i| command(&format!("SET key:{i} {i}"))).collect();
     let gets: Vec<_> = (0..N).map(|i| command(&format!("GET key:{i}"))).collect();
     let bytes = [encode_all(&sets), encode_all(&gets)].concat();
-    // From a thread of its own: whoever writes everything before it reads must be served, too, but the oracle of that
-    // is the next test.
+    // From a thread of its own: a client that writes everything before it reads must be served, too, but the oracle of
+    // that is the next test.
     let sending = thread::spawn(move || writer.write_all(&bytes).unwrap());
     for _ in 0..N {
         assert_eq!(conn.read().unwrap().escaped(), "+OK\\r\\n");
@@ -409,7 +409,7 @@ fn monitor_shows_what_runs_in_order() {
 }
 
 #[test]
-fn who_has_sent_everything_still_gets_all_replies() {
+fn a_client_that_has_sent_everything_still_gets_all_replies() {
     const N: usize = 3000;
     let server = Server::penstock(&[]);
     let mut conn = server.connect();

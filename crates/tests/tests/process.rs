@@ -108,7 +108,7 @@ fn connect(port: u16) -> TcpStream {
 }
 
 #[test]
-fn it_says_who_and_where_it_is_and_ends_gracefully() {
+fn it_says_what_and_where_it_is_and_ends_gracefully() {
     for signal in ["-TERM", "-INT"] {
         let port = free_port().unwrap().to_string();
         let (child, said) = start(&["--port", &port, "--bind", "127.0.0.1"], "");
@@ -535,7 +535,7 @@ fn its_title_is_what_the_template_says() {
 }
 
 #[test]
-fn the_log_says_who_has_ended_it() {
+fn the_log_says_what_has_ended_it() {
     for (ends_with, expected) in [("SHUTDOWN", 0), ("-TERM", 1)] {
         let port = free_port().unwrap();
         let (mut child, _) = start(&["--port", &port.to_string(), "--bind", "127.0.0.1"], "");

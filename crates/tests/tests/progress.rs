@@ -62,7 +62,7 @@ fn errors_stand_above_a_bar_that_goes_at_the_end() {
     );
     let terminal = Terminal::new(&command);
     let error = "ERR value is not an integer or out of range: INCR n";
-    // From a pipe nobody knows how much there is.
+    // The size of what a pipe gives is unknown.
     terminal.wait_until("an error above the bar", |screen| {
         screen.starts_with(&format!("stdin:2: {error}\n"))
             && screen.lines().nth(1).is_some_and(|bar| bar.contains(" read, 2 commands, ") && bar.contains(" 1 error"))
@@ -75,7 +75,7 @@ fn errors_stand_above_a_bar_that_goes_at_the_end() {
     });
 }
 
-/// Whoever types is told what is waited for, and how to end it.
+/// A user at a terminal is told what is waited for, and how to end it.
 #[test]
 fn a_loader_without_input_says_that_it_reads_what_is_typed() {
     let server = Server::penstock(&[]);
@@ -88,7 +88,7 @@ fn a_loader_without_input_says_that_it_reads_what_is_typed() {
     assert!(terminal.screen().contains("\nSET k v\n1 command"), "{}", terminal.screen());
 }
 
-/// Nobody reads a terminal on which thousands of errors pass.
+/// Thousands of errors can't be read on a terminal.
 #[test]
 fn a_terminal_shows_a_hundred_errors_and_their_number() {
     let server = Server::penstock(&[]);
@@ -99,7 +99,7 @@ fn a_terminal_shows_a_hundred_errors_and_their_number() {
         "penstock load: 1,200 more errors not shown; --errors FILE lists all\n1,301 commands executed, 1,300 failed";
     terminal.wait_until("the end", |screen| screen.contains(end));
     assert_eq!(terminal.screen().matches(": INCR n\n").count(), 100, "{}", terminal.screen());
-    // Where nobody reads along, there are all.
+    // A pipe gets all of them.
     let mut piped = process::Command::new(subject_program());
     piped.args(["load", "-p", &server.port().to_string()]).arg(&file);
     let output = piped.output().unwrap();

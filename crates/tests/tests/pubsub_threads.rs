@@ -1,6 +1,6 @@
-//! Publish and subscribe between threads: those who read get everything, in order, and take little of the server's memory;
-//! those who don't are closed alone; nobody waits for ever, whoever publishes to whom; and of a client that has been
-//! answered QUIT nothing is left.
+//! Publish and subscribe between threads: subscribers that read get everything, in order, and take little of the server's
+//! memory; only those that don't are closed; no client waits for ever, in whatever circle they publish; and nothing is
+//! left of a client once QUIT is answered.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -58,7 +58,7 @@ fn read_in_order(conn: &Conn, count: usize, len: usize) -> u64 {
 }
 
 #[test]
-fn those_who_read_get_everything_and_take_little_memory() {
+fn readers_get_everything_and_take_little_memory() {
     const READERS: usize = 50;
     const PUBLISHERS: usize = 4;
     const MESSAGES: usize = 1500;
@@ -116,7 +116,7 @@ fn connections_of_two_threads_publish_to_each_other_by_whatever_publishes() {
     for threads in ["1", "2", "4"] {
         let server = server(threads);
         server.connect().cmd("CONFIG SET notify-keyspace-events K$").unwrap();
-        // Everybody listens to everybody, and to what happens to one key.
+        // Each client listens to all of them, and to what happens to one key.
         let readers: Vec<Conn> = (0..CLIENTS)
             .map(|_| {
                 let mut conn = subscriber(&server, "c");
@@ -230,7 +230,7 @@ fn nothing_is_left_of_a_connection_that_was_answered_quit() {
 }
 
 #[test]
-fn a_command_that_was_unblocked_counts_before_anybody_knows() {
+fn a_command_that_was_unblocked_counts_before_any_reply() {
     for threads in THREADS {
         let server = server(threads);
         let mut other = server.connect();

@@ -1,5 +1,5 @@
 //! Replies that wait: a client may write as much as it likes before it reads; it gets all replies in order, in bounded
-//! memory, and nobody else notices.
+//! memory, and no other client notices.
 //!
 //! `PENSTOCK_REPLIES_COMMANDS=N` is how many commands the large tests send together. The default is enough to exceed
 //! the memory that is allowed by far; the full size is ten million.
@@ -136,7 +136,7 @@ fn write_all_then_read(server: &Server, connections: usize) {
                 stream.read(&mut BufReader::with_capacity(1 << 20, socket));
             });
         }
-        // Nobody else notices.
+        // No other client notices.
         let mut other = server.connect();
         while written.load(Ordering::SeqCst) < connections {
             assert_eq!(other.cmd("PING").unwrap().text(), b"PONG");
@@ -221,9 +221,9 @@ fn what_has_been_read_is_given_back_while_the_rest_waits() {
 }
 
 #[test]
-fn who_has_read_a_little_may_go_on_writing() {
-    // So little memory that it is scarce. Whoever is made to wait for itself is closed before this test loses patience;
-    // who waits for a busy machine's disk is not.
+fn a_client_that_has_read_a_little_may_go_on_writing() {
+    // So little memory that it is scarce. A client that wrongly waits for its own reading is closed before this test
+    // gives up; one that waits for a busy machine's disk is not.
     let server = Server::penstock(&["--reply-memory-total", "1mb", "--reply-stall-timeout", "60"]);
     let mut sockets: Vec<_> = (0..16).map(|_| connect(&server)).collect();
     let count = 12 << 10;
@@ -329,7 +329,7 @@ fn one_huge_reply_is_read_in_any_case() {
     assert!(got == expected.as_bytes());
 }
 
-/// Values so large that a few of them make memory scarce stay in memory for who reads them as fast as they come.
+/// Values so large that a few of them make memory scarce stay in memory for clients that read them as fast as they come.
 #[test]
 fn large_replies_that_are_read_need_no_disk() {
     const BYTES: usize = 8 << 20;
@@ -386,7 +386,7 @@ fn a_slow_reader_costs_others_nothing() {
 }
 
 #[test]
-fn a_shutdown_does_not_wait_for_replies_that_nobody_reads() {
+fn a_shutdown_does_not_wait_for_unread_replies() {
     let mut server = Server::penstock(&[]);
     let mut socket = connect(&server);
     let count = send_echoes(&mut socket, 30 << 20);

@@ -1,5 +1,5 @@
 //! What happens to replies that wait when there is no room for them: too much of them, a full disk, a disk that fails,
-//! a client that nobody knows, subscribers and monitors.
+//! an unauthenticated client, subscribers and monitors.
 
 #![allow(clippy::unwrap_used)]
 
@@ -113,7 +113,7 @@ fn survives_a_bad_disk(server: &Server) {
     assert!(server.figure("reply_memory") <= 1 << 20);
     assert_eq!(other.cmd("PING").unwrap().text(), b"PONG");
     read_echoes(&mut BufReader::new(&socket), count);
-    // Once more, and nobody reads.
+    // Once more, and the client doesn't read.
     send_echoes(&socket, 40 << 20);
     wait_for_holds(server, 1);
     other.cmd("CONFIG SET reply-stall-timeout 1").unwrap();
@@ -124,7 +124,7 @@ fn survives_a_bad_disk(server: &Server) {
 }
 
 #[test]
-fn a_failing_disk_stops_nobody_but_who_needs_it() {
+fn a_failing_disk_stops_only_clients_that_need_it() {
     // 4 MB, then every write fails.
     let server = Server::penstock_with_small_files(&[], 8192);
     survives_a_bad_disk(&server);
@@ -133,7 +133,7 @@ fn a_failing_disk_stops_nobody_but_who_needs_it() {
 }
 
 #[test]
-fn descriptors_are_for_clients_whoever_reads_his_replies_or_not() {
+fn descriptors_are_for_clients_even_if_replies_are_not_read() {
     const CLIENTS: usize = 90;
     // Leaves room for some more.
     let server = Server::penstock_with_open_files(&["--reply-spill-keep-free", "0", "--threads", "2"], 160);
@@ -177,7 +177,7 @@ impl Drop for SmallDisk<'_> {
 }
 
 #[test]
-fn a_full_disk_stops_nobody_but_who_needs_it() {
+fn a_full_disk_stops_only_clients_that_need_it() {
     let server = Server::penstock(&["--reply-spill-keep-free", "0"]);
     let path = server.dir().join("tiny");
     let Some(_disk) = SmallDisk::mount(&path, 4) else {
@@ -231,7 +231,7 @@ fn memory_is_shared_by_those_whose_replies_wait() {
     let omem = |line: &str| line.split(' ').find_map(|field| field.strip_prefix("omem=")?.parse::<u64>().ok());
     let each: Vec<u64> = list.lines().filter_map(omem).filter(|&omem| omem > 0).collect();
     assert_eq!(each.len(), CONNECTIONS, "{list}");
-    // Those who came first took a part of what there was for fewer; nobody is left with nothing.
+    // The first clients took a part of what there was for fewer; none is left with nothing.
     let least = TOTAL / CONNECTIONS as u64 / 8;
     assert!(each.iter().all(|&memory| memory >= least), "{each:?}");
     thread::scope(|scope| {
@@ -243,7 +243,7 @@ fn memory_is_shared_by_those_whose_replies_wait() {
 }
 
 #[test]
-fn who_has_yet_to_authenticate_cannot_make_the_server_keep_replies() {
+fn an_unauthenticated_client_cannot_make_the_server_keep_replies() {
     let server = Server::penstock(&["--requirepass", "secret"]);
     let mut operator = server.connect();
     operator.cmd("AUTH secret").unwrap();
@@ -270,7 +270,7 @@ fn who_has_yet_to_authenticate_cannot_make_the_server_keep_replies() {
     let grown_kib = server.resident_peak_kib().saturating_sub(before_kib);
     assert!(grown_kib < 4 << 10, "memory grew by {grown_kib} KiB");
     assert!(server.log().contains("it has yet to authenticate"));
-    // One who reads is told, however often.
+    // A client that reads is told, however often.
     let mut reader = server.connect();
     for _ in 0..100 {
         reader.send(&b"GET k\r\n".repeat(1000)).unwrap();

@@ -1,5 +1,5 @@
-//! Pipelines that survive their connections: clients whose connections break at any point, who ask how far they got and
-//! go on from there. Not one command may be lost or run twice.
+//! Pipelines that survive their connections: these break at any point, and the clients ask how far they got and go on
+//! from there. Not one command may be lost or run twice.
 //!
 //! `PENSTOCK_RESUME_ROUNDS=N`: how many connections each client loses. `PENSTOCK_SEED=N`: the seed of the first client.
 

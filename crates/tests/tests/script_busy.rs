@@ -1,4 +1,4 @@
-//! Scripts and functions that take too long: whoever would have to wait for one is told, and it can be ended.
+//! Scripts and functions that take too long: clients that would have to wait for one are told, and it can be ended.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -64,7 +64,7 @@ fn others_are_told_that_a_script_takes_too_long() {
 /// What others have sent is read in one go with the script, and some of it is run before it: the replies would leave
 /// when the script has ended.
 #[test]
-fn who_shares_a_wakeup_with_an_endless_script_is_answered() {
+fn clients_that_share_a_wakeup_with_an_endless_script_are_answered() {
     for threads in ["1", "2"] {
         let server =
             Server::penstock(&["--threads", threads, "--busy-reply-threshold", "100", "--enable-debug-command", "yes"]);
@@ -157,10 +157,10 @@ fn what_is_sent_to_a_busy_server_is_limited_and_counted() {
 }
 
 #[test]
-fn who_visits_all_keys_is_told_in_the_midst_of_it() {
+fn a_command_that_visits_all_keys_is_told_in_the_midst_of_it() {
     let server = Server::penstock(&["--threads", "2", "--busy-reply-threshold", "1500"]);
     let mut script = server.connect();
-    // Nobody visits what is empty.
+    // An empty database isn't visited.
     script.cmd("SET k v").unwrap();
     start_endless(&server, &mut script, "endless");
     // It runs, and is not busy yet: the other thread takes these, begins, and waits for its shard.
@@ -178,12 +178,12 @@ fn who_visits_all_keys_is_told_in_the_midst_of_it() {
 }
 
 #[test]
-fn who_would_be_served_waits_for_the_script_and_nobody_else_does() {
+fn only_the_waiter_to_be_served_waits_for_the_script() {
     let server = busy_server("2");
     let (mut script, mut taker) = (server.connect(), server.connect());
     // What it takes has to go where the script holds it up.
     taker.send(b"BLMOVE source endless LEFT LEFT 0\r\n").unwrap();
-    server.wait_until("somebody waits", |server| server.figure("blocked_clients") == 1);
+    server.wait_until("a client waits", |server| server.figure("blocked_clients") == 1);
     start_endless(&server, &mut script, "endless");
     wait_until_busy(&mut server.connect(), "GET endless").unwrap();
     // Either thread takes new connections; three of the other's will do.
@@ -208,7 +208,7 @@ fn who_would_be_served_waits_for_the_script_and_nobody_else_does() {
 }
 
 #[test]
-fn a_wait_that_ends_during_a_script_holds_nobody_up() {
+fn a_wait_that_ends_during_a_script_holds_no_other_client_up() {
     let server = busy_server("2");
     let (mut script, mut waiting, mut conns) = (server.connect(), open(&server, 4), open(&server, 8));
     for conn in &mut waiting {

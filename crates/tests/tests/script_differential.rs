@@ -94,7 +94,7 @@ fn the_sandbox_is_the_same() {
 
 #[test]
 fn libraries_are_the_same() {
-    // Options are everybody's in Redis: each script begins with the defaults.
+    // Redis's scripts share the options: each script begins with the defaults.
     const DEFAULTS: &str = "cjson.encode_max_depth(1000) cjson.decode_max_depth(1000) cjson.decode_invalid_numbers(true) \
          cjson.encode_sparse_array(false, 2, 10) cjson.encode_number_precision(14) cjson.encode_invalid_numbers(false) ";
     let mut pair = Pair::start();

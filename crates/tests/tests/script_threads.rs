@@ -289,7 +289,7 @@ fn a_script_that_starts_over_is_counted_and_shown_once() {
     conn.cmd("SET k v").unwrap();
     let script = "redis.call('GET', KEYS[1]) redis.pcall('LPOP', KEYS[1]) redis.pcall('GET') \
                   if ARGV[1] == 'all' then redis.call('DBSIZE') end return redis.call('STRLEN', KEYS[1])";
-    // It keeps to its keys, as far as anybody knows.
+    // It keeps to its keys, as far as is known.
     conn.call(&eval(script, &["k"], &["one"])).unwrap();
     conn.cmd("CONFIG RESETSTAT").unwrap();
     monitor.cmd("MONITOR").unwrap();

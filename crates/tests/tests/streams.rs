@@ -54,7 +54,7 @@ fn entry(key: &str, id: &str, value: &str) -> String {
 }
 
 #[test]
-fn one_entry_serves_all_who_read() {
+fn one_entry_serves_all_readers() {
     on_all(true, |server| {
         let mut all: Vec<Conn> = (1..=3).map(|n| waiting(server, "XREAD BLOCK 0 STREAMS other s $ $", n)).collect();
         let mut other = server.connect();
@@ -112,7 +112,7 @@ fn each_entry_goes_to_one_of_a_group_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn who_waits_in_a_group_learns_that_it_is_gone() {
+fn a_waiter_in_a_group_learns_that_it_is_gone() {
     let gone = "-NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option|";
     let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
     let endings = [
@@ -132,7 +132,7 @@ fn who_waits_in_a_group_learns_that_it_is_gone() {
         for (ending, reply) in endings {
             other.cmd("FLUSHALL").unwrap();
             ask(&mut other, "XGROUP CREATE s g $ MKSTREAM", "+OK|");
-            // The one who only reads waits on.
+            // The reader without a group waits on.
             let mut reader = waiting(server, "XREAD BLOCK 0 STREAMS s $", 1);
             let mut conn = waiting(server, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >", 2);
             assert!(!other.cmd(ending).unwrap().is_error(), "{ending}");
@@ -145,8 +145,8 @@ fn who_waits_in_a_group_learns_that_it_is_gone() {
     });
 }
 
-/// What is done to a stream `s` without adding to it, with whether that changes it for those who watch it. It has a
-/// group `g`, which has been given everything but the second of two entries.
+/// Commands on a stream `s` that add nothing to it, and whether they change it for its watchers. It has a group `g`,
+/// which has been given everything but the second of two entries.
 const WITHOUT_NEWS: &[(&str, bool)] = &[
     ("XGROUP CREATE s h 0", false),
     ("XGROUP CREATE s h 0 MKSTREAM", false),
@@ -195,7 +195,7 @@ fn groups_do_not_count_as_a_change_of_what_is_watched() {
 }
 
 #[test]
-fn what_adds_nothing_to_a_stream_is_no_reason_to_look_at_those_who_wait() {
+fn a_command_that_adds_nothing_to_a_stream_retries_no_waiter() {
     on_all(true, |server| {
         let mut other = server.connect();
         // Those behind it add something, or take everything away; and 7.2 has groups' end looked at.
@@ -203,7 +203,7 @@ fn what_adds_nothing_to_a_stream_is_no_reason_to_look_at_those_who_wait() {
         for (line, _) in without_news.filter(|(line, _)| !line.contains("DESTROY")) {
             make_stream(&mut other);
             let mut reader = waiting(server, "XREAD BLOCK 0 STREAMS s none $ $", 1);
-            // Whoever ran the command again now would find the wrong type.
+            // If the command were run again now, it would find the wrong type.
             other.cmd("SET none 1").unwrap();
             let mut member = waiting(server, "XREADGROUP GROUP g x BLOCK 0 STREAMS s >", 2);
             other.cmd("XGROUP DELCONSUMER s g x").unwrap();
@@ -249,7 +249,7 @@ fn a_wait_ends_in_time_or_from_outside() {
 }
 
 #[test]
-fn nobody_waits_within_a_transaction() {
+fn no_command_waits_within_a_transaction() {
     on_all(true, |server| {
         let mut conn = server.connect();
         ask(&mut conn, "XGROUP CREATE s g $ MKSTREAM", "+OK|");
@@ -263,7 +263,7 @@ fn nobody_waits_within_a_transaction() {
 }
 
 #[test]
-fn nobody_waits_within_a_script() {
+fn no_command_waits_within_a_script() {
     // 7.0 refuses BLOCK there.
     on_all(false, |server| {
         let mut conn = server.connect();

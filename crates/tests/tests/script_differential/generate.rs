@@ -135,7 +135,7 @@ pub fn pattern(rng: &mut Rng) -> String {
     }
 }
 
-/// Options are everybody's in Redis: each script sets them first.
+/// Redis's scripts share the options: each script sets them first.
 fn json_options(rng: &mut Rng) -> String {
     let reset = "cjson.encode_sparse_array(false, 2, 10) cjson.encode_invalid_numbers(false) \
                  cjson.encode_number_precision(14) cjson.decode_invalid_numbers(true) cjson.encode_max_depth(1000)";
