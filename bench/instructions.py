@@ -7,7 +7,7 @@
 
 The batches are those of crates/penstock/benches/batches.rs, without sockets, counted by valgrind: unlike times, the counts
 hardly depend on the machine and on what else it does. Each is the difference between a run with the batches and one
-without. They depend on the compiler: who changes it, or finds a batch to take less, updates the record.
+without. They depend on the compiler: update the record when it changes, or when a batch takes less.
 """
 
 import argparse

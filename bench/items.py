@@ -5,7 +5,7 @@
         --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
 
 Each server has one core. A round sends each of them the same commands, ten in flight, with members drawn evenly; the servers
-take turns, and begin in turn, since who comes second may find what the first has left. Medians of the rounds, in nanoseconds.
+take turns, and begin in turn, since the second may find what the first has left. Medians of the rounds, in nanoseconds.
 
 Needs Linux (/proc/PID/task/*/schedstat, taskset) and two cores.
 """

@@ -209,7 +209,7 @@ def main():
 
     def start(spec):
         name, command = spec.split("=", 1)
-        # A port each, lest one that has just been killed is in the next one's way.
+        # A port each: that of a server that has just been killed may still be in use.
         options.port += 1
         server = Server(name, os.path.expanduser(command), options.port, options.core)
         # What it has made ready at its start and doesn't need goes back first.

@@ -4,7 +4,7 @@
     bench/pause_steps.py --precedence \\
         --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
 
-`bench/pauses.py` tells how long another connection waits, but not whom it waits for: a virtual machine stands still for
+`bench/pauses.py` tells how long another connection waits, but not what it waits for: a virtual machine stands still for
 milliseconds at times, and its clocks count that as the server's. What the server does is the same in every run, though, and what
 the machine does is not. So a server is filled in steps, pipelines of 1,000 SETs that are the same in every round; right behind
 each, another connection sends a GET and notes how long it waits. Of each step the shortest wait of all rounds counts: a step in

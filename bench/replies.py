@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast replies that nobody reads go to disk and come back, beside what the disk does by itself.
+"""How fast unread replies go to disk and come back, beside what the disk does by itself.
 
     bench/replies.py --server 'target/release/penstock --port {port} --save "" --dir {dir}' --dir /var/tmp --gigabytes 4
 

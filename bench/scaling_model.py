@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How the server should scale over many threads: a simulation of its locks, for machines that nobody has at hand.
+"""How the server should scale over many threads: a simulation of its locks, for machines that aren't at hand.
 
     bench/scaling_model.py [--held NS] [--beside NS] [--asking NS] [--transfer NS] [--hot SHARE] [--shards N]
 

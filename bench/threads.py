@@ -11,7 +11,7 @@ requests arrive at a time. `ratio` is the CPU time of the first divided by that 
 round; medians of all rounds are printed.
 
 A generator sends each of its connections a batch of commands that were made before, with keys drawn evenly from --keys for
-each command, and reads all replies. With --keys 1 there is one key that everybody uses, and `rate` is what matters. With
+each command, and reads all replies. With --keys 1 all connections use one key, and `rate` is what matters. With
 --busy 1 one generator only has something to send, and the other core's thread nothing to do.
 
 Needs Linux (/proc/PID/task/*/schedstat, taskset), two cores, and a server whose serving threads are named worker-0 and

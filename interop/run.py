@@ -64,7 +64,7 @@ STOP_SECONDS_MAX = 10
 
 
 def free_port():
-    """A port that nobody listens on now. Another program could take it before the server does; that is a clear error."""
+    """A port that is free now. Another program could take it before the server does; that is a clear error."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

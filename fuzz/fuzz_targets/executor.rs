@@ -146,6 +146,6 @@ fuzz_target!(|data: &[u8]| {
         _ => drop(run(&mut worker, &mut session, &requests(data).concat())),
     }
     worker.close(&mut session);
-    // Nobody reads what the threads have to tell each other.
+    // The threads' messages to each other aren't read.
     drop(engine.inboxes[0].take());
 });

@@ -44,13 +44,13 @@ public class RedissonTest {
         check("a free lock", lock.tryLock(0, 10, TimeUnit.SECONDS), true);
         check("a lock of one's own", lock.tryLock(0, 10, TimeUnit.SECONDS), true);
         check("held so often", lock.getHoldCount(), 2);
-        check("somebody else's", elsewhere(() -> lockAndUnlock(redisson.getLock("lock"), 100)), false);
+        check("another thread's", elsewhere(() -> lockAndUnlock(redisson.getLock("lock"), 100)), false);
         lock.unlock();
         Future<Boolean> waiting = OTHERS.submit(() -> lockAndUnlock(redisson.getLock("lock"), 10_000));
         Thread.sleep(200);
         lock.unlock();
         check("one that was waited for", waiting.get(10, TimeUnit.SECONDS), true);
-        check("nobody's", lock.isLocked(), false);
+        check("free again", lock.isLocked(), false);
         try {
             lock.unlock();
             check("given back twice", "no error", "an error");

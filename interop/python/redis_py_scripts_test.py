@@ -77,7 +77,7 @@ def locks(client):
     check("released", client.exists("lock"), 0)
     check("released twice", raised(lock.release), LockError)
     lock.acquire()
-    client.set("lock", "somebody else")
+    client.set("lock", "another owner")
     check("taken over", raised(lock.release), LockNotOwnedError)
     client.delete("lock")
 
@@ -100,7 +100,7 @@ def contention(client):
         thread.start()
     for thread in threads:
         thread.join()
-    check("nobody else was inside", overlaps, [])
+    check("no other thread was inside", overlaps, [])
     check("no turn was lost", client.get("counter"), str(THREADS * TURNS).encode())
 
 

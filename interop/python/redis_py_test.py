@@ -530,7 +530,7 @@ def authentication(connection):
         known = client(password="secret", protocol=protocol)
         check("with the password", known.pipeline(transaction=False).set("a", 1).get("a").execute(), [True, b"1"])
         check("with the user's name", client(username="default", password="secret", protocol=protocol).ping(), True)
-    check("who was in stays in", connection.ping() and connection.config_set("requirepass", ""), True)
+    check("a client that was in stays in", connection.ping() and connection.config_set("requirepass", ""), True)
     check("no password again", refusal(), True)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The programs that everybody has at hand, unmodified: nc as the manual shows it, redis-cli and redis-benchmark.
+"""Common programs, unmodified: nc as the manual shows it, redis-cli and redis-benchmark.
 
 Only the standard library, so that it runs before anything is installed but Debian's packages.
 """
