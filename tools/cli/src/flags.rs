@@ -148,7 +148,7 @@ fn connection_args() -> Vec<Arg> {
             .help("Server's Unix socket, instead of host and port"),
         option(id::PASSWORD, "password").short('a').help("Password; REDISCLI_AUTH in the environment is safer"),
         option(id::PASS, "password").long("pass").help("The same as -a").overrides_with(id::PASSWORD),
-        option(id::USER, "name").long("user").help("Who logs in with the password [default: the default user]"),
+        option(id::USER, "name").long("user").help("User that logs in with the password [default: the default user]"),
         flag(id::ASKPASS).long("askpass").help("Ask for the password, unseen"),
         option(id::URI, "uri").short('u').help("redis://user:password@host:port/db, or unix:///path/to/socket"),
         option(id::DB, "db").short('n').help("Number of the database [default: 0]"),

@@ -55,7 +55,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Prints help or the version. A reader who has seen enough of it, such as `head`, is no failure.
+/// Prints help or the version. A reader that closes the pipe early, such as `head`, is no failure.
 fn answer(text: &str) -> ExitCode {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -1,4 +1,4 @@
-//! Lines that somebody typed or piped: commands of the server, and those that the program itself understands.
+//! Lines that were typed or piped: commands of the server, and those that the program itself understands.
 
 use crate::failure::Failure;
 use crate::format::Form;
@@ -44,7 +44,7 @@ enum Line {
 /// Runs the lines of standard input, which is no terminal.
 ///
 /// # Errors
-/// Standard input's or standard output's; and what makes the connection unusable, since nobody is there to see to it.
+/// Standard input's or standard output's; and what makes the connection unusable, since no user is there to mend it.
 pub fn run_all(session: &mut Session<'_>) -> Result<(), Failure> {
     let mut preferences = Preferences::default();
     let mut input = io::stdin().lock();
@@ -131,7 +131,7 @@ pub fn is_secret(line: &[u8]) -> bool {
     }
 }
 
-/// The words of a line whose quotes are wrong, as somebody might have meant them.
+/// The words of a line whose quotes are wrong, as they might be meant.
 fn split_loosely(line: &[u8]) -> Vec<Vec<u8>> {
     let words = line.split(|byte| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\''));
     words.filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect()
@@ -149,7 +149,7 @@ fn is_secret_request(words: &[&[u8]]) -> bool {
     }
 }
 
-/// Settings of a server and of Sentinel that are passwords, or that name who has one: those that valkey-cli leaves out.
+/// Settings of a server and of Sentinel that are passwords, or that name their users: those that valkey-cli leaves out.
 fn is_secret_setting(name: &[u8]) -> bool {
     matches!(
         name,
@@ -186,7 +186,7 @@ fn run_command(session: &mut Session<'_>, request: &[Vec<u8>], repeat: i64) -> R
     session.output.flush()?;
     let answered = session.ensure_connected().and_then(|()| issue(session, request, repeat));
     match answered {
-        // Who reads messages for ever has no use for the lines that follow.
+        // A program that reads messages for ever has no use for the lines that follow.
         Err(Failure::Lost(error)) if never_ends(request) => return Err(Failure::Lost(error)),
         answered => settle(session, answered)?,
     }

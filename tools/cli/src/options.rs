@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where a server is if nobody says otherwise.
+/// Where a server is by default.
 const HOST: &str = "127.0.0.1";
 
 const PORT: u16 = 6379;
@@ -57,11 +57,11 @@ pub struct Options {
     pub address: Address,
     /// How to encrypt, if the connection is to be encrypted.
     pub tls: Option<TlsOptions>,
-    /// Who logs in.
+    /// The user that logs in.
     pub user: Option<Vec<u8>>,
     /// The password, unless it is to be asked for.
     pub password: Option<Vec<u8>>,
-    /// Whether the password was on the command line, for everybody to see.
+    /// True if the password was on the command line, which all users of the machine can see.
     pub password_is_exposed: bool,
     /// Whether to ask for the password.
     pub ask_password: bool,

@@ -1,4 +1,4 @@
-//! Standard output: buffered, and flushed where somebody may be waiting for it.
+//! Standard output: buffered, and flushed where a user or a program may be waiting for it.
 
 use std::env;
 use std::io::{self, BufWriter, Stdout, Write};
@@ -51,8 +51,7 @@ pub fn may_colour() -> bool {
     !is_set("NO_COLOR") && env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
-/// Prints a line on standard error. Who closes it, or has no room for what comes there, doesn't want to know;
-/// `eprintln!` would end the program.
+/// Prints a line on standard error. If that is closed or full, the line is dropped; `eprintln!` would end the program.
 macro_rules! complain {
     ($($text:tt)*) => {{
         use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! `--askpass`: a password that nobody sees.
+//! `--askpass`: a password that isn't shown.
 
 use crate::failure::Failure;
 use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcsetattr};

@@ -13,7 +13,7 @@ pub struct Redirection {
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// The node has the slot only for who says ASKING before the command.
+    /// The node has the slot only for clients that send ASKING before the command.
     pub asking: bool,
 }
 

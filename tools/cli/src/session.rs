@@ -1,4 +1,4 @@
-//! The connection and what it has been told: who we are, which database, which protocol, whether a transaction is open.
+//! The connection and its state: the user, the database, the protocol, whether a transaction is open.
 
 use crate::failure::Failure;
 use crate::interrupt::{self, Interrupt};
@@ -54,7 +54,7 @@ pub struct Session<'a> {
     db_before_transaction: Option<u32>,
     /// What hangs on the connection, or did on the last one.
     ties: Ties,
-    /// Replies that completion has given up waiting for. They come before all others, and are nobody's.
+    /// Replies that completion has given up waiting for. They come before all others, and are dropped.
     late_replies: usize,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Session<'a> {
             _ => redirection.host.clone(),
         };
         self.set_address(host, redirection.port);
-        // Where one command was asked for, nobody reads anything but its reply.
+        // Where one command was asked for, only its reply is printed.
         if self.options.reads_lines() {
             let (slot, place) = (&redirection.slot, self.place());
             self.output.print(format!("-> Redirected to slot [{slot}] located at {place}\n"))?;
@@ -123,7 +123,7 @@ impl<'a> Session<'a> {
         self.greet()
     }
 
-    /// Connects anew if somebody is there by now; whether that is so. Says nothing if not.
+    /// Connects anew if the server is there by now. False, and prints nothing, if it isn't.
     ///
     /// # Errors
     /// [`Failure::NotConnected`] if password, database or protocol are refused, which was said.
@@ -250,8 +250,8 @@ impl<'a> Session<'a> {
         self.connection.as_mut().ok_or(Failure::NotConnected)
     }
 
-    /// Connects if there is no connection. One that the server has closed in the meantime is not replaced unsaid: a
-    /// transaction, watched keys or who logged in went with it.
+    /// Connects if there is no connection. One that the server has closed in the meantime isn't replaced silently: a
+    /// transaction, watched keys or a login went with it.
     ///
     /// # Errors
     /// [`Failure::Lost`]; [`Failure::NotConnected`], which was said; standard output's.
@@ -312,7 +312,7 @@ impl<'a> Session<'a> {
         self.take_value(timeout)
     }
 
-    /// What the server says next, if it comes within `timeout`, but for replies that nobody waits for any more.
+    /// What the server says next, if it comes within `timeout`, but for late replies, which are dropped.
     fn take_value(&mut self, timeout: Duration) -> Result<Option<Value>, Failure> {
         let start = Instant::now();
         loop {
@@ -438,7 +438,7 @@ impl<'a> Session<'a> {
     /// logged in, watched or begun stays. Until it comes, nothing more is asked in this way.
     fn exchange_until(&mut self, request: &[impl AsRef<[u8]>], end: Instant) -> Option<Value> {
         let rest = || end.saturating_duration_since(Instant::now());
-        // What comes first is nobody's while a reply is late: pushes are printed, the reply is left out.
+        // While a reply is late, it comes first: pushes are printed, the reply is dropped.
         while self.late_replies > 0 && !rest().is_zero() {
             if let Some(push) = self.poll_value(rest().min(LATE_REPLY_INTERVAL)).ok()? {
                 self.print_push(&push).ok()?;

@@ -1,12 +1,11 @@
-//! What ends with a connection and can't be had again by making another one: who logged in, watched keys, a
-//! transaction.
+//! What ends with a connection and can't be had again by making another one: a login, watched keys, a transaction.
 
 use client::Value;
 
 /// What hangs on the connection beside what the program tells every new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ties {
-    /// Somebody has logged in by a command.
+    /// The user has logged in by a command.
     login: bool,
     /// Keys are watched.
     watch: bool,

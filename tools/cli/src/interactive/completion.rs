@@ -36,7 +36,7 @@ struct Typed<'a> {
 }
 
 impl<'a> Typed<'a> {
-    /// Splits a line; `None` within quotes, where nobody knows what is meant.
+    /// Splits a line; `None` within quotes, where the meaning is unknown.
     fn read(line: &'a str) -> Option<Self> {
         let start = line.rfind([' ', '\t', '\n']).map_or(0, |blank| blank + 1);
         let (before, last) = line.split_at(start);

@@ -12,8 +12,8 @@ use rustyline::{Context, Helper, Result};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 
-/// A line of more bytes has no hints, and isn't drawn anew for each character that is added to it: what somebody pastes
-/// would take the square of its length.
+/// A line of more bytes has no hints, and isn't drawn anew for each character that is added to it: pasted text would
+/// take the square of its length.
 const DRAWN_BYTES_MAX: usize = 1000;
 
 const GREY: &str = "\x1b[90m";
