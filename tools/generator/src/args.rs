@@ -102,7 +102,7 @@ pub enum Experiment {
     Pipelining(PipeliningArgs),
 }
 
-/// Where the server is, and who asks.
+/// Where the server is, and the user to log in as.
 #[derive(Args, Clone, Debug)]
 pub struct ServerArgs {
     /// The server's host.

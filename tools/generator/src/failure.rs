@@ -22,7 +22,7 @@ pub enum Failure {
     /// It ended for this reason, and keys of ours are left on a server, of which the text tells (as the reason; 1
     /// where that was none to fail).
     KeysLeft(Box<Failure>, String),
-    /// Nobody reads what we print any more (0: whoever closed the pipe has seen enough).
+    /// Standard output was closed (0: the reader of the pipe has seen enough).
     OutputClosed,
 }
 

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_use_is_known_and_nobody_elses_sockets_are_ours() {
+    fn our_own_use_is_known_and_other_sockets_are_not_ours() {
         let usage = Process { pid: std::process::id() }.usage();
         assert!(usage.resident_bytes > 1 << 16, "{usage:?}");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -10,7 +10,7 @@ use crate::generator::{self, Load};
 use crate::load::load;
 
 /// Opens the connections and keeps them, until the server closes or refuses one, or Ctrl-C ends the process. No other
-/// connection is opened: whoever counts them finds as many as were asked for.
+/// connection is opened, so the server counts as many as were asked for.
 pub fn run(args: &BenchArgs, config: &Config) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     writeln!(out, "Creating {} idle connections and waiting forever (Ctrl+C when done)", args.clients)?;

@@ -14,7 +14,7 @@ use signal_hook::flag;
 
 use crate::failure::STATUS_INTERRUPTED;
 
-/// Whether somebody has pressed Ctrl-C, or sent SIGTERM, and what that does.
+/// Whether Ctrl-C was pressed, or SIGTERM sent, and what that does.
 #[derive(Clone)]
 pub struct Interrupt {
     pressed: Arc<AtomicBool>,
@@ -59,8 +59,8 @@ impl Interrupt {
     }
 
     /// The same way to a server. After the signal its connections wait no longer than `patience` for the next byte,
-    /// and once one has waited in vain, none of them waits any more: whoever has commands on the way can still take
-    /// their replies.
+    /// and once one has waited in vain, none of them waits any more: replies of commands that are on the way can still
+    /// be taken.
     #[must_use]
     pub fn impatient(&self, config: &Config, patience: Duration) -> Config {
         let mut impatient = config.clone();

@@ -70,7 +70,7 @@ pub fn run(args: &BenchArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     }
 }
 
-/// Who writes the server's options before the name of the experiments has asked for a command of that name.
+/// Explains the error if the server's options stand before the name of the experiments, which makes it a command.
 fn hint(args: &BenchArgs, config: &Config, failure: Failure) -> Failure {
     let is_the_experiments = args.command.first().is_some_and(|word| word == PIPELINING);
     match failure {

@@ -38,7 +38,7 @@ impl<'a> Line<'a> {
         self.before = now.clone();
     }
 
-    /// Takes the line away; errors that nobody has been told of yet are told.
+    /// Takes the line away, and prints the errors that weren't printed yet.
     pub fn end(&mut self, last: &Progress) {
         self.tell_errors(last, true);
         if self.shown {

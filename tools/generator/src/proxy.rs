@@ -245,7 +245,7 @@ impl Cable {
         let due = self.under_way.iter().filter_map(UnderWay::due).min();
         if self.delay <= SPIN_DELAY && self.moved.elapsed() < SPIN_AFTER_LAST {
             match due {
-                // Who gives the core away now may get it back too late. The client and the server wait meanwhile.
+                // A thread that yields its core now may get it back too late. The client and the server wait meanwhile.
                 Some(_) => std::hint::spin_loop(),
                 None => thread::yield_now(),
             }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// Longest title, in characters. Whoever needs more of a long script or value has it in the command line.
+/// Longest title, in characters. The command line has the whole of a long script or value.
 const CHARS_MAX: usize = 200;
 /// What stands at the end of a title that is cut off.
 const CUT_OFF: &str = "...";

@@ -318,8 +318,8 @@ fn serve(mut stream: std::net::TcpStream, mut stall: Option<(Duration, usize)>) 
 
 #[test]
 fn with_a_rate_a_stall_is_seen_by_every_request_that_was_due_in_it() {
-    // 500 requests at 1,000 a second on one connection, half a second of silence after the first hundred: who waits for
-    // replies sees one slow request. By the clock, about 400 were due meanwhile.
+    // 500 requests at 1,000 a second on one connection, half a second of silence after the first hundred: a client that
+    // waits for replies sees one slow request. By the clock, about 400 were due meanwhile.
     let latencies = |rate: &[&str]| {
         let port = stalling_server(Duration::from_millis(500), 100).to_string();
         let args = [&["-p", &port, "-n", "500", "-c", "1", "-e", "--json"], rate, &["PING"]].concat();
@@ -332,7 +332,7 @@ fn with_a_rate_a_stall_is_seen_by_every_request_that_was_due_in_it() {
     let (p50, _, max) = latencies(&[]);
     assert!(p50 < 100.0 && max > 400.0, "waiting for replies: p50 {p50}, max {max}");
     let (p50, p90, max) = latencies(&["--rate", "1000"]);
-    // Nobody's slowness can make these smaller: the requests are due, whatever this machine is busy with.
+    // A slow machine can't make these smaller: the requests are due, whatever it is busy with.
     assert!(p50 > 100.0 && p90 > 350.0 && max > 400.0, "by the clock: p50 {p50}, p90 {p90}, max {max}");
 }
 
@@ -362,7 +362,7 @@ fn ctrl_c_ends_a_run_with_one_line() {
 
 #[test]
 fn ctrl_c_ends_at_once_what_waits_for_a_silent_server() {
-    // Its kernel accepts connections; nobody answers.
+    // Its kernel accepts connections; no program answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     for args in [&["-p", &port.to_string(), "-q"][..], &["pipelining", &format!("redis://127.0.0.1:{port}")]] {
@@ -392,7 +392,7 @@ fn ctrl_c_ends_a_run_whose_server_has_fallen_silent() {
 }
 
 #[test]
-fn who_names_the_server_before_the_experiments_is_told_how_to() {
+fn naming_the_server_before_the_experiments_is_explained() {
     on_both(&[], |server| {
         let port = server.port().to_string();
         let right = format!("penstock bench pipelining redis://127.0.0.1:{port}");

@@ -275,7 +275,7 @@ fn two_servers_are_compared() {
 }
 
 #[test]
-fn replies_that_nobody_reads_wait_in_the_server() {
+fn unread_replies_wait_in_the_server() {
     on_both(&[], |server| {
         let results = json(&[&url(server), "--only", "depths", "--depths", "1,3000", "-d", "10000"]);
         let cell = |row: usize| results["sweep"]["rows"][row]["servers"][0].clone();
@@ -428,7 +428,7 @@ fn only_a_child_is_ended_with_its_parent() {
     let ran: Ran = late.args(["--end-with", &not_the_parent.to_string(), "--port", "0"]).output().unwrap().into();
     let expected = format!("--end-with: process {not_the_parent} is not the parent of this one (any more)\n");
     assert_eq!((ran.status, ran.stderr), (Some(1), expected));
-    // A server that anybody else starts goes on when whoever started it has gone.
+    // A server that another program starts goes on when that program has ended.
     let port = free_port().unwrap();
     let script = r#""$0" server --bind 127.0.0.1 --save "" --port "$1" >/dev/null 2>&1 & echo $!"#;
     let mut shell = Command::new("sh");
@@ -486,7 +486,7 @@ fn check_nesting(page: &str) {
 }
 
 /// What stands above the plot of waiting replies.
-const QUEUED_TITLE: &str = "Bytes of replies that the server keeps while nobody reads";
+const QUEUED_TITLE: &str = "Bytes of unread replies that the server keeps";
 
 #[test]
 fn the_page_stands_by_itself_and_shows_every_table() {

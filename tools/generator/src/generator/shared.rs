@@ -16,7 +16,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Takes up to `wanted` of `total` requests that nobody has taken yet, and returns their numbers.
+    /// Takes up to `wanted` of `total` requests that no thread has taken yet, and returns their numbers.
     pub fn claim(&self, wanted: u64, total: u64) -> Range<u64> {
         // Reading first keeps the counter from running on after the end.
         if self.all_claimed(total) {

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_its_numbers_whoever_renders_it() {
+    fn a_request_has_its_numbers_in_any_batch() {
         let template = Template::new(&["SET", "__rand_int__", "__rand_int__"], b"", true);
         let mut batch = Batch::new(&template, 10, 1 << 40, 7);
         let together = batch.render(3, 4).to_vec();

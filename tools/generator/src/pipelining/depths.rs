@@ -1,4 +1,4 @@
-//! How deep a pipeline should be: throughput by depth, and what the replies cost the server that nobody reads yet.
+//! How deep a pipeline should be: throughput by depth, and what unread replies cost the server.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -29,7 +29,7 @@ const REST_MAX: Duration = Duration::from_secs(5);
 /// How often the server is asked, and how often in a row the answer must be the same.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
 const EQUAL_ANSWERS: u32 = 5;
-/// How often one who waits for replies looks whether to go on with that.
+/// How often a wait for replies checks whether it was interrupted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The key that is read.
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_replies_after_ctrl_c() {
+    fn no_thread_waits_for_replies_after_ctrl_c() {
         // It accepts, by the kernel, and never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let config = Config::tcp("127.0.0.1", silent.local_addr().unwrap().port());

@@ -7,7 +7,7 @@ use super::movies;
 use super::way::{Runner, Way, Work};
 use crate::failure::Failure;
 
-/// All keys that are written begin with this, so that nothing of anybody else's is touched.
+/// All keys that are written begin with this, so that no other keys are touched.
 pub const PREFIX: &str = "penstock-bench:";
 
 /// An experiment before it is run.
@@ -224,7 +224,7 @@ fn incr() -> Plan<'static> {
     Plan {
         id: "incr",
         title: "INCR four times".to_owned(),
-        note: "Redis's manual, \"Pipelining\": who waits for each reply pays a round trip for each; at 250 milliseconds that \
+        note: "Redis's manual, \"Pipelining\": a client that waits for each reply pays a round trip for each; at 250 milliseconds that \
                makes four requests a second, however fast the server is."
             .to_owned(),
         ways: vec![

@@ -257,7 +257,7 @@ fn sweep_section(page: &mut String, sweep: &Sweep, results: &Results) {
     if queued.iter().any(|line| !line.points.is_empty()) {
         let _ = writeln!(
             page,
-            "<h3>Bytes of replies that the server keeps while nobody reads</h3>\n<figure>{}</figure>",
+            "<h3>Bytes of unread replies that the server keeps</h3>\n<figure>{}</figure>",
             svg::lines("queued bytes by depth", "depth of the pipeline", &queued, decimal_bytes,)
         );
     }

@@ -34,7 +34,7 @@ use way::Way;
 const SWEEP_NOTE: &str = "Redis's manual, \"Pipelining\": send commands up to a reasonable number, for instance 10,000, read \
                           the replies, and send again; the speed will be nearly the same, and the memory that the server \
                           needs to queue the replies is bounded. \"replies\" is the size of a pipeline's replies, \"queued\" \
-                          what the server keeps of them while nobody reads (the kernel's buffers hold the rest), \"memory\" \
+                          what the server keeps of them while they are unread (the kernel's buffers hold the rest), \"memory\" \
                           how much all its memory grew meanwhile.";
 
 /// Erases from the cursor to the end of the line (ECMA-48, EL).
@@ -131,7 +131,7 @@ impl Session<'_> {
     }
 
     /// Prints a table that has so many rows of so many, and says so where some are missing. A document is printed only
-    /// as a whole: nobody looks into one to see whether it is complete.
+    /// as a whole: an incomplete one would look complete.
     fn print(
         &mut self,
         rows: usize,

@@ -233,7 +233,8 @@ pub struct Line {
     /// The way's name.
     pub way: String,
     /// `Client` or `Server`.
-    pub who: &'static str,
+    #[serde(rename = "who")]
+    pub speaker: &'static str,
     /// What was said.
     pub text: String,
 }
@@ -268,7 +269,8 @@ pub struct DepthCell {
     pub server_ns_per_command: Option<f64>,
     /// Bytes of the replies of so many commands.
     pub reply_bytes: u64,
-    /// Bytes that the server keeps for them while nobody reads (`omem` of CLIENT LIST); the kernel keeps the rest.
+    /// Bytes that the server keeps for them while the client doesn't read (`omem` of CLIENT LIST); the kernel keeps the
+    /// rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_bytes: Option<u64>,
     /// Growth of all the server's memory meanwhile (`used_memory` of INFO).

@@ -161,7 +161,7 @@ const LANE_HEIGHT: f64 = 132.0;
 /// What client and server said to each other, over time: each request leads down to the server and its reply back up.
 pub fn exchange(title: &str, lines: &[&Line], longest_ms: f64) -> String {
     let at = |line: &Line| LANE_LEFT + LANE_WIDTH * line.at_ms / longest_ms.max(f64::MIN_POSITIVE);
-    let (sent, received): (Vec<&Line>, Vec<&Line>) = lines.iter().partition(|line| line.who == "Client");
+    let (sent, received): (Vec<&Line>, Vec<&Line>) = lines.iter().partition(|line| line.speaker == "Client");
     let mut svg = open(title, LANE_HEIGHT);
     for (name, y) in [("client", LANE_CLIENT), ("server", LANE_SERVER)] {
         let end = LANE_LEFT + LANE_WIDTH;

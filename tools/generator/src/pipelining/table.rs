@@ -14,7 +14,7 @@ pub const UNCOUNTED: &str = "no commands by their kinds: the server doesn't answ
 /// The experiment whose commands are shown by their kinds.
 pub const COUNTED_EXPERIMENT: &str = "movies";
 
-/// Who is measured, and how far away.
+/// Which servers are measured, and how far away they are.
 pub fn write_head(out: &mut dyn Write, results: &Results) -> io::Result<()> {
     for (index, server) in results.servers.iter().enumerate() {
         let letter = letter(index, &results.servers);
@@ -188,7 +188,7 @@ fn write_transcript(out: &mut dyn Write, experiment: &Experiment, servers: &[Ser
             heading = Some((line.server, &line.way));
             writeln!(out, "\n   {}{}:", letter(line.server, servers), line.way)?;
         }
-        writeln!(out, "   {:>10.3} ms  {}: {}", line.at_ms, line.who, line.text)?;
+        writeln!(out, "   {:>10.3} ms  {}: {}", line.at_ms, line.speaker, line.text)?;
     }
     Ok(())
 }
@@ -320,7 +320,7 @@ mod tests {
             server,
             at_ms: 1.0,
             way: "one by one".to_owned(),
-            who: "Client",
+            speaker: "Client",
             text: "INCR X".to_owned(),
         };
         incr.transcript = vec![line(0), line(1)];

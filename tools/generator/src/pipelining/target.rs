@@ -83,8 +83,8 @@ impl Target {
         Ok(Target { server, direct, measured, control, process })
     }
 
-    /// A new connection of the kind that is measured, which the server has already spoken with: that it accepts a
-    /// connection is nobody's benchmark.
+    /// A new connection of the kind that is measured, on which the server has already answered: accepting a connection
+    /// isn't part of the benchmark.
     pub fn connect(&self) -> Result<Connection, Failure> {
         let mut connection = Connection::connect(&self.measured)?;
         connection.command(&["PING"])?;

@@ -83,10 +83,10 @@ impl Runner<'_> {
     }
 
     /// Notes what was said just now.
-    pub fn note(&mut self, way: &str, who: &'static str, text: String) {
+    pub fn note(&mut self, way: &str, speaker: &'static str, text: String) {
         let at_ms = self.began.elapsed().as_secs_f64() * 1e3;
         // There is one server for a way that runs.
-        self.transcript.push(Line { server: 0, at_ms, way: way.to_owned(), who, text });
+        self.transcript.push(Line { server: 0, at_ms, way: way.to_owned(), speaker, text });
     }
 }
 
@@ -137,8 +137,8 @@ fn difference(before: &Counts, target: &mut Target) -> Counts {
     target.counts().into_iter().filter_map(since).collect()
 }
 
-/// Processor time of this thread in user mode and in the kernel, in seconds. Not of the process: a proxy's threads work
-/// for nobody's benchmark.
+/// Processor time of this thread in user mode and in the kernel, in seconds. Not of the process: a proxy's threads
+/// aren't part of the benchmark.
 fn cpu_times() -> (f64, f64) {
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     let usage = getrusage(UsageWho::RUSAGE_THREAD);
