@@ -48,10 +48,10 @@ pub struct ClientOptions {
     pub attempts_max: u32,
     /// The pause after the first failed attempt to connect; doubled after each further one.
     pub retry_delay_first: Duration,
-    /// The longest pause between attempts to connect. Each is shortened by up to half at random, lest all clients of a
-    /// server that comes back knock at the same moment.
+    /// The longest pause between attempts to connect. Each is shortened by up to half at random, so that not all clients
+    /// of a server that comes back connect at the same moment.
     pub retry_delay_max: Duration,
-    /// After so long without a connection, all who wait for one get an error. The next call tries anew.
+    /// After so long without a connection, all callers that wait for one get an error. The next call tries anew.
     pub give_up_after: Duration,
 }
 
@@ -74,7 +74,7 @@ impl Default for ClientOptions {
 ///
 /// # Automatic pipelining
 /// Commands of concurrent callers leave together, in one write, and their replies come back together. Nothing needs to
-/// be set up for that. A caller who is alone waits hardly longer than on a [`Connection`]. Each thread's commands run
+/// be set up for that. A caller that is alone waits hardly longer than on a [`Connection`]. Each thread's commands run
 /// in the order in which they were given, but for blocking ones, which overtake what was submitted; between threads
 /// there is no order.
 ///
@@ -158,8 +158,8 @@ impl Client {
     }
 
     /// Hands a command over and returns at once; the reply is with [`Ticket::wait`]. Commands that one thread submits
-    /// run in that order. Somebody has to wait for something now and then: bytes move only while a caller waits (a
-    /// first attempt at sending is made here).
+    /// run in that order. Callers must wait for tickets now and then: bytes move only while a caller waits (a first
+    /// attempt at sending is made here).
     ///
     /// # Errors
     /// [`Error::NotShareable`], also for blocking commands.

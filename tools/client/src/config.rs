@@ -18,7 +18,7 @@ pub const DEFAULT_PORT: u16 = 6379;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the other side may be silent when it is its turn, unless told otherwise: longer than any command that a
-/// program waits for should run, and short enough that somebody still remembers what they did.
+/// program waits for should run, and short enough that its user still remembers what they did.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// How long a connection must have been silent before the system asks whether the peer is still there.
@@ -51,7 +51,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Whom to trust and who we are. By default, the system's authorities and nobody.
+/// Which certificates to trust, and which one to show. By default, the system's authorities, and none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// The authorities' certificates (PEM), instead of the system's.
@@ -62,7 +62,7 @@ pub struct TlsOptions {
     pub key_file: Option<PathBuf>,
     /// The name to ask for and to find in the server's certificate, instead of the host's.
     pub server_name: Option<String>,
-    /// Accept any certificate: whoever stands in between can read and change everything.
+    /// Accept any certificate: an attacker in between can read and change everything.
     pub insecure: bool,
 }
 
@@ -76,7 +76,7 @@ pub struct Config {
     pub tls: bool,
     /// How to encrypt.
     pub tls_options: TlsOptions,
-    /// Who authenticates; without a name, the default user.
+    /// The user that authenticates; without a name, the default user.
     pub user: Option<Vec<u8>>,
     /// The password; without one nothing is authenticated.
     pub password: Option<Vec<u8>>,

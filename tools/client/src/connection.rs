@@ -1,8 +1,7 @@
 //! One connection: requests out, replies in, in order; push messages set aside.
 //!
-//! The stream never blocks; all waiting is one poll(2) in [`Connection::wait`], for both directions at once. So whoever
-//! waits to write reads meanwhile, and a server that stops reading until its replies are taken can't bring us to a
-//! halt.
+//! The stream never blocks; all waiting is one poll(2) in [`Connection::wait`], for both directions at once. So a wait
+//! to write reads meanwhile, and a server that stops reading until its replies are taken can't cause a deadlock.
 
 use std::collections::{HashSet, VecDeque};
 use std::io::{ErrorKind, Write};
@@ -20,7 +19,7 @@ use crate::handshake;
 use crate::stream::{self, Ready, Stream};
 use crate::unshareable;
 
-/// [`Connection::flush`] reads replies ahead up to so many bytes. A caller who sends more before reading anything
+/// [`Connection::flush`] reads replies ahead up to so many bytes. A caller that sends more before reading anything
 /// should use a [`crate::Pipeline`], which hands replies on as they come.
 const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
 
@@ -32,7 +31,7 @@ pub struct Connection {
     input: ReadBuffer,
     output: WriteBuffer,
     parser: Parser,
-    /// Requests that were sent, or are to be, and whose replies nobody has taken.
+    /// Requests that were sent, or are queued, and have replies that weren't taken yet.
     owed: u64,
     /// Replies that came while a push was waited for; never more than `owed`.
     replies: VecDeque<Value>,
@@ -45,14 +44,14 @@ pub struct Connection {
     scripts: HashSet<String>,
     /// The last MULTI of a [`crate::Transaction`] was accepted.
     has_accepted_multi: bool,
-    /// There while somebody wants to know whether the connection is left as it was.
+    /// There while a caller wants to know whether the connection is left as it was.
     watch: Option<Watch>,
     /// Writing has failed. What the server said before it closed, its reason perhaps, can still be read.
     write_ended: Option<Lost>,
     ended: Option<Lost>,
 }
 
-/// What is known about requests that somebody else sends.
+/// What is known about requests that another part of the program sends.
 #[derive(Debug)]
 struct Watch {
     /// Where in the count of sent bytes those begin that weren't looked at.
@@ -105,7 +104,7 @@ impl Connection {
         }
     }
 
-    /// The stream, for whoever speaks the protocol without this type from here on, and what was read from it already.
+    /// The stream, for a caller that speaks the protocol without this type from here on, and what was already read.
     /// Replies that are owed and requests that are queued are the caller's affair.
     #[must_use]
     pub fn into_stream(self) -> (Box<dyn Stream>, Vec<u8>) {
@@ -215,7 +214,7 @@ impl Connection {
         self.poll_for(timeout, Self::buffered_push)
     }
 
-    /// How many push messages were dropped since nobody asked for them.
+    /// How many push messages were dropped because no caller asked for them.
     #[must_use]
     pub fn pushes_dropped(&self) -> u64 {
         self.pushes_dropped
@@ -249,7 +248,7 @@ impl Connection {
         self.buffered_reply()
     }
 
-    /// The descriptor, for whoever waits on many connections at once. What was read from it already is found by
+    /// The descriptor, for a caller that waits on many connections at once. What was read from it already is found by
     /// [`Self::try_reply`], not by polling.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {

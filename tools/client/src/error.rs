@@ -273,7 +273,7 @@ impl std::error::Error for Interrupted {
     }
 }
 
-/// A pipeline's callers who want no details: fate of the whole.
+/// For callers of a pipeline that need no details: the fate of the whole.
 impl From<Interrupted> for Error {
     fn from(interrupted: Interrupted) -> Self {
         let fate = if interrupted.sent == 0 { Fate::NotRun } else { Fate::MayHaveRun };

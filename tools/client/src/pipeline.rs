@@ -51,7 +51,7 @@ impl Pipeline {
     ///
     /// NOSCRIPT can't come in the middle: on each connection the script is loaded before the first pipeline that calls
     /// it is sent, so that nothing runs if it can't be; and every pipeline begins with SCRIPT LOAD of its scripts, in
-    /// the same flight, in case somebody has flushed them since.
+    /// the same flight, in case they were flushed since.
     pub fn script<K: Argument, A: Argument>(&mut self, script: &Script, keys: &[K], args: &[A]) -> &mut Self {
         if self.scripts.iter().all(|known| known.sha1() != script.sha1()) {
             self.scripts.push(script.clone());

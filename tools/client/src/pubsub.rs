@@ -47,7 +47,7 @@ impl Kind {
 /// Subscriptions, and the messages that come of them. RESP2 and RESP3 alike.
 ///
 /// When the connection breaks, [`PubSub::next`] says so once, since messages may have been missed; called again, it
-/// connects, subscribes to the same things, and goes on. A server closes the connection of a subscriber who reads too
+/// connects, subscribes to the same things, and goes on. A server closes the connection of a subscriber that reads too
 /// slowly, which shows as just that.
 #[derive(Debug)]
 pub struct PubSub {

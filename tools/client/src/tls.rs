@@ -37,8 +37,8 @@ impl Encryption {
     }
 
     /// Encrypts a TCP connection that doesn't block, and may be under way still. Reading and writing do the handshake
-    /// first; whoever does both until neither goes on, and waits for writing where [`Stream::wants_write`] says so,
-    /// need not care.
+    /// first. A caller that does both until neither goes on, and waits for writing where [`Stream::wants_write`] says
+    /// so, needs nothing else.
     ///
     /// # Errors
     /// [`Error::Config`]: the options don't fit each other.
@@ -95,8 +95,7 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
-/// The same in words for whoever asked for encryption where the server offers none: its answer, read as TLS, is of no
-/// known kind.
+/// Explains the error of a server that offers no encryption: its answer, read as TLS, is of no known kind.
 fn explained(error: io::Error) -> io::Error {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     match cause {
@@ -233,7 +232,7 @@ impl Stream for TlsStream {
     }
 }
 
-/// Accepts every certificate, since the caller said that anybody may be at the other end. Signatures are checked still.
+/// Accepts every certificate, as the caller has asked for. Signatures are still checked.
 #[derive(Debug)]
 struct AcceptAll(Arc<CryptoProvider>);
 

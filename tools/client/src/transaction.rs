@@ -1,10 +1,10 @@
 //! Transactions: MULTI, commands, EXEC, all in one flight.
 //!
-//! In one flight the commands are on their way before MULTI is answered, and where it is refused (a user who may not, a
-//! proxy that doesn't know it) a server runs them all the same, one by one. Other clients live with that: redis-py and
-//! go-redis report MULTI's error, by which nobody would guess that money has moved. To wait for MULTI's reply each time
-//! would cost a round trip, and on a shared connection hold up everybody. So the reply is awaited once for each
-//! connection, before anything else is sent, as with scripts; and if the right to MULTI is lost later,
+//! In one flight the commands are on their way before MULTI is answered, and where it is refused (the user lacks the
+//! right, or a proxy doesn't know it) a server runs them all the same, one by one. Other clients live with that:
+//! redis-py and go-redis report MULTI's error, which doesn't say that the commands have run. Waiting for MULTI's reply
+//! each time would cost a round trip, and on a shared connection hold up all callers. So the reply is awaited once for
+//! each connection, before anything else is sent, as with scripts; and if the right to MULTI is lost later,
 //! [`Error::NoTransaction`] says what came of it.
 
 use resp::parse::Value;
@@ -170,7 +170,7 @@ pub(crate) enum Attempt {
 
 impl Connection {
     /// Changes what stands at `keys` by what stands there, without holding up others: watches the keys, lets `attempt`
-    /// read what it needs and put a transaction together, and runs it; if somebody else changed a key meanwhile, begins
+    /// read what it needs and put a transaction together, and runs it; if another client changed a key meanwhile, begins
     /// anew. The replies of the transaction, or `None` if `attempt` decided that nothing is to be done.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ const BLOCKING: &[(&str, TimeoutAt)] = &[
 ];
 
 /// Commands that answer for the writes of their own connection: on any other they say "replicated" whatever became of
-/// the caller's, on the shared one they would hold up everybody, and in a transaction they know only what was before
+/// the caller's, on the shared one they would hold up all callers, and in a transaction they know only what was before
 /// it.
 const OF_OWN_WRITES: &[&str] = &["WAIT", "WAITAOF"];
 
@@ -71,8 +71,8 @@ const UNSHAREABLE: &[&str] = &[
     "WATCH",
 ];
 
-/// Those that do so with some subcommands only. Even where that would do nobody any harm, it would be gone, and nobody
-/// told, with the next connection: a cache that relies on CLIENT TRACKING would be out of date for ever.
+/// Those that do so with some subcommands only. Even a harmless change would be silently lost with the next connection:
+/// a cache that relies on CLIENT TRACKING would be out of date for ever.
 const UNSHAREABLE_SUBCOMMANDS: &[(&str, &[&str])] = &[
     (
         "CLIENT",
@@ -112,7 +112,7 @@ pub(crate) fn kind_of(request: &[u8]) -> Kind {
 /// [`Kind::Blocking`] if the command waits for other clients.
 fn blocking_kind(name: &str, mut args: Args<'_>) -> Option<Kind> {
     if matches!(name, "XREAD" | "XREADGROUP") {
-        // Wherever it stands: should servers learn options that are unknown here, nobody is held up.
+        // Wherever it stands: should servers learn options that are unknown here, no other caller is held up.
         let may_block = args.clone().any(|arg| arg.eq_ignore_ascii_case(b"BLOCK"));
         return may_block.then(|| Kind::Blocking(time_from_ms(block_option(args).and_then(parse_i64))));
     }

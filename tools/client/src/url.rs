@@ -32,7 +32,7 @@ pub struct Url {
     pub port: Option<u16>,
     /// The server's socket in the file system; there is neither host nor port then.
     pub socket: Option<PathBuf>,
-    /// Who authenticates.
+    /// The user that authenticates.
     pub user: Option<Vec<u8>>,
     /// The password.
     pub password: Option<Vec<u8>>,
@@ -48,7 +48,7 @@ pub struct Url {
     pub read_timeout: Option<Option<Duration>>,
     /// As [`Config::write_timeout`]; `Some(None)`: for ever.
     pub write_timeout: Option<Option<Duration>>,
-    /// The names of parameters that nobody knows here.
+    /// The names of unknown parameters.
     pub unknown: Vec<String>,
 }
 
@@ -166,7 +166,7 @@ fn split_credentials(authority: &str) -> (Option<&str>, &str) {
 
 fn set_credentials(url: &mut Url, credentials: Option<&str>) -> Result<(), Error> {
     let Some(credentials) = credentials.filter(|text| !text.is_empty()) else { return Ok(()) };
-    // A lone word is the password, as for redis-cli: a name alone couldn't authenticate anybody.
+    // A lone word is the password, as for redis-cli: a name alone couldn't authenticate.
     let (user, password) = credentials.split_once(':').unwrap_or(("", credentials));
     url.user = Some(decode(user)?).filter(|user| !user.is_empty());
     url.password = Some(decode(password)?);

@@ -133,7 +133,7 @@ impl Passage<'_> {
         loop {
             if !paused && self.has_room() {
                 paused = self.fill(conversation);
-                // The conversation's own time is nobody's silence.
+                // The conversation's own time isn't the server's silence.
                 since = Instant::now();
             }
             self.connection.try_write();

@@ -58,7 +58,7 @@ fn no_script_is_unknown_in_mid_pipeline() {
         for _ in 0..2 {
             check(&pipeline.run(&mut connection).unwrap());
             check(&client.pipeline(&pipeline).unwrap());
-            // Somebody else forgets them: the next pipeline brings them again.
+            // Another client flushes them: the next pipeline brings them again.
             connect(server).command(&["SCRIPT", "FLUSH"]).unwrap();
         }
     });
@@ -104,7 +104,7 @@ fn a_transaction_runs_as_a_whole_or_not_at_all() {
     });
 }
 
-/// Redis with a user who may do everything but MULTI, and a connection of the default user.
+/// Redis with a user that may do everything but MULTI, and a connection of the default user.
 fn without_multi() -> (Server, Config, Connection) {
     let server = Server::oracle(&[]);
     let mut admin = connect(&server);

@@ -111,7 +111,7 @@ fn tickets_are_answered_in_order() {
         let client = client(server);
         let tickets: Vec<_> =
             (0..1000).map(|i| client.submit(&Command::new("RPUSH").arg("list").arg(i)).unwrap()).collect();
-        // Whoever comes between finds all of them done before its own turn.
+        // A command that comes between finds all of them done before its own turn.
         assert_eq!(client.command(&["LLEN", "list"]).unwrap(), Value::Int(1000));
         for (i, ticket) in tickets.into_iter().enumerate() {
             assert_eq!(ticket.wait().unwrap(), Value::Int(i as i64 + 1));
@@ -349,7 +349,7 @@ fn a_killed_connection_is_made_anew() {
             while other.command(&Command::new("CLIENT LIST ID").arg(id)).unwrap() != bulk("") {
                 thread::sleep(Duration::from_millis(1));
             }
-            // Long enough that a resting connection is looked at first: nobody notices.
+            // Long enough that a resting connection is checked first: the caller doesn't notice.
             thread::sleep(Duration::from_millis(150));
             assert_eq!(client.command(&["GET", "k"]).unwrap(), bulk("v"));
             assert_eq!(client.reconnections(), round);
@@ -393,7 +393,7 @@ fn a_server_that_comes_back_is_found_again() {
 }
 
 #[test]
-fn giving_up_is_told_to_all_who_wait() {
+fn giving_up_is_told_to_all_waiters() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let config = Config::tcp("127.0.0.1", listener.local_addr().unwrap().port());
     let mut options = ClientOptions::default();

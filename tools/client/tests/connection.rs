@@ -83,7 +83,7 @@ fn what_the_server_refuses_is_said() {
 }
 
 #[test]
-fn a_name_that_nobody_asked_for_may_be_refused() {
+fn a_default_name_may_be_refused() {
     let server = Server::oracle(&[]);
     connect(&server).command(&["ACL", "SETUSER", "w", "on", ">pw", "~*", "+set"]).unwrap();
     let mut config = config(&server);
@@ -98,7 +98,7 @@ fn a_name_that_nobody_asked_for_may_be_refused() {
 }
 
 #[test]
-fn a_server_full_of_clients_says_so_to_whoever_begins_with_a_name() {
+fn a_full_server_says_so_even_if_the_name_is_sent_first() {
     on_both(&["--maxclients", "1"], |server| {
         let mut first = connect(server);
         first.command(&["PING"]).unwrap();

@@ -96,7 +96,7 @@ fn whom_to_trust() {
 }
 
 #[test]
-fn who_we_are() {
+fn the_client_shows_its_certificate() {
     let certificates = Certificates::create();
     let (_server, mut config) = server(&certificates, true);
     let anonymous = Connection::connect(&config).and_then(|mut connection| connection.command(&["PING"]));
@@ -112,7 +112,7 @@ fn who_we_are() {
 }
 
 #[test]
-fn who_speaks_no_tls() {
+fn a_server_without_tls_is_explained() {
     let certificates = Certificates::create();
     let (server, mut config) = server(&certificates, false);
     config.address = common::config(&server).address;

@@ -155,7 +155,7 @@ pub(super) fn not_sent(error: Error) -> Interrupted {
     Interrupted { error: error.with_fate(Fate::NotRun), answered: 0, sent: 0 }
 }
 
-/// The slot of the batch that will be answered last and that somebody waits for.
+/// The slot of the batch that will be answered last and that a caller waits for.
 pub(super) fn last_waiter<'a>(flights: &'a Flights, queue: &'a Queue) -> Option<&'a Arc<Slot>> {
     let flying = flights.flying.iter().map(|flying| &flying.batch.slot);
     let queued = queue.waiting.iter().map(|waiting| &waiting.slot);

@@ -1,9 +1,9 @@
-//! Who has lost a command with a connection and doesn't know it yet.
+//! Callers that have lost a command with a connection and don't know it yet.
 //!
 //! What a thread hands over is one sequence. When a command of it is lost, those behind it must not run as if nothing
 //! had happened: neither those that are queued ([`super::shared`] takes them out) nor those that the thread hands over
-//! before it has heard of the loss, from any ticket or call that failed by it. Whoever has dropped all the tickets of
-//! what was lost doesn't want to know.
+//! before it has heard of the loss, from any ticket or call that failed by it. A caller that has dropped all tickets of
+//! what was lost isn't told.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,7 +52,7 @@ impl Losses {
         let new = || Loss { error: error.clone().with_fate(Fate::NotRun), slots: Vec::new() };
         let slots = &mut self.of_callers.entry(slot.caller()).or_insert_with(new).slots;
         if slots.len() == slots.capacity() {
-            // Lest they become many while a caller drops one ticket after the other.
+            // They would become many while a caller drops one ticket after the other.
             slots.retain(|slot| slot.strong_count() > 0);
         }
         slots.push(Arc::downgrade(slot));
@@ -81,7 +81,7 @@ impl Losses {
         self.of_callers.get(&caller).filter(|loss| loss.may_be_learned()).map(|loss| loss.error.clone())
     }
 
-    /// Forgets what nobody can learn any more.
+    /// Forgets losses that no caller can learn of any more.
     pub(super) fn purge(&mut self) {
         self.of_callers.retain(|_, loss| loss.may_be_learned());
     }
@@ -93,7 +93,7 @@ mod tests {
     use crate::error::Lost;
 
     #[test]
-    fn a_loss_is_untold_while_somebody_may_ask() {
+    fn a_loss_is_untold_while_a_caller_may_ask() {
         let (first, second) = (Arc::new(Slot::new()), Arc::new(Slot::new()));
         let error = Error::Lost { cause: Lost::Closed, fate: Fate::MayHaveRun };
         let mut losses = Losses::default();

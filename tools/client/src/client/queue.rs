@@ -1,4 +1,4 @@
-//! What callers have handed over and nobody has sent yet.
+//! Batches that callers have handed over and that aren't sent yet.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};

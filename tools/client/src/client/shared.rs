@@ -1,12 +1,12 @@
-//! How callers share one connection without a thread of its own: one of those who wait drives it for all.
+//! How callers share one connection without a thread of its own: one of the waiting callers drives it for all.
 //!
 //! That one is the leader. It takes the connection out of the state, loads what is queued as one flight, sends, reads,
-//! and puts replies into the slots of their callers, until its own reply is there; then it appoints another one of
-//! those who wait. A caller who is alone leads itself, so that it pays for no hand-over. Who comes while flights are in
-//! the air queues up; if another flight may leave, it rings the bell, on which the leader waits beside the socket.
+//! and puts replies into the slots of their callers, until its own reply is there; then it appoints another waiting
+//! caller. A caller that is alone leads itself, so that it pays for no hand-over. A caller that comes while flights are
+//! in the air queues up; if another flight may leave, it rings the bell, on which the leader waits beside the socket.
 //!
 //! When the connection breaks, what was sent in part is lost, and with it all that the same callers have handed over
-//! behind it, lest holes come into their sequences (see [`super::losses`]). What else waits goes over the next
+//! behind it, so that their sequences have no holes (see [`super::losses`]). What else waits goes over the next
 //! connection.
 
 use std::collections::{HashSet, VecDeque};
@@ -29,14 +29,14 @@ use crate::config::Config;
 use crate::connection::Connection;
 use crate::error::{Error, Fate, Interrupted, Lost};
 
-/// A connection and those who share it.
+/// A connection and the callers that share it.
 pub(super) struct Shared {
     config: Config,
     options: ClientOptions,
     state: Mutex<State>,
-    /// Rung by those who want the leader to look at the queue.
+    /// Rung by callers that want the leader to look at the queue.
     bell: OwnedFd,
-    /// Told when the queue has room again or nobody leads.
+    /// Notified when the queue has room again or there is no leader.
     room: Condvar,
     reconnections: AtomicU64,
     pushes: Mutex<VecDeque<Value>>,
@@ -45,13 +45,13 @@ pub(super) struct Shared {
 struct State {
     queue: Queue,
     losses: Losses,
-    /// There while nobody leads.
+    /// There while there is no leader.
     flights: Option<Flights>,
-    /// Somebody leads, or has been appointed and will in a moment.
+    /// There is a leader, or a caller has been appointed and will lead in a moment.
     led: bool,
     /// The leader wants to be told of what is queued.
     listening: bool,
-    /// Callers who wait for room in the queue.
+    /// Callers that wait for room in the queue.
     waiting_for_room: usize,
 }
 
@@ -106,7 +106,7 @@ impl Shared {
     fn hand_over(&self, batch: &Batch) -> Result<Arc<Slot>, Error> {
         let slot = Arc::new(Slot::new());
         let mut state = self.enqueue(batch, &slot)?;
-        // Nobody leads: a first attempt here, so that the reply is on its way by the time somebody waits.
+        // Without a leader, a first attempt is made here, so that the reply is on its way by the time a caller waits.
         if let Some(mut flights) = state.flights.take() {
             if flights.count() < self.options.flights_max && flights.is_connected() {
                 load(&mut flights, &mut state);
@@ -242,7 +242,7 @@ impl Shared {
         state
     }
 
-    /// Puts a new connection in place. If none comes about, all who wait are told so.
+    /// Puts a new connection in place. If none comes about, all waiting callers get an error.
     fn reconnect(&self, flights: &mut Flights) -> Guard<'_> {
         match self.connect_in_time() {
             Ok(connection) => {
@@ -299,14 +299,14 @@ impl Shared {
 fn load(flights: &mut Flights, state: &mut State) {
     let strays = state.queue.take_strays(flights.number);
     if !strays.is_empty() {
-        // The one before closed, whatever the reason; whoever was on the way there has heard it.
+        // The connection before was closed, for whatever reason; callers with commands in flight have been told.
         let error = Error::Lost { cause: Lost::Closed, fate: Fate::NotRun };
         finish_unsent(strays, &mut state.losses, &error);
     }
     flights.load(&mut state.queue);
 }
 
-/// Tells all who have lost something. Of the rest, what waits behind something lost of its caller doesn't run either.
+/// Tells all callers that have lost something. A batch that waits behind a lost one of its caller doesn't run either.
 fn give_up(broken: Broken, state: &mut State, error: &Error) {
     state.losses.purge();
     state.queue.push_front(broken.unsent_bytes, broken.unsent);

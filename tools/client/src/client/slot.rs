@@ -14,7 +14,7 @@ pub(super) type Outcome = Result<Vec<Value>, Interrupted>;
 /// A place for one outcome, and the one thread that waits for it.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// Who handed the batch over.
+    /// The caller that handed the batch over.
     caller: Caller,
     state: Mutex<State>,
 }
@@ -42,7 +42,7 @@ impl Slot {
         Self { caller: Caller::this(), state: Mutex::default() }
     }
 
-    /// Who handed the batch over.
+    /// The caller that handed the batch over.
     pub(super) fn caller(&self) -> Caller {
         self.caller
     }
@@ -73,7 +73,7 @@ impl Slot {
         self.lock().waiter = Some(thread::current());
     }
 
-    /// Makes the waiter lead; false if nobody waits here or the wait is over.
+    /// Makes the waiter lead; false if no caller waits here or the wait is over.
     pub(super) fn appoint(&self) -> bool {
         let mut state = self.lock();
         let Some(waiter) = state.waiter.clone().filter(|_| !state.done) else { return false };
