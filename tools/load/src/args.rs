@@ -102,7 +102,7 @@ struct Args {
     /// unix:///path
     #[arg(short, long, value_name = "URL", help_heading = "Server")]
     url: Option<String>,
-    /// Who logs in
+    /// User that logs in
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     user: Option<String>,
     /// The password; without it, the environment variable REDISCLI_AUTH

@@ -11,8 +11,8 @@ use crate::block::Block;
 use crate::exit::{Exit, Failure};
 use crate::limits::{BLOCKS_BYTES, SPARE_BYTES};
 
-/// The putter is woken when so much is left: to be woken for every block would cost it, and whom it displaces, more
-/// than the block.
+/// The putter is woken when so much is left: being woken for every block would cost it, and the thread that it
+/// displaces, more than the block.
 const BLOCKS_BYTES_LOW: usize = BLOCKS_BYTES / 2;
 
 /// A bounded queue of blocks. What was taken from it counts until it is given back.
@@ -73,7 +73,7 @@ impl Belt {
         block
     }
 
-    /// Puts a block behind the others, once there is room. False if nobody wants it any more.
+    /// Puts a block behind the others, once there is room. False if the belt was stopped.
     pub fn put(&self, block: Block) -> bool {
         let bytes = block.memory_bytes();
         let mut state = self.lock();
@@ -137,7 +137,7 @@ impl Belt {
         }
     }
 
-    /// Whether somebody waits for room until blocks are given back, while nothing is left to be taken.
+    /// True if the putter waits for room until blocks are given back, while nothing is left to be taken.
     pub fn is_exhausted(&self) -> bool {
         let state = self.lock();
         state.waiting_bytes > 0 && state.bytes + state.waiting_bytes > BLOCKS_BYTES && state.queue.is_empty()
@@ -153,7 +153,7 @@ impl Belt {
     pub fn wait(&self) {
         let mut fds = [PollFd::new(&self.filled, PollFlags::IN)];
         let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-        // Whoever waits looks again anyway.
+        // The caller checks again anyway.
         let _ = poll(&mut fds, Some(&timeout));
     }
 

@@ -80,7 +80,7 @@ pub struct Block {
     pub first: u64,
     /// The number of the first request.
     pub first_request: u64,
-    /// What decides which commands are merged; whoever fills blocks hands it on from one to the next.
+    /// Decides which commands are merged; the reader hands it on from one block to the next.
     pub merger: Merger,
     /// Bytes that were read of all inputs when the block was complete, as they are stored: compressed ones count less.
     pub input_bytes: u64,

@@ -1,8 +1,8 @@
 //! A complete load: what it leaves in its state, and what a further run of the same command line makes of that.
 //!
-//! A loader may be killed between its last reply and its exit, and then nobody has heard that the load is complete. So
-//! the state stays; whoever runs the command line again is told how the load ended, by a line and by the exit status
-//! that its loader had or would have had, and nothing is sent.
+//! A loader may be killed between its last reply and its exit, before it could report that the load is complete. So
+//! the state stays. A further run of the command line tells how the load ended, by a line and by the exit status that
+//! its loader had or would have had, and sends nothing.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,7 +24,7 @@ pub struct Outcome {
     pub executed: u64,
     /// Those of them that failed.
     pub failed: u64,
-    /// Whether they are so many at least: of merged ones whose replies were lost, nobody knows how many failed.
+    /// Whether they are so many at least: of merged commands with lost replies, it is unknown how many failed.
     #[serde(default)]
     pub failed_at_least: bool,
     /// Lines that were no commands.

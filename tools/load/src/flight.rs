@@ -178,7 +178,7 @@ impl Flight {
         self.open.filter(|_| self.keeps_transactions)
     }
 
-    /// The transaction that nobody will execute, since the load ended within it: known when it is closed.
+    /// The transaction that won't be executed, since the load ended within it: known when it is closed.
     pub fn unended(&self) -> Option<Unended> {
         self.unended
     }
@@ -317,7 +317,7 @@ impl Flight {
         Some((block.input, block.line(commands.start)))
     }
 
-    /// Nothing will follow: what is answered is done, even of a transaction that nobody has ended. `ended` says that
+    /// Nothing will follow: what is answered is done, even of a transaction that wasn't ended. `ended` says that
     /// the input has no more; otherwise such a transaction isn't the input's fault.
     pub fn close(&mut self, ended: bool, witness: &mut impl Witness, done: impl FnMut(Block)) {
         self.unended = self.open.take().map(|open| open.given_up(self.answered.command));

@@ -10,7 +10,7 @@ use signal_hook::flag;
 
 use crate::exit::{Exit, Failure};
 
-/// How often whoever waits looks whether it was asked to stop.
+/// How often a wait checks whether the process was asked to stop.
 const TICK: Duration = Duration::from_millis(20);
 
 /// The process was asked to stop before the load had begun.

@@ -21,7 +21,7 @@ pub const MERGED_COMMANDS: u16 = 32;
 /// 8.0 takes 2.3 µs for a ZADD in the input's order, 2.1 of 3,000 put into order, 1.65 of 10,000 and 1.3 of 30,000:
 /// neighbours find the nodes that they pass in the cache. With 120,000 a server needs less again, but waits for them.
 pub const ORDERED_COMMANDS: u32 = 60_000;
-/// The same in chunks: those who want small ones want little to be on its way.
+/// The same in chunks: small ones are chosen to keep little in flight.
 pub const ORDERED_CHUNKS: u64 = 6;
 /// Fewer are left as they are: they would hardly pass the same nodes. Unit tests do with few.
 pub const ORDERED_COMMANDS_MIN: usize = if cfg!(test) { 2 } else { 100 };

@@ -11,7 +11,7 @@
 //! - A SET fails for nothing that its key holds, but MSET is another command, and its keys may be many. So SETs are
 //!   merged only where the server knows both, is no cluster, and lets the user run everything on every key (`probe`
 //!   asks for that before anything is sent, so that no refusal can come when what follows is on its way already), and
-//!   up to the input's first ACL, behind which the user's rights may be others. Should somebody else change them
+//!   up to the input's first ACL, behind which the user's rights may be others. Should another client change them
 //!   meanwhile, a run may be refused of which a part would not have been.
 //! - A server that is out of memory, read-only or loading refuses commands of all keys alike. It may become so between
 //!   two of a run's commands, and with them merged it refuses or takes all: as if they had come a moment earlier or

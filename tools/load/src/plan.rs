@@ -97,7 +97,7 @@ impl Plan {
         Ok(tally.streamed() == *before)
     }
 
-    /// Reads all inputs and puts their blocks on the belt, until nobody wants them. `tally` counts what is read, and
+    /// Reads all inputs and puts their blocks on the belt, until it is stopped. `tally` counts what is read, and
     /// runs of commands are merged as `merging` says. No command has more than `args_max` arguments. If `repeatable`,
     /// blocks and runs depend on nothing but the input.
     pub fn read(&self, belt: &Belt, tally: Arc<Tally>, merging: Merging, args_max: u64, repeatable: bool) {

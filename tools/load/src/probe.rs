@@ -1,7 +1,7 @@
 //! What a server takes, and lets be merged: asked before anything is sent, with commands that change nothing.
 //!
-//! The answers have to be as expected in every detail. From a server that doesn't know the questions, a proxy, or a
-//! user who may not ask, nothing is concluded, and nothing merged.
+//! The answers have to be as expected in every detail. If the server doesn't know the questions, or refuses them to this
+//! user, or a proxy answers, nothing is concluded, and nothing merged.
 
 use client::{Command, Connection, Error, Value};
 
@@ -71,7 +71,7 @@ fn info_of(info: &Value, name: &[u8]) -> Option<i64> {
 }
 
 /// Whether a command may name any keys together: no cluster divides them, and no rule forbids the user some keys or
-/// some commands. Who may not look at the rules is bound by some.
+/// some commands. A user that may not read the rules is taken to be bound by some.
 fn takes_any_keys(connection: &mut Connection) -> Result<bool, Error> {
     let info = ask(connection, &Command::new("INFO").arg("cluster"))?;
     let is_alone = info
@@ -83,7 +83,7 @@ fn takes_any_keys(connection: &mut Connection) -> Result<bool, Error> {
     }
     let user = match connection.command(&Command::new("ACL").arg("WHOAMI")) {
         Ok(user) => user,
-        // A server without users: who is in may do everything.
+        // A server without users: every client may do everything.
         Err(Error::Server(error)) => return Ok(error.text().starts_with(b"ERR unknown command")),
         Err(error) => return Err(error),
     };
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_may_do_everything_may() {
+    fn only_a_user_with_all_rights_may() {
         assert!(rules("+@all", "$2\r\n~*\r\n"));
         assert!(rules("+@all", "$9\r\n~a* ~* ~b\r\n"));
         assert!(rules("+@all", "*1\r\n$1\r\n*\r\n"));

@@ -45,8 +45,8 @@ enum Kind {
 }
 
 impl Progress {
-    /// At the start of a load of so many bytes, if that is known. While somebody types what is loaded, nothing is shown
-    /// between the lines.
+    /// At the start of a load of so many bytes, if that is known. While the input is typed, nothing is shown between the
+    /// lines.
     pub fn new(total_bytes: Option<u64>, quiet: bool, is_typed: bool) -> Progress {
         let kind = if quiet || is_typed {
             Kind::Silent

@@ -28,7 +28,7 @@ pub enum Sink {
     Stderr {
         /// The progress bar above which they stand, if there is one.
         bar: Option<ProgressBar>,
-        /// How many are written at most, if somebody is to read them.
+        /// How many are written at most, on a terminal.
         shown_max: u64,
     },
 }
@@ -176,14 +176,14 @@ impl Report {
     }
 }
 
-/// Writes all of it, unless nobody reads it any more: who closes standard error doesn't want to know. The standard
-/// library takes a closed descriptor for one that takes everything.
+/// Writes all of it, unless standard error was closed: then the text is dropped. The standard library takes a closed
+/// descriptor for one that takes everything.
 fn write_to_stderr(mut text: &[u8]) -> io::Result<()> {
     let mut stderr = io::stderr();
     while !text.is_empty() {
         match stderr.write(text) {
             Ok(written) => text = &text[written..],
-            // Who shares it may have made it so.
+            // Another program that shares it may have made it non-blocking.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 let _ = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], None);
             }

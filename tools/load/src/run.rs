@@ -38,7 +38,7 @@ pub fn run(args: Vec<std::ffi::OsString>) -> ExitCode {
     leave(if options.dry_run { dry_run(&options) } else { load(options) })
 }
 
-/// Prints help or the version. A reader who has seen enough of it, such as `head`, is no failure.
+/// Prints help or the version. A reader that closes the pipe early, such as `head`, is no failure.
 fn answer(text: &clap::Error) -> ExitCode {
     match text.print() {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -74,7 +74,7 @@ fn start_reading(
 ) -> Result<(Arc<Belt>, Arc<Tally>), Failure> {
     let (belt, tally) = (Arc::new(Belt::new()?), Arc::new(Tally::default()));
     let (plan, putter, counter) = (plan.clone(), belt.clone(), tally.clone());
-    // Nobody joins it: it may wait for a pipe that never gives anything, and ends with the process.
+    // It isn't joined: it may wait for a pipe that never gives anything, and ends with the process.
     let started = std::thread::Builder::new()
         .name("reader".to_owned())
         .spawn(move || plan.read(&putter, counter, merging, args_max, repeatable));
@@ -129,7 +129,7 @@ fn dry_run(options: &Options) -> Result<Exit, Failure> {
     end.map(|()| status(&report))
 }
 
-/// Shows how far things are, and says what is waited for where that is somebody who types.
+/// Shows how far things are; if the input is typed, says that it is waited for.
 fn start_progress(options: &Options) -> Progress {
     let is_typed = options.plan.reads_stdin() && io::stdin().is_terminal();
     if is_typed && !options.quiet {
@@ -152,7 +152,7 @@ fn say_unshown(report: &Report) {
     }
 }
 
-/// A line on standard output, which nobody has to read.
+/// A line on standard output; it is no failure if that is closed.
 fn summary(quiet: bool, text: &str) {
     if !quiet {
         let _ = writeln!(io::stdout(), "{text}");
@@ -162,7 +162,7 @@ fn summary(quiet: bool, text: &str) {
 /// Where errors go. `append` keeps what an earlier run of the same load has written.
 fn sink(options: &Options, progress: &Progress, append: bool) -> Result<Sink, Failure> {
     let Some(path) = &options.errors else {
-        // On a terminal somebody reads them, and nobody reads thousands.
+        // A user can't read thousands of errors on a terminal.
         let shown_max = if io::stderr().is_terminal() { ERRORS_SHOWN_MAX } else { u64::MAX };
         return Ok(Sink::Stderr { bar: progress.bar(), shown_max });
     };

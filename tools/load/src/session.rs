@@ -317,7 +317,7 @@ impl Session<'_, '_> {
             let answer = token::enter(&mut connection, &token, new_ttl_s)?;
             Ok((connection.into_stream().0, answer))
         });
-        // Asked to stop: whoever tries again looks for that.
+        // Asked to stop: the caller checks for that before it tries again.
         let Ok(asked) = asked else { return Ok(Attempt::Again("interrupted".to_owned())) };
         match asked {
             Ok((stream, Answer::Is(progress))) => Ok(Attempt::Connected(stream, progress)),
@@ -367,7 +367,7 @@ impl Session<'_, '_> {
         if self.end_token(&resumable) { resumable.file.enter(Phase::Complete) } else { Ok(()) }
     }
 
-    /// Has the server forget the load, unless that takes somebody too long.
+    /// Has the server forget the load, unless the user interrupts that.
     fn end_token(&self, resumable: &Resumable) -> bool {
         let (config, token) = (self.config.clone(), resumable.file.state.name.token.clone());
         self.load.interrupt.wait_for(move || end_token(&config, &token)).unwrap_or(false)
@@ -442,8 +442,8 @@ impl Terms {
 }
 
 /// Connects, and, unless nothing is to be merged, finds out what the server takes. `retry`: the load may have begun
-/// merged, and a connection that breaks is tried again for so long. One that never came about isn't: nobody may be
-/// there.
+/// merged, and a connection that breaks is tried again for so long. One that never came about isn't: there may be no
+/// server.
 ///
 /// # Errors
 /// The server can't be reached, or doesn't let us in.
@@ -477,7 +477,7 @@ fn connect_once(config: &Config, merge: bool, resumes: bool) -> Result<(Connecti
         Ok(terms) => Ok((connection, terms)),
         // What can't be asked now may be allowed all the same: a load that began merged is not to be given up for that.
         Err(error) if resumes => Err(error),
-        // Whoever doesn't like to be asked is told what the input says and nothing else.
+        // A server that refuses the questions gets the input and nothing else.
         Err(_) => Ok((connect_and_ping(config)?, Terms::unknown())),
     }
 }
@@ -487,7 +487,7 @@ fn connect_and_ping(config: &Config) -> Result<Connection, Error> {
     let mut connection = Connection::connect(config)?;
     match connection.command(&["PING"]) {
         Ok(_) => Ok(connection),
-        // A user who may not ping may well be allowed to load.
+        // A user that may not ping may well be allowed to load.
         Err(Error::Server(error)) if error.code() == b"NOPERM" => Ok(connection),
         Err(error) => Err(error),
     }
@@ -499,7 +499,7 @@ fn is_passing(error: &Error) -> bool {
     error.is_connection_lost() || error.server().is_some_and(|error| busy(error.text()))
 }
 
-/// An error about a command of the loader's own: what became of that is of no interest to anybody.
+/// An error about a command of the loader's own, without the command's fate.
 fn shown(error: &Error) -> String {
     if let Error::Lost { cause, .. } = error { cause.to_string() } else { error.to_string() }
 }

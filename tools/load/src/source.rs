@@ -33,7 +33,7 @@ pub struct Tally {
 pub struct Streamed {
     /// Bytes.
     pub bytes: u64,
-    /// Their CRC-32: it tells apart what somebody confuses, not what somebody forges.
+    /// Their CRC-32: it detects a mistake, not a forgery.
     pub crc32: u32,
 }
 

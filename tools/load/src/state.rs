@@ -3,7 +3,7 @@
 //! Lines of JSON. The first says how far things are known to be; it has a fixed length and is written in place, so that
 //! a killed process leaves the old or the new one. The second names the server's token and the inputs as they were; it
 //! never changes. The third says how the load ended; it is written before the first says that there is one. A complete
-//! load's file stays: its loader may have been killed before it could tell anybody. The lock on the file keeps two
+//! load's file stays: its loader may have been killed before it could report the end. The lock on the file keeps two
 //! loaders from taking the token from each other.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -56,7 +56,7 @@ pub struct Identity {
 /// Which failures a successor need not look for: they were reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reported {
-    /// The requests before this number are done, and whichever of them failed was reported, unless nobody knew of it:
+    /// The requests before this number are done, and those that failed were reported, unless their replies were lost:
     pub requests: u64,
     /// so many requests,
     pub failed_requests: u64,
@@ -289,7 +289,7 @@ impl StateFile {
 
     /// Removes the file: the load never began. The lock lasts as long as this.
     pub fn forget(&self) {
-        // Whoever finds it all the same sees in it that nothing was sent.
+        // If the file stays all the same, it says that nothing was sent.
         let _ = std::fs::remove_file(&self.path);
     }
 
@@ -410,7 +410,7 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(Exit::Output, format!("can't keep the load's state in {}: {error}", path.display()))
 }
 
-/// A token that nobody else has: 128 random bits.
+/// A unique token: 128 random bits.
 fn new_token() -> String {
     use std::hash::{BuildHasher, Hasher, RandomState};
     // The standard library seeds each of these from the operating system's randomness.

@@ -15,7 +15,7 @@ pub struct Open {
     line: u64,
 }
 
-/// A transaction that nothing will end any more, so that nobody executes it.
+/// A transaction that nothing will end any more, so that it isn't executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unended {
     /// The input of its MULTI.

@@ -43,9 +43,9 @@ pub struct Load<'l> {
     pub flight: Flight,
     /// Where errors go.
     pub report: Report,
-    /// Who is told how far things are.
+    /// Shows how far things are.
     pub progress: Progress,
-    /// Who may end it.
+    /// What may end it: Ctrl-C and SIGTERM.
     pub interrupt: Interrupt,
     /// Whether the first error ends it that no earlier life has reported.
     pub stop_on_error: bool,

@@ -1,4 +1,4 @@
-//! Which commands a load can't contain, because they would change how many replies come, or who reads them.
+//! Which commands a load can't contain, because they would change how many replies come, or which client gets them.
 
 /// What a command means for the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

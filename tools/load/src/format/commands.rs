@@ -2,8 +2,8 @@
 //!
 //! A command that begins with `*` is RESP, anything else is a line, as a server tells them apart. Blank lines and lines
 //! that begin with `#` are skipped. Lengths in RESP are checked against the line ends that must follow: a file
-//! whose lengths are wrong must not become commands that nobody meant. Source of the format: the "Redis serialization
-//! protocol specification" page.
+//! with wrong lengths must not become other commands. Source of the format: the "Redis serialization protocol
+//! specification" page.
 
 use std::ops::Range;
 
