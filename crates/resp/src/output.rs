@@ -256,7 +256,7 @@ impl Output {
             Segment::Bytes(bytes) => rest.push(Segment::Bytes(bytes[sent..].to_vec())),
             Segment::Shared(bytes) => rest.push(Segment::Bytes(bytes[sent..].to_vec())),
             Segment::Run(mut run) => {
-                // What is left of the reply in whose midst it stopped, then all others.
+                // The rest of the reply that was sent in part, then all others.
                 let begun = (run.unit - sent % run.unit) % run.unit;
                 rest.push(Segment::Bytes(run.slice(sent)[..begun].to_vec()));
                 run.bytes -= sent + begun;

@@ -4,7 +4,7 @@
 //! puts its strings in place of the last one's. Nothing else of the last call is left: a table that has anything beside
 //! those strings, because a script has put it there, is replaced by a new one, and so is one that has got a metatable.
 //!
-//! A script whose text shows that it can't get hold of a table finds the last call's there, and doesn't see it: see
+//! If a script's text shows that it can't reach a table, the last call's strings stay there unseen: see
 //! [`Uses::of_text`].
 
 use std::ffi::c_int;
@@ -29,9 +29,9 @@ pub(crate) struct Uses([bool; 2]);
 impl Uses {
     /// What a script of this text may look at.
     ///
-    /// A global is reached by its name, which is in the text as it is, since names can't be escaped; by the table of
-    /// globals, whose name is `_G`; or by code that is made while the script runs, of strings that may be escaped, for
-    /// which there are `load` and `loadstring`. There is nothing else: `getfenv` and its like scripts don't have.
+    /// A global is reached in three ways. By its name, which is in the text as it is, since names can't be escaped. By
+    /// the table of globals, `_G`. Or by code that `load` or `loadstring` make of strings, which may be escaped. There
+    /// is no other way: scripts don't have `getfenv` and its like.
     pub fn of_text(text: &[u8]) -> Uses {
         let has = |word: &str| memmem::find(text, word.as_bytes()).is_some();
         let any = has("_G") || has("load");

@@ -125,7 +125,7 @@ impl Context {
 
     /// The script's host, while a script runs.
     pub(crate) fn host(&mut self) -> Option<&mut dyn Host> {
-        // SAFETY: it is set only while a script runs, whose caller has lent the host for that time; the context is
+        // SAFETY: it is set only while a script runs, and its caller has lent the host for that time; the context is
         // borrowed mutably as long as the host is used.
         self.host.map(|mut host| unsafe { host.as_mut() })
     }

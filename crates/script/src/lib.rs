@@ -3,12 +3,16 @@
 //! This crate knows Lua and the protocol. It doesn't know commands, keys and connections: a script reaches them
 //! through a [`Host`], which the engine implements.
 //!
-//! `unsafe` because Lua is C. It is confined to `state.rs`, through whose checked methods everything that Lua calls
-//! sees its values, `context.rs`, which the machine's allocator leads to, `vm.rs`, which owns the machine,
-//! `arguments.rs`, which keeps tables for it, and of the libraries `libs/raw.rs` and `libs/per_script.rs`; the other
-//! libraries borrow the bytes of strings that they keep on the stack. Miri can't run C: this crate is tested as it is,
-//! and fuzzed. Lua raises errors by jumping over frames, which Rust's frames don't survive; how they are kept out of
-//! the way stands in `state.rs`.
+//! `unsafe` because Lua is C. It is confined to
+//!
+//! - `state.rs`: functions that Lua calls see its values through the checked methods there;
+//! - `context.rs`, which the machine's allocator leads to;
+//! - `vm.rs`, which owns the machine;
+//! - `arguments.rs`, which keeps tables for it;
+//! - `libs/raw.rs` and `libs/per_script.rs`. The other libraries borrow the bytes of strings that they keep on the stack.
+//!
+//! Miri can't run C: this crate is tested as it is, and fuzzed. Lua raises errors by jumping over frames, which Rust's
+//! frames don't survive; `state.rs` says how they are kept out of the way.
 
 pub mod api;
 mod arguments;

@@ -128,8 +128,8 @@ unsafe extern "C" {
 #[must_use]
 pub fn is_sparse(block: *const u8) -> bool {
     // SAFETY: it reads the counts of the page that the block lies in, which exists as long as the block does. By C's
-    // rules that is a data race with the thread whose page it is, which changes them with plain stores: mimalloc's
-    // comment asks for no other thread to use the page. What is read are aligned words of C code that isn't inlined
+    // rules that is a data race with the page's thread, which changes them with plain stores: mimalloc's comment asks
+    // for no other thread to use the page. What is read are aligned words of C code that isn't inlined
     // into ours: each is one that was there, none is used as an address or index, and the one that is divided by isn't
     // zero while the page has a block.
     unsafe { mi_unsafe_heap_page_is_under_utilized(std::ptr::null_mut(), block.cast(), SPARSE_PERCENT) }

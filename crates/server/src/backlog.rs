@@ -1,6 +1,6 @@
-//! What is known of a connection whose replies wait because it doesn't read them, or not as fast as they come. Its
-//! times are those of the thread's own clock (`EventLoop::steady_ms`): the system's may be set back, and all would wait
-//! on.
+//! The state of a connection that has waiting replies because it doesn't read them, or not as fast as they come. Its
+//! times are those of the thread's own clock (`EventLoop::steady_ms`): the system's may be set back, and the waits
+//! would not end.
 
 use engine::replies::NoRoom;
 

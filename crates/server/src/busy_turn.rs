@@ -24,7 +24,7 @@ const READ_BYTES: usize = 16 * 1024;
 
 /// One batch's attendant.
 pub struct BusyTurn<'t> {
-    /// The connections besides the one whose script it is.
+    /// The connections besides the one that runs the script.
     pub others: Others<'t>,
     /// Tells which connections have sent something.
     pub poller: &'t mut Epoll,

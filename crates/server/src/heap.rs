@@ -1,9 +1,9 @@
-//! Where the allocator's memory comes from: one range of addresses, whose huge pages are made ready before they are
+//! Where the allocator's memory comes from: one range of addresses. Its huge pages are made ready before they are
 //! needed.
 //!
 //! A keyspace is read all over, and on pages of 4 KB most reads miss the TLB, too; with pages of 2 MB they don't. But a
-//! kernel that gives a huge page when it is first touched clears it in the midst of a command, which takes a tenth of a
-//! millisecond, and many times that on a virtual machine whose host has yet to find the memory. So the range is kept
+//! kernel that gives a huge page when it is first touched clears it in the midst of a command. That takes a tenth of a
+//! millisecond, and many times that on a virtual machine if the host has yet to find the memory. So the range is kept
 //! from huge pages (`MADV_NOHUGEPAGE`), and a thread of its own gets the next one before the allocator comes to it:
 //! no command waits for it, nor for the small pages that it saves. It is filled elsewhere (`staging`) and moved to its
 //! place in some microseconds. If it were filled in place, a thread that touched it too early would fill it, too, in

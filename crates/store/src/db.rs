@@ -571,8 +571,8 @@ impl<'l, 'k> Db<'l, 'k> {
         }
     }
 
-    /// As [`Db::scan`] from a cursor on, but of those whose time has come it removes the ones that `meets` says it comes
-    /// across, and `visit`s none of them.
+    /// As [`Db::scan`] from a cursor on, but visits no expired keys, and removes those of them for which `meets` is
+    /// true.
     pub fn scan_living(
         &mut self,
         cursor: u64,

@@ -627,8 +627,8 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Asks for what a scan will visit in the step after that of this cursor, whose buckets were asked for in the step
-    /// before this one, and for the buckets of the step after that.
+    /// Prefetches for a scan: the records of the step after this cursor's, since their buckets were prefetched one step
+    /// ago, and the buckets of the step after that.
     #[inline]
     fn prefetch_steps(&self, cursor: usize, mask: usize) {
         let second = next_cursor(cursor, mask);

@@ -182,7 +182,7 @@ impl Read for TlsStream {
         loop {
             match self.tls.reader().read(buf) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // Servers close without TLS's farewell, whose lack shows only where a reply is incomplete anyway.
+                // Servers close without TLS's close_notify. Its lack matters only where a reply is incomplete anyway.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
                 Err(error) => return Err(error),
                 Ok(n) => {

@@ -89,7 +89,7 @@ const NOTHING: &[u8] = b"*0\r\n";
 /// Longer than every name above.
 const NAME_BYTES_MAX: usize = 16;
 
-/// What the command does whose request these bytes are.
+/// What the command of this request does.
 pub(crate) fn kind_of(request: &[u8]) -> Kind {
     let mut args = Args(request);
     let mut name = [0; NAME_BYTES_MAX];

@@ -409,7 +409,7 @@ fn a_server_that_goes_away_is_reported() {
     while calls(&server, "get") == 0 {
         thread::sleep(Duration::from_millis(10));
     }
-    // Not the process, whose end its owner would report, but all its connections.
+    // Not the process, since its owner would report its end, but all its connections.
     server.connect().cmd("CLIENT KILL TYPE normal SKIPME yes").unwrap();
     let ran = common::Ran::from(child.wait_with_output().unwrap());
     assert_eq!((ran.status, ran.stderr.as_str()), (Some(1), "penstock bench: the server closed the connection\n"));

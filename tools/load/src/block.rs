@@ -327,8 +327,8 @@ impl Block {
         self.merger.sorter = sorter;
     }
 
-    /// Makes requests of a run, whose bytes were `old`: each of its commands adds what stands in a range of those, and
-    /// has a place in the input's order and a line.
+    /// Makes requests of a run. Each of its commands adds a range of the bytes `old`, and has a place in the input's
+    /// order and a line.
     fn append_requests(
         &mut self,
         run: &Run,

@@ -347,7 +347,7 @@ fn conclude(
     session.finish(outcome).map(|()| exit)
 }
 
-/// What is to be said of a transaction in whose midst the load ended, though the input might have gone on.
+/// What to say of a transaction if the load ended within it, though the input might have gone on.
 fn left_out(session: &Session<'_, '_>) -> String {
     let Load { flight, report, .. } = &session.load;
     flight.unended().map_or(String::new(), |unended| {

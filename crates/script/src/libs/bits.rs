@@ -102,8 +102,8 @@ fn rotate_right(state: &mut State) -> Result<c_int, Raise> {
     shift(state, u32::rotate_right)
 }
 
-/// Hexadecimal digits, the lowest so many; upper case if that number is negative. The least integer, whose magnitude is
-/// no positive one, means eight like every other large number (CVE-2024-31449).
+/// The lowest so many hexadecimal digits; upper case if that number is negative. The least integer has no positive
+/// counterpart; it means eight digits, like every other large number (CVE-2024-31449).
 fn to_hex(state: &mut State) -> Result<c_int, Raise> {
     let bits = argument(state, 1)?;
     let asked = if state.kind(2) == state::Kind::None { HEX_DIGITS_MAX as i32 } else { argument(state, 2)? as i32 };

@@ -18,7 +18,7 @@ const PORTION_WORK_MAX: usize = 2 * 1024 * 1024;
 impl EventLoop {
     /// Hands out what other threads have for connections of this one, but for pushes.
     pub(super) fn deliver_messages(&mut self) {
-        // Commands run after all messages are handed out: one may concern the connection whose command it is.
+        // Unparked commands run after all messages are handed out: a message may concern the connection of one.
         let mut unparked = Vec::new();
         let (mut look, mut room) = (false, false);
         for message in self.shared.engine.inboxes[self.worker.id].take() {

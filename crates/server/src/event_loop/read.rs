@@ -1,9 +1,9 @@
-//! Reading from connections, and having run what they have sent.
+//! Reading from connections, and running what they have sent.
 //!
-//! A client that doesn't pipeline sends one command at a time, whose key and entry are two waits for memory, one after
-//! the other. But while a server has much to do, many such clients have sent something by the time it looks. So it
-//! reads from several before it runs the first one's command, and asks for the memory of all of them meanwhile, as it
-//! does within a batch.
+//! A client that doesn't pipeline sends one command at a time. Its bucket and its entry are two waits for memory, one
+//! after the other. But while a server is busy, many such clients have sent something by the time it looks. So it reads
+//! from several before it runs the first one's command, and prefetches the keys of all of them meanwhile, as it does
+//! within a batch.
 
 use super::EventLoop;
 use crate::arrived::Arrived;

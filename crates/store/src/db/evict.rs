@@ -8,7 +8,7 @@ use crate::table::Ref;
 
 use super::{Clock, Db};
 
-/// Notes of keys that expire which are looked at for one whose key is still there. At most half of many aren't.
+/// How many notes of expiring keys are tried to find one with a key that still exists. At most half are stale.
 const NOTES_TRIED: usize = 4;
 
 /// Which keys go first.

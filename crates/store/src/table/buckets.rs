@@ -74,7 +74,7 @@ pub struct Parting {
     pub lower: usize,
     /// The bucket that is added for it.
     pub upper: usize,
-    /// The bit of the hash that tells whose a record is.
+    /// The bit of the hash that tells which of the two buckets a record belongs to.
     level: u32,
 }
 
@@ -85,7 +85,7 @@ impl Parting {
         Parting { lower: upper & !(1 << level), upper, level }
     }
 
-    /// The bit of the tag that tells whose a record is; none, if the windows of the tags move on with it.
+    /// The bit of the tag that tells which bucket a record belongs to; none, if the windows of the tags move on with it.
     pub fn bit_of_tag(&self) -> Option<u32> {
         let bit = self.level % WINDOW_STEP;
         (bit + 1 < WINDOW_STEP).then_some(bit)

@@ -13,8 +13,8 @@
 //! leaf    scores | handles                                     ascending
 //! ```
 //!
-//! "First" is exact: it is the smallest entry below that child, never a leftover of one that was removed. So a handle
-//! whose entry has been removed is never compared again.
+//! "First" is exact: it is the smallest entry below that child, never a leftover of one that was removed. So the handle
+//! of a removed entry is never compared again.
 
 mod entries;
 mod finger;

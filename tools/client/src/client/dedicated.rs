@@ -94,7 +94,7 @@ impl Dedicated {
         self.permit.pool.lock().idle.push(self.connection);
     }
 
-    /// Puts a connection in its place whose state nothing has changed.
+    /// Puts a connection in its place that has its initial state.
     pub(super) fn renew(&mut self) -> Result<(), Error> {
         self.connection = self.permit.pool.as_new()?;
         Ok(())

@@ -42,7 +42,7 @@ pub struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Begins the next part, whose number, from 0, it returns; `None` when all are done or the time is up.
+    /// Begins the next part and returns its number, from 0; `None` when all are done or the time is up.
     pub fn next_part(&mut self) -> Option<u64> {
         let over = self.begun == self.parts || self.began.elapsed() >= self.limit;
         if over || self.interrupt.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! Allocations of blocks that were freed a moment ago, kept by their thread for the next block of that size.
 //!
 //! A collection that grows by a member at a time goes from one allocation to the next larger one. An allocator gives
-//! out what has been free for long, whose cache line has to be fetched, twice: for the list of free ones, and to be
+//! out what has been free for long. Its cache line has to be fetched twice: for the list of free ones, and to be
 //! written. What was freed last is still in the cache. With a million small sorted sets a fifth of ZADD's time went
 //! there.
 //!

@@ -6,10 +6,9 @@
 //! node to look at.
 //!
 //! **Hints can only cost time, never order.** Whatever they say, a place is only taken where comparisons of the bytes
-//! themselves, or the end of the equal scores, confirm it on both sides. So hints may be wrong at any time: they are
-//! when something with another beginning is sought or has just come, and needn't be corrected at once. A node
-//! whose hints are seen to be out of order, or to say little, is given new ones, if it has scores enough to which that
-//! matters.
+//! themselves, or the end of the equal scores, confirm it on both sides. So hints may be wrong at any time, as when a
+//! member with another beginning is sought or was just added, and needn't be corrected at once. If a node's hints are
+//! found to be out of order, or to say little, it is given new ones, if enough of its scores are equal.
 
 use std::cmp::Ordering;
 

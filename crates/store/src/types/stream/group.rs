@@ -129,7 +129,7 @@ impl Group {
         &self.pending
     }
 
-    /// Something that is pending, to be changed; whose it is must stay.
+    /// A pending delivery, to be changed; its consumer must stay the same.
     pub fn pending_mut(&mut self, id: StreamId) -> Option<&mut Pending> {
         self.pending.get_mut(&id)
     }

@@ -40,7 +40,7 @@ fn texts_bytes<'a>(texts: impl Iterator<Item = &'a [u8]>) -> usize {
 pub(super) struct ListpackBytes(u32);
 
 impl ListpackBytes {
-    /// Those of a block without entries, whose first one will be this: `pairs` are its fields and values in turn.
+    /// The bytes of an empty block before its first entry is added: `pairs` are that entry's fields and values in turn.
     pub(super) fn of_empty<'a>(pairs: impl ExactSizeIterator<Item = &'a [u8]>) -> ListpackBytes {
         let count = int_bytes(pairs.len() as u64 / 2);
         let mut bytes = ListpackBytes::default();
@@ -48,7 +48,7 @@ impl ListpackBytes {
         bytes
     }
 
-    /// Counts an entry, which is in a block whose first ID is this.
+    /// Counts an entry of a block that begins with the ID `first`.
     pub(super) fn add<'a>(
         &mut self,
         first: StreamId,
