@@ -1,15 +1,15 @@
-//! What a command leaves behind when it writes: what watchers, waiters and notifications are told of it, and the
-//! commands that reproduce it for the journal.
+//! The effects of a command that writes: the changes that watchers, waiters and notifications are told of, and the
+//! commands that reproduce them for the journal.
 //!
-//! A command is recorded as it came, unless its handler says what reproduces it ([`Effects::record_as`]): a handler does
-//! so where the command depends on time, chance or what is not in the keyspace. A command that changed nothing leaves
+//! A command is recorded as it came, unless its handler records another one ([`Effects::record_as`]). A handler must do
+//! so if the command depends on time, chance or anything outside the keyspace. A command that changed nothing leaves
 //! nothing.
 
 use journal::record::{Kind, Record};
 use resp::request::{Args, OwnedArgs};
 
-/// How many bytes more than its arguments have a command may take before the limit of the memory is looked at again.
-/// A window has 64 commands; what goes beyond the limit is 4 MB then.
+/// If a command takes so many bytes more than its arguments have, `maxmemory` is checked again before the next one. A
+/// window has 64 commands, so the limit is exceeded by 4 MB at most.
 pub const MUCH_BYTES: usize = 64 * 1024;
 
 /// The class of a keyspace event, a character of notify-keyspace-events.

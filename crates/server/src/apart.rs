@@ -1,8 +1,8 @@
 //! The large arguments of a request that a connection is sending, each in a block of its own.
 //!
-//! A block has the argument's very size in the end, so that a command can keep it. But that a client announces so much
-//! costs nothing: beyond what is set aside at once, a block grows as its bytes arrive. So large a block grows without
-//! being copied (`crate::allocator`), and those of its pages that nothing has arrived in yet take no memory.
+//! A complete block has exactly the argument's size, so that a command can keep it. A length that is only announced
+//! costs nothing: beyond what is set aside at once, a block grows as its bytes arrive. Large blocks grow without being
+//! copied (`crate::allocator`), and pages without bytes take no memory.
 
 use std::io;
 

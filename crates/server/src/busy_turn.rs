@@ -1,6 +1,5 @@
-//! What a thread does for its other connections while a script takes too long: it sends what their commands before the
-//! script have answered, reads what they send, has it answered, and lets new ones in, so that a client can end the
-//! script.
+//! What a thread does for its other connections while a script takes too long, so that a client can end the script. It
+//! sends the replies of commands that ran before the script, reads requests, answers them, and accepts connections.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;

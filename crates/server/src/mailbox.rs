@@ -1,4 +1,4 @@
-//! What other threads leave for one that looks for it in every turn.
+//! Messages from other threads to one that checks for them in every turn.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -7,8 +7,7 @@
 //! `unsafe` because tables are reached through locks that are taken before the command runs, not around each access.
 //! The invariant: **a table is touched only through a `Locked` that holds its shard; a `Locked` is either the only one
 //! that holds a shard, by its lock, or the only one at all, by the gate.** `Locked` checks this at every access. A
-//! thread that keeps all others out of the gate takes no locks: it has one `Locked` at a time, as it has when it takes
-//! them.
+//! thread that keeps all others out of the gate takes no locks; it still has only one `Locked` at a time.
 
 use std::cell::UnsafeCell;
 use std::ptr;

@@ -1,8 +1,8 @@
-//! Long strings, by reference: what sends one keeps it as it was while its key changes.
+//! Long strings, counted by reference: a reply that sends one keeps it as it was while its key changes.
 //!
-//! A string that was received into a block of its own can stay there ([`received`]), and nothing is copied. What runs
-//! the commands that have such strings says so, beside the way that arguments take as plain slices: no handler needs to
-//! know, and without that strings are copied.
+//! A string that was received into a block of its own can stay there ([`received`]), and nothing is copied. The engine
+//! registers these blocks beside the arguments, which handlers see as plain slices: handlers don't know of blocks, and a
+//! string without a registered block is copied.
 
 use std::cell::RefCell;
 use std::ops::Deref;

@@ -1,4 +1,4 @@
-//! What happens by the clock.
+//! Timers of the loop: timeouts of blocking commands and clients, and periodic work.
 
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;

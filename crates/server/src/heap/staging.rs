@@ -1,8 +1,8 @@
 //! Where huge pages are filled, outside of the heap in use, before they take a block's place in it.
 //!
-//! `mremap` moves the page alone (`MREMAP_DONTUNMAP`, Linux 5.7) and leaves the range as it was, empty. A block that
-//! has one from its own place in here is one mapping with its neighbours to the kernel, which allows a process some
-//! 65,000.
+//! `mremap` moves the page alone (`MREMAP_DONTUNMAP`, Linux 5.7) and leaves the range here as it was, empty. Each block
+//! has its own place here. The kernel then takes neighbouring blocks for one mapping, and it allows a process only some
+//! 65,000 mappings.
 //!
 //! `unsafe` for the calls to the kernel. The invariant: **there is no other pointer into the range.**
 

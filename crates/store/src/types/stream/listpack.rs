@@ -1,6 +1,6 @@
-//! What the last block would take in Redis, which keeps a block of a stream as one listpack and tells by the length
-//! of that when it is full. The blocks here are packed otherwise and shorter; that they end where Redis's do is seen by
-//! commands that trim by whole blocks (`MAXLEN ~`), and clients count on it.
+//! The length that the last block would have in Redis. Redis keeps each block of a stream as a listpack, and its length
+//! decides when the block is full. Blocks here are packed differently and are shorter, but must end where Redis's do:
+//! commands that trim by whole blocks (`MAXLEN ~`) show it, and clients count on it.
 //!
 //! # Format
 //!

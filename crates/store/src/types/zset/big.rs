@@ -1,7 +1,7 @@
 //! The big form of a sorted set: a hash table of its members, and a tree of their order.
 //!
-//! The invariant, on which the handles' safety rests: **the tree holds one handle of every record in the table, with
-//! that record's score, and no other.** Records leave the tree before they leave the table.
+//! The handles are safe by this invariant: **the tree holds one handle of every record in the table, with that record's
+//! score, and no other.** Records leave the tree before they leave the table.
 
 use std::mem::size_of;
 use std::ops::Range;
