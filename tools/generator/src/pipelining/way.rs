@@ -22,7 +22,7 @@ pub struct Way<'a> {
     pub keeps_keys: bool,
     /// What it does: ways that do something else are not compared with it.
     pub does: &'static str,
-    /// Does it. It asks [`Runner::goes_on`] before each part.
+    /// Does it. It asks [`Runner::next_part`] before each part.
     pub work: Work<'a>,
 }
 
