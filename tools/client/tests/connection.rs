@@ -243,7 +243,7 @@ fn cpu_ticks() -> u64 {
 }
 
 #[test]
-fn whoever_has_read_ahead_as_much_as_he_may_sleeps_until_he_can_write() {
+fn a_connection_that_has_read_ahead_enough_sleeps_until_it_can_write() {
     use std::io::{Read, Write};
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let mut config = client::Config::tcp("127.0.0.1", listener.local_addr().unwrap().port());

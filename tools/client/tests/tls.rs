@@ -73,7 +73,7 @@ fn large_values_both_ways_at_once() {
 }
 
 #[test]
-fn whom_to_trust() {
+fn trusted_certificates() {
     let certificates = Certificates::create();
     let (_server, config) = server(&certificates, false);
     let with = |change: &dyn Fn(&mut Config)| {

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_room_is_released_by_a_stop() {
+    fn a_putter_that_waits_for_room_is_released_by_a_stop() {
         let belt = Arc::new(Belt::new().unwrap());
         assert!(belt.put(block(BLOCKS_BYTES, 0)));
         let putter = belt.clone();
