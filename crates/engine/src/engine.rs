@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use commands::error::Error;
 use commands::spec::flag;
 use resp::request::Args;
 use store::keyspace::Keyspace;
@@ -15,6 +16,7 @@ use crate::client_memory::ClientLimit;
 use crate::command_table::{Command, table};
 use crate::compaction::{Compaction, Thresholds};
 use crate::config::{ConfigHost, LogLevel, Settings};
+use crate::durability::Durability;
 use crate::families;
 use crate::families::monitor::Monitors;
 use crate::families::slowlog::SlowLog;
@@ -27,7 +29,7 @@ use crate::pause::Pause;
 use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
 use crate::rates::Rates;
-use crate::reasons::{EngineReasons, NOTIFIES, PAUSED};
+use crate::reasons::{EngineReasons, HOLDS, NOTIFIES, PAUSED};
 use crate::replies::ReplyFigures;
 use crate::scripts::busy::Busy;
 use crate::scripts::cache::Scripts;
@@ -92,6 +94,8 @@ pub struct Engine {
     pub stats: Vec<WorkerStats>,
     /// Where units of change get their positions, and their way to a reader.
     pub journal: Journal,
+    /// How far the log of the journal is safe.
+    pub durability: Durability,
     /// Which keys may be watched or waited for.
     pub listeners: Arc<Listeners>,
     /// Who watches keys.
@@ -170,6 +174,7 @@ impl Engine {
             inboxes: wakes.into_iter().map(|wake| Inbox::new(wake, threads)).collect(),
             stats: (0..threads).map(|_| WorkerStats::new(table().all().len())).collect(),
             journal: Journal::new(threads, reasons.clone()),
+            durability: Durability::new(shards, threads, reasons.clone()),
             watchers: Watchers::new(shards, listeners.clone()),
             waiters: Waiters::new(shards, listeners.clone()),
             listeners,
@@ -322,6 +327,20 @@ impl Engine {
     #[must_use]
     pub fn is_held_up(&self) -> bool {
         self.reasons.has(PAUSED)
+    }
+
+    /// The same, or be refused.
+    #[inline]
+    #[must_use]
+    pub(crate) fn needs_care(&self) -> bool {
+        self.reasons.has(HOLDS)
+    }
+
+    /// What a command that writes is answered while changes can't be written to disk.
+    #[must_use]
+    pub(crate) fn unsaved(&self) -> Error {
+        let trouble = self.durability.trouble().unwrap_or_default();
+        Error::new(format!("MISCONF Errors writing to the AOF file: {trouble}"))
     }
 
     /// Whether commands wait because of CLIENT PAUSE. Keys are to stay as they are meanwhile.

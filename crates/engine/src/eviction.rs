@@ -253,7 +253,7 @@ impl Worker {
             // As in Redis, it is no change that snapshots go by.
             self.effects.event_for(Concerns::All, candidate.database, key.bytes, Class::Evicted, "evicted");
             self.effects.record_as(candidate.database, [&b"DEL"[..], key.bytes].into_iter());
-            self.gather_and_commit(Counter::None);
+            self.gather_and_commit(Counter::None, shard);
         }
         evicted
     }

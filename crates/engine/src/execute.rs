@@ -18,11 +18,11 @@ use resp::request::Args;
 use store::db::{Access, Clock, Db, Event};
 use store::keyspace::Locked;
 
-use self::commit::Counter;
+use self::commit::{Changed, Counter};
 use crate::blocking::write_no_wait;
 use crate::command_table::{Command, Run, SessionHandler};
 use crate::families;
-use crate::reasons::has_listeners;
+use crate::reasons::{AWAITED, has_listeners};
 use crate::session::Session;
 use crate::ticks::Ticks;
 use crate::turn::Turn;
@@ -277,6 +277,9 @@ impl Worker {
     ) -> Option<Called> {
         let (began, start) = (self.ticks, out.mark());
         self.begin_effects(invoked.keys, reasons);
+        if reasons & AWAITED != 0 {
+            self.depend_on(invoked.command, invoked.keys);
+        }
         let mut call = self.begin_call(session, invoked, locked, out);
         let outcome = run(&mut call);
         let (wait, errors) = (call.wait, call.reply.errors());
@@ -287,7 +290,7 @@ impl Worker {
             }
             // Only a command that is a unit of its own is counted later.
             if COUNT_LATER && self.effects.must_record() && !self.is_told() {
-                self.commit_record(session.database, invoked.args);
+                self.commit_record(session.database, invoked.args, invoked.keys, reasons);
                 self.account_for::<COUNT_LATER>(session, invoked.command, invoked.args, began);
                 return None;
             }
@@ -313,6 +316,9 @@ impl Worker {
         let (began, start) = (self.ticks, out.mark());
         let Invocation { command, args, keys } = invoked;
         self.begin_effects(keys, reasons);
+        if reasons & AWAITED != 0 {
+            self.depend_on(command, keys);
+        }
         let reply = Reply::new(out, session.proto);
         let mut turn = Turn { worker: self, session, command, args, keys, locked, reply };
         let outcome = run(&mut turn);
@@ -399,7 +405,7 @@ impl Worker {
             self.note_errors(session, invoked.command, outcome, start, out);
         }
         if self.has_effects() {
-            self.gather(Some((session.database, invoked.args)));
+            self.gather(Some((session.database, invoked.args)), Changed::Keys(invoked.keys));
             // Commands of a transaction or a script are parts of its unit.
             if may_park {
                 self.commit(Counter::Session(session, wait.is_none()));

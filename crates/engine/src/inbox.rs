@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 
+use journal::order::Position;
 #[cfg(loom)]
 use loom::sync::{
     Mutex, MutexGuard,
@@ -93,6 +94,8 @@ pub enum Message {
         output: Output,
         /// The number of the latest push before it: the connection is shown those first.
         pushes: u64,
+        /// The last unit that the reply depends on, if replies wait for the disk.
+        depends: Position,
     },
     /// So many pushes that may be dropped have been, since there was no room for them here.
     Dropped {
@@ -205,8 +208,8 @@ impl Inbox {
     }
 
     /// Sends the reply that ends a connection's wait, to be shown behind what has been pushed before.
-    pub fn unpark(&self, client: u64, output: Output) {
-        self.add_message(|pushes| Message::Unpark { client, output, pushes });
+    pub fn unpark(&self, client: u64, output: Output, depends: Position) {
+        self.add_message(|pushes| Message::Unpark { client, output, pushes, depends });
     }
 
     fn add_message(&self, message: impl FnOnce(u64) -> Message) {

@@ -12,6 +12,7 @@ pub mod client_memory;
 pub mod command_table;
 pub mod compaction;
 pub mod config;
+pub mod durability;
 pub mod engine;
 pub mod eviction;
 pub mod execute;

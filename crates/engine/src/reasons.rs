@@ -12,6 +12,12 @@ pub const NOTIFIES: u64 = 1 << 1;
 pub const MONITORED: u64 = 1 << 2;
 /// The journal has a reader. Changed behind the closed gate.
 pub const RECORDED: u64 = 1 << 3;
+/// Replies wait until what they depend on is safe on disk.
+pub const AWAITED: u64 = 1 << 4;
+/// Changes can't be written to disk: commands that write are refused.
+pub const UNSAVED: u64 = 1 << 5;
+/// Reasons for which any command may have to wait, or be refused.
+pub const HOLDS: u64 = PAUSED | UNSAVED;
 /// One key that is watched or waited for. The bits from this one on are the number of them: whether there is any changes
 /// together with how many there are.
 const LISTENER: u64 = 1 << 32;

@@ -12,6 +12,9 @@ use resp::request::{Batch, Framer, Limits};
 use crate::session::Session;
 use crate::worker::Worker;
 
+/// Bytes of memory for replies that are kept.
+const KEPT_BYTES: usize = 64 * 1024;
+
 /// Why a unit could not be applied.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mismatch {
@@ -34,6 +37,37 @@ impl<'w> Replay<'w> {
         worker.begin_turn(now_us);
         let session = worker.open(String::new(), String::new(), -1, 0, true);
         Replay { worker, session }
+    }
+
+    /// Applies whole commands that follow each other. A transaction may end with the commands of a later call.
+    ///
+    /// # Errors
+    /// Bytes before what could not be applied, or some of them, and why it could not.
+    pub fn commands(&mut self, commands: &[u8]) -> Result<(), (usize, String)> {
+        let mut at = 0;
+        let mut out = Output::default();
+        while at < commands.len() {
+            let (before, failures) = (at, self.worker.stats().errors.get());
+            (at, _) = self.worker.run(&mut self.session, commands.into(), at, &mut out);
+            if self.worker.stats().errors.get() != failures || at == before {
+                let text = out.slices().collect::<Vec<_>>().concat();
+                let lines =
+                    text.split(|&byte| byte == b'\n').map(|line| String::from_utf8_lossy(line).trim_end().to_string());
+                let error = lines.into_iter().find_map(|line| line.strip_prefix('-').map(str::to_string));
+                return Err((before, error.unwrap_or_else(|| "a command that can't be run".into())));
+            }
+            out.clear(KEPT_BYTES);
+        }
+        Ok(())
+    }
+
+    /// Applies a record that only Penstock understands, an array of bulk strings.
+    ///
+    /// # Errors
+    /// Why it can't be applied.
+    pub fn own(&mut self, record: &[u8]) -> Result<(), String> {
+        let entry = Entry { database: 0, kind: Kind::Own, command: record };
+        self.apply_entry(entry).map_err(|mismatch| String::from_utf8_lossy(&mismatch.error).into_owned())
     }
 
     /// Applies a unit.

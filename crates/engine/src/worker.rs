@@ -14,6 +14,7 @@ use commands::call::{KeyRef, LazyFree, Rules};
 use commands::effects::Effects;
 use commands::spec::Scope;
 use journal::lane::Writer;
+use journal::order::Position;
 use resp::reply::Output;
 use resp::request::{Args, Input, Limits};
 use store::db::{Access, Clock, Observed};
@@ -48,6 +49,9 @@ use self::windows::Tables;
 /// How long one connection may keep its thread from the others, in microseconds. Another one waits for two such turns,
 /// if its request comes when the first has just begun and the next is read before it.
 const YIELD_AFTER_US: f64 = 500.0;
+/// Bytes of units of one thread that the log has not taken, beyond which commands that write wait: a tenth of a second of
+/// writing at full speed.
+const LANE_BYTES_MAX: usize = 64 << 20;
 
 /// How long a thread doesn't try to keep others out after it has met one, in microseconds. Where several are busy they
 /// wait once in that time for what one runs meanwhile, some ten microseconds.
@@ -65,6 +69,8 @@ pub enum Ran {
     Paused,
     /// There is no room in an inbox for what it publishes.
     Overfilled,
+    /// There is no room in the log for what it writes.
+    AwaitsLog,
     /// It is to be closed once its replies are sent.
     Closing,
 }
@@ -169,6 +175,8 @@ pub struct Worker {
     pub(crate) effects: Effects,
     /// What the commands of the unit in progress have left behind.
     pub(crate) unit: Unit,
+    /// The last unit that what has run for the present connection depends on, while replies wait for that.
+    pub(crate) depends: Position,
     /// This thread's units on their way to the journal's reader.
     pub(crate) lane: Writer,
     /// Keys that changed and that somebody waits for.
@@ -229,6 +237,7 @@ impl Worker {
             memory: MemoryWatch::default(),
             effects: Effects::default(),
             unit: Unit::default(),
+            depends: 0,
             lane: engine.journal.writer(id),
             ready: Vec::new(),
             late: Vec::new(),
@@ -276,8 +285,22 @@ impl Worker {
         self.set_clock(self.turn_began);
     }
 
+    /// Whether the log has room for what connections of this thread write.
+    #[must_use]
+    pub fn log_has_room(&self) -> bool {
+        !self.effects.recording || self.lane.waiting_bytes() <= LANE_BYTES_MAX / 2
+    }
+
+    /// The last unit that what has run since the last call depends on, if replies wait for that; 0 if none.
+    pub fn take_depends(&mut self) -> Position {
+        std::mem::take(&mut self.depends)
+    }
+
     /// Ends the turn: counts it, and what it took.
     pub fn end_turn(&self) {
+        if self.lane.waiting_bytes() > 0 {
+            self.engine.durability.ring();
+        }
         self.stats.turns.add(1);
         self.stats.turn_ticks.add(Ticks::now().since(self.turn_began));
     }

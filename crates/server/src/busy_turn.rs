@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use engine::client::client_flag;
 use engine::worker::{Attendant, Ran, Worker};
+use resp::reply::Output;
 use resp::request::Input;
 
 use crate::arrived::Arrived;
@@ -228,18 +229,20 @@ fn give_up(connection: &mut Connection) {
 fn run(connection: &mut Connection, worker: &mut Worker) {
     let input = Input { bytes: &connection.input, blocks: Connection::blocks(connection.apart.as_deref()) };
     let mut at = connection.input_run;
+    let mut replies = Output::default();
     let ran = loop {
         let ran;
-        (at, ran) = worker.run_busy(&mut connection.session, input, at, &mut connection.replies.output);
+        (at, ran) = worker.run_busy(&mut connection.session, input, at, &mut replies);
         // It takes no time that others could use.
         if ran != Ran::Yielded {
             break ran;
         }
     };
+    connection.replies_end().append(&mut replies);
     connection.forget_run(at, ran);
     match ran {
         Ran::Closing => connection.hold = Hold::Closing,
         Ran::Paused => connection.hold = Hold::Paused,
-        Ran::Idle | Ran::Parked | Ran::Yielded | Ran::Overfilled => {}
+        Ran::Idle | Ran::Parked | Ran::Yielded | Ran::Overfilled | Ran::AwaitsLog => {}
     }
 }

@@ -10,6 +10,7 @@ use engine::config::QUERY_BYTES_MAX;
 use engine::session::Session;
 use engine::stats::WorkerStats;
 use engine::worker::{Ran, Worker};
+use journal::order::Position;
 use resp::reply::Output;
 use resp::request::{BUFFER_BYTES_MAX, Blocks, Missing};
 use rustix::io::Errno;
@@ -19,6 +20,7 @@ use crate::backlog::Backlog;
 use crate::event_loop::Shared;
 use crate::log;
 use crate::reply_queue::ReplyQueue;
+use crate::unsettled::Unsettled;
 
 /// Slices given to one vectored write; the rest goes with the next.
 const SLICES_AT_ONCE: usize = 64;
@@ -67,6 +69,10 @@ pub enum Hold {
     Paused,
     /// There is no room in an inbox for what it publishes.
     Overfilled,
+    /// Much of what it was answered waits for the disk.
+    Unsettled,
+    /// The log has no room for what it writes.
+    AwaitsLog,
     /// It has used up its turn, and is in the queue for the next.
     Yielded,
     /// There is no room for more replies: it does not read those that wait.
@@ -89,6 +95,8 @@ pub struct Connection {
     pub apart: Option<Box<Apart>>,
     /// Replies that wait to be sent.
     pub replies: ReplyQueue,
+    /// Replies that may not be sent yet, before the disk has what they tell of; and those behind them.
+    pub unsettled: Option<Box<Unsettled>>,
     /// What is known of replies that have waited for longer than a turn.
     pub backlog: Option<Box<Backlog>>,
     /// Why nothing is run.
@@ -139,6 +147,7 @@ impl Connection {
             input_run: 0,
             apart: None,
             replies: ReplyQueue::default(),
+            unsettled: None,
             backlog: None,
             hold: Hold::None,
             wants_read: true,
@@ -147,6 +156,42 @@ impl Connection {
             in_write_list: false,
             has_left: false,
         }
+    }
+
+    /// Where what is to be sent next is written, behind all replies so far.
+    pub fn replies_end(&mut self) -> &mut Output {
+        match &mut self.unsettled {
+            Some(unsettled) => unsettled.last().unwrap_or(&mut self.replies.output),
+            None => &mut self.replies.output,
+        }
+    }
+
+    /// Takes what its requests were answered, which depends on the log up to `depends`. The log is safe up to `safe`: if the
+    /// replies have to wait for more of it, says for how much.
+    pub fn take_replies(&mut self, replies: &mut Output, depends: Position, safe: Position) -> Option<Position> {
+        if replies.is_empty() {
+            return None;
+        }
+        if self.unsettled.is_none() && depends <= safe {
+            self.replies.output.append(replies);
+            return None;
+        }
+        Some(self.unsettled.get_or_insert_default().push(depends, replies))
+    }
+
+    /// Has the replies be sent that wait no longer, now that the log is safe up to here.
+    pub fn release_replies(&mut self, safe: Position) {
+        if let Some(unsettled) = &mut self.unsettled
+            && unsettled.release(safe, &mut self.replies.output)
+        {
+            self.unsettled = None;
+        }
+    }
+
+    /// Whether there are replies that it has not been sent.
+    #[must_use]
+    pub fn has_replies(&self) -> bool {
+        !self.replies.is_empty() || self.unsettled.is_some()
     }
 
     /// Takes it out of all that knows it, but its thread: its subscriptions, the list of clients. Called before its peer

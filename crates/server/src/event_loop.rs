@@ -7,6 +7,7 @@ mod lagging;
 mod monitors;
 mod polling;
 mod read;
+mod settle;
 mod turns;
 mod write;
 
@@ -20,7 +21,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use engine::config::Settings;
 use engine::engine::Engine;
+use engine::reasons::AWAITED;
 use engine::worker::{Ran, Worker};
+use journal::order::Position;
+use resp::reply::Output;
 use resp::request::Input;
 
 use crate::arrived::Arrived;
@@ -140,6 +144,12 @@ pub struct EventLoop {
     to_write: Vec<usize>,
     /// Memory for the replies of the connection that runs next.
     spare_output: Vec<u8>,
+    /// What the connection that has just run was answered, while replies may have to wait for the disk.
+    fresh_replies: Output,
+    /// How much of the log connections' replies wait for, with the connections.
+    unsettled: BinaryHeap<Reverse<(Position, u64)>>,
+    /// Connections that wait until the log has room for what they write.
+    log_waiters: Vec<u64>,
     /// Connections with a backlog.
     waiting: BTreeSet<usize>,
     /// When clients must have read some of what waits for them, or have it put on disk; see
@@ -218,6 +228,9 @@ impl EventLoop {
             arrived: VecDeque::with_capacity(read::GATHERED_MAX),
             to_write: Vec::new(),
             spare_output: Vec::new(),
+            fresh_replies: Output::default(),
+            unsettled: BinaryHeap::new(),
+            log_waiters: Vec::new(),
             waiting: BTreeSet::new(),
             impatient: BinaryHeap::new(),
             turns: VecDeque::new(),
@@ -242,6 +255,7 @@ impl EventLoop {
         while !self.shared.stopping.load(Ordering::Acquire) {
             self.wait();
             self.begin_turn();
+            self.release_settled();
             self.accept();
             self.adopt();
             self.finish_spills();
@@ -277,7 +291,7 @@ impl EventLoop {
     /// has to be computed, nor the clock read, in most turns.
     fn timeout(&self) -> Option<Duration> {
         // Roused: in the midst of a script that takes too long, which looks at its others' sockets only.
-        if !self.yielded.is_empty() || self.worker_inbox_filled() || self.poller.is_roused() {
+        if !self.yielded.is_empty() || self.worker_inbox_filled() || self.poller.is_roused() || self.has_settled() {
             return Some(Duration::ZERO);
         }
         let parked_us = self.deadlines.peek().map(|Reverse((deadline_us, _))| *deadline_us);
@@ -286,7 +300,7 @@ impl EventLoop {
         let impatient = impatient.map(|Reverse((due_ms, _))| due_ms.saturating_sub(self.steady_ms()));
         let deadline = parked.into_iter().chain(impatient.map(Duration::from_millis)).min();
         // What they wait for may be written for another thread.
-        let turn = (!self.turns.is_empty()).then_some(BUSY_TICK);
+        let turn = (!self.turns.is_empty() || !self.log_waiters.is_empty()).then_some(BUSY_TICK);
         let readers = self.lagging.is_waited_for().then_some(lagging::LOOK_AFTER);
         deadline.into_iter().chain(turn).chain(readers).min()
     }
@@ -405,7 +419,7 @@ impl EventLoop {
         match connection.hold {
             // The end is seen again when the requests have run.
             Hold::Yielded => {}
-            Hold::None | Hold::Closing | Hold::Parked if !connection.replies.is_empty() => {
+            Hold::None | Hold::Closing | Hold::Parked | Hold::Unsettled if connection.has_replies() => {
                 self.worker.unpark(&mut connection.session);
                 connection.hold = Hold::Closing;
                 let write = connection.wants_write;
@@ -429,7 +443,8 @@ impl EventLoop {
         let Some((connection, mut attendant)) = attended!(self, key) else { return };
         let bytes = &self.buffer[part];
         let input = Input { bytes, blocks: Connection::blocks(connection.apart.as_deref()) };
-        let output = &mut connection.replies.output;
+        let waits = connection.unsettled.is_some() || self.shared.engine.reasons.has(AWAITED);
+        let output = if waits { &mut self.fresh_replies } else { &mut connection.replies.output };
         output.take_spare(&mut self.spare_output);
         let (at, ran) = self.worker.run_attended(&mut attendant, &mut connection.session, input, 0, output);
         connection.keep_rest(bytes, at, ran);
@@ -442,7 +457,9 @@ impl EventLoop {
         self.limit_turn(key);
         let Some((connection, mut attendant)) = attended!(self, key) else { return };
         let input = Input { bytes: &connection.input, blocks: Connection::blocks(connection.apart.as_deref()) };
-        let (session, output) = (&mut connection.session, &mut connection.replies.output);
+        let waits = connection.unsettled.is_some() || self.shared.engine.reasons.has(AWAITED);
+        let output = if waits { &mut self.fresh_replies } else { &mut connection.replies.output };
+        let session = &mut connection.session;
         let (at, ran) = self.worker.run_attended(&mut attendant, session, input, connection.input_run, output);
         connection.forget_run(at, ran);
         self.after_run(key, ran);
@@ -451,6 +468,12 @@ impl EventLoop {
     fn after_run(&mut self, key: usize, ran: Ran) {
         if !self.guests.is_empty() {
             self.add_guests();
+        }
+        let depends = self.worker.take_depends();
+        if !self.fresh_replies.is_empty() {
+            let mut replies = std::mem::take(&mut self.fresh_replies);
+            self.take_replies(key, &mut replies, depends);
+            self.fresh_replies = replies;
         }
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.note_input(&self.worker);
@@ -463,6 +486,7 @@ impl EventLoop {
             Ran::Parked => Hold::Parked,
             Ran::Paused => Hold::Paused,
             Ran::Overfilled => Hold::Overfilled,
+            Ran::AwaitsLog => Hold::AwaitsLog,
             Ran::Closing => Hold::Closing,
         };
         match ran {
@@ -472,6 +496,7 @@ impl EventLoop {
                 self.tick_early();
             }
             Ran::Overfilled => self.publishers.push_back(connection.session.client.id),
+            Ran::AwaitsLog => self.log_waiters.push(connection.session.client.id),
             Ran::Parked => {
                 let timeout_ms = connection.session.client.waiter().and_then(|waiter| waiter.wait.timeout_ms);
                 // From now on, by a clock that isn't rounded: Redis answers late rather than early, and so must this.
@@ -484,6 +509,7 @@ impl EventLoop {
             }
             Ran::Idle | Ran::Closing => {}
         }
+        self.hold_unsettled(key);
         self.queue_or_flush(key);
         self.limit_input(key);
     }

@@ -5,6 +5,7 @@
 
 pub mod allocator;
 pub mod apart;
+mod append_only;
 pub mod arrived;
 pub mod backlog;
 pub mod busy_turn;
@@ -27,3 +28,4 @@ pub mod run;
 pub mod spill;
 pub mod supervisor;
 pub mod title;
+mod unsettled;

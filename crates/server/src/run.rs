@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::allocator;
+use crate::append_only::AppendOnly;
 use crate::conf_file::{FATAL, system_text};
 use crate::event_loop::{EventLoop, NewListeners, Shared, now_us};
 use crate::heap;
@@ -194,13 +195,13 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let spill = Spill::start(engine).map_err(|e| format!("can't start a thread: {e}"))?;
     let shared = Arc::new(Shared::new(engine, stopping.clone(), new_listeners, spill));
     announce(threads, &listeners);
-    warn_of_volatility(&engine.settings);
+    let mut workers: Vec<Worker> = (0..threads).map(|id| Worker::new(id, engine, process::random_seed())).collect();
+    let append_only = start_append_only(engine, &mut workers)?;
     // Before clients are served, and once nothing is left that is likely to fail: where the file is, a server runs.
     let _pid_file = PidFile::write(&engine.settings);
     let mut listeners = Some(listeners);
     let mut handles = Vec::new();
-    for (id, wake) in wakes.into_iter().enumerate() {
-        let worker = Worker::new(id, engine, process::random_seed());
+    for (id, (wake, worker)) in wakes.into_iter().zip(workers).enumerate() {
         let (shared, listeners) = (shared.clone(), listeners.take().unwrap_or_default());
         let serve = move || match Epoll::new(wake).and_then(|poller| EventLoop::new(shared, worker, poller, listeners))
         {
@@ -232,6 +233,9 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
         std::thread::sleep(Duration::from_millis(1));
     }
     // A thread that is still busy (a command of many seconds) is not waited for.
+    if let Some(append_only) = append_only {
+        append_only.end();
+    }
     log::notice("Penstock is now ready to exit, bye bye...");
     Ok(())
 }
@@ -271,12 +275,23 @@ fn limit_clients(settings: &Settings) {
     }
 }
 
+/// Reads the append-only file, if there is to be one, and begins to write it.
+fn start_append_only(engine: &'static Engine, workers: &mut [Worker]) -> Result<Option<AppendOnly>, String> {
+    match workers.first_mut() {
+        Some(worker) if engine.settings.appendonly.get() => AppendOnly::start(engine, worker).map(Some),
+        _ => {
+            warn_of_volatility(&engine.settings);
+            Ok(None)
+        }
+    }
+}
+
 /// Says that nothing is kept, and which files of another server have not been read: its data are not here, though the
 /// configuration may promise that they are.
 fn warn_of_volatility(settings: &Settings) {
     log::warning(
-        "This version of Penstock keeps data in memory only: nothing is saved, whatever 'save' says, and all data are \
-         gone when the server ends.",
+        "Data are in memory only: this version of Penstock saves no snapshots, whatever 'save' says, and appendonly is off. \
+         All data are gone when the server ends.",
     );
     // Kept since Redis 7 as a directory of this name, and before that as a file.
     for name in [settings.dbfilename.get(), settings.appenddirname.get(), settings.appendfilename.get()] {

@@ -78,6 +78,18 @@ choices! {
 }
 
 choices! {
+    /// When the append-only file is synced.
+    AppendFsync, APPEND_FSYNC {
+        /// Once a second.
+        EverySecond = "everysec",
+        /// Before any client is told of what was written.
+        Always = "always",
+        /// When the system does so.
+        No = "no",
+    }
+}
+
+choices! {
     /// Who supervises the server and is told when it is ready.
     Supervised, SUPERVISED {
         /// Upstart, which is told nothing.
@@ -298,6 +310,12 @@ settings! {
     /// Milliseconds after which other clients are told that a script is busy, 0 for never.
     busy_reply_threshold_ms: Int = Directive::count("busy-reply-threshold", "5000").alias(&["lua-time-limit"]);
 
+    /// Whether changes are written to the append-only file, and read from there at the start.
+    appendonly: Flag = Directive::bool("appendonly", "no").startup();
+    /// When the append-only file is synced.
+    appendfsync: Choice<AppendFsync> = Directive::choice("appendfsync", APPEND_FSYNC, "everysec");
+    /// Whether the server starts though the append-only file ends in the midst of what was written last.
+    aof_load_truncated: Flag = Directive::bool("aof-load-truncated", "yes");
     /// Directory of the files that the server writes, absolute.
     dir: Text = Directive::new("dir", Kind::Directory, "").protected().applied(Apply::Directory);
     /// Name of the snapshot's file, in `dir`.

@@ -69,14 +69,11 @@ const SNAPSHOT: Group = Group {
 };
 
 const APPEND_ONLY: Group = Group {
-    why: "The append-only file doesn't exist yet.",
+    why: "The append-only file is not rewritten yet.",
     directives: &[
-        Directive::bool("appendonly", "no").missing("the append-only file"),
-        Directive::choice("appendfsync", &["everysec", "always", "no"], "everysec"),
         Directive::bool("no-appendfsync-on-rewrite", "no"),
         Directive::natural("auto-aof-rewrite-percentage", "100"),
         Directive::bytes("auto-aof-rewrite-min-size", 0, "64mb"),
-        Directive::bool("aof-load-truncated", "yes"),
         Directive::bool("aof-use-rdb-preamble", "yes"),
         Directive::bool("aof-timestamp-enabled", "no"),
         Directive::bool("aof-rewrite-incremental-fsync", "yes"),

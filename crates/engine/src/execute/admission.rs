@@ -11,6 +11,7 @@ use super::transaction::runs_within_multi;
 use crate::command_table::{Command, table};
 use crate::config::LogLevel;
 use crate::families;
+use crate::reasons::UNSAVED;
 use crate::session::Session;
 use crate::worker::{Step, Worker};
 
@@ -50,6 +51,9 @@ impl Worker {
         }
         if self.memory.full && needs_memory(session, command) {
             return Err(Error::OUT_OF_MEMORY);
+        }
+        if self.engine.reasons.has(UNSAVED) && is_refused_unsaved(session, command) {
+            return Err(self.engine.unsaved());
         }
         if session.is_subscriber() && !families::is_allowed_for_subscribers(command) {
             return Err(Error::new(format!(
@@ -125,6 +129,17 @@ fn needs_memory(session: &Session, command: &Command) -> bool {
         None => denied(command),
         Some(multi) if families::is_exec(command) => multi.queue.iter().any(|q| denied(q.command)),
         Some(_) => !runs_within_multi(command),
+    }
+}
+
+/// Whether a command is refused while changes can't be written to disk: one that changes something, and PING, so that what
+/// watches over the server gets to know of it, as in Redis. EXEC answers for its whole queue, scripts for each of their
+/// commands.
+fn is_refused_unsaved(session: &Session, command: &Command) -> bool {
+    let refused = |c: &Command| c.info.has(flag::WRITE) || &*c.name == "ping";
+    match &session.multi {
+        Some(multi) if families::is_exec(command) => multi.queue.iter().any(|q| refused(q.command)),
+        _ => refused(command),
     }
 }
 

@@ -5,7 +5,9 @@
 //! ([`Worker::gather`]); [`Worker::commit`] gives the unit its position in the journal, appends its record, and tells
 //! watchers, waiters and notifications. Shards that the unit changed are held until `commit` returns.
 
+use commands::call::KeyRef;
 use commands::effects::{Class, Concerns};
+use journal::order::Position;
 use journal::record::{Kind, Record, entry_head};
 use resp::request::Args;
 use store::db::{Db, Event, Seen};
@@ -13,7 +15,9 @@ use store::hash::hash;
 use store::keyspace::Key;
 
 use crate::blocking::Waiter;
+use crate::command_table::Command;
 use crate::families;
+use crate::reasons::AWAITED;
 use crate::session::Session;
 use crate::worker::Worker;
 
@@ -42,6 +46,10 @@ struct Told {
 pub(crate) struct Unit {
     told: Vec<Told>,
     keys: Vec<u8>,
+    /// Shards that it changed, while replies wait for what they depend on.
+    shards: Vec<usize>,
+    /// True if it may have changed any.
+    all_shards: bool,
     /// What reproduces the unit.
     pub record: Record,
 }
@@ -59,6 +67,15 @@ impl Unit {
     }
 }
 
+/// The shards that a command has changed, at most.
+#[derive(Clone, Copy)]
+pub(crate) enum Changed<'c> {
+    /// Those of its keys; all of them if it has none.
+    Keys(&'c [KeyRef]),
+    /// This one.
+    Shard(usize),
+}
+
 /// The pipeline count that is committed with a unit.
 pub(crate) enum Counter<'c> {
     /// No connection's: expiry, eviction.
@@ -73,7 +90,17 @@ impl Worker {
     /// Adds what the command that has run leaves behind to the unit. `invoked`: its database and arguments, if it is a
     /// client's.
     #[cold]
-    pub(crate) fn gather(&mut self, invoked: Option<(usize, &Args<'_>)>) {
+    pub(crate) fn gather(&mut self, invoked: Option<(usize, &Args<'_>)>, changed: Changed<'_>) {
+        if self.engine.reasons.has(AWAITED) {
+            match changed {
+                Changed::Keys([]) => self.unit.all_shards = true,
+                Changed::Keys(keys) => {
+                    let keyspace = &self.engine.keyspace;
+                    self.unit.shards.extend(keys.iter().map(|key| keyspace.shard_of(key.hash)));
+                }
+                Changed::Shard(shard) => self.unit.shards.push(shard),
+            }
+        }
         let seen = std::mem::take(&mut self.observed.seen);
         let (created, before): (Vec<_>, Vec<_>) = seen.into_iter().partition(|s| s.event == Event::Created);
         // A key whose time has come needs no watcher told: EXEC looks whether those that existed are still there, and
@@ -113,19 +140,41 @@ impl Worker {
 
     /// Gathers and commits a unit of one command that has nothing but its record: the case worth being quick about.
     #[inline]
-    pub(crate) fn commit_record(&mut self, database: usize, args: &Args<'_>) {
-        if let Some(command) = self.effects.as_it_came(args) {
+    pub(crate) fn commit_record(&mut self, database: usize, args: &Args<'_>, keys: &[KeyRef], reasons: u64) {
+        let position = if let Some(command) = self.effects.as_it_came(args) {
             let position = self.engine.journal.next_position();
             self.lane.append_command(position, entry_head(database, Kind::Command, command), command);
-            return;
-        }
-        let record = &mut self.unit.record;
-        self.effects.record(database, Some(args), record);
-        if !record.is_empty() {
+            position
+        } else {
+            let record = &mut self.unit.record;
+            self.effects.record(database, Some(args), record);
+            if record.is_empty() {
+                return;
+            }
             let position = self.engine.journal.next_position();
             self.lane.append(position, record.bytes());
             record.clear();
+            position
+        };
+        if reasons & AWAITED != 0 {
+            self.depends = position;
+            for key in keys {
+                self.engine.durability.set_stamp(self.engine.keyspace.shard_of(key.hash), position);
+            }
         }
+    }
+
+    /// Notes that the reply of the command that runs depends on the last changes of its keys, or of all keys if it has none
+    /// and may look at them. Its shards are held.
+    #[cold]
+    pub(crate) fn depend_on(&mut self, command: &Command, keys: &[KeyRef]) {
+        let engine = self.engine;
+        let last = match keys {
+            [] if command.is_keyless => 0,
+            [] => engine.journal.position(),
+            _ => keys.iter().map(|key| engine.durability.stamp(engine.keyspace.shard_of(key.hash))).max().unwrap_or(0),
+        };
+        self.depends = self.depends.max(last);
     }
 
     /// Commits the unit: see the module's documentation. Nothing happens if no command has left anything.
@@ -148,9 +197,23 @@ impl Worker {
             let position = self.engine.journal.next_position();
             self.lane.append(position, record.bytes());
             record.clear();
+            self.stamp(position);
         }
         let session = if let Counter::Session(session, _) = counter { Some(session) } else { None };
         self.tell(session);
+    }
+
+    /// Notes the position of the unit where what reads its shards finds it.
+    fn stamp(&mut self, position: Position) {
+        if !self.engine.reasons.has(AWAITED) {
+            return;
+        }
+        self.depends = self.depends.max(position);
+        let durability = &self.engine.durability;
+        self.unit.shards.drain(..).for_each(|shard| durability.set_stamp(shard, position));
+        if std::mem::take(&mut self.unit.all_shards) {
+            durability.set_stamp_of_all(position);
+        }
     }
 
     /// Records how far a connection's pipeline has got with commands that changed nothing. The caller is inside the
@@ -221,7 +284,7 @@ impl Worker {
         let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return false };
         self.begin_effects(&[], engine.reasons.get());
         let more = Db::new(&mut locked, database, &self.clock, &mut self.observed).reclaim(shard, limit);
-        self.gather_and_commit(Counter::None);
+        self.gather_and_commit(Counter::None, shard);
         more
     }
 
@@ -237,14 +300,14 @@ impl Worker {
             let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { continue };
             self.begin_effects(&[], engine.reasons.get());
             Db::new(&mut locked, database, &self.clock, &mut self.observed).expire(key);
-            self.gather_and_commit(Counter::Session(session, false));
+            self.gather_and_commit(Counter::Session(session, false), shard);
         }
     }
 
-    /// Ends a unit that no command began.
-    pub(crate) fn gather_and_commit(&mut self, counter: Counter<'_>) {
+    /// Ends a unit that no command began, on one shard.
+    pub(crate) fn gather_and_commit(&mut self, counter: Counter<'_>, shard: usize) {
         if !self.observed.seen.is_empty() || !self.effects.is_empty() || self.effects.must_record() {
-            self.gather(None);
+            self.gather(None, Changed::Shard(shard));
             self.commit(counter);
         }
     }

@@ -11,7 +11,7 @@ use super::Invocation;
 use super::admission::{Admitted, SENT_HTTP, is_http};
 use super::transaction::{queue, runs_within_multi};
 use crate::command_table::{Command, Run};
-use crate::reasons::PAUSED;
+use crate::reasons::HOLDS;
 use crate::session::{ReplyMode, Session};
 use crate::worker::{Pass, Planned, Step, Worker};
 
@@ -114,11 +114,11 @@ impl Worker {
         self.after_plain(session, step, out, inside)
     }
 
-    /// Whether these reasons of the engine's may have a command wait: because of CLIENT PAUSE, or until there is room
-    /// for what is published. Without any reason nothing is.
+    /// Whether these reasons of the engine's may have a command wait or be refused: because of CLIENT PAUSE, of the disk, or
+    /// until there is room for what is published. Without any reason nothing is.
     #[inline]
     fn hold_up(&self, reasons: u64) -> bool {
-        reasons != 0 && (reasons & PAUSED != 0 || self.overfilled.any())
+        reasons != 0 && (reasons & HOLDS != 0 || self.overfilled.any())
     }
 
     /// Whether this thread lacks memory, or room for what its connections publish.
@@ -132,7 +132,7 @@ impl Worker {
     #[inline]
     fn plain(&self, session: &Session, plan: &Planned) -> Option<&'static Command> {
         let needs_care =
-            !session.is_plain_but_counted() || self.is_short() || self.scripts.busy_turn || self.engine.is_held_up();
+            !session.is_plain_but_counted() || self.is_short() || self.scripts.busy_turn || self.engine.needs_care();
         plan.command.filter(|_| plan.fits && !needs_care)
     }
 

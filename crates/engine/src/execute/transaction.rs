@@ -66,6 +66,8 @@ impl Worker {
         let mut reply = Reply::new(out, session.proto);
         if changed {
             reply.null_array();
+            // It tells of what another connection has changed.
+            self.depends = self.depends.max(self.engine.journal.position());
             session.count_failure(Some(invoked.command), WATCHED_CHANGED);
         } else {
             self.exec_queue(session, queue, locked, out);

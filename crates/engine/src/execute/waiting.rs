@@ -13,10 +13,11 @@ use store::keyspace::Key;
 use store::value::Type;
 
 use super::Invocation;
-use super::commit::Counter;
+use super::commit::{Changed, Counter};
 use crate::blocking::{Parked, Waiter};
 use crate::client::Blocked;
 use crate::command_table::Run;
+use crate::reasons::AWAITED;
 use crate::session::Session;
 use crate::ticks::Ticks;
 use crate::watch::DbKey;
@@ -117,13 +118,18 @@ impl Worker {
 
     /// Serves a waiter that has been claimed, or lets it wait on.
     fn serve(&mut self, waiter: &Arc<Waiter>) -> Result<(), HeldByScript> {
+        // What it depends on is its own, and nothing of the connection whose command has served it.
+        let depends = self.take_depends();
         loop {
+            self.depends = 0;
             let tried = self.try_for(waiter);
             if let Ok(Some(output)) = tried {
                 self.engine.waiters.remove(waiter);
-                self.engine.inboxes[waiter.worker].unpark(waiter.client, output);
+                self.engine.inboxes[waiter.worker].unpark(waiter.client, output, self.depends);
+                self.depends = depends;
                 return Ok(());
             }
+            self.depends = depends;
             let outcome = tried.map(drop);
             match waiter.park_again() {
                 Parked::Again => return outcome,
@@ -142,7 +148,7 @@ impl Worker {
         self.begin_effects(&[], self.engine.reasons.get());
         let kind = Db::new(&mut locked, key.0, &self.clock, &mut self.observed).kind(Key::new(&key.1));
         // Its time may have come.
-        self.gather_and_commit(Counter::None);
+        self.gather_and_commit(Counter::None, shard);
         Ok(kind)
     }
 
@@ -156,6 +162,9 @@ impl Worker {
             return Err(HeldByScript);
         };
         self.begin_effects(&waiter.keys, self.engine.reasons.get());
+        if self.engine.reasons.has(AWAITED) {
+            self.depend_on(waiter.command, &waiter.keys);
+        }
         let args = waiter.args.args();
         let (outcome, wait) = {
             let mut call = Call {
@@ -183,7 +192,7 @@ impl Worker {
                 Some(output)
             }
         };
-        self.gather(Some((waiter.database, &args)));
+        self.gather(Some((waiter.database, &args)), Changed::Keys(&waiter.keys));
         self.commit(if answer.is_some() { Counter::Waiter(waiter) } else { Counter::None });
         drop(locked);
         self.shards = shards;

@@ -362,7 +362,7 @@ fn unblock(turn: &mut Turn<'_, '_>) -> Outcome {
         turn.worker.count_ended(&waiter);
     }
     target.inspect(|client| client.note_answer(&waiter));
-    engine.inboxes[waiter.worker].unpark(waiter.client, output);
+    engine.inboxes[waiter.worker].unpark(waiter.client, output, 0);
     turn.reply.int(1);
     Ok(())
 }

@@ -73,7 +73,7 @@ fn a_sleeping_thread_is_woken_once_and_again_after_it_has_found_everything() {
     // Once for pushes, which may be left for later, and once for messages.
     assert_eq!(woken.swap(1, Ordering::Relaxed), 2);
     assert_eq!((inbox.take().len(), inbox.take_pushes(1).pushes.len()), (2, 1));
-    inbox.unpark(1, Output::default());
+    inbox.unpark(1, Output::default(), 0);
     assert_eq!(woken.load(Ordering::Relaxed), 2);
     // The thread itself is awake.
     assert_eq!(inbox.take().len(), 1);
@@ -119,7 +119,7 @@ fn what_a_push_costs_grows_with_those_who_get_it() {
 fn the_reply_that_ends_a_wait_knows_what_was_pushed_before_it() {
     let inbox = inbox();
     inbox.push(&Arc::new(vec![1]), 0, &bytes(1), (1, false), false);
-    inbox.unpark(1, Output::default());
+    inbox.unpark(1, Output::default(), 0);
     inbox.push(&Arc::new(vec![1]), 0, &bytes(1), (1, false), false);
     assert!(matches!(&*Vec::from(inbox.take()), [Message::Unpark { client: 1, pushes: 1, .. }]));
 }

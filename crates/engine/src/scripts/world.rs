@@ -15,6 +15,7 @@ use crate::config;
 use crate::engine::Engine;
 use crate::execute::Invocation;
 use crate::families;
+use crate::reasons::UNSAVED;
 use crate::session::Session;
 use crate::ticks::{Ticks, per_microsecond, to_microseconds};
 use crate::worker::{Worker, hash_keys};
@@ -130,6 +131,9 @@ impl<'w, 'k> World<'w, 'k> {
         // Once it has written, it can't be stopped half-way.
         if self.worker.memory.full && !self.limits.allow_oom && !self.writes && info.has(flag::DENYOOM) {
             return Some(Error::OUT_OF_MEMORY);
+        }
+        if self.worker.engine.reasons.has(UNSAVED) && !self.writes && info.has(flag::WRITE) {
+            return Some(self.worker.engine.unsaved());
         }
         None
     }

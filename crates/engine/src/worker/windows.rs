@@ -7,13 +7,14 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use commands::call::KeyRef;
+use commands::spec::flag;
 use resp::reply::{Output, Reply};
 use resp::request::{Args, Batch, Input, Limits, Stop};
 use store::hash::hash;
 use store::long;
 use store::sync::Inside;
 
-use super::{Pass, Planned, Ran, Step, Worker, hash_keys};
+use super::{LANE_BYTES_MAX, Pass, Planned, Ran, Step, Worker, hash_keys};
 use crate::client::Blocked;
 use crate::command_table::{KeysAt, table};
 use crate::lookahead::{group_end, keys_of, look_ahead};
@@ -126,6 +127,10 @@ impl Worker {
                 return Ran::Closing;
             }
             let (end, stop) = self.frame_window(session, stint, tables);
+            if self.must_await_log(&tables.planned) {
+                session.framer.forget();
+                return Ran::AwaitsLog;
+            }
             // Before the prefetch, because what is evicted must not be waited for.
             if inside.is_some() {
                 self.mind_memory(tables.planned.len(), inside);
@@ -154,6 +159,13 @@ impl Worker {
                 return Ran::Yielded;
             }
         }
+    }
+
+    /// Whether one of these commands may write and the log has no room for it. Looked at before any of them holds a shard.
+    #[inline]
+    fn must_await_log(&self, planned: &[Planned]) -> bool {
+        let writes = |plan: &Planned| plan.command.is_some_and(|c| c.info.has(flag::WRITE | flag::MAY_REPLICATE));
+        self.effects.recording && self.lane.waiting_bytes() > LANE_BYTES_MAX && planned.iter().any(writes)
     }
 
     /// Frames and plans the requests that are run next. Says where the last of them ends, and why there are no more.

@@ -112,7 +112,8 @@ impl EventLoop {
         }
         self.release(key);
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let (read, closing) = (connection.wants_read, connection.hold == Hold::Closing);
+        let closing = connection.hold == Hold::Closing && connection.unsettled.is_none();
+        let read = connection.wants_read;
         self.forget_backlog(key);
         self.watch(key, read, false);
         if closing {

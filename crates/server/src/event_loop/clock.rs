@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use engine::client::client_flag;
+use resp::reply::Output;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{BUSY_TICK, EventLoop};
@@ -128,7 +129,9 @@ impl EventLoop {
             if due_us(connection).is_none_or(|due| due > now_us) {
                 continue;
             }
-            if self.worker.time_out(&mut connection.session, &mut connection.replies.output) {
+            let mut reply = Output::default();
+            if self.worker.time_out(&mut connection.session, &mut reply) {
+                self.take_replies(key, &mut reply, 0);
                 self.go_on(key);
             } else {
                 // Another thread is just serving it, or finding that there is nothing after all: check again.

@@ -6,6 +6,7 @@
 //! (`event_loop::lagging`), and so do publishers as soon as their room in the inbox is full (`engine::inbox`).
 
 use engine::inbox::{Message, Push};
+use journal::order::Position;
 use resp::reply::Output;
 
 use super::EventLoop;
@@ -23,8 +24,8 @@ impl EventLoop {
         let (mut look, mut room) = (false, false);
         for message in self.shared.engine.inboxes[self.worker.id].take() {
             match message {
-                Message::Unpark { client, mut output, pushes } => {
-                    unparked.extend(self.unpark(client, &mut output, pushes));
+                Message::Unpark { client, mut output, pushes, depends } => {
+                    unparked.extend(self.unpark(client, &mut output, pushes, depends));
                 }
                 Message::Close { client } => {
                     if let Some(&key) = self.by_client.get(&client) {
@@ -116,18 +117,20 @@ impl EventLoop {
         }
         let Some(connection) = self.connections.get_mut(key) else { return };
         // Whether that is too much shows when its socket has been tried.
-        connection.replies.output.extend_push(bytes);
+        connection.replies_end().extend_push(bytes);
         self.queue_write(key);
     }
 
     /// Gives a parked connection its reply, behind what was pushed before; it can go on with the rest of its batch.
-    fn unpark(&mut self, client: u64, reply: &mut Output, pushes: u64) -> Option<u64> {
+    fn unpark(&mut self, client: u64, reply: &mut Output, pushes: u64, depends: Position) -> Option<u64> {
         let key = *self.by_client.get(&client)?;
         if self.connections.get(key)?.session.gets_pushes() {
             self.show_until(key, pushes);
         }
         let connection = self.connections.get_mut(key)?;
-        self.worker.resume(&mut connection.session, reply, &mut connection.replies.output);
+        let mut replies = Output::default();
+        self.worker.resume(&mut connection.session, reply, &mut replies);
+        self.take_replies(key, &mut replies, depends);
         Some(client)
     }
 
@@ -167,7 +170,7 @@ impl EventLoop {
             match connection.hold {
                 // Nothing of it has run: it is at the end of the new queue.
                 Hold::Overfilled if connection.input_left() == left => self.publishers.pop_back().is_some(),
-                Hold::Overfilled | Hold::Full | Hold::Closing => false,
+                Hold::Overfilled | Hold::Full | Hold::Unsettled | Hold::AwaitsLog | Hold::Closing => false,
                 Hold::None | Hold::Parked | Hold::Paused | Hold::Yielded => {
                     let write = connection.wants_write;
                     self.watch(key, true, write);

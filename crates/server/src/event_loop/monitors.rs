@@ -52,6 +52,6 @@ impl EventLoop {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(backlog) = &mut connection.backlog else { return };
         let lines = std::mem::take(&mut backlog.lines_dropped);
-        connection.replies.output.extend(&dropped_line(now_us, lines));
+        connection.replies_end().extend(&dropped_line(now_us, lines));
     }
 }

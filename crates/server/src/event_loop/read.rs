@@ -135,7 +135,7 @@ impl EventLoop {
         let Some(connection) = self.connections.get_mut(key) else { return false };
         match connection.hold {
             Hold::Closing => self.drain(key),
-            Hold::Full | Hold::Overfilled => {
+            Hold::Full | Hold::Overfilled | Hold::Unsettled | Hold::AwaitsLog => {
                 let write = connection.wants_write;
                 self.watch(key, false, write);
             }

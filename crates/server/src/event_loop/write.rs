@@ -84,7 +84,7 @@ impl EventLoop {
                 self.lagging.note_read(backlog, bytes);
             }
         } else if sent == Sent::All {
-            if connection.hold == Hold::Closing {
+            if connection.hold == Hold::Closing && connection.unsettled.is_none() {
                 self.close_drained(key);
             }
             return false;

@@ -1,0 +1,151 @@
+//! How far the log is safe, and which replies depend on more of it.
+//!
+//! Threads that run commands never wait for a disk. A thread of its own takes units from the journal, writes and syncs them,
+//! and says up to which position everything is safe. Where replies must wait for that (`appendfsync always`), each shard has
+//! the position of the last unit that changed it: what a command has read depends on no more than that, so that settled keys
+//! are answered at once.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
+
+use journal::order::Position;
+
+use crate::reasons::{AWAITED, EngineReasons, UNSAVED};
+
+/// What the log's thread does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum LogThread {
+    /// It looks for units before it sleeps.
+    Looks = 0,
+    /// It looks again soon by itself.
+    Dozes = 1,
+    /// It sleeps until it is told that there are units.
+    Sleeps = 2,
+}
+
+/// See the module's documentation.
+pub struct Durability {
+    /// Units up to this one are as safe as the configuration promises.
+    safe: AtomicU64,
+    /// For each shard the last unit that changed it while replies wait, and the same for all of them.
+    stamps: Box<[AtomicU64]>,
+    all: AtomicU64,
+    /// For each thread, whether it wants to be woken when more is safe.
+    waits: Box<[AtomicBool]>,
+    log: AtomicU8,
+    thread: OnceLock<Thread>,
+    /// Why units can't be made safe, while they can't.
+    trouble: Mutex<Option<String>>,
+    reasons: Arc<EngineReasons>,
+}
+
+impl Durability {
+    /// Everything is safe: there is no log. For so many shards and threads.
+    #[must_use]
+    pub fn new(shards: usize, threads: usize, reasons: Arc<EngineReasons>) -> Durability {
+        Durability {
+            safe: AtomicU64::new(0),
+            stamps: (0..shards).map(|_| AtomicU64::new(0)).collect(),
+            all: AtomicU64::new(0),
+            waits: (0..threads).map(|_| AtomicBool::new(false)).collect(),
+            log: AtomicU8::new(LogThread::Looks as u8),
+            thread: OnceLock::new(),
+            trouble: Mutex::new(None),
+            reasons,
+        }
+    }
+
+    /// Up to where everything is safe.
+    #[inline]
+    #[must_use]
+    pub fn safe(&self) -> Position {
+        self.safe.load(Ordering::Acquire)
+    }
+
+    /// Notes that everything is safe up to here, and calls `wake` for each thread that waits for more.
+    pub fn note_safe(&self, position: Position, wake: impl Fn(usize)) {
+        // Before the flags are looked at: a thread sets its flag, and looks at this afterwards.
+        self.safe.store(position, Ordering::SeqCst);
+        for (thread, waits) in self.waits.iter().enumerate() {
+            if waits.swap(false, Ordering::SeqCst) {
+                wake(thread);
+            }
+        }
+    }
+
+    /// Has a thread be woken when more is safe. False if everything up to `position` is already.
+    #[must_use]
+    pub fn wait_for(&self, thread: usize, position: Position) -> bool {
+        if let Some(waits) = self.waits.get(thread) {
+            waits.store(true, Ordering::SeqCst);
+        }
+        self.safe.load(Ordering::SeqCst) < position
+    }
+
+    /// Has replies wait until what they depend on is safe, or no longer. `last` is the latest unit: those before have left no
+    /// stamps.
+    pub fn have_replies_wait(&self, wait: bool, last: Position) {
+        self.all.fetch_max(last, Ordering::Relaxed);
+        self.reasons.set(AWAITED, wait);
+    }
+
+    /// The last unit that changed a shard. The caller has the shard.
+    #[inline]
+    #[must_use]
+    pub(crate) fn stamp(&self, shard: usize) -> Position {
+        self.stamps[shard].load(Ordering::Relaxed).max(self.all.load(Ordering::Relaxed))
+    }
+
+    /// Notes that a unit has changed a shard. The caller has the shard.
+    #[inline]
+    pub(crate) fn set_stamp(&self, shard: usize, position: Position) {
+        self.stamps[shard].store(position, Ordering::Relaxed);
+    }
+
+    /// Notes that a unit may have changed any shard.
+    pub(crate) fn set_stamp_of_all(&self, position: Position) {
+        self.all.fetch_max(position, Ordering::Relaxed);
+    }
+
+    /// The thread that writes the log is this one.
+    pub fn set_log_thread(&self, thread: Thread) {
+        let _ = self.thread.set(thread);
+    }
+
+    /// Notes what the log's thread does next. Whether there are units has to be looked at again after it is noted that it
+    /// sleeps.
+    pub fn note_log_thread(&self, does: LogThread) {
+        self.log.store(does as u8, Ordering::SeqCst);
+    }
+
+    /// Wakes the log's thread, if it sleeps. Called when units have been committed.
+    #[inline]
+    pub fn ring(&self) {
+        if self.log.load(Ordering::SeqCst) == LogThread::Sleeps as u8 {
+            self.wake_log_thread();
+        }
+    }
+
+    #[cold]
+    fn wake_log_thread(&self) {
+        self.log.store(LogThread::Looks as u8, Ordering::SeqCst);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Notes why units can't be made safe, or that they can again. Commands that write are refused meanwhile.
+    pub fn set_trouble(&self, trouble: Option<String>) {
+        let mut now = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        self.reasons.set(UNSAVED, trouble.is_some());
+        *now = trouble;
+    }
+
+    /// Why units can't be made safe.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

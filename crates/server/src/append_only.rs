@@ -1,0 +1,275 @@
+//! The append-only file of a running server: reading it at the start, and the thread that writes it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use engine::config::{AppendFsync, Settings};
+use engine::durability::LogThread;
+use engine::engine::Engine;
+use engine::replay::Replay;
+use engine::worker::Worker;
+use persistence::disk::{Directory, Disk};
+use persistence::files::{Files, NoFiles};
+use persistence::manifest::{Part, Role};
+use persistence::recovery::{Apply, Damage, Extent, read_file};
+use persistence::writer::{Policy, Writer};
+
+use crate::conf_file::system_text;
+use crate::event_loop::now_us;
+use crate::log;
+
+/// How long the thread waits before it looks for units again, where no reply waits for it.
+const DOZE: Duration = Duration::from_millis(10);
+/// How many times in a row it looks in vain before it sleeps until it is woken.
+const DOZES_MAX: u32 = 100;
+/// How long it waits before a disk that failed is tried again.
+const RETRY: Duration = Duration::from_millis(100);
+/// How long it sleeps at most: it looks whether the server ends, and whether the policy has changed.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+/// How often the log says how far the files have been read.
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+
+/// The running append-only file.
+pub struct AppendOnly {
+    stopping: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl AppendOnly {
+    /// Reads the files, has `worker` apply what they have, and begins to write on. Nothing else runs yet.
+    ///
+    /// # Errors
+    /// If a file can't be read, or is damaged: its name, where, and what to do.
+    pub fn start(engine: &'static Engine, worker: &mut Worker) -> Result<AppendOnly, String> {
+        let settings = &engine.settings;
+        let path = settings.in_dir(&settings.appenddirname.get());
+        let shown = path.display().to_string();
+        let directory = Directory::open(path).map_err(|e| format!("Can't open {shown}: {}", system_text(&e)))?;
+        let files = Files::open(directory, &settings.appendfilename.get());
+        let mut files = files.map_err(|why| no_files(&shown, why))?;
+        let whole = load(engine, worker, &files, &shown)?;
+        let appender =
+            files.last_increment(whole).map_err(|e| format!("Can't write to {shown}: {}", system_text(&e)))?;
+        let Some(merge) = engine.journal.read(&engine.keyspace) else {
+            return Err("The journal has a reader already".into());
+        };
+        let (began, last) = (Instant::now(), engine.journal.position());
+        let writer = Writer::new(merge, last, appender, policy(settings), Duration::ZERO);
+        engine.durability.note_safe(last, |_| {});
+        engine.durability.have_replies_wait(policy(settings) == Policy::Always, last);
+        let stopping = Arc::<AtomicBool>::default();
+        let mut thread = Thread { engine, writer, began, stopping: stopping.clone(), is_in_trouble: false };
+        let run = move || {
+            thread.engine.durability.set_log_thread(std::thread::current());
+            thread.run();
+        };
+        let thread = std::thread::Builder::new().name("log".into()).spawn(run);
+        Ok(AppendOnly { stopping, thread: thread.map_err(|e| format!("can't start a thread: {e}"))? })
+    }
+
+    /// Writes and syncs what there is, and ends. No thread runs commands any more.
+    pub fn end(self) {
+        self.stopping.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        let _ = self.thread.join();
+    }
+}
+
+fn policy(settings: &Settings) -> Policy {
+    match settings.appendfsync.get() {
+        AppendFsync::Always => Policy::Always,
+        AppendFsync::EverySecond => Policy::EverySecond,
+        AppendFsync::No => Policy::Never,
+    }
+}
+
+fn no_files(directory: &str, why: NoFiles) -> String {
+    match why {
+        NoFiles::Io(name, error) => format!("Can't read {directory}/{name}: {}", system_text(&error)),
+        NoFiles::Manifest(name, bad) => {
+            format!("{directory}/{name} is no manifest of an append-only file, {bad}. Restore it from a backup.")
+        }
+    }
+}
+
+/// What the files have is given to a worker.
+struct Loading<'w> {
+    replay: Replay<'w>,
+    name: String,
+    bytes: u64,
+    said: Instant,
+}
+
+impl Apply for Loading<'_> {
+    fn commands(&mut self, commands: &[u8]) -> Result<(), (usize, String)> {
+        self.replay.commands(commands)
+    }
+
+    fn own(&mut self, record: &[u8]) -> Result<(), String> {
+        self.replay.own(record)
+    }
+
+    fn progress(&mut self, read: u64) {
+        if self.said.elapsed() >= PROGRESS_EVERY {
+            self.said = Instant::now();
+            log::notice(format!("Loading {}: {} of {} MB", self.name, read >> 20, self.bytes >> 20));
+        }
+    }
+}
+
+/// Has a worker apply all files. Says how much of the last increment is whole.
+fn load(engine: &Engine, worker: &mut Worker, files: &Files<Directory>, directory: &str) -> Result<u64, String> {
+    let manifest = files.manifest();
+    let parts: Vec<&Part> = manifest.base().into_iter().chain(manifest.increments()).collect();
+    let began = Instant::now();
+    let replay = Replay::begin(worker, now_us());
+    let mut loading = Loading { replay, name: String::new(), bytes: 0, said: began };
+    let (mut whole, mut total) = (0, 0);
+    for (index, part) in parts.iter().enumerate() {
+        let name = format!("{directory}/{}", part.name);
+        if part.name.ends_with(".rdb") {
+            return Err(format!("{name}: this version of Penstock can't read a base in the form of a snapshot"));
+        }
+        let opened = files.disk().read(&part.name);
+        let (mut reader, bytes) = opened.map_err(|e| format!("Can't read {name}: {}", system_text(&e)))?;
+        (loading.name, loading.bytes) = (name.clone(), bytes);
+        let extent = read_file(&mut reader, &mut loading).map_err(|damage| damaged(&name, &damage))?;
+        let is_last = index + 1 == parts.len();
+        check_end(&engine.settings, &name, extent, is_last)?;
+        total += extent.whole;
+        whole = if part.role == Role::Increment { extent.whole } else { 0 };
+    }
+    if !parts.is_empty() {
+        let seconds = began.elapsed().as_secs_f64();
+        log::notice(format!(
+            "DB loaded from append only file: {seconds:.3} seconds, {} files in {directory}, {total} bytes",
+            parts.len()
+        ));
+    }
+    Ok(whole)
+}
+
+fn damaged(name: &str, damage: &Damage) -> String {
+    match damage {
+        Damage::Io(error) => format!("Can't read {name}: {}", system_text(error)),
+        Damage::Bytes { .. } => format!(
+            "Bad file format reading the append only file {name}, {damage}. Make a backup of the directory, then restore the \
+             file from an older one or from a replica."
+        ),
+    }
+}
+
+/// Whether a file whose end is torn may be used.
+fn check_end(settings: &Settings, name: &str, extent: Extent, is_last: bool) -> Result<(), String> {
+    let Extent { whole, torn } = extent;
+    if torn == 0 {
+        return Ok(());
+    }
+    if !is_last {
+        return Err(format!(
+            "{name} ends in the midst of something, at byte {whole}, though another file follows: it has been damaged. Restore \
+             it from a backup."
+        ));
+    }
+    if !settings.aof_load_truncated.get() {
+        return Err(format!(
+            "Unexpected end of file reading {name}: its last {torn} bytes, from byte {whole} on, were not written whole. Set \
+             aof-load-truncated to yes to start without them."
+        ));
+    }
+    log::warning(format!(
+        "{name}: the last {torn} bytes, from byte {whole} on, were not written whole when the server ended, and are cut off \
+         (aof-load-truncated)."
+    ));
+    Ok(())
+}
+
+/// The thread that writes.
+struct Thread {
+    engine: &'static Engine,
+    writer: Writer<Directory>,
+    began: Instant,
+    stopping: Arc<AtomicBool>,
+    is_in_trouble: bool,
+}
+
+impl Thread {
+    fn run(&mut self) {
+        let mut dozes = 0;
+        loop {
+            let ends = self.stopping.load(Ordering::Acquire);
+            self.follow_policy();
+            match self.step() {
+                Err(error) => {
+                    self.note_trouble(&error);
+                    if ends {
+                        return;
+                    }
+                    std::thread::park_timeout(RETRY);
+                }
+                Ok((true, _)) => dozes = 0,
+                Ok((false, _)) if ends => return self.finish(),
+                Ok((false, again_after)) => {
+                    dozes += 1;
+                    self.wait(dozes, again_after);
+                }
+            }
+        }
+    }
+
+    /// Writes and syncs what there is. Says whether there was anything, and when it is to be called again.
+    fn step(&mut self) -> io::Result<(bool, Option<Duration>)> {
+        let stepped = self.writer.step(self.began.elapsed())?;
+        if std::mem::take(&mut self.is_in_trouble) {
+            log::notice("The append-only file can be written again.");
+            self.engine.durability.set_trouble(None);
+        }
+        let inboxes = &self.engine.inboxes;
+        self.engine.durability.note_safe(stepped.safe, |thread| inboxes[thread].wake());
+        Ok((stepped.was_busy, stepped.again_after))
+    }
+
+    /// Waits until there may be something to be done.
+    fn wait(&mut self, dozes: u32, again_after: Option<Duration>) {
+        let durability = &self.engine.durability;
+        if policy(&self.engine.settings) != Policy::Always && dozes < DOZES_MAX {
+            durability.note_log_thread(LogThread::Dozes);
+            std::thread::park_timeout(DOZE);
+        } else {
+            durability.note_log_thread(LogThread::Sleeps);
+            // What was committed before that was not told of.
+            if let Ok((false, _)) = self.step() {
+                std::thread::park_timeout(again_after.unwrap_or(SLEEP_MAX).min(SLEEP_MAX));
+            }
+        }
+        self.engine.durability.note_log_thread(LogThread::Looks);
+    }
+
+    fn follow_policy(&mut self) {
+        let policy = policy(&self.engine.settings);
+        if self.writer.policy() != policy {
+            self.writer.set_policy(policy);
+            self.engine.durability.have_replies_wait(policy == Policy::Always, self.engine.journal.position());
+        }
+    }
+
+    fn note_trouble(&mut self, error: &io::Error) {
+        let text = system_text(error);
+        if !std::mem::replace(&mut self.is_in_trouble, true) {
+            log::warning(format!(
+                "Error writing to the append-only file: {text}. Commands that write are refused until the disk takes what waits; \
+                 nothing that was acknowledged is lost."
+            ));
+        }
+        self.engine.durability.set_trouble(Some(text.to_string()));
+    }
+
+    fn finish(&mut self) {
+        if let Err(error) = self.writer.sync(self.began.elapsed()) {
+            log::warning(format!("Error syncing the append-only file: {}", system_text(&error)));
+        }
+    }
+}

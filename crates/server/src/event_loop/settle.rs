@@ -1,0 +1,82 @@
+//! Replies that wait for the disk, and commands that wait for room in the log.
+
+use std::cmp::Reverse;
+
+use journal::order::Position;
+use resp::reply::Output;
+
+use super::EventLoop;
+use crate::connection::Hold;
+use crate::unsettled::UNSETTLED_BYTES_MAX;
+
+impl EventLoop {
+    /// Gives a connection what its requests were answered, which depends on the log up to `depends`.
+    pub(super) fn take_replies(&mut self, key: usize, replies: &mut Output, depends: Position) {
+        let safe = self.shared.engine.durability.safe();
+        let Some(connection) = self.connections.get_mut(key) else { return replies.clear(0) };
+        if let Some(until) = connection.take_replies(replies, depends, safe) {
+            self.unsettled.push(Reverse((until, connection.session.client.id)));
+        }
+    }
+
+    /// Has a connection's requests wait if much of what it was answered waits for the disk.
+    pub(super) fn hold_unsettled(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if matches!(connection.hold, Hold::None | Hold::Yielded)
+            && connection.unsettled.as_ref().is_some_and(|unsettled| unsettled.bytes() > UNSETTLED_BYTES_MAX)
+        {
+            connection.hold = Hold::Unsettled;
+        }
+    }
+
+    /// Whether replies wait no longer; if not, has the log's thread wake this one when they don't.
+    pub(super) fn has_settled(&self) -> bool {
+        let next = self.unsettled.peek();
+        next.is_some_and(|Reverse((until, _))| !self.shared.engine.durability.wait_for(self.worker.id, *until))
+    }
+
+    /// Has replies be sent that wait no longer, and connections go on that have waited for that, or for the log.
+    pub(super) fn release_settled(&mut self) {
+        let safe = self.shared.engine.durability.safe();
+        while let Some(&Reverse((until, client))) = self.unsettled.peek()
+            && until <= safe
+        {
+            self.unsettled.pop();
+            if let Some(&key) = self.by_client.get(&client) {
+                self.release_connection(key, safe);
+            }
+        }
+        if !self.log_waiters.is_empty() && self.worker.log_has_room() {
+            for client in std::mem::take(&mut self.log_waiters) {
+                if let Some(&key) = self.by_client.get(&client) {
+                    self.go_on_reading(key, Hold::AwaitsLog);
+                }
+            }
+        }
+    }
+
+    fn release_connection(&mut self, key: usize, safe: Position) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.release_replies(safe);
+        let has_room = connection.unsettled.as_ref().is_none_or(|left| left.bytes() <= UNSETTLED_BYTES_MAX);
+        if has_room {
+            self.go_on_reading(key, Hold::Unsettled);
+        }
+        self.queue_or_flush(key);
+    }
+
+    /// Has a connection that was held for this reason run what it has sent, and read on.
+    fn go_on_reading(&mut self, key: usize, held: Hold) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.hold != held {
+            return;
+        }
+        connection.hold = Hold::None;
+        if connection.input_left() > 0 {
+            connection.hold = Hold::Yielded;
+            self.yielded.push_back(key);
+        }
+        let write = connection.wants_write;
+        self.watch(key, true, write);
+    }
+}

@@ -1,0 +1,79 @@
+//! Replies that may not be sent yet: the disk doesn't have everything that they tell of.
+//!
+//! They stand before the connection's other replies that wait ([`crate::reply_queue`]), which are sent as soon as the socket
+//! takes them. A chunk is what one run of the connection's requests has answered, with the position in the journal up to which
+//! the log must be safe before it leaves.
+
+use std::collections::VecDeque;
+
+use journal::order::Position;
+use resp::reply::Output;
+
+/// Bytes of replies of one connection that wait so before its next requests are run: what a few batches answer. A sync ends
+/// the wait of all.
+pub const UNSETTLED_BYTES_MAX: usize = 256 * 1024;
+
+/// See the module's documentation. There is at least one chunk.
+#[derive(Default)]
+pub struct Unsettled {
+    chunks: VecDeque<(Position, Output)>,
+}
+
+impl Unsettled {
+    /// Adds what was answered; it waits no shorter than what is before it. Says how long that is.
+    pub fn push(&mut self, depends: Position, replies: &mut Output) -> Position {
+        let until = self.chunks.back().map_or(depends, |(last, _)| depends.max(*last));
+        let mut chunk = Output::default();
+        chunk.append(replies);
+        self.chunks.push_back((until, chunk));
+        until
+    }
+
+    /// Where more is written that is to be sent behind all this.
+    pub fn last(&mut self) -> Option<&mut Output> {
+        self.chunks.back_mut().map(|(_, chunk)| chunk)
+    }
+
+    /// Bytes that wait.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.chunks.iter().map(|(_, chunk)| chunk.len()).sum()
+    }
+
+    /// Moves what waits no longer, now that the log is safe up to here, behind what `output` has. True if that is all.
+    pub fn release(&mut self, safe: Position, output: &mut Output) -> bool {
+        while let Some((until, chunk)) = self.chunks.front_mut()
+            && *until <= safe
+        {
+            output.append(chunk);
+            self.chunks.pop_front();
+        }
+        self.chunks.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(output: &Output) -> Vec<u8> {
+        output.slices().collect::<Vec<_>>().concat()
+    }
+
+    #[test]
+    fn nothing_overtakes_what_waits() {
+        let mut unsettled = Unsettled::default();
+        let mut output = Output::from(b"0".to_vec());
+        assert_eq!(unsettled.push(7, &mut Output::from(b"1".to_vec())), 7);
+        assert_eq!(unsettled.push(3, &mut Output::from(b"2".to_vec())), 7);
+        unsettled.last().unwrap().extend(b"3");
+        assert_eq!(unsettled.push(9, &mut Output::from(b"4".to_vec())), 9);
+        assert_eq!(unsettled.bytes(), 4);
+        assert!(!unsettled.release(6, &mut output));
+        assert_eq!(bytes(&output), b"0");
+        assert!(!unsettled.release(7, &mut output));
+        assert_eq!(bytes(&output), b"0123");
+        assert!(unsettled.release(9, &mut output));
+        assert_eq!(bytes(&output), b"01234");
+    }
+}
