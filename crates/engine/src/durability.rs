@@ -38,6 +38,9 @@ pub struct Durability {
     thread: OnceLock<Thread>,
     /// Why units can't be made safe, while they can't.
     trouble: Mutex<Option<String>>,
+    /// Bytes of the log's file, and of those the ones that have yet to be synced.
+    file_bytes: AtomicU64,
+    unsynced_bytes: AtomicU64,
     reasons: Arc<EngineReasons>,
 }
 
@@ -53,6 +56,8 @@ impl Durability {
             log: AtomicU8::new(LogThread::Looks as u8),
             thread: OnceLock::new(),
             trouble: Mutex::new(None),
+            file_bytes: AtomicU64::new(0),
+            unsynced_bytes: AtomicU64::new(0),
             reasons,
         }
     }
@@ -134,6 +139,18 @@ impl Durability {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
         }
+    }
+
+    /// Notes how many bytes the log's file has, and how many of them have yet to be synced.
+    pub fn note_file(&self, bytes: u64, unsynced: u64) {
+        self.file_bytes.store(bytes, Ordering::Relaxed);
+        self.unsynced_bytes.store(unsynced, Ordering::Relaxed);
+    }
+
+    /// Bytes of the log's file, and of those the ones that have yet to be synced.
+    #[must_use]
+    pub fn file_bytes(&self) -> (u64, u64) {
+        (self.file_bytes.load(Ordering::Relaxed), self.unsynced_bytes.load(Ordering::Relaxed))
     }
 
     /// Notes why units can't be made safe, or that they can again. Commands that write are refused meanwhile.

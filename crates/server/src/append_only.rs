@@ -227,6 +227,7 @@ impl Thread {
             log::notice("The append-only file can be written again.");
             self.engine.durability.set_trouble(None);
         }
+        self.engine.durability.note_file(self.writer.len(), self.writer.unsettled() as u64);
         let inboxes = &self.engine.inboxes;
         self.engine.durability.note_safe(stepped.safe, |thread| inboxes[thread].wake());
         Ok((stepped.was_busy, stepped.again_after))

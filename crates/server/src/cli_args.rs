@@ -346,7 +346,7 @@ mod tests {
         check_fatal(&["--hz", "5", "--port"], "option --port\n", "wrong number of arguments");
         check_fatal(&["--foo", "x"], "option --foo\n", "Bad directive or wrong number of arguments");
         check_fatal(&["--port=0"], "option --port=0\n", "Bad directive or wrong number of arguments");
-        check_fatal(&["--appendonly", "yes"], "--appendonly", "is not supported by this version of Penstock");
+        check_fatal(&["--cluster-enabled", "yes"], "--cluster-enabled", "is not supported by this version of Penstock");
         check_fatal(&["-p", "1"], "at '-p'\n", "an option begins with --, and its values follow it");
         check_fatal(&["--include"], "option --include", "Bad directive or wrong number of arguments");
         check_fatal(&["--include", "x", "y"], "option --include", "Bad directive or wrong number of arguments");

@@ -132,6 +132,12 @@ impl Server {
         fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 
+    /// Kills the process, which gets to do nothing more.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// True while the process runs.
     pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))

@@ -558,7 +558,7 @@ fn it_says_that_nothing_is_kept_and_which_files_it_has_not_read() {
     let port = free_port().unwrap().to_string();
     let args = ["--port", &port, "--bind", "127.0.0.1", "--dir", path, "--dbfilename", "my.rdb"];
     let (child, said) = start(&args, "");
-    assert!(said.contains("# This version of Penstock keeps data in memory only: nothing is saved"), "{said}");
+    assert!(said.contains("# Data are in memory only: this version of Penstock saves no snapshots"), "{said}");
     assert!(!said.contains("was not read"), "{said}");
     end(child, "-TERM");
     fs::write(dir.join("my.rdb"), "REDIS0011").unwrap();

@@ -222,7 +222,7 @@ impl Driver<'_> {
         while refills < STREAMS {
             self.do_housekeeping();
             let connection = self.rng.below(self.sessions.len());
-            if self.sessions[connection].parked.is_some() {
+            if self.sessions[connection].client.waiter().is_some() {
                 if self.rng.chance(10) {
                     let mut out = resp::reply::Output::default();
                     self.worker.time_out(&mut self.sessions[connection], &mut out);

@@ -163,7 +163,6 @@ mod tests {
     #[test]
     fn what_would_be_dangerous_to_ignore_is_refused() {
         for line in [
-            "appendonly yes",
             "cluster-enabled yes",
             "replicaof 127.0.0.1 6380",
             "loadmodule /x.so",

@@ -17,7 +17,7 @@
 //! | `io-threads` | an alias of `threads`, in Redis's range: from 1 to 128 |
 //! | `user default on nopass ~* &* +@all` | accepted: Redis's CONFIG REWRITE leaves it in every file |
 //! | `rename-command` | in a file or on the command line only: [`Settings::renamed_commands`] |
-//! | `appendonly yes`, `aclfile`, `user`, `loadmodule` | refused: dangerous to ignore |
+//! | `aclfile`, `user`, `loadmodule` | refused: dangerous to ignore |
 //! | `cluster-enabled yes`, `replicaof`, `tls-port`, `sentinel`, `syslog-enabled yes` | refused: likewise |
 //! | `min-replicas-to-write` above 0 | refused: who asks for it wants writes refused while there are no replicas |
 //! | `daemonize`, process titles, CPU lists and so on | stored: whoever starts the server does that |

@@ -163,7 +163,7 @@ fn scripts(gathered: &Gathered<'_, '_, '_>, text: &mut Text) {
     text.bytes("used_memory_scripts", texts);
 }
 
-/// There are no snapshots and no append-only file yet: what happened at the start is the last that was saved.
+/// There are no snapshots yet: what happened at the start is the last that was saved.
 pub(super) fn persistence(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     let engine = gathered.turn.engine();
     text.constants(&[("loading", "0"), ("async_loading", "0"), ("current_cow_peak", "0"), ("current_cow_size", "0")]);
@@ -180,7 +180,6 @@ pub(super) fn persistence(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) 
         ("rdb_last_cow_size", "0"),
         ("rdb_last_load_keys_expired", "0"),
         ("rdb_last_load_keys_loaded", "0"),
-        ("aof_enabled", "0"),
         ("aof_rewrite_in_progress", "0"),
         ("aof_rewrite_scheduled", "0"),
         ("aof_last_rewrite_time_sec", "-1"),
@@ -188,11 +187,24 @@ pub(super) fn persistence(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) 
         ("aof_last_bgrewrite_status", "ok"),
         ("aof_rewrites", "0"),
         ("aof_rewrites_consecutive_failures", "0"),
-        ("aof_last_write_status", "ok"),
         ("aof_last_cow_size", "0"),
         ("module_fork_in_progress", "0"),
         ("module_fork_last_cow_size", "0"),
     ]);
+    append_only_file(engine, text);
+}
+
+fn append_only_file(engine: &crate::engine::Engine, text: &mut Text) {
+    let (is_on, durability) = (engine.settings.appendonly.get(), &engine.durability);
+    text.field("aof_enabled", u8::from(is_on));
+    text.field("aof_last_write_status", if durability.trouble().is_some() { "err" } else { "ok" });
+    if is_on {
+        let (bytes, unsynced) = durability.file_bytes();
+        text.field("aof_current_size", bytes);
+        text.field("aof_unsynced_bytes", unsynced);
+        text.constants(&[("aof_base_size", "0"), ("aof_pending_rewrite", "0"), ("aof_buffer_length", "0")]);
+        text.constants(&[("aof_pending_bio_fsync", "0"), ("aof_delayed_fsync", "0")]);
+    }
 }
 
 pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
