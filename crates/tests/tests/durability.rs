@@ -180,7 +180,8 @@ fn a_pipelines_count_and_what_it_counts_survive_together() {
         if counted == 0 {
             conn.cmd("PIPELINE START t").unwrap();
         } else {
-            let executed = conn.cmd("PIPELINE RESUME t").unwrap().integer().unwrap() as u64;
+            let progress = conn.cmd("PIPELINE RESUME t").unwrap();
+            let executed = progress.items()[1].integer().unwrap() as u64;
             assert_eq!(number(&server, "n"), executed);
             assert!(executed >= counted, "{executed} of {counted}");
             counted = executed;
