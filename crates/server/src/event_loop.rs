@@ -28,7 +28,6 @@ use resp::reply::Output;
 use resp::request::Input;
 
 use crate::arrived::Arrived;
-use crate::backlog::Turn;
 use crate::busy_turn::{self, BusyTurn};
 use crate::connection::{self, Connection, Hold};
 use crate::connections::Connections;
@@ -448,6 +447,9 @@ impl EventLoop {
         output.take_spare(&mut self.spare_output);
         let (at, ran) = self.worker.run_attended(&mut attendant, &mut connection.session, input, 0, output);
         connection.keep_rest(bytes, at, ran);
+        if at > 0 {
+            self.end_disk_turn(key);
+        }
         self.after_run(key, ran);
     }
 
@@ -460,8 +462,12 @@ impl EventLoop {
         let waits = connection.unsettled.is_some() || self.shared.engine.reasons.has(AWAITED);
         let output = if waits { &mut self.fresh_replies } else { &mut connection.replies.output };
         let session = &mut connection.session;
-        let (at, ran) = self.worker.run_attended(&mut attendant, session, input, connection.input_run, output);
+        let before = connection.input_run;
+        let (at, ran) = self.worker.run_attended(&mut attendant, session, input, before, output);
         connection.forget_run(at, ran);
+        if at > before {
+            self.end_disk_turn(key);
+        }
         self.after_run(key, ran);
     }
 
@@ -477,9 +483,6 @@ impl EventLoop {
         }
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.note_input(&self.worker);
-        if let Some(backlog) = &mut connection.backlog {
-            backlog.turn = Turn::None;
-        }
         connection.hold = match ran {
             Ran::Idle => Hold::None,
             Ran::Yielded => Hold::Yielded,

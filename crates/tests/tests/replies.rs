@@ -239,6 +239,25 @@ fn a_client_that_has_read_a_little_may_go_on_writing() {
     server.wait_until("all is given back", |server| server.figure("reply_memory") == 0);
 }
 
+/// Of each client, the beginning of a request waits for its rest while the clients take turns.
+#[test]
+fn clients_that_take_turns_are_read_from() {
+    const CLIENTS: usize = 8;
+    const BYTES: usize = 12 << 20;
+    let server = Server::penstock(&["--reply-memory-total", "1mb", "--threads", "1"]);
+    let sockets: Vec<_> = (0..CLIENTS).map(|_| connect(&server)).collect();
+    thread::scope(|scope| {
+        let writers: Vec<_> =
+            sockets.iter().map(|mut socket| scope.spawn(move || send_echoes(&mut socket, BYTES))).collect();
+        server.wait_until("all has run", |server| {
+            server.figure("total_commands_processed") > (CLIENTS * (BYTES / 1000)) as u64
+        });
+        for (writer, socket) in writers.into_iter().zip(&sockets) {
+            read_echoes(&mut BufReader::new(socket), writer.join().unwrap());
+        }
+    });
+}
+
 #[test]
 fn all_that_a_connection_gets_keeps_its_order() {
     let server = Server::penstock(&[]);

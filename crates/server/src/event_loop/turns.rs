@@ -49,6 +49,14 @@ impl EventLoop {
         }
     }
 
+    /// Ends the turn of a connection that has run a request. One of which only the beginning of a request has arrived
+    /// keeps its turn until it has been read from: else all that it is ever given would be spent on that beginning.
+    pub(super) fn end_disk_turn(&mut self, key: usize) {
+        if let Some(backlog) = self.connections.get_mut(key).and_then(|connection| connection.backlog.as_mut()) {
+            backlog.turn = Turn::None;
+        }
+    }
+
     /// Whether a connection's requests may run now: what others have added since it was last looked at counts, too.
     pub(super) fn may_run(&mut self, key: usize) -> bool {
         if self.connections.get(key).is_some_and(|c| c.backlog.is_some()) {
