@@ -2,6 +2,8 @@
 //! times are those of the thread's own clock (`EventLoop::steady_ms`): the system's may be set back, and the waits
 //! would not end.
 
+use std::time::Duration;
+
 use engine::replies::NoRoom;
 
 /// A connection among those that take turns because the disk is behind.
@@ -23,6 +25,46 @@ pub struct Patience {
     pub until_ms: u64,
     /// Bytes that waited when it was given.
     pub left: u64,
+}
+
+/// How long a client has read nothing, as far as the thread would have seen it read.
+///
+/// The thread looks every [`TICK`]. What it adds for one look is limited: a long script, or a busy machine, keeps the
+/// thread from sending, and that time must not count against the client.
+///
+/// [`TICK`]: crate::poller::TICK
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Stall {
+    moved: bool,
+    time: Duration,
+}
+
+impl Stall {
+    /// The most that one look adds.
+    pub const LOOK_MAX: Duration = Duration::from_millis(200);
+
+    /// Notes that replies begin to hold requests up. If they did so when the thread last looked, time goes on: they
+    /// were let go in between, and nothing came of it.
+    pub fn note_hold(&mut self) {
+        self.moved |= self.time.is_zero();
+    }
+
+    /// Notes that replies hold no requests up.
+    pub fn end(&mut self) {
+        *self = Stall::default();
+    }
+
+    /// Notes that replies have moved, to the client or to the disk.
+    pub fn note_move(&mut self) {
+        self.moved = true;
+    }
+
+    /// Adds the time since the thread last looked, unless replies have moved since. Returns the sum.
+    pub fn look(&mut self, since_last: Duration) -> Duration {
+        let moved = std::mem::take(&mut self.moved);
+        self.time = if moved { Duration::ZERO } else { self.time + since_last.min(Stall::LOOK_MAX) };
+        self.time
+    }
 }
 
 /// See the module's documentation.
@@ -48,9 +90,8 @@ pub struct Backlog {
     pub turn: Turn,
     /// Since when they do, in milliseconds.
     pub held_since_ms: u64,
-    /// When replies last got on, to the client or to the disk, or began to keep requests waiting; in
-    /// milliseconds.
-    pub moved_ms: u64,
+    /// How long replies have not moved while they hold requests up.
+    pub stall: Stall,
     /// How long its thread may have waited for subscribers, all in all, while it still waits for this one; see
     /// `event_loop::lagging`.
     pub waited_for_until_us: u64,
@@ -63,5 +104,40 @@ impl Backlog {
     #[must_use]
     pub fn cause(&self) -> NoRoom {
         self.trouble.map_or(NoRoom::Memory, |(cause, _)| cause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOK: Duration = Duration::from_millis(100);
+
+    #[test]
+    fn replies_that_do_not_move_are_stalled_for_as_long_as_the_thread_looks() {
+        let mut stall = Stall::default();
+        stall.note_move();
+        assert_eq!(stall.look(LOOK), Duration::ZERO);
+        assert_eq!((1..=20).map(|_| stall.look(LOOK)).last(), Some(20 * LOOK));
+        stall.note_move();
+        assert_eq!((stall.look(LOOK), stall.look(LOOK)), (Duration::ZERO, LOOK));
+    }
+
+    #[test]
+    fn what_holds_requests_up_again_before_the_next_look_has_not_moved() {
+        let mut stall = Stall::default();
+        stall.note_hold();
+        assert_eq!((stall.look(LOOK), stall.look(LOOK)), (Duration::ZERO, LOOK));
+        stall.note_hold();
+        assert_eq!(stall.look(LOOK), 2 * LOOK);
+        stall.end();
+        stall.note_hold();
+        assert_eq!(stall.look(LOOK), Duration::ZERO);
+    }
+
+    #[test]
+    fn time_in_which_the_thread_did_not_look_does_not_count() {
+        let mut stall = Stall::default();
+        assert_eq!(stall.look(Duration::from_secs(3600)), Stall::LOOK_MAX);
     }
 }

@@ -393,6 +393,9 @@ impl Connection {
                 Ok(sent) => {
                     bytes += sent;
                     output.advance(sent);
+                    if let Some(backlog) = &mut self.backlog {
+                        backlog.stall.note_move();
+                    }
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return (Sent::Some, bytes, calls),

@@ -73,7 +73,7 @@ impl EventLoop {
         if self.seems_over_limit(key) && !self.send(key) {
             return;
         }
-        let (now_ms, block) = (self.steady_ms(), self.share().block());
+        let block = self.share().block();
         let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.replies.take_file_is_done() {
             self.shared.spill.end(self.worker.id, connection.session.client.id);
@@ -85,7 +85,7 @@ impl EventLoop {
             return self.end_backlog(key);
         }
         if connection.backlog.is_none() {
-            connection.backlog = Some(Box::new(Backlog { moved_ms: now_ms, ..Backlog::default() }));
+            connection.backlog = Some(Box::default());
             self.waiting.insert(key);
         }
         connection.replies.output.fold();
@@ -326,7 +326,8 @@ impl EventLoop {
         } else if matches!(connection.hold, Hold::None | Hold::Yielded) {
             connection.hold = Hold::Full;
             backlog.held = Some(cause);
-            (backlog.held_since_ms, backlog.moved_ms) = (now_ms, now_ms);
+            backlog.held_since_ms = now_ms;
+            backlog.stall.note_hold();
             figures.held.add(1);
             figures.holds.add(1);
         }
@@ -370,7 +371,7 @@ impl EventLoop {
                     connection.replies.wrote(bytes, rest);
                     backlog.trouble = failure.map(|cause| (cause, now_ms + RETRY_MS));
                     if bytes > 0 {
-                        backlog.moved_ms = now_ms;
+                        backlog.stall.note_move();
                     }
                 }
                 Outcome::Read(bytes) => connection.replies.read(bytes),
@@ -396,24 +397,27 @@ impl EventLoop {
         }
     }
 
-    /// Looks at all backlogs: what depends on the time, and on how much others take.
-    pub(super) fn mind_backlogs(&mut self) {
+    /// Looks at all backlogs: what depends on the time, and on how much others take. The last time was so long ago.
+    pub(super) fn mind_backlogs(&mut self, since_last: Duration) {
         let keys: Vec<usize> = self.waiting.iter().copied().collect();
         for key in keys {
-            if !self.close_if_stalled(key) {
+            if !self.close_if_stalled(key, since_last) {
                 self.mind_backlog(key);
             }
         }
     }
 
     /// Closes a connection that has no room and hasn't read anything for too long. Says whether it did.
-    fn close_if_stalled(&mut self, key: usize) -> bool {
+    fn close_if_stalled(&mut self, key: usize, since_last: Duration) -> bool {
         let limit_s = self.shared.settings().reply_stall_timeout_s.get();
-        let Some(connection) = self.connections.get(key) else { return true };
-        let Some(backlog) = &connection.backlog else { return true };
-        let Some(cause) = backlog.held else { return false };
-        let stalled_ms = self.steady_ms().saturating_sub(backlog.moved_ms);
-        if limit_s <= 0 || stalled_ms <= (limit_s as u64).saturating_mul(1000) {
+        let Some(connection) = self.connections.get_mut(key) else { return true };
+        let Some(backlog) = &mut connection.backlog else { return true };
+        let Some(cause) = backlog.held else {
+            backlog.stall.end();
+            return false;
+        };
+        let stalled = backlog.stall.look(since_last);
+        if limit_s <= 0 || stalled <= Duration::from_secs(limit_s.unsigned_abs()) {
             return false;
         }
         let client = &connection.session.client;
@@ -422,7 +426,7 @@ impl EventLoop {
              ({} bytes wait, {} in memory, {} on disk)",
             client.id,
             client.addr,
-            stalled_ms / 1000,
+            stalled.as_secs(),
             cause.explained(),
             connection.replies.len(),
             connection.replies.memory(),

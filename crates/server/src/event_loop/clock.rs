@@ -82,16 +82,16 @@ impl EventLoop {
         self.end_pause();
         // Half, since a timer isn't exact.
         if now.duration_since(self.looked_around) >= TICK / 2 {
-            self.looked_around = now;
-            self.look_around();
+            let last = std::mem::replace(&mut self.looked_around, now);
+            self.look_around(now - last);
         }
         self.poller.tick_every(if self.ticks_early { BUSY_TICK } else { TICK });
     }
 
     /// What needn't happen at every tick while they come early.
-    fn look_around(&mut self) {
+    fn look_around(&mut self, since_last: Duration) {
         self.close_idle();
-        self.mind_backlogs();
+        self.mind_backlogs(since_last);
         if self.worker.id == 0 {
             self.shared.engine.sample(self.worker.clock.now_ms, self.steady_ms());
         }

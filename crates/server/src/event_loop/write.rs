@@ -57,9 +57,6 @@ impl EventLoop {
 
     /// Sends what the socket takes. Says whether there is, or was, a backlog to be minded.
     pub(super) fn send(&mut self, key: usize) -> bool {
-        let has_backlog = self.connections.get(key).is_some_and(|connection| connection.backlog.is_some());
-        // The clock is read only for connections that have a backlog: others don't need it.
-        let now_ms = if has_backlog { self.steady_ms() } else { 0 };
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let is_closing = connection.hold == Hold::Closing;
         if is_closing {
@@ -80,7 +77,6 @@ impl EventLoop {
         }
         if let Some(backlog) = &mut connection.backlog {
             if bytes > 0 {
-                backlog.moved_ms = now_ms;
                 self.lagging.note_read(backlog, bytes);
             }
         } else if sent == Sent::All {
