@@ -12,7 +12,7 @@
 //! The allocator tells of each part of the range that it begins to use or gives back (`mi_commit_fun_t` of mimalloc 3).
 //! What is made ready ahead is at most a few megabytes for each place where it is growing, and nothing as
 //! long as the heap is small. Should the allocator be faster than the thread, it gets small pages, as it would have
-//! anyway.
+//! anyway. All places together never have more ready than a small part of the heap.
 //!
 //! What was made ready and is not used half a second later goes back, a slice of the allocator's at a time.
 //!
@@ -55,6 +55,9 @@ const AHEAD_BLOCKS: usize = 2;
 /// The same as long as fewer than [`LARGE_BLOCKS`] are in use, so that it is a small part of them.
 const AHEAD_BLOCKS_AT_FIRST: usize = 1;
 const LARGE_BLOCKS: usize = 64;
+/// All places together have at most this part of the blocks in use ready ahead. Threads grow the heap at places of their
+/// own, and what is ready ahead of each takes memory until it is used or trimmed.
+const AHEAD_PART: usize = 16;
 
 /// How long a thread that wants a locked block sleeps between checks: the kernel makes some 60 microseconds of the
 /// shortest sleep.
@@ -148,6 +151,8 @@ struct Heap {
     areas: Box<[AtomicU64]>,
     /// How many blocks the allocator uses any of.
     used: AtomicUsize,
+    /// How many blocks are ready ahead, or wanted.
+    ahead: AtomicUsize,
     /// The thread that makes them ready, once there is one.
     preparer: OnceLock<Thread>,
 }
@@ -231,12 +236,18 @@ fn slices_within(block: usize, part: Range<usize>) -> u64 {
     (1 << end) - (1 << first)
 }
 
+/// Whether nobody uses a block that is ready, or wanted.
+fn is_ahead(state: u64) -> bool {
+    state & SLICES == 0 && state & (WANTED | READY) != 0
+}
+
 impl Heap {
     fn new(start: usize, bytes: usize) -> Heap {
         let zeros = |count| (0..count).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>();
         let blocks = zeros(bytes / BLOCK_BYTES);
         let areas = zeros(blocks.len().div_ceil(AREA_BLOCKS * AREAS));
-        Heap { start, blocks, areas, used: AtomicUsize::new(0), preparer: OnceLock::new() }
+        let (used, ahead) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Heap { start, blocks, areas, used, ahead, preparer: OnceLock::new() }
     }
 
     /// Changes what is known of a block, when it isn't locked, and returns what was known before.
@@ -258,6 +269,11 @@ impl Heap {
                         (true, false) => drop(self.used.fetch_add(1, Ordering::Relaxed)),
                         // mimalloc's tables, which aren't counted, are never given back.
                         (false, true) => drop(self.used.fetch_sub(1, Ordering::Relaxed)),
+                        _ => {}
+                    }
+                    match (is_ahead(before), is_ahead(after)) {
+                        (false, true) => drop(self.ahead.fetch_add(1, Ordering::Relaxed)),
+                        (true, false) => drop(self.ahead.fetch_sub(1, Ordering::Relaxed)),
                         _ => {}
                     }
                     return before;
@@ -287,7 +303,11 @@ impl Heap {
         let Some(preparer) = self.preparer.get().filter(|_| grows && used >= SMALL_BLOCKS) else { return };
         let ahead = if used < LARGE_BLOCKS { AHEAD_BLOCKS_AT_FIRST } else { AHEAD_BLOCKS };
         let mut wanted = false;
+        let ahead_max = (used / AHEAD_PART).max(1);
         for block in end..(end + ahead).min(self.blocks.len()) {
+            if self.ahead.load(Ordering::Relaxed) >= ahead_max {
+                break;
+            }
             wanted |= self.blocks[block].load(Ordering::Relaxed) == 0 && self.want(block);
         }
         if wanted {
@@ -360,6 +380,9 @@ impl Heap {
             // SAFETY: the block is unused, and stays so while it is locked. It reads as zeros, before and after.
             let is_ready = unsafe { staging.move_to(self.start + block * BLOCK_BYTES) };
             state.store(if is_ready { READY } else { 0 }, Ordering::Release);
+            if !is_ready {
+                self.ahead.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     }
 
@@ -386,6 +409,9 @@ impl Heap {
             let _ = unsafe { madvise(ptr::with_exposed_provenance_mut(start), SLICE_BYTES, Advice::LinuxDontNeed) };
         }
         self.blocks[block].store(state & SLICES, Ordering::Release);
+        if is_ahead(state) {
+            self.ahead.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -505,6 +531,27 @@ mod tests {
     }
 
     #[test]
+    fn all_places_together_have_a_small_part_of_the_heap_ready() {
+        let heap = heap(12);
+        heap.take(START, 2 * BLOCK_BYTES);
+        assert_eq!((states(&heap)[2], heap.ahead.load(Ordering::Relaxed)), (WANTED, 1));
+        heap.take(START + 5 * BLOCK_BYTES, BLOCK_BYTES);
+        assert_eq!(states(&heap)[6], 0);
+        // The first place comes to its block, and goes on.
+        heap.take(START + 2 * BLOCK_BYTES, BLOCK_BYTES);
+        assert_eq!((states(&heap)[3], heap.ahead.load(Ordering::Relaxed)), (WANTED, 1));
+        // A larger heap.
+        heap.used.store(2 * AHEAD_PART, Ordering::Relaxed);
+        heap.take(START + 8 * BLOCK_BYTES, BLOCK_BYTES);
+        assert_eq!((states(&heap)[9], heap.ahead.load(Ordering::Relaxed)), (WANTED, 2));
+        assert!(heap.wanted().all(|block| [3, 9].contains(&block)));
+        for block in [3, 9] {
+            heap.change(block, |state| state & !WANTED);
+        }
+        assert_eq!(heap.ahead.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
     fn nothing_is_wanted_where_the_heap_does_not_grow() {
         let heap = heap(4);
         heap.take(START, BLOCK_BYTES + 2 * SLICE_BYTES);
@@ -555,7 +602,7 @@ mod tests {
         let mut staging = Staging::new(2 * BLOCK_BYTES).unwrap();
         assert!(heap.want(1));
         heap.prepare_block(1, &mut staging, true);
-        assert_eq!(states(&heap), [0, READY, 0]);
+        assert_eq!((states(&heap), heap.ahead.load(Ordering::Relaxed)), (vec![0, READY, 0], 1));
         let edges = [BLOCK_BYTES - 1, BLOCK_BYTES, 2 * BLOCK_BYTES - 1, 2 * BLOCK_BYTES];
         assert_eq!(edges.map(|at| byte(&heap, at)), [7, 0, 0, 7]);
         assert!(!staging.is_filled());
