@@ -4,8 +4,9 @@
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use std::fs;
+use std::path::PathBuf;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use penstock_tests::bytes::Command;
 use penstock_tests::conn::Conn;
@@ -30,16 +31,39 @@ fn kernel_has_huge_pages() -> bool {
 /// Steps of about a megabyte by which `fill` fills.
 const STEPS: u64 = 60;
 
-/// Fills about 60 MB, slowly enough for the thread that makes pages ready on a busy machine: it may spend a tenth of
-/// the time, and takes up to 9 ms for 2 MB where the host has to find the memory first.
+/// Fills about 60 MB.
 fn fill(server: &Server) {
     let mut conn = server.connect();
-    (0..STEPS).for_each(|step| fill_step(&mut conn, step, Duration::from_millis(20)));
+    (0..STEPS).for_each(|step| fill_step(&mut conn, step));
 }
 
-fn fill_step(conn: &mut Conn, step: u64, pause: Duration) {
+fn fill_step(conn: &mut Conn, step: u64) {
     conn.cmd(&format!("DEBUG POPULATE 10000 key{step} 64")).unwrap();
-    sleep(pause);
+}
+
+/// The thread that makes pages ready. It may spend a tenth of the time.
+struct Preparer {
+    task: PathBuf,
+    began: Instant,
+}
+
+impl Preparer {
+    fn of(server: &Server) -> Preparer {
+        let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap().map(|entry| entry.unwrap().path());
+        let is_it =
+            |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("penstock-heap"));
+        Preparer { task: tasks.into_iter().find(is_it).unwrap(), began: Instant::now() }
+    }
+
+    /// Waits until it has nothing to do, and may spend some time again.
+    fn wait(&self, server: &Server) {
+        server.wait_until("the next pages are ready", |_| {
+            let stat = fs::read_to_string(self.task.join("stat")).unwrap();
+            let spent = fs::read_to_string(self.task.join("schedstat")).unwrap();
+            let spent_ns: u64 = spent.split(' ').next().unwrap().parse().unwrap();
+            stat.contains(") S ") && self.began.elapsed() > 10 * Duration::from_nanos(spent_ns)
+        });
+    }
 }
 
 #[test]
@@ -49,14 +73,12 @@ fn a_keyspace_that_grows_is_on_huge_pages() {
         return;
     }
     let server = Server::penstock(ARGS);
-    fill(&server);
-    // Where that thread seldom runs, it falls behind; it has to catch up when the keyspace grows slowly.
-    let (mut conn, mut steps) = (server.connect(), STEPS);
-    while huge_mb(&server) * STEPS < 16 * steps {
-        assert!(steps < 5 * STEPS, "{} MB after {steps} steps", huge_mb(&server));
-        fill_step(&mut conn, steps, Duration::from_millis(200));
-        steps += 1;
+    let (mut conn, preparer) = (server.connect(), Preparer::of(&server));
+    for step in 0..STEPS {
+        fill_step(&mut conn, step);
+        preparer.wait(&server);
     }
+    assert!(huge_mb(&server) >= 16, "{} MB after {STEPS} steps", huge_mb(&server));
 }
 
 #[test]
