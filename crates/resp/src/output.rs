@@ -173,6 +173,11 @@ impl Output {
         self.tail.reserve_exact(bytes.saturating_sub(self.tail.len()));
     }
 
+    /// Gives back the memory that nothing has been written to yet.
+    pub fn give_unused_back(&mut self) {
+        self.tail.shrink_to_fit();
+    }
+
     /// Ends the block that is written to, of so many bytes, if half of it is used.
     pub fn end_block(&mut self, bytes: usize) {
         if self.tail.len() >= bytes / 2 {

@@ -86,6 +86,8 @@ impl EventLoop {
         }
         if connection.backlog.is_none() {
             connection.backlog = Some(Box::default());
+            // Up to half a megabyte, which is not counted: the thread's spare memory, or what a vector grows by.
+            connection.replies.output.give_unused_back();
             self.waiting.insert(key);
         }
         connection.replies.output.fold();

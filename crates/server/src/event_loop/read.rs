@@ -81,7 +81,9 @@ impl EventLoop {
             if !read || !self.may_read(key) {
                 continue;
             }
-            let Some(received) = self.receive(key, READ_BYTES, end) else { continue };
+            // Replies that wait end a turn after half a block: more requests would only wait in memory.
+            let room = if waits { READ_BYTES.min(self.share().block()) } else { READ_BYTES };
+            let Some(received) = self.receive(key, room, end) else { continue };
             let Some(connection) = self.connections.get(key) else { continue };
             let part = received.buffered.map(|bytes| end..end + bytes);
             let is_little = received.buffered.is_some_and(|bytes| bytes <= GATHERED_BYTES_MAX) && !waits;
