@@ -11,8 +11,10 @@ without. They depend on the compiler: update the record when it changes, or when
 """
 
 import argparse
+import concurrent.futures
 import json
 import pathlib
+import os
 import re
 import subprocess
 import sys
@@ -43,7 +45,7 @@ def instructions(path, name, *more):
     run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     found = re.search(r"I\s+refs:\s+([\d,]+)", run.stdout)
     if run.returncode != 0 or not found:
-        sys.exit(f"{' '.join(command)} failed:\n{run.stdout}")
+        raise RuntimeError(f"{' '.join(command)} failed:\n{run.stdout}")
     return int(found[1].replace(",", ""))
 
 
@@ -54,16 +56,20 @@ def main():
     options = parser.parse_args()
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     path = binary()
+    names = options.batches or BATCHES
+    # Two runs a batch, as many side by side as there are cores: counts don't depend on what else the machine does.
     grown = 0
-    for name in options.batches or BATCHES:
-        count = round((instructions(path, name) - instructions(path, name, "--dry")) / (COUNT * DEPTH))
-        known = record.get(name)
-        change = f"{count / known - 1:+7.1%}" if known else "    new"
-        print(f"{name:12} {count:6} instructions a command {change}", flush=True)
-        if options.update:
-            record[name] = count
-        elif known is None or count > known * (1 + TOLERANCE):
-            grown += 1
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = [(pool.submit(instructions, path, name), pool.submit(instructions, path, name, "--dry")) for name in names]
+        for name, (run, dry) in zip(names, runs):
+            count = round((run.result() - dry.result()) / (COUNT * DEPTH))
+            known = record.get(name)
+            change = f"{count / known - 1:+7.1%}" if known else "    new"
+            print(f"{name:12} {count:6} instructions a command {change}", flush=True)
+            if options.update:
+                record[name] = count
+            elif known is None or count > known * (1 + TOLERANCE):
+                grown += 1
     if options.update:
         RECORD.write_text(json.dumps(record, indent=2) + "\n")
     elif grown:
