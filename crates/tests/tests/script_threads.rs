@@ -234,7 +234,7 @@ fn a_script_takes_no_more_memory_than_it_may() {
     for script in [
         "local s = 'x' while true do s = s .. s end",
         "local t = {} while true do t[#t + 1] = {} end",
-        "local t = {} while true do t[#t + 1] = redis.call('ECHO', string.rep('x', 100000)) end",
+        "local t = {} while true do t[#t + 1] = redis.call('ECHO', #t .. string.rep('x', 100000)) end",
         "return string.rep('x', 100000000)",
         "local t = {} for i = 1, 100 do t[i] = string.rep('x', 30000) end return cjson.encode({t, t, t, t, t})",
     ] {
