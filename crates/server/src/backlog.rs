@@ -43,8 +43,8 @@ impl Stall {
     /// The most that one look adds.
     pub const LOOK_MAX: Duration = Duration::from_millis(200);
 
-    /// Notes that replies begin to hold requests up. If they did so when the thread last looked, time goes on: they
-    /// were let go in between, and nothing came of it.
+    /// Notes that replies begin to hold requests up. If they also did when the thread last looked, the time is not
+    /// reset: the requests were released in between, and no reply has moved.
     pub fn note_hold(&mut self) {
         self.moved |= self.time.is_zero();
     }

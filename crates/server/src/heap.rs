@@ -55,8 +55,8 @@ const AHEAD_BLOCKS: usize = 2;
 /// The same as long as fewer than [`LARGE_BLOCKS`] are in use, so that it is a small part of them.
 const AHEAD_BLOCKS_AT_FIRST: usize = 1;
 const LARGE_BLOCKS: usize = 64;
-/// All places together have at most this part of the blocks in use ready ahead. Threads grow the heap at places of their
-/// own, and what is ready ahead of each takes memory until it is used or trimmed.
+/// The most blocks that are ready ahead at all places together, as a part of the blocks in use. Each thread grows the heap
+/// at a place of its own, and a block that is ready takes memory until it is used or trimmed.
 const AHEAD_PART: usize = 16;
 
 /// How long a thread that wants a locked block sleeps between checks: the kernel makes some 60 microseconds of the
@@ -236,7 +236,7 @@ fn slices_within(block: usize, part: Range<usize>) -> u64 {
     (1 << end) - (1 << first)
 }
 
-/// Whether nobody uses a block that is ready, or wanted.
+/// True if a block is ready or wanted, and none of its slices is in use.
 fn is_ahead(state: u64) -> bool {
     state & SLICES == 0 && state & (WANTED | READY) != 0
 }

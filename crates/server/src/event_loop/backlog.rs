@@ -399,7 +399,8 @@ impl EventLoop {
         }
     }
 
-    /// Looks at all backlogs: what depends on the time, and on how much others take. The last time was so long ago.
+    /// Looks at all backlogs: what depends on the time, and on how much others take. `since_last` is the time since the
+    /// previous call.
     pub(super) fn mind_backlogs(&mut self, since_last: Duration) {
         let keys: Vec<usize> = self.waiting.iter().copied().collect();
         for key in keys {
