@@ -490,15 +490,20 @@ fn a_load_that_met_a_broken_line_stays_where_it_is() {
     assert_eq!(ask(&server, "PIPELINE LIST").items().len(), 1);
 }
 
-/// Loads a text by a loader that is killed when `n` was incremented in some database, and by its successor.
-fn load_in_two_lives(server: &Server, text: &str) -> Ran {
+/// Loads a text by a loader that is killed while a command of it blocks, and by its successor. The text waits for an
+/// element of `gate` in this database.
+fn load_in_two_lives(server: &Server, text: &str, database: usize) -> Ran {
     let directory = Directory::new();
     let (file, state) = (directory.file("x", text), directory.path("state"));
     let args = ["--resume", "--state", &state, "--chunk", "50", &file];
     let mut child = loader(server.port(), &args).stdin(Stdio::null()).spawn().unwrap();
-    wait_until("something is executed", || calls(server, "incr") > 0);
+    wait_until("it is blocked", || blocked(server) == 1);
     child.kill().unwrap();
     child.wait().unwrap();
+    wait_until("the server has noticed", || blocked(server) == 0);
+    let mut conn = server.connect();
+    conn.cmd(&format!("SELECT {database}")).unwrap();
+    conn.cmd("RPUSH gate x").unwrap();
     run(server.port(), &args, b"")
 }
 
@@ -518,7 +523,8 @@ fn a_load_goes_on_in_the_database_in_which_it_was() {
         (&beyond("SELECT 3 x"), 0),
     ] {
         let server = Server::penstock(&[]);
-        let ran = load_in_two_lives(&server, &(select.to_owned() + &"INCR n\n".repeat(INCREMENTS)));
+        let half = "INCR n\n".repeat(INCREMENTS / 2);
+        let ran = load_in_two_lives(&server, &format!("{select}{half}BLPOP gate 0\n{half}"), database);
         assert!(ran.err.contains("ran in an earlier run"), "{select:?}: {}", ran.err);
         let mut conn = server.connect();
         conn.cmd(&format!("SELECT {database}")).unwrap();
