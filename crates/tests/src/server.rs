@@ -39,9 +39,10 @@ impl Server {
         Server::start(subject_program(), args, Some(("-n", open_files)))
     }
 
-    /// Starts the server under test with files of at most `blocks` of 512 bytes: its disk seems to fail.
+    /// Starts the server under test with files of at most `blocks` of 512 bytes: its disk seems to fail. The
+    /// limit can be lifted from outside.
     pub fn penstock_with_small_files(args: &[&str], blocks: u32) -> Server {
-        Server::start(subject_program(), args, Some(("-f", blocks)))
+        Server::start(subject_program(), args, Some(("-S -f", blocks)))
     }
 
     /// Starts the server under test with at most so many KiB of address space.

@@ -200,3 +200,60 @@ fn a_pipelines_count_and_what_it_counts_survive_together() {
         }
     }
 }
+
+/// Lifts the limit of the files that a process may write, as if there were room on the disk again.
+fn lift_limit(server: &Server) {
+    let pid = server.pid().to_string();
+    let status = std::process::Command::new("prlimit").args(["--fsize=unlimited", "--pid", &pid]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
+    let directory = Directory::new("full");
+    for fsync in ["always", "everysec"] {
+        let args = ["--appendonly", "yes", "--appendfsync", fsync, "--dir", directory.path(), "--threads", "2"];
+        // Files of 100 KB.
+        let mut server = Server::penstock_with_small_files(&args, 200);
+        let (mut conn, mut other) = (server.connect(), server.connect());
+        let known = number(&server, "known");
+        // With `always`, the reply to what the disk has not taken waits: it is another connection that is told.
+        let mut stream = conn.writer().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let value = "v".repeat(900);
+        let sent = 300;
+        let batch: String = (1..=sent).map(|i| format!("SET {fsync}{i} {value}\r\nINCR known\r\n")).collect();
+        stream.write_all(batch.as_bytes()).unwrap();
+        // Not by a write, whose reply would wait, too.
+        server.wait_until("the disk is full", |_| {
+            other.cmd("INFO persistence").unwrap().escaped().contains("aof_last_write_status:err")
+        });
+        let refusal = other.cmd("SET x y").unwrap();
+        assert!(
+            refusal.escaped().contains("MISCONF Errors writing to the AOF file: File too large"),
+            "{}",
+            refusal.escaped()
+        );
+        assert!(other.cmd("PING").unwrap().text().starts_with(b"MISCONF"));
+        assert!(other.cmd("EVAL \"return redis.call('set', KEYS[1], 'y')\" 1 x").unwrap().is_error());
+        assert_eq!(other.cmd("GET nosuch").unwrap().is_null(), true);
+        lift_limit(&server);
+        server.wait_until("writes are taken", |_| !other.cmd("SET x y").unwrap().is_error());
+        assert_eq!(other.cmd("PING").unwrap().text(), b"PONG");
+        // What was executed is acknowledged now; the rest was refused.
+        let mut acknowledged = known;
+        for _ in 0..2 * sent {
+            let reply = conn.read().unwrap();
+            acknowledged = acknowledged.max(reply.integer().unwrap_or(0) as u64);
+        }
+        assert!(acknowledged > known);
+        if fsync == "everysec" {
+            server.wait_until("all is synced", |_| {
+                other.cmd("INFO persistence").unwrap().escaped().contains("aof_unsynced_bytes:0")
+            });
+        }
+        server.kill();
+        let server = start(&directory, fsync);
+        assert_eq!(number(&server, "known"), acknowledged);
+    }
+}

@@ -15,7 +15,7 @@ use store::hash::hash;
 use store::keyspace::Key;
 
 use crate::blocking::Waiter;
-use crate::command_table::Command;
+use crate::command_table::{Command, Run};
 use crate::families;
 use crate::reasons::AWAITED;
 use crate::session::Session;
@@ -164,13 +164,13 @@ impl Worker {
         }
     }
 
-    /// Notes that the reply of the command that runs depends on the last changes of its keys, or of all keys if it has none
-    /// and may look at them. Its shards are held.
+    /// Notes that the reply of the command that runs depends on the last changes of its keys, or of all keys if it has none and
+    /// looks at the keyspace. What a session's command runs itself, as EVAL does, is asked for by itself. The shards are held.
     #[cold]
     pub(crate) fn depend_on(&mut self, command: &Command, keys: &[KeyRef]) {
         let engine = self.engine;
         let last = match keys {
-            [] if command.is_keyless => 0,
+            [] if matches!(command.run, Run::Session(_)) => 0,
             [] => engine.journal.position(),
             _ => keys.iter().map(|key| engine.durability.stamp(engine.keyspace.shard_of(key.hash))).max().unwrap_or(0),
         };
