@@ -22,7 +22,7 @@ use self::commit::{Changed, Counter};
 use crate::blocking::write_no_wait;
 use crate::command_table::{Command, Run, SessionHandler};
 use crate::families;
-use crate::reasons::{AWAITED, has_listeners};
+use crate::reasons::{AWAITED, are_listeners_only, has_listeners};
 use crate::session::Session;
 use crate::ticks::Ticks;
 use crate::turn::Turn;
@@ -276,7 +276,7 @@ impl Worker {
         out: &mut Output,
     ) -> Option<Called> {
         let (began, start) = (self.ticks, out.mark());
-        self.begin_effects(invoked.keys, reasons);
+        let reasons = self.begin_effects(invoked.keys, reasons);
         if reasons & AWAITED != 0 {
             self.depend_on(invoked.command, invoked.keys);
         }
@@ -315,7 +315,7 @@ impl Worker {
     ) -> Option<Called> {
         let (began, start) = (self.ticks, out.mark());
         let Invocation { command, args, keys } = invoked;
-        self.begin_effects(keys, reasons);
+        let reasons = self.begin_effects(keys, reasons);
         if reasons & AWAITED != 0 {
             self.depend_on(command, keys);
         }
@@ -333,14 +333,21 @@ impl Worker {
 
     /// Begins a command on these keys: tells it which effects to list and whether to record them. `reasons` are the
     /// engine's, read with the shards locked: a session begins to watch or wait under them, too, and is seen by the next
-    /// command that has them.
+    /// command that has them. Those that concern these keys are returned: nothing has to be done after the command if there
+    /// are none.
     #[inline]
-    pub(crate) fn begin_effects(&mut self, keys: &[KeyRef], reasons: u64) {
+    pub(crate) fn begin_effects(&mut self, keys: &[KeyRef], reasons: u64) -> u64 {
+        let reasons = match keys {
+            // The usual case beside idle waiters: they wait for other keys.
+            [key] if are_listeners_only(reasons) && !self.engine.listeners.may_hear(key.hash) => 0,
+            _ => reasons,
+        };
         if reasons == 0 {
             (self.effects.listening, self.observed.list) = (0, 0);
         } else {
             self.begin_noted(keys, reasons);
         }
+        reasons
     }
 
     /// The same where something may have to be told or recorded.

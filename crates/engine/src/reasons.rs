@@ -68,6 +68,13 @@ pub const fn has_listeners(reasons: u64) -> bool {
     reasons >= LISTENER
 }
 
+/// Whether some key is listened to, and there is no other reason.
+#[inline]
+#[must_use]
+pub const fn are_listeners_only(reasons: u64) -> bool {
+    has_listeners(reasons) && reasons & (LISTENER - 1) == 0
+}
+
 /// A session's reasons. Each follows from one of its fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
