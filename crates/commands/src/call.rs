@@ -277,6 +277,11 @@ impl<'c> Call<'c, '_, '_> {
         self.event_for(Concerns::All, key, class, event);
     }
 
+    /// [`Call::event`] for a key whose value is in its new place already, of which the command tells next.
+    pub fn moved_from(&mut self, key: Key<'_>, class: Class, event: &'static str) {
+        self.effects.moved_from(self.db.index(), key.bytes, class, event);
+    }
+
     /// [`Call::event`] for an event that concerns only some listeners.
     #[inline]
     pub fn event_for(&mut self, concerns: Concerns, key: Key<'_>, class: Class, event: &'static str) {

@@ -92,6 +92,8 @@ pub struct Change<'e> {
     pub event: &'static str,
     /// The listeners that are told, beside notifications.
     pub concerns: Concerns,
+    /// See [`Effects::moved_from`].
+    pub is_moved: bool,
 }
 
 struct Listed {
@@ -100,6 +102,7 @@ struct Listed {
     class: Class,
     event: &'static str,
     concerns: Concerns,
+    is_moved: bool,
 }
 
 /// The effects of a command: counts every change, lists changes that have listeners, and records what reproduces them
@@ -227,6 +230,19 @@ impl Effects {
         }
     }
 
+    /// Notes the event of a key that has left its place, and counts as no change of its own: the command has put the
+    /// value in its new place before, and tells of that next.
+    #[inline]
+    pub fn moved_from(&mut self, database: usize, key: &[u8], class: Class, event: &'static str) {
+        self.event_for(Concerns::All, database, key, class, event);
+        // Listed just now, or not at all.
+        if self.listening & class.bit() != 0
+            && let Some(last) = self.listed.last_mut()
+        {
+            last.is_moved = true;
+        }
+    }
+
     /// Notes that a database has been emptied. What that counts for is the command's business.
     pub fn emptied(&mut self, database: usize) {
         self.revision += 1;
@@ -237,7 +253,7 @@ impl Effects {
 
     #[cold]
     fn list(&mut self, database: usize, key: &[u8], class: Class, event: &'static str, concerns: Concerns) {
-        self.listed.push(Listed { database, key_start: self.keys.len(), class, event, concerns });
+        self.listed.push(Listed { database, key_start: self.keys.len(), class, event, concerns, is_moved: false });
         self.keys.extend_from_slice(key);
     }
 
@@ -252,8 +268,8 @@ impl Effects {
     pub fn changes(&self) -> impl Iterator<Item = Change<'_>> {
         self.listed.iter().enumerate().map(|(i, l)| {
             let end = self.listed.get(i + 1).map_or(self.keys.len(), |next| next.key_start);
-            let &Listed { database, key_start, class, event, concerns } = l;
-            Change { database, key: &self.keys[key_start..end], class, event, concerns }
+            let &Listed { database, key_start, class, event, concerns, is_moved } = l;
+            Change { database, key: &self.keys[key_start..end], class, event, concerns, is_moved }
         })
     }
 

@@ -85,7 +85,7 @@ fn rename_unless(call: &mut Call<'_, '_, '_>, taken_counts: bool) -> Result<bool
     if let Some(entry) = call.db.take(from) {
         call.db.put(to, entry.with_key(to.bytes));
     }
-    call.event(from, Class::Generic, "rename_from");
+    call.moved_from(from, Class::Generic, "rename_from");
     call.changed(to, Class::Generic, "rename_to");
     Ok(true)
 }
@@ -113,7 +113,7 @@ fn move_to(call: &mut Call<'_, '_, '_>) -> Outcome {
     let movable = call.db.get_mut(key).is_some() && call.db.other(to).get_mut(key).is_none();
     if movable && let Some(entry) = call.db.take(key) {
         call.db.other(to).put(key, entry);
-        call.event(key, Class::Generic, "move_from");
+        call.moved_from(key, Class::Generic, "move_from");
         call.effects.changed(to, key.bytes, Class::Generic, "move_to");
     }
     call.reply.int(i64::from(movable));

@@ -15,60 +15,66 @@ use std::ops::Range;
 use resp::reply::Reply;
 use store::types::list::End;
 use store::types::packed::Item;
+use store::value::Type;
 
 use crate::error::Error;
 use crate::spec::flag::{BLOCKING, DENYOOM, FAST, MOVABLEKEYS, READONLY, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, RO, RW, UPDATE};
-use crate::spec::{Group, KeySpec, Spec};
+use crate::spec::{Group, KeySpec, On, Spec};
 use crate::{Call, Handler};
 
 /// The family's entries. Blocking commands wait for those of their keys that they take elements from: the ones that
 /// are flagged `DELETE`.
-pub const COMMANDS: &[Spec<Handler>] = &[
+pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
     Spec::new("blmove", 6, WRITE | DENYOOM | BLOCKING, blocking::blmove as Handler)
+        .waits_for(Type::List)
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, RW | INSERT)])
         .docs(
             Group::List,
             "6.2.0",
             "O(1)",
             "Moves an element from an end of a list to an end of another and returns it; waits until there is one.",
-            "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout",
+            "source destination <LEFT | RIGHT>:where <LEFT | RIGHT>:where timeout:double",
         ),
     Spec::new("blmpop", -5, WRITE | BLOCKING | MOVABLEKEYS, blocking::blmpop as Handler)
+        .waits_for(Type::List)
         .keys(&[KeySpec::counted(2, RW | ACCESS | DELETE)])
         .docs(
             Group::List,
             "7.0.0",
             "O(N+M) where N is the number of keys and M the number of elements returned",
             "Removes and returns elements of the first list that has any; waits until one has.",
-            "timeout numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
+            "timeout:double numkeys:integer key [key ...] <LEFT | RIGHT>:where [COUNT count:integer]",
         ),
     Spec::new("blpop", -3, WRITE | BLOCKING, blocking::blpop as Handler)
+        .waits_for(Type::List)
         .keys(&[KeySpec::range(1, -2, 1, RW | ACCESS | DELETE)])
         .docs(
             Group::List,
             "2.0.0",
             "O(N) where N is the number of keys",
             "Removes and returns the first element of the first list that has any; waits until one has.",
-            "key [key ...] timeout",
+            "key [key ...] timeout:double",
         ),
     Spec::new("brpop", -3, WRITE | BLOCKING, blocking::brpop as Handler)
+        .waits_for(Type::List)
         .keys(&[KeySpec::range(1, -2, 1, RW | ACCESS | DELETE)])
         .docs(
             Group::List,
             "2.0.0",
             "O(N) where N is the number of keys",
             "Removes and returns the last element of the first list that has any; waits until one has.",
-            "key [key ...] timeout",
+            "key [key ...] timeout:double",
         ),
     Spec::new("brpoplpush", 4, WRITE | DENYOOM | BLOCKING, blocking::brpoplpush as Handler)
+        .waits_for(Type::List)
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, RW | INSERT)])
         .docs(
             Group::List,
             "2.2.0",
             "O(1)",
             "Moves the last element of a list to the head of another and returns it; waits until there is one.",
-            "source destination timeout",
+            "source destination timeout:double",
         )
         .deprecated("6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
     Spec::new("lindex", 3, READONLY, read::lindex as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
@@ -76,16 +82,16 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         "1.0.0",
         "O(N) where N is the distance from the nearer end",
         "Returns the element of a list with an index.",
-        "key index",
+        "key index:integer",
     ),
     Spec::new("linsert", 5, WRITE | DENYOOM, change::linsert as Handler).keys(&[KeySpec::at(1, RW | INSERT)]).docs(
         Group::List,
         "2.2.0",
         "O(N) where N is the number of elements before the pivot",
         "Puts an element before or after another one of a list.",
-        "key <BEFORE | AFTER> pivot element",
+        "key <BEFORE | AFTER>:where pivot element",
     ),
-    Spec::new("llen", 2, READONLY | FAST, read::llen as Handler).keys(&[KeySpec::at(1, RO)]).docs(
+    Spec::new("llen", 2, READONLY | FAST, read::llen as Handler).brief().keys(&[KeySpec::at(1, RO)]).docs(
         Group::List,
         "1.0.0",
         "O(1)",
@@ -99,7 +105,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "6.2.0",
             "O(1)",
             "Moves an element from an end of a list to an end of another and returns it.",
-            "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
+            "source destination <LEFT | RIGHT>:where <LEFT | RIGHT>:where",
         ),
     Spec::new("lmpop", -4, WRITE | MOVABLEKEYS, pop::lmpop as Handler)
         .keys(&[KeySpec::counted(1, RW | ACCESS | DELETE)])
@@ -108,30 +114,34 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "7.0.0",
             "O(N+M) where N is the number of keys and M the number of elements returned",
             "Removes and returns elements of the first list that has any.",
-            "numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
+            "numkeys:integer key [key ...] <LEFT | RIGHT>:where [COUNT count:integer]",
         ),
     Spec::new("lpop", -2, WRITE | FAST, pop::lpop as Handler).keys(&[KeySpec::at(1, RW | ACCESS | DELETE)]).docs(
         Group::List,
         "1.0.0",
         "O(N) where N is the number of elements returned",
         "Removes and returns the first elements of a list.",
-        "key [count]",
+        "key [count:integer]",
     ),
     Spec::new("lpos", -3, READONLY, read::lpos as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::List,
         "6.0.6",
         "O(N) where N is the number of elements compared",
         "Returns the indexes of elements of a list that equal one.",
-        "key element [RANK rank] [COUNT num-matches] [MAXLEN len]",
+        "key element [RANK rank:integer] [COUNT num-matches:integer] [MAXLEN len:integer]",
     ),
-    Spec::new("lpush", -3, WRITE | DENYOOM | FAST, change::lpush as Handler).keys(&[KeySpec::at(1, RW | INSERT)]).docs(
-        Group::List,
-        "1.0.0",
-        "O(N) where N is the number of elements added",
-        "Adds elements at the head of a list.",
-        "key element [element ...]",
-    ),
+    Spec::new("lpush", -3, WRITE | DENYOOM | FAST, change::lpush as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | INSERT)])
+        .docs(
+            Group::List,
+            "1.0.0",
+            "O(N) where N is the number of elements added",
+            "Adds elements at the head of a list.",
+            "key element [element ...]",
+        ),
     Spec::new("lpushx", -3, WRITE | DENYOOM | FAST, change::lpushx as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RW | INSERT)])
         .docs(
             Group::List,
@@ -145,35 +155,35 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         "1.0.0",
         "O(S+N) where S is the distance of the range from the nearer end and N its length",
         "Returns a range of the elements of a list.",
-        "key start stop",
+        "key start:integer stop:integer",
     ),
     Spec::new("lrem", 4, WRITE, change::lrem as Handler).keys(&[KeySpec::at(1, RW | DELETE)]).docs(
         Group::List,
         "1.0.0",
         "O(N+M) where N is the length of the list and M the number of elements removed",
         "Removes elements of a list that equal one.",
-        "key count element",
+        "key count:integer element",
     ),
     Spec::new("lset", 4, WRITE | DENYOOM, change::lset as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
         Group::List,
         "1.0.0",
         "O(N) where N is the distance from the nearer end",
         "Replaces the element of a list with an index.",
-        "key index element",
+        "key index:integer element",
     ),
     Spec::new("ltrim", 4, WRITE, change::ltrim as Handler).keys(&[KeySpec::at(1, RW | DELETE)]).docs(
         Group::List,
         "1.0.0",
         "O(N) where N is the number of elements removed",
         "Removes all but a range of the elements of a list.",
-        "key start stop",
+        "key start:integer stop:integer",
     ),
     Spec::new("rpop", -2, WRITE | FAST, pop::rpop as Handler).keys(&[KeySpec::at(1, RW | ACCESS | DELETE)]).docs(
         Group::List,
         "1.0.0",
         "O(N) where N is the number of elements returned",
         "Removes and returns the last elements of a list.",
-        "key [count]",
+        "key [count:integer]",
     ),
     Spec::new("rpoplpush", 3, WRITE | DENYOOM, pop::rpoplpush as Handler)
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, RW | INSERT)])
@@ -185,14 +195,18 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "source destination",
         )
         .deprecated("6.2.0", "`LMOVE` with the `RIGHT` and `LEFT` arguments"),
-    Spec::new("rpush", -3, WRITE | DENYOOM | FAST, change::rpush as Handler).keys(&[KeySpec::at(1, RW | INSERT)]).docs(
-        Group::List,
-        "1.0.0",
-        "O(N) where N is the number of elements added",
-        "Adds elements at the tail of a list.",
-        "key element [element ...]",
-    ),
+    Spec::new("rpush", -3, WRITE | DENYOOM | FAST, change::rpush as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | INSERT)])
+        .docs(
+            Group::List,
+            "1.0.0",
+            "O(N) where N is the number of elements added",
+            "Adds elements at the tail of a list.",
+            "key element [element ...]",
+        ),
     Spec::new("rpushx", -3, WRITE | DENYOOM | FAST, change::rpushx as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RW | INSERT)])
         .docs(
             Group::List,
@@ -201,7 +215,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "Adds elements at the tail of a list if it exists.",
             "key element [element ...]",
         ),
-];
+]);
 
 /// Writes an element as a bulk string.
 #[inline]

@@ -12,15 +12,17 @@ mod tests;
 
 use resp::reply::Reply;
 use store::types::set::Set;
+use store::value::Type;
 
 use crate::Handler;
 use crate::spec::flag::{DENYOOM, FAST, MOVABLEKEYS, READONLY, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, OW, RO, RW, UPDATE};
-use crate::spec::{Group, KeySpec, Spec};
+use crate::spec::{Group, KeySpec, On, Spec};
 
 /// The family's entries.
-pub const COMMANDS: &[Spec<Handler>] = &[
+pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
     Spec::new("sadd", -3, WRITE | DENYOOM | FAST, change::sadd as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RW | INSERT)])
         .items(2, 1)
         .docs(
@@ -30,7 +32,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "Adds members to a set, which is created if it doesn't exist.",
             "key member [member ...]",
         ),
-    Spec::new("scard", 2, READONLY | FAST, read::scard as Handler).keys(&[KeySpec::at(1, RO)]).docs(
+    Spec::new("scard", 2, READONLY | FAST, read::scard as Handler).brief().keys(&[KeySpec::at(1, RO)]).docs(
         Group::Set,
         "1.0.0",
         "O(1)",
@@ -73,7 +75,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "7.0.0",
             "O(N*M) where N is the size of the smallest set and M the number of sets",
             "Returns the number of members that several sets have in common.",
-            "numkeys key [key ...] [LIMIT limit]",
+            "numkeys:integer key [key ...] [LIMIT limit:integer]",
         ),
     Spec::new("sinterstore", -3, WRITE | DENYOOM, combine::sinterstore as Handler)
         .keys(&[KeySpec::at(1, RW | UPDATE), KeySpec::range(2, -1, 1, RO | ACCESS)])
@@ -85,6 +87,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "destination key [key ...]",
         ),
     Spec::new("sismember", 3, READONLY | FAST, read::sismember as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RO)])
         .items(2, 1)
         .docs(Group::Set, "1.0.0", "O(1)", "Says whether a set has a member.", "key member"),
@@ -93,6 +96,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         .docs(Group::Set, "1.0.0", "O(N) in the size of the set", "Returns all members of a set.", "key")
         .tips(&["nondeterministic_output_order"]),
     Spec::new("smismember", -3, READONLY | FAST, read::smismember as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .items(2, 1)
         .docs(
@@ -103,6 +107,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "key member [member ...]",
         ),
     Spec::new("smove", 4, WRITE | FAST, change::smove as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, RW | INSERT)])
         .docs(Group::Set, "1.0.0", "O(1)", "Moves a member from a set to another.", "source destination member"),
     Spec::new("spop", -2, WRITE | FAST, random::spop as Handler)
@@ -112,7 +117,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "1.0.0",
             "O(N) where N is the number of members returned",
             "Removes and returns members of a set that are picked at random.",
-            "key [count]",
+            "key [count:integer]",
         )
         .tips(&["nondeterministic_output"]),
     Spec::new("srandmember", -2, READONLY, random::srandmember as Handler)
@@ -122,16 +127,20 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "1.0.0",
             "O(N) where N is the number of members returned",
             "Returns members of a set that are picked at random.",
-            "key [count]",
+            "key [count:integer]",
         )
         .tips(&["nondeterministic_output"]),
-    Spec::new("srem", -3, WRITE | FAST, change::srem as Handler).keys(&[KeySpec::at(1, RW | DELETE)]).items(2, 1).docs(
-        Group::Set,
-        "1.0.0",
-        "O(N) where N is the number of members given",
-        "Removes members from a set, and the key when none is left.",
-        "key member [member ...]",
-    ),
+    Spec::new("srem", -3, WRITE | FAST, change::srem as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | DELETE)])
+        .items(2, 1)
+        .docs(
+            Group::Set,
+            "1.0.0",
+            "O(N) where N is the number of members given",
+            "Removes members from a set, and the key when none is left.",
+            "key member [member ...]",
+        ),
     Spec::new("sscan", -3, READONLY, read::sscan as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(
@@ -139,7 +148,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "2.8.0",
             "O(1) for every call, O(N) in the size of the set for a whole iteration",
             "Returns some of the members of a set, and a cursor to go on with.",
-            "key cursor [MATCH pattern] [COUNT count]",
+            "key cursor:integer [MATCH pattern:pattern] [COUNT count:integer]",
         )
         .tips(&["nondeterministic_output"]),
     Spec::new("sunion", -2, READONLY, combine::sunion as Handler)
@@ -161,7 +170,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "Stores the members that any of several sets has.",
             "destination key [key ...]",
         ),
-];
+]);
 
 /// Replies with all members.
 fn reply_set(reply: &mut Reply<'_>, set: &Set) {

@@ -1,9 +1,15 @@
 //! What a command is, declared once: COMMAND, COMMAND DOCS, key extraction, access categories, locks and the tools'
 //! hints all come from here. The vocabulary is that of Redis's "COMMAND INFO" and "COMMAND DOCS" pages.
 
+mod facts;
+
 use resp::request::Args;
+use store::value::Type;
+
+pub use facts::{Channels, FlagsOfKey, IsSecret, Script, Waits, fact};
 
 /// A command's entry: what it is, and what runs it. `R` is the kind of handler.
+#[derive(Clone, Copy)]
 pub struct Spec<R: 'static> {
     /// Everything but the handler.
     pub info: Info,
@@ -22,6 +28,8 @@ pub struct Info {
     pub arity: i32,
     /// See [`flag`].
     pub flags: u32,
+    /// See [`fact`].
+    pub facts: u32,
     /// Access categories beyond those that follow from the flags; see [`acl`].
     pub categories: u32,
     /// Whether the group brings its access category. Of SORT and of containers it doesn't.
@@ -33,6 +41,18 @@ pub struct Info {
     pub items: (usize, usize),
     /// What it must have to itself.
     pub scope: Scope,
+    /// The type of value that its keys hold, if it is for one type. By that, memory is fetched ahead.
+    pub value: Option<Type>,
+    /// What it waits for when it finds nothing, if it may wait.
+    pub waits: Option<Waits>,
+    /// Where it publishes.
+    pub publishes: Option<Channels>,
+    /// What names the script that it runs.
+    pub script: Option<Script>,
+    /// Which of its arguments must not be shown.
+    pub is_secret: Option<IsSecret>,
+    /// The flags of its keys with VARIABLE_FLAGS for some arguments; without it, those of the specification.
+    pub flags_of_key: Option<FlagsOfKey>,
     /// The group in the documentation.
     pub group: Group,
     /// The version of Redis that brought it.
@@ -41,7 +61,7 @@ pub struct Info {
     pub summary: &'static str,
     /// In the size of its input.
     pub complexity: &'static str,
-    /// Its arguments in the notation of Redis's command pages: `key value [NX | XX] [EX seconds | PX milliseconds]`.
+    /// Its arguments in the notation of [`crate::syntax`]: `key value [NX | XX]:condition [EX seconds:integer]`.
     pub syntax: &'static str,
     /// Hints for proxies and clients of clusters ("nondeterministic_output").
     pub tips: &'static [&'static str],
@@ -211,6 +231,9 @@ pub enum Group {
     Set,
     SortedSet,
     Hash,
+    Bitmap,
+    HyperLogLog,
+    Geo,
     Stream,
     PubSub,
     Transactions,
@@ -230,6 +253,9 @@ impl Group {
             Group::Set => "set",
             Group::SortedSet => "sorted-set",
             Group::Hash => "hash",
+            Group::Bitmap => "bitmap",
+            Group::HyperLogLog => "hyperloglog",
+            Group::Geo => "geo",
             Group::Stream => "stream",
             Group::PubSub => "pubsub",
             Group::Transactions => "transactions",
@@ -249,6 +275,9 @@ impl Group {
             Group::Set => acl::SET,
             Group::SortedSet => acl::SORTEDSET,
             Group::Hash => acl::HASH,
+            Group::Bitmap => acl::BITMAP,
+            Group::HyperLogLog => acl::HYPERLOGLOG,
+            Group::Geo => acl::GEO,
             Group::Stream => acl::STREAM,
             Group::PubSub => acl::PUBSUB,
             Group::Transactions => acl::TRANSACTION,
@@ -433,6 +462,13 @@ impl Info {
         self.flags & flag != 0
     }
 
+    /// True if it has this fact.
+    #[inline]
+    #[must_use]
+    pub const fn is(&self, fact: u32) -> bool {
+        self.facts & fact != 0
+    }
+
     /// Whether so many arguments, the name included, are right.
     #[inline]
     #[must_use]
@@ -480,11 +516,18 @@ impl<R> Spec<R> {
             name,
             arity,
             flags,
+            facts: 0,
             categories: 0,
             in_group_category: true,
             keys: &[],
             items: (0, 0),
             scope: Scope::Keys,
+            value: None,
+            waits: None,
+            publishes: None,
+            script: None,
+            is_secret: None,
+            flags_of_key: None,
             group: Group::Generic,
             since: "",
             summary: "",
@@ -516,6 +559,61 @@ impl<R: Copy> Spec<R> {
     #[must_use]
     pub const fn items(mut self, first: usize, step: usize) -> Self {
         self.info.items = (first, step);
+        self
+    }
+
+    /// Adds facts; see [`fact`].
+    #[must_use]
+    pub const fn facts(mut self, facts: u32) -> Self {
+        self.info.facts |= facts;
+        self
+    }
+
+    /// Declares that it is brief; see [`fact::BRIEF`].
+    #[must_use]
+    pub const fn brief(self) -> Self {
+        self.facts(fact::BRIEF)
+    }
+
+    /// Adds the type that a key must get to end its wait.
+    #[must_use]
+    pub const fn waits_for(mut self, kind: Type) -> Self {
+        self.info.waits = Some(Waits { kind, ends_without_key: false });
+        self
+    }
+
+    /// The same for a command that fails, instead of waiting on, when its key is gone.
+    #[must_use]
+    pub const fn waits_while_there_is(mut self, kind: Type) -> Self {
+        self.info.waits = Some(Waits { kind, ends_without_key: true });
+        self
+    }
+
+    /// Adds where it publishes.
+    #[must_use]
+    pub const fn publishes(mut self, channels: Channels) -> Self {
+        self.info.publishes = Some(channels);
+        self
+    }
+
+    /// Adds what names the script that it runs.
+    #[must_use]
+    pub const fn script(mut self, script: Script) -> Self {
+        self.info.script = Some(script);
+        self
+    }
+
+    /// Adds which of its arguments must not be shown.
+    #[must_use]
+    pub const fn secret(mut self, is_secret: IsSecret) -> Self {
+        self.info.is_secret = Some(is_secret);
+        self
+    }
+
+    /// Adds what the flags of its keys with VARIABLE_FLAGS are.
+    #[must_use]
+    pub const fn flags_of_key(mut self, flags: FlagsOfKey) -> Self {
+        self.info.flags_of_key = Some(flags);
         self
     }
 
@@ -570,5 +668,25 @@ impl<R: Copy> Spec<R> {
     pub const fn subcommands(mut self, subcommands: &'static [Spec<R>]) -> Self {
         self.subcommands = subcommands;
         self
+    }
+}
+
+/// Declares for several entries that their keys hold this type.
+#[derive(Clone, Copy)]
+pub struct On(pub Type);
+
+impl On {
+    /// The entries with that.
+    #[must_use]
+    pub const fn entries<R: Copy, const N: usize>(self, mut entries: [Spec<R>; N]) -> [Spec<R>; N] {
+        let mut at = 0;
+        while at < N {
+            // Not of a container, which has none.
+            if !entries[at].info.keys.is_empty() {
+                entries[at].info.value = Some(self.0);
+            }
+            at += 1;
+        }
+        entries
     }
 }

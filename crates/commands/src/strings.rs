@@ -17,45 +17,50 @@ use resp::reply::Reply;
 use store::db::Ttl;
 use store::entry::View;
 use store::keyspace::Key;
-use store::value::Value;
+use store::value::{Type, Value};
 
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
 use crate::spec::flag::{DENYOOM, FAST, READONLY, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, OW, RO, RW, UPDATE, VARIABLE_FLAGS};
-use crate::spec::{Group, KeySpec, Spec};
+use crate::spec::{Group, KeySpec, On, Spec};
 use crate::{Call, Handler};
 
 /// The family's entries.
-pub const COMMANDS: &[Spec<Handler>] = &[
-    Spec::new("append", 3, WRITE | DENYOOM | FAST, range::append as Handler).keys(&[KeySpec::at(1, RW | INSERT)]).docs(
-        Group::String,
-        "2.0.0",
-        "O(1) amortized, in the size of what is appended",
-        "Appends to the string value of a key, which is created if it doesn't exist.",
-        "key value",
-    ),
+pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
+    Spec::new("append", 3, WRITE | DENYOOM | FAST, range::append as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | INSERT)])
+        .docs(
+            Group::String,
+            "2.0.0",
+            "O(1) amortized, in the size of what is appended",
+            "Appends to the string value of a key, which is created if it doesn't exist.",
+            "key value",
+        ),
     Spec::new("decr", 2, WRITE | DENYOOM | FAST, number::decr as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
         .docs(Group::String, "1.0.0", "O(1)", "Subtracts one from the integer value of a key.", "key"),
     Spec::new("decrby", 3, WRITE | DENYOOM | FAST, number::decrby as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
-        .docs(Group::String, "1.0.0", "O(1)", "Subtracts from the integer value of a key.", "key decrement"),
-    Spec::new("delifeq", 3, WRITE, delifeq as Handler).keys(&[KeySpec::at(1, RM_IF)]).docs(
+        .docs(Group::String, "1.0.0", "O(1)", "Subtracts from the integer value of a key.", "key decrement:integer"),
+    Spec::new("delifeq", 3, WRITE, delifeq as Handler).brief().keys(&[KeySpec::at(1, RM_IF)]).docs(
         Group::String,
         "9.0.0",
         "O(1)",
         "Deletes a key if its value is the given string.",
         "key value",
     ),
-    Spec::new("get", 2, READONLY | FAST, get as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
+    Spec::new("get", 2, READONLY | FAST, get as Handler).brief().keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::String,
         "1.0.0",
         "O(1)",
         "Returns the string value of a key.",
         "key",
     ),
-    Spec::new("getdel", 2, WRITE | FAST, getdel as Handler).keys(&[KeySpec::at(1, RW | ACCESS | DELETE)]).docs(
+    Spec::new("getdel", 2, WRITE | FAST, getdel as Handler).brief().keys(&[KeySpec::at(1, RW | ACCESS | DELETE)]).docs(
         Group::String,
         "6.2.0",
         "O(1)",
@@ -63,22 +68,25 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         "key",
     ),
     Spec::new("getex", -2, WRITE | FAST, set::getex as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE).notes("RW and UPDATE because of the expiry")])
         .docs(
             Group::String,
             "6.2.0",
             "O(1)",
             "Returns the string value of a key after setting its expiry.",
-            "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
+            "key [EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | PXAT \
+             unix-time-milliseconds:unix-time | PERSIST]:expiration",
         ),
     Spec::new("getrange", 4, READONLY, range::getrange as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::String,
         "2.4.0",
         "O(N) in the length of what is returned",
         "Returns a part of the string value of a key.",
-        "key start end",
+        "key start:integer end:integer",
     ),
     Spec::new("getset", 3, WRITE | DENYOOM | FAST, getset as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
         .docs(
             Group::String,
@@ -89,12 +97,15 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         )
         .deprecated("6.2.0", "`SET` with the `GET` argument"),
     Spec::new("incr", 2, WRITE | DENYOOM | FAST, number::incr as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
         .docs(Group::String, "1.0.0", "O(1)", "Adds one to the integer value of a key.", "key"),
     Spec::new("incrby", 3, WRITE | DENYOOM | FAST, number::incrby as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
-        .docs(Group::String, "1.0.0", "O(1)", "Adds to the integer value of a key.", "key increment"),
+        .docs(Group::String, "1.0.0", "O(1)", "Adds to the integer value of a key.", "key increment:integer"),
     Spec::new("incrbyfloat", 3, WRITE | DENYOOM | FAST, number::incrbyfloat as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
         .docs(Group::String, "2.6.0", "O(1)", "Adds to the floating point value of a key.", "key increment:double"),
     Spec::new("lcs", -3, READONLY, lcs::lcs as Handler).keys(&[KeySpec::range(1, 1, 1, RO | ACCESS)]).docs(
@@ -102,9 +113,10 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         "7.0.0",
         "O(N*M) in the lengths of both values",
         "Finds the longest common subsequence of the string values of two keys.",
-        "key1 key2 [LEN] [IDX] [MINMATCHLEN min-match-len] [WITHMATCHLEN]",
+        "key1 key2 [LEN] [IDX] [MINMATCHLEN min-match-len:integer] [WITHMATCHLEN]",
     ),
     Spec::new("mget", -2, READONLY | FAST, mget as Handler)
+        .brief()
         .keys(&[KeySpec::range(1, -1, 1, RO | ACCESS)])
         .docs(
             Group::String,
@@ -115,6 +127,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         )
         .tips(&["request_policy:multi_shard"]),
     Spec::new("mset", -3, WRITE | DENYOOM, mset as Handler)
+        .brief()
         .keys(&[KeySpec::range(1, -1, 2, OW | UPDATE)])
         .docs(
             Group::String,
@@ -124,24 +137,30 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "key value [key value ...]",
         )
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
-    Spec::new("msetnx", -3, WRITE | DENYOOM, msetnx as Handler).keys(&[KeySpec::range(1, -1, 2, OW | INSERT)]).docs(
-        Group::String,
-        "1.0.1",
-        "O(N) in the number of keys",
-        "Sets the string values of keys if none of them exists.",
-        "key value [key value ...]",
-    ),
+    Spec::new("msetnx", -3, WRITE | DENYOOM, msetnx as Handler)
+        .brief()
+        .keys(&[KeySpec::range(1, -1, 2, OW | INSERT)])
+        .docs(
+            Group::String,
+            "1.0.1",
+            "O(N) in the number of keys",
+            "Sets the string values of keys if none of them exists.",
+            "key value [key value ...]",
+        ),
     Spec::new("psetex", 4, WRITE | DENYOOM, set::psetex as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, OW | UPDATE)])
         .docs(
             Group::String,
             "2.6.0",
             "O(1)",
             "Sets the string value of a key and its expiry in milliseconds.",
-            "key milliseconds value",
+            "key milliseconds:integer value",
         )
         .deprecated("2.6.12", "`SET` with the `PX` argument"),
     Spec::new("set", -3, WRITE | DENYOOM, set::set as Handler)
+        .flags_of_key(set::flags_of_key)
+        .brief()
         .keys(&[
             KeySpec::at(1, RW | ACCESS | UPDATE | VARIABLE_FLAGS).notes("RW and ACCESS because of the optional `GET`")
         ])
@@ -150,20 +169,23 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "1.0.0",
             "O(1)",
             "Sets the string value of a key, whatever it held.",
-            "key value [NX | XX | IFEQ comparison-value] [GET] [EX seconds | PX milliseconds | \
-             EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
+            "key value [NX | XX | IFEQ comparison-value]:condition [GET] [EX seconds:integer | PX \
+             milliseconds:integer | EXAT unix-time-seconds:unix-time | PXAT unix-time-milliseconds:unix-time | \
+             KEEPTTL]:expiration",
         ),
     Spec::new("setex", 4, WRITE | DENYOOM, set::setex as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, OW | UPDATE)])
         .docs(
             Group::String,
             "2.0.0",
             "O(1)",
             "Sets the string value of a key and its expiry in seconds.",
-            "key seconds value",
+            "key seconds:integer value",
         )
         .deprecated("2.6.12", "`SET` with the `EX` argument"),
     Spec::new("setnx", 3, WRITE | DENYOOM | FAST, setnx as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, OW | INSERT)])
         .docs(Group::String, "1.0.0", "O(1)", "Sets the string value of a key if the key doesn't exist.", "key value")
         .deprecated("2.6.12", "`SET` with the `NX` argument"),
@@ -172,9 +194,9 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         "2.2.0",
         "O(N) in the length of what is written, and of the zeros before it",
         "Overwrites a part of the string value of a key, which is created if it doesn't exist.",
-        "key offset value",
+        "key offset:integer value",
     ),
-    Spec::new("strlen", 2, READONLY | FAST, strlen as Handler).keys(&[KeySpec::at(1, RO)]).docs(
+    Spec::new("strlen", 2, READONLY | FAST, strlen as Handler).brief().keys(&[KeySpec::at(1, RO)]).docs(
         Group::String,
         "2.2.0",
         "O(1)",
@@ -188,10 +210,10 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "1.0.0",
             "O(N) in the length of what is returned",
             "Returns a part of the string value of a key: an older name of GETRANGE.",
-            "key start end",
+            "key start:integer end:integer",
         )
         .deprecated("2.0.0", "`GETRANGE`"),
-];
+]);
 
 /// The key of a command that looks at a value to decide whether to delete it.
 const RM_IF: u32 = crate::spec::key_flag::RM | ACCESS | DELETE;

@@ -5,14 +5,16 @@
 //!
 //! | written | means |
 //! | --- | --- |
-//! | `key`, `unix-time-seconds` | an argument, in lower case |
+//! | `key`, `value` | an argument, in lower case: a string, or a key where the key specifications find it |
+//! | `count:integer`, `destination:key` | an argument of another type |
 //! | `NX`, `*` | a word that is typed as it stands: upper case or a sign |
+//! | `*:auto-id` | the same with a name for documentation; without it, that is the word in lower case |
 //! | `EX seconds`, `LIMIT offset count` | a word and what belongs to it: all that follows, up to a bracket or bar around it |
 //! | `[...]` | may be left out |
 //! | `<NX \| XX>`, `[NX \| XX]` | one of these |
+//! | `[NX \| XX]:condition` | the same with a name for the choice; without it, that is made up from the first two |
 //! | `key [key ...]`, `field value [field value ...]` | once or more |
 //! | `[GET pattern [GET pattern ...]]` | the same with its word each time |
-//! | `end:string` | an argument of another type than its name suggests |
 //!
 //! Sources: the syntax lines of Redis's command pages and the page of COMMAND DOCS. This module knows no handler and
 //! writes no reply.
@@ -66,52 +68,6 @@ impl Kind {
         let simple = [Kind::String, Kind::Integer, Kind::Double, Kind::Key, Kind::Pattern, Kind::UnixTime];
         simple.into_iter().find(|k| k.name() == name)
     }
-
-    /// What an argument with this name is. The names are those that have one type on most of Redis's command pages;
-    /// where a command differs, its entry says so.
-    fn of(name: &str) -> Kind {
-        const INTEGERS: &[&str] = &[
-            "client-id",
-            "count",
-            "cursor",
-            "db",
-            "decrement",
-            "destination-db",
-            "end",
-            "frequency",
-            "increment",
-            "index",
-            "index1",
-            "index2",
-            "len",
-            "limit",
-            "milliseconds",
-            "min-match-len",
-            "ms",
-            "num-matches",
-            "numkeys",
-            "numreplicas",
-            "offset",
-            "port",
-            "protover",
-            "rank",
-            "seconds",
-            "start",
-            "stop",
-            "ttl",
-            "version",
-            "weight",
-        ];
-        const DOUBLES: &[&str] =
-            &["height", "latitude", "longitude", "max", "min", "radius", "score", "timeout", "width"];
-        match name {
-            _ if INTEGERS.contains(&name) => Kind::Integer,
-            _ if DOUBLES.contains(&name) => Kind::Double,
-            "pattern" => Kind::Pattern,
-            "unix-time-seconds" | "unix-time-milliseconds" => Kind::UnixTime,
-            _ => Kind::String,
-        }
-    }
 }
 
 /// An argument of a command, in the form of COMMAND DOCS.
@@ -149,14 +105,8 @@ impl Argument {
         }
     }
 
-    fn pure_token(word: &str) -> Argument {
-        Argument { token: Some(word.into()), ..Argument::new(token_name(word), Kind::PureToken) }
-    }
-
-    fn named(word: &str) -> Argument {
-        let typed = word.rsplit_once(':').and_then(|(name, kind)| Some((name, Kind::named(kind)?)));
-        let (name, kind) = typed.unwrap_or_else(|| (word, Kind::of(word)));
-        Argument::new(name, kind)
+    fn pure_token(word: Word<'_>) -> Argument {
+        Argument { token: Some(word.typed.into()), ..Argument::new(word.name(), Kind::PureToken) }
     }
 
     fn block(name: &str, arguments: Vec<Argument>) -> Argument {
@@ -175,9 +125,12 @@ impl Argument {
         }
     }
 
-    fn one_of(alternatives: Vec<Vec<Argument>>) -> Argument {
+    /// One of several; `name`: what the notation calls the choice.
+    fn one_of(name: Option<&str>, alternatives: Vec<Vec<Argument>>) -> Argument {
         let arguments: Vec<_> = alternatives.into_iter().map(|a| Argument::group("options", a)).collect();
-        Argument { name: choice_name(&arguments), arguments, ..Argument::new("", Kind::OneOf) }
+        let made_up = || arguments.iter().take(2).map(|a| &*a.name).collect::<Vec<_>>().join("-or-");
+        let name = name.map_or_else(made_up, Into::into);
+        Argument { arguments, ..Argument::new(name, Kind::OneOf) }
     }
 
     /// The fewest arguments of a request that it takes.
@@ -211,29 +164,45 @@ pub fn least(arguments: &[Argument]) -> usize {
     arguments.iter().map(Argument::least).sum()
 }
 
-/// The name of a word that is typed as it stands.
-fn token_name(word: &str) -> String {
-    match word {
-        "*" => "auto-id".into(),
-        "=" => "equal".into(),
-        "~" => "approximately".into(),
-        "\"\"" => "empty-string".into(),
-        word => word.to_ascii_lowercase(),
+/// A notation without what only documentation needs, types and names: as pages show it.
+#[must_use]
+pub fn shown(syntax: &str) -> String {
+    let mut shown = String::with_capacity(syntax.len());
+    let mut parser = Parser { text: syntax, at: 0 };
+    loop {
+        let before = parser.at;
+        let word = parser.peek();
+        shown.push_str(&syntax[before..parser.at]);
+        if word.is_empty() {
+            return shown;
+        }
+        parser.next();
+        if matches!(word, "]" | ">") {
+            parser.choice_name();
+        }
+        let typed = Word::of(word).map(|word| word.typed);
+        shown.push_str(typed.unwrap_or_else(|| word.rsplit_once(':').map_or(word, |(name, _)| name)));
     }
 }
 
-/// The name of a choice, which its notation doesn't have: Redis's where that is the same for many commands, or else
-/// the first alternatives'.
-fn choice_name(alternatives: &[Argument]) -> String {
-    let names: Vec<&str> = alternatives.iter().take(2).map(|a| &*a.name).collect();
-    match *names {
-        ["nx" | "gt", _] => "condition".into(),
-        ["seconds" | "milliseconds", _] => "expiration".into(),
-        ["left" | "before", _] => "where".into(),
-        ["byscore", _] => "sortby".into(),
-        ["asc", _] => "order".into(),
-        ["async" | "sync", _] => "flush-type".into(),
-        _ => names.join("-or-"),
+/// A word that is typed as it stands.
+#[derive(Clone, Copy)]
+struct Word<'a> {
+    typed: &'a str,
+    /// What documentation calls it, if not by the word itself.
+    name: Option<&'a str>,
+}
+
+impl<'a> Word<'a> {
+    /// The word, if it is one that is typed as it stands.
+    fn of(word: &'a str) -> Option<Word<'a>> {
+        let (typed, name) = word.split_once(':').map_or((word, None), |(typed, name)| (typed, Some(name)));
+        let is_typed = !typed.contains(|c: char| c.is_ascii_lowercase());
+        is_typed.then_some(Word { typed, name })
+    }
+
+    fn name(self) -> String {
+        self.name.map_or_else(|| self.typed.to_ascii_lowercase(), Into::into)
     }
 }
 
@@ -301,8 +270,21 @@ impl<'a> Parser<'a> {
         word
     }
 
+    /// An argument's name, with its type unless that is a string.
+    fn argument(&mut self) -> Result<Argument, Malformed> {
+        let word = self.next();
+        let Some((name, kind)) = word.rsplit_once(':') else { return Ok(Argument::new(word, Kind::String)) };
+        let kind = Kind::named(kind).ok_or_else(|| self.error("a type that there isn't"))?;
+        Ok(Argument::new(name, kind))
+    }
+
+    /// The name that a choice has behind its closing bracket.
+    fn choice_name(&mut self) -> Option<&'a str> {
+        self.text[self.at..].starts_with(':').then(|| &self.next()[1..])
+    }
+
     /// Arguments up to a closing bracket, a bar or the end; `token` is the word that they belong to.
-    fn sequence(&mut self, token: Option<&str>) -> Result<Sequence, Malformed> {
+    fn sequence(&mut self, token: Option<Word<'_>>) -> Result<Sequence, Malformed> {
         let mut sequence = Sequence::default();
         loop {
             match self.peek() {
@@ -316,29 +298,30 @@ impl<'a> Parser<'a> {
                 "[" => self.optional(token, &mut sequence)?,
                 "<" => {
                     let alternatives = self.alternatives(">")?;
-                    sequence.arguments.push(choice(alternatives.into_iter().map(|s| s.arguments).collect()));
+                    let name = self.choice_name();
+                    sequence.arguments.push(choice(name, alternatives.into_iter().map(|s| s.arguments).collect()));
                 }
-                word if is_token(word) => {
-                    self.next();
-                    let rest = self.sequence(Some(word))?;
-                    sequence.repeats = rest.repeats;
-                    sequence.arguments.push(with_token(word, rest));
-                    return Ok(sequence);
-                }
-                word => {
-                    self.next();
-                    sequence.arguments.push(Argument::named(word));
-                }
+                word => match Word::of(word) {
+                    Some(word) => {
+                        self.next();
+                        let rest = self.sequence(Some(word))?;
+                        sequence.repeats = rest.repeats;
+                        sequence.arguments.push(with_token(word, rest));
+                        return Ok(sequence);
+                    }
+                    None => sequence.arguments.push(self.argument()?),
+                },
             }
         }
     }
 
     /// What is in square brackets: something that may be left out, or the repetition of what is before it.
-    fn optional(&mut self, token: Option<&str>, before: &mut Sequence) -> Result<(), Malformed> {
+    fn optional(&mut self, token: Option<Word<'_>>, before: &mut Sequence) -> Result<(), Malformed> {
         let mut alternatives = self.alternatives("]")?;
+        let name = self.choice_name();
         let repeats = alternatives.iter().any(|s| s.repeats);
         if !repeats {
-            let mut argument = choice(alternatives.into_iter().map(|s| s.arguments).collect());
+            let mut argument = choice(name, alternatives.into_iter().map(|s| s.arguments).collect());
             argument.optional = true;
             before.arguments.push(argument);
             return Ok(());
@@ -368,43 +351,38 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Whether a word is typed as it stands.
-fn is_token(word: &str) -> bool {
-    !word.contains(|c: char| c.is_ascii_lowercase())
-}
-
 /// Alternatives as one argument.
-fn choice(mut alternatives: Vec<Vec<Argument>>) -> Argument {
+fn choice(name: Option<&str>, mut alternatives: Vec<Vec<Argument>>) -> Argument {
     match alternatives.pop() {
         Some(only) if alternatives.is_empty() => Argument::group("options", only),
         Some(last) => {
             alternatives.push(last);
-            Argument::one_of(alternatives)
+            Argument::one_of(name, alternatives)
         }
         None => Argument::block("options", Vec::new()),
     }
 }
 
 /// A word and the arguments that belong to it, as one argument.
-fn with_token(word: &str, rest: Sequence) -> Argument {
+fn with_token(word: Word<'_>, rest: Sequence) -> Argument {
     let mut argument = match &*rest.arguments {
         [] => return Argument::pure_token(word),
         [only] if only.token.is_none() && !only.optional => Argument::group("", rest.arguments),
-        _ => Argument::block(&token_name(word), rest.arguments),
+        _ => Argument::block(&word.name(), rest.arguments),
     };
     if argument.kind == Kind::OneOf {
-        argument.name = token_name(word);
+        argument.name = word.name();
     }
-    argument.token = Some(word.into());
+    argument.token = Some(word.typed.into());
     argument.multiple_token = rest.repeats_token;
     argument.multiple |= rest.repeats_token;
     argument
 }
 
 /// Marks what `inner` repeats, which must be at the end of what is before it; none if it isn't.
-fn repeat(token: Option<&str>, before: &mut Sequence, inner: Vec<Argument>) -> Option<()> {
+fn repeat(token: Option<Word<'_>>, before: &mut Sequence, inner: Vec<Argument>) -> Option<()> {
     if let (Some(word), [only]) = (token, &*inner)
-        && only.token.as_deref() == Some(word)
+        && only.token.as_deref() == Some(word.typed)
     {
         let whole = with_token(word, Sequence { arguments: before.arguments.clone(), ..Sequence::default() });
         before.repeats_token = whole == *only;

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use commands::call::{KeyRef, TimeoutReply, Wait};
-use commands::spec::{Group, flag};
 use journal::record::Record;
 use resp::reply::{Output, Proto, Reply};
 use resp::request::OwnedArgs;
@@ -159,18 +158,13 @@ impl Waiter {
     /// The type of value that its command takes from.
     #[must_use]
     pub fn takes_from(&self) -> Option<Type> {
-        match self.command.info.group {
-            Group::List => Some(Type::List),
-            Group::SortedSet => Some(Type::ZSet),
-            Group::Stream => Some(Type::Stream),
-            _ => None,
-        }
+        self.command.info.waits.map(|waits| waits.kind)
     }
 
     /// Whether it waits for what a group of consumers is given. Its command fails when the group is gone.
     #[must_use]
     pub fn reads_in_group(&self) -> bool {
-        self.command.info.group == Group::Stream && self.command.info.has(flag::WRITE)
+        self.command.info.waits.is_some_and(|waits| waits.ends_without_key)
     }
 
     /// The reply when its time has run out: a null array, whatever the command.

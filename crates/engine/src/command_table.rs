@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use commands::error::Outcome;
-use commands::spec::{Group, Info, Scope, Spec, flag};
+use commands::spec::{Info, Scope, Spec, fact};
 use commands::{FAMILIES, Handler};
 use resp::request::Args;
 
@@ -69,10 +69,9 @@ pub struct Command {
     pub subcommands: Vec<usize>,
     /// Whether it works on a collection, which the key's entry only points to.
     pub reads_collection: bool,
-    /// Whether it sees keys only, and takes time by its arguments alone.
+    /// Whether it sees keys only, and is declared brief.
     pub is_brief: bool,
-    /// Whether it is fast, sees the session and takes no shards whatever its arguments. INFO and its like, which read
-    /// the counters, aren't declared to be fast.
+    /// Whether it sees the session, takes no shards whatever its arguments, and is declared brief.
     pub is_keyless: bool,
     /// The place of its container, if it is a subcommand.
     pub parent: Option<usize>,
@@ -90,16 +89,6 @@ impl Command {
     fn is_removed(&self) -> bool {
         self.called.is_empty()
     }
-}
-
-/// Whether the time that a command takes depends on its arguments, or hardly on anything, instead of what its keys
-/// hold.
-fn is_brief(info: &Info) -> bool {
-    let sets_strings = info.group == Group::String && info.has(flag::WRITE);
-    let may_wait = info.has(flag::BLOCKING);
-    // LPOP and its like take as many elements as they are told, SETRANGE makes a string as long as it is told.
-    let is_told = ["count", "offset"].iter().any(|word| info.syntax.contains(word));
-    (info.has(flag::FAST) || sets_strings) && !may_wait && !is_told
 }
 
 /// Longest name that the quick way of looking up covers, in bytes.
@@ -274,8 +263,8 @@ impl Table {
             is_keyless: matches!(
                 (&run, &spec.info.scope, KeysAt::of(&spec.info)),
                 (Run::Session(_), Scope::Keys, KeysAt::None)
-            ) && spec.info.has(flag::FAST),
-            is_brief: quick.is_some() && is_brief(&spec.info),
+            ) && spec.info.is(fact::BRIEF),
+            is_brief: quick.is_some() && spec.info.is(fact::BRIEF),
             parent,
         });
         id

@@ -12,10 +12,11 @@ use std::ops::Range;
 
 use commands::call::{KEYS_AHEAD, KEYS_IN_BATCH, KeyRef};
 use commands::items::ITEMS_IN_BATCH;
-use commands::spec::{Group, Info};
+use commands::spec::Info;
 use resp::request::{Batch, Input, likely_key};
 use store::keyspace::{Hints, Key};
 use store::prefetch::Ahead;
+use store::value::Type;
 
 use crate::session::Session;
 use crate::worker::{Planned, Worker};
@@ -68,9 +69,13 @@ impl Worker {
     }
 }
 
-/// Whether a command works on a collection, which the key's entry only points to.
+/// Whether a command works on a collection that is worth looking into ahead: the key's entry only points to it.
 pub(crate) fn reads_collection(info: &Info) -> bool {
-    matches!(info.group, Group::Hash | Group::List | Group::Set | Group::SortedSet)
+    match info.value {
+        Some(Type::Hash | Type::List | Type::Set | Type::ZSet) => true,
+        // A string's bytes are with its entry or are sent by reference; of a stream, only its newest block is of use.
+        Some(Type::String | Type::Stream) | None => false,
+    }
 }
 
 /// Where the commands from `from` on end that are looked ahead for together: the first-level cache has room for their

@@ -11,6 +11,7 @@
 
 use std::cell::Cell;
 
+use commands::spec::Channels;
 use resp::request::Args;
 
 use crate::command_table::Command;
@@ -54,11 +55,10 @@ impl Overfilled {
 
 /// The kind of channel that a command publishes on.
 fn publishes_on(command: &Command) -> Option<Kind> {
-    match &*command.name {
-        "publish" => Some(Kind::Channel),
-        "spublish" => Some(Kind::Shard),
-        _ => None,
-    }
+    command.info.publishes.map(|channels| match channels {
+        Channels::Plain => Kind::Channel,
+        Channels::Sharded => Kind::Shard,
+    })
 }
 
 impl Worker {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use commands::syntax::shown;
 use penstock_engine::command_table::{Command, table};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md");
@@ -16,7 +17,7 @@ Redis 7.2. A command that is not listed answers as an unknown command does. `COM
 
 fn line(command: &Command) -> String {
     let name = command.name.replace('|', " ").to_uppercase();
-    let syntax = command.info.syntax;
+    let syntax = shown(command.info.syntax);
     let call = if syntax.is_empty() { name } else { format!("{name} {syntax}") };
     // A bar would end the cell.
     format!("| `{}` | {} |", call.replace('|', "\\|"), command.info.summary)

@@ -21,7 +21,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "6.2.0",
             "O(N) in the size of the value",
             "Copies the value of a key to another key.",
-            "source destination [DB destination-db] [REPLACE]",
+            "source destination [DB destination-db:integer] [REPLACE]",
         ),
     Spec::new("dbsize", 1, READONLY | FAST, dbsize as Handler)
         .scope(Scope::Whole)
@@ -39,24 +39,29 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         )
         .tips(COUNTING),
     Spec::new("exists", -2, READONLY | FAST, exists as Handler)
+        .brief()
         .keys(&[KeySpec::range(1, -1, 1, RO)])
         .docs(Group::Generic, "1.0.0", "O(N) in the number of keys", "Counts which of the keys exist.", "key [key ...]")
         .tips(COUNTING),
-    Spec::new("expire", -3, WRITE | FAST, expire::expire as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
+    Spec::new("expire", -3, WRITE | FAST, expire::expire as Handler).brief().keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
         Group::Generic,
         "1.0.0",
         "O(1)",
         "Sets the expiry of a key, in seconds from now.",
-        "key seconds [NX | XX | GT | LT]",
+        "key seconds:integer [NX | XX | GT | LT]:condition",
     ),
-    Spec::new("expireat", -3, WRITE | FAST, expire::expireat as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
-        Group::Generic,
-        "1.2.0",
-        "O(1)",
-        "Sets the expiry of a key, in seconds of Unix time.",
-        "key unix-time-seconds [NX | XX | GT | LT]",
-    ),
+    Spec::new("expireat", -3, WRITE | FAST, expire::expireat as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .docs(
+            Group::Generic,
+            "1.2.0",
+            "O(1)",
+            "Sets the expiry of a key, in seconds of Unix time.",
+            "key unix-time-seconds:unix-time [NX | XX | GT | LT]:condition",
+        ),
     Spec::new("expiretime", 2, READONLY | FAST, expire::expiretime as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(Group::Generic, "7.0.0", "O(1)", "Returns the expiry of a key, in seconds of Unix time.", "key"),
     Spec::new("flushall", -1, WRITE, flushall as Handler)
@@ -67,7 +72,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "1.0.0",
             "O(N) in the number of keys of all databases",
             "Removes all keys of all databases.",
-            "[ASYNC | SYNC]",
+            "[ASYNC | SYNC]:flush-type",
         )
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
     Spec::new("flushdb", -1, WRITE, flushdb as Handler)
@@ -78,7 +83,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "1.0.0",
             "O(N) in the number of keys of the database",
             "Removes all keys of the selected database.",
-            "[ASYNC | SYNC]",
+            "[ASYNC | SYNC]:flush-type",
         )
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
     Spec::new("keys", 2, READONLY, scan::keys as Handler)
@@ -89,45 +94,50 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "1.0.0",
             "O(N) in the number of keys of the database",
             "Returns all keys that match a pattern.",
-            "pattern",
+            "pattern:pattern",
         )
         .tips(&["request_policy:all_shards", "nondeterministic_output_order"]),
-    Spec::new("move", 3, WRITE | FAST, move_to as Handler).keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)]).docs(
+    Spec::new("move", 3, WRITE | FAST, move_to as Handler).brief().keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)]).docs(
         Group::Generic,
         "1.0.0",
         "O(1)",
         "Moves a key to another database.",
-        "key db",
+        "key db:integer",
     ),
     Spec::new("object", -2, 0, object::object as Handler)
         .not_in_group_category()
         .docs(Group::Generic, "2.2.3", "Depends on the subcommand", "Tells how a key is kept.", "")
         .subcommands(OBJECT),
-    Spec::new("persist", 2, WRITE | FAST, expire::persist as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
-        Group::Generic,
-        "2.2.0",
-        "O(1)",
-        "Removes the expiry of a key.",
-        "key",
-    ),
-    Spec::new("pexpire", -3, WRITE | FAST, expire::pexpire as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
-        Group::Generic,
-        "2.6.0",
-        "O(1)",
-        "Sets the expiry of a key, in milliseconds from now.",
-        "key milliseconds [NX | XX | GT | LT]",
-    ),
-    Spec::new("pexpireat", -3, WRITE | FAST, expire::pexpireat as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
-        Group::Generic,
-        "2.6.0",
-        "O(1)",
-        "Sets the expiry of a key, in milliseconds of Unix time.",
-        "key unix-time-milliseconds [NX | XX | GT | LT]",
-    ),
+    Spec::new("persist", 2, WRITE | FAST, expire::persist as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .docs(Group::Generic, "2.2.0", "O(1)", "Removes the expiry of a key.", "key"),
+    Spec::new("pexpire", -3, WRITE | FAST, expire::pexpire as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .docs(
+            Group::Generic,
+            "2.6.0",
+            "O(1)",
+            "Sets the expiry of a key, in milliseconds from now.",
+            "key milliseconds:integer [NX | XX | GT | LT]:condition",
+        ),
+    Spec::new("pexpireat", -3, WRITE | FAST, expire::pexpireat as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .docs(
+            Group::Generic,
+            "2.6.0",
+            "O(1)",
+            "Sets the expiry of a key, in milliseconds of Unix time.",
+            "key unix-time-milliseconds:unix-time [NX | XX | GT | LT]:condition",
+        ),
     Spec::new("pexpiretime", 2, READONLY | FAST, expire::pexpiretime as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(Group::Generic, "7.0.0", "O(1)", "Returns the expiry of a key, in milliseconds of Unix time.", "key"),
     Spec::new("pttl", 2, READONLY | FAST, expire::pttl as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(Group::Generic, "2.6.0", "O(1)", "Returns how long a key has to live, in milliseconds.", "key")
         .tips(&["nondeterministic_output"]),
@@ -145,6 +155,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "key newkey",
         ),
     Spec::new("renamenx", 3, WRITE | FAST, renamenx as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, OW | INSERT)])
         .docs(Group::Generic, "1.0.0", "O(1)", "Renames a key if none has the new name.", "key newkey"),
     Spec::new("scan", -2, READONLY, scan::scan as Handler)
@@ -154,7 +165,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "2.8.0",
             "O(1) for every call, O(N) in the number of keys for a complete iteration",
             "Iterates over the keys of the database, some at a time.",
-            "cursor [MATCH pattern] [COUNT count] [TYPE type]",
+            "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE type]",
         )
         .tips(&["nondeterministic_output", "request_policy:special", "response_policy:special"]),
     Spec::new("sort", -2, WRITE | DENYOOM | MOVABLEKEYS, sort::sort as Handler)
@@ -171,8 +182,8 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "1.0.0",
             SORT_COMPLEXITY,
             "Sorts the elements of a list, a set or a sorted set, and returns or stores the result.",
-            "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [ASC | DESC] [ALPHA] \
-             [STORE destination:key]",
+            "key [BY pattern:pattern] [LIMIT offset:integer count:integer] [GET pattern:pattern [GET \
+             pattern:pattern ...]] [ASC | DESC]:order [ALPHA] [STORE destination:key]",
         ),
     Spec::new("sort_ro", -2, READONLY | MOVABLEKEYS, sort::sort_ro as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS), KeySpec::unknown(RO | ACCESS, no_key).notes(SORT_NOTES)])
@@ -184,9 +195,11 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "7.0.0",
             SORT_COMPLEXITY,
             "Sorts the elements of a list, a set or a sorted set, and returns the result.",
-            "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [ASC | DESC] [ALPHA]",
+            "key [BY pattern:pattern] [LIMIT offset:integer count:integer] [GET pattern:pattern [GET \
+             pattern:pattern ...]] [ASC | DESC]:order [ALPHA]",
         ),
     Spec::new("touch", -2, READONLY | FAST, touch as Handler)
+        .brief()
         .keys(&[KeySpec::range(1, -1, 1, RO)])
         .docs(
             Group::Generic,
@@ -197,10 +210,11 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         )
         .tips(COUNTING),
     Spec::new("ttl", 2, READONLY | FAST, expire::ttl as Handler)
+        .brief()
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(Group::Generic, "1.0.0", "O(1)", "Returns how long a key has to live, in seconds.", "key")
         .tips(&["nondeterministic_output"]),
-    Spec::new("type", 2, READONLY | FAST, type_of as Handler).keys(&[KeySpec::at(1, RO)]).docs(
+    Spec::new("type", 2, READONLY | FAST, type_of as Handler).brief().keys(&[KeySpec::at(1, RO)]).docs(
         Group::Generic,
         "1.0.0",
         "O(1)",
@@ -208,6 +222,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         "key",
     ),
     Spec::new("unlink", -2, WRITE | FAST, unlink as Handler)
+        .brief()
         .keys(&[KeySpec::range(1, -1, 1, RM | DELETE)])
         .docs(
             Group::Generic,

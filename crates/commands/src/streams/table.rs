@@ -1,10 +1,12 @@
 //! The family's entries.
 
+use store::value::Type;
+
 use super::{add, claim, group, info, pending, range, read};
 use crate::Handler;
 use crate::spec::flag::{BLOCKING, DENYOOM, FAST, LOADING, MOVABLEKEYS, READONLY, STALE, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, RO, RW, UPDATE};
-use crate::spec::{Begin, Find, Group, KeySpec, Spec};
+use crate::spec::{Begin, Find, Group, KeySpec, On, Spec};
 
 /// The keys after STREAMS: the first half of what follows. The word is looked for from this argument on.
 const fn streams(from: i32) -> KeySpec {
@@ -15,7 +17,7 @@ const fn streams(from: i32) -> KeySpec {
 const UNPREDICTABLE: &[&str] = &["nondeterministic_output"];
 
 /// The family's entries.
-pub const COMMANDS: &[Spec<Handler>] = &[
+pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
     Spec::new("xadd", -5, WRITE | DENYOOM | FAST, add::xadd as Handler)
         .keys(&[KeySpec::at(1, RW | UPDATE).notes("UPDATE instead of INSERT because of the optional trimming feature")])
         .docs(
@@ -23,11 +25,11 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "5.0.0",
             "O(1) for the entry, and O(N) for trimming, where N is the number of entries removed",
             "Adds an entry to a stream.",
-            "key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> \
-             field value [field value ...]",
+            "key [NOMKSTREAM] [<MAXLEN | MINID> [=:equal | ~:approximately] threshold [LIMIT count:integer]] \
+             <*:auto-id | id> field value [field value ...]",
         )
         .tips(UNPREDICTABLE),
-    Spec::new("xlen", 2, READONLY | FAST, range::xlen as Handler).keys(&[KeySpec::at(1, RO)]).docs(
+    Spec::new("xlen", 2, READONLY | FAST, range::xlen as Handler).brief().keys(&[KeySpec::at(1, RO)]).docs(
         Group::Stream,
         "5.0.0",
         "O(1)",
@@ -39,16 +41,16 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         "5.0.0",
         "O(log(N)+M), where N is the number of entries and M the number returned",
         "Returns the entries between two IDs.",
-        "key start:string end:string [COUNT count]",
+        "key start end [COUNT count:integer]",
     ),
     Spec::new("xrevrange", -4, READONLY, range::xrevrange as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::Stream,
         "5.0.0",
         "O(log(N)+M), where N is the number of entries and M the number returned",
         "Returns the entries between two IDs, the last first.",
-        "key end:string start:string [COUNT count]",
+        "key end start [COUNT count:integer]",
     ),
-    Spec::new("xdel", -3, WRITE | FAST, add::xdel as Handler).keys(&[KeySpec::at(1, RW | DELETE)]).docs(
+    Spec::new("xdel", -3, WRITE | FAST, add::xdel as Handler).brief().keys(&[KeySpec::at(1, RW | DELETE)]).docs(
         Group::Stream,
         "5.0.0",
         "O(log(N)) for each entry, where N is the number of entries",
@@ -62,28 +64,35 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "5.0.0",
             "O(N), where N is the number of entries removed",
             "Removes entries from the beginning of a stream.",
-            "key <MAXLEN | MINID> [= | ~] threshold [LIMIT count]",
+            "key <MAXLEN | MINID> [=:equal | ~:approximately] threshold [LIMIT count:integer]",
         )
         .tips(UNPREDICTABLE),
-    Spec::new("xread", -4, READONLY | BLOCKING | MOVABLEKEYS, read::xread as Handler).keys(&[streams(1)]).docs(
-        Group::Stream,
-        "5.0.0",
-        "O(log(N)+M) for each stream, where N is the number of entries and M the number returned",
-        "Returns entries of streams after the given IDs, or waits for them.",
-        "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
-    ),
+    Spec::new("xread", -4, READONLY | BLOCKING | MOVABLEKEYS, read::xread as Handler)
+        .waits_for(Type::Stream)
+        .keys(&[streams(1)])
+        .docs(
+            Group::Stream,
+            "5.0.0",
+            "O(log(N)+M) for each stream, where N is the number of entries and M the number returned",
+            "Returns entries of streams after the given IDs, or waits for them.",
+            "[COUNT count:integer] [BLOCK milliseconds:integer] STREAMS key [key ...] id [id ...]",
+        ),
     Spec::new("xgroup", -2, 0, group::xgroup as Handler)
         .not_in_group_category()
         .docs(Group::Stream, "5.0.0", "Depends on the subcommand", "Manages groups of consumers.", "")
         .subcommands(XGROUP),
-    Spec::new("xreadgroup", -7, WRITE | BLOCKING | MOVABLEKEYS, read::xreadgroup as Handler).keys(&[streams(4)]).docs(
-        Group::Stream,
-        "5.0.0",
-        "O(M) for each stream, where M is the number of entries returned",
-        "Returns entries of streams for a consumer of a group, or waits for them.",
-        "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
-    ),
-    Spec::new("xack", -4, WRITE | FAST, pending::xack as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
+    Spec::new("xreadgroup", -7, WRITE | BLOCKING | MOVABLEKEYS, read::xreadgroup as Handler)
+        .waits_while_there_is(Type::Stream)
+        .keys(&[streams(4)])
+        .docs(
+            Group::Stream,
+            "5.0.0",
+            "O(M) for each stream, where M is the number of entries returned",
+            "Returns entries of streams for a consumer of a group, or waits for them.",
+            "GROUP group consumer [COUNT count:integer] [BLOCK milliseconds:integer] [NOACK] STREAMS key [key ...] id \
+         [id ...]",
+        ),
+    Spec::new("xack", -4, WRITE | FAST, pending::xack as Handler).brief().keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
         Group::Stream,
         "5.0.0",
         "O(log(N)) for each ID, where N is the number of pending entries",
@@ -97,7 +106,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "5.0.0",
             "O(log(N)+M), where N is the number of pending entries and M the number looked at",
             "Returns what was delivered and not acknowledged.",
-            "key group [[IDLE min-idle-time:integer] start:string end:string count [consumer]]",
+            "key group [[IDLE min-idle-time:integer] start end count:integer [consumer]]",
         )
         .tips(UNPREDICTABLE),
     Spec::new("xclaim", -6, WRITE | FAST, claim::xclaim as Handler)
@@ -107,8 +116,8 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "5.0.0",
             "O(log(N)) for each ID, where N is the number of pending entries",
             "Takes over entries that are pending for other consumers.",
-            "key group consumer min-idle-time:string id [id ...] [IDLE ms] [TIME unix-time-milliseconds] \
-             [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
+            "key group consumer min-idle-time id [id ...] [IDLE ms:integer] [TIME unix-time-milliseconds:unix-time] \
+             [RETRYCOUNT count:integer] [FORCE] [JUSTID] [LASTID lastid]",
         )
         .tips(UNPREDICTABLE),
     Spec::new("xautoclaim", -6, WRITE | FAST, claim::xautoclaim as Handler)
@@ -118,23 +127,26 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "6.2.0",
             "O(log(N)+M), where N is the number of pending entries and M the number looked at",
             "Takes over entries that have been pending for long, from an ID on.",
-            "key group consumer min-idle-time:string start:string [COUNT count] [JUSTID]",
+            "key group consumer min-idle-time start [COUNT count:integer] [JUSTID]",
         )
         .tips(UNPREDICTABLE),
     Spec::new("xinfo", -2, 0, info::xinfo as Handler)
         .not_in_group_category()
         .docs(Group::Stream, "5.0.0", "Depends on the subcommand", "Tells about streams, groups and consumers.", "")
         .subcommands(XINFO),
-    Spec::new("xsetid", -3, WRITE | DENYOOM | FAST, add::xsetid as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
-        Group::Stream,
-        "5.0.0",
-        "O(1)",
-        "Sets the last ID of a stream; for replication.",
-        "key last-id [ENTRIESADDED entries-added:integer] [MAXDELETEDID max-deleted-id]",
-    ),
-];
+    Spec::new("xsetid", -3, WRITE | DENYOOM | FAST, add::xsetid as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .docs(
+            Group::Stream,
+            "5.0.0",
+            "O(1)",
+            "Sets the last ID of a stream; for replication.",
+            "key last-id [ENTRIESADDED entries-added:integer] [MAXDELETEDID max-deleted-id]",
+        ),
+]);
 
-const XGROUP: &[Spec<Handler>] = &[
+const XGROUP: &[Spec<Handler>] = &On(Type::Stream).entries([
     Spec::new("create", -5, WRITE | DENYOOM, group::create as Handler).keys(&[KeySpec::at(2, RW | INSERT)]).docs(
         Group::Stream,
         "5.0.0",
@@ -173,15 +185,15 @@ const XGROUP: &[Spec<Handler>] = &[
         "Lists the subcommands.",
         "",
     ),
-];
+]);
 
-const XINFO: &[Spec<Handler>] = &[
+const XINFO: &[Spec<Handler>] = &On(Type::Stream).entries([
     Spec::new("stream", -3, READONLY, info::stream as Handler).keys(&[KeySpec::at(2, RO | ACCESS)]).docs(
         Group::Stream,
         "5.0.0",
         "O(1); with FULL, O(N), where N is the number of entries and deliveries shown",
         "Tells about a stream.",
-        "key [FULL [COUNT count]]",
+        "key [FULL [COUNT count:integer]]",
     ),
     Spec::new("groups", 3, READONLY, info::groups as Handler).keys(&[KeySpec::at(2, RO | ACCESS)]).docs(
         Group::Stream,
@@ -201,4 +213,4 @@ const XINFO: &[Spec<Handler>] = &[
         "Lists the subcommands.",
         "",
     ),
-];
+]);

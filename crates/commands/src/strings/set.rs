@@ -1,5 +1,6 @@
 //! SET with its options, and its relatives that set an expiry.
 
+use resp::request::Args;
 use store::db::Ttl;
 use store::keyspace::Key;
 use store::table::Ref;
@@ -8,6 +9,13 @@ use super::{reply_string, reply_view, text};
 use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
+use crate::spec::key_flag::{ACCESS, OW, RW, UPDATE};
+
+/// The flags of SET's key, which it only overwrites unless an option has it look at the value that it replaces.
+pub(super) fn flags_of_key(args: Args<'_>) -> u32 {
+    let reads = |option: &[u8]| ["get", "ifeq"].iter().any(|word| option.eq_ignore_ascii_case(word.as_bytes()));
+    if args.from(3).any(reads) { RW | ACCESS | UPDATE } else { OW | UPDATE }
+}
 
 /// When SET sets.
 #[derive(Clone, Copy)]

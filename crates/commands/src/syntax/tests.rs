@@ -38,25 +38,25 @@ fn notations_become_trees() {
     check("message", &[], "message:string", 1);
     check("[message]", &[], "message:string?", 0);
     check("NX", &[], "NX nx:pure-token", 1);
-    check("LIMIT offset count", &[], "LIMIT limit:block{offset:integer, count:integer}", 3);
-    check("EX seconds", &[], "EX seconds:integer", 2);
+    check("LIMIT offset:integer count:integer", &[], "LIMIT limit:block{offset:integer, count:integer}", 3);
+    check("EX seconds:integer", &[], "EX seconds:integer", 2);
     check("[channel [channel ...]]", &[], "channel:string?*", 0);
-    check("[NX | XX]", &[], "condition:oneof?{NX nx:pure-token, XX xx:pure-token}", 0);
+    check("[NX | XX]:condition", &[], "condition:oneof?{NX nx:pure-token, XX xx:pure-token}", 0);
     check("[AGGREGATE <SUM | MIN>]", &[], "AGGREGATE aggregate:oneof?{SUM sum:pure-token, MIN min:pure-token}", 0);
-    check("[GET pattern [GET pattern ...]]", &[], "GET pattern:pattern?*+", 0);
-    check("[WEIGHTS weight [weight ...]]", &[], "WEIGHTS weight:integer?*", 0);
-    check("<* | id>", &[], "auto-id-or-id:oneof{* auto-id:pure-token, id:string}", 1);
-    check("ip:port end:string", &[], "ip:port:string, end:string", 2);
+    check("[GET pattern:pattern [GET pattern:pattern ...]]", &[], "GET pattern:pattern?*+", 0);
+    check("[WEIGHTS weight:integer [weight:integer ...]]", &[], "WEIGHTS weight:integer?*", 0);
+    check("<*:auto-id | id>", &[], "auto-id-or-id:oneof{* auto-id:pure-token, id:string}", 1);
+    check("ip:port:string end", &[], "ip:port:string, end:string", 2);
     check("field value [field value ...]", &[], "data:block*{field:string, value:string}", 2);
     check(
-        "[protover [AUTH username password] [SETNAME clientname]]",
+        "[protover:integer [AUTH username password] [SETNAME clientname]]",
         &[],
         "options:block?{protover:integer, AUTH auth:block?{username:string, password:string}, \
          SETNAME clientname:string?}",
         0,
     );
     check(
-        "[<MAXLEN | MINID> [= | ~] threshold [LIMIT count]]",
+        "[<MAXLEN | MINID> [=:equal | ~:approximately] threshold [LIMIT count:integer]]",
         &[],
         "options:block?{maxlen-or-minid:oneof{MAXLEN maxlen:pure-token, MINID minid:pure-token}, \
          equal-or-approximately:oneof?{= equal:pure-token, ~ approximately:pure-token}, threshold:string, \
@@ -64,12 +64,24 @@ fn notations_become_trees() {
         0,
     );
     check(
-        "<BYRADIUS radius <M | KM> | BYBOX width height <M | KM>>",
+        "<BYRADIUS radius:double <M | KM> | BYBOX width:double height:double <M | KM>>",
         &[],
         "byradius-or-bybox:oneof{BYRADIUS byradius:block{radius:double, m-or-km:oneof{M m:pure-token, KM km:pure-token}}, \
          BYBOX bybox:block{width:double, height:double, m-or-km:oneof{M m:pure-token, KM km:pure-token}}}",
         3,
     );
+}
+
+#[test]
+fn pages_show_neither_types_nor_names() {
+    for (syntax, expected) in [
+        ("", ""),
+        ("key  [count:integer]", "key  [count]"),
+        ("ip:port:string <*:auto-id | id> end", "ip:port <* | id> end"),
+        ("[NX | <LT | GT>:where]:condition [EX seconds:integer]", "[NX | <LT | GT>] [EX seconds]"),
+    ] {
+        assert_eq!(shown(syntax), expected);
+    }
 }
 
 #[test]
@@ -80,34 +92,34 @@ fn keys_are_found_by_their_specifications() {
         find: Find::Range { last: -1, step: 1, limit: 0 },
         notes: "",
     };
-    check("name [count]", &[KeySpec::at(1, RO)], "name:key#0, count:integer?", 1);
+    check("name [count:integer]", &[KeySpec::at(1, RO)], "name:key#0, count:integer?", 1);
     check("key value [key value ...]", &[KeySpec::range(1, -1, 2, OW)], "data:block*{key:key#0, value:string}", 2);
     check("key1 key2 [LEN]", &[KeySpec::range(1, 1, 1, RO)], "key1:key#0, key2:key#0, LEN len:pure-token?", 2);
     check("message key", &[], "message:string, key:string", 2);
     check("[name]", &[KeySpec::at(1, RO)], "name:key?#0", 0);
-    check("[count] name", &[KeySpec::at(2, RO)], "count:integer?, name:string", 1);
+    check("[count:integer] name", &[KeySpec::at(2, RO)], "count:integer?, name:string", 1);
     check(
-        "destination numkeys key [key ...] [WEIGHTS weight [weight ...]]",
+        "destination numkeys:integer key [key ...] [WEIGHTS weight:integer [weight:integer ...]]",
         &[KeySpec::at(1, OW), KeySpec::counted(2, RO)],
         "destination:key#0, numkeys:integer, key:key*#1, WEIGHTS weight:integer?*",
         3,
     );
     check(
-        "<LEFT | RIGHT> key",
+        "<LEFT | RIGHT>:where key",
         &[KeySpec::at(2, RO)],
         "where:oneof{LEFT left:pure-token, RIGHT right:pure-token}, key:key#0",
         2,
     );
     check("shardchannel [shardchannel ...]", &[KeySpec::range(1, -1, 1, NOT_KEY)], "shardchannel:string*", 1);
     check(
-        "[COUNT count] STREAMS key [key ...] id [id ...]",
+        "[COUNT count:integer] STREAMS key [key ...] id [id ...]",
         &[word("STREAMS")],
         "COUNT count:integer?, STREAMS streams:block{key:key*#0, id:string*}",
         3,
     );
     check("[KEYS key [key ...]]", &[word("keys")], "KEYS key:key?*#0", 0);
     check(
-        "key [BY pattern] [STORE destination:key]",
+        "key [BY pattern:pattern] [STORE destination:key]",
         &[KeySpec::at(1, RO), KeySpec::unknown(RO, |_| None), KeySpec::unknown(OW, |_| None)],
         "key:key#0, BY pattern:pattern?, STORE destination:key?#2",
         1,
@@ -128,6 +140,8 @@ fn what_is_no_notation_is_refused() {
         ("[key ...]", 9),
         ("...", 0),
         ("[key ... value]", 14),
+        ("count:integre", 13),
+        ("ip:port", 7),
     ];
     for (syntax, offset) in rows {
         assert_eq!(parse(syntax, &[], 1).map_err(|e| e.offset), Err(offset), "{syntax}");

@@ -116,16 +116,15 @@ impl Worker {
             let database = invoked.map_or(0, |(database, _)| database);
             self.effects.record(database, invoked.map(|(_, args)| args), &mut self.unit.record);
         }
-        // A key is created before the change that the command says it made to it. RENAME and MOVE put the new key in
-        // place before they say anything.
+        // A key is created before the change that the command says it made to it. What moves a key puts it in its new
+        // place before it says anything.
         let mut created = created.into_iter().peekable();
         for change in self.effects.changes() {
             if change.class == Class::Emptied {
                 self.unit.tell(change.database, b"", What::Emptied);
                 continue;
             }
-            let moves = matches!(change.event, "rename_from" | "move_from");
-            let is_due = |c: &Seen| moves || (c.database == change.database && *c.key == *change.key);
+            let is_due = |c: &Seen| change.is_moved || (c.database == change.database && *c.key == *change.key);
             if let Some(new) = created.next_if(is_due) {
                 self.unit.tell(new.database, &new.key, What::Seen(new.event));
             }

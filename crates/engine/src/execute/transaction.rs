@@ -1,6 +1,6 @@
 //! Transactions: commands that MULTI has queued, and EXEC, which runs them together.
 
-use commands::spec::Scope;
+use commands::spec::{Scope, fact};
 use resp::reply::{Output, Reply};
 use store::keyspace::Locked;
 use store::long;
@@ -103,7 +103,7 @@ fn is_each(queued: &Queued) -> bool {
 
 /// Whether a command runs at once though a transaction has begun.
 pub(super) fn runs_within_multi(command: &Command) -> bool {
-    matches!(&*command.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
+    command.info.is(fact::AT_ONCE)
 }
 
 /// Puts a command into a transaction's queue.

@@ -79,15 +79,15 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "O(N) where N is the number of connections",
         "Closes connections.",
         // All but the first may be given together; the notation has no words for that.
-        "<ip:port | ID client-id | TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB> | USER username | ADDR ip:port | \
-         LADDR ip:port | SKIPME <YES | NO> | MAXAGE maxage>",
+        "<ip:port:string | ID client-id:integer | TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB> | USER username \
+         | ADDR ip:port:string | LADDR ip:port:string | SKIPME <YES | NO> | MAXAGE maxage>",
     ),
     Spec::new("list", -2, OPERATOR, Run::Session(list)).tips(&["nondeterministic_output"]).docs(
         Group::Connection,
         "2.4.0",
         "O(N) where N is the number of connections",
         "Tells all about all connections.",
-        "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
+        "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id:integer [client-id:integer ...]]",
     ),
     Spec::new("no-evict", 3, OPERATOR, Run::Session(no_evict)).docs(
         Group::Connection,
@@ -108,7 +108,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "3.0.0",
         "O(1)",
         "Holds commands back for a time.",
-        "timeout [WRITE | ALL]",
+        "timeout:double [WRITE | ALL]",
     ),
     Spec::new("reply", 3, BASIC, Run::Session(reply)).docs(
         Group::Connection,
@@ -145,7 +145,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "5.0.0",
         "O(log N) where N is the number of connections",
         "Ends the wait of a connection in a blocking command.",
-        "client-id [TIMEOUT | ERROR]",
+        "client-id:integer [TIMEOUT | ERROR]",
     ),
     Spec::new("unpause", 2, OPERATOR, Run::Session(unpause)).docs(
         Group::Connection,

@@ -82,7 +82,7 @@ pub const COMMANDS: &[Spec<Run>] = &[entry("command", -1, Run::Session(all))
                 "7.0.0",
                 "O(N) where N is the number of commands",
                 "Returns the names of commands.",
-                "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]",
+                "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern:pattern>]",
             )
             .tips(UNORDERED),
     ])];

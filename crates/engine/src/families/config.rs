@@ -5,9 +5,10 @@
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
 use commands::spec::{Group, Spec};
+use resp::request::Args;
 
 use crate::command_table::Run;
-use crate::config::{Apply, ConfigHost, Settings, get, rewrite, set};
+use crate::config::{Apply, ConfigHost, Settings, get, is_sensitive, rewrite, set};
 use crate::engine::Engine;
 use crate::families::help::help;
 use crate::turn::Turn;
@@ -47,6 +48,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("config", -2, 0, Run::Session(con
             "",
         ),
         Spec::new("set", -4, FLAGS, Run::Session(config_set))
+            .secret(is_secret)
             .docs(
                 Group::Server,
                 "2.0.0",
@@ -82,6 +84,11 @@ impl ConfigHost for Caller {
     fn caller_is_local(&self) -> bool {
         self.is_local
     }
+}
+
+/// Whether an argument of CONFIG SET is the value of a directive whose value must not be shown.
+fn is_secret(args: Args<'_>, index: usize) -> bool {
+    index >= 3 && index % 2 == 1 && is_sensitive(args.get(index - 1))
 }
 
 fn config_set(turn: &mut Turn<'_, '_>) -> Outcome {

@@ -5,9 +5,10 @@
 
 use commands::error::{Error, Outcome, shown};
 use commands::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NOSCRIPT, STALE};
-use commands::spec::{Group, Spec};
+use commands::spec::{Group, Spec, fact};
 use resp::num;
 use resp::reply::Proto;
+use resp::request::Args;
 
 use crate::client::client_flag;
 use crate::command_table::Run;
@@ -25,7 +26,7 @@ const ALWAYS: u32 = ALLOW_BUSY | FAST | LOADING | NOSCRIPT | NO_AUTH | STALE;
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[
-    Spec::new("auth", -2, ALWAYS, Run::Session(auth)).docs(
+    Spec::new("auth", -2, ALWAYS, Run::Session(auth)).secret(is_secret_of_auth).brief().docs(
         Group::Connection,
         "1.0.0",
         "O(N) where N is the length of the password",
@@ -33,40 +34,69 @@ pub const COMMANDS: &[Spec<Run>] = &[
         "[username] password",
     ),
     Spec::new("ping", -1, FAST, Run::Session(ping))
+        .facts(fact::FOR_SUBSCRIBERS)
+        .brief()
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .docs(Group::Connection, "1.0.0", "O(1)", "Answers PONG, or the message it is given.", "[message]"),
-    Spec::new("echo", 2, LOADING | STALE | FAST, Run::Session(echo)).docs(
+    Spec::new("echo", 2, LOADING | STALE | FAST, Run::Session(echo)).brief().docs(
         Group::Connection,
         "1.0.0",
         "O(1)",
         "Answers the message it is given.",
         "message",
     ),
-    Spec::new("hello", -1, ALWAYS, Run::Session(hello)).docs(
+    Spec::new("hello", -1, ALWAYS, Run::Session(hello)).secret(is_secret_of_hello).brief().docs(
         Group::Connection,
         "6.0.0",
         "O(1)",
         "Chooses the version of the protocol, and tells about the server.",
-        "[protover [AUTH username password] [SETNAME clientname]]",
+        "[protover:integer [AUTH username password] [SETNAME clientname]]",
     ),
-    Spec::new("reset", 1, ALWAYS, Run::Session(reset)).docs(
+    Spec::new("reset", 1, ALWAYS, Run::Session(reset)).facts(fact::AT_ONCE | fact::FOR_SUBSCRIBERS).brief().docs(
         Group::Connection,
         "6.2.0",
         "O(N) where N is the number of subscriptions and watched keys",
         "Makes the connection as good as new.",
         "",
     ),
-    Spec::new("select", 2, LOADING | STALE | FAST, Run::Session(select)).docs(
+    Spec::new("select", 2, LOADING | STALE | FAST, Run::Session(select)).brief().docs(
         Group::Connection,
         "1.0.0",
         "O(1)",
         "Selects the database of the connection.",
-        "index",
+        "index:integer",
     ),
     Spec::new("quit", -1, ALWAYS, Run::Session(quit))
+        .facts(fact::AT_ONCE | fact::FOR_SUBSCRIBERS)
+        .brief()
         .docs(Group::Connection, "1.0.0", "O(1)", "Closes the connection.", "")
         .deprecated("7.2.0", "just closing the connection"),
 ];
+
+/// With more arguments, which are an error, Redis doesn't know which one to hide.
+fn is_secret_of_auth(args: Args<'_>, index: usize) -> bool {
+    index > 0 && args.len() <= 3
+}
+
+fn is_secret_of_hello(args: Args<'_>, index: usize) -> bool {
+    hello_credentials(args).is_some_and(|at| (at..at + 2).contains(&index))
+}
+
+/// Where HELLO's user name is, right before the password.
+fn hello_credentials(args: Args<'_>) -> Option<usize> {
+    let mut at = 2;
+    while at < args.len() {
+        let option = args.get(at);
+        if option.eq_ignore_ascii_case(b"auth") && at + 2 < args.len() {
+            return Some(at + 1);
+        }
+        if !option.eq_ignore_ascii_case(b"setname") {
+            return None;
+        }
+        at += 2;
+    }
+    None
+}
 
 fn ping(turn: &mut Turn<'_, '_>) -> Outcome {
     if turn.len() > 2 {

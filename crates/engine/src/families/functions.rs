@@ -8,7 +8,7 @@ use commands::spec::flag::{
     STALE, WRITE,
 };
 use commands::spec::key_flag::{ACCESS, RO, RW, UPDATE};
-use commands::spec::{Group, KeySpec, Scope, Spec, acl};
+use commands::spec::{Group, KeySpec, Scope, Script, Spec, acl};
 use resp::num;
 use resp::request::Args;
 use store::glob;
@@ -31,6 +31,7 @@ const ON_ALL_SHARDS: &[&str] = &["request_policy:all_shards", "response_policy:a
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[
     Spec::new("fcall", -3, FLAGS | MAY_REPLICATE, Run::Session(fcall))
+        .script(Script::Function)
         .keys(&[KeySpec::counted(2, RW | ACCESS | UPDATE).notes(UNKNOWN_USE)])
         .scope(Scope::Script)
         .docs(
@@ -38,9 +39,10 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "7.0.0",
             COMPLEXITY,
             "Calls a function.",
-            "function numkeys [key [key ...]] [arg [arg ...]]",
+            "function numkeys:integer [key [key ...]] [arg [arg ...]]",
         ),
     Spec::new("fcall_ro", -3, FLAGS | READONLY, Run::Session(fcall))
+        .script(Script::Function)
         .keys(&[KeySpec::counted(2, RO | ACCESS).notes(UNKNOWN_USE)])
         .scope(Scope::Script)
         .docs(
@@ -48,7 +50,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "7.0.0",
             COMPLEXITY,
             "Calls a function that only reads.",
-            "function numkeys [key [key ...]] [arg [arg ...]]",
+            "function numkeys:integer [key [key ...]] [arg [arg ...]]",
         ),
     Spec::new("function", -2, 0, Run::Session(function_help))
         .docs(Group::Scripting, "7.0.0", "Depends on subcommand.", "Keeps libraries of functions.", "")
@@ -71,7 +73,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
                     "7.0.0",
                     "O(N) where N is the number of functions deleted",
                     "Removes all libraries.",
-                    "[ASYNC | SYNC]",
+                    "[ASYNC | SYNC]:flush-type",
                 )
                 .tips(ON_ALL_SHARDS),
             Spec::new("help", 2, LOADING | STALE, Run::Session(function_help)).docs(

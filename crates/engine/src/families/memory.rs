@@ -60,7 +60,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("memory", -2, 0, Run::Session(mem
             "4.0.0",
             "O(N) where N is the number of samples.",
             "Answers the bytes that a key and its value take.",
-            "key [SAMPLES count]",
+            "key [SAMPLES count:integer]",
         ),
     ])];
 

@@ -22,6 +22,7 @@ pub mod slowlog;
 pub mod transactions;
 
 use commands::Spec;
+use commands::spec::fact;
 use resp::request::Args;
 
 use crate::command_table::{Command, Run};
@@ -74,16 +75,5 @@ pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
 
 /// Whether a connection that speaks RESP2 and has subscribed to something may give this command.
 pub(crate) fn is_allowed_for_subscribers(command: &Command) -> bool {
-    matches!(
-        &*command.name,
-        "subscribe"
-            | "unsubscribe"
-            | "psubscribe"
-            | "punsubscribe"
-            | "ssubscribe"
-            | "sunsubscribe"
-            | "ping"
-            | "quit"
-            | "reset"
-    )
+    command.info.is(fact::FOR_SUBSCRIBERS)
 }

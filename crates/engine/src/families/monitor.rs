@@ -13,7 +13,6 @@ use resp::request::Args;
 
 use crate::client::client_flag;
 use crate::command_table::{Command, Run};
-use crate::config::is_sensitive;
 use crate::pubsub::{Audience, Encoded, Origin, Subscriber};
 use crate::reasons::{EngineReasons, MONITORED};
 use crate::session::Session;
@@ -203,29 +202,7 @@ fn quote(line: &mut String, bytes: &[u8]) {
 
 /// Whether an argument is a password, or a name that goes with one, and must be shown to nobody.
 pub(crate) fn is_secret(command: &Command, args: Args<'_>, index: usize) -> bool {
-    match &*command.name {
-        // With more arguments, which are an error, Redis doesn't know which one to hide.
-        "auth" => index > 0 && args.len() <= 3,
-        "hello" => hello_credentials(args).is_some_and(|at| (at..at + 2).contains(&index)),
-        "config|set" => index >= 3 && index % 2 == 1 && is_sensitive(args.get(index - 1)),
-        _ => false,
-    }
-}
-
-/// Where HELLO's user name is, right before the password.
-fn hello_credentials(args: Args<'_>) -> Option<usize> {
-    let mut at = 2;
-    while at < args.len() {
-        let option = args.get(at);
-        if option.eq_ignore_ascii_case(b"auth") && at + 2 < args.len() {
-            return Some(at + 1);
-        }
-        if !option.eq_ignore_ascii_case(b"setname") {
-            return None;
-        }
-        at += 2;
-    }
-    None
+    command.info.is_secret.is_some_and(|is_secret| is_secret(args, index))
 }
 
 #[cfg(test)]

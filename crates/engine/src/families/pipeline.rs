@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, DENYOOM, FAST, NO_MULTI, NOSCRIPT};
-use commands::spec::{Group, Scope, Spec};
+use commands::spec::{Group, Scope, Spec, fact};
 use resp::num;
 use resp::reply::Reply;
 
@@ -32,8 +32,11 @@ const OTHER_TOKEN: Error = Error::fixed(
 const ALL: u32 = NOSCRIPT | NO_MULTI;
 
 /// The family's entries.
-pub const COMMANDS: &[Spec<Run>] =
-    &[Spec::new("pipeline", -2, ALL, Run::Session(container)).not_in_group_category().subcommands(SUBCOMMANDS).docs(
+pub const COMMANDS: &[Spec<Run>] = &[Spec::new("pipeline", -2, ALL, Run::Session(container))
+    .facts(fact::UNCOUNTED)
+    .not_in_group_category()
+    .subcommands(SUBCOMMANDS)
+    .docs(
         Group::Connection,
         PENSTOCK_VERSION,
         "Depends on the subcommand",
@@ -42,7 +45,7 @@ pub const COMMANDS: &[Spec<Run>] =
     )];
 
 const SUBCOMMANDS: &[Spec<Run>] = &[
-    Spec::new("end", 3, ALL | FAST, Run::Session(end)).docs(
+    Spec::new("end", 3, ALL | FAST, Run::Session(end)).brief().docs(
         Group::Connection,
         PENSTOCK_VERSION,
         "O(log N) where N is the number of tokens",
@@ -76,9 +79,9 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         PENSTOCK_VERSION,
         "O(log N) where N is the number of tokens",
         "Makes a token and counts under it what the connection executes from here on.",
-        "token [TTL seconds]",
+        "token [TTL seconds:integer]",
     ),
-    Spec::new("status", 3, ALL | FAST, Run::Session(status)).tips(&["nondeterministic_output"]).docs(
+    Spec::new("status", 3, ALL | FAST, Run::Session(status)).brief().tips(&["nondeterministic_output"]).docs(
         Group::Connection,
         PENSTOCK_VERSION,
         "O(log N) where N is the number of tokens",
@@ -92,9 +95,9 @@ fn container(_: &mut Turn<'_, '_>) -> Outcome {
     Err(Error::arity("pipeline"))
 }
 
-/// Whether a request is one of these, even one that is refused; none of them counts.
+/// Whether a request with this name is one of these, even one that is refused; none of them counts.
 pub(crate) fn is_own(name: &[u8]) -> bool {
-    table().find(name).is_some_and(|command| command.info.name == "pipeline")
+    table().find(name).is_some_and(|command| command.info.is(fact::UNCOUNTED))
 }
 
 fn start(turn: &mut Turn<'_, '_>) -> Outcome {

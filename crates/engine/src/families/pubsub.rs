@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use commands::error::{Error, Outcome, SHOWN_BYTES, shown};
 use commands::spec::flag::{FAST, LOADING, MAY_REPLICATE, NOSCRIPT, PUBSUB, STALE};
 use commands::spec::key_flag::NOT_KEY;
-use commands::spec::{Group, KeySpec, Spec};
+use commands::spec::{Channels, Group, KeySpec, Spec, fact};
 use resp::reply::{Proto, Reply};
 
 use crate::client_memory::{forget_name, note_name};
@@ -23,42 +23,46 @@ const ASKING: u32 = PUBSUB | LOADING | STALE;
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[
-    Spec::new("subscribe", -2, SUBSCRIBING, Run::Session(subscribe)).docs(
+    Spec::new("subscribe", -2, SUBSCRIBING, Run::Session(subscribe)).facts(fact::FOR_SUBSCRIBERS).docs(
         Group::PubSub,
         "2.0.0",
         "O(N) where N is the number of channels",
         "Listens for messages published to channels.",
         "channel [channel ...]",
     ),
-    Spec::new("unsubscribe", -1, SUBSCRIBING, Run::Session(unsubscribe)).docs(
+    Spec::new("unsubscribe", -1, SUBSCRIBING, Run::Session(unsubscribe)).facts(fact::FOR_SUBSCRIBERS).docs(
         Group::PubSub,
         "2.0.0",
         "O(N) where N is the number of channels",
         "Stops listening to channels, or to all of them.",
         "[channel [channel ...]]",
     ),
-    Spec::new("psubscribe", -2, SUBSCRIBING, Run::Session(psubscribe)).docs(
+    Spec::new("psubscribe", -2, SUBSCRIBING, Run::Session(psubscribe)).facts(fact::FOR_SUBSCRIBERS).docs(
         Group::PubSub,
         "2.0.0",
         "O(N) where N is the number of patterns",
         "Listens for messages published to channels that match patterns.",
-        "pattern [pattern ...]",
+        "pattern:pattern [pattern:pattern ...]",
     ),
-    Spec::new("punsubscribe", -1, SUBSCRIBING, Run::Session(punsubscribe)).docs(
+    Spec::new("punsubscribe", -1, SUBSCRIBING, Run::Session(punsubscribe)).facts(fact::FOR_SUBSCRIBERS).docs(
         Group::PubSub,
         "2.0.0",
         "O(N) where N is the number of patterns",
         "Stops listening to channels that match patterns, or any pattern.",
-        "[pattern [pattern ...]]",
+        "[pattern:pattern [pattern:pattern ...]]",
     ),
-    Spec::new("ssubscribe", -2, SUBSCRIBING, Run::Session(ssubscribe)).keys(&[KeySpec::range(1, -1, 1, NOT_KEY)]).docs(
-        Group::PubSub,
-        "7.0.0",
-        "O(N) where N is the number of shard channels",
-        "Listens for messages published to shard channels.",
-        "shardchannel [shardchannel ...]",
-    ),
+    Spec::new("ssubscribe", -2, SUBSCRIBING, Run::Session(ssubscribe))
+        .facts(fact::FOR_SUBSCRIBERS)
+        .keys(&[KeySpec::range(1, -1, 1, NOT_KEY)])
+        .docs(
+            Group::PubSub,
+            "7.0.0",
+            "O(N) where N is the number of shard channels",
+            "Listens for messages published to shard channels.",
+            "shardchannel [shardchannel ...]",
+        ),
     Spec::new("sunsubscribe", -1, SUBSCRIBING, Run::Session(sunsubscribe))
+        .facts(fact::FOR_SUBSCRIBERS)
         .keys(&[KeySpec::range(1, -1, 1, NOT_KEY)])
         .docs(
             Group::PubSub,
@@ -67,14 +71,18 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "Stops listening to shard channels, or to all of them.",
             "[shardchannel [shardchannel ...]]",
         ),
-    Spec::new("publish", 3, ASKING | FAST | MAY_REPLICATE, Run::Session(publish)).docs(
-        Group::PubSub,
-        "2.0.0",
-        "O(N+M) where N is the number of subscribers of the channel and M the number of patterns",
-        "Sends a message to all who listen to a channel.",
-        "channel message",
-    ),
+    Spec::new("publish", 3, ASKING | FAST | MAY_REPLICATE, Run::Session(publish))
+        .publishes(Channels::Plain)
+        .brief()
+        .docs(
+            Group::PubSub,
+            "2.0.0",
+            "O(N+M) where N is the number of subscribers of the channel and M the number of patterns",
+            "Sends a message to all who listen to a channel.",
+            "channel message",
+        ),
     Spec::new("spublish", 3, ASKING | FAST | MAY_REPLICATE, Run::Session(spublish))
+        .publishes(Channels::Sharded)
         .keys(&[KeySpec::at(1, NOT_KEY)])
         .docs(
             Group::PubSub,
@@ -98,7 +106,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "2.8.0",
         "O(N) where N is the number of active channels",
         "Lists the channels that somebody listens to.",
-        "[pattern]",
+        "[pattern:pattern]",
     ),
     Spec::new("numsub", -2, ASKING, Run::Session(numsub)).docs(
         Group::PubSub,
@@ -119,7 +127,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "7.0.0",
         "O(N) where N is the number of active shard channels",
         "Lists the shard channels that somebody listens to.",
-        "[pattern]",
+        "[pattern:pattern]",
     ),
     Spec::new("shardnumsub", -2, ASKING, Run::Session(shardnumsub)).docs(
         Group::PubSub,

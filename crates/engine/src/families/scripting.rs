@@ -9,7 +9,7 @@ use commands::spec::flag::{
     ALLOW_BUSY, LOADING, MAY_REPLICATE, MOVABLEKEYS, NO_MANDATORY_KEYS, NOSCRIPT, READONLY, SKIP_MONITOR, STALE,
 };
 use commands::spec::key_flag::{ACCESS, RO, RW, UPDATE};
-use commands::spec::{Group, KeySpec, Scope, Spec};
+use commands::spec::{self, Group, KeySpec, Scope, Spec};
 use resp::request::Args;
 
 use crate::command_table::{Command, Run};
@@ -29,41 +29,42 @@ const COMPLEXITY: &str = "Depends on the script that is executed.";
 const fn running(
     name: &'static str,
     flags: u32,
+    script: spec::Script,
     run: fn(&mut Turn<'_, '_>) -> Outcome,
     keys: &'static [KeySpec],
 ) -> Spec<Run> {
-    Spec::new(name, -3, FLAGS | flags, Run::Session(run)).keys(keys).scope(Scope::Script)
+    Spec::new(name, -3, FLAGS | flags, Run::Session(run)).script(script).keys(keys).scope(Scope::Script)
 }
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[
-    running("eval", MAY_REPLICATE, eval, &[KeySpec::counted(2, RW | ACCESS | UPDATE).notes(UNKNOWN_USE)]).docs(
+    running("eval", MAY_REPLICATE, spec::Script::Text, eval, &[KeySpec::counted(2, RW | ACCESS | UPDATE).notes(UNKNOWN_USE)]).docs(
         Group::Scripting,
         "2.6.0",
         COMPLEXITY,
         "Runs a script.",
-        "script numkeys [key [key ...]] [arg [arg ...]]",
+        "script numkeys:integer [key [key ...]] [arg [arg ...]]",
     ),
-    running("eval_ro", READONLY, eval, &[KeySpec::counted(2, RO | ACCESS).notes(UNKNOWN_USE)]).docs(
+    running("eval_ro", READONLY, spec::Script::Text, eval, &[KeySpec::counted(2, RO | ACCESS).notes(UNKNOWN_USE)]).docs(
         Group::Scripting,
         "7.0.0",
         COMPLEXITY,
         "Runs a script that may only read.",
-        "script numkeys [key [key ...]] [arg [arg ...]]",
+        "script numkeys:integer [key [key ...]] [arg [arg ...]]",
     ),
-    running("evalsha", MAY_REPLICATE, evalsha, &[KeySpec::counted(2, RW | ACCESS | UPDATE)]).docs(
+    running("evalsha", MAY_REPLICATE, spec::Script::Digest, evalsha, &[KeySpec::counted(2, RW | ACCESS | UPDATE)]).docs(
         Group::Scripting,
         "2.6.0",
         COMPLEXITY,
         "Runs a script that has been loaded.",
-        "sha1 numkeys [key [key ...]] [arg [arg ...]]",
+        "sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
     ),
-    running("evalsha_ro", READONLY, evalsha, &[KeySpec::counted(2, RO | ACCESS)]).docs(
+    running("evalsha_ro", READONLY, spec::Script::Digest, evalsha, &[KeySpec::counted(2, RO | ACCESS)]).docs(
         Group::Scripting,
         "7.0.0",
         COMPLEXITY,
         "Runs a script that has been loaded and may only read.",
-        "sha1 numkeys [key [key ...]] [arg [arg ...]]",
+        "sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
     ),
     Spec::new("script", -2, 0, Run::Session(script_help))
         .docs(Group::Scripting, "2.6.0", "Depends on subcommand.", "Keeps scripts.", "")
@@ -90,7 +91,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
                     "2.6.0",
                     "O(N) with N being the number of scripts in cache",
                     "Forgets all scripts.",
-                    "[ASYNC | SYNC]",
+                    "[ASYNC | SYNC]:flush-type",
                 )
                 .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
             Spec::new("help", 2, LOADING | STALE, Run::Session(script_help)).docs(
@@ -126,10 +127,10 @@ const NOSCRIPT_ERROR: Error = Error::fixed("NOSCRIPT No matching script. Please 
 
 /// Whether a command that runs a script is to run it alone.
 pub(crate) fn runs_alone(worker: &Worker, command: &Command, args: Args<'_>) -> bool {
-    if matches!(command.info.name, "fcall" | "fcall_ro") {
+    if command.info.script == Some(spec::Script::Function) {
         return functions::runs_alone(worker, args);
     }
-    let is_text = matches!(command.info.name, "eval" | "eval_ro");
+    let is_text = command.info.script == Some(spec::Script::Text);
     let machine = worker.scripts.machine.as_ref();
     let wants_everything = |script: &Script| wants_everything(worker, &script.habits, &script.text, keeping::SCRIPT);
     match machine.and_then(|machine| machine.loaded(args.get(1), is_text)) {
@@ -145,13 +146,12 @@ pub(crate) fn runs_alone(worker: &Worker, command: &Command, args: Args<'_>) -> 
 /// Whether the script that a command would run may write, as its flags have it. None, if it has none or isn't known, or
 /// the command runs no script.
 pub(crate) fn may_write(engine: &Engine, command: &Command, args: &Args<'_>) -> Option<bool> {
-    let rights = match command.info.name {
-        "eval" | "eval_ro" => Rights::of_shebang(args.get(1)).ok().map(|(rights, _)| rights),
-        "evalsha" | "evalsha_ro" => engine.scripts.look_up(args.get(1), false).map(|script| script.rights),
-        "fcall" | "fcall_ro" => {
+    let rights = match command.info.script? {
+        spec::Script::Text => Rights::of_shebang(args.get(1)).ok().map(|(rights, _)| rights),
+        spec::Script::Digest => engine.scripts.look_up(args.get(1), false).map(|script| script.rights),
+        spec::Script::Function => {
             engine.libraries.of_function(args.get(1)).map(|(library, index)| library.functions[index].rights)
         }
-        _ => None,
     };
     rights.filter(|rights| !rights.has(Rights::UNSAID)).map(|rights| !rights.has(Rights::NO_WRITES))
 }
@@ -161,9 +161,9 @@ pub(crate) fn compile_ahead(worker: &mut Worker, command: &Command, args: Args<'
     let name = args.get(1);
     // A machine that can't be had is the command's error, too.
     let Ok(mut machine) = take_machine(worker) else { return };
-    match command.info.name {
-        "fcall" | "fcall_ro" => machine.load_ahead(&worker.engine.libraries, name),
-        command => machine.compile_ahead(&worker.engine.scripts, name, matches!(command, "eval" | "eval_ro")),
+    match command.info.script {
+        Some(spec::Script::Function) => machine.load_ahead(&worker.engine.libraries, name),
+        script => machine.compile_ahead(&worker.engine.scripts, name, script == Some(spec::Script::Text)),
     }
     put_back(worker, machine);
 }

@@ -22,6 +22,7 @@ const PICTURE_MAX: (i64, i64) = (1000, 200);
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[
     Spec::new("lastsave", 1, LOADING | STALE | FAST, Run::Session(lastsave))
+        .brief()
         .categories(acl::ADMIN | acl::DANGEROUS)
         .docs(
             Group::Server,
@@ -31,14 +32,15 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "",
         )
         .tips(&["nondeterministic_output"]),
-    Spec::new("lolwut", -1, READONLY | FAST, Run::Session(lolwut)).docs(
+    Spec::new("lolwut", -1, READONLY | FAST, Run::Session(lolwut)).brief().docs(
         Group::Server,
         "5.0.0",
         "O(N), where N is the size of the picture",
         "Draws a picture, and says which version of Redis the server stands for.",
-        "[VERSION version] [columns [rows]]",
+        "[VERSION version:integer] [columns [rows]]",
     ),
     Spec::new("role", 1, NOSCRIPT | LOADING | STALE | FAST, Run::Session(role))
+        .brief()
         .categories(acl::ADMIN | acl::DANGEROUS)
         .docs(Group::Server, "2.8.12", "O(1)", "Answers the server's part in replication.", ""),
     Spec::new("shutdown", -1, ADMIN | NOSCRIPT | LOADING | STALE | NO_MULTI | ALLOW_BUSY, Run::Session(shutdown)).docs(
@@ -56,9 +58,10 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "4.0.0",
             "O(N) where N is the count of clients watching or blocking on keys from both databases.",
             "Exchanges two databases.",
-            "index1 index2",
+            "index1:integer index2:integer",
         ),
     Spec::new("time", 1, LOADING | STALE | FAST, Run::Session(time))
+        .brief()
         .docs(Group::Server, "2.6.0", "O(1)", "Answers the time in seconds and microseconds of Unix time.", "")
         .tips(&["nondeterministic_output"]),
 ];

@@ -37,7 +37,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("slowlog", -2, 0, Run::Session(sl
                 "2.2.12",
                 "O(N) where N is the number of entries returned",
                 "Answers the latest entries of the slow log.",
-                "[count]",
+                "[count:integer]",
             )
             .tips(&["request_policy:all_nodes", "nondeterministic_output"]),
         Spec::new("help", 2, LOADING | STALE, Run::Session(slowlog_help)).docs(

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ALLOW_BUSY, FAST, LOADING, NOSCRIPT, SKIP_SLOWLOG, STALE};
 use commands::spec::key_flag::RO;
-use commands::spec::{Group, KeySpec, Spec};
+use commands::spec::{Group, KeySpec, Spec, fact};
 use store::db::Db;
 use store::hash::hash;
 use store::keyspace::{Key, Locked};
@@ -22,50 +22,50 @@ use crate::watch::DbKey;
 use crate::worker::Worker;
 
 /// The family's entries.
-pub const COMMANDS: &[Spec<Run>] = &[
-    Spec::new("multi", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, Run::Session(multi)).docs(
-        Group::Transactions,
-        "1.2.0",
-        "O(1)",
-        "Begins a transaction.",
-        "",
-    ),
-    Spec::new("exec", 1, NOSCRIPT | LOADING | STALE | SKIP_SLOWLOG, Run::Session(exec)).docs(
-        Group::Transactions,
-        "1.2.0",
-        "Depends on the commands of the transaction",
-        "Runs all commands of a transaction.",
-        "",
-    ),
-    Spec::new("discard", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, Run::Session(discard)).docs(
-        Group::Transactions,
-        "2.0.0",
-        "O(N), where N is the number of queued commands",
-        "Gives a transaction up.",
-        "",
-    ),
-    Spec::new("watch", -2, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, Run::Session(watch))
-        .keys(&[KeySpec::range(1, -1, 1, RO)])
-        .docs(
-            Group::Transactions,
-            "2.2.0",
-            "O(1) for every key",
-            "Makes the next transaction depend on keys that do not change before it.",
-            "key [key ...]",
-        ),
-    Spec::new("unwatch", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, Run::Session(stop_watching)).docs(
-        Group::Transactions,
-        "2.2.0",
-        "O(1)",
-        "Forgets all watched keys.",
-        "",
-    ),
-];
+pub const COMMANDS: &[Spec<Run>] =
+    &[
+        Spec::new("multi", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, Run::Session(multi))
+            .facts(fact::AT_ONCE)
+            .brief()
+            .docs(Group::Transactions, "1.2.0", "O(1)", "Begins a transaction.", ""),
+        Spec::new("exec", 1, NOSCRIPT | LOADING | STALE | SKIP_SLOWLOG, Run::Session(exec))
+            .facts(fact::AT_ONCE | fact::RUNS_QUEUE)
+            .docs(
+                Group::Transactions,
+                "1.2.0",
+                "Depends on the commands of the transaction",
+                "Runs all commands of a transaction.",
+                "",
+            ),
+        Spec::new("discard", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, Run::Session(discard))
+            .facts(fact::AT_ONCE)
+            .brief()
+            .docs(
+                Group::Transactions,
+                "2.0.0",
+                "O(N), where N is the number of queued commands",
+                "Gives a transaction up.",
+                "",
+            ),
+        Spec::new("watch", -2, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, Run::Session(watch))
+            .facts(fact::AT_ONCE)
+            .keys(&[KeySpec::range(1, -1, 1, RO)])
+            .docs(
+                Group::Transactions,
+                "2.2.0",
+                "O(1) for every key",
+                "Makes the next transaction depend on keys that do not change before it.",
+                "key [key ...]",
+            ),
+        Spec::new("unwatch", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, Run::Session(stop_watching))
+            .brief()
+            .docs(Group::Transactions, "2.2.0", "O(1)", "Forgets all watched keys.", ""),
+    ];
 
-/// Whether this is EXEC.
+/// Whether this is EXEC: the command that runs a transaction's queue.
 #[inline]
 pub(crate) fn is_exec(command: &Command) -> bool {
-    command.info.name == "exec"
+    command.info.is(fact::RUNS_QUEUE)
 }
 
 fn multi(turn: &mut Turn<'_, '_>) -> Outcome {

@@ -61,11 +61,5 @@ fn flags_of(info: &Info, spec: &KeySpec, args: Args<'_>) -> u32 {
     if spec.flags & key_flag::VARIABLE_FLAGS == 0 {
         return spec.flags;
     }
-    let plain_set = info.name == "set" && !args.from(3).any(reads);
-    if plain_set { key_flag::OW | key_flag::UPDATE } else { spec.flags & !key_flag::VARIABLE_FLAGS }
-}
-
-/// Whether an option of SET makes it look at the value that it replaces.
-fn reads(option: &[u8]) -> bool {
-    ["get", "ifeq"].iter().any(|word| option.eq_ignore_ascii_case(word.as_bytes()))
+    info.flags_of_key.map_or(spec.flags & !key_flag::VARIABLE_FLAGS, |flags| flags(args))
 }

@@ -1,0 +1,57 @@
+//! What the server must know of a command beyond what Redis's vocabulary says: declared in its entry, never derived from
+//! its name, its group or its documentation. Every default is the safe one, so that an entry without facts runs slower at
+//! worst.
+
+use resp::request::Args;
+use store::value::Type;
+
+/// Yes-or-no facts of commands.
+pub mod fact {
+    /// Takes time by its arguments alone, whatever its keys hold, and reads no counters of commands. Such commands may
+    /// run in a group, with other threads kept out, and be counted after the group. Not for a command whose reply or
+    /// work grows with a number that it is given (LPOP's count, SETRANGE's offset).
+    pub const BRIEF: u32 = 1;
+    /// Runs at once, though MULTI has begun a transaction.
+    pub const AT_ONCE: u32 = 1 << 1;
+    /// Allowed on a connection in RESP2 that has subscribed to something.
+    pub const FOR_SUBSCRIBERS: u32 = 1 << 2;
+    /// Runs the transaction that MULTI has begun: the engine takes the shards of all its commands.
+    pub const RUNS_QUEUE: u32 = 1 << 3;
+    /// Doesn't count for a pipeline token, not even when it is refused. Of a container, it holds for its subcommands.
+    pub const UNCOUNTED: u32 = 1 << 4;
+}
+
+/// What a command that finds nothing waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waits {
+    /// The type that a key must get. A key of another type leaves the command waiting.
+    pub kind: Type,
+    /// True if the wait ends when the key is gone, with the command's error for that.
+    pub ends_without_key: bool,
+}
+
+/// The kind of channel that a command publishes on; the channel is its first argument.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Channels {
+    /// Those of SUBSCRIBE, and of patterns.
+    Plain,
+    /// Those of SSUBSCRIBE.
+    Sharded,
+}
+
+/// What the first argument of a command that runs a script is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Script {
+    /// The script's text.
+    Text,
+    /// The digest of its text.
+    Digest,
+    /// The name of a library's function.
+    Function,
+}
+
+/// True if the argument at an index must be shown to no one: a password, or a name that goes with one.
+pub type IsSecret = fn(Args<'_>, usize) -> bool;
+
+/// The flags of a key, where they depend on the other arguments.
+pub type FlagsOfKey = fn(Args<'_>) -> u32;
