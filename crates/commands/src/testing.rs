@@ -10,11 +10,12 @@ use store::db::{Access, Clock, Db, Observed};
 use store::hash::hash;
 use store::keyspace::Keyspace;
 use store::random::Random;
+use store::value::Type;
 
 use crate::call::{Call, KeyRef, Rules, Wait};
 use crate::effects::{Class, Effects};
 use crate::error::Error;
-use crate::spec::{Begin, Info, KeySpec, Spec, key_flag};
+use crate::spec::{Begin, Info, KeySpec, Scope, Spec, key_flag};
 use crate::syntax::{self, Argument};
 use crate::{FAMILIES, Handler};
 
@@ -163,6 +164,102 @@ pub fn check_resp3(script: &[(&str, &str)]) {
     Bench { proto: Proto::Resp3, ..Bench::default() }.check(script);
 }
 
+/// Checks an entry: that it is documented, and that what it declares fits together. `parent`: its container, if it is a
+/// subcommand. Everything that a new entry can get wrong without any other test noticing belongs here.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_entry<R>(spec: &Spec<R>, parent: Option<&Info>) -> Result<(), String> {
+    let info = &spec.info;
+    let is_container = !spec.subcommands.is_empty();
+    if is_container && parent.is_some() {
+        return Err("a subcommand with subcommands".into());
+    }
+    let problems = [
+        check_documentation(info),
+        check_flags(info),
+        check_keys(info),
+        check_facts(info),
+        // A container's arguments are its subcommands'.
+        if is_container { Ok(()) } else { check_syntax(info, 1 + usize::from(parent.is_some())) },
+    ];
+    problems.into_iter().collect()
+}
+
+/// An error unless all hold.
+fn demand<const N: usize>(demands: [(bool, &str); N]) -> Result<(), String> {
+    demands.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, wrong)| Err(wrong.into()))
+}
+
+fn check_documentation(info: &Info) -> Result<(), String> {
+    let is_version = |text: &str| text.split('.').count() == 3 && text.split('.').all(|n| n.parse::<u32>().is_ok());
+    let is_sentence = |text: &str| text.starts_with(|c: char| c.is_ascii_uppercase()) && text.ends_with('.');
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
+    demand([
+        (!info.name.is_empty() && info.name.chars().all(is_name), "its name is not in lower case"),
+        (is_version(info.since), "`since` is no version"),
+        (is_sentence(info.summary), "the summary is no sentence"),
+        (!info.complexity.is_empty(), "the complexity is missing"),
+        (
+            info.deprecated.is_none_or(|d| is_version(d.since) && !d.replaced_by.is_empty()),
+            "what replaces it is missing",
+        ),
+    ])
+}
+
+fn check_flags(info: &Info) -> Result<(), String> {
+    use crate::spec::flag::{BLOCKING, DENYOOM, MAY_REPLICATE, NOSCRIPT, PUBSUB, READONLY, WRITE};
+    let follows = |condition: bool, consequence: bool| !condition || consequence;
+    demand([
+        (info.arity != 0, "an arity of 0"),
+        (!(info.has(READONLY) && info.has(WRITE)), "it reads only and writes"),
+        (!(info.has(READONLY) && info.has(DENYOOM | MAY_REPLICATE)), "it reads only, and takes memory or replicates"),
+        (info.has(BLOCKING) == info.waits.is_some(), "BLOCKING without what it waits for, or the other way round"),
+        (follows(info.publishes.is_some(), info.has(PUBSUB) && info.has(MAY_REPLICATE)), "it publishes unseen"),
+        (follows(info.script.is_some(), info.has(NOSCRIPT)), "a script may run it, and it runs a script"),
+        (info.script.is_some() == matches!(info.scope, Scope::Script), "a script without its scope, or that alone"),
+    ])
+}
+
+fn check_keys(info: &Info) -> Result<(), String> {
+    use crate::spec::flag::{BLOCKING, READONLY, WRITE};
+    use key_flag::{ACCESS, NOT_KEY, OW, RM, RO, RW, VARIABLE_FLAGS};
+    let keys = || info.keys.iter().filter(|spec| spec.flags & NOT_KEY == 0);
+    let is_real = keys().next().is_some();
+    let changes = keys().any(|spec| spec.flags & (RW | OW | RM) != 0);
+    let has_variable = info.keys.iter().any(|spec| spec.flags & VARIABLE_FLAGS != 0);
+    let (first_item, step) = info.items;
+    // As Redis has it, a stream is only read by what changes its groups alone.
+    let changes_groups = info.value == Some(Type::Stream);
+    demand([
+        (keys().all(|spec| (spec.flags & (RO | RW | OW | RM)).count_ones() == 1), "a key not of RO, RW, OW and RM one"),
+        (!is_real || !matches!(info.scope, Scope::Each), "it has keys and visits all shards"),
+        (!(info.has(READONLY) && changes), "it reads only, and changes a key"),
+        (!(info.has(WRITE) && is_real && !changes) || changes_groups, "it writes, and no key changes"),
+        (is_real || info.value.is_none(), "a type of value without a key"),
+        (step == 0 || (info.value.is_some() && first_item > 1), "members or fields of nothing"),
+        (!info.has(BLOCKING) || keys().any(|spec| spec.flags & ACCESS != 0), "no key ends its wait"),
+        (info.flags_of_key.is_none() || has_variable, "flags of a key that are never asked for"),
+    ])
+}
+
+fn check_facts(info: &Info) -> Result<(), String> {
+    use crate::spec::fact::{AT_ONCE, BRIEF, RUNS_QUEUE};
+    use crate::spec::flag::{BLOCKING, FAST, MOVABLEKEYS, NOSCRIPT, WRITE};
+    let is_brief = info.is(BRIEF);
+    // A brief command's time is its arguments' own: all keys stand in it, and nothing else says how many there are.
+    let is_simple = matches!(info.scope, Scope::Keys) && !info.has(MOVABLEKEYS | BLOCKING);
+    demand([
+        (!is_brief || is_simple, "it is brief, and waits, or reaches for what its arguments don't show"),
+        (!is_brief || info.has(FAST | WRITE), "it is brief, and neither FAST nor a write"),
+        (!info.is(RUNS_QUEUE) || info.is(AT_ONCE), "it runs the queue, and is put into it"),
+        (!info.is(AT_ONCE) || info.has(NOSCRIPT), "transactions don't hold it, and scripts may call it"),
+        (info.waits.is_none_or(|waits| info.value == Some(waits.kind)), "it waits for a type that it isn't for"),
+        // A net for what an entry's author most likely forgets.
+        (!info.syntax.contains("password") || info.is_secret.is_some(), "it shows a password"),
+    ])
+}
+
 /// Checks that the notation of an entry's arguments can be read, takes as many arguments as its arity says and names
 /// the keys that its key specifications find. `first` is the place of the first argument: 1, or 2 for a subcommand.
 ///
@@ -198,38 +295,73 @@ pub fn int(reply: &str) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
+    use crate::spec::fact::{AT_ONCE, BRIEF};
+    use crate::spec::flag::{BLOCKING, DENYOOM, FAST, MOVABLEKEYS, READONLY, WRITE};
+    use crate::spec::key_flag::{ACCESS, RO, RW};
+    use crate::spec::{Group, On};
 
-    fn all() -> impl Iterator<Item = (String, &'static Info)> {
-        FAMILIES.iter().copied().flatten().flat_map(|s| {
-            let subs = s.subcommands.iter().map(|sub| (format!("{}|{}", s.info.name, sub.info.name), &sub.info));
-            std::iter::once((s.info.name.to_string(), &s.info)).chain(subs)
-        })
+    const GOOD: Spec<()> = Spec::new("bitcount", -2, READONLY, ()).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
+        Group::Bitmap,
+        "2.6.0",
+        "O(N)",
+        "Counts the bits that are set.",
+        "key",
+    );
+    const WRITING: Spec<()> =
+        Spec { info: Info { flags: WRITE, keys: &[KeySpec::at(1, RW | ACCESS)], ..GOOD.info }, ..GOOD };
+
+    /// What is wrong with an entry.
+    fn wrong(info: Info) -> String {
+        check_entry(&Spec { info, ..GOOD }, None).unwrap_err()
     }
 
     #[test]
     fn the_table_is_sound() {
-        let is_container = |s: &&Spec<Handler>| !s.subcommands.is_empty();
-        let containers: Vec<_> = FAMILIES.iter().copied().flatten().filter(is_container).map(|s| s.info.name).collect();
-        let mut seen = BTreeSet::new();
-        for (name, info) in all() {
-            assert!(seen.insert(name.clone()), "{name} twice");
-            assert_eq!(name, name.to_lowercase());
-            assert!(info.arity != 0, "{name}");
-            for text in [info.since, info.summary, info.complexity] {
-                assert!(!text.is_empty(), "{name} lacks documentation");
+        for spec in FAMILIES.iter().copied().flatten() {
+            assert_eq!(check_entry(spec, None), Ok(()), "{}", spec.info.name);
+            for sub in spec.subcommands {
+                assert_eq!(check_entry(sub, Some(&spec.info)), Ok(()), "{} {}", spec.info.name, sub.info.name);
             }
-            assert!(info.summary.ends_with('.'), "{name}");
-            let both = crate::spec::flag::READONLY | crate::spec::flag::WRITE;
-            assert!(info.flags & both != both, "{name} reads only and writes");
-            if containers.contains(&&*name) {
-                continue;
-            }
-            if let Err(wrong) = check_syntax(info, 1 + name.matches('|').count()) {
-                panic!("{name} {}: {wrong}", info.syntax);
-            }
+        }
+    }
+
+    #[test]
+    fn an_entry_that_does_not_fit_together_is_found() {
+        assert_eq!(check_entry(&GOOD, None), Ok(()));
+        assert_eq!(check_entry(&WRITING.brief(), None), Ok(()));
+        let [typed] = On(Type::List).entries([WRITING.waits_for(Type::List)]);
+        let blocking = Info { flags: WRITE | BLOCKING, ..typed.info };
+        assert_eq!(check_entry(&Spec { info: blocking, ..GOOD }, None), Ok(()));
+        for (info, text) in [
+            (Info { name: "BITCOUNT", ..GOOD.info }, "its name is not in lower case"),
+            (Info { since: "7", ..GOOD.info }, "`since` is no version"),
+            (Info { summary: "counts bits", ..GOOD.info }, "the summary is no sentence"),
+            (Info { flags: READONLY | WRITE, ..GOOD.info }, "it reads only and writes"),
+            (Info { flags: READONLY | DENYOOM, ..GOOD.info }, "it reads only, and takes memory or replicates"),
+            (Info { waits: None, ..blocking }, "BLOCKING without what it waits for, or the other way round"),
+            (
+                Info { waits: typed.info.waits, ..GOOD.info },
+                "BLOCKING without what it waits for, or the other way round",
+            ),
+            (Info { value: Some(Type::Set), ..blocking }, "it waits for a type that it isn't for"),
+            (Info { keys: const { &[KeySpec::at(1, RW)] }, ..blocking }, "no key ends its wait"),
+            (Info { keys: const { &[KeySpec::at(1, RO | RW)] }, ..GOOD.info }, "a key not of RO, RW, OW and RM one"),
+            (Info { scope: Scope::Each, ..GOOD.info }, "it has keys and visits all shards"),
+            (Info { flags: WRITE, ..GOOD.info }, "it writes, and no key changes"),
+            (Info { flags: READONLY, ..WRITING.info }, "it reads only, and changes a key"),
+            (Info { items: (2, 1), ..GOOD.info }, "members or fields of nothing"),
+            (GOOD.brief().info, "it is brief, and neither FAST nor a write"),
+            (
+                Info { flags: READONLY | FAST | MOVABLEKEYS, facts: BRIEF, ..GOOD.info },
+                "it is brief, and waits, or reaches for what its arguments don't show",
+            ),
+            (Info { facts: AT_ONCE, ..GOOD.info }, "transactions don't hold it, and scripts may call it"),
+            (Info { syntax: "key password", arity: -3, ..GOOD.info }, "it shows a password"),
+            (GOOD.flags_of_key(|_| RO).info, "flags of a key that are never asked for"),
+            (Info { syntax: "key other", ..GOOD.info }, "it takes 3 arguments at least, and the arity is -2"),
+        ] {
+            assert_eq!(wrong(info), text);
         }
     }
 }

@@ -26,59 +26,31 @@ fn check(family: Family) {
     }
 }
 
-#[test]
-fn strings() {
-    check(families::STRINGS);
+/// A test for each family, and their names.
+macro_rules! tests {
+    ($($test:ident: $family:ident,)*) => {
+        $(#[test] fn $test() { check(families::$family); })*
+        const TESTED: &[&str] = &[$(families::$family.name),*];
+    };
+}
+
+tests! {
+    strings: STRINGS,
+    keys: KEYS,
+    hashes: HASHES,
+    lists: LISTS,
+    sets: SETS,
+    sorted_sets: SORTED_SETS,
+    streams: STREAMS,
+    scans: SCANS,
+    sort: SORT,
+    transactions: TRANSACTIONS,
+    connection: CONNECTION,
 }
 
 #[test]
-fn keys() {
-    check(families::KEYS);
-}
-
-#[test]
-fn hashes() {
-    check(families::HASHES);
-}
-
-#[test]
-fn lists() {
-    check(families::LISTS);
-}
-
-#[test]
-fn sets() {
-    check(families::SETS);
-}
-
-#[test]
-fn sorted_sets() {
-    check(families::SORTED_SETS);
-}
-
-#[test]
-fn streams() {
-    check(families::STREAMS);
-}
-
-#[test]
-fn scans() {
-    check(families::SCANS);
-}
-
-#[test]
-fn sort() {
-    check(families::SORT);
-}
-
-#[test]
-fn transactions() {
-    check(families::TRANSACTIONS);
-}
-
-#[test]
-fn connection() {
-    check(families::CONNECTION);
+fn every_family_has_its_test() {
+    assert_eq!(families::ALL.iter().map(|family| family.name).collect::<Vec<_>>(), TESTED);
 }
 
 /// Every command counts as as many changes as in Redis, which is what `save` and tools go by.

@@ -21,7 +21,7 @@ use engine::worker::{Ran, Worker};
 use journal::merge::Merge;
 use journal::record::Kind;
 use penstock_tests::bytes::{Command, encode_all};
-use penstock_tests::families::{self, Family};
+use penstock_tests::families::{self, EFFECTS};
 use penstock_tests::reply::Reply;
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
@@ -33,64 +33,6 @@ const ROUNDS: u64 = 12;
 const THREADS: usize = 2;
 const CONNECTIONS: usize = 4;
 const STREAMS: usize = 12;
-
-/// What the families of the differential tests don't have: effects that depend on time, chance and other clients.
-const EFFECTS: Family = Family {
-    name: "effects",
-    table: "
-    4: SET <str> <val> PX (1|2|5|50)
-    2: SET <str> <val> EX (1|100) GET
-    2: SET <str> <val> IFEQ <val>
-    DELIFEQ <str> <val>
-    SETEX <str> (1|100) <val>
-    GETEX <str> (PX 3|EX 100|PERSIST)
-    4: PEXPIRE <key> (1|3|10|100)
-    EXPIRE <key> (1|100)
-    3: INCRBYFLOAT <num> (0.1|1e5|3.0)
-    2: HINCRBYFLOAT <hash> <field> (0.1|1e5|3.0)
-    4: SPOP <set> [(1|2|3|100)]
-    4: SADD <set> {<member>}
-    4: XADD <stream> [MAXLEN (~|=) (3|10)] * <field> <val>
-    3: XADD <stream> MAXLEN ~ 4 LIMIT 10 * {<field> <val>}
-    2: XADD <stream> NOMKSTREAM MINID ~ <id> * <field> <val>
-    XTRIM <stream> MAXLEN ~ 5
-    2: XGROUP CREATE <stream> (g1|g2) (0|$) MKSTREAM
-    6: XREADGROUP GROUP (g1|g2) <consumer> COUNT (1|3) STREAMS <stream> >
-    2: XREADGROUP GROUP (g1|g2) <consumer> NOACK STREAMS <stream> >
-    2: XREADGROUP GROUP (g1|g2) <consumer> STREAMS <stream> 0
-    2: XREADGROUP GROUP (g1|g2) <consumer> BLOCK 50 STREAMS <stream> >
-    2: XCLAIM <stream> (g1|g2) <consumer> 0 <id> <id> [FORCE] [JUSTID]
-    XCLAIM <stream> (g1|g2) <consumer> 0 <id> LASTID <id>
-    3: XAUTOCLAIM <stream> (g1|g2) <consumer> 0 0 COUNT 3
-    2: XACK <stream> (g1|g2) <id>
-    XDEL <stream> <id>
-    4: BLPOP <list> <list> (0|0.05)
-    2: BRPOP <list> (0|0.05)
-    2: BLMOVE <list> <list> (LEFT|RIGHT) (LEFT|RIGHT) (0|0.05)
-    BRPOPLPUSH <list> <list> 0
-    2: BLMPOP 0 2 <list> <list> (LEFT|RIGHT) COUNT 2
-    3: BZPOPMIN <zset> <zset> (0|0.05)
-    BZPOPMAX <zset> 0
-    2: BZMPOP 0 2 <zset> <zset> (MIN|MAX) COUNT 2
-    6: RPUSH <list> {<elem>}
-    6: ZADD <zset> {<score> <member>}
-    SORT <list> ALPHA STORE <list>
-    SORT <set> BY nosort STORE <list>
-    COPY <key> <key> DB (0|1) REPLACE
-    MOVE <key> (0|1)
-    SELECT (0|1)
-    SWAPDB 0 1
-    SCAN 0 COUNT 100
-    RANDOMKEY
-    2: MULTI
-    2: EXEC
-    EVAL local,m=redis.call('SPOP',KEYS[1]);if,m,then,redis.call('RPUSH',KEYS[2],m),end;return,m 2 <set> <list>
-    EVAL redis.call('SET',KEYS[1],ARGV[1],'PX',3);return,redis.call('LPUSH',KEYS[1],1) 1 <str> <val>
-    EVAL return,redis.call('INCR',KEYS[1])+redis.call('INCR',KEYS[2]) 2 <num> <num>
-    EVAL redis.call('XADD',KEYS[1],'*','f',redis.call('TIME')[2]) 1 <stream>
-    SCRIPT LOAD return,1
-    ",
-};
 
 /// Words in which commas stand for blanks.
 fn with_blanks(mut command: Command) -> Command {
@@ -148,22 +90,9 @@ struct Driver<'t> {
 
 impl Driver<'_> {
     fn refill(&mut self, connection: usize) {
-        let all = [
-            families::STRINGS,
-            families::KEYS,
-            families::HASHES,
-            families::LISTS,
-            families::SETS,
-            families::SORTED_SETS,
-            families::STREAMS,
-            families::SORT,
-            families::TRANSACTIONS,
-            EFFECTS,
-            EFFECTS,
-            EFFECTS,
-        ];
+        let all: Vec<_> = families::ALL.iter().filter(|family| family.is_replayed).chain(&[EFFECTS; 3]).collect();
         let family = *self.rng.pick(&all);
-        let stream = generate(&family, self.rng.next_u64());
+        let stream = generate(family, self.rng.next_u64());
         let commands = stream.commands.into_iter().map(with_blanks);
         self.queues[connection] = commands.rev().collect();
     }

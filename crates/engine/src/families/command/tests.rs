@@ -1,9 +1,14 @@
-use commands::spec::{Begin, KeySpec, Scope, flag, key_flag};
-use commands::testing::check_syntax;
+use std::collections::BTreeSet;
+
+use commands::FAMILIES;
+use commands::spec::{Begin, KeySpec, Spec, fact, flag, key_flag};
+use commands::testing::check_entry;
 use resp::reply::{Output, Proto, Reply};
 
 use super::info::Positions;
 use super::*;
+use crate::command_table::Run;
+use crate::families;
 use crate::testing::{Bench, check, check_resp3};
 
 #[test]
@@ -198,19 +203,36 @@ fn a_key_specification_is_a_map() {
 
 #[test]
 fn the_whole_table_is_sound() {
+    let mut names = BTreeSet::new();
+    for spec in FAMILIES.iter().copied().flatten() {
+        check_spec(spec, &mut names);
+    }
+    for spec in families::ALL.iter().copied().flatten() {
+        check_spec(spec, &mut names);
+    }
     for command in table().all() {
         let (name, info) = (&command.name, command.info);
-        for text in [info.since, info.summary, info.complexity] {
-            assert!(!text.is_empty(), "{name} lacks documentation");
-        }
-        assert!(info.summary.ends_with('.'), "{name}");
         let is_movable = info.has(flag::MOVABLEKEYS);
         assert_eq!(is_movable, Positions::of(info.keys).are_incomplete, "{name}: the flag movablekeys");
-        assert!(info.keys.is_empty() || !matches!(info.scope, Scope::Each), "{name} has keys and visits all shards");
-        if !command.subcommands.is_empty() {
-            assert!(subcommands(command).any(|sub| sub.info.name == "help"), "{name} has no HELP");
-        } else if let Err(wrong) = check_syntax(info, if command.parent.is_some() { 2 } else { 1 }) {
-            panic!("{name} {}: {wrong}", info.syntax);
-        }
+        let sees_keys = matches!(command.run, Run::Keys(_));
+        // Only a handler that sees keys is called again for one that waits.
+        assert!(sees_keys || info.waits.is_none(), "{name} waits, and sees the session");
+        let is_used = command.is_brief || command.is_keyless;
+        assert!(is_used || !info.is(fact::BRIEF), "{name} is declared brief to no effect");
+    }
+}
+
+fn check_spec<R>(spec: &Spec<R>, names: &mut BTreeSet<String>) {
+    let name = spec.info.name;
+    assert!(names.insert(name.to_owned()), "{name} twice");
+    let checked = check_entry(spec, None);
+    assert!(checked.is_ok(), "{name} {}: {checked:?}", spec.info.syntax);
+    let is_container = !spec.subcommands.is_empty();
+    assert!(!is_container || spec.subcommands.iter().any(|sub| sub.info.name == "help"), "{name} has no HELP");
+    for sub in spec.subcommands {
+        let name = format!("{name}|{}", sub.info.name);
+        let checked = check_entry(sub, Some(&spec.info));
+        assert!(checked.is_ok(), "{name} {}: {checked:?}", sub.info.syntax);
+        assert!(names.insert(name.clone()), "{name} twice");
     }
 }

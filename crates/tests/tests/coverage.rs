@@ -1,0 +1,46 @@
+//! Every command of the server's table is compared with the oracle's by some family's templates, and every one that
+//! writes is replayed. Whatever is added to the table must be added there.
+
+use std::collections::BTreeSet;
+
+use commands::spec::flag;
+use engine::command_table::{Command, Run, table};
+use penstock_tests::families::{self, EFFECTS, Family};
+
+/// Commands on keys that no oracle of today knows; their families' own tests cover them.
+const UNKNOWN_TO_ORACLES: &[&str] = &["delifeq"];
+
+/// The commands on keys that the templates of some families name; of a subcommand, "object|encoding".
+fn named<'f>(families: impl Iterator<Item = &'f Family>) -> BTreeSet<String> {
+    let alternatives =
+        |word: &str| -> Vec<String> { word.trim_matches(['(', ')']).split('|').map(str::to_lowercase).collect() };
+    let mut found = BTreeSet::new();
+    for (name, second) in families.flat_map(Family::names) {
+        let name = name.to_lowercase();
+        for second in second.map(alternatives).unwrap_or_default() {
+            found.insert(format!("{name}|{second}"));
+        }
+        found.insert(name);
+    }
+    found
+}
+
+/// Commands on keys without subcommands.
+fn on_keys() -> impl Iterator<Item = &'static Command> {
+    table().all().iter().filter(|command| matches!(command.run, Run::Keys(_)) && command.subcommands.is_empty())
+}
+
+fn missing(wanted: impl Iterator<Item = &'static Command>, named: &BTreeSet<String>) -> Vec<&'static str> {
+    wanted.map(|command| &*command.name).filter(|name| !named.contains(*name)).collect()
+}
+
+#[test]
+fn every_command_on_keys_is_compared_with_the_oracle() {
+    assert_eq!(missing(on_keys(), &named(families::ALL.iter())), UNKNOWN_TO_ORACLES);
+}
+
+#[test]
+fn every_command_that_writes_is_replayed() {
+    let replayed = named(families::ALL.iter().chain(&[EFFECTS]).filter(|family| family.is_replayed));
+    assert_eq!(missing(on_keys().filter(|command| command.info.has(flag::WRITE)), &replayed), [""; 0]);
+}
