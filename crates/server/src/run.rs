@@ -79,7 +79,17 @@ impl ConfigHost for ServerHost {
                 Ok(())
             }
             Apply::Directory => std::env::set_current_dir(&*settings.dir.get()).map_err(|e| e.to_string()),
-            _ => Ok(()),
+            Apply::MemoryLimit => {
+                let (limit, used) = (settings.maxmemory.get(), self.used_memory());
+                if 0 < limit && limit < used {
+                    log::warning(&format!(
+                        "WARNING: the new maxmemory value set via CONFIG SET ({limit}) is smaller than the current memory \
+                         usage ({used}). This will result in key eviction and/or the inability to accept new write commands \
+                         depending on the maxmemory-policy."
+                    ));
+                }
+                Ok(())
+            }
         }
     }
 }

@@ -484,9 +484,11 @@ fn what_it_cannot_act_on_is_refused_in_the_words_of_redis_and_explained_in_the_l
         ask(&mut connect(port), "PING\r\n", "+PONG\r\n");
     }
     ask(&mut stream, "CONFIG SET maxclients 1000\r\n", "+OK\r\n");
+    ask(&mut stream, "CONFIG SET maxmemory 1024\r\n", "+OK\r\n");
     let said = fs::read_to_string(&log).unwrap();
     let ports = format!("127.0.0.1:{taken_port}: Address already in use");
-    for why in [&*ports, "192.0.2.1", "'ulimit -n 1033'"] {
+    let memory = "the new maxmemory value set via CONFIG SET (1024) is smaller than the current memory usage";
+    for why in [&*ports, "192.0.2.1", "'ulimit -n 1033'", memory] {
         assert!(said.contains(why), "{why} is missing in {said}");
     }
     end(running, "-TERM");

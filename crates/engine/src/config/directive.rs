@@ -4,7 +4,8 @@ use super::cell::Cell;
 use super::kind::Kind;
 use super::settings::Settings;
 
-/// A part of the server that must act when a setting changes, beyond reading its cell the next time.
+/// A part of the server outside of the engine that must act when a setting changes. What the engine makes from settings,
+/// it makes anew after every change (`Engine::settings_changed`), and a directive that only needs that is live.
 ///
 /// The text of an error of [`super::ConfigHost::apply`] reaches the client behind `CONFIG SET failed (possibly related
 /// to argument '...') - `; where Redis has a text for it, the variant names it.
@@ -17,18 +18,8 @@ pub enum Apply {
     /// `maxclients`: raise the limit of open files. "The operating system is not able to handle the specified number
     /// of clients, try with N"
     MaxClients,
-    /// `maxmemory`, `maxmemory-policy` and their kin: evict if more is in use.
-    Memory,
-    /// The limits at which small collections change to their big form: hand them to the keyspace.
-    Encodings,
-    /// `slowlog-max-len`: cut the log if it is longer.
-    Slowlog,
-    /// `latency-tracking`: drop what was measured when it is switched off.
-    LatencyTracking,
-    /// `notify-keyspace-events`: tell those who write.
-    KeyspaceEvents,
-    /// `requirepass`: the default user has another password. Connections that are authenticated stay so.
-    RequirePass,
+    /// `maxmemory`: warn if more is in use.
+    MemoryLimit,
     /// `loglevel`: what is logged from now on.
     LogLevel,
     /// `dir`: relative file names mean another place.

@@ -178,7 +178,7 @@ settings! {
     /// Number of databases.
     databases: Int = Directive::int("databases", 1, i32::MAX as i64, "16").startup();
     /// Password of the default user, empty for none.
-    requirepass: Text = Directive::text("requirepass", "").sensitive().applied(Apply::RequirePass);
+    requirepass: Text = Directive::text("requirepass", "").sensitive();
     /// Who may change protected settings, such as `dir`, with CONFIG SET.
     enable_protected_configs: Choice<Access> = Directive::choice("enable-protected-configs", ACCESS, "no").startup();
     /// Who may use DEBUG.
@@ -211,8 +211,7 @@ settings! {
     /// Seconds after which a connection is closed whose replies have no room and that reads none, 0 for never.
     reply_stall_timeout_s: Int = Directive::natural("reply-stall-timeout", "60");
     /// Bytes that all connections' buffers may take together, 0 for no limit.
-    maxmemory_clients: BytesOrPercent = Directive::new("maxmemory-clients", Kind::BytesOrPercent, "0")
-        .applied(Apply::Memory);
+    maxmemory_clients: BytesOrPercent = Directive::new("maxmemory-clients", Kind::BytesOrPercent, "0");
 
     /// Tokens that PIPELINE START may make before it refuses.
     pipeline_tokens_max: Int = Directive::natural("pipeline-tokens-max", "10000");
@@ -220,10 +219,9 @@ settings! {
     pipeline_token_ttl_s: Int = Directive::int("pipeline-token-ttl", 1, PIPELINE_TOKEN_TTL_S_MAX, "3600");
 
     /// Bytes that the data may take, 0 for no limit.
-    maxmemory: Bytes = Directive::new("maxmemory", Kind::Bytes { min: 0, max: u64::MAX }, "0").applied(Apply::Memory);
+    maxmemory: Bytes = Directive::new("maxmemory", Kind::Bytes { min: 0, max: u64::MAX }, "0").applied(Apply::MemoryLimit);
     /// What happens once `maxmemory` is reached.
-    maxmemory_policy: Choice<MaxmemoryPolicy> = Directive::choice("maxmemory-policy", POLICIES, "noeviction")
-        .applied(Apply::Memory);
+    maxmemory_policy: Choice<MaxmemoryPolicy> = Directive::choice("maxmemory-policy", POLICIES, "noeviction");
     /// Keys to look at for each one that is evicted.
     maxmemory_samples: Int = Directive::int("maxmemory-samples", 1, i32::MAX as i64, "5");
     /// How much delay eviction may cause, 0 to 100.
@@ -269,44 +267,43 @@ settings! {
     lua_memory_limit: Bytes = Directive::bytes("lua-memory-limit", 1 << 20, "256mb");
     /// Elements (positive) or kilobytes class (-1 is 4 KB up to -5, 64 KB) of one packed block of a list.
     list_max_listpack_size: Int = Directive::int("list-max-listpack-size", i32::MIN as i64, i32::MAX as i64, "-2")
-        .alias(&["list-max-ziplist-size"]).applied(Apply::Encodings);
+        .alias(&["list-max-ziplist-size"]);
     /// Fields of a packed hash.
     hash_max_listpack_entries: Int = Directive::count("hash-max-listpack-entries", "512")
-        .alias(&["hash-max-ziplist-entries"]).applied(Apply::Encodings);
+        .alias(&["hash-max-ziplist-entries"]);
     /// Bytes of a field or value of a packed hash.
     hash_max_listpack_value: Bytes = Directive::bytes("hash-max-listpack-value", 0, "64")
-        .alias(&["hash-max-ziplist-value"]).applied(Apply::Encodings);
+        .alias(&["hash-max-ziplist-value"]);
     /// Members of a set of integers in its compact form.
-    set_max_intset_entries: Int = Directive::count("set-max-intset-entries", "512").applied(Apply::Encodings);
+    set_max_intset_entries: Int = Directive::count("set-max-intset-entries", "512");
     /// Members of a packed set.
-    set_max_listpack_entries: Int = Directive::count("set-max-listpack-entries", "128").applied(Apply::Encodings);
+    set_max_listpack_entries: Int = Directive::count("set-max-listpack-entries", "128");
     /// Bytes of a member of a packed set.
-    set_max_listpack_value: Int = Directive::count("set-max-listpack-value", "64").applied(Apply::Encodings);
+    set_max_listpack_value: Int = Directive::count("set-max-listpack-value", "64");
     /// Members of a packed sorted set.
     zset_max_listpack_entries: Int = Directive::count("zset-max-listpack-entries", "128")
-        .alias(&["zset-max-ziplist-entries"]).applied(Apply::Encodings);
+        .alias(&["zset-max-ziplist-entries"]);
     /// Bytes of a member of a packed sorted set.
     zset_max_listpack_value: Bytes = Directive::bytes("zset-max-listpack-value", 0, "64")
-        .alias(&["zset-max-ziplist-value"]).applied(Apply::Encodings);
+        .alias(&["zset-max-ziplist-value"]);
     /// Bytes of one packed block of a stream, 0 for no limit.
-    stream_node_max_bytes: Bytes = Directive::bytes("stream-node-max-bytes", 0, "4096").applied(Apply::Encodings);
+    stream_node_max_bytes: Bytes = Directive::bytes("stream-node-max-bytes", 0, "4096");
     /// Entries of one packed block of a stream, 0 for no limit.
-    stream_node_max_entries: Int = Directive::count("stream-node-max-entries", "100").applied(Apply::Encodings);
+    stream_node_max_entries: Int = Directive::count("stream-node-max-entries", "100");
 
     /// Microseconds from which a command goes into the slow log; 0 logs all, -1 none.
     slowlog_log_slower_than_us: Int = Directive::int("slowlog-log-slower-than", -1, i64::MAX, "10000");
     /// Entries of the slow log.
-    slowlog_max_len: Int = Directive::count("slowlog-max-len", "128").applied(Apply::Slowlog);
+    slowlog_max_len: Int = Directive::count("slowlog-max-len", "128");
     /// Milliseconds from which LATENCY records an event, 0 for none.
     latency_monitor_threshold_ms: Int = Directive::count("latency-monitor-threshold", "0");
     /// Whether a histogram of durations is kept for each command.
-    latency_tracking: Flag = Directive::bool("latency-tracking", "yes").applied(Apply::LatencyTracking);
+    latency_tracking: Flag = Directive::bool("latency-tracking", "yes");
     /// Percentiles that INFO latencystats shows, blank between them.
     latency_tracking_info_percentiles: Text = Directive::new("latency-tracking-info-percentiles",
         Kind::Words(check_percentiles), "50 99 99.9");
     /// Which keyspace events are published: bits of [`super::keyspace_events`].
-    notify_keyspace_events: Int = Directive::new("notify-keyspace-events", Kind::KeyspaceEvents, "")
-        .applied(Apply::KeyspaceEvents);
+    notify_keyspace_events: Int = Directive::new("notify-keyspace-events", Kind::KeyspaceEvents, "");
     /// Milliseconds after which other clients are told that a script is busy, 0 for never.
     busy_reply_threshold_ms: Int = Directive::count("busy-reply-threshold", "5000").alias(&["lua-time-limit"]);
 
