@@ -4,6 +4,8 @@
 //! A handler sees its arguments, one database, a reply writer and a journal of effects. This room knows no session, no
 //! thread and no socket: transactions, blocking and whatever concerns connections are the engine's.
 
+#![forbid(unsafe_code)]
+
 pub mod call;
 pub mod effects;
 pub mod error;

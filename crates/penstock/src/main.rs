@@ -1,5 +1,7 @@
 //! The one binary: a server, and the tools beside it.
 
+#![forbid(unsafe_code)]
+
 mod generate;
 mod tools;
 

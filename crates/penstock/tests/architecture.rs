@@ -153,3 +153,79 @@ fn nothing_below_the_server_asks_the_machine() {
     }
     assert_eq!(found, Vec::<String>::new());
 }
+
+/// Where `unsafe` may be written: files, and folders that end in a slash. ARCHITECTURE.md says what for.
+const UNSAFE: &[&str] = &[
+    // The cycle counter.
+    "crates/engine/src/ticks.rs",
+    // What a worker lends to itself in the midst of a script.
+    "crates/engine/src/worker.rs",
+    // Lua's interface.
+    "crates/script/src/",
+    // The allocator and its range of addresses, connections borrowed apart, the title of the process.
+    "crates/server/src/allocator.rs",
+    "crates/server/src/connections.rs",
+    "crates/server/src/heap.rs",
+    "crates/server/src/heap/",
+    "crates/server/src/title.rs",
+    // Locks, hints to the processor, tagged pointers.
+    "crates/store/src/entry.rs",
+    "crates/store/src/keyspace.rs",
+    "crates/store/src/prefetch.rs",
+    "crates/store/src/sync.rs",
+    "crates/store/src/table.rs",
+    "crates/store/src/table/",
+    "crates/store/src/tight.rs",
+    // Thin blocks and records of the big collections.
+    "crates/store/src/types/block.rs",
+    "crates/store/src/types/block/",
+    "crates/store/src/types/thin.rs",
+    "crates/store/src/types/zset/",
+];
+
+/// True if a path is an entry of [`UNSAFE`], or in one.
+fn is_in(path: &str, allowed: &str) -> bool {
+    path == allowed || allowed.ends_with('/') && path.starts_with(allowed)
+}
+
+/// True if a source has unsafe code, or allows it again.
+fn is_unsafe(text: &str) -> bool {
+    let marks =
+        ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern", "unsafe trait", "unsafe(", "allow(unsafe_code"];
+    let mut code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    code.any(|line| marks.iter().any(|mark| line.contains(mark)))
+}
+
+/// The crates' folders, each with a slash at its end.
+fn crates(root: &Path) -> Vec<String> {
+    let folders = ["crates", "tools"].map(|folder| (folder, std::fs::read_dir(root.join(folder)).unwrap()));
+    let names = folders.into_iter().flat_map(|(folder, entries)| {
+        entries.map(move |entry| format!("{folder}/{}/", entry.unwrap().file_name().to_str().unwrap()))
+    });
+    names.collect()
+}
+
+#[test]
+fn unsafe_is_where_it_may_be() {
+    let root = workspace();
+    let name = |path: PathBuf| path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+    let all = ["crates", "tools"].iter().flat_map(|folder| sources(&root.join(folder)));
+    // This file has the words without the deed.
+    let found = all.filter(|path| is_unsafe(&std::fs::read_to_string(path).unwrap()) && !path.ends_with(file!()));
+    let found: Vec<String> = found.map(name).collect();
+    let is_stray = |path: &&String| !UNSAFE.iter().any(|allowed| is_in(path, allowed));
+    assert_eq!(found.iter().filter(is_stray).collect::<Vec<_>>(), [""; 0], "unsafe, and not in UNSAFE");
+    let is_needless = |allowed: &&&str| !found.iter().any(|path| is_in(path, allowed));
+    assert_eq!(UNSAFE.iter().filter(is_needless).collect::<Vec<_>>(), [&""; 0], "safe by now: take it out of UNSAFE");
+}
+
+#[test]
+fn crates_without_unsafe_forbid_it() {
+    let root = workspace();
+    let is_safe = |folder: &String| !UNSAFE.iter().any(|allowed| allowed.starts_with(folder.as_str()));
+    for folder in crates(&root).iter().filter(|folder| is_safe(folder)) {
+        let main = ["src/lib.rs", "src/main.rs"].map(|file| root.join(folder).join(file));
+        let text = std::fs::read_to_string(main.iter().find(|path| path.exists()).unwrap()).unwrap();
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{folder} has no unsafe code, and doesn't forbid it");
+    }
+}

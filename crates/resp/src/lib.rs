@@ -3,6 +3,8 @@
 //! This room knows no socket, no clock and no store. It works on byte slices and buffers that others fill and drain.
 //! Source of the formats: Redis's "protocol spec" and "RESP3" documentation pages.
 
+#![forbid(unsafe_code)]
+
 pub mod longdouble;
 pub mod num;
 pub mod output;

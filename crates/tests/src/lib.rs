@@ -12,6 +12,7 @@
 //! - `PENSTOCK_DIFF_ROUNDS=N`: how many seeds the differential test tries per family.
 //! - `PENSTOCK_RESUME_ROUNDS=N`: how many connections each client of the test of lost connections loses.
 
+#![forbid(unsafe_code)]
 // A harness fails by panicking: that is how a test fails.
 #![allow(clippy::panic, clippy::expect_used, clippy::unwrap_used)]
 

@@ -5,6 +5,8 @@
 //! command, [`lines`] a line that was typed or piped, [`interactive`] reads such lines from a terminal,
 //! [`format`](mod@format) prints replies.
 
+#![forbid(unsafe_code)]
+
 pub mod docs;
 pub mod failure;
 pub mod flags;

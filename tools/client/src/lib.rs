@@ -39,6 +39,8 @@
 //!
 //! This room knows `resp` for the bytes, and no server's inside.
 
+#![forbid(unsafe_code)]
+
 mod buffer;
 mod client;
 mod command;

@@ -2,6 +2,8 @@
 //!
 //! This room knows `client` and nothing of any server's inside; it works against every server that speaks RESP.
 
+#![forbid(unsafe_code)]
+
 mod args;
 mod embedded;
 mod failure;

@@ -10,6 +10,8 @@
 //!
 //! Memory is bounded by `limits`, whatever the input. This room knows `client` and `resp`, and no server's inside.
 
+#![forbid(unsafe_code)]
+
 pub mod args;
 pub mod belt;
 pub mod block;
