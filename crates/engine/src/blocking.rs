@@ -6,8 +6,10 @@
 //! or to forget it. The word also tells one who has tried in vain to serve a waiter what happened meanwhile: somebody
 //! else changed a key and left the waiter to him, or the connection went away.
 
+mod claim;
+
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use commands::call::{KeyRef, TimeoutReply, Wait};
@@ -17,30 +19,13 @@ use resp::request::OwnedArgs;
 use store::hash::hash;
 use store::value::Type;
 
+use self::claim::Claim;
 use crate::command_table::Command;
 use crate::listeners::Listeners;
 use crate::pipelines::Pipeline;
 use crate::watch::DbKey;
 
-/// It waits.
-const PARKED: u8 = 0;
-/// Somebody has the right to answer it.
-const CLAIMED: u8 = 1;
-/// The same, and somebody else has changed one of its keys since.
-const MISSED: u8 = 2;
-/// The same, and the connection is gone.
-const ABANDONED: u8 = 3;
-
-/// What became of a waiter while somebody tried in vain to serve it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Parked {
-    /// Nothing: it waits again.
-    Again,
-    /// A key has changed: it is still claimed, and has to be tried once more.
-    Missed,
-    /// Its connection is gone: it is still claimed, and has to be taken out of the queues.
-    Abandoned,
-}
+pub use claim::Parked;
 
 /// A parked connection with its command.
 pub struct Waiter {
@@ -66,7 +51,7 @@ pub struct Waiter {
     pipeline: Option<Arc<Pipeline>>,
     /// Its place among all waiters: later ones have higher numbers.
     ticket: u64,
-    state: AtomicU8,
+    right: Claim,
 }
 
 impl Waiter {
@@ -87,51 +72,34 @@ impl Waiter {
         pipeline: Option<Arc<Pipeline>>,
         ticket: u64,
     ) -> Waiter {
-        let state = AtomicU8::new(PARKED);
-        Waiter { client, worker, command, args, keys, database, proto, wait, registered, pipeline, ticket, state }
+        let right = Claim::parked();
+        Waiter { client, worker, command, args, keys, database, proto, wait, registered, pipeline, ticket, right }
     }
 
     /// Takes the right to answer; false if somebody else has it.
     #[must_use]
     pub fn claim(&self) -> bool {
-        self.replace(PARKED, CLAIMED)
+        self.right.take()
     }
 
     /// Takes the right to serve, after one of its keys has changed. If somebody else has the right, he is told to look
     /// again before he gives it back: what he looks at may be from before the change.
     #[must_use]
     pub fn claim_to_serve(&self) -> bool {
-        loop {
-            if self.claim() {
-                return true;
-            }
-            if self.replace(CLAIMED, MISSED) || self.state.load(Ordering::Acquire) != PARKED {
-                return false;
-            }
-        }
+        self.right.take_to_serve()
     }
 
     /// Gives the right back: there was nothing for this waiter after all.
     #[must_use]
     pub fn park_again(&self) -> Parked {
-        if self.replace(CLAIMED, PARKED) {
-            Parked::Again
-        } else if self.replace(MISSED, CLAIMED) {
-            Parked::Missed
-        } else {
-            Parked::Abandoned
-        }
+        self.right.give_back()
     }
 
     /// The connection is gone. False if somebody else has the right to answer, who will then take the waiter out of the
     /// queues.
     #[must_use]
     pub fn abandon(&self) -> bool {
-        self.state.swap(ABANDONED, Ordering::AcqRel) == PARKED
-    }
-
-    fn replace(&self, from: u8, to: u8) -> bool {
-        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.right.abandon()
     }
 
     /// Counts the command, which its connection's pipeline has executed now that it is answered, be it with an error.

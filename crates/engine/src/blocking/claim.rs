@@ -1,0 +1,197 @@
+//! The waiter's word: which thread may answer a waiter, and what happened while one tried in vain to serve it.
+//!
+//! Under `cfg(loom)` it is built from loom's atomics, and goes through every interleaving of its threads.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU8, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// It waits.
+const PARKED: u8 = 0;
+/// A thread has the right to answer it.
+const CLAIMED: u8 = 1;
+/// The same, and another thread has changed one of its keys since.
+const MISSED: u8 = 2;
+/// The same, and the connection is gone.
+const ABANDONED: u8 = 3;
+
+/// What became of a waiter while a thread tried in vain to serve it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parked {
+    /// Nothing: it waits again.
+    Again,
+    /// A key has changed: it is still claimed, and has to be tried once more.
+    Missed,
+    /// Its connection is gone: it is still claimed, and has to be taken out of the queues.
+    Abandoned,
+}
+
+/// The word.
+#[derive(Debug)]
+pub struct Claim(AtomicU8);
+
+impl Claim {
+    /// That of a waiter that waits.
+    pub fn parked() -> Claim {
+        Claim(AtomicU8::new(PARKED))
+    }
+
+    /// Takes the right to answer; false if another thread has it.
+    pub fn take(&self) -> bool {
+        self.replace(PARKED, CLAIMED)
+    }
+
+    /// Takes the right to serve, after one of the waiter's keys has changed. A thread that has the right already is told
+    /// to look again before it gives the right back: what it looks at may be from before the change.
+    pub fn take_to_serve(&self) -> bool {
+        loop {
+            if self.take() {
+                return true;
+            }
+            if self.replace(CLAIMED, MISSED) || self.0.load(Ordering::Acquire) != PARKED {
+                return false;
+            }
+        }
+    }
+
+    /// Gives the right back: there was nothing for this waiter after all.
+    pub fn give_back(&self) -> Parked {
+        if self.replace(CLAIMED, PARKED) {
+            Parked::Again
+        } else if self.replace(MISSED, CLAIMED) {
+            Parked::Missed
+        } else {
+            Parked::Abandoned
+        }
+    }
+
+    /// The connection is gone. False if another thread has the right to answer, which then takes the waiter out of the
+    /// queues.
+    pub fn abandon(&self) -> bool {
+        self.0.swap(ABANDONED, Ordering::AcqRel) == PARKED
+    }
+
+    fn replace(&self, from: u8, to: u8) -> bool {
+        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::atomic::{AtomicUsize, Ordering};
+    use loom::sync::{Arc, Mutex};
+    use loom::thread;
+
+    use super::*;
+
+    /// A waiter whose command finds something once its key has this many elements.
+    struct Waiter {
+        claim: Claim,
+        wanted: usize,
+        /// The key's elements, behind the lock of its shard.
+        key: Mutex<usize>,
+        /// How often it was answered, and taken out of the queues.
+        answered: AtomicUsize,
+        removed: AtomicUsize,
+    }
+
+    impl Waiter {
+        fn new(wanted: usize) -> Arc<Waiter> {
+            let count = || AtomicUsize::new(0);
+            let (key, answered, removed) = (Mutex::new(0), count(), count());
+            Arc::new(Waiter { claim: Claim::parked(), wanted, key, answered, removed })
+        }
+
+        /// As a thread does that changes the key: `Worker::serve_key` and `Worker::serve`.
+        fn push(&self) {
+            *self.key.lock().unwrap() += 1;
+            if !self.claim.take_to_serve() {
+                return;
+            }
+            loop {
+                if *self.key.lock().unwrap() >= self.wanted {
+                    self.answer();
+                    return self.remove();
+                }
+                match self.claim.give_back() {
+                    Parked::Again => return,
+                    Parked::Missed => {}
+                    Parked::Abandoned => return self.remove(),
+                }
+            }
+        }
+
+        /// As the thread does whose connection waits, when its time is up: `Worker::time_out`.
+        fn time_out(&self) {
+            if self.claim.take() {
+                self.answer();
+                self.remove();
+            }
+        }
+
+        /// The same when the connection is gone: `Worker::unpark`.
+        fn leave(&self) {
+            if self.claim.abandon() {
+                self.remove();
+            }
+        }
+
+        fn answer(&self) {
+            self.answered.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn remove(&self) {
+            self.removed.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn counts(&self) -> (usize, usize) {
+            (self.answered.load(Ordering::Relaxed), self.removed.load(Ordering::Relaxed))
+        }
+    }
+
+    fn spawn(waiter: &Arc<Waiter>, run: impl FnOnce(&Waiter) + 'static) -> thread::JoinHandle<()> {
+        let waiter = waiter.clone();
+        thread::spawn(move || run(&waiter))
+    }
+
+    #[test]
+    fn loom_a_waiter_is_served_whichever_change_completes_what_it_waits_for() {
+        loom::model(|| {
+            let waiter = Waiter::new(2);
+            let other = spawn(&waiter, Waiter::push);
+            waiter.push();
+            other.join().unwrap();
+            assert_eq!(waiter.counts(), (1, 1));
+        });
+    }
+
+    #[test]
+    fn loom_a_waiter_is_answered_once_though_its_time_is_up_meanwhile() {
+        // All interleavings of three threads would take minutes.
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let waiter = Waiter::new(1);
+            let others = [spawn(&waiter, Waiter::push), spawn(&waiter, Waiter::time_out)];
+            waiter.push();
+            others.into_iter().for_each(|other| other.join().unwrap());
+            assert_eq!(waiter.counts(), (1, 1));
+        });
+    }
+
+    #[test]
+    fn loom_a_waiter_that_leaves_is_taken_out_of_the_queues_once() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            // What it waits for is complete with both changes.
+            let waiter = Waiter::new(2);
+            let others = [spawn(&waiter, Waiter::push), spawn(&waiter, Waiter::leave)];
+            waiter.push();
+            others.into_iter().for_each(|other| other.join().unwrap());
+            let (answered, removed) = waiter.counts();
+            assert!(answered <= 1 && removed == 1, "{answered} {removed}");
+        });
+    }
+}
