@@ -4,6 +4,7 @@ use resp::num;
 use resp::reply::Reply;
 use resp::request::{Args, OwnedArgs};
 use store::db::{Db, Ttl};
+use store::hash::KeyHash;
 use store::keyspace::Key;
 use store::random::Random;
 use store::types::hash::HashLimits;
@@ -21,7 +22,7 @@ pub struct KeyRef {
     /// The argument that it is.
     pub arg: u32,
     /// Its hash.
-    pub hash: u64,
+    pub hash: KeyHash,
 }
 
 /// How many keys are prefetched together. Each takes two cache lines, which must stay in the first-level cache until

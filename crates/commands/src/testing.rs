@@ -7,7 +7,7 @@ use resp::reply::{Output, Proto, Reply};
 use resp::request::OwnedArgs;
 use resp::splitargs::split_args;
 use store::db::{Access, Clock, Db, Observed};
-use store::hash::hash;
+use store::hash::KeyHash;
 use store::keyspace::Keyspace;
 use store::random::Random;
 use store::value::Type;
@@ -102,7 +102,7 @@ impl Bench {
             return Err(Error::arity(&name));
         }
         let mut keys = Vec::new();
-        spec.info.visit_keys(args, |i| keys.push(KeyRef { arg: i as u32, hash: hash(args.get(i)) }));
+        spec.info.visit_keys(args, |i| keys.push(KeyRef { arg: i as u32, hash: KeyHash::of(args.get(i)) }));
         let alone = self.keyspace.gate().close();
         // Hold no more than the command's own scope, so that a key it forgot to declare is found here.
         let mut shards: Vec<usize> = keys.iter().map(|k| self.keyspace.shard_of(k.hash)).collect();

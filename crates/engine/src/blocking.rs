@@ -16,7 +16,7 @@ use commands::call::{KeyRef, TimeoutReply, Wait};
 use journal::record::Record;
 use resp::reply::{Output, Proto, Reply};
 use resp::request::OwnedArgs;
-use store::hash::hash;
+use store::hash::KeyHash;
 use store::value::Type;
 
 use self::claim::Claim;
@@ -223,7 +223,7 @@ impl Waiters {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.in_groups.fetch_add(usize::from(waiter.reads_in_group()), Ordering::Relaxed);
         for (shard, key) in &waiter.registered {
-            self.listeners.add(hash(&key.1));
+            self.listeners.add(KeyHash::of(&key.1));
             self.with(*shard, |queues| queues.entry(key.clone()).or_default().push_back(waiter.clone()));
         }
     }
@@ -233,7 +233,7 @@ impl Waiters {
         self.count.fetch_sub(1, Ordering::Relaxed);
         self.in_groups.fetch_sub(usize::from(waiter.reads_in_group()), Ordering::Relaxed);
         for (shard, key) in &waiter.registered {
-            self.listeners.remove(hash(&key.1));
+            self.listeners.remove(KeyHash::of(&key.1));
             self.with(*shard, |queues| {
                 let Some(queue) = queues.get_mut(key) else { return };
                 queue.retain(|w| !Arc::ptr_eq(w, waiter));

@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use store::hash::KeyHash;
+
 use crate::reasons::{EngineReasons, has_listeners};
 
 /// Bits of the filter, a power of two.
@@ -31,12 +33,6 @@ impl Default for Listeners {
     }
 }
 
-/// The two bits of a key with this hash.
-#[inline]
-fn bits_of(hash: u64) -> [usize; 2] {
-    [hash as usize % BITS, (hash >> 32) as usize % BITS]
-}
-
 impl Listeners {
     /// None.
     #[must_use]
@@ -49,16 +45,16 @@ impl Listeners {
     }
 
     /// Something begins to listen to a key. The caller holds the key's shard.
-    pub fn add(&self, hash: u64) {
+    pub fn add(&self, hash: KeyHash) {
         self.reasons.add_listener();
-        for bit in bits_of(hash) {
+        for bit in hash.listener_bits::<BITS>() {
             self.change(bit, |count| *count += 1);
         }
     }
 
     /// Something has ceased to listen to a key.
-    pub fn remove(&self, hash: u64) {
-        for bit in bits_of(hash) {
+    pub fn remove(&self, hash: KeyHash) {
+        for bit in hash.listener_bits::<BITS>() {
             self.change(bit, |count| *count = count.saturating_sub(1));
         }
         self.reasons.remove_listener();
@@ -88,8 +84,8 @@ impl Listeners {
     /// False if nothing listens to a key with this hash, in any database. The caller holds the key's shard.
     #[inline]
     #[must_use]
-    pub fn may_hear(&self, hash: u64) -> bool {
-        let [first, second] = bits_of(hash);
+    pub fn may_hear(&self, hash: KeyHash) -> bool {
+        let [first, second] = hash.listener_bits::<BITS>();
         let is_set = |bit: usize| self.bits[bit / 64].load(Ordering::Relaxed) & 1 << (bit % 64) != 0;
         is_set(first) && is_set(second)
     }
@@ -103,11 +99,11 @@ mod tests {
     fn hardly_any_other_key_is_taken_for_one_that_is_listened_to() {
         let listeners = Listeners::default();
         assert!(!listeners.any());
-        (0..2000u64).for_each(|key| listeners.add(store::hash::hash(&key.to_le_bytes())));
-        assert!(listeners.any() && listeners.may_hear(store::hash::hash(&7u64.to_le_bytes())));
-        let others = (2000..102_000u64).filter(|key| listeners.may_hear(store::hash::hash(&key.to_le_bytes())));
+        (0..2000u64).for_each(|key| listeners.add(KeyHash::of(&key.to_le_bytes())));
+        assert!(listeners.any() && listeners.may_hear(KeyHash::of(&7u64.to_le_bytes())));
+        let others = (2000..102_000u64).filter(|key| listeners.may_hear(KeyHash::of(&key.to_le_bytes())));
         assert!(others.count() < 200);
-        (0..2000u64).for_each(|key| listeners.remove(store::hash::hash(&key.to_le_bytes())));
-        assert!(!listeners.any() && !listeners.may_hear(store::hash::hash(&7u64.to_le_bytes())));
+        (0..2000u64).for_each(|key| listeners.remove(KeyHash::of(&key.to_le_bytes())));
+        assert!(!listeners.any() && !listeners.may_hear(KeyHash::of(&7u64.to_le_bytes())));
     }
 }

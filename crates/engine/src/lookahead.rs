@@ -14,6 +14,7 @@ use commands::call::{KEYS_AHEAD, KEYS_IN_BATCH, KeyRef};
 use commands::items::ITEMS_IN_BATCH;
 use commands::spec::Info;
 use resp::request::{Batch, Input, likely_key};
+use store::hash::KeyHash;
 use store::keyspace::{Hints, Key};
 use store::prefetch::Ahead;
 use store::value::Type;
@@ -25,7 +26,7 @@ use crate::worker::{Planned, Worker};
 #[derive(Clone, Copy)]
 pub struct Foreseen {
     database: usize,
-    hash: u64,
+    hash: KeyHash,
 }
 
 /// How many may be asked for together: each has a bit in a word.
@@ -127,8 +128,8 @@ pub(crate) fn look_ahead(
 /// The place and the hash of every key that isn't the same as the one before it. Many pipelines fill one list or count
 /// with one key: to ask for it once is enough, and several threads take its lock less often.
 #[inline(always)]
-fn runs(keys: &[KeyRef]) -> impl Iterator<Item = (usize, u64)> {
-    let mut last = keys.first().map_or(0, |key| !key.hash);
+fn runs(keys: &[KeyRef]) -> impl Iterator<Item = (usize, KeyHash)> {
+    let mut last = KeyHash::unlike(keys.first().map(|key| key.hash));
     keys.iter().enumerate().filter_map(move |(i, key)| {
         let is_new = key.hash != last;
         last = key.hash;
@@ -244,13 +245,15 @@ mod tests {
 
     #[test]
     fn a_key_that_follows_itself_is_asked_for_once() {
-        let first_of_runs = |hashes: &[u64]| {
+        let first_of_runs = |hashes: &[KeyHash]| {
             let keys: Vec<_> = hashes.iter().map(|&hash| KeyRef { arg: 1, hash }).collect();
             runs(&keys).collect::<Vec<_>>()
         };
-        assert_eq!(first_of_runs(&[1, 1, 2, 2, 1, 0, 0]), [(0, 1), (2, 2), (4, 1), (5, 0)]);
-        assert_eq!(first_of_runs(&[0, 0]), [(0, 0)]);
-        assert_eq!(first_of_runs(&[u64::MAX, 0]), [(0, u64::MAX), (1, 0)]);
+        let [a, b, c] = [&b"a"[..], b"b", b"c"].map(KeyHash::of);
+        assert_eq!(first_of_runs(&[a, a, b, b, a, c, c]), [(0, a), (2, b), (4, a), (5, c)]);
+        assert_eq!(first_of_runs(&[c, c]), [(0, c)]);
+        let unlike = KeyHash::unlike(Some(a));
+        assert_eq!(first_of_runs(&[unlike, a]), [(0, unlike), (1, a)]);
         assert_eq!(first_of_runs(&[]), []);
     }
 }

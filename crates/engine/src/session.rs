@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use commands::call::KeyRef;
 use resp::reply::{Output, Proto};
 use resp::request::{Framer, OwnedArgs};
+use store::hash::KeyHash;
 
 use crate::client::{Client, client_flag};
 use crate::command_table::Command;
@@ -43,7 +44,7 @@ pub struct Watched {
     /// Its shard.
     pub shard: usize,
     /// Its hash.
-    pub hash: u64,
+    pub hash: KeyHash,
     /// Whether it existed when WATCH was given: then it has changed if it doesn't any more, be it because its time has
     /// come or because its database was emptied.
     pub existed: bool,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use store::hash::hash;
+use store::hash::KeyHash;
 
 use crate::listeners::Listeners;
 
@@ -47,7 +47,7 @@ impl Watchers {
 
     /// Adds a watcher. The caller holds the key's shard.
     pub fn add(&self, shard: usize, key: DbKey, mark: &Mark) {
-        self.listeners.add(hash(&key.1));
+        self.listeners.add(KeyHash::of(&key.1));
         self.with(shard, |all| all.entry(key).or_default().push(mark.clone()));
         self.count.fetch_add(1, Ordering::Relaxed);
     }
@@ -65,7 +65,7 @@ impl Watchers {
             removed
         });
         self.count.fetch_sub(removed, Ordering::Relaxed);
-        (0..removed).for_each(|_| self.listeners.remove(hash(&key.1)));
+        (0..removed).for_each(|_| self.listeners.remove(KeyHash::of(&key.1)));
     }
 
     /// Tells those who watch a key that it has changed. The caller holds the key's shard.

@@ -18,7 +18,7 @@ use journal::order::Position;
 use resp::reply::Output;
 use resp::request::{Args, Input, Limits};
 use store::db::{Access, Clock, Observed};
-use store::hash::hash;
+use store::hash::KeyHash;
 use store::keyspace::ShardSet;
 use store::random::Random;
 use store::sync::Inside;
@@ -482,7 +482,7 @@ impl Worker {
 /// Hashes the keys that a command's arguments hold.
 #[inline]
 pub(crate) fn hash_keys(command: &Command, args: Args<'_>, keys: &mut Vec<KeyRef>) {
-    command.info.visit_keys(args, |i| keys.push(KeyRef { arg: i as u32, hash: hash(args.get(i)) }));
+    command.info.visit_keys(args, |i| keys.push(KeyRef { arg: i as u32, hash: KeyHash::of(args.get(i)) }));
 }
 
 /// Whether a command runs alone, behind the gate.

@@ -8,6 +8,7 @@ pub mod evict;
 use crate::compact::{Compacted, Mover};
 use crate::entry::{Entry, View};
 use crate::frequency::Frequency;
+use crate::hash::KeyHash;
 use crate::keyspace::{FirstShard, Key, Locked, Shard};
 use crate::long::Long;
 use crate::table::{Ref, RefMut};
@@ -200,7 +201,7 @@ impl<'l, 'k> Db<'l, 'k> {
     /// Asks for the memory that looking for these keys will read. They should be few enough for the first-level cache
     /// to keep two lines of each until they are looked for.
     #[inline]
-    pub fn prefetch(&self, hashes: impl Iterator<Item = u64> + Clone) {
+    pub fn prefetch(&self, hashes: impl Iterator<Item = KeyHash> + Clone) {
         self.locked.prefetch(self.database, hashes);
     }
 
@@ -211,12 +212,12 @@ impl<'l, 'k> Db<'l, 'k> {
     }
 
     #[inline]
-    fn shard(&self, hash: u64) -> &Shard {
+    fn shard(&self, hash: KeyHash) -> &Shard {
         self.locked.shard(self.first, self.locked.keyspace().shard_of(hash))
     }
 
     #[inline]
-    fn shard_mut(&mut self, hash: u64) -> &mut Shard {
+    fn shard_mut(&mut self, hash: KeyHash) -> &mut Shard {
         self.locked.shard_mut(self.first, self.locked.keyspace().shard_of(hash))
     }
 
@@ -808,7 +809,7 @@ impl<'l, 'k> Db<'l, 'k> {
 }
 
 /// Adds an entry whose key isn't there. Says whether it is the shard's first.
-fn insert(shard: &mut Shard, hash: u64, entry: Entry) -> bool {
+fn insert(shard: &mut Shard, hash: KeyHash, entry: Entry) -> bool {
     let (is_first, expiry) = (shard.table.is_empty(), entry.expiry());
     shard.table.insert(hash, entry);
     if let Some(at) = expiry {

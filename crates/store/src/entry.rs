@@ -587,6 +587,8 @@ impl<'a> RefMut<'a, Entry> {
 
 // SAFETY: an entry is aligned to 8, its address is the allocator's, and its key never changes while it lives.
 unsafe impl Record for Entry {
+    type Hash = crate::hash::KeyHash;
+
     #[inline]
     fn into_raw(self) -> NonNull<u8> {
         std::mem::ManuallyDrop::new(self).0

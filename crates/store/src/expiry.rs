@@ -7,6 +7,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::hash::KeyHash;
+
 /// Notes that a queue may hold beyond twice its keys before it is rebuilt.
 const SLACK: usize = 64;
 
@@ -16,7 +18,7 @@ pub struct Note {
     /// When to look.
     pub at_ms: u64,
     /// The key's hash.
-    pub hash: u64,
+    pub hash: KeyHash,
 }
 
 /// See the module's documentation.
@@ -27,7 +29,7 @@ pub struct ExpiryQueue {
 
 impl ExpiryQueue {
     /// Notes that the key with this hash expires at this time.
-    pub fn note(&mut self, at_ms: u64, hash: u64) {
+    pub fn note(&mut self, at_ms: u64, hash: KeyHash) {
         self.notes.push(Reverse(Note { at_ms, hash }));
     }
 

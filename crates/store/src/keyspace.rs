@@ -15,14 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::entry::Entry;
 use crate::expiry::{ExpiryQueue, Note};
-use crate::hash::hash;
+use crate::hash::{KeyHash, SHARD_BITS_MAX};
 use crate::prefetch::{Ahead, prefetch_to_write};
 use crate::reaper::Reaper;
 use crate::sync::{Alone, Gate, Inside, ShardLock};
 use crate::table::Table;
 
-/// Where in a hash the shard's number begins: above the bits that a table uses.
-const SHARD_SHIFT: u32 = 48;
 /// Shards of an only thread, which never waits for one: they part what takes long into steps.
 const SHARDS_ALONE: usize = 64;
 /// Shards of each of several threads. Between asking for a key's lock and taking it, a thread goes through some 64
@@ -32,8 +30,8 @@ const SHARDS_PER_THREAD: usize = 512;
 /// Shards of all databases together for which threads have as many; they take about 30 MB. Where there are more
 /// databases, threads have fewer, but no fewer than an only thread has.
 const SHARDS_IN_ALL: usize = 1 << 18;
-/// The most shards; the hash has 16 bits for them, and a cursor of SCAN carries them in its low bits.
-const SHARDS_MAX: usize = 1 << 14;
+/// The most shards; a cursor of SCAN carries their number in its low bits.
+const SHARDS_MAX: usize = 1 << SHARD_BITS_MAX;
 
 /// How long a thread that holds higher shards waits for a lower one. Such a wait could close a circle (a deadlock).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +59,7 @@ pub struct Key<'a> {
     /// The name.
     pub bytes: &'a [u8],
     /// Its hash by [`crate::hash::hash`].
-    pub hash: u64,
+    pub hash: KeyHash,
 }
 
 impl<'a> Key<'a> {
@@ -69,7 +67,7 @@ impl<'a> Key<'a> {
     #[inline]
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Key<'a> {
-        Key { bytes, hash: hash(bytes) }
+        Key { bytes, hash: KeyHash::of(bytes) }
     }
 }
 
@@ -83,7 +81,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    pub(crate) fn note_expiry(&mut self, at_ms: u64, hash: u64) {
+    pub(crate) fn note_expiry(&mut self, at_ms: u64, hash: KeyHash) {
         self.queue.note(at_ms, hash);
         self.tidy_queue();
     }
@@ -97,8 +95,8 @@ impl Shard {
     }
 }
 
-fn hash_of(entry: &Entry) -> u64 {
-    hash(entry.key())
+fn hash_of(entry: &Entry) -> KeyHash {
+    KeyHash::of(entry.key())
 }
 
 /// A lock on a cache line of its own, against false sharing.
@@ -143,7 +141,7 @@ pub struct ShardSet {
 
 impl ShardSet {
     /// Makes it the set of the shards of these keys.
-    pub fn assign(&mut self, keyspace: &Keyspace, hashes: impl Iterator<Item = u64>) {
+    pub fn assign(&mut self, keyspace: &Keyspace, hashes: impl Iterator<Item = KeyHash>) {
         self.words.clear();
         self.words.resize(keyspace.shard_count().div_ceil(64), 0);
         for shard in hashes.map(|hash| keyspace.shard_of(hash)) {
@@ -241,8 +239,8 @@ impl Keyspace {
     /// The shard that keys of this hash live in.
     #[inline]
     #[must_use]
-    pub fn shard_of(&self, hash: u64) -> usize {
-        (hash >> SHARD_SHIFT) as usize & (self.locks.len() - 1)
+    pub fn shard_of(&self, hash: KeyHash) -> usize {
+        hash.shard(self.locks.len())
     }
 
     #[inline]
@@ -457,40 +455,40 @@ impl Hints<'_> {
     /// core has taken last is as far away as memory. Locked instructions wait for each other's cache lines; these
     /// don't.
     #[inline]
-    pub fn locks(&self, hashes: impl Iterator<Item = u64>) {
+    pub fn locks(&self, hashes: impl Iterator<Item = KeyHash>) {
         if self.contended {
             hashes.for_each(|hash| prefetch_to_write(ptr::from_ref(&self.locks[self.shard_of(hash)]).cast()));
         }
     }
 
     #[inline]
-    fn shard_of(&self, hash: u64) -> usize {
-        (hash >> SHARD_SHIFT) as usize & (self.shards.len() - 1)
+    fn shard_of(&self, hash: KeyHash) -> usize {
+        hash.shard(self.shards.len())
     }
 
     /// Asks for the bucket that a key of this hash would be in.
     #[inline]
-    pub fn bucket(&self, hash: u64) {
+    pub fn bucket(&self, hash: KeyHash) {
         self.look(hash, (), |shard| shard.table.prefetch_bucket(hash));
     }
 
     /// Asks for the entry itself; worthwhile once its bucket has arrived. Says whether that is full, and the next of
     /// its chain was asked for instead.
     #[inline]
-    pub fn entry(&self, hash: u64) -> bool {
+    pub fn entry(&self, hash: KeyHash) -> bool {
         self.look(hash, false, |shard| shard.table.prefetch_record(hash))
     }
 
     /// Asks for an entry in a chain, once that has arrived, too.
     #[inline]
-    pub fn chained_entry(&self, hash: u64) {
+    pub fn chained_entry(&self, hash: KeyHash) {
         self.look(hash, (), |shard| shard.table.prefetch_chained(hash));
     }
 
     /// Asks for what the entry's value holds; worthwhile once the entry, or what was asked for before, has arrived.
     /// Says whether there is more to ask for: whether it is a collection in its big form.
     #[inline]
-    pub fn value(&self, hash: u64, ahead: Ahead<'_>) -> bool {
+    pub fn value(&self, hash: KeyHash, ahead: Ahead<'_>) -> bool {
         self.look(hash, false, |shard| {
             shard.table.peek_candidate(hash).is_some_and(|entry| entry.prefetch_value(ahead))
         })
@@ -498,7 +496,7 @@ impl Hints<'_> {
 
     /// Reads a shard for a hint, unless another thread holds it.
     #[inline]
-    fn look<T>(&self, hash: u64, otherwise: T, look: impl FnOnce(&Shard) -> T) -> T {
+    fn look<T>(&self, hash: KeyHash, otherwise: T, look: impl FnOnce(&Shard) -> T) -> T {
         let shard = self.shard_of(hash);
         if self.contended && !self.locks[shard].0.try_lock() {
             return otherwise;
@@ -597,7 +595,7 @@ impl<'k> Locked<'k> {
     /// Asks for the buckets of keys with these hashes, then for their entries: for commands that look for many keys.
     /// Keys whose shards aren't held are passed over.
     #[inline]
-    pub fn prefetch(&self, database: usize, hashes: impl Iterator<Item = u64> + Clone) {
+    pub fn prefetch(&self, database: usize, hashes: impl Iterator<Item = KeyHash> + Clone) {
         let first = self.keyspace.first_shard(database);
         let held = hashes.map(|hash| (hash, self.keyspace.shard_of(hash))).filter(|(_, shard)| self.holds(*shard));
         held.clone().for_each(|(hash, shard)| self.shard(first, shard).table.prefetch_bucket(hash));
@@ -672,7 +670,7 @@ mod tests {
     fn a_set_holds_its_shards_and_gives_them_back() {
         let keyspace = Keyspace::new(1, 2);
         assert_eq!(keyspace.shard_count(), 1024);
-        let hash_in = |shard: usize| (shard as u64) << SHARD_SHIFT;
+        let hash_in = KeyHash::in_shard;
         let mut set = ShardSet::default();
         for wanted in [&[5_usize][..], &[0, 1023], &[63, 64, 65, 64, 63, 300], &(0..1024).rev().collect::<Vec<_>>()] {
             set.assign(&keyspace, wanted.iter().map(|shard| hash_in(*shard)));

@@ -34,8 +34,11 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 
+#[cfg(test)]
+pub(crate) use buckets::bits_used;
 use buckets::{Buckets, Home};
 
+use crate::hash::TableHash;
 use crate::prefetch::prefetch;
 use crate::words::is_same;
 
@@ -65,6 +68,9 @@ const BUCKETS_AHEAD: usize = 2;
 /// `into_raw` must give an address that is even and below 2^48, `from_raw` must undo it, and `key` must read the same
 /// bytes for as long as the record lives.
 pub unsafe trait Record: Sized {
+    /// The hash of its key.
+    type Hash: TableHash;
+
     /// Gives up ownership of the allocation.
     fn into_raw(self) -> NonNull<u8>;
     /// Takes ownership back.
@@ -337,11 +343,11 @@ impl<R: Record> Table<R> {
 
     /// The head of the only chain that can hold a key of this hash, and the tag that it has there.
     #[inline(always)]
-    fn home(&self, hash: u64) -> Option<(NonNull<Bucket>, usize)> {
+    fn home(&self, hash: R::Hash) -> Option<(NonNull<Bucket>, usize)> {
         if self.buckets.is_empty() {
             return None;
         }
-        let Home { index, tag } = self.buckets.home_of(hash);
+        let Home { index, tag } = self.buckets.home_of(hash.bits());
         Some((self.buckets.at(index), tag))
     }
 
@@ -378,7 +384,7 @@ impl<R: Record> Table<R> {
     /// The record with this key. `hash` must be the key's, by [`crate::hash::hash`].
     #[inline]
     #[must_use]
-    pub fn find(&self, hash: u64, key: &[u8]) -> Option<Ref<'_, R>> {
+    pub fn find(&self, hash: R::Hash, key: &[u8]) -> Option<Ref<'_, R>> {
         let slot = Self::search(self.home(hash), key)?;
         // SAFETY: the slot holds a record, alive as long as `self` is borrowed; ManuallyDrop leaves it to the table.
         Some(unsafe { Self::borrow(slot.read()) })
@@ -386,12 +392,12 @@ impl<R: Record> Table<R> {
 
     /// A record with this hash for which `matches` holds: for callers that know a key's hash but not the key.
     #[must_use]
-    pub fn find_where(&self, hash: u64, matches: impl Fn(&R) -> bool) -> Option<Ref<'_, R>> {
+    pub fn find_where(&self, hash: R::Hash, matches: impl Fn(&R) -> bool) -> Option<Ref<'_, R>> {
         let found = |raw| {
             // SAFETY: the record is alive in its slot; ManuallyDrop leaves it there.
             let record = ManuallyDrop::new(unsafe { R::from_raw(raw) });
             // SAFETY: as above.
-            crate::hash::hash(unsafe { R::key(raw) }) == hash && matches(&record)
+            R::Hash::of(unsafe { R::key(raw) }) == hash && matches(&record)
         };
         let slot = Self::search_where(self.home(hash), found)?;
         // SAFETY: the slot holds a record of this table.
@@ -400,7 +406,7 @@ impl<R: Record> Table<R> {
 
     /// The record with this key, to be changed.
     #[inline]
-    pub fn find_mut(&mut self, hash: u64, key: &[u8]) -> Option<RefMut<'_, R>> {
+    pub fn find_mut(&mut self, hash: R::Hash, key: &[u8]) -> Option<RefMut<'_, R>> {
         let mut slot = Self::search(self.home(hash), key)?;
         // SAFETY: the slot holds a record, and `self` stays mutably borrowed as long as the result lives.
         let slot = unsafe { slot.as_mut() };
@@ -419,7 +425,7 @@ impl<R: Record> Table<R> {
     /// The record with this key, to be changed, after `create` has made it if there was none. Says whether it has.
     /// `hash` must be the key's.
     #[inline]
-    pub fn find_or_insert(&mut self, hash: u64, key: &[u8], create: impl FnOnce() -> R) -> (RefMut<'_, R>, bool) {
+    pub fn find_or_insert(&mut self, hash: R::Hash, key: &[u8], create: impl FnOnce() -> R) -> (RefMut<'_, R>, bool) {
         let found = Self::search(self.home(hash), key);
         let is_new = found.is_none();
         let mut slot = found.unwrap_or_else(|| self.insert_into_slot(hash, create()));
@@ -430,21 +436,21 @@ impl<R: Record> Table<R> {
     }
 
     /// Adds a record whose key is not in the table; `hash` must be its key's.
-    pub fn insert(&mut self, hash: u64, record: R) {
+    pub fn insert(&mut self, hash: R::Hash, record: R) {
         self.insert_into_slot(hash, record);
     }
 
-    fn insert_into_slot(&mut self, hash: u64, record: R) -> NonNull<Slot> {
+    fn insert_into_slot(&mut self, hash: R::Hash, record: R) -> NonNull<Slot> {
         if self.len * 4 >= self.buckets.len() * FILL_OF_FOUR {
             self.grow();
         }
         self.len += 1;
-        let Home { index, tag } = self.buckets.home_of(hash);
+        let Home { index, tag } = self.buckets.home_of(hash.bits());
         self.put(index, Slot::record(record.into_raw(), tag))
     }
 
     /// Takes the record with this key out of the table.
-    pub fn remove(&mut self, hash: u64, key: &[u8]) -> Option<R> {
+    pub fn remove(&mut self, hash: R::Hash, key: &[u8]) -> Option<R> {
         let home = self.home(hash)?;
         let slot = Self::search(Some(home), key)?;
         // SAFETY: the slot holds a record that the table owns; the slot is refilled or emptied below.
@@ -517,7 +523,7 @@ impl<R: Record> Table<R> {
 
     /// Asks the processor for the bucket of a hash, without waiting for it.
     #[inline]
-    pub fn prefetch_bucket(&self, hash: u64) {
+    pub fn prefetch_bucket(&self, hash: R::Hash) {
         if let Some((bucket, _)) = self.home(hash) {
             prefetch(bucket.as_ptr().cast());
         }
@@ -527,7 +533,7 @@ impl<R: Record> Table<R> {
     /// may only be in another bucket of the chain, that is asked for, and [`Self::prefetch_chained`] is to be called
     /// once it has arrived.
     #[inline]
-    pub fn prefetch_record(&self, hash: u64) -> bool {
+    pub fn prefetch_record(&self, hash: R::Hash) -> bool {
         let Some((bucket, tag)) = self.home(hash) else { return false };
         // SAFETY: the bucket is alive while the table is borrowed.
         let bucket = unsafe { bucket.as_ref() };
@@ -541,7 +547,7 @@ impl<R: Record> Table<R> {
 
     /// Asks for the record that may have this hash, wherever it is in the chain.
     #[inline]
-    pub fn prefetch_chained(&self, hash: u64) {
+    pub fn prefetch_chained(&self, hash: R::Hash) {
         if let Some(raw) = self.candidate(hash) {
             prefetch_record_at(raw);
         }
@@ -549,7 +555,7 @@ impl<R: Record> Table<R> {
 
     /// The first record of the chain with this hash's tag, for hints: nearly always the one that is meant.
     #[inline]
-    fn candidate(&self, hash: u64) -> Option<NonNull<u8>> {
+    fn candidate(&self, hash: R::Hash) -> Option<NonNull<u8>> {
         let (mut bucket, tag) = self.home(hash)?;
         loop {
             // SAFETY: the chain is alive while the table is borrowed.
@@ -563,7 +569,7 @@ impl<R: Record> Table<R> {
 
     /// The record that has this hash, or another with the same tag: for hints, once the record has arrived.
     #[inline]
-    pub fn peek_candidate(&self, hash: u64) -> Option<Ref<'_, R>> {
+    pub fn peek_candidate(&self, hash: R::Hash) -> Option<Ref<'_, R>> {
         let raw = self.candidate(hash)?;
         // SAFETY: the record is alive in its slot while the table is borrowed; ManuallyDrop leaves it there.
         Some(Ref { record: ManuallyDrop::new(unsafe { R::from_raw(raw) }), table: PhantomData })

@@ -11,7 +11,7 @@ use journal::order::Position;
 use journal::record::{Kind, Record, entry_head};
 use resp::request::Args;
 use store::db::{Db, Event, Seen};
-use store::hash::hash;
+use store::hash::KeyHash;
 use store::keyspace::Key;
 
 use crate::blocking::Waiter;
@@ -261,7 +261,7 @@ impl Worker {
     fn tell_listeners(&mut self, database: usize, key: &[u8], concerns: Concerns) {
         let engine = self.engine;
         if concerns.watchers() && engine.watchers.any() {
-            engine.watchers.touch(engine.keyspace.shard_of(hash(key)), database, key);
+            engine.watchers.touch(engine.keyspace.shard_of(KeyHash::of(key)), database, key);
         }
         if concerns.waiters() {
             self.note_ready(database, key);
@@ -271,7 +271,7 @@ impl Worker {
     /// Has the waiters of a key that has changed or is gone looked at.
     fn note_ready(&mut self, database: usize, key: &[u8]) {
         let engine = self.engine;
-        let shard = engine.keyspace.shard_of(hash(key));
+        let shard = engine.keyspace.shard_of(KeyHash::of(key));
         if engine.waiters.any() && engine.waiters.has(shard, database, key) {
             self.ready.push((shard, (database, key.into())));
         }

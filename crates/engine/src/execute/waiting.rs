@@ -8,7 +8,7 @@ use commands::call::{Call, Wait};
 use commands::spec::key_flag;
 use resp::reply::{Output, Reply};
 use store::db::Db;
-use store::hash::hash;
+use store::hash::KeyHash;
 use store::keyspace::Key;
 use store::value::Type;
 
@@ -39,7 +39,7 @@ impl Worker {
             spec.visit(*args, |i| {
                 let key = args.get(i);
                 if known.insert(key) {
-                    registered.push((self.engine.keyspace.shard_of(hash(key)), (session.database, key.into())));
+                    registered.push((self.engine.keyspace.shard_of(KeyHash::of(key)), (session.database, key.into())));
                 }
             });
         }

@@ -10,7 +10,7 @@ use commands::spec::flag::{ALLOW_BUSY, FAST, LOADING, NOSCRIPT, SKIP_SLOWLOG, ST
 use commands::spec::key_flag::RO;
 use commands::spec::{Group, KeySpec, Spec, fact};
 use store::db::Db;
-use store::hash::hash;
+use store::hash::KeyHash;
 use store::keyspace::{Key, Locked};
 
 use crate::client::client_flag;
@@ -152,7 +152,7 @@ pub(crate) fn watched_keys_changed(worker: &mut Worker, session: &Session, locke
         return true;
     }
     session.watched.iter().filter(|(_, w)| w.existed).any(|((database, key), w)| {
-        debug_assert_eq!(w.hash, hash(key));
+        debug_assert_eq!(w.hash, KeyHash::of(key));
         let db = Db::new(locked, *database, &worker.clock, &mut worker.observed);
         db.peek(Key { bytes: key, hash: w.hash }).is_none()
     })

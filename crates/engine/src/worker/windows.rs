@@ -10,7 +10,7 @@ use commands::call::KeyRef;
 use commands::spec::flag;
 use resp::reply::{Output, Reply};
 use resp::request::{Args, Batch, Input, Limits, Stop};
-use store::hash::hash;
+use store::hash::KeyHash;
 use store::long;
 use store::sync::Inside;
 
@@ -375,7 +375,7 @@ fn plan(batch: &Batch, input: Input<'_>, planned: &mut Vec<Planned>, keys: &mut 
         }
         let keys_start = keys.len() as u32;
         match (found.keys, found.plan.command) {
-            (KeysAt::Only(at), _) => keys.push(KeyRef { arg: at as u32, hash: hash(args.get(at)) }),
+            (KeysAt::Only(at), _) => keys.push(KeyRef { arg: at as u32, hash: KeyHash::of(args.get(at)) }),
             (KeysAt::Declared, Some(command)) => hash_keys(command, args, keys),
             _ => {}
         }

@@ -68,7 +68,7 @@ impl Db<'_, '_> {
             let mut add = |entry: Ref<'_, Entry>, random: &mut Random| {
                 let score = order.score(&entry, &clock, random);
                 // The hash's high bits are the shard's.
-                let tie = Key::new(entry.key()).hash.reverse_bits();
+                let tie = Key::new(entry.key()).hash.tie();
                 candidates.push(Candidate { database, key: entry.key().into(), score, tie });
             };
             let count = count.min(if volatile { s.volatile } else { s.table.len() });

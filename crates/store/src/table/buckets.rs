@@ -48,6 +48,12 @@ fn window_shift(level: u32) -> u8 {
     (level / WINDOW_STEP * WINDOW_STEP) as u8
 }
 
+/// The bits of a hash that choose a bucket among 2^`level`, and that are in its tag there.
+#[cfg(test)]
+pub(crate) fn bits_used(level: u32) -> u64 {
+    ((1 << level) - 1) | (TAG_MASK as u64) << window_shift(level)
+}
+
 /// How many buckets the only segment of a table with `len` buckets has room for.
 fn capacity(len: usize) -> usize {
     if len >= SEGMENT { SEGMENT } else { len.next_power_of_two() }

@@ -2,7 +2,7 @@
 
 use super::buckets::{Home, Parting};
 use super::{Bucket, Record, SLOTS, Slot, Table, prefetch_record_at};
-use crate::hash::hash;
+use crate::hash::TableHash;
 use crate::prefetch::prefetch;
 
 /// Buckets that are split together: they lie side by side, so that what is read of them comes from memory at once.
@@ -64,7 +64,7 @@ impl<R: Record> Table<R> {
     fn split_by_keys(&mut self, lower: usize) {
         self.drain(lower, |table, slot| {
             // SAFETY: the slot held a live record, which goes back into the table at once.
-            let Home { index, tag } = table.buckets.home_of(hash(unsafe { R::key(slot.raw()) }));
+            let Home { index, tag } = table.buckets.home_of(R::Hash::of(unsafe { R::key(slot.raw()) }).bits());
             table.put(index, slot.tagged(tag));
         });
     }

@@ -1,13 +1,15 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::*;
-use crate::hash::hash;
+use crate::hash::ItemHash;
 
 /// The simplest record: a boxed key.
 struct Word(Box<Box<[u8]>>);
 
 // SAFETY: a Box of a fat box is aligned to eight, and the key never changes.
 unsafe impl Record for Word {
+    type Hash = crate::hash::ItemHash;
+
     fn into_raw(self) -> NonNull<u8> {
         NonNull::from(Box::leak(self.0)).cast()
     }
@@ -30,15 +32,15 @@ fn text(word: &Word) -> String {
 }
 
 fn insert(table: &mut Table<Word>, key: &str) {
-    table.insert(hash(key.as_bytes()), word(key));
+    table.insert(ItemHash::of(key.as_bytes()), word(key));
 }
 
 fn has(table: &Table<Word>, key: &str) -> bool {
-    table.find(hash(key.as_bytes()), key.as_bytes()).is_some()
+    table.find(ItemHash::of(key.as_bytes()), key.as_bytes()).is_some()
 }
 
 fn remove(table: &mut Table<Word>, key: &str) -> bool {
-    table.remove(hash(key.as_bytes()), key.as_bytes()).is_some()
+    table.remove(ItemHash::of(key.as_bytes()), key.as_bytes()).is_some()
 }
 
 /// Small under Miri, which is slow, and large enough elsewhere for several growths.
@@ -164,7 +166,7 @@ fn hints_find_records_in_chains_too() {
     (0..MANY).for_each(|i| insert(&mut table, &format!("key:{i}")));
     let mut right = 0;
     for key in (0..MANY).map(|i| format!("key:{i}")) {
-        let candidate = table.peek_candidate(hash(key.as_bytes())).map(|found| text(&found));
+        let candidate = table.peek_candidate(ItemHash::of(key.as_bytes())).map(|found| text(&found));
         right += usize::from(candidate == Some(key));
     }
     // Some have another's tag.
@@ -209,7 +211,7 @@ fn a_record_can_be_replaced_in_place() {
     let mut table = Table::new();
     insert(&mut table, "a");
     {
-        let mut found = table.find_mut(hash(b"a"), b"a").unwrap();
+        let mut found = table.find_mut(ItemHash::of(b"a"), b"a").unwrap();
         *found = word("a");
     }
     assert!(has(&table, "a"));

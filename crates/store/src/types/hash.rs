@@ -12,7 +12,7 @@ use super::packed::{self, ITEM_BYTES_MAX, Item, ItemText, Packed};
 use super::set::below;
 use super::thin::Field;
 use crate::compact::Mover;
-use crate::hash::hash;
+use crate::hash::ItemHash;
 use crate::prefetch::Ahead;
 use crate::table::{self, Table};
 use crate::tight::TightBox;
@@ -97,7 +97,7 @@ impl Hash {
     pub fn contains(&self, field: &[u8]) -> bool {
         match &self.0 {
             Form::Packed(packed) => packed.find(field, STRIDE).is_some(),
-            Form::Table(fields) => fields.table.find(hash(field), field).is_some(),
+            Form::Table(fields) => fields.table.find(ItemHash::of(field), field).is_some(),
         }
     }
 
@@ -108,8 +108,8 @@ impl Hash {
             (Form::Packed(packed), Ahead::Value) => packed.prefetch(),
             (Form::Packed(_), _) => {}
             (Form::Table(fields), Ahead::Value) => fields.prefetch(),
-            (Form::Table(fields), Ahead::Bucket(field)) => fields.table.prefetch_bucket(hash(field)),
-            (Form::Table(fields), Ahead::Record(field)) => _ = fields.table.prefetch_record(hash(field)),
+            (Form::Table(fields), Ahead::Bucket(field)) => fields.table.prefetch_bucket(ItemHash::of(field)),
+            (Form::Table(fields), Ahead::Record(field)) => _ = fields.table.prefetch_record(ItemHash::of(field)),
         }
         matches!(self.0, Form::Table(_))
     }
@@ -134,7 +134,7 @@ impl Hash {
                 let (_, value) = packed.read(packed.find(field, STRIDE)?)?;
                 packed.read(value).map(|(item, _)| item)
             }
-            Form::Table(fields) => Some(Item::Str(Field::pair_in(&fields.table.find(hash(field), field)?).1)),
+            Form::Table(fields) => Some(Item::Str(Field::pair_in(&fields.table.find(ItemHash::of(field), field)?).1)),
         }
     }
 
@@ -171,7 +171,7 @@ impl Hash {
     /// The fields as a table, with room for `more`.
     fn as_table(&self, more: usize) -> Form {
         let mut fields = TightBox::new(Fields::with_capacity(self.len().saturating_add(more)));
-        self.for_each(|field, value| fields.add(hash(field), Field::new(field, value)));
+        self.for_each(|field, value| fields.add(ItemHash::of(field), Field::new(field, value)));
         Form::Table(fields)
     }
 
@@ -287,7 +287,7 @@ impl Fields {
 
     #[inline]
     fn insert(&mut self, name: &[u8], value: &[u8]) -> bool {
-        let hash = hash(name);
+        let hash = ItemHash::of(name);
         if let Some(mut field) = self.table.find_mut(hash, name) {
             self.bytes -= field.allocated_bytes();
             field.set_value(value);
@@ -300,14 +300,14 @@ impl Fields {
 
     /// Adds a field that is not there.
     #[inline]
-    fn add(&mut self, hash: u64, field: Field) {
+    fn add(&mut self, hash: ItemHash, field: Field) {
         self.bytes += field.allocated_bytes();
         self.table.insert(hash, field);
     }
 
     #[inline]
     fn remove(&mut self, name: &[u8]) -> bool {
-        let removed = self.table.remove(hash(name), name);
+        let removed = self.table.remove(ItemHash::of(name), name);
         removed.inspect(|field| self.bytes -= field.allocated_bytes()).is_some()
     }
 
@@ -319,7 +319,7 @@ impl Fields {
 impl Clone for Fields {
     fn clone(&self) -> Self {
         let mut copy = Fields::with_capacity(self.table.len());
-        self.table.iter().for_each(|field| copy.add(hash(field.name()), field.clone()));
+        self.table.iter().for_each(|field| copy.add(ItemHash::of(field.name()), field.clone()));
         copy
     }
 }

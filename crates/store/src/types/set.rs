@@ -13,7 +13,7 @@ use super::intset::{self, IntSet};
 use super::packed::{self, ITEM_BYTES_MAX, Item, ItemText, Packed};
 use super::thin::Member;
 use crate::compact::Mover;
-use crate::hash::hash;
+use crate::hash::ItemHash;
 use crate::prefetch::Ahead;
 use crate::table::{self, Table};
 use crate::tight::TightBox;
@@ -118,7 +118,7 @@ impl Set {
         match &self.0 {
             Form::Ints(ints) => int(member).is_some_and(|value| ints.contains(value)),
             Form::Packed(packed) => packed.find(member, 1).is_some(),
-            Form::Table(members) => members.table.find(hash(member), member).is_some(),
+            Form::Table(members) => members.table.find(ItemHash::of(member), member).is_some(),
         }
     }
 
@@ -130,8 +130,8 @@ impl Set {
             (Form::Packed(packed), Ahead::Value) => packed.prefetch(),
             (Form::Ints(_) | Form::Packed(_), _) => {}
             (Form::Table(members), Ahead::Value) => members.prefetch(),
-            (Form::Table(members), Ahead::Bucket(member)) => members.table.prefetch_bucket(hash(member)),
-            (Form::Table(members), Ahead::Record(member)) => _ = members.table.prefetch_record(hash(member)),
+            (Form::Table(members), Ahead::Bucket(member)) => members.table.prefetch_bucket(ItemHash::of(member)),
+            (Form::Table(members), Ahead::Record(member)) => _ = members.table.prefetch_record(ItemHash::of(member)),
         }
         matches!(self.0, Form::Table(_))
     }
@@ -376,7 +376,7 @@ impl Members {
 
     #[inline]
     fn insert(&mut self, member: &[u8]) -> bool {
-        let hash = hash(member);
+        let hash = ItemHash::of(member);
         if self.table.find(hash, member).is_some() {
             return false;
         }
@@ -386,14 +386,14 @@ impl Members {
 
     /// Adds a member that is not there.
     #[inline]
-    fn add(&mut self, hash: u64, member: Member) {
+    fn add(&mut self, hash: ItemHash, member: Member) {
         self.bytes += member.allocated_bytes();
         self.table.insert(hash, member);
     }
 
     #[inline]
     fn remove(&mut self, member: &[u8]) -> bool {
-        let removed = self.table.remove(hash(member), member);
+        let removed = self.table.remove(ItemHash::of(member), member);
         removed.inspect(|member| self.bytes -= member.allocated_bytes()).is_some()
     }
 
@@ -405,7 +405,7 @@ impl Members {
 impl Clone for Members {
     fn clone(&self) -> Self {
         let mut copy = Members::with_capacity(self.table.len());
-        self.table.iter().for_each(|member| copy.add(hash(member.bytes()), member.clone()));
+        self.table.iter().for_each(|member| copy.add(ItemHash::of(member.bytes()), member.clone()));
         copy
     }
 }

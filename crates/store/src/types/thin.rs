@@ -184,6 +184,8 @@ impl Clone for Member {
 
 // SAFETY: allocations are aligned to eight bytes, and addresses of user space are below 2^48; a member never changes.
 unsafe impl Record for Member {
+    type Hash = crate::hash::ItemHash;
+
     #[inline]
     fn into_raw(self) -> NonNull<u8> {
         std::mem::ManuallyDrop::new(self).0
@@ -303,6 +305,8 @@ impl Clone for Field {
 
 // SAFETY: allocations are aligned to eight bytes, and addresses of user space are below 2^48; a name never changes.
 unsafe impl Record for Field {
+    type Hash = crate::hash::ItemHash;
+
     #[inline]
     fn into_raw(self) -> NonNull<u8> {
         std::mem::ManuallyDrop::new(self).0
@@ -323,7 +327,7 @@ unsafe impl Record for Field {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::hash;
+    use crate::hash::ItemHash;
     use crate::table::Table;
 
     /// Lengths on both sides of where the form of a length changes, and of where the allocation grows.
@@ -377,13 +381,13 @@ mod tests {
         let mut table = Table::new();
         let names: Vec<_> = (0..20u32).map(|i| i.to_string().into_bytes()).collect();
         for name in &names {
-            table.insert(hash(name), Field::new(name, b"small"));
+            table.insert(ItemHash::of(name), Field::new(name, b"small"));
         }
         for name in &names {
-            table.find_mut(hash(name), name).unwrap().set_value(&text(300));
+            table.find_mut(ItemHash::of(name), name).unwrap().set_value(&text(300));
         }
         for name in &names {
-            let found = table.find(hash(name), name).unwrap();
+            let found = table.find(ItemHash::of(name), name).unwrap();
             assert_eq!(Field::pair_in(&found), (&**name, &*text(300)));
         }
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::ptr;
 
 use super::member::{Handle, Member};
-use crate::hash::hash;
+use crate::hash::ItemHash;
 use crate::prefetch::{Ahead, prefetch};
 use crate::table::Table;
 use crate::types::bptree::{self, Place, Tie, Tree, compare};
@@ -35,20 +35,20 @@ impl Big {
     }
 
     pub fn score(&self, member: &[u8]) -> Option<f64> {
-        self.members.find(hash(member), member).map(|found| found.score())
+        self.members.find(ItemHash::of(member), member).map(|found| found.score())
     }
 
     #[inline]
     pub fn prefetch(&self, ahead: Ahead<'_>) {
         match ahead {
             Ahead::Value => prefetch(ptr::from_ref(self).cast()),
-            Ahead::Bucket(member) => self.members.prefetch_bucket(hash(member)),
-            Ahead::Record(member) => _ = self.members.prefetch_record(hash(member)),
+            Ahead::Bucket(member) => self.members.prefetch_bucket(ItemHash::of(member)),
+            Ahead::Record(member) => _ = self.members.prefetch_record(ItemHash::of(member)),
         }
     }
 
     pub fn insert(&mut self, member: &[u8], score: f64) -> Option<f64> {
-        let hash = hash(member);
+        let hash = ItemHash::of(member);
         let Some(mut found) = self.members.find_mut(hash, member) else {
             let record = Member::new(member, score);
             self.members_bytes += record.allocated_bytes();
@@ -68,7 +68,7 @@ impl Big {
     }
 
     pub fn remove(&mut self, member: &[u8]) -> bool {
-        let hash = hash(member);
+        let hash = ItemHash::of(member);
         let Some(found) = self.members.find(hash, member) else { return false };
         // SAFETY: a copy of the handle that is in the tree already.
         self.order.remove(found.score(), unsafe { found.handle() });
@@ -78,7 +78,7 @@ impl Big {
     }
 
     pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
-        let found = self.members.find(hash(member), member)?;
+        let found = self.members.find(ItemHash::of(member), member)?;
         // SAFETY: a copy of the handle that is in the tree already.
         let rank = self.order.rank(found.score(), unsafe { found.handle() })?;
         Some((rank, found.score()))
@@ -96,7 +96,7 @@ impl Big {
         let Self { members, order, members_bytes } = self;
         // The tree is done with a handle when it gives it away: removing by rank looks at no bytes of what it removes.
         order.remove_ranks(ranks, |_, handle| {
-            let record = members.remove(hash(handle.bytes()), handle.bytes());
+            let record = members.remove(ItemHash::of(handle.bytes()), handle.bytes());
             *members_bytes -= record.map_or(0, |record| record.allocated_bytes());
         });
     }
@@ -165,13 +165,13 @@ impl Unordered {
         self.members_bytes += record.allocated_bytes();
         // SAFETY: the record stays in the table, which nothing here removes from; `finish` sees to the rest.
         let handle = unsafe { record.handle() };
-        self.members.insert(hash(bytes), record);
+        self.members.insert(ItemHash::of(bytes), record);
         handle
     }
 
     /// Sets the score of a member to what `score` makes of the one it has.
     pub fn upsert(&mut self, bytes: &[u8], score: impl FnOnce(Option<f64>) -> f64) {
-        let Some(mut found) = self.members.find_mut(hash(bytes), bytes) else {
+        let Some(mut found) = self.members.find_mut(ItemHash::of(bytes), bytes) else {
             self.add(bytes, score(None));
             return;
         };

@@ -128,6 +128,8 @@ impl Drop for Member {
 // SAFETY: the address is that of an allocation aligned to 8 bytes in user space, `from_raw` rebuilds what `into_raw`
 // took apart, and the bytes never change.
 unsafe impl Record for Member {
+    type Hash = crate::hash::ItemHash;
+
     fn into_raw(self) -> NonNull<u8> {
         std::mem::ManuallyDrop::new(self).0
     }
