@@ -26,7 +26,7 @@ use crate::spec::{Begin, Find, KeySpec, key_flag};
 
 /// What an argument is, in the vocabulary of COMMAND DOCS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum ArgumentType {
     /// Any bytes.
     String,
     /// A whole number.
@@ -47,25 +47,32 @@ pub enum Kind {
     Block,
 }
 
-impl Kind {
+impl ArgumentType {
     /// The name in COMMAND DOCS.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Kind::String => "string",
-            Kind::Integer => "integer",
-            Kind::Double => "double",
-            Kind::Key => "key",
-            Kind::Pattern => "pattern",
-            Kind::UnixTime => "unix-time",
-            Kind::PureToken => "pure-token",
-            Kind::OneOf => "oneof",
-            Kind::Block => "block",
+            ArgumentType::String => "string",
+            ArgumentType::Integer => "integer",
+            ArgumentType::Double => "double",
+            ArgumentType::Key => "key",
+            ArgumentType::Pattern => "pattern",
+            ArgumentType::UnixTime => "unix-time",
+            ArgumentType::PureToken => "pure-token",
+            ArgumentType::OneOf => "oneof",
+            ArgumentType::Block => "block",
         }
     }
 
-    fn named(name: &str) -> Option<Kind> {
-        let simple = [Kind::String, Kind::Integer, Kind::Double, Kind::Key, Kind::Pattern, Kind::UnixTime];
+    fn named(name: &str) -> Option<ArgumentType> {
+        let simple = [
+            ArgumentType::String,
+            ArgumentType::Integer,
+            ArgumentType::Double,
+            ArgumentType::Key,
+            ArgumentType::Pattern,
+            ArgumentType::UnixTime,
+        ];
         simple.into_iter().find(|k| k.name() == name)
     }
 }
@@ -76,7 +83,7 @@ pub struct Argument {
     /// Its name: for a choice or a block, one made up from what it holds.
     pub name: String,
     /// What it is.
-    pub kind: Kind,
+    pub kind: ArgumentType,
     /// The word before it; of a pure token, the word that it is.
     pub token: Option<String>,
     /// Whether it may be left out.
@@ -92,7 +99,7 @@ pub struct Argument {
 }
 
 impl Argument {
-    fn new(name: impl Into<String>, kind: Kind) -> Argument {
+    fn new(name: impl Into<String>, kind: ArgumentType) -> Argument {
         Argument {
             name: name.into(),
             kind,
@@ -106,11 +113,11 @@ impl Argument {
     }
 
     fn pure_token(word: Word<'_>) -> Argument {
-        Argument { token: Some(word.typed.into()), ..Argument::new(word.name(), Kind::PureToken) }
+        Argument { token: Some(word.typed.into()), ..Argument::new(word.name(), ArgumentType::PureToken) }
     }
 
     fn block(name: &str, arguments: Vec<Argument>) -> Argument {
-        Argument { arguments, ..Argument::new(name, Kind::Block) }
+        Argument { arguments, ..Argument::new(name, ArgumentType::Block) }
     }
 
     /// Several arguments as one.
@@ -130,7 +137,7 @@ impl Argument {
         let arguments: Vec<_> = alternatives.into_iter().map(|a| Argument::group("options", a)).collect();
         let made_up = || arguments.iter().take(2).map(|a| &*a.name).collect::<Vec<_>>().join("-or-");
         let name = name.map_or_else(made_up, Into::into);
-        Argument { arguments, ..Argument::new(name, Kind::OneOf) }
+        Argument { arguments, ..Argument::new(name, ArgumentType::OneOf) }
     }
 
     /// The fewest arguments of a request that it takes.
@@ -140,9 +147,9 @@ impl Argument {
         }
         let token = usize::from(self.token.is_some());
         match self.kind {
-            Kind::PureToken => 1,
-            Kind::OneOf => token + self.arguments.iter().map(Argument::least).min().unwrap_or(0),
-            Kind::Block => token + least(&self.arguments),
+            ArgumentType::PureToken => 1,
+            ArgumentType::OneOf => token + self.arguments.iter().map(Argument::least).min().unwrap_or(0),
+            ArgumentType::Block => token + least(&self.arguments),
             _ => token + 1,
         }
     }
@@ -153,7 +160,7 @@ impl Argument {
         let is_fixed = !self.optional
             && !self.multiple
             && inner.iter().all(|a| a.width().is_some())
-            && (self.kind != Kind::OneOf || inner.windows(2).all(|w| w[0].width() == w[1].width()));
+            && (self.kind != ArgumentType::OneOf || inner.windows(2).all(|w| w[0].width() == w[1].width()));
         is_fixed.then(|| self.least())
     }
 }
@@ -273,8 +280,8 @@ impl<'a> Parser<'a> {
     /// An argument's name, with its type unless that is a string.
     fn argument(&mut self) -> Result<Argument, Malformed> {
         let word = self.next();
-        let Some((name, kind)) = word.rsplit_once(':') else { return Ok(Argument::new(word, Kind::String)) };
-        let kind = Kind::named(kind).ok_or_else(|| self.error("a type that there isn't"))?;
+        let Some((name, kind)) = word.rsplit_once(':') else { return Ok(Argument::new(word, ArgumentType::String)) };
+        let kind = ArgumentType::named(kind).ok_or_else(|| self.error("a type that there isn't"))?;
         Ok(Argument::new(name, kind))
     }
 
@@ -370,7 +377,7 @@ fn with_token(word: Word<'_>, rest: Sequence) -> Argument {
         [only] if only.token.is_none() && !only.optional => Argument::group("", rest.arguments),
         _ => Argument::block(&word.name(), rest.arguments),
     };
-    if argument.kind == Kind::OneOf {
+    if argument.kind == ArgumentType::OneOf {
         argument.name = word.name();
     }
     argument.token = Some(word.typed.into());
@@ -423,15 +430,15 @@ impl KeyFinder<'_> {
         let by_word = after_word || self.keys.iter().any(begins);
         let place = place.map(|p| p + usize::from(argument.token.is_some()));
         match argument.kind {
-            Kind::OneOf => argument.arguments.iter_mut().for_each(|a| self.visit(a, place, by_word)),
-            Kind::Block => {
+            ArgumentType::OneOf => argument.arguments.iter_mut().for_each(|a| self.visit(a, place, by_word)),
+            ArgumentType::Block => {
                 if let Some((first, rest)) = argument.arguments.split_first_mut() {
                     self.visit(first, place, by_word);
                     let next = place.zip(first.width()).map(|(place, width)| place + width);
                     self.visit_all(rest, next);
                 }
             }
-            Kind::PureToken => {}
+            ArgumentType::PureToken => {}
             _ => self.settle(argument, place, by_word),
         }
     }
@@ -444,11 +451,11 @@ impl KeyFinder<'_> {
             (Begin::Index(begin), Find::Count { first, .. }) => place == Some(begin + first),
             (Begin::Keyword(..), _) => by_word,
             // Nothing tells but that the entry calls the argument a key.
-            (Begin::Unknown(_), _) => argument.kind == Kind::Key && !found,
+            (Begin::Unknown(_), _) => argument.kind == ArgumentType::Key && !found,
         };
         let is_key = |spec: &KeySpec, found: bool| spec.flags & key_flag::NOT_KEY == 0 && is_here(spec, found);
         if let Some(index) = (0..self.keys.len()).rev().find(|&i| is_key(&self.keys[i], self.found[i])) {
-            argument.kind = Kind::Key;
+            argument.kind = ArgumentType::Key;
             argument.key_spec_index = Some(index);
             self.found[index] = true;
         }

@@ -27,10 +27,10 @@ const TEN_TO_PLACES: u64 = 100_000_000_000_000_000;
 
 /// An 80-bit extended float.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct F80(Kind);
+pub struct F80(FloatClass);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FloatClass {
     /// `significand × 2^exponent`; the significand's highest bit is set unless the exponent is the smallest.
     Finite {
         negative: bool,
@@ -51,7 +51,7 @@ impl From<i64> for F80 {
 
 impl F80 {
     /// Positive zero: the value of a key or field that doesn't exist.
-    pub const ZERO: Self = Self(Kind::Finite { negative: false, significand: 0, exponent: EXPONENT_MIN as i32 });
+    pub const ZERO: Self = Self(FloatClass::Finite { negative: false, significand: 0, exponent: EXPONENT_MIN as i32 });
 
     /// Reads a long double as Redis does; `None` is its "value is not a valid float".
     ///
@@ -64,7 +64,7 @@ impl F80 {
         }
         let (negative, unsigned) = split_sign(text);
         if unsigned.eq_ignore_ascii_case(b"inf") || unsigned.eq_ignore_ascii_case(b"infinity") {
-            return Some(Self(Kind::Infinite { negative }));
+            return Some(Self(FloatClass::Infinite { negative }));
         }
         if let Some(hex) = HexText::scan(unsigned) {
             let (significand, exponent) = hex.to_exact();
@@ -77,7 +77,7 @@ impl F80 {
     /// The number, unless it overflowed or became zero without being meant to.
     fn in_range(self, zero_meant: bool) -> Option<Self> {
         match self.0 {
-            Kind::Finite { significand, .. } => (zero_meant || significand != 0).then_some(self),
+            FloatClass::Finite { significand, .. } => (zero_meant || significand != 0).then_some(self),
             _ => None,
         }
     }
@@ -86,11 +86,11 @@ impl F80 {
     fn round(negative: bool, significand: u128, exponent: i64) -> Self {
         let (significand, exponent) = round_to_precision(significand, exponent, PRECISION, EXPONENT_MIN);
         if significand == 0 {
-            Self(Kind::Finite { negative, significand, exponent: EXPONENT_MIN as i32 })
+            Self(FloatClass::Finite { negative, significand, exponent: EXPONENT_MIN as i32 })
         } else if exponent > EXPONENT_MAX {
-            Self(Kind::Infinite { negative })
+            Self(FloatClass::Infinite { negative })
         } else {
-            Self(Kind::Finite { negative, significand, exponent: exponent as i32 })
+            Self(FloatClass::Finite { negative, significand, exponent: exponent as i32 })
         }
     }
 
@@ -98,13 +98,19 @@ impl F80 {
     #[allow(clippy::should_implement_trait, reason = "nothing else of a number's operators is offered")]
     pub fn add(self, other: Self) -> Self {
         match (self.0, other.0) {
-            (Kind::NotANumber, _) | (_, Kind::NotANumber) => Self(Kind::NotANumber),
-            (Kind::Infinite { negative: a }, Kind::Infinite { negative: b }) if a != b => Self(Kind::NotANumber),
-            (Kind::Infinite { .. }, _) => self,
-            (_, Kind::Infinite { .. }) => other,
+            (FloatClass::NotANumber, _) | (_, FloatClass::NotANumber) => Self(FloatClass::NotANumber),
+            (FloatClass::Infinite { negative: a }, FloatClass::Infinite { negative: b }) if a != b => {
+                Self(FloatClass::NotANumber)
+            }
+            (FloatClass::Infinite { .. }, _) => self,
+            (_, FloatClass::Infinite { .. }) => other,
             (
-                Kind::Finite { negative, significand, exponent },
-                Kind::Finite { negative: other_negative, significand: other_significand, exponent: other_exponent },
+                FloatClass::Finite { negative, significand, exponent },
+                FloatClass::Finite {
+                    negative: other_negative,
+                    significand: other_significand,
+                    exponent: other_exponent,
+                },
             ) => {
                 let a = Term { negative, significand, exponent };
                 let b = Term { negative: other_negative, significand: other_significand, exponent: other_exponent };
@@ -117,7 +123,7 @@ impl F80 {
     #[must_use]
     pub fn times(self, factor: u32) -> Self {
         match self.0 {
-            Kind::Finite { negative, significand, exponent } => {
+            FloatClass::Finite { negative, significand, exponent } => {
                 Self::round(negative, u128::from(significand) * u128::from(factor), i64::from(exponent))
             }
             _ => self,
@@ -128,16 +134,16 @@ impl F80 {
     #[must_use]
     pub fn ceil(self) -> i64 {
         let (negative, magnitude) = match self.0 {
-            Kind::NotANumber => return 0,
-            Kind::Infinite { negative } => (negative, u64::MAX),
-            Kind::Finite { negative, significand, exponent: exponent @ ..0 } => {
+            FloatClass::NotANumber => return 0,
+            FloatClass::Infinite { negative } => (negative, u64::MAX),
+            FloatClass::Finite { negative, significand, exponent: exponent @ ..0 } => {
                 let point = exponent.unsigned_abs();
                 let integral = significand.checked_shr(point).unwrap_or(0);
                 let has_fraction = integral.checked_shl(point).unwrap_or(0) != significand;
                 (negative, integral + u64::from(has_fraction && !negative))
             }
             // What has its highest bit set and is shifted up is out of range by far; what hasn't is not shifted up.
-            Kind::Finite { negative, significand, .. } => (negative, significand),
+            FloatClass::Finite { negative, significand, .. } => (negative, significand),
         };
         match i64::try_from(magnitude) {
             Ok(value) => {
@@ -159,16 +165,16 @@ impl F80 {
 
     /// Whether this is what INCRBYFLOAT refuses as a result: "increment would produce NaN or Infinity".
     pub fn is_nan_or_inf(self) -> bool {
-        !matches!(self.0, Kind::Finite { .. })
+        !matches!(self.0, FloatClass::Finite { .. })
     }
 
     /// Appends the text that Redis stores and replies: at most 17 digits after the point, without trailing zeros,
     /// never an exponent, and never a negative zero. Infinities are `inf` and `-inf`, other non-numbers `nan`.
     pub fn format_human(self, out: &mut Vec<u8>) {
         match self.0 {
-            Kind::NotANumber => out.extend_from_slice(b"nan"),
-            Kind::Infinite { negative } => out.extend_from_slice(if negative { b"-inf" } else { b"inf" }),
-            Kind::Finite { negative, significand, exponent } => {
+            FloatClass::NotANumber => out.extend_from_slice(b"nan"),
+            FloatClass::Infinite { negative } => out.extend_from_slice(if negative { b"-inf" } else { b"inf" }),
+            FloatClass::Finite { negative, significand, exponent } => {
                 let start = out.len();
                 if negative {
                     out.push(b'-');
@@ -189,7 +195,7 @@ impl F80 {
     #[cfg(test)]
     pub(crate) fn parts(self) -> Option<(u64, i32)> {
         match self.0 {
-            Kind::Finite { significand, exponent, .. } => Some((significand, exponent)),
+            FloatClass::Finite { significand, exponent, .. } => Some((significand, exponent)),
             _ => None,
         }
     }
@@ -313,7 +319,7 @@ impl<'a> DecimalText<'a> {
             return F80::round(negative, 0, 0);
         }
         if magnitude > DECIMAL_EXPONENT_MAX {
-            return F80(Kind::Infinite { negative });
+            return F80(FloatClass::Infinite { negative });
         }
         let (significand, binary_exponent) =
             scale_small(&digits, exponent).unwrap_or_else(|| scale_large(&digits, exponent));

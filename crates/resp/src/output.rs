@@ -32,7 +32,7 @@ const SEGMENT_BYTES: usize = size_of::<Segment>();
 
 /// One short reply, many times.
 #[derive(Debug)]
-pub struct Run {
+pub struct RepeatedReply {
     /// The reply as often as it fits into [`RUN_BLOCK_BYTES`].
     block: Box<[u8]>,
     /// Bytes of the reply.
@@ -41,10 +41,10 @@ pub struct Run {
     bytes: usize,
 }
 
-impl Run {
-    fn new(reply: &[u8], bytes: usize) -> Run {
+impl RepeatedReply {
+    fn new(reply: &[u8], bytes: usize) -> RepeatedReply {
         let block = reply.repeat(RUN_BLOCK_BYTES / reply.len());
-        Run { block: block.into(), unit: reply.len(), bytes }
+        RepeatedReply { block: block.into(), unit: reply.len(), bytes }
     }
 
     fn reply(&self) -> &[u8] {
@@ -66,7 +66,7 @@ pub enum Segment {
     /// A large value, by reference.
     Shared(Arc<Vec<u8>>),
     /// One short reply, many times.
-    Run(Run),
+    RepeatedReply(RepeatedReply),
 }
 
 impl Segment {
@@ -75,7 +75,7 @@ impl Segment {
         match self {
             Segment::Bytes(bytes) => bytes.len(),
             Segment::Shared(bytes) => bytes.len(),
-            Segment::Run(run) => run.bytes,
+            Segment::RepeatedReply(run) => run.bytes,
         }
     }
 
@@ -84,7 +84,7 @@ impl Segment {
         let held = match self {
             Segment::Bytes(bytes) => bytes.len(),
             Segment::Shared(bytes) => bytes.len(),
-            Segment::Run(run) => run.block.len(),
+            Segment::RepeatedReply(run) => run.block.len(),
         };
         held + SEGMENT_BYTES
     }
@@ -94,7 +94,7 @@ impl Segment {
         match self {
             Segment::Bytes(bytes) => &bytes[at..],
             Segment::Shared(bytes) => &bytes[at..],
-            Segment::Run(run) => run.slice(at),
+            Segment::RepeatedReply(run) => run.slice(at),
         }
     }
 }
@@ -260,12 +260,12 @@ impl Output {
         match first {
             Segment::Bytes(bytes) => rest.push(Segment::Bytes(bytes[sent..].to_vec())),
             Segment::Shared(bytes) => rest.push(Segment::Bytes(bytes[sent..].to_vec())),
-            Segment::Run(mut run) => {
+            Segment::RepeatedReply(mut run) => {
                 // The rest of the reply that was sent in part, then all others.
                 let begun = (run.unit - sent % run.unit) % run.unit;
                 rest.push(Segment::Bytes(run.slice(sent)[..begun].to_vec()));
                 run.bytes -= sent + begun;
-                rest.push(Segment::Run(run));
+                rest.push(Segment::RepeatedReply(run));
             }
         }
         while let Some(segment) = rest.pop(false) {
@@ -306,7 +306,7 @@ impl Output {
         let bytes = match self.sealed.get(mark.segments) {
             Some(Segment::Bytes(bytes)) => bytes.as_slice(),
             Some(Segment::Shared(bytes)) => bytes,
-            Some(Segment::Run(run)) => &run.block,
+            Some(Segment::RepeatedReply(run)) => &run.block,
             None => &self.tail,
         };
         bytes.get(mark.offset..).unwrap_or(b"")
@@ -339,7 +339,7 @@ impl Output {
                 self.sealed_memory += bytes.len();
             }
             // A mark at the very end of what was sealed later: the bytes get a segment of their own.
-            Some(Segment::Shared(_) | Segment::Run(_)) => {
+            Some(Segment::Shared(_) | Segment::RepeatedReply(_)) => {
                 let segment = Segment::Bytes(bytes.to_vec());
                 self.sealed_bytes += segment.len();
                 self.sealed_memory += segment.memory();
@@ -410,7 +410,7 @@ impl Output {
     pub fn fold(&mut self) {
         let sent = if self.sealed.is_empty() { self.sent } else { 0 };
         let mut at = self.searched.max(sent);
-        if let (0, Some(Segment::Run(run))) = (at, self.sealed.back_mut()) {
+        if let (0, Some(Segment::RepeatedReply(run))) = (at, self.sealed.back_mut()) {
             // More of the last run.
             at = repeats(&self.tail, run.reply()) * run.unit;
             run.bytes += at;
@@ -420,10 +420,10 @@ impl Output {
         }
         while let Some((reply, bytes)) = find_run(&self.tail, &mut at) {
             let rest = self.tail.split_off(at + bytes);
-            let run = Run::new(&self.tail[at..at + reply], bytes);
+            let run = RepeatedReply::new(&self.tail[at..at + reply], bytes);
             self.tail.truncate(at);
             self.seal();
-            self.push(Segment::Run(run));
+            self.push(Segment::RepeatedReply(run));
             self.tail = rest;
             at = 0;
             // All that came before the run may have been sent.
@@ -437,7 +437,7 @@ impl Output {
     #[must_use]
     pub fn take_runs(&mut self) -> Output {
         let mut runs = Output::default();
-        while let Some(Segment::Run(_)) = self.sealed.front()
+        while let Some(Segment::RepeatedReply(_)) = self.sealed.front()
             && let Some(run) = self.pop(true)
         {
             runs.push(run);

@@ -102,7 +102,7 @@ fn write_length(kind: u8, length: usize, out: &mut Vec<u8>) {
 
 /// What one call of [`Parser::advance`] achieved.
 #[derive(Debug)]
-pub struct Progress {
+pub struct Advanced {
     /// So many bytes at the buffer's start are done with; the next call must not see them again.
     pub consumed: usize,
     /// The reply that ends there, if one does.
@@ -156,7 +156,7 @@ impl Parser {
     }
 
     /// Reads on until a reply is complete or the buffer has nothing whole left.
-    pub fn advance(&mut self, buf: &[u8]) -> Result<Progress, ReplyError> {
+    pub fn advance(&mut self, buf: &[u8]) -> Result<Advanced, ReplyError> {
         let mut consumed = 0;
         while let Some((item, length)) = self.read_item(&buf[consumed..])? {
             consumed += length;
@@ -173,10 +173,10 @@ impl Parser {
             if let Some(value) = self.complete(value) {
                 self.bytes = 0;
                 self.elements = 0;
-                return Ok(Progress { consumed, value: Some(value) });
+                return Ok(Advanced { consumed, value: Some(value) });
             }
         }
-        Ok(Progress { consumed, value: None })
+        Ok(Advanced { consumed, value: None })
     }
 
     fn begin(&mut self, kind: Aggregate, missing: usize) -> Result<(), ReplyError> {

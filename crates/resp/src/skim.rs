@@ -32,7 +32,7 @@ pub struct Skimmer {
     replies: u64,
     /// The aggregates that have begun and lack elements, the innermost last.
     open: Vec<Open>,
-    state: State,
+    state: SkimState,
     /// A line that arrived in part, its type byte first; only as much of it as is needed.
     line: Vec<u8>,
     /// Bytes of that line that have arrived.
@@ -42,7 +42,7 @@ pub struct Skimmer {
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum SkimState {
     #[default]
     Line,
     /// Within a string, its line end included: so many bytes are left.
@@ -52,13 +52,13 @@ enum State {
 /// An aggregate that lacks elements.
 #[derive(Debug)]
 struct Open {
-    kind: Kind,
+    kind: FrameKind,
     elements: u64,
     missing: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FrameKind {
     /// It counts as one value when it is complete.
     Value,
     /// A message that answers nothing.
@@ -87,8 +87,8 @@ impl Skimmer {
     pub fn feed(&mut self, mut bytes: &[u8], mut on_error: impl FnMut(SkimmedError<'_>)) -> Result<(), ReplyError> {
         while !bytes.is_empty() {
             let taken = match self.state {
-                State::Line => self.take_line(bytes, &mut on_error)?,
-                State::Bulk { left, is_error } => self.take_bulk(bytes, left, is_error, &mut on_error),
+                SkimState::Line => self.take_line(bytes, &mut on_error)?,
+                SkimState::Bulk { left, is_error } => self.take_bulk(bytes, left, is_error, &mut on_error),
             };
             bytes = &bytes[taken..];
         }
@@ -131,12 +131,12 @@ impl Skimmer {
             }
             b'$' | b'*' if rest == b"-1" => self.complete(),
             b'$' | b'=' | b'!' => {
-                self.state = State::Bulk { left: length(rest)?.saturating_add(2), is_error: kind == b'!' };
+                self.state = SkimState::Bulk { left: length(rest)?.saturating_add(2), is_error: kind == b'!' };
             }
-            b'*' | b'~' => self.begin(Kind::Value, length(rest)?)?,
-            b'>' => self.begin(Kind::Push, length(rest)?)?,
-            b'%' => self.begin(Kind::Value, length(rest)?.saturating_mul(2))?,
-            b'|' => self.begin(Kind::Attribute, length(rest)?.saturating_mul(2))?,
+            b'*' | b'~' => self.begin(FrameKind::Value, length(rest)?)?,
+            b'>' => self.begin(FrameKind::Push, length(rest)?)?,
+            b'%' => self.begin(FrameKind::Value, length(rest)?.saturating_mul(2))?,
+            b'|' => self.begin(FrameKind::Attribute, length(rest)?.saturating_mul(2))?,
             b';' | b'.' => return Err(ReplyError::Streamed),
             _ => return Err(ReplyError::UnknownType(kind)),
         }
@@ -156,9 +156,9 @@ impl Skimmer {
             self.error.extend_from_slice(&bytes[..here.min(room)]);
         }
         let left = left - here as u64;
-        self.state = State::Bulk { left, is_error };
+        self.state = SkimState::Bulk { left, is_error };
         if left == 0 {
-            self.state = State::Line;
+            self.state = SkimState::Line;
             if is_error {
                 let error = std::mem::take(&mut self.error);
                 self.show(error.strip_suffix(b"\r\n").unwrap_or(&error), on_error);
@@ -168,7 +168,7 @@ impl Skimmer {
         here
     }
 
-    fn begin(&mut self, kind: Kind, elements: u64) -> Result<(), ReplyError> {
+    fn begin(&mut self, kind: FrameKind, elements: u64) -> Result<(), ReplyError> {
         if self.open.len() >= DEPTH_MAX {
             return Err(ReplyError::Limit("depth_max"));
         }
@@ -196,15 +196,15 @@ impl Skimmer {
             self.open.pop();
             match (kind, self.open.last_mut()) {
                 // Neither a push nor an attribute is a value: what it came before is still awaited.
-                (Kind::Push | Kind::Attribute, _) => return,
-                (Kind::Value, None) => self.replies += 1,
-                (Kind::Value, Some(outer)) => outer.missing -= 1,
+                (FrameKind::Push | FrameKind::Attribute, _) => return,
+                (FrameKind::Value, None) => self.replies += 1,
+                (FrameKind::Value, Some(outer)) => outer.missing -= 1,
             }
         }
     }
 
     fn show(&self, text: &[u8], on_error: &mut impl FnMut(SkimmedError<'_>)) {
-        if self.open.iter().all(|open| open.kind == Kind::Value) {
+        if self.open.iter().all(|open| open.kind == FrameKind::Value) {
             let element = self.open.first().map(|outer| outer.elements - outer.missing);
             on_error(SkimmedError { reply: self.replies, element, text });
         }

@@ -12,7 +12,7 @@ use crate::from_reply;
 use crate::host::{Access, LogLevel, Verdict};
 use crate::native;
 use crate::sha1::sha1_hex;
-use crate::state::{Entry, Kind, Raise, State};
+use crate::state::{Entry, LuaState, LuaType, Raise};
 
 /// Bytes of memory that are kept for the next command's reply; more is given back.
 const REPLY_KEPT_BYTES: usize = 64 * 1024;
@@ -30,7 +30,7 @@ pub struct Version {
 }
 
 /// Makes the table, a global by both its names.
-pub(crate) fn open(state: &mut State, version: Version) -> Result<(), Raise> {
+pub(crate) fn open(state: &mut LuaState, version: Version) -> Result<(), Raise> {
     let functions: &[(&str, Entry)] = &[
         ("call", native!(call)),
         ("pcall", native!(pcall)),
@@ -56,7 +56,7 @@ pub(crate) fn open(state: &mut State, version: Version) -> Result<(), Raise> {
 }
 
 /// Sets numbers of the table on top of the stack.
-fn set_numbers(state: &mut State, numbers: &[(&str, u32)]) {
+fn set_numbers(state: &mut LuaState, numbers: &[(&str, u32)]) {
     for &(name, value) in numbers {
         state.push_number(f64::from(value));
         state.raw_set_named(-2, name);
@@ -64,7 +64,7 @@ fn set_numbers(state: &mut State, numbers: &[(&str, u32)]) {
 }
 
 /// Sets the levels of `log` in the table on top of the stack.
-pub(crate) fn set_log_levels(state: &mut State) {
+pub(crate) fn set_log_levels(state: &mut LuaState) {
     let levels = [
         ("LOG_DEBUG", LogLevel::Debug as u32),
         ("LOG_VERBOSE", LogLevel::Verbose as u32),
@@ -75,14 +75,14 @@ pub(crate) fn set_log_levels(state: &mut State) {
 }
 
 /// Sets the version in the table on top of the stack.
-pub(crate) fn set_version(state: &mut State, version: Version) {
+pub(crate) fn set_version(state: &mut LuaState, version: Version) {
     set_numbers(state, &[("REDIS_VERSION_NUM", version.number)]);
     state.push_short(version.text.as_bytes());
     state.raw_set_named(-2, "REDIS_VERSION");
 }
 
 /// Sets the flags of `set_repl` in the table on top of the stack.
-fn set_repl_flags(state: &mut State) {
+fn set_repl_flags(state: &mut LuaState) {
     let flags = [
         ("REPL_NONE", 0),
         ("REPL_AOF", REPL_AOF),
@@ -98,23 +98,23 @@ const REPL_AOF: u32 = 1;
 const REPL_REPLICA: u32 = 2;
 
 /// Raises an error whose value is a table with this text, as the server's own errors are.
-pub(crate) fn raise(state: &mut State, text: &[u8]) -> Raise {
+pub(crate) fn raise(state: &mut LuaState, text: &[u8]) -> Raise {
     match from_reply::push_error(state, text) {
         Ok(()) | Err(Raise) => Raise,
     }
 }
 
-fn call(state: &mut State) -> Result<c_int, Raise> {
+fn call(state: &mut LuaState) -> Result<c_int, Raise> {
     if command(state)? { Err(Raise) } else { Ok(1) }
 }
 
-fn pcall(state: &mut State) -> Result<c_int, Raise> {
+fn pcall(state: &mut LuaState) -> Result<c_int, Raise> {
     command(state)?;
     Ok(1)
 }
 
 /// Runs the command that the arguments are, and pushes its reply. Says whether that is an error.
-fn command(state: &mut State) -> Result<bool, Raise> {
+fn command(state: &mut LuaState) -> Result<bool, Raise> {
     let mut args = std::mem::take(&mut state.context().args);
     if let Err(text) = gather(state, &mut args) {
         state.context().args = args;
@@ -141,7 +141,7 @@ fn command(state: &mut State) -> Result<bool, Raise> {
 }
 
 /// Copies the arguments to where commands look for them; what is wrong with them, if so.
-fn gather(state: &mut State, args: &mut ArgsBuffer) -> Result<(), &'static [u8]> {
+fn gather(state: &mut LuaState, args: &mut ArgsBuffer) -> Result<(), &'static [u8]> {
     let count = state.top();
     args.clear();
     if count == 0 {
@@ -150,8 +150,8 @@ fn gather(state: &mut State, args: &mut ArgsBuffer) -> Result<(), &'static [u8]>
     for i in 1..=count {
         let fits = match state.kind(i) {
             // SAFETY: the argument stays on the stack.
-            Kind::String => args.push(unsafe { state.argument(i) }),
-            Kind::Number => NumberText::new(state.number(i).unwrap_or(0.0)).push_to(args),
+            LuaType::String => args.push(unsafe { state.argument(i) }),
+            LuaType::Number => NumberText::new(state.number(i).unwrap_or(0.0)).push_to(args),
             _ => return Err(b"ERR Lua redis lib command arguments must be strings or integers"),
         };
         if !fits {
@@ -192,8 +192,8 @@ impl NumberText {
 }
 
 /// Pushes a table with the one string argument in one field, or an error if it is something else.
-fn single_field(state: &mut State, name: &str) -> Result<c_int, Raise> {
-    if state.top() != 1 || state.kind(1) != Kind::String {
+fn single_field(state: &mut LuaState, name: &str) -> Result<c_int, Raise> {
+    if state.top() != 1 || state.kind(1) != LuaType::String {
         state.push_table(0, 1)?;
         state.push_short(b"ERR wrong number or type of arguments");
         state.raw_set_named(-2, "err");
@@ -206,8 +206,8 @@ fn single_field(state: &mut State, name: &str) -> Result<c_int, Raise> {
 }
 
 /// An error to return. A text that is no more than one word, and so has no code, gets one.
-fn error_reply(state: &mut State) -> Result<c_int, Raise> {
-    if state.top() == 1 && state.kind(1) == Kind::String {
+fn error_reply(state: &mut LuaState) -> Result<c_int, Raise> {
+    if state.top() == 1 && state.kind(1) == LuaType::String {
         let text = state.bytes(1).unwrap_or_default();
         let text = text.strip_prefix(b"-").unwrap_or(text).trim_ascii_end();
         let code: &[u8] = if text.contains(&b' ') { b"" } else { b"ERR " };
@@ -218,17 +218,17 @@ fn error_reply(state: &mut State) -> Result<c_int, Raise> {
     single_field(state, "err")
 }
 
-fn status_reply(state: &mut State) -> Result<c_int, Raise> {
+fn status_reply(state: &mut LuaState) -> Result<c_int, Raise> {
     single_field(state, "ok")
 }
 
-fn sha1hex(state: &mut State) -> Result<c_int, Raise> {
+fn sha1hex(state: &mut LuaState) -> Result<c_int, Raise> {
     if state.top() != 1 {
         return Err(raise(state, b"ERR wrong number of arguments"));
     }
     let bytes: &[u8] = match state.kind(1) {
         // SAFETY: the argument stays on the stack.
-        Kind::String | Kind::Number => unsafe { state.argument(1) },
+        LuaType::String | LuaType::Number => unsafe { state.argument(1) },
         _ => b"",
     };
     state.poll_for(SHA1_TIMES * bytes.len())?;
@@ -237,7 +237,7 @@ fn sha1hex(state: &mut State) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-pub(crate) fn log(state: &mut State) -> Result<c_int, Raise> {
+pub(crate) fn log(state: &mut LuaState) -> Result<c_int, Raise> {
     if state.top() < 2 {
         return Err(raise(state, b"ERR redis.log() requires two arguments or more."));
     }
@@ -250,7 +250,7 @@ pub(crate) fn log(state: &mut State) -> Result<c_int, Raise> {
     };
     let mut message = Vec::new();
     for i in 2..=state.top() {
-        if !matches!(state.kind(i), Kind::String | Kind::Number) {
+        if !matches!(state.kind(i), LuaType::String | LuaType::Number) {
             continue;
         }
         if !message.is_empty() {
@@ -266,7 +266,7 @@ pub(crate) fn log(state: &mut State) -> Result<c_int, Raise> {
     Ok(0)
 }
 
-fn setresp(state: &mut State) -> Result<c_int, Raise> {
+fn setresp(state: &mut LuaState) -> Result<c_int, Raise> {
     if state.top() != 1 {
         return Err(raise(state, b"ERR redis.setresp() requires one argument."));
     }
@@ -280,7 +280,7 @@ fn setresp(state: &mut State) -> Result<c_int, Raise> {
 }
 
 /// What is replicated is decided where replication is; the flags are checked, as Redis does.
-fn set_repl(state: &mut State) -> Result<c_int, Raise> {
+fn set_repl(state: &mut LuaState) -> Result<c_int, Raise> {
     if state.top() != 1 {
         return Err(raise(state, b"ERR redis.set_repl() requires two arguments."));
     }
@@ -293,12 +293,12 @@ fn set_repl(state: &mut State) -> Result<c_int, Raise> {
 }
 
 /// Scripts' effects are what is replicated, always.
-fn replicate_commands(state: &mut State) -> Result<c_int, Raise> {
+fn replicate_commands(state: &mut LuaState) -> Result<c_int, Raise> {
     state.push_boolean(true);
     Ok(1)
 }
 
-fn acl_check_cmd(state: &mut State) -> Result<c_int, Raise> {
+fn acl_check_cmd(state: &mut LuaState) -> Result<c_int, Raise> {
     let mut args = std::mem::take(&mut state.context().args);
     if let Err(text) = gather(state, &mut args) {
         state.context().args = args;
@@ -316,13 +316,13 @@ fn acl_check_cmd(state: &mut State) -> Result<c_int, Raise> {
 }
 
 /// There is no debugger, so that nothing stops here.
-fn breakpoint(state: &mut State) -> Result<c_int, Raise> {
+fn breakpoint(state: &mut LuaState) -> Result<c_int, Raise> {
     state.push_boolean(false);
     Ok(1)
 }
 
 /// Does nothing: there is no debugger to receive a script's messages.
-fn debug(_: &mut State) -> Result<c_int, Raise> {
+fn debug(_: &mut LuaState) -> Result<c_int, Raise> {
     Ok(0)
 }
 

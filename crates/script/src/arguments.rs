@@ -12,7 +12,7 @@ use std::ffi::c_int;
 use memchr::memmem;
 use mlua_sys::lua51 as ffi;
 
-use crate::state::{Raise, State};
+use crate::state::{LuaState, Raise};
 
 /// Strings of a table that is kept.
 const KEPT_COUNT_MAX: usize = 1024;
@@ -63,8 +63,8 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// Pushes what is kept onto the machine's stack, to stay there.
-    pub fn new(state: &mut State) -> Result<Arguments, Raise> {
-        let mut kept = |push: &mut dyn FnMut(&mut State) -> Result<(), Raise>| push(state).map(|()| state.top());
+    pub fn new(state: &mut LuaState) -> Result<Arguments, Raise> {
+        let mut kept = |push: &mut dyn FnMut(&mut LuaState) -> Result<(), Raise>| push(state).map(|()| state.top());
         let mut table = || kept(&mut |state| state.push_table(0, 0));
         let tables = [table()?, table()?].map(|at| Table { at, len: 0, is_large: false });
         let mut name = |name: &str| {
@@ -80,7 +80,7 @@ impl Arguments {
     /// Puts a call's strings into the globals that its script uses: so many keys, then the rest.
     pub fn set<'a>(
         &mut self,
-        state: &mut State,
+        state: &mut LuaState,
         uses: Uses,
         keys: usize,
         mut args: impl ExactSizeIterator<Item = &'a [u8]>,
@@ -104,13 +104,13 @@ impl Arguments {
     }
 
     /// Takes the globals away: functions of libraries have none.
-    pub fn unset(&mut self, state: &mut State) {
+    pub fn unset(&mut self, state: &mut LuaState) {
         if std::mem::take(&mut self.are_set) {
             (0..NAMES.len()).for_each(|i| self.set_global(state, i, false));
         }
     }
 
-    fn set_global(&self, state: &mut State, i: usize, to_table: bool) {
+    fn set_global(&self, state: &mut LuaState, i: usize, to_table: bool) {
         state.push_globals();
         // SAFETY: the state is alive, there is room for three values, the name and the table are where they were
         // pushed, and the globals below the top; memory is not refused.
@@ -129,7 +129,7 @@ impl Arguments {
     /// Puts strings into a table in place of all that is there.
     fn fill<'a>(
         &mut self,
-        state: &mut State,
+        state: &mut LuaState,
         i: usize,
         strings: impl ExactSizeIterator<Item = &'a [u8]>,
     ) -> Result<(), Raise> {
@@ -153,7 +153,7 @@ impl Arguments {
 
     /// Lets go of what a call has left if that is much.
     #[inline]
-    pub fn forget_large(&mut self, state: &mut State) {
+    pub fn forget_large(&mut self, state: &mut LuaState) {
         for i in 0..NAMES.len() {
             if self.tables[i].is_large {
                 self.tables[i] = Table { len: 0, is_large: false, ..self.tables[i] };
@@ -169,9 +169,9 @@ impl Arguments {
     #[cold]
     fn replace(
         &mut self,
-        state: &mut State,
+        state: &mut LuaState,
         i: usize,
-        push: impl FnOnce(&mut State) -> Result<(), Raise>,
+        push: impl FnOnce(&mut LuaState) -> Result<(), Raise>,
     ) -> Result<(), Raise> {
         push(state)?;
         state.replace(self.tables[i].at);
@@ -184,7 +184,7 @@ impl Arguments {
 
 /// Puts strings into a table, from 1 on. Returns how many there are, and their bytes together.
 fn put<'a>(
-    state: &mut State,
+    state: &mut LuaState,
     table: c_int,
     strings: impl ExactSizeIterator<Item = &'a [u8]>,
 ) -> Result<(usize, usize), Raise> {
@@ -207,7 +207,7 @@ fn put<'a>(
 
 /// Pushes a new table of strings.
 pub(crate) fn push_sequence<'a>(
-    state: &mut State,
+    state: &mut LuaState,
     strings: impl ExactSizeIterator<Item = &'a [u8]>,
 ) -> Result<(), Raise> {
     state.push_table(strings.len(), 0)?;
@@ -216,7 +216,7 @@ pub(crate) fn push_sequence<'a>(
 }
 
 /// Whether a table holds only so many elements, from 1 on, which are there, and no metatable.
-fn is_plain(state: &mut State, table: c_int, count: usize) -> bool {
+fn is_plain(state: &mut LuaState, table: c_int, count: usize) -> bool {
     // SAFETY: the state is alive, there is room for three values, the table is where the caller says; the key is nil or
     // one of the table's, so that Lua raises no error.
     unsafe {
@@ -240,7 +240,7 @@ fn is_plain(state: &mut State, table: c_int, count: usize) -> bool {
 
 /// Pushes a new table of another's first elements.
 #[cold]
-fn copy(state: &mut State, table: c_int, count: usize) -> Result<(), Raise> {
+fn copy(state: &mut LuaState, table: c_int, count: usize) -> Result<(), Raise> {
     state.push_table(count, 0)?;
     for i in 1..=count as c_int {
         state.raw_get_at(table, i);

@@ -6,10 +6,10 @@ use std::ffi::c_int;
 
 use resp::num;
 
-use crate::state::{Raise, State};
+use crate::state::{LuaState, Raise};
 
 /// Pushes the reply that `bytes` are. The stack is empty: this is what a native begins with, so that a value has room.
-pub(crate) fn push_whole_reply(state: &mut State, bytes: &[u8]) -> Result<(), Raise> {
+pub(crate) fn push_whole_reply(state: &mut LuaState, bytes: &[u8]) -> Result<(), Raise> {
     match bytes {
         // The two that nearly all are, without more ado.
         [b':', rest @ ..] => state.push_number_freely(integer(split_line(rest).0) as f64),
@@ -28,7 +28,7 @@ pub(crate) fn push_whole_reply(state: &mut State, bytes: &[u8]) -> Result<(), Ra
 }
 
 /// Pushes the reply that `bytes` begins with, and returns the rest. The bytes are a complete reply of a command.
-pub(crate) fn push_reply<'b>(state: &mut State, bytes: &'b [u8]) -> Result<&'b [u8], Raise> {
+pub(crate) fn push_reply<'b>(state: &mut LuaState, bytes: &'b [u8]) -> Result<&'b [u8], Raise> {
     let Some((&kind, rest)) = bytes.split_first() else {
         state.push_nil();
         return Ok(bytes);
@@ -92,7 +92,7 @@ fn length(line: &[u8]) -> Option<usize> {
     usize::try_from(integer(line)).ok()
 }
 
-fn push_named(state: &mut State, name: &str, text: &[u8]) -> Result<(), Raise> {
+fn push_named(state: &mut LuaState, name: &str, text: &[u8]) -> Result<(), Raise> {
     state.push_table(0, 1)?;
     state.push_bytes(text)?;
     state.raw_set_named(-2, name);
@@ -100,7 +100,7 @@ fn push_named(state: &mut State, name: &str, text: &[u8]) -> Result<(), Raise> {
 }
 
 /// Pushes an error of a command, which has been counted when it was made.
-pub(crate) fn push_error(state: &mut State, text: &[u8]) -> Result<(), Raise> {
+pub(crate) fn push_error(state: &mut LuaState, text: &[u8]) -> Result<(), Raise> {
     push_named(state, "err", text)?;
     state.push_boolean(true);
     state.raw_set_named(-2, COUNTED);
@@ -113,7 +113,7 @@ pub(crate) const COUNTED: &str = "ignore_error_stats_update";
 /// Room that every level of nesting needs: the collection, a key, and a value.
 const LEVEL_SLOTS: c_int = 4;
 
-fn push_array<'b>(state: &mut State, mut rest: &'b [u8], len: usize) -> Result<&'b [u8], Raise> {
+fn push_array<'b>(state: &mut LuaState, mut rest: &'b [u8], len: usize) -> Result<&'b [u8], Raise> {
     state.ensure(LEVEL_SLOTS)?;
     state.push_table(len, 0)?;
     for i in 1..=len {
@@ -124,7 +124,7 @@ fn push_array<'b>(state: &mut State, mut rest: &'b [u8], len: usize) -> Result<&
     Ok(rest)
 }
 
-fn push_pairs<'b>(state: &mut State, name: &str, mut rest: &'b [u8], len: usize) -> Result<&'b [u8], Raise> {
+fn push_pairs<'b>(state: &mut LuaState, name: &str, mut rest: &'b [u8], len: usize) -> Result<&'b [u8], Raise> {
     state.ensure(2 * LEVEL_SLOTS)?;
     state.push_table(0, 1)?;
     state.push_table(0, len)?;
@@ -138,7 +138,7 @@ fn push_pairs<'b>(state: &mut State, name: &str, mut rest: &'b [u8], len: usize)
     Ok(rest)
 }
 
-fn push_set<'b>(state: &mut State, mut rest: &'b [u8], len: usize) -> Result<&'b [u8], Raise> {
+fn push_set<'b>(state: &mut LuaState, mut rest: &'b [u8], len: usize) -> Result<&'b [u8], Raise> {
     state.ensure(2 * LEVEL_SLOTS)?;
     state.push_table(0, 1)?;
     state.push_table(0, len)?;
@@ -153,7 +153,7 @@ fn push_set<'b>(state: &mut State, mut rest: &'b [u8], len: usize) -> Result<&'b
 }
 
 /// Pushes text with its format: `txt:...`.
-fn push_verbatim(state: &mut State, bytes: &[u8]) -> Result<(), Raise> {
+fn push_verbatim(state: &mut LuaState, bytes: &[u8]) -> Result<(), Raise> {
     let (format, text) = bytes.split_at_checked(3).unwrap_or((bytes, b""));
     state.push_table(0, 2)?;
     state.push_bytes(format)?;

@@ -27,5 +27,5 @@ mod to_reply;
 pub mod vm;
 
 pub use host::{Access, Host, LogLevel, Verdict};
-pub use state::{Kind, Raise, State};
+pub use state::{LuaState, LuaType, Raise};
 pub use vm::{Call, Failure, Loaded, Vm};

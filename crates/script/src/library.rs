@@ -12,7 +12,7 @@ use mlua_sys::lua51 as ffi;
 use crate::api::{self, Version};
 use crate::arguments::Uses;
 use crate::native;
-use crate::state::{Kind, Raise, State};
+use crate::state::{LuaState, LuaType, Raise};
 use crate::vm::Loaded;
 
 /// A function that a library has registered.
@@ -55,7 +55,7 @@ const CALLED: &str = "seen by functions";
 pub(crate) const LOADING: &str = "seen by a library";
 
 /// Makes what libraries have for globals. Called once, before the globals are sealed.
-pub(crate) fn open(state: &mut State, version: Version) -> Result<(), Raise> {
+pub(crate) fn open(state: &mut LuaState, version: Version) -> Result<(), Raise> {
     state.push_registry();
     state.push_library(&[("register_function", native!(register_function)), ("log", native!(api::log))])?;
     api::set_log_levels(state);
@@ -83,7 +83,7 @@ pub(crate) fn open(state: &mut State, version: Version) -> Result<(), Raise> {
 }
 
 /// Pushes a metatable that lets nothing be read beside what is there, and nothing be written.
-fn push_refusing(state: &mut State) -> Result<(), Raise> {
+fn push_refusing(state: &mut LuaState) -> Result<(), Raise> {
     state.push_table(0, 2)?;
     state.push_native(native!(crate::libs::seal::unknown_global));
     state.raw_set_named(-2, "__index");
@@ -93,8 +93,8 @@ fn push_refusing(state: &mut State) -> Result<(), Raise> {
 }
 
 /// Gives the function on top of the stack the globals of libraries.
-pub(crate) fn adopt(state: &mut State) {
-    assert_eq!(state.kind(-1), Kind::Function);
+pub(crate) fn adopt(state: &mut LuaState) {
+    assert_eq!(state.kind(-1), LuaType::Function);
     state.push_registry();
     state.raw_get_named(-1, GLOBALS);
     state.remove(-2);
@@ -103,7 +103,7 @@ pub(crate) fn adopt(state: &mut State) {
 }
 
 /// Chooses what is seen through the globals of libraries.
-pub(crate) fn set_loading(state: &mut State, loading: bool) {
+pub(crate) fn set_loading(state: &mut LuaState, loading: bool) {
     state.push_registry();
     state.raw_get_named(-1, GLOBALS);
     if state.push_metatable(-1) {
@@ -114,16 +114,16 @@ pub(crate) fn set_loading(state: &mut State, loading: bool) {
     state.pop(2);
 }
 
-fn register_function(state: &mut State) -> Result<c_int, Raise> {
+fn register_function(state: &mut LuaState) -> Result<c_int, Raise> {
     match register(state) {
         Ok(()) => Ok(0),
         Err(text) => Err(api::raise(state, format!("ERR {text}").as_bytes())),
     }
 }
 
-fn register(state: &mut State) -> Result<(), &'static str> {
+fn register(state: &mut LuaState) -> Result<(), &'static str> {
     let function = match state.top() {
-        1 if state.kind(1) == Kind::Table => by_names(state)?,
+        1 if state.kind(1) == LuaType::Table => by_names(state)?,
         1 => {
             return Err("calling redis.register_function with a single argument is only applicable to Lua table \
                         (representing named arguments).");
@@ -142,10 +142,10 @@ fn register(state: &mut State) -> Result<(), &'static str> {
 }
 
 /// A name given as a string or number.
-fn text_at(state: &State, index: c_int) -> Option<Vec<u8>> {
+fn text_at(state: &LuaState, index: c_int) -> Option<Vec<u8>> {
     match state.kind(index) {
         // SAFETY: the value stays on the stack until its bytes are copied.
-        Kind::String | Kind::Number => Some(unsafe { state.argument(index) }.to_vec()),
+        LuaType::String | LuaType::Number => Some(unsafe { state.argument(index) }.to_vec()),
         _ => None,
     }
 }
@@ -159,20 +159,20 @@ fn named(
     if is_name(&name) { Ok(Registered { name, description, flags, loaded }) } else { Err(BAD_NAME) }
 }
 
-fn by_place(state: &mut State) -> Result<Registered, &'static str> {
+fn by_place(state: &mut LuaState) -> Result<Registered, &'static str> {
     let name = text_at(state, 1).ok_or("first argument to redis.register_function must be a string")?;
-    if state.kind(2) != Kind::Function {
+    if state.kind(2) != LuaType::Function {
         return Err("second argument to redis.register_function must be a function");
     }
     named(name, None, Vec::new(), Loaded::take(state, Uses::NONE))
 }
 
-fn by_names(state: &mut State) -> Result<Registered, &'static str> {
+fn by_names(state: &mut LuaState) -> Result<Registered, &'static str> {
     let (mut name, mut description, mut flags, mut callback) = (None, None, Vec::new(), None);
     state.push_nil();
     // SAFETY: the key is nil or what the call before left, and the table is not changed.
     while unsafe { state.next(1) } {
-        if state.kind(-2) == Kind::Number {
+        if state.kind(-2) == LuaType::Number {
             return Err("unknown argument given to redis.register_function");
         }
         let Some(key) = state.bytes(-2).map(<[u8]>::to_vec) else {
@@ -188,12 +188,12 @@ fn by_names(state: &mut State) -> Result<Registered, &'static str> {
                 description =
                     Some(given.ok_or("description argument given to redis.register_function must be a string")?);
             }
-            b"callback" if state.kind(-1) == Kind::Function => {
+            b"callback" if state.kind(-1) == LuaType::Function => {
                 state.push_copy(-1);
                 callback = Some(Loaded::take(state, Uses::NONE));
             }
             b"callback" => return Err("callback argument given to redis.register_function must be a function"),
-            b"flags" if state.kind(-1) == Kind::Table => flags = flags_of(state)?,
+            b"flags" if state.kind(-1) == LuaType::Table => flags = flags_of(state)?,
             b"flags" => {
                 return Err("flags argument to redis.register_function must be a table representing function flags");
             }
@@ -210,12 +210,12 @@ fn by_names(state: &mut State) -> Result<Registered, &'static str> {
 pub const FLAGS: &[&str] = &["no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"];
 
 /// The flags in the table on top of the stack.
-fn flags_of(state: &mut State) -> Result<Vec<Vec<u8>>, &'static str> {
+fn flags_of(state: &mut LuaState) -> Result<Vec<Vec<u8>>, &'static str> {
     let mut flags = Vec::new();
     for i in 1.. {
         state.raw_get_at(-1, i);
         let flag = state.bytes(-1).map(<[u8]>::to_vec);
-        let is_end = state.kind(-1) == Kind::Nil;
+        let is_end = state.kind(-1) == LuaType::Nil;
         state.pop(1);
         if is_end {
             break;

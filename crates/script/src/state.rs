@@ -9,9 +9,9 @@
 //! - No method here jumps: what could is checked before, or called in Lua's protected mode.
 //! - Lua's third reason to jump, beside errors and yields, is memory. While a native runs, memory is not refused:
 //!   methods that ask for much look at the limit before, and the frame below looks at it when the native has returned.
-//!   A native that makes many small things calls [`State::poll`] in its loop, which looks at it, too.
+//!   A native that makes many small things calls [`LuaState::poll`] in its loop, which looks at it, too.
 //!
-//! A native must not let a script make it work without end: loops whose length a script decides call [`State::poll`].
+//! A native must not let a script make it work without end: loops whose length a script decides call [`LuaState::poll`].
 
 use std::ffi::{CStr, c_int};
 
@@ -25,7 +25,7 @@ use crate::host::Verdict;
 pub struct Raise;
 
 /// A function that Lua calls. Its arguments are the stack, from 1; it pushes its results and returns how many they are.
-pub type Native = fn(&mut State) -> Result<c_int, Raise>;
+pub type Native = fn(&mut LuaState) -> Result<c_int, Raise>;
 
 /// What Lua wants of a function.
 pub type Entry = ffi::lua_CFunction;
@@ -53,7 +53,7 @@ pub type RawState = ffi::lua_State;
 #[inline]
 pub unsafe fn enter(lua: *mut RawState, native: Native) -> c_int {
     // SAFETY: the state is alive, and used through this alone until the native has returned.
-    let mut state = unsafe { State::from_raw(lua) };
+    let mut state = unsafe { LuaState::from_raw(lua) };
     let context = state.context;
     // SAFETY: there is no reference to the context while Lua calls.
     unsafe { (*context).in_native = true };
@@ -88,7 +88,7 @@ pub(crate) const NOT_ENOUGH_MEMORY: &[u8] = b"not enough memory";
 /// The type of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the names are Lua's")]
-pub enum Kind {
+pub enum LuaType {
     /// No value: the index is beyond the stack's top.
     None,
     Nil,
@@ -102,19 +102,19 @@ pub enum Kind {
     Thread,
 }
 
-impl Kind {
-    fn of(kind: c_int) -> Kind {
+impl LuaType {
+    fn of(kind: c_int) -> LuaType {
         match kind {
-            ffi::LUA_TNIL => Kind::Nil,
-            ffi::LUA_TBOOLEAN => Kind::Boolean,
-            ffi::LUA_TLIGHTUSERDATA => Kind::LightUserdata,
-            ffi::LUA_TNUMBER => Kind::Number,
-            ffi::LUA_TSTRING => Kind::String,
-            ffi::LUA_TTABLE => Kind::Table,
-            ffi::LUA_TFUNCTION => Kind::Function,
-            ffi::LUA_TUSERDATA => Kind::Userdata,
-            ffi::LUA_TTHREAD => Kind::Thread,
-            _ => Kind::None,
+            ffi::LUA_TNIL => LuaType::Nil,
+            ffi::LUA_TBOOLEAN => LuaType::Boolean,
+            ffi::LUA_TLIGHTUSERDATA => LuaType::LightUserdata,
+            ffi::LUA_TNUMBER => LuaType::Number,
+            ffi::LUA_TSTRING => LuaType::String,
+            ffi::LUA_TTABLE => LuaType::Table,
+            ffi::LUA_TFUNCTION => LuaType::Function,
+            ffi::LUA_TUSERDATA => LuaType::Userdata,
+            ffi::LUA_TTHREAD => LuaType::Thread,
+            _ => LuaType::None,
         }
     }
 
@@ -122,30 +122,30 @@ impl Kind {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Kind::None => "no value",
-            Kind::Nil => "nil",
-            Kind::Boolean => "boolean",
-            Kind::LightUserdata | Kind::Userdata => "userdata",
-            Kind::Number => "number",
-            Kind::String => "string",
-            Kind::Table => "table",
-            Kind::Function => "function",
-            Kind::Thread => "thread",
+            LuaType::None => "no value",
+            LuaType::Nil => "nil",
+            LuaType::Boolean => "boolean",
+            LuaType::LightUserdata | LuaType::Userdata => "userdata",
+            LuaType::Number => "number",
+            LuaType::String => "string",
+            LuaType::Table => "table",
+            LuaType::Function => "function",
+            LuaType::Thread => "thread",
         }
     }
 }
 
-/// Slots that a native may push without asking, as Lua grants them; beyond, see [`State::ensure`].
+/// Slots that a native may push without asking, as Lua grants them; beyond, see [`LuaState::ensure`].
 pub const FREE_SLOTS: c_int = ffi::LUA_MINSTACK;
 
 /// A stack of Lua's, as a native sees it. Index 1 is its first argument; -1 is the top.
-pub struct State {
+pub struct LuaState {
     raw: *mut RawState,
     /// What its allocator leads to.
     context: *mut Context,
 }
 
-impl State {
+impl LuaState {
     /// The state as Lua's.
     ///
     /// # Safety
@@ -154,9 +154,9 @@ impl State {
     /// jumps out of what is done with it meanwhile: the context says that a native runs, or it is known that nothing
     /// can fail.
     #[must_use]
-    pub unsafe fn from_raw(raw: *mut RawState) -> State {
+    pub unsafe fn from_raw(raw: *mut RawState) -> LuaState {
         // SAFETY: the state is alive, and so is the context of its machine.
-        State { raw, context: unsafe { Context::of(raw) } }
+        LuaState { raw, context: unsafe { Context::of(raw) } }
     }
 
     /// Lua's own state, for what isn't here.
@@ -193,7 +193,7 @@ impl State {
     #[inline]
     fn table(&self, index: c_int) -> c_int {
         let at = self.existing(index);
-        assert_eq!(self.kind(at), Kind::Table, "a native took something else for a table");
+        assert_eq!(self.kind(at), LuaType::Table, "a native took something else for a table");
         at
     }
 
@@ -286,10 +286,10 @@ impl State {
     /// The type of a value.
     #[inline]
     #[must_use]
-    pub fn kind(&self, index: c_int) -> Kind {
+    pub fn kind(&self, index: c_int) -> LuaType {
         let at = self.absolute(index);
         // SAFETY: the state is alive; Lua says "none" for what is above the top.
-        Kind::of(unsafe { ffi::lua_type(self.raw, at) })
+        LuaType::of(unsafe { ffi::lua_type(self.raw, at) })
     }
 
     /// Whether a value counts as true.
@@ -312,10 +312,10 @@ impl State {
     }
 
     /// The bytes of a string; numbers are none here. They stay as long as the string is on the stack; nothing that
-    /// moves the stack can be called meanwhile, see [`State::argument`] for that.
+    /// moves the stack can be called meanwhile, see [`LuaState::argument`] for that.
     #[must_use]
     pub fn bytes(&self, index: c_int) -> Option<&[u8]> {
-        if self.kind(index) != Kind::String {
+        if self.kind(index) != LuaType::String {
             return None;
         }
         // SAFETY: the string stays on the stack while the state is borrowed.
@@ -370,7 +370,7 @@ impl State {
     pub fn check_bytes(&mut self, n: c_int) -> Result<&[u8], Raise> {
         match self.kind(n) {
             // SAFETY: the argument stays on the stack while the state is borrowed.
-            Kind::String | Kind::Number => Ok(unsafe { self.argument(n) }),
+            LuaType::String | LuaType::Number => Ok(unsafe { self.argument(n) }),
             _ => Err(self.type_error(n, "string")),
         }
     }
@@ -388,13 +388,13 @@ impl State {
     /// The same with what is meant if it is missing or nil.
     pub fn check_int_or(&mut self, n: c_int, otherwise: i64) -> Result<i64, Raise> {
         match self.kind(n) {
-            Kind::None | Kind::Nil => Ok(otherwise),
+            LuaType::None | LuaType::Nil => Ok(otherwise),
             _ => self.check_int(n),
         }
     }
 
     /// Checks the argument's type.
-    pub fn check_kind(&mut self, n: c_int, kind: Kind) -> Result<(), Raise> {
+    pub fn check_kind(&mut self, n: c_int, kind: LuaType) -> Result<(), Raise> {
         if self.kind(n) == kind { Ok(()) } else { Err(self.type_error(n, kind.name())) }
     }
 
@@ -546,8 +546,8 @@ impl State {
     pub fn raw_set(&mut self, table: c_int) -> Result<(), Raise> {
         let at = self.table(table);
         match self.kind(-2) {
-            Kind::Nil => return Err(self.error_value(b"table index is nil")),
-            Kind::Number if self.number(-2).is_some_and(f64::is_nan) => {
+            LuaType::Nil => return Err(self.error_value(b"table index is nil")),
+            LuaType::Number if self.number(-2).is_some_and(f64::is_nan) => {
                 return Err(self.error_value(b"table index is NaN"));
             }
             _ => {}
@@ -615,7 +615,7 @@ impl State {
     /// Takes a table or nil from the stack and makes it the metatable of a value.
     pub fn set_metatable(&mut self, index: c_int) {
         let at = self.existing(index);
-        assert!(matches!(self.kind(-1), Kind::Nil | Kind::Table));
+        assert!(matches!(self.kind(-1), LuaType::Nil | LuaType::Table));
         // SAFETY: the state is alive, the value and the metatable exist.
         unsafe { ffi::lua_setmetatable(self.raw, at) };
     }
@@ -635,7 +635,7 @@ impl State {
 
     /// Takes a table from the stack and makes it what all that is loaded from now on has for the table of globals.
     pub(crate) fn guard_globals(&mut self) {
-        assert_eq!(self.kind(-1), Kind::Table);
+        assert_eq!(self.kind(-1), LuaType::Table);
         self.push_globals();
         // SAFETY: the state is alive, both tables exist, memory is not refused.
         let behind = unsafe { ffi::luaL_ref(self.raw, ffi::LUA_REGISTRYINDEX) };
@@ -678,7 +678,7 @@ impl State {
     // --- Calls and errors.
 
     /// Calls a function with arguments, which are on top of the stack, the function below them; leaves so many results.
-    /// What it raises comes back as [`Raise`]; a native that doesn't pass that on calls [`State::is_ending`] first.
+    /// What it raises comes back as [`Raise`]; a native that doesn't pass that on calls [`LuaState::is_ending`] first.
     pub fn call(&mut self, arguments: c_int, results: c_int) -> Result<(), Raise> {
         self.call_handled(arguments, results, 0)
     }
@@ -796,10 +796,10 @@ impl State {
     #[must_use]
     pub fn display(&mut self, index: c_int) -> Vec<u8> {
         match self.kind(index) {
-            Kind::None | Kind::Nil => b"nil".to_vec(),
-            Kind::Boolean => self.boolean(index).to_string().into_bytes(),
-            Kind::String => self.bytes(index).unwrap_or_default().to_vec(),
-            Kind::Number => {
+            LuaType::None | LuaType::Nil => b"nil".to_vec(),
+            LuaType::Boolean => self.boolean(index).to_string().into_bytes(),
+            LuaType::String => self.bytes(index).unwrap_or_default().to_vec(),
+            LuaType::Number => {
                 self.push_copy(index);
                 // SAFETY: the value stays on the stack until its bytes are copied.
                 let text = unsafe { self.argument(-1) }.to_vec();
@@ -833,7 +833,7 @@ impl State {
         found
     }
 
-    /// An empty buffer, for a native that builds a string; give it back with [`State::return_scratch`].
+    /// An empty buffer, for a native that builds a string; give it back with [`LuaState::return_scratch`].
     #[must_use]
     pub fn take_scratch(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.context().scratch)

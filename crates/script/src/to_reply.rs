@@ -8,7 +8,7 @@ use resp::reply::Reply;
 
 use crate::from_reply::COUNTED;
 use crate::host::Host;
-use crate::state::{Kind, State};
+use crate::state::{LuaState, LuaType};
 
 /// Slots of Lua's stack that are needed to write a value, with those that a level of nesting takes.
 const SLOTS: c_int = 4;
@@ -28,18 +28,18 @@ enum Level {
 }
 
 /// Writes the value on top of the stack as a reply, and takes it from there.
-pub(crate) fn write(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host) {
+pub(crate) fn write(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn Host) {
     // What most scripts return needs no room.
     let top = state.top();
     match state.kind(top) {
-        Kind::String => reply.bulk(state.bytes(top).unwrap_or_default()),
-        Kind::Number => reply.int(integer(state.number(top).unwrap_or(0.0))),
+        LuaType::String => reply.bulk(state.bytes(top).unwrap_or_default()),
+        LuaType::Number => reply.int(integer(state.number(top).unwrap_or(0.0))),
         _ => return write_nested(state, reply, host),
     }
     state.pop(1);
 }
 
-fn write_nested(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host) {
+fn write_nested(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn Host) {
     let mut levels = Vec::new();
     loop {
         if !state.fits(SLOTS) {
@@ -58,7 +58,7 @@ fn write_nested(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host) {
 }
 
 /// Pushes a level's next element. After the last, takes all that is the level's from the stack, and says no.
-fn push_next(state: &mut State, level: &mut Level) -> bool {
+fn push_next(state: &mut LuaState, level: &mut Level) -> bool {
     match level {
         Level::Sequence { written, len } if *written < *len => {
             *written += 1;
@@ -92,13 +92,13 @@ fn push_next(state: &mut State, level: &mut Level) -> bool {
 
 /// Writes the value on top of the stack, and takes it from there; of a collection, only how much is in it, if it is not
 /// empty or means something else.
-fn write_value(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host) -> Option<Level> {
+fn write_value(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn Host) -> Option<Level> {
     match state.kind(-1) {
-        Kind::String => reply.bulk(state.bytes(-1).unwrap_or_default()),
-        Kind::Number => reply.int(integer(state.number(-1).unwrap_or(0.0))),
+        LuaType::String => reply.bulk(state.bytes(-1).unwrap_or_default()),
+        LuaType::Number => reply.int(integer(state.number(-1).unwrap_or(0.0))),
         // In RESP2, Lua's false is nothing, since nothing is false in Lua.
-        Kind::Boolean => write_boolean(state.boolean(-1), reply, state.speaks_resp3()),
-        Kind::Table => return write_table(state, reply, host),
+        LuaType::Boolean => write_boolean(state.boolean(-1), reply, state.speaks_resp3()),
+        LuaType::Table => return write_table(state, reply, host),
         _ => reply.null(),
     }
     state.pop(1);
@@ -122,7 +122,7 @@ pub(crate) fn integer(number: f64) -> i64 {
 }
 
 /// Pushes a field of the table on top. Says whether it is of this type; if not, nothing is pushed.
-fn field(state: &mut State, name: &str, kind: Kind) -> bool {
+fn field(state: &mut LuaState, name: &str, kind: LuaType) -> bool {
     state.raw_get_named(-1, name);
     let found = state.kind(-1) == kind;
     if !found {
@@ -131,7 +131,7 @@ fn field(state: &mut State, name: &str, kind: Kind) -> bool {
     found
 }
 
-fn write_table(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host) -> Option<Level> {
+fn write_table(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn Host) -> Option<Level> {
     if !state.is_plain_sequence(-1) {
         if write_meant(state, reply, host) {
             state.pop(1);
@@ -150,12 +150,12 @@ fn write_table(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host) ->
 }
 
 /// Begins a collection of RESP3's that the table on top means, if it does; its own table is on top of that then.
-fn open_meant(state: &mut State, reply: &mut Reply<'_>) -> Option<Level> {
-    if field(state, "map", Kind::Table) {
+fn open_meant(state: &mut LuaState, reply: &mut Reply<'_>) -> Option<Level> {
+    if field(state, "map", LuaType::Table) {
         reply.map(pairs(state));
         return Some(Level::Map { value_waits: false });
     }
-    if field(state, "set", Kind::Table) {
+    if field(state, "set", LuaType::Table) {
         reply.set(pairs(state));
         return Some(Level::Set);
     }
@@ -163,11 +163,11 @@ fn open_meant(state: &mut State, reply: &mut Reply<'_>) -> Option<Level> {
 }
 
 /// How many elements there are before the first that is nil, which need not be where Lua finds the border.
-fn len_to_first_hole(state: &mut State) -> c_int {
+fn len_to_first_hole(state: &mut LuaState) -> c_int {
     let mut len = 0;
     loop {
         state.raw_get_at(-1, len + 1);
-        let is_end = state.kind(-1) == Kind::Nil;
+        let is_end = state.kind(-1) == LuaType::Nil;
         state.pop(1);
         if is_end {
             return len;
@@ -177,11 +177,11 @@ fn len_to_first_hole(state: &mut State) -> c_int {
 }
 
 /// Writes a table that means something else than a collection, if it does. The table stays on the stack.
-fn write_meant(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host) -> bool {
-    if field(state, "err", Kind::String) {
+fn write_meant(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn Host) -> bool {
+    if field(state, "err", LuaType::String) {
         let text = state.bytes(-1).unwrap_or_default().to_vec();
         state.pop(1);
-        let is_new = !field(state, COUNTED, Kind::Boolean);
+        let is_new = !field(state, COUNTED, LuaType::Boolean);
         if !is_new {
             state.pop(1);
         }
@@ -189,24 +189,24 @@ fn write_meant(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host) ->
         reply.error(&text);
         return true;
     }
-    if field(state, "ok", Kind::String) {
+    if field(state, "ok", LuaType::String) {
         reply.status(state.bytes(-1).unwrap_or_default());
         state.pop(1);
         return true;
     }
-    if field(state, "double", Kind::Number) {
+    if field(state, "double", LuaType::Number) {
         reply.double(state.number(-1).unwrap_or(0.0));
         state.pop(1);
         return true;
     }
-    if field(state, "big_number", Kind::String) {
+    if field(state, "big_number", LuaType::String) {
         let clean = |&b: &u8| if matches!(b, b'\r' | b'\n') { ' ' } else { char::from(b) };
         let digits: String = state.bytes(-1).unwrap_or_default().iter().map(clean).collect();
         reply.big_number(&digits);
         state.pop(1);
         return true;
     }
-    if field(state, "verbatim_string", Kind::Table) {
+    if field(state, "verbatim_string", LuaType::Table) {
         let written = write_verbatim(state, reply);
         state.pop(1);
         return written;
@@ -214,13 +214,13 @@ fn write_meant(state: &mut State, reply: &mut Reply<'_>, host: &mut dyn Host) ->
     false
 }
 
-fn write_verbatim(state: &mut State, reply: &mut Reply<'_>) -> bool {
-    if !field(state, "format", Kind::String) {
+fn write_verbatim(state: &mut LuaState, reply: &mut Reply<'_>) -> bool {
+    if !field(state, "format", LuaType::String) {
         return false;
     }
     let mut format = String::from_utf8_lossy(state.bytes(-1).unwrap_or_default()).into_owned();
     state.pop(1);
-    if !field(state, "string", Kind::String) {
+    if !field(state, "string", LuaType::String) {
         return false;
     }
     // The protocol has exactly three bytes for it.
@@ -231,7 +231,7 @@ fn write_verbatim(state: &mut State, reply: &mut Reply<'_>) -> bool {
 }
 
 /// How many pairs the table on top has.
-fn pairs(state: &mut State) -> usize {
+fn pairs(state: &mut LuaState) -> usize {
     let mut count = 0;
     state.push_nil();
     // SAFETY: the key is nil or the last that was visited, and nothing is added to the table meanwhile.

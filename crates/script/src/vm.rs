@@ -16,7 +16,7 @@ use crate::context::{Context, allocate};
 use crate::from_reply::COUNTED;
 use crate::host::Host;
 use crate::library::{self, Registered};
-use crate::state::{Kind, NOT_ENOUGH_MEMORY, Raise, RawState, State};
+use crate::state::{LuaState, LuaType, NOT_ENOUGH_MEMORY, Raise, RawState};
 use crate::{libs, native, to_reply};
 
 /// The text of the error by which a script that has to end ends.
@@ -40,8 +40,8 @@ pub struct Loaded {
 
 impl Loaded {
     /// Takes a function from the top of the stack into the registry.
-    pub(crate) fn take(state: &mut State, uses: Uses) -> Loaded {
-        assert_eq!(state.kind(-1), Kind::Function);
+    pub(crate) fn take(state: &mut LuaState, uses: Uses) -> Loaded {
+        assert_eq!(state.kind(-1), LuaType::Function);
         // SAFETY: the state is alive, the function is on top; memory is not refused.
         let reference = unsafe { ffi::luaL_ref(state.raw(), ffi::LUA_REGISTRYINDEX) };
         Loaded { reference, uses }
@@ -123,7 +123,7 @@ impl Vm {
         // SAFETY: the state is alive; memory is not refused while the context says so.
         unsafe { (*vm.context).in_native = true };
         // SAFETY: as above; the state is used through this alone.
-        let mut state = unsafe { State::from_raw(vm.lua) };
+        let mut state = unsafe { LuaState::from_raw(vm.lua) };
         state.push_native(native!(locate));
         vm.arguments = Some(Arguments::new(&mut state).ok()?);
         vm.context().in_native = false;
@@ -134,12 +134,12 @@ impl Vm {
 
     /// Does something that no error of Lua's jumps out of. The stack is afterwards as it was before.
     #[inline]
-    fn natively<T>(&mut self, run: impl FnOnce(&mut State, Option<&mut Arguments>) -> T) -> T {
+    fn natively<T>(&mut self, run: impl FnOnce(&mut LuaState, Option<&mut Arguments>) -> T) -> T {
         // SAFETY: the context is alive; memory is not refused until the end.
         unsafe { (*self.context).in_native = true };
         // SAFETY: the state is alive and used through this alone; nothing below the top is taken away.
         unsafe {
-            let mut state = State::from_raw(self.lua);
+            let mut state = LuaState::from_raw(self.lua);
             let top = state.top();
             let result = run(&mut state, self.arguments.as_mut());
             ffi::lua_settop(self.lua, top);
@@ -253,7 +253,7 @@ impl Vm {
 }
 
 /// Calls what is to be called, with its keys and arguments; its result is on top of the stack then, or its error.
-fn call_with(state: &mut State, call: &Call<'_>, arguments: &mut Arguments) -> Result<(), Raise> {
+fn call_with(state: &mut LuaState, call: &Call<'_>, arguments: &mut Arguments) -> Result<(), Raise> {
     let Loaded { reference, uses } = call.script;
     let mut args = call.args.from(call.first_key);
     if !call.is_function {
@@ -272,14 +272,14 @@ fn call_with(state: &mut State, call: &Call<'_>, arguments: &mut Arguments) -> R
 }
 
 /// Pushes a value of the registry's.
-fn push_registered(state: &mut State, reference: c_int) {
+fn push_registered(state: &mut LuaState, reference: c_int) {
     // SAFETY: the state is alive; there is room, since this is called with little on the stack.
     unsafe { ffi::lua_rawgeti_(state.raw(), ffi::LUA_REGISTRYINDEX, reference) };
 }
 
 /// The text of the error on top of the stack.
-fn error_text(state: &mut State) -> Vec<u8> {
-    if state.kind(-1) != Kind::Table {
+fn error_text(state: &mut LuaState) -> Vec<u8> {
+    if state.kind(-1) != LuaType::Table {
         return state.display(-1);
     }
     state.raw_get_named(-1, "err");
@@ -290,8 +290,8 @@ fn error_text(state: &mut State) -> Vec<u8> {
 
 /// Called with every error that nothing in the script catches, where it happens: makes a table of it, and notes in it
 /// where that was.
-fn locate(state: &mut State) -> Result<c_int, Raise> {
-    if state.kind(1) != Kind::Table {
+fn locate(state: &mut LuaState) -> Result<c_int, Raise> {
+    if state.kind(1) != LuaType::Table {
         let text = [b"ERR ", &*state.display(1)].concat();
         state.push_table(0, 3)?;
         state.push_bytes(&text)?;
@@ -309,8 +309,8 @@ fn locate(state: &mut State) -> Result<c_int, Raise> {
 }
 
 /// The error reply for the error on top of the stack.
-fn failure(state: &mut State, name: &str) -> Failure {
-    if state.kind(-1) != Kind::Table {
+fn failure(state: &mut LuaState, name: &str) -> Failure {
+    if state.kind(-1) != LuaType::Table {
         let text = state.bytes(-1).unwrap_or(b"execution failure");
         let text = [b"ERR Error running script ", name.as_bytes(), b", ", text].concat();
         return Failure { text, is_counted: false };
@@ -318,7 +318,7 @@ fn failure(state: &mut State, name: &str) -> Failure {
     let mut field = |key: &str| {
         state.raw_get_named(-1, key);
         let text = match state.kind(-1) {
-            Kind::Nil => None,
+            LuaType::Nil => None,
             _ => Some(state.display(-1)),
         };
         state.pop(1);
@@ -333,7 +333,7 @@ fn failure(state: &mut State, name: &str) -> Failure {
 }
 
 /// Lua's own libraries, as far as scripts have them.
-fn open_standard(state: &mut State) -> Result<(), Raise> {
+fn open_standard(state: &mut LuaState) -> Result<(), Raise> {
     let libraries: [(&CStr, ffi::lua_CFunction); 4] = [
         (c"", ffi::luaopen_base),
         (c"table", ffi::luaopen_table),
@@ -379,7 +379,7 @@ unsafe extern "C-unwind" fn read(lua: *mut RawState, text: *mut c_void, size: *m
 }
 
 /// Loads a text as a function, which it pushes. Bytecode is refused: Lua 5.1 believes whatever it says.
-pub(crate) fn load(state: &mut State, text: &[u8], name: &CStr) -> Result<(), Raise> {
+pub(crate) fn load(state: &mut LuaState, text: &[u8], name: &CStr) -> Result<(), Raise> {
     // Before a space, the mark of bytecode is an unknown symbol of a text, as it is to Redis.
     let is_binary = text.first() == Some(&ffi::LUA_SIGNATURE[0]);
     let text = if is_binary { Cow::Owned([b" ", text].concat()) } else { Cow::Borrowed(text) };
@@ -414,7 +414,7 @@ unsafe extern "C-unwind" fn on_count(lua: *mut RawState, _: *mut ffi::lua_Debug)
             // Whatever it catches, it ends at its next instruction.
             ffi::lua_sethook(lua, Some(on_count), ffi::LUA_MASKCOUNT, 1);
             (*context).in_native = true;
-            State::from_raw(lua).end();
+            LuaState::from_raw(lua).end();
             (*context).in_native = false;
             ffi::lua_error(lua);
         }

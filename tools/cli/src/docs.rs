@@ -9,7 +9,7 @@ mod syntax;
 pub use hint::{Expected, expected};
 
 use crate::failure::Failure;
-use crate::session::Session;
+use crate::session::CliSession;
 use client::Value;
 
 /// All commands, by name.
@@ -39,7 +39,7 @@ pub struct Argument {
     /// What the manual calls it.
     pub name: String,
     /// What it is.
-    pub kind: Kind,
+    pub kind: ArgumentKind,
     /// A word that stands before it, or that it is.
     pub token: Option<String>,
     /// Whether it may be left out.
@@ -54,7 +54,7 @@ pub struct Argument {
 
 /// What an argument is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum ArgumentKind {
     /// Any value.
     #[default]
     Value,
@@ -73,7 +73,7 @@ impl Manual {
     ///
     /// # Errors
     /// [`Failure`] if the connection breaks. A server that says nothing makes an empty manual.
-    pub fn load(session: &mut Session<'_>) -> Result<Self, Failure> {
+    pub fn load(session: &mut CliSession<'_>) -> Result<Self, Failure> {
         let docs = session.exchange(&["COMMAND", "DOCS"])?;
         if let Some(manual) = Self::from_docs(&docs) {
             return Ok(manual);
@@ -157,11 +157,11 @@ fn argument(doc: &Value) -> Argument {
     Argument {
         name,
         kind: match field(doc, "type").map(text).unwrap_or_default().as_str() {
-            "key" => Kind::Key,
-            "pure-token" => Kind::Token,
-            "oneof" => Kind::Choice,
-            "block" => Kind::Block,
-            _ => Kind::Value,
+            "key" => ArgumentKind::Key,
+            "pure-token" => ArgumentKind::Token,
+            "oneof" => ArgumentKind::Choice,
+            "block" => ArgumentKind::Block,
+            _ => ArgumentKind::Value,
         },
         token: field(doc, "token").map(text),
         optional: has("optional"),
@@ -175,7 +175,7 @@ fn argument(doc: &Value) -> Argument {
 fn entry_of_row(row: &Value) -> Option<Entry> {
     let [name, Value::Int(arity), _, Value::Int(first_key), ..] = elements(row)? else { return None };
     let argument = |index: i64| match index == *first_key {
-        true => Argument { name: "key".to_owned(), kind: Kind::Key, ..Argument::default() },
+        true => Argument { name: "key".to_owned(), kind: ArgumentKind::Key, ..Argument::default() },
         false => Argument { name: "arg".to_owned(), ..Argument::default() },
     };
     let mut arguments: Vec<Argument> = (1..arity.unsigned_abs().min(64) as i64).map(argument).collect();

@@ -3,7 +3,7 @@
 use crate::docs::{Entry, Manual};
 use crate::failure::Failure;
 use crate::output::complain;
-use crate::session::Session;
+use crate::session::CliSession;
 use std::fmt::Write as _;
 
 const GENERAL: &str = "\
@@ -23,7 +23,7 @@ Set your preferences in ~/.redisclirc
 ///
 /// # Errors
 /// Standard output's; without a connection, what connecting said.
-pub fn print(session: &mut Session<'_>, topic: &[Vec<u8>]) -> Result<(), Failure> {
+pub fn print(session: &mut CliSession<'_>, topic: &[Vec<u8>]) -> Result<(), Failure> {
     let topic: Vec<String> = topic.iter().map(|word| String::from_utf8_lossy(word).to_ascii_lowercase()).collect();
     if topic.is_empty() {
         session.output.print(format!("penstock cli {}\n{GENERAL}", env!("CARGO_PKG_VERSION")))?;

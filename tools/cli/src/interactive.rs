@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::lines::{self, Next};
 use crate::output::complain;
 use crate::preferences::Preferences;
-use crate::session::Session;
+use crate::session::CliSession;
 use helper::Assistant;
 use history::HistoryFile;
 use rustyline::error::ReadlineError;
@@ -26,7 +26,7 @@ const HISTORY_LINES_MAX: usize = 1000;
 ///
 /// # Errors
 /// The terminal's, or standard output's.
-pub fn run(session: Session<'_>) -> Result<(), Failure> {
+pub fn run(session: CliSession<'_>) -> Result<(), Failure> {
     let session = RefCell::new(session);
     // Without it Ctrl-C ends the program, which is no reason not to start.
     let _ = session.borrow_mut().interrupt.watch();
@@ -55,7 +55,10 @@ pub fn run(session: Session<'_>) -> Result<(), Failure> {
 
 type LineEditor<'s, 'a> = Editor<Assistant<'s, 'a>, MemHistory>;
 
-fn editor<'s, 'a>(session: &'s RefCell<Session<'a>>, history: &mut HistoryFile) -> Result<LineEditor<'s, 'a>, Failure> {
+fn editor<'s, 'a>(
+    session: &'s RefCell<CliSession<'a>>,
+    history: &mut HistoryFile,
+) -> Result<LineEditor<'s, 'a>, Failure> {
     let no_terminal = |error| Failure::Other(format!("penstock cli: can't use the terminal: {error}"));
     let config = Config::builder()
         // As in a shell: Tab completes what all candidates have in common, another Tab lists them.
@@ -86,7 +89,7 @@ fn dotfile(variable: &str, name: &str) -> Option<PathBuf> {
 
 /// Shows what came unasked, sees to it that the assistant knows the server's commands; gives the prompt.
 fn prepare(
-    session: &RefCell<Session<'_>>,
+    session: &RefCell<CliSession<'_>>,
     editor: &mut LineEditor<'_, '_>,
     preferences: &Preferences,
 ) -> Result<String, Failure> {
@@ -111,7 +114,7 @@ fn remember(editor: &mut LineEditor<'_, '_>, history: &mut HistoryFile, line: &s
 }
 
 /// Runs a line; what breaks the connection or Ctrl-C ends no more than that.
-fn run_line(session: &mut Session<'_>, line: &str, preferences: &mut Preferences) -> Result<Next, Failure> {
+fn run_line(session: &mut CliSession<'_>, line: &str, preferences: &mut Preferences) -> Result<Next, Failure> {
     // An earlier one was for the line before.
     session.interrupt.take();
     match lines::run(session, line.as_bytes(), preferences) {
@@ -139,7 +142,7 @@ fn run_line(session: &mut Session<'_>, line: &str, preferences: &mut Preferences
 }
 
 /// Connects anew if Ctrl-C has ended a wait for a reply, and with it the connection, and says what the new one lacks.
-fn replace_connection(session: &mut Session<'_>) {
+fn replace_connection(session: &mut CliSession<'_>) {
     if session.is_connected() {
         return;
     }

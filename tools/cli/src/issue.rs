@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::format::Form;
 use crate::output::complain;
 use crate::redirection::Redirection;
-use crate::session::Session;
+use crate::session::CliSession;
 use client::Value;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ enum Answer {
 
 /// What follows a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum AfterCommand {
     /// One reply.
     Plain,
     /// Lines without end.
@@ -45,21 +45,21 @@ enum Kind {
 ///
 /// # Errors
 /// [`Failure`] where there is no reply.
-pub fn issue(session: &mut Session<'_>, request: &[Vec<u8>], repeat: i64) -> Result<Outcome, Failure> {
+pub fn issue(session: &mut CliSession<'_>, request: &[Vec<u8>], repeat: i64) -> Result<Outcome, Failure> {
     let kind = kind_of(request);
-    if kind == Kind::Replication {
+    if kind == AfterCommand::Replication {
         session.output.flush()?;
         let name = String::from_utf8_lossy(&request[0]);
         complain!("penstock cli: '{name}' is not supported: the replication stream is not read; redis-cli can do that");
         return Ok(Outcome::Refused);
     }
-    let mut announces = kind == Kind::Subscribe && session.options.style.form != Form::Raw;
+    let mut announces = kind == AfterCommand::Subscribe && session.options.style.form != Form::Raw;
     let mut left = repeat;
     while left != 0 {
         left -= i64::from(left > 0);
         let outcome = issue_once(session, request, kind, announces)?;
         announces = false;
-        if outcome == Outcome::Refused || kind == Kind::Monitor {
+        if outcome == Outcome::Refused || kind == AfterCommand::Monitor {
             return Ok(outcome);
         }
         if let Some(interval) = session.options.interval {
@@ -75,14 +75,21 @@ pub fn issue(session: &mut Session<'_>, request: &[Vec<u8>], repeat: i64) -> Res
 
 /// Sends a command, to other nodes too where that was asked for, and prints what comes; first, if it `announces`
 /// that, how to end what doesn't end.
-fn issue_once(session: &mut Session<'_>, request: &[Vec<u8>], kind: Kind, announces: bool) -> Result<Outcome, Failure> {
+fn issue_once(
+    session: &mut CliSession<'_>,
+    request: &[Vec<u8>],
+    kind: AfterCommand,
+    announces: bool,
+) -> Result<Outcome, Failure> {
     let mut redirections_left = if session.options.follow_redirections { REDIRECTIONS_MAX } else { 0 };
     loop {
         session.send(request)?;
         let follow = redirections_left > 0;
         let answer = match kind {
-            Kind::Monitor | Kind::Subscribe => stream(session, announces, follow)?,
-            Kind::Plain | Kind::Shutdown | Kind::Replication => answer(session, request, kind, follow)?,
+            AfterCommand::Monitor | AfterCommand::Subscribe => stream(session, announces, follow)?,
+            AfterCommand::Plain | AfterCommand::Shutdown | AfterCommand::Replication => {
+                answer(session, request, kind, follow)?
+            }
         };
         match answer {
             Answer::Is(outcome) => return Ok(outcome),
@@ -92,19 +99,19 @@ fn issue_once(session: &mut Session<'_>, request: &[Vec<u8>], kind: Kind, announ
     }
 }
 
-fn kind_of(request: &[Vec<u8>]) -> Kind {
+fn kind_of(request: &[Vec<u8>]) -> AfterCommand {
     match request.first().map(|name| name.to_ascii_lowercase()).as_deref() {
-        Some(b"monitor") => Kind::Monitor,
-        Some(b"subscribe" | b"psubscribe" | b"ssubscribe") => Kind::Subscribe,
-        Some(b"shutdown") => Kind::Shutdown,
-        Some(b"sync" | b"psync") => Kind::Replication,
-        _ => Kind::Plain,
+        Some(b"monitor") => AfterCommand::Monitor,
+        Some(b"subscribe" | b"psubscribe" | b"ssubscribe") => AfterCommand::Subscribe,
+        Some(b"shutdown") => AfterCommand::Shutdown,
+        Some(b"sync" | b"psync") => AfterCommand::Replication,
+        _ => AfterCommand::Plain,
     }
 }
 
 /// Whether a command's replies go on until the connection ends.
 pub fn never_ends(request: &[Vec<u8>]) -> bool {
-    matches!(kind_of(request), Kind::Monitor | Kind::Subscribe)
+    matches!(kind_of(request), AfterCommand::Monitor | AfterCommand::Subscribe)
 }
 
 /// Whether the reply is a report for people, which is printed as it is.
@@ -125,11 +132,16 @@ fn is_report(request: &[Vec<u8>]) -> bool {
 }
 
 /// Reads the reply to one command and prints it.
-fn answer(session: &mut Session<'_>, request: &[Vec<u8>], kind: Kind, follow: bool) -> Result<Answer, Failure> {
+fn answer(
+    session: &mut CliSession<'_>,
+    request: &[Vec<u8>],
+    kind: AfterCommand,
+    follow: bool,
+) -> Result<Answer, Failure> {
     let reply = match session.next_reply() {
         Ok(reply) => reply,
         // The server's last word is that it closes.
-        Err(Failure::Lost(_)) if kind == Kind::Shutdown => {
+        Err(Failure::Lost(_)) if kind == AfterCommand::Shutdown => {
             session.disconnect();
             return Ok(Answer::Is(Outcome::Answered));
         }
@@ -144,7 +156,7 @@ fn answer(session: &mut Session<'_>, request: &[Vec<u8>], kind: Kind, follow: bo
 }
 
 /// Prints a reply, or an error where the user wants it.
-fn print(session: &mut Session<'_>, reply: &Value, report: bool) -> Result<Outcome, Failure> {
+fn print(session: &mut CliSession<'_>, reply: &Value, report: bool) -> Result<Outcome, Failure> {
     if session.options.exit_error
         && !session.options.reads_lines()
         && let Some(text) = reply.error()
@@ -159,7 +171,7 @@ fn print(session: &mut Session<'_>, reply: &Value, report: bool) -> Result<Outco
 }
 
 /// Prints whatever comes until the connection ends or Ctrl-C is pressed.
-fn stream(session: &mut Session<'_>, announces: bool, follow: bool) -> Result<Answer, Failure> {
+fn stream(session: &mut CliSession<'_>, announces: bool, follow: bool) -> Result<Answer, Failure> {
     if announces {
         session.output.print("Reading messages... (press Ctrl-C to quit)\n")?;
     }

@@ -31,9 +31,9 @@ pub use flags::command;
 use crate::failure::Failure;
 use crate::issue::{Outcome, issue};
 use crate::modes::keys::Measure;
-use crate::options::{Exit, Mode, Options, Surroundings};
+use crate::options::{CliOptions, Exit, Mode, Surroundings};
 use crate::output::complain;
-use crate::session::Session;
+use crate::session::CliSession;
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read, Write};
@@ -68,11 +68,11 @@ fn answer(text: &str) -> ExitCode {
     }
 }
 
-fn run_options(options: &Options) -> ExitCode {
+fn run_options(options: &CliOptions) -> ExitCode {
     if options.password_is_exposed {
         complain!("Warning: Using a password with '-a' or '-u' option on the command line interface may not be safe.");
     }
-    match run_session(Session::new(options)) {
+    match run_session(CliSession::new(options)) {
         Ok(code) => code,
         Err(failure) => {
             let text = failure.to_string();
@@ -84,7 +84,7 @@ fn run_options(options: &Options) -> ExitCode {
     }
 }
 
-fn run_session(mut session: Session<'_>) -> Result<ExitCode, Failure> {
+fn run_session(mut session: CliSession<'_>) -> Result<ExitCode, Failure> {
     if session.options.ask_password {
         session.set_password(password::ask()?);
     }
@@ -96,7 +96,7 @@ fn run_session(mut session: Session<'_>) -> Result<ExitCode, Failure> {
     done.and_then(|code| flushed.map(|()| code))
 }
 
-fn run_mode(session: &mut Session<'_>) -> Result<ExitCode, Failure> {
+fn run_mode(session: &mut CliSession<'_>) -> Result<ExitCode, Failure> {
     match &session.options.mode {
         Mode::Commands if session.options.reads_lines() => {
             // Where that fails, it was said, and each command tries again.
@@ -127,7 +127,7 @@ fn status(outcome: Outcome) -> ExitCode {
 }
 
 /// Runs the command of the command line.
-fn run_command(session: &mut Session<'_>) -> Result<ExitCode, Failure> {
+fn run_command(session: &mut CliSession<'_>) -> Result<ExitCode, Failure> {
     let Some(request) = request(session.options)? else {
         session.output.print("Invalid quoted string\n")?;
         return Ok(ExitCode::FAILURE);
@@ -143,7 +143,7 @@ fn run_command(session: &mut Session<'_>) -> Result<ExitCode, Failure> {
 
 /// The command line's words, unquoted if they are quoted, with what standard input adds; `None` if quotes don't
 /// balance.
-fn request(options: &Options) -> Result<Option<Vec<Vec<u8>>>, Failure> {
+fn request(options: &CliOptions) -> Result<Option<Vec<Vec<u8>>>, Failure> {
     let mut request = options.command.clone();
     if options.quoted_input {
         let unquoted: Option<Vec<Vec<u8>>> = request.iter().map(|word| quote::unquote(word)).collect();

@@ -6,7 +6,7 @@ use crate::help;
 use crate::issue::{issue, never_ends};
 use crate::output::complain;
 use crate::preferences::Preferences;
-use crate::session::Session;
+use crate::session::CliSession;
 use resp::splitargs::split_args;
 use std::io::{self, BufRead};
 use std::time::Instant;
@@ -45,7 +45,7 @@ enum Line {
 ///
 /// # Errors
 /// Standard input's or standard output's; and what makes the connection unusable, since no user is there to mend it.
-pub fn run_all(session: &mut Session<'_>) -> Result<(), Failure> {
+pub fn run_all(session: &mut CliSession<'_>) -> Result<(), Failure> {
     let mut preferences = Preferences::default();
     let mut input = io::stdin().lock();
     let mut line = Vec::new();
@@ -66,7 +66,7 @@ pub fn run_all(session: &mut Session<'_>) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Where going on makes no sense: standard output is gone, or the server doesn't speak the protocol.
-pub fn run(session: &mut Session<'_>, line: &[u8], preferences: &mut Preferences) -> Result<Next, Failure> {
+pub fn run(session: &mut CliSession<'_>, line: &[u8], preferences: &mut Preferences) -> Result<Next, Failure> {
     match understand(line) {
         Line::Blank => {}
         Line::Unbalanced => session.output.print("Invalid argument(s)\n")?,
@@ -167,7 +167,7 @@ fn is_secret_setting(name: &[u8]) -> bool {
     )
 }
 
-fn connect_to(session: &mut Session<'_>, host: &[u8], port: &[u8]) -> Result<(), Failure> {
+fn connect_to(session: &mut CliSession<'_>, host: &[u8], port: &[u8]) -> Result<(), Failure> {
     let host = String::from_utf8_lossy(host).into_owned();
     match std::str::from_utf8(port).ok().and_then(|port| port.parse().ok()) {
         Some(port) => {
@@ -181,7 +181,7 @@ fn connect_to(session: &mut Session<'_>, host: &[u8], port: &[u8]) -> Result<(),
     Ok(())
 }
 
-fn run_command(session: &mut Session<'_>, request: &[Vec<u8>], repeat: i64) -> Result<(), Failure> {
+fn run_command(session: &mut CliSession<'_>, request: &[Vec<u8>], repeat: i64) -> Result<(), Failure> {
     let start = Instant::now();
     session.output.flush()?;
     let answered = session.ensure_connected().and_then(|()| issue(session, request, repeat));
@@ -198,7 +198,7 @@ fn run_command(session: &mut Session<'_>, request: &[Vec<u8>], repeat: i64) -> R
 }
 
 /// Says that the connection is lost, and leaves it to the next command to make another one.
-fn settle<T>(session: &mut Session<'_>, done: Result<T, Failure>) -> Result<(), Failure> {
+fn settle<T>(session: &mut CliSession<'_>, done: Result<T, Failure>) -> Result<(), Failure> {
     match done {
         Ok(_) | Err(Failure::NotConnected) => Ok(()),
         Err(failure) if failure.is_broken_connection() => {

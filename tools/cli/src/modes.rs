@@ -10,7 +10,7 @@ pub mod spectrum;
 pub mod stat;
 
 use crate::failure::Failure;
-use crate::session::Session;
+use crate::session::CliSession;
 use client::Value;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const CLEAR_LINE: &str = "\r\x1b[0K";
 ///
 /// # Errors
 /// [`Failure`], an error reply included.
-fn ask(session: &mut Session<'_>, request: &[impl AsRef<[u8]>], what: &str) -> Result<Value, Failure> {
+fn ask(session: &mut CliSession<'_>, request: &[impl AsRef<[u8]>], what: &str) -> Result<Value, Failure> {
     let reply = session.exchange(request)?;
     no_error(reply, what)
 }
@@ -41,7 +41,7 @@ fn no_error(reply: Value, what: &str) -> Result<Value, Failure> {
 ///
 /// # Errors
 /// [`Failure`], where another connection wouldn't help.
-fn ask_patiently(session: &mut Session<'_>, request: &[impl AsRef<[u8]>]) -> Result<Value, Failure> {
+fn ask_patiently(session: &mut CliSession<'_>, request: &[impl AsRef<[u8]>]) -> Result<Value, Failure> {
     let mut tries = 0;
     loop {
         match session.exchange(request) {
@@ -68,7 +68,7 @@ fn ask_patiently(session: &mut Session<'_>, request: &[impl AsRef<[u8]>]) -> Res
 ///
 /// # Errors
 /// Standard output's; [`Failure::Interrupted`].
-fn pause(session: &mut Session<'_>, time: Duration) -> Result<(), Failure> {
+fn pause(session: &mut CliSession<'_>, time: Duration) -> Result<(), Failure> {
     session.output.flush()?;
     if session.interrupt.sleep(time) { Err(Failure::Interrupted) } else { Ok(()) }
 }

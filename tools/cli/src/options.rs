@@ -52,7 +52,7 @@ pub enum Mode {
 
 /// Everything that was asked for.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct CliOptions {
     /// Where the server is.
     pub address: Address,
     /// How to encrypt, if the connection is to be encrypted.
@@ -105,7 +105,7 @@ pub struct Options {
     pub command: Vec<Vec<u8>>,
 }
 
-impl Options {
+impl CliOptions {
     /// Whether commands come as lines of standard input.
     pub fn reads_lines(&self) -> bool {
         self.mode == Mode::Commands && self.command.is_empty()
@@ -136,7 +136,7 @@ pub struct Surroundings {
 ///
 /// # Errors
 /// [`Exit`] where the command line asks for a text, or can't be used.
-pub fn read(args: &[OsString], surroundings: &Surroundings) -> Result<Options, Exit> {
+pub fn read(args: &[OsString], surroundings: &Surroundings) -> Result<CliOptions, Exit> {
     check_flags(args)?;
     let parsed = flags::command().no_binary_name(true).try_get_matches_from(args);
     let matches = parsed.map_err(|error| wrong(&first_lines(&error)))?;
@@ -201,10 +201,10 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn options(&self) -> Result<Options, Exit> {
+    fn options(&self) -> Result<CliOptions, Exit> {
         self.check_conflicts()?;
         let mut uri = self.value(id::URI).map(parse_uri).transpose()?.unwrap_or_default();
-        let mut options = Options {
+        let mut options = CliOptions {
             address: self.address(&mut uri)?,
             tls: (uri.tls || self.flag(id::TLS)).then(|| self.tls_options()),
             user: self.last(id::USER, self.bytes(id::USER), uri.user.take()),
@@ -393,7 +393,7 @@ impl Reader<'_> {
         }
     }
 
-    fn set_protocol(&self, options: &mut Options, uri: Option<Proto>) {
+    fn set_protocol(&self, options: &mut CliOptions, uri: Option<Proto>) {
         let (id, flag) = match (self.flag(id::RESP2), self.flag(id::RESP3)) {
             (true, _) => (id::RESP2, Some(Proto::Resp2)),
             (_, true) => (id::RESP3, Some(Proto::Resp3)),
@@ -407,7 +407,7 @@ impl Reader<'_> {
         }
     }
 
-    fn set_password(&self, options: &mut Options, uri: Option<Vec<u8>>) {
+    fn set_password(&self, options: &mut CliOptions, uri: Option<Vec<u8>>) {
         let id = if self.matches.contains_id(id::PASS) { id::PASS } else { id::PASSWORD };
         let given = self.last(id, self.bytes(id), uri);
         options.password_is_exposed = given.is_some() && !self.flag(id::NO_AUTH_WARNING);

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::interrupt::{self, Interrupt};
-use crate::options::Options;
+use crate::options::CliOptions;
 use crate::output::Output;
 use crate::output::complain;
 use crate::redirection::Redirection;
@@ -37,9 +37,9 @@ pub struct FoundKeys {
 }
 
 /// A connection that can be made anew, and standard output.
-pub struct Session<'a> {
+pub struct CliSession<'a> {
     /// What the command line asked for.
-    pub options: &'a Options,
+    pub options: &'a CliOptions,
     /// Where replies go.
     pub output: Output,
     /// Ctrl-C.
@@ -58,9 +58,9 @@ pub struct Session<'a> {
     late_replies: usize,
 }
 
-impl<'a> Session<'a> {
+impl<'a> CliSession<'a> {
     /// A session that isn't connected yet.
-    pub fn new(options: &'a Options) -> Self {
+    pub fn new(options: &'a CliOptions) -> Self {
         Self {
             options,
             output: Output::default(),

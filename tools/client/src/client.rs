@@ -23,7 +23,7 @@ use crate::pipeline::Pipeline;
 use crate::pubsub::PubSub;
 use crate::script::{self, Script};
 use crate::transaction::{self, Attempt, Transaction};
-use crate::unshareable::{self, Kind, kind_of};
+use crate::unshareable::{self, Sharing, kind_of};
 pub use dedicated::Dedicated;
 use dedicated::Pool;
 use queue::Batch;
@@ -151,9 +151,9 @@ impl Client {
         let mut bytes = Vec::new();
         request.pack(&mut bytes);
         match kind_of(&bytes) {
-            Kind::Shareable => self.one(self.inner.shared.run(&Batch::new(bytes, 1))),
-            Kind::Blocking(timeout) => self.blocking(request, timeout),
-            Kind::Unshareable(name) => Err(Error::NotShareable(name)),
+            Sharing::Shareable => self.one(self.inner.shared.run(&Batch::new(bytes, 1))),
+            Sharing::Blocking(timeout) => self.blocking(request, timeout),
+            Sharing::Unshareable(name) => Err(Error::NotShareable(name)),
         }
     }
 
@@ -167,11 +167,11 @@ impl Client {
         let mut bytes = Vec::new();
         request.pack(&mut bytes);
         match kind_of(&bytes) {
-            Kind::Shareable => {
+            Sharing::Shareable => {
                 Ok(Ticket { client: self.clone(), slot: self.inner.shared.submit(&Batch::new(bytes, 1)) })
             }
-            Kind::Blocking(_) => Err(Error::NotShareable("a blocking command".to_owned())),
-            Kind::Unshareable(name) => Err(Error::NotShareable(name)),
+            Sharing::Blocking(_) => Err(Error::NotShareable("a blocking command".to_owned())),
+            Sharing::Unshareable(name) => Err(Error::NotShareable(name)),
         }
     }
 

@@ -28,13 +28,13 @@ pub struct Message {
 
 /// How one subscribes to something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum ChannelKind {
     Channel,
     Pattern,
     Shard,
 }
 
-impl Kind {
+impl ChannelKind {
     fn commands(self) -> (&'static str, &'static str) {
         match self {
             Self::Channel => ("SUBSCRIBE", "UNSUBSCRIBE"),
@@ -53,7 +53,7 @@ impl Kind {
 pub struct PubSub {
     config: Config,
     connection: Option<Connection>,
-    subscribed: BTreeSet<(Kind, Vec<u8>)>,
+    subscribed: BTreeSet<(ChannelKind, Vec<u8>)>,
     /// Messages that came while a subscription was to be confirmed.
     waiting: VecDeque<Message>,
     dropped: u64,
@@ -76,7 +76,7 @@ impl PubSub {
     /// # Errors
     /// [`Error::Server`], [`Error::Lost`], [`Error::Connect`]; the channels are not subscribed to then.
     pub fn subscribe<A: Argument>(&mut self, channels: &[A]) -> Result<(), Error> {
-        self.enter(Kind::Channel, channels)
+        self.enter(ChannelKind::Channel, channels)
     }
 
     /// Subscribes to all channels whose names match these patterns.
@@ -84,7 +84,7 @@ impl PubSub {
     /// # Errors
     /// As [`Self::subscribe`].
     pub fn psubscribe<A: Argument>(&mut self, patterns: &[A]) -> Result<(), Error> {
-        self.enter(Kind::Pattern, patterns)
+        self.enter(ChannelKind::Pattern, patterns)
     }
 
     /// Subscribes to shard channels (SPUBLISH).
@@ -92,7 +92,7 @@ impl PubSub {
     /// # Errors
     /// As [`Self::subscribe`].
     pub fn ssubscribe<A: Argument>(&mut self, channels: &[A]) -> Result<(), Error> {
-        self.enter(Kind::Shard, channels)
+        self.enter(ChannelKind::Shard, channels)
     }
 
     /// Ends subscriptions of [`Self::subscribe`].
@@ -100,7 +100,7 @@ impl PubSub {
     /// # Errors
     /// As [`Self::subscribe`]; when the connection is lost, the next one is without them.
     pub fn unsubscribe<A: Argument>(&mut self, channels: &[A]) -> Result<(), Error> {
-        self.leave(Kind::Channel, channels)
+        self.leave(ChannelKind::Channel, channels)
     }
 
     /// Ends subscriptions of [`Self::psubscribe`].
@@ -108,7 +108,7 @@ impl PubSub {
     /// # Errors
     /// As [`Self::subscribe`].
     pub fn punsubscribe<A: Argument>(&mut self, patterns: &[A]) -> Result<(), Error> {
-        self.leave(Kind::Pattern, patterns)
+        self.leave(ChannelKind::Pattern, patterns)
     }
 
     /// Ends subscriptions of [`Self::ssubscribe`].
@@ -116,7 +116,7 @@ impl PubSub {
     /// # Errors
     /// As [`Self::subscribe`].
     pub fn sunsubscribe<A: Argument>(&mut self, channels: &[A]) -> Result<(), Error> {
-        self.leave(Kind::Shard, channels)
+        self.leave(ChannelKind::Shard, channels)
     }
 
     /// The next message; `None` if none comes within `timeout`.
@@ -147,13 +147,13 @@ impl PubSub {
         self.dropped
     }
 
-    fn enter<A: Argument>(&mut self, kind: Kind, names: &[A]) -> Result<(), Error> {
+    fn enter<A: Argument>(&mut self, kind: ChannelKind, names: &[A]) -> Result<(), Error> {
         self.change(kind.commands().0, names)?;
         self.subscribed.extend(names.iter().map(|name| (kind, to_bytes(name))));
         Ok(())
     }
 
-    fn leave<A: Argument>(&mut self, kind: Kind, names: &[A]) -> Result<(), Error> {
+    fn leave<A: Argument>(&mut self, kind: ChannelKind, names: &[A]) -> Result<(), Error> {
         for name in names {
             self.subscribed.remove(&(kind, to_bytes(name)));
         }
@@ -209,7 +209,7 @@ impl PubSub {
 
     fn reconnect(&mut self) -> Result<(), Error> {
         self.connection = Some(Connection::connect(&self.config)?);
-        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+        for kind in [ChannelKind::Channel, ChannelKind::Pattern, ChannelKind::Shard] {
             let names: Vec<_> =
                 self.subscribed.iter().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()).collect();
             if let Err(error) = self.change(kind.commands().0, &names) {

@@ -9,7 +9,7 @@ use crate::error::Error;
 
 /// What a command does to the connection that it runs on.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum Sharing {
     /// Nothing.
     Shareable,
     /// It may hold up all commands behind it, for so long; `None`: for ever.
@@ -90,31 +90,31 @@ const NOTHING: &[u8] = b"*0\r\n";
 const NAME_BYTES_MAX: usize = 16;
 
 /// What the command of this request does.
-pub(crate) fn kind_of(request: &[u8]) -> Kind {
+pub(crate) fn kind_of(request: &[u8]) -> Sharing {
     let mut args = Args(request);
     let mut name = [0; NAME_BYTES_MAX];
     if request == NOTHING {
-        return Kind::Unshareable("a request of nothing".to_owned());
+        return Sharing::Unshareable("a request of nothing".to_owned());
     }
-    let Some(name) = args.next().and_then(|word| upper_case(word, &mut name)) else { return Kind::Shareable };
+    let Some(name) = args.next().and_then(|word| upper_case(word, &mut name)) else { return Sharing::Shareable };
     if let Some(blocking) = blocking_kind(name, args.clone()) {
         return blocking;
     }
     if UNSHAREABLE.contains(&name) || OF_OWN_WRITES.contains(&name) {
-        return Kind::Unshareable(name.to_owned());
+        return Sharing::Unshareable(name.to_owned());
     }
     match unshareable_subcommand(name, args.next()) {
-        Some(subcommand) => Kind::Unshareable(format!("{name} {subcommand}")),
-        None => Kind::Shareable,
+        Some(subcommand) => Sharing::Unshareable(format!("{name} {subcommand}")),
+        None => Sharing::Shareable,
     }
 }
 
-/// [`Kind::Blocking`] if the command waits for other clients.
-fn blocking_kind(name: &str, mut args: Args<'_>) -> Option<Kind> {
+/// [`Sharing::Blocking`] if the command waits for other clients.
+fn blocking_kind(name: &str, mut args: Args<'_>) -> Option<Sharing> {
     if matches!(name, "XREAD" | "XREADGROUP") {
         // Wherever it stands: should servers learn options that are unknown here, no other caller is held up.
         let may_block = args.clone().any(|arg| arg.eq_ignore_ascii_case(b"BLOCK"));
-        return may_block.then(|| Kind::Blocking(time_from_ms(block_option(args).and_then(parse_i64))));
+        return may_block.then(|| Sharing::Blocking(time_from_ms(block_option(args).and_then(parse_i64))));
     }
     let (_, timeout_at) = BLOCKING.iter().find(|(blocking, _)| *blocking == name)?;
     let seconds = match timeout_at {
@@ -123,7 +123,7 @@ fn blocking_kind(name: &str, mut args: Args<'_>) -> Option<Kind> {
     };
     // As servers read it: a started millisecond counts whole.
     let ms = seconds.and_then(F80::parse).map(|seconds| seconds.times(1000).ceil());
-    Some(Kind::Blocking(time_from_ms(ms)))
+    Some(Sharing::Blocking(time_from_ms(ms)))
 }
 
 /// What XREAD or XREADGROUP has behind BLOCK; the last one counts. A group, a consumer or a key may be called like an
@@ -164,9 +164,9 @@ fn unshareable_subcommand(name: &str, subcommand: Option<&[u8]>) -> Option<&'sta
 /// [`Error::NotShareable`] with the first command of a pipeline that must not be in it.
 pub(crate) fn check_all<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
     requests.try_for_each(|request| match kind_of(request) {
-        Kind::Shareable => Ok(()),
-        Kind::Blocking(_) => Err(Error::NotShareable("a blocking command".to_owned())),
-        Kind::Unshareable(name) => Err(Error::NotShareable(name)),
+        Sharing::Shareable => Ok(()),
+        Sharing::Blocking(_) => Err(Error::NotShareable("a blocking command".to_owned())),
+        Sharing::Unshareable(name) => Err(Error::NotShareable(name)),
     })
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn check_all<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Res
 /// block there.
 pub(crate) fn check_inside<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
     requests.try_for_each(|request| match kind_of(request) {
-        Kind::Unshareable(name) => Err(Error::NotShareable(name)),
+        Sharing::Unshareable(name) => Err(Error::NotShareable(name)),
         _ => Ok(()),
     })
 }
@@ -187,7 +187,7 @@ pub(crate) fn any_alters(mut requests: &[u8]) -> bool {
         else {
             return true;
         };
-        if matches!(kind_of(request), Kind::Unshareable(_)) {
+        if matches!(kind_of(request), Sharing::Unshareable(_)) {
             return true;
         }
         requests = rest;
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
     use crate::command::{Command, Request};
 
-    fn check(words: &str, expected: &Kind) {
+    fn check(words: &str, expected: &Sharing) {
         let mut bytes = Vec::new();
         Command::new(words).pack(&mut bytes);
         assert_eq!(&kind_of(&bytes), expected, "{words}");
@@ -259,19 +259,19 @@ mod tests {
             "VERYLONGNAMEOFACOMMAND",
             "PING",
         ] {
-            check(words, &Kind::Shareable);
+            check(words, &Sharing::Shareable);
         }
-        check("select 1", &Kind::Unshareable("SELECT".to_owned()));
-        check("Client Reply OFF", &Kind::Unshareable("CLIENT REPLY".to_owned()));
-        check("pipeline start x", &Kind::Unshareable("PIPELINE START".to_owned()));
+        check("select 1", &Sharing::Unshareable("SELECT".to_owned()));
+        check("Client Reply OFF", &Sharing::Unshareable("CLIENT REPLY".to_owned()));
+        check("pipeline start x", &Sharing::Unshareable("PIPELINE START".to_owned()));
         for (container, subcommands) in UNSHAREABLE_SUBCOMMANDS {
             for subcommand in *subcommands {
                 let name = format!("{container} {subcommand}");
-                check(&name, &Kind::Unshareable(name.clone()));
+                check(&name, &Sharing::Unshareable(name.clone()));
             }
         }
         for name in UNSHAREABLE.iter().chain(OF_OWN_WRITES) {
-            check(name, &Kind::Unshareable((*name).to_owned()));
+            check(name, &Sharing::Unshareable((*name).to_owned()));
         }
     }
 
@@ -309,10 +309,10 @@ mod tests {
             ("XREAD BLOCK -1 STREAMS s $", Some(REFUSED)),
         ];
         for (words, ms) in rows {
-            check(words, &Kind::Blocking(ms.map(Duration::from_millis)));
+            check(words, &Sharing::Blocking(ms.map(Duration::from_millis)));
         }
         for (name, _) in BLOCKING {
-            check(name, &Kind::Blocking(Some(Duration::ZERO)));
+            check(name, &Sharing::Blocking(Some(Duration::ZERO)));
         }
     }
 
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn nonsense_is_no_trouble() {
         for bytes in [&b""[..], b"PING\r\n", b"*1\r\n", b"*1\r\n$9\r\nabc\r\n", b"*1\r\n$-1\r\n", b"*1\r\n$x\r\n"] {
-            assert_eq!(kind_of(bytes), Kind::Shareable);
+            assert_eq!(kind_of(bytes), Sharing::Shareable);
         }
     }
 }

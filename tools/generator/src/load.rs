@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::NAME;
 use crate::args::{BenchArgs, PIPELINING};
 use crate::failure::Failure;
-use crate::generator::{self, Address, Greeting, Load, Outcome, Progress, Random, Template};
+use crate::generator::{self, Address, Greeting, Load, Outcome, Random, RunProgress, Template};
 use crate::host::Process;
 use crate::idle;
 use crate::interrupt::Interrupt;
@@ -52,7 +52,7 @@ pub fn run(args: &BenchArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     }
     let jobs = jobs(args)?;
     let mut control = Connection::connect(&config)?;
-    let session = Session {
+    let session = BenchSession {
         args,
         load: load(args, &config)?,
         setup: setup(args, &mut control),
@@ -173,7 +173,7 @@ fn parameter(control: &mut Connection, name: &str) -> Option<String> {
 }
 
 /// One run of the tool.
-struct Session<'a> {
+struct BenchSession<'a> {
     args: &'a BenchArgs,
     load: Load,
     setup: Setup,
@@ -182,7 +182,7 @@ struct Session<'a> {
     interrupt: &'a Interrupt,
 }
 
-impl Session<'_> {
+impl BenchSession<'_> {
     fn run_all(&self, jobs: &[Job]) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         if self.args.csv {
@@ -218,7 +218,7 @@ impl Session<'_> {
         let load = Load { template: job.template.clone(), ..self.load.clone() };
         let before = self.process.map(|process| process.usage());
         let mut line = Line::new(&job.title, self.args.show_errors);
-        let mut last = Progress::default();
+        let mut last = RunProgress::default();
         let outcome = generator::run(&load, self.interrupt.flag(), &mut |progress| {
             line.update(progress);
             last = progress.clone();

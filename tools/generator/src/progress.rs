@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use crate::generator::Progress;
+use crate::generator::RunProgress;
 
 /// Errors of the server are shown at most so often.
 const ERROR_INTERVAL: Duration = Duration::from_secs(1);
@@ -14,7 +14,7 @@ const ERASE_TO_END: &str = "\x1b[K";
 pub struct Line<'a> {
     title: &'a str,
     shown: bool,
-    before: Progress,
+    before: RunProgress,
     show_errors: bool,
     errors_told: u64,
     error_told_at: Option<Instant>,
@@ -25,11 +25,11 @@ impl<'a> Line<'a> {
     #[must_use]
     pub fn new(title: &'a str, show_errors: bool) -> Line<'a> {
         let shown = io::stderr().is_terminal();
-        Line { title, shown, before: Progress::default(), show_errors, errors_told: 0, error_told_at: None }
+        Line { title, shown, before: RunProgress::default(), show_errors, errors_told: 0, error_told_at: None }
     }
 
     /// Shows how far the test is.
-    pub fn update(&mut self, now: &Progress) {
+    pub fn update(&mut self, now: &RunProgress) {
         self.tell_errors(now, false);
         if self.shown {
             // A terminal that has gone is no reason to stop measuring.
@@ -39,14 +39,14 @@ impl<'a> Line<'a> {
     }
 
     /// Takes the line away, and prints the errors that weren't printed yet.
-    pub fn end(&mut self, last: &Progress) {
+    pub fn end(&mut self, last: &RunProgress) {
         self.tell_errors(last, true);
         if self.shown {
             let _ = write!(io::stderr(), "\r{ERASE_TO_END}");
         }
     }
 
-    fn tell_errors(&mut self, now: &Progress, is_last: bool) {
+    fn tell_errors(&mut self, now: &RunProgress, is_last: bool) {
         if let Some(text) = self.untold_errors(now, is_last) {
             let erase = if self.shown { "\r\x1b[K" } else { "" };
             let _ = writeln!(io::stderr(), "{erase}{text}");
@@ -54,7 +54,7 @@ impl<'a> Line<'a> {
     }
 
     /// What is to be said of errors that came since the last time: at most once in a while, but for the last time.
-    fn untold_errors(&mut self, now: &Progress, is_last: bool) -> Option<String> {
+    fn untold_errors(&mut self, now: &RunProgress, is_last: bool) -> Option<String> {
         let due = is_last || self.error_told_at.is_none_or(|at| at.elapsed() >= ERROR_INTERVAL);
         let new = now.errors.saturating_sub(self.errors_told);
         if !self.show_errors || new == 0 || !due {
@@ -66,12 +66,12 @@ impl<'a> Line<'a> {
 }
 
 /// redis-benchmark's line: the last interval, and the whole in parentheses.
-fn describe(title: &str, before: &Progress, now: &Progress) -> String {
-    let interval = Progress {
+fn describe(title: &str, before: &RunProgress, now: &RunProgress) -> String {
+    let interval = RunProgress {
         elapsed: now.elapsed.saturating_sub(before.elapsed),
         answered: now.answered.saturating_sub(before.answered),
         latency_sum_ns: now.latency_sum_ns.saturating_sub(before.latency_sum_ns),
-        ..Progress::default()
+        ..RunProgress::default()
     };
     format!(
         "{title}: rps={:.1} (overall: {:.1}) avg_msec={:.3} (overall: {:.3})",
@@ -82,12 +82,12 @@ fn describe(title: &str, before: &Progress, now: &Progress) -> String {
     )
 }
 
-fn per_second(progress: &Progress) -> f64 {
+fn per_second(progress: &RunProgress) -> f64 {
     let seconds = progress.elapsed.as_secs_f64();
     if seconds > 0.0 { progress.answered as f64 / seconds } else { 0.0 }
 }
 
-fn mean_ms(progress: &Progress) -> f64 {
+fn mean_ms(progress: &RunProgress) -> f64 {
     progress.latency_sum_ns as f64 / 1e6 / progress.answered.max(1) as f64
 }
 
@@ -99,18 +99,18 @@ mod tests {
     fn the_line_tells_the_last_interval_and_the_whole() {
         let at = |ms, answered, latency_sum_ns| {
             let elapsed = Duration::from_millis(ms);
-            Progress { elapsed, answered, latency_sum_ns, ..Progress::default() }
+            RunProgress { elapsed, answered, latency_sum_ns, ..RunProgress::default() }
         };
         let line = describe("GET", &at(1000, 1000, 1_000_000_000), &at(1500, 2000, 4_000_000_000));
         assert_eq!(line, "GET: rps=2000.0 (overall: 1333.3) avg_msec=3.000 (overall: 2.000)");
-        let line = describe("GET", &Progress::default(), &Progress::default());
+        let line = describe("GET", &RunProgress::default(), &RunProgress::default());
         assert_eq!(line, "GET: rps=0.0 (overall: 0.0) avg_msec=0.000 (overall: 0.000)");
     }
 
     #[test]
     fn every_error_is_told_in_the_end() {
         let mut line = Line::new("INCR", true);
-        let at = |errors| Progress { errors, latest_error: "ERR no".to_owned(), ..Progress::default() };
+        let at = |errors| RunProgress { errors, latest_error: "ERR no".to_owned(), ..RunProgress::default() };
         assert_eq!(line.untold_errors(&at(0), false), None);
         let first = line.untold_errors(&at(3), false);
         assert_eq!(first.as_deref(), Some("Error from server: ERR no (3 new errors)"));

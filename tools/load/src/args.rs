@@ -180,7 +180,7 @@ struct Args {
 
 /// What the user asked for.
 #[derive(Debug)]
-pub struct Options {
+pub struct LoadOptions {
     /// The inputs.
     pub plan: Plan,
     /// The server.
@@ -225,14 +225,14 @@ pub fn command() -> clap::Command {
 ///
 /// # Errors
 /// clap's: help and version are among them.
-pub fn parse(args: Vec<OsString>) -> Result<Result<Options, Failure>, clap::Error> {
+pub fn parse(args: Vec<OsString>) -> Result<Result<LoadOptions, Failure>, clap::Error> {
     let argv = std::iter::once(OsString::from("penstock load")).chain(args);
     let matches = command().try_get_matches_from(argv)?;
     let args = Args::from_arg_matches(&matches)?;
     Ok(options(args, &matches))
 }
 
-fn options(args: Args, matches: &ArgMatches) -> Result<Options, Failure> {
+fn options(args: Args, matches: &ArgMatches) -> Result<LoadOptions, Failure> {
     let resume = args.resume.then(|| ResumeOptions {
         state: args.state.clone(),
         restart: args.restart,
@@ -240,7 +240,7 @@ fn options(args: Args, matches: &ArgMatches) -> Result<Options, Failure> {
         retry: Duration::from_secs(args.retry),
     });
     let silence_max = (args.timeout > 0).then(|| Duration::from_secs(args.timeout));
-    Ok(Options {
+    Ok(LoadOptions {
         config: config(&args, silence_max)?,
         plan: plan(&args, matches),
         chunk: args.chunk,
@@ -335,7 +335,7 @@ fn size(text: &str) -> Result<usize, String> {
 mod tests {
     use super::*;
 
-    fn parsed(args: &[&str]) -> Options {
+    fn parsed(args: &[&str]) -> LoadOptions {
         parse(args.iter().map(OsString::from).collect()).unwrap().unwrap()
     }
 

@@ -17,14 +17,14 @@ const BLOCKS_BYTES_LOW: usize = BLOCKS_BYTES / 2;
 
 /// A bounded queue of blocks. What was taken from it counts until it is given back.
 pub struct Belt {
-    state: Mutex<State>,
+    state: Mutex<BeltState>,
     room: Condvar,
     /// Readable when something was put while the taker had found nothing.
     filled: OwnedFd,
 }
 
 #[derive(Default)]
-struct State {
+struct BeltState {
     queue: VecDeque<Block>,
     spare: Vec<Block>,
     /// What those keep of memory.
@@ -61,7 +61,7 @@ impl Belt {
         Ok(Belt { state: Mutex::default(), room: Condvar::new(), filled })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BeltState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,7 +96,7 @@ impl Belt {
         self.wake(state);
     }
 
-    fn wake(&self, mut state: MutexGuard<'_, State>) {
+    fn wake(&self, mut state: MutexGuard<'_, BeltState>) {
         if std::mem::take(&mut state.taker_waits) {
             drop(state);
             // The counter can't overflow, so nothing can fail.

@@ -17,7 +17,7 @@ use crate::limits::{
     BLOCK_BYTES, BLOCK_BYTES_KEPT, BLOCK_COMMANDS, BLOCK_REJECTED, MERGED_BYTES, ORDERED_BYTES, ORDERED_COMMANDS_FIRST,
     SHOWN_BYTES,
 };
-use crate::merge::{Family, Merger, Run, split_argument};
+use crate::merge::{Family, MergeRun, Merger, split_argument};
 use crate::verdict::{Verdict, judge};
 
 /// Where a command ends in its block, and on which line of its input it began.
@@ -249,7 +249,7 @@ impl Block {
         }
         let length = self.bytes.len() - start;
         self.end_run();
-        self.merger.run = Some(Run {
+        self.merger.run = Some(MergeRun {
             name: head.name.clone(),
             key: head.argument.clone(),
             start: self.bytes.len() - length,
@@ -271,12 +271,12 @@ impl Block {
     }
 
     /// Whether a run needn't be divided.
-    fn is_one_request(&self, run: &Run) -> bool {
+    fn is_one_request(&self, run: &MergeRun) -> bool {
         run.commands <= self.merger.merging.most() && self.bytes.len() - run.start <= MERGED_BYTES
     }
 
     /// Makes one request of a run.
-    fn merge(&mut self, run: &Run) {
+    fn merge(&mut self, run: &MergeRun) {
         let has_one_key = run.candidate.family.has_one_key();
         // MSET, with SET as it was written.
         let name = run.start + run.name.start..run.start + run.name.end;
@@ -311,7 +311,7 @@ impl Block {
     }
 
     /// Puts a run into order, and makes requests of it.
-    fn put_into_order(&mut self, run: &Run) {
+    fn put_into_order(&mut self, run: &MergeRun) {
         let mut sorter = std::mem::take(&mut self.merger.sorter);
         let behind = self.bytes.split_off(self.offset(self.marks.len()));
         // What the commands add stands behind the first one's name and key, one behind the other.
@@ -331,7 +331,7 @@ impl Block {
     /// order and a line.
     fn append_requests(
         &mut self,
-        run: &Run,
+        run: &MergeRun,
         old: &[u8],
         mut commands: impl ExactSizeIterator<Item = (Range<usize>, u32, u64)> + Clone,
     ) {

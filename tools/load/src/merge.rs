@@ -168,7 +168,7 @@ pub struct Candidate {
 
 /// A run that may still grow. Ranges are relative to its request.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct MergeRun {
     /// Its first command's.
     pub candidate: Candidate,
     /// The name as it was written.
@@ -199,7 +199,7 @@ pub struct Merger {
     /// Whether the input may have changed what the user may do, which was asked before: SETs stay as they are then.
     pub rights_may_differ: bool,
     /// The run at the block's end.
-    pub run: Option<Run>,
+    pub run: Option<MergeRun>,
     /// What puts runs into order.
     pub sorter: Sorter,
     /// How often such a run has become as long as it may.
@@ -246,7 +246,7 @@ impl Merger {
     }
 
     /// Takes the run away, to be made one or more requests.
-    pub fn take_run(&mut self) -> Option<Run> {
+    pub fn take_run(&mut self) -> Option<MergeRun> {
         if self.ordered_run() == Some(true) && self.ordered_max() < u64::from(ORDERED_COMMANDS) {
             self.doublings += 1;
         }

@@ -29,40 +29,40 @@ pub struct Figures {
 }
 
 /// Shows figures on standard error.
-pub struct Progress {
+pub struct ProgressDisplay {
     start: Instant,
     shown: Instant,
     /// At the start: what an earlier life of this load did doesn't count for the rate.
     first: Option<u64>,
     total_bytes: Option<u64>,
-    kind: Kind,
+    kind: DisplayKind,
 }
 
-enum Kind {
+enum DisplayKind {
     Bar(ProgressBar),
     Lines,
     Silent,
 }
 
-impl Progress {
+impl ProgressDisplay {
     /// At the start of a load of so many bytes, if that is known. While the input is typed, nothing is shown between the
     /// lines.
-    pub fn new(total_bytes: Option<u64>, quiet: bool, is_typed: bool) -> Progress {
+    pub fn new(total_bytes: Option<u64>, quiet: bool, is_typed: bool) -> ProgressDisplay {
         let kind = if quiet || is_typed {
-            Kind::Silent
+            DisplayKind::Silent
         } else if io::stderr().is_terminal() {
-            Kind::Bar(bar(total_bytes))
+            DisplayKind::Bar(bar(total_bytes))
         } else {
-            Kind::Lines
+            DisplayKind::Lines
         };
         let now = Instant::now();
-        Progress { start: now, shown: now, first: None, total_bytes, kind }
+        ProgressDisplay { start: now, shown: now, first: None, total_bytes, kind }
     }
 
     /// The bar, above which other lines must be written.
     pub fn bar(&self) -> Option<ProgressBar> {
         match &self.kind {
-            Kind::Bar(bar) => Some(bar.clone()),
+            DisplayKind::Bar(bar) => Some(bar.clone()),
             _ => None,
         }
     }
@@ -70,7 +70,7 @@ impl Progress {
     /// Says a remark on standard error, on a line of its own.
     pub fn say(&self, text: &str) {
         match &self.kind {
-            Kind::Bar(bar) => bar.suspend(|| say(text)),
+            DisplayKind::Bar(bar) => bar.suspend(|| say(text)),
             _ => say(text),
         }
     }
@@ -92,18 +92,18 @@ impl Progress {
 
     /// Shows the figures if it is time to.
     pub fn show(&mut self, now: Instant, figures: Figures) {
-        let every = if matches!(self.kind, Kind::Lines) { LINE_EVERY } else { REDRAW };
+        let every = if matches!(self.kind, DisplayKind::Lines) { LINE_EVERY } else { REDRAW };
         if now.duration_since(self.shown) < every {
             return;
         }
         self.shown = now;
         match &self.kind {
-            Kind::Bar(bar) => {
+            DisplayKind::Bar(bar) => {
                 bar.set_position(figures.input_bytes);
                 bar.set_message(self.message(figures));
             }
-            Kind::Lines => drop(writeln!(io::stderr(), "penstock load: {}", self.message(figures))),
-            Kind::Silent => {}
+            DisplayKind::Lines => drop(writeln!(io::stderr(), "penstock load: {}", self.message(figures))),
+            DisplayKind::Silent => {}
         }
     }
 
@@ -116,7 +116,7 @@ impl Progress {
         if let Some(total) = self.total_bytes.filter(|total| *total > 0 && input_bytes > 0) {
             let share = input_bytes as f64 / total as f64;
             let left = self.elapsed().as_secs_f64() * (1.0 / share - 1.0);
-            if matches!(self.kind, Kind::Lines) {
+            if matches!(self.kind, DisplayKind::Lines) {
                 text += &format!(", {:.0} %", share * 100.0);
             }
             text += &format!(", {left:.0} s left");
@@ -126,7 +126,7 @@ impl Progress {
 
     /// Takes the bar away.
     pub fn finish(&self) {
-        if let Kind::Bar(bar) = &self.kind {
+        if let DisplayKind::Bar(bar) = &self.kind {
             bar.finish_and_clear();
         }
     }
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn the_message_has_singular_and_separators() {
-        let progress = Progress::new(None, true, false);
+        let progress = ProgressDisplay::new(None, true, false);
         let message = |commands, errors| progress.message(Figures { commands, errors, input_bytes: 0 });
         assert!(
             message(1, 1).starts_with("1 command, ") && message(1, 1).ends_with("/s, 1 error"),

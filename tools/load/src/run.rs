@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::args::{Options, ResumeOptions};
+use crate::args::{LoadOptions, ResumeOptions};
 use crate::belt::{Belt, Taken};
 use crate::complete::{Outcome, now_s, say_again};
 use crate::exit::{Exit, Failure};
@@ -16,9 +16,9 @@ use crate::interrupt::Interrupt;
 use crate::limits::ARGS_MAX;
 use crate::merge::Merging;
 use crate::plan::Plan;
-use crate::progress::{Figures, Progress, count, say};
+use crate::progress::{Figures, ProgressDisplay, count, say};
 use crate::report::{Report, Sink, cannot_write};
-use crate::session::{Resumable, Session, connect};
+use crate::session::{LoadSession, Resumable, connect};
 use crate::source::{Tally, is_same_file};
 use crate::state::{Phase, StateFile, default_path};
 use crate::transaction;
@@ -83,7 +83,7 @@ fn start_reading(
 }
 
 /// `--dry-run`: counts commands, and reports lines that are none and a transaction that doesn't end.
-fn dry_run(options: &Options) -> Result<Exit, Failure> {
+fn dry_run(options: &LoadOptions) -> Result<Exit, Failure> {
     options.plan.check()?;
     let (belt, _) = start_reading(&options.plan, Merging::default(), ARGS_MAX, false)?;
     let mut progress = start_progress(options);
@@ -130,12 +130,12 @@ fn dry_run(options: &Options) -> Result<Exit, Failure> {
 }
 
 /// Shows how far things are; if the input is typed, says that it is waited for.
-fn start_progress(options: &Options) -> Progress {
+fn start_progress(options: &LoadOptions) -> ProgressDisplay {
     let is_typed = options.plan.reads_stdin() && io::stdin().is_terminal();
     if is_typed && !options.quiet {
         say("reading commands from standard input, one a line; Ctrl-D ends them (penstock load --help tells more)");
     }
-    Progress::new(options.plan.total_bytes(), options.quiet, is_typed)
+    ProgressDisplay::new(options.plan.total_bytes(), options.quiet, is_typed)
 }
 
 fn rejected(report: &Report) -> String {
@@ -160,7 +160,7 @@ fn summary(quiet: bool, text: &str) {
 }
 
 /// Where errors go. `append` keeps what an earlier run of the same load has written.
-fn sink(options: &Options, progress: &Progress, append: bool) -> Result<Sink, Failure> {
+fn sink(options: &LoadOptions, progress: &ProgressDisplay, append: bool) -> Result<Sink, Failure> {
     let Some(path) = &options.errors else {
         // A user can't read thousands of errors on a terminal.
         let shown_max = if io::stderr().is_terminal() { ERRORS_SHOWN_MAX } else { u64::MAX };
@@ -222,7 +222,7 @@ fn last_reported(path: &Path, plan: &Plan) -> Option<(usize, u64)> {
     file.split(b'\n').map_while(Result::ok).fold(None, |last, line| place(&line, last).or(last))
 }
 
-fn open_state(options: &Options, resume: &ResumeOptions) -> Result<Resumable, Failure> {
+fn open_state(options: &LoadOptions, resume: &ResumeOptions) -> Result<Resumable, Failure> {
     let server = format!("{}/{}", options.config.address, options.config.db);
     let path = match &resume.state {
         Some(path) => path.clone(),
@@ -239,7 +239,7 @@ fn open_state(options: &Options, resume: &ResumeOptions) -> Result<Resumable, Fa
     Ok(Resumable { file, ttl_s: resume.ttl_s, retry: resume.retry, written: now, failed_before: 0 })
 }
 
-fn load(options: Options) -> Result<Exit, Failure> {
+fn load(options: LoadOptions) -> Result<Exit, Failure> {
     options.plan.check()?;
     let mut resumable = options.resume.as_ref().map(|resume| open_state(&options, resume)).transpose()?;
     if let Some(resumable) = &mut resumable
@@ -272,7 +272,7 @@ fn load(options: Options) -> Result<Exit, Failure> {
     let (belt, tally) = start_reading(&options.plan, merging, terms.args_max, options.resume.is_some())?;
     let flight = Flight::new(options.chunk.max(merging.most()), options.resume.is_some());
     let flight = if options.stop_on_error { flight.ending_at_rejected(report.earlier_rejected()) } else { flight };
-    let mut session = Session {
+    let mut session = LoadSession {
         config: &options.config,
         load: Load {
             belt: &belt,
@@ -296,7 +296,7 @@ fn load(options: Options) -> Result<Exit, Failure> {
 }
 
 /// How the load ended, as far as it got.
-fn outcome(session: &Session<'_, '_>, tally: &Tally) -> Outcome {
+fn outcome(session: &LoadSession<'_, '_>, tally: &Tally) -> Outcome {
     let load = &session.load;
     let queued = load.flight.unended().map_or(0, |unended| unended.queued);
     let (failed, failed_at_least) = session.failed();
@@ -312,8 +312,8 @@ fn outcome(session: &Session<'_, '_>, tally: &Tally) -> Outcome {
 
 /// Says how the load ended, and notes it where it is complete.
 fn conclude(
-    options: &Options,
-    mut session: Session<'_, '_>,
+    options: &LoadOptions,
+    mut session: LoadSession<'_, '_>,
     tally: &Tally,
     ran: Result<(), Failure>,
 ) -> Result<Exit, Failure> {
@@ -348,7 +348,7 @@ fn conclude(
 }
 
 /// What to say of a transaction if the load ended within it, though the input might have gone on.
-fn left_out(session: &Session<'_, '_>) -> String {
+fn left_out(session: &LoadSession<'_, '_>) -> String {
     let Load { flight, report, .. } = &session.load;
     flight.unended().map_or(String::new(), |unended| {
         let name = report.name(unended.input);
@@ -357,7 +357,7 @@ fn left_out(session: &Session<'_, '_>) -> String {
 }
 
 /// The load's end, where the input's end wasn't reached.
-fn early_end(session: &Session<'_, '_>) -> Option<Result<Exit, Failure>> {
+fn early_end(session: &LoadSession<'_, '_>) -> Option<Result<Exit, Failure>> {
     let load = &session.load;
     let input_ended = load.input_end.is_some() && load.flight.is_empty();
     if input_ended {

@@ -13,7 +13,7 @@ use crate::merge::Merging;
 use crate::probe;
 use crate::progress::{count, grouped, say};
 use crate::state::{Phase, Reported, StateFile};
-use crate::token::{self, Answer, Progress};
+use crate::token::{self, Answer, TokenProgress};
 use crate::transfer::{Ended, Load, Transfer};
 
 /// The first wait before a new attempt to connect; it doubles with each.
@@ -95,7 +95,7 @@ impl Resumable {
 }
 
 /// A load and the way to its server.
-pub struct Session<'s, 'l> {
+pub struct LoadSession<'s, 'l> {
     /// Where the server is.
     pub config: &'s Config,
     /// The load.
@@ -112,11 +112,11 @@ pub struct Session<'s, 'l> {
 
 /// A new connection and the token's progress, or why not.
 enum Attempt {
-    Connected(Box<dyn Stream>, Progress),
+    Connected(Box<dyn Stream>, TokenProgress),
     Again(String),
 }
 
-impl Session<'_, '_> {
+impl LoadSession<'_, '_> {
     /// Loads everything.
     ///
     /// # Errors
@@ -225,7 +225,7 @@ impl Session<'_, '_> {
     }
 
     /// Tells the flight what was executed, and reads the input up to there.
-    fn take_up(&mut self, progress: Progress) -> Result<(), Failure> {
+    fn take_up(&mut self, progress: TokenProgress) -> Result<(), Failure> {
         if progress.executed < self.load.flight.done_requests() {
             return Err(forgotten(self.load.flight.done()));
         }
@@ -241,7 +241,7 @@ impl Session<'_, '_> {
     }
 
     /// Passes what an earlier life of this load is known to have reported, and hears of the first failures in it again.
-    fn hear_again(&mut self, progress: &Progress) -> Result<(), Failure> {
+    fn hear_again(&mut self, progress: &TokenProgress) -> Result<(), Failure> {
         let noted = self.resumable.as_ref().map_or(Reported::default(), |it| it.file.state.progress.reported);
         if self.load.flight.done_requests() >= noted.requests {
             return Ok(());
@@ -287,7 +287,7 @@ impl Session<'_, '_> {
         &mut self,
         mut connection: Option<Connection>,
         reason: Option<&str>,
-    ) -> Result<(Box<dyn Stream>, Progress), Failure> {
+    ) -> Result<(Box<dyn Stream>, TokenProgress), Failure> {
         let retry = self.resumable.as_ref().map_or(Duration::ZERO, |resumable| resumable.retry);
         let mut pauses = Pauses::new(retry);
         loop {

@@ -71,7 +71,7 @@ pub struct Reported {
 
 /// The first line: what changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct SavedProgress {
     /// How far the load is.
     pub phase: Phase,
     /// So many commands were known to be answered, at least.
@@ -97,9 +97,9 @@ pub struct Name {
 
 /// What the file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct LoadState {
     /// How far the load is.
-    pub progress: Progress,
+    pub progress: SavedProgress,
     /// Which load it is.
     pub name: Name,
     /// How it ended; there as soon as it is finished.
@@ -112,7 +112,7 @@ pub struct StateFile {
     file: File,
     path: PathBuf,
     /// What it says, or is to say.
-    pub state: State,
+    pub state: LoadState,
 }
 
 impl Identity {
@@ -223,7 +223,7 @@ impl StateFile {
         // The first line of a loader with less to say was shorter.
         let is_as_written = known.is_some() && memchr::memchr(b'\n', &bytes) == Some(PROGRESS_BYTES - 1);
         let mut state_file =
-            StateFile { file, path: path.to_path_buf(), state: known.unwrap_or_else(|| State::new(name)) };
+            StateFile { file, path: path.to_path_buf(), state: known.unwrap_or_else(|| LoadState::new(name)) };
         if !is_as_written {
             state_file.write_all().map_err(trouble)?;
         }
@@ -316,11 +316,11 @@ impl Name {
     }
 }
 
-impl State {
+impl LoadState {
     /// Of a load that nothing was sent of.
-    fn new(name: Name) -> State {
+    fn new(name: Name) -> LoadState {
         let (merging, reported) = (Merging::default(), Reported::default());
-        State { progress: Progress { phase: Phase::New, answered: 0, merging, reported }, name, outcome: None }
+        LoadState { progress: SavedProgress { phase: Phase::New, answered: 0, merging, reported }, name, outcome: None }
     }
 }
 
@@ -331,23 +331,23 @@ fn line(content: &impl Serialize, bytes: usize) -> std::io::Result<String> {
 }
 
 /// The first line of a load's state. None if that is not what the file is.
-fn first_line(content: &[u8]) -> Option<Progress> {
+fn first_line(content: &[u8]) -> Option<SavedProgress> {
     serde_json::from_slice(content.split(|&byte| byte == b'\n').next()?).ok()
 }
 
 /// The state that a file's content stands for.
-fn parse(content: &[u8]) -> Option<State> {
+fn parse(content: &[u8]) -> Option<LoadState> {
     let progress = first_line(content)?;
     let mut lines = std::str::from_utf8(content).ok()?.lines().skip(1);
     let name = serde_json::from_str(lines.next()?).ok()?;
     // What stands there before the first line says so was cut off by the loader's end.
     let has_ended = matches!(progress.phase, Phase::Finished | Phase::Complete);
     let outcome = if has_ended { Some(serde_json::from_str(lines.next()?).ok()?) } else { None };
-    Some(State { progress, name, outcome })
+    Some(LoadState { progress, name, outcome })
 }
 
 /// What an earlier loader left of the load with this name, if it left anything.
-fn find(content: &[u8], name: &Name, path: &Path) -> Result<Option<State>, Failure> {
+fn find(content: &[u8], name: &Name, path: &Path) -> Result<Option<LoadState>, Failure> {
     if content.is_empty() {
         return Ok(None);
     }
@@ -360,13 +360,13 @@ fn find(content: &[u8], name: &Name, path: &Path) -> Result<Option<State>, Failu
 
 /// Nothing of what is there is known. All that this asks is whether it may be overwritten: the first line tells a
 /// load's state from a file of the user's, in whatever state the rest is.
-fn forget(content: &[u8], path: &Path) -> Result<Option<State>, Failure> {
+fn forget(content: &[u8], path: &Path) -> Result<Option<LoadState>, Failure> {
     if content.is_empty() || first_line(content).is_some() { Ok(None) } else { Err(no_state(path)) }
 }
 
 /// What an earlier loader left, if it is of the same load. None if that was complete, and its inputs were replaced
 /// since.
-fn recognise(found: State, name: &Name, path: &Path) -> Result<Option<State>, Failure> {
+fn recognise(found: LoadState, name: &Name, path: &Path) -> Result<Option<LoadState>, Failure> {
     let refuse = |text: String| Err(Failure::new(Exit::Resume, text));
     let path = path.display();
     let is_complete = found.outcome.is_some();
@@ -452,7 +452,7 @@ mod tests {
             for (most, merging) in [(0, Merging::default()), (u64::MAX, serde_json::from_str(merging).unwrap())] {
                 let reported =
                     Reported { requests: most, failed_requests: most, failed: most, rejected: most, is_all: false };
-                let progress = Progress { phase, answered: most, merging, reported };
+                let progress = SavedProgress { phase, answered: most, merging, reported };
                 let text = line(&progress, PROGRESS_BYTES).unwrap();
                 assert_eq!(text.len(), PROGRESS_BYTES, "{text}");
             }
@@ -521,7 +521,7 @@ mod tests {
         let second = open("SET {a} 1", "here").unwrap();
         assert_eq!(second.state.name.token, token);
         let merging = Merging::default();
-        assert_eq!(second.state.progress, Progress { phase: Phase::Started, answered: 5, merging, reported });
+        assert_eq!(second.state.progress, SavedProgress { phase: Phase::Started, answered: 5, merging, reported });
         drop(second);
         assert!(open("SET {a} 2", "here").unwrap_err().message.contains("other inputs or templates"));
         assert!(open("SET {a} 1", "there").unwrap_err().message.contains("a load into here"));

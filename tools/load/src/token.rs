@@ -8,7 +8,7 @@ use crate::flight::Remembered;
 
 /// How far the server says that a load has got.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct TokenProgress {
     /// Requests that ran.
     pub executed: u64,
     /// Those of them that failed.
@@ -48,7 +48,7 @@ fn ask<T>(
 ///
 /// # Errors
 /// The connection broke, or the server refuses.
-pub fn enter(connection: &mut Connection, token: &str, new_ttl_s: Option<u64>) -> Result<Answer<Progress>, Error> {
+pub fn enter(connection: &mut Connection, token: &str, new_ttl_s: Option<u64>) -> Result<Answer<TokenProgress>, Error> {
     let answer = resume(connection, token)?;
     let (Answer::NoToken, Some(ttl_s)) = (&answer, new_ttl_s) else { return Ok(answer) };
     let start = Command::new("PIPELINE START").arg(token).arg("TTL").arg(ttl_s);
@@ -58,7 +58,7 @@ pub fn enter(connection: &mut Connection, token: &str, new_ttl_s: Option<u64>) -
 }
 
 /// Takes the token over from the connection that broke.
-fn resume(connection: &mut Connection, token: &str) -> Result<Answer<Progress>, Error> {
+fn resume(connection: &mut Connection, token: &str) -> Result<Answer<TokenProgress>, Error> {
     ask(connection, &Command::new("PIPELINE RESUME").arg(token), progress)
 }
 
@@ -69,7 +69,7 @@ pub fn end(connection: &mut Connection, token: &str) -> Result<Answer<()>, Error
 
 /// Reads the map of RESP3 or the flat array of RESP2; fields that a later server may add are passed over. An earlier
 /// one names no database: it wouldn't select the one in which the load is to go on, either.
-fn progress(reply: &Value) -> Option<Answer<Progress>> {
+fn progress(reply: &Value) -> Option<Answer<TokenProgress>> {
     let pairs: Vec<(&Value, &Value)> = match reply {
         Value::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
         Value::Array(flat) => flat.chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect(),
@@ -78,7 +78,7 @@ fn progress(reply: &Value) -> Option<Answer<Progress>> {
     let field =
         |name: &str| pairs.iter().find(|(key, _)| key.bytes() == Some(name.as_bytes())).map(|(_, value)| *value);
     let Some(Value::Array(failures)) = field("failures") else { return None };
-    let progress = Progress {
+    let progress = TokenProgress {
         executed: number(field("executed")?)?,
         failed: number(field("failed")?)?,
         failures: failures.iter().map(failure).collect::<Option<_>>()?,
@@ -116,13 +116,13 @@ mod tests {
 
     type Expected<'e> = (u64, u64, &'e [(u64, &'e str)]);
 
-    fn read(reply: &str) -> Option<Answer<Progress>> {
+    fn read(reply: &str) -> Option<Answer<TokenProgress>> {
         let (value, _) = parse(reply.as_bytes(), &ReplyLimits::default()).unwrap().unwrap();
         progress(&value)
     }
 
     fn check(reply: &str, (executed, failed, failures): Expected<'_>) {
-        let expected = Progress {
+        let expected = TokenProgress {
             executed,
             failed,
             failures: failures

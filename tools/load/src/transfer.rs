@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure};
 use crate::flight::Flight;
 use crate::interrupt::Interrupt;
 use crate::limits::TRANSACTION_BYTES;
-use crate::progress::{Figures, Progress};
+use crate::progress::{Figures, ProgressDisplay};
 use crate::report::Report;
 
 /// Bytes that one read asks of the connection.
@@ -44,7 +44,7 @@ pub struct Load<'l> {
     /// Where errors go.
     pub report: Report,
     /// Shows how far things are.
-    pub progress: Progress,
+    pub progress: ProgressDisplay,
     /// What may end it: Ctrl-C and SIGTERM.
     pub interrupt: Interrupt,
     /// Whether the first error ends it that no earlier life has reported.

@@ -69,14 +69,14 @@ impl Filter<'_> {
     }
 }
 
-struct Options<'c> {
+struct KeyScan<'c> {
     count: usize,
     filter: Filter<'c>,
 }
 
-fn options<'c>(call: &Call<'c, '_, '_>) -> Result<Options<'c>, Error> {
+fn options<'c>(call: &Call<'c, '_, '_>) -> Result<KeyScan<'c>, Error> {
     let filter = Filter { pattern: None, kind: None, due_ms: call.db.due_ms() };
-    let mut options = Options { count: COUNT_DEFAULT, filter };
+    let mut options = KeyScan { count: COUNT_DEFAULT, filter };
     for index in (2..call.len()).step_by(2) {
         if index + 1 == call.len() {
             return Err(Error::SYNTAX);
@@ -100,7 +100,7 @@ fn options<'c>(call: &Call<'c, '_, '_>) -> Result<Options<'c>, Error> {
 
 pub(super) fn scan(call: &mut Call<'_, '_, '_>) -> Outcome {
     let cursor = num::parse_cursor(call.arg(1)).ok_or(Error::INVALID_CURSOR)?;
-    let Options { count, filter } = options(call)?;
+    let KeyScan { count, filter } = options(call)?;
     // The cursor that comes first in the reply is known last.
     let mut found = Output::default();
     let mut found_count = 0;

@@ -79,7 +79,7 @@ impl<'c> Pattern<'c> {
 }
 
 /// What SORT is asked to do.
-struct Options<'c> {
+struct SortOptions<'c> {
     descending: bool,
     alpha: bool,
     limit: Option<(i64, i64)>,
@@ -91,9 +91,9 @@ struct Options<'c> {
     store: Option<usize>,
 }
 
-impl<'c> Options<'c> {
-    fn parse(args: Args<'c>, may_store: bool) -> Result<Options<'c>, Error> {
-        let mut options = Options {
+impl<'c> SortOptions<'c> {
+    fn parse(args: Args<'c>, may_store: bool) -> Result<SortOptions<'c>, Error> {
+        let mut options = SortOptions {
             descending: false,
             alpha: false,
             limit: None,
@@ -167,7 +167,7 @@ impl<'c> Options<'c> {
 /// The key of STORE among the arguments. Where they make no sense, it is what Redis takes for it: SORT itself refuses
 /// them, but COMMAND GETKEYS doesn't.
 pub(super) fn store_key(args: Args<'_>) -> Option<usize> {
-    if let Ok(options) = Options::parse(args, true) {
+    if let Ok(options) = SortOptions::parse(args, true) {
         return options.store;
     }
     let mut found = None;
@@ -187,7 +187,7 @@ pub(super) fn store_key(args: Args<'_>) -> Option<usize> {
 
 /// SORT with patterns may read any key.
 pub(super) fn scope(args: Args<'_>) -> Scope {
-    let anywhere = Options::parse(args, true).is_ok_and(|options| options.looks_keys_up());
+    let anywhere = SortOptions::parse(args, true).is_ok_and(|options| options.looks_keys_up());
     if anywhere { Scope::Whole } else { Scope::Keys }
 }
 
@@ -215,7 +215,7 @@ impl Texts {
 }
 
 /// The elements to sort; of those that keep their own order, only the wanted ones.
-fn elements(call: &mut Call<'_, '_, '_>, options: &Options<'_>) -> Result<Texts, Error> {
+fn elements(call: &mut Call<'_, '_, '_>, options: &SortOptions<'_>) -> Result<Texts, Error> {
     let mut texts = Texts::default();
     let reverse = options.keeps_order && options.descending;
     match call.db.view(call.key(1)) {
@@ -285,7 +285,7 @@ fn number(text: &[u8]) -> Option<f64> {
 }
 
 /// The indexes of the elements in the order asked for.
-fn sorted(db: &mut Db<'_, '_>, elements: &Texts, options: &Options<'_>, alpha: bool) -> Result<Vec<usize>, Error> {
+fn sorted(db: &mut Db<'_, '_>, elements: &Texts, options: &SortOptions<'_>, alpha: bool) -> Result<Vec<usize>, Error> {
     let by = options.by.as_ref().filter(|_| !options.keeps_order);
     let mut order = Order { elements, texts: None, alpha, descending: options.descending };
     let mut texts = Texts::default();
@@ -334,7 +334,7 @@ pub(super) fn sort_ro(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 fn sort_with(call: &mut Call<'_, '_, '_>, may_store: bool) -> Outcome {
-    let options = Options::parse(*call.args, may_store)?;
+    let options = SortOptions::parse(*call.args, may_store)?;
     let elements = elements(call, &options)?;
     // What is stored, and what a script sees, must not depend on how a set happens to be kept.
     let orders_set = options.keeps_order && (options.store.is_some() || call.in_script) && is_set(call);

@@ -48,13 +48,13 @@ pub(super) fn help(call: &mut Call<'_, '_, '_>) -> Outcome {
 
 /// What CREATE and SETID take beside the ID.
 #[derive(Default)]
-struct Options {
+struct GroupOptions {
     make_stream: bool,
     entries_read: Option<u64>,
 }
 
-fn options(call: &Call<'_, '_, '_>, is_create: bool) -> Result<Options, Error> {
-    let mut options = Options::default();
+fn options(call: &Call<'_, '_, '_>, is_create: bool) -> Result<GroupOptions, Error> {
+    let mut options = GroupOptions::default();
     let mut at = 5;
     while at < call.len() {
         if is_create && call.is(at, "mkstream") {

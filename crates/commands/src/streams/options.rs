@@ -105,7 +105,7 @@ pub(super) enum NewId {
 
 /// XADD's and XTRIM's options.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Options {
+pub(super) struct AddOptions {
     pub trim: Option<Trim>,
     /// The stream isn't created.
     pub no_create: bool,
@@ -115,8 +115,8 @@ pub(super) struct Options {
 }
 
 /// Reads the options; XADD's end with its ID.
-pub(super) fn options(call: &Call<'_, '_, '_>, is_add: bool) -> Result<Options, Error> {
-    let mut found = Options { trim: None, no_create: false, id: NewId::Auto, id_at: 0 };
+pub(super) fn options(call: &Call<'_, '_, '_>, is_add: bool) -> Result<AddOptions, Error> {
+    let mut found = AddOptions { trim: None, no_create: false, id: NewId::Auto, id_at: 0 };
     let (mut keep, mut whole_blocks, mut limit) = (None, false, None);
     let mut at = 2;
     while at < call.len() {

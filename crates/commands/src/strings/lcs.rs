@@ -18,7 +18,7 @@ const REDIS_CELL_BYTES: u128 = 4;
 const LEN_LIMIT: usize = u32::MAX as usize - 1;
 
 #[derive(Default)]
-struct Options {
+struct LcsOptions {
     len: bool,
     idx: bool,
     with_match_len: bool,
@@ -26,14 +26,14 @@ struct Options {
 }
 
 /// Equal runs of both strings, of which each is part of the subsequence.
-struct Run {
+struct CommonRun {
     a: usize,
     b: usize,
     len: usize,
 }
 
-fn options(call: &Call<'_, '_, '_>) -> Result<Options, Error> {
-    let mut options = Options::default();
+fn options(call: &Call<'_, '_, '_>) -> Result<LcsOptions, Error> {
+    let mut options = LcsOptions::default();
     let mut index = 3;
     while index < call.len() {
         if call.is(index, "idx") {
@@ -100,7 +100,7 @@ fn check_size(a: usize, b: usize, bytes_max: usize) -> Outcome {
     Ok(())
 }
 
-fn reply_runs(call: &mut Call<'_, '_, '_>, runs: &[Run], len: usize, options: &Options) {
+fn reply_runs(call: &mut Call<'_, '_, '_>, runs: &[CommonRun], len: usize, options: &LcsOptions) {
     let reply = &mut call.reply;
     let shown = || runs.iter().filter(|run| run.len >= options.min_match_len);
     reply.map(2);
@@ -150,15 +150,15 @@ impl Table {
     }
 
     /// The runs of a longest subsequence, the last first. Where there are several such, Redis's choice.
-    fn runs(&self, a: &[u8], b: &[u8]) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    fn runs(&self, a: &[u8], b: &[u8]) -> Vec<CommonRun> {
+        let mut runs: Vec<CommonRun> = Vec::new();
         let (mut i, mut j) = (a.len(), b.len());
         while i > 0 && j > 0 {
             if a[i - 1] == b[j - 1] {
                 (i, j) = (i - 1, j - 1);
                 match runs.last_mut() {
                     Some(run) if run.a == i + 1 && run.b == j + 1 => (run.a, run.b, run.len) = (i, j, run.len + 1),
-                    _ => runs.push(Run { a: i, b: j, len: 1 }),
+                    _ => runs.push(CommonRun { a: i, b: j, len: 1 }),
                 }
             } else if self.up_is_longer(i - 1, j - 1) {
                 i -= 1;

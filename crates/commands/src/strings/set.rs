@@ -69,7 +69,7 @@ enum Expiry {
     Set(Unit, usize),
 }
 
-struct Options<'c> {
+struct SetOptions<'c> {
     condition: Condition<'c>,
     get: bool,
     expiry: Expiry,
@@ -77,8 +77,8 @@ struct Options<'c> {
 
 /// Reads the options from the argument at `index` on. A repeated option is taken as Redis takes it: the last counts,
 /// where the two don't exclude each other.
-fn options<'c>(call: &Call<'c, '_, '_>, mut index: usize, getex: bool) -> Result<Options<'c>, Error> {
-    let mut options = Options { condition: Condition::Always, get: false, expiry: Expiry::Unsaid };
+fn options<'c>(call: &Call<'c, '_, '_>, mut index: usize, getex: bool) -> Result<SetOptions<'c>, Error> {
+    let mut options = SetOptions { condition: Condition::Always, get: false, expiry: Expiry::Unsaid };
     while index < call.len() {
         let word = call.arg(index);
         let has_next = index + 1 < call.len();
@@ -105,7 +105,7 @@ fn options<'c>(call: &Call<'c, '_, '_>, mut index: usize, getex: bool) -> Result
     Ok(options)
 }
 
-impl Options<'_> {
+impl SetOptions<'_> {
     /// The one word that GETEX has beside the units.
     fn persist(&mut self, word: &[u8]) -> Outcome {
         match self.expiry {

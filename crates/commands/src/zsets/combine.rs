@@ -97,7 +97,7 @@ struct Query {
 
 /// Which options a command takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Options {
+enum OptionsTaken {
     /// WEIGHTS and AGGREGATE, unless it is a difference.
     Stores,
     /// The same, and WITHSCORES.
@@ -109,7 +109,12 @@ enum Options {
 impl Query {
     /// Reads the arguments from the number of keys, at `index`, on. The keys' types are checked before the options are
     /// read, as in Redis.
-    fn read(call: &mut Call<'_, '_, '_>, index: usize, operation: Operation, options: Options) -> Result<Query, Error> {
+    fn read(
+        call: &mut Call<'_, '_, '_>,
+        index: usize,
+        operation: Operation,
+        options: OptionsTaken,
+    ) -> Result<Query, Error> {
         let numkeys = call.int(index)?;
         let numkeys = usize::try_from(numkeys).ok().filter(|&n| n > 0).ok_or_else(|| {
             let name = String::from_utf8_lossy(call.arg(0)).to_ascii_lowercase();
@@ -128,8 +133,8 @@ impl Query {
         Ok(query)
     }
 
-    fn read_options(&mut self, call: &Call<'_, '_, '_>, operation: Operation, options: Options) -> Outcome {
-        let scored = operation != Operation::Difference && options != Options::Counts;
+    fn read_options(&mut self, call: &Call<'_, '_, '_>, operation: Operation, options: OptionsTaken) -> Outcome {
+        let scored = operation != Operation::Difference && options != OptionsTaken::Counts;
         let mut at = self.first + self.numkeys;
         while at < call.len() {
             let left = call.len() - at;
@@ -141,10 +146,10 @@ impl Query {
             } else if scored && left >= 2 && call.is(at, "aggregate") {
                 self.aggregate = aggregate(call.arg(at + 1))?;
                 at += 2;
-            } else if options == Options::Replies && call.is(at, "withscores") {
+            } else if options == OptionsTaken::Replies && call.is(at, "withscores") {
                 self.form = Form::Scores;
                 at += 1;
-            } else if options == Options::Counts && left >= 2 && call.is(at, "limit") {
+            } else if options == OptionsTaken::Counts && left >= 2 && call.is(at, "limit") {
                 self.limit = call.int(at + 1).ok().and_then(|n| usize::try_from(n).ok()).ok_or(LIMIT_NEGATIVE)?;
                 at += 2;
             } else {
@@ -242,7 +247,7 @@ fn intersect(sources: &[(Source<'_>, f64)], query: &Query, mut visit: impl FnMut
 }
 
 fn reply(call: &mut Call<'_, '_, '_>, operation: Operation) -> Outcome {
-    let query = Query::read(call, 1, operation, Options::Replies)?;
+    let query = Query::read(call, 1, operation, OptionsTaken::Replies)?;
     let result = combine(call, &query, operation);
     query.form.header(&mut call.reply, result.len());
     for (member, score) in result.sorted() {
@@ -252,7 +257,7 @@ fn reply(call: &mut Call<'_, '_, '_>, operation: Operation) -> Outcome {
 }
 
 fn reply_stored(call: &mut Call<'_, '_, '_>, operation: Operation, event: &'static str) -> Outcome {
-    let query = Query::read(call, 2, operation, Options::Stores)?;
+    let query = Query::read(call, 2, operation, OptionsTaken::Stores)?;
     let result = combine(call, &query, operation).finish(call.rules.zset);
     let destination = call.key(1);
     let count = store(call, destination, result, event);
@@ -285,7 +290,7 @@ pub(super) fn zdiffstore(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 pub(super) fn zintercard(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let query = Query::read(call, 1, Operation::Intersection, Options::Counts)?;
+    let query = Query::read(call, 1, Operation::Intersection, OptionsTaken::Counts)?;
     let mut count = 0;
     intersect(&sources(call, &query, Operation::Intersection), &query, |_, _| {
         count += 1;

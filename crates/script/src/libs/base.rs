@@ -8,7 +8,7 @@ use mlua_sys::lua51 as ffi;
 use crate::libs::support::{check_long_or, ensure_for};
 use crate::libs::{raw, seal};
 use crate::native;
-use crate::state::{Entry, Kind, Raise, State};
+use crate::state::{Entry, LuaState, LuaType, Raise};
 use crate::vm;
 
 /// What scripts don't have. `newproxy` makes values with finalizers, which run where no script may; `setfenv` and
@@ -17,7 +17,7 @@ const REMOVED: [&str; 9] =
     ["dofile", "loadfile", "print", "newproxy", "getfenv", "setfenv", "module", "require", "package"];
 
 /// Changes the globals and the table `coroutine`.
-pub fn open(state: &mut State) -> Result<(), Raise> {
+pub fn open(state: &mut LuaState) -> Result<(), Raise> {
     for name in REMOVED {
         state.push_nil();
         state.set_global(name);
@@ -47,7 +47,7 @@ pub fn open(state: &mut State) -> Result<(), Raise> {
 }
 
 /// Of the library `os`, scripts have the clock.
-fn open_os(state: &mut State) -> Result<(), Raise> {
+fn open_os(state: &mut LuaState) -> Result<(), Raise> {
     state.push_native(ffi::luaopen_os);
     state.call(0, 1)?;
     state.raw_get_named(-1, "clock");
@@ -59,7 +59,7 @@ fn open_os(state: &mut State) -> Result<(), Raise> {
     Ok(())
 }
 
-fn open_coroutine(state: &mut State) {
+fn open_coroutine(state: &mut LuaState) {
     state.push_globals();
     state.raw_get_named(-1, "coroutine");
     state.raw_get_named(-1, "resume");
@@ -68,15 +68,15 @@ fn open_coroutine(state: &mut State) {
     state.pop(2);
 }
 
-fn check_any(state: &mut State, n: c_int) -> Result<(), Raise> {
+fn check_any(state: &mut LuaState, n: c_int) -> Result<(), Raise> {
     match state.kind(n) {
-        Kind::None => Err(state.argument_error(n, "value expected")),
+        LuaType::None => Err(state.argument_error(n, "value expected")),
         _ => Ok(()),
     }
 }
 
-fn rawget(state: &mut State) -> Result<c_int, Raise> {
-    state.check_kind(1, Kind::Table)?;
+fn rawget(state: &mut LuaState) -> Result<c_int, Raise> {
+    state.check_kind(1, LuaType::Table)?;
     check_any(state, 2)?;
     state.set_top(2);
     seal::see_through(state, 1);
@@ -84,8 +84,8 @@ fn rawget(state: &mut State) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-fn rawset(state: &mut State) -> Result<c_int, Raise> {
-    state.check_kind(1, Kind::Table)?;
+fn rawset(state: &mut LuaState) -> Result<c_int, Raise> {
+    state.check_kind(1, LuaType::Table)?;
     check_any(state, 2)?;
     check_any(state, 3)?;
     state.set_top(3);
@@ -95,25 +95,25 @@ fn rawset(state: &mut State) -> Result<c_int, Raise> {
 }
 
 /// Refuses to write to a table that all scripts share.
-pub fn refuse_guard(state: &mut State, index: c_int) -> Result<(), Raise> {
+pub fn refuse_guard(state: &mut LuaState, index: c_int) -> Result<(), Raise> {
     if seal::is_guard(state, index) { Err(state.error_value(seal::READ_ONLY.as_bytes())) } else { Ok(()) }
 }
 
 /// Pushes what a value's metatable says under `__metatable`, if anything.
-fn push_protection(state: &mut State, index: c_int) -> bool {
+fn push_protection(state: &mut LuaState, index: c_int) -> bool {
     if !state.push_metatable(index) {
         return false;
     }
     state.raw_get_named(-1, "__metatable");
     state.remove(-2);
-    let is_there = state.kind(-1) != Kind::Nil;
+    let is_there = state.kind(-1) != LuaType::Nil;
     if !is_there {
         state.pop(1);
     }
     is_there
 }
 
-fn getmetatable(state: &mut State) -> Result<c_int, Raise> {
+fn getmetatable(state: &mut LuaState) -> Result<c_int, Raise> {
     check_any(state, 1)?;
     state.set_top(1);
     seal::see_through(state, 1);
@@ -128,9 +128,9 @@ fn getmetatable(state: &mut State) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-fn setmetatable(state: &mut State) -> Result<c_int, Raise> {
-    state.check_kind(1, Kind::Table)?;
-    if !matches!(state.kind(2), Kind::Nil | Kind::Table) {
+fn setmetatable(state: &mut LuaState) -> Result<c_int, Raise> {
+    state.check_kind(1, LuaType::Table)?;
+    if !matches!(state.kind(2), LuaType::Nil | LuaType::Table) {
         return Err(state.argument_error(2, "nil or table expected"));
     }
     state.set_top(2);
@@ -144,9 +144,9 @@ fn setmetatable(state: &mut State) -> Result<c_int, Raise> {
 }
 
 /// The count of values is never computed in so few bits that it could wrap (CVE-2025-46817).
-fn unpack(state: &mut State) -> Result<c_int, Raise> {
+fn unpack(state: &mut LuaState) -> Result<c_int, Raise> {
     const TOO_MANY: &str = "too many results to unpack";
-    state.check_kind(1, Kind::Table)?;
+    state.check_kind(1, LuaType::Table)?;
     let first = check_long_or(state, 2, 1)? as c_int;
     let len = state.raw_len(1) as i64;
     let last = check_long_or(state, 3, len)? as c_int;
@@ -169,10 +169,10 @@ fn chunk_name(bytes: &[u8]) -> CString {
     CString::new(&bytes[..end]).unwrap_or_default()
 }
 
-fn loadstring(state: &mut State) -> Result<c_int, Raise> {
+fn loadstring(state: &mut LuaState) -> Result<c_int, Raise> {
     let text = state.check_bytes(1)?.to_vec();
     let name = match state.kind(2) {
-        Kind::None | Kind::Nil => chunk_name(&text),
+        LuaType::None | LuaType::Nil => chunk_name(&text),
         _ => chunk_name(state.check_bytes(2)?),
     };
     load_text(state, &text, &name)
@@ -180,10 +180,10 @@ fn loadstring(state: &mut State) -> Result<c_int, Raise> {
 
 /// Collects all pieces before anything is parsed: the parser must never run a script's code, which could have the
 /// collector free what the parser holds (CVE-2025-49844).
-fn load(state: &mut State) -> Result<c_int, Raise> {
-    state.check_kind(1, Kind::Function)?;
+fn load(state: &mut LuaState) -> Result<c_int, Raise> {
+    state.check_kind(1, LuaType::Function)?;
     let name = match state.kind(2) {
-        Kind::None | Kind::Nil => c"=(load)".to_owned(),
+        LuaType::None | LuaType::Nil => c"=(load)".to_owned(),
         _ => chunk_name(state.check_bytes(2)?),
     };
     let mut text = Vec::new();
@@ -194,7 +194,7 @@ fn load(state: &mut State) -> Result<c_int, Raise> {
             return if state.is_ending() { Err(raise) } else { Ok(nil_and_error(state)) };
         }
         match state.kind(-1) {
-            Kind::String | Kind::Number => {
+            LuaType::String | LuaType::Number => {
                 // SAFETY: the piece is used before it is popped.
                 let piece = unsafe { state.argument(-1) };
                 text.extend_from_slice(piece);
@@ -205,7 +205,7 @@ fn load(state: &mut State) -> Result<c_int, Raise> {
                     break;
                 }
             }
-            Kind::Nil => break,
+            LuaType::Nil => break,
             _ => {
                 let Raise = state.error("reader function must return a string");
                 return Ok(nil_and_error(state));
@@ -215,7 +215,7 @@ fn load(state: &mut State) -> Result<c_int, Raise> {
     load_text(state, &text, &name)
 }
 
-fn load_text(state: &mut State, text: &[u8], name: &CString) -> Result<c_int, Raise> {
+fn load_text(state: &mut LuaState, text: &[u8], name: &CString) -> Result<c_int, Raise> {
     // Of a comment, nothing is left that would be a string.
     state.poll_for(text.len())?;
     match vm::load(state, text, name) {
@@ -226,18 +226,18 @@ fn load_text(state: &mut State, text: &[u8], name: &CString) -> Result<c_int, Ra
 }
 
 /// Puts nil before the error on top of the stack.
-fn nil_and_error(state: &mut State) -> c_int {
+fn nil_and_error(state: &mut LuaState) -> c_int {
     state.push_nil();
     state.insert(-2);
     2
 }
 
 /// The collector is every script's: its pace can't be changed, nor can it be stopped.
-fn collectgarbage(state: &mut State) -> Result<c_int, Raise> {
+fn collectgarbage(state: &mut LuaState) -> Result<c_int, Raise> {
     /// What pause and step multiplier are in percent, as Lua has them.
     const PACE_PERCENT: f64 = 200.0;
     let what = match state.kind(1) {
-        Kind::None | Kind::Nil => b"collect".to_vec(),
+        LuaType::None | LuaType::Nil => b"collect".to_vec(),
         _ => state.check_bytes(1)?.to_vec(),
     };
     let amount = check_long_or(state, 2, 0)? as c_int;
@@ -273,16 +273,16 @@ fn collectgarbage(state: &mut State) -> Result<c_int, Raise> {
 }
 
 /// Redis's, which gives the text of a command's error rather than the table that it is.
-fn pcall(state: &mut State) -> Result<c_int, Raise> {
+fn pcall(state: &mut LuaState) -> Result<c_int, Raise> {
     if state.top() == 0 {
         // What Redis calls then is the first of its results to come.
         state.push_boolean(true);
     }
     let result = state.call(state.top() - 1, ffi::LUA_MULTRET);
-    if result.is_err() && state.kind(-1) == Kind::Table {
+    if result.is_err() && state.kind(-1) == LuaType::Table {
         state.raw_get_named(-1, "err");
         // A field that is no text is a result, too, as it happens to be in Redis.
-        if matches!(state.kind(-1), Kind::String | Kind::Number) {
+        if matches!(state.kind(-1), LuaType::String | LuaType::Number) {
             state.remove(-2);
         }
     }
@@ -291,7 +291,7 @@ fn pcall(state: &mut State) -> Result<c_int, Raise> {
 
 /// What `pcall` and `xpcall` give: whether there was no error, and the results or the error's value, which are all that
 /// is on the stack.
-fn caught(state: &mut State, result: Result<(), Raise>) -> Result<c_int, Raise> {
+fn caught(state: &mut LuaState, result: Result<(), Raise>) -> Result<c_int, Raise> {
     if state.is_ending() {
         return Err(result.err().unwrap_or_else(|| state.end()));
     }
@@ -301,7 +301,7 @@ fn caught(state: &mut State, result: Result<(), Raise>) -> Result<c_int, Raise> 
     Ok(state.top())
 }
 
-fn xpcall(state: &mut State) -> Result<c_int, Raise> {
+fn xpcall(state: &mut LuaState) -> Result<c_int, Raise> {
     check_any(state, 2)?;
     state.set_top(2);
     state.push_closure(raw::handle, 1);

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use crate::state::{Entry, Raise, State};
+use crate::state::{Entry, LuaState, Raise};
 use crate::{native, state};
 
 /// Adding this to a double leaves its integer part, modulo 2^32, in its lowest bits: 2^52 + 2^51.
@@ -11,7 +11,7 @@ const ALIGN_TO_BITS: f64 = 6_755_399_441_055_744.0;
 const HEX_DIGITS_MAX: usize = 8;
 
 /// Sets the global `bit`.
-pub fn open(state: &mut State) -> Result<(), Raise> {
+pub fn open(state: &mut LuaState) -> Result<(), Raise> {
     let functions: [(&str, Entry); 12] = [
         ("tobit", native!(to_bit)),
         ("tohex", native!(to_hex)),
@@ -31,31 +31,31 @@ pub fn open(state: &mut State) -> Result<(), Raise> {
     Ok(())
 }
 
-fn argument(state: &mut State, n: c_int) -> Result<u32, Raise> {
+fn argument(state: &mut LuaState, n: c_int) -> Result<u32, Raise> {
     Ok((state.check_number(n)? + ALIGN_TO_BITS).to_bits() as u32)
 }
 
-fn give(state: &mut State, bits: u32) -> c_int {
+fn give(state: &mut LuaState, bits: u32) -> c_int {
     state.push_number(f64::from(bits as i32));
     1
 }
 
-fn to_bit(state: &mut State) -> Result<c_int, Raise> {
+fn to_bit(state: &mut LuaState) -> Result<c_int, Raise> {
     let bits = argument(state, 1)?;
     Ok(give(state, bits))
 }
 
-fn not(state: &mut State) -> Result<c_int, Raise> {
+fn not(state: &mut LuaState) -> Result<c_int, Raise> {
     let bits = argument(state, 1)?;
     Ok(give(state, !bits))
 }
 
-fn swap_bytes(state: &mut State) -> Result<c_int, Raise> {
+fn swap_bytes(state: &mut LuaState) -> Result<c_int, Raise> {
     let bits = argument(state, 1)?;
     Ok(give(state, bits.swap_bytes()))
 }
 
-fn fold(state: &mut State, operation: fn(u32, u32) -> u32) -> Result<c_int, Raise> {
+fn fold(state: &mut LuaState, operation: fn(u32, u32) -> u32) -> Result<c_int, Raise> {
     let mut bits = argument(state, 1)?;
     for n in (2..=state.top()).rev() {
         bits = operation(bits, argument(state, n)?);
@@ -63,50 +63,50 @@ fn fold(state: &mut State, operation: fn(u32, u32) -> u32) -> Result<c_int, Rais
     Ok(give(state, bits))
 }
 
-fn and(state: &mut State) -> Result<c_int, Raise> {
+fn and(state: &mut LuaState) -> Result<c_int, Raise> {
     fold(state, |a, b| a & b)
 }
 
-fn or(state: &mut State) -> Result<c_int, Raise> {
+fn or(state: &mut LuaState) -> Result<c_int, Raise> {
     fold(state, |a, b| a | b)
 }
 
-fn xor(state: &mut State) -> Result<c_int, Raise> {
+fn xor(state: &mut LuaState) -> Result<c_int, Raise> {
     fold(state, |a, b| a ^ b)
 }
 
 /// Shifts and rotates by the lowest five bits of the second argument.
-fn shift(state: &mut State, operation: fn(u32, u32) -> u32) -> Result<c_int, Raise> {
+fn shift(state: &mut LuaState, operation: fn(u32, u32) -> u32) -> Result<c_int, Raise> {
     let bits = argument(state, 1)?;
     let by = argument(state, 2)? & 31;
     Ok(give(state, operation(bits, by)))
 }
 
-fn left_shift(state: &mut State) -> Result<c_int, Raise> {
+fn left_shift(state: &mut LuaState) -> Result<c_int, Raise> {
     shift(state, |bits, by| bits << by)
 }
 
-fn right_shift(state: &mut State) -> Result<c_int, Raise> {
+fn right_shift(state: &mut LuaState) -> Result<c_int, Raise> {
     shift(state, |bits, by| bits >> by)
 }
 
-fn arithmetic_right_shift(state: &mut State) -> Result<c_int, Raise> {
+fn arithmetic_right_shift(state: &mut LuaState) -> Result<c_int, Raise> {
     shift(state, |bits, by| (bits as i32 >> by) as u32)
 }
 
-fn rotate_left(state: &mut State) -> Result<c_int, Raise> {
+fn rotate_left(state: &mut LuaState) -> Result<c_int, Raise> {
     shift(state, u32::rotate_left)
 }
 
-fn rotate_right(state: &mut State) -> Result<c_int, Raise> {
+fn rotate_right(state: &mut LuaState) -> Result<c_int, Raise> {
     shift(state, u32::rotate_right)
 }
 
 /// The lowest so many hexadecimal digits; upper case if that number is negative. The least integer has no positive
 /// counterpart; it means eight digits, like every other large number (CVE-2024-31449).
-fn to_hex(state: &mut State) -> Result<c_int, Raise> {
+fn to_hex(state: &mut LuaState) -> Result<c_int, Raise> {
     let bits = argument(state, 1)?;
-    let asked = if state.kind(2) == state::Kind::None { HEX_DIGITS_MAX as i32 } else { argument(state, 2)? as i32 };
+    let asked = if state.kind(2) == state::LuaType::None { HEX_DIGITS_MAX as i32 } else { argument(state, 2)? as i32 };
     let digits = (asked.unsigned_abs() as usize).min(HEX_DIGITS_MAX);
     let text = if asked < 0 { format!("{bits:08X}") } else { format!("{bits:08x}") };
     state.push_short(&text.as_bytes()[HEX_DIGITS_MAX - digits..]);

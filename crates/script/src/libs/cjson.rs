@@ -12,11 +12,11 @@ use std::ffi::c_int;
 use crate::libs::per_script::{self, PerScript};
 use crate::libs::support::check_long;
 use crate::native;
-use crate::state::{Entry, Kind, Raise, State};
+use crate::state::{Entry, LuaState, LuaType, Raise};
 
 /// What the functions of one library, or of one copy, go by.
 #[derive(Clone, Copy)]
-struct Options {
+struct JsonSettings {
     /// Sequences with too many holes become objects rather than errors.
     sparse_convert: bool,
     /// A sequence has too many holes if it is so many times longer than it has elements, unless 0,
@@ -44,9 +44,9 @@ enum Invalid {
     Null,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for JsonSettings {
+    fn default() -> JsonSettings {
+        JsonSettings {
             sparse_convert: false,
             sparse_ratio: 2,
             sparse_safe: 10,
@@ -64,13 +64,13 @@ impl Default for Options {
 const PRECISION_MAX: c_int = 14;
 
 /// Sets the global `cjson`.
-pub fn open(state: &mut State) -> Result<(), Raise> {
-    push_library(state, PerScript::new(Options::default()))?;
+pub fn open(state: &mut LuaState) -> Result<(), Raise> {
+    push_library(state, PerScript::new(JsonSettings::default()))?;
     state.set_global("cjson");
     Ok(())
 }
 
-fn push_library(state: &mut State, options: PerScript<Options>) -> Result<(), Raise> {
+fn push_library(state: &mut LuaState, options: PerScript<JsonSettings>) -> Result<(), Raise> {
     let functions: [(&str, Entry); 10] = [
         ("encode", native!(encode::encode)),
         ("decode", native!(decode::decode)),
@@ -101,19 +101,19 @@ fn push_library(state: &mut State, options: PerScript<Options>) -> Result<(), Ra
     Ok(())
 }
 
-fn new(state: &mut State) -> Result<c_int, Raise> {
-    push_library(state, PerScript::lasting(Options::default()))?;
+fn new(state: &mut LuaState) -> Result<c_int, Raise> {
+    push_library(state, PerScript::lasting(JsonSettings::default()))?;
     Ok(1)
 }
 
 /// The options of the library that the running function belongs to.
-fn options(state: &mut State) -> &mut Options {
+fn options(state: &mut LuaState) -> &mut JsonSettings {
     // SAFETY: every function here is made with them as its upvalue, by `push_library`.
     unsafe { per_script::upvalue(state) }
 }
 
 /// At most so many arguments; those that miss are nil.
-fn take_arguments(state: &mut State, count: c_int) -> Result<(), Raise> {
+fn take_arguments(state: &mut LuaState, count: c_int) -> Result<(), Raise> {
     if state.top() > count {
         return Err(state.argument_error(count + 1, "found too many arguments"));
     }
@@ -123,13 +123,13 @@ fn take_arguments(state: &mut State, count: c_int) -> Result<(), Raise> {
 
 /// Sets an option if its argument is there, and pushes what it is now.
 fn integer_option(
-    state: &mut State,
+    state: &mut LuaState,
     n: c_int,
     least: c_int,
     most: c_int,
-    option: fn(&mut Options) -> &mut c_int,
+    option: fn(&mut JsonSettings) -> &mut c_int,
 ) -> Result<(), Raise> {
-    if state.kind(n) != Kind::Nil {
+    if state.kind(n) != LuaType::Nil {
         let value = check_long(state, n)? as c_int;
         if !(least..=most).contains(&value) {
             return Err(state.argument_error(1, format!("expected integer between {least} and {most}")));
@@ -142,10 +142,10 @@ fn integer_option(
 }
 
 /// Which of the names an argument is; a boolean is the second or first of them.
-fn named_option(state: &mut State, n: c_int, names: &[&str]) -> Result<Option<usize>, Raise> {
+fn named_option(state: &mut LuaState, n: c_int, names: &[&str]) -> Result<Option<usize>, Raise> {
     match state.kind(n) {
-        Kind::Nil => return Ok(None),
-        Kind::Boolean => return Ok(Some(usize::from(state.boolean(n)))),
+        LuaType::Nil => return Ok(None),
+        LuaType::Boolean => return Ok(Some(usize::from(state.boolean(n)))),
         _ => {}
     }
     let given = state.check_bytes(n)?.to_vec();
@@ -158,7 +158,7 @@ fn named_option(state: &mut State, n: c_int, names: &[&str]) -> Result<Option<us
     }
 }
 
-fn boolean_option(state: &mut State, n: c_int, option: fn(&mut Options) -> &mut bool) -> Result<(), Raise> {
+fn boolean_option(state: &mut LuaState, n: c_int, option: fn(&mut JsonSettings) -> &mut bool) -> Result<(), Raise> {
     if let Some(at) = named_option(state, n, &["off", "on"])? {
         *option(options(state)) = at == 1;
     }
@@ -167,7 +167,7 @@ fn boolean_option(state: &mut State, n: c_int, option: fn(&mut Options) -> &mut 
     Ok(())
 }
 
-fn encode_sparse_array(state: &mut State) -> Result<c_int, Raise> {
+fn encode_sparse_array(state: &mut LuaState) -> Result<c_int, Raise> {
     take_arguments(state, 3)?;
     boolean_option(state, 1, |options| &mut options.sparse_convert)?;
     integer_option(state, 2, 0, c_int::MAX, |options| &mut options.sparse_ratio)?;
@@ -175,31 +175,31 @@ fn encode_sparse_array(state: &mut State) -> Result<c_int, Raise> {
     Ok(3)
 }
 
-fn encode_max_depth(state: &mut State) -> Result<c_int, Raise> {
+fn encode_max_depth(state: &mut LuaState) -> Result<c_int, Raise> {
     take_arguments(state, 1)?;
     integer_option(state, 1, 1, c_int::MAX, |options| &mut options.encode_depth_max)?;
     Ok(1)
 }
 
-fn decode_max_depth(state: &mut State) -> Result<c_int, Raise> {
+fn decode_max_depth(state: &mut LuaState) -> Result<c_int, Raise> {
     take_arguments(state, 1)?;
     integer_option(state, 1, 1, c_int::MAX, |options| &mut options.decode_depth_max)?;
     Ok(1)
 }
 
-fn encode_number_precision(state: &mut State) -> Result<c_int, Raise> {
+fn encode_number_precision(state: &mut LuaState) -> Result<c_int, Raise> {
     take_arguments(state, 1)?;
     integer_option(state, 1, 1, PRECISION_MAX, |options| &mut options.precision)?;
     Ok(1)
 }
 
-fn encode_keep_buffer(state: &mut State) -> Result<c_int, Raise> {
+fn encode_keep_buffer(state: &mut LuaState) -> Result<c_int, Raise> {
     take_arguments(state, 1)?;
     boolean_option(state, 1, |options| &mut options.keep_buffer)?;
     Ok(1)
 }
 
-fn encode_invalid_numbers(state: &mut State) -> Result<c_int, Raise> {
+fn encode_invalid_numbers(state: &mut LuaState) -> Result<c_int, Raise> {
     const CHOICES: [Invalid; 3] = [Invalid::Refused, Invalid::Written, Invalid::Null];
     take_arguments(state, 1)?;
     if let Some(at) = named_option(state, 1, &["off", "on", "null"])? {
@@ -213,7 +213,7 @@ fn encode_invalid_numbers(state: &mut State) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-fn decode_invalid_numbers(state: &mut State) -> Result<c_int, Raise> {
+fn decode_invalid_numbers(state: &mut LuaState) -> Result<c_int, Raise> {
     take_arguments(state, 1)?;
     boolean_option(state, 1, |options| &mut options.decode_invalid)?;
     Ok(1)

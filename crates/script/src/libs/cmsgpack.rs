@@ -7,7 +7,7 @@ use crate::libs::support::{
     NESTING_MAX, check_long, check_long_or, ensure_for, for_each_pair, to_int_directly, to_long,
 };
 use crate::native;
-use crate::state::{Entry, Kind, Raise, State};
+use crate::state::{Entry, LuaState, LuaType, Raise};
 
 /// Tables nested deeper than this are packed as nil, which ends circles, too.
 const PACK_NESTING_MAX: usize = 16;
@@ -15,7 +15,7 @@ const PACK_NESTING_MAX: usize = 16;
 const PACK_SLOTS: c_int = 4;
 
 /// Sets the global `cmsgpack`.
-pub fn open(state: &mut State) -> Result<(), Raise> {
+pub fn open(state: &mut LuaState) -> Result<(), Raise> {
     let functions: [(&str, Entry); 4] = [
         ("pack", native!(pack)),
         ("unpack", native!(unpack)),
@@ -38,7 +38,7 @@ pub fn open(state: &mut State) -> Result<(), Raise> {
 
 // --- Packing.
 
-fn pack(state: &mut State) -> Result<c_int, Raise> {
+fn pack(state: &mut LuaState) -> Result<c_int, Raise> {
     let arguments = state.top();
     if arguments == 0 {
         return Err(state.argument_error(0, "MessagePack pack needs input."));
@@ -57,13 +57,13 @@ fn pack(state: &mut State) -> Result<c_int, Raise> {
 }
 
 /// Packs the value on top of the stack. (On an error more than that is left there, which does not matter.)
-fn pack_value(state: &mut State, out: &mut Vec<u8>, level: usize) -> Result<(), Raise> {
+fn pack_value(state: &mut LuaState, out: &mut Vec<u8>, level: usize) -> Result<(), Raise> {
     state.room_for(out.len())?;
     match state.kind(-1) {
-        Kind::String => pack_string(out, state.bytes(-1).unwrap_or_default()),
-        Kind::Boolean => out.push(if state.boolean(-1) { 0xc3 } else { 0xc2 }),
-        Kind::Number => pack_number(out, state.number(-1).unwrap_or_default()),
-        Kind::Table if level < PACK_NESTING_MAX => return pack_table(state, out, level),
+        LuaType::String => pack_string(out, state.bytes(-1).unwrap_or_default()),
+        LuaType::Boolean => out.push(if state.boolean(-1) { 0xc3 } else { 0xc2 }),
+        LuaType::Number => pack_number(out, state.number(-1).unwrap_or_default()),
+        LuaType::Table if level < PACK_NESTING_MAX => return pack_table(state, out, level),
         _ => out.push(0xc0),
     }
     Ok(())
@@ -116,7 +116,7 @@ fn pack_integer(out: &mut Vec<u8>, integer: i64) {
     }
 }
 
-fn pack_table(state: &mut State, out: &mut Vec<u8>, level: usize) -> Result<(), Raise> {
+fn pack_table(state: &mut LuaState, out: &mut Vec<u8>, level: usize) -> Result<(), Raise> {
     ensure_for(state, PACK_SLOTS, "in function mp_encode_lua_table")?;
     match sequence_length(state)? {
         Some(len) => pack_array(state, out, len, level),
@@ -125,10 +125,10 @@ fn pack_table(state: &mut State, out: &mut Vec<u8>, level: usize) -> Result<(), 
 }
 
 /// How many elements the table on top of the stack has, if its keys are 1 to that number.
-fn sequence_length(state: &mut State) -> Result<Option<usize>, Raise> {
+fn sequence_length(state: &mut LuaState) -> Result<Option<usize>, Raise> {
     let (mut count, mut largest) = (0, 0);
     let only_indexes = for_each_pair(state, |state| {
-        let index = if state.kind(-2) == Kind::Number { state.number(-2).unwrap_or_default() } else { 0.0 };
+        let index = if state.kind(-2) == LuaType::Number { state.number(-2).unwrap_or_default() } else { 0.0 };
         count += 1;
         largest = largest.max(to_int_directly(index));
         Ok(index > 0.0 && f64::from(to_int_directly(index)) == index)
@@ -136,7 +136,7 @@ fn sequence_length(state: &mut State) -> Result<Option<usize>, Raise> {
     Ok((only_indexes && largest == count).then(|| state.raw_len(-1)))
 }
 
-fn pack_array(state: &mut State, out: &mut Vec<u8>, len: usize, level: usize) -> Result<(), Raise> {
+fn pack_array(state: &mut LuaState, out: &mut Vec<u8>, len: usize, level: usize) -> Result<(), Raise> {
     if len < 16 {
         out.push(0x90 | len as u8);
     } else {
@@ -151,7 +151,7 @@ fn pack_array(state: &mut State, out: &mut Vec<u8>, len: usize, level: usize) ->
     Ok(())
 }
 
-fn pack_map(state: &mut State, out: &mut Vec<u8>, level: usize) -> Result<(), Raise> {
+fn pack_map(state: &mut LuaState, out: &mut Vec<u8>, level: usize) -> Result<(), Raise> {
     let mut len = 0;
     for_each_pair(state, |_| {
         len += 1;
@@ -188,17 +188,17 @@ impl From<Raise> for Failure {
     }
 }
 
-fn unpack(state: &mut State) -> Result<c_int, Raise> {
+fn unpack(state: &mut LuaState) -> Result<c_int, Raise> {
     unpack_some(state, 0, 0)
 }
 
-fn unpack_one(state: &mut State) -> Result<c_int, Raise> {
+fn unpack_one(state: &mut LuaState) -> Result<c_int, Raise> {
     let offset = check_long_or(state, 2, 0)? as c_int;
     state.set_top(1);
     unpack_some(state, 1, offset)
 }
 
-fn unpack_limit(state: &mut State) -> Result<c_int, Raise> {
+fn unpack_limit(state: &mut LuaState) -> Result<c_int, Raise> {
     let limit = check_long(state, 2)? as c_int;
     let offset = check_long_or(state, 3, 0)? as c_int;
     state.set_top(1);
@@ -207,7 +207,7 @@ fn unpack_limit(state: &mut State) -> Result<c_int, Raise> {
 
 /// Unpacks at most `limit` values from `offset`, and gives the offset behind them first, -1 at the end; without either,
 /// all values.
-fn unpack_some(state: &mut State, limit: c_int, offset: c_int) -> Result<c_int, Raise> {
+fn unpack_some(state: &mut LuaState, limit: c_int, offset: c_int) -> Result<c_int, Raise> {
     state.check_bytes(1)?;
     // SAFETY: the argument stays where it is.
     let input = unsafe { state.argument(1) };
@@ -241,7 +241,7 @@ fn unpack_some(state: &mut State, limit: c_int, offset: c_int) -> Result<c_int, 
     Ok(count + 1)
 }
 
-fn unpack_value(state: &mut State, rest: &mut &[u8], level: c_int) -> Result<(), Failure> {
+fn unpack_value(state: &mut LuaState, rest: &mut &[u8], level: c_int) -> Result<(), Failure> {
     const TOO_MANY: &str = "too many return values at once; use unpack_one or unpack_limit instead.";
     state.poll()?;
     if level > NESTING_MAX {
@@ -293,13 +293,13 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Failure> {
     Ok(*taken)
 }
 
-fn unpack_string(state: &mut State, rest: &mut &[u8], len: usize) -> Result<(), Failure> {
+fn unpack_string(state: &mut LuaState, rest: &mut &[u8], len: usize) -> Result<(), Failure> {
     let (text, after) = rest.split_at_checked(len).ok_or(Failure::Missing)?;
     *rest = after;
     Ok(state.push_bytes(text)?)
 }
 
-fn unpack_array(state: &mut State, rest: &mut &[u8], len: usize, level: c_int) -> Result<(), Failure> {
+fn unpack_array(state: &mut LuaState, rest: &mut &[u8], len: usize, level: c_int) -> Result<(), Failure> {
     // The length is a claim: no room is made for what may never come.
     state.push_table(0, 0)?;
     ensure_for(state, 1, "in function mp_decode_to_lua_array")?;
@@ -312,7 +312,7 @@ fn unpack_array(state: &mut State, rest: &mut &[u8], len: usize, level: c_int) -
     Ok(())
 }
 
-fn unpack_map(state: &mut State, rest: &mut &[u8], len: usize, level: c_int) -> Result<(), Failure> {
+fn unpack_map(state: &mut LuaState, rest: &mut &[u8], len: usize, level: c_int) -> Result<(), Failure> {
     state.push_table(0, 0)?;
     for _ in 0..len {
         unpack_value(state, rest, level)?;

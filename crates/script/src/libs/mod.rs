@@ -3,9 +3,9 @@
 //! Each is a file here with a function `open`, which is a line of [`open`]. They run once for every machine, with all
 //! of memory; then everything that is global is made read-only, see [`seal`].
 //!
-//! What catches errors (`pcall`, `xpcall`, `coroutine.resume`) raises them again if [`State::is_ending`]: a script that
+//! What catches errors (`pcall`, `xpcall`, `coroutine.resume`) raises them again if [`LuaState::is_ending`]: a script that
 //! has been killed, or that starts over, catches nothing any more. What loops as long as a script likes calls
-//! [`State::poll`]. No library gives scripts a userdata with a metatable of their own (`newproxy`): its finalizer would
+//! [`LuaState::poll`]. No library gives scripts a userdata with a metatable of their own (`newproxy`): its finalizer would
 //! run wherever memory is asked for.
 
 mod base;
@@ -24,11 +24,11 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-use crate::state::{Raise, State};
+use crate::state::{LuaState, Raise};
 
 /// Fills the globals of a new machine. Lua's standard libraries that are safe as they are have been opened before:
 /// base, string, table, math, coroutine (base opens it).
-pub fn open(state: &mut State) -> Result<(), Raise> {
+pub fn open(state: &mut LuaState) -> Result<(), Raise> {
     base::open(state)?;
     strings::open(state)?;
     tables::open(state)?;

@@ -60,7 +60,7 @@ impl<'m> Matcher<'m> {
     /// then, and stops when that fails.
     pub fn match_at<E>(&mut self, start: usize, poll: impl FnMut() -> Result<(), E>) -> Matched<E> {
         self.count = 0;
-        Run { subject: self.subject, pattern: self.pattern, matcher: self, depth: 0, poll }.run(start, 0)
+        Matching { subject: self.subject, pattern: self.pattern, matcher: self, depth: 0, poll }.run(start, 0)
     }
 
     /// How many captures the match left.
@@ -82,7 +82,7 @@ impl<'m> Matcher<'m> {
 }
 
 /// One match under way.
-struct Run<'r, 'm, P> {
+struct Matching<'r, 'm, P> {
     subject: &'m [u8],
     pattern: &'m [u8],
     matcher: &'r mut Matcher<'m>,
@@ -90,7 +90,7 @@ struct Run<'r, 'm, P> {
     poll: P,
 }
 
-impl<E, P: FnMut() -> Result<(), E>> Run<'_, '_, P> {
+impl<E, P: FnMut() -> Result<(), E>> Matching<'_, '_, P> {
     fn step(&mut self, steps: usize) -> Result<(), Trouble<E>> {
         self.matcher.steps += steps;
         if self.matcher.steps < STEPS_BETWEEN_POLLS {

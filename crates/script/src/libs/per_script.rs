@@ -5,7 +5,7 @@
 
 use mlua_sys::lua51 as ffi;
 
-use crate::state::State;
+use crate::state::LuaState;
 
 /// A value together with the run that it was last used in.
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ impl<T: Copy> PerScript<T> {
 }
 
 /// Pushes a userdata that holds the value: the upvalue of functions to be made.
-pub fn push<T: Copy>(state: &mut State, value: PerScript<T>) {
+pub fn push<T: Copy>(state: &mut LuaState, value: PerScript<T>) {
     const { assert!(align_of::<PerScript<T>>() <= 8, "Lua aligns its userdata to eight bytes") };
     // SAFETY: the state is alive, a native runs, the memory is as large and aligned as the value, which needs no drop.
     unsafe {
@@ -51,7 +51,7 @@ pub fn push<T: Copy>(state: &mut State, value: PerScript<T>) {
 /// # Safety
 ///
 /// The function's first upvalue was made by [`push`] for the same type.
-pub unsafe fn upvalue<T: Copy>(state: &mut State) -> &mut T {
+pub unsafe fn upvalue<T: Copy>(state: &mut LuaState) -> &mut T {
     let run = state.context().run;
     // SAFETY: the state is alive, the upvalue is what the caller says; it lives as long as the function runs, and
     // there is no other reference to it while the state is borrowed.

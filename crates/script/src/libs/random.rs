@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use crate::libs::per_script::{self, PerScript};
 use crate::libs::support::check_int;
 use crate::native;
-use crate::state::{Entry, Raise, State};
+use crate::state::{Entry, LuaState, Raise};
 
 /// The generator's multiplier and increment, and what a seed's lowest 16 bits are, from POSIX's `srand48`.
 const MULTIPLIER: u64 = 0x5_deec_e66d;
@@ -49,7 +49,7 @@ struct Generators {
 }
 
 /// Replaces two functions of the global `math`.
-pub fn open(state: &mut State) -> Result<(), Raise> {
+pub fn open(state: &mut LuaState) -> Result<(), Raise> {
     state.push_globals();
     state.raw_get_named(-1, "math");
     let library = state.top();
@@ -64,13 +64,13 @@ pub fn open(state: &mut State) -> Result<(), Raise> {
     Ok(())
 }
 
-fn generators(state: &mut State) -> &mut Generators {
+fn generators(state: &mut LuaState) -> &mut Generators {
     // SAFETY: both functions here are made with them as their upvalue, by `open`.
     unsafe { per_script::upvalue(state) }
 }
 
 /// The generator of the script that runs.
-fn generator(state: &mut State) -> &mut Generator {
+fn generator(state: &mut LuaState) -> &mut Generator {
     let run = state.context().run;
     match generators(state) {
         Generators { own: Some((of_run, own)), .. } if *of_run == run => own,
@@ -78,7 +78,7 @@ fn generator(state: &mut State) -> &mut Generator {
     }
 }
 
-fn random(state: &mut State) -> Result<c_int, Raise> {
+fn random(state: &mut LuaState) -> Result<c_int, Raise> {
     let fraction = generator(state).fraction();
     let (low, high, arg) = match state.top() {
         0 => {
@@ -97,7 +97,7 @@ fn random(state: &mut State) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-fn seed(state: &mut State) -> Result<c_int, Raise> {
+fn seed(state: &mut LuaState) -> Result<c_int, Raise> {
     let seed = check_int(state, 1)?;
     let run = state.context().run;
     generators(state).own = Some((run, Generator::seeded(seed)));

@@ -10,7 +10,7 @@ use mlua_sys::lua51 as ffi;
 
 use crate::context::Context;
 use crate::libs::seal;
-use crate::state::{RawState, State};
+use crate::state::{LuaState, RawState};
 
 /// Replaces a guard at a positive index by the table behind it.
 ///
@@ -21,7 +21,7 @@ unsafe fn see_through(lua: *mut RawState, index: c_int) {
     unsafe {
         if ffi::lua_getmetatable(lua, index) != 0 {
             ffi::lua_settop(lua, -2);
-            seal::see_through(&mut State::from_raw(lua), index);
+            seal::see_through(&mut LuaState::from_raw(lua), index);
         }
     }
 }
@@ -144,7 +144,7 @@ pub unsafe extern "C-unwind" fn resume(lua: *mut RawState) -> c_int {
         let context = Context::of(lua);
         if (*context).ending {
             (*context).in_native = true;
-            State::from_raw(lua).end();
+            LuaState::from_raw(lua).end();
             (*context).in_native = false;
             ffi::lua_error(lua);
         }

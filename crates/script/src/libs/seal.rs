@@ -8,7 +8,7 @@
 
 use std::ffi::c_int;
 
-use crate::state::{Kind, Raise, State};
+use crate::state::{LuaState, LuaType, Raise};
 use crate::{library, native};
 
 /// Where a guard's metatable has the table behind it, and the mark that makes it a guard's.
@@ -28,7 +28,7 @@ fn mark() -> usize {
 /// Puts guards in place of the globals and of every table in them, of the metatables, and of what libraries see while
 /// they are loaded. Run once, after everything
 /// that scripts are to have is there.
-pub fn seal(state: &mut State) -> Result<(), Raise> {
+pub fn seal(state: &mut LuaState) -> Result<(), Raise> {
     state.push_registry();
     state.push_light_userdata(mark());
     state.push_table(0, 32)?;
@@ -53,7 +53,7 @@ pub fn seal(state: &mut State) -> Result<(), Raise> {
 }
 
 /// Unknown globals are errors.
-fn set_global_metatable(state: &mut State) -> Result<(), Raise> {
+fn set_global_metatable(state: &mut LuaState) -> Result<(), Raise> {
     state.push_globals();
     state.push_table(0, 1)?;
     state.push_native(native!(unknown_global));
@@ -63,22 +63,22 @@ fn set_global_metatable(state: &mut State) -> Result<(), Raise> {
     Ok(())
 }
 
-pub(crate) fn unknown_global(state: &mut State) -> Result<c_int, Raise> {
+pub(crate) fn unknown_global(state: &mut LuaState) -> Result<c_int, Raise> {
     let name = match state.kind(2) {
         // SAFETY: the key stays where it is.
-        Kind::String | Kind::Number => unsafe { state.argument(2) },
+        LuaType::String | LuaType::Number => unsafe { state.argument(2) },
         _ => return Err(state.error("Second argument to luaProtectedTableError must be a string or number")),
     };
     let text = [b"Script attempted to access nonexistent global variable '", name, b"'"].concat();
     Err(state.error(text))
 }
 
-pub(crate) fn refuse_write(state: &mut State) -> Result<c_int, Raise> {
+pub(crate) fn refuse_write(state: &mut LuaState) -> Result<c_int, Raise> {
     Err(state.error(READ_ONLY))
 }
 
 /// Replaces the table on top of the stack by its guard, and all tables within it and its metatable by theirs.
-fn guard(state: &mut State) -> Result<(), Raise> {
+fn guard(state: &mut LuaState) -> Result<(), Raise> {
     if push_guard_of(state, -1) {
         state.remove(-2);
         return Ok(());
@@ -107,7 +107,7 @@ fn guard(state: &mut State) -> Result<(), Raise> {
 }
 
 /// Notes the guard on top of the stack as that of a table.
-fn remember(state: &mut State, table: c_int) -> Result<(), Raise> {
+fn remember(state: &mut LuaState, table: c_int) -> Result<(), Raise> {
     push_guards(state);
     state.push_copy(table);
     state.push_copy(-3);
@@ -117,11 +117,11 @@ fn remember(state: &mut State, table: c_int) -> Result<(), Raise> {
 }
 
 /// Guards the tables that are values of a table.
-fn guard_values(state: &mut State, table: c_int) -> Result<(), Raise> {
+fn guard_values(state: &mut LuaState, table: c_int) -> Result<(), Raise> {
     state.push_nil();
     // SAFETY: the key is nil or what the call before left; only fields that exist are assigned to.
     while unsafe { state.next(table) } {
-        if state.kind(-1) == Kind::Table {
+        if state.kind(-1) == LuaType::Table {
             guard(state)?;
             state.push_copy(-2);
             state.insert(-2);
@@ -133,7 +133,7 @@ fn guard_values(state: &mut State, table: c_int) -> Result<(), Raise> {
     Ok(())
 }
 
-fn push_guards(state: &mut State) {
+fn push_guards(state: &mut LuaState) {
     state.push_registry();
     state.push_light_userdata(mark());
     state.raw_get(-2);
@@ -141,13 +141,13 @@ fn push_guards(state: &mut State) {
 }
 
 /// Pushes the guard of a table that has one.
-pub fn push_guard_of(state: &mut State, index: c_int) -> bool {
+pub fn push_guard_of(state: &mut LuaState, index: c_int) -> bool {
     state.push_copy(index);
     push_guards(state);
     state.insert(-2);
     state.raw_get(-2);
     state.remove(-2);
-    let has_guard = state.kind(-1) == Kind::Table;
+    let has_guard = state.kind(-1) == LuaType::Table;
     if !has_guard {
         state.pop(1);
     }
@@ -155,12 +155,12 @@ pub fn push_guard_of(state: &mut State, index: c_int) -> bool {
 }
 
 /// Whether a value is a guard; pushes the table behind it then.
-pub fn push_behind(state: &mut State, index: c_int) -> bool {
-    if state.kind(index) != Kind::Table || !state.push_metatable(index) {
+pub fn push_behind(state: &mut LuaState, index: c_int) -> bool {
+    if state.kind(index) != LuaType::Table || !state.push_metatable(index) {
         return false;
     }
     state.raw_get_at(-1, MARK);
-    let is_guard = state.kind(-1) == Kind::LightUserdata && state.identity(-1) == mark();
+    let is_guard = state.kind(-1) == LuaType::LightUserdata && state.identity(-1) == mark();
     state.pop(1);
     if is_guard {
         state.raw_get_at(-1, BEHIND);
@@ -172,7 +172,7 @@ pub fn push_behind(state: &mut State, index: c_int) -> bool {
 }
 
 /// Whether a value is a guard.
-pub fn is_guard(state: &mut State, index: c_int) -> bool {
+pub fn is_guard(state: &mut LuaState, index: c_int) -> bool {
     let is_guard = push_behind(state, index);
     if is_guard {
         state.pop(1);
@@ -181,7 +181,7 @@ pub fn is_guard(state: &mut State, index: c_int) -> bool {
 }
 
 /// Replaces a guard by the table behind it, in the stack, for reading.
-pub fn see_through(state: &mut State, index: c_int) {
+pub fn see_through(state: &mut LuaState, index: c_int) {
     let at = if index < 0 { state.top() + index + 1 } else { index };
     if push_behind(state, at) {
         state.replace(at);

@@ -8,13 +8,13 @@ use std::ops::{Range, RangeInclusive};
 use crate::libs::pattern::{Capture, Matcher, Trouble};
 use crate::libs::support::{check_int, check_long_or, ensure_for, get_with_metamethods, to_long};
 use crate::native;
-use crate::state::{Entry, Kind, Raise, State};
+use crate::state::{Entry, LuaState, LuaType, Raise};
 
 /// Bytes that make a search by pattern one.
 const SPECIALS: &[u8] = b"^$*+?.([%-";
 
 /// Replaces functions of the global `string`.
-pub fn open(state: &mut State) -> Result<(), Raise> {
+pub fn open(state: &mut LuaState) -> Result<(), Raise> {
     let functions: [(&str, Entry); 6] = [
         ("find", native!(find)),
         ("match", native!(match_once)),
@@ -34,29 +34,29 @@ pub fn open(state: &mut State) -> Result<(), Raise> {
 }
 
 /// The bytes of an argument that is known to be a string and that nothing moves while the native runs.
-fn argument<'a>(state: &mut State, n: c_int) -> Result<&'a [u8], Raise> {
+fn argument<'a>(state: &mut LuaState, n: c_int) -> Result<&'a [u8], Raise> {
     state.check_bytes(n)?;
     // SAFETY: natives of this module leave their arguments where they are.
     Ok(unsafe { state.argument(n) })
 }
 
 /// Pushes the error of a failed match.
-fn raise(state: &mut State, trouble: Trouble<Raise>) -> Raise {
+fn raise(state: &mut LuaState, trouble: Trouble<Raise>) -> Raise {
     match trouble {
         Trouble::Text(text) => state.error(text),
         Trouble::Stopped(raise) => raise,
     }
 }
 
-fn find(state: &mut State) -> Result<c_int, Raise> {
+fn find(state: &mut LuaState) -> Result<c_int, Raise> {
     search(state, true)
 }
 
-fn match_once(state: &mut State) -> Result<c_int, Raise> {
+fn match_once(state: &mut LuaState) -> Result<c_int, Raise> {
     search(state, false)
 }
 
-fn search(state: &mut State, find: bool) -> Result<c_int, Raise> {
+fn search(state: &mut LuaState, find: bool) -> Result<c_int, Raise> {
     let (subject, pattern) = (argument(state, 1)?, argument(state, 2)?);
     let start = check_long_or(state, 3, 1)?;
     let start = if start < 0 { start.saturating_add(subject.len() as i64 + 1) } else { start };
@@ -97,7 +97,7 @@ fn is_plain(pattern: &[u8]) -> bool {
     !pattern.iter().take_while(|&&byte| byte != 0).any(|byte| SPECIALS.contains(byte))
 }
 
-fn push_plain(state: &mut State, found: Option<usize>, start: usize, len: usize) -> c_int {
+fn push_plain(state: &mut LuaState, found: Option<usize>, start: usize, len: usize) -> c_int {
     match found {
         None => {
             state.push_nil();
@@ -116,7 +116,7 @@ type Match = Option<(usize, usize)>;
 
 /// Pushes all captures of a match; without any in the pattern, the whole match.
 fn push_captures(
-    state: &mut State,
+    state: &mut LuaState,
     matcher: &Matcher<'_>,
     subject: &[u8],
     range: Range<usize>,
@@ -130,7 +130,7 @@ fn push_captures(
     Ok(count as c_int)
 }
 
-fn push_capture(state: &mut State, subject: &[u8], capture: Capture) -> Result<(), Raise> {
+fn push_capture(state: &mut LuaState, subject: &[u8], capture: Capture) -> Result<(), Raise> {
     match capture {
         Capture::Open(at) | Capture::Position(at) => {
             state.push_number((at + 1) as f64);
@@ -141,7 +141,7 @@ fn push_capture(state: &mut State, subject: &[u8], capture: Capture) -> Result<(
 }
 
 /// The first match from `start`.
-fn first_match(state: &mut State, matcher: &mut Matcher<'_>, starts: RangeInclusive<usize>) -> Result<Match, Raise> {
+fn first_match(state: &mut LuaState, matcher: &mut Matcher<'_>, starts: RangeInclusive<usize>) -> Result<Match, Raise> {
     for start in starts {
         if let Some(end) = matcher.match_at(start, || state.poll()).map_err(|trouble| raise(state, trouble))? {
             return Ok(Some((start, end)));
@@ -150,7 +150,7 @@ fn first_match(state: &mut State, matcher: &mut Matcher<'_>, starts: RangeInclus
     Ok(None)
 }
 
-fn gmatch(state: &mut State) -> Result<c_int, Raise> {
+fn gmatch(state: &mut LuaState) -> Result<c_int, Raise> {
     state.check_bytes(1)?;
     state.check_bytes(2)?;
     state.set_top(2);
@@ -160,7 +160,7 @@ fn gmatch(state: &mut State) -> Result<c_int, Raise> {
 }
 
 /// The iterator of `gmatch`. Its upvalues: the subject, the pattern, where to go on.
-fn next_match(state: &mut State) -> Result<c_int, Raise> {
+fn next_match(state: &mut LuaState) -> Result<c_int, Raise> {
     state.set_top(0);
     (1..=3).for_each(|n| state.push_upvalue(n));
     // SAFETY: the strings stay on the stack.
@@ -178,19 +178,19 @@ fn next_match(state: &mut State) -> Result<c_int, Raise> {
     push_captures(state, &matcher, subject, from..to)
 }
 
-fn set_next_start(state: &mut State, start: usize) {
+fn set_next_start(state: &mut LuaState, start: usize) {
     state.push_number(start as f64);
     state.set_upvalue(3);
 }
 
-fn gsub(state: &mut State) -> Result<c_int, Raise> {
+fn gsub(state: &mut LuaState) -> Result<c_int, Raise> {
     let (subject, pattern) = (argument(state, 1)?, argument(state, 2)?);
     let kind = state.kind(3);
     let most = match state.kind(4) {
-        Kind::None | Kind::Nil => (subject.len() + 1) as c_int,
+        LuaType::None | LuaType::Nil => (subject.len() + 1) as c_int,
         _ => check_int(state, 4)?,
     };
-    if !matches!(kind, Kind::Number | Kind::String | Kind::Function | Kind::Table) {
+    if !matches!(kind, LuaType::Number | LuaType::String | LuaType::Function | LuaType::Table) {
         return Err(state.argument_error(3, "string/function/table expected"));
     }
     // The replacement is where its arguments are looked for, whatever came after it.
@@ -217,7 +217,7 @@ struct Replacing<'r> {
 
 impl Replacing<'_> {
     /// Replaces at most `most` matches; how many there were.
-    fn run(&mut self, state: &mut State, anchored: bool, most: c_int) -> Result<c_int, Raise> {
+    fn run(&mut self, state: &mut LuaState, anchored: bool, most: c_int) -> Result<c_int, Raise> {
         let (mut at, mut count) = (0, 0);
         while count < most {
             let matched = self.matcher.match_at(at, || state.poll()).map_err(|trouble| raise(state, trouble))?;
@@ -243,15 +243,15 @@ impl Replacing<'_> {
 
     /// Adds what replaces a match: a string with captures in it, a function's result or a table's field. False and nil
     /// leave the match as it is.
-    fn add_replacement(&mut self, state: &mut State, range: Range<usize>) -> Result<(), Raise> {
+    fn add_replacement(&mut self, state: &mut LuaState, range: Range<usize>) -> Result<(), Raise> {
         state.room_for(self.out.len())?;
         match state.kind(3) {
-            Kind::Function => {
+            LuaType::Function => {
                 state.push_copy(3);
                 let count = push_captures(state, &self.matcher, self.subject, range.clone())?;
                 state.call(count, 1)?;
             }
-            Kind::Table => {
+            LuaType::Table => {
                 self.push_capture(state, 0, &range)?;
                 get_with_metamethods(state, 3)?;
             }
@@ -260,7 +260,7 @@ impl Replacing<'_> {
         }
         match state.kind(-1) {
             // SAFETY: the result is used before it is popped.
-            Kind::String | Kind::Number => self.out.extend_from_slice(unsafe { state.argument(-1) }),
+            LuaType::String | LuaType::Number => self.out.extend_from_slice(unsafe { state.argument(-1) }),
             _ if !state.boolean(-1) => self.out.extend_from_slice(&self.subject[range]),
             kind => return Err(state.error(format!("invalid replacement value (a {})", kind.name()))),
         }
@@ -268,14 +268,14 @@ impl Replacing<'_> {
         Ok(())
     }
 
-    fn push_capture(&self, state: &mut State, index: usize, range: &Range<usize>) -> Result<(), Raise> {
+    fn push_capture(&self, state: &mut LuaState, index: usize, range: &Range<usize>) -> Result<(), Raise> {
         let capture = self.matcher.capture(index, range.start, range.end).map_err(|text| state.error(text))?;
         push_capture(state, self.subject, capture)
     }
 
     /// Adds a replacement with `%0` to `%9` filled in. Another byte after "%" stands for itself, at the end a zero
     /// byte.
-    fn add_template(&mut self, state: &mut State, template: &[u8], range: Range<usize>) -> Result<(), Raise> {
+    fn add_template(&mut self, state: &mut LuaState, template: &[u8], range: Range<usize>) -> Result<(), Raise> {
         let mut rest = template;
         while let Some(at) = memchr::memchr(b'%', rest) {
             self.out.extend_from_slice(&rest[..at]);
@@ -297,7 +297,7 @@ impl Replacing<'_> {
     }
 }
 
-fn rep(state: &mut State) -> Result<c_int, Raise> {
+fn rep(state: &mut LuaState) -> Result<c_int, Raise> {
     let text = argument(state, 1)?;
     let count = usize::try_from(check_int(state, 2)?).unwrap_or(0);
     let len = text.len().saturating_mul(count);

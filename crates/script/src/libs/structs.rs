@@ -12,7 +12,7 @@ use std::ffi::c_int;
 
 use crate::libs::support::{check_long_or, ensure_for, to_unsigned_long};
 use crate::native;
-use crate::state::{Entry, Raise, State};
+use crate::state::{Entry, LuaState, Raise};
 
 /// The most bytes that an integer may have.
 const INTEGER_BYTES_MAX: usize = 32;
@@ -20,7 +20,7 @@ const INTEGER_BYTES_MAX: usize = 32;
 const ALIGNMENT_DEFAULT: i32 = 8;
 
 /// Sets the global `struct`.
-pub fn open(state: &mut State) -> Result<(), Raise> {
+pub fn open(state: &mut LuaState) -> Result<(), Raise> {
     let functions: [(&str, Entry); 3] = [("pack", native!(pack)), ("unpack", native!(unpack)), ("size", native!(size))];
     state.push_library(&functions)?;
     state.set_global("struct");
@@ -56,14 +56,14 @@ impl<'f> Format<'f> {
     }
 
     /// The next letter, for a place `offset` bytes from the start.
-    fn next(&mut self, state: &mut State, offset: usize) -> Result<Option<Item>, Raise> {
+    fn next(&mut self, state: &mut LuaState, offset: usize) -> Result<Option<Item>, Raise> {
         let Some((&letter, rest)) = self.rest.split_first() else { return Ok(None) };
         self.rest = rest;
         let bytes = self.size_of(state, letter)?;
         Ok(Some(Item { letter, bytes, padding: self.padding(letter, bytes, offset) }))
     }
 
-    fn size_of(&mut self, state: &mut State, letter: u8) -> Result<usize, Raise> {
+    fn size_of(&mut self, state: &mut LuaState, letter: u8) -> Result<usize, Raise> {
         Ok(match letter {
             b'b' | b'B' | b'x' => 1,
             b'h' | b'H' => 2,
@@ -83,7 +83,7 @@ impl<'f> Format<'f> {
     }
 
     /// The number that follows a letter, never negative.
-    fn number(&mut self, state: &mut State, otherwise: i32) -> Result<i32, Raise> {
+    fn number(&mut self, state: &mut LuaState, otherwise: i32) -> Result<i32, Raise> {
         let digits = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         if digits == 0 {
             return Ok(otherwise);
@@ -104,7 +104,7 @@ impl<'f> Format<'f> {
     }
 
     /// What is no value: byte order, alignment, space.
-    fn control(&mut self, state: &mut State, letter: u8) -> Result<(), Raise> {
+    fn control(&mut self, state: &mut LuaState, letter: u8) -> Result<(), Raise> {
         match letter {
             b' ' => {}
             b'>' => self.order = Order::Big,
@@ -122,14 +122,14 @@ impl<'f> Format<'f> {
     }
 }
 
-fn pack(state: &mut State) -> Result<c_int, Raise> {
+fn pack(state: &mut LuaState) -> Result<c_int, Raise> {
     let mut out = state.take_scratch();
     let packed = pack_into(state, &mut out).and_then(|()| state.push_bytes(&out));
     state.return_scratch(out);
     packed.map(|()| 1)
 }
 
-fn pack_into(state: &mut State, out: &mut Vec<u8>) -> Result<(), Raise> {
+fn pack_into(state: &mut LuaState, out: &mut Vec<u8>) -> Result<(), Raise> {
     state.check_bytes(1)?;
     // SAFETY: the arguments stay where they are.
     let mut format = Format::new(unsafe { state.argument(1) });
@@ -181,7 +181,7 @@ fn put_ordered<const N: usize>(out: &mut Vec<u8>, mut little: [u8; N], order: Or
     out.extend_from_slice(&little);
 }
 
-fn put_string(state: &mut State, out: &mut Vec<u8>, arg: c_int, item: &Item) -> Result<(), Raise> {
+fn put_string(state: &mut LuaState, out: &mut Vec<u8>, arg: c_int, item: &Item) -> Result<(), Raise> {
     let text = state.check_bytes(arg)?;
     let taken = if item.bytes == 0 { text.len() } else { item.bytes };
     let Some(taken) = text.get(..taken) else { return Err(state.argument_error(arg + 1, "string too short")) };
@@ -192,7 +192,7 @@ fn put_string(state: &mut State, out: &mut Vec<u8>, arg: c_int, item: &Item) -> 
     Ok(())
 }
 
-fn unpack(state: &mut State) -> Result<c_int, Raise> {
+fn unpack(state: &mut LuaState) -> Result<c_int, Raise> {
     state.check_bytes(1)?;
     state.check_bytes(2)?;
     // SAFETY: the arguments stay where they are.
@@ -241,7 +241,7 @@ fn unpack(state: &mut State) -> Result<c_int, Raise> {
 
 /// A string's bytes, how many the format takes with it, and how many results it uses up.
 fn take_string<'d>(
-    state: &mut State,
+    state: &mut LuaState,
     rest: &'d [u8],
     item: &Item,
     results: c_int,
@@ -301,7 +301,7 @@ fn sign_extended(value: u64, bytes: usize) -> i64 {
     (if value & mask != 0 { value | mask } else { value }) as i64
 }
 
-fn size(state: &mut State) -> Result<c_int, Raise> {
+fn size(state: &mut LuaState) -> Result<c_int, Raise> {
     state.check_bytes(1)?;
     // SAFETY: the argument stays where it is.
     let mut format = Format::new(unsafe { state.argument(1) });

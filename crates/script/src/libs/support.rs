@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 
 use crate::libs::raw;
-use crate::state::{Kind, Raise, State};
+use crate::state::{LuaState, LuaType, Raise};
 
 /// How deep tables, arrays and objects may be nested where the nesting is that of functions here, whatever options say:
 /// each level takes up to a kilobyte of the thread's stack.
@@ -34,25 +34,25 @@ pub fn to_int_directly(number: f64) -> c_int {
 }
 
 /// An integer argument, as `luaL_checkinteger` reads it.
-pub fn check_long(state: &mut State, n: c_int) -> Result<i64, Raise> {
+pub fn check_long(state: &mut LuaState, n: c_int) -> Result<i64, Raise> {
     state.check_number(n).map(to_long)
 }
 
 /// An integer argument, as `luaL_checkint` reads it: the lowest 32 bits.
-pub fn check_int(state: &mut State, n: c_int) -> Result<c_int, Raise> {
+pub fn check_int(state: &mut LuaState, n: c_int) -> Result<c_int, Raise> {
     check_long(state, n).map(|long| long as c_int)
 }
 
 /// The same with what is meant if it is missing or nil.
-pub fn check_long_or(state: &mut State, n: c_int, otherwise: i64) -> Result<i64, Raise> {
+pub fn check_long_or(state: &mut LuaState, n: c_int, otherwise: i64) -> Result<i64, Raise> {
     match state.kind(n) {
-        Kind::None | Kind::Nil => Ok(otherwise),
+        LuaType::None | LuaType::Nil => Ok(otherwise),
         _ => check_long(state, n),
     }
 }
 
 /// Makes sure that so many values fit onto the stack, or raises Lua's error with a reason.
-pub fn ensure_for(state: &mut State, count: c_int, why: &str) -> Result<(), Raise> {
+pub fn ensure_for(state: &mut LuaState, count: c_int, why: &str) -> Result<(), Raise> {
     state.ensure(count).map_err(|Raise| {
         state.pop(1);
         state.error(format!("stack overflow ({why})"))
@@ -62,8 +62,8 @@ pub fn ensure_for(state: &mut State, count: c_int, why: &str) -> Result<(), Rais
 /// Calls `visit` for each pair of the table on top of the stack, with the key at -2 and the value at -1, until it says
 /// false; says whether it never did. It must leave the key in place, and not change the table.
 pub fn for_each_pair(
-    state: &mut State,
-    mut visit: impl FnMut(&mut State) -> Result<bool, Raise>,
+    state: &mut LuaState,
+    mut visit: impl FnMut(&mut LuaState) -> Result<bool, Raise>,
 ) -> Result<bool, Raise> {
     state.push_nil();
     // SAFETY: the key is nil or what the call before left, and the table is not changed.
@@ -79,7 +79,7 @@ pub fn for_each_pair(
 }
 
 /// Replaces the key on top of the stack by its value in a table, by metamethods where it has none itself.
-pub fn get_with_metamethods(state: &mut State, table: c_int) -> Result<(), Raise> {
+pub fn get_with_metamethods(state: &mut LuaState, table: c_int) -> Result<(), Raise> {
     if !state.push_metatable(table) {
         state.raw_get(table);
         return Ok(());

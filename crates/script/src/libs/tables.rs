@@ -7,10 +7,10 @@ use crate::libs::base::refuse_guard;
 use crate::libs::support::check_int;
 use crate::libs::{raw, seal};
 use crate::native;
-use crate::state::{Entry, Kind, Raise, State};
+use crate::state::{Entry, LuaState, LuaType, Raise};
 
 /// Replaces functions of the global `table`.
-pub fn open(state: &mut State) -> Result<(), Raise> {
+pub fn open(state: &mut LuaState) -> Result<(), Raise> {
     let functions: [(&str, Entry); 5] = [
         ("sort", native!(sort)),
         ("insert", native!(insert)),
@@ -29,13 +29,13 @@ pub fn open(state: &mut State) -> Result<(), Raise> {
 }
 
 /// `table.maxn` reads what a guard hides, and polls.
-fn maxn(state: &mut State) -> Result<c_int, Raise> {
-    state.check_kind(1, Kind::Table)?;
+fn maxn(state: &mut LuaState) -> Result<c_int, Raise> {
+    state.check_kind(1, LuaType::Table)?;
     state.set_top(1);
     seal::see_through(state, 1);
     let mut largest: f64 = 0.0;
     crate::libs::support::for_each_pair(state, |state| {
-        if state.kind(-2) == Kind::Number {
+        if state.kind(-2) == LuaType::Number {
             largest = state.number(-2).filter(|&key| key > largest).unwrap_or(largest);
         }
         Ok(true)
@@ -45,8 +45,8 @@ fn maxn(state: &mut State) -> Result<c_int, Raise> {
 }
 
 /// `table.insert(table, [position,] value)`: elements from the position on move up, however far below it is.
-fn insert(state: &mut State) -> Result<c_int, Raise> {
-    state.check_kind(1, Kind::Table)?;
+fn insert(state: &mut LuaState) -> Result<c_int, Raise> {
+    state.check_kind(1, LuaType::Table)?;
     let mut end = (state.raw_len(1) as c_int).wrapping_add(1);
     let position = match state.top() {
         2 => end,
@@ -68,11 +68,11 @@ fn insert(state: &mut State) -> Result<c_int, Raise> {
 }
 
 /// `table.remove(table [, position])`: elements behind the position move down.
-fn remove(state: &mut State) -> Result<c_int, Raise> {
-    state.check_kind(1, Kind::Table)?;
+fn remove(state: &mut LuaState) -> Result<c_int, Raise> {
+    state.check_kind(1, LuaType::Table)?;
     let end = state.raw_len(1) as c_int;
     let position = match state.kind(2) {
-        Kind::None | Kind::Nil => end,
+        LuaType::None | LuaType::Nil => end,
         _ => check_int(state, 2)?,
     };
     if !(1..=end).contains(&position) {
@@ -92,11 +92,11 @@ fn remove(state: &mut State) -> Result<c_int, Raise> {
 
 /// `table.sort(table [, less])`: Lua 5.1's quicksort, since scripts see in which order it leaves equal elements, and
 /// what it asks a function that is no order.
-fn sort(state: &mut State) -> Result<c_int, Raise> {
-    state.check_kind(1, Kind::Table)?;
+fn sort(state: &mut LuaState) -> Result<c_int, Raise> {
+    state.check_kind(1, LuaType::Table)?;
     let len = state.raw_len(1) as c_int;
-    if !matches!(state.kind(2), Kind::None | Kind::Nil) {
-        state.check_kind(2, Kind::Function)?;
+    if !matches!(state.kind(2), LuaType::None | LuaType::Nil) {
+        state.check_kind(2, LuaType::Function)?;
     }
     state.set_top(2);
     state.ensure(8)?;
@@ -116,7 +116,7 @@ type Bounds = (c_int, c_int);
 
 /// Sorts the first, the middle and the last element, and the rest around the middle one. Gives the larger part and the
 /// smaller one, or nothing if there is no rest.
-fn partition(state: &mut State, low: c_int, high: c_int) -> Result<Option<(Bounds, Bounds)>, Raise> {
+fn partition(state: &mut LuaState, low: c_int, high: c_int) -> Result<Option<(Bounds, Bounds)>, Raise> {
     order(state, low, high)?;
     if high - low == 1 {
         return Ok(None);
@@ -143,7 +143,7 @@ fn partition(state: &mut State, low: c_int, high: c_int) -> Result<Option<(Bound
 }
 
 /// Moves what is less than the pivot on top of the stack down and what is greater up; where the two meet.
-fn split(state: &mut State, low: c_int, high: c_int) -> Result<c_int, Raise> {
+fn split(state: &mut LuaState, low: c_int, high: c_int) -> Result<c_int, Raise> {
     const NO_ORDER: &str = "invalid order function for sorting";
     let (mut up, mut down) = (low, high - 1);
     loop {
@@ -178,7 +178,7 @@ fn split(state: &mut State, low: c_int, high: c_int) -> Result<c_int, Raise> {
 }
 
 /// Exchanges two elements if the second is less than the first; whether it was.
-fn order(state: &mut State, first: c_int, second: c_int) -> Result<bool, Raise> {
+fn order(state: &mut LuaState, first: c_int, second: c_int) -> Result<bool, Raise> {
     state.raw_get_at(1, first);
     state.raw_get_at(1, second);
     let exchange = less(state, -1, -2)?;
@@ -191,18 +191,18 @@ fn order(state: &mut State, first: c_int, second: c_int) -> Result<bool, Raise> 
 }
 
 /// Takes two values from the stack: the topmost becomes the first element, the one below it the second.
-fn set_pair(state: &mut State, first: c_int, second: c_int) {
+fn set_pair(state: &mut LuaState, first: c_int, second: c_int) {
     state.raw_set_at(1, first);
     state.raw_set_at(1, second);
 }
 
-fn less(state: &mut State, a: c_int, b: c_int) -> Result<bool, Raise> {
+fn less(state: &mut LuaState, a: c_int, b: c_int) -> Result<bool, Raise> {
     state.poll()?;
     let (a, b) = (state.top() + a + 1, state.top() + b + 1);
     match (state.kind(2), state.kind(a), state.kind(b)) {
-        (Kind::Function, ..) => state.push_copy(2),
-        (_, Kind::Number, Kind::Number) => return Ok(state.number(a) < state.number(b)),
-        (_, Kind::String, Kind::String) => return Ok(state.bytes(a) < state.bytes(b)),
+        (LuaType::Function, ..) => state.push_copy(2),
+        (_, LuaType::Number, LuaType::Number) => return Ok(state.number(a) < state.number(b)),
+        (_, LuaType::String, LuaType::String) => return Ok(state.bytes(a) < state.bytes(b)),
         _ => state.push_native(raw::less),
     }
     state.push_copy(a);

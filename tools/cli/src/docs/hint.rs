@@ -1,6 +1,6 @@
 //! Which arguments are still to come, given those that stand there already.
 
-use super::{Argument, Kind, syntax};
+use super::{Argument, ArgumentKind, syntax};
 
 /// What a command takes after some arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -171,7 +171,7 @@ fn again<'a>(argument: &'a Argument, mut pieces: Vec<Piece<'a>>) -> Vec<Piece<'a
 fn begin<'a>(argument: &'a Argument, word: &str) -> Option<Vec<Piece<'a>>> {
     match &argument.token {
         Some(token) if !token.eq_ignore_ascii_case(word) => None,
-        Some(_) if argument.kind == Kind::Token => Some(again(argument, Vec::new())),
+        Some(_) if argument.kind == ArgumentKind::Token => Some(again(argument, Vec::new())),
         Some(_) => Some(again(argument, vec![Piece::Value(argument)])),
         None => begin_value(argument, word).map(|pieces| again(argument, pieces)),
     }
@@ -180,15 +180,15 @@ fn begin<'a>(argument: &'a Argument, word: &str) -> Option<Vec<Piece<'a>>> {
 /// The same of what stands behind the token.
 fn begin_value<'a>(argument: &'a Argument, word: &str) -> Option<Vec<Piece<'a>>> {
     match argument.kind {
-        Kind::Value | Kind::Key => Some(Vec::new()),
-        Kind::Token => None,
-        Kind::Choice => {
+        ArgumentKind::Value | ArgumentKind::Key => Some(Vec::new()),
+        ArgumentKind::Token => None,
+        ArgumentKind::Choice => {
             let by_token = argument.parts.iter().find(|part| is_token(part, word));
             by_token
                 .and_then(|part| begin(part, word))
                 .or_else(|| argument.parts.iter().find_map(|part| begin(part, word)))
         }
-        Kind::Block => begin_block(&argument.parts, word),
+        ArgumentKind::Block => begin_block(&argument.parts, word),
     }
 }
 
@@ -210,8 +210,8 @@ fn begin_block<'a>(parts: &'a [Argument], word: &str) -> Option<Vec<Piece<'a>>> 
 fn is_token(argument: &Argument, word: &str) -> bool {
     match (&argument.token, argument.kind) {
         (Some(token), _) => token.eq_ignore_ascii_case(word),
-        (None, Kind::Choice) => argument.parts.iter().any(|part| is_token(part, word)),
-        (None, Kind::Block) => argument.parts.first().is_some_and(|part| is_token(part, word)),
+        (None, ArgumentKind::Choice) => argument.parts.iter().any(|part| is_token(part, word)),
+        (None, ArgumentKind::Block) => argument.parts.first().is_some_and(|part| is_token(part, word)),
         (None, _) => false,
     }
 }
@@ -226,10 +226,10 @@ fn collect(argument: &Argument, expected: &mut Expected) {
 
 fn collect_value(argument: &Argument, expected: &mut Expected) {
     match argument.kind {
-        Kind::Key => expected.key = true,
-        Kind::Value | Kind::Token => {}
-        Kind::Choice => argument.parts.iter().for_each(|part| collect(part, expected)),
-        Kind::Block => {
+        ArgumentKind::Key => expected.key = true,
+        ArgumentKind::Value | ArgumentKind::Token => {}
+        ArgumentKind::Choice => argument.parts.iter().for_each(|part| collect(part, expected)),
+        ArgumentKind::Block => {
             for part in &argument.parts {
                 collect(part, expected);
                 if !part.optional {

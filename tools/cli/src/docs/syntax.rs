@@ -1,6 +1,6 @@
 //! Arguments as the manual writes them.
 
-use super::{Argument, Kind};
+use super::{Argument, ArgumentKind};
 
 /// Several arguments, separated by blanks.
 pub(super) fn all<'a>(arguments: impl Iterator<Item = &'a Argument>) -> String {
@@ -31,9 +31,9 @@ fn once(argument: &Argument) -> String {
 /// What stands behind the token.
 pub(super) fn value(argument: &Argument) -> String {
     match argument.kind {
-        Kind::Value | Kind::Key => argument.name.clone(),
-        Kind::Token => String::new(),
-        Kind::Choice => argument.parts.iter().map(one).collect::<Vec<_>>().join("|"),
-        Kind::Block => all(argument.parts.iter()),
+        ArgumentKind::Value | ArgumentKind::Key => argument.name.clone(),
+        ArgumentKind::Token => String::new(),
+        ArgumentKind::Choice => argument.parts.iter().map(one).collect::<Vec<_>>().join("|"),
+        ArgumentKind::Block => all(argument.parts.iter()),
     }
 }

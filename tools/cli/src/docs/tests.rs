@@ -1,4 +1,4 @@
-use super::{Argument, Entry, Kind, Manual, expected};
+use super::{Argument, ArgumentKind, Entry, Manual, expected};
 use client::Value;
 
 fn bulk(text: &str) -> Value {
@@ -15,11 +15,11 @@ fn value(name: &str) -> Argument {
 }
 
 fn key() -> Argument {
-    Argument { kind: Kind::Key, ..value("key") }
+    Argument { kind: ArgumentKind::Key, ..value("key") }
 }
 
 fn word(token: &str) -> Argument {
-    Argument { kind: Kind::Token, token: Some(token.to_owned()), ..value("token") }
+    Argument { kind: ArgumentKind::Token, token: Some(token.to_owned()), ..value("token") }
 }
 
 fn with_token(token: &str, argument: Argument) -> Argument {
@@ -34,7 +34,7 @@ fn many(argument: Argument) -> Argument {
     Argument { multiple: true, ..argument }
 }
 
-fn of(kind: Kind, parts: Vec<Argument>) -> Argument {
+fn of(kind: ArgumentKind, parts: Vec<Argument>) -> Argument {
     Argument { kind, parts, ..value("parts") }
 }
 
@@ -42,15 +42,15 @@ fn set() -> Vec<Argument> {
     vec![
         key(),
         value("value"),
-        optional(of(Kind::Choice, vec![word("NX"), word("XX")])),
+        optional(of(ArgumentKind::Choice, vec![word("NX"), word("XX")])),
         optional(word("GET")),
-        optional(of(Kind::Choice, vec![with_token("EX", value("seconds")), word("KEEPTTL")])),
+        optional(of(ArgumentKind::Choice, vec![with_token("EX", value("seconds")), word("KEEPTTL")])),
     ]
 }
 
 fn sort() -> Vec<Argument> {
     let get = Argument { multiple_token: true, ..many(optional(with_token("GET", value("pattern")))) };
-    let limit = with_token("LIMIT", of(Kind::Block, vec![value("offset"), value("count")]));
+    let limit = with_token("LIMIT", of(ArgumentKind::Block, vec![value("offset"), value("count")]));
     vec![key(), optional(limit), get, optional(word("ALPHA"))]
 }
 
@@ -60,18 +60,18 @@ fn blpop() -> Vec<Argument> {
 
 fn xadd() -> Vec<Argument> {
     let trim = of(
-        Kind::Block,
+        ArgumentKind::Block,
         vec![
-            of(Kind::Choice, vec![word("MAXLEN"), word("MINID")]),
-            optional(of(Kind::Choice, vec![word("="), word("~")])),
+            of(ArgumentKind::Choice, vec![word("MAXLEN"), word("MINID")]),
+            optional(of(ArgumentKind::Choice, vec![word("="), word("~")])),
             value("threshold"),
         ],
     );
     vec![
         key(),
         optional(trim),
-        of(Kind::Choice, vec![word("*"), value("id")]),
-        many(of(Kind::Block, vec![value("field"), value("value")])),
+        of(ArgumentKind::Choice, vec![word("*"), value("id")]),
+        many(of(ArgumentKind::Block, vec![value("field"), value("value")])),
     ]
 }
 

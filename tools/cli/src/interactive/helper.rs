@@ -2,7 +2,7 @@
 
 use super::completion::{Names, complete, hint, names_fitting, typed_key};
 use crate::docs::Manual;
-use crate::session::Session;
+use crate::session::CliSession;
 use resp::splitargs::split_args;
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::{CmdKind, Highlighter};
@@ -22,7 +22,7 @@ const RESET: &str = "\x1b[0m";
 
 /// Knows the server's commands and asks it for keys.
 pub struct Assistant<'s, 'a> {
-    session: &'s RefCell<Session<'a>>,
+    session: &'s RefCell<CliSession<'a>>,
     manual: Manual,
     /// Where the server is that the manual is of.
     manual_of: String,
@@ -37,7 +37,7 @@ pub struct Assistant<'s, 'a> {
 
 impl<'s, 'a> Assistant<'s, 'a> {
     /// One that knows nothing yet.
-    pub fn new(session: &'s RefCell<Session<'a>>) -> Self {
+    pub fn new(session: &'s RefCell<CliSession<'a>>) -> Self {
         Self {
             session,
             manual: Manual::default(),
@@ -102,7 +102,7 @@ fn candidate(word: String) -> Pair {
 
 /// The names of keys that begin so. Where there are more than are known, what these have in common is not to be taken
 /// for what all have: a last candidate, which the list shows as an ellipsis, has no more than the prefix.
-fn keys(session: &mut Session<'_>, prefix: &str) -> Vec<Pair> {
+fn keys(session: &mut CliSession<'_>, prefix: &str) -> Vec<Pair> {
     let found = session.keys_with_prefix(prefix.as_bytes());
     let mut candidates: Vec<Pair> = found.keys.iter().map(|key| candidate(typed_key(key))).collect();
     if !found.is_all && !candidates.is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::issue::{Outcome, issue};
-use crate::session::Session;
+use crate::session::CliSession;
 use client::system_text;
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// [`Failure`].
-pub fn run(session: &mut Session<'_>, file: &Path) -> Result<Outcome, Failure> {
+pub fn run(session: &mut CliSession<'_>, file: &Path) -> Result<Outcome, Failure> {
     // Not in a database, nor as a user, that wasn't asked for.
     session.connect()?;
     let script = fs::read(file)

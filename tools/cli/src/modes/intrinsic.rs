@@ -1,7 +1,7 @@
 //! `--intrinsic-latency`: how long the machine keeps a process waiting that never waits by itself.
 
 use crate::failure::Failure;
-use crate::session::Session;
+use crate::session::CliSession;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ const STEPS: u64 = 10;
 ///
 /// # Errors
 /// Standard output's.
-pub fn run(session: &mut Session<'_>, time: Duration) -> Result<(), Failure> {
+pub fn run(session: &mut CliSession<'_>, time: Duration) -> Result<(), Failure> {
     // Ctrl-C ends the measurement, not the report. Where the system refuses that, it ends both.
     let _ = session.interrupt.watch();
     let start = Instant::now();

@@ -5,7 +5,7 @@ use super::{ask, pause};
 use crate::failure::Failure;
 use crate::output::complain;
 use crate::quote::quoted;
-use crate::session::Session;
+use crate::session::CliSession;
 use client::Value;
 
 /// After so many rounds of SCAN the walk pauses, if `-i` says so.
@@ -59,7 +59,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn start(session: &mut Session<'_>, goal: &str) -> Result<Self, Failure> {
+    fn start(session: &mut CliSession<'_>, goal: &str) -> Result<Self, Failure> {
         session.connect()?;
         let Value::Int(total) = ask(session, &["DBSIZE"], "Couldn't determine DBSIZE")? else {
             return Err(Failure::Other("Non INTEGER response from DBSIZE!".to_owned()));
@@ -72,7 +72,7 @@ impl Walk {
         Ok(Self { scan: Scan::default(), total: total.unsigned_abs(), sampled: 0, rounds: 0, percent: 0.0 })
     }
 
-    fn next(&mut self, session: &mut Session<'_>) -> Result<Option<Vec<Vec<u8>>>, Failure> {
+    fn next(&mut self, session: &mut CliSession<'_>) -> Result<Option<Vec<Vec<u8>>>, Failure> {
         if let Some(interval) =
             session.options.interval.filter(|_| self.rounds > 0 && self.rounds.is_multiple_of(ROUNDS_PER_PAUSE))
         {
@@ -83,7 +83,7 @@ impl Walk {
         self.scan.next(session)
     }
 
-    fn count(&mut self, session: &mut Session<'_>) -> Result<(), Failure> {
+    fn count(&mut self, session: &mut CliSession<'_>) -> Result<(), Failure> {
         self.sampled += 1;
         if self.sampled.is_multiple_of(KEYS_PER_NOTE) {
             let note = format!("[{:05.2}%] Sampled {} keys so far\n", self.percent, self.sampled);
@@ -97,7 +97,7 @@ impl Walk {
 ///
 /// # Errors
 /// [`Failure`].
-pub fn find_big(session: &mut Session<'_>, measure: Measure) -> Result<(), Failure> {
+pub fn find_big(session: &mut CliSession<'_>, measure: Measure) -> Result<(), Failure> {
     let mut walk = Walk::start(session, "biggest")?;
     let mut found: Vec<Found> =
         TYPES.iter().map(|(name, command, unit)| Found::new(name, Some(command), unit, measure)).collect();
@@ -125,7 +125,7 @@ pub fn find_big(session: &mut Session<'_>, measure: Measure) -> Result<(), Failu
 }
 
 /// The types of keys, asked for in one go; `None` for a key that isn't there any more.
-fn types_of(session: &mut Session<'_>, keys: &[Vec<u8>]) -> Result<Vec<Option<String>>, Failure> {
+fn types_of(session: &mut CliSession<'_>, keys: &[Vec<u8>]) -> Result<Vec<Option<String>>, Failure> {
     for key in keys {
         session.send(&[b"TYPE".as_slice(), key])?;
     }
@@ -143,7 +143,7 @@ fn types_of(session: &mut Session<'_>, keys: &[Vec<u8>]) -> Result<Vec<Option<St
 
 /// The sizes of keys, asked for in one go; `None` for a key that has gone or changed since its type was told.
 fn sizes_of(
-    session: &mut Session<'_>,
+    session: &mut CliSession<'_>,
     keys: &[(Vec<u8>, usize)],
     found: &[Found],
     measure: Measure,
@@ -249,7 +249,7 @@ fn summary(walk: &Walk, key_bytes: u64, found: &[Found]) -> String {
 ///
 /// # Errors
 /// [`Failure`], also if the server doesn't count uses.
-pub fn find_hot(session: &mut Session<'_>) -> Result<(), Failure> {
+pub fn find_hot(session: &mut CliSession<'_>) -> Result<(), Failure> {
     let mut walk = Walk::start(session, "hot")?;
     let mut hottest = Hottest::default();
     while let Some(keys) = walk.next(session)? {

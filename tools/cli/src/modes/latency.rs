@@ -3,7 +3,7 @@
 use super::{ask_patiently, pause};
 use crate::failure::Failure;
 use crate::format::Form;
-use crate::session::Session;
+use crate::session::CliSession;
 use std::time::{Duration, Instant};
 
 /// Between two PINGs.
@@ -54,7 +54,7 @@ impl Samples {
 ///
 /// # Errors
 /// [`Failure`].
-pub fn run(session: &mut Session<'_>, history: bool) -> Result<(), Failure> {
+pub fn run(session: &mut CliSession<'_>, history: bool) -> Result<(), Failure> {
     session.connect()?;
     let form = session.options.style.form;
     let interval = session.options.interval.unwrap_or(if history { HISTORY_INTERVAL } else { PIPE_INTERVAL });
@@ -86,7 +86,7 @@ pub fn run(session: &mut Session<'_>, history: bool) -> Result<(), Failure> {
 ///
 /// # Errors
 /// [`Failure`].
-pub fn ping(session: &mut Session<'_>) -> Result<Duration, Failure> {
+pub fn ping(session: &mut CliSession<'_>) -> Result<Duration, Failure> {
     let start = Instant::now();
     ask_patiently(session, &["PING"])?;
     Ok(start.elapsed())

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output::complain;
-use crate::session::Session;
+use crate::session::CliSession;
 use client::{Connection, Value};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind, Read};
@@ -27,7 +27,7 @@ struct Replies {
 ///
 /// # Errors
 /// [`Failure`].
-pub fn run(session: &mut Session<'_>, timeout: Option<Duration>) -> Result<ExitCode, Failure> {
+pub fn run(session: &mut CliSession<'_>, timeout: Option<Duration>) -> Result<ExitCode, Failure> {
     session.connect()?;
     let mut replies = Replies { mark: mark(), ..Replies::default() };
     feed(session.connection()?, &mut replies)?;

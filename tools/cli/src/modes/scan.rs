@@ -4,14 +4,14 @@ use super::pause;
 use crate::failure::Failure;
 use crate::format::Form;
 use crate::quote::push_quoted;
-use crate::session::Session;
+use crate::session::CliSession;
 use client::Value;
 
 /// Prints all keys that match the pattern, a line each.
 ///
 /// # Errors
 /// [`Failure`].
-pub fn run(session: &mut Session<'_>) -> Result<(), Failure> {
+pub fn run(session: &mut CliSession<'_>) -> Result<(), Failure> {
     session.connect()?;
     let quoted = session.options.style.form == Form::Standard;
     let mut scan = Scan::default();
@@ -45,7 +45,7 @@ impl Scan {
     ///
     /// # Errors
     /// [`Failure`], also if the server answers something other than keys.
-    pub fn next(&mut self, session: &mut Session<'_>) -> Result<Option<Vec<Vec<u8>>>, Failure> {
+    pub fn next(&mut self, session: &mut CliSession<'_>) -> Result<Option<Vec<Vec<u8>>>, Failure> {
         let cursor = match &self.cursor {
             None => b"0".to_vec(),
             Some(cursor) if cursor == b"0" => return Ok(None),

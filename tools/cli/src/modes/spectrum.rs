@@ -3,7 +3,7 @@
 use super::latency::ping;
 use super::pause;
 use crate::failure::Failure;
-use crate::session::Session;
+use crate::session::CliSession;
 use std::time::{Duration, Instant};
 
 /// Between two PINGs.
@@ -69,7 +69,7 @@ K,L,M,N,O,P,Q,?  1,2,4,8,16,30,60,>60 seconds
 ///
 /// # Errors
 /// [`Failure`].
-pub fn run(session: &mut Session<'_>) -> Result<(), Failure> {
+pub fn run(session: &mut CliSession<'_>) -> Result<(), Failure> {
     session.connect()?;
     let interval = session.options.interval.unwrap_or(LINE_INTERVAL);
     let mut lines = 0;

@@ -2,7 +2,7 @@
 
 use super::{ask_patiently, no_error, pause};
 use crate::failure::Failure;
-use crate::session::Session;
+use crate::session::CliSession;
 use std::time::Duration;
 
 /// How long a line lasts.
@@ -20,7 +20,7 @@ keys       mem      clients blocked requests            connections
 ///
 /// # Errors
 /// [`Failure`].
-pub fn run(session: &mut Session<'_>) -> Result<(), Failure> {
+pub fn run(session: &mut CliSession<'_>) -> Result<(), Failure> {
     session.connect()?;
     let interval = session.options.interval.unwrap_or(INTERVAL);
     let lines_max = session.options.repeat.and_then(|count| u64::try_from(count).ok());

@@ -1,10 +1,10 @@
 use super::*;
 
-fn read_words(words: &[&str], surroundings: &Surroundings) -> Result<Options, Exit> {
+fn read_words(words: &[&str], surroundings: &Surroundings) -> Result<CliOptions, Exit> {
     read(&words.iter().map(OsString::from).collect::<Vec<_>>(), surroundings)
 }
 
-fn options(words: &[&str]) -> Options {
+fn options(words: &[&str]) -> CliOptions {
     read_words(words, &Surroundings::default()).unwrap()
 }
 

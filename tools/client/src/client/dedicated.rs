@@ -16,12 +16,12 @@ pub(super) struct Pool {
 struct Inner {
     config: Config,
     taken_max: usize,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     returned: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     taken: usize,
     /// Connections that are as new, last used last; never more than were taken at a time.
     idle: Vec<Connection>,
@@ -65,7 +65,7 @@ impl Pool {
         Connection::connect(&self.inner.config)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -33,7 +33,7 @@ use crate::error::{Error, Fate, Interrupted, Lost};
 pub(super) struct Shared {
     config: Config,
     options: ClientOptions,
-    state: Mutex<State>,
+    state: Mutex<SharedState>,
     /// Rung by callers that want the leader to look at the queue.
     bell: OwnedFd,
     /// Notified when the queue has room again or there is no leader.
@@ -42,7 +42,7 @@ pub(super) struct Shared {
     pushes: Mutex<VecDeque<Value>>,
 }
 
-struct State {
+struct SharedState {
     queue: Queue,
     losses: Losses,
     /// There while there is no leader.
@@ -55,7 +55,7 @@ struct State {
     waiting_for_room: usize,
 }
 
-type Guard<'a> = MutexGuard<'a, State>;
+type Guard<'a> = MutexGuard<'a, SharedState>;
 
 impl Shared {
     pub(super) fn new(config: &Config, options: &ClientOptions, connection: Connection) -> Result<Self, Error> {
@@ -66,7 +66,7 @@ impl Shared {
         Ok(Self {
             config: config.clone(),
             options: options.clone(),
-            state: Mutex::new(State {
+            state: Mutex::new(SharedState {
                 queue: Queue::default(),
                 losses: Losses::default(),
                 flights,
@@ -199,7 +199,7 @@ impl Shared {
     // --- leading ---
 
     /// Drives the connection until `enough`.
-    fn lead<'a>(&'a self, mut state: Guard<'a>, enough: impl Fn(&State) -> bool) -> Guard<'a> {
+    fn lead<'a>(&'a self, mut state: Guard<'a>, enough: impl Fn(&SharedState) -> bool) -> Guard<'a> {
         let Some(mut flights) = state.flights.take() else { return state };
         state.led = true;
         while !enough(&state) {
@@ -277,7 +277,7 @@ impl Shared {
         }
     }
 
-    fn tell_of_room(&self, state: &State) {
+    fn tell_of_room(&self, state: &SharedState) {
         if state.waiting_for_room > 0 {
             self.room.notify_all();
         }
@@ -296,7 +296,7 @@ impl Shared {
 }
 
 /// Loads all that waits, but for what must not go over this connection.
-fn load(flights: &mut Flights, state: &mut State) {
+fn load(flights: &mut Flights, state: &mut SharedState) {
     let strays = state.queue.take_strays(flights.number);
     if !strays.is_empty() {
         // The connection before was closed, for whatever reason; callers with commands in flight have been told.
@@ -307,7 +307,7 @@ fn load(flights: &mut Flights, state: &mut State) {
 }
 
 /// Tells all callers that have lost something. A batch that waits behind a lost one of its caller doesn't run either.
-fn give_up(broken: Broken, state: &mut State, error: &Error) {
+fn give_up(broken: Broken, state: &mut SharedState, error: &Error) {
     state.losses.purge();
     state.queue.push_front(broken.unsent_bytes, broken.unsent);
     let losers: HashSet<Caller> = broken.lost.iter().map(|(slot, _)| slot.caller()).collect();

@@ -16,11 +16,11 @@ pub(super) type Outcome = Result<Vec<Value>, Interrupted>;
 pub(super) struct Slot {
     /// The caller that handed the batch over.
     caller: Caller,
-    state: Mutex<State>,
+    state: Mutex<SlotState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SlotState {
     outcome: Option<Outcome>,
     done: bool,
     /// Its waiter is to lead, see [`super::shared`].
@@ -47,7 +47,7 @@ impl Slot {
         self.caller
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -101,7 +101,7 @@ pub struct Load {
 
 /// How far a run is.
 #[derive(Clone, Debug, Default)]
-pub struct Progress {
+pub struct RunProgress {
     /// Since the start.
     pub elapsed: Duration,
     /// Replies.
@@ -175,7 +175,7 @@ pub fn latencies() -> Histogram<u64> {
 }
 
 /// Runs a load to its end, or until `interrupt` is set; `observe` is told a few times a second how far it is.
-pub fn run(load: &Load, interrupt: &AtomicBool, observe: &mut dyn FnMut(&Progress)) -> Result<Outcome, Failure> {
+pub fn run(load: &Load, interrupt: &AtomicBool, observe: &mut dyn FnMut(&RunProgress)) -> Result<Outcome, Failure> {
     let shared = Shared::default();
     let ready = Barrier::new(load.threads);
     let started = OnceLock::new();
@@ -233,7 +233,7 @@ fn gather(
     started: &OnceLock<Instant>,
     interrupt: &AtomicBool,
     reports: &mpsc::Receiver<Result<Measured, Failure>>,
-    observe: &mut dyn FnMut(&Progress),
+    observe: &mut dyn FnMut(&RunProgress),
 ) -> Result<Outcome, Failure> {
     let mut outcome = Outcome { took: Duration::ZERO, latencies: latencies(), errors: 0, interrupted: false };
     let mut failure = None;
@@ -271,7 +271,7 @@ fn add(outcome: &mut Outcome, measured: &Measured) {
     let _ = outcome.latencies.add(&measured.latencies);
 }
 
-fn progress(shared: &Shared, started: Instant) -> Progress {
+fn progress(shared: &Shared, started: Instant) -> RunProgress {
     let (answered, latency_sum_ns, errors) = shared.so_far();
-    Progress { elapsed: started.elapsed(), answered, latency_sum_ns, errors, latest_error: shared.latest_error() }
+    RunProgress { elapsed: started.elapsed(), answered, latency_sum_ns, errors, latest_error: shared.latest_error() }
 }

@@ -79,7 +79,7 @@ fn run_to_end(args: &PipeliningArgs, interrupt: &Interrupt) -> Result<(), Failur
     interrupt.end_in_order();
     // Before the minutes that the measuring takes, not after them.
     let page = args.html.as_deref().map(Page::open).transpose()?;
-    let mut session = Session { args, interrupt, targets, out: io::stdout() };
+    let mut session = ExperimentSession { args, interrupt, targets, out: io::stdout() };
     let results = session.measure()?;
     if let Some(page) = page {
         page.write(&html::page(&results))?;
@@ -100,14 +100,14 @@ fn config(url: &str) -> Result<Config, Failure> {
 }
 
 /// One run of the tool.
-struct Session<'a> {
+struct ExperimentSession<'a> {
     args: &'a PipeliningArgs,
     interrupt: &'a Interrupt,
     targets: Vec<Target>,
     out: io::Stdout,
 }
 
-impl Session<'_> {
+impl ExperimentSession<'_> {
     /// Measures everything, and prints each table as soon as it is there, or as much of it as there is when something
     /// ends the measuring.
     fn measure(&mut self) -> Result<Results, Failure> {

@@ -1,6 +1,6 @@
 //! The form of COMMAND DOCS.
 
-use commands::syntax::{self, Argument, Kind};
+use commands::syntax::{self, Argument, ArgumentType};
 use resp::reply::Reply;
 
 use super::subcommands;
@@ -64,7 +64,7 @@ fn write_argument(reply: &mut Reply<'_>, argument: &Argument) {
     reply.map(3 + optional_fields.into_iter().filter(|has| *has).count());
     field(reply, "name", &argument.name);
     field(reply, "type", argument.kind.name());
-    let is_compound = matches!(argument.kind, Kind::OneOf | Kind::Block);
+    let is_compound = matches!(argument.kind, ArgumentType::OneOf | ArgumentType::Block);
     if !is_compound {
         field(reply, "display_text", &argument.name);
     }

@@ -2,16 +2,16 @@
 
 use std::ffi::c_int;
 
-use super::{Options, number, options};
+use super::{JsonSettings, number, options};
 use crate::libs::support::NESTING_MAX;
-use crate::state::{Raise, State};
+use crate::state::{LuaState, Raise};
 
 /// Stack slots that a level of nesting takes: a table, a key and a value; a table and a value.
 const OBJECT_SLOTS: c_int = 3;
 const ARRAY_SLOTS: c_int = 2;
 
 /// `cjson.decode(text)`
-pub fn decode(state: &mut State) -> Result<c_int, Raise> {
+pub fn decode(state: &mut LuaState) -> Result<c_int, Raise> {
     if state.top() != 1 {
         return Err(state.argument_error(1, "expected 1 argument"));
     }
@@ -71,13 +71,13 @@ impl Token<'_> {
 struct Decoder<'t> {
     text: &'t [u8],
     at: usize,
-    options: Options,
+    options: JsonSettings,
     depth: c_int,
     unescaped: Vec<u8>,
 }
 
 impl<'t> Decoder<'t> {
-    fn document(&mut self, state: &mut State) -> Result<(), Raise> {
+    fn document(&mut self, state: &mut LuaState) -> Result<(), Raise> {
         let token = self.next();
         self.value(state, token)?;
         match self.next() {
@@ -86,7 +86,7 @@ impl<'t> Decoder<'t> {
         }
     }
 
-    fn value(&mut self, state: &mut State, (token, at): (Token<'t>, usize)) -> Result<(), Raise> {
+    fn value(&mut self, state: &mut LuaState, (token, at): (Token<'t>, usize)) -> Result<(), Raise> {
         match token {
             Token::Plain(text) => state.push_bytes(text)?,
             Token::Escaped => state.push_bytes(&self.unescaped)?,
@@ -100,7 +100,7 @@ impl<'t> Decoder<'t> {
         Ok(())
     }
 
-    fn descend(&mut self, state: &mut State, slots: c_int) -> Result<(), Raise> {
+    fn descend(&mut self, state: &mut LuaState, slots: c_int) -> Result<(), Raise> {
         self.depth += 1;
         let fits = self.depth <= self.options.decode_depth_max.min(NESTING_MAX) && state.ensure(slots).is_ok();
         if fits {
@@ -110,7 +110,7 @@ impl<'t> Decoder<'t> {
         Err(state.error(format!("Found too many nested data structures ({depth}) at character {at}")))
     }
 
-    fn object(&mut self, state: &mut State) -> Result<(), Raise> {
+    fn object(&mut self, state: &mut LuaState) -> Result<(), Raise> {
         self.descend(state, OBJECT_SLOTS)?;
         let mut token = self.next();
         if token.0 == Token::ObjectEnd {
@@ -141,7 +141,7 @@ impl<'t> Decoder<'t> {
         Ok(())
     }
 
-    fn array(&mut self, state: &mut State) -> Result<(), Raise> {
+    fn array(&mut self, state: &mut LuaState) -> Result<(), Raise> {
         self.descend(state, ARRAY_SLOTS)?;
         let mut token = self.next();
         if token.0 == Token::ArrayEnd {
@@ -300,6 +300,6 @@ fn is_invalid_number(text: &[u8]) -> bool {
 }
 
 #[cold]
-fn unexpected(state: &mut State, expected: &str, (token, at): (Token<'_>, usize)) -> Raise {
+fn unexpected(state: &mut LuaState, expected: &str, (token, at): (Token<'_>, usize)) -> Raise {
     state.error(format!("Expected {expected} but found {} at character {}", token.name(), at + 1))
 }

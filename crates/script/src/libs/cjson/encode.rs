@@ -2,16 +2,16 @@
 
 use std::ffi::c_int;
 
-use super::{Invalid, Options, number, options};
+use super::{Invalid, JsonSettings, number, options};
 use crate::libs::seal;
 use crate::libs::support::{NESTING_MAX, for_each_pair, to_int_directly};
-use crate::state::{Kind, Raise, State};
+use crate::state::{LuaState, LuaType, Raise};
 
 /// Stack slots that a level of nesting takes.
 const SLOTS: c_int = 3;
 
 /// `cjson.encode(value)`
-pub fn encode(state: &mut State) -> Result<c_int, Raise> {
+pub fn encode(state: &mut LuaState) -> Result<c_int, Raise> {
     if state.top() != 1 {
         return Err(state.argument_error(1, "expected 1 argument"));
     }
@@ -36,27 +36,27 @@ fn quoted_len(bytes: &[u8]) -> usize {
 
 /// Text under construction. Its methods look at the value on top of the stack.
 struct Encoder {
-    options: Options,
+    options: JsonSettings,
     out: Vec<u8>,
 }
 
 impl Encoder {
-    fn value(&mut self, state: &mut State, depth: c_int) -> Result<(), Raise> {
+    fn value(&mut self, state: &mut LuaState, depth: c_int) -> Result<(), Raise> {
         state.room_for(self.out.len())?;
         match state.kind(-1) {
-            Kind::String => return self.string(state, -1),
-            Kind::Number => return self.number(state, -1),
-            Kind::Boolean if state.boolean(-1) => self.out.extend_from_slice(b"true"),
-            Kind::Boolean => self.out.extend_from_slice(b"false"),
-            Kind::Table => return self.table(state, depth + 1),
-            Kind::Nil => self.out.extend_from_slice(b"null"),
-            Kind::LightUserdata if state.identity(-1) == 0 => self.out.extend_from_slice(b"null"),
+            LuaType::String => return self.string(state, -1),
+            LuaType::Number => return self.number(state, -1),
+            LuaType::Boolean if state.boolean(-1) => self.out.extend_from_slice(b"true"),
+            LuaType::Boolean => self.out.extend_from_slice(b"false"),
+            LuaType::Table => return self.table(state, depth + 1),
+            LuaType::Nil => self.out.extend_from_slice(b"null"),
+            LuaType::LightUserdata if state.identity(-1) == 0 => self.out.extend_from_slice(b"null"),
             _ => return Err(refuse(state, -1, "type not supported")),
         }
         Ok(())
     }
 
-    fn table(&mut self, state: &mut State, depth: c_int) -> Result<(), Raise> {
+    fn table(&mut self, state: &mut LuaState, depth: c_int) -> Result<(), Raise> {
         let fits = depth <= self.options.encode_depth_max.min(NESTING_MAX) && state.ensure(SLOTS).is_ok();
         if !fits {
             return Err(state.error(format!("Cannot serialise, excessive nesting ({depth})")));
@@ -69,10 +69,10 @@ impl Encoder {
     }
 
     /// The largest index, or -1 for a table that is an object.
-    fn sequence_length(&self, state: &mut State) -> Result<c_int, Raise> {
+    fn sequence_length(&self, state: &mut LuaState) -> Result<c_int, Raise> {
         let (mut longest, mut count) = (0, 0);
         let only_indexes = for_each_pair(state, |state| {
-            let index = if state.kind(-2) == Kind::Number { state.number(-2).unwrap_or_default() } else { 0.0 };
+            let index = if state.kind(-2) == LuaType::Number { state.number(-2).unwrap_or_default() } else { 0.0 };
             let is_index = index >= 1.0 && index.floor() == index;
             if is_index {
                 count += 1;
@@ -92,7 +92,7 @@ impl Encoder {
         }
     }
 
-    fn array(&mut self, state: &mut State, depth: c_int, len: c_int) -> Result<(), Raise> {
+    fn array(&mut self, state: &mut LuaState, depth: c_int, len: c_int) -> Result<(), Raise> {
         self.out.push(b'[');
         for item in 1..=len {
             state.poll()?;
@@ -107,7 +107,7 @@ impl Encoder {
         Ok(())
     }
 
-    fn object(&mut self, state: &mut State, depth: c_int) -> Result<(), Raise> {
+    fn object(&mut self, state: &mut LuaState, depth: c_int) -> Result<(), Raise> {
         self.out.push(b'{');
         let mut first = true;
         for_each_pair(state, |state| {
@@ -123,10 +123,10 @@ impl Encoder {
         Ok(())
     }
 
-    fn key(&mut self, state: &mut State) -> Result<(), Raise> {
+    fn key(&mut self, state: &mut LuaState) -> Result<(), Raise> {
         match state.kind(-2) {
-            Kind::String => self.string(state, -2)?,
-            Kind::Number => {
+            LuaType::String => self.string(state, -2)?,
+            LuaType::Number => {
                 self.out.push(b'"');
                 self.number(state, -2)?;
                 self.out.push(b'"');
@@ -136,7 +136,7 @@ impl Encoder {
         Ok(())
     }
 
-    fn number(&mut self, state: &mut State, index: c_int) -> Result<(), Raise> {
+    fn number(&mut self, state: &mut LuaState, index: c_int) -> Result<(), Raise> {
         let number = state.number(index).unwrap_or_default();
         match self.options.encode_invalid {
             _ if number.is_finite() => {}
@@ -155,7 +155,7 @@ impl Encoder {
         Ok(())
     }
 
-    fn string(&mut self, state: &mut State, index: c_int) -> Result<(), Raise> {
+    fn string(&mut self, state: &mut LuaState, index: c_int) -> Result<(), Raise> {
         state.room_for(self.out.len() + quoted_len(state.bytes(index).unwrap_or_default()))?;
         self.quote(state.bytes(index).unwrap_or_default());
         Ok(())
@@ -214,7 +214,7 @@ const ESCAPED: [bool; 256] = {
 };
 
 #[cold]
-fn refuse(state: &mut State, index: c_int, why: &str) -> Raise {
+fn refuse(state: &mut LuaState, index: c_int, why: &str) -> Raise {
     let kind = state.kind(index).name();
     state.error(format!("Cannot serialise {kind}: {why}"))
 }
