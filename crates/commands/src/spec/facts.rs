@@ -50,7 +50,7 @@ pub enum Script {
     Function,
 }
 
-/// True if the argument at an index must be shown to no one: a password, or a name that goes with one.
+/// True if the argument at an index must not be shown: a password, or a name that goes with one.
 pub type IsSecret = fn(Args<'_>, usize) -> bool;
 
 /// The flags of a key, where they depend on the other arguments.

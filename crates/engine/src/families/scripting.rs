@@ -38,7 +38,14 @@ const fn running(
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[
-    running("eval", MAY_REPLICATE, spec::Script::Text, eval, &[KeySpec::counted(2, RW | ACCESS | UPDATE).notes(UNKNOWN_USE)]).docs(
+    running(
+        "eval",
+        MAY_REPLICATE,
+        spec::Script::Text,
+        eval,
+        &[KeySpec::counted(2, RW | ACCESS | UPDATE).notes(UNKNOWN_USE)],
+    )
+    .docs(
         Group::Scripting,
         "2.6.0",
         COMPLEXITY,
