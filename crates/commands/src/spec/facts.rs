@@ -19,6 +19,8 @@ pub mod fact {
     pub const RUNS_QUEUE: u32 = 1 << 3;
     /// Doesn't count for a pipeline token, not even when it is refused. Of a container, it holds for its subcommands.
     pub const UNCOUNTED: u32 = 1 << 4;
+    /// Refused, as writes are, while changes can't be written to disk: what watches over the server goes by its answer.
+    pub const TELLS_HEALTH: u32 = 1 << 5;
 }
 
 /// What a command that finds nothing waits for.

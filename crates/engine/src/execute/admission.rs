@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use commands::error::{Error, SHOWN_BYTES, shown};
-use commands::spec::flag;
+use commands::spec::{fact, flag};
 use resp::reply::{Output, Reply};
 use resp::request::Args;
 
@@ -136,7 +136,7 @@ fn needs_memory(session: &Session, command: &Command) -> bool {
 /// watches over the server gets to know of it, as in Redis. EXEC answers for its whole queue, scripts for each of their
 /// commands.
 fn is_refused_unsaved(session: &Session, command: &Command) -> bool {
-    let refused = |c: &Command| c.info.has(flag::WRITE) || &*c.name == "ping";
+    let refused = |c: &Command| c.info.has(flag::WRITE) || c.info.is(fact::TELLS_HEALTH);
     match &session.multi {
         Some(multi) if families::is_exec(command) => multi.queue.iter().any(|q| refused(q.command)),
         _ => refused(command),

@@ -34,7 +34,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
         "[username] password",
     ),
     Spec::new("ping", -1, FAST, Run::Session(ping))
-        .facts(fact::FOR_SUBSCRIBERS)
+        .facts(fact::FOR_SUBSCRIBERS | fact::TELLS_HEALTH)
         .brief()
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .docs(Group::Connection, "1.0.0", "O(1)", "Answers PONG, or the message it is given.", "[message]"),
