@@ -72,7 +72,7 @@ impl Applied {
         while let Some(first) = words.next() {
             let number = if first[0] == "MULTI" {
                 let commands: Vec<_> = words.by_ref().take_while(|words| words[0] != "EXEC").collect();
-                let number = commands[0][1].parse().unwrap();
+                let number: u64 = commands[0][1].parse().unwrap();
                 assert!(
                     commands.iter().enumerate().all(|(at, words)| words[1..] == [format!("{number}"), format!("{at}")])
                 );
@@ -81,7 +81,7 @@ impl Applied {
             } else {
                 first[1].parse().unwrap()
             };
-            if number % 5 == 0 {
+            if number.is_multiple_of(5) {
                 // Each carries its number, and comes with the command.
                 assert!(own.next().unwrap().ends_with(&format!("{number}\r\n")), "a count of another unit");
             }
@@ -107,7 +107,7 @@ fn record(number: u64, padding: usize) -> Record {
             record.push(database, Kind::Command, [&b"SET"[..], text.as_bytes(), &padding].into_iter());
         }
     }
-    if number % 5 == 0 {
+    if number.is_multiple_of(5) {
         record.push(0, Kind::Own, [&b"COUNT"[..], &vec![b'y'; padding % 200], text.as_bytes()].into_iter());
     }
     record

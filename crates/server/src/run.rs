@@ -82,7 +82,7 @@ impl ConfigHost for ServerHost {
             Apply::MemoryLimit => {
                 let (limit, used) = (settings.maxmemory.get(), self.used_memory());
                 if 0 < limit && limit < used {
-                    log::warning(&format!(
+                    log::warning(format!(
                         "WARNING: the new maxmemory value set via CONFIG SET ({limit}) is smaller than the current memory \
                          usage ({used}). This will result in key eviction and/or the inability to accept new write commands \
                          depending on the maxmemory-policy."
