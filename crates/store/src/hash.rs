@@ -9,7 +9,7 @@
 //! | from 0 up, as many as a table has buckets by | [`crate::table`]: the bucket |
 //! | the 16 that begin at the last multiple of ten of those | the tag in the bucket: below 46 for up to 2^39 buckets |
 //! | 0 to 16 and 32 to 48 | the filter of listeners: [`KeyHash::listener_bits`] |
-//! | from 48 up, 14 at most | the shard: [`KeyHash::shard`] |
+//! | from 48 up, 14 at most | the shard: `KeyHash::shard` |
 //!
 //! All keys of a shard have the bits of its number in common, so a table must not tell keys apart by them. The filter is one
 //! for all shards, and may share bits with both; its own two halves must not overlap. In a cluster, the upper bits, from
