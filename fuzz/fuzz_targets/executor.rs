@@ -109,7 +109,7 @@ fn cut_and_resume(worker: &mut Worker, cut: usize, requests: &[Vec<u8>]) {
         Some(*end)
     });
     assert!(done <= sent.take_while(|end| *end <= cut).count(), "more was counted than was sent");
-    if old.parked.is_none() {
+    if old.client.waiter().is_none() {
         assert_eq!(run(worker, &mut old, b"SET a b\r\n"), Ran::Closing);
     }
     let ran = run(worker, &mut new, &requests[done..].concat());
