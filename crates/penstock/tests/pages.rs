@@ -53,7 +53,7 @@ fn the_first_page_tells_what_is_needed_and_what_is_missing() {
     assert!(readme.contains(concat!("Rust ", env!("CARGO_PKG_RUST_VERSION"))), "the compiler's version");
     let missing = readme.split("what is not there today:").nth(1).unwrap().split("\n\n").next().unwrap();
     for (word, command) in [
-        ("persistence", "BGSAVE"),
+        ("snapshots", "BGSAVE"),
         ("replication", "REPLICAOF"),
         ("cluster", "CLUSTER"),
         ("access control lists", "ACL"),
