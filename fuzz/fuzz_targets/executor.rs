@@ -5,9 +5,10 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::config::{Apply, ConfigHost, Settings};
-use engine::engine::{Engine, Host};
+use engine::engine::Engine;
+use engine::host::Host;
 use engine::inbox::Wake;
-use engine::session::Session;
+use engine::clients::session::Session;
 use engine::worker::{Ran, Worker};
 use libfuzzer_sys::fuzz_target;
 use resp::parse::{ReplyLimits, parse};
@@ -30,7 +31,7 @@ impl Host for Nothing {
 }
 
 static ENGINE: LazyLock<&'static Engine> =
-    LazyLock::new(|| Engine::start(Settings::new(), None, vec![Box::new(Nothing)], Box::new(Nothing), 0));
+    LazyLock::new(|| Engine::start(engine::registry::table(), Settings::new(), None, vec![Box::new(Nothing)], Box::new(Nothing), 0));
 static NOW_US: AtomicU64 = AtomicU64::new(1_700_000_000_000_000);
 
 /// Words that a command is made of: names, options, keys and values; a byte of the input picks one.
@@ -50,7 +51,7 @@ const TOKEN: &[u8] = b"cut";
 /// A request made of the input: the first byte picks the command, the others its arguments.
 fn request(data: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    let commands = engine::command_table::table().all();
+    let commands = engine::registry::table().all();
     let top: Vec<_> = commands.iter().filter(|c| c.parent.is_none()).collect();
     let Some((&name, rest)) = data.split_first() else { return out };
     let command = top[usize::from(name) % top.len()];

@@ -1,28 +1,11 @@
 //! The one table of commands: those on keys and those on sessions, found by name.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
 
-use commands::error::Outcome;
 use commands::spec::{Info, Scope, Spec, fact};
+use store::value::Type;
 use commands::{FAMILIES, Handler};
 use resp::request::Args;
-
-use crate::families;
-use crate::lookahead;
-use crate::turn::Turn;
-
-/// A command that works on sessions or the server.
-pub type SessionHandler = fn(&mut Turn<'_, '_>) -> Outcome;
-
-/// What runs a command.
-#[derive(Clone, Copy)]
-pub enum Run {
-    /// A handler that sees keys only.
-    Keys(Handler),
-    /// A handler that sees the session and the server.
-    Session(SessionHandler),
-}
 
 /// Where a command's keys are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,10 +39,11 @@ pub struct Command {
     called: String,
     /// Its declaration.
     pub info: &'static Info,
-    /// What runs it.
-    pub run: Run,
-    /// The same, if it sees keys only and takes their shards whatever its arguments.
+    /// What runs it, if it sees keys only and takes their shards whatever its arguments. What runs any command is in
+    /// `registry`.
     pub quick: Option<Handler>,
+    /// Whether its handler sees keys only.
+    pub sees_keys: bool,
     /// Where its keys are.
     pub keys: KeysAt,
     /// The fewest arguments that it takes, and how many more.
@@ -88,6 +72,15 @@ impl Command {
     /// Whether clients can't call it by any name, nor its subcommands.
     fn is_removed(&self) -> bool {
         self.called.is_empty()
+    }
+}
+
+/// Whether a command works on a collection that is worth looking into ahead: the key's entry only points to it.
+fn reads_collection(info: &Info) -> bool {
+    match info.value {
+        Some(Type::Hash | Type::List | Type::Set | Type::ZSet) => true,
+        // A string's bytes are with its entry or are sent by reference; of a stream, only its newest block is of use.
+        Some(Type::String | Type::Stream) | None => false,
     }
 }
 
@@ -150,6 +143,9 @@ struct Slot {
     exact: bool,
 }
 
+/// The error for a command that `rename-command` names and that is not there.
+pub(crate) const NO_SUCH_COMMAND: &str = "No such command in rename-command";
+
 /// See the module's documentation.
 pub struct Table {
     commands: Vec<Command>,
@@ -158,38 +154,19 @@ pub struct Table {
     by_name: HashMap<String, usize>,
 }
 
-static TABLE: OnceLock<Table> = OnceLock::new();
-
-/// The table. It is built at the first call and never changes.
-#[inline]
-#[must_use]
-pub fn table() -> &'static Table {
-    TABLE.get_or_init(Table::build)
-}
-
-/// Has the table be built with commands renamed: pairs of an old name and a new one, in their order. To be called
-/// before anybody uses the table.
-///
-/// # Errors
-/// See [`Table::rename`]; or it is in use already.
-pub fn rename(pairs: &[(String, String)]) -> Result<(), &'static str> {
-    let mut table = Table::build();
-    pairs.iter().try_for_each(|(old, new)| table.rename(old, new))?;
-    TABLE.set(table).map_err(|_| "Commands can't be renamed any more")
-}
-
 const EMPTY: Slot = Slot { folded: Folded::NONE, id: u32::MAX, exact: false };
 
 impl Table {
-    /// All commands by their own names.
+    /// All commands on keys, and those of `families`, by their own names. Each command has the place that it has when
+    /// all of them are numbered in order, each container before its subcommands.
     #[must_use]
-    pub fn build() -> Table {
+    pub fn build<R>(families: &[&'static [Spec<R>]]) -> Table {
         let mut table = Table { commands: Vec::new(), quick: vec![EMPTY; QUICK_SLOTS].into(), by_name: HashMap::new() };
         for spec in FAMILIES.iter().copied().flatten() {
-            table.add(spec, &|run| Run::Keys(*run));
+            table.add(spec, &|handler| Some(*handler));
         }
-        for spec in families::ALL.iter().copied().flatten() {
-            table.add(spec, &|run| *run);
+        for spec in families.iter().copied().flatten() {
+            table.add(spec, &|_| None);
         }
         table.index();
         table
@@ -202,7 +179,7 @@ impl Table {
     /// Redis's text, if no command is called `old`, or another is called `new`.
     pub fn rename(&mut self, old: &str, new: &str) -> Result<(), &'static str> {
         let (old, new) = (old.to_ascii_lowercase(), new.to_ascii_lowercase());
-        let id = *self.by_name.get(&old).ok_or("No such command in rename-command")?;
+        let id = *self.by_name.get(&old).ok_or(NO_SUCH_COMMAND)?;
         if new != old && self.by_name.contains_key(&new) {
             return Err("Target command name already exists");
         }
@@ -227,10 +204,11 @@ impl Table {
         }
     }
 
-    fn add<R>(&mut self, spec: &'static Spec<R>, run: &dyn Fn(&R) -> Run) {
-        let id = self.push(spec.info.name.to_string(), spec, run, None);
+    /// Adds a command. `on_keys` says which handler an entry has that sees keys only, if it has one.
+    fn add<R>(&mut self, spec: &'static Spec<R>, on_keys: &dyn Fn(&R) -> Option<Handler>) {
+        let id = self.push(spec.info.name.to_string(), spec, on_keys, None);
         for sub in spec.subcommands {
-            let sub_id = self.push(format!("{}|{}", spec.info.name, sub.info.name), sub, run, Some(id));
+            let sub_id = self.push(format!("{}|{}", spec.info.name, sub.info.name), sub, on_keys, Some(id));
             self.commands[id].subcommands.push(sub_id);
         }
     }
@@ -239,38 +217,34 @@ impl Table {
         &mut self,
         name: String,
         spec: &'static Spec<R>,
-        run: &dyn Fn(&R) -> Run,
+        on_keys: &dyn Fn(&R) -> Option<Handler>,
         parent: Option<usize>,
     ) -> usize {
         let id = self.commands.len();
-        let run = run(&spec.run);
-        let quick = match run {
-            Run::Keys(handler) if matches!(spec.info.scope, Scope::Keys) => Some(handler),
-            _ => None,
-        };
+        let handler = on_keys(&spec.run);
+        let quick = handler.filter(|_| matches!(spec.info.scope, Scope::Keys));
         self.commands.push(Command {
             id,
             name,
             called: spec.info.name.to_owned(),
             info: &spec.info,
-            run,
             quick,
+            sees_keys: handler.is_some(),
             keys: KeysAt::of(&spec.info),
             args_min: spec.info.arity.unsigned_abs() as usize,
             args_more: if spec.info.arity < 0 { usize::MAX / 2 } else { 0 },
             subcommands: Vec::new(),
-            reads_collection: lookahead::reads_collection(&spec.info),
-            is_keyless: matches!(
-                (&run, &spec.info.scope, KeysAt::of(&spec.info)),
-                (Run::Session(_), Scope::Keys, KeysAt::None)
-            ) && spec.info.is(fact::BRIEF),
+            reads_collection: reads_collection(&spec.info),
+            is_keyless: handler.is_none()
+                && matches!((&spec.info.scope, KeysAt::of(&spec.info)), (Scope::Keys, KeysAt::None))
+                && spec.info.is(fact::BRIEF),
             is_brief: quick.is_some() && spec.info.is(fact::BRIEF),
             parent,
         });
         id
     }
 
-    /// Every command and subcommand, by place, even those that nobody can call.
+    /// Every command and subcommand, by place, even those that no client can call.
     #[must_use]
     pub fn all(&self) -> &[Command] {
         &self.commands
@@ -333,6 +307,8 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::families;
+    use crate::registry::table;
 
     #[test]
     fn every_command_is_found_in_any_case_and_nothing_else_is() {
@@ -350,7 +326,7 @@ mod tests {
 
     #[test]
     fn renamed_commands_are_found_by_their_new_names_only() {
-        let mut table = Table::build();
+        let mut table = Table::build(families::ALL);
         let name_of = |table: &Table, called: &str| table.find(called.as_bytes()).map(|c| c.name.clone());
         let all = table.callable().count();
         for (old, new) in

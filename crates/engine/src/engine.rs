@@ -10,76 +10,42 @@ use commands::spec::flag;
 use resp::request::Args;
 use store::keyspace::Keyspace;
 
-use crate::blocking::Waiters;
-use crate::client::Clients;
-use crate::client_memory::ClientLimit;
-use crate::command_table::{Command, table};
-use crate::compaction::{Compaction, Thresholds};
-use crate::config::{ConfigHost, LogLevel, Settings};
+use crate::clients::blocking::Waiters;
+use crate::clients::client::Clients;
+use crate::clients::client_memory::ClientLimit;
+use crate::clients::session::Session;
+use crate::clients::transaction::is_exec;
+use crate::command_table::{Command, Table};
+use crate::config::Settings;
 use crate::durability::Durability;
-use crate::families;
-use crate::families::monitor::Monitors;
-use crate::families::slowlog::SlowLog;
+use crate::host::Host;
 use crate::inbox::{Inbox, Wake};
 use crate::journal::Journal;
-use crate::latency_monitor::{LatencyMonitor, Sample};
-use crate::listeners::Listeners;
-use crate::machine::{Machine, Usage};
+use crate::listening::events;
+use crate::listening::listeners::Listeners;
+use crate::listening::watch::Watchers;
+use crate::machine::Machine;
+use crate::machine::ticks::per_microsecond;
+use crate::memory::compaction::{Compaction, Thresholds};
 use crate::pause::Pause;
 use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
-use crate::rates::Rates;
+use crate::pubsub::monitors::Monitors;
 use crate::reasons::{EngineReasons, HOLDS, NOTIFIES, PAUSED};
 use crate::replies::ReplyFigures;
 use crate::scripts::busy::Busy;
 use crate::scripts::cache::Scripts;
 use crate::scripts::library::Libraries;
-use crate::session::Session;
-use crate::stats::{MemoryMarks, Totals, WorkerStats};
-use crate::ticks::per_microsecond;
-use crate::watch::Watchers;
-
-/// What the server does for the engine, beside calling it.
-pub trait Host: ConfigHost + Send + Sync {
-    /// Ends the server as SIGTERM does.
-    fn shut_down(&self);
-
-    /// Who supervises the process, as INFO says it.
-    fn supervisor(&self) -> &'static str {
-        "no"
-    }
-
-    /// What doesn't change while the server runs. Asked once.
-    fn machine(&self) -> Machine {
-        Machine::default()
-    }
-
-    /// Processor time that the process has had so far.
-    fn usage(&self) -> Usage {
-        Usage::default()
-    }
-
-    /// Bytes of memory that the process has asked for and not given back. Cheap enough to be asked once per batch.
-    fn used_memory(&self) -> u64 {
-        0
-    }
-
-    /// Bytes of memory that the process holds. Asked once a second, and by INFO.
-    fn resident_memory(&self) -> u64 {
-        0
-    }
-
-    /// Whether a block of memory lies in a page of the allocator that had better be emptied.
-    fn is_sparse(&self, _block: *const u8) -> bool {
-        false
-    }
-
-    /// Writes a line into the server's log, unless `loglevel` leaves its level out.
-    fn log(&self, _level: LogLevel, _message: &str) {}
-}
+use crate::scripts::rights;
+use crate::statistics::latency_monitor::{LatencyMonitor, Sample};
+use crate::statistics::rates::Rates;
+use crate::statistics::slow_log::SlowLog;
+use crate::statistics::stats::{MemoryMarks, Totals, WorkerStats};
 
 /// The shared state. There is one, and it lives as long as the process.
 pub struct Engine {
+    /// All commands.
+    pub table: &'static Table,
     /// All keys.
     pub keyspace: Keyspace,
     /// All connections.
@@ -98,9 +64,9 @@ pub struct Engine {
     pub durability: Durability,
     /// Which keys may be watched or waited for.
     pub listeners: Arc<Listeners>,
-    /// Who watches keys.
+    /// The sessions that watch keys.
     pub watchers: Watchers,
-    /// Who waits for keys.
+    /// The connections that wait for keys.
     pub waiters: Waiters,
     /// Which threads run scripts that take too long.
     pub busy: Busy,
@@ -108,7 +74,7 @@ pub struct Engine {
     pub scripts: Scripts,
     /// Which libraries of functions there are.
     pub libraries: Libraries,
-    /// Who has subscribed to what.
+    /// What connections have subscribed to.
     pub pubsub: PubSub,
     /// What is counted for pipelines that survive their connections.
     pub pipelines: Pipelines,
@@ -118,11 +84,11 @@ pub struct Engine {
     pub monitors: Monitors,
     /// Which keyspace events are published; 0 is none.
     pub notify_classes: AtomicU64,
-    /// Whether keys whose time has come are looked for (DEBUG SET-ACTIVE-EXPIRE).
+    /// Whether expired keys are looked for (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
     /// What CLIENT PAUSE holds back.
     pub pause: Pause,
-    /// When the log last said that somebody had sent HTTP, in milliseconds of Unix time.
+    /// When the log last said that a client had sent HTTP, in milliseconds of Unix time.
     pub(crate) http_warned_ms: AtomicU64,
     /// From how many ticks on a command is slow; `u64::MAX` if none is.
     slow_ticks: AtomicU64,
@@ -153,8 +119,9 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// The engine of a process, with a thread for each of `wakes`.
+    /// The engine of a process, with these commands and a thread for each of `wakes`.
     pub fn start(
+        table: &'static Table,
         settings: Settings,
         config_file: Option<PathBuf>,
         wakes: Vec<Box<dyn Wake>>,
@@ -168,18 +135,19 @@ impl Engine {
         let reasons = Arc::<EngineReasons>::default();
         let listeners = Arc::new(Listeners::new(reasons.clone()));
         let engine: &'static Engine = Box::leak(Box::new(Engine {
+            table,
             keyspace,
             clients: Clients::default(),
             client_limit: ClientLimit::default(),
             inboxes: wakes.into_iter().map(|wake| Inbox::new(wake, threads)).collect(),
-            stats: (0..threads).map(|_| WorkerStats::new(table().all().len())).collect(),
+            stats: (0..threads).map(|_| WorkerStats::new(table.all().len())).collect(),
             journal: Journal::new(threads, reasons.clone()),
             durability: Durability::new(shards, threads, reasons.clone()),
             watchers: Watchers::new(shards, listeners.clone()),
             waiters: Waiters::new(shards, listeners.clone()),
             listeners,
             busy: Busy::new(threads),
-            scripts: Scripts::default(),
+            scripts: Scripts::new(table),
             libraries: Libraries::default(),
             pubsub: PubSub::default(),
             pipelines: Pipelines::default(),
@@ -229,8 +197,8 @@ impl Engine {
         self.settings_version.load(Ordering::Acquire)
     }
 
-    /// Does what the clock asks for: samples what is shown as a rate or a peak, forgets pipeline tokens whose time has
-    /// come. Call it several times a second, with the present time as Unix has it and by a clock that is never set.
+    /// Does what the clock asks for: samples what is shown as a rate or a peak, forgets pipeline tokens that have
+    /// expired. Call it several times a second, with the present time as Unix has it and by a clock that is never set.
     pub fn sample(&self, now_ms: u64, steady_ms: u64) {
         self.rates.sample(steady_ms, || Totals::of(&self.stats));
         self.memory.note(self.host.used_memory());
@@ -268,7 +236,7 @@ impl Engine {
     #[must_use]
     pub fn published(&self) -> (u32, u8) {
         let classes = self.notify_classes.load(Ordering::Relaxed) as u32;
-        if classes == 0 { (0, 0) } else { families::notifications::published(classes) }
+        if classes == 0 { (0, 0) } else { events::published(classes) }
     }
 
     /// Whether a session has to authenticate before it may do anything else: not if there is no password any more.
@@ -301,7 +269,7 @@ impl Engine {
         }
     }
 
-    /// From how many ticks on anybody wants to know of a command.
+    /// From how many ticks on a command is recorded anywhere.
     #[inline]
     #[must_use]
     pub fn notable_ticks(&self) -> u64 {
@@ -359,7 +327,8 @@ impl Engine {
         let writes = |c: &Command| c.info.has(flag::WRITE | flag::MAY_REPLICATE);
         let queued = || session.multi.as_ref().is_some_and(|m| m.queue.iter().any(|q| writes(q.command)));
         // What a script says of itself counts, not what its command may do.
-        let runs = || families::scripting::may_write(self, command, args).unwrap_or_else(|| writes(command));
-        self.pause.is_of_all() || runs() || (families::is_exec(command) && queued())
+        let runs =
+            || rights::may_write(&self.scripts, &self.libraries, command, args).unwrap_or_else(|| writes(command));
+        self.pause.is_of_all() || runs() || (is_exec(command) && queued())
     }
 }

@@ -1,42 +1,38 @@
 //! The way of one command: admitted, queued or run under the locks of its keys, then its effects.
 
 mod admission;
-pub(crate) mod commit;
+mod batch;
+mod connections;
+pub mod lookahead;
+mod room;
+mod script;
 mod steps;
+mod tending;
 mod transaction;
 mod waiting;
+mod windows;
 
 use std::sync::atomic::Ordering;
 
 use commands::Handler;
 use commands::call::{Call, KEYS_AHEAD, KEYS_IN_BATCH, KeyRef, Wait};
-use commands::effects::ALL_CLASSES;
 use commands::error::{Error, Outcome};
 use commands::spec::Scope;
 use resp::reply::{Mark, Output, Reply};
 use resp::request::Args;
-use store::db::{Access, Clock, Db, Event};
+use store::db::Db;
 use store::keyspace::Locked;
 
-use self::commit::{Changed, Counter};
-use crate::blocking::write_no_wait;
-use crate::command_table::{Command, Run, SessionHandler};
-use crate::families;
-use crate::reasons::{AWAITED, are_listeners_only, has_listeners};
-use crate::session::Session;
-use crate::ticks::Ticks;
-use crate::turn::Turn;
+use crate::clients::blocking::write_no_wait;
+use crate::clients::session::Session;
+use crate::clients::transaction::is_exec;
+use crate::command_table::Command;
+use crate::commit::{Changed, Counter};
+use crate::machine::ticks::Ticks;
+use crate::reasons::AWAITED;
+use crate::services::{monitors, slow};
+use crate::worker::turn::{Invocation, Run, SessionHandler, Turn};
 use crate::worker::{Pass, Step, Worker, hash_keys};
-
-/// A command as it is to be run.
-#[derive(Clone, Copy)]
-pub(crate) struct Invocation<'a> {
-    pub command: &'static Command,
-    /// The name is the first.
-    pub args: &'a Args<'a>,
-    /// In the order of their arguments, already hashed.
-    pub keys: &'a [KeyRef],
-}
 
 /// A command that has run, with what its handler left.
 struct Called {
@@ -98,7 +94,7 @@ impl Worker {
             // It would wait for a shard in the midst of its visits.
             (Scope::Each, _) if engine.busy.any() => return self.answer_busy(session, invoked, out),
             (Scope::Keys | Scope::ByArgs(_) | Scope::Each, _) => {
-                if families::is_exec(command) && session.multi.as_ref().is_some_and(|m| !m.aborted) {
+                if is_exec(command) && session.multi.as_ref().is_some_and(|m| !m.aborted) {
                     self.exec(session, invoked, out, inside)
                 } else {
                     self.call_on_each(session, invoked, out)
@@ -185,7 +181,7 @@ impl Worker {
         let step = keyspace.gate().close_unless(engine.busy.ends_waits()).map(|alone| {
             // The wait for the others is not the command's time.
             self.ticks = Ticks::now();
-            self.follow_clock(self.ticks);
+            self.clock.follow(self.ticks);
             self.effects.recording = engine.journal.is_read();
             if session.has_lost_token() {
                 Step::Gone
@@ -199,34 +195,8 @@ impl Worker {
         *inside = self.pass();
         // Somebody else may have closed the gate meanwhile, for long; that time is not the next command's.
         self.ticks = Ticks::now();
-        self.follow_clock(self.ticks);
+        self.clock.follow(self.ticks);
         step
-    }
-
-    /// Passes the gate; not, if it is closed for a script that takes too long.
-    #[inline]
-    pub(crate) fn pass(&mut self) -> Pass {
-        let inside = self.look_inside();
-        // The journal gets and loses its reader behind the closed gate.
-        self.effects.recording = self.engine.journal.is_read();
-        inside
-    }
-
-    /// The same to run no command.
-    #[inline]
-    pub(crate) fn look_inside(&self) -> Pass {
-        let engine = self.engine;
-        engine.keyspace.gate().enter_unless(self.id, engine.busy.ends_waits())
-    }
-
-    /// The shards of keys, ascending and without duplicates, in the worker's own vector.
-    pub(crate) fn take_shards(&mut self, keys: &[KeyRef]) -> Vec<usize> {
-        let mut shards = std::mem::take(&mut self.shards);
-        shards.clear();
-        shards.extend(keys.iter().map(|k| self.engine.keyspace.shard_of(k.hash)));
-        shards.sort_unstable();
-        shards.dedup();
-        shards
     }
 
     /// Runs a command whose shards are held. `may_park`: it is not part of a transaction.
@@ -239,7 +209,7 @@ impl Worker {
         may_park: bool,
     ) -> Step {
         let reasons = self.engine.reasons.get();
-        let called = match invoked.command.run {
+        let called = match *self.run_of(invoked.command) {
             Run::Keys(run) => self.call_keys::<false>(session, invoked, run, reasons, locked, out),
             Run::Session(run) => self.call_session::<false>(session, invoked, run, reasons, locked, out),
         };
@@ -331,42 +301,6 @@ impl Worker {
         Some(Called { began, start, outcome, wait: None, errors })
     }
 
-    /// Begins a command on these keys: tells it which effects to list and whether to record them. `reasons` are the
-    /// engine's, read with the shards locked: a session begins to watch or wait under them, too, and is seen by the next
-    /// command that has them. Those that concern these keys are returned: nothing has to be done after the command if there
-    /// are none.
-    #[inline]
-    pub(crate) fn begin_effects(&mut self, keys: &[KeyRef], reasons: u64) -> u64 {
-        let reasons = match keys {
-            // The usual case beside idle waiters: they wait for other keys.
-            [key] if are_listeners_only(reasons) && !self.engine.listeners.may_hear(key.hash) => 0,
-            _ => reasons,
-        };
-        if reasons == 0 {
-            (self.effects.listening, self.observed.list) = (0, 0);
-        } else {
-            self.begin_noted(keys, reasons);
-        }
-        reasons
-    }
-
-    /// The same where something may have to be told or recorded.
-    #[inline(never)]
-    fn begin_noted(&mut self, keys: &[KeyRef], reasons: u64) {
-        let engine = self.engine;
-        let (mut classes, mut events) = engine.published();
-        let listeners = &engine.listeners;
-        // A command without keys may concern all of them.
-        if has_listeners(reasons) && (keys.is_empty() || keys.iter().any(|key| listeners.may_hear(key.hash))) {
-            (classes, events) = (ALL_CLASSES, events | Event::Expired as u8);
-        }
-        if self.effects.recording {
-            events |= Event::Expired as u8;
-        }
-        (self.effects.listening, self.observed.list) = (classes, events);
-        self.effects.begin();
-    }
-
     /// True if a command that has just run leaves something behind beside its reply, or must run again.
     #[inline]
     fn is_noted(&self) -> bool {
@@ -419,7 +353,7 @@ impl Worker {
             }
         }
         if !self.engine.monitors.is_empty() {
-            families::feed_monitors(self, session, invoked.command, *invoked.args);
+            monitors::feed(self, session, invoked.command, *invoked.args);
         }
         if wait.is_some() && may_park {
             // It counts once, when its wait is over.
@@ -452,12 +386,7 @@ impl Worker {
         if let Some(frequency) = &mut self.clock.frequency {
             frequency.seed = self.random.next();
         }
-        let clock = if session.no_touch {
-            self.untouching_clock = Clock { access: Access::None, ..self.clock };
-            &self.untouching_clock
-        } else {
-            &self.clock
-        };
+        let clock = if session.no_touch { self.clock.untouching() } else { &self.clock };
         Call {
             args: invoked.args,
             db: Db::new(locked, session.database, clock, &mut self.observed),
@@ -509,15 +438,15 @@ impl Worker {
     }
 
     /// The same; `LATER`: the counters may get it together with others. Then nothing that reads them runs before
-    /// [`Worker::count_timings`].
+    /// `Meter::count`.
     #[inline(always)]
     fn account_for<const LATER: bool>(&mut self, session: &Session, command: &Command, args: &Args<'_>, began: Ticks) {
         // The end of one command is the beginning of the next: one reading of the counter each.
         self.ticks = Ticks::now();
         let ticks = self.ticks.since(began);
-        self.timings.note(self.stats(), self.tracks_latency, command.id, ticks);
+        self.meter.note(command.id, ticks);
         if !LATER {
-            self.count_timings();
+            self.meter.count();
         }
         session.client.last_command.store(command.id as u32, Ordering::Relaxed);
         self.note_if_slow(session, command, args, ticks);
@@ -527,15 +456,7 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn note_if_slow(&self, session: &Session, command: &Command, args: &Args<'_>, ticks: u64) {
         if ticks >= self.engine.notable_ticks() {
-            families::note_slow(self, session, command, *args, ticks);
-        }
-    }
-
-    /// Has the counters get what the last commands took.
-    #[inline(always)]
-    pub(crate) fn count_timings(&mut self) {
-        if self.timings.holds_any() {
-            self.timings.count_all(self.stats(), self.tracks_latency);
+            slow::note_command(self, session, command, *args, ticks);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! command leaves the gate, and because a token changes hands behind the closed gate (RESUME): at that moment no
 //! command has run without being counted. A thread that has left the gate looks whether its connection still has the
 //! token before it runs anything more for it (`Session::begin_counted`, `Worker::alone`). The command of a parked
-//! connection counts when it is answered, by whoever answers it, not when the reply is delivered.
+//! connection counts when it is answered, by the thread that answers it, not when the reply is delivered.
 //!
 //! A token's state is plain data, [`State`]: what a snapshot made behind the closed gate would keep beside the
 //! keyspace. In the journal, the count is part of the unit that it counts (`Session::record_count`), so that count and
@@ -22,10 +22,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use journal::record::{Kind, Record};
 
-use crate::command_table::Command;
-use crate::session::Session;
-use crate::worker::{Step, Worker};
-
 /// Bytes of a token: far more than a random identifier or a file's name takes.
 pub const TOKEN_BYTES_MAX: usize = 256;
 /// Failures that a token keeps: enough to see what is wrong with a pipeline, few enough to be read.
@@ -34,7 +30,7 @@ pub const FAILURES_MAX: usize = 32;
 pub const ERROR_BYTES_MAX: usize = 128;
 
 /// No connection has this number: the one that had the token is gone.
-const NOBODY: u64 = 0;
+const NO_HOLDER: u64 = 0;
 /// No connection has this number, either: the token itself is gone.
 const ENDED: u64 = u64::MAX;
 /// Stands for a command that is not in the table.
@@ -103,15 +99,26 @@ struct Failures {
     recorded: usize,
 }
 
+/// Whether a connection has the token that it counts for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Hold {
+    /// It has.
+    Has,
+    /// The token is gone (PIPELINE END), perhaps after another connection has taken it over.
+    Ended,
+    /// Another connection has taken it over, and may be gone already.
+    Lost,
+}
+
 /// A pipeline that is counted. One connection at a time counts for it.
 pub struct Pipeline {
     token: Box<[u8]>,
     ttl_ms: u64,
-    /// The connection that has the token, [`NOBODY`] or [`ENDED`]. Changes under the table's lock.
+    /// The connection that has the token, [`NO_HOLDER`] or [`ENDED`]. Changes under the table's lock.
     holder: AtomicU64,
     /// 0 while a connection has the token. Changes under the table's lock.
     expires_ms: AtomicU64,
-    /// Written by whoever runs the holder's commands: one thread at a time, and inside the gate.
+    /// Written by the thread that runs the holder's commands: one thread at a time, and inside the gate.
     executed: AtomicU64,
     /// The database that the holder has selected behind those commands. Written with their number.
     database: AtomicUsize,
@@ -151,7 +158,7 @@ impl Pipeline {
 
     #[inline]
     fn add(&self, commands: u64) {
-        // One writer at a time: a plain load and store do. Before the failures are added, so that nobody sees more
+        // One writer at a time: a plain load and store do. Before the failures are added, so that no reader sees more
         // failures than commands.
         let executed = self.executed.load(Ordering::Relaxed).wrapping_add(commands);
         self.executed.store(executed, Ordering::Release);
@@ -197,6 +204,21 @@ impl Pipeline {
         self.recorded.store(executed, Ordering::Relaxed);
     }
 
+    /// Whether a connection that counts for it still has the token.
+    #[inline]
+    pub(crate) fn hold_of(&self, client: u64) -> Hold {
+        match self.holder.load(Ordering::Relaxed) {
+            holder if holder == client => Hold::Has,
+            ENDED => Hold::Ended,
+            _ => Hold::Lost,
+        }
+    }
+
+    /// True if it has got further than the journal knows.
+    pub(crate) fn is_unrecorded(&self) -> bool {
+        self.executed() != self.recorded.load(Ordering::Relaxed)
+    }
+
     /// All that there is to know of it.
     #[must_use]
     pub fn state(&self) -> State {
@@ -223,7 +245,7 @@ impl From<State> for Pipeline {
         Pipeline {
             token: state.token,
             ttl_ms: state.ttl_ms,
-            holder: AtomicU64::new(state.holder.unwrap_or(NOBODY)),
+            holder: AtomicU64::new(state.holder.unwrap_or(NO_HOLDER)),
             expires_ms: AtomicU64::new(state.expires_ms.unwrap_or(0)),
             executed: AtomicU64::new(executed),
             database: AtomicUsize::new(database),
@@ -304,7 +326,7 @@ impl Pipelines {
             let pipeline = all.by_token.get(token)?.clone();
             let before = pipeline.holder.swap(to, Ordering::Relaxed);
             all.keep(&pipeline);
-            Some((pipeline, Some(before).filter(|&holder| holder != NOBODY)))
+            Some((pipeline, Some(before).filter(|&holder| holder != NO_HOLDER)))
         })
     }
 
@@ -325,9 +347,9 @@ impl Pipelines {
     }
 
     /// A connection has no more use for a token, which expires from now on. Nothing happens if it has it no longer.
-    fn let_go(&self, pipeline: &Pipeline, client: u64, now_ms: u64) {
+    pub(crate) fn let_go(&self, pipeline: &Pipeline, client: u64, now_ms: u64) {
         self.with(now_ms, |all| {
-            let change = pipeline.holder.compare_exchange(client, NOBODY, Ordering::Relaxed, Ordering::Relaxed);
+            let change = pipeline.holder.compare_exchange(client, NO_HOLDER, Ordering::Relaxed, Ordering::Relaxed);
             if change.is_ok() {
                 let expires_ms = now_ms.saturating_add(pipeline.ttl_ms);
                 pipeline.expires_ms.store(expires_ms, Ordering::Relaxed);
@@ -382,7 +404,7 @@ impl Pipelines {
         });
     }
 
-    /// Removes the tokens whose time has come. Cheap while there are none.
+    /// Removes the tokens that have expired. Cheap while there are none.
     pub fn remove_expired(&self, now_ms: u64) {
         if self.count() > 0 {
             self.with(now_ms, |_| ());
@@ -404,7 +426,7 @@ impl Pipelines {
 
 /// The command that is running.
 #[derive(Clone, Copy)]
-struct Running {
+struct RunningCommand {
     /// Its place in the table.
     command: usize,
     position: u64,
@@ -420,7 +442,7 @@ pub struct Tally {
     /// The first of these.
     failures: Vec<Failure>,
     /// None if it doesn't count, or has been counted.
-    running: Option<Running>,
+    running: Option<RunningCommand>,
 }
 
 impl Tally {
@@ -436,16 +458,34 @@ impl Tally {
         &self.pipeline
     }
 
+    /// The command with this place in the table begins to run; none if there is no such command.
     #[inline]
-    fn begin(&mut self, command: Option<&Command>) {
+    pub(crate) fn begin(&mut self, command: Option<usize>) {
         let position = self.pipeline.executed() + self.open + 1;
-        self.running = Some(Running { command: command.map_or(UNKNOWN, |c| c.id), position });
+        self.running = Some(RunningCommand { command: command.unwrap_or(UNKNOWN), position });
+    }
+
+    /// The command that is running is none of the pipeline's, or has not run.
+    pub(crate) fn begin_not(&mut self) {
+        self.running = None;
+    }
+
+    /// Within a transaction, the command with this place in the table begins, which was queued at this position.
+    pub(crate) fn begin_queued(&mut self, command: usize, position: u64) {
+        if self.running.is_some() {
+            self.running = Some(RunningCommand { command, position });
+        }
+    }
+
+    /// The place of the command that is running among those of the pipeline; 0 if it is none of them.
+    pub(crate) fn position(&self) -> u64 {
+        self.running.map_or(0, |running| running.position)
     }
 
     /// The command that is running has been answered, and this database is selected behind it. Within a transaction, it
     /// waits for the end of that to count.
     #[inline]
-    fn end(&mut self, in_transaction: bool, database: usize) {
+    pub(crate) fn end(&mut self, in_transaction: bool, database: usize) {
         if self.running.take().is_none() {
             return;
         }
@@ -460,110 +500,26 @@ impl Tally {
         }
     }
 
-    fn fail(&mut self, error: &[u8]) {
-        let Some(Running { position, .. }) = self.running else { return };
+    /// The command with this place in the table has answered an error. It counts if that is the one that is running.
+    #[cold]
+    pub(crate) fn fail(&mut self, command: Option<usize>, error: &[u8]) {
+        let Some(RunningCommand { command: running, position }) = self.running else { return };
+        if running != command.unwrap_or(UNKNOWN) {
+            return;
+        }
         self.failed += 1;
         if self.failures.len() < FAILURES_MAX {
             self.failures.push(Failure::new(position, error));
         }
     }
-}
 
-impl Session {
-    /// Whether the next command may run: not if another connection has taken the token over.
-    #[inline]
-    pub(crate) fn begin_counted(&mut self, command: Option<&Command>) -> bool {
-        if self.has_lost_token() {
-            return false;
-        }
-        let client = self.client.id;
-        match self.tally_mut() {
-            Some(tally) if tally.pipeline.holder.load(Ordering::Relaxed) == client => tally.begin(command),
-            _ => drop(self.set_tally(None)),
-        }
-        true
-    }
-
-    /// Records how far the pipeline has got, the running command included if it `counts`: it is counted when its shards
-    /// are free again, but before its thread leaves the gate.
-    pub(crate) fn record_count(&mut self, counts: bool, record: &mut Record) {
-        let Some(tally) = self.tally() else { return };
-        let runs = counts && tally.running.is_some();
-        let open = if runs { tally.open + 1 } else { 0 };
-        let (failed, failures) = if runs { (tally.failed, &*tally.failures) } else { (0, &[][..]) };
-        let database = if runs { self.database } else { tally.pipeline.database() };
-        tally.pipeline.record(open, failed, failures, database, record);
-    }
-
-    /// True if the pipeline has got further than the journal knows.
-    pub(crate) fn has_unrecorded_count(&self) -> bool {
-        let is_unrecorded = |pipeline: &Pipeline| pipeline.executed() != pipeline.recorded.load(Ordering::Relaxed);
-        self.tally().is_some_and(|tally| is_unrecorded(&tally.pipeline))
-    }
-
-    /// Counts the command that has been running, if it counts and has not been counted yet.
-    #[inline]
-    pub(crate) fn count(&mut self, step: Step) {
-        let (in_transaction, database) = (self.multi.is_some(), self.database);
-        let Some(tally) = self.tally_mut() else { return };
-        match step {
-            // It has not run.
-            Step::Park | Step::Pause | Step::AwaitRoom | Step::Gone => tally.running = None,
-            Step::Next | Step::Reframe | Step::Close => tally.end(in_transaction, database),
-        }
-    }
-
-    /// The command that is running is none of the pipeline's.
-    pub(crate) fn count_not(&mut self) {
-        if let Some(tally) = self.tally_mut() {
-            tally.running = None;
-        }
-    }
-
-    /// The command that is running has answered an error, be it because of another command that it has run itself.
-    #[cold]
-    pub(crate) fn count_failure(&mut self, command: Option<&Command>, error: &[u8]) {
-        let Some(tally) = self.tally_mut() else { return };
-        let command = command.map_or(UNKNOWN, |c| c.id);
-        if tally.running.is_some_and(|running| running.command == command) {
-            tally.fail(error);
-        }
-    }
-
-    /// The place of the command that is running among those of the pipeline; 0 if it is none of them.
-    pub(crate) fn position(&self) -> u64 {
-        self.tally().and_then(|tally| tally.running).map_or(0, |running| running.position)
-    }
-
-    /// Within EXEC: what runs now is the command that was queued at this position.
-    pub(crate) fn count_within(&mut self, command: &Command, position: u64) {
-        if let Some(tally) = self.tally_mut()
-            && tally.running.is_some()
-        {
-            tally.running = Some(Running { command: command.id, position });
-        }
-    }
-
-    /// Whether another connection has taken the token over that this one counted for.
-    #[inline]
-    pub(crate) fn has_lost_token(&self) -> bool {
-        self.tally().is_some_and(|tally| match tally.pipeline.holder.load(Ordering::Relaxed) {
-            holder if holder == self.client.id => false,
-            // Another connection may have taken it over, and be done with it already.
-            ENDED => self.client.killed.load(Ordering::Relaxed),
-            // Nobody, if that one is gone already.
-            _ => true,
-        })
-    }
-}
-
-/// Takes a session that ends, or begins anew, from its token.
-pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
-    // RESET ends the count in the midst of a batch. A connection that closes has had its last batch counted.
-    if worker.effects.recording && session.has_unrecorded_count() {
-        session.record_count(false, &mut worker.unit.record);
-    }
-    if let Some(tally) = session.set_tally(None) {
-        worker.engine.pipelines.let_go(&tally.pipeline, session.client.id, worker.clock.now_ms);
+    /// Records how far the pipeline has got, the running command included if it `counts`. `database` is selected
+    /// behind that.
+    pub(crate) fn record(&self, counts: bool, database: usize, record: &mut Record) {
+        let runs = counts && self.running.is_some();
+        let open = if runs { self.open + 1 } else { 0 };
+        let (failed, failures) = if runs { (self.failed, &*self.failures) } else { (0, &[][..]) };
+        let database = if runs { database } else { self.pipeline.database() };
+        self.pipeline.record(open, failed, failures, database, record);
     }
 }

@@ -9,7 +9,7 @@ use journal::record::{Entry, Kind};
 use resp::reply::Output;
 use resp::request::{Batch, Framer, Limits};
 
-use crate::session::Session;
+use crate::clients::session::Session;
 use crate::worker::Worker;
 
 /// Bytes of memory for replies that are kept.
@@ -33,7 +33,7 @@ pub struct Replay<'w> {
 impl<'w> Replay<'w> {
     /// Begins to replay at this time, in microseconds of Unix time.
     pub fn begin(worker: &'w mut Worker, now_us: u64) -> Replay<'w> {
-        worker.replays = true;
+        worker.clock.replays = true;
         worker.begin_turn(now_us);
         let session = worker.open(String::new(), String::new(), -1, 0, true);
         Replay { worker, session }
@@ -103,6 +103,6 @@ impl<'w> Replay<'w> {
 impl Drop for Replay<'_> {
     fn drop(&mut self) {
         self.worker.close(&mut self.session);
-        self.worker.replays = false;
+        self.worker.clock.replays = false;
     }
 }

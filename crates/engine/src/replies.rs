@@ -13,10 +13,10 @@ const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// Below this a file would be written a few replies at a time.
 const PIECE_BYTES_MIN: u64 = 16 << 10;
 /// Bytes of the blocks that memory for replies that wait is taken in: of one size, so that what one connection gives
-/// back fits the next. An allocator keeps memory of many sizes, and for each thread, that nobody uses.
+/// back fits the next. An allocator keeps memory of many sizes, and for each thread, that is not used.
 pub const BLOCK_BYTES_MAX: usize = 32 << 10;
 /// Parts of its share that a connection needs beside what just waits: what is on its way to the file, what comes from
-/// it, and what a turn may add before anybody looks.
+/// it, and what a turn may add before the queue is looked at.
 const PIECES_RESERVED: u64 = 3;
 
 /// Memory is scarce once this part of what all connections may take is in use.
@@ -24,7 +24,7 @@ const SCARCE_PART: u64 = 16;
 /// The disk is behind once this part of it waits for the disk: more than a disk needs to be kept busy.
 const BEHIND_PART: u64 = 32;
 
-/// Bytes that may wait for a connection that has yet to authenticate: a few errors. More is queued by nobody who
+/// Bytes that may wait for a connection that has yet to authenticate: a few errors. More is queued by no client that
 /// means well.
 pub const UNAUTHENTICATED_BYTES_MAX: usize = 1024;
 
@@ -48,8 +48,8 @@ impl Share {
         Share { memory, piece: 1 << piece.ilog2() }
     }
 
-    /// From how much on what waits is put into a file, if its client doesn't read. While memory is scarce, whoever has
-    /// no room for more must be put on disk, or would wait for ever.
+    /// From how much on what waits is put into a file, if its client doesn't read. While memory is scarce, a queue that has
+    /// no room for more must be put on disk, or it would wait for ever.
     #[must_use]
     pub fn spills_from(self, is_scarce: bool) -> u64 {
         if is_scarce { self.piece } else { self.memory.saturating_sub(PIECES_RESERVED * self.piece).max(self.piece) }
@@ -61,7 +61,7 @@ impl Share {
         (self.piece as usize).min(BLOCK_BYTES_MAX)
     }
 
-    /// Bytes of replies after which a connection's turn ends whose replies wait: what its last block has room for.
+    /// Bytes of replies after which the turn of a connection ends that has replies waiting: what its last block has room for.
     #[must_use]
     pub fn waiting_turn(self) -> usize {
         self.block() / 2
@@ -74,7 +74,7 @@ impl Share {
         self.piece / 4
     }
 
-    /// Whether a connection whose queue takes `memory` may run more requests.
+    /// Whether a connection with a queue that takes `memory` may run more requests.
     #[must_use]
     pub fn has_room(self, memory: u64) -> bool {
         memory + self.piece <= self.memory.max(2 * self.piece)
@@ -181,7 +181,7 @@ impl Figure {
 /// What INFO shows of all connections' replies.
 #[derive(Default, Debug)]
 pub struct ReplyFigures {
-    /// Connections whose replies wait. Subscribers and monitors have limits of their own, and aren't counted here.
+    /// Connections that have replies waiting. Subscribers and monitors have limits of their own, and aren't counted here.
     pub waiting: Figure,
     /// Bytes of memory that those replies take.
     pub memory: Figure,
@@ -191,7 +191,7 @@ pub struct ReplyFigures {
     pub spilling: Figure,
     /// Bytes of disk that the files take, and that are on their way there.
     pub spill_bytes: Figure,
-    /// Connections whose requests wait for room.
+    /// Connections that have requests waiting for room.
     pub held: Figure,
     /// How often requests had to wait for room.
     pub holds: Figure,
@@ -210,13 +210,13 @@ pub struct ReplyFigures {
 }
 
 impl ReplyFigures {
-    /// The share of each connection whose replies wait, and of one that is to join them.
+    /// The share of each connection that has replies waiting, and of one that is to join them.
     #[must_use]
     pub fn share(&self, settings: &Settings) -> Share {
         Share::new(settings.reply_memory_limit.get(), settings.reply_memory_total.get(), self.waiting.get())
     }
 
-    /// Whether so much of the memory for all connections is in use that nobody should take more than needed.
+    /// Whether so much of the memory for all connections is in use that no connection should take more than it needs.
     #[must_use]
     pub fn is_scarce(&self, settings: &Settings) -> bool {
         self.memory.get() > settings.reply_memory_total.get() / SCARCE_PART
@@ -228,7 +228,7 @@ impl ReplyFigures {
         self.memory.get() > settings.reply_memory_total.get()
     }
 
-    /// Whether so much waits for the disk that whoever makes more of it has to wait for a turn.
+    /// Whether so much waits for the disk that a connection that makes more of it has to wait for a turn.
     #[must_use]
     pub fn is_behind(&self, settings: &Settings) -> bool {
         self.leaving.get() > settings.reply_memory_total.get() / BEHIND_PART
@@ -243,7 +243,7 @@ impl ReplyFigures {
 
     /// Whether the memory for all connections has room for more replies of one of which `memory` isn't on disk already.
     /// Once it is scarce, only for one of which that is less than a piece: many that write at once don't all fill their
-    /// shares because the disk is slow, and who came first and took much leaves something to everybody.
+    /// shares because the disk is slow, and one that came first and took much leaves something to the others.
     #[must_use]
     pub fn has_room(&self, settings: &Settings, share: Share, memory: u64) -> bool {
         if memory >= share.piece {
@@ -294,7 +294,7 @@ mod tests {
         };
         assert!(has_room(16 << 20, share.piece) && !has_room((16 << 20) + 1, share.piece));
         assert!(has_room(256 << 20, share.piece - 1) && !has_room((256 << 20) + 1, 1));
-        // Whoever has no room then may go to disk instead.
+        // A queue that has no room then may go to disk instead.
         assert!(share.spills_from(true) <= share.piece);
     }
 
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(share.spills_from(false), share.piece);
         assert!(share.has_room(3 * share.piece) && !share.has_room(3 * share.piece + 1));
         assert!(!share.has_room_again(3 * share.piece) && share.has_room_again(2 * share.piece));
-        // Whoever allows more memory wants it used before the disk is.
+        // A setting that allows more memory asks for it to be used before the disk is.
         let large = Share::new(64 << 20, 256 << 20, 1);
         assert_eq!((large.piece, large.spills_from(false)), (PIECE_BYTES_MAX, 61 << 20));
     }

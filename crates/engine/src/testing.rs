@@ -1,4 +1,4 @@
-//! A bench for the tests of sessions: an engine with one thread, whose server does nothing, and connections without
+//! A bench for the tests of sessions: an engine with one thread and a server that does nothing, and connections without
 //! sockets.
 
 #![allow(clippy::unwrap_used, reason = "a test that is given nonsense should fail")]
@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use resp::reply::{Output, Proto};
 use resp::splitargs::split_args;
 
+use crate::clients::session::Session;
 use crate::config::{Apply, ConfigHost, Settings};
-use crate::engine::{Engine, Host};
+use crate::engine::Engine;
+use crate::host::Host;
 use crate::inbox::Wake;
-use crate::session::Session;
+use crate::registry::table;
 use crate::worker::{Ran, Worker};
 
 /// When a bench begins, in microseconds of Unix time.
@@ -71,22 +73,22 @@ impl Bench {
         let used_memory = Arc::<AtomicU64>::default();
         let host = NoServer { used_memory: used_memory.clone() };
         let wakes = (0..threads).map(|_| Box::<NoServer>::default() as Box<dyn Wake>).collect();
-        let engine = Engine::start(settings, None, wakes, Box::new(host), STARTED_US / 1000);
+        let engine = Engine::start(table(), settings, None, wakes, Box::new(host), STARTED_US / 1000);
         let mut bench = Bench { worker: Worker::new(0, engine, 1), now_us: STARTED_US, used_memory };
         // On a busy machine, what is tested would come later by chance.
-        bench.worker.stale_ticks = u64::MAX;
+        bench.worker.clock.stale_ticks = u64::MAX;
         bench
     }
 
     /// Has the time pass within what is run, as it does in a server, and not only by `now_us`.
     pub fn let_time_pass(&mut self) {
-        self.worker.stale_ticks = 0;
+        self.worker.clock.stale_ticks = 0;
     }
 
     /// Has a connection keep the thread until all that it has sent has run, so that what is run doesn't depend on how
     /// long it takes.
     pub fn never_yield(&mut self) {
-        self.worker.turn_ticks = u64::MAX;
+        self.worker.pace.turn_ticks = u64::MAX;
     }
 
     /// A connection in RESP2.

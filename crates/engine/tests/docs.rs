@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use commands::syntax::shown;
-use penstock_engine::command_table::{Command, table};
+use penstock_engine::command_table::Command;
+use penstock_engine::registry::table;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md");
 

@@ -16,7 +16,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use engine::session::Session;
+use engine::clients::session::Session;
 use engine::testing::Bench;
 use journal::merge::Merge;
 use resp::reply::Output;

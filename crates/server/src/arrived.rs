@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use engine::lookahead::Foreseen;
+use engine::execute::lookahead::Foreseen;
 
 use crate::connection::Connection;
 

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use engine::client::client_flag;
+use engine::clients::client::client_flag;
 use engine::worker::{Attendant, Ran, Worker};
 use resp::reply::Output;
 use resp::request::Input;

@@ -104,7 +104,7 @@ Examples:
 pub fn load(argv: &[OsString], stdin: &mut dyn Read) -> Result<Loaded, Exit> {
     let line = CommandLine::parse(argv)?;
     let settings = Settings::new();
-    let mut loader = Loader::new(&settings);
+    let mut loader = Loader::new(&settings).with_commands(engine::registry::build);
     let mut errors = ConfErrors::default();
     let config_file = line.file.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
     if let Some(path) = &config_file {

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 
+use engine::clients::session::Session;
 use engine::config::QUERY_BYTES_MAX;
-use engine::session::Session;
-use engine::stats::WorkerStats;
+use engine::statistics::stats::WorkerStats;
 use engine::worker::{Ran, Worker};
 use journal::order::Position;
 use resp::reply::Output;
@@ -462,7 +462,7 @@ mod tests {
     #[test]
     fn input_that_was_run_goes_before_long_and_its_memory_with_it() {
         let (socket, _peer) = UnixStream::pair().unwrap();
-        let client = engine::client::Client::new(1, 0, String::new(), String::new(), 0, 0, 0);
+        let client = engine::clients::client::Client::new(1, 0, String::new(), String::new(), 0, 0, 0);
         let session = Session::new(std::sync::Arc::new(client), true);
         let mut connection = Connection::new(Socket::Unix(socket), session);
         let check = |connection: &Connection, left: &[u8], run: usize| {

@@ -95,8 +95,8 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
 
-    use engine::client::Client;
-    use engine::session::Session;
+    use engine::clients::client::Client;
+    use engine::clients::session::Session;
 
     use super::*;
     use crate::connection::Socket;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::config::{Apply, ConfigHost, LogLevel, Settings};
-use engine::engine::{Engine, Host};
+use engine::engine::Engine;
+use engine::host::Host;
 use engine::inbox::Wake;
 use engine::machine::{Machine, Usage};
 use engine::worker::Worker;
@@ -162,7 +163,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     // Before the first command is looked up.
     let renamed = settings.renamed_commands();
     if !renamed.is_empty() {
-        engine::command_table::rename(&renamed)?;
+        engine::registry::rename(&renamed)?;
     }
     // Before the first key is hashed.
     store::hash::set_seed(process::random_seed());
@@ -198,7 +199,8 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     };
     let shared_wakes = wakes.iter().map(|w| w.try_clone().map(|w| Box::new(w) as Box<dyn Wake>));
     let shared_wakes = shared_wakes.collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
-    let engine = Engine::start(settings, config_file, shared_wakes, Box::new(host), now_us() / 1000);
+    let engine =
+        Engine::start(engine::registry::table(), settings, config_file, shared_wakes, Box::new(host), now_us() / 1000);
     engine.keyspace.reaper().prepare_with(process::stand_back);
 
     let stopping = Arc::new(AtomicBool::new(false));

@@ -11,11 +11,11 @@ use std::env;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use engine::clients::session::Session;
 use engine::config::{Loader, Settings};
 use engine::engine::Engine;
 use engine::inbox::Message;
 use engine::replay::Replay;
-use engine::session::Session;
 use engine::testing::{Bench, request};
 use engine::worker::{Ran, Worker};
 use journal::merge::Merge;

@@ -2,7 +2,7 @@
 //!
 //! Every cell stands alone: a reader sees the old or the new value of one setting, never half of it, and no order
 //! between two settings is promised. That is why relaxed atomics suffice. Strings are the exception to "no lock":
-//! they're behind a short read lock, as nobody reads them once per command.
+//! they're behind a short read lock, as they are not read once per command.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};

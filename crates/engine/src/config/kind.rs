@@ -51,7 +51,7 @@ pub enum Kind {
     KeyspaceEvents,
 }
 
-/// Whoever names more or fewer arguments than a directive takes.
+/// The error for more or fewer arguments than a directive takes.
 pub(super) const WRONG_ARITY: &str = "wrong number of arguments";
 
 const NOT_BYTES: &str = "argument must be a memory value";

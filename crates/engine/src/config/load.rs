@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use crate::command_table::Table;
+use crate::command_table::{NO_SUCH_COMMAND, Table};
 
 use super::cell::Value;
 use super::kind::{Kind, parse_int};
@@ -22,14 +22,22 @@ const IO_THREADS_MAX: i64 = 128;
 pub struct Loader<'a> {
     settings: &'a Settings,
     save_seen: bool,
+    /// Makes the table of commands that may be renamed.
+    build_commands: Option<fn() -> Table>,
     /// With what has been renamed by now; none, if nothing has.
     commands: Option<Table>,
 }
 
 impl<'a> Loader<'a> {
-    /// A loader into `settings`, which nobody else uses yet.
+    /// A loader into `settings`, which nothing else uses yet.
     pub fn new(settings: &'a Settings) -> Loader<'a> {
-        Loader { settings, save_seen: false, commands: None }
+        Loader { settings, save_seen: false, build_commands: None, commands: None }
+    }
+
+    /// Has `rename-command` rename commands of the table that `build` makes. Without it there are none to be renamed.
+    #[must_use]
+    pub fn with_commands(self, build: fn() -> Table) -> Loader<'a> {
+        Loader { build_commands: Some(build), ..self }
     }
 
     /// The settings as they are by now.
@@ -37,7 +45,7 @@ impl<'a> Loader<'a> {
         self.settings
     }
 
-    /// Takes one directive: its name, in any case, and its arguments. `include` is for who reads the file instead.
+    /// Takes one directive: its name, in any case, and its arguments. `include` is for the reader of the file instead.
     ///
     /// # Errors
     /// Redis's text for what is wrong with it.
@@ -52,7 +60,7 @@ impl<'a> Loader<'a> {
             ("loadmodule" | "loadmodule-ex", _) => Err(missing("loading modules")),
             ("user", ["default", rules @ ..]) => check_default_user(rules),
             ("user", _) => Err(missing("users other than default")),
-            // Redis's range is less than that of `threads`, whose alias it is, and has no 0 for as many as cores.
+            // It is an alias of `threads`. Redis's range is less than that one's, and has no 0 for as many as cores.
             ("io-threads", [count]) => {
                 parse_int(count, 1, IO_THREADS_MAX).and_then(|_| self.setting("io-threads", args))
             }
@@ -62,7 +70,8 @@ impl<'a> Loader<'a> {
     }
 
     fn rename(&mut self, old: &str, new: &str) -> Result<(), String> {
-        self.commands.get_or_insert_with(Table::build).rename(old, new)?;
+        let build = self.build_commands.ok_or(NO_SUCH_COMMAND)?;
+        self.commands.get_or_insert_with(build).rename(old, new)?;
         let mut renames = self.settings.renames.lock().unwrap_or_else(PoisonError::into_inner);
         renames.push((old.to_owned(), new.to_owned()));
         Ok(())
@@ -221,7 +230,7 @@ mod tests {
     #[test]
     fn commands_are_renamed_in_order() {
         let settings = Settings::new();
-        let mut loader = Loader::new(&settings);
+        let mut loader = Loader::new(&settings).with_commands(crate::registry::build);
         for line in ["rename-command CONFIG \"\"", "rename-command get holen"] {
             loader.directive(&resp::splitargs::split_args(line.as_bytes()).unwrap()).unwrap();
         }

@@ -19,8 +19,8 @@
 //! | `rename-command` | in a file or on the command line only: [`Settings::renamed_commands`] |
 //! | `aclfile`, `user`, `loadmodule` | refused: dangerous to ignore |
 //! | `cluster-enabled yes`, `replicaof`, `tls-port`, `sentinel`, `syslog-enabled yes` | refused: likewise |
-//! | `min-replicas-to-write` above 0 | refused: who asks for it wants writes refused while there are no replicas |
-//! | `daemonize`, process titles, CPU lists and so on | stored: whoever starts the server does that |
+//! | `min-replicas-to-write` above 0 | refused: it asks for writes to be refused while there are no replicas |
+//! | `daemonize`, process titles, CPU lists and so on | stored: what starts the server does that |
 //! | the rest about snapshots, replicas, clusters, TLS, modules | stored until these exist |
 //! | `hll-*`, `list-compress-depth` | stored until these exist |
 //! | `activerehashing`, `dynamic-hz`, `jemalloc-bg-thread` | stored: the keyspace needs none |
@@ -52,6 +52,8 @@ pub use directive::{Apply, Directive, Effect};
 pub use kind::Kind;
 pub use load::Loader;
 pub use rewrite::{RewriteError, rewrite};
-pub use settings::{Access, AppendFsync, LogLevel, MaxmemoryPolicy, QUERY_BYTES_MAX, Settings, Supervised};
+pub use settings::{
+    Access, AppendFsync, LogLevel, MaxmemoryPolicy, PIPELINE_TOKEN_TTL_S_MAX, QUERY_BYTES_MAX, Settings, Supervised,
+};
 pub use special::{SavePoint, keyspace_events};
 pub use table::{TABLE, Table, is_sensitive};

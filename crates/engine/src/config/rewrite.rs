@@ -173,7 +173,7 @@ fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
     let temporary = path.with_file_name(name);
     let replaced = write_file(&temporary, path, text).and_then(|()| std::fs::rename(&temporary, path));
     if replaced.is_err() {
-        // The first error is the one to report, and what is left behind harms nobody.
+        // The first error is the one to report, and what is left behind does no harm.
         let _ = std::fs::remove_file(&temporary);
     }
     replaced?;
@@ -209,7 +209,7 @@ mod tests {
 
     fn load(text: &[u8]) -> Settings {
         let settings = Settings::new();
-        let mut loader = Loader::new(&settings);
+        let mut loader = Loader::new(&settings).with_commands(crate::registry::build);
         for line in split_lines(text) {
             loader.directive(&arguments(line)).unwrap();
         }

@@ -18,7 +18,7 @@ pub const QUERY_BYTES_MAX: u64 = 3 << 30;
 /// Redis's least, and Penstock's most.
 const QUERY_BYTES: Kind = Kind::Bytes { min: 1 << 20, max: QUERY_BYTES_MAX };
 
-/// Declares an enum whose variants are a directive's words, in the order of Redis's error text.
+/// Declares an enum with a directive's words for variants, in the order of Redis's error text.
 macro_rules! choices {
     ($(#[$docs:meta])* $name:ident, $words:ident { $($(#[$variant_docs:meta])* $variant:ident = $word:literal,)+ }) => {
         $(#[$docs])*
@@ -90,7 +90,7 @@ choices! {
 }
 
 choices! {
-    /// Who supervises the server and is told when it is ready.
+    /// What supervises the server and is told when it is ready.
     Supervised, SUPERVISED {
         /// Upstart, which is told nothing.
         Upstart = "upstart",
@@ -98,15 +98,15 @@ choices! {
         Systemd = "systemd",
         /// systemd, if it is there.
         Auto = "auto",
-        /// Nobody.
+        /// None.
         No = "no",
     }
 }
 
 choices! {
-    /// Who may use what is off by default.
+    /// Which clients may use what is off by default.
     Access, ACCESS {
-        /// Nobody.
+        /// None.
         No = "no",
         /// Everybody.
         Yes = "yes",
@@ -119,7 +119,7 @@ choices! {
 const THREADS_MAX: i64 = 1024;
 
 /// As long as PIPELINE START takes.
-const PIPELINE_TOKEN_TTL_S_MAX: i64 = crate::families::pipeline::TTL_S_MAX;
+pub const PIPELINE_TOKEN_TTL_S_MAX: i64 = u32::MAX as i64;
 
 macro_rules! settings {
     ($($(#[doc = $docs:literal])+ $field:ident: $cell:ty = $directive:expr;)+) => {
@@ -131,7 +131,7 @@ macro_rules! settings {
             pub(super) shelf: Box<[Shelf]>,
             /// `rename-command`: pairs of old and new name, in the file's order.
             pub(super) renames: Mutex<Vec<(String, String)>>,
-            /// Held by whoever changes or rewrites settings, so that two changes can't mix.
+            /// Held by the thread that changes or rewrites settings, so that two changes can't mix.
             change: Mutex<()>,
         }
 
@@ -179,9 +179,9 @@ settings! {
     databases: Int = Directive::int("databases", 1, i32::MAX as i64, "16").startup();
     /// Password of the default user, empty for none.
     requirepass: Text = Directive::text("requirepass", "").sensitive();
-    /// Who may change protected settings, such as `dir`, with CONFIG SET.
+    /// Which clients may change protected settings, such as `dir`, with CONFIG SET.
     enable_protected_configs: Choice<Access> = Directive::choice("enable-protected-configs", ACCESS, "no").startup();
-    /// Who may use DEBUG.
+    /// Which clients may use DEBUG.
     enable_debug_command: Choice<Access> = Directive::choice("enable-debug-command", ACCESS, "no").startup();
 
     /// Bytes of one argument.
@@ -208,7 +208,7 @@ settings! {
     reply_spill_total: Bytes = Directive::bytes("reply-spill-total", 0, "16gb");
     /// Bytes of the disk that are left free.
     reply_spill_keep_free: Bytes = Directive::bytes("reply-spill-keep-free", 0, "1gb");
-    /// Seconds after which a connection is closed whose replies have no room and that reads none, 0 for never.
+    /// Seconds after which a connection is closed that has no room for its replies and reads none, 0 for never.
     reply_stall_timeout_s: Int = Directive::natural("reply-stall-timeout", "60");
     /// Bytes that all connections' buffers may take together, 0 for no limit.
     maxmemory_clients: BytesOrPercent = Directive::new("maxmemory-clients", Kind::BytesOrPercent, "0");
@@ -242,7 +242,7 @@ settings! {
     /// The percentage from which it takes as much time as it may.
     active_defrag_threshold_upper: Int = Directive::int("active-defrag-threshold-upper", 0, 1000, "100");
     /// The share of a thread's time that it takes at least while it is at work, in percent; beyond that, only of time
-    /// that nobody else needs.
+    /// that nothing else needs.
     active_defrag_cycle_min: Int = Directive::int("active-defrag-cycle-min", 1, 99, "1");
     /// The same at most.
     active_defrag_cycle_max: Int = Directive::int("active-defrag-cycle-max", 1, 99, "25");
@@ -334,7 +334,7 @@ settings! {
     /// What the title is made of: text, with variables in braces.
     proc_title_template: Text = Directive::text("proc-title-template", "{title} {listen-addr} {server-mode}")
         .checked(check_title_template).applied(Apply::Title);
-    /// Whom to tell that the server is ready: `systemd` or `auto` write to the socket that NOTIFY_SOCKET names.
+    /// What is told that the server is ready: `systemd` or `auto` write to the socket that NOTIFY_SOCKET names.
     supervised: Choice<Supervised> = Directive::choice("supervised", SUPERVISED, "no").startup();
 }
 
@@ -397,7 +397,7 @@ impl Settings {
         }
     }
 
-    /// Until the guard is dropped, nobody else changes settings.
+    /// Until the guard is dropped, no other thread changes settings.
     pub(super) fn lock_changes(&self) -> MutexGuard<'_, ()> {
         self.change.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -251,7 +251,7 @@ pub(super) fn check_replicaof(args: &[&str]) -> Result<Vec<String>, String> {
     }
 }
 
-/// The text for whoever asks for what doesn't exist yet.
+/// The error for what doesn't exist yet.
 pub(super) fn missing(feature: &str) -> String {
     format!("{feature} is not supported by this version of Penstock")
 }

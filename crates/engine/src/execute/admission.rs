@@ -8,11 +8,12 @@ use resp::reply::{Output, Reply};
 use resp::request::Args;
 
 use super::transaction::runs_within_multi;
-use crate::command_table::{Command, table};
+use crate::clients::session::Session;
+use crate::clients::transaction::is_exec;
+use crate::command_table::Command;
 use crate::config::LogLevel;
-use crate::families;
 use crate::reasons::UNSAVED;
-use crate::session::Session;
+use crate::registry::table;
 use crate::worker::{Step, Worker};
 
 /// What is noted of it for a counted pipeline. Nobody else is told.
@@ -55,7 +56,7 @@ impl Worker {
         if self.engine.reasons.has(UNSAVED) && is_refused_unsaved(session, command) {
             return Err(self.engine.unsaved());
         }
-        if session.is_subscriber() && !families::is_allowed_for_subscribers(command) {
+        if session.is_subscriber() && !is_allowed_for_subscribers(command) {
             return Err(Error::new(format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
                 command.name
@@ -92,11 +93,11 @@ impl Worker {
         if let Some(multi) = &mut session.multi {
             multi.aborted = true;
         }
-        if command.is_some_and(families::transactions::is_exec) {
-            error = families::transactions::abort(self, session, &error);
+        if command.is_some_and(is_exec) {
+            error = session.abort(&self.engine.watchers, &error);
         }
         self.stats().count_error(error.text());
-        if families::pipeline::is_own(args.get(0)) {
+        if is_of_pipeline(args.get(0)) {
             session.count_not();
         }
         session.count_failure(command, error.text());
@@ -127,7 +128,7 @@ fn needs_memory(session: &Session, command: &Command) -> bool {
     let denied = |c: &Command| c.info.has(flag::DENYOOM);
     match &session.multi {
         None => denied(command),
-        Some(multi) if families::is_exec(command) => multi.queue.iter().any(|q| denied(q.command)),
+        Some(multi) if is_exec(command) => multi.queue.iter().any(|q| denied(q.command)),
         Some(_) => !runs_within_multi(command),
     }
 }
@@ -138,7 +139,7 @@ fn needs_memory(session: &Session, command: &Command) -> bool {
 fn is_refused_unsaved(session: &Session, command: &Command) -> bool {
     let refused = |c: &Command| c.info.has(flag::WRITE) || c.info.is(fact::TELLS_HEALTH);
     match &session.multi {
-        Some(multi) if families::is_exec(command) => multi.queue.iter().any(|q| refused(q.command)),
+        Some(multi) if is_exec(command) => multi.queue.iter().any(|q| refused(q.command)),
         _ => refused(command),
     }
 }
@@ -148,6 +149,16 @@ fn is_refused_unsaved(session: &Session, command: &Command) -> bool {
 /// there, as in Redis.
 pub(super) fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+/// Whether a connection that speaks RESP2 and has subscribed to something may give this command.
+fn is_allowed_for_subscribers(command: &Command) -> bool {
+    command.info.is(fact::FOR_SUBSCRIBERS)
+}
+
+/// Whether a request is one of PIPELINE, even one that is refused; none of them counts.
+fn is_of_pipeline(name: &[u8]) -> bool {
+    table().find(name).is_some_and(|command| command.info.is(fact::UNCOUNTED))
 }
 
 /// The error for a name that no command has, with the beginning of what was given, as Redis words it.

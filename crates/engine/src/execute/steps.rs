@@ -10,10 +10,12 @@ use resp::request::Args;
 use super::Invocation;
 use super::admission::{Admitted, SENT_HTTP, is_http};
 use super::transaction::{queue, runs_within_multi};
-use crate::command_table::{Command, Run};
+use crate::clients::session::{ReplyMode, Session};
+use crate::command_table::Command;
 use crate::reasons::HOLDS;
-use crate::session::{ReplyMode, Session};
-use crate::worker::{Pass, Planned, Step, Worker};
+use crate::worker::tables::Planned;
+use crate::worker::turn::Run;
+use crate::worker::{Pass, Step, Worker};
 
 impl Worker {
     /// Runs one request of a batch.
@@ -27,7 +29,7 @@ impl Worker {
         inside: &mut Pass,
     ) -> Step {
         // It may read the counters.
-        self.count_timings();
+        self.meter.count();
         // This thread may have left the gate since the last command, and another connection have got the token.
         if session.tally().is_some() && !session.begin_counted(plan.command) {
             return Step::Gone;
@@ -101,8 +103,8 @@ impl Worker {
         inside: &mut Pass,
     ) -> Step {
         let reasons = self.engine.reasons.get();
-        let (Some(command @ Command { run: Run::Session(run), .. }), false) = (plan.command, self.hold_up(reasons))
-        else {
+        let run_of = |command| (command, self.run_of(command));
+        let (Some((command, Run::Session(run))), false) = (plan.command.map(run_of), self.hold_up(reasons)) else {
             return self.step(session, plan, args, &[], out, inside);
         };
         // Not by way of `call`: that its handler is known saves calls, each of which hands on half a dozen arguments.

@@ -1,16 +1,20 @@
 //! Transactions: commands that MULTI has queued, and EXEC, which runs them together.
 
+use std::sync::atomic::Ordering;
+
 use commands::spec::{Scope, fact};
 use resp::reply::{Output, Reply};
-use store::keyspace::Locked;
+use store::db::Db;
+use store::hash::KeyHash;
+use store::keyspace::{Key, Locked};
 use store::long;
 
 use super::Invocation;
-use super::commit::Counter;
 use super::steps::silence;
+use crate::clients::session::{Queued, Session};
 use crate::command_table::Command;
-use crate::families;
-use crate::session::{Queued, Session};
+use crate::commit::Counter;
+use crate::services::monitors;
 use crate::worker::{Pass, Step, Worker, is_whole};
 
 /// What is noted of an EXEC of a counted pipeline that answers null: nothing of the transaction has run.
@@ -61,8 +65,8 @@ impl Worker {
         locked: &mut Locked<'_>,
         out: &mut Output,
     ) -> Step {
-        let changed = families::watched_keys_changed(self, session, locked);
-        families::unwatch(self, session);
+        let changed = self.watched_keys_changed(session, locked);
+        session.unwatch(&self.engine.watchers);
         let mut reply = Reply::new(out, session.proto);
         if changed {
             reply.null_array();
@@ -74,9 +78,21 @@ impl Worker {
             self.commit(Counter::Session(session, true));
         }
         if !self.engine.monitors.is_empty() {
-            families::feed_monitors(self, session, invoked.command, *invoked.args);
+            monitors::feed(self, session, invoked.command, *invoked.args);
         }
         if session.closing { Step::Close } else { Step::Next }
+    }
+
+    /// Whether a key that the session watches has changed or is gone. The watched keys' shards are held.
+    fn watched_keys_changed(&mut self, session: &Session, locked: &mut Locked<'_>) -> bool {
+        if session.mark.load(Ordering::Relaxed) {
+            return true;
+        }
+        session.watched.iter().filter(|(_, w)| w.existed).any(|((database, key), w)| {
+            debug_assert_eq!(w.hash, KeyHash::of(key));
+            let db = Db::new(locked, *database, &self.clock, &mut self.observed);
+            db.peek(Key { bytes: key, hash: w.hash }).is_none()
+        })
     }
 
     /// Runs a transaction's commands. CLIENT REPLY takes effect in the midst of them, as in Redis.

@@ -13,14 +13,14 @@ use store::keyspace::Key;
 use store::value::Type;
 
 use super::Invocation;
-use super::commit::{Changed, Counter};
-use crate::blocking::{Parked, Waiter};
-use crate::client::Blocked;
-use crate::command_table::Run;
+use crate::clients::blocking::{Parked, Waiter};
+use crate::clients::client::Blocked;
+use crate::clients::session::Session;
+use crate::commit::{Changed, Counter};
+use crate::listening::watch::DbKey;
+use crate::machine::ticks::Ticks;
 use crate::reasons::AWAITED;
-use crate::session::Session;
-use crate::ticks::Ticks;
-use crate::watch::DbKey;
+use crate::worker::turn::Run;
 use crate::worker::{Pass, Step, Worker};
 
 /// That a script which takes too long holds what is needed.
@@ -73,7 +73,7 @@ impl Worker {
     pub(crate) fn serve_ready(&mut self, inside: &mut Pass) {
         debug_assert!(inside.is_some());
         // What made the keys ready may have taken long.
-        self.follow_clock(Ticks::now());
+        self.clock.follow(Ticks::now());
         while !self.ready.is_empty() {
             for (shard, key) in std::mem::take(&mut self.ready) {
                 if self.serve_key(shard, &key).is_err() {
@@ -154,7 +154,7 @@ impl Worker {
 
     /// Runs a waiter's command for it; none if there is still nothing.
     fn try_for(&mut self, waiter: &Waiter) -> Result<Option<Output>, HeldByScript> {
-        let Run::Keys(run) = waiter.command.run else { return Ok(None) };
+        let Run::Keys(run) = *self.run_of(waiter.command) else { return Ok(None) };
         let mut output = Output::default();
         let shards = self.take_shards(&waiter.keys);
         let Some(mut locked) = self.lock(|keyspace, give_up| keyspace.lock_many_unless(&shards, give_up)) else {
@@ -197,27 +197,5 @@ impl Worker {
         drop(locked);
         self.shards = shards;
         Ok(answer)
-    }
-
-    /// Counts a waiter's command, which has ended with an error.
-    pub(crate) fn count_failed(&mut self, waiter: &Waiter, error: &[u8]) {
-        self.count_as_run(waiter);
-        waiter.count(Some(error));
-        let stats = self.stats();
-        stats.count_error(error);
-        stats.commands[waiter.command.id].failed.add(1);
-    }
-
-    /// Counts a waiter's command, which has ended well, or because its time is up. The caller is inside the gate.
-    pub(crate) fn count_ended(&mut self, waiter: &Waiter) {
-        self.count_as_run(waiter);
-        waiter.count(None);
-    }
-
-    /// Counts that a waiter's command has run, before anything tells a client so. The time that it waited is not the
-    /// command's.
-    fn count_as_run(&mut self, waiter: &Waiter) {
-        self.timings.note(self.stats(), self.tracks_latency, waiter.command.id, 0);
-        self.count_timings();
     }
 }

@@ -11,16 +11,15 @@ use commands::spec::{Group, Spec};
 use resp::num;
 use resp::reply::{Output, Reply};
 
-use crate::blocking::Waiter;
-use crate::client::client_flag;
-use crate::command_table::Run;
+use crate::clients::blocking::Waiter;
+use crate::clients::client::client_flag;
+use crate::clients::line::{ClientKind, Own, line};
+use crate::clients::session::ReplyMode;
 use crate::families::client_kill::kill;
-use crate::families::client_line::{ClientKind, Own, line};
 use crate::families::connection::{bad_name, printable};
 use crate::families::help::help;
 use crate::inbox::Message;
-use crate::session::ReplyMode;
-use crate::turn::Turn;
+use crate::worker::turn::{Run, Turn};
 
 /// Attempts to claim a waiter that another thread is just trying to serve, which takes it as long as one command.
 const CLAIM_ATTEMPTS: usize = 10_000;
@@ -203,7 +202,7 @@ fn setinfo(turn: &mut Turn<'_, '_>) -> Outcome {
 fn own_line(turn: &Turn<'_, '_>) -> String {
     let command = if turn.session.in_exec { "exec" } else { &turn.command.name };
     let own = Own { command, arrived_bytes: turn.worker.arrived_bytes() };
-    line(&turn.session.client, turn.now_ms(), Some(own))
+    line(turn.engine().table, &turn.session.client, turn.now_ms(), Some(own))
 }
 
 fn info(turn: &mut Turn<'_, '_>) -> Outcome {
@@ -230,7 +229,7 @@ fn list(turn: &mut Turn<'_, '_>) -> Outcome {
     let mut text = String::new();
     for client in chosen {
         let is_own = client.id == turn.session.client.id;
-        text += &if is_own { own_line(turn) } else { line(&client, turn.now_ms(), None) };
+        text += &if is_own { own_line(turn) } else { line(turn.engine().table, &client, turn.now_ms(), None) };
         text.push('\n');
     }
     turn.reply.verbatim("txt", text);
@@ -308,7 +307,7 @@ fn pause(turn: &mut Turn<'_, '_>) -> Outcome {
         num::parse_i64(turn.arg(2)).ok_or_else(|| Error::new("ERR timeout is not an integer or out of range"))?;
     let timeout_ms = u64::try_from(timeout_ms).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
     // Up, and from now on, so that it isn't shorter than it says.
-    let from_ms = turn.worker.present_us().div_ceil(1000);
+    let from_ms = turn.worker.clock.present_us().div_ceil(1000);
     let until_ms = from_ms.checked_add(timeout_ms).filter(|&ms| i64::try_from(ms).is_ok());
     let until_ms = until_ms.ok_or(Error::TIMEOUT_OUT_OF_RANGE)?;
     let engine = turn.engine();

@@ -1,17 +1,12 @@
 //! CLIENT KILL: which connections, and how they end.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
 use commands::error::{Error, Outcome};
 use resp::num;
 
-use crate::client::Client;
-use crate::engine::Engine;
-use crate::families::client_line::ClientKind;
-use crate::families::connection::DEFAULT_USER;
-use crate::inbox::Message;
-use crate::turn::Turn;
+use crate::clients::client::Client;
+use crate::clients::line::{ClientKind, DEFAULT_USER};
+use crate::services::closing::close_client;
+use crate::worker::turn::Turn;
 
 /// Which connections to close: those that pass everything that is given.
 #[derive(Default)]
@@ -95,7 +90,7 @@ pub(super) fn kill(turn: &mut Turn<'_, '_>) -> Outcome {
         if client.id == me {
             turn.session.closing = true;
         } else {
-            close(engine, &client);
+            close_client(engine, &client);
         }
     }
     match killed {
@@ -104,17 +99,4 @@ pub(super) fn kill(turn: &mut Turn<'_, '_>) -> Outcome {
         _ => turn.reply.ok(),
     }
     Ok(())
-}
-
-/// Ends another connection. Its own thread closes it soon; from now on nobody finds it, and it is given nothing.
-pub(crate) fn close(engine: &Engine, client: &Arc<Client>) {
-    // Before its wait is looked at: whoever parks it looks at this afterwards.
-    client.killed.store(true, Ordering::SeqCst);
-    engine.clients.remove(client.id);
-    if let Some(waiter) = client.waiter()
-        && waiter.abandon()
-    {
-        engine.waiters.remove(&waiter);
-    }
-    engine.inboxes[client.worker].send(Message::Close { client: client.id });
 }

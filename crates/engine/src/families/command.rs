@@ -15,9 +15,9 @@ use commands::spec::flag::{LOADING, STALE};
 use commands::spec::{Group, Spec, acl};
 use store::glob;
 
-use crate::command_table::{Command, Run, table};
+use crate::command_table::{Command, Table};
 use crate::families::help::help;
-use crate::turn::Turn;
+use crate::worker::turn::{Run, Turn};
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[entry("command", -1, Run::Session(all))
@@ -95,23 +95,25 @@ const fn entry(name: &'static str, arity: i32, run: Run) -> Spec<Run> {
 }
 
 /// The commands that are no subcommands.
-fn top() -> impl Iterator<Item = &'static Command> + Clone {
-    table().callable().filter(|c| c.parent.is_none())
+fn top(table: &Table) -> impl Iterator<Item = &Command> + Clone {
+    table.callable().filter(|c| c.parent.is_none())
 }
 
 /// A command's subcommands.
-fn subcommands(command: &'static Command) -> impl ExactSizeIterator<Item = &'static Command> {
-    command.subcommands.iter().map(|&id| &table().all()[id])
+fn subcommands<'t>(table: &'t Table, command: &'t Command) -> impl ExactSizeIterator<Item = &'t Command> {
+    command.subcommands.iter().map(|&id| &table.all()[id])
 }
 
 fn all(turn: &mut Turn<'_, '_>) -> Outcome {
-    turn.reply.array(top().count());
-    top().for_each(|command| info::write(&mut turn.reply, command));
+    let table = turn.engine().table;
+    turn.reply.array(top(table).count());
+    top(table).for_each(|command| info::write(&mut turn.reply, table, command));
     Ok(())
 }
 
 fn count(turn: &mut Turn<'_, '_>) -> Outcome {
-    turn.reply.count(top().count());
+    let count = top(turn.engine().table).count();
+    turn.reply.count(count);
     Ok(())
 }
 
@@ -119,10 +121,11 @@ fn info(turn: &mut Turn<'_, '_>) -> Outcome {
     if turn.len() == 2 {
         return all(turn);
     }
+    let table = turn.engine().table;
     turn.reply.array(turn.len() - 2);
     for name in turn.args.from(2) {
-        match table().find_full(name) {
-            Some(command) => info::write(&mut turn.reply, command),
+        match table.find_full(name) {
+            Some(command) => info::write(&mut turn.reply, table, command),
             None => turn.reply.null(),
         }
     }
@@ -130,9 +133,10 @@ fn info(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 fn docs(turn: &mut Turn<'_, '_>) -> Outcome {
-    let named = turn.args.from(2).filter_map(|name| table().find_full(name));
-    let asked: Vec<_> = if turn.len() == 2 { top().collect() } else { named.collect() };
-    docs::write_all(&mut turn.reply, asked.into_iter());
+    let table = turn.engine().table;
+    let named = turn.args.from(2).filter_map(|name| table.find_full(name));
+    let asked: Vec<_> = if turn.len() == 2 { top(table).collect() } else { named.collect() };
+    docs::write_all(&mut turn.reply, table, asked.into_iter());
     Ok(())
 }
 
@@ -172,7 +176,7 @@ fn list(turn: &mut Turn<'_, '_>) -> Outcome {
         5 if turn.is(2, "filterby") && turn.is(3, "pattern") => Filter::Pattern(turn.arg(4)),
         _ => return Err(Error::SYNTAX),
     };
-    let shown: Vec<_> = table().callable().filter(|c| filter.admits(c)).collect();
+    let shown: Vec<_> = turn.engine().table.callable().filter(|c| filter.admits(c)).collect();
     turn.reply.array(shown.len());
     shown.into_iter().for_each(|command| turn.reply.bulk(&command.name));
     Ok(())

@@ -7,11 +7,10 @@ use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
 use commands::spec::{Group, Spec};
 use resp::request::Args;
 
-use crate::command_table::Run;
 use crate::config::{Apply, ConfigHost, Settings, get, is_sensitive, rewrite, set};
 use crate::engine::Engine;
 use crate::families::help::help;
-use crate::turn::Turn;
+use crate::worker::turn::{Run, Turn};
 
 const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
 

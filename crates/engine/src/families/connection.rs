@@ -10,17 +10,15 @@ use resp::num;
 use resp::reply::Proto;
 use resp::request::Args;
 
-use crate::client::client_flag;
-use crate::command_table::Run;
-use crate::families;
-use crate::families::pubsub::{catch_up, follow_proto};
-use crate::session::ReplyMode;
-use crate::turn::Turn;
-use crate::version::REDIS_VERSION;
-use crate::worker::Step;
-
-/// The only user there is.
-pub(crate) const DEFAULT_USER: &str = "default";
+use crate::clients::client::client_flag;
+use crate::clients::line::DEFAULT_USER;
+use crate::clients::session::ReplyMode;
+use crate::clients::step::Step;
+use crate::families::pubsub::follow_proto;
+use crate::machine::version::REDIS_VERSION;
+use crate::services::closing;
+use crate::services::publishing::catch_up;
+use crate::worker::turn::{Run, Turn};
 
 const ALWAYS: u32 = ALLOW_BUSY | FAST | LOADING | NOSCRIPT | NO_AUTH | STALE;
 
@@ -277,7 +275,7 @@ fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.session.select(0);
     // What the connection has counted ends with this command.
     turn.session.count(Step::Next);
-    families::leave(turn.worker, turn.session);
+    closing::leave(turn.worker, turn.session);
     if gets_pushes {
         // What has come so far is shown before the client reads that there will be no more.
         catch_up(turn);

@@ -16,10 +16,9 @@ use resp::request::Args;
 use store::db::{Db, Ttl};
 use store::keyspace::Key;
 
-use crate::command_table::Run;
 use crate::config::{Access, LogLevel};
 use crate::families::help::help;
-use crate::turn::Turn;
+use crate::worker::turn::{Run, Turn};
 
 /// The longest SLEEP: longer than any test waits, and far below what a clock overflows at.
 const SLEEP_MAX: Duration = Duration::from_secs(1_000_000);
@@ -117,7 +116,7 @@ fn populate(turn: &mut Turn<'_, '_>) -> Outcome {
     let count = natural(2)?;
     let size = if turn.len() == 5 { natural(4)?.min(turn.worker.rules.string_bytes_max) } else { 0 };
     let prefix = if turn.len() > 3 { turn.arg(3) } else { b"key" };
-    let (clock, database) = (turn.worker.clock, turn.session.database);
+    let (clock, database) = (*turn.worker.clock, turn.session.database);
     let mut db = Db::new(turn.locked, database, &clock, &mut turn.worker.observed);
     for i in 0..count {
         let name = [prefix, b":", i.to_string().as_bytes()].concat();

@@ -10,18 +10,15 @@ use commands::spec::flag::{
 use commands::spec::key_flag::{ACCESS, RO, RW, UPDATE};
 use commands::spec::{Group, KeySpec, Scope, Script, Spec, acl};
 use resp::num;
-use resp::request::Args;
 use store::glob;
 
-use crate::command_table::Run;
 use crate::families::help::help;
-use crate::families::scripting::{show, with_machine};
+use crate::script_calls::machines::with_machine;
+use crate::script_calls::run::{Task, declared_keys, run, show};
 use crate::scripts::busy::Caller;
 use crate::scripts::library::{Library, Policy, metadata};
 use crate::scripts::payload::{self, BadPayload};
-use crate::scripts::{Task, declared_keys, keeping, run, wants_everything};
-use crate::turn::Turn;
-use crate::worker::Worker;
+use crate::worker::turn::{Run, Turn};
 
 const FLAGS: u32 = NOSCRIPT | STALE | SKIP_MONITOR | NO_MANDATORY_KEYS | MOVABLEKEYS;
 const UNKNOWN_USE: &str = "We cannot tell how the keys will be used so we assume the worst";
@@ -121,20 +118,6 @@ pub const COMMANDS: &[Spec<Run>] = &[
         ]),
 ];
 
-/// Whether a call of a function is to be made alone.
-pub(crate) fn runs_alone(worker: &Worker, args: Args<'_>) -> bool {
-    let machine = worker.scripts.machine.as_ref();
-    let libraries = &worker.engine.libraries;
-    if let Some((habits, text)) = machine.and_then(|machine| machine.habits_of_function(args.get(1))) {
-        return wants_everything(worker, habits, text, keeping::FUNCTION);
-    }
-    // It is new to this thread, but perhaps not to others.
-    let function = libraries.of_function(args.get(1));
-    function.is_some_and(|(library, index)| {
-        wants_everything(worker, &library.functions[index].habits, &library.text, keeping::FUNCTION)
-    })
-}
-
 fn fcall(turn: &mut Turn<'_, '_>) -> Outcome {
     show(turn);
     with_machine(turn, |turn, machine| {
@@ -183,8 +166,8 @@ fn load(turn: &mut Turn<'_, '_>) -> Outcome {
 fn read(turn: &mut Turn<'_, '_>, text: &[u8]) -> Result<Library, Error> {
     let (name, code_at) = metadata(text)?;
     with_machine(turn, |turn, machine| {
-        let registered = machine.try_library(turn.engine(), &text[code_at..])?;
-        Ok(Library::new(name, text, &registered))
+        let registered = machine.try_library(&*turn.engine().host, &text[code_at..])?;
+        Ok(Library::new(turn.engine().table, name, text, &registered))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use commands::error::Outcome;
 
-use crate::turn::Turn;
+use crate::worker::turn::Turn;
 
 /// Answers the lines about a container's subcommands, between the first and the last line that all of them have. By
 /// convention a line names a subcommand, and those below it that begin with four blanks explain it.

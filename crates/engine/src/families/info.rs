@@ -18,8 +18,7 @@ use commands::spec::flag::{LOADING, STALE};
 use commands::spec::{Group, Scope, Spec, acl};
 use store::db::{Db, Survey};
 
-use crate::command_table::Run;
-use crate::turn::Turn;
+use crate::worker::turn::{Run, Turn};
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[Spec::new("info", -1, LOADING | STALE, Run::Session(info))
@@ -80,7 +79,7 @@ impl Gathered<'_, '_, '_> {
 
 /// The figures of every database.
 pub(crate) fn surveys(turn: &mut Turn<'_, '_>) -> Vec<Survey> {
-    let clock = turn.worker.clock;
+    let clock = *turn.worker.clock;
     let databases = turn.engine().keyspace.databases();
     let survey = |database| Db::new(turn.locked, database, &clock, &mut turn.worker.observed).survey();
     (0..databases).map(survey).collect()
@@ -103,7 +102,7 @@ impl Text {
         self.field(&format!("{name}_human"), human_bytes(bytes));
     }
 
-    /// Fields whose values never change here, as Redis words them.
+    /// Fields with values that never change here, as Redis words them.
     fn constants(&mut self, fields: &[(&str, &str)]) {
         fields.iter().for_each(|(name, value)| self.field(name, value));
     }
@@ -321,7 +320,7 @@ mod tests {
         while reaper.freed() == 0 {
             std::thread::yield_now();
         }
-        // More scripts than are kept if nobody has loaded them.
+        // More scripts than are kept if none has been loaded.
         for i in 0..1000 {
             bench.line(&mut session, &format!("EVAL return({i}) 0"));
         }

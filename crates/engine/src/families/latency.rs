@@ -6,16 +6,16 @@
 mod text;
 
 use commands::error::{Error, Outcome};
-use commands::spec::flag::{ADMIN, FAST, LOADING, NOSCRIPT, STALE};
+use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
 use commands::spec::{Group, Spec};
 
-use crate::command_table::{Command, Run, table};
+use crate::command_table::{Command, Table};
 use crate::families::help::help;
-use crate::histogram::Distribution;
-use crate::latency_monitor::Sample;
-use crate::ticks::{per_microsecond, to_microseconds};
-use crate::turn::Turn;
+use crate::machine::ticks::per_microsecond;
+use crate::statistics::histogram::Distribution;
+use crate::statistics::latency_monitor::Sample;
 use crate::worker::Worker;
+use crate::worker::turn::{Run, Turn};
 
 const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
 const LOOK_TIPS: &[&str] = &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"];
@@ -66,20 +66,6 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("latency", -2, 0, Run::Session(la
             )
             .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     ])];
-
-/// Records something that took so many ticks, if that is long.
-pub(crate) fn note(worker: &Worker, event: &'static str, ticks: u64) {
-    if ticks < worker.engine.latency_ticks() {
-        return;
-    }
-    let sample = Sample { time_s: worker.present_us() / 1_000_000, took_ms: to_microseconds(ticks) as u64 / 1000 };
-    worker.engine.latency.add(event, sample);
-}
-
-/// The event that a slow command is.
-pub(crate) fn event_of(command: &Command) -> &'static str {
-    if command.info.has(FAST) { "fast-command" } else { "command" }
-}
 
 fn latest(turn: &mut Turn<'_, '_>) -> Outcome {
     let all = turn.engine().latency.all();
@@ -139,9 +125,15 @@ pub(crate) fn distribution(worker: &Worker, command: &Command) -> Distribution {
 }
 
 fn histogram(turn: &mut Turn<'_, '_>) -> Outcome {
+    let table = turn.engine().table;
     let asked: Vec<&Command> = match turn.len() {
-        2 => table().all().iter().collect(),
-        _ => turn.args.from(2).filter_map(|name| table().find_full(name)).flat_map(with_subcommands).collect(),
+        2 => table.all().iter().collect(),
+        _ => turn
+            .args
+            .from(2)
+            .filter_map(|name| table.find_full(name))
+            .flat_map(|c| with_subcommands(table, c))
+            .collect(),
     };
     let all = asked.into_iter().map(|command| (command, distribution(turn.worker, command)));
     let used: Vec<_> = all.filter(|(_, distribution)| distribution.count() > 0).collect();
@@ -163,8 +155,8 @@ fn histogram(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 /// A command with its subcommands, as HISTOGRAM takes it.
-fn with_subcommands(command: &'static Command) -> impl Iterator<Item = &'static Command> {
-    let subcommands = command.subcommands.iter().filter_map(|&id| table().all().get(id));
+fn with_subcommands(table: &'static Table, command: &'static Command) -> impl Iterator<Item = &'static Command> {
+    let subcommands = command.subcommands.iter().filter_map(|&id| table.all().get(id));
     std::iter::once(command).chain(subcommands)
 }
 
@@ -206,7 +198,8 @@ fn latency_help(turn: &mut Turn<'_, '_>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::histogram::Histogram;
+    use crate::services::slow;
+    use crate::statistics::histogram::Histogram;
     use crate::testing::{Bench, check};
 
     #[test]
@@ -216,7 +209,7 @@ mod tests {
         bench.line(&mut session, "CONFIG SET latency-monitor-threshold 10");
         let ticks = |ms: f64| (ms * 1000.0 * per_microsecond()) as u64;
         for ms in [9.0, 12.5, 11.5] {
-            note(&bench.worker, "command", ticks(ms));
+            slow::note_moment(&bench.worker, "command", ticks(ms));
         }
         bench.check(
             &mut session,

@@ -9,11 +9,10 @@ use commands::spec::key_flag::RO;
 use commands::spec::{Group, KeySpec, Scope, Spec};
 use store::db::Survey;
 
-use crate::command_table::Run;
 use crate::engine::Engine;
 use crate::families::help::help;
 use crate::families::info::{clients_bytes, surveys};
-use crate::turn::Turn;
+use crate::worker::turn::{Run, Turn};
 
 /// Bytes of a slot of the table that a key is found in.
 const SLOT_BYTES: usize = size_of::<usize>();

@@ -1,4 +1,4 @@
-//! PIPELINE: counts a connection's commands under a token, so that a client whose connection breaks learns how many of
+//! PIPELINE: counts a connection's commands under a token, so that a client with a connection that breaks learns how many of
 //! them ran, and goes on with the next.
 //!
 //! What is counted, and why the count is exact, stands in `pipelines.rs`. The family is Penstock's own.
@@ -11,15 +11,12 @@ use commands::spec::{Group, Scope, Spec, fact};
 use resp::num;
 use resp::reply::Reply;
 
-use crate::command_table::{Run, table};
-use crate::families::client_kill::close;
+use crate::config::PIPELINE_TOKEN_TTL_S_MAX;
 use crate::families::help::help;
+use crate::machine::version::PENSTOCK_VERSION;
 use crate::pipelines::{Pipeline, Progress, Refused, State, TOKEN_BYTES_MAX, Tally};
-use crate::turn::Turn;
-use crate::version::PENSTOCK_VERSION;
-
-/// The longest time for which a token is kept, in seconds.
-pub(crate) const TTL_S_MAX: i64 = u32::MAX as i64;
+use crate::services::closing::close_client;
+use crate::worker::turn::{Run, Turn};
 
 const NO_TOKEN: Error = Error::fixed("NOTOKEN There is no such pipeline token, or it has expired");
 const EXISTS: Error =
@@ -28,7 +25,7 @@ const OTHER_TOKEN: Error = Error::fixed(
     "ERR This connection counts for another pipeline token; PIPELINE END ends that, or use another connection",
 );
 
-/// None of these count, and none makes sense within a transaction, whose commands count when it ends.
+/// None of these count, and none makes sense within a transaction: commands count when that ends.
 const ALL: u32 = NOSCRIPT | NO_MULTI;
 
 /// The family's entries.
@@ -66,7 +63,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "Tells all tokens, how far they have got, and how long they are kept.",
         "",
     ),
-    // Alone: nobody is in the midst of a batch, so everything that has run has been counted.
+    // Alone: no thread is in the midst of a batch, so everything that has run has been counted.
     Spec::new("resume", 3, ALL, Run::Session(resume)).scope(Scope::Whole).docs(
         Group::Connection,
         PENSTOCK_VERSION,
@@ -93,11 +90,6 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
 /// Runs when no subcommand is given, which is too few arguments.
 fn container(_: &mut Turn<'_, '_>) -> Outcome {
     Err(Error::arity("pipeline"))
-}
-
-/// Whether a request with this name is one of these, even one that is refused; none of them counts.
-pub(crate) fn is_own(name: &[u8]) -> bool {
-    table().find(name).is_some_and(|command| command.info.is(fact::UNCOUNTED))
 }
 
 fn start(turn: &mut Turn<'_, '_>) -> Outcome {
@@ -143,7 +135,7 @@ fn ttl_ms(turn: &Turn<'_, '_>) -> Result<u64, Error> {
         5 if turn.is(3, "ttl") => num::parse_i64(turn.arg(4)).ok_or(Error::NOT_INTEGER)?,
         _ => return Err(Error::SYNTAX),
     };
-    if !(1..=TTL_S_MAX).contains(&seconds) {
+    if !(1..=PIPELINE_TOKEN_TTL_S_MAX).contains(&seconds) {
         return Err(Error::invalid_expire("pipeline|start"));
     }
     Ok(seconds as u64 * 1000)
@@ -158,7 +150,7 @@ fn resume(turn: &mut Turn<'_, '_>) -> Outcome {
     }
     let Some((pipeline, before)) = engine.pipelines.hand_over(turn.arg(2), me, now_ms) else { return Err(NO_TOKEN) };
     if let Some(client) = before.filter(|&before| before != me).and_then(|before| engine.clients.get(before)) {
-        close(engine, &client);
+        close_client(engine, &client);
     }
     if turn.session.tally().is_none() {
         turn.session.set_tally(Some(Box::new(Tally::new(pipeline.clone()))));

@@ -2,21 +2,18 @@
 //!
 //! Source of the semantics: Redis's "Pub/Sub" page and the command pages of the group "pubsub".
 
-use std::collections::HashSet;
-
 use commands::error::{Error, Outcome, SHOWN_BYTES, shown};
 use commands::spec::flag::{FAST, LOADING, MAY_REPLICATE, NOSCRIPT, PUBSUB, STALE};
 use commands::spec::key_flag::NOT_KEY;
 use commands::spec::{Channels, Group, KeySpec, Spec, fact};
 use resp::reply::{Proto, Reply};
 
-use crate::client_memory::{forget_name, note_name};
-use crate::command_table::Run;
+use crate::clients::client_memory::{forget_name, note_name};
+use crate::clients::session::ReplyMode;
 use crate::families::help::help;
-use crate::pubsub::{Kind, Origin, Subscriber};
-use crate::session::{ReplyMode, Session, Subscriptions};
-use crate::turn::Turn;
-use crate::worker::Worker;
+use crate::pubsub::{Kind, Subscriber};
+use crate::services::publishing::{catch_up, names, publish_from, subscriber};
+use crate::worker::turn::{Run, Turn};
 
 const SUBSCRIBING: u32 = PUBSUB | NOSCRIPT | LOADING | STALE;
 const ASKING: u32 = PUBSUB | LOADING | STALE;
@@ -154,18 +151,6 @@ fn words(kind: Kind) -> [&'static str; 2] {
     }
 }
 
-fn names(subscriptions: &mut Subscriptions, kind: Kind) -> &mut HashSet<Box<[u8]>> {
-    match kind {
-        Kind::Channel => &mut subscriptions.channels,
-        Kind::Pattern => &mut subscriptions.patterns,
-        Kind::Shard => &mut subscriptions.shard_channels,
-    }
-}
-
-fn subscriber(session: &Session) -> Subscriber {
-    Subscriber { client: session.client.id, worker: session.client.worker, proto: session.proto }
-}
-
 /// Confirms a subscription or its end. The confirmations are pushes: CLIENT REPLY does not silence them.
 fn confirm(turn: &mut Turn<'_, '_>, kind: Kind, word: &str, name: Option<&[u8]>) {
     let session = &mut *turn.session;
@@ -253,53 +238,6 @@ fn punsubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn sunsubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
     unsubscribe_from(turn, Kind::Shard)
-}
-
-/// Shows the messages that wait in the thread's inbox for the connection now, before its state changes in a way in
-/// which they would be out of place.
-pub(crate) fn catch_up(turn: &mut Turn<'_, '_>) {
-    let session = &mut *turn.session;
-    let inbox = &turn.worker.engine.inboxes[turn.worker.id];
-    let until = inbox.pushed();
-    let waiting = inbox.pushes_for(session.client.id, session.pushes_seen, until);
-    session.pushes_seen = until;
-    if session.in_exec && session.proto == Proto::Resp2 {
-        // Only the transaction itself can have subscribed, and nothing can have been published while it ran.
-        return;
-    }
-    let aside = session.in_exec || session.reply_mode() != ReplyMode::On;
-    let output = if aside { &mut session.pushes } else { turn.reply.output() };
-    waiting.iter().for_each(|waiting| output.extend_push(&waiting.bytes));
-}
-
-/// Ends all subscriptions of a session without a word.
-pub(crate) fn leave_all(worker: &mut Worker, session: &mut Session) {
-    let who = subscriber(session);
-    for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
-        for name in names(&mut session.subscriptions, kind).drain() {
-            forget_name(&session.client, &name);
-            worker.engine.pubsub.unsubscribe(kind, &name, who);
-        }
-    }
-    session.publish_subscriptions();
-}
-
-/// Publishes for a session's command, or for nobody's; returns how many get the message.
-pub(crate) fn publish_from(
-    worker: &Worker,
-    mut session: Option<&mut Session>,
-    kind: Kind,
-    channel: &[u8],
-    payload: &[u8],
-) -> usize {
-    let listening = session.as_deref_mut().filter(|s| !s.subscriptions.is_empty());
-    let own = listening.map(|s| (s.client.id, &mut s.pushes));
-    let mut origin = Origin { worker: worker.id, own, may_be_dropped: false, overfilled: None };
-    let receivers = worker.engine.pubsub.publish(&worker.engine.inboxes, kind, channel, payload, &mut origin);
-    if let Some(inbox) = origin.overfilled {
-        worker.note_overfilled(inbox, session);
-    }
-    receivers
 }
 
 fn publish_to(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {

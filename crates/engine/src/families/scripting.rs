@@ -2,25 +2,19 @@
 //!
 //! Source of the semantics: Redis's command pages of the group "scripting", and "Scripting with Lua".
 
-use std::sync::atomic::Ordering;
-
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{
     ALLOW_BUSY, LOADING, MAY_REPLICATE, MOVABLEKEYS, NO_MANDATORY_KEYS, NOSCRIPT, READONLY, SKIP_MONITOR, STALE,
 };
 use commands::spec::key_flag::{ACCESS, RO, RW, UPDATE};
 use commands::spec::{self, Group, KeySpec, Scope, Spec};
-use resp::request::Args;
 
-use crate::command_table::{Command, Run};
-use crate::engine::Engine;
 use crate::families::help::help;
-use crate::families::{functions, monitor};
+use crate::script_calls::machines::with_machine;
+use crate::script_calls::run::{Task, declared_keys, run, show};
+use crate::scripts::Machine;
 use crate::scripts::busy::Caller;
-use crate::scripts::cache::Script;
-use crate::scripts::{Machine, Rights, Task, declared_keys, is_new_text_alone, keeping, run, wants_everything};
-use crate::turn::Turn;
-use crate::worker::Worker;
+use crate::worker::turn::{Run, Turn};
 
 const FLAGS: u32 = NOSCRIPT | STALE | SKIP_MONITOR | NO_MANDATORY_KEYS | MOVABLEKEYS;
 const UNKNOWN_USE: &str = "We cannot tell how the keys will be used so we assume the worst";
@@ -131,88 +125,6 @@ pub const COMMANDS: &[Spec<Run>] = &[
 ];
 
 const NOSCRIPT_ERROR: Error = Error::fixed("NOSCRIPT No matching script. Please use EVAL.");
-
-/// Whether a command that runs a script is to run it alone.
-pub(crate) fn runs_alone(worker: &Worker, command: &Command, args: Args<'_>) -> bool {
-    if command.info.script == Some(spec::Script::Function) {
-        return functions::runs_alone(worker, args);
-    }
-    let is_text = command.info.script == Some(spec::Script::Text);
-    let machine = worker.scripts.machine.as_ref();
-    let wants_everything = |script: &Script| wants_everything(worker, &script.habits, &script.text, keeping::SCRIPT);
-    match machine.and_then(|machine| machine.loaded(args.get(1), is_text)) {
-        Some(script) => wants_everything(script),
-        // It is new to this thread, but perhaps not to others.
-        None => match worker.engine.scripts.look_up(args.get(1), is_text) {
-            Some(script) => wants_everything(&script),
-            None => is_text && is_new_text_alone(worker, args.get(1)),
-        },
-    }
-}
-
-/// Whether the script that a command would run may write, as its flags have it. None, if it has none or isn't known, or
-/// the command runs no script.
-pub(crate) fn may_write(engine: &Engine, command: &Command, args: &Args<'_>) -> Option<bool> {
-    let rights = match command.info.script? {
-        spec::Script::Text => Rights::of_shebang(args.get(1)).ok().map(|(rights, _)| rights),
-        spec::Script::Digest => engine.scripts.look_up(args.get(1), false).map(|script| script.rights),
-        spec::Script::Function => {
-            engine.libraries.of_function(args.get(1)).map(|(library, index)| library.functions[index].rights)
-        }
-    };
-    rights.filter(|rights| !rights.has(Rights::UNSAID)).map(|rights| !rights.has(Rights::NO_WRITES))
-}
-
-/// Has what a command would run compiled. What goes wrong is found again when it is run.
-pub(crate) fn compile_ahead(worker: &mut Worker, command: &Command, args: Args<'_>) {
-    let name = args.get(1);
-    // A machine that can't be had is the command's error, too.
-    let Ok(mut machine) = take_machine(worker) else { return };
-    match command.info.script {
-        Some(spec::Script::Function) => machine.load_ahead(&worker.engine.libraries, name),
-        script => machine.compile_ahead(&worker.engine.scripts, name, script == Some(spec::Script::Text)),
-    }
-    put_back(worker, machine);
-}
-
-/// Takes the thread's machine for a moment, and makes it before the first.
-pub(crate) fn with_machine<T>(
-    turn: &mut Turn<'_, '_>,
-    then: impl FnOnce(&mut Turn<'_, '_>, &mut Machine) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let mut machine = take_machine(turn.worker)?;
-    let result = then(turn, &mut machine);
-    put_back(turn.worker, machine);
-    result
-}
-
-#[inline]
-fn take_machine(worker: &mut Worker) -> Result<Box<Machine>, Error> {
-    let engine = worker.engine;
-    let bytes_max = engine.settings.lua_memory_limit.get_usize();
-    let mut machine = match worker.scripts.machine.take() {
-        Some(mut machine) => {
-            machine.vm.limit_memory(bytes_max);
-            machine
-        }
-        None => Box::new(Machine::new(bytes_max)?),
-    };
-    machine.follow(&engine.libraries);
-    Ok(machine)
-}
-
-#[inline]
-fn put_back(worker: &mut Worker, machine: Box<Machine>) {
-    worker.stats().lua_bytes.store(machine.used_bytes() as u64, Ordering::Relaxed);
-    worker.scripts.machine = Some(machine);
-}
-
-/// Shows the command to monitors: before what the script does.
-pub(crate) fn show(turn: &mut Turn<'_, '_>) {
-    if !turn.engine().monitors.is_empty() && !turn.worker.scripts.is_again {
-        monitor::show(turn.worker, turn.session, turn.command, *turn.args);
-    }
-}
 
 fn eval(turn: &mut Turn<'_, '_>) -> Outcome {
     show(turn);

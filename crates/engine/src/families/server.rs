@@ -11,9 +11,8 @@ use resp::num;
 use store::db::Db;
 use store::keyspace::Key;
 
-use crate::command_table::Run;
-use crate::turn::Turn;
-use crate::version::REDIS_VERSION;
+use crate::machine::version::REDIS_VERSION;
+use crate::worker::turn::{Run, Turn};
 
 /// Columns and rows of LOLWUT's picture, and the most that can be asked for: Redis's limits.
 const PICTURE: (i64, i64) = (66, 8);
@@ -67,7 +66,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
 ];
 
 fn time(turn: &mut Turn<'_, '_>) -> Outcome {
-    let now_us = turn.worker.look_at_clock(turn.session);
+    let now_us = turn.worker.clock.look(turn.session.in_exec);
     turn.reply.array(2);
     turn.reply.bulk_int((now_us / 1_000_000) as i64);
     turn.reply.bulk_int((now_us % 1_000_000) as i64);
@@ -121,7 +120,7 @@ fn shutdown(turn: &mut Turn<'_, '_>) -> Outcome {
     if save && !force {
         return Err(Error::new("ERR Errors trying to SHUTDOWN: this version of Penstock can't save snapshots."));
     }
-    // As in Redis, whoever ends the server is answered by the end of the connection.
+    // As in Redis, the client that ends the server is answered by the end of its connection.
     turn.session.closing = true;
     turn.engine().host.shut_down();
     Ok(())
@@ -146,9 +145,9 @@ fn swapdb(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn swap(turn: &mut Turn<'_, '_>, a: usize, b: usize) {
     let engine = turn.engine();
-    let clock = turn.worker.clock;
+    let clock = *turn.worker.clock;
     {
-        // A key that exists in neither database has not changed for those who watch it.
+        // A key that exists in neither database has not changed for those that watch it.
         let db = RefCell::new(Db::new(turn.locked, a, &clock, &mut turn.worker.observed));
         let exists = |key: &[u8]| {
             let mut db = db.borrow_mut();
@@ -157,7 +156,7 @@ fn swap(turn: &mut Turn<'_, '_>, a: usize, b: usize) {
         engine.watchers.touch_where(|database, key| (database == a || database == b) && exists(key));
     }
     turn.locked.swap(a, b);
-    // What somebody waits for may have come with the other database.
+    // What waiters wait for may have come with the other database.
     turn.worker.ready.extend(engine.waiters.keys(a).into_iter().chain(engine.waiters.keys(b)));
 }
 

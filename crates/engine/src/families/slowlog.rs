@@ -2,26 +2,13 @@
 //!
 //! Source of the semantics: Redis's pages of SLOWLOG GET, LEN and RESET.
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use commands::error::{Error, Outcome};
-use commands::spec::flag::{ADMIN, LOADING, SKIP_SLOWLOG, STALE};
+use commands::spec::flag::{ADMIN, LOADING, STALE};
 use commands::spec::{Group, Spec};
-use resp::request::Args;
 
-use crate::command_table::{Command, Run};
 use crate::families::help::help;
-use crate::families::monitor::{REDACTED, is_secret};
-use crate::session::Session;
-use crate::ticks::to_microseconds;
-use crate::turn::Turn;
-use crate::worker::Worker;
+use crate::worker::turn::{Run, Turn};
 
-/// Arguments of an entry; if there are more, the last says how many.
-const ARGS_MAX: usize = 32;
-/// Bytes of an argument.
-const ARG_BYTES_MAX: usize = 128;
 /// Entries that GET answers if it doesn't say how many.
 const SHOWN_BY_DEFAULT: i64 = 10;
 
@@ -61,83 +48,6 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("slowlog", -2, 0, Run::Session(sl
             .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     ])];
 
-/// A command that took long.
-struct Entry {
-    id: u64,
-    time_s: u64,
-    took_us: u64,
-    args: Vec<Vec<u8>>,
-    addr: String,
-    name: String,
-}
-
-#[derive(Default)]
-struct Entries {
-    /// The latest first.
-    entries: VecDeque<Entry>,
-    next_id: u64,
-}
-
-/// The slow log of all threads.
-#[derive(Default)]
-pub struct SlowLog(Mutex<Entries>);
-
-impl SlowLog {
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, mut entry: Entry, len_max: usize) {
-        let mut log = self.lock();
-        entry.id = log.next_id;
-        log.next_id += 1;
-        log.entries.push_front(entry);
-        log.entries.truncate(len_max);
-    }
-
-    /// Removes the oldest entries beyond `len_max`.
-    pub fn trim(&self, len_max: usize) {
-        self.lock().entries.truncate(len_max);
-    }
-}
-
-/// Records a command that took so many ticks, if it is one that may be recorded.
-pub(crate) fn note(worker: &Worker, session: &Session, command: &Command, args: Args<'_>, ticks: u64) {
-    let len_max = worker.engine.settings.slowlog_max_len.get_usize();
-    // What isn't kept takes no number either.
-    if len_max == 0 || command.info.has(SKIP_SLOWLOG) {
-        return;
-    }
-    let entry = Entry {
-        id: 0,
-        time_s: worker.present_us() / 1_000_000,
-        took_us: to_microseconds(ticks) as u64,
-        args: shown_args(command, args),
-        addr: session.client.addr.clone(),
-        name: session.client.names().name.clone(),
-    };
-    worker.engine.slow_log.add(entry, len_max);
-}
-
-/// The arguments as the log keeps them: not too many, not too long, and no secrets.
-fn shown_args(command: &Command, args: Args<'_>) -> Vec<Vec<u8>> {
-    let whole = if args.len() > ARGS_MAX { ARGS_MAX - 1 } else { args.len() };
-    let shown = |(i, arg): (usize, &[u8])| if is_secret(command, args, i) { REDACTED.to_vec() } else { shown(arg) };
-    let mut all: Vec<Vec<u8>> = args.from(0).take(whole).enumerate().map(shown).collect();
-    if whole < args.len() {
-        all.push(format!("... ({} more arguments)", args.len() - whole).into_bytes());
-    }
-    all
-}
-
-fn shown(arg: &[u8]) -> Vec<u8> {
-    let mut shown = arg[..arg.len().min(ARG_BYTES_MAX)].to_vec();
-    if arg.len() > ARG_BYTES_MAX {
-        shown.extend_from_slice(format!("... ({} more bytes)", arg.len() - ARG_BYTES_MAX).as_bytes());
-    }
-    shown
-}
-
 fn get(turn: &mut Turn<'_, '_>) -> Outcome {
     let count = match turn.len() {
         2 => SHOWN_BY_DEFAULT,
@@ -153,10 +63,9 @@ fn get(turn: &mut Turn<'_, '_>) -> Outcome {
             )));
         }
     };
-    let log = turn.engine().slow_log.lock();
-    let count = usize::try_from(count).unwrap_or(usize::MAX).min(log.entries.len());
-    turn.reply.array(count);
-    for entry in log.entries.iter().take(count) {
+    let entries = turn.engine().slow_log.latest(usize::try_from(count).unwrap_or(usize::MAX));
+    turn.reply.array(entries.len());
+    for entry in &entries {
         turn.reply.array(6);
         turn.reply.int(entry.id as i64);
         turn.reply.int(entry.time_s as i64);
@@ -170,7 +79,7 @@ fn get(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 fn len(turn: &mut Turn<'_, '_>) -> Outcome {
-    let len = turn.engine().slow_log.lock().entries.len();
+    let len = turn.engine().slow_log.len();
     turn.reply.count(len);
     Ok(())
 }
@@ -202,9 +111,8 @@ mod tests {
 
     /// The entries' arguments, the latest first.
     fn logged(bench: &mut Bench) -> Vec<String> {
-        let log = bench.worker.engine.slow_log.lock();
         let text = |args: &Vec<Vec<u8>>| String::from_utf8_lossy(&args.join(&b' ')).into_owned();
-        log.entries.iter().map(|e| text(&e.args)).collect()
+        bench.worker.engine.slow_log.latest(usize::MAX).iter().map(|e| text(&e.args)).collect()
     }
 
     #[test]

@@ -9,17 +9,12 @@ use commands::error::{Error, Outcome};
 use commands::spec::flag::{ALLOW_BUSY, FAST, LOADING, NOSCRIPT, SKIP_SLOWLOG, STALE};
 use commands::spec::key_flag::RO;
 use commands::spec::{Group, KeySpec, Spec, fact};
-use store::db::Db;
-use store::hash::KeyHash;
-use store::keyspace::{Key, Locked};
+use store::keyspace::Key;
 
-use crate::client::client_flag;
-use crate::client_memory::{forget_name, note_name};
-use crate::command_table::{Command, Run};
-use crate::session::{Multi, Session, Watched};
-use crate::turn::Turn;
-use crate::watch::DbKey;
-use crate::worker::Worker;
+use crate::clients::client_memory::note_name;
+use crate::clients::session::{Multi, Watched};
+use crate::listening::watch::DbKey;
+use crate::worker::turn::{Run, Turn};
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] =
@@ -62,12 +57,6 @@ pub const COMMANDS: &[Spec<Run>] =
             .docs(Group::Transactions, "2.2.0", "O(1)", "Forgets all watched keys.", ""),
     ];
 
-/// Whether this is EXEC: the command that runs a transaction's queue.
-#[inline]
-pub(crate) fn is_exec(command: &Command) -> bool {
-    command.info.is(fact::RUNS_QUEUE)
-}
-
 fn multi(turn: &mut Turn<'_, '_>) -> Outcome {
     if turn.session.multi.is_some() {
         return Err(Error::new("ERR MULTI calls can not be nested"));
@@ -82,16 +71,8 @@ fn exec(turn: &mut Turn<'_, '_>) -> Outcome {
         return Err(Error::new("ERR EXEC without MULTI"));
     }
     turn.session.set_multi(None);
-    unwatch(turn.worker, turn.session);
+    turn.session.unwatch(&turn.worker.engine.watchers);
     Err(Error::new("EXECABORT Transaction discarded because of previous errors."))
-}
-
-/// Ends a transaction whose EXEC is refused because of `error`; the error to answer instead.
-pub(crate) fn abort(worker: &mut Worker, session: &mut Session, error: &Error) -> Error {
-    session.set_multi(None);
-    unwatch(worker, session);
-    let reason = error.text().strip_prefix(b"ERR ").unwrap_or(error.text());
-    Error::quoting([b"EXECABORT Transaction discarded because of: ", reason].concat())
 }
 
 fn discard(turn: &mut Turn<'_, '_>) -> Outcome {
@@ -99,7 +80,7 @@ fn discard(turn: &mut Turn<'_, '_>) -> Outcome {
         return Err(Error::new("ERR DISCARD without MULTI"));
     }
     turn.session.set_multi(None);
-    unwatch(turn.worker, turn.session);
+    turn.session.unwatch(&turn.worker.engine.watchers);
     turn.reply.ok();
     Ok(())
 }
@@ -130,30 +111,7 @@ fn watch_key(turn: &mut Turn<'_, '_>, key: Key<'_>) {
 }
 
 fn stop_watching(turn: &mut Turn<'_, '_>) -> Outcome {
-    unwatch(turn.worker, turn.session);
+    turn.session.unwatch(&turn.worker.engine.watchers);
     turn.reply.ok();
     Ok(())
-}
-
-/// Forgets what a session watches.
-pub(crate) fn unwatch(worker: &mut Worker, session: &mut Session) {
-    for (key, watched) in session.watched.drain() {
-        forget_name(&session.client, &key.1);
-        worker.engine.watchers.remove(watched.shard, &key, &session.mark);
-    }
-    session.mark.store(false, Ordering::Relaxed);
-    session.client.watched.store(0, Ordering::Relaxed);
-    session.client.set(client_flag::DIRTY, false);
-}
-
-/// Whether a key that the session watches has changed or is gone. The watched keys' shards are held.
-pub(crate) fn watched_keys_changed(worker: &mut Worker, session: &Session, locked: &mut Locked<'_>) -> bool {
-    if session.mark.load(Ordering::Relaxed) {
-        return true;
-    }
-    session.watched.iter().filter(|(_, w)| w.existed).any(|((database, key), w)| {
-        debug_assert_eq!(w.hash, KeyHash::of(key));
-        let db = Db::new(locked, *database, &worker.clock, &mut worker.observed);
-        db.peek(Key { bytes: key, hash: w.hash }).is_none()
-    })
 }

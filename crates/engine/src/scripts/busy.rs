@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use commands::error::Error;
 use resp::request::{Args, OwnedArgs};
 
-use crate::ticks::{Ticks, to_microseconds};
+use crate::machine::ticks::{Ticks, to_microseconds};
 
 /// No busy script runs on the thread.
 const NONE: u8 = 0;
@@ -24,8 +24,8 @@ const WRITTEN: [u8; 2] = [3, 4];
 /// One that has to end.
 const KILLED: u8 = 5;
 
-/// How long others are waited for who hold what is needed though no busy script does, in microseconds: longer than most
-/// commands take, on a machine whose cores are taken, too.
+/// How long a thread waits for others that hold what it needs though no busy script does, in microseconds: longer than
+/// most commands take, on a machine with all cores taken, too.
 const PATIENCE_US: f64 = 2000.0;
 
 /// Which threads run busy scripts.
@@ -48,12 +48,12 @@ pub struct Running {
 }
 
 impl Running {
-    pub(super) fn new(name: &str, command: Args<'_>, began: Ticks) -> Running {
+    pub(crate) fn new(name: &str, command: Args<'_>, began: Ticks) -> Running {
         Running { name: name.to_string(), command: command.to_owned(), began, milliseconds: 0 }
     }
 }
 
-/// Who calls a script.
+/// What calls a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caller {
     /// EVAL and its kin.
@@ -96,7 +96,7 @@ impl Busy {
     }
 
     /// A thread's script is busy from now on.
-    pub(super) fn begin(&self, thread: usize, caller: Caller, has_written: bool, running: Running) {
+    pub(crate) fn begin(&self, thread: usize, caller: Caller, has_written: bool, running: Running) {
         self.running().push((thread, running));
         let states = if has_written { WRITTEN } else { CLEAN };
         self.threads[thread].store(states[caller as usize], Ordering::SeqCst);
@@ -104,7 +104,7 @@ impl Busy {
     }
 
     /// It has ended.
-    pub(super) fn end(&self, thread: usize) {
+    pub(crate) fn end(&self, thread: usize) {
         self.running().retain(|(of, _)| *of != thread);
         self.threads[thread].store(NONE, Ordering::SeqCst);
         self.count.fetch_sub(1, Ordering::SeqCst);
@@ -124,14 +124,14 @@ impl Busy {
     }
 
     /// It is about to write for the first time. False: it must not, and has to end.
-    pub(super) fn write(&self, thread: usize, caller: Caller) -> bool {
+    pub(crate) fn write(&self, thread: usize, caller: Caller) -> bool {
         let (clean, written) = (CLEAN[caller as usize], WRITTEN[caller as usize]);
         let state = &self.threads[thread];
         state.compare_exchange(clean, written, Ordering::SeqCst, Ordering::SeqCst).is_ok() || !self.is_killed(thread)
     }
 
     /// Whether a thread's script has to end.
-    pub(super) fn is_killed(&self, thread: usize) -> bool {
+    pub(crate) fn is_killed(&self, thread: usize) -> bool {
         self.threads[thread].load(Ordering::SeqCst) == KILLED
     }
 

@@ -14,7 +14,8 @@ use commands::error::Error;
 use script::sha1::sha1_hex;
 
 use super::foretell::names_whole_keyspace;
-use super::run::Rights;
+use super::rights::Rights;
+use crate::command_table::Table;
 
 /// Scripts known from EVAL only that are kept, as in Redis.
 const TRANSIENT_MAX: usize = 500;
@@ -58,24 +59,24 @@ pub(crate) struct Habits {
 
 impl Habits {
     /// Those of a script or library that has not run yet, as far as its text tells.
-    pub(super) fn foretold(text: &[u8]) -> Habits {
-        let reaches_beyond = names_whole_keyspace(text);
+    pub(crate) fn foretold(commands: &Table, text: &[u8]) -> Habits {
+        let reaches_beyond = names_whole_keyspace(commands, text);
         Habits { has_run: AtomicBool::new(reaches_beyond), reaches_beyond: AtomicBool::new(reaches_beyond) }
     }
 
     /// Whether it is yet to be learnt how it runs.
-    pub(super) fn are_unknown(&self) -> bool {
+    pub(crate) fn are_unknown(&self) -> bool {
         !self.has_run.load(Ordering::Relaxed)
     }
 
     /// Whether it has reached beyond the keys that it declared.
-    pub(super) fn reaches_beyond(&self) -> bool {
+    pub(crate) fn reaches_beyond(&self) -> bool {
         self.reaches_beyond.load(Ordering::Relaxed)
     }
 
     /// Notes how it has run.
     #[inline]
-    pub(super) fn note(&self, reaches_beyond: bool) {
+    pub(crate) fn note(&self, reaches_beyond: bool) {
         if self.are_unknown() || (reaches_beyond && !self.reaches_beyond()) {
             self.reaches_beyond.fetch_or(reaches_beyond, Ordering::Relaxed);
             self.has_run.store(true, Ordering::Relaxed);
@@ -85,7 +86,7 @@ impl Habits {
 
 impl Script {
     /// A script of this text; an error, if its shebang is wrong.
-    pub(super) fn new(digest: Digest, text: &[u8]) -> Result<Script, Error> {
+    pub(super) fn new(commands: &Table, digest: Digest, text: &[u8]) -> Result<Script, Error> {
         let (rights, code_at) = Rights::of_shebang(text)?;
         Ok(Script {
             digest,
@@ -95,7 +96,7 @@ impl Script {
             stays: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
             used_at: AtomicU64::new(0),
-            habits: Habits::foretold(text),
+            habits: Habits::foretold(commands, text),
         })
     }
 
@@ -138,8 +139,8 @@ impl All {
 }
 
 /// See the module's documentation.
-#[derive(Default)]
 pub struct Scripts {
+    commands: &'static Table,
     all: Mutex<All>,
     evicted: AtomicU64,
     /// First runs made alone so far.
@@ -158,6 +159,17 @@ pub struct ScriptFigures {
 }
 
 impl Scripts {
+    /// None yet. `commands` are those that texts may name.
+    #[must_use]
+    pub fn new(commands: &'static Table) -> Scripts {
+        Scripts { commands, all: Mutex::default(), evicted: AtomicU64::new(0), lessons: AtomicU64::new(0) }
+    }
+
+    /// The commands that texts may name.
+    pub(super) fn commands(&self) -> &'static Table {
+        self.commands
+    }
+
     fn all(&self) -> MutexGuard<'_, All> {
         // What is behind the lock is always whole.
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
@@ -269,15 +281,16 @@ pub(super) fn digest_of_text(text: &[u8]) -> Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::table;
 
     fn add(scripts: &Scripts, text: &str, stays: bool, now: u64) -> Arc<Script> {
         let text = text.as_bytes();
-        scripts.add(Script::new(digest_of_text(text), text).unwrap(), stays, now)
+        scripts.add(Script::new(table(), digest_of_text(text), text).unwrap(), stays, now)
     }
 
     #[test]
     fn what_was_loaded_stays_and_of_the_rest_the_least_recently_used_goes() {
-        let scripts = Scripts::default();
+        let scripts = Scripts::new(table());
         let loaded = add(&scripts, "return 'loaded'", true, 0);
         let old = add(&scripts, "return 'old'", false, 1);
         let used = add(&scripts, "return 'used'", false, 2);
@@ -303,7 +316,7 @@ mod tests {
 
     #[test]
     fn large_texts_make_each_other_room() {
-        let scripts = Scripts::default();
+        let scripts = Scripts::new(table());
         for i in 0..20 {
             add(&scripts, &format!("return {i} --{}", " ".repeat(1 << 20)), false, i);
         }
@@ -313,7 +326,7 @@ mod tests {
 
     #[test]
     fn lessons_are_few_and_not_saved_up() {
-        let scripts = Scripts::default();
+        let scripts = Scripts::new(table());
         let granted = |uptime_s| (0..10_000).filter(|_| scripts.may_learn(uptime_s)).count() as u64;
         assert_eq!(granted(1_000_000), LESSONS_AT_ONCE);
         assert_eq!(granted(1_000_001), LESSONS_PER_SECOND);

@@ -2,19 +2,19 @@
 
 use commands::spec::{Scope, flag};
 
-use crate::command_table::{Command, table};
+use crate::command_table::{Command, Table};
 
 /// Whether a text names, as a string of Lua's, a command that concerns more than its keys (DBSIZE, SCAN, FLUSHALL, SORT
 /// with its patterns). A script that has written can't be made alone any more, so it is better made alone once too
 /// often: the string may be anything else. A name that is put together while the script runs is not found.
-pub(super) fn names_whole_keyspace(text: &[u8]) -> bool {
+pub(super) fn names_whole_keyspace(commands: &Table, text: &[u8]) -> bool {
     let mut rest = text;
     while let Some(at) = rest.iter().position(|byte| matches!(byte, b'\'' | b'"' | b'[')) {
         let opening = &rest[at..];
         rest = &opening[1..];
         let (word, closing) =
             if opening[0] == b'[' { (opening.strip_prefix(b"[["), &b"]]"[..]) } else { (Some(rest), &opening[..1]) };
-        if word.is_some_and(|word| begins_with_whole_keyspace(word, closing)) {
+        if word.is_some_and(|word| begins_with_whole_keyspace(commands, word, closing)) {
             return true;
         }
     }
@@ -22,24 +22,25 @@ pub(super) fn names_whole_keyspace(text: &[u8]) -> bool {
 }
 
 /// Whether such a command's name comes first, and then this.
-fn begins_with_whole_keyspace(word: &[u8], closing: &[u8]) -> bool {
+fn begins_with_whole_keyspace(commands: &Table, word: &[u8], closing: &[u8]) -> bool {
     let length = word.iter().take_while(|byte| byte.is_ascii_alphabetic() || **byte == b'_').count();
     let (name, behind) = word.split_at(length);
-    behind.starts_with(closing) && is_of_whole_keyspace(name)
+    behind.starts_with(closing) && is_of_whole_keyspace(commands, name)
 }
 
-fn is_of_whole_keyspace(name: &[u8]) -> bool {
-    let Some(command) = table().find(name) else { return false };
+fn is_of_whole_keyspace(commands: &Table, name: &[u8]) -> bool {
+    let Some(command) = commands.find(name) else { return false };
     let reaches = |command: &Command| {
         let info = command.info;
         !info.has(flag::NOSCRIPT) && matches!(info.scope, Scope::Whole | Scope::Each | Scope::ByArgs(_))
     };
-    reaches(command) || command.subcommands.iter().any(|&id| reaches(&table().all()[id]))
+    reaches(command) || command.subcommands.iter().any(|&id| reaches(&commands.all()[id]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::table;
 
     #[test]
     fn commands_that_concern_the_whole_keyspace_are_found_in_a_text() {
@@ -56,7 +57,7 @@ mod tests {
             "redis.call('flushdb')",
             "x = 'don\\'t' redis.call('dbsize')",
         ] {
-            assert!(names_whole_keyspace(text.as_bytes()), "{text}");
+            assert!(names_whole_keyspace(table(), text.as_bytes()), "{text}");
         }
         for text in [
             "return redis.call('GET', KEYS[1])",
@@ -70,7 +71,7 @@ mod tests {
             "'",
             "[",
         ] {
-            assert!(!names_whole_keyspace(text.as_bytes()), "{text}");
+            assert!(!names_whole_keyspace(table(), text.as_bytes()), "{text}");
         }
     }
 }

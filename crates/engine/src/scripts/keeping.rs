@@ -10,7 +10,7 @@ use commands::spec::{Begin, Find, Info, KeySpec, Scope, flag};
 
 use super::tokens::Token::{self, Name, Sign, Text};
 use super::tokens::Tokens;
-use crate::command_table::table;
+use crate::command_table::Table;
 
 /// The table that has the keys: a script's global, and what functions of libraries usually call their parameter.
 pub(crate) const SCRIPT: &[u8] = b"KEYS";
@@ -21,17 +21,18 @@ const TEXT_BYTES_MAX: usize = 64 * 1024;
 
 /// Whether all that a text does with keys is to run commands on those of `table`: each call names its command, and the
 /// command's keys are given as `KEYS[...]`, or by a local variable that is set once, to one of these.
-pub(super) fn keeps_to_its_keys(text: &[u8], table: &[u8]) -> bool {
+pub(crate) fn keeps_to_its_keys(commands: &Table, text: &[u8], table: &[u8]) -> bool {
     if text.len() > TEXT_BYTES_MAX {
         return false;
     }
     let tokens: Vec<Token<'_>> = Tokens::of(text).collect();
-    let keys = Keys { table, locals: locals(&tokens, table) };
+    let keys = Keys { commands, table, locals: locals(&tokens, table) };
     (0..tokens.len()).all(|at| keys.allow(&tokens[..at], &tokens[at..]))
 }
 
 /// What is known to be a declared key.
 struct Keys<'t> {
+    commands: &'t Table,
     table: &'t [u8],
     locals: HashSet<&'t [u8]>,
 }
@@ -57,7 +58,7 @@ impl Keys<'_> {
     /// Whether a call, of which these are the arguments and what follows, is of a command on declared keys.
     fn allow_call(&self, tokens: &[Token<'_>]) -> bool {
         let [Sign(b'('), Text(name), rest @ ..] = tokens else { return false };
-        let Some(command) = table().find(name) else { return false };
+        let Some(command) = self.commands.find(name) else { return false };
         let info = command.info;
         let is_simple =
             command.subcommands.is_empty() && !info.has(flag::NOSCRIPT) && matches!(info.scope, Scope::Keys);
@@ -87,7 +88,7 @@ impl Keys<'_> {
     }
 }
 
-/// What is behind `[...]`, whose inside has no brackets of its own.
+/// What is behind `[...]`, which has no brackets within.
 fn behind_element<'a, 't>(tokens: &'a [Token<'t>]) -> Option<&'a [Token<'t>]> {
     let [Sign(b'['), inside @ ..] = tokens else { return None };
     let end = inside.iter().position(|token| matches!(token, Sign(b'[' | b']')))?;
@@ -146,6 +147,7 @@ fn ends_expression(tokens: &[Token<'_>]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::table;
 
     #[test]
     fn scripts_that_keep_to_their_keys_are_told_from_others() {
@@ -162,7 +164,7 @@ mod tests {
             "redis.call('ZADD', KEYS[1], unpack(ARGV)) pcall(f) return redis.error_reply('no')",
             "redis.call('RENAME', KEYS[1], KEYS[2])",
         ] {
-            assert!(keeps_to_its_keys(text.as_bytes(), SCRIPT), "{text}");
+            assert!(keeps_to_its_keys(table(), text.as_bytes(), SCRIPT), "{text}");
         }
         for text in [
             "return redis.call('GET', 'x')",
@@ -190,11 +192,11 @@ mod tests {
             "redis.call 'DBSIZE'",
             "redis.call('GET'",
         ] {
-            assert!(!keeps_to_its_keys(text.as_bytes(), SCRIPT), "{text}");
+            assert!(!keeps_to_its_keys(table(), text.as_bytes(), SCRIPT), "{text}");
         }
         let library = "#!lua name=l\nredis.register_function('f', function(keys, args)\
                        local key = keys[1] return redis.call('SET', key, redis.call('GET', keys[2])) end)";
-        assert!(keeps_to_its_keys(library.as_bytes(), FUNCTION));
-        assert!(!keeps_to_its_keys(library.replace("keys[2]", "args[1]").as_bytes(), FUNCTION));
+        assert!(keeps_to_its_keys(table(), library.as_bytes(), FUNCTION));
+        assert!(!keeps_to_its_keys(table(), library.replace("keys[2]", "args[1]").as_bytes(), FUNCTION));
     }
 }

@@ -16,7 +16,7 @@ use resp::splitargs::split_args;
 use script::library::{BAD_NAME, Registered, is_name};
 
 use super::cache::Habits;
-use super::run::Rights;
+use super::rights::Rights;
 
 /// A function of a library.
 pub struct Function {
@@ -44,12 +44,17 @@ pub struct Library {
 
 impl Library {
     /// The library of a text that has registered these functions.
-    pub(crate) fn new(name: Vec<u8>, text: &[u8], registered: &[Registered]) -> Library {
+    pub(crate) fn new(
+        commands: &crate::command_table::Table,
+        name: Vec<u8>,
+        text: &[u8],
+        registered: &[Registered],
+    ) -> Library {
         let functions = registered.iter().map(|function| Function {
             name: function.name.clone(),
             description: function.description.clone(),
             rights: function.flags.iter().filter_map(|f| Rights::named(f)).fold(Rights::default(), Rights::with),
-            habits: Habits::foretold(text),
+            habits: Habits::foretold(commands, text),
         });
         Library { name, text: text.into(), functions: functions.collect(), gone: AtomicBool::new(false) }
     }
@@ -113,7 +118,7 @@ struct Table {
 }
 
 impl Table {
-    /// Adds a library; returns the one whose place it takes, if it `replaces` one of its name.
+    /// Adds a library; returns the one that it takes the place of, if it `replaces` one of its name.
     fn put(&mut self, library: Arc<Library>, replaces: bool) -> Result<Option<Arc<Library>>, Error> {
         if !replaces && self.by_name.contains_key(&library.name) {
             // RESTORE and LOAD word it differently.
@@ -158,7 +163,7 @@ impl Table {
 #[derive(Default)]
 struct All {
     table: Table,
-    /// The names of the libraries that were removed last; one whose removal is not among them is not found by name.
+    /// The names of the libraries that were removed last; a removal that is not among them is not found by name.
     removed: VecDeque<Vec<u8>>,
     removals: u64,
 }
@@ -323,7 +328,7 @@ mod tests {
 
     fn library(name: &str, functions: &[&str]) -> Library {
         let registered = functions.iter().map(|name| Registered::named(name)).collect::<Vec<_>>();
-        Library::new(name.into(), b"text", &registered)
+        Library::new(crate::registry::table(), name.into(), b"text", &registered)
     }
 
     /// The libraries, and where their functions are found.

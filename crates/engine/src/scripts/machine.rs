@@ -18,10 +18,10 @@ use store::hash::hash;
 use super::cache::{Digest, Habits, Script, Scripts, digest_of, digest_of_text};
 use super::library::{self, Function, Gone, Libraries, Library};
 use super::tentative::Tentative;
-use super::world::write_log;
-use crate::engine::Engine;
-use crate::ticks::{Ticks, to_microseconds};
-use crate::version::{REDIS_VERSION, REDIS_VERSION_NUMBER};
+use super::write_log;
+use crate::host::Host as Server;
+use crate::machine::ticks::{Ticks, to_microseconds};
+use crate::machine::version::{REDIS_VERSION, REDIS_VERSION_NUMBER};
 
 /// Scripts that a thread may have loaded beyond those that there are, before it looks which are gone.
 const STALE_MAX: usize = 256;
@@ -133,14 +133,14 @@ pub(crate) struct LocalScripts {
     pub may_start_over: bool,
     /// What it has left so far.
     pub tentative: Tentative,
-    /// Set by a script whose error has been counted already.
+    /// Set by a script that has an error which has been counted already.
     pub error_is_counted: bool,
     /// Memory for the keys of a script's commands.
     pub keys: Vec<KeyRef>,
 }
 
 impl Machine {
-    /// A machine whose scripts may use so many bytes.
+    /// A machine with scripts that may use so many bytes.
     pub(crate) fn new(memory_bytes_max: usize) -> Result<Machine, Error> {
         let version = Version { text: REDIS_VERSION, number: REDIS_VERSION_NUMBER };
         let vm = Vm::new(memory_bytes_max, version);
@@ -192,9 +192,9 @@ impl Machine {
         let script = match all.find(&digest) {
             Some(script) if !stays => script,
             // Before it is made known, because a text that is no script is none.
-            Some(script) => all.add(Script::new(script.digest, text)?, stays, now_ticks),
+            Some(script) => all.add(Script::new(all.commands(), script.digest, text)?, stays, now_ticks),
             None => {
-                let script = Script::new(digest, text)?;
+                let script = Script::new(all.commands(), digest, text)?;
                 let loaded = self.compile(&script)?;
                 let script = all.add(script, stays, now_ticks);
                 self.insert(script, loaded);
@@ -233,7 +233,7 @@ impl Machine {
         let digest = if is_text { Some(digest_of_text(name)) } else { digest_of(name) };
         let Some(digest) = digest.filter(|digest| !self.has(digest)) else { return };
         let known = all.find(&digest);
-        let script = if is_text { Script::new(digest, name).map(Arc::new).ok() } else { known };
+        let script = if is_text { Script::new(all.commands(), digest, name).map(Arc::new).ok() } else { known };
         if let Some(loaded) = script.and_then(|script| self.compile(&script).ok()) {
             self.ahead = Some((digest, loaded));
         }
@@ -288,15 +288,15 @@ impl Machine {
     }
 
     /// Loads a library and forgets it again: what it registers. The functions mean nothing afterwards.
-    pub(crate) fn try_library(&mut self, engine: &Engine, code: &[u8]) -> Result<Vec<Registered>, Error> {
-        let registered = self.load_library(Some(engine), code)?;
+    pub(crate) fn try_library(&mut self, server: &dyn Server, code: &[u8]) -> Result<Vec<Registered>, Error> {
+        let registered = self.load_library(Some(server), code)?;
         registered.iter().for_each(|function| self.vm.unload(function.loaded));
         self.vm.relieve();
         Ok(registered)
     }
 
-    fn load_library(&mut self, engine: Option<&Engine>, code: &[u8]) -> Result<Vec<Registered>, Error> {
-        let mut loading = Loading::within(LOADING_US_MAX, engine);
+    fn load_library(&mut self, server: Option<&dyn Server>, code: &[u8]) -> Result<Vec<Registered>, Error> {
+        let mut loading = Loading::within(LOADING_US_MAX, server);
         let loaded = self.vm.load_library(code, &mut loading);
         loaded.map_err(|error| match loading.is_late {
             true => Error::new("ERR Error registering functions: ERR FUNCTION LOAD timeout"),
@@ -406,16 +406,16 @@ const COMPILING_US_MAX: f64 = 5_000_000.0;
 
 /// The world of a script that is being compiled, or a library that is being loaded: it has none.
 struct Loading<'e> {
-    /// Whose log gets what it says, if it is loaded for the first time.
-    engine: Option<&'e Engine>,
+    /// The server that logs what it says, if it is loaded for the first time.
+    server: Option<&'e dyn Server>,
     began: Ticks,
     us_max: f64,
     is_late: bool,
 }
 
 impl<'e> Loading<'e> {
-    fn within(us_max: f64, engine: Option<&'e Engine>) -> Loading<'e> {
-        Loading { engine, began: Ticks::now(), us_max, is_late: false }
+    fn within(us_max: f64, server: Option<&'e dyn Server>) -> Loading<'e> {
+        Loading { server, began: Ticks::now(), us_max, is_late: false }
     }
 }
 
@@ -430,8 +430,8 @@ impl Host for Loading<'_> {
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {
-        if let Some(engine) = self.engine {
-            write_log(engine, level, message);
+        if let Some(server) = self.server {
+            write_log(server, level, message);
         }
     }
 

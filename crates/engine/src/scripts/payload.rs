@@ -9,7 +9,7 @@
 const LIBRARY: u8 = 0xF5;
 /// The version of the format that Redis 7.0 reads and writes.
 const VERSION: u16 = 10;
-/// The highest version whose strings are known to be the same.
+/// The highest version that is known to have the same strings.
 const VERSION_MAX: u16 = 12;
 /// Bytes of the version and the checksum.
 const FOOTER_BYTES: usize = 10;

@@ -4,9 +4,10 @@
 //! A script that starts over runs its commands again, and each of them is to be counted and shown once. So what is
 //! counted is noted, to be taken back, and lines are held back until the script has changed something or has ended.
 
+use store::db::Observed;
+
 use super::LocalScripts;
-use crate::stats::WorkerStats;
-use crate::worker::Worker;
+use crate::statistics::stats::WorkerStats;
 
 /// Counts that are noted. Of a script that runs more commands before it starts over, the rest stays counted.
 const COUNTED_MAX: usize = 100_000;
@@ -93,31 +94,28 @@ impl LocalScripts {
     pub(crate) fn noting(&mut self) -> Option<&mut Tentative> {
         if self.may_start_over { Some(&mut self.tentative) } else { None }
     }
-}
 
-impl Worker {
     /// A script begins that may start over.
-    pub(super) fn begin_tentatively(&mut self) {
-        (self.scripts.tentative.hits, self.scripts.tentative.misses) = (self.observed.hits, self.observed.misses);
-        self.scripts.may_start_over = true;
+    pub(crate) fn begin_tentatively(&mut self, observed: &Observed) {
+        (self.tentative.hits, self.tentative.misses) = (observed.hits, observed.misses);
+        self.may_start_over = true;
     }
 
     /// The script that runs won't start over any more: what is noted counts. Returns the lines that are to be shown.
-    pub(super) fn settle_tentative(&mut self) -> Vec<String> {
-        self.scripts.may_start_over = false;
-        self.scripts.tentative.counted.clear();
-        self.scripts.tentative.lines_bytes = 0;
-        std::mem::take(&mut self.scripts.tentative.lines)
+    pub(crate) fn settle_tentative(&mut self) -> Vec<String> {
+        self.may_start_over = false;
+        self.tentative.counted.clear();
+        self.tentative.lines_bytes = 0;
+        std::mem::take(&mut self.tentative.lines)
     }
 
     /// The script starts over: nothing of what is noted has been.
-    pub(super) fn forget_tentative(&mut self) {
-        self.scripts.may_start_over = false;
-        let stats = self.stats();
-        let tentative = &mut self.scripts.tentative;
+    pub(crate) fn forget_tentative(&mut self, stats: &WorkerStats, observed: &mut Observed) {
+        self.may_start_over = false;
+        let tentative = &mut self.tentative;
         tentative.take_back(stats);
         tentative.lines.clear();
         tentative.lines_bytes = 0;
-        (self.observed.hits, self.observed.misses) = (tentative.hits, tentative.misses);
+        (observed.hits, observed.misses) = (tentative.hits, tentative.misses);
     }
 }

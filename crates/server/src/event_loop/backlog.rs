@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use engine::client::client_flag;
+use engine::clients::client::client_flag;
 use engine::config::{ClientClass, OutputLimit};
 use engine::replies::{NoRoom, ReplyFigures, Share, UNAUTHENTICATED_BYTES_MAX};
 use resp::reply::Output;

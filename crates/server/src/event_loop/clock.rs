@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use engine::client::client_flag;
+use engine::clients::client::client_flag;
 use resp::reply::Output;
 use rustix::time::{ClockId, clock_gettime};
 

@@ -2,7 +2,7 @@
 //! not shown. No other client may wait for it, and closing it would help no client.
 
 use engine::config::ClientClass;
-use engine::families::monitor::dropped_line;
+use engine::services::monitors::dropped_line;
 
 use super::EventLoop;
 use crate::backlog::Backlog;
@@ -48,7 +48,7 @@ impl EventLoop {
 
     /// Shows a monitor one line that stands for all that it was not shown.
     pub(super) fn tell_of_dropped_lines(&mut self, key: usize) {
-        let now_us = self.worker.present_us();
+        let now_us = self.worker.clock.present_us();
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(backlog) = &mut connection.backlog else { return };
         let lines = std::mem::take(&mut backlog.lines_dropped);

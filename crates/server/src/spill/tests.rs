@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use engine::config::{Apply, ConfigHost, Loader, Settings};
-use engine::engine::Host;
+use engine::host::Host;
 use engine::inbox::Wake;
 
 use super::*;
@@ -27,7 +27,7 @@ pub(super) fn engine(directives: &[(&str, &str)]) -> &'static Engine {
     for (name, value) in directives {
         Loader::new(&settings).directive(&[name.as_bytes().to_vec(), value.as_bytes().to_vec()]).unwrap();
     }
-    Engine::start(settings, None, vec![Box::new(NoServer)], Box::new(NoServer), 0)
+    Engine::start(engine::registry::table(), settings, None, vec![Box::new(NoServer)], Box::new(NoServer), 0)
 }
 
 /// A disk in memory with room for so many bytes, which breaks when it is told to.

@@ -1,7 +1,7 @@
 //! Tests of CLIENT.
 
+use crate::clients::session::Session;
 use crate::inbox::Message;
-use crate::session::Session;
 use crate::testing::{Bench, check};
 use crate::worker::Ran;
 
@@ -284,7 +284,7 @@ fn a_pause_keeps_keys_whose_time_comes_and_hides_them() {
     bench.check(&mut session, &[("set e v px 200", "+OK"), ("client pause 1500 write", "+OK")]);
     bench.now_us += 600_000;
     bench.check(&mut session, &reads);
-    // Once it is over, who comes across the key removes it.
+    // Once it is over, a command that comes across the key removes it.
     bench.now_us += 1_000_000;
     bench.check(&mut session, &[("get e", "$-1"), ("dbsize", ":0")]);
 }

@@ -4,18 +4,22 @@ use commands::syntax::{self, Argument, ArgumentType};
 use resp::reply::Reply;
 
 use super::subcommands;
-use crate::command_table::Command;
+use crate::command_table::{Command, Table};
 
 /// Documents commands: a map from names to maps.
-pub(super) fn write_all(reply: &mut Reply<'_>, commands: impl ExactSizeIterator<Item = &'static Command>) {
+pub(super) fn write_all<'t>(
+    reply: &mut Reply<'_>,
+    table: &'t Table,
+    commands: impl ExactSizeIterator<Item = &'t Command>,
+) {
     reply.map(commands.len());
     for command in commands {
         reply.bulk(&command.name);
-        write(reply, command);
+        write(reply, table, command);
     }
 }
 
-fn write(reply: &mut Reply<'_>, command: &'static Command) {
+fn write<'t>(reply: &mut Reply<'_>, table: &'t Table, command: &'t Command) {
     let info = command.info;
     let arguments = arguments(command);
     let has = [!arguments.is_empty(), !command.subcommands.is_empty()].map(usize::from);
@@ -37,11 +41,11 @@ fn write(reply: &mut Reply<'_>, command: &'static Command) {
     }
     if !command.subcommands.is_empty() {
         reply.bulk("subcommands");
-        write_all(reply, subcommands(command));
+        write_all(reply, table, subcommands(table, command));
     }
 }
 
-/// A command's arguments; none of a container, whose subcommands have them.
+/// A command's arguments; none of a container: its subcommands have them.
 fn arguments(command: &Command) -> Vec<Argument> {
     if !command.subcommands.is_empty() {
         return Vec::new();

@@ -1,6 +1,6 @@
 //! That no command is missing.
 
-use crate::command_table::table;
+use crate::registry::table;
 
 /// What Penstock promises to have, by group; a bar is between a command and its subcommand.
 const EXPECTED: &[&str] = &[

@@ -4,10 +4,10 @@ use commands::spec::{Begin, Find, KeySpec, acl, flag, key_flag};
 use resp::reply::Reply;
 
 use super::subcommands;
-use crate::command_table::Command;
+use crate::command_table::{Command, Table};
 
 /// Describes a command with its subcommands: ten replies in an array.
-pub(super) fn write(reply: &mut Reply<'_>, command: &'static Command) {
+pub(super) fn write(reply: &mut Reply<'_>, table: &Table, command: &Command) {
     let info = command.info;
     let positions = Positions::of(info.keys);
     reply.array(10);
@@ -24,7 +24,7 @@ pub(super) fn write(reply: &mut Reply<'_>, command: &'static Command) {
     reply.set(info.keys.len());
     info.keys.iter().for_each(|keys| write_key_spec(reply, keys));
     reply.array(command.subcommands.len());
-    subcommands(command).for_each(|sub| write(reply, sub));
+    subcommands(table, command).for_each(|sub| write(reply, table, sub));
 }
 
 /// The flags of a key, as a set.

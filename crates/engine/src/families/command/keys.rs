@@ -5,8 +5,7 @@ use commands::spec::{Begin, Find, Info, KeySpec, flag, key_flag};
 use resp::num;
 use resp::request::{Args, OwnedArgs};
 
-use crate::command_table::table;
-use crate::turn::Turn;
+use crate::worker::turn::Turn;
 
 /// A key of a request.
 pub(super) struct Found<'a> {
@@ -23,7 +22,8 @@ pub(super) struct Found<'a> {
 pub(super) fn of<'t>(turn: &Turn<'t, '_>) -> Result<Vec<Found<'t>>, Error> {
     let request = OwnedArgs::new(turn.args.from(2));
     let args = request.args();
-    let command = table().find(args.get(0)).and_then(|command| table().resolve(command, args));
+    let table = turn.engine().table;
+    let command = table.find(args.get(0)).and_then(|command| table.resolve(command, args));
     let info = command.ok_or(Error::new("ERR Invalid command specified"))?.info;
     let specs = || info.keys.iter().filter(|k| k.flags & key_flag::NOT_KEY == 0);
     if specs().next().is_none() {

@@ -7,8 +7,8 @@ use resp::reply::{Output, Proto, Reply};
 
 use super::info::Positions;
 use super::*;
-use crate::command_table::Run;
 use crate::families;
+use crate::registry::table;
 use crate::testing::{Bench, check, check_resp3};
 
 #[test]
@@ -48,7 +48,7 @@ fn info_has_ten_elements() {
 fn all_commands_are_described_once() {
     let mut bench = Bench::default();
     let mut session = bench.open();
-    let count = top().count();
+    let count = top(table()).count();
     assert_eq!(bench.line(&mut session, "command count"), format!(":{count}"));
     for line in ["command", "command info"] {
         let reply = bench.line(&mut session, line);
@@ -154,7 +154,7 @@ fn errors_and_help() {
     let mut session = bench.open();
     let help = bench.line(&mut session, "command help");
     assert!(help.contains("|+COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:|"), "{help}");
-    for sub in table().find(b"command").map(subcommands).unwrap() {
+    for sub in table().find(b"command").map(|c| subcommands(table(), c)).unwrap() {
         assert!(help.contains(&format!("|+{}", sub.info.name.to_uppercase())), "{help}");
     }
 }
@@ -214,9 +214,8 @@ fn the_whole_table_is_sound() {
         let (name, info) = (&command.name, command.info);
         let is_movable = info.has(flag::MOVABLEKEYS);
         assert_eq!(is_movable, Positions::of(info.keys).are_incomplete, "{name}: the flag movablekeys");
-        let sees_keys = matches!(command.run, Run::Keys(_));
         // Only a handler that sees keys is called again for one that waits.
-        assert!(sees_keys || info.waits.is_none(), "{name} waits, and sees the session");
+        assert!(command.sees_keys || info.waits.is_none(), "{name} waits, and sees the session");
         let is_used = command.is_brief || command.is_keyless;
         assert!(is_used || !info.is(fact::BRIEF), "{name} is declared brief to no effect");
     }

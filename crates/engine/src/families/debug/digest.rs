@@ -13,7 +13,7 @@ use store::keyspace::Key;
 use store::types::stream::StreamId;
 use store::value::{Type, Value};
 
-use crate::turn::Turn;
+use crate::worker::turn::Turn;
 
 /// A sum of 20 bytes.
 #[derive(Clone, Copy, Default)]
@@ -95,7 +95,7 @@ fn mix_value(digest: &mut Digest, value: &Value) {
 
 /// DIGEST: of all databases.
 pub(super) fn digest(turn: &mut Turn<'_, '_>) -> Outcome {
-    let (clock, mut all) = (turn.worker.clock, Digest::default());
+    let (clock, mut all) = (*turn.worker.clock, Digest::default());
     for database in 0..turn.engine().keyspace.databases() {
         let mut db = Db::new(turn.locked, database, &clock, &mut turn.worker.observed);
         if db.sizes().0 == 0 {
@@ -115,7 +115,7 @@ pub(super) fn digest(turn: &mut Turn<'_, '_>) -> Outcome {
 
 /// DIGEST-VALUE key ...: of each key's value; zeros where there is no key.
 pub(super) fn digest_value(turn: &mut Turn<'_, '_>) -> Outcome {
-    let (clock, database) = (turn.worker.clock, turn.session.database);
+    let (clock, database) = (*turn.worker.clock, turn.session.database);
     turn.reply.array(turn.len() - 2);
     for name in turn.args.from(2) {
         let mut digest = Digest::default();

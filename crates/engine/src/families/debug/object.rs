@@ -5,14 +5,14 @@ use store::entry::{Entry, View};
 use store::keyspace::Key;
 use store::value::Value;
 
-use crate::turn::Turn;
+use crate::worker::turn::Turn;
 
 /// Bits of the clock, in seconds, that Redis's eviction goes by.
 const LRU_CLOCK_MASK: u64 = (1 << 24) - 1;
 
 pub(super) fn object(turn: &mut Turn<'_, '_>) -> Outcome {
     let key = Key::new(turn.arg(2));
-    let clock = turn.worker.clock;
+    let clock = *turn.worker.clock;
     let list_size = turn.engine().settings.list_max_listpack_size.get();
     let db = turn.db();
     let entry = db.peek(key).ok_or(Error::NO_SUCH_KEY)?;

@@ -1,15 +1,14 @@
 //! The sections with a line for each command or kind of error.
 
-use crate::command_table::table;
 use crate::families::latency::distribution;
-use crate::stats::{CommandStats, errors_by_code};
-use crate::ticks::to_microseconds;
+use crate::machine::ticks::to_microseconds;
+use crate::statistics::stats::{CommandStats, errors_by_code};
 
 use super::{Gathered, Text};
 
 pub(super) fn calls(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     let engine = gathered.turn.engine();
-    for command in table().all() {
+    for command in gathered.turn.engine().table.all() {
         let sum = |figure: fn(&CommandStats) -> u64| -> u64 {
             engine.stats.iter().filter_map(|s| s.commands.get(command.id)).map(figure).sum()
         };
@@ -38,7 +37,7 @@ pub(super) fn errors(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
 pub(super) fn latencies(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     let worker = &*gathered.turn.worker;
     let percentiles = worker.engine.settings.latency_tracking_info_percentiles.get();
-    for command in table().all() {
+    for command in gathered.turn.engine().table.all() {
         let distribution = distribution(worker, command);
         if distribution.count() == 0 {
             continue;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Gathered, Text};
-use crate::client::Client;
+use crate::clients::client::Client;
 use crate::replies::NoRoom;
 
 pub(super) fn replies(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
@@ -31,7 +31,7 @@ pub(super) fn replies(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.field("monitor_lines_dropped", figures.monitor_drops.get());
 }
 
-/// The connection whose replies take most of the disk, if there is one, and how many bytes they are.
+/// The connection that takes most of the disk for replies, if there is one, and how many bytes they are.
 fn largest_spill(clients: &[Arc<Client>]) -> Option<(u64, &Arc<Client>)> {
     let spills = clients.iter().map(|client| (client.spill_bytes.load(Ordering::Relaxed), client));
     spills.filter(|(bytes, _)| *bytes > 0).max_by_key(|(bytes, _)| *bytes)

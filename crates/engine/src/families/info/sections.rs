@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::client::{Client, client_flag};
-use crate::client_memory::memory_bytes;
+use crate::clients::client::{Client, client_flag};
+use crate::clients::client_memory::memory_bytes;
 use crate::machine::CpuTime;
+use crate::machine::ticks::to_microseconds;
+use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
 use crate::pubsub::Kind;
-use crate::stats::{RecentMax, Totals, WorkerStats};
-use crate::ticks::to_microseconds;
-use crate::version::{PENSTOCK_VERSION, REDIS_VERSION};
+use crate::statistics::stats::{RecentMax, Totals, WorkerStats};
 
 use super::{Gathered, Text, percent};
 
@@ -18,7 +18,7 @@ const SECONDS_PER_DAY: u64 = 86_400;
 
 pub(super) fn server(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     let engine = gathered.turn.engine();
-    let (now_ms, now_us) = (gathered.turn.now_ms(), gathered.turn.worker.present_us());
+    let (now_ms, now_us) = (gathered.turn.now_ms(), gathered.turn.worker.clock.present_us());
     let uptime_s = now_ms.saturating_sub(engine.started_ms) / 1000;
     let (machine, settings) = (&engine.machine, &engine.settings);
     text.field("redis_version", REDIS_VERSION);

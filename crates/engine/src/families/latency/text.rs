@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::latency_monitor::Series;
+use crate::statistics::latency_monitor::Series;
 
 /// Columns of a graph, one a sample.
 const COLUMNS: usize = 80;
@@ -91,7 +91,7 @@ fn summary(series: &Series) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::latency_monitor::Sample;
+    use crate::statistics::latency_monitor::Sample;
 
     fn series(samples: &[(u64, u64)]) -> Series {
         let samples = samples.iter().map(|&(time_s, took_ms)| Sample { time_s, took_ms });

@@ -1,12 +1,12 @@
-//! What is counted, when, and who may count.
+//! What is counted, when, and which connection may count.
 
 use resp::reply::{Output, Proto};
 
 use super::*;
+use crate::clients::session::Session;
 use crate::config::{Loader, Settings};
 use crate::inbox::Message;
 use crate::pipelines::{ERROR_BYTES_MAX, FAILURES_MAX, Failure};
-use crate::session::Session;
 use crate::testing::{Bench, check, request};
 use crate::worker::{Ran, Step};
 
@@ -167,7 +167,7 @@ fn a_thread_that_left_the_gate_looks_whether_the_token_is_still_its_connections(
     let mut bench = Bench::default();
     let mut old = started(&mut bench, "t");
     bench.check(&mut old, &[("incr k", ":1")]);
-    // As RESUME does it in the midst of a window, after which nobody looks whether the connection was killed.
+    // As RESUME does it in the midst of a window, after which nothing looks whether the connection was killed.
     let engine = bench.worker.engine;
     let new = bench.open();
     let (_, before) = engine.pipelines.hand_over(b"t", new.client.id, bench.now_us / 1000).unwrap();
@@ -343,7 +343,7 @@ fn a_wait_that_ends_without_anything_counts_too() {
     bench.check(&mut other, &[(&unblock, ":1")]);
     let unblocked = (2, "UNBLOCKED client unblocked via CLIENT UNBLOCK");
     bench.check(&mut other, &[("pipeline status t", &counted(2, &[unblocked]))]);
-    // One whose command fails once it may run.
+    // One with a command that fails once it may run.
     bench.worker.resume(&mut session, &mut Output::default(), &mut Output::default());
     assert_eq!(bench.run(&mut session, b"BLMOVE l m LEFT LEFT 0\r\n"), (Vec::new(), Ran::Parked));
     bench.check(&mut other, &[("set m 1", "+OK"), ("rpush l a", ":1")]);

@@ -1,0 +1,281 @@
+//! A connection's state, as its own thread has it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use commands::call::KeyRef;
+use resp::reply::{Output, Proto};
+use resp::request::{Framer, OwnedArgs};
+use store::hash::KeyHash;
+
+use crate::clients::client::{Client, client_flag};
+use crate::command_table::Command;
+use crate::inbox::Push;
+use crate::listening::watch::{DbKey, Mark};
+use crate::pipelines::Tally;
+use crate::reasons::{SessionReason, SessionReasons};
+
+/// A command that waits for EXEC.
+pub struct Queued {
+    /// The command.
+    pub command: &'static Command,
+    /// Its arguments.
+    pub args: OwnedArgs,
+    /// Its keys, hashed.
+    pub keys: Vec<KeyRef>,
+    /// Its place among the commands of the pipeline that the connection counts for; 0 if it counts for none.
+    pub position: u64,
+}
+
+/// A transaction that has begun.
+#[derive(Default)]
+pub struct Multi {
+    /// The commands so far.
+    pub queue: Vec<Queued>,
+    /// Bytes of their arguments.
+    pub bytes: usize,
+    /// Whether one was refused, so that EXEC will refuse all.
+    pub aborted: bool,
+}
+
+/// A key that the session watches.
+pub struct Watched {
+    /// Its shard.
+    pub shard: usize,
+    /// Its hash.
+    pub hash: KeyHash,
+    /// Whether it existed when WATCH was given: then it has changed if it doesn't any more, be it because its time has
+    /// come or because its database was emptied.
+    pub existed: bool,
+}
+
+/// Which replies the client wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReplyMode {
+    /// All of them.
+    #[default]
+    On,
+    /// None.
+    Off,
+    /// CLIENT REPLY SKIP has just been given: all after the next.
+    SkipNext,
+    /// This one is skipped.
+    Skip,
+}
+
+/// What a connection has subscribed to.
+#[derive(Default)]
+pub struct Subscriptions {
+    /// Channels.
+    pub channels: HashSet<Box<[u8]>>,
+    /// Patterns.
+    pub patterns: HashSet<Box<[u8]>>,
+    /// Shard channels.
+    pub shard_channels: HashSet<Box<[u8]>>,
+}
+
+impl Subscriptions {
+    /// How many channels and patterns: what SUBSCRIBE's reply counts.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.channels.len() + self.patterns.len()
+    }
+
+    /// Whether there are none of any kind.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count() + self.shard_channels.len() == 0
+    }
+}
+
+/// See the module's documentation.
+pub struct Session {
+    /// What other threads see.
+    pub client: Arc<Client>,
+    /// The selected database.
+    pub database: usize,
+    /// The version of the protocol.
+    pub proto: Proto,
+    /// The transaction that has begun.
+    pub multi: Option<Box<Multi>>,
+    /// Keys watched for the next transaction.
+    pub watched: HashMap<DbKey, Watched>,
+    /// Set when one of them changes.
+    pub mark: Mark,
+    /// What it has subscribed to.
+    pub subscriptions: Subscriptions,
+    /// Which replies it wants.
+    reply_mode: ReplyMode,
+    /// Why its commands can't take the shortest way: what follows from other fields here, kept with them.
+    reasons: SessionReasons,
+    /// Whether its accesses count for eviction (CLIENT NO-TOUCH).
+    pub no_touch: bool,
+    /// Whether the connection is to be closed once its replies are sent.
+    pub closing: bool,
+    /// Pushes that its own commands caused; they follow the command's reply, so that they don't tear it.
+    pub pushes: Output,
+    /// The number of the latest push from other connections that it has been shown ahead of the others.
+    pub pushes_seen: u64,
+    /// The thread that had no more room in its inbox for what the latest command published, if one had not.
+    pub(crate) overfilled: Option<usize>,
+    /// Whether EXEC is running its commands: pushes then wait until its reply is complete.
+    pub in_exec: bool,
+    /// What it counts for a pipeline that survives it.
+    tally: Option<Box<Tally>>,
+    /// What is known of an incomplete request.
+    pub framer: Framer,
+}
+
+impl Session {
+    /// The state of a new connection.
+    #[must_use]
+    pub fn new(client: Arc<Client>, authenticated: bool) -> Session {
+        let mark = client.mark.clone();
+        let mut reasons = SessionReasons::default();
+        reasons.set(SessionReason::Unauthenticated, !authenticated);
+        Session {
+            client,
+            database: 0,
+            proto: Proto::Resp2,
+            multi: None,
+            watched: HashMap::new(),
+            mark,
+            subscriptions: Subscriptions::default(),
+            reply_mode: ReplyMode::On,
+            reasons,
+            no_touch: false,
+            closing: false,
+            pushes: Output::default(),
+            pushes_seen: 0,
+            overfilled: None,
+            in_exec: false,
+            tally: None,
+            framer: Framer::default(),
+        }
+    }
+
+    /// Whether it may be sent pushes.
+    #[inline]
+    #[must_use]
+    pub fn gets_pushes(&self) -> bool {
+        self.is_monitoring() || !self.subscriptions.is_empty()
+    }
+
+    /// Whether a push that has arrived is still to be shown.
+    #[must_use]
+    pub fn awaits(&self, push: &Push) -> bool {
+        push.number > self.pushes_seen && push.except != self.client.id
+    }
+
+    /// Selects a database.
+    pub fn select(&mut self, database: usize) {
+        self.database = database;
+        self.client.db.store(database as u32, Ordering::Relaxed);
+    }
+
+    /// Changes the version of the protocol.
+    pub fn set_proto(&mut self, proto: Proto) {
+        self.proto = proto;
+        self.client.resp.store(if proto == Proto::Resp3 { 3 } else { 2 }, Ordering::Relaxed);
+    }
+
+    /// Whether only commands about subscriptions are allowed.
+    #[must_use]
+    pub fn is_subscriber(&self) -> bool {
+        self.proto == Proto::Resp2 && !self.subscriptions.is_empty()
+    }
+
+    /// Whether nothing about the session needs a look before a command runs: the case worth being quick about.
+    #[inline]
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.reasons.is_empty()
+    }
+
+    /// The same, but for what it counts for a pipeline.
+    #[inline]
+    #[must_use]
+    pub fn is_plain_but_counted(&self) -> bool {
+        let mut reasons = self.reasons;
+        reasons.set(SessionReason::Counts, false);
+        reasons.is_empty()
+    }
+
+    /// Whether the client may give commands, though there is a password.
+    #[inline]
+    #[must_use]
+    pub fn is_authenticated(&self) -> bool {
+        !self.reasons.has(SessionReason::Unauthenticated)
+    }
+
+    /// Notes whether it may.
+    pub fn set_authenticated(&mut self, is_authenticated: bool) {
+        self.reasons.set(SessionReason::Unauthenticated, !is_authenticated);
+    }
+
+    /// Whether it shows what MONITOR shows.
+    #[inline]
+    #[must_use]
+    pub fn is_monitoring(&self) -> bool {
+        self.reasons.has(SessionReason::Monitors)
+    }
+
+    /// Notes whether it does.
+    pub fn set_monitoring(&mut self, monitors: bool) {
+        self.reasons.set(SessionReason::Monitors, monitors);
+    }
+
+    /// Which replies the client wants.
+    #[inline]
+    #[must_use]
+    pub fn reply_mode(&self) -> ReplyMode {
+        self.reply_mode
+    }
+
+    /// Notes which it wants.
+    pub fn set_reply_mode(&mut self, mode: ReplyMode) {
+        self.reply_mode = mode;
+        self.reasons.set(SessionReason::Silenced, mode != ReplyMode::On);
+    }
+
+    /// What it counts for a pipeline that survives it.
+    #[inline]
+    #[must_use]
+    pub fn tally(&self) -> Option<&Tally> {
+        self.tally.as_deref()
+    }
+
+    /// The same, to count on.
+    #[inline]
+    pub(crate) fn tally_mut(&mut self) -> Option<&mut Tally> {
+        self.tally.as_deref_mut()
+    }
+
+    /// Begins or ends counting for a pipeline. What it has counted for before is returned.
+    pub fn set_tally(&mut self, tally: Option<Box<Tally>>) -> Option<Box<Tally>> {
+        self.reasons.set(SessionReason::Counts, tally.is_some());
+        std::mem::replace(&mut self.tally, tally)
+    }
+
+    /// Begins or ends a transaction.
+    pub fn set_multi(&mut self, multi: Option<Box<Multi>>) {
+        self.client.set(client_flag::MULTI, multi.is_some());
+        let (queued, bytes) = multi.as_ref().map_or((-1, 0), |m| (m.queue.len() as i64, m.bytes));
+        self.client.queued.store(queued, Ordering::Relaxed);
+        self.client.queued_bytes.store(bytes as u64, Ordering::Relaxed);
+        self.reasons.set(SessionReason::Queues, multi.is_some());
+        self.multi = multi;
+    }
+
+    /// Notes the numbers of subscriptions where other threads see them. Call it after every change of them.
+    pub fn publish_subscriptions(&mut self) {
+        let s = &self.subscriptions;
+        let counts = [s.channels.len(), s.patterns.len(), s.shard_channels.len()];
+        for (shown, count) in self.client.subscriptions.iter().zip(counts) {
+            shown.store(count as u32, Ordering::Relaxed);
+        }
+        self.client.set(client_flag::PUBSUB, !s.is_empty());
+        self.reasons.set(SessionReason::Subscribed, !self.subscriptions.is_empty());
+    }
+}

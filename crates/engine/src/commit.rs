@@ -1,0 +1,304 @@
+//! The commit point: the one place where what changed becomes a unit that others learn of.
+//!
+//! A unit is what others see at once or not at all: a command, a transaction, a script or function call, a waiter that is
+//! served, a step of expiry or eviction. Each command that runs within it adds what it leaves behind
+//! ([`Worker::gather`]); [`Worker::commit`] gives the unit its position in the journal, appends its record, and tells
+//! watchers, waiters and notifications. Shards that the unit changed are held until `commit` returns.
+
+use commands::call::KeyRef;
+use commands::effects::{ALL_CLASSES, Class, Concerns};
+use journal::order::Position;
+use journal::record::{Kind, entry_head};
+use resp::request::Args;
+use store::db::{Db, Event, Seen};
+use store::hash::KeyHash;
+use store::keyspace::Key;
+
+use crate::clients::blocking::Waiter;
+use crate::clients::session::Session;
+use crate::command_table::Command;
+use crate::reasons::{AWAITED, are_listeners_only, has_listeners};
+use crate::services::notifications;
+use crate::worker::Worker;
+use crate::worker::unit::{Told, What};
+
+/// The shards that a command has changed, at most.
+#[derive(Clone, Copy)]
+pub(crate) enum Changed<'c> {
+    /// Those of its keys; all of them if it has none.
+    Keys(&'c [KeyRef]),
+    /// This one.
+    Shard(usize),
+}
+
+/// The pipeline count that is committed with a unit.
+pub(crate) enum Counter<'c> {
+    /// No connection's: expiry, eviction.
+    None,
+    /// The command of this connection, which counts if it is answered now.
+    Session(&'c mut Session, bool),
+    /// The command that a connection waited in, which has been counted.
+    Waiter(&'c Waiter),
+}
+
+impl Worker {
+    /// Begins a command on these keys: tells it which effects to list and whether to record them. `reasons` are the
+    /// engine's, read with the shards locked: a session begins to watch or wait under them, too, and is seen by the next
+    /// command that has them. Those that concern these keys are returned: nothing has to be done after the command if there
+    /// are none.
+    #[inline]
+    pub(crate) fn begin_effects(&mut self, keys: &[KeyRef], reasons: u64) -> u64 {
+        let reasons = match keys {
+            // The usual case beside idle waiters: they wait for other keys.
+            [key] if are_listeners_only(reasons) && !self.engine.listeners.may_hear(key.hash) => 0,
+            _ => reasons,
+        };
+        if reasons == 0 {
+            (self.effects.listening, self.observed.list) = (0, 0);
+        } else {
+            self.begin_noted(keys, reasons);
+        }
+        reasons
+    }
+
+    /// The same where something may have to be told or recorded.
+    #[inline(never)]
+    fn begin_noted(&mut self, keys: &[KeyRef], reasons: u64) {
+        let engine = self.engine;
+        let (mut classes, mut events) = engine.published();
+        let listeners = &engine.listeners;
+        // A command without keys may concern all of them.
+        if has_listeners(reasons) && (keys.is_empty() || keys.iter().any(|key| listeners.may_hear(key.hash))) {
+            (classes, events) = (ALL_CLASSES, events | Event::Expired as u8);
+        }
+        if self.effects.recording {
+            events |= Event::Expired as u8;
+        }
+        (self.effects.listening, self.observed.list) = (classes, events);
+        self.effects.begin();
+    }
+
+    /// Adds what the command that has run leaves behind to the unit. `invoked`: its database and arguments, if it is a
+    /// client's.
+    #[cold]
+    pub(crate) fn gather(&mut self, invoked: Option<(usize, &Args<'_>)>, changed: Changed<'_>) {
+        if self.engine.reasons.has(AWAITED) {
+            match changed {
+                Changed::Keys([]) => self.unit.all_shards = true,
+                Changed::Keys(keys) => {
+                    let keyspace = &self.engine.keyspace;
+                    self.unit.shards.extend(keys.iter().map(|key| keyspace.shard_of(key.hash)));
+                }
+                Changed::Shard(shard) => self.unit.shards.push(shard),
+            }
+        }
+        let seen = std::mem::take(&mut self.observed.seen);
+        let (created, before): (Vec<_>, Vec<_>) = seen.into_iter().partition(|s| s.event == Event::Created);
+        // A key whose time has come needs no watcher told: EXEC looks whether those that existed are still there, and
+        // those that were stale already when WATCH was given have not changed.
+        for Seen { event, database, key } in &before {
+            // Before the command's own record: for the command, the key was not there.
+            if *event == Event::Expired && self.effects.recording {
+                self.unit.record.push(*database, Kind::Command, [&b"DEL"[..], key].into_iter());
+            }
+            self.unit.tell(*database, key, What::Seen(*event));
+        }
+        if self.effects.must_record() {
+            let database = invoked.map_or(0, |(database, _)| database);
+            self.effects.record(database, invoked.map(|(_, args)| args), &mut self.unit.record);
+        }
+        // A key is created before the change that the command says it made to it. What moves a key puts it in its new
+        // place before it says anything.
+        let mut created = created.into_iter().peekable();
+        for change in self.effects.changes() {
+            if change.class == Class::Emptied {
+                self.unit.tell(change.database, b"", What::Emptied);
+                continue;
+            }
+            let is_due = |c: &Seen| change.is_moved || (c.database == change.database && *c.key == *change.key);
+            if let Some(new) = created.next_if(is_due) {
+                self.unit.tell(new.database, &new.key, What::Seen(new.event));
+            }
+            let what = What::Changed { class: change.class, event: change.event, concerns: change.concerns };
+            self.unit.tell(change.database, change.key, what);
+        }
+        for new in created {
+            self.unit.tell(new.database, &new.key, What::Seen(new.event));
+        }
+        self.effects.clear();
+    }
+
+    /// Gathers and commits a unit of one command that has nothing but its record: the case worth being quick about.
+    #[inline]
+    pub(crate) fn commit_record(&mut self, database: usize, args: &Args<'_>, keys: &[KeyRef], reasons: u64) {
+        let position = if let Some(command) = self.effects.as_it_came(args) {
+            let position = self.engine.journal.next_position();
+            self.lane.append_command(position, entry_head(database, Kind::Command, command), command);
+            position
+        } else {
+            let record = &mut self.unit.record;
+            self.effects.record(database, Some(args), record);
+            if record.is_empty() {
+                return;
+            }
+            let position = self.engine.journal.next_position();
+            self.lane.append(position, record.bytes());
+            record.clear();
+            position
+        };
+        if reasons & AWAITED != 0 {
+            self.depends = position;
+            for key in keys {
+                self.engine.durability.set_stamp(self.engine.keyspace.shard_of(key.hash), position);
+            }
+        }
+    }
+
+    /// Notes that the reply of the command that runs depends on the last changes of its keys, or of all keys if it has none and
+    /// looks at the keyspace. What a session's command runs itself, as EVAL does, is asked for by itself. The shards are held.
+    #[cold]
+    pub(crate) fn depend_on(&mut self, command: &Command, keys: &[KeyRef]) {
+        let engine = self.engine;
+        let last = match keys {
+            [] if !command.sees_keys => 0,
+            [] => engine.journal.position(),
+            _ => keys.iter().map(|key| engine.durability.stamp(engine.keyspace.shard_of(key.hash))).max().unwrap_or(0),
+        };
+        self.depends = self.depends.max(last);
+    }
+
+    /// Commits the unit: see the module's documentation. Nothing happens if no command has left anything.
+    #[inline]
+    pub(crate) fn commit(&mut self, counter: Counter<'_>) {
+        if !self.unit.is_empty() {
+            self.commit_unit(counter);
+        }
+    }
+
+    fn commit_unit(&mut self, mut counter: Counter<'_>) {
+        if !self.unit.record.is_empty() {
+            let record = &mut self.unit.record;
+            // In the same unit: a reader has both the change and its count, or neither.
+            match &mut counter {
+                Counter::None => {}
+                Counter::Session(session, counts) => session.record_count(*counts, record),
+                Counter::Waiter(waiter) => waiter.record_count(record),
+            }
+            let position = self.engine.journal.next_position();
+            self.lane.append(position, record.bytes());
+            record.clear();
+            self.stamp(position);
+        }
+        let session = if let Counter::Session(session, _) = counter { Some(session) } else { None };
+        self.tell(session);
+    }
+
+    /// Notes the position of the unit where what reads its shards finds it.
+    fn stamp(&mut self, position: Position) {
+        if !self.engine.reasons.has(AWAITED) {
+            return;
+        }
+        self.depends = self.depends.max(position);
+        let durability = &self.engine.durability;
+        self.unit.shards.drain(..).for_each(|shard| durability.set_stamp(shard, position));
+        if std::mem::take(&mut self.unit.all_shards) {
+            durability.set_stamp_of_all(position);
+        }
+    }
+
+    /// Records how far a connection's pipeline has got with commands that changed nothing. The caller is inside the
+    /// gate.
+    pub(crate) fn commit_count(&mut self, session: &mut Session) {
+        if self.effects.recording && session.has_unrecorded_count() {
+            session.record_count(false, &mut self.unit.record);
+            self.commit(Counter::None);
+        }
+    }
+
+    /// Tells watchers, waiters and notifications what the unit has done so far. `session` is the one that caused it, if
+    /// it is this thread's. A command that publishes in the midst of a unit calls this first, so that its message comes
+    /// behind what happened before it.
+    pub(crate) fn tell(&mut self, mut session: Option<&mut Session>) {
+        if self.unit.told.is_empty() {
+            return;
+        }
+        let unit = std::mem::take(&mut self.unit);
+        let mut key_start = 0;
+        for &Told { database, key_end, what } in &unit.told {
+            let key = &unit.keys[key_start..key_end];
+            key_start = key_end;
+            match what {
+                // What waits for other values can find nothing in what is gone, and must not stand in front of those
+                // whose keys change next.
+                What::Emptied => self.ready.extend(self.engine.waiters.group_keys(database)),
+                What::Seen(event) => {
+                    if event == Event::Expired {
+                        self.note_ready(database, key);
+                    }
+                    notifications::notify_seen(self, session.as_deref_mut(), event, database, key);
+                }
+                What::Changed { class, event, concerns } => {
+                    self.tell_listeners(database, key, concerns);
+                    notifications::notify(self, session.as_deref_mut(), database, class, event, key);
+                }
+            }
+        }
+        self.unit = unit;
+        self.unit.told.clear();
+        self.unit.keys.clear();
+    }
+
+    /// Tells a changed key's watchers, its waiters, or both, as `concerns` says.
+    fn tell_listeners(&mut self, database: usize, key: &[u8], concerns: Concerns) {
+        let engine = self.engine;
+        if concerns.watchers() && engine.watchers.any() {
+            engine.watchers.touch(engine.keyspace.shard_of(KeyHash::of(key)), database, key);
+        }
+        if concerns.waiters() {
+            self.note_ready(database, key);
+        }
+    }
+
+    /// Has the waiters of a key that has changed or is gone looked at.
+    fn note_ready(&mut self, database: usize, key: &[u8]) {
+        let engine = self.engine;
+        let shard = engine.keyspace.shard_of(KeyHash::of(key));
+        if engine.waiters.any() && engine.waiters.has(shard, database, key) {
+            self.ready.push((shard, (database, key.into())));
+        }
+    }
+
+    /// Removes expired keys of one shard. True if there may be more.
+    pub(crate) fn reclaim_shard(&mut self, database: usize, shard: usize, limit: usize) -> bool {
+        let engine = self.engine;
+        let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return false };
+        self.begin_effects(&[], engine.reasons.get());
+        let more = Db::new(&mut locked, database, &self.clock, &mut self.observed).reclaim(shard, limit);
+        self.gather_and_commit(Counter::None, shard);
+        more
+    }
+
+    /// Removes the keys that a command has met after their time while it visited one shard after the other, each in a
+    /// unit of its own. No shard is held.
+    #[cold]
+    pub(crate) fn expire_due(&mut self, session: &mut Session) {
+        let engine = self.engine;
+        for (database, key) in std::mem::take(&mut self.observed.due) {
+            let key = Key::new(&key);
+            let shard = engine.keyspace.shard_of(key.hash);
+            // The search for expired keys gets what a busy script holds.
+            let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { continue };
+            self.begin_effects(&[], engine.reasons.get());
+            Db::new(&mut locked, database, &self.clock, &mut self.observed).expire(key);
+            self.gather_and_commit(Counter::Session(session, false), shard);
+        }
+    }
+
+    /// Ends a unit that no command began, on one shard.
+    pub(crate) fn gather_and_commit(&mut self, counter: Counter<'_>, shard: usize) {
+        if !self.observed.seen.is_empty() || !self.effects.is_empty() || self.effects.must_record() {
+            self.gather(None, Changed::Shard(shard));
+            self.commit(counter);
+        }
+    }
+}

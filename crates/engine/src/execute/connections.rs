@@ -1,0 +1,74 @@
+//! Connections that come and go, and the end of their waits.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use resp::reply::Output;
+
+use crate::clients::client::Client;
+use crate::clients::session::{ReplyMode, Session};
+use crate::services;
+use crate::worker::Worker;
+
+impl Worker {
+    /// The state of a connection that has just been accepted by this thread.
+    pub fn open(&mut self, addr: String, laddr: String, fd: i32, flags: u32, authenticated: bool) -> Session {
+        let id = self.engine.clients.next_id();
+        let client = Arc::new(Client::new(id, self.id, addr, laddr, fd, self.clock.now_ms, flags));
+        self.engine.clients.add(client.clone());
+        self.stats().connections.add(1);
+        Session::new(client, authenticated)
+    }
+
+    /// Takes a connection that is being closed out of everything that knows it.
+    pub fn close(&mut self, session: &mut Session) {
+        self.unpark(session);
+        services::closing::leave(self, session);
+        self.engine.clients.remove(session.client.id);
+    }
+
+    /// Lists a connection again that is closed once its peer has read its replies.
+    pub fn come_back(&self, session: &Session) {
+        if !session.client.killed.load(Ordering::SeqCst) {
+            self.engine.clients.add(session.client.clone());
+        }
+    }
+
+    /// Forgets the blocking command that a connection waits in which is being closed.
+    pub fn unpark(&mut self, session: &mut Session) {
+        let Some(waiter) = session.client.end_wait() else { return };
+        if waiter.abandon() {
+            self.engine.waiters.remove(&waiter);
+        }
+    }
+
+    /// Answers a blocking command that has waited for as long as it may. False if it has been answered, or is just being, or can't be
+    /// as long as a script takes too long.
+    pub fn time_out(&mut self, session: &mut Session, out: &mut Output) -> bool {
+        let Some(waiter) = session.client.waiter() else { return false };
+        {
+            // Its end counts for its pipeline, which no other connection may take over at this moment.
+            let inside = self.pass();
+            if inside.is_none() || !waiter.claim() {
+                return false;
+            }
+            self.count_ended(&waiter);
+        }
+        self.engine.waiters.remove(&waiter);
+        self.resume(session, &mut waiter.timeout_reply(), out);
+        true
+    }
+
+    /// Ends a connection's wait with the reply that it waited for.
+    pub fn resume(&mut self, session: &mut Session, reply: &mut Output, out: &mut Output) {
+        if let Some(waiter) = session.client.end_wait() {
+            // It was counted when its wait was ended.
+            self.note_if_slow(session, waiter.command, &waiter.args.args(), 0);
+        }
+        match session.reply_mode() {
+            ReplyMode::On => out.append(reply),
+            ReplyMode::Skip => session.set_reply_mode(ReplyMode::On),
+            ReplyMode::Off | ReplyMode::SkipNext => {}
+        }
+    }
+}

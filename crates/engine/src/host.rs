@@ -1,0 +1,43 @@
+//! What the server does for the engine, beside calling it.
+
+use crate::config::{ConfigHost, LogLevel};
+use crate::machine::{Machine, Usage};
+
+/// See the module's documentation.
+pub trait Host: ConfigHost + Send + Sync {
+    /// Ends the server as SIGTERM does.
+    fn shut_down(&self);
+
+    /// What supervises the process, as INFO says it.
+    fn supervisor(&self) -> &'static str {
+        "no"
+    }
+
+    /// What doesn't change while the server runs. Asked once.
+    fn machine(&self) -> Machine {
+        Machine::default()
+    }
+
+    /// Processor time that the process has had so far.
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+
+    /// Bytes of memory that the process has asked for and not given back. Cheap enough to be asked once per batch.
+    fn used_memory(&self) -> u64 {
+        0
+    }
+
+    /// Bytes of memory that the process holds. Asked once a second, and by INFO.
+    fn resident_memory(&self) -> u64 {
+        0
+    }
+
+    /// Whether a block of memory lies in a page of the allocator that had better be emptied.
+    fn is_sparse(&self, _block: *const u8) -> bool {
+        false
+    }
+
+    /// Writes a line into the server's log, unless `loglevel` leaves its level out.
+    fn log(&self, _level: LogLevel, _message: &str) {}
+}

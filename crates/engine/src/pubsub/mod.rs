@@ -1,0 +1,371 @@
+//! What connections have subscribed to, and the way of a published message to them.
+//!
+//! Subscribers of a channel are kept by thread and version of the protocol, so that publishing costs a message per
+//! thread, and the bytes are built once per version. A message goes into the threads' inboxes while the channel's lock
+//! is held: all subscribers of a channel on other connections see its messages in one order. What a connection
+//! publishes to itself does not go through the inbox, but follows the reply of the command that published it.
+//!
+//! This module knows no sessions. Publishing only enqueues: it may be done under the locks of shards, and nothing here
+//! ever takes one.
+
+pub(crate) mod monitors;
+pub(crate) mod overfilled;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use resp::reply::{Output, Proto, Reply};
+use store::{glob, hash::hash};
+
+use crate::inbox::Inbox;
+
+/// Parts into which channels are cut, each with its own lock: many more than threads, so that they seldom meet.
+const CELLS: usize = 64;
+
+/// What is subscribed to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// SUBSCRIBE: a channel.
+    Channel,
+    /// PSUBSCRIBE: all channels that match a pattern.
+    Pattern,
+    /// SSUBSCRIBE: a shard channel.
+    Shard,
+}
+
+/// A connection that gets messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Subscriber {
+    /// The connection.
+    pub client: u64,
+    /// The thread that owns it.
+    pub worker: usize,
+    /// The version of the protocol it speaks.
+    pub proto: Proto,
+}
+
+/// What publishes.
+pub struct Origin<'o> {
+    /// The thread.
+    pub worker: usize,
+    /// The connection that gave the command, if it may be among the receivers, and its pushes.
+    pub own: Option<(u64, &'o mut Output)>,
+    /// Whether it is better left out for a receiver that lags behind than that receiver closed.
+    pub may_be_dropped: bool,
+    /// A thread with an inbox that has no more room for the publisher's, as is found out.
+    pub overfilled: Option<usize>,
+}
+
+/// Bytes for several connections, in the form of each version of the protocol.
+pub struct Encoded<F> {
+    build: F,
+    forms: [Option<Arc<Vec<u8>>>; 2],
+}
+
+impl<F: Fn(&mut Reply<'_>)> Encoded<F> {
+    /// What `build` writes, when it is first needed.
+    pub fn new(build: F) -> Encoded<F> {
+        Encoded { build, forms: [None, None] }
+    }
+
+    fn form(&mut self, proto: Proto) -> &Arc<Vec<u8>> {
+        let build = &self.build;
+        self.forms[usize::from(proto == Proto::Resp3)].get_or_insert_with(|| {
+            let mut output = Output::default();
+            build(&mut Reply::new(&mut output, proto));
+            Arc::new(output.slices().collect::<Vec<_>>().concat())
+        })
+    }
+}
+
+/// Connections of one thread that speak the same version of the protocol.
+struct Group {
+    worker: usize,
+    proto: Proto,
+    /// Ascending. Messages on their way share it; it is copied when one joins or leaves meanwhile.
+    clients: Arc<Vec<u64>>,
+}
+
+/// The connections that get the same messages.
+#[derive(Default)]
+pub struct Audience {
+    groups: Vec<Group>,
+}
+
+impl Audience {
+    /// Adds a connection, if it isn't there yet.
+    pub fn add(&mut self, who: Subscriber) {
+        let Subscriber { client, worker, proto } = who;
+        match self.groups.iter_mut().find(|g| g.worker == worker && g.proto == proto) {
+            None => self.groups.push(Group { worker, proto, clients: Arc::new(vec![client]) }),
+            Some(group) => {
+                if let Err(place) = group.clients.binary_search(&client) {
+                    Arc::make_mut(&mut group.clients).insert(place, client);
+                }
+            }
+        }
+    }
+
+    /// Removes a connection.
+    pub fn remove(&mut self, who: Subscriber) {
+        let Some(at) = self.groups.iter().position(|g| g.worker == who.worker && g.proto == who.proto) else { return };
+        let clients = &mut self.groups[at].clients;
+        if let Ok(place) = clients.binary_search(&who.client) {
+            Arc::make_mut(clients).remove(place);
+        }
+        if clients.is_empty() {
+            self.groups.swap_remove(at);
+        }
+    }
+
+    /// How many connections.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.groups.iter().map(|g| g.clients.len()).sum()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Whether any of them belongs to a thread of these.
+    #[must_use]
+    pub fn is_with(&self, workers: impl Fn(usize) -> bool) -> bool {
+        self.groups.iter().any(|group| workers(group.worker))
+    }
+
+    /// Sends them something. Returns how many get it.
+    pub fn send<F: Fn(&mut Reply<'_>)>(
+        &self,
+        inboxes: &[Inbox],
+        origin: &mut Origin<'_>,
+        bytes: &mut Encoded<F>,
+    ) -> usize {
+        for group in &self.groups {
+            let to_self = group.worker == origin.worker;
+            let form = bytes.form(group.proto);
+            let mut except = 0;
+            if let Some((client, pushes)) = &mut origin.own
+                && to_self
+                && group.clients.binary_search(client).is_ok()
+            {
+                pushes.extend_push(form);
+                except = *client;
+            }
+            if (except == 0 || group.clients.len() > 1)
+                && let Some(inbox) = inboxes.get(group.worker)
+            {
+                let from = (origin.worker, to_self);
+                if inbox.push(&group.clients, except, form, from, origin.may_be_dropped) {
+                    origin.overfilled = Some(group.worker);
+                }
+            }
+        }
+        self.len()
+    }
+}
+
+type Audiences = HashMap<Box<[u8]>, Audience>;
+
+fn enter(audiences: &mut Audiences, name: &[u8], who: Subscriber) -> bool {
+    match audiences.get_mut(name) {
+        Some(audience) => {
+            audience.add(who);
+            false
+        }
+        None => {
+            audiences.entry(name.into()).or_default().add(who);
+            true
+        }
+    }
+}
+
+fn strike(audiences: &mut Audiences, name: &[u8], who: Subscriber) -> bool {
+    let Some(audience) = audiences.get_mut(name) else { return false };
+    audience.remove(who);
+    audience.is_empty() && audiences.remove(name).is_some()
+}
+
+/// Channels with their subscribers.
+struct Channels {
+    cells: Box<[Mutex<Audiences>]>,
+    count: AtomicUsize,
+}
+
+impl Channels {
+    fn new() -> Channels {
+        Channels { cells: (0..CELLS).map(|_| Mutex::default()).collect(), count: AtomicUsize::new(0) }
+    }
+
+    fn with<T>(&self, name: &[u8], run: impl FnOnce(&mut Audiences) -> T) -> T {
+        let cell = &self.cells[hash(name) as usize % CELLS];
+        run(&mut cell.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn names(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<Box<[u8]>> {
+        let mut found = Vec::new();
+        for cell in &self.cells {
+            let cell = cell.lock().unwrap_or_else(PoisonError::into_inner);
+            found.extend(cell.keys().filter(|name| wanted(name)).cloned());
+        }
+        found
+    }
+}
+
+/// See the module's documentation.
+pub struct PubSub {
+    channels: Channels,
+    shard_channels: Channels,
+    patterns: RwLock<Audiences>,
+    pattern_count: AtomicUsize,
+}
+
+impl Default for PubSub {
+    fn default() -> PubSub {
+        PubSub {
+            channels: Channels::new(),
+            shard_channels: Channels::new(),
+            patterns: RwLock::default(),
+            pattern_count: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl PubSub {
+    fn channels(&self, kind: Kind) -> &Channels {
+        if kind == Kind::Shard { &self.shard_channels } else { &self.channels }
+    }
+
+    /// Subscribes a connection; it gets every message that is published after this returns.
+    pub fn subscribe(&self, kind: Kind, name: &[u8], who: Subscriber) {
+        if kind == Kind::Pattern {
+            let mut patterns = self.patterns.write().unwrap_or_else(PoisonError::into_inner);
+            enter(&mut patterns, name, who);
+            self.pattern_count.store(patterns.len(), Ordering::Release);
+        } else {
+            let channels = self.channels(kind);
+            let is_new = channels.with(name, |audiences| enter(audiences, name, who));
+            channels.count.fetch_add(usize::from(is_new), Ordering::Release);
+        }
+    }
+
+    /// Ends a subscription. Nothing is enqueued for it once this returns; what was, still is.
+    pub fn unsubscribe(&self, kind: Kind, name: &[u8], who: Subscriber) {
+        if kind == Kind::Pattern {
+            let mut patterns = self.patterns.write().unwrap_or_else(PoisonError::into_inner);
+            strike(&mut patterns, name, who);
+            self.pattern_count.store(patterns.len(), Ordering::Release);
+        } else {
+            let channels = self.channels(kind);
+            let is_gone = channels.with(name, |audiences| strike(audiences, name, who));
+            channels.count.fetch_sub(usize::from(is_gone), Ordering::Release);
+        }
+    }
+
+    /// Has a subscriber's messages written as for another from now on: none is lost, and none comes twice.
+    pub fn replace(&self, kind: Kind, name: &[u8], before: Subscriber, after: Subscriber) {
+        let replace = |audiences: &mut Audiences| {
+            if let Some(audience) = audiences.get_mut(name) {
+                audience.remove(before);
+                audience.add(after);
+            }
+        };
+        if kind == Kind::Pattern {
+            replace(&mut self.patterns.write().unwrap_or_else(PoisonError::into_inner));
+        } else {
+            self.channels(kind).with(name, replace);
+        }
+    }
+
+    /// True if there are no subscriptions to any channel or pattern.
+    #[inline]
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.channels.count.load(Ordering::Acquire) == 0 && self.pattern_count() == 0
+    }
+
+    /// Publishes a message on a channel, or a shard channel. Returns how many get it; a connection counts as often as
+    /// it has subscribed.
+    pub fn publish(
+        &self,
+        inboxes: &[Inbox],
+        kind: Kind,
+        channel: &[u8],
+        payload: &[u8],
+        origin: &mut Origin<'_>,
+    ) -> usize {
+        let word = if kind == Kind::Shard { "smessage" } else { "message" };
+        let mut message = Encoded::new(|reply: &mut Reply<'_>| {
+            reply.push(3);
+            reply.bulk(word);
+            reply.bulk(channel);
+            reply.bulk(payload);
+        });
+        let channels = self.channels(kind);
+        let direct = channels.with(channel, |audiences| {
+            audiences.get(channel).map_or(0, |audience| audience.send(inboxes, origin, &mut message))
+        });
+        if kind == Kind::Shard || self.pattern_count() == 0 {
+            return direct;
+        }
+        direct + self.publish_to_patterns(inboxes, channel, payload, origin)
+    }
+
+    fn publish_to_patterns(&self, inboxes: &[Inbox], channel: &[u8], payload: &[u8], origin: &mut Origin<'_>) -> usize {
+        let patterns = self.patterns.read().unwrap_or_else(PoisonError::into_inner);
+        let matching = patterns.iter().filter(|(pattern, _)| glob::matches(pattern, channel, false));
+        let counts = matching.map(|(pattern, audience)| {
+            let mut message = Encoded::new(|reply: &mut Reply<'_>| {
+                reply.push(4);
+                reply.bulk("pmessage");
+                reply.bulk(pattern);
+                reply.bulk(channel);
+                reply.bulk(payload);
+            });
+            audience.send(inboxes, origin, &mut message)
+        });
+        counts.sum()
+    }
+
+    /// Whether what is published on a channel, or a shard channel, gets to any of these threads.
+    #[must_use]
+    pub fn reaches(&self, kind: Kind, channel: &[u8], workers: impl Fn(usize) -> bool) -> bool {
+        let is_with = |audiences: &mut Audiences| audiences.get(channel).is_some_and(|a| a.is_with(&workers));
+        if self.channels(kind).with(channel, is_with) {
+            return true;
+        }
+        if kind == Kind::Shard || self.pattern_count() == 0 {
+            return false;
+        }
+        let patterns = self.patterns.read().unwrap_or_else(PoisonError::into_inner);
+        patterns.iter().any(|(pattern, a)| a.is_with(&workers) && glob::matches(pattern, channel, false))
+    }
+
+    /// Channels, or shard channels, that have subscribers; of those that match, if a pattern is given.
+    #[must_use]
+    pub fn active(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
+        self.channels(kind).names(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name, false)))
+    }
+
+    /// Subscribers of one channel or shard channel.
+    #[must_use]
+    pub fn subscribers(&self, kind: Kind, channel: &[u8]) -> usize {
+        self.channels(kind).with(channel, |audiences| audiences.get(channel).map_or(0, Audience::len))
+    }
+
+    /// Channels that have subscribers.
+    #[must_use]
+    pub fn channel_count(&self, kind: Kind) -> usize {
+        self.channels(kind).count.load(Ordering::Relaxed)
+    }
+
+    /// Patterns that have subscribers.
+    #[inline]
+    #[must_use]
+    pub fn pattern_count(&self) -> usize {
+        self.pattern_count.load(Ordering::Acquire)
+    }
+}

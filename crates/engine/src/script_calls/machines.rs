@@ -1,0 +1,56 @@
+//! The thread's machine for scripts, taken and put back.
+
+use std::sync::atomic::Ordering;
+
+use commands::error::Error;
+use commands::spec::Script;
+use resp::request::Args;
+
+use crate::command_table::Command;
+use crate::scripts::Machine;
+use crate::worker::Worker;
+use crate::worker::turn::Turn;
+
+/// Has what a command would run compiled. What goes wrong is found again when it is run.
+pub(crate) fn compile_ahead(worker: &mut Worker, command: &Command, args: Args<'_>) {
+    let name = args.get(1);
+    // A machine that can't be had is the command's error, too.
+    let Ok(mut machine) = take_machine(worker) else { return };
+    match command.info.script {
+        Some(Script::Function) => machine.load_ahead(&worker.engine.libraries, name),
+        script => machine.compile_ahead(&worker.engine.scripts, name, script == Some(Script::Text)),
+    }
+    put_back(worker, machine);
+}
+
+/// Takes the thread's machine for a moment, and makes it before the first.
+pub(crate) fn with_machine<T>(
+    turn: &mut Turn<'_, '_>,
+    then: impl FnOnce(&mut Turn<'_, '_>, &mut Machine) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut machine = take_machine(turn.worker)?;
+    let result = then(turn, &mut machine);
+    put_back(turn.worker, machine);
+    result
+}
+
+#[inline]
+fn take_machine(worker: &mut Worker) -> Result<Box<Machine>, Error> {
+    let engine = worker.engine;
+    let bytes_max = engine.settings.lua_memory_limit.get_usize();
+    let mut machine = match worker.scripts.machine.take() {
+        Some(mut machine) => {
+            machine.vm.limit_memory(bytes_max);
+            machine
+        }
+        None => Box::new(Machine::new(bytes_max)?),
+    };
+    machine.follow(&engine.libraries);
+    Ok(machine)
+}
+
+#[inline]
+fn put_back(worker: &mut Worker, machine: Box<Machine>) {
+    worker.stats().lua_bytes.store(machine.used_bytes() as u64, Ordering::Relaxed);
+    worker.scripts.machine = Some(machine);
+}

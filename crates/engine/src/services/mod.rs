@@ -1,0 +1,13 @@
+//! What the rooms above share: things that a worker does for a session beside running its commands. Each is told what
+//! has happened; none of them runs a command.
+//!
+//! What a session publishes and hears (`publishing.rs`), what is published of changed keys (`notifications.rs`), what
+//! monitors are shown (`monitors.rs`), what took long (`slow.rs`), which arguments are secrets (`secrets.rs`), and how
+//! connections end (`closing.rs`).
+
+pub(crate) mod closing;
+pub mod monitors;
+pub(crate) mod notifications;
+pub(crate) mod publishing;
+pub(crate) mod secrets;
+pub(crate) mod slow;

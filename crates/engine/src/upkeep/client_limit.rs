@@ -1,0 +1,101 @@
+//! Keeping to `maxmemory-clients`, and to `unauthenticated-input-total`: the connections that take most memory are
+//! closed.
+
+use std::sync::atomic::Ordering;
+
+use crate::clients::client::{Client, Sum, client_flag};
+use crate::clients::client_memory::memory_bytes;
+use crate::clients::line::line;
+use crate::clients::session::Session;
+use crate::config::LogLevel;
+use crate::services::closing::close_client;
+use crate::worker::Worker;
+
+/// How long, in milliseconds, no thread looks again for connections to close when there were none: all those that are left
+/// say CLIENT NO-EVICT, or are small and many.
+const IN_VAIN_MS: u64 = 100;
+
+/// The part of `unauthenticated-input-total` that is made free when it has been reached.
+const UNAUTHENTICATED_PART_CLOSED: u64 = 4;
+
+/// Bytes of memory that a connection's requests take while they wait to be complete.
+fn input_bytes(client: &Client) -> u64 {
+    let parts = [&client.input_bytes, &client.input_free_bytes, &client.args_bytes];
+    parts.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+}
+
+impl Worker {
+    /// Notes what a connection takes now, and closes those that take most if that is too much. Call it whenever one's
+    /// buffers may have grown or shrunk; the one itself may be among those that are closed, a moment later.
+    #[inline]
+    pub fn note_client_memory(&self, client: &Client) {
+        if self.engine.client_limit.bytes.load(Ordering::Relaxed) > 0 {
+            self.engine.clients.note(Sum::Memory, client, memory_bytes(client));
+            self.evict_clients();
+        }
+    }
+
+    /// Notes what the requests of a connection take that has yet to authenticate, and closes those that take most if
+    /// all of them take too much: each may take little, but a client can open many. Call it whenever that may have
+    /// changed.
+    #[inline]
+    pub fn note_unauthenticated(&self, session: &Session) {
+        if !session.is_authenticated() || session.client.is_noted(Sum::Unauthenticated) {
+            self.note_unauthenticated_bytes(session);
+        }
+    }
+
+    #[cold]
+    fn note_unauthenticated_bytes(&self, session: &Session) {
+        let (engine, client) = (self.engine, &*session.client);
+        let bytes = if engine.must_authenticate(session) { input_bytes(client) } else { 0 };
+        engine.clients.note(Sum::Unauthenticated, client, bytes);
+        let limit = engine.settings.unauthenticated_input_total.get();
+        if engine.clients.noted(Sum::Unauthenticated) > limit {
+            self.close_unauthenticated(limit);
+        }
+    }
+
+    fn close_unauthenticated(&self, limit: u64) {
+        // More than have to go, so that looking for them takes little of the time of those that make it necessary.
+        let kept = limit - limit / UNAUTHENTICATED_PART_CLOSED;
+        let may_go = |client: &Client| client.is_noted(Sum::Unauthenticated);
+        for client in self.engine.clients.remove_largest(Sum::Unauthenticated, kept, may_go) {
+            let (id, addr, bytes) = (client.id, &client.addr, input_bytes(&client));
+            let text = format!(
+                "Closing client that has not authenticated, since incomplete requests of all such clients take too \
+                 much memory: id={id} addr={addr} input={bytes} (unauthenticated-input-total {limit})"
+            );
+            self.engine.host.log(LogLevel::Warning, &text);
+            close_client(self.engine, &client);
+        }
+    }
+
+    /// Begins to keep to the limit that has been set.
+    pub(crate) fn follow_client_limit(&self) {
+        if self.engine.client_limit.follow(&self.engine.settings) {
+            // It has not been noted as long as there was no limit.
+            let clients = &self.engine.clients;
+            clients.all().iter().for_each(|client| clients.note(Sum::Memory, client, memory_bytes(client)));
+            self.evict_clients();
+        }
+    }
+
+    fn evict_clients(&self) {
+        let (clients, limit) = (&self.engine.clients, &self.engine.client_limit);
+        let bytes = limit.bytes.load(Ordering::Relaxed);
+        if clients.noted(Sum::Memory) < bytes || self.clock.now_ms < limit.in_vain_until_ms.load(Ordering::Relaxed) {
+            return;
+        }
+        let evicted = clients.remove_largest(Sum::Memory, bytes, |client| !client.has(client_flag::NO_EVICT));
+        if evicted.is_empty() {
+            limit.in_vain_until_ms.store(self.clock.now_ms + IN_VAIN_MS, Ordering::Relaxed);
+        }
+        for client in evicted {
+            let line = line(self.engine.table, &client, self.clock.now_ms, None);
+            self.engine.host.log(LogLevel::Notice, &format!("Evicting client: {line} (maxmemory-clients {bytes})"));
+            self.stats().evicted_clients.add(1);
+            close_client(self.engine, &client);
+        }
+    }
+}

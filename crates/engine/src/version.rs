@@ -1,8 +1,0 @@
-//! What the server says that it is.
-
-/// The release of Redis whose commands, replies and errors the server has; clients decide by it what they may use.
-pub const REDIS_VERSION: &str = "7.2.4";
-/// The same, a byte for each part.
-pub const REDIS_VERSION_NUMBER: u32 = 0x0007_0204;
-/// The release of Penstock.
-pub const PENSTOCK_VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,37 @@
+//! What a thread adds to its counters.
+
+use super::Worker;
+use crate::clients::blocking::Waiter;
+
+impl Worker {
+    /// Counts a waiter's command, which has ended with an error.
+    pub(crate) fn count_failed(&mut self, waiter: &Waiter, error: &[u8]) {
+        self.count_as_run(waiter);
+        waiter.count(Some(error));
+        let stats = self.stats();
+        stats.count_error(error);
+        stats.commands[waiter.command.id].failed.add(1);
+    }
+
+    /// Counts a waiter's command, which has ended well, or because its time is up. The caller is inside the gate.
+    pub(crate) fn count_ended(&mut self, waiter: &Waiter) {
+        self.count_as_run(waiter);
+        waiter.count(None);
+    }
+
+    /// Counts that a waiter's command has run, before a client learns of it. The time that it waited is not the
+    /// command's.
+    fn count_as_run(&mut self, waiter: &Waiter) {
+        self.meter.note(waiter.command.id, 0);
+        self.meter.count();
+    }
+
+    /// Adds what was observed since to the counters.
+    pub(crate) fn note_observed(&mut self) {
+        let stats = self.stats();
+        stats.hits.add(std::mem::take(&mut self.observed.hits));
+        stats.misses.add(std::mem::take(&mut self.observed.misses));
+        stats.expired.add(std::mem::take(&mut self.observed.expired));
+        stats.dirty.add(std::mem::take(&mut self.effects.dirty));
+    }
+}

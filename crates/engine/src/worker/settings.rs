@@ -1,0 +1,58 @@
+//! What a thread takes over from the configuration.
+
+use commands::call::{LazyFree, Rules};
+use store::types::hash::HashLimits;
+use store::types::list::ListLimits;
+use store::types::set::SetLimits;
+use store::types::stream::StreamLimits;
+use store::types::zset::ZSetLimits;
+
+use super::Worker;
+use crate::memory::eviction;
+use crate::replies::Share;
+
+impl Worker {
+    /// Makes `rules` and `limits` anew if the configuration has changed, and says whether it has.
+    pub(super) fn follow_settings(&mut self) -> bool {
+        let version = self.engine.settings_version();
+        if version == self.settings_version {
+            return false;
+        }
+        self.settings_version = version;
+        let settings = &self.engine.settings;
+        self.meter.tracks_latency = settings.latency_tracking.get();
+        let alone = Share::new(settings.reply_memory_limit.get(), settings.reply_memory_total.get(), 1);
+        self.pace.reply_bytes_max = alone.turn() as usize;
+        self.clock.frequency = eviction::frequency(settings);
+        self.limits.bulk_bytes_max = i64::try_from(settings.proto_max_bulk_len.get()).unwrap_or(i64::MAX);
+        self.rules = Rules {
+            string_bytes_max: settings.proto_max_bulk_len.get_usize(),
+            list: ListLimits::new(settings.list_max_listpack_size.get()),
+            set: SetLimits {
+                intset_entries: settings.set_max_intset_entries.get_usize(),
+                listpack_entries: settings.set_max_listpack_entries.get_usize(),
+                listpack_value: settings.set_max_listpack_value.get_usize(),
+            },
+            hash: HashLimits {
+                listpack_entries: settings.hash_max_listpack_entries.get_usize(),
+                listpack_value: settings.hash_max_listpack_value.get_usize(),
+            },
+            zset: ZSetLimits {
+                entries_max: settings.zset_max_listpack_entries.get_usize(),
+                member_bytes_max: settings.zset_max_listpack_value.get_usize(),
+            },
+            stream: StreamLimits::new(
+                settings.stream_node_max_bytes.get_usize(),
+                settings.stream_node_max_entries.get_usize(),
+            ),
+            stream_block_entries: settings.stream_node_max_entries.get_usize(),
+            lazy_free: LazyFree {
+                user_del: settings.lazyfree_lazy_user_del.get(),
+                user_flush: settings.lazyfree_lazy_user_flush.get(),
+                server_del: settings.lazyfree_lazy_server_del.get(),
+            },
+            shares_integers: !eviction::goes_by_use(settings),
+        };
+        true
+    }
+}

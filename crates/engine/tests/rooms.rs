@@ -1,0 +1,392 @@
+//! The engine's rooms: which module of the crate may know which, and in which order they stand.
+//!
+//! The sources are read as text. A file belongs to the room that its path begins with. An arrow is a path (`crate::room`
+//! or `super::`), or a call of a method that another room gives to [`SHARED`], which a path doesn't show.
+
+// Clippy knows that a test may unwrap, but not the functions that only tests call.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Every room, from the bottom to the top, and the rooms that it knows: all of them stand before it, so that there is no
+/// circle. A module that isn't here fails the test, so that each new one is put in its place.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("reasons", &[]),
+    ("machine", &[]),
+    ("command_table", &[]),
+    ("pause", &["reasons"]),
+    ("journal", &["reasons"]),
+    ("durability", &["reasons"]),
+    ("inbox", &[]),
+    ("config", &["command_table"]),
+    ("listening", &["reasons", "config"]),
+    ("host", &["machine", "config"]),
+    ("statistics", &["machine"]),
+    ("replies", &["config"]),
+    ("pubsub", &["reasons", "inbox"]),
+    ("pipelines", &[]),
+    ("clients", &["reasons", "command_table", "inbox", "config", "listening", "pipelines"]),
+    ("scripts", &["machine", "command_table", "config", "host", "statistics"]),
+    ("memory", &["machine", "config"]),
+    (
+        "engine",
+        &[
+            "reasons",
+            "machine",
+            "command_table",
+            "pause",
+            "journal",
+            "durability",
+            "inbox",
+            "config",
+            "listening",
+            "host",
+            "statistics",
+            "replies",
+            "pubsub",
+            "pipelines",
+            "clients",
+            "scripts",
+            "memory",
+        ],
+    ),
+    (
+        "worker",
+        &[
+            "machine",
+            "command_table",
+            "listening",
+            "statistics",
+            "replies",
+            "pubsub",
+            "clients",
+            "scripts",
+            "memory",
+            "engine",
+        ],
+    ),
+    (
+        "services",
+        &[
+            "machine",
+            "command_table",
+            "inbox",
+            "config",
+            "listening",
+            "statistics",
+            "pubsub",
+            "clients",
+            "engine",
+            "worker",
+        ],
+    ),
+    ("commit", &["reasons", "command_table", "clients", "worker", "services"]),
+    ("script_calls", &["reasons", "machine", "command_table", "config", "clients", "scripts", "worker", "services"]),
+    ("upkeep", &["machine", "config", "clients", "memory", "worker", "services", "commit"]),
+    (
+        "families",
+        &[
+            "machine",
+            "command_table",
+            "inbox",
+            "config",
+            "listening",
+            "statistics",
+            "replies",
+            "pubsub",
+            "pipelines",
+            "clients",
+            "scripts",
+            "engine",
+            "worker",
+            "services",
+            "commit",
+            "script_calls",
+        ],
+    ),
+    ("registry", &["command_table", "worker", "families"]),
+    (
+        "execute",
+        &[
+            "reasons",
+            "machine",
+            "command_table",
+            "config",
+            "listening",
+            "replies",
+            "pubsub",
+            "clients",
+            "engine",
+            "worker",
+            "services",
+            "commit",
+            "script_calls",
+            "upkeep",
+            "registry",
+        ],
+    ),
+    ("replay", &["clients", "worker", "execute"]),
+];
+
+/// The type whose methods are in several rooms. A call of one is an arrow to the room that has it.
+const SHARED: &str = "Worker";
+
+/// The text of a file without comments, strings and tests; those stand at a file's end by this project's habit.
+fn code(text: &str) -> String {
+    let tests = |line: &str| line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test");
+    let lines = text.lines().take_while(|line| !tests(line));
+    lines.filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+/// The modules of a file, from the crate's root: those of its path. Empty for the root itself.
+fn modules(path: &str) -> Vec<&str> {
+    let path = path.strip_suffix(".rs").unwrap_or(path);
+    let path = path.strip_suffix("/mod").unwrap_or(path);
+    if path == "lib" { Vec::new() } else { path.split('/').collect() }
+}
+
+fn is_word(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
+}
+
+/// The word that some text begins with.
+fn word(text: &str) -> &str {
+    text.find(|c| !is_word(c)).map_or(text, |end| &text[..end])
+}
+
+/// Where a word stands alone in some text.
+fn places<'t>(text: &'t str, wanted: &'t str) -> impl Iterator<Item = usize> + 't {
+    let is_alone = |&(at, _): &(usize, &str)| !text[..at].chars().next_back().is_some_and(is_word);
+    text.match_indices(wanted).filter(is_alone).map(|(at, _)| at)
+}
+
+/// The first names of a path's rest: of `{a::b, c}` both `a` and `c`.
+fn first_names(rest: &str) -> Vec<&str> {
+    let Some(group) = rest.strip_prefix('{') else { return vec![word(rest)] };
+    let (mut depth, mut names, mut from) = (0_usize, Vec::new(), 0);
+    for (at, character) in group.char_indices() {
+        match character {
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            ',' | '}' if depth == 0 => {
+                names.push(word(group[from..at].trim()));
+                from = at + 1;
+                if character == '}' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+/// The rooms that a file's paths lead to.
+fn rooms_of_paths<'t>(path: &'t str, code: &'t str) -> BTreeSet<&'t str> {
+    let own = modules(path);
+    let mut rooms = BTreeSet::new();
+    for at in places(code, "crate::") {
+        rooms.extend(first_names(&code[at + "crate::".len()..]));
+    }
+    for at in places(code, "super::") {
+        let mut rest = &code[at..];
+        let mut ups = 0;
+        while let Some(behind) = rest.strip_prefix("super::") {
+            (rest, ups) = (behind, ups + 1);
+        }
+        // A chain is met again at each of its links; the whole is the longest. A path within a module that stands in the
+        // file itself leads less far up, and stays within the file's room.
+        if ups >= own.len() && !code[..at].ends_with("super::") {
+            rooms.extend(first_names(rest));
+        }
+    }
+    rooms
+}
+
+/// The methods that a file gives to [`SHARED`].
+fn shared_methods(code: &str) -> BTreeSet<&str> {
+    let mut methods = BTreeSet::new();
+    let mut rest = code;
+    while let Some(at) = rest.find(&format!("\nimpl {SHARED} {{\n")) {
+        let block = &rest[at + 1..];
+        let end = block.find("\n}").unwrap_or(block.len());
+        methods.extend(places(&block[..end], "fn ").map(|at| word(&block[at + "fn ".len()..])));
+        rest = &block[end..];
+    }
+    methods
+}
+
+/// The methods of [`SHARED`] that a file calls: on `worker`, on `self` where that is one, or by the type's name.
+fn shared_calls(code: &str) -> BTreeSet<&str> {
+    let is_own = !shared_methods(code).is_empty();
+    let path = format!("{SHARED}::");
+    let receivers = ["worker.", &path].into_iter().chain(is_own.then_some("self."));
+    let mut calls = BTreeSet::new();
+    for receiver in receivers.collect::<Vec<_>>() {
+        for (at, _) in code.match_indices(receiver) {
+            if code[..at].chars().next_back().is_some_and(is_word) {
+                continue;
+            }
+            let rest = &code[at + receiver.len()..];
+            let name = word(rest);
+            let is_call = rest[name.len()..].starts_with(['(', ':', ',', ')']);
+            if is_call && !name.is_empty() {
+                calls.insert(name);
+            }
+        }
+    }
+    calls
+}
+
+/// The arrows that files show, from room to room. Each file is its path and its text.
+fn actual_arrows(files: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
+    let codes: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), code(text))).collect();
+    let mut givers: BTreeMap<&str, &str> = BTreeMap::new();
+    for (path, code) in &codes {
+        givers.extend(shared_methods(code).into_iter().map(|method| (method, modules(path)[0])));
+    }
+    let mut arrows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, code) in codes.iter().filter(|(path, _)| !modules(path).is_empty()) {
+        let room = modules(path)[0];
+        let by_call = shared_calls(code).into_iter().filter_map(|method| givers.get(method).copied());
+        let known = arrows.entry(room.to_owned()).or_default();
+        known.extend(rooms_of_paths(path, code).into_iter().chain(by_call).map(str::to_owned));
+        known.remove(room);
+    }
+    arrows
+}
+
+/// What is wrong with the arrows that there are, and with those that are declared, as readable lines.
+fn violations(actual: &BTreeMap<String, BTreeSet<String>>, declared: &[(&str, &[&str])]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, (room, known)) in declared.iter().enumerate() {
+        let below = |other: &str| declared[..at].iter().any(|(name, _)| *name == other);
+        found.extend(known.iter().filter(|other| !below(other)).map(|other| format!("{other} is not below {room}")));
+        let used = actual.get(*room);
+        let idle = known.iter().filter(|other| !used.is_some_and(|used| used.contains(**other)));
+        found.extend(idle.map(|other| format!("{room} does not use {other}")));
+    }
+    for (room, known) in actual {
+        match declared.iter().find(|(name, _)| name == room) {
+            None => found.push(format!("{room} is not among ARROWS")),
+            Some((_, allowed)) => {
+                let stray = known.iter().filter(|other| !allowed.contains(&other.as_str()));
+                found.extend(stray.map(|other| format!("{room} must not know {other}")));
+            }
+        }
+    }
+    found
+}
+
+/// Every source file of the crate that is no test, by its path from `src`, with its text.
+fn files() -> Vec<(String, String)> {
+    fn collect(directory: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    collect(&root, &mut found);
+    let named = found.into_iter().map(|path| {
+        let name = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+        (name, std::fs::read_to_string(path).unwrap())
+    });
+    // What tests alone use: the bench, and files whose modules are declared for tests.
+    let of_tests = ["testing.rs", "tests.rs", "loom_tests.rs", "command/expected.rs"];
+    named.filter(|(name, _)| !of_tests.iter().any(|end| name.ends_with(end))).collect()
+}
+
+#[test]
+fn arrows_go_down_only() {
+    let actual = actual_arrows(&files());
+    assert!(actual.contains_key("execute") && actual["families"].contains("worker"), "{actual:?}");
+    assert_eq!(violations(&actual, ARROWS), Vec::<String>::new());
+}
+
+/// What is found in files that are given as pairs of a path and a text, if `low` and `high` are declared, `high` above.
+fn check(files: &[(&str, &str)], expected: &[&str]) {
+    let files: Vec<_> = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+    assert_eq!(violations(&actual_arrows(&files), &[("low", &[]), ("high", &["low"])]), expected, "{files:?}");
+}
+
+#[test]
+fn a_stray_arrow_is_seen() {
+    const HIGH: (&str, &str) = ("high.rs", "use crate::low::Low;");
+    const STRAY: &[&str] = &["low must not know high"];
+    check(&[HIGH, ("low.rs", "")], &[]);
+    for text in [
+        "use crate::high::High;",
+        "use crate::{low, high::High};",
+        "use crate::{\n    low::{Low, Lower},\n    high,\n};",
+        "fn run(high: crate::high::High) {}",
+        "use super::high;",
+        "pub(crate) use crate::high::deep::Deep;",
+    ] {
+        check(&[HIGH, ("low.rs", text)], STRAY);
+        let deeper = text.replace("super::", "super::super::");
+        check(&[HIGH, ("low/inner.rs", &deeper)], STRAY);
+        check(&[HIGH, ("low/mod.rs", text)], STRAY);
+    }
+    // None of these leads out of the room.
+    for text in [
+        "use super::high::High;",
+        "mod inner {\n    use super::high;\n}",
+        "use crate::low::high::High;",
+        "// See [`crate::high`].",
+        "    /// See [`super::super::high`].",
+        "#[cfg(test)]\nmod tests {\n    use crate::high::High;\n}",
+        "use other_crate::high::High;",
+        "fn high() {}",
+    ] {
+        check(&[HIGH, ("low/inner.rs", text)], &[]);
+    }
+    check(&[HIGH, ("low.rs", ""), ("new.rs", "use crate::low::Low;")], &["new is not among ARROWS"]);
+    check(&[("high.rs", ""), ("low.rs", "")], &["high does not use low"]);
+}
+
+#[test]
+fn a_call_of_a_shared_type_s_method_is_an_arrow_to_the_room_that_has_it() {
+    let high = "use crate::low::Low;\n\nimpl Worker {\n    pub(crate) fn rise(&self) {\n        self.sink();\n    }\n}";
+    let low = "struct Worker;\n\nimpl Worker {\n    fn sink(&self) {\n        BODY\n    }\n}";
+    for body in ["self.rise()", "worker.rise()", "turn.worker.rise()", "Worker::rise(self)", "each(Worker::rise)"] {
+        check(&[("high.rs", high), ("low.rs", &low.replace("BODY", body))], &["low must not know high"]);
+    }
+    for body in ["self.sink()", "other.rise()", "worker.rise", "coworker.rise()", "self.rise_again()"] {
+        check(&[("high.rs", high), ("low.rs", &low.replace("BODY", body))], &[]);
+    }
+}
+
+#[test]
+fn circles_are_seen() {
+    let none = BTreeMap::new();
+    let arrows: &[(&str, &[&str])] = &[("first", &["second"]), ("second", &["first"])];
+    let found = violations(&none, arrows);
+    assert!(found.contains(&"second is not below first".to_owned()), "{found:?}");
+}
+
+#[test]
+fn the_architecture_page_draws_the_same_arrows() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ARCHITECTURE.md")).unwrap();
+    let drawn = |room: &str| {
+        let start = format!("| `{room}` |");
+        let rows = page.lines().skip_while(|line| !line.starts_with("| room |"));
+        let row = rows.filter(|line| line.starts_with(&start)).last()?;
+        let known = row.trim_end_matches('|').rsplit('|').next()?;
+        Some(known.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>())
+    };
+    for (room, known) in ARROWS {
+        assert_eq!(
+            drawn(room).as_deref(),
+            Some(&known.iter().map(|k| (*k).to_owned()).collect::<Vec<_>>()[..]),
+            "{room}"
+        );
+    }
+}
