@@ -3,8 +3,9 @@
 //! Messages for single connections are few, since each ends a wait that the connection is in, and are taken all at once.
 //! Pushes (what is published, lines of MONITOR) may come faster than the thread hands them out. So they are taken in
 //! portions, and every thread has its own room for them in every inbox: a thread that has filled its room is told so by
-//! the push that did it, holds its publishers up (`crate::execute::room`), and is sent [`Message::Room`] when half of the room is
-//! free again. Nothing ever waits within a push: it may be done under any lock. What runs already may overfill a room.
+//! the push that did it, holds its publishers up (`execute::room`), and is sent [`Message::Room`] when half of the room
+//! is free again. Nothing ever waits within a push: it may be done under any lock. What runs already may overfill a
+//! room.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};

@@ -6,7 +6,7 @@
 //! token before it runs anything more for it (`Session::begin_counted`, `Worker::alone`). The command of a parked
 //! connection counts when it is answered, by the thread that answers it, not when the reply is delivered.
 //!
-//! A token's state is plain data, [`State`]: what a snapshot made behind the closed gate would keep beside the
+//! A token's state is plain data, [`TokenState`]: what a snapshot made behind the closed gate would keep beside the
 //! keyspace. In the journal, the count is part of the unit that it counts (`Session::record_count`), so that count and
 //! data never part; commands that change nothing are counted there by their batch. A token is recorded as
 //!
@@ -47,7 +47,7 @@ pub struct Failure {
 
 /// How far a pipeline has got.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
+pub struct PipelineProgress {
     /// Commands that have run or were refused.
     pub executed: u64,
     /// Those of them that answered an error.
@@ -58,16 +58,16 @@ pub struct Progress {
     pub database: usize,
 }
 
-impl Progress {
+impl PipelineProgress {
     /// Reads `executed failed database [position error ...]`.
-    fn of_record(words: &[&[u8]]) -> Option<Progress> {
+    fn of_record(words: &[&[u8]]) -> Option<PipelineProgress> {
         let number = |word: &[u8]| resp::num::parse_i64(word).and_then(|number| u64::try_from(number).ok());
         let (&[executed, failed, database], failures) = words.split_first_chunk::<3>()?;
         let failures = failures.chunks(2).map(|pair| match pair {
             [position, error] => Some(Failure { position: number(position)?, error: (*error).into() }),
             _ => None,
         });
-        Some(Progress {
+        Some(PipelineProgress {
             executed: number(executed)?,
             failed: number(failed)?,
             failures: failures.collect::<Option<_>>()?,
@@ -78,7 +78,7 @@ impl Progress {
 
 /// All that there is to know of a token, apart from the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct State {
+pub struct TokenState {
     /// The token.
     pub token: Box<[u8]>,
     /// How long it is kept once no connection has it, in milliseconds.
@@ -88,7 +88,7 @@ pub struct State {
     /// When it expires, in milliseconds of Unix time; none while a connection has it.
     pub expires_ms: Option<u64>,
     /// How far its pipeline has got.
-    pub progress: Progress,
+    pub progress: PipelineProgress,
 }
 
 #[derive(Default)]
@@ -176,12 +176,12 @@ impl Pipeline {
 
     /// How far it has got.
     #[must_use]
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> PipelineProgress {
         let failures = lock(&self.failures);
         let (failed, first) = (failures.failed, failures.first.clone());
         drop(failures);
         let executed = self.executed();
-        Progress { executed, failed, failures: first, database: self.database() }
+        PipelineProgress { executed, failed, failures: first, database: self.database() }
     }
 
     /// Records how far it has got, with the failures that the journal doesn't know. `open` commands, of which `failed`
@@ -221,9 +221,9 @@ impl Pipeline {
 
     /// All that there is to know of it.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> TokenState {
         let known = |number: &AtomicU64| Some(number.load(Ordering::Relaxed)).filter(|&number| number != 0);
-        State {
+        TokenState {
             token: self.token.clone(),
             ttl_ms: self.ttl_ms,
             holder: known(&self.holder),
@@ -239,9 +239,9 @@ impl Failure {
     }
 }
 
-impl From<State> for Pipeline {
-    fn from(state: State) -> Pipeline {
-        let Progress { executed, failed, failures, database } = state.progress;
+impl From<TokenState> for Pipeline {
+    fn from(state: TokenState) -> Pipeline {
+        let PipelineProgress { executed, failed, failures, database } = state.progress;
         Pipeline {
             token: state.token,
             ttl_ms: state.ttl_ms,
@@ -305,7 +305,7 @@ impl Pipelines {
     }
 
     /// Adds a token, unless there are `max` already.
-    pub fn add(&self, state: State, max: usize, now_ms: u64) -> Result<Arc<Pipeline>, Refused> {
+    pub fn add(&self, state: TokenState, max: usize, now_ms: u64) -> Result<Arc<Pipeline>, Refused> {
         self.with(now_ms, |all| {
             if all.by_token.contains_key(&state.token) {
                 return Err(Refused::Exists);
@@ -369,22 +369,22 @@ impl Pipelines {
                 true
             }
             [b"PIPELINE", b"KEEP", token, ..] => {
-                let (Some(ttl_ms), Some(progress)) = (number(3), Progress::of_record(&words[4..])) else {
+                let (Some(ttl_ms), Some(progress)) = (number(3), PipelineProgress::of_record(&words[4..])) else {
                     return false;
                 };
                 let expires_ms = Some(now_ms.saturating_add(ttl_ms));
-                self.keep(State { token: (*token).into(), ttl_ms, holder: None, expires_ms, progress }, now_ms);
+                self.keep(TokenState { token: (*token).into(), ttl_ms, holder: None, expires_ms, progress }, now_ms);
                 true
             }
             [b"PIPELINE", b"COUNT", token, ..] => {
-                let Some(mut progress) = Progress::of_record(&words[3..]) else { return false };
+                let Some(mut progress) = PipelineProgress::of_record(&words[3..]) else { return false };
                 // Its count may come after its end: a connection goes on uncounted then.
                 let Some(pipeline) = self.get(token, now_ms) else { return true };
-                let State { ttl_ms, progress: before, .. } = pipeline.state();
+                let TokenState { ttl_ms, progress: before, .. } = pipeline.state();
                 progress.failures.splice(0..0, before.failures);
                 progress.failures.truncate(FAILURES_MAX);
                 let expires_ms = Some(now_ms.saturating_add(ttl_ms));
-                self.keep(State { token: (*token).into(), ttl_ms, holder: None, expires_ms, progress }, now_ms);
+                self.keep(TokenState { token: (*token).into(), ttl_ms, holder: None, expires_ms, progress }, now_ms);
                 true
             }
             _ => false,
@@ -392,7 +392,7 @@ impl Pipelines {
     }
 
     /// Adds a token that no connection has, in place of what there was.
-    fn keep(&self, state: State, now_ms: u64) {
+    fn keep(&self, state: TokenState, now_ms: u64) {
         self.with(now_ms, |all| {
             if let Some(before) = all.by_token.get(&state.token).cloned() {
                 all.keep(&before);
@@ -419,7 +419,7 @@ impl Pipelines {
 
     /// The state of every token, in their order. Counts and data fit each other if the caller is alone behind the gate.
     #[must_use]
-    pub fn states(&self, now_ms: u64) -> Vec<State> {
+    pub fn states(&self, now_ms: u64) -> Vec<TokenState> {
         self.with(now_ms, |all| all.by_token.values().map(|pipeline| pipeline.state()).collect())
     }
 }

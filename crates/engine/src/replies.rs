@@ -48,8 +48,8 @@ impl Share {
         Share { memory, piece: 1 << piece.ilog2() }
     }
 
-    /// From how much on what waits is put into a file, if its client doesn't read. While memory is scarce, a queue that has
-    /// no room for more must be put on disk, or it would wait for ever.
+    /// From how much on what waits is put into a file, if its client doesn't read. While memory is scarce, a queue that
+    /// has no room for more must be put on disk, or it would wait for ever.
     #[must_use]
     pub fn spills_from(self, is_scarce: bool) -> u64 {
         if is_scarce { self.piece } else { self.memory.saturating_sub(PIECES_RESERVED * self.piece).max(self.piece) }
@@ -61,7 +61,8 @@ impl Share {
         (self.piece as usize).min(BLOCK_BYTES_MAX)
     }
 
-    /// Bytes of replies after which the turn of a connection ends that has replies waiting: what its last block has room for.
+    /// Bytes of replies after which the turn of a connection ends that has replies waiting: what its last block has
+    /// room for.
     #[must_use]
     pub fn waiting_turn(self) -> usize {
         self.block() / 2
@@ -181,7 +182,8 @@ impl Figure {
 /// What INFO shows of all connections' replies.
 #[derive(Default, Debug)]
 pub struct ReplyFigures {
-    /// Connections that have replies waiting. Subscribers and monitors have limits of their own, and aren't counted here.
+    /// Connections that have replies waiting. Subscribers and monitors have limits of their own, and aren't counted
+    /// here.
     pub waiting: Figure,
     /// Bytes of memory that those replies take.
     pub memory: Figure,

@@ -27,7 +27,7 @@ use crate::engine::Engine;
 use crate::listening::watch::DbKey;
 use crate::machine::clockwork::Clockwork;
 use crate::machine::ticks::Ticks;
-use crate::memory::compaction::Progress;
+use crate::memory::compaction::CompactionProgress;
 use crate::memory::eviction::MemoryWatch;
 use crate::memory::expiry::ExpirySearch;
 use crate::pubsub::overfilled::Overfilled;
@@ -105,7 +105,7 @@ pub struct Worker {
     /// How far it is in looking for expired keys.
     pub(crate) expiry: ExpirySearch,
     /// How far it is in looking for sparse pages.
-    pub(crate) compacting: Progress,
+    pub(crate) compacting: CompactionProgress,
     pub(crate) tables: Tables,
 }
 
@@ -140,7 +140,7 @@ impl Worker {
             overfilled: Overfilled::new(engine.inboxes.len()),
             attendant: Lent::default(),
             expiry: ExpirySearch::default(),
-            compacting: Progress::default(),
+            compacting: CompactionProgress::default(),
             tables: Tables::default(),
         }
     }

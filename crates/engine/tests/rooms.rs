@@ -1,7 +1,8 @@
 //! The engine's rooms: which module of the crate may know which, and in which order they stand.
 //!
-//! The sources are read as text. A file belongs to the room that its path begins with. An arrow is a path (`crate::room`
-//! or `super::`), or a call of a method that another room gives to [`SHARED`], which a path doesn't show.
+//! The sources are read as text. A file belongs to the room that its path begins with. An arrow is a path
+//! (`crate::room` or `super::`), or a call of a method that another room gives to [`SHARED`], which a path doesn't
+//! show.
 
 // Clippy knows that a test may unwrap, but not the functions that only tests call.
 #![allow(clippy::unwrap_used)]
@@ -9,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Every room, from the bottom to the top, and the rooms that it knows: all of them stand before it, so that there is no
-/// circle. A module that isn't here fails the test, so that each new one is put in its place.
+/// Every room, from the bottom to the top, and the rooms that it knows: all of them stand before it, so that there is
+/// no circle. A module that isn't here fails the test, so that each new one is put in its place.
 const ARROWS: &[(&str, &[&str])] = &[
     ("reasons", &[]),
     ("machine", &[]),
@@ -196,8 +197,8 @@ fn rooms_of_paths<'t>(path: &'t str, code: &'t str) -> BTreeSet<&'t str> {
         while let Some(behind) = rest.strip_prefix("super::") {
             (rest, ups) = (behind, ups + 1);
         }
-        // A chain is met again at each of its links; the whole is the longest. A path within a module that stands in the
-        // file itself leads less far up, and stays within the file's room.
+        // A chain is met again at each of its links; the whole is the longest. A path within a module that stands in
+        // the file itself leads less far up, and stays within the file's room.
         if ups >= own.len() && !code[..at].ends_with("super::") {
             rooms.extend(first_names(rest));
         }
@@ -258,6 +259,44 @@ fn actual_arrows(files: &[(String, String)]) -> BTreeMap<String, BTreeSet<String
     arrows
 }
 
+/// The types, but for [`SHARED`], that get methods of their own in another room than the one that declares them: an
+/// arrow that neither paths nor calls show.
+fn foreign_methods(files: &[(String, String)]) -> Vec<String> {
+    let codes: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), code(text))).collect();
+    let named = |code: &str, word_before: &str| -> Vec<String> {
+        let lines = code.lines().filter_map(|line| {
+            line.split_once(word_before)
+                .filter(|(before, _)| before.is_empty() || before.starts_with("pub") && before.ends_with(' '))
+        });
+        lines.map(|(_, behind)| word(behind).to_owned()).collect()
+    };
+    let mut homes: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for (path, code) in &codes {
+        let room = modules(path).first().copied().unwrap_or_default();
+        for name in ["struct ", "enum "].iter().flat_map(|kind| named(code, kind)) {
+            homes.entry(name).or_default().insert(room);
+        }
+    }
+    let mut found = Vec::new();
+    for (path, code) in &codes {
+        let room = modules(path).first().copied().unwrap_or_default();
+        for line in code.lines().filter(|line| line.starts_with("impl") && !line.contains(" for ")) {
+            // Behind the parameters, if there are any.
+            let behind = line.trim_start_matches("impl");
+            let name = if behind.starts_with('<') {
+                behind.split_once("> ").map_or("", |(_, name)| name)
+            } else {
+                behind.trim()
+            };
+            let name = word(name);
+            if name != SHARED && homes.get(name).is_some_and(|rooms| !rooms.contains(room)) {
+                found.push(format!("{path} has methods of {name}"));
+            }
+        }
+    }
+    found
+}
+
 /// What is wrong with the arrows that there are, and with those that are declared, as readable lines.
 fn violations(actual: &BTreeMap<String, BTreeSet<String>>, declared: &[(&str, &[&str])]) -> Vec<String> {
     let mut found = Vec::new();
@@ -309,6 +348,7 @@ fn arrows_go_down_only() {
     let actual = actual_arrows(&files());
     assert!(actual.contains_key("execute") && actual["families"].contains("worker"), "{actual:?}");
     assert_eq!(violations(&actual, ARROWS), Vec::<String>::new());
+    assert_eq!(foreign_methods(&files()), Vec::<String>::new());
 }
 
 /// What is found in files that are given as pairs of a path and a text, if `low` and `high` are declared, `high` above.
@@ -361,6 +401,23 @@ fn a_call_of_a_shared_type_s_method_is_an_arrow_to_the_room_that_has_it() {
     }
     for body in ["self.sink()", "other.rise()", "worker.rise", "coworker.rise()", "self.rise_again()"] {
         check(&[("high.rs", high), ("low.rs", &low.replace("BODY", body))], &[]);
+    }
+}
+
+#[test]
+fn methods_of_another_room_s_type_are_seen() {
+    let found = |high: &str| {
+        let files =
+            [("high.rs", high), ("low/a.rs", "pub(crate) struct Low;"), ("low/b.rs", "impl Low {}\nimpl<'a> Low {}")];
+        foreign_methods(&files.map(|(path, text)| (path.to_owned(), text.to_owned())))
+    };
+    for high in ["impl Low {\n}", "impl<'l> Low<'l> {\n}", "impl<T: Into<u8>> Low<T> {\n}"] {
+        assert_eq!(found(high), ["high.rs has methods of Low"]);
+    }
+    for high in
+        ["impl Rise for Low {\n}", "struct Lower;\nimpl Lower {\n}", "struct Low;\nimpl Low {\n}", "impl Worker {\n}"]
+    {
+        assert!(found(high).is_empty(), "{high}");
     }
 }
 

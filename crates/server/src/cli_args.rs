@@ -10,7 +10,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use engine::config::{Kind, Loader, Settings, TABLE};
+use engine::config::{Loader, Settings, TABLE, ValueKind};
 
 use crate::conf_file::{ConfErrors, FATAL, include, load_file, load_text};
 
@@ -34,8 +34,8 @@ pub fn directives() -> impl Iterator<Item = DirectiveOption> {
         docs: directive.docs,
         default: directive.default,
         words: match directive.kind {
-            Kind::Bool => &["yes", "no"],
-            Kind::Choice(words) => words,
+            ValueKind::Bool => &["yes", "no"],
+            ValueKind::Choice(words) => words,
             _ => &[],
         },
     })

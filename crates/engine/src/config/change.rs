@@ -16,7 +16,8 @@ pub trait ConfigHost {
     /// A text for the client; see [`Apply`] for Redis's. Nothing may have changed then.
     fn apply(&self, what: Apply, settings: &Settings) -> Result<(), String>;
 
-    /// Whether the client that asks is connected from this machine, for settings that `enable-protected-configs local` protects.
+    /// Whether the client that asks is connected from this machine, for settings that `enable-protected-configs local`
+    /// protects.
     fn caller_is_local(&self) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! One entry of the table: a directive's name, kind, default and what becomes of it.
 
 use super::cell::Cell;
-use super::kind::Kind;
+use super::kind::ValueKind;
 use super::settings::Settings;
 
 /// A part of the server outside of the engine that must act when a setting changes. What the engine makes from settings,
@@ -52,7 +52,7 @@ pub struct Directive {
     /// Older names, each of which CONFIG GET shows beside the name.
     pub aliases: &'static [&'static str],
     /// How values are read and shown.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// The default, as CONFIG SET would take it.
     pub default: &'static str,
     /// What it is for; for a stored one, why it has no effect.
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Directive {
 
 /// How an entry is written down; each of these is used in the table only.
 impl Directive {
-    pub(super) const fn new(name: &'static str, kind: Kind, default: &'static str) -> Directive {
+    pub(super) const fn new(name: &'static str, kind: ValueKind, default: &'static str) -> Directive {
         Directive {
             name,
             aliases: &[],
@@ -102,11 +102,11 @@ impl Directive {
     }
 
     pub(super) const fn bool(name: &'static str, default: &'static str) -> Directive {
-        Directive::new(name, Kind::Bool, default)
+        Directive::new(name, ValueKind::Bool, default)
     }
 
     pub(super) const fn int(name: &'static str, min: i64, max: i64, default: &'static str) -> Directive {
-        Directive::new(name, Kind::Int { min, max, keep: (min, max) }, default)
+        Directive::new(name, ValueKind::Int { min, max, keep: (min, max) }, default)
     }
 
     /// A whole number from 0 up to what a C `int` holds, Redis's commonest range.
@@ -125,15 +125,15 @@ impl Directive {
     }
 
     pub(super) const fn bytes(name: &'static str, min: u64, default: &'static str) -> Directive {
-        Directive::new(name, Kind::Bytes { min, max: i64::MAX as u64 }, default)
+        Directive::new(name, ValueKind::Bytes { min, max: i64::MAX as u64 }, default)
     }
 
     pub(super) const fn text(name: &'static str, default: &'static str) -> Directive {
-        Directive::new(name, Kind::Text, default)
+        Directive::new(name, ValueKind::Text, default)
     }
 
     pub(super) const fn choice(name: &'static str, words: &'static [&'static str], default: &'static str) -> Directive {
-        Directive::new(name, Kind::Choice(words), default)
+        Directive::new(name, ValueKind::Choice(words), default)
     }
 
     pub(super) const fn alias(mut self, aliases: &'static [&'static str]) -> Directive {

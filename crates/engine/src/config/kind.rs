@@ -9,7 +9,7 @@ use super::special;
 
 /// How a directive's arguments become its value, and back.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum ValueKind {
     /// `yes` or `no`.
     Bool,
     /// A whole number, `min..=max`; accepted numbers outside `keep` are moved to its nearer end.
@@ -28,7 +28,7 @@ pub enum Kind {
         /// The greatest number that is accepted.
         max: u64,
     },
-    /// A number of bytes like [`Kind::Bytes`], or a percentage up to `100%`, which is stored as a negative number.
+    /// A number of bytes like [`ValueKind::Bytes`], or a percentage up to `100%`, which is stored as a negative number.
     BytesOrPercent,
     /// An octal number up to `max`, such as a file mode.
     Octal {
@@ -56,10 +56,10 @@ pub(super) const WRONG_ARITY: &str = "wrong number of arguments";
 
 const NOT_BYTES: &str = "argument must be a memory value";
 
-impl Kind {
+impl ValueKind {
     /// Whether a directive of this kind takes any number of arguments, and CONFIG SET's one is split at blanks.
     pub(super) fn is_multi(self) -> bool {
-        matches!(self, Kind::Words(_) | Kind::Save | Kind::OutputLimits)
+        matches!(self, ValueKind::Words(_) | ValueKind::Save | ValueKind::OutputLimits)
     }
 
     /// The arguments in CONFIG SET's single value: cut at each blank for the kinds that take several. Two blanks in a
@@ -75,9 +75,9 @@ impl Kind {
     /// Reads `args`, where `before` is the directive's present value.
     pub(super) fn parse(self, args: &[&str], before: &Value) -> Result<Value, String> {
         match self {
-            Kind::Words(check) => Ok(Value::Text(check(args)?.join(" ").into())),
-            Kind::Save => special::parse_save(args).map(|text| Value::Text(text.into())),
-            Kind::OutputLimits => special::parse_output_limits(args, before),
+            ValueKind::Words(check) => Ok(Value::Text(check(args)?.join(" ").into())),
+            ValueKind::Save => special::parse_save(args).map(|text| Value::Text(text.into())),
+            ValueKind::OutputLimits => special::parse_output_limits(args, before),
             _ => match args {
                 [arg] => self.parse_one(arg, before),
                 _ => Err(WRONG_ARITY.into()),
@@ -87,16 +87,18 @@ impl Kind {
 
     fn parse_one(self, arg: &str, before: &Value) -> Result<Value, String> {
         match self {
-            Kind::Bool => parse_bool(arg),
-            Kind::Int { min, max, keep } => parse_int(arg, min, max).map(|int| int.clamp(keep.0, keep.1).into()),
-            Kind::Bytes { min, max } => {
+            ValueKind::Bool => parse_bool(arg),
+            ValueKind::Int { min, max, keep } => parse_int(arg, min, max).map(|int| int.clamp(keep.0, keep.1).into()),
+            ValueKind::Bytes { min, max } => {
                 parse_bytes(arg).ok_or(NOT_BYTES.into()).and_then(|bytes| in_range(bytes, min, max))
             }
-            Kind::BytesOrPercent => return parse_bytes_or_percent(arg).map(Value::Number),
-            Kind::Octal { max } => parse_octal(arg, max),
-            Kind::Choice(words) => parse_choice(arg, words),
-            Kind::KeyspaceEvents => special::parse_keyspace_events(arg).map(i128::from),
-            Kind::Directory => return special::resolve_directory(arg, before).map(|path| Value::Text(path.into())),
+            ValueKind::BytesOrPercent => return parse_bytes_or_percent(arg).map(Value::Number),
+            ValueKind::Octal { max } => parse_octal(arg, max),
+            ValueKind::Choice(words) => parse_choice(arg, words),
+            ValueKind::KeyspaceEvents => special::parse_keyspace_events(arg).map(i128::from),
+            ValueKind::Directory => {
+                return special::resolve_directory(arg, before).map(|path| Value::Text(path.into()));
+            }
             _ => return Ok(Value::Text(arg.into())),
         }
         .map(Value::Number)
@@ -105,13 +107,13 @@ impl Kind {
     /// The value as CONFIG GET shows it.
     pub(super) fn show(self, value: &Value) -> String {
         match (self, value) {
-            (Kind::Bool, Value::Number(number)) => if *number != 0 { "yes" } else { "no" }.into(),
-            (Kind::BytesOrPercent, Value::Number(percent @ ..0)) => format!("{}%", -percent),
-            (Kind::Octal { .. }, Value::Number(number)) => format!("{number:o}"),
-            (Kind::Choice(words), Value::Number(index)) => {
+            (ValueKind::Bool, Value::Number(number)) => if *number != 0 { "yes" } else { "no" }.into(),
+            (ValueKind::BytesOrPercent, Value::Number(percent @ ..0)) => format!("{}%", -percent),
+            (ValueKind::Octal { .. }, Value::Number(number)) => format!("{number:o}"),
+            (ValueKind::Choice(words), Value::Number(index)) => {
                 usize::try_from(*index).ok().and_then(|index| words.get(index)).copied().unwrap_or_default().into()
             }
-            (Kind::KeyspaceEvents, Value::Number(bits)) => {
+            (ValueKind::KeyspaceEvents, Value::Number(bits)) => {
                 special::show_keyspace_events(u32::try_from(*bits).unwrap_or(0))
             }
             (_, Value::Number(number)) => number.to_string(),
@@ -123,16 +125,16 @@ impl Kind {
     /// The lines that set `name` to `value` in a configuration file; no trailing line breaks.
     pub(super) fn lines(self, name: &str, value: &Value) -> Vec<String> {
         match (self, value) {
-            (Kind::Save, Value::Text(text)) => special::save_lines(text),
-            (Kind::OutputLimits, Value::Limits(limits)) => special::output_limit_lines(limits),
-            (Kind::Bytes { .. } | Kind::BytesOrPercent, Value::Number(bytes @ 0..)) => {
+            (ValueKind::Save, Value::Text(text)) => special::save_lines(text),
+            (ValueKind::OutputLimits, Value::Limits(limits)) => special::output_limit_lines(limits),
+            (ValueKind::Bytes { .. } | ValueKind::BytesOrPercent, Value::Number(bytes @ 0..)) => {
                 vec![format!("{name} {}", with_unit(*bytes))]
             }
-            (Kind::Text | Kind::Directory | Kind::KeyspaceEvents, value) => {
+            (ValueKind::Text | ValueKind::Directory | ValueKind::KeyspaceEvents, value) => {
                 vec![format!("{name} {}", quoted(&self.show(value)))]
             }
             // Without a word (bind to nothing) the line must still parse: "" is no words.
-            (Kind::Words(_), Value::Text(text)) if text.is_empty() => vec![format!("{name} \"\"")],
+            (ValueKind::Words(_), Value::Text(text)) if text.is_empty() => vec![format!("{name} \"\"")],
             (_, value) => vec![format!("{name} {}", self.show(value))],
         }
     }
@@ -234,23 +236,23 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn check(kind: Kind, arg: &str, expected: Result<&str, &str>) {
+    fn check(kind: ValueKind, arg: &str, expected: Result<&str, &str>) {
         let found = kind.parse(&kind.arguments(arg), &Value::Number(0)).map(|value| kind.show(&value));
         assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned), "{kind:?} {arg:?}");
     }
 
     #[test]
     fn booleans() {
-        check(Kind::Bool, "YES", Ok("yes"));
-        check(Kind::Bool, "no", Ok("no"));
+        check(ValueKind::Bool, "YES", Ok("yes"));
+        check(ValueKind::Bool, "no", Ok("no"));
         for arg in ["1", "", "yes "] {
-            check(Kind::Bool, arg, Err("argument must be 'yes' or 'no'"));
+            check(ValueKind::Bool, arg, Err("argument must be 'yes' or 'no'"));
         }
     }
 
     #[test]
     fn integers() {
-        let kind = Kind::Int { min: -1, max: 10, keep: (0, 5) };
+        let kind = ValueKind::Int { min: -1, max: 10, keep: (0, 5) };
         check(kind, "3", Ok("3"));
         check(kind, "-1", Ok("0"));
         check(kind, "10", Ok("5"));
@@ -262,7 +264,7 @@ mod tests {
 
     #[test]
     fn memory() {
-        let kind = Kind::Bytes { min: 0, max: u64::MAX };
+        let kind = ValueKind::Bytes { min: 0, max: u64::MAX };
         for (arg, bytes) in [("0", "0"), ("1k", "1000"), ("1KB", "1024"), ("2m", "2000000"), ("2Mb", "2097152")] {
             check(kind, arg, Ok(bytes));
         }
@@ -273,12 +275,12 @@ mod tests {
         for arg in ["-1", "+1", "1.5gb", " 1", "1 mb", "1t", "18446744073709551616", "18446744073709551615k"] {
             check(kind, arg, Err("argument must be a memory value"));
         }
-        check(Kind::Bytes { min: 5, max: 9 }, "4", Err("argument must be between 5 and 9 inclusive"));
+        check(ValueKind::Bytes { min: 5, max: 9 }, "4", Err("argument must be between 5 and 9 inclusive"));
     }
 
     #[test]
     fn memory_or_percent() {
-        let kind = Kind::BytesOrPercent;
+        let kind = ValueKind::BytesOrPercent;
         for (arg, shown) in [("5%", "5%"), ("0%", "0"), ("100%", "100%"), ("5mb", "5242880")] {
             check(kind, arg, Ok(shown));
         }
@@ -290,7 +292,7 @@ mod tests {
 
     #[test]
     fn octal() {
-        let kind = Kind::Octal { max: 0o777 };
+        let kind = ValueKind::Octal { max: 0o777 };
         check(kind, "700", Ok("700"));
         check(kind, "", Ok("0"));
         check(kind, "1777", Err("argument must be between 0 and 777 inclusive"));
@@ -302,7 +304,7 @@ mod tests {
 
     #[test]
     fn choices() {
-        let kind = Kind::Choice(&["debug", "notice"]);
+        let kind = ValueKind::Choice(&["debug", "notice"]);
         check(kind, "NOTICE", Ok("notice"));
         check(kind, "x", Err("argument(s) must be one of the following: debug, notice"));
     }

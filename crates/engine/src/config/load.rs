@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use crate::command_table::{NO_SUCH_COMMAND, Table};
 
 use super::cell::Value;
-use super::kind::{Kind, parse_int};
+use super::kind::{ValueKind, parse_int};
 use super::settings::Settings;
 use super::special::{check_default_user, missing};
 use super::table::TABLE;
@@ -81,7 +81,7 @@ impl<'a> Loader<'a> {
         let index = TABLE.find(name.as_bytes()).ok_or(BAD_DIRECTIVE)?;
         let cell = self.settings.cell(index);
         let first_save =
-            matches!(TABLE.directives[index].kind, Kind::Save) && !std::mem::replace(&mut self.save_seen, true);
+            matches!(TABLE.directives[index].kind, ValueKind::Save) && !std::mem::replace(&mut self.save_seen, true);
         let before = if first_save { Value::Text("".into()) } else { cell.load() };
         cell.store(&next_value(index, args, &before)?);
         Ok(())
@@ -97,7 +97,7 @@ pub(super) fn next_value(index: usize, args: &[&str], before: &Value) -> Result<
         args => directive.parse(args, before)?,
     };
     Ok(match (directive.kind, &value) {
-        (Kind::Save, Value::Text(more)) if !more.is_empty() && !before.text().is_empty() => {
+        (ValueKind::Save, Value::Text(more)) if !more.is_empty() && !before.text().is_empty() => {
             Value::Text(format!("{} {more}", before.text()).into())
         }
         _ => value,

@@ -49,11 +49,11 @@ pub use cell::{
 };
 pub use change::{ConfigHost, get, set};
 pub use directive::{Apply, Directive, Effect};
-pub use kind::Kind;
+pub use kind::ValueKind;
 pub use load::Loader;
 pub use rewrite::{RewriteError, rewrite};
 pub use settings::{
     Access, AppendFsync, LogLevel, MaxmemoryPolicy, PIPELINE_TOKEN_TTL_S_MAX, QUERY_BYTES_MAX, Settings, Supervised,
 };
 pub use special::{SavePoint, keyspace_events};
-pub use table::{TABLE, Table, is_sensitive};
+pub use table::{DirectiveTable, TABLE, is_sensitive};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::cell::Value;
 use super::directive::Directive;
-use super::kind::Kind;
+use super::kind::ValueKind;
 use super::load::next_value;
 use super::settings::Settings;
 use super::special::system_text;
@@ -109,7 +109,7 @@ fn places(lines: &[Option<Vec<u8>>]) -> BTreeMap<usize, Vec<usize>> {
 fn says(index: usize, places: &[usize], lines: &[Option<Vec<u8>>]) -> Option<Value> {
     let directive = &TABLE.directives[index];
     let mut value = match directive.kind {
-        Kind::Save => Value::Text("".into()),
+        ValueKind::Save => Value::Text("".into()),
         _ => directive.default_value().ok()?,
     };
     for place in places {
@@ -122,7 +122,7 @@ fn says(index: usize, places: &[usize], lines: &[Option<Vec<u8>>]) -> Option<Val
 
 /// The lines for a directive that the file mentions: none where leaving it out says the same.
 fn wanted(directive: &Directive, value: &Value) -> Vec<String> {
-    let unset = matches!(directive.kind, Kind::Text | Kind::Words(_)) && value.text().is_empty();
+    let unset = matches!(directive.kind, ValueKind::Text | ValueKind::Words(_)) && value.text().is_empty();
     if unset && directive.default.is_empty() {
         return Vec::new();
     }
@@ -133,8 +133,8 @@ fn wanted(directive: &Directive, value: &Value) -> Vec<String> {
 /// named, since its default is wherever the server is started the next time.
 fn needed(directive: &Directive, value: &Value) -> Vec<String> {
     match directive.default_value() {
-        Ok(default) if default == *value && !matches!(directive.kind, Kind::Directory) => Vec::new(),
-        Ok(default) if matches!(directive.kind, Kind::OutputLimits) => {
+        Ok(default) if default == *value && !matches!(directive.kind, ValueKind::Directory) => Vec::new(),
+        Ok(default) if matches!(directive.kind, ValueKind::OutputLimits) => {
             let default = directive.kind.lines(directive.name, &default);
             wanted(directive, value).into_iter().filter(|line| !default.contains(line)).collect()
         }

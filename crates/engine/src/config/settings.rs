@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::cell::{Bytes, BytesOrPercent, Cell, Choice, Choices, Flag, Int, OutputLimits, Shelf, Text, Value};
 use super::directive::{Apply, Directive};
-use super::kind::Kind;
+use super::kind::ValueKind;
 use super::special::{
     SavePoint, check_append_dir_name, check_append_file_name, check_base_name, check_bind, check_percentiles,
     check_title_template, missing, save_points,
@@ -16,7 +16,7 @@ use super::table::TABLE;
 /// refused: the server checks at compile time that there is room for what else is in their buffer.
 pub const QUERY_BYTES_MAX: u64 = 3 << 30;
 /// Redis's least, and Penstock's most.
-const QUERY_BYTES: Kind = Kind::Bytes { min: 1 << 20, max: QUERY_BYTES_MAX };
+const QUERY_BYTES: ValueKind = ValueKind::Bytes { min: 1 << 20, max: QUERY_BYTES_MAX };
 
 /// Declares an enum with a directive's words for variants, in the order of Redis's error text.
 macro_rules! choices {
@@ -158,11 +158,11 @@ settings! {
     /// TCP port to listen on, 0 for none.
     port: Int = Directive::port("port", "6379").applied(Apply::Port);
     /// Addresses to listen on, blank between them; `*` and `::*` are all. One with a leading `-` may be unavailable.
-    bind: Text = Directive::new("bind", Kind::Words(check_bind), "* -::*").applied(Apply::Bind);
+    bind: Text = Directive::new("bind", ValueKind::Words(check_bind), "* -::*").applied(Apply::Bind);
     /// Path of the Unix socket to listen on, empty for none.
     unixsocket: Text = Directive::text("unixsocket", "").startup();
     /// Mode of the Unix socket's file, 0 for what the umask gives.
-    unixsocketperm: Int = Directive::new("unixsocketperm", Kind::Octal { max: 0o777 }, "0").startup();
+    unixsocketperm: Int = Directive::new("unixsocketperm", ValueKind::Octal { max: 0o777 }, "0").startup();
     /// Connections that may wait to be accepted, as listen(2) takes it.
     tcp_backlog: Int = Directive::natural("tcp-backlog", "511").startup();
     /// Whether connections from other machines are refused while there is no password and no explicit bind.
@@ -191,7 +191,7 @@ settings! {
     /// The same of all connections together that have yet to authenticate.
     unauthenticated_input_total: Bytes = Directive::bytes("unauthenticated-input-total", 1 << 20, "16mb");
     /// Bytes of replies not sent yet, per connection and class, on disk as well as in memory.
-    client_output_buffer_limit: OutputLimits = Directive::new("client-output-buffer-limit", Kind::OutputLimits,
+    client_output_buffer_limit: OutputLimits = Directive::new("client-output-buffer-limit", ValueKind::OutputLimits,
         "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60");
     /// Microseconds for which a thread polls before it sleeps, where a client is about to send its next request; 0 for
     /// never.
@@ -211,7 +211,7 @@ settings! {
     /// Seconds after which a connection is closed that has no room for its replies and reads none, 0 for never.
     reply_stall_timeout_s: Int = Directive::natural("reply-stall-timeout", "60");
     /// Bytes that all connections' buffers may take together, 0 for no limit.
-    maxmemory_clients: BytesOrPercent = Directive::new("maxmemory-clients", Kind::BytesOrPercent, "0");
+    maxmemory_clients: BytesOrPercent = Directive::new("maxmemory-clients", ValueKind::BytesOrPercent, "0");
 
     /// Tokens that PIPELINE START may make before it refuses.
     pipeline_tokens_max: Int = Directive::natural("pipeline-tokens-max", "10000");
@@ -219,7 +219,7 @@ settings! {
     pipeline_token_ttl_s: Int = Directive::int("pipeline-token-ttl", 1, PIPELINE_TOKEN_TTL_S_MAX, "3600");
 
     /// Bytes that the data may take, 0 for no limit.
-    maxmemory: Bytes = Directive::new("maxmemory", Kind::Bytes { min: 0, max: u64::MAX }, "0").applied(Apply::MemoryLimit);
+    maxmemory: Bytes = Directive::new("maxmemory", ValueKind::Bytes { min: 0, max: u64::MAX }, "0").applied(Apply::MemoryLimit);
     /// What happens once `maxmemory` is reached.
     maxmemory_policy: Choice<MaxmemoryPolicy> = Directive::choice("maxmemory-policy", POLICIES, "noeviction");
     /// Keys to look at for each one that is evicted.
@@ -233,7 +233,8 @@ settings! {
     /// Whether the process does without transparent huge pages: the kernel clears 2 MB at a time where it would give
     /// one.
     disable_thp: Flag = Directive::bool("disable-thp", "yes").immutable();
-    /// Whether memory that half-empty pages hold is given back: see [`crate::compaction`]. Redis's default is no.
+    /// Whether memory that half-empty pages hold is given back: see [`crate::memory::compaction`]. Redis's default is
+    /// no.
     activedefrag: Flag = Directive::bool("activedefrag", "yes");
     /// Bytes that the process may hold beyond what is in use before that begins. Redis's default is 100mb.
     active_defrag_ignore_bytes: Bytes = Directive::bytes("active-defrag-ignore-bytes", 1, "16mb");
@@ -258,7 +259,7 @@ settings! {
     lazyfree_lazy_user_flush: Flag = Directive::bool("lazyfree-lazy-user-flush", "yes");
     /// Redis's background runs a second, 1 to 500. INFO shows it, and that is all: what runs in the background here
     /// comes at its own times.
-    hz: Int = Directive::new("hz", Kind::Int { min: 0, max: i32::MAX as i64, keep: (1, 500) }, "10");
+    hz: Int = Directive::new("hz", ValueKind::Int { min: 0, max: i32::MAX as i64, keep: (1, 500) }, "10");
     /// How eagerly expired keys are looked for, 1 to 10: while there are any, that may take 25 percent of a thread's
     /// time, and 2 more with each step.
     active_expire_effort: Int = Directive::int("active-expire-effort", 1, 10, "1");
@@ -301,9 +302,9 @@ settings! {
     latency_tracking: Flag = Directive::bool("latency-tracking", "yes");
     /// Percentiles that INFO latencystats shows, blank between them.
     latency_tracking_info_percentiles: Text = Directive::new("latency-tracking-info-percentiles",
-        Kind::Words(check_percentiles), "50 99 99.9");
+        ValueKind::Words(check_percentiles), "50 99 99.9");
     /// Which keyspace events are published: bits of [`super::keyspace_events`].
-    notify_keyspace_events: Int = Directive::new("notify-keyspace-events", Kind::KeyspaceEvents, "");
+    notify_keyspace_events: Int = Directive::new("notify-keyspace-events", ValueKind::KeyspaceEvents, "");
     /// Milliseconds after which other clients are told that a script is busy, 0 for never.
     busy_reply_threshold_ms: Int = Directive::count("busy-reply-threshold", "5000").alias(&["lua-time-limit"]);
 
@@ -314,7 +315,7 @@ settings! {
     /// Whether the server starts though the append-only file ends in the midst of what was written last.
     aof_load_truncated: Flag = Directive::bool("aof-load-truncated", "yes");
     /// Directory of the files that the server writes, absolute.
-    dir: Text = Directive::new("dir", Kind::Directory, "").protected().applied(Apply::Directory);
+    dir: Text = Directive::new("dir", ValueKind::Directory, "").protected().applied(Apply::Directory);
     /// Name of the snapshot's file, in `dir`.
     dbfilename: Text = Directive::text("dbfilename", "dump.rdb").protected().checked(check_dbfilename);
     /// Name of the append-only file, or of the beginning of its parts' names.
@@ -322,7 +323,7 @@ settings! {
     /// Name of the directory of its parts, in `dir`.
     appenddirname: Text = Directive::text("appenddirname", "appendonlydir").checked(check_append_dir_name).startup();
     /// When a snapshot is due; see [`Settings::save_points`].
-    save: Text = Directive::new("save", Kind::Save, "3600 1 300 100 60 10000");
+    save: Text = Directive::new("save", ValueKind::Save, "3600 1 300 100 60 10000");
     /// File to log to, empty for standard output.
     logfile: Text = Directive::text("logfile", "").startup();
     /// How much is logged.
@@ -406,7 +407,7 @@ impl Settings {
 impl Directive {
     /// The value that a server without configuration has.
     pub(super) fn default_value(&self) -> Result<Value, String> {
-        if matches!(self.kind, Kind::Directory) {
+        if matches!(self.kind, ValueKind::Directory) {
             let here = std::env::current_dir().ok().and_then(|path| path.into_os_string().into_string().ok());
             return Ok(Value::Text(here.unwrap_or_else(|| ".".into()).into()));
         }

@@ -5,7 +5,7 @@
 //! but the default is refused instead: those entries are marked `missing`.
 
 use super::directive::Directive;
-use super::kind::Kind;
+use super::kind::ValueKind;
 use super::special::{check_hostname, check_oom_score_adj_values, check_replicaof, check_shutdown};
 
 /// Directives without effect that share the reason for it.
@@ -36,7 +36,7 @@ const PROCESS: Group = Group {
         Directive::bool("crash-memcheck-enabled", "yes"),
         Directive::bool("use-exit-on-panic", "no").hidden(),
         Directive::choice("oom-score-adj", &["no", "yes", "relative", "absolute"], "no"),
-        Directive::new("oom-score-adj-values", Kind::Words(check_oom_score_adj_values), "0 200 800"),
+        Directive::new("oom-score-adj-values", ValueKind::Words(check_oom_score_adj_values), "0 200 800"),
         Directive::text("server_cpulist", "").immutable(),
         Directive::text("bio_cpulist", "").immutable(),
         Directive::text("aof_rewrite_cpulist", "").immutable(),
@@ -63,8 +63,8 @@ const SNAPSHOT: Group = Group {
         Directive::int("key-load-delay", INT_MIN, INT_MAX, "0").hidden(),
         Directive::int("rdb-key-save-delay", INT_MIN, INT_MAX, "0").hidden(),
         Directive::int("loading-process-events-interval-bytes", 1024, INT_MAX, "2097152").hidden(),
-        Directive::new("shutdown-on-sigint", Kind::Words(check_shutdown), "default"),
-        Directive::new("shutdown-on-sigterm", Kind::Words(check_shutdown), "default"),
+        Directive::new("shutdown-on-sigint", ValueKind::Words(check_shutdown), "default"),
+        Directive::new("shutdown-on-sigterm", ValueKind::Words(check_shutdown), "default"),
     ],
 };
 
@@ -84,7 +84,7 @@ const APPEND_ONLY: Group = Group {
 const REPLICATION: Group = Group {
     why: "Replication doesn't exist yet.",
     directives: &[
-        Directive::new("replicaof", Kind::Words(check_replicaof), "").alias(&["slaveof"]).immutable(),
+        Directive::new("replicaof", ValueKind::Words(check_replicaof), "").alias(&["slaveof"]).immutable(),
         Directive::text("masterauth", "").sensitive(),
         Directive::text("masteruser", "").sensitive(),
         Directive::bool("replica-serve-stale-data", "yes").alias(&["slave-serve-stale-data"]),

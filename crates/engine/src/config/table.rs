@@ -8,7 +8,7 @@ use super::settings::FIELDS;
 use super::stored::STORED;
 
 /// Every directive there is.
-pub struct Table {
+pub struct DirectiveTable {
     /// Sorted by name.
     pub directives: Vec<Directive>,
     /// Names and aliases, in lower case, with the index of their directive.
@@ -16,7 +16,7 @@ pub struct Table {
 }
 
 /// The one table from which parsing, CONFIG GET, SET and REWRITE and the settings' defaults come.
-pub static TABLE: LazyLock<Table> = LazyLock::new(|| {
+pub static TABLE: LazyLock<DirectiveTable> = LazyLock::new(|| {
     let stored = STORED.iter().flat_map(|group| group.directives.iter().map(|directive| directive.stored(group.why)));
     let mut directives: Vec<Directive> = FIELDS.iter().copied().chain(stored).collect();
     directives.sort_by_key(|directive| directive.name);
@@ -24,10 +24,10 @@ pub static TABLE: LazyLock<Table> = LazyLock::new(|| {
         std::iter::once(directive.name).chain(directive.aliases.iter().copied()).map(move |name| (name, index))
     });
     let names = names.collect();
-    Table { directives, names }
+    DirectiveTable { directives, names }
 });
 
-impl Table {
+impl DirectiveTable {
     /// The name or alias `name`, in any case, as the table spells it, and the index of its directive.
     pub(super) fn entry(&self, name: &[u8]) -> Option<(&'static str, usize)> {
         let name = std::str::from_utf8(name).ok()?.to_ascii_lowercase();

@@ -42,8 +42,8 @@ impl Worker {
         }
     }
 
-    /// Answers a blocking command that has waited for as long as it may. False if it has been answered, or is just being, or can't be
-    /// as long as a script takes too long.
+    /// Answers a blocking command that has waited for as long as it may. False if it has been answered, or is just
+    /// being, or can't be as long as a script takes too long.
     pub fn time_out(&mut self, session: &mut Session, out: &mut Output) -> bool {
         let Some(waiter) = session.client.waiter() else { return false };
         {

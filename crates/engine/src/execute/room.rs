@@ -6,8 +6,8 @@
 //! queued one; a script, or a change that is notified of, is found out by what it does. A connection that doesn't publish
 //! never waits.
 //!
-//! The thread that owns the inbox makes room by itself, whatever its own publishers wait for: so two threads may well have
-//! filled each other's.
+//! The thread that owns the inbox makes room by itself, whatever its own publishers wait for: so two threads may well
+//! have filled each other's.
 
 use commands::spec::Channels;
 use resp::request::Args;
@@ -15,14 +15,14 @@ use resp::request::Args;
 use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
 use crate::command_table::Command;
-use crate::pubsub::Kind;
+use crate::pubsub::ChannelKind;
 use crate::worker::Worker;
 
 /// The kind of channel that a command publishes on.
-fn publishes_on(command: &Command) -> Option<Kind> {
+fn publishes_on(command: &Command) -> Option<ChannelKind> {
     command.info.publishes.map(|channels| match channels {
-        Channels::Plain => Kind::Channel,
-        Channels::Sharded => Kind::Shard,
+        Channels::Plain => ChannelKind::Channel,
+        Channels::Sharded => ChannelKind::Shard,
     })
 }
 

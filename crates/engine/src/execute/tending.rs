@@ -17,7 +17,8 @@ impl Worker {
         });
     }
 
-    /// The same between commands, so that a limit that was lowered does not wait for the next. Says whether there is more to do.
+    /// The same between commands, so that a limit that was lowered does not wait for the next. Says whether there is
+    /// more to do.
     pub fn relieve_memory(&mut self) -> bool {
         let max = self.engine.settings.maxmemory.get();
         if max == 0 || self.engine.host.used_memory() <= max || self.engine.is_held_up() {

@@ -25,7 +25,7 @@ use crate::worker::pace::LANE_BYTES_MAX;
 use crate::worker::tables::{KEPT_KEYS_MAX, Planned, Tables};
 use crate::worker::{Pass, Ran, Step, Worker, hash_keys};
 
-/// Commands that are framed and run together, and, as far as they have a key each, prefetched: see `crate::execute::lookahead`.
+/// Commands that are framed and run together, and, as far as they have a key each, prefetched: see `lookahead`.
 const WINDOW: usize = 64;
 /// Keys of commands from which on it is worth it to keep others out: as much as the locks of so many.
 const KEYS_WORTH_IT: usize = 8;
@@ -33,8 +33,7 @@ const KEYS_WORTH_IT: usize = 8;
 /// which takes less than a millisecond.
 const BRIEF_BYTES_MAX: usize = 16 * 1024;
 
-const _: () =
-    assert!(WINDOW <= u64::BITS as usize, "a window's commands have a bit each in `crate::execute::lookahead`");
+const _: () = assert!(WINDOW <= u64::BITS as usize, "a window's commands have a bit each in `lookahead`");
 
 /// One connection's time on the thread: what it has sent, how far that has run, and when others are to have theirs.
 struct Stint<'b> {

@@ -312,7 +312,7 @@ fn pause(turn: &mut Turn<'_, '_>) -> Outcome {
     let until_ms = until_ms.ok_or(Error::TIMEOUT_OUT_OF_RANGE)?;
     let engine = turn.engine();
     engine.pause.begin(all, turn.now_ms(), if timeout_ms > 0 { until_ms } else { 0 });
-    turn.follow_pause();
+    follow_pause(turn);
     turn.reply.ok();
     Ok(())
 }
@@ -321,17 +321,15 @@ fn unpause(turn: &mut Turn<'_, '_>) -> Outcome {
     let engine = turn.engine();
     engine.pause.end();
     engine.inboxes.iter().for_each(|inbox| inbox.send(Message::Look));
-    turn.follow_pause();
+    follow_pause(turn);
     turn.reply.ok();
     Ok(())
 }
 
-impl Turn<'_, '_> {
-    /// Has the rest of a transaction see keys as a pause that has begun or ended within it has them.
-    fn follow_pause(&mut self) {
-        if self.session.in_exec {
-            self.worker.clock.keeps_due = self.engine().is_paused(self.now_ms());
-        }
+/// Has the rest of a transaction see keys as a pause that has begun or ended within it has them.
+fn follow_pause(turn: &mut Turn<'_, '_>) {
+    if turn.session.in_exec {
+        turn.worker.clock.keeps_due = turn.engine().is_paused(turn.now_ms());
     }
 }
 

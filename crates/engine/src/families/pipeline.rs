@@ -1,5 +1,5 @@
-//! PIPELINE: counts a connection's commands under a token, so that a client with a connection that breaks learns how many of
-//! them ran, and goes on with the next.
+//! PIPELINE: counts a connection's commands under a token, so that a client with a connection that breaks learns how
+//! many of them ran, and goes on with the next.
 //!
 //! What is counted, and why the count is exact, stands in `pipelines.rs`. The family is Penstock's own.
 
@@ -14,7 +14,7 @@ use resp::reply::Reply;
 use crate::config::PIPELINE_TOKEN_TTL_S_MAX;
 use crate::families::help::help;
 use crate::machine::version::PENSTOCK_VERSION;
-use crate::pipelines::{Pipeline, Progress, Refused, State, TOKEN_BYTES_MAX, Tally};
+use crate::pipelines::{Pipeline, PipelineProgress, Refused, TOKEN_BYTES_MAX, Tally, TokenState};
 use crate::services::closing::close_client;
 use crate::worker::turn::{Run, Turn};
 
@@ -94,12 +94,12 @@ fn container(_: &mut Turn<'_, '_>) -> Outcome {
 
 fn start(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.session.count_not();
-    let state = State {
+    let state = TokenState {
         token: checked_token(turn)?.into(),
         ttl_ms: ttl_ms(turn)?,
         holder: Some(turn.session.client.id),
         expires_ms: None,
-        progress: Progress { database: turn.session.database, ..Progress::default() },
+        progress: PipelineProgress { database: turn.session.database, ..PipelineProgress::default() },
     };
     if turn.session.tally().is_some() {
         return Err(OTHER_TOKEN);
@@ -172,7 +172,7 @@ fn find(turn: &Turn<'_, '_>) -> Result<Arc<Pipeline>, Error> {
     turn.engine().pipelines.get(turn.arg(2), turn.now_ms()).ok_or(NO_TOKEN)
 }
 
-fn write_progress(reply: &mut Reply<'_>, progress: &Progress) {
+fn write_progress(reply: &mut Reply<'_>, progress: &PipelineProgress) {
     reply.map(4);
     for (field, number) in [("executed", progress.executed), ("failed", progress.failed)] {
         reply.bulk(field);
@@ -211,7 +211,7 @@ fn list(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 /// A token's line of the list: `client` is 0 when no connection has it, `ttl` -1 while one does.
-fn write_state(reply: &mut Reply<'_>, state: &State, now_ms: u64) {
+fn write_state(reply: &mut Reply<'_>, state: &TokenState, now_ms: u64) {
     let left_s = state.expires_ms.map_or(-1, |ms| ms.saturating_sub(now_ms).div_ceil(1000) as i64);
     reply.map(5);
     reply.bulk("token");

@@ -11,7 +11,7 @@ use resp::reply::{Proto, Reply};
 use crate::clients::client_memory::{forget_name, note_name};
 use crate::clients::session::ReplyMode;
 use crate::families::help::help;
-use crate::pubsub::{Kind, Subscriber};
+use crate::pubsub::{ChannelKind, Subscriber};
 use crate::services::publishing::{catch_up, names, publish_from, subscriber};
 use crate::worker::turn::{Run, Turn};
 
@@ -143,20 +143,20 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
 ];
 
 /// What is subscribed to and what not any more, in the words of replies.
-fn words(kind: Kind) -> [&'static str; 2] {
+fn words(kind: ChannelKind) -> [&'static str; 2] {
     match kind {
-        Kind::Channel => ["subscribe", "unsubscribe"],
-        Kind::Pattern => ["psubscribe", "punsubscribe"],
-        Kind::Shard => ["ssubscribe", "sunsubscribe"],
+        ChannelKind::Channel => ["subscribe", "unsubscribe"],
+        ChannelKind::Pattern => ["psubscribe", "punsubscribe"],
+        ChannelKind::Shard => ["ssubscribe", "sunsubscribe"],
     }
 }
 
 /// Confirms a subscription or its end. The confirmations are pushes: CLIENT REPLY does not silence them.
-fn confirm(turn: &mut Turn<'_, '_>, kind: Kind, word: &str, name: Option<&[u8]>) {
+fn confirm(turn: &mut Turn<'_, '_>, kind: ChannelKind, word: &str, name: Option<&[u8]>) {
     let session = &mut *turn.session;
     let count = match kind {
-        Kind::Shard => session.subscriptions.shard_channels.len(),
-        Kind::Channel | Kind::Pattern => session.subscriptions.count(),
+        ChannelKind::Shard => session.subscriptions.shard_channels.len(),
+        ChannelKind::Channel | ChannelKind::Pattern => session.subscriptions.count(),
     };
     let write = |reply: &mut Reply<'_>| {
         reply.push(3);
@@ -171,7 +171,7 @@ fn confirm(turn: &mut Turn<'_, '_>, kind: Kind, word: &str, name: Option<&[u8]>)
     }
 }
 
-fn subscribe_to(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
+fn subscribe_to(turn: &mut Turn<'_, '_>, kind: ChannelKind) -> Outcome {
     let who = subscriber(turn.session);
     for name in turn.args.from(1) {
         if names(&mut turn.session.subscriptions, kind).insert(name.into()) {
@@ -185,11 +185,11 @@ fn subscribe_to(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
 }
 
 fn subscribe(turn: &mut Turn<'_, '_>) -> Outcome {
-    subscribe_to(turn, Kind::Channel)
+    subscribe_to(turn, ChannelKind::Channel)
 }
 
 fn psubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
-    subscribe_to(turn, Kind::Pattern)
+    subscribe_to(turn, ChannelKind::Pattern)
 }
 
 fn ssubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
@@ -197,10 +197,10 @@ fn ssubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
     if turn.session.in_exec {
         return Err(Error::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
     }
-    subscribe_to(turn, Kind::Shard)
+    subscribe_to(turn, ChannelKind::Shard)
 }
 
-fn unsubscribe_from(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
+fn unsubscribe_from(turn: &mut Turn<'_, '_>, kind: ChannelKind) -> Outcome {
     let given: Vec<Box<[u8]>> = turn.args.from(1).map(Into::into).collect();
     let all = given.is_empty();
     let leaving = if all { names(&mut turn.session.subscriptions, kind).iter().cloned().collect() } else { given };
@@ -229,18 +229,18 @@ fn unsubscribe_from(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
 }
 
 fn unsubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
-    unsubscribe_from(turn, Kind::Channel)
+    unsubscribe_from(turn, ChannelKind::Channel)
 }
 
 fn punsubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
-    unsubscribe_from(turn, Kind::Pattern)
+    unsubscribe_from(turn, ChannelKind::Pattern)
 }
 
 fn sunsubscribe(turn: &mut Turn<'_, '_>) -> Outcome {
-    unsubscribe_from(turn, Kind::Shard)
+    unsubscribe_from(turn, ChannelKind::Shard)
 }
 
-fn publish_to(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
+fn publish_to(turn: &mut Turn<'_, '_>, kind: ChannelKind) -> Outcome {
     let (channel, payload) = (turn.arg(1), turn.arg(2));
     turn.worker.tell(Some(&mut *turn.session));
     let receivers = publish_from(turn.worker, Some(&mut *turn.session), kind, channel, payload);
@@ -249,11 +249,11 @@ fn publish_to(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
 }
 
 fn publish(turn: &mut Turn<'_, '_>) -> Outcome {
-    publish_to(turn, Kind::Channel)
+    publish_to(turn, ChannelKind::Channel)
 }
 
 fn spublish(turn: &mut Turn<'_, '_>) -> Outcome {
-    publish_to(turn, Kind::Shard)
+    publish_to(turn, ChannelKind::Shard)
 }
 
 /// Runs when no subcommand is given, which is too few arguments.
@@ -261,7 +261,7 @@ fn pubsub(_: &mut Turn<'_, '_>) -> Outcome {
     Err(Error::arity("pubsub"))
 }
 
-fn list_active(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
+fn list_active(turn: &mut Turn<'_, '_>, kind: ChannelKind) -> Outcome {
     if turn.len() > 3 {
         return Err(bad_subcommand(turn));
     }
@@ -281,14 +281,14 @@ fn bad_subcommand(turn: &Turn<'_, '_>) -> Error {
 }
 
 fn channels(turn: &mut Turn<'_, '_>) -> Outcome {
-    list_active(turn, Kind::Channel)
+    list_active(turn, ChannelKind::Channel)
 }
 
 fn shardchannels(turn: &mut Turn<'_, '_>) -> Outcome {
-    list_active(turn, Kind::Shard)
+    list_active(turn, ChannelKind::Shard)
 }
 
-fn count_subscribers(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
+fn count_subscribers(turn: &mut Turn<'_, '_>, kind: ChannelKind) -> Outcome {
     let asked = turn.args.from(2);
     turn.reply.array(asked.len() * 2);
     for name in asked {
@@ -299,11 +299,11 @@ fn count_subscribers(turn: &mut Turn<'_, '_>, kind: Kind) -> Outcome {
 }
 
 fn numsub(turn: &mut Turn<'_, '_>) -> Outcome {
-    count_subscribers(turn, Kind::Channel)
+    count_subscribers(turn, ChannelKind::Channel)
 }
 
 fn shardnumsub(turn: &mut Turn<'_, '_>) -> Outcome {
-    count_subscribers(turn, Kind::Shard)
+    count_subscribers(turn, ChannelKind::Shard)
 }
 
 fn numpat(turn: &mut Turn<'_, '_>) -> Outcome {
@@ -336,7 +336,7 @@ pub(crate) fn follow_proto(turn: &mut Turn<'_, '_>, proto: Proto) {
     let pubsub = &turn.engine().pubsub;
     let before = subscriber(turn.session);
     let after = Subscriber { proto, ..before };
-    for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+    for kind in [ChannelKind::Channel, ChannelKind::Pattern, ChannelKind::Shard] {
         for name in names(&mut turn.session.subscriptions, kind).iter() {
             pubsub.replace(kind, name, before, after);
         }

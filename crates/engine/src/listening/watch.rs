@@ -1,7 +1,7 @@
 //! WATCH: which sessions are to learn that a key has changed.
 //!
-//! A watcher's mark is set under the lock of the key's shard, by the thread that changes the key. EXEC looks at it while it
-//! holds the shards of all watched keys, so that no change can slip between the look and the transaction.
+//! A watcher's mark is set under the lock of the key's shard, by the thread that changes the key. EXEC looks at it
+//! while it holds the shards of all watched keys, so that no change can slip between the look and the transaction.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,8 +1,8 @@
 //! The time that commands see.
 //!
 //! A turn reads the system's clock once, which does for all that it runs while it is short. But a script, a command on
-//! a large collection or another thread may keep the thread for long, and what runs behind that must not have a time from
-//! before: a lock that is taken for 300 ms has to last that long from when its owner learns of it. So the clock
+//! a large collection or another thread may keep the thread for long, and what runs behind that must not have a time
+//! from before: a lock that is taken for 300 ms has to last that long from when its owner learns of it. So the clock
 //! is set again where a window's commands begin, which run for half a millisecond before they yield, and after waits.
 //! For a transaction or a script time stands still, as in Redis; except where a script waits for another thread.
 

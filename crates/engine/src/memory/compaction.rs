@@ -176,7 +176,7 @@ impl Compaction {
 
 /// How far a thread is.
 #[derive(Default)]
-pub(crate) struct Progress {
+pub(crate) struct CompactionProgress {
     /// The pass that it has begun.
     pub pass: u64,
     /// Parts that it has looked through.

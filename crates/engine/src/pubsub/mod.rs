@@ -25,7 +25,7 @@ const CELLS: usize = 64;
 
 /// What is subscribed to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum ChannelKind {
     /// SUBSCRIBE: a channel.
     Channel,
     /// PSUBSCRIBE: all channels that match a pattern.
@@ -235,13 +235,13 @@ impl Default for PubSub {
 }
 
 impl PubSub {
-    fn channels(&self, kind: Kind) -> &Channels {
-        if kind == Kind::Shard { &self.shard_channels } else { &self.channels }
+    fn channels(&self, kind: ChannelKind) -> &Channels {
+        if kind == ChannelKind::Shard { &self.shard_channels } else { &self.channels }
     }
 
     /// Subscribes a connection; it gets every message that is published after this returns.
-    pub fn subscribe(&self, kind: Kind, name: &[u8], who: Subscriber) {
-        if kind == Kind::Pattern {
+    pub fn subscribe(&self, kind: ChannelKind, name: &[u8], who: Subscriber) {
+        if kind == ChannelKind::Pattern {
             let mut patterns = self.patterns.write().unwrap_or_else(PoisonError::into_inner);
             enter(&mut patterns, name, who);
             self.pattern_count.store(patterns.len(), Ordering::Release);
@@ -253,8 +253,8 @@ impl PubSub {
     }
 
     /// Ends a subscription. Nothing is enqueued for it once this returns; what was, still is.
-    pub fn unsubscribe(&self, kind: Kind, name: &[u8], who: Subscriber) {
-        if kind == Kind::Pattern {
+    pub fn unsubscribe(&self, kind: ChannelKind, name: &[u8], who: Subscriber) {
+        if kind == ChannelKind::Pattern {
             let mut patterns = self.patterns.write().unwrap_or_else(PoisonError::into_inner);
             strike(&mut patterns, name, who);
             self.pattern_count.store(patterns.len(), Ordering::Release);
@@ -266,14 +266,14 @@ impl PubSub {
     }
 
     /// Has a subscriber's messages written as for another from now on: none is lost, and none comes twice.
-    pub fn replace(&self, kind: Kind, name: &[u8], before: Subscriber, after: Subscriber) {
+    pub fn replace(&self, kind: ChannelKind, name: &[u8], before: Subscriber, after: Subscriber) {
         let replace = |audiences: &mut Audiences| {
             if let Some(audience) = audiences.get_mut(name) {
                 audience.remove(before);
                 audience.add(after);
             }
         };
-        if kind == Kind::Pattern {
+        if kind == ChannelKind::Pattern {
             replace(&mut self.patterns.write().unwrap_or_else(PoisonError::into_inner));
         } else {
             self.channels(kind).with(name, replace);
@@ -292,12 +292,12 @@ impl PubSub {
     pub fn publish(
         &self,
         inboxes: &[Inbox],
-        kind: Kind,
+        kind: ChannelKind,
         channel: &[u8],
         payload: &[u8],
         origin: &mut Origin<'_>,
     ) -> usize {
-        let word = if kind == Kind::Shard { "smessage" } else { "message" };
+        let word = if kind == ChannelKind::Shard { "smessage" } else { "message" };
         let mut message = Encoded::new(|reply: &mut Reply<'_>| {
             reply.push(3);
             reply.bulk(word);
@@ -308,7 +308,7 @@ impl PubSub {
         let direct = channels.with(channel, |audiences| {
             audiences.get(channel).map_or(0, |audience| audience.send(inboxes, origin, &mut message))
         });
-        if kind == Kind::Shard || self.pattern_count() == 0 {
+        if kind == ChannelKind::Shard || self.pattern_count() == 0 {
             return direct;
         }
         direct + self.publish_to_patterns(inboxes, channel, payload, origin)
@@ -332,12 +332,12 @@ impl PubSub {
 
     /// Whether what is published on a channel, or a shard channel, gets to any of these threads.
     #[must_use]
-    pub fn reaches(&self, kind: Kind, channel: &[u8], workers: impl Fn(usize) -> bool) -> bool {
+    pub fn reaches(&self, kind: ChannelKind, channel: &[u8], workers: impl Fn(usize) -> bool) -> bool {
         let is_with = |audiences: &mut Audiences| audiences.get(channel).is_some_and(|a| a.is_with(&workers));
         if self.channels(kind).with(channel, is_with) {
             return true;
         }
-        if kind == Kind::Shard || self.pattern_count() == 0 {
+        if kind == ChannelKind::Shard || self.pattern_count() == 0 {
             return false;
         }
         let patterns = self.patterns.read().unwrap_or_else(PoisonError::into_inner);
@@ -346,19 +346,19 @@ impl PubSub {
 
     /// Channels, or shard channels, that have subscribers; of those that match, if a pattern is given.
     #[must_use]
-    pub fn active(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
+    pub fn active(&self, kind: ChannelKind, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
         self.channels(kind).names(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name, false)))
     }
 
     /// Subscribers of one channel or shard channel.
     #[must_use]
-    pub fn subscribers(&self, kind: Kind, channel: &[u8]) -> usize {
+    pub fn subscribers(&self, kind: ChannelKind, channel: &[u8]) -> usize {
         self.channels(kind).with(channel, |audiences| audiences.get(channel).map_or(0, Audience::len))
     }
 
     /// Channels that have subscribers.
     #[must_use]
-    pub fn channel_count(&self, kind: Kind) -> usize {
+    pub fn channel_count(&self, kind: ChannelKind) -> usize {
         self.channels(kind).count.load(Ordering::Relaxed)
     }
 

@@ -14,17 +14,17 @@ use crate::worker::turn::Turn;
 
 /// What a script may do in one call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct CallLimits {
     /// It may only read.
     pub read_only: bool,
     /// It may take memory though there is none.
     pub allow_oom: bool,
 }
 
-impl Limits {
+impl CallLimits {
     /// What a script of these rights may do in a call by a command that may only read, or by any other; an error, if it
     /// may not run at all.
-    fn of(rights: Rights, command_reads_only: bool, memory_full: bool) -> Result<Limits, Error> {
+    fn of(rights: Rights, command_reads_only: bool, memory_full: bool) -> Result<CallLimits, Error> {
         let writes = !rights.has(Rights::NO_WRITES);
         if !rights.has(Rights::UNSAID) && writes {
             if command_reads_only {
@@ -34,7 +34,7 @@ impl Limits {
                 return Err(Error::OUT_OF_MEMORY);
             }
         }
-        Ok(Limits { read_only: command_reads_only || !writes, allow_oom: rights.has(Rights::ALLOW_OOM) })
+        Ok(CallLimits { read_only: command_reads_only || !writes, allow_oom: rights.has(Rights::ALLOW_OOM) })
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn declared_keys(turn: &Turn<'_, '_>) -> Result<usize, Error> {
 /// Runs a task, and writes its reply.
 pub(crate) fn run(turn: &mut Turn<'_, '_>, vm: &mut Vm, task: &Task<'_>) -> Outcome {
     let Turn { worker, session, args, keys, locked, reply, .. } = turn;
-    let limits = Limits::of(task.rights, task.reads_only, worker.memory.full)?;
+    let limits = CallLimits::of(task.rights, task.reads_only, worker.memory.full)?;
     let Task { loaded: script, name, keys: count, is_function, .. } = *task;
     let call = Call { script, name, args: **args, first_key: FIRST_KEY, keys: count, is_function };
     let (database, proto) = (session.database, session.proto);

@@ -8,13 +8,13 @@ use resp::request::Args;
 use script::{Access, Host, LogLevel, Verdict};
 use store::keyspace::{Locked, Patience};
 
-use super::run::Limits;
+use super::run::CallLimits;
 use crate::clients::session::Session;
 use crate::command_table::{Command, Table};
 use crate::config;
 use crate::machine::ticks::{Ticks, per_microsecond, to_microseconds};
 use crate::reasons::UNSAVED;
-use crate::scripts::busy::{Caller, Running};
+use crate::scripts::busy::{BusyScript, Caller};
 use crate::scripts::write_log;
 use crate::services::monitors;
 use crate::worker::turn::Invocation;
@@ -28,7 +28,7 @@ pub(super) struct World<'w, 'k> {
     worker: &'w mut Worker,
     session: &'w mut Session,
     locked: &'w mut Locked<'k>,
-    limits: Limits,
+    limits: CallLimits,
     called: Called<'w>,
     began: Ticks,
     /// Ticks since it began after which it is looked at even if it spends its time in commands.
@@ -57,7 +57,7 @@ impl<'w, 'k> World<'w, 'k> {
         worker: &'w mut Worker,
         session: &'w mut Session,
         locked: &'w mut Locked<'k>,
-        limits: Limits,
+        limits: CallLimits,
         called: Called<'w>,
         declared: Option<Vec<usize>>,
     ) -> World<'w, 'k> {
@@ -298,7 +298,7 @@ impl Host for World<'_, '_> {
             }
             self.is_busy = true;
             let Called { caller, name, args } = self.called;
-            engine.busy.begin(self.worker.id, caller, self.writes, Running::new(name, args, self.began));
+            engine.busy.begin(self.worker.id, caller, self.writes, BusyScript::new(name, args, self.began));
             let kill = if caller == Caller::Eval { "SCRIPT KILL" } else { "FUNCTION KILL" };
             let slow = format!(
                 "Slow script detected: still in execution after {ms:.0} milliseconds. You can try killing the script \

@@ -32,12 +32,12 @@ const PATIENCE_US: f64 = 2000.0;
 pub struct Busy {
     threads: Box<[AtomicU8]>,
     count: AtomicUsize,
-    running: Mutex<Vec<(usize, Running)>>,
+    running: Mutex<Vec<(usize, BusyScript)>>,
 }
 
 /// A busy script.
 #[derive(Clone, Debug)]
-pub struct Running {
+pub struct BusyScript {
     /// Its name.
     pub name: String,
     /// The command that runs it.
@@ -47,9 +47,9 @@ pub struct Running {
     pub milliseconds: i64,
 }
 
-impl Running {
-    pub(crate) fn new(name: &str, command: Args<'_>, began: Ticks) -> Running {
-        Running { name: name.to_string(), command: command.to_owned(), began, milliseconds: 0 }
+impl BusyScript {
+    pub(crate) fn new(name: &str, command: Args<'_>, began: Ticks) -> BusyScript {
+        BusyScript { name: name.to_string(), command: command.to_owned(), began, milliseconds: 0 }
     }
 }
 
@@ -96,7 +96,7 @@ impl Busy {
     }
 
     /// A thread's script is busy from now on.
-    pub(crate) fn begin(&self, thread: usize, caller: Caller, has_written: bool, running: Running) {
+    pub(crate) fn begin(&self, thread: usize, caller: Caller, has_written: bool, running: BusyScript) {
         self.running().push((thread, running));
         let states = if has_written { WRITTEN } else { CLEAN };
         self.threads[thread].store(states[caller as usize], Ordering::SeqCst);
@@ -110,14 +110,14 @@ impl Busy {
         self.count.fetch_sub(1, Ordering::SeqCst);
     }
 
-    fn running(&self) -> MutexGuard<'_, Vec<(usize, Running)>> {
+    fn running(&self) -> MutexGuard<'_, Vec<(usize, BusyScript)>> {
         // What is behind the lock is always whole.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The script that has been busy for longest.
     #[must_use]
-    pub fn longest(&self) -> Option<Running> {
+    pub fn longest(&self) -> Option<BusyScript> {
         let mut running = self.running().first().map(|(_, running)| running.clone())?;
         running.milliseconds = (to_microseconds(Ticks::now().since(running.began)) / 1000.0) as i64;
         Some(running)
@@ -182,7 +182,7 @@ mod tests {
         let busy = Busy::new(2);
         check(busy.kill(Caller::Eval), "NOTBUSY");
         let command = OwnedArgs::new([&b"eval"[..]].into_iter());
-        let running = || Running::new("x", command.args(), Ticks::now());
+        let running = || BusyScript::new("x", command.args(), Ticks::now());
         busy.begin(0, Caller::Eval, false, running());
         assert!(busy.any());
         check(busy.kill(Caller::Function), "BUSY");
@@ -208,7 +208,7 @@ mod tests {
         assert!(!idle(), "no script is busy, however long the wait");
 
         let command = OwnedArgs::new([&b"eval"[..]].into_iter());
-        busy.begin(0, Caller::Eval, false, Running::new("x", command.args(), Ticks::now()));
+        busy.begin(0, Caller::Eval, false, BusyScript::new("x", command.args(), Ticks::now()));
         let ends = busy.ends_waits();
         assert!(!ends(), "who holds it may be about to give it back");
         thread::sleep(while_it_takes);

@@ -109,7 +109,7 @@ type Place = (Arc<Library>, usize);
 
 /// The libraries by name, and what is derived from them.
 #[derive(Default)]
-struct Table {
+struct LibraryTable {
     by_name: BTreeMap<Vec<u8>, Arc<Library>>,
     /// By the function's name in lower case.
     by_function: HashMap<Vec<u8>, Place>,
@@ -117,7 +117,7 @@ struct Table {
     memory_bytes: usize,
 }
 
-impl Table {
+impl LibraryTable {
     /// Adds a library; returns the one that it takes the place of, if it `replaces` one of its name.
     fn put(&mut self, library: Arc<Library>, replaces: bool) -> Result<Option<Arc<Library>>, Error> {
         if !replaces && self.by_name.contains_key(&library.name) {
@@ -162,7 +162,7 @@ impl Table {
 /// What is behind the lock.
 #[derive(Default)]
 struct All {
-    table: Table,
+    table: LibraryTable,
     /// The names of the libraries that were removed last; a removal that is not among them is not found by name.
     removed: VecDeque<Vec<u8>>,
     removals: u64,
@@ -179,7 +179,7 @@ impl All {
         self.removed.push_back(library.name.clone());
     }
 
-    fn note_all_removed(&mut self, table: &Table) {
+    fn note_all_removed(&mut self, table: &LibraryTable) {
         table.by_name.values().for_each(|library| self.note_removed(library));
     }
 }
@@ -297,13 +297,13 @@ impl Libraries {
     /// How many libraries and functions there are, and the bytes that they take.
     #[must_use]
     pub fn figures(&self) -> (usize, usize, usize) {
-        let Table { by_name, functions, memory_bytes, .. } = &self.lock().table;
+        let LibraryTable { by_name, functions, memory_bytes, .. } = &self.lock().table;
         (by_name.len(), *functions, *memory_bytes)
     }
 }
 
 /// Makes a table what it was before libraries were added to it, after it was flushed perhaps.
-fn take_back(table: &mut Table, flushed: Option<Table>, added: Vec<(Vec<u8>, Option<Arc<Library>>)>) {
+fn take_back(table: &mut LibraryTable, flushed: Option<LibraryTable>, added: Vec<(Vec<u8>, Option<Arc<Library>>)>) {
     if let Some(flushed) = flushed {
         *table = flushed;
         return;

@@ -10,7 +10,7 @@ use store::db::Event;
 use crate::clients::session::Session;
 use crate::config::keyspace_events::{EXPIRED, KEY_MISS, KEYEVENT, KEYSPACE, NEW};
 use crate::listening::events::bit;
-use crate::pubsub::Kind;
+use crate::pubsub::ChannelKind;
 use crate::services::publishing::publish_from;
 use crate::worker::Worker;
 
@@ -45,11 +45,11 @@ fn publish(worker: &Worker, mut session: Option<&mut Session>, database: usize, 
     }
     if wanted & KEYSPACE != 0 {
         let channel = [format!("__keyspace@{database}__:").as_bytes(), key].concat();
-        publish_from(worker, session.as_deref_mut(), Kind::Channel, &channel, event.as_bytes());
+        publish_from(worker, session.as_deref_mut(), ChannelKind::Channel, &channel, event.as_bytes());
     }
     if wanted & KEYEVENT != 0 {
         let channel = format!("__keyevent@{database}__:{event}");
-        publish_from(worker, session, Kind::Channel, channel.as_bytes(), key);
+        publish_from(worker, session, ChannelKind::Channel, channel.as_bytes(), key);
     }
 }
 

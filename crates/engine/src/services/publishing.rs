@@ -6,16 +6,16 @@ use resp::reply::Proto;
 
 use crate::clients::client_memory::forget_name;
 use crate::clients::session::{ReplyMode, Session, Subscriptions};
-use crate::pubsub::{Kind, Origin, Subscriber};
+use crate::pubsub::{ChannelKind, Origin, Subscriber};
 use crate::worker::Worker;
 use crate::worker::turn::Turn;
 
 /// The names of this kind that a session has subscribed to.
-pub(crate) fn names(subscriptions: &mut Subscriptions, kind: Kind) -> &mut HashSet<Box<[u8]>> {
+pub(crate) fn names(subscriptions: &mut Subscriptions, kind: ChannelKind) -> &mut HashSet<Box<[u8]>> {
     match kind {
-        Kind::Channel => &mut subscriptions.channels,
-        Kind::Pattern => &mut subscriptions.patterns,
-        Kind::Shard => &mut subscriptions.shard_channels,
+        ChannelKind::Channel => &mut subscriptions.channels,
+        ChannelKind::Pattern => &mut subscriptions.patterns,
+        ChannelKind::Shard => &mut subscriptions.shard_channels,
     }
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn subscriber(session: &Session) -> Subscriber {
 pub(crate) fn publish_from(
     worker: &Worker,
     mut session: Option<&mut Session>,
-    kind: Kind,
+    kind: ChannelKind,
     channel: &[u8],
     payload: &[u8],
 ) -> usize {
@@ -45,7 +45,7 @@ pub(crate) fn publish_from(
 /// Ends all subscriptions of a session without a word.
 pub(crate) fn leave_all(worker: &mut Worker, session: &mut Session) {
     let who = subscriber(session);
-    for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+    for kind in [ChannelKind::Channel, ChannelKind::Pattern, ChannelKind::Shard] {
         for name in names(&mut session.subscriptions, kind).drain() {
             forget_name(&session.client, &name);
             worker.engine.pubsub.unsubscribe(kind, &name, who);

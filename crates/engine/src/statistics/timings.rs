@@ -6,8 +6,8 @@
 
 use crate::statistics::stats::WorkerStats;
 
-/// Times that are kept at most. A thread that reads this one's counters, for INFO, may miss so many commands of the batch
-/// that is just being run; one that is alone behind the gate misses none.
+/// Times that are kept at most. A thread that reads this one's counters, for INFO, may miss so many commands of the
+/// batch that is just being run; one that is alone behind the gate misses none.
 const KEPT: usize = 64;
 
 /// Times of the commands of a run, in ticks, that are yet to be counted.

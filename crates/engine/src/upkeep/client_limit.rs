@@ -11,8 +11,8 @@ use crate::config::LogLevel;
 use crate::services::closing::close_client;
 use crate::worker::Worker;
 
-/// How long, in milliseconds, no thread looks again for connections to close when there were none: all those that are left
-/// say CLIENT NO-EVICT, or are small and many.
+/// How long, in milliseconds, no thread looks again for connections to close when there were none: all those that are
+/// left say CLIENT NO-EVICT, or are small and many.
 const IN_VAIN_MS: u64 = 100;
 
 /// The part of `unauthenticated-input-total` that is made free when it has been reached.

@@ -8,7 +8,7 @@ use store::db::Db;
 use store::keyspace::Key;
 
 use crate::machine::ticks::{Ticks, per_microsecond};
-use crate::memory::compaction::Progress;
+use crate::memory::compaction::CompactionProgress;
 use crate::services::slow;
 use crate::worker::Worker;
 
@@ -36,7 +36,7 @@ impl Worker {
         let compaction = &self.engine.compaction;
         let pass = compaction.pass.load(Ordering::Acquire);
         if pass != self.compacting.pass {
-            self.compacting = Progress { pass, part: self.compacting.part, ..Progress::default() };
+            self.compacting = CompactionProgress { pass, part: self.compacting.part, ..CompactionProgress::default() };
         }
         if pass == 0 || self.compacting.done {
             return false;
@@ -84,7 +84,7 @@ impl Worker {
     }
 
     /// A few steps in one shard, behind its lock.
-    fn compact_some(&mut self, progress: &mut Progress, mover: &mut Mover<'_>) {
+    fn compact_some(&mut self, progress: &mut CompactionProgress, mover: &mut Mover<'_>) {
         let engine = self.engine;
         let threads = engine.inboxes.len();
         // Threads share the work as they do in looking for expired keys.

@@ -7,7 +7,7 @@ use crate::clients::client_memory::memory_bytes;
 use crate::machine::CpuTime;
 use crate::machine::ticks::to_microseconds;
 use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
-use crate::pubsub::Kind;
+use crate::pubsub::ChannelKind;
 use crate::statistics::stats::{RecentMax, Totals, WorkerStats};
 
 use super::{Gathered, Text, percent};
@@ -233,9 +233,9 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.constants(&[("total_eviction_exceeded_time", "0"), ("current_eviction_exceeded_time", "0")]);
     text.field("keyspace_hits", totals.hits);
     text.field("keyspace_misses", totals.misses);
-    text.field("pubsub_channels", engine.pubsub.channel_count(Kind::Channel));
+    text.field("pubsub_channels", engine.pubsub.channel_count(ChannelKind::Channel));
     text.field("pubsub_patterns", engine.pubsub.pattern_count());
-    text.field("pubsubshard_channels", engine.pubsub.channel_count(Kind::Shard));
+    text.field("pubsubshard_channels", engine.pubsub.channel_count(ChannelKind::Shard));
     text.constants(&[("latest_fork_usec", "0"), ("total_forks", "0"), ("migrate_cached_sockets", "0")]);
     text.constants(&[("slave_expires_tracked_keys", "0")]);
     text.field("active_defrag_hits", engine.compaction.moved.load(Ordering::Relaxed));

@@ -529,12 +529,12 @@ fn failures_are_bounded() {
 #[test]
 fn state_is_plain_data_that_makes_the_same_token_again() {
     let failures = vec![Failure { position: 3, error: b"ERR x"[..].into() }];
-    let state = State {
+    let state = TokenState {
         token: b"t"[..].into(),
         ttl_ms: 1000,
         holder: None,
         expires_ms: Some(5),
-        progress: Progress { executed: 7, failed: 2, failures, database: 3 },
+        progress: PipelineProgress { executed: 7, failed: 2, failures, database: 3 },
     };
     assert_eq!(Pipeline::from(state.clone()).state(), state);
 }
