@@ -1,7 +1,7 @@
 //! redis.conf's directives: typed, live, one table for all of it.
 //!
 //! [`Settings`] holds every setting in a cell of its own that any thread reads without a lock; [`get`], [`set`] and
-//! [`rewrite`] are CONFIG's subcommands; [`Loader`] fills settings before the server runs. All of them, and the
+//! [`rewrite()`] are CONFIG's subcommands; [`Loader`] fills settings before the server runs. All of them, and the
 //! defaults, come from [`TABLE`]. To add a directive is to add one entry: to `settings.rs` if something reads it, to
 //! `stored.rs` if not.
 //!

@@ -107,7 +107,7 @@ fn sleep(turn: &mut Turn<'_, '_>) -> Outcome {
     Ok(())
 }
 
-/// POPULATE count [prefix] [size]: makes keys `prefix:0` and so on that don't exist yet, with values of a size.
+/// `POPULATE count [prefix] [size]`: makes keys `prefix:0` and so on that don't exist yet, with values of a size.
 fn populate(turn: &mut Turn<'_, '_>) -> Outcome {
     let natural = |index: usize| match turn.int(index) {
         Ok(n) => usize::try_from(n).map_err(|_| Error::NOT_POSITIVE),

@@ -54,6 +54,6 @@ impl Monitors {
         change(&mut shown.audience);
         self.count.store(shown.audience.len(), Ordering::Relaxed);
         // While `shown` is locked, so that the reason is that of the last change.
-        self.reasons.set(MONITORED, shown.audience.len() > 0);
+        self.reasons.set(MONITORED, !shown.audience.is_empty());
     }
 }
