@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use commands::spec::{Info, Scope, Spec, fact};
-use store::value::Type;
 use commands::{FAMILIES, Handler};
 use resp::request::Args;
+use store::value::Type;
 
 /// Where a command's keys are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

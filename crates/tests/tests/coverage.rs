@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use commands::spec::flag;
-use engine::command_table::{Command, Run, table};
+use engine::command_table::Command;
+use engine::registry::table;
 use penstock_tests::families::{self, EFFECTS, Family};
 
 /// Commands on keys that no oracle of today knows; their families' own tests cover them.
@@ -27,7 +28,7 @@ fn named<'f>(families: impl Iterator<Item = &'f Family>) -> BTreeSet<String> {
 
 /// Commands on keys without subcommands.
 fn on_keys() -> impl Iterator<Item = &'static Command> {
-    table().all().iter().filter(|command| matches!(command.run, Run::Keys(_)) && command.subcommands.is_empty())
+    table().all().iter().filter(|command| command.sees_keys && command.subcommands.is_empty())
 }
 
 fn missing(wanted: impl Iterator<Item = &'static Command>, named: &BTreeSet<String>) -> Vec<&'static str> {
