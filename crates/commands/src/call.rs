@@ -278,7 +278,7 @@ impl<'c> Call<'c, '_, '_> {
         self.event_for(Concerns::All, key, class, event);
     }
 
-    /// [`Call::event`] for a key whose value is in its new place already, of which the command tells next.
+    /// The event of RENAME's or MOVE's old key. The new key exists already; its own event comes next.
     pub fn moved_from(&mut self, key: Key<'_>, class: Class, event: &'static str) {
         self.effects.moved_from(self.db.index(), key.bytes, class, event);
     }

@@ -130,7 +130,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("replay", &["clients", "worker", "execute"]),
 ];
 
-/// The type whose methods are in several rooms. A call of one is an arrow to the room that has it.
+/// The worker's methods are spread over rooms: calling one is an arrow to the room that defines it.
 const SHARED: &str = "Worker";
 
 /// The text of a file without comments, strings and tests; those stand at a file's end by this project's habit.
@@ -338,7 +338,7 @@ fn files() -> Vec<(String, String)> {
         let name = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
         (name, std::fs::read_to_string(path).unwrap())
     });
-    // What tests alone use: the bench, and files whose modules are declared for tests.
+    // Test code may know every room.
     let of_tests = ["testing.rs", "tests.rs", "loom_tests.rs", "command/expected.rs"];
     named.filter(|(name, _)| !of_tests.iter().any(|end| name.ends_with(end))).collect()
 }

@@ -7,9 +7,9 @@ use store::value::Type;
 
 /// Yes-or-no facts of commands.
 pub mod fact {
-    /// Takes time by its arguments alone, whatever its keys hold, and reads no counters of commands. Such commands may
-    /// run in a group, with other threads kept out, and be counted after the group. Not for a command whose reply or
-    /// work grows with a number that it is given (LPOP's count, SETRANGE's offset).
+    /// The command's time depends on the length of its arguments alone, and it reads no command counters. The worker may
+    /// run several such commands while it keeps the other threads out, and count them afterwards. LPOP's count and
+    /// SETRANGE's offset are numbers that make a command long: such commands are not brief.
     pub const BRIEF: u32 = 1;
     /// Runs at once, though MULTI has begun a transaction.
     pub const AT_ONCE: u32 = 1 << 1;

@@ -85,7 +85,7 @@ impl ConfigHost for Caller {
     }
 }
 
-/// Whether an argument of CONFIG SET is the value of a directive whose value must not be shown.
+/// True if CONFIG SET's argument at `index` is a sensitive directive's value, such as a password.
 fn is_secret(args: Args<'_>, index: usize) -> bool {
     index >= 3 && index % 2 == 1 && is_sensitive(args.get(index - 1))
 }

@@ -85,7 +85,7 @@ mod loom_tests {
 
     use super::*;
 
-    /// A waiter whose command finds something once its key has this many elements.
+    /// A waiter's claim with its one key. The waiter's command pops `wanted` elements at once.
     struct Waiter {
         claim: Claim,
         wanted: usize,
@@ -122,7 +122,7 @@ mod loom_tests {
             }
         }
 
-        /// As the thread does whose connection waits, when its time is up: `Worker::time_out`.
+        /// What `Worker::time_out` does with the claim.
         fn time_out(&self) {
             if self.claim.take() {
                 self.answer();
