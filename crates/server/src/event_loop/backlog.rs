@@ -347,16 +347,7 @@ impl EventLoop {
         let waited = Duration::from_millis(now_ms.saturating_sub(backlog.held_since_ms));
         engine.replies.held.sub(1);
         engine.note_latency("reply-hold", waited, self.worker.clock.now_ms / 1000);
-        if connection.hold != Hold::Full {
-            return;
-        }
-        connection.hold = Hold::None;
-        if connection.input_left() > 0 {
-            connection.hold = Hold::Yielded;
-            self.yielded.push_back(key);
-        }
-        let write = connection.wants_write;
-        self.watch(key, true, write);
+        self.go_on_reading(key, Hold::Full);
     }
 
     /// Goes on with connections whose files have been written or read.

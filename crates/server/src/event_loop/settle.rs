@@ -7,7 +7,6 @@ use resp::reply::Output;
 
 use super::EventLoop;
 use crate::connection::Hold;
-use crate::unsettled::UNSETTLED_BYTES_MAX;
 
 impl EventLoop {
     /// Gives a connection what its requests were answered, which depends on the log up to `depends`.
@@ -23,7 +22,7 @@ impl EventLoop {
     pub(super) fn hold_unsettled(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if matches!(connection.hold, Hold::None | Hold::Yielded)
-            && connection.unsettled.as_ref().is_some_and(|unsettled| unsettled.bytes() > UNSETTLED_BYTES_MAX)
+            && connection.unsettled.as_ref().is_some_and(|unsettled| unsettled.is_much())
         {
             connection.hold = Hold::Unsettled;
         }
@@ -58,7 +57,7 @@ impl EventLoop {
     fn release_connection(&mut self, key: usize, safe: Position) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.release_replies(safe);
-        let has_room = connection.unsettled.as_ref().is_none_or(|left| left.bytes() <= UNSETTLED_BYTES_MAX);
+        let has_room = connection.unsettled.as_ref().is_none_or(|left| !left.is_much());
         if has_room {
             self.go_on_reading(key, Hold::Unsettled);
         }
@@ -66,7 +65,7 @@ impl EventLoop {
     }
 
     /// Has a connection that was held for this reason run what it has sent, and read on.
-    fn go_on_reading(&mut self, key: usize, held: Hold) {
+    pub(super) fn go_on_reading(&mut self, key: usize, held: Hold) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.hold != held {
             return;
