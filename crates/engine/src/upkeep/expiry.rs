@@ -37,6 +37,10 @@ impl Worker {
         if self.overfilled.any() && self.engine.notify_classes.load(Ordering::Relaxed) != 0 {
             return true;
         }
+        // What expires is recorded, and the log has no room.
+        if !self.log_has_room() {
+            return true;
+        }
         let began = Ticks::now();
         let mut inside = self.pass();
         if inside.is_none() {
