@@ -5,7 +5,7 @@
 //! the position of the last unit that changed it: what a command has read depends on no more than that, so that settled keys
 //! are answered at once.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 
@@ -123,11 +123,14 @@ impl Durability {
     /// sleeps.
     pub fn note_log_thread(&self, does: LogThread) {
         self.log.store(does as u8, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 
     /// Wakes the log's thread, if it sleeps. Called when units have been committed.
     #[inline]
     pub fn ring(&self) {
+        // The units are to be seen by a thread that this one doesn't see asleep yet.
+        fence(Ordering::SeqCst);
         if self.log.load(Ordering::SeqCst) == LogThread::Sleeps as u8 {
             self.wake_log_thread();
         }
@@ -151,6 +154,17 @@ impl Durability {
     #[must_use]
     pub fn file_bytes(&self) -> (u64, u64) {
         (self.file_bytes.load(Ordering::Relaxed), self.unsynced_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Has the log's thread look at the configuration, if there is one. `awaited` says whether replies wait for the disk from
+    /// now on; `last` is the latest unit.
+    pub(crate) fn settings_changed(&self, awaited: bool, last: Position) {
+        if self.thread.get().is_some() {
+            if self.reasons.has(AWAITED) != awaited {
+                self.have_replies_wait(awaited, last);
+            }
+            self.wake_log_thread();
+        }
     }
 
     /// Notes why units can't be made safe, or that they can again. Commands that write are refused meanwhile.

@@ -16,7 +16,7 @@ use crate::clients::client_memory::ClientLimit;
 use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
 use crate::command_table::{Command, Table};
-use crate::config::Settings;
+use crate::config::{AppendFsync, Settings};
 use crate::durability::Durability;
 use crate::host::Host;
 use crate::inbox::{Inbox, Wake};
@@ -181,6 +181,8 @@ impl Engine {
         self.follow_thresholds();
         self.notify(self.settings.notify_keyspace_events.get() as u32);
         self.keyspace.reaper().free_expired_lazily(self.settings.lazyfree_lazy_expire.get());
+        let awaited = self.settings.appendfsync.get() == AppendFsync::Always;
+        self.durability.settings_changed(awaited, self.journal.position());
         self.settings_version.fetch_add(1, Ordering::Release);
     }
 

@@ -71,12 +71,6 @@ impl<D: Disk> Writer<D> {
         }
     }
 
-    /// The policy.
-    #[must_use]
-    pub fn policy(&self) -> Policy {
-        self.policy
-    }
-
     /// Changes the policy.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;

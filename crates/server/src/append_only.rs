@@ -11,6 +11,7 @@ use engine::durability::LogThread;
 use engine::engine::Engine;
 use engine::replay::Replay;
 use engine::worker::Worker;
+use persistence::block::FILE_START;
 use persistence::disk::{Directory, Disk};
 use persistence::files::{Files, NoFiles};
 use persistence::manifest::{Part, Role};
@@ -50,6 +51,9 @@ impl AppendOnly {
         let directory = Directory::open(path).map_err(|e| format!("Can't open {shown}: {}", system_text(&e)))?;
         let files = Files::open(directory, &settings.appendfilename.get());
         let mut files = files.map_err(|why| no_files(&shown, why))?;
+        if files.manifest().parts.is_empty() {
+            check_nothing_is_left(settings)?;
+        }
         let whole = load(engine, worker, &files, &shown)?;
         let appender =
             files.last_increment(whole).map_err(|e| format!("Can't write to {shown}: {}", system_text(&e)))?;
@@ -57,9 +61,9 @@ impl AppendOnly {
             return Err("The journal has a reader already".into());
         };
         let (began, last) = (Instant::now(), engine.journal.position());
-        let writer = Writer::new(merge, last, appender, policy(settings), Duration::ZERO);
+        let writer = Writer::new(merge, last, appender, policy_of(settings), Duration::ZERO);
         engine.durability.note_safe(last, |_| {});
-        engine.durability.have_replies_wait(policy(settings) == Policy::Always, last);
+        engine.durability.have_replies_wait(policy_of(settings) == Policy::Always, last);
         let stopping = Arc::<AtomicBool>::default();
         let mut thread = Thread { engine, writer, began, stopping: stopping.clone(), is_in_trouble: false };
         let run = move || {
@@ -78,11 +82,32 @@ impl AppendOnly {
     }
 }
 
-fn policy(settings: &Settings) -> Policy {
+fn policy_of(settings: &Settings) -> Policy {
     match settings.appendfsync.get() {
         AppendFsync::Always => Policy::Always,
         AppendFsync::EverySecond => Policy::EverySecond,
         AppendFsync::No => Policy::Never,
+    }
+}
+
+/// Makes sure that there are no data that a start without a manifest would leave out, or write over.
+fn check_nothing_is_left(settings: &Settings) -> Result<(), String> {
+    let (directory, name) = (settings.in_dir(&settings.appenddirname.get()), settings.appendfilename.get());
+    let entries = std::fs::read_dir(&directory).map_err(|e| format!("{}: {}", directory.display(), system_text(&e)))?;
+    let parts = entries.flatten().map(|entry| entry.path()).filter(|path| {
+        let is_part = path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&*name));
+        // One that was begun and not named yet has its first line alone.
+        is_part && path.metadata().is_ok_and(|file| file.len() > FILE_START.len() as u64)
+    });
+    let others = [settings.in_dir(&name), settings.in_dir(&settings.dbfilename.get())];
+    match parts.chain(others.into_iter().filter(|path| path.is_file())).next() {
+        None => Ok(()),
+        Some(path) => Err(format!(
+            "{} is there, but no manifest in {} names it, and this version of Penstock can't read it: its data would not be in \
+             this server. Restore the manifest, or move the file away to start without its data.",
+            path.display(),
+            directory.display()
+        )),
     }
 }
 
@@ -201,7 +226,6 @@ impl Thread {
         let mut dozes = 0;
         loop {
             let ends = self.stopping.load(Ordering::Acquire);
-            self.follow_policy();
             match self.step() {
                 Err(error) => {
                     self.note_trouble(&error);
@@ -222,21 +246,26 @@ impl Thread {
 
     /// Writes and syncs what there is. Says whether there was anything, and when it is to be called again.
     fn step(&mut self) -> io::Result<(bool, Option<Duration>)> {
+        let policy = policy_of(&self.engine.settings);
+        self.writer.set_policy(policy);
         let stepped = self.writer.step(self.began.elapsed())?;
         if std::mem::take(&mut self.is_in_trouble) {
             log::notice("The append-only file can be written again.");
             self.engine.durability.set_trouble(None);
         }
         self.engine.durability.note_file(self.writer.len(), self.writer.unsettled() as u64);
-        let inboxes = &self.engine.inboxes;
-        self.engine.durability.note_safe(stepped.safe, |thread| inboxes[thread].wake());
+        // What was taken after a change of the policy is as safe as the policy of before promised: it is looked at again.
+        if policy_of(&self.engine.settings) == policy {
+            let inboxes = &self.engine.inboxes;
+            self.engine.durability.note_safe(stepped.safe, |thread| inboxes[thread].wake());
+        }
         Ok((stepped.was_busy, stepped.again_after))
     }
 
     /// Waits until there may be something to be done.
     fn wait(&mut self, dozes: u32, again_after: Option<Duration>) {
         let durability = &self.engine.durability;
-        if policy(&self.engine.settings) != Policy::Always && dozes < DOZES_MAX {
+        if policy_of(&self.engine.settings) != Policy::Always && dozes < DOZES_MAX {
             durability.note_log_thread(LogThread::Dozes);
             std::thread::park_timeout(DOZE);
         } else {
@@ -247,14 +276,6 @@ impl Thread {
             }
         }
         self.engine.durability.note_log_thread(LogThread::Looks);
-    }
-
-    fn follow_policy(&mut self) {
-        let policy = policy(&self.engine.settings);
-        if self.writer.policy() != policy {
-            self.writer.set_policy(policy);
-            self.engine.durability.have_replies_wait(policy == Policy::Always, self.engine.journal.position());
-        }
     }
 
     fn note_trouble(&mut self, error: &io::Error) {
