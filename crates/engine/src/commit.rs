@@ -7,6 +7,7 @@
 
 use commands::call::KeyRef;
 use commands::effects::{ALL_CLASSES, Class, Concerns};
+use commands::spec::{Scope, flag};
 use journal::order::Position;
 use journal::record::{Kind, entry_head};
 use resp::request::Args;
@@ -154,17 +155,28 @@ impl Worker {
         }
     }
 
-    /// Notes that the reply of the command that runs depends on the last changes of its keys, or of all keys if it has none and
-    /// looks at the keyspace. What a session's command runs itself, as EVAL does, is asked for by itself. The shards are held.
+    /// Notes what the reply of a command depends on that begins to run, with its shards held: the last changes of its keys.
+    /// One that may look at any key, or has none, depends on all changes; one that may run while data are loaded, as INFO and
+    /// PUBLISH may, tells nothing of the data. Each command that a script or a transaction runs comes here, too.
     #[cold]
-    pub(crate) fn depend_on(&mut self, command: &Command, keys: &[KeyRef]) {
+    pub(crate) fn depend_on(&mut self, command: &Command, args: &Args<'_>, keys: &[KeyRef]) {
         let engine = self.engine;
-        let last = match keys {
-            [] if !command.sees_keys => 0,
-            [] => engine.journal.position(),
-            _ => keys.iter().map(|key| engine.durability.stamp(engine.keyspace.shard_of(key.hash))).max().unwrap_or(0),
-        };
-        self.depends = self.depends.max(last);
+        let tells_nothing = !command.sees_keys && (command.is_keyless || command.info.has(flag::LOADING));
+        if keys.is_empty() && tells_nothing {
+            return;
+        }
+        if keys.is_empty() || matches!(command.info.scope_for(*args), Scope::Whole) {
+            return self.depend_on_all();
+        }
+        let stamps = keys.iter().map(|key| engine.durability.stamp(engine.keyspace.shard_of(key.hash)));
+        self.depends = stamps.fold(self.depends, Position::max);
+    }
+
+    /// Notes that what is answered depends on all changes so far, if replies wait for the disk.
+    pub(crate) fn depend_on_all(&mut self) {
+        if self.engine.reasons.has(AWAITED) {
+            self.depends = self.engine.journal.position();
+        }
     }
 
     /// Commits the unit: see the module's documentation. Nothing happens if no command has left anything.
@@ -299,6 +311,46 @@ impl Worker {
         if !self.observed.seen.is_empty() || !self.effects.is_empty() || self.effects.must_record() {
             self.gather(None, Changed::Shard(shard));
             self.commit(counter);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Bench;
+
+    #[test]
+    fn a_reply_depends_on_what_its_command_may_have_seen() {
+        let mut bench = Bench::default();
+        let (mut holder, mut session) = (bench.open(), bench.open());
+        let engine = bench.worker.engine;
+        let _reader = engine.journal.read(&engine.keyspace);
+        engine.durability.have_replies_wait(true, engine.journal.position());
+        bench.line(&mut holder, "pipeline start t");
+        bench.line(&mut session, "rpush l 1 2");
+        bench.line(&mut session, "set settled v");
+        let settled = bench.worker.take_depends();
+        assert_eq!(settled, engine.journal.position());
+        bench.line(&mut session, "set k v");
+        let last = bench.worker.take_depends();
+        assert!(last > settled);
+        let cases = [
+            ("get k", last),
+            ("get settled", settled),
+            ("mget settled k", last),
+            ("ping", 0),
+            ("info persistence", 0),
+            ("publish c m", 0),
+            ("dbsize", last),
+            ("scan 0", last),
+            ("sort l by w_* get k_*", last),
+            ("pipeline status t", last),
+            ("eval 'return redis.call(\"get\", KEYS[1])' 1 settled", settled),
+            ("script exists x", last),
+        ];
+        for (line, expected) in cases {
+            bench.line(&mut session, line);
+            assert_eq!(bench.worker.take_depends(), expected, "{line}");
         }
     }
 }

@@ -248,7 +248,7 @@ impl Worker {
         let (began, start) = (self.ticks, out.mark());
         let reasons = self.begin_effects(invoked.keys, reasons);
         if reasons & AWAITED != 0 {
-            self.depend_on(invoked.command, invoked.keys);
+            self.depend_on(invoked.command, invoked.args, invoked.keys);
         }
         let mut call = self.begin_call(session, invoked, locked, out);
         let outcome = run(&mut call);
@@ -287,7 +287,7 @@ impl Worker {
         let Invocation { command, args, keys } = invoked;
         let reasons = self.begin_effects(keys, reasons);
         if reasons & AWAITED != 0 {
-            self.depend_on(command, keys);
+            self.depend_on(command, args, keys);
         }
         let reply = Reply::new(out, session.proto);
         let mut turn = Turn { worker: self, session, command, args, keys, locked, reply };

@@ -55,6 +55,8 @@ impl Worker {
             self.count_ended(&waiter);
         }
         self.engine.waiters.remove(&waiter);
+        // It tells that the keys have nothing: what they had may just have been taken by others.
+        self.depend_on_all();
         self.resume(session, &mut waiter.timeout_reply(), out);
         true
     }

@@ -71,7 +71,7 @@ impl Worker {
         if changed {
             reply.null_array();
             // It tells of what another connection has changed.
-            self.depends = self.depends.max(self.engine.journal.position());
+            self.depend_on_all();
             session.count_failure(Some(invoked.command), WATCHED_CHANGED);
         } else {
             self.exec_queue(session, queue, locked, out);

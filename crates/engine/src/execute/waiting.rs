@@ -118,7 +118,7 @@ impl Worker {
 
     /// Serves a waiter that has been claimed, or lets it wait on.
     fn serve(&mut self, waiter: &Arc<Waiter>) -> Result<(), HeldByScript> {
-        // What it depends on is its own, and nothing of the connection whose command has served it.
+        // The waiter's reply depends on the waiter's own unit, and the reply of the command that serves it does not.
         let depends = self.take_depends();
         loop {
             self.depends = 0;
@@ -162,10 +162,10 @@ impl Worker {
             return Err(HeldByScript);
         };
         self.begin_effects(&waiter.keys, self.engine.reasons.get());
-        if self.engine.reasons.has(AWAITED) {
-            self.depend_on(waiter.command, &waiter.keys);
-        }
         let args = waiter.args.args();
+        if self.engine.reasons.has(AWAITED) {
+            self.depend_on(waiter.command, &args, &waiter.keys);
+        }
         let (outcome, wait) = {
             let mut call = Call {
                 args: &args,

@@ -157,6 +157,7 @@ fn resume(turn: &mut Turn<'_, '_>) -> Outcome {
     }
     // What follows is meant for the database that it would have found over the old connection.
     turn.session.select(pipeline.database());
+    turn.worker.depend_on_all();
     write_progress(&mut turn.reply, &pipeline.progress());
     Ok(())
 }
@@ -164,6 +165,7 @@ fn resume(turn: &mut Turn<'_, '_>) -> Outcome {
 fn status(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.session.count_not();
     let progress = find(turn)?.progress();
+    turn.worker.depend_on_all();
     write_progress(&mut turn.reply, &progress);
     Ok(())
 }

@@ -131,7 +131,8 @@ impl EventLoop {
             }
             let mut reply = Output::default();
             if self.worker.time_out(&mut connection.session, &mut reply) {
-                self.take_replies(key, &mut reply, 0);
+                let depends = self.worker.take_depends();
+                self.take_replies(key, &mut reply, depends);
                 self.go_on(key);
             } else {
                 // Another thread is just serving it, or finding that there is nothing after all: check again.
