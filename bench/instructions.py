@@ -41,7 +41,7 @@ def binary():
 def instructions(path, name, *more):
     """Instructions of one run."""
     command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", path]
-    command += ["--keys", str(KEYS), "--rounds", "1", "--count", str(COUNT), *more, name]
+    command += ["--keys", str(KEYS), "--rounds", "1", "--count", str(COUNT), "--still", *more, name]
     run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     found = re.search(r"I\s+refs:\s+([\d,]+)", run.stdout)
     if run.returncode != 0 or not found:

@@ -11,12 +11,14 @@
 //! `+journal` while a reader has the journal.
 //!
 //! `--count N` makes a round of N batches, and `--dry` makes the batches without running them: the difference between
-//! two runs under a tool that counts instructions is what the batches take (bench/instructions.py).
+//! two runs under a tool that counts instructions is what the batches take (bench/instructions.py). `--still` has the engine
+//! believe that no time passes, so that the counts are the same on any machine.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use engine::clients::session::Session;
+use engine::machine::ticks::assume_pace;
 use engine::testing::Bench;
 use journal::merge::Merge;
 use resp::reply::Output;
@@ -57,6 +59,9 @@ const CASES: &[(&str, &str)] = &[
     ("lpush1+journal", "LPUSH list vvvvvvvvvvvvvvvv"),
 ];
 
+/// Ticks of a microsecond with `--still`: more than any run takes.
+const STILL: f64 = 1e12;
+
 /// Connections that wait for keys, and as many that watch keys, beside the batches that are measured so.
 const LISTENERS: usize = 1000;
 
@@ -77,6 +82,7 @@ fn options() -> Option<Options> {
             "--keys" => options.keys = args.next()?.parse().ok()?,
             "--count" => options.count = args.next()?.parse().ok()?,
             "--dry" => options.dry = true,
+            "--still" => assume_pace(STILL),
             // What cargo adds.
             "--bench" | "--test" => {}
             name => options.names.push(name.to_string()),
@@ -176,7 +182,7 @@ fn drain(journal: &mut Option<Merge>) {
 
 fn main() -> ExitCode {
     let Some(options) = options() else {
-        eprintln!("usage: batches [--rounds N] [--keys N] [--count N] [--dry] [NAME...]");
+        eprintln!("usage: batches [--rounds N] [--keys N] [--count N] [--dry] [--still] [NAME...]");
         return ExitCode::FAILURE;
     };
     for (name, pattern) in CASES {

@@ -44,10 +44,19 @@ fn nanoseconds() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
+static PACE: OnceLock<f64> = OnceLock::new();
+
+/// Has a microsecond have so many ticks instead of as many as the counter shows, for all of the process. For benchmarks that
+/// count instructions: learning the pace takes as many as the machine is fast, and what is done once in a while, too. Without
+/// effect once the pace is known.
+#[cfg(any(test, feature = "testing"))]
+pub fn assume_pace(ticks: f64) {
+    let _ = PACE.set(ticks);
+}
+
 /// How many ticks a microsecond has. The first call takes 5 ms; the server makes it at its start.
 #[must_use]
 pub fn per_microsecond() -> f64 {
-    static PACE: OnceLock<f64> = OnceLock::new();
     *PACE.get_or_init(|| {
         let (start, ticks) = (Instant::now(), Ticks::now());
         while start.elapsed() < CALIBRATION {
