@@ -2,8 +2,12 @@
 //!
 //! An expired key is never seen. A read or a write that meets it removes it, and [`Db::reclaim`] does soon after its
 //! time. While keys are to stay as they are ([`Clock::keeps_due`]), only a write removes it.
+//!
+//! What changes, replaces or removes an entry calls `save_before_change` first (`saving`), and new ones go through
+//! `saving::born`.
 
 pub mod evict;
+mod saving;
 
 use crate::compact::{Compacted, Mover};
 use crate::entry::{Entry, View};
@@ -230,13 +234,6 @@ impl<'l, 'k> Db<'l, 'k> {
         self.shard(key.hash).table.find(key.hash, key.bytes).filter(|e| !e.is_expired(now))
     }
 
-    /// The key's shard, after the key was removed if its time had come.
-    #[inline(always)]
-    fn live_shard(&mut self, key: Key<'_>) -> &mut Shard {
-        self.expire_if_due(key);
-        self.shard_mut(key.hash)
-    }
-
     /// Removes the key if its time has come, for a write; says whether it is gone because of that.
     #[inline(always)]
     fn expire_if_due(&mut self, key: Key<'_>) -> bool {
@@ -303,8 +300,10 @@ impl<'l, 'k> Db<'l, 'k> {
     /// The key's entry for writing: an access, but neither hit nor miss, as in Redis.
     #[inline]
     pub fn get_mut(&mut self, key: Key<'_>) -> Option<RefMut<'_, Entry>> {
+        self.expire_if_due(key);
+        self.save_before_change(key);
         let clock = self.clock;
-        let mut entry = self.live_shard(key).table.find_mut(key.hash, key.bytes)?;
+        let mut entry = self.shard_mut(key.hash).table.find_mut(key.hash, key.bytes)?;
         touch(&mut entry, clock);
         Some(entry)
     }
@@ -377,9 +376,10 @@ impl<'l, 'k> Db<'l, 'k> {
     #[inline]
     pub fn object_or_new<T: Object>(&mut self, key: Key<'_>) -> Result<&mut T, WrongType> {
         self.expire_if_due(key);
+        self.save_before_change(key);
         let (clock, keyspace) = (self.clock, self.locked.keyspace());
         let table = &mut self.locked.shard_mut(self.first, keyspace.shard_of(key.hash)).table;
-        let create = || Entry::object(key.bytes, T::empty(), None);
+        let create = || saving::born(keyspace, Entry::object(key.bytes, T::empty(), None));
         if table.is_empty() {
             keyspace.mark_keys(self.database);
         }
@@ -440,6 +440,7 @@ impl<'l, 'k> Db<'l, 'k> {
     ) {
         // An expired key's time must not be kept.
         self.expire_if_due(key);
+        self.save_before_change(key);
         let clock = self.clock;
         let shard = self.locked.shard_mut(self.first, self.locked.keyspace().shard_of(key.hash));
         let existing = shard.table.find_mut(key.hash, key.bytes).map(|mut entry| {
@@ -451,20 +452,26 @@ impl<'l, 'k> Db<'l, 'k> {
             match ttl {
                 Ttl::Keep => {}
                 Ttl::Clear if !has_expiry => {}
-                Ttl::Clear => drop(self.set_expiry(key, None)),
-                Ttl::At(at) => drop(self.set_expiry(key, Some(at))),
+                Ttl::Clear => drop(self.change_expiry(key, None)),
+                Ttl::At(at) => drop(self.change_expiry(key, Some(at))),
             }
         } else {
             let expiry = if let Ttl::At(at) = ttl { Some(at) } else { None };
             let mut entry = create(key.bytes, expiry);
             touch(&mut entry, clock);
-            let is_first = insert(shard, key.hash, entry);
+            let is_first = self.insert(key, entry);
             self.note_created(key, is_first, expiry.is_some());
         }
     }
 
     /// Sets or removes the key's expiry, in milliseconds of Unix time. Says whether the key exists.
     pub fn set_expiry(&mut self, key: Key<'_>, expiry: Option<u64>) -> bool {
+        self.save_before_change(key);
+        self.change_expiry(key, expiry)
+    }
+
+    /// The same of a key that a snapshot has saved, if one runs.
+    fn change_expiry(&mut self, key: Key<'_>, expiry: Option<u64>) -> bool {
         let shard = self.shard_mut(key.hash);
         let Some(mut entry) = shard.table.find_mut(key.hash, key.bytes) else { return false };
         let before = entry.expiry();
@@ -485,6 +492,7 @@ impl<'l, 'k> Db<'l, 'k> {
 
     /// Takes the key out, expired or not, and gives its entry.
     pub fn take(&mut self, key: Key<'_>) -> Option<Entry> {
+        self.save_before_change(key);
         let shard = self.shard_mut(key.hash);
         let entry = shard.table.remove(key.hash, key.bytes)?;
         shard.volatile -= usize::from(entry.expiry().is_some());
@@ -504,9 +512,22 @@ impl<'l, 'k> Db<'l, 'k> {
         let is_new = self.take(key).is_none();
         touch(&mut entry, self.clock);
         let expires = entry.expiry().is_some();
-        let is_first = insert(self.shard_mut(key.hash), key.hash, entry);
+        let is_first = self.insert(key, entry);
         self.mark_added(is_first, expires);
         is_new
+    }
+
+    /// Adds an entry whose key isn't there. Says whether it is the shard's first.
+    fn insert(&mut self, key: Key<'_>, entry: Entry) -> bool {
+        let entry = saving::born(self.locked.keyspace(), entry);
+        let shard = self.shard_mut(key.hash);
+        let (is_first, expiry) = (shard.table.is_empty(), entry.expiry());
+        shard.table.insert(key.hash, entry);
+        if let Some(at) = expiry {
+            shard.volatile += 1;
+            shard.note_expiry(at, key.hash);
+        }
+        is_first
     }
 
     /// Notes that a key was created, which may be the first of its shard.
@@ -557,6 +578,7 @@ impl<'l, 'k> Db<'l, 'k> {
     /// Frees what a key holds in the background, if that is large: the key is about to be overwritten, and holds an
     /// empty string until then.
     pub fn empty(&mut self, key: Key<'_>) {
+        self.save_before_change(key);
         let keyspace = self.locked.keyspace();
         if let Some(mut entry) = self.shard_mut(key.hash).table.find_mut(key.hash, key.bytes)
             && let Some(value) = entry.object_mut()
@@ -749,12 +771,15 @@ impl<'l, 'k> Db<'l, 'k> {
         if !keyspace.had_keys(self.database) {
             return 0;
         }
-        let mut emptied = Vec::new();
+        let (mut emptied, mut count) = (Vec::new(), 0);
         for shard in 0..keyspace.shard_count() {
-            emptied.extend(self.locked.visit(self.database, shard, std::mem::take));
+            let flushed = self.locked.visit_with_saver(self.database, shard, |s, saving| {
+                count += s.table.len();
+                saving::unless_unsaved(std::mem::take(s), saving)
+            });
+            emptied.extend(flushed.flatten());
         }
         keyspace.mark_emptied(self.database);
-        let count = emptied.iter().map(|shard| shard.table.len()).sum();
         if lazily && count > 0 {
             keyspace.reaper().free(emptied, count);
         }
@@ -785,12 +810,13 @@ impl<'l, 'k> Db<'l, 'k> {
         let (now, database) = (self.clock.due_ms, self.database);
         let observed = &mut *self.observed;
         let reaper = self.locked.keyspace().reaper();
-        let more = self.locked.visit(database, shard, |s| {
+        let more = self.locked.visit_with_saver(database, shard, |s, mut saving| {
             for _ in 0..limit {
                 let Some(note) = s.queue.pop_due(now) else { return false };
                 let name: Option<Box<[u8]>> =
                     s.table.find_where(note.hash, |e| e.is_expired(now)).map(|e| e.key().into());
                 if let Some(name) = name {
+                    saving::save_in(s, saving.as_mut(), Key { bytes: &name, hash: note.hash });
                     if let Some(entry) = s.table.remove(note.hash, &name) {
                         reaper.free_expired(entry);
                     }
@@ -808,17 +834,6 @@ impl<'l, 'k> Db<'l, 'k> {
     }
 }
 
-/// Adds an entry whose key isn't there. Says whether it is the shard's first.
-fn insert(shard: &mut Shard, hash: KeyHash, entry: Entry) -> bool {
-    let (is_first, expiry) = (shard.table.is_empty(), entry.expiry());
-    shard.table.insert(hash, entry);
-    if let Some(at) = expiry {
-        shard.volatile += 1;
-        shard.note_expiry(at, hash);
-    }
-    is_first
-}
-
 #[inline]
 fn touch(entry: &mut Entry, clock: &Clock) {
     if clock.access == Access::None {
@@ -834,147 +849,4 @@ fn touch(entry: &mut Entry, clock: &Clock) {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use crate::keyspace::Keyspace;
-
-    /// Keys of a test: fewer under Miri, which is slow.
-    const COUNT: u64 = if cfg!(miri) { 10 } else { 1000 };
-
-    pub(super) fn clock(now_ms: u64) -> Clock {
-        Clock { now_ms, due_ms: now_ms, uptime_s: 1, access: Access::Noted, frequency: None, keeps_due: false }
-    }
-
-    fn with<T>(keyspace: &Keyspace, now_ms: u64, run: impl FnOnce(&mut Db<'_, '_>) -> T) -> T {
-        with_clock(keyspace, clock(now_ms), run)
-    }
-
-    pub(super) fn with_clock<T>(keyspace: &Keyspace, clock: Clock, run: impl FnOnce(&mut Db<'_, '_>) -> T) -> T {
-        let alone = keyspace.gate().close();
-        let mut locked = keyspace.all(&alone);
-        let mut observed = Observed::default();
-        run(&mut Db::new(&mut locked, 0, &clock, &mut observed))
-    }
-
-    fn text(db: &mut Db<'_, '_>, key: &str) -> Option<String> {
-        match db.view(Key::new(key.as_bytes()))? {
-            View::Int(int) => Some(int.to_string()),
-            View::Bytes(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-            View::Object(_) => None,
-        }
-    }
-
-    #[test]
-    fn an_expired_key_is_never_seen() {
-        let keyspace = Keyspace::new(16, 1);
-        let key = Key::new(b"k");
-        with(&keyspace, 100, |db| {
-            db.set_string(key, b"v", Ttl::At(200));
-            assert_eq!(text(db, "k").as_deref(), Some("v"));
-        });
-        with(&keyspace, 200, |db| assert!(db.exists(key)));
-        with(&keyspace, 201, |db| {
-            assert!(db.peek(key).is_none());
-            assert!(!db.remove(key));
-            assert_eq!(db.sizes(), (0, 0));
-            db.set_string(key, b"again", Ttl::Keep);
-            assert!(db.peek(key).unwrap().expiry().is_none());
-        });
-    }
-
-    #[test]
-    fn a_clock_that_keeps_due_keys_hides_them_and_only_a_write_removes_them() {
-        let keyspace = Keyspace::new(16, 1);
-        let key = Key::new(b"k");
-        let keep = Clock { keeps_due: true, ..clock(201) };
-        with(&keyspace, 100, |db| db.set_string(key, b"v", Ttl::At(200)));
-        with_clock(&keyspace, keep, |db| {
-            assert!(db.get(key).is_none() && db.look(key).is_none() && db.look_quietly(key).is_none());
-            assert_eq!((db.sizes(), db.observed.misses, db.observed.expired), ((1, 1), 3, 0));
-            assert!(!db.remove(key));
-            assert_eq!((db.sizes(), db.observed.expired), ((0, 0), 1));
-        });
-    }
-
-    #[test]
-    fn a_survey_counts_keys_and_estimates_their_time() {
-        let keyspace = Keyspace::new(2, 1);
-        with(&keyspace, 1000, |db| {
-            assert_eq!(db.survey(), Survey::default());
-            for i in 0..100u64 {
-                let ttl = if i % 2 == 0 { Ttl::At(3000) } else { Ttl::Clear };
-                db.set_string(Key::new(format!("{i}").as_bytes()), b"v", ttl);
-            }
-            let survey = db.survey();
-            assert_eq!((survey.keys, survey.volatile, survey.ttl_ms_mean), (100, 50, 2000));
-            assert!(survey.overhead_bytes > 800, "{survey:?}");
-        });
-    }
-
-    #[test]
-    fn what_has_expired_is_reclaimed_without_being_met() {
-        let keyspace = Keyspace::new(2, 4);
-        with(&keyspace, 0, |db| {
-            for i in 0..COUNT {
-                let name = format!("{i}");
-                db.set_string(Key::new(name.as_bytes()), b"v", Ttl::At(10 + i));
-                // Longer and shorter lives than first noted.
-                if i % 3 == 0 {
-                    db.set_expiry(Key::new(name.as_bytes()), Some(5000));
-                }
-                if i % 3 == 1 {
-                    db.set_expiry(Key::new(name.as_bytes()), Some(5));
-                }
-            }
-        });
-        let reclaim = |now| {
-            with(&keyspace, now, |db| {
-                (0..keyspace.shard_count()).for_each(|s| while db.reclaim(s, 3) {});
-                db.sizes()
-            })
-        };
-        let with_rest = |rests: &[u64]| (0..COUNT).filter(|i| rests.contains(&(i % 3))).count();
-        let (longer, not_shorter) = (with_rest(&[0]), with_rest(&[0, 2]));
-        assert_eq!(reclaim(9), (not_shorter, not_shorter));
-        assert_eq!(reclaim(2000), (longer, longer));
-        assert_eq!(reclaim(5001), (0, 0));
-    }
-
-    #[test]
-    fn a_scan_sees_every_key_once_the_cursor_is_back() {
-        let keyspace = Keyspace::new(1, 2);
-        let names: BTreeSet<String> = (0..COUNT).map(|i| format!("key{i}")).collect();
-        with(&keyspace, 0, |db| {
-            names.iter().for_each(|n| db.set_string(Key::new(n.as_bytes()), b"", Ttl::Clear));
-        });
-        for count in [1, 10, 1000] {
-            let mut seen = BTreeSet::new();
-            let mut cursor = 0;
-            loop {
-                cursor = with(&keyspace, 0, |db| {
-                    db.scan(cursor, count, |e| {
-                        seen.insert(String::from_utf8_lossy(e.key()).into_owned());
-                    })
-                });
-                if cursor == 0 {
-                    break;
-                }
-            }
-            assert_eq!(seen, names);
-        }
-    }
-
-    #[test]
-    fn refreshing_an_expiry_for_ever_takes_bounded_memory() {
-        let keyspace = Keyspace::new(1, 1);
-        with(&keyspace, 0, |db| {
-            let key = Key::new(b"session");
-            for i in (0..COUNT * 10).rev() {
-                db.set_string(key, b"x", Ttl::At(1000 + i));
-            }
-            assert!(db.shard(key.hash).queue.memory_bytes() < 8192);
-        });
-    }
-}
+mod tests;

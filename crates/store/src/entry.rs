@@ -6,6 +6,7 @@
 //! │ 1    │ 1     │ 2       │ 4      │ if EXPIRY │ if LONG_KEY │ by kind  │     │ string                │
 //! └──────┴───────┴─────────┴────────┴ ─ ─ ─ ─ ─ ┴ ─ ─ ─ ─ ─ ─ ┴──────────┴─────┴ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ┘
 //! body: EMBEDDED: value len 2     INT: the integer 8     OBJECT: a [`Value`] 10
+//! flags: │ - │ - │ snapshot's mark, 3 bits │ RAW │ LONG_KEY │ EXPIRY │
 //! ```
 //!
 //! A key of 14 bytes with a value of 16 takes 40 bytes. `unsafe` because the parts share an allocation. The invariant:
@@ -38,6 +39,11 @@ const EXPIRY: u8 = 1;
 const LONG_KEY: u8 = 2;
 /// The string was changed in place: OBJECT ENCODING says "raw" of it, as Redis does.
 const RAW: u8 = 4;
+/// The bits of the mark of the snapshot that has saved the entry: see [`crate::snapshot`].
+const MARK: u8 = MARK_MAX << MARK_SHIFT;
+const MARK_SHIFT: u32 = 3;
+/// The greatest mark.
+pub(crate) const MARK_MAX: u8 = 7;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -392,9 +398,8 @@ impl Entry {
 
     /// Replaces the allocation by one for another form of value.
     fn rebuild(&mut self, text: Text<'_>) {
-        let access = self.access();
         let mut new = Entry::build(self.key(), text, self.expiry());
-        new.set_access(access);
+        new.inherit(self.header(), MARK);
         *self = new;
     }
 
@@ -427,9 +432,32 @@ impl Entry {
         }
     }
 
+    /// Takes the access word and some of the flags over from the entry that this one replaces.
+    fn inherit(&mut self, from: Header, flags: u8) {
+        let mut header = self.header();
+        header.access = from.access;
+        header.flags |= from.flags & flags;
+        self.set_header(header);
+    }
+
+    /// The mark of the snapshot that has saved the entry last, or 0.
+    #[inline]
+    pub(crate) fn mark(&self) -> u8 {
+        (self.header().flags & MARK) >> MARK_SHIFT
+    }
+
+    /// Sets the mark, which is [`MARK_MAX`] at most.
+    #[inline]
+    pub(crate) fn set_mark(&mut self, mark: u8) {
+        debug_assert!(mark <= MARK_MAX);
+        let mut header = self.header();
+        header.flags = header.flags & !MARK | mark << MARK_SHIFT;
+        self.set_header(header);
+    }
+
     /// Builds the entry anew with or without the word for an expiry.
     fn relocate(&mut self, expiry: Option<u64>) {
-        let (access, raw) = (self.access(), self.header().flags & RAW);
+        let header = self.header();
         let key = self.key();
         let mut new = match self.view() {
             View::Int(int) => Entry::build(key, Text::Int(int), expiry),
@@ -443,10 +471,7 @@ impl Entry {
             // SAFETY: nothing in the old entry needs dropping; it is not used again, `self` is overwritten below.
             unsafe { alloc::dealloc(self.0.as_ptr(), layout(self.size())) };
         }
-        new.set_access(access);
-        let mut header = new.header();
-        header.flags |= raw;
-        new.set_header(header);
+        new.inherit(header, RAW | MARK);
         // The old allocation is gone: write without dropping it.
         // SAFETY: `self` is a valid place.
         unsafe { std::ptr::from_mut(self).write(new) };
@@ -524,7 +549,7 @@ impl Entry {
     /// The same value and expiry under another key.
     #[must_use]
     pub fn with_key(self, key: &[u8]) -> Entry {
-        let (access, raw, expiry) = (self.access(), self.header().flags & RAW, self.expiry());
+        let (header, expiry) = (self.header(), self.expiry());
         let mut this = std::mem::ManuallyDrop::new(self);
         let mut new = match this.view() {
             View::Int(int) => Entry::build(key, Text::Int(int), expiry),
@@ -533,10 +558,7 @@ impl Entry {
             View::Object(_) => Entry::build(key, Text::Object(unsafe { this.body().cast::<Value>().read() }), expiry),
         };
         this.free();
-        new.set_access(access);
-        let mut header = new.header();
-        header.flags |= raw;
-        new.set_header(header);
+        new.inherit(header, RAW | MARK);
         new
     }
 

@@ -7,7 +7,8 @@
 //! `unsafe` because tables are reached through locks that are taken before the command runs, not around each access.
 //! The invariant: **a table is touched only through a `Locked` that holds its shard; a `Locked` is either the only one
 //! that holds a shard, by its lock, or the only one at all, by the gate.** `Locked` checks this at every access. A
-//! thread that keeps all others out of the gate takes no locks; it still has only one `Locked` at a time.
+//! thread that keeps all others out of the gate takes no locks; it still has only one `Locked` at a time. The same holds
+//! for what saves a shard for a snapshot.
 
 use std::cell::UnsafeCell;
 use std::ptr;
@@ -18,6 +19,7 @@ use crate::expiry::{ExpiryQueue, Note};
 use crate::hash::{KeyHash, SHARD_BITS_MAX};
 use crate::prefetch::{Ahead, prefetch_to_write};
 use crate::reaper::Reaper;
+use crate::snapshot::{Saver, Saving, Snapshots};
 use crate::sync::{Alone, Gate, Inside, ShardLock};
 use crate::table::Table;
 
@@ -109,12 +111,15 @@ pub struct Keyspace {
     locks: Box<[PaddedLock]>,
     /// By physical database, then by shard.
     shards: Box<[UnsafeCell<Shard>]>,
+    /// By shard: what saves it for a snapshot, while one runs.
+    savers: Box<[UnsafeCell<Option<Box<Saver>>>]>,
     /// The physical database of each that clients select: SWAPDB exchanges two. Changed only alone behind the gate.
     physical: Box<[AtomicUsize]>,
     /// By physical database.
     had: Box<[Had]>,
     gate: Gate,
     reaper: Reaper,
+    snapshots: Snapshots,
     /// Whether there is more than one thread, so that locks are needed at all.
     contended: bool,
 }
@@ -204,10 +209,12 @@ impl Keyspace {
         Keyspace {
             locks: (0..count).map(|_| PaddedLock::default()).collect(),
             shards: (0..count * databases).map(|_| UnsafeCell::default()).collect(),
+            savers: (0..count).map(|_| UnsafeCell::default()).collect(),
             physical: (0..databases).map(AtomicUsize::new).collect(),
             had: (0..databases).map(|_| Had::default()).collect(),
             gate: Gate::new(threads),
             reaper: Reaper::default(),
+            snapshots: Snapshots::default(),
             contended: threads > 1,
         }
     }
@@ -222,6 +229,12 @@ impl Keyspace {
     #[must_use]
     pub fn reaper(&self) -> &Reaper {
         &self.reaper
+    }
+
+    /// What is known of the snapshot that runs, and of those before.
+    #[inline]
+    pub(crate) fn snapshots(&self) -> &Snapshots {
+        &self.snapshots
     }
 
     /// How many databases there are.
@@ -609,13 +622,50 @@ impl<'k> Locked<'k> {
         unsafe { &mut *self.keyspace.cell(first, shard).get() }
     }
 
+    /// A shard of a database with what saves it, if a snapshot runs.
+    pub(crate) fn with_saver(&mut self, first: FirstShard, shard: usize) -> (&mut Shard, Option<Saving<'_>>) {
+        self.check(shard);
+        // SAFETY: the shard is held, and with it its saver, and `self` is borrowed mutably, so there is no other reference
+        // to either. They are in different cells.
+        let (of_database, saver) =
+            unsafe { (&mut *self.keyspace.cell(first, shard).get(), &mut *self.keyspace.savers[shard].get()) };
+        let physical = || first.0 / self.keyspace.shard_count();
+        (of_database, saver.as_deref_mut().map(|saver| Saving::new(saver, physical())))
+    }
+
+    /// The same by the database's physical number.
+    pub(crate) fn with_saver_of(&mut self, physical: usize, shard: usize) -> (&mut Shard, Option<Saving<'_>>) {
+        self.with_saver(FirstShard(physical * self.keyspace.shard_count()), shard)
+    }
+
+    /// What saves a shard of all databases for a snapshot.
+    pub(crate) fn saver_mut(&mut self, shard: usize) -> &mut Option<Box<Saver>> {
+        self.check(shard);
+        // SAFETY: the shard is held, and with it its saver, and `self` is borrowed mutably.
+        unsafe { &mut *self.keyspace.savers[shard].get() }
+    }
+
     /// Visits one shard, locking it for the visit if none are held. None, if it can't be had.
     pub(crate) fn visit<T>(&mut self, database: usize, shard: usize, visit: impl FnOnce(&mut Shard) -> T) -> Option<T> {
+        self.visit_with_saver(database, shard, |of_database, _| visit(of_database))
+    }
+
+    /// The same with what saves the shard, if a snapshot runs.
+    pub(crate) fn visit_with_saver<T>(
+        &mut self,
+        database: usize,
+        shard: usize,
+        visit: impl FnOnce(&mut Shard, Option<Saving<'_>>) -> T,
+    ) -> Option<T> {
         let first = self.keyspace.first_shard(database);
-        let Held::Each(give_up) = &mut self.held else { return Some(visit(self.shard_mut(first, shard))) };
+        let visit_in = |locked: &mut Locked<'_>| {
+            let (of_database, saving) = locked.with_saver(first, shard);
+            visit(of_database, saving)
+        };
+        let Held::Each(give_up) = &mut self.held else { return Some(visit_in(self)) };
         let locked = if give_up.done { None } else { self.keyspace.lock_one_unless(shard, give_up.when) };
         give_up.done = locked.is_none();
-        locked.map(|mut locked| visit(locked.shard_mut(first, shard)))
+        locked.map(|mut locked| visit_in(&mut locked))
     }
 
     /// Whether a shard was not visited, so that what has been found is not all there is.

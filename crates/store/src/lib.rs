@@ -15,6 +15,7 @@ pub mod long;
 pub mod prefetch;
 pub mod random;
 pub mod reaper;
+pub mod snapshot;
 pub mod sync;
 pub mod table;
 pub mod tight;
