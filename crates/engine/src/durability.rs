@@ -25,6 +25,9 @@ pub enum LogThread {
     Sleeps = 2,
 }
 
+/// The log goes on in its present increment.
+const NO_CUT: Position = Position::MAX;
+
 /// See the module's documentation.
 pub struct Durability {
     /// Units up to this one are as safe as the configuration promises.
@@ -41,6 +44,8 @@ pub struct Durability {
     /// Bytes of the log's file, and of those the ones that have yet to be synced.
     file_bytes: AtomicU64,
     unsynced_bytes: AtomicU64,
+    /// The last unit of the increment that is written to, if another one is to begin behind it.
+    cut: AtomicU64,
     reasons: Arc<EngineReasons>,
 }
 
@@ -58,6 +63,7 @@ impl Durability {
             trouble: Mutex::new(None),
             file_bytes: AtomicU64::new(0),
             unsynced_bytes: AtomicU64::new(0),
+            cut: AtomicU64::new(NO_CUT),
             reasons,
         }
     }
@@ -165,6 +171,23 @@ impl Durability {
             }
             self.wake_log_thread();
         }
+    }
+
+    /// Has the log go on in another increment behind its latest unit, which is `last`. The caller is alone behind the gate.
+    pub fn cut_at(&self, last: Position) {
+        self.cut.store(last, Ordering::Release);
+        self.wake_log_thread();
+    }
+
+    /// The last unit of the present increment; the greatest position if none is known.
+    #[must_use]
+    pub fn cut(&self) -> &AtomicU64 {
+        &self.cut
+    }
+
+    /// The log goes on in another increment, or the present one if that could not be begun.
+    pub fn end_cut(&self) {
+        self.cut.store(NO_CUT, Ordering::Release);
     }
 
     /// Notes why units can't be made safe, or that they can again. Commands that write are refused meanwhile.

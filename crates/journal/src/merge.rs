@@ -37,8 +37,17 @@ impl Merge {
 
     /// The next unit. None if it has not arrived: it may be the one that a worker is just committing.
     pub fn next_unit(&mut self) -> Option<Unit<'_>> {
+        self.next_unit_up_to(|| Position::MAX)
+    }
+
+    /// The next unit, unless it comes after the one that `last` says. `last` is asked once it is known that there is a unit: a
+    /// limit that was set before the unit was committed is seen.
+    pub fn next_unit_up_to(&mut self, last: impl FnOnce() -> Position) -> Option<Unit<'_>> {
         let (next, count) = (self.next, self.lanes.len());
         let found = (0..count).map(|i| (self.at + i) % count).find(|&lane| self.lanes[lane].head() == Some(next))?;
+        if next > last() {
+            return None;
+        }
         self.at = found;
         self.next += 1;
         Some(Unit { position: next, record: self.lanes[found].take() })

@@ -18,4 +18,5 @@ pub mod fake;
 pub mod files;
 pub mod manifest;
 pub mod recovery;
+pub mod saving;
 pub mod writer;

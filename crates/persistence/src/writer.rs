@@ -4,6 +4,7 @@
 //! can't write it keeps and tries again; it tells how far the log is safe, and what is wrong with the disk.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use journal::merge::Merge;
@@ -40,6 +41,8 @@ pub struct Stepped {
     pub was_busy: bool,
     /// When it is to be called again though there is nothing new: something is still to be synced.
     pub again_after: Option<Duration>,
+    /// Whether all units up to the cut have been taken, and what follows is for another increment ([`Writer::go_on_in`]).
+    pub reached_cut: bool,
 }
 
 /// See the module's documentation.
@@ -94,13 +97,14 @@ impl<D: Disk> Writer<D> {
         self.appender.unsettled()
     }
 
-    /// Takes the units that there are, writes them, and syncs them if it is time. `now` is a clock that is never set.
+    /// Takes the units that there are up to `cut`, writes them, and syncs them if it is time. `cut` is set behind the closed
+    /// gate, to the last unit of then; the greatest position stands for none. `now` is a clock that is never set.
     ///
     /// # Errors
     /// The disk's. Nothing is lost: the next step tries again.
-    pub fn step(&mut self, now: Duration) -> io::Result<Stepped> {
+    pub fn step(&mut self, now: Duration, cut: &AtomicU64) -> io::Result<Stepped> {
         let before = self.synced;
-        self.take();
+        self.take(cut);
         let was_busy = self.appender.unwritten() > 0;
         self.appender.write()?;
         self.written = self.taken;
@@ -122,7 +126,15 @@ impl<D: Disk> Writer<D> {
         let safe = if self.policy == Policy::Always { self.synced } else { self.written };
         let again_after =
             (self.written != self.synced).then(|| SYNC_EVERY.saturating_sub(now.saturating_sub(self.synced_at)));
-        Ok(Stepped { safe, was_busy: was_busy || self.synced != before, again_after })
+        let reached_cut = self.taken == cut.load(Ordering::Acquire);
+        Ok(Stepped { safe, was_busy: was_busy || self.synced != before, again_after, reached_cut })
+    }
+
+    /// Writes what comes next to another increment. All that was taken has been synced.
+    pub fn go_on_in(&mut self, appender: Appender<D::File>) {
+        debug_assert_eq!(self.taken, self.synced, "nothing may be left in the increment that ends");
+        self.appender = appender;
+        self.encoder.begin_file();
     }
 
     /// Makes all that has been taken durable, whatever the policy.
@@ -138,10 +150,10 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    fn take(&mut self) {
+    fn take(&mut self, cut: &AtomicU64) {
         self.encoder.settled = self.appender.settled();
         while self.appender.unwritten() < WRITE_BYTES {
-            let Some(unit) = self.merge.next_unit() else { break };
+            let Some(unit) = self.merge.next_unit_up_to(|| cut.load(Ordering::Acquire)) else { break };
             self.taken = unit.position;
             self.encoder.unit(unit.entries(), self.appender.tail());
         }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use journal::lane::{Writer as Lane, lane};
@@ -13,7 +14,7 @@ use penstock_persistence::disk::Disk;
 use penstock_persistence::fake::FakeDisk;
 use penstock_persistence::files::Files;
 use penstock_persistence::recovery::{Apply, Damage, Extent, read_file};
-use penstock_persistence::writer::{Policy, Writer};
+use penstock_persistence::writer::{Policy, Stepped, Writer};
 
 const NAME: &str = "appendonly.aof";
 
@@ -119,15 +120,34 @@ fn recover(disk: &FakeDisk) -> Result<(Vec<u64>, Extent), Damage> {
     let mut applied = Applied::default();
     let mut last = Extent { whole: 0, torn: 0 };
     for part in files.manifest().increments() {
+        assert_eq!(last.torn, 0, "an increment that another follows is whole");
         let (mut reader, _) = disk.read(&part.name).unwrap();
         last = read_file(&mut reader, &mut applied)?;
     }
     Ok((applied.units(), last))
 }
 
+/// No cut is to be made.
+const NO_CUT: u64 = u64::MAX;
+
 struct Log {
     lane: Lane,
     writer: Writer<FakeDisk>,
+    files: Files<FakeDisk>,
+    cut: AtomicU64,
+}
+
+impl Log {
+    /// A step, and the beginning of the next increment where one is to begin.
+    fn step(&mut self, now: Duration) -> io::Result<Stepped> {
+        let stepped = self.writer.step(now, &self.cut)?;
+        if stepped.reached_cut {
+            self.writer.sync(now)?;
+            self.writer.go_on_in(self.files.begin_increment()?);
+            self.cut.store(NO_CUT, Ordering::Release);
+        }
+        Ok(stepped)
+    }
 }
 
 fn begin(disk: &FakeDisk, last: u64, whole: u64, policy: Policy) -> io::Result<Log> {
@@ -135,7 +155,7 @@ fn begin(disk: &FakeDisk, last: u64, whole: u64, policy: Policy) -> io::Result<L
     let appender = files.last_increment(whole)?;
     let (lane, reader) = lane();
     let writer = Writer::new(Merge::new(vec![reader], last), last, appender, policy, Duration::ZERO);
-    Ok(Log { lane, writer })
+    Ok(Log { lane, writer, files, cut: AtomicU64::new(NO_CUT) })
 }
 
 /// A history: units, steps that may fail, and a crash; then another on what is left.
@@ -172,7 +192,10 @@ fn history(seed: u64) {
                 disk.leave_room(if numbers.below(2) == 0 { Some(room) } else { None });
             }
             now += Duration::from_millis(numbers.below(700));
-            if let Ok(stepped) = log.writer.step(now) {
+            if numbers.below(8) == 0 && log.cut.load(Ordering::Acquire) == NO_CUT {
+                log.cut.store(last, Ordering::Release);
+            }
+            if let Ok(stepped) = log.step(now) {
                 if policy == Policy::Always {
                     acknowledged = stepped.safe;
                 } else if stepped.again_after.is_none() {
@@ -203,7 +226,7 @@ fn synced_file() -> (FakeDisk, String) {
     for number in 1..=40 {
         log.lane.append(number, record(number, 30).bytes());
         if number % 10 == 0 {
-            log.writer.step(Duration::ZERO).unwrap();
+            log.step(Duration::ZERO).unwrap();
         }
     }
     let name = Files::open(disk.clone(), NAME).unwrap().manifest().last_increment().unwrap().name.clone();

@@ -1,8 +1,8 @@
 //! The append-only file of a running server: reading it at the start, and the thread that writes it.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,14 @@ const RETRY: Duration = Duration::from_millis(100);
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 /// How often the log says how far the files have been read.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+
+/// The files and their manifest, which the log's thread changes, and the end of a rewrite.
+type SharedFiles = Arc<Mutex<Files<Directory>>>;
+
+fn lock(files: &SharedFiles) -> MutexGuard<'_, Files<Directory>> {
+    // What is behind the lock is always whole.
+    files.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The running append-only file.
 pub struct AppendOnly {
@@ -65,7 +73,8 @@ impl AppendOnly {
         engine.durability.note_safe(last, |_| {});
         engine.durability.have_replies_wait(policy_of(settings) == Policy::Always, last);
         let stopping = Arc::<AtomicBool>::default();
-        let mut thread = Thread { engine, writer, began, stopping: stopping.clone(), is_in_trouble: false };
+        let files = Arc::new(Mutex::new(files));
+        let mut thread = Thread { engine, writer, files, began, stopping: stopping.clone(), is_in_trouble: false };
         let run = move || {
             thread.engine.durability.set_log_thread(std::thread::current());
             thread.run();
@@ -216,6 +225,7 @@ fn check_end(settings: &Settings, name: &str, extent: Extent, is_last: bool) -> 
 struct Thread {
     engine: &'static Engine,
     writer: Writer<Directory>,
+    files: SharedFiles,
     began: Instant,
     stopping: Arc<AtomicBool>,
     is_in_trouble: bool,
@@ -248,7 +258,10 @@ impl Thread {
     fn step(&mut self) -> io::Result<(bool, Option<Duration>)> {
         let policy = policy_of(&self.engine.settings);
         self.writer.set_policy(policy);
-        let stepped = self.writer.step(self.began.elapsed())?;
+        let stepped = self.writer.step(self.began.elapsed(), self.engine.durability.cut())?;
+        if stepped.reached_cut {
+            self.begin_increment()?;
+        }
         if std::mem::take(&mut self.is_in_trouble) {
             log::notice("The append-only file can be written again.");
             self.engine.durability.set_trouble(None);
@@ -260,6 +273,18 @@ impl Thread {
             self.engine.durability.note_safe(stepped.safe, |thread| inboxes[thread].wake());
         }
         Ok((stepped.was_busy, stepped.again_after))
+    }
+
+    /// Has what comes next be written to another increment. If there can't be one, the log goes on in the present one.
+    fn begin_increment(&mut self) -> io::Result<()> {
+        // An increment that another follows must be whole.
+        self.writer.sync(self.began.elapsed())?;
+        match lock(&self.files).begin_increment() {
+            Ok(appender) => self.writer.go_on_in(appender),
+            Err(error) => log::warning(format!("Can't begin another append-only file: {}", system_text(&error))),
+        }
+        self.engine.durability.end_cut();
+        Ok(())
     }
 
     /// Waits until there may be something to be done.
