@@ -1,7 +1,7 @@
 //! Snapshots of the whole keyspace at one point in time, without a second process and without a stall.
 //!
 //! # The cut
-//! [`Keyspace::begin_snapshot`] runs alone behind the gate: that moment is the cut. It notes the databases' numbers and
+//! [`Locked::begin_snapshot`] runs alone behind the gate: that moment is the cut. It notes the databases' numbers and
 //! chooses a mark, and visits no key. Each shard gets a **saver**: a cursor and a [`Sink`]. The lock that guards a
 //! shard guards its saver, so a snapshot adds no lock.
 //!
@@ -188,59 +188,21 @@ impl Rounds {
 }
 
 impl Keyspace {
-    /// Begins a snapshot of this moment. `sink` makes the sink of each shard. Visits no keys.
+    /// Begins a snapshot of this moment: see [`Locked::begin_snapshot`].
+    ///
+    /// # Errors
+    /// If another one runs.
     pub fn begin_snapshot(
         &self,
         alone: &Alone<'_>,
-        mut sink: impl FnMut(usize) -> Box<dyn Sink>,
+        sink: impl FnMut(usize) -> Box<dyn Sink>,
     ) -> Result<Snapshot, SnapshotRuns> {
-        let mut rounds = self.snapshots().rounds();
-        if rounds.running.is_some() {
-            return Err(SnapshotRuns);
-        }
-        let mark = rounds.unused_mark();
-        let cut = Arc::new(Cut {
-            mark,
-            databases: self.databases_at_cut(),
-            shards_left: AtomicUsize::new(self.shard_count()),
-            keys_saved: AtomicUsize::new(0),
-        });
-        let mut locked = self.all(alone);
-        for shard in 0..self.shard_count() {
-            *locked.saver_mut(shard) = Some(Box::new(Saver::new(cut.clone(), sink(shard))));
-        }
-        rounds.used |= 1 << mark;
-        rounds.running = Some(cut.clone());
-        self.snapshots().mark.store(mark, Ordering::Relaxed);
-        Ok(Snapshot(cut))
+        self.all(alone).begin_snapshot(sink)
     }
 
-    /// Ends the snapshot that runs: it is complete if all shards have been walked, else cancelled. None, if none runs.
+    /// Ends the snapshot that runs: see [`Locked::end_snapshot`].
     pub fn end_snapshot(&self, alone: &Alone<'_>) -> Option<Ended> {
-        let mut rounds = self.snapshots().rounds();
-        let cut = rounds.running.take()?;
-        let mut locked = self.all(alone);
-        let is_walked = cut.shards_left.load(Ordering::Relaxed) == 0;
-        if is_walked {
-            rounds.used = 1 << cut.mark;
-        } else if rounds.is_sweep || rounds.used == ALL_MARKS {
-            self.drop_sinks(&mut locked);
-            (rounds.running, rounds.is_sweep) = (Some(cut), true);
-            return Some(Ended::Sweeping);
-        }
-        self.drop_sinks(&mut locked);
-        (0..self.shard_count()).for_each(|shard| *locked.saver_mut(shard) = None);
-        self.snapshots().mark.store(0, Ordering::Relaxed);
-        let is_sweep = std::mem::take(&mut rounds.is_sweep);
-        Some(if is_walked && !is_sweep { Ended::Complete } else { Ended::Cancelled })
-    }
-
-    fn drop_sinks(&self, locked: &mut Locked<'_>) {
-        for shard in 0..self.shard_count() {
-            if let Some(saver) = locked.saver_mut(shard) {
-                saver.drop_sink(self.reaper());
-            }
-        }
+        self.all(alone).end_snapshot()
     }
 
     /// The databases that have keys, by physical number.
@@ -254,6 +216,65 @@ impl Keyspace {
 }
 
 impl Locked<'_> {
+    /// Begins a snapshot of this moment. `sink` makes the sink of each shard. Visits no keys. All shards are held, which is
+    /// asserted.
+    ///
+    /// # Errors
+    /// If another one runs.
+    pub fn begin_snapshot(&mut self, mut sink: impl FnMut(usize) -> Box<dyn Sink>) -> Result<Snapshot, SnapshotRuns> {
+        assert!(self.holds_all(), "a cut needs all shards");
+        let keyspace = self.keyspace();
+        let mut rounds = keyspace.snapshots().rounds();
+        if rounds.running.is_some() {
+            return Err(SnapshotRuns);
+        }
+        let mark = rounds.unused_mark();
+        let cut = Arc::new(Cut {
+            mark,
+            databases: keyspace.databases_at_cut(),
+            shards_left: AtomicUsize::new(keyspace.shard_count()),
+            keys_saved: AtomicUsize::new(0),
+        });
+        for shard in 0..keyspace.shard_count() {
+            *self.saver_mut(shard) = Some(Box::new(Saver::new(cut.clone(), sink(shard))));
+        }
+        rounds.used |= 1 << mark;
+        rounds.running = Some(cut.clone());
+        keyspace.snapshots().mark.store(mark, Ordering::Relaxed);
+        Ok(Snapshot(cut))
+    }
+
+    /// Ends the snapshot that runs: it is complete if all shards have been walked, else cancelled. None, if none runs. All
+    /// shards are held, which is asserted.
+    pub fn end_snapshot(&mut self) -> Option<Ended> {
+        assert!(self.holds_all(), "the end of a snapshot needs all shards");
+        let keyspace = self.keyspace();
+        let mut rounds = keyspace.snapshots().rounds();
+        let cut = rounds.running.take()?;
+        let is_walked = cut.shards_left.load(Ordering::Relaxed) == 0;
+        if is_walked {
+            rounds.used = 1 << cut.mark;
+        } else if rounds.is_sweep || rounds.used == ALL_MARKS {
+            self.drop_sinks();
+            (rounds.running, rounds.is_sweep) = (Some(cut), true);
+            return Some(Ended::Sweeping);
+        }
+        self.drop_sinks();
+        (0..keyspace.shard_count()).for_each(|shard| *self.saver_mut(shard) = None);
+        keyspace.snapshots().mark.store(0, Ordering::Relaxed);
+        let is_sweep = std::mem::take(&mut rounds.is_sweep);
+        Some(if is_walked && !is_sweep { Ended::Complete } else { Ended::Cancelled })
+    }
+
+    fn drop_sinks(&mut self) {
+        let keyspace = self.keyspace();
+        for shard in 0..keyspace.shard_count() {
+            if let Some(saver) = self.saver_mut(shard) {
+                saver.drop_sink(keyspace.reaper());
+            }
+        }
+    }
+
     /// Walks on in a shard, which is held, until entries of about `budget_bytes` of memory were looked at. A single
     /// entry may exceed that.
     pub fn snapshot_step(&mut self, shard: usize, budget_bytes: usize) -> Step {
