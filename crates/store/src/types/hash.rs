@@ -74,6 +74,19 @@ impl Hash {
         }
     }
 
+    /// A hash of fields and values in turn: the small form, whatever the limits say. No field may occur twice.
+    #[must_use]
+    pub fn from_packed(pairs: Packed) -> Self {
+        debug_assert!(pairs.len().is_multiple_of(STRIDE));
+        Hash(Form::Packed(pairs))
+    }
+
+    /// The fields and values in turn, if the hash is in its small form.
+    #[must_use]
+    pub fn packed(&self) -> Option<&Packed> {
+        if let Form::Packed(packed) = &self.0 { Some(packed) } else { None }
+    }
+
     /// How many fields there are.
     #[inline]
     #[must_use]

@@ -137,6 +137,18 @@ impl IntSet {
         of_any_width!(&mut self.0, ints => ints.remove_at(index))
     }
 
+    /// The bytes of each integer, 2, 4 or 8, and the bytes of all: ascending, in two's complement, little endian.
+    #[must_use]
+    pub fn raw(&self) -> (usize, &[u8]) {
+        let bytes = of_any_width!(&self.0, ints => ints.block.bytes());
+        let width = match self.0 {
+            Ints::W16(_) => size_of::<i16>(),
+            Ints::W32(_) => size_of::<i32>(),
+            Ints::W64(_) => size_of::<i64>(),
+        };
+        (width, bytes)
+    }
+
     /// The integers in ascending order.
     #[must_use]
     pub fn iter(&self) -> Iter<'_> {

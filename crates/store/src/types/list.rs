@@ -208,6 +208,20 @@ impl List {
         }
     }
 
+    /// The blocks of elements from left to right: the bytes of each, as [`Packed::items`] gives them, and how many
+    /// elements they hold. An empty list has one empty block.
+    pub fn blocks(&self) -> impl ExactSizeIterator<Item = (&[u8], usize)> {
+        (0..self.node_count()).map(|node| self.block(node))
+    }
+
+    fn block(&self, node: usize) -> (&[u8], usize) {
+        match self.view() {
+            View::Packed(block) => (block.items(), block.len()),
+            View::Node(only) => (only.items(), only.len()),
+            View::Quick(quick) => quick.nodes().get(node).map_or((&[], 0), |node| (node.items(), node.len())),
+        }
+    }
+
     /// What the list has allocated besides itself, in bytes; the allocator's own overhead is not included. Takes no
     /// longer for a long list.
     pub fn memory_bytes(&self) -> usize {

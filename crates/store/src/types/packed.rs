@@ -305,9 +305,9 @@ impl Packed {
         Self(Block::of(items, len as u32))
     }
 
-    /// The items' bytes.
+    /// The items' bytes, which are those of a Redis listpack between its header and its end mark.
     #[inline]
-    pub(super) fn items(&self) -> &[u8] {
+    pub fn items(&self) -> &[u8] {
         self.0.bytes()
     }
 

@@ -40,7 +40,9 @@ impl Default for SetLimits {
 const INTSET_ENTRIES_MAX: usize = 1 << 30;
 
 impl SetLimits {
-    fn ints_max(&self) -> usize {
+    /// How many integers the form for integers may have.
+    #[must_use]
+    pub fn ints_max(&self) -> usize {
         self.intset_entries.min(INTSET_ENTRIES_MAX)
     }
 }
@@ -91,6 +93,24 @@ impl Set {
             let pack = self.is_empty() && packed_fits;
             self.0 = if pack { Form::Packed(Packed::new()) } else { self.as_table(expected) };
         }
+    }
+
+    /// A set of these members in a packed block, whatever the limits say. None may occur twice.
+    #[must_use]
+    pub fn from_packed(members: Packed) -> Self {
+        Set(Form::Packed(members))
+    }
+
+    /// A set of these integers, in the form for integers whatever the limits say.
+    #[must_use]
+    pub fn from_ints(ints: IntSet) -> Self {
+        Set(Form::Ints(ints))
+    }
+
+    /// The members, if they are in a packed block.
+    #[must_use]
+    pub fn packed(&self) -> Option<&Packed> {
+        if let Form::Packed(packed) = &self.0 { Some(packed) } else { None }
     }
 
     /// How many members there are.

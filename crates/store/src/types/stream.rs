@@ -190,6 +190,23 @@ impl Entries {
         self.entries_added += 1;
     }
 
+    /// Ends the last block, so that the next entry begins another: a loaded stream keeps the blocks that it was saved
+    /// with.
+    pub fn end_block(&mut self) {
+        if !self.tail.is_empty() {
+            self.seal();
+        }
+    }
+
+    /// The blocks from the first to the last: the ID of the first entry that each had, deleted or not, and its entries.
+    pub fn blocks(&self) -> impl Iterator<Item = (StreamId, Range<'_>)> {
+        let tail = (!self.tail.is_empty()).then_some(&self.tail);
+        self.blocks.values().chain(tail).map(|block| {
+            let entries = Range { front: Some(block.range(StreamId::MIN, StreamId::MAX)), ..Range::default() };
+            (block.first, entries)
+        })
+    }
+
     /// Puts the last block to the others, and begins a new one that is likely to become as large.
     fn seal(&mut self) {
         let next = Block::with_capacity(self.tail.len());

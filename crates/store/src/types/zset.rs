@@ -190,6 +190,12 @@ impl ZSet {
         }
     }
 
+    /// Whether it is in its small form.
+    #[must_use]
+    pub fn is_small(&self) -> bool {
+        matches!(self.0, Form::Small(_))
+    }
+
     /// What OBJECT ENCODING says of it.
     #[must_use]
     pub fn encoding(&self) -> &'static str {

@@ -311,3 +311,16 @@ fn slack_stays_in_bounds() {
     }
     assert!(list.memory_bytes() <= 4096 + size_of::<Big>(), "{}", list.memory_bytes());
 }
+
+#[test]
+fn blocks_hold_all_elements_in_order() {
+    for seed in 0..20 {
+        let (mut list, random) = (List::new(), &mut Random::new(seed));
+        for _ in 0..random.below(200) {
+            list.push(random.end(), &random.element(), random.limits());
+        }
+        let elements: Vec<_> = list.blocks().flat_map(|(items, _)| packed::Iter::of(items)).collect();
+        assert!(list.iter().eq(elements));
+        assert_eq!(list.blocks().map(|(_, count)| count).sum::<usize>(), list.len());
+    }
+}

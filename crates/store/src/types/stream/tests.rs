@@ -310,3 +310,20 @@ fn what_is_pending_belongs_to_one_consumer() {
     assert_eq!((group.remove_consumer(b"a"), group.remove_consumer(b"a")), (Some(1), None));
     assert_eq!(pending(&group), (0, None, Some(0)));
 }
+
+#[test]
+fn blocks_hold_all_entries_and_end_where_they_are_told_to() {
+    let mut entries = Entries::default();
+    for number in 1..=30u64 {
+        if number % 7 == 0 {
+            entries.end_block();
+        }
+        entries.push(StreamId::new(1, number), [&b"a"[..], b"1"].into_iter(), StreamLimits::new(0, 0));
+    }
+    entries.remove(StreamId::new(1, 7));
+    let blocks: Vec<_> = entries.blocks().map(|(first, block)| (first.seq, block.count())).collect();
+    assert_eq!(blocks, [(1, 6), (7, 6), (14, 7), (21, 7), (28, 3)]);
+    assert_eq!(entries.block_count(), 5);
+    let all: Vec<_> = entries.blocks().flat_map(|(_, block)| block.map(|entry| entry.id)).collect();
+    assert!(entries.range(StreamId::MIN, StreamId::MAX).map(|entry| entry.id).eq(all));
+}
