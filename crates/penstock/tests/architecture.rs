@@ -13,6 +13,7 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("penstock-resp", &[]),
     ("penstock-store", &[]),
+    ("penstock-format", &["penstock-resp", "penstock-store"]),
     ("penstock-journal", &["penstock-resp"]),
     ("penstock-persistence", &["penstock-journal", "penstock-resp"]),
     ("penstock-commands", &["penstock-journal", "penstock-resp", "penstock-store"]),
@@ -48,6 +49,7 @@ const TESTS_ONLY: &[&str] = &["penstock-tests"];
 const NEVER_MENTIONED: &[(&str, &[&str])] = &[
     ("resp", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
     ("store", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
+    ("format", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
     ("journal", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
     ("commands", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
     ("script", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),

@@ -1,0 +1,63 @@
+//! The checksum of snapshots and payloads: CRC-64 with Jones's polynomial, reflected, beginning with 0, as Redis has it
+//! ("CRC-64/REDIS" in the catalogue of parametrised CRC algorithms).
+
+use crc::{CRC_64_REDIS, Crc, Digest, Table};
+
+/// Sixteen tables: 32 KB, and six times as fast as one.
+static TABLES: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+
+/// A checksum in progress.
+#[derive(Clone)]
+pub struct Crc64(Digest<'static, u64, Table<16>>);
+
+impl Default for Crc64 {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Crc64 {
+    /// The checksum of nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(TABLES.digest())
+    }
+
+    /// Adds bytes that follow those before.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The checksum of all bytes so far.
+    #[must_use]
+    pub fn value(&self) -> u64 {
+        self.0.clone().finalize()
+    }
+}
+
+/// The checksum of these bytes.
+#[must_use]
+pub fn crc64(bytes: &[u8]) -> u64 {
+    TABLES.checksum(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_redis_s() {
+        assert_eq!(crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
+    }
+
+    #[test]
+    fn parts_add_up() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        for cut in [0, 1, 15, 16, 17, 256] {
+            let mut sum = Crc64::new();
+            sum.update(&bytes[..cut]);
+            sum.update(&bytes[cut..]);
+            assert_eq!(sum.value(), crc64(&bytes));
+        }
+    }
+}

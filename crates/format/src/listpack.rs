@@ -1,0 +1,205 @@
+//! Redis's listpack: the items of a [packed block](store::types::packed) between a header and an end mark.
+//!
+//! ```text
+//! | bytes of all, u32 | count of items, u16; 65535: too many to say | items | 0xFF |     numbers little endian
+//! ```
+//!
+//! An item is drawn in [`store::types::packed`]. What is read need not have the shortest form of each item: numbers may be wider
+//! than they need be, and a string may be the digits of an integer.
+
+use store::types::packed::Item;
+
+/// What precedes the items, in bytes.
+pub const HEADER_BYTES: usize = 6;
+const END: u8 = 0xFF;
+/// Stands for a count that is not known, or too large.
+const COUNT_UNKNOWN: u16 = u16::MAX;
+
+/// Bytes of a listpack beside its items.
+pub const FRAME_BYTES: usize = HEADER_BYTES + 1;
+
+/// Appends what precedes so many items of so many bytes.
+pub fn write_header(out: &mut Vec<u8>, item_bytes: usize, count: usize) {
+    let all = u32::try_from(item_bytes + FRAME_BYTES).unwrap_or(u32::MAX);
+    out.extend_from_slice(&all.to_le_bytes());
+    out.extend_from_slice(&u16::try_from(count).unwrap_or(COUNT_UNKNOWN).to_le_bytes());
+}
+
+/// Appends what follows the items.
+pub fn write_end(out: &mut Vec<u8>) {
+    out.push(END);
+}
+
+/// The items of a listpack that has been checked; a string that is an integer's digits comes as that integer.
+#[derive(Clone, Debug)]
+pub struct Items<'a> {
+    rest: &'a [u8],
+    left: usize,
+}
+
+/// Checks a listpack to its last byte; none if anything is wrong with it.
+#[must_use]
+pub fn parse(block: &[u8]) -> Option<Items<'_>> {
+    let (header, rest) = block.split_at_checked(HEADER_BYTES)?;
+    let (&end, items) = rest.split_last()?;
+    let bytes = u32::from_le_bytes(*header.first_chunk()?);
+    let said = u16::from_le_bytes(*header.last_chunk()?);
+    if bytes as usize != block.len() || end != END {
+        return None;
+    }
+    let mut count = 0usize;
+    let mut unread = items;
+    while !unread.is_empty() {
+        unread = read(unread)?.1;
+        count += 1;
+    }
+    let counted = said == COUNT_UNKNOWN || usize::from(said) == count;
+    counted.then_some(Items { rest: items, left: count })
+}
+
+/// The first of these items, which have no header.
+pub(crate) fn first(items: &[u8]) -> Option<Item<'_>> {
+    read(items).map(|(item, _)| item)
+}
+
+/// The item at the start of these bytes, and what follows it.
+fn read(bytes: &[u8]) -> Option<(Item<'_>, &[u8])> {
+    let (item, body) = body(bytes)?;
+    let mut back = [0; BACK_BYTES_MAX];
+    let rest = bytes.get(body..)?.strip_prefix(back_length(body, &mut back))?;
+    Some((item, rest))
+}
+
+/// The item without its back length, and the bytes that it takes.
+fn body(bytes: &[u8]) -> Option<(Item<'_>, usize)> {
+    let string = |head: usize, len: usize| Some((Item::from(bytes.get(head..head.checked_add(len)?)?), head + len));
+    let first = *bytes.first()?;
+    match first {
+        0x00..=0x7F => Some((Item::Int(first.into()), 1)),
+        0x80..=0xBF => string(1, usize::from(first & 0x3F)),
+        0xC0..=0xDF => {
+            // The sign is the highest of 13 bits, so that it is shifted there and back again.
+            let value = i16::from_be_bytes([first, *bytes.get(1)?]) << 3 >> 3;
+            Some((Item::Int(value.into()), 2))
+        }
+        0xE0..=0xEF => string(2, usize::from(first & 0x0F) << 8 | usize::from(*bytes.get(1)?)),
+        0xF0 => string(5, u32::from_le_bytes(*bytes.get(1..)?.first_chunk()?) as usize),
+        0xF1 => int::<2>(bytes),
+        0xF2 => int::<3>(bytes),
+        0xF3 => int::<4>(bytes),
+        0xF4 => int::<8>(bytes),
+        _ => None,
+    }
+}
+
+/// An integer of so many bytes behind the first one.
+fn int<const BYTES: usize>(bytes: &[u8]) -> Option<(Item<'_>, usize)> {
+    Some((Item::Int(signed(bytes.get(1..)?.first_chunk::<BYTES>()?)), 1 + BYTES))
+}
+
+/// Little-endian two's complement of up to eight bytes.
+pub(crate) fn signed<const BYTES: usize>(bytes: &[u8; BYTES]) -> i64 {
+    let mut wide = [0; 8];
+    wide[8 - BYTES..].copy_from_slice(bytes);
+    i64::from_le_bytes(wide) >> (64 - 8 * BYTES)
+}
+
+const BACK_BYTES_MAX: usize = 5;
+
+/// The back length of an item whose body has so many bytes: seven bits a byte, the lowest in the last one; all but the first have
+/// the top bit set.
+fn back_length(body: usize, room: &mut [u8; BACK_BYTES_MAX]) -> &[u8] {
+    let bytes = match body {
+        0..=127 => 1,
+        128..=16_382 => 2,
+        16_383..=2_097_150 => 3,
+        2_097_151..=268_435_454 => 4,
+        _ => BACK_BYTES_MAX,
+    };
+    let back = &mut room[BACK_BYTES_MAX - bytes..];
+    for (place, byte) in back.iter_mut().rev().enumerate() {
+        let more = if place + 1 < bytes { 0x80 } else { 0 };
+        *byte = (body >> (7 * place)) as u8 & 0x7F | more;
+    }
+    back
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Item<'a>;
+
+    fn next(&mut self) -> Option<Item<'a>> {
+        let (item, rest) = read(self.rest)?;
+        self.rest = rest;
+        self.left -= 1;
+        Some(item)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Items<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use store::types::packed::Packed;
+
+    use super::*;
+
+    fn written(packed: &Packed) -> Vec<u8> {
+        let mut block = Vec::new();
+        write_header(&mut block, packed.bytes(), packed.len());
+        block.extend_from_slice(packed.items());
+        write_end(&mut block);
+        block
+    }
+
+    #[test]
+    fn packed_blocks_are_listpacks() {
+        let mut packed = Packed::new();
+        for int in [0, 127, 128, -1, -4096, 4095, 5000, -40_000, 1 << 23, i64::MIN, i64::MAX] {
+            packed.push_back(int);
+        }
+        for len in [0, 1, 63, 64, 125, 126, 4095, 4096, 16_377, 16_378, 16_400, 2_097_145, 2_097_146] {
+            packed.push_back(&vec![b'x'; len]);
+        }
+        let block = written(&packed);
+        assert!(parse(&block).unwrap().eq(packed.iter()));
+        for cut in (0..300).chain(block.len() - 20..block.len()) {
+            assert!(parse(&block[..cut]).is_none());
+        }
+    }
+
+    #[test]
+    fn more_items_than_the_header_can_say() {
+        let mut packed = Packed::new();
+        packed.extend((0..70_000).map(|_| 1));
+        assert_eq!(parse(&written(&packed)).unwrap().len(), 70_000);
+    }
+
+    #[test]
+    fn forms_that_are_wider_than_need_be() {
+        let items = b"\xF2\x05\0\0\x04\x8212\x03\xE0\x01a\x03";
+        let block = [&(items.len() as u32 + 7).to_le_bytes()[..], &[3, 0], items, &[0xFF]].concat();
+        let expected = [Item::Int(5), Item::Int(12), Item::Str(b"a")];
+        assert!(parse(&block).unwrap().eq(expected));
+    }
+
+    #[test]
+    fn damage_is_seen() {
+        let mut packed = Packed::new();
+        packed.extend([&b"ab"[..], b"7", b"300"]);
+        let block = written(&packed);
+        for at in 0..block.len() {
+            for bit in 0..8 {
+                let mut damaged = block.clone();
+                damaged[at] ^= 1 << bit;
+                // A flip within a text or a number is no damage to the block.
+                if let Some(items) = parse(&damaged) {
+                    assert!([7, 8, 10, 12, 13].contains(&at), "{at} {:?}", items.collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Snapshots in Redis's format (RDB).
+//!
+//! ```text
+//! | "REDIS" and four digits, or "VALKEY" and three: the version | parts | 0xFF | CRC-64 of all before, or 0: not counted |
+//!
+//! a part:
+//! 0xFA name, text             a fact about the file              0xFE number    the database of what follows
+//! 0xFB keys, keys that expire the size of the database           0xF5 text      a library of functions
+//! [0xFC ms, i64] [0xF8 seconds idle | 0xF9 frequency, u8] type, key, value      a key
+//!
+//! a length:                                        a string: a length and so many bytes, or
+//! 00llllll                                         11000000 i8, 11000001 i16, 11000010 i32    an integer's digits
+//! 01llllll llllllll                                11000011 length, length, bytes             LZF: shorter, whole, bytes
+//! 10000000 l l l l            big endian
+//! 10000001 l l l l l l l l    big endian
+//! ```
+//!
+//! What a value consists of is drawn where it is written ([`Writer`]) and read. Sources: Redis's `rdb.h`, `rdb.c` and Valkey's
+//! `rdb.h` for numbers, and files of these servers.
+
+mod read;
+mod write;
+
+pub use read::error::{Error, Flaw};
+pub(crate) use read::source::Source;
+pub(crate) use read::values::{context, read_entry};
+pub use read::{Checksum, Event, Format, Reader};
+pub use write::{Access, Collection, Options, Target, Writer, trailer};
+
+/// What begins a part of a file.
+pub(crate) mod opcode {
+    /// Valkey: a slot that is being imported. Redis: what modules have noted for a key.
+    pub(crate) const SLOT_IMPORT_OR_KEY_META: u8 = 0xF3;
+    pub(crate) const SLOT_INFO: u8 = 0xF4;
+    pub(crate) const FUNCTION: u8 = 0xF5;
+    pub(crate) const FUNCTION_BEFORE_RELEASE: u8 = 0xF6;
+    pub(crate) const MODULE_AUX: u8 = 0xF7;
+    pub(crate) const IDLE: u8 = 0xF8;
+    pub(crate) const FREQUENCY: u8 = 0xF9;
+    pub(crate) const AUX: u8 = 0xFA;
+    pub(crate) const RESIZE: u8 = 0xFB;
+    pub(crate) const EXPIRY_MS: u8 = 0xFC;
+    pub(crate) const EXPIRY_S: u8 = 0xFD;
+    pub(crate) const SELECT: u8 = 0xFE;
+    pub(crate) const END: u8 = 0xFF;
+}
+
+/// The type byte of a key: what it holds, in which form.
+pub(crate) mod code {
+    pub(crate) const STRING: u8 = 0;
+    pub(crate) const LIST: u8 = 1;
+    pub(crate) const SET: u8 = 2;
+    pub(crate) const ZSET: u8 = 3;
+    pub(crate) const HASH: u8 = 4;
+    /// Scores are binary.
+    pub(crate) const ZSET_2: u8 = 5;
+    pub(crate) const MODULE_BEFORE_RELEASE: u8 = 6;
+    pub(crate) const MODULE: u8 = 7;
+    pub(crate) const HASH_ZIPMAP: u8 = 9;
+    pub(crate) const LIST_ZIPLIST: u8 = 10;
+    pub(crate) const SET_INTSET: u8 = 11;
+    pub(crate) const ZSET_ZIPLIST: u8 = 12;
+    pub(crate) const HASH_ZIPLIST: u8 = 13;
+    pub(crate) const LIST_QUICKLIST: u8 = 14;
+    pub(crate) const STREAM: u8 = 15;
+    pub(crate) const HASH_LISTPACK: u8 = 16;
+    pub(crate) const ZSET_LISTPACK: u8 = 17;
+    pub(crate) const LIST_QUICKLIST_2: u8 = 18;
+    /// With what is known of entries that are gone.
+    pub(crate) const STREAM_2: u8 = 19;
+    pub(crate) const SET_LISTPACK: u8 = 20;
+    /// With the time at which consumers were active.
+    pub(crate) const STREAM_3: u8 = 21;
+    /// Redis: fields that expire, from before the release of 7.4. Valkey: the same in a form of its own.
+    pub(crate) const HASH_EXPIRING_BEFORE_RELEASE: u8 = 22;
+    pub(crate) const HASH_LISTPACK_EXPIRING_BEFORE_RELEASE: u8 = 23;
+    pub(crate) const HASH_EXPIRING: u8 = 24;
+    pub(crate) const HASH_LISTPACK_EXPIRING: u8 = 25;
+    /// With identities of producers' messages.
+    pub(crate) const STREAM_4: u8 = 26;
+    /// With deliveries that consumers gave back.
+    pub(crate) const STREAM_5: u8 = 27;
+    pub(crate) const ARRAY: u8 = 28;
+    pub(crate) const HASH_TEMPLATE_FIRST: u8 = 29;
+    pub(crate) const HASH_TEMPLATE_LAST: u8 = 32;
+    pub(crate) const RATE_LIMIT: u8 = 33;
+}
+
+/// The first byte of a length or string.
+pub(crate) mod head {
+    pub(crate) const LENGTH_14: u8 = 0x40;
+    pub(crate) const LENGTH_32: u8 = 0x80;
+    pub(crate) const LENGTH_64: u8 = 0x81;
+    pub(crate) const INT_8: u8 = 0xC0;
+    pub(crate) const INT_16: u8 = 0xC1;
+    pub(crate) const INT_32: u8 = 0xC2;
+    pub(crate) const LZF: u8 = 0xC3;
+}
+
+/// A node of a list that is one element as it is.
+pub(crate) const NODE_PLAIN: u64 = 1;
+/// A node of a list that is a listpack.
+pub(crate) const NODE_PACKED: u64 = 2;
+/// Bytes of a stream's ID in binary: milliseconds and number, big endian.
+pub(crate) const ID_BYTES: usize = 16;
+/// An entry of a stream's listpack is deleted.
+pub(crate) const ENTRY_DELETED: i64 = 1;
+/// An entry of a stream's listpack has the fields of the block's first one.
+pub(crate) const ENTRY_SAME_FIELDS: i64 = 2;
+/// The name under which [`Writer`] keeps for the next stream what version 10 has no place for: when its consumers were active, a
+/// group and consumer after the other, in the stream's order, as i64 of eight bytes, little endian, -1 for never. Other servers pass
+/// over names that they don't know.
+pub(crate) const AUX_ACTIVE: &[u8] = b"penstock-consumers-active";
+
+/// How the length of bytes that a client or file claims is turned into room that is made ahead: no more elements than this.
+pub(crate) const RESERVED_MAX: usize = 1024;

@@ -1,0 +1,381 @@
+//! Lists, sets, sorted sets and hashes, from elements that arrive one by one and from blocks of them.
+
+use std::io::Read;
+
+use resp::num::parse_f64;
+use store::hash::hash as hash_of_bytes;
+use store::types::hash::Hash;
+use store::types::intset::IntSet;
+use store::types::list::{End, List};
+use store::types::packed::{ITEM_BYTES_MAX, Item, Packed};
+use store::types::set::Set;
+use store::types::zset::{ZSet, ZSetBuilder};
+use store::value::Value;
+
+use super::error::{Error, Flaw};
+use super::source::Source;
+use crate::rdb::{NODE_PACKED, NODE_PLAIN, RESERVED_MAX};
+use crate::{Limits, listpack, ziplist};
+
+const TOO_LONG: Flaw = Flaw::Damaged("an element of over 4 GB");
+const TWICE: Flaw = Flaw::Damaged("a collection that has an element twice");
+const ODD: Flaw = Flaw::Damaged("a block without pairs");
+const NO_SCORE: Flaw = Flaw::Damaged("a score");
+/// Up to so many elements are compared with each other to see whether they differ; with more, their hashes are sorted.
+const COMPARED_MAX: usize = 12;
+
+/// What replaces the length of a score's text where it is no finite number.
+const SCORE_NAN: u8 = 253;
+const SCORE_INFINITE: u8 = 254;
+const SCORE_NEGATIVE_INFINITE: u8 = 255;
+
+/// How many elements follow: at least one.
+fn count<R: Read>(source: &mut Source<R>) -> Result<u64, Error> {
+    match source.length()? {
+        0 => Err(source.flaw(Flaw::Empty)),
+        count => Ok(count),
+    }
+}
+
+/// The number of elements by which a collection chooses its form and makes room: a claim, and not trusted with much. A form that turns
+/// out to be too small is left as elements come.
+fn reserved(count: u64) -> usize {
+    usize::try_from(count).map_or(RESERVED_MAX, |count| count.min(RESERVED_MAX))
+}
+
+fn checked(element: &[u8]) -> Result<&[u8], Flaw> {
+    if element.len() <= ITEM_BYTES_MAX { Ok(element) } else { Err(TOO_LONG) }
+}
+
+// --- lists ------------------------------------------------------------------------------------------------------------
+
+pub(super) fn list<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<List, Error> {
+    let mut list = List::new();
+    for _ in 0..count(source)? {
+        push(source, &mut list, limits)?;
+    }
+    Ok(list)
+}
+
+/// Reads an element, and adds it.
+fn push<R: Read>(source: &mut Source<R>, list: &mut List, limits: &Limits) -> Result<(), Error> {
+    let text = source.string()?.text();
+    let flaw = checked(&text).map(|element| list.push(End::Right, element, limits.list));
+    flaw.map_err(|flaw| source.flaw(flaw))
+}
+
+/// A list of blocks. Old ones are ziplists, new ones listpacks or single elements.
+pub(super) fn quicklist<R: Read>(source: &mut Source<R>, is_old: bool, limits: &Limits) -> Result<List, Error> {
+    let mut list = List::new();
+    for _ in 0..count(source)? {
+        match if is_old { NODE_PACKED } else { source.length()? } {
+            NODE_PLAIN => push(source, &mut list, limits)?,
+            NODE_PACKED => {
+                let block = source.string_owned()?;
+                let appended = if is_old {
+                    ziplist::parse(&block).map(|items| append(&mut list, items, limits))
+                } else {
+                    listpack::parse(&block).map(|items| append(&mut list, items, limits))
+                };
+                appended.unwrap_or(Err(Flaw::Damaged("a block of a list"))).map_err(|flaw| source.flaw(flaw))?;
+            }
+            _ => return Err(source.damaged("the kind of a list's block")),
+        }
+    }
+    if list.is_empty() { Err(source.flaw(Flaw::Empty)) } else { Ok(list) }
+}
+
+/// Adds the items of a block.
+pub(super) fn append<'b>(list: &mut List, items: impl Iterator<Item = Item<'b>>, limits: &Limits) -> Result<(), Flaw> {
+    for item in items {
+        list.push(End::Right, checked(&item.text())?, limits.list);
+    }
+    Ok(())
+}
+
+// --- sets -------------------------------------------------------------------------------------------------------------
+
+pub(super) fn set<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<Set, Error> {
+    let count = count(source)?;
+    let mut set = Set::new();
+    for at in 0..count {
+        let text = source.string()?.text();
+        if at == 0 {
+            set.prepare(&text, reserved(count), &limits.set);
+        }
+        let added = checked(&text).map(|member| set.insert(member, &limits.set));
+        match added {
+            Ok(true) => {}
+            Ok(false) => return Err(source.flaw(TWICE)),
+            Err(flaw) => return Err(source.flaw(flaw)),
+        }
+    }
+    Ok(set)
+}
+
+pub(super) fn set_of_ints(ints: impl ExactSizeIterator<Item = i64>, limits: &Limits) -> Result<Value, Flaw> {
+    if ints.len() == 0 {
+        return Err(Flaw::Empty);
+    }
+    if ints.len() <= limits.set.ints_max() {
+        return Ok(Value::Set(Set::from_ints(ints.collect::<IntSet>())));
+    }
+    let mut set = Set::new();
+    for (at, int) in ints.enumerate() {
+        let text = Item::Int(int).text();
+        if at == 0 {
+            set.prepare(&text, limits.set.ints_max() + 1, &limits.set);
+        }
+        set.insert(&text, &limits.set);
+    }
+    Ok(Value::Set(set))
+}
+
+pub(super) fn set_of<'b>(
+    members: impl ExactSizeIterator<Item = Item<'b>> + Clone,
+    limits: &Limits,
+) -> Result<Set, Flaw> {
+    let (count, longest) = (members.len(), limits.set.listpack_value);
+    if count == 0 {
+        return Err(Flaw::Empty);
+    }
+    if count <= limits.set.listpack_entries && members.clone().all(|member| member.text_len() <= longest) {
+        differ(members.clone())?;
+        let mut packed = Packed::new();
+        packed.extend(members);
+        return Ok(Set::from_packed(packed));
+    }
+    let mut set = Set::new();
+    for (at, member) in members.enumerate() {
+        let text = member.text();
+        if at == 0 {
+            set.prepare(&text, count, &limits.set);
+        }
+        if !set.insert(checked(&text)?, &limits.set) {
+            return Err(TWICE);
+        }
+    }
+    Ok(set)
+}
+
+/// Says whether all of these differ from each other.
+fn differ<'b>(items: impl ExactSizeIterator<Item = Item<'b>> + Clone) -> Result<(), Flaw> {
+    let mut rest = items.clone();
+    if items.len() <= COMPARED_MAX {
+        while let Some(item) = rest.next() {
+            if rest.clone().any(|other| other == item) {
+                return Err(TWICE);
+            }
+        }
+        return Ok(());
+    }
+    let mut hashes: Vec<u64> = items.clone().map(|item| item.with_bytes(hash_of_bytes)).collect();
+    hashes.sort_unstable();
+    // Two that are alike have the same hash; two that have the same hash are as good as never unlike, and then are compared.
+    let alike = hashes.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+    for hash in alike {
+        let mut suspects: Vec<_> = items.clone().filter(|item| item.with_bytes(hash_of_bytes) == hash).collect();
+        while let Some(suspect) = suspects.pop() {
+            if suspects.contains(&suspect) {
+                return Err(TWICE);
+            }
+        }
+    }
+    Ok(())
+}
+
+// --- sorted sets ------------------------------------------------------------------------------------------------------
+
+pub(super) fn zset<R: Read>(source: &mut Source<R>, is_binary: bool, limits: &Limits) -> Result<ZSet, Error> {
+    let count = count(source)?;
+    let mut builder = ZSetBuilder::with_capacity(reserved(count));
+    let mut member = Vec::new();
+    for _ in 0..count {
+        source.string_into(&mut member)?;
+        let score = if is_binary { f64::from_le_bytes(source.array()?) } else { text_score(source)? };
+        add(&mut builder, &member, score).map_err(|flaw| source.flaw(flaw))?;
+    }
+    Ok(builder.finish(limits.zset))
+}
+
+fn add(builder: &mut ZSetBuilder, member: &[u8], score: f64) -> Result<(), Flaw> {
+    if score.is_nan() {
+        return Err(NO_SCORE);
+    }
+    let before = builder.len();
+    builder.upsert(member, |_| score);
+    if builder.len() > before { Ok(()) } else { Err(TWICE) }
+}
+
+/// A score as versions before 8 wrote it.
+fn text_score<R: Read>(source: &mut Source<R>) -> Result<f64, Error> {
+    source.begin();
+    match source.byte()? {
+        SCORE_NAN => Err(source.flaw(NO_SCORE)),
+        SCORE_INFINITE => Ok(f64::INFINITY),
+        SCORE_NEGATIVE_INFINITE => Ok(f64::NEG_INFINITY),
+        len => {
+            let score = parse_f64(source.take(len.into())?);
+            score.ok_or_else(|| source.flaw(NO_SCORE))
+        }
+    }
+}
+
+pub(super) fn zset_of<'b>(
+    items: impl ExactSizeIterator<Item = Item<'b>> + Clone,
+    limits: &Limits,
+) -> Result<ZSet, Flaw> {
+    let pairs = pairs(items)?;
+    let mut builder = ZSetBuilder::with_capacity(reserved(pairs.len() as u64));
+    for (member, score) in pairs {
+        let score = match score {
+            Item::Int(score) => score as f64,
+            Item::Str(text) => parse_f64(text).ok_or(NO_SCORE)?,
+        };
+        member.with_bytes(|member| add(&mut builder, member, score))?;
+    }
+    Ok(builder.finish(limits.zset))
+}
+
+// --- hashes -----------------------------------------------------------------------------------------------------------
+
+/// A hash on its way.
+struct HashBuilder<'l> {
+    hash: Hash,
+    limits: &'l Limits,
+}
+
+impl<'l> HashBuilder<'l> {
+    /// One of so many fields, as is claimed.
+    fn new(count: u64, limits: &'l Limits) -> Self {
+        let mut hash = Hash::new();
+        hash.prepare(reserved(count), 0, &limits.hash);
+        HashBuilder { hash, limits }
+    }
+
+    fn add(&mut self, field: &[u8], value: &[u8]) -> Result<(), Flaw> {
+        let (field, value) = (checked(field)?, checked(value)?);
+        if self.hash.insert(field, value, &self.limits.hash) { Ok(()) } else { Err(TWICE) }
+    }
+
+    /// Reads a field and its value, and adds them.
+    fn read<R: Read>(&mut self, source: &mut Source<R>, field: &mut Vec<u8>) -> Result<(), Error> {
+        source.string_into(field)?;
+        let value = source.string()?.text();
+        let added = self.add(field, &value);
+        added.map_err(|flaw| source.flaw(flaw))
+    }
+}
+
+pub(super) fn hash<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<Hash, Error> {
+    let count = count(source)?;
+    let (mut builder, mut field) = (HashBuilder::new(count, limits), Vec::new());
+    for _ in 0..count {
+        builder.read(source, &mut field)?;
+    }
+    Ok(builder.hash)
+}
+
+#[cold]
+fn expires<R>(source: &Source<R>) -> Error {
+    source.flaw(Flaw::Unsupported("a hash with a field that expires".into()))
+}
+
+/// Valkey's hash whose fields may expire: after each value a time in milliseconds, -1 for never.
+pub(super) fn hash_of_valkey<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<Hash, Error> {
+    let count = count(source)?;
+    let (mut builder, mut field) = (HashBuilder::new(count, limits), Vec::new());
+    for _ in 0..count {
+        builder.read(source, &mut field)?;
+        if i64::from_le_bytes(source.array()?) != -1 {
+            return Err(expires(source));
+        }
+    }
+    Ok(builder.hash)
+}
+
+/// Redis's hash whose fields may expire: the earliest time at first, and before each field a time, 0 for never.
+pub(super) fn hash_expiring<R: Read>(source: &mut Source<R>, has_first: bool, limits: &Limits) -> Result<Hash, Error> {
+    if has_first {
+        source.array::<8>()?;
+    }
+    let count = count(source)?;
+    let (mut builder, mut field) = (HashBuilder::new(count, limits), Vec::new());
+    for _ in 0..count {
+        if source.length()? != 0 {
+            return Err(expires(source));
+        }
+        builder.read(source, &mut field)?;
+    }
+    Ok(builder.hash)
+}
+
+/// The same in a listpack, as fields, values and times in turn.
+pub(super) fn listpack_expiring<R: Read>(
+    source: &mut Source<R>,
+    has_first: bool,
+    limits: &Limits,
+) -> Result<Hash, Error> {
+    if has_first {
+        source.array::<8>()?;
+    }
+    let block = source.string_owned()?;
+    let Some(mut items) = listpack::parse(&block) else { return Err(source.damaged("a listpack")) };
+    if items.len() == 0 {
+        return Err(source.flaw(Flaw::Empty));
+    }
+    let mut builder = HashBuilder::new(items.len() as u64 / 3, limits);
+    while let Some(field) = items.next() {
+        let (Some(value), Some(time)) = (items.next(), items.next()) else { return Err(source.flaw(ODD)) };
+        if time != Item::Int(0) {
+            return Err(expires(source));
+        }
+        builder.add(&field.text(), &value.text()).map_err(|flaw| source.flaw(flaw))?;
+    }
+    Ok(builder.hash)
+}
+
+pub(super) fn hash_of<'b>(
+    items: impl ExactSizeIterator<Item = Item<'b>> + Clone,
+    limits: &Limits,
+) -> Result<Hash, Flaw> {
+    let pairs = pairs(items.clone())?;
+    let longest = limits.hash.listpack_value;
+    if pairs.len() <= limits.hash.listpack_entries && items.clone().all(|item| item.text_len() <= longest) {
+        differ(pairs.map(|(field, _)| field))?;
+        let mut packed = Packed::new();
+        packed.extend(items);
+        return Ok(Hash::from_packed(packed));
+    }
+    let mut builder = HashBuilder::new(pairs.len() as u64, limits);
+    for (field, value) in pairs {
+        builder.add(&field.text(), &value.text())?;
+    }
+    Ok(builder.hash)
+}
+
+/// Items two by two: at least one pair.
+fn pairs<'b, I: ExactSizeIterator<Item = Item<'b>> + Clone>(items: I) -> Result<Pairs<I>, Flaw> {
+    match items.len() {
+        0 => Err(Flaw::Empty),
+        count if count % 2 != 0 => Err(ODD),
+        _ => Ok(Pairs(items)),
+    }
+}
+
+#[derive(Clone)]
+struct Pairs<I>(I);
+
+impl<'b, I: ExactSizeIterator<Item = Item<'b>>> Iterator for Pairs<I> {
+    type Item = (Item<'b>, Item<'b>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some((self.0.next()?, self.0.next()?))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.0.len() / 2, Some(self.0.len() / 2))
+    }
+}
+
+impl<'b, I: ExactSizeIterator<Item = Item<'b>>> ExactSizeIterator for Pairs<I> {}

@@ -1,0 +1,308 @@
+//! Bytes as they arrive, and the elements that everything else consists of: lengths, integers and strings.
+
+use std::io::{self, Read};
+
+use store::types::packed::Item;
+
+use super::error::{Error, Flaw};
+use crate::crc64::Crc64;
+use crate::lzf;
+use crate::rdb::head;
+
+/// How much is read at once, in bytes. What is longer than this and can be kept is read to where it stays.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// A source with its buffer.
+///
+/// ```text
+/// 0          summed        at             end          buffer.len()
+/// +------------+------------+--------------+---------------+
+/// | counted in | taken      | to be taken  | free          |
+/// | the sum    |            |              |               |
+/// +------------+------------+--------------+---------------+
+/// ```
+pub(crate) struct Source<R> {
+    bytes: R,
+    buffer: Vec<u8>,
+    at: usize,
+    end: usize,
+    summed: usize,
+    sum: Crc64,
+    /// Bytes that have left the buffer.
+    passed: u64,
+    /// Where the element began that is being read.
+    mark: u64,
+    /// The last string that was compressed.
+    unpacked: Vec<u8>,
+}
+
+/// A string as it lies in the source, or was unpacked.
+pub(crate) type Text<'s> = Item<'s>;
+
+impl Source<io::Empty> {
+    /// A source that has all of its bytes.
+    pub(crate) fn whole(bytes: &[u8]) -> Self {
+        let mut source = Source::new(io::empty());
+        source.buffer = bytes.to_vec();
+        source.end = bytes.len();
+        source
+    }
+}
+
+impl<R> Source<R> {
+    pub(crate) fn new(bytes: R) -> Self {
+        Source {
+            bytes,
+            buffer: Vec::new(),
+            at: 0,
+            end: 0,
+            summed: 0,
+            sum: Crc64::new(),
+            passed: 0,
+            mark: 0,
+            unpacked: Vec::new(),
+        }
+    }
+
+    /// Bytes that have been taken.
+    pub(crate) fn offset(&self) -> u64 {
+        self.passed + self.at as u64
+    }
+
+    /// The element that is read from here on is the one that errors refer to.
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        self.mark = self.offset();
+    }
+
+    /// An error about the element that is being read.
+    #[cold]
+    pub(crate) fn flaw(&self, flaw: Flaw) -> Error {
+        Error { offset: self.mark, flaw }
+    }
+
+    /// That the element which is being read is damaged.
+    #[cold]
+    pub(crate) fn damaged(&self, what: &'static str) -> Error {
+        self.flaw(Flaw::Damaged(what))
+    }
+
+    /// Whether all bytes have been taken that have arrived.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.at == self.end
+    }
+
+    pub(crate) fn into_rest(mut self) -> (Vec<u8>, R) {
+        self.buffer.truncate(self.end);
+        self.buffer.drain(..self.at);
+        (self.buffer, self.bytes)
+    }
+
+    /// The checksum of all bytes that have been taken.
+    pub(crate) fn checksum(&mut self) -> u64 {
+        self.count();
+        self.sum.value()
+    }
+
+    fn count(&mut self) {
+        self.sum.update(&self.buffer[self.summed..self.at]);
+        self.summed = self.at;
+    }
+}
+
+impl<R: Read> Source<R> {
+    /// Makes sure that so many bytes are in the buffer.
+    #[inline]
+    fn need(&mut self, count: usize) -> Result<(), Error> {
+        if self.end - self.at >= count { Ok(()) } else { self.fill(count) }
+    }
+
+    /// Reads on. The buffer grows with what has arrived, not with what is asked for.
+    #[cold]
+    fn fill(&mut self, count: usize) -> Result<(), Error> {
+        self.drop_taken();
+        while self.end < count {
+            if self.buffer.len() == self.end {
+                let more = self.end.clamp(PIECE_BYTES, count.max(PIECE_BYTES));
+                self.buffer.resize(self.end + more, 0);
+            }
+            self.end += read_some(&mut self.bytes, &mut self.buffer[self.end..])
+                .map_err(|flaw| Error { offset: self.passed + self.end as u64, flaw })?;
+        }
+        Ok(())
+    }
+
+    /// Moves what is to be taken to the front, and gives up a buffer that one large string has left.
+    fn drop_taken(&mut self) {
+        self.count();
+        self.buffer.copy_within(self.at..self.end, 0);
+        self.passed += self.at as u64;
+        (self.end, self.at, self.summed) = (self.end - self.at, 0, 0);
+        if self.buffer.len() > 4 * PIECE_BYTES && self.end <= PIECE_BYTES {
+            self.buffer.truncate(PIECE_BYTES);
+            self.buffer.shrink_to_fit();
+        }
+    }
+
+    /// So many bytes.
+    #[inline]
+    pub(crate) fn take(&mut self, count: usize) -> Result<&[u8], Error> {
+        self.need(count)?;
+        let start = self.at;
+        self.at += count;
+        Ok(&self.buffer[start..start + count])
+    }
+
+    /// So many bytes of their own; long ones are read to where they stay.
+    fn take_owned(&mut self, count: usize) -> Result<Vec<u8>, Error> {
+        if count <= PIECE_BYTES {
+            return self.take(count).map(<[u8]>::to_vec);
+        }
+        let there = count.min(self.end - self.at);
+        let mut owned = self.take(there)?.to_vec();
+        self.drop_taken();
+        while owned.len() < count {
+            let start = owned.len();
+            owned.resize(count.min(start + start.max(PIECE_BYTES)), 0);
+            let mut filled = start;
+            while filled < owned.len() {
+                filled += read_some(&mut self.bytes, &mut owned[filled..])
+                    .map_err(|flaw| Error { offset: self.passed + (filled - start) as u64, flaw })?;
+            }
+            self.sum.update(&owned[start..]);
+            self.passed += (owned.len() - start) as u64;
+        }
+        Ok(owned)
+    }
+
+    #[inline]
+    pub(crate) fn byte(&mut self) -> Result<u8, Error> {
+        self.need(1)?;
+        let byte = self.buffer[self.at];
+        self.at += 1;
+        Ok(byte)
+    }
+
+    /// The byte that says what follows; errors refer to it until a string or length begins.
+    #[inline]
+    pub(crate) fn opcode(&mut self) -> Result<u8, Error> {
+        self.begin();
+        self.byte()
+    }
+
+    #[inline]
+    pub(crate) fn array<const BYTES: usize>(&mut self) -> Result<[u8; BYTES], Error> {
+        let mut array = [0; BYTES];
+        array.copy_from_slice(self.take(BYTES)?);
+        Ok(array)
+    }
+
+    /// A length, or another number that is mostly small.
+    pub(crate) fn length(&mut self) -> Result<u64, Error> {
+        self.begin();
+        let first = self.byte()?;
+        self.length_after(first)
+    }
+
+    /// The length that begins with this byte.
+    #[inline]
+    fn length_after(&mut self, first: u8) -> Result<u64, Error> {
+        match first {
+            0..head::LENGTH_14 => Ok(first.into()),
+            head::LENGTH_14..head::LENGTH_32 => Ok(u64::from(first & 0x3F) << 8 | u64::from(self.byte()?)),
+            head::LENGTH_32 => Ok(u32::from_be_bytes(self.array()?).into()),
+            head::LENGTH_64 => Ok(u64::from_be_bytes(self.array()?)),
+            _ => Err(self.damaged("a length")),
+        }
+    }
+
+    /// A number of bytes, or of elements.
+    fn size_after(&mut self, first: u8) -> Result<usize, Error> {
+        let size = self.length_after(first)?;
+        usize::try_from(size).ok().filter(|&size| size <= isize::MAX as usize).ok_or_else(|| self.damaged("a length"))
+    }
+
+    /// A string.
+    #[inline]
+    pub(crate) fn string(&mut self) -> Result<Text<'_>, Error> {
+        self.begin();
+        let first = self.byte()?;
+        match first {
+            0..head::INT_8 => {
+                let len = self.size_after(first)?;
+                self.take(len).map(Item::Str)
+            }
+            head::LZF => self.unpack().map(Item::Str),
+            _ => self.int(first).map(Item::Int),
+        }
+    }
+
+    fn int(&mut self, first: u8) -> Result<i64, Error> {
+        match first {
+            head::INT_8 => Ok(i8::from_le_bytes(self.array()?).into()),
+            head::INT_16 => Ok(i16::from_le_bytes(self.array()?).into()),
+            head::INT_32 => Ok(i32::from_le_bytes(self.array()?).into()),
+            _ => Err(self.damaged("a string")),
+        }
+    }
+
+    fn unpack(&mut self) -> Result<&[u8], Error> {
+        let mut unpacked = std::mem::take(&mut self.unpacked);
+        // One large string has left its room.
+        if unpacked.capacity() > 4 * PIECE_BYTES {
+            unpacked = Vec::new();
+        }
+        let mut size = || {
+            let first = self.byte()?;
+            self.size_after(first)
+        };
+        let (packed_len, len) = (size()?, size()?);
+        let packed = self.take(packed_len)?;
+        let whole = lzf::decompress(packed, len, &mut unpacked);
+        self.unpacked = unpacked;
+        if whole { Ok(&self.unpacked) } else { Err(self.damaged("a compressed string")) }
+    }
+
+    /// A string, in place of what is in the buffer.
+    #[inline]
+    pub(crate) fn string_into(&mut self, buffer: &mut Vec<u8>) -> Result<(), Error> {
+        buffer.clear();
+        self.string()?.write_to(buffer);
+        Ok(())
+    }
+
+    /// A string of its own.
+    pub(crate) fn string_owned(&mut self) -> Result<Vec<u8>, Error> {
+        self.begin();
+        let first = self.byte()?;
+        match first {
+            0..head::INT_8 => {
+                let len = self.size_after(first)?;
+                self.take_owned(len)
+            }
+            head::LZF => {
+                self.unpack()?;
+                Ok(std::mem::take(&mut self.unpacked))
+            }
+            _ => self.int(first).map(|int| Item::Int(int).to_vec()),
+        }
+    }
+
+    /// Whether the string that follows is long enough to be read to where it stays.
+    pub(crate) fn string_is_long(&mut self) -> Result<bool, Error> {
+        self.need(1)?;
+        Ok(matches!(self.buffer[self.at], head::LENGTH_32 | head::LENGTH_64))
+    }
+}
+
+/// At least one byte.
+fn read_some(bytes: &mut impl Read, room: &mut [u8]) -> Result<usize, Flaw> {
+    loop {
+        match bytes.read(room) {
+            Ok(0) => return Err(Flaw::Cut),
+            Ok(count) => return Ok(count.min(room.len())),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Flaw::Source(error)),
+        }
+    }
+}

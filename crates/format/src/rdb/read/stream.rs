@@ -1,0 +1,218 @@
+//! Streams: see the drawing in [`super::super::write`].
+
+use std::io::Read;
+
+use store::tight::TightBox;
+use store::types::packed::{Item, ItemText};
+use store::types::stream::{Delivery, Entries, Group, Stream, StreamId, StreamLimits};
+use store::value::Value;
+
+use super::error::{Error, Flaw};
+use super::source::Source;
+use crate::listpack;
+use crate::rdb::{ENTRY_DELETED, ENTRY_SAME_FIELDS, ID_BYTES, code};
+
+const BAD_BLOCK: Flaw = Flaw::Damaged("a block of a stream");
+const BAD_STREAM: Flaw = Flaw::Damaged("a stream");
+const BAD_GROUP: Flaw = Flaw::Damaged("a stream's group");
+
+fn id_of(bytes: [u8; ID_BYTES]) -> StreamId {
+    let both = u128::from_be_bytes(bytes);
+    StreamId::new((both >> 64) as u64, both as u64)
+}
+
+fn read_id<R: Read>(source: &mut Source<R>) -> Result<StreamId, Error> {
+    Ok(StreamId::new(source.length()?, source.length()?))
+}
+
+/// A time in milliseconds; none, if it is -1.
+fn time(bytes: [u8; 8]) -> Option<u64> {
+    u64::try_from(i64::from_le_bytes(bytes)).ok()
+}
+
+/// A stream. `active_times` are those of its consumers, if the file has them apart.
+pub(super) fn read<R: Read>(source: &mut Source<R>, code: u8, active_times: &[u8]) -> Result<Value, Error> {
+    let mut stream = Stream::default();
+    for _ in 0..source.length()? {
+        let first = source.string()?.with_bytes(|bytes| bytes.try_into().ok().map(id_of));
+        let Some(first) = first else { return Err(source.flaw(BAD_BLOCK)) };
+        let block = source.string_owned()?;
+        add_block(&mut stream.entries, first, &block).map_err(|flaw| source.flaw(flaw))?;
+    }
+    read_state(source, code, &mut stream.entries)?;
+    let mut active_times = active_times.as_chunks().0.iter();
+    for _ in 0..source.length()? {
+        let name = source.string_owned()?;
+        let group = read_group(source, code, &stream.entries, &mut active_times)?;
+        if stream.groups.insert(name.into_boxed_slice(), group).is_some() {
+            return Err(source.flaw(BAD_GROUP));
+        }
+    }
+    read_later_parts(source, code)?;
+    Ok(Value::Stream(TightBox::new(stream)))
+}
+
+/// Adds the entries of a block to those before, as a block of their own.
+fn add_block(entries: &mut Entries, first: StreamId, block: &[u8]) -> Result<(), Flaw> {
+    let mut items = listpack::parse(block).ok_or(BAD_BLOCK)?;
+    let mut counts = [0; 3];
+    for count in &mut counts {
+        *count = int(&mut items)?;
+    }
+    let [live, deleted, fields] = counts;
+    let names = take(&mut items, fields)?;
+    if int(&mut items)? != 0 || live < 0 || deleted < 0 {
+        return Err(BAD_BLOCK);
+    }
+    entries.end_block();
+    let mut found = [0, 0];
+    while items.len() > 0 {
+        let was_deleted = add_entry(entries, first, &names, &mut items)?;
+        found[usize::from(was_deleted)] += 1;
+    }
+    if found == [live, deleted] { Ok(()) } else { Err(BAD_BLOCK) }
+}
+
+fn int(items: &mut listpack::Items<'_>) -> Result<i64, Flaw> {
+    if let Some(Item::Int(int)) = items.next() { Ok(int) } else { Err(BAD_BLOCK) }
+}
+
+/// So many items.
+fn take<'b>(items: &mut listpack::Items<'b>, count: i64) -> Result<Vec<ItemText<'b>>, Flaw> {
+    let count = usize::try_from(count).ok().filter(|&count| count <= items.len()).ok_or(BAD_BLOCK)?;
+    Ok(items.take(count).map(Item::text).collect())
+}
+
+/// Adds an entry, unless it is deleted; says whether it is.
+fn add_entry<'b>(
+    entries: &mut Entries,
+    first: StreamId,
+    names: &[ItemText<'b>],
+    items: &mut listpack::Items<'b>,
+) -> Result<bool, Flaw> {
+    let before = items.len();
+    let flags = int(items)?;
+    // Differences are signed, and wrap.
+    let (ms, seq) = (int(items)? as u64, int(items)? as u64);
+    let id = StreamId::new(first.ms.wrapping_add(ms), first.seq.wrapping_add(seq));
+    let texts = if flags & ENTRY_SAME_FIELDS != 0 {
+        let values = take(items, names.len() as i64)?;
+        names.iter().copied().zip(values).flat_map(|(name, value)| [name, value]).collect()
+    } else {
+        let count = int(items)?.checked_mul(2).ok_or(BAD_BLOCK)?;
+        take(items, count)?
+    };
+    let count = before - items.len();
+    let bytes: usize = texts.iter().map(|text| text.len()).sum();
+    let well_formed = int(items)? == count as i64 && flags & !(ENTRY_DELETED | ENTRY_SAME_FIELDS) == 0;
+    if !well_formed || id < first || bytes > StreamLimits::BYTES_MAX {
+        return Err(BAD_BLOCK);
+    }
+    if flags & ENTRY_DELETED != 0 {
+        return Ok(true);
+    }
+    if id <= entries.last_id {
+        return Err(BAD_BLOCK);
+    }
+    entries.push(id, texts.iter().map(|text| &**text), StreamLimits::new(0, 0));
+    Ok(false)
+}
+
+/// What is known of the stream beside its entries.
+fn read_state<R: Read>(source: &mut Source<R>, code: u8, entries: &mut Entries) -> Result<(), Error> {
+    let (len, last_id) = (source.length()?, read_id(source)?);
+    if len != entries.len() || last_id < entries.last_id {
+        return Err(source.flaw(BAD_STREAM));
+    }
+    entries.last_id = last_id;
+    entries.entries_added = len;
+    if code != code::STREAM {
+        // The first entry's ID follows from the entries.
+        read_id(source)?;
+        entries.max_deleted_id = read_id(source)?;
+        entries.entries_added = source.length()?;
+    }
+    Ok(())
+}
+
+fn read_group<R: Read>(
+    source: &mut Source<R>,
+    code: u8,
+    entries: &Entries,
+    active_times: &mut std::slice::Iter<'_, [u8; 8]>,
+) -> Result<Group, Error> {
+    let last_id = read_id(source)?;
+    let entries_read = if code == code::STREAM {
+        entries.entries_up_to(last_id)
+    } else {
+        // Stored as signed; -1 is unknown.
+        Some(source.length()?).filter(|&read| read != u64::MAX)
+    };
+    let mut group = Group::new(last_id, entries_read);
+    let mut pending = Vec::new();
+    for _ in 0..source.length()? {
+        let id = id_of(source.array()?);
+        let at_ms = time(source.array()?).unwrap_or(0);
+        let deliveries = source.length()?;
+        if pending.last().is_some_and(|&(before, _)| before >= id) {
+            return Err(source.flaw(BAD_GROUP));
+        }
+        pending.push((id, Delivery { at_ms, deliveries }));
+    }
+    for _ in 0..source.length()? {
+        read_consumer(source, code, &mut group, &pending, active_times)?;
+    }
+    let given_back = if code == code::STREAM_5 { source.length()? } else { 0 };
+    if given_back > 0 {
+        return Err(source.flaw(Flaw::Unsupported("a delivery that its consumer gave back".into())));
+    }
+    // Every delivery has a consumer.
+    if group.pending().len() == pending.len() { Ok(group) } else { Err(source.flaw(BAD_GROUP)) }
+}
+
+fn read_consumer<R: Read>(
+    source: &mut Source<R>,
+    code: u8,
+    group: &mut Group,
+    pending: &[(StreamId, Delivery)],
+    active_times: &mut std::slice::Iter<'_, [u8; 8]>,
+) -> Result<(), Error> {
+    let name = source.string_owned()?;
+    let seen_ms = time(source.array()?).unwrap_or(0);
+    let active_ms = match code {
+        code::STREAM | code::STREAM_2 => active_times.next().map_or(Some(seen_ms), |&apart| time(apart)),
+        _ => time(source.array()?),
+    };
+    if !group.add_consumer(&name, seen_ms) {
+        return Err(source.flaw(BAD_GROUP));
+    }
+    if let Some(consumer) = group.consumer_mut(&name) {
+        consumer.active_ms = active_ms;
+    }
+    for _ in 0..source.length()? {
+        let id = id_of(source.array()?);
+        let known = pending.binary_search_by_key(&id, |&(id, _)| id).ok().and_then(|at| pending.get(at));
+        match known {
+            Some(&(_, delivery)) if !group.pending().contains_key(&id) => group.deliver(id, &name, delivery),
+            _ => return Err(source.flaw(BAD_GROUP)),
+        }
+    }
+    Ok(())
+}
+
+/// What Redis has added at the end since 8.6: identities of producers' messages, by which they are not added twice.
+fn read_later_parts<R: Read>(source: &mut Source<R>, code: u8) -> Result<(), Error> {
+    if code != code::STREAM_4 && code != code::STREAM_5 {
+        return Ok(());
+    }
+    // For how long identities are kept, and how many.
+    source.length()?;
+    source.length()?;
+    if source.length()? > 0 {
+        return Err(source.flaw(Flaw::Unsupported("a stream with identities of messages".into())));
+    }
+    // Identities so far, and those that came twice.
+    source.length()?;
+    source.length()?;
+    Ok(())
+}

@@ -1,0 +1,440 @@
+//! What is written is read, whatever it is; what is damaged is refused, whatever is damaged.
+
+use std::io;
+
+use store::entry::View;
+use store::random::Random;
+use store::tight::TightBox;
+use store::types::hash::{Hash, HashLimits};
+use store::types::list::{End, List, ListLimits};
+use store::types::set::{Set, SetLimits};
+use store::types::stream::{Delivery, Group, Stream, StreamId, StreamLimits};
+use store::types::zset::{ZSet, ZSetLimits};
+use store::value::Value;
+
+use super::*;
+use crate::crc64::Crc64;
+use crate::rdb::{Collection, Options, Target, Writer, trailer};
+
+/// Gives few bytes at a time.
+struct Drip<'b> {
+    bytes: &'b [u8],
+    random: Random,
+    most: usize,
+}
+
+impl Read for Drip<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let count = (1 + self.random.below(self.most)).min(room.len()).min(self.bytes.len());
+        room[..count].copy_from_slice(&self.bytes[..count]);
+        self.bytes = &self.bytes[count..];
+        Ok(count)
+    }
+}
+
+/// Draws keys and values.
+struct Draw(Random);
+
+impl Draw {
+    fn text(&mut self) -> Vec<u8> {
+        let random = &mut self.0;
+        match random.below(12) {
+            0 => Vec::new(),
+            1..=4 => (random.next() as i64 >> random.below(64)).to_string().into_bytes(),
+            5 => vec![b'a' + random.below(3) as u8; random.below(3000)],
+            6 => (0..random.below(200)).map(|_| random.next() as u8).collect(),
+            _ => (0..1 + random.below(8)).map(|_| b'a' + random.below(4) as u8).collect(),
+        }
+    }
+
+    /// Mostly few, now and then more than small forms have.
+    fn count(&mut self) -> usize {
+        let most = [4, 30, 200, 700][self.0.below(4)];
+        1 + self.0.below(most)
+    }
+
+    fn score(&mut self) -> f64 {
+        match self.0.below(6) {
+            0 => [f64::INFINITY, f64::NEG_INFINITY, 0.0, 1e300, -5e-324, 1e19][self.0.below(6)],
+            1..=3 => self.0.below(1000) as f64 - 500.0,
+            _ => self.0.next() as i64 as f64 / self.0.next() as f64,
+        }
+    }
+
+    fn stream(&mut self) -> Stream {
+        let mut stream = Stream::default();
+        let (mut ids, mut id) = (Vec::new(), StreamId::new(self.0.next() >> self.0.below(64), 0));
+        for _ in 0..self.count() {
+            id = StreamId::new(id.ms.saturating_add(self.0.below(3) as u64), id.seq + 1 + self.0.below(300) as u64);
+            let names = [&[b"a".to_vec(), b"b".to_vec()][..], &[self.text()]][self.0.below(2)].to_vec();
+            let texts: Vec<_> = names.into_iter().flat_map(|name| [name, self.text()]).collect();
+            stream.entries.push(id, texts.iter().map(|text| &text[..]), StreamLimits::new(4096, 20));
+            ids.push(id);
+        }
+        for _ in 0..self.0.below(3) {
+            stream.entries.remove(ids[self.0.below(ids.len())]);
+        }
+        for _ in 0..self.0.below(3) {
+            let mut group = Group::new(id, [None, Some(3)][self.0.below(2)]);
+            for consumer in [&b"c1"[..], b"c2"] {
+                group.add_consumer(consumer, 1000 + self.0.below(1000) as u64);
+                if let Some(consumer) = group.consumer_mut(consumer) {
+                    consumer.active_ms = [None, Some(77)][self.0.below(2)];
+                }
+                for _ in 0..self.0.below(5) {
+                    let delivery = Delivery { at_ms: self.0.next() >> 8, deliveries: self.0.below(100) as u64 };
+                    group.deliver(ids[self.0.below(ids.len())], consumer, delivery);
+                }
+            }
+            stream.groups.insert(self.text().into_boxed_slice(), group);
+        }
+        stream
+    }
+
+    fn value(&mut self) -> Option<Value> {
+        let count = self.count();
+        Some(match self.0.below(6) {
+            0 => return None,
+            1 => {
+                let mut list = List::new();
+                (0..count).for_each(|_| list.push(End::Right, &self.text(), ListLimits::default()));
+                Value::List(list)
+            }
+            2 => {
+                let (mut set, ints) = (Set::new(), self.0.below(2) == 0);
+                for at in 0..count {
+                    let int = (at as i64 * 3 - 9) << self.0.below(40);
+                    let member = if ints { int.to_string().into_bytes() } else { self.text() };
+                    set.insert(&member, &SetLimits::default());
+                }
+                Value::Set(set)
+            }
+            3 => {
+                let mut hash = Hash::new();
+                (0..count).for_each(|_| _ = hash.insert(&self.text(), &self.text(), &HashLimits::default()));
+                Value::Hash(hash)
+            }
+            4 => {
+                let mut zset = ZSet::new();
+                (0..count).for_each(|_| _ = zset.insert(&self.text(), self.score(), ZSetLimits::default()));
+                Value::ZSet(zset)
+            }
+            _ => Value::Stream(TightBox::new(self.stream())),
+        })
+    }
+
+    fn entry(&mut self) -> Entry {
+        let expiry = [None, Some(self.0.next() >> 2)][self.0.below(2)];
+        let key = self.text();
+        match self.value() {
+            Some(value) => Entry::object(&key, value, expiry),
+            None => Entry::string(&key, &self.text(), expiry),
+        }
+    }
+
+    fn access(&mut self) -> Access {
+        [Access::Unknown, Access::Frequency(200), Access::IdleSeconds(70)][self.0.below(3)]
+    }
+}
+
+/// All that a key holds, as text, with the form that it has.
+fn described(entry: &Entry) -> String {
+    let escaped = |bytes: &[u8]| bytes.escape_ascii().to_string();
+    let mut parts: Vec<String> = match entry.view() {
+        View::Bytes(bytes) => vec![escaped(bytes)],
+        View::Int(int) => vec![int.to_string()],
+        View::Object(Value::Str(bytes)) => vec![escaped(bytes)],
+        View::Object(Value::List(list)) => list.iter().map(|item| escaped(&item.text())).collect(),
+        View::Object(Value::Set(set)) => set.iter().map(|member| escaped(&member)).collect(),
+        View::Object(Value::Hash(hash)) => {
+            hash.iter().map(|(field, value)| format!("{}={}", escaped(&field), escaped(&value))).collect()
+        }
+        View::Object(Value::ZSet(zset)) => {
+            zset.iter().map(|(member, score)| format!("{}={}", escaped(&member), score.to_bits())).collect()
+        }
+        View::Object(Value::Stream(stream)) => described_stream(stream),
+    };
+    if matches!(entry.view(), View::Object(Value::Set(_) | Value::Hash(_))) {
+        parts.sort();
+    }
+    format!("{} {:?} {} {}", escaped(entry.key()), entry.expiry(), entry.encoding(), parts.join(" "))
+}
+
+fn described_stream(stream: &Stream) -> Vec<String> {
+    let entries = &stream.entries;
+    let mut parts =
+        vec![format!("{:?}", (entries.len(), entries.last_id, entries.max_deleted_id, entries.entries_added))];
+    for (_, block) in entries.blocks() {
+        parts.push("block".into());
+        parts.extend(block.map(|entry| format!("{} {:?}", entry.id, entry.collect::<Vec<_>>())));
+    }
+    for (name, group) in &stream.groups {
+        parts.push(format!("{name:?} {} {:?} {:?}", group.last_id, group.entries_read, group.pending()));
+        let consumers = group.consumers();
+        parts
+            .extend(consumers.map(|one| format!("{:?} {:?}", (one.name(), one.seen_ms, one.active_ms), one.pending())));
+    }
+    parts
+}
+
+/// A file of these keys.
+fn file(entries: &[(Entry, Access)], options: Options, counts: bool) -> Vec<u8> {
+    let (mut writer, mut out) = (Writer::new(options), Vec::new());
+    writer.header(&mut out);
+    writer.select(&mut out, 0);
+    entries.iter().for_each(|(entry, access)| writer.entry(&mut out, entry, *access));
+    ended(&writer, out, counts)
+}
+
+fn ended(writer: &Writer, mut out: Vec<u8>, counts: bool) -> Vec<u8> {
+    writer.end(&mut out);
+    let mut sum = Crc64::new();
+    sum.update(&out);
+    out.extend_from_slice(&trailer(counts.then_some(&sum)));
+    out
+}
+
+/// Keys of a file, and what its checksum says.
+fn read(bytes: impl Read) -> Result<(Vec<(Entry, Access)>, Checksum), Error> {
+    let mut reader = Reader::new(bytes, Limits::default());
+    let mut entries = Vec::new();
+    loop {
+        match reader.read_event()? {
+            Event::Entry { entry, access } => entries.push((entry, access)),
+            Event::End(checksum) => return Ok((entries, checksum)),
+            _ => {}
+        }
+    }
+}
+
+fn check_same(read: &[(Entry, Access)], written: &[(Entry, Access)]) {
+    assert_eq!(read.len(), written.len());
+    for ((read, read_access), (written, access)) in read.iter().zip(written) {
+        assert_eq!(described(read), described(written));
+        assert_eq!(read_access, access);
+    }
+}
+
+#[test]
+fn what_is_written_is_read_however_it_arrives() {
+    for seed in 0..30 {
+        let mut draw = Draw(Random::new(seed));
+        let entries: Vec<_> = (0..8).map(|_| (draw.entry(), draw.access())).collect();
+        let target = [Target::Redis70, Target::Redis72][seed as usize % 2];
+        let bytes = file(&entries, Options { target, compress: seed % 3 > 0 }, true);
+        for most in [1, 7, 100_000] {
+            let drip = Drip { bytes: &bytes, random: Random::new(seed), most };
+            let (read, checksum) = read(drip).unwrap();
+            check_same(&read, &entries);
+            assert_eq!(checksum, Checksum::Right);
+        }
+    }
+}
+
+#[test]
+fn what_is_written_in_parts_is_what_is_written_at_once() {
+    for seed in 0..30 {
+        let mut draw = Draw(Random::new(seed));
+        let entries: Vec<_> = (0..8).map(|_| (draw.entry(), draw.access())).collect();
+        let (mut writer, mut out) = (Writer::new(Options::default()), Vec::new());
+        writer.header(&mut out);
+        entries.iter().for_each(|(entry, access)| write_in_parts(&mut writer, &mut out, entry, *access));
+        let (read, _) = read(&*ended(&writer, out, false)).unwrap();
+        check_same(&read, &entries);
+    }
+}
+
+fn write_in_parts(writer: &mut Writer, out: &mut Vec<u8>, entry: &Entry, access: Access) {
+    let View::Object(value) = entry.view() else { return writer.entry(out, entry, access) };
+    let mut begin =
+        |writer: &mut Writer, collection| writer.begin(out, entry.key(), entry.expiry(), access, collection);
+    match value {
+        Value::Str(_) => writer.entry(out, entry, access),
+        Value::List(list) => {
+            begin(writer, Collection::List(list.node_count() as u64));
+            list.blocks().for_each(|(items, count)| writer.list_block(out, items, count));
+        }
+        Value::Set(set) => {
+            begin(writer, Collection::Set(set.len() as u64));
+            set.for_each(|member| writer.element(out, member));
+        }
+        Value::Hash(hash) => {
+            begin(writer, Collection::Hash(hash.len() as u64));
+            hash.for_each(|field, value| writer.field(out, field, value));
+        }
+        Value::ZSet(zset) => {
+            begin(writer, Collection::ZSet(zset.len() as u64));
+            zset.visit_ranks(0..zset.len(), true, |member, score| writer.member(out, member, score));
+        }
+        Value::Stream(stream) => {
+            writer.active_times(out, stream);
+            writer.begin(
+                out,
+                entry.key(),
+                entry.expiry(),
+                access,
+                Collection::Stream(stream.entries.block_count() as u64),
+            );
+            for (first, entries) in stream.entries.blocks() {
+                writer.stream_block(out, first, entries);
+            }
+            writer.stream_rest(out, stream);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_anywhere_is_refused() {
+    let mut draw = Draw(Random::new(3));
+    let entries: Vec<_> = (0..6).map(|_| (draw.entry(), Access::Unknown)).collect();
+    let bytes = file(&entries, Options::default(), true);
+    for cut in (0..bytes.len()).step_by(1 + bytes.len() / 3000) {
+        let Err(error) = read(&bytes[..cut]) else { panic!("{cut} of {}", bytes.len()) };
+        assert!(matches!(error.flaw, Flaw::Cut), "{error}");
+        assert_eq!(error.offset, cut as u64);
+    }
+}
+
+#[test]
+fn a_file_that_is_damaged_anywhere_is_refused_or_its_checksum_tells() {
+    for seed in 0..6 {
+        let mut draw = Draw(Random::new(seed));
+        let entries: Vec<_> = (0..4).map(|_| (draw.entry(), Access::Unknown)).collect();
+        let bytes = file(&entries, Options::default(), true);
+        for _ in 0..300 {
+            let mut damaged = bytes.clone();
+            // The checksum itself may become 0, which stands for none.
+            let at = draw.0.below(bytes.len() - 8);
+            damaged[at] ^= 1 << draw.0.below(8);
+            // A changed byte may also end the file before its time, and what follows is no checksum.
+            assert!(!matches!(read(&*damaged), Ok((_, Checksum::Right))), "seed {seed} byte {at}");
+        }
+    }
+}
+
+#[test]
+fn headers_tell_servers_apart() {
+    let check = |header: &[u8], expected: Result<Format, &str>| {
+        let event = Reader::new(header, Limits::default()).read_event();
+        match (event, expected) {
+            (Ok(Event::Header(format)), expected) => assert_eq!(Ok(format), expected),
+            (Err(error), expected) => assert_eq!(Err(&*error.to_string()), expected),
+            _ => panic!("no header"),
+        }
+    };
+    check(b"REDIS0001", Ok(Format::Redis(1)));
+    check(b"REDIS0015", Ok(Format::Redis(15)));
+    check(b"VALKEY080", Ok(Format::Valkey(80)));
+    check(b"VALKEY081", Ok(Format::Valkey(81)));
+    check(b"REDIS0016", Err("its version, REDIS0016, is not known"));
+    check(b"REDIS0080", Err("its version, REDIS0080, is not known"));
+    check(b"REDIS0000", Err("its version, REDIS0000, is not known"));
+    check(b"VALKEY082", Err("its version, VALKEY082, is not known"));
+    check(b"VALKEY011", Err("its version, VALKEY011, is not known"));
+    let nothing = "it is no snapshot: it begins with neither REDIS nor VALKEY and a version";
+    check(b"REDIS00+1", Err(nothing));
+    check(b"*3\r\n$3\r\nSET", Err(nothing));
+    check(b"REDIS00", Err("it ends at byte 7, in the midst of something"));
+}
+
+/// What a file of version 11 with this body is refused with.
+fn refusal(body: &[u8]) -> String {
+    let bytes = [b"REDIS0011", body].concat();
+    read(&*bytes).map(|_| ()).unwrap_err().to_string()
+}
+
+#[test]
+fn refusals_name_the_thing_and_its_place() {
+    for (body, expected) in [
+        (
+            &b"\x07\x01k\x81\x00\x00\x00\x00\x00\x00\x00\x01"[..],
+            "a value of the module 'AAAAAAAAA' at byte 12 is not supported",
+        ),
+        (b"\x1C\x01k", "an array (type 28) at byte 10 is not supported"),
+        (b"\x1E\x01k", "a hash with a template (type 30) at byte 10 is not supported"),
+        (b"\xF6", "a function of a release candidate of Redis 7.0 at byte 9 is not supported"),
+        (b"\xF3\x01", "what a module has noted for a key at byte 9 is not supported"),
+        (
+            b"\x18\x01k\0\0\0\0\0\0\0\0\x01\x05\x01f\x01v",
+            "a hash with a field that expires at byte 21 is not supported",
+        ),
+        (b"\x02\x01k\x02\x01a\x01a", "a collection that has an element twice at byte 15 is damaged"),
+        (b"\x04\x01k\x02\x01a\x01x\x01a\x01y", "a collection that has an element twice at byte 19 is damaged"),
+        (b"\x10\x01k\x05abcde", "a listpack at byte 12 is damaged"),
+        (b"\x0D\x01k\x05abcde", "a ziplist at byte 12 is damaged"),
+        (b"\x0B\x01k\x05abcde", "an intset at byte 12 is damaged"),
+        (b"\x05\x01k\x01\x01m\0\0\0\0\0\0\xF8\x7F", "a score at byte 13 is damaged"),
+        (b"\x12\x01k\x01\x03\0", "the kind of a list's block at byte 13 is damaged"),
+        (b"\0\x01k\xC3\x02\x05\x20\0", "a compressed string at byte 12 is damaged"),
+        (b"\0\x01k\xC4", "a string at byte 12 is damaged"),
+        (b"\xFE\x82", "a length at byte 10 is damaged"),
+    ] {
+        assert_eq!(refusal(body), expected);
+    }
+}
+
+#[test]
+fn claims_take_no_memory() {
+    // A string, a set, a list of blocks, a stream and a sorted set that claim to be very large.
+    for body in [
+        &b"\0\x01k\x81\x7F\0\0\0\0\0\0\0"[..],
+        b"\0\x01k\x80\x7F\xFF\xFF\xFF",
+        b"\x02\x01k\x81\x7F\0\0\0\0\0\0\0\x01a",
+        b"\x05\x01k\x81\x7F\0\0\0\0\0\0\0\x01a",
+        b"\x12\x01k\x81\x7F\0\0\0\0\0\0\0\x02",
+        b"\x0F\x01k\x81\x7F\0\0\0\0\0\0\0",
+        b"\xFB\x81\x7F\0\0\0\0\0\0\0\x81\x7F\0\0\0\0\0\0\0",
+    ] {
+        assert!(refusal(body).contains("in the midst"), "{}", refusal(body));
+    }
+    assert!(refusal(b"\0\x01k\xC3\x02\x81\x7F\0\0\0\0\0\0\0\0a").contains("damaged"));
+}
+
+#[test]
+fn large_strings_arrive_whole() {
+    for len in [64 * 1024, 64 * 1024 + 1, 300_000, 3_000_000] {
+        let random = &mut Random::new(len as u64);
+        let long: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+        let entries = [
+            (Entry::string(b"a", &long, None), Access::Unknown),
+            (Entry::string(b"b", b"x", Some(5)), Access::Unknown),
+        ];
+        let bytes = file(&entries, Options::default(), true);
+        for most in [5000, 10_000_000] {
+            let (read, checksum) = read(Drip { bytes: &bytes, random: Random::new(1), most }).unwrap();
+            check_same(&read, &entries);
+            assert_eq!(checksum, Checksum::Right);
+        }
+    }
+}
+
+#[test]
+fn empty_collections_are_passed_over() {
+    for body in
+        [&b"\x02\x01k\0"[..], b"\x04\x01k\0", b"\x01\x01k\0", b"\x05\x01k\0", b"\x10\x01k\x07\x07\0\0\0\0\0\xFF"]
+    {
+        let bytes = [b"REDIS0011", body, b"\0\x01l\x01v\xFF", &[0; 8]].concat();
+        let mut reader = Reader::new(&*bytes, Limits::default());
+        assert!(matches!(reader.read_event(), Ok(Event::Header(Format::Redis(11)))));
+        assert!(matches!(reader.read_event(), Ok(Event::EmptyKey(key)) if key == b"k"));
+        assert!(matches!(reader.read_event(), Ok(Event::Entry { entry, .. }) if entry.key() == b"l"));
+        assert!(matches!(reader.read_event(), Ok(Event::End(Checksum::Absent))));
+    }
+}
+
+#[test]
+fn what_follows_the_end_is_left() {
+    let bytes = [&file(&[], Options::default(), true)[..], b"*1\r\n$4\r\nPING\r\n"].concat();
+    let mut reader = Reader::new(&*bytes, Limits::default());
+    while !matches!(reader.read_event().unwrap(), Event::End(_)) {}
+    assert_eq!(reader.offset(), bytes.len() as u64 - 14);
+    let (rest, source) = reader.into_rest();
+    assert_eq!([&rest, source].concat(), b"*1\r\n$4\r\nPING\r\n");
+}
+
+#[test]
+fn parts_that_are_only_hints_are_passed_over() {
+    let body = b"\xF4\x05\x02\0\xFD\x05\0\0\0\0\x01k\x01v\xFF\0\0\0\0\0\0\0\0";
+    let (entries, _) = read(&*[b"REDIS0012", &body[..]].concat()).unwrap();
+    assert_eq!(entries[0].0.expiry(), Some(5000));
+}

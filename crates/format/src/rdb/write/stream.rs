@@ -1,0 +1,140 @@
+//! Streams in a snapshot.
+//!
+//! ```text
+//! | count of blocks | blocks, each | ID of the first entry, a string of 16 bytes | a listpack, a string |
+//! | entries | last ID | first ID | greatest deleted ID | entries added |     each ID: ms, number
+//! | count of groups | groups, each:
+//!   | name | last ID | entries read | count of pending | pending, each: ID of 16 bytes, ms of delivery i64, deliveries |
+//!   | count of consumers | consumers, each: name, ms seen i64, [ms active i64], count of pending, IDs of 16 bytes |
+//!
+//! the listpack of a block:
+//! entries | deleted | count of fields | names of fields | 0
+//! and for each entry, where what is in brackets is missing if the fields are the block's:
+//! flags | ms beyond the first ID | number beyond it | [count of fields] | [name] value ... | count of these items
+//! ```
+//!
+//! Source: the comments in Redis's `t_stream.c`. Deleted entries are left out.
+
+use store::types::packed::{Item, Packed};
+use store::types::stream::{Entry, Group, Range, Stream, StreamId};
+
+use super::{Target, Writer, length};
+use crate::rdb::{AUX_ACTIVE, ENTRY_SAME_FIELDS, ID_BYTES, code};
+
+/// Stands for a count that isn't known: -1.
+const UNKNOWN: u64 = u64::MAX;
+
+fn id_bytes(id: StreamId) -> [u8; ID_BYTES] {
+    (u128::from(id.ms) << 64 | u128::from(id.seq)).to_be_bytes()
+}
+
+fn id(out: &mut Vec<u8>, id: StreamId) {
+    length(out, id.ms);
+    length(out, id.seq);
+}
+
+/// A time in milliseconds; none is -1.
+fn time(out: &mut Vec<u8>, ms: Option<u64>) {
+    out.extend_from_slice(&ms.unwrap_or(u64::MAX).to_le_bytes());
+}
+
+impl Writer {
+    pub(super) fn stream_code(&self) -> u8 {
+        match self.options.target {
+            Target::Redis70 => code::STREAM_2,
+            Target::Redis72 => code::STREAM_3,
+        }
+    }
+
+    pub(super) fn stream(&mut self, out: &mut Vec<u8>, stream: &Stream) {
+        length(out, stream.entries.block_count() as u64);
+        for (first, entries) in stream.entries.blocks() {
+            self.stream_block(out, first, entries);
+        }
+        self.stream_rest(out, stream);
+    }
+
+    /// Keeps when consumers were active, which version 10 has no place for; belongs before the key.
+    pub fn active_times(&mut self, out: &mut Vec<u8>, stream: &Stream) {
+        let mut consumers = stream.groups.values().flat_map(Group::consumers).peekable();
+        if self.options.target != Target::Redis70 || consumers.peek().is_none() {
+            return;
+        }
+        let mut times = Vec::new();
+        consumers.for_each(|consumer| time(&mut times, consumer.active_ms));
+        self.aux(out, AUX_ACTIVE, &times);
+    }
+
+    /// A block of a stream that is written in parts, as [`store::types::stream::Entries::blocks`] gives it.
+    pub fn stream_block(&mut self, out: &mut Vec<u8>, first: StreamId, entries: Range<'_>) {
+        self.bytes(out, &id_bytes(first));
+        let block = block_items(first, entries);
+        self.listpack(out, block.items(), block.len());
+    }
+
+    /// What follows the blocks of a stream.
+    pub fn stream_rest(&mut self, out: &mut Vec<u8>, stream: &Stream) {
+        let entries = &stream.entries;
+        length(out, entries.len());
+        id(out, entries.last_id);
+        id(out, entries.first_id());
+        id(out, entries.max_deleted_id);
+        length(out, entries.entries_added);
+        length(out, stream.groups.len() as u64);
+        for (name, group) in &stream.groups {
+            self.string(out, name);
+            self.group(out, group);
+        }
+    }
+
+    fn group(&mut self, out: &mut Vec<u8>, group: &Group) {
+        id(out, group.last_id);
+        length(out, group.entries_read.unwrap_or(UNKNOWN));
+        length(out, group.pending().len() as u64);
+        for (&pending, delivery) in group.pending() {
+            out.extend_from_slice(&id_bytes(pending));
+            out.extend_from_slice(&delivery.delivered_ms.to_le_bytes());
+            length(out, delivery.deliveries);
+        }
+        length(out, group.consumers().len() as u64);
+        for consumer in group.consumers() {
+            self.string(out, consumer.name());
+            out.extend_from_slice(&consumer.seen_ms.to_le_bytes());
+            if self.options.target != Target::Redis70 {
+                time(out, consumer.active_ms);
+            }
+            length(out, consumer.pending().len() as u64);
+            consumer.pending().iter().for_each(|&pending| out.extend_from_slice(&id_bytes(pending)));
+        }
+    }
+}
+
+/// The items of a block's listpack.
+fn block_items(first: StreamId, entries: Range<'_>) -> Packed {
+    let mut block = Packed::new();
+    let Some(head) = entries.clone().next() else { return block };
+    let names: Vec<&[u8]> = head.map(|(name, _)| name).collect();
+    let counts = [entries.clone().count() as i64, 0, names.len() as i64].map(Item::Int);
+    let mut items: Vec<Item<'_>> = counts.into_iter().chain(names.iter().map(Item::from)).collect();
+    items.push(Item::Int(0));
+    for entry in entries {
+        entry_items(&mut items, first, &names, entry);
+    }
+    block.extend(items.iter().copied());
+    block
+}
+
+fn entry_items<'s>(items: &mut Vec<Item<'s>>, first: StreamId, names: &[&[u8]], entry: Entry<'s>) {
+    let start = items.len();
+    let same = entry.len == names.len() && entry.map(|(name, _)| name).eq(names.iter().copied());
+    let beyond = [entry.id.ms.wrapping_sub(first.ms), entry.id.seq.wrapping_sub(first.seq)];
+    items.push(Item::Int(if same { ENTRY_SAME_FIELDS } else { 0 }));
+    items.extend(beyond.map(|beyond| Item::Int(beyond as i64)));
+    if same {
+        items.extend(entry.map(|(_, value)| Item::from(value)));
+    } else {
+        items.push(Item::Int(entry.len as i64));
+        items.extend(entry.flat_map(|(name, value)| [Item::from(name), Item::from(value)]));
+    }
+    items.push(Item::Int((items.len() - start) as i64));
+}
