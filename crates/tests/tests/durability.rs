@@ -11,8 +11,9 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use penstock_tests::reply::Reply;
 use penstock_tests::rng::Rng;
-use penstock_tests::server::Server;
+use penstock_tests::server::{Server, free_port, subject_program};
 
 /// Connections that write at a time.
 const WRITERS: usize = 6;
@@ -208,6 +209,19 @@ fn lift_limit(server: &Server) {
     assert!(status.success());
 }
 
+/// The reply to a command on a key that nothing has changed. One whose shard has another key that the disk has not taken yet
+/// is not answered: then another key is tried.
+fn reply_of_settled(server: &Server, words: &[&str]) -> Reply {
+    let tried = (0..8).find_map(|number| {
+        let mut conn = server.connect();
+        conn.set_patience(Duration::from_secs(2)).unwrap();
+        let key = format!("settled{number}");
+        let words: Vec<Vec<u8>> = words.iter().chain([&&*key]).map(|word| word.as_bytes().to_vec()).collect();
+        conn.call(&words).ok()
+    });
+    tried.expect("settled keys are answered")
+}
+
 #[test]
 fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
     let directory = Directory::new("full");
@@ -220,8 +234,8 @@ fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
         // With `always`, the reply to what the disk has not taken waits: it is another connection that is told.
         let mut stream = conn.writer().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let value = "v".repeat(900);
-        let sent = 300;
+        let value = "v".repeat(9000);
+        let sent = 30;
         let batch: String = (1..=sent).map(|i| format!("SET {fsync}{i} {value}\r\nINCR known\r\n")).collect();
         stream.write_all(batch.as_bytes()).unwrap();
         // Not by a write, whose reply would wait, too.
@@ -235,8 +249,9 @@ fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
             refusal.escaped()
         );
         assert!(other.cmd("PING").unwrap().text().starts_with(b"MISCONF"));
-        assert!(other.cmd("EVAL \"return redis.call('set', KEYS[1], 'y')\" 1 x").unwrap().is_error());
-        assert!(other.cmd("GET nosuch").unwrap().is_null());
+        let refusal = reply_of_settled(&server, &["EVAL", "return redis.call('set', KEYS[1], 'y')", "1"]);
+        assert!(refusal.text().starts_with(b"MISCONF"));
+        assert!(reply_of_settled(&server, &["GET"]).is_null());
         lift_limit(&server);
         server.wait_until("writes are taken", |_| !other.cmd("SET x y").unwrap().is_error());
         assert_eq!(other.cmd("PING").unwrap().text(), b"PONG");
@@ -256,4 +271,49 @@ fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
         let server = start(&directory, fsync);
         assert_eq!(number(&server, "known"), acknowledged);
     }
+}
+
+#[test]
+fn the_server_does_not_start_empty_beside_data_that_it_does_not_read() {
+    let directory = Directory::new("unread");
+    let refused = || {
+        let port = free_port().unwrap().to_string();
+        let output = std::process::Command::new(subject_program())
+            .args(["server", "--port", &port, "--bind", "127.0.0.1", "--appendonly", "yes", "--dir", directory.path()])
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    std::fs::write(directory.0.join("dump.rdb"), "REDIS0011").unwrap();
+    assert!(refused().contains("dump.rdb is there"));
+    std::fs::remove_file(directory.0.join("dump.rdb")).unwrap();
+    let mut server = start(&directory, "always");
+    server.connect().cmd("SET k v").unwrap();
+    server.kill();
+    let manifest = directory.0.join("appendonlydir/appendonly.aof.manifest");
+    let text = std::fs::read(&manifest).unwrap();
+    std::fs::remove_file(&manifest).unwrap();
+    assert!(refused().contains("appendonly.aof.1.incr.aof is there"));
+    std::fs::write(&manifest, "file appendonly.aof.1.incr.aof seq 1\n").unwrap();
+    assert!(refused().contains("line 1: a line without file, seq or type"));
+    // Nothing was written over meanwhile.
+    std::fs::write(&manifest, text).unwrap();
+    assert_eq!(start(&directory, "always").connect().cmd("GET k").unwrap().text(), b"v");
+}
+
+#[test]
+fn replies_wait_for_the_disk_as_soon_as_the_configuration_says_so() {
+    let directory = Directory::new("switch");
+    let mut server = start(&directory, "everysec");
+    let mut conn = server.connect();
+    for number in 1..=200 {
+        let fsync = if number % 2 == 0 { "everysec" } else { "always" };
+        conn.cmd(&format!("CONFIG SET appendfsync {fsync}")).unwrap();
+        conn.cmd(&format!("SET n {number}")).unwrap();
+    }
+    conn.cmd("CONFIG SET appendfsync always").unwrap();
+    conn.cmd("SET n last").unwrap();
+    server.kill();
+    assert_eq!(start(&directory, "always").connect().cmd("GET n").unwrap().text(), b"last");
 }
