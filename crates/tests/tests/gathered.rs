@@ -22,19 +22,24 @@ fn at_once(server: &Server, send: impl FnOnce()) {
         let pid = server.pid().to_string();
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     };
+    // One that has not slept since it last read may still have that connection at the head of those that are ready.
+    wait_until_threads_are(server, 'S');
     signal("-STOP");
-    while !is_stopped(server) {
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait_until_threads_are(server, 'T');
     send();
     signal("-CONT");
 }
 
-/// Whether none of a server's threads runs.
-fn is_stopped(server: &Server) -> bool {
-    let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+/// Waits until all of a server's threads are in a state, as /proc has it: S is asleep, T stopped.
+fn wait_until_threads_are(server: &Server, wanted: char) {
     let state = |task: fs::DirEntry| fs::read_to_string(task.path().join("stat")).unwrap();
-    tasks.map(|task| state(task.unwrap())).all(|stat| stat.rsplit(") ").next().unwrap().starts_with('T'))
+    let are_all = || {
+        let mut tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+        tasks.all(|task| state(task.unwrap()).rsplit(") ").next().unwrap().starts_with(wanted))
+    };
+    while !are_all() {
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Connections that the server knows.
