@@ -313,6 +313,19 @@ fn a_file_that_is_damaged_anywhere_is_refused_or_its_checksum_tells() {
 }
 
 #[test]
+fn elements_that_occur_twice_are_found_among_many() {
+    for count in [12, 13, 60, 128, 129] {
+        let texts: Vec<String> = (0..count).map(|at| format!("{at}")).collect();
+        let mut items: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
+        let block =
+            |items: &[&[u8]]| [b"REDIS0011\x14\x01k", &text(&listpack_of(items))[..], b"\xFF", &[0; 8]].concat();
+        assert!(read(&*block(&items)).is_ok());
+        items[count / 2] = items[count - 1];
+        assert!(read(&*block(&items)).map(|_| ()).unwrap_err().to_string().contains("twice"));
+    }
+}
+
+#[test]
 fn headers_tell_servers_apart() {
     let check = |header: &[u8], expected: Result<Format, &str>| {
         let event = Reader::new(header, Limits::default()).read_event();
@@ -360,6 +373,22 @@ fn refusals_name_the_thing_and_its_place() {
         ),
         (b"\x02\x01k\x02\x01a\x01a", "a collection that has an element twice at byte 15 is damaged"),
         (b"\x04\x01k\x02\x01a\x01x\x01a\x01y", "a collection that has an element twice at byte 19 is damaged"),
+        (
+            b"\x05\x01k\x02\x01a\0\0\0\0\0\0\0\0\x01a\0\0\0\0\0\0\0\0",
+            "a collection that has an element twice at byte 23 is damaged",
+        ),
+        (
+            b"\x10\x01k\x0F\x0F\0\0\0\x04\0\x01\x01\x02\x01\x01\x01\x02\x01\xFF",
+            "a collection that has an element twice at byte 12 is damaged",
+        ),
+        (
+            b"\x11\x01k\x0F\x0F\0\0\0\x04\0\x01\x01\x02\x01\x01\x01\x02\x01\xFF",
+            "a collection that has an element twice at byte 12 is damaged",
+        ),
+        (
+            b"\x14\x01k\x0B\x0B\0\0\0\x02\0\x01\x01\x01\x01\xFF",
+            "a collection that has an element twice at byte 12 is damaged",
+        ),
         (b"\x10\x01k\x05abcde", "a listpack at byte 12 is damaged"),
         (b"\x0D\x01k\x05abcde", "a ziplist at byte 12 is damaged"),
         (b"\x0B\x01k\x05abcde", "an intset at byte 12 is damaged"),
@@ -437,4 +466,158 @@ fn parts_that_are_only_hints_are_passed_over() {
     let body = b"\xF4\x05\x02\0\xFD\x05\0\0\0\0\x01k\x01v\xFF\0\0\0\0\0\0\0\0";
     let (entries, _) = read(&*[b"REDIS0012", &body[..]].concat()).unwrap();
     assert_eq!(entries[0].0.expiry(), Some(5000));
+}
+
+/// The one key of a file with this header and body, described.
+fn only(header: &[u8], body: &[u8]) -> String {
+    let (entries, _) = read(&*[header, body, b"\xFF\0\0\0\0\0\0\0\0"].concat()).unwrap();
+    let [(entry, _)] = &entries[..] else { panic!("{} keys", entries.len()) };
+    described(entry)
+}
+
+/// A string of the format, uncompressed.
+fn text(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    crate::rdb::write::length(&mut out, bytes.len() as u64);
+    [&out, bytes].concat()
+}
+
+fn listpack_of(items: &[&[u8]]) -> Vec<u8> {
+    let mut packed = store::types::packed::Packed::new();
+    packed.extend(items.iter().copied());
+    let mut block = Vec::new();
+    crate::listpack::write_header(&mut block, packed.bytes(), packed.len());
+    block.extend_from_slice(packed.items());
+    crate::listpack::write_end(&mut block);
+    block
+}
+
+#[test]
+fn forms_of_older_servers_are_read() {
+    let ziplist = text(&crate::ziplist::tests::ziplist(&[b"\x01a", b"\xF2", b"\x01b", b"\x031.5"]));
+    let check = |code: u8, value: &[u8], expected: &str| {
+        assert_eq!(only(b"REDIS0006", &[&[code, 1, b'k'], value].concat()), expected);
+    };
+    check(1, b"\x03\x01a\xC0\x05\x01b", "k None listpack a 5 b");
+    check(10, &ziplist, "k None listpack a 1 b 1.5");
+    check(13, &ziplist, "k None listpack a=1 b=1.5");
+    check(12, &ziplist, &format!("k None listpack a={} b={}", 1f64.to_bits(), 1.5f64.to_bits()));
+    check(14, &[&b"\x02"[..], &ziplist, &ziplist].concat(), "k None listpack a 1 b 1.5 a 1 b 1.5");
+    check(9, &text(b"\x02\x01a\x01\x001\x01b\x02\x01xy!\xFF"), "k None listpack a=1 b=xy");
+    check(3, b"\x03\x01a\x032.5\x01b\xFE\x01c\xFF", &{
+        let scores = [f64::NEG_INFINITY, 2.5, f64::INFINITY].map(f64::to_bits);
+        format!("k None listpack c={} a={} b={}", scores[0], scores[1], scores[2])
+    });
+}
+
+#[test]
+fn hashes_whose_fields_may_expire_are_read_if_none_does() {
+    let pairs = b"\x02\x01f\x01v\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01g\x01w\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF";
+    assert_eq!(only(b"VALKEY080", &[b"\x16\x01k", &pairs[..]].concat()), "k None listpack f=v g=w");
+    assert_eq!(only(b"REDIS0012", b"\x16\x01k\x02\0\x01f\x01v\0\x01g\x01w"), "k None listpack f=v g=w");
+    assert_eq!(only(b"REDIS0012", b"\x18\x01k\0\0\0\0\0\0\0\0\x02\0\x01f\x01v\0\x01g\x01w"), "k None listpack f=v g=w");
+    let block = text(&listpack_of(&[b"f", b"v", b"0", b"g", b"w", b"0"]));
+    assert_eq!(only(b"REDIS0012", &[b"\x17\x01k", &block[..]].concat()), "k None listpack f=v g=w");
+    assert_eq!(only(b"REDIS0012", &[b"\x19\x01k\0\0\0\0\0\0\0\0", &block[..]].concat()), "k None listpack f=v g=w");
+    let expiring = text(&listpack_of(&[b"f", b"v", b"99"]));
+    assert!(refusal(&[b"\x17\x01k", &expiring[..]].concat()).contains("expires"));
+    assert!(refusal(b"\x16\x01k\x01\x05\x01f\x01v").contains("expires"));
+    let expiring = b"VALKEY080\x16\x01k\x01\x01f\x01v\x09\0\0\0\0\0\0\0";
+    assert!(read(&expiring[..]).map(|_| ()).unwrap_err().to_string().contains("expires"));
+}
+
+/// A stream of one block with these items, in version 1 of its form.
+fn stream_of(items: &[&[u8]], len: u8, last: u8) -> Vec<u8> {
+    let first = text(&[&[0; 7][..], &[5], &[0; 7], &[1]].concat());
+    let block = text(&listpack_of(items));
+    [&b"\x0F\x01k\x01"[..], &first, &block, &[len, last, 1, 0]].concat()
+}
+
+#[test]
+fn blocks_of_streams_are_checked_item_by_item() {
+    let good: [&[u8]; 20] = [
+        b"2", b"1", b"1", b"f", b"0", b"2", b"0", b"0", b"v", b"4", b"3", b"1", b"0", b"x", b"4", b"0", b"2", b"0",
+        b"0", b"4",
+    ];
+    let described = only(b"REDIS0009", &stream_of(&good, 2, 7));
+    assert!(described.contains("block 5-1 [([102], [118])] 7-1 []"), "{described}");
+    let bad = |at: usize, item: &'static [u8]| {
+        let mut items = good;
+        items[at] = item;
+        refusal(&stream_of(&items, 2, 7))
+    };
+    for at in 0..good.len() {
+        // The texts may be anything.
+        if !matches!(at, 3 | 8 | 13) {
+            assert!(bad(at, b"x").contains("a block of a stream at byte"), "{at}");
+            assert!(bad(at, b"100").contains("stream at byte") || [7, 11, 12].contains(&at), "{at}");
+        }
+    }
+    // Neither the number of entries nor the last ID may be less than what there is.
+    assert!(refusal(&stream_of(&good, 1, 7)).contains("a stream at byte"));
+    assert!(refusal(&stream_of(&good, 2, 6)).contains("a stream at byte"));
+    assert!(refusal(&stream_of(&good[..19], 2, 7)).contains("a block of a stream"));
+}
+
+#[test]
+fn groups_of_streams_are_consistent() {
+    let state = b"\x13\x01k\0\0\x05\x01\0\0\0\0\x01";
+    let group = |pending: &[u8], consumers: &[u8]| {
+        let body = [&state[..], b"\x01\x01g\x05\x01", b"\x02", pending, consumers, b"\xFF\0\0\0\0\0\0\0\0"].concat();
+        read(&*[b"REDIS0010", &body[..]].concat())
+            .map(|(entries, _)| described(&entries[0].0))
+            .map_err(|e| e.to_string())
+    };
+    let id = [&[0; 7][..], &[5], &[0; 7], &[1]].concat();
+    let delivered = [&id[..], &[9, 0, 0, 0, 0, 0, 0, 0, 3]].concat();
+    let one = [&[1], &delivered[..]].concat();
+    let consumer =
+        |name: u8, ids: &[&[u8]]| [&[1, name, 8, 0, 0, 0, 0, 0, 0, 0, ids.len() as u8], &ids.concat()[..]].concat();
+    let check = |pending: &[u8], consumers: &[Vec<u8>], expected: Option<&str>| {
+        let all = [&[consumers.len() as u8], &consumers.concat()[..]].concat();
+        match (group(pending, &all), expected) {
+            (Ok(text), Some(expected)) => assert!(text.contains(expected), "{text}"),
+            (Err(error), None) => assert!(error.contains("a stream's group"), "{error}"),
+            (other, _) => panic!("{other:?}"),
+        }
+    };
+    check(&one, &[consumer(b'c', &[&id])], Some("consumer: [99], delivered_ms: 9, deliveries: 3"));
+    check(&[0], &[consumer(b'c', &[])], Some("([99], 8, Some(8)) {}"));
+    // Pending for no consumer, for two, twice for one, not pending at all; and two consumers of one name.
+    check(&one, &[], None);
+    check(&one, &[consumer(b'c', &[&id]), consumer(b'd', &[&id])], None);
+    check(&one, &[consumer(b'c', &[&id, &id])], None);
+    check(&[0], &[consumer(b'c', &[&id])], None);
+    check(&[0], &[consumer(b'c', &[]), consumer(b'c', &[])], None);
+    check(&[&[2], &delivered[..], &delivered].concat(), &[consumer(b'c', &[&id])], None);
+}
+
+#[test]
+fn collections_have_the_forms_that_limits_ask_for() {
+    let small = Limits {
+        hash: HashLimits { listpack_entries: 1, listpack_value: 64 },
+        set: SetLimits { intset_entries: 1, listpack_entries: 1, listpack_value: 64 },
+        zset: ZSetLimits { entries_max: 1, member_bytes_max: 64 },
+        list: ListLimits::new(1),
+    };
+    let block = text(&listpack_of(&[b"1", b"2", b"3", b"4"]));
+    let ints = text(b"\x02\0\0\0\x02\0\0\0\x01\0\x02\0");
+    for (code, value, forms) in [
+        (16, &block, ["listpack", "hashtable"]),
+        (17, &block, ["listpack", "skiplist"]),
+        (20, &block, ["listpack", "hashtable"]),
+        (11, &ints, ["intset", "hashtable"]),
+        (18, &[b"\x01\x02", &block[..]].concat(), ["listpack", "quicklist"]),
+        (1, &b"\x02\x01a\x01b".to_vec(), ["listpack", "quicklist"]),
+        (2, &b"\x02\x01a\x01b".to_vec(), ["listpack", "hashtable"]),
+        (4, &b"\x02\x01a\x01b\x01c\x01d".to_vec(), ["listpack", "hashtable"]),
+    ] {
+        for (limits, form) in [Limits::default(), small].into_iter().zip(forms) {
+            let bytes = [b"REDIS0011", &[code, 1, b'k'][..], value].concat();
+            let mut reader = Reader::new(&*bytes, limits);
+            reader.read_event().unwrap();
+            let Event::Entry { entry, .. } = reader.read_event().unwrap() else { panic!("no key") };
+            assert_eq!(entry.encoding(), form, "{code}");
+        }
+    }
 }
