@@ -3,8 +3,8 @@
 //! An expired key is never seen. A read or a write that meets it removes it, and [`Db::reclaim`] does soon after its
 //! time. While keys are to stay as they are ([`Clock::keeps_due`]), only a write removes it.
 //!
-//! What changes, replaces or removes an entry calls `save_before_change` first (`saving`), and new ones go through
-//! `saving::born`.
+//! What changes, replaces or removes an entry calls `save_before` first (`saving`), and what is put in goes through
+//! `adopt`.
 
 pub mod evict;
 mod saving;
@@ -15,6 +15,7 @@ use crate::frequency::Frequency;
 use crate::hash::KeyHash;
 use crate::keyspace::{FirstShard, Key, Locked, Shard};
 use crate::long::Long;
+use crate::snapshot::Change;
 use crate::table::{Ref, RefMut};
 use crate::types::stream::Blocks;
 use crate::value::{Object, Type, Value};
@@ -256,7 +257,7 @@ impl<'l, 'k> Db<'l, 'k> {
         if keeps {
             return true;
         }
-        if let Some(entry) = self.take(key) {
+        if let Some(entry) = self.discard(key) {
             self.locked.keyspace().reaper().free_expired(entry);
         }
         self.observed.note_expired(self.database, key.bytes);
@@ -301,7 +302,7 @@ impl<'l, 'k> Db<'l, 'k> {
     #[inline]
     pub fn get_mut(&mut self, key: Key<'_>) -> Option<RefMut<'_, Entry>> {
         self.expire_if_due(key);
-        self.save_before_change(key);
+        self.save_before(Change::Altered, key);
         let clock = self.clock;
         let mut entry = self.shard_mut(key.hash).table.find_mut(key.hash, key.bytes)?;
         touch(&mut entry, clock);
@@ -376,10 +377,10 @@ impl<'l, 'k> Db<'l, 'k> {
     #[inline]
     pub fn object_or_new<T: Object>(&mut self, key: Key<'_>) -> Result<&mut T, WrongType> {
         self.expire_if_due(key);
-        self.save_before_change(key);
+        self.save_before(Change::Altered, key);
         let (clock, keyspace) = (self.clock, self.locked.keyspace());
         let table = &mut self.locked.shard_mut(self.first, keyspace.shard_of(key.hash)).table;
-        let create = || saving::born(keyspace, Entry::object(key.bytes, T::empty(), None));
+        let create = || Entry::object(key.bytes, T::empty(), None).born(keyspace.snapshots());
         if table.is_empty() {
             keyspace.mark_keys(self.database);
         }
@@ -440,7 +441,7 @@ impl<'l, 'k> Db<'l, 'k> {
     ) {
         // An expired key's time must not be kept.
         self.expire_if_due(key);
-        self.save_before_change(key);
+        self.save_before(Change::Lost, key);
         let clock = self.clock;
         let shard = self.locked.shard_mut(self.first, self.locked.keyspace().shard_of(key.hash));
         let existing = shard.table.find_mut(key.hash, key.bytes).map(|mut entry| {
@@ -466,7 +467,7 @@ impl<'l, 'k> Db<'l, 'k> {
 
     /// Sets or removes the key's expiry, in milliseconds of Unix time. Says whether the key exists.
     pub fn set_expiry(&mut self, key: Key<'_>, expiry: Option<u64>) -> bool {
-        self.save_before_change(key);
+        self.save_before(Change::Altered, key);
         self.change_expiry(key, expiry)
     }
 
@@ -490,9 +491,19 @@ impl<'l, 'k> Db<'l, 'k> {
         true
     }
 
-    /// Takes the key out, expired or not, and gives its entry.
+    /// Takes the key out, expired or not, and gives its entry, which goes to another key.
     pub fn take(&mut self, key: Key<'_>) -> Option<Entry> {
-        self.save_before_change(key);
+        self.save_before(Change::Altered, key);
+        self.take_saved(key)
+    }
+
+    /// The same for a caller that does nothing with the entry but free it: a snapshot may keep what it holds.
+    fn discard(&mut self, key: Key<'_>) -> Option<Entry> {
+        self.save_before(Change::Lost, key);
+        self.take_saved(key)
+    }
+
+    fn take_saved(&mut self, key: Key<'_>) -> Option<Entry> {
         let shard = self.shard_mut(key.hash);
         let entry = shard.table.remove(key.hash, key.bytes)?;
         shard.volatile -= usize::from(entry.expiry().is_some());
@@ -509,7 +520,7 @@ impl<'l, 'k> Db<'l, 'k> {
     /// Puts an entry in, under its own key, in place of what was there. Says whether there was nothing.
     fn place(&mut self, key: Key<'_>, mut entry: Entry) -> bool {
         debug_assert_eq!(entry.key(), key.bytes);
-        let is_new = self.take(key).is_none();
+        let is_new = self.discard(key).is_none();
         touch(&mut entry, self.clock);
         let expires = entry.expiry().is_some();
         let is_first = self.insert(key, entry);
@@ -518,8 +529,8 @@ impl<'l, 'k> Db<'l, 'k> {
     }
 
     /// Adds an entry whose key isn't there. Says whether it is the shard's first.
-    fn insert(&mut self, key: Key<'_>, entry: Entry) -> bool {
-        let entry = saving::born(self.locked.keyspace(), entry);
+    fn insert(&mut self, key: Key<'_>, mut entry: Entry) -> bool {
+        self.adopt(key, &mut entry);
         let shard = self.shard_mut(key.hash);
         let (is_first, expiry) = (shard.table.is_empty(), entry.expiry());
         shard.table.insert(key.hash, entry);
@@ -551,13 +562,13 @@ impl<'l, 'k> Db<'l, 'k> {
 
     /// Removes the key. Says whether it existed.
     pub fn remove(&mut self, key: Key<'_>) -> bool {
-        !self.expire_if_due(key) && self.take(key).is_some()
+        !self.expire_if_due(key) && self.discard(key).is_some()
     }
 
     /// Removes the key in place of an overwrite with nothing. Says whether there was one, though its time may have
     /// come: the expiry isn't checked.
     pub fn remove_overwritten(&mut self, key: Key<'_>) -> bool {
-        self.take(key).is_some()
+        self.discard(key).is_some()
     }
 
     /// Removes the key as [`Db::remove`], but frees a large value in the background.
@@ -567,7 +578,7 @@ impl<'l, 'k> Db<'l, 'k> {
 
     /// Takes the key out, expired or not, and leaves a large value to the reaper. Says whether there was one.
     fn take_and_free(&mut self, key: Key<'_>) -> bool {
-        let entry = self.take(key);
+        let entry = self.discard(key);
         let existed = entry.is_some();
         if let Some(entry) = entry {
             self.locked.keyspace().reaper().free_entry(entry);
@@ -578,7 +589,7 @@ impl<'l, 'k> Db<'l, 'k> {
     /// Frees what a key holds in the background, if that is large: the key is about to be overwritten, and holds an
     /// empty string until then.
     pub fn empty(&mut self, key: Key<'_>) {
-        self.save_before_change(key);
+        self.save_before(Change::Lost, key);
         let keyspace = self.locked.keyspace();
         if let Some(mut entry) = self.shard_mut(key.hash).table.find_mut(key.hash, key.bytes)
             && let Some(value) = entry.object_mut()
@@ -816,7 +827,7 @@ impl<'l, 'k> Db<'l, 'k> {
                 let name: Option<Box<[u8]>> =
                     s.table.find_where(note.hash, |e| e.is_expired(now)).map(|e| e.key().into());
                 if let Some(name) = name {
-                    saving::save_in(s, saving.as_mut(), Key { bytes: &name, hash: note.hash });
+                    saving::save_in(s, saving.as_mut(), Change::Lost, Key { bytes: &name, hash: note.hash });
                     if let Some(entry) = s.table.remove(note.hash, &name) {
                         reaper.free_expired(entry);
                     }

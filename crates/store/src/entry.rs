@@ -20,6 +20,7 @@ use crate::compact::{Compacted, Mover};
 use crate::int::canonical_i64;
 use crate::long::Long;
 use crate::prefetch::Ahead;
+use crate::snapshot::Snapshots;
 use crate::table::{Record, Ref, RefMut};
 use crate::value::{Type, Value};
 
@@ -453,6 +454,35 @@ impl Entry {
         let mut header = self.header();
         header.flags = header.flags & !MARK | mark << MARK_SHIFT;
         self.set_header(header);
+    }
+
+    /// The same entry, which is new: a snapshot that runs must not save it.
+    #[inline]
+    pub(crate) fn born(mut self, snapshots: &Snapshots) -> Entry {
+        if snapshots.runs() {
+            self.set_mark(snapshots.mark());
+        }
+        self
+    }
+
+    /// Whether a snapshot saves its value in pieces.
+    pub(crate) fn is_piecewise(&self) -> bool {
+        matches!(self.view(), View::Object(value) if value.is_piecewise())
+    }
+
+    /// Whether a snapshot is saving its value in pieces.
+    pub(crate) fn has_walk(&self) -> bool {
+        matches!(self.view(), View::Object(value) if value.has_walk())
+    }
+
+    /// The same entry, to which the value goes, if that has an allocation of its own; what is left is an empty string.
+    pub(crate) fn take_value(&mut self) -> Entry {
+        let mut taken = Entry::build(self.key(), Text::Object(Value::long(Long::default())), self.expiry());
+        taken.inherit(self.header(), MARK);
+        if let (Some(own), Some(other)) = (self.object_mut(), taken.object_mut()) {
+            std::mem::swap(own, other);
+        }
+        taken
     }
 
     /// Builds the entry anew with or without the word for an expiry.

@@ -22,6 +22,14 @@
 //!   reaper.
 //! - SWAPDB changes the numbers of databases. A snapshot has those of the cut.
 //!
+//! # Large collections
+//! A hash, set or sorted set with a table and over a thousand elements is saved in pieces (`pieces`): the sink's
+//! [`Sink::begin`] gives a target for its elements ([`Elements`]), and the walk through them belongs to the value. The
+//! entry gets the mark when the walk ends. A change to such a collection begins its walk, if there is none yet. From
+//! then on the collection itself saves what is changed in it. If its key is removed or overwritten, the value goes to the
+//! saver, which walks it to the end and leaves it to the reaper. If its key is renamed or moved, the saver of the new key
+//! goes on. So nothing is ever copied as a whole, and no command waits for more than one step.
+//!
 //! # Marks
 //! An entry has three bits for the mark. No snapshot has the mark 0; entries that are created while none runs get it. A
 //! complete snapshot leaves all entries with its mark or 0, so any other mark is good for the next one. A cancelled
@@ -36,17 +44,21 @@
 //!
 //! This room knows no file formats: they are the sinks'.
 
+pub(crate) mod pieces;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::entry::{Entry, MARK_MAX};
-use crate::keyspace::{Keyspace, Locked, Shard};
+use crate::keyspace::{Key, Keyspace, Locked, Shard};
 use crate::reaper::Reaper;
 use crate::sync::Alone;
-use crate::table::Table;
+use crate::table::{RefMut, Table};
+
+pub use pieces::{Element, Elements};
 
 /// What a step's budget is charged for a bucket that it looks at, in bytes: a cache line.
 const BUCKET_BYTES: usize = 64;
@@ -60,6 +72,10 @@ const BUCKET_BYTES: usize = 64;
 pub trait Sink: Send {
     /// Saves an entry. `database` is the number that clients had for its database at the cut.
     fn entry(&mut self, database: usize, entry: &Entry);
+
+    /// Begins to save an entry with a large collection in pieces. It has all its elements at this moment, and the result
+    /// gets as many.
+    fn begin(&mut self, database: usize, entry: &Entry) -> Box<dyn Elements>;
 
     /// Whether the walk should pause: what takes the bytes is behind.
     fn is_full(&self) -> bool;
@@ -119,26 +135,12 @@ impl Snapshot {
 #[derive(Debug)]
 struct Cut {
     mark: u8,
-    /// The databases that had keys, by physical number, ascending.
-    databases: Box<[Database]>,
+    /// The physical numbers of the databases that had keys, ascending.
+    databases: Box<[usize]>,
+    /// By physical number: the number that clients had for the database.
+    numbers: Box<[usize]>,
     shards_left: AtomicUsize,
     keys_saved: AtomicUsize,
-}
-
-/// A database at the cut.
-#[derive(Clone, Copy, Debug)]
-struct Database {
-    physical: usize,
-    /// The number that clients had for it.
-    number: usize,
-}
-
-impl Cut {
-    /// The number at the cut of a database with this physical number; none, if it had no keys.
-    fn number(&self, physical: usize) -> Option<usize> {
-        let at = self.databases.binary_search_by_key(&physical, |database| database.physical).ok()?;
-        Some(self.databases[at].number)
-    }
 }
 
 /// The snapshot that runs, and what those before have left.
@@ -205,13 +207,19 @@ impl Keyspace {
         self.all(alone).end_snapshot()
     }
 
-    /// The databases that have keys, by physical number.
-    fn databases_at_cut(&self) -> Box<[Database]> {
+    /// The physical numbers of the databases that have keys, ascending.
+    fn physical_with_keys(&self) -> Box<[usize]> {
         let with_keys = (0..self.databases()).filter(|number| self.had_keys(*number));
-        let mut databases: Box<[_]> =
-            with_keys.map(|number| Database { physical: self.physical(number), number }).collect();
-        databases.sort_unstable_by_key(|database| database.physical);
-        databases
+        let mut physical: Box<[_]> = with_keys.map(|number| self.physical(number)).collect();
+        physical.sort_unstable();
+        physical
+    }
+
+    /// By physical number: the number that clients have for the database now.
+    fn numbers_of_physical(&self) -> Box<[usize]> {
+        let mut numbers = vec![0; self.databases()];
+        (0..self.databases()).for_each(|number| numbers[self.physical(number)] = number);
+        numbers.into()
     }
 }
 
@@ -231,7 +239,8 @@ impl Locked<'_> {
         let mark = rounds.unused_mark();
         let cut = Arc::new(Cut {
             mark,
-            databases: keyspace.databases_at_cut(),
+            databases: keyspace.physical_with_keys(),
+            numbers: keyspace.numbers_of_physical(),
             shards_left: AtomicUsize::new(keyspace.shard_count()),
             keys_saved: AtomicUsize::new(0),
         });
@@ -269,8 +278,15 @@ impl Locked<'_> {
     fn drop_sinks(&mut self) {
         let keyspace = self.keyspace();
         for shard in 0..keyspace.shard_count() {
-            if let Some(saver) = self.saver_mut(shard) {
-                saver.drop_sink(keyspace.reaper());
+            let Some(saver) = self.saver_mut(shard) else { continue };
+            saver.drop_sink(keyspace.reaper());
+            for Begun { physical, key } in saver.take_begun() {
+                let key = Key::new(&key);
+                let (tables, _) = self.with_saver_of(physical, shard);
+                let entry = tables.table.find_mut(key.hash, key.bytes);
+                if let Some(value) = entry.and_then(RefMut::into_object) {
+                    value.set_walk(None);
+                }
             }
         }
     }
@@ -282,25 +298,47 @@ impl Locked<'_> {
         let mut budget = Budget(budget_bytes);
         loop {
             let Some(saver) = self.saver_mut(shard) else { return Step::Done };
-            if let Some(stopped) = saver.walk_flushed(&mut budget, reaper) {
-                return stopped;
-            }
-            let Some(physical) = saver.database() else {
-                saver.finish();
-                return Step::Done;
+            let stopped = match saver.next() {
+                Next::Removed => saver.save_removed(&mut budget, reaper),
+                Next::Flushed => saver.walk_flushed(&mut budget, reaper),
+                Next::Begun(physical) => {
+                    self.in_tables(physical, shard, |table, saver| saver.go_on(table, &mut budget))
+                }
+                Next::Database(physical) => {
+                    self.in_tables(physical, shard, |table, saver| saver.walk(table, &mut budget))
+                }
+                Next::Nothing => {
+                    saver.finish();
+                    Some(Step::Done)
+                }
             };
-            let (tables, saving) = self.with_saver_of(physical, shard);
-            if let Some(stopped) = saving.and_then(|saving| saving.saver.walk(&mut tables.table, &mut budget)) {
+            if let Some(stopped) = stopped {
                 return stopped;
             }
         }
     }
+
+    /// Lets the saver of a shard work on the table that the shard has in one database.
+    fn in_tables(
+        &mut self,
+        physical: usize,
+        shard: usize,
+        work: impl FnOnce(&mut Table<Entry>, &mut Saver) -> Option<Step>,
+    ) -> Option<Step> {
+        let (tables, saving) = self.with_saver_of(physical, shard);
+        work(&mut tables.table, saving?.saver)
+    }
 }
 
 /// Bytes that a step may still look at.
-struct Budget(usize);
+pub(crate) struct Budget(usize);
 
 impl Budget {
+    /// For what must be saved now.
+    fn unlimited() -> Budget {
+        Budget(usize::MAX)
+    }
+
     fn charge(&mut self, bytes: usize) {
         self.0 = self.0.saturating_sub(bytes);
     }
@@ -316,18 +354,51 @@ pub(crate) struct Saver {
     target: Target,
     /// The index of the database of the cut that is being walked.
     at: usize,
-    /// The cursor in its table.
-    cursor: u64,
+    walk: TableWalk,
+    /// Keys whose values are being saved in pieces, of any database. Those that are there no more are passed over: their
+    /// values are with the keys that they went to.
+    begun: VecDeque<Begun>,
     /// What was flushed before it was walked.
     flushed: Vec<Flushed>,
+    /// Large collections whose keys were removed before they were saved, with their databases' numbers.
+    removed: Vec<(usize, Entry)>,
     is_finished: bool,
+    /// Whether the sink knows that no entries will come.
+    is_sink_finished: bool,
+}
+
+/// A key whose value is being saved in pieces.
+struct Begun {
+    physical: usize,
+    key: Box<[u8]>,
 }
 
 /// A shard of a database that has been flushed.
 struct Flushed {
     number: usize,
     shard: Shard,
+    walk: TableWalk,
+}
+
+/// What a saver has to do next.
+enum Next {
+    Removed,
+    Flushed,
+    /// To go on with the first of the keys that were begun, which is in this database.
+    Begun(usize),
+    /// To walk this database.
+    Database(usize),
+    Nothing,
+}
+
+/// How far the walk through a table of entries has come.
+#[derive(Default)]
+struct TableWalk {
     cursor: u64,
+    /// Whether the cursor has come to the end.
+    is_scanned: bool,
+    /// Keys before the cursor whose values are to be saved in pieces.
+    large: Vec<Box<[u8]>>,
 }
 
 /// Where a saver puts entries, and what it marks them with.
@@ -340,37 +411,106 @@ struct Target {
 }
 
 impl Target {
-    /// Saves an entry unless that has been done. Says how many bytes were looked at.
+    /// Whether an entry is to be saved in pieces, if it is to be saved.
+    fn is_piecewise(&self, entry: &Entry) -> bool {
+        self.sink.is_some() && entry.mark() != self.mark && entry.is_piecewise()
+    }
+
+    /// Saves an entry whole unless that has been done. Says how many bytes were looked at.
     fn save(&mut self, number: usize, entry: &mut Entry) -> usize {
         if entry.mark() == self.mark {
             return 0;
         }
         if let Some(sink) = &mut self.sink {
             sink.entry(number, entry);
-            self.saved += 1;
         }
-        entry.set_mark(self.mark);
+        self.settle(entry);
         entry.memory_bytes()
     }
 
-    fn is_full(&self) -> bool {
-        self.sink.as_ref().is_some_and(|sink| sink.is_full())
+    /// Marks an entry that has been saved.
+    fn settle(&mut self, entry: &mut Entry) {
+        entry.set_mark(self.mark);
+        self.saved += usize::from(self.sink.is_some());
     }
 
-    /// Walks a table from a cursor on. Says why it has stopped before the end.
-    fn walk(&mut self, number: usize, table: &mut Table<Entry>, cursor: &mut u64, budget: &mut Budget) -> Option<Step> {
+    /// Begins to save an entry in pieces, unless that has been done.
+    fn begin(&mut self, number: usize, entry: &mut Entry) {
+        if let Some(sink) = &mut self.sink
+            && !entry.has_walk()
+        {
+            let elements = sink.begin(number, entry);
+            if let Some(value) = entry.object_mut() {
+                value.set_walk(Some(elements));
+            }
+        }
+    }
+
+    /// Saves a piece of an entry, or all of it. Says why that has stopped before the end.
+    fn save_piece(&mut self, number: usize, entry: &mut Entry, budget: &mut Budget) -> Option<Step> {
+        if !self.is_piecewise(entry) {
+            budget.charge(self.save(number, entry));
+            return None;
+        }
+        self.begin(number, entry);
+        let stopped = entry.object_mut().and_then(|value| value.save_piece(budget));
+        if stopped.is_none() {
+            self.settle(entry);
+        }
+        stopped
+    }
+
+    /// Saves a piece of the key's entry, if it is there.
+    fn save_piece_in(
+        &mut self,
+        number: usize,
+        table: &mut Table<Entry>,
+        key: &[u8],
+        budget: &mut Budget,
+    ) -> Option<Step> {
+        let key = Key::new(key);
+        let mut entry = table.find_mut(key.hash, key.bytes)?;
+        self.save_piece(number, &mut entry, budget)
+    }
+
+    /// Why a walk must stop, if it must.
+    fn stops(&self, budget: &Budget) -> Option<Step> {
+        if self.sink.as_ref().is_some_and(|sink| sink.is_full()) {
+            Some(Step::Full)
+        } else {
+            budget.is_used_up().then_some(Step::More)
+        }
+    }
+
+    /// Walks on in a table of a database with this number. Says why it has stopped before the end.
+    fn walk(
+        &mut self,
+        number: usize,
+        table: &mut Table<Entry>,
+        walk: &mut TableWalk,
+        budget: &mut Budget,
+    ) -> Option<Step> {
         loop {
-            if self.is_full() {
-                return Some(Step::Full);
+            while let Some(key) = walk.large.last() {
+                let stopped = self.save_piece_in(number, table, key, budget);
+                if stopped.is_some() {
+                    return stopped;
+                }
+                walk.large.pop();
             }
-            if budget.is_used_up() {
-                return Some(Step::More);
-            }
-            budget.charge(BUCKET_BYTES);
-            *cursor = table.scan_mut(*cursor, |entry| budget.charge(self.save(number, entry)));
-            if *cursor == 0 {
+            if walk.is_scanned {
                 return None;
             }
+            let stopped = self.stops(budget);
+            if stopped.is_some() {
+                return stopped;
+            }
+            budget.charge(BUCKET_BYTES);
+            walk.cursor = table.scan_mut(walk.cursor, |entry| match self.is_piecewise(entry) {
+                true => walk.large.push(entry.key().into()),
+                false => budget.charge(self.save(number, entry)),
+            });
+            walk.is_scanned = walk.cursor == 0;
         }
     }
 }
@@ -378,36 +518,93 @@ impl Target {
 impl Saver {
     fn new(cut: Arc<Cut>, sink: Box<dyn Sink>) -> Saver {
         let target = Target { sink: Some(sink), mark: cut.mark, saved: 0 };
-        Saver { cut, target, at: 0, cursor: 0, flushed: Vec::new(), is_finished: false }
+        Saver {
+            cut,
+            target,
+            at: 0,
+            walk: TableWalk::default(),
+            begun: VecDeque::new(),
+            flushed: Vec::new(),
+            removed: Vec::new(),
+            is_finished: false,
+            is_sink_finished: false,
+        }
     }
 
     /// The physical number of the database that is to be walked; none, if all have been.
     fn database(&self) -> Option<usize> {
-        self.cut.databases.get(self.at).map(|database| database.physical)
+        self.cut.databases.get(self.at).copied()
     }
 
-    /// Walks that database's table. Says why it has stopped before the end.
+    /// What is in use by others, or by none, comes first: it holds memory.
+    fn next(&self) -> Next {
+        if !self.removed.is_empty() {
+            Next::Removed
+        } else if !self.flushed.is_empty() {
+            Next::Flushed
+        } else if let Some(begun) = self.begun.front() {
+            Next::Begun(begun.physical)
+        } else {
+            self.database().map_or(Next::Nothing, Next::Database)
+        }
+    }
+
+    /// Walks on in the table of the next database. Says why it has stopped before the end.
     fn walk(&mut self, table: &mut Table<Entry>, budget: &mut Budget) -> Option<Step> {
-        let number = self.cut.databases.get(self.at)?.number;
-        let stopped = self.target.walk(number, table, &mut self.cursor, budget);
+        let number = self.cut.numbers[self.database()?];
+        let stopped = self.target.walk(number, table, &mut self.walk, budget);
         self.publish_count();
-        self.at += usize::from(stopped.is_none());
+        if stopped.is_none() {
+            self.at += 1;
+            self.walk = TableWalk::default();
+        }
+        stopped
+    }
+
+    /// Goes on with the first of the keys that were begun, whose database has this table. Says why it has stopped before
+    /// the end.
+    fn go_on(&mut self, table: &mut Table<Entry>, budget: &mut Budget) -> Option<Step> {
+        let Begun { physical, key } = self.begun.front()?;
+        let number = self.cut.numbers[*physical];
+        let stopped = self.target.save_piece_in(number, table, key, budget);
+        self.publish_count();
+        if stopped.is_none() {
+            self.begun.pop_front();
+        }
         stopped
     }
 
     /// Walks what was flushed, and leaves it to the reaper. Says why it has stopped before the end.
     fn walk_flushed(&mut self, budget: &mut Budget, reaper: &Reaper) -> Option<Step> {
-        while let Some(mut flushed) = self.flushed.pop() {
-            let Flushed { number, shard, cursor } = &mut flushed;
-            let stopped = self.target.walk(*number, &mut shard.table, cursor, budget);
-            self.publish_count();
-            if stopped.is_some() {
-                self.flushed.push(flushed);
-                return stopped;
-            }
-            free(flushed.shard, reaper);
+        let mut flushed = self.flushed.pop()?;
+        let Flushed { number, shard, walk } = &mut flushed;
+        let stopped = self.target.walk(*number, &mut shard.table, walk, budget);
+        self.publish_count();
+        match stopped {
+            Some(_) => self.flushed.push(flushed),
+            None => free(flushed.shard, reaper),
         }
-        None
+        stopped
+    }
+
+    /// Saves a piece of a collection whose key was removed, and leaves it to the reaper when it is done. Says why it has
+    /// stopped before the end.
+    fn save_removed(&mut self, budget: &mut Budget, reaper: &Reaper) -> Option<Step> {
+        let (number, mut entry) = self.removed.pop()?;
+        let stopped = self.target.save_piece(number, &mut entry, budget);
+        self.publish_count();
+        match stopped {
+            Some(_) => self.removed.push((number, entry)),
+            None => reaper.free_entry(entry),
+        }
+        stopped
+    }
+
+    /// All keys whose values may be in the midst of being saved, those that were flushed or removed excepted.
+    fn take_begun(&mut self) -> Vec<Begun> {
+        let walk = std::mem::take(&mut self.walk);
+        let by_walk = self.database().map(|physical| walk.large.into_iter().map(move |key| Begun { physical, key }));
+        self.begun.drain(..).chain(by_walk.into_iter().flatten()).collect()
     }
 
     fn publish_count(&mut self) {
@@ -419,16 +616,26 @@ impl Saver {
         if std::mem::replace(&mut self.is_finished, true) {
             return;
         }
-        if let Some(sink) = &mut self.target.sink {
+        if let Some(sink) = &mut self.target.sink
+            && !std::mem::replace(&mut self.is_sink_finished, true)
+        {
             sink.finish();
         }
         self.cut.shards_left.fetch_sub(1, Ordering::Release);
     }
 
-    /// Forgets the sink, and leaves what was flushed to the reaper.
+    /// There is more to do.
+    fn reopen(&mut self) {
+        if std::mem::take(&mut self.is_finished) {
+            self.cut.shards_left.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Forgets the sink, and leaves to the reaper what has no key any more.
     fn drop_sink(&mut self, reaper: &Reaper) {
         self.target.sink = None;
         self.flushed.drain(..).for_each(|flushed| free(flushed.shard, reaper));
+        self.removed.drain(..).for_each(|(_, entry)| reaper.free_entry(entry));
     }
 }
 
@@ -446,29 +653,59 @@ pub(crate) struct Saving<'a> {
     physical: usize,
 }
 
+/// What is about to happen to an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    /// Its value or its expiry changes, or it goes to another key.
+    Altered,
+    /// It is removed, or its value is overwritten.
+    Lost,
+}
+
 impl<'a> Saving<'a> {
     pub fn new(saver: &'a mut Saver, physical: usize) -> Saving<'a> {
         Saving { saver, physical }
     }
 
-    /// Saves an entry that is about to be changed or removed, unless that has been done.
-    pub fn save_early(&mut self, entry: &mut Entry) {
-        if let Some(number) = self.saver.cut.number(self.physical) {
-            self.saver.target.save(number, entry);
-            self.saver.publish_count();
+    /// Saves an entry that is about to be changed, unless that has been done. A large collection that is to be lost is
+    /// taken out: its key holds an empty string then.
+    pub fn save_before(&mut self, change: Change, entry: &mut Entry) {
+        let saver = &mut *self.saver;
+        let number = saver.cut.numbers[self.physical];
+        if !saver.target.is_piecewise(entry) {
+            saver.target.save(number, entry);
+        } else if change == Change::Lost {
+            saver.removed.push((number, entry.take_value()));
+            entry.set_mark(saver.target.mark);
+            saver.reopen();
+        } else if !entry.has_walk() {
+            saver.target.begin(number, entry);
+            saver.begun.push_back(Begun { physical: self.physical, key: entry.key().into() });
+        }
+        saver.publish_count();
+    }
+
+    /// Sees to an entry that is about to be put in: it isn't to be saved, unless it is a collection that is being saved
+    /// and comes from another key.
+    pub fn adopt(&mut self, entry: &mut Entry) {
+        if entry.has_walk() {
+            self.saver.begun.push_back(Begun { physical: self.physical, key: entry.key().into() });
+            self.saver.reopen();
+        } else {
+            entry.set_mark(self.saver.target.mark);
         }
     }
 
     /// Keeps a shard that is being flushed until it has been walked; gives it back, if it has been.
     pub fn keep(self, shard: Shard) -> Option<Shard> {
         let saver = self.saver;
-        let is_left = saver.target.sink.is_some() && saver.database().is_some_and(|next| next <= self.physical);
-        match saver.cut.number(self.physical).filter(|_| is_left && !shard.table.is_empty()) {
-            Some(number) => {
-                saver.flushed.push(Flushed { number, shard, cursor: 0 });
-                None
-            }
-            None => Some(shard),
+        let is_begun = |begun: &Begun| begun.physical == self.physical;
+        let is_walked = saver.database().is_none_or(|next| next > self.physical);
+        if saver.target.sink.is_none() || shard.table.is_empty() || is_walked && !saver.begun.iter().any(is_begun) {
+            return Some(shard);
         }
+        let number = saver.cut.numbers[self.physical];
+        saver.flushed.push(Flushed { number, shard, walk: TableWalk::default() });
+        None
     }
 }

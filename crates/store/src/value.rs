@@ -3,6 +3,8 @@
 use crate::compact::{Compacted, Mover};
 use crate::long::Long;
 use crate::prefetch::Ahead;
+use crate::snapshot::pieces::WHOLE_ELEMENTS_MAX;
+use crate::snapshot::{Budget, Elements, Step};
 use crate::tight::TightBox;
 use crate::types::hash::Hash;
 use crate::types::list::List;
@@ -164,6 +166,47 @@ impl Value {
             Value::Stream(_) => {}
         }
         0
+    }
+
+    /// Whether a snapshot saves it in pieces, because it is large or it has begun to.
+    pub(crate) fn is_piecewise(&self) -> bool {
+        let is_large = match self {
+            Value::Set(set) => set.has_pieces() && set.len() > WHOLE_ELEMENTS_MAX,
+            Value::Hash(hash) => hash.has_pieces() && hash.len() > WHOLE_ELEMENTS_MAX,
+            Value::ZSet(zset) => zset.has_pieces() && zset.len() > WHOLE_ELEMENTS_MAX,
+            Value::Str(_) | Value::List(_) | Value::Stream(_) => false,
+        };
+        is_large || self.has_walk()
+    }
+
+    /// Whether a snapshot is saving it in pieces.
+    pub(crate) fn has_walk(&self) -> bool {
+        match self {
+            Value::Set(set) => set.has_walk(),
+            Value::Hash(hash) => hash.has_walk(),
+            Value::ZSet(zset) => zset.has_walk(),
+            Value::Str(_) | Value::List(_) | Value::Stream(_) => false,
+        }
+    }
+
+    /// Begins to save it in pieces, or gives that up.
+    pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn Elements>>) {
+        match self {
+            Value::Set(set) => set.set_walk(elements),
+            Value::Hash(hash) => hash.set_walk(elements),
+            Value::ZSet(zset) => zset.set_walk(elements),
+            Value::Str(_) | Value::List(_) | Value::Stream(_) => {}
+        }
+    }
+
+    /// Saves a piece. Says why that has stopped before the end.
+    pub(crate) fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
+        match self {
+            Value::Set(set) => set.save_piece(budget),
+            Value::Hash(hash) => hash.save_piece(budget),
+            Value::ZSet(zset) => zset.save_piece(budget),
+            Value::Str(_) | Value::List(_) | Value::Stream(_) => None,
+        }
     }
 
     /// Asks the processor for what an operation will read, without waiting for it. Says whether there is more to ask

@@ -127,7 +127,8 @@ fn pop_to_reply(
         }
     };
     let left = set.len() - count;
-    if left * TAKEN_PER_LEFT_MIN > count {
+    // A snapshot that is saving the set sees what is removed from it, but not that it is replaced.
+    if left * TAKEN_PER_LEFT_MIN > count || set.has_walk() {
         for _ in 0..count {
             let member = set.pop(&mut || random.next());
             member.iter().for_each(|member| note(member.as_ref()));

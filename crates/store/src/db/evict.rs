@@ -94,7 +94,7 @@ impl Db<'_, '_> {
         if volatile && self.shard(key.hash).table.find(key.hash, key.bytes)?.expiry().is_none() {
             return None;
         }
-        self.take(key).map(|entry| entry.memory_bytes())
+        self.discard(key).map(|entry| entry.memory_bytes())
     }
 }
 

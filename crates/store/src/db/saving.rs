@@ -2,44 +2,52 @@
 
 use super::Db;
 use crate::entry::Entry;
-use crate::keyspace::{Key, Keyspace, Shard};
-use crate::snapshot::Saving;
+use crate::keyspace::{Key, Shard};
+use crate::snapshot::{Change, Saving};
 
 impl Db<'_, '_> {
-    /// Saves the key's entry, if a snapshot runs that has not done so. To be called before an entry is changed, replaced
-    /// or removed.
+    /// Saves the key's entry, if a snapshot runs that has not done so. To be called before an entry is changed or
+    /// removed.
     #[inline(always)]
-    pub(super) fn save_before_change(&mut self, key: Key<'_>) {
+    pub(super) fn save_before(&mut self, change: Change, key: Key<'_>) {
         if self.locked.keyspace().snapshots().runs() {
-            self.save_now(key);
+            self.save_now(change, key);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn save_now(&mut self, key: Key<'_>) {
+    fn save_now(&mut self, change: Change, key: Key<'_>) {
         let shard = self.locked.keyspace().shard_of(key.hash);
         let (shard, mut saving) = self.locked.with_saver(self.first, shard);
-        save_in(shard, saving.as_mut(), key);
+        save_in(shard, saving.as_mut(), change, key);
+    }
+
+    /// Sees to an entry that is about to be put in.
+    #[inline(always)]
+    pub(super) fn adopt(&mut self, key: Key<'_>, entry: &mut Entry) {
+        if self.locked.keyspace().snapshots().runs() {
+            self.adopt_now(key, entry);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn adopt_now(&mut self, key: Key<'_>, entry: &mut Entry) {
+        let shard = self.locked.keyspace().shard_of(key.hash);
+        if let (_, Some(mut saving)) = self.locked.with_saver(self.first, shard) {
+            saving.adopt(entry);
+        }
     }
 }
 
-/// The same in a shard that is visited.
-pub(super) fn save_in(shard: &mut Shard, saving: Option<&mut Saving<'_>>, key: Key<'_>) {
+/// The same as [`Db::save_before`] in a shard that is visited.
+pub(super) fn save_in(shard: &mut Shard, saving: Option<&mut Saving<'_>>, change: Change, key: Key<'_>) {
     if let Some(saving) = saving
         && let Some(mut entry) = shard.table.find_mut(key.hash, key.bytes)
     {
-        saving.save_early(&mut entry);
+        saving.save_before(change, &mut entry);
     }
-}
-
-/// An entry that is about to be put into a table: a snapshot that runs must not save it.
-#[inline]
-pub(super) fn born(keyspace: &Keyspace, mut entry: Entry) -> Entry {
-    if keyspace.snapshots().runs() {
-        entry.set_mark(keyspace.snapshots().mark());
-    }
-    entry
 }
 
 /// A shard that is being flushed, unless a snapshot keeps it.

@@ -15,7 +15,7 @@ use crate::types::list::{End, List, ListLimits};
 use crate::types::set::{Set, SetLimits};
 use crate::types::stream::{Stream, StreamId, StreamLimits};
 use crate::types::zset::{ZSet, ZSetLimits};
-use crate::value::Value;
+use crate::value::{Type, Value};
 
 const DATABASES: usize = 3;
 /// Keys of the histories: all in few shards, so that their tables grow and shrink.
@@ -64,6 +64,8 @@ struct Taken {
     /// Keys that came more than once.
     repeated: Vec<(usize, Vec<u8>)>,
     finished: BTreeSet<usize>,
+    /// How many collections were saved in pieces.
+    in_pieces: usize,
 }
 
 struct Collecting {
@@ -72,14 +74,81 @@ struct Collecting {
     is_full: Arc<AtomicBool>,
 }
 
+/// A collection that is being saved.
+struct InPieces {
+    place: (usize, Vec<u8>),
+    kind: Type,
+    expiry: Option<u64>,
+    len: usize,
+    parts: Vec<String>,
+    taken: Arc<Mutex<Taken>>,
+    is_full: Arc<AtomicBool>,
+}
+
+impl Elements for InPieces {
+    fn element(&mut self, element: Element<'_>) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        self.parts.push(match element {
+            Element::Member(member) => text(member),
+            Element::Field(field, value) => text(field) + "=" + &text(value),
+            Element::Scored(member, score) => text(member) + &score.to_string(),
+            Element::Item(item) => text(&item.to_vec()) + " ",
+        });
+    }
+
+    fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    fn end(mut self: Box<Self>) {
+        assert_eq!(self.parts.len(), self.len, "{:?}", self.place);
+        let value = if self.kind == Type::List {
+            self.parts.concat()
+        } else {
+            self.parts.sort_unstable();
+            self.parts.join(" ")
+        };
+        let mut taken = self.taken.lock().unwrap();
+        taken.in_pieces += 1;
+        taken.add(self.place, Shown { value: format!("{} {value}", self.kind.name()), expiry: self.expiry });
+    }
+}
+
+impl Taken {
+    fn add(&mut self, place: (usize, Vec<u8>), shown: Shown) {
+        if self.picture.insert(place.clone(), shown).is_some() {
+            self.repeated.push(place);
+        }
+    }
+}
+
+fn len(entry: &Entry) -> usize {
+    match entry.view() {
+        View::Object(Value::Hash(hash)) => hash.len(),
+        View::Object(Value::Set(set)) => set.len(),
+        View::Object(Value::ZSet(zset)) => zset.len(),
+        View::Object(Value::List(list)) => list.len(),
+        _ => panic!("not in pieces"),
+    }
+}
+
 impl Sink for Collecting {
     fn entry(&mut self, database: usize, entry: &Entry) {
         let mut taken = self.taken.lock().unwrap();
         assert!(!taken.finished.contains(&self.shard), "an entry after the end");
-        let place = (database, entry.key().to_vec());
-        if taken.picture.insert(place.clone(), shown(entry)).is_some() {
-            taken.repeated.push(place);
-        }
+        taken.add((database, entry.key().to_vec()), shown(entry));
+    }
+
+    fn begin(&mut self, database: usize, entry: &Entry) -> Box<dyn Elements> {
+        Box::new(InPieces {
+            place: (database, entry.key().to_vec()),
+            kind: entry.kind(),
+            expiry: entry.expiry(),
+            len: len(entry),
+            parts: Vec::new(),
+            taken: self.taken.clone(),
+            is_full: self.is_full.clone(),
+        })
     }
 
     fn is_full(&self) -> bool {
@@ -220,8 +289,9 @@ impl History {
 
     /// A value of any type but string.
     fn value(&mut self) -> Value {
-        let count = 1 + self.random.below(10);
-        let items: Vec<_> = (0..count).map(|_| format!("m{}", self.random.below(20)).into_bytes()).collect();
+        let most = [3, 10, 60][self.random.below(3)];
+        let count = 1 + self.random.below(most);
+        let items: Vec<_> = (0..count).map(|_| format!("m{}", self.random.below(100)).into_bytes()).collect();
         match self.random.below(5) {
             0 => {
                 let mut hash = Hash::new();
@@ -255,7 +325,7 @@ impl History {
         self.now_ms += self.random.below(3) as u64;
         let (database, to) = (self.random.below(DATABASES), self.random.below(DATABASES));
         let (name, other, ttl, text) = (self.name(), self.name(), self.ttl(), self.text());
-        let (value, number, many) = (self.value(), self.random.below(20), self.random.below(40) == 0);
+        let (value, number, many) = (self.value(), self.random.below(100), self.random.below(40) == 0);
         let mut random = Random::new(self.random.next());
         let key = Key::new(&name);
         with(&self.keyspace, database, self.now_ms, |db| match kind {
@@ -263,7 +333,7 @@ impl History {
             3 => db.set_string_over(key, &text, ttl),
             4 => db.set_int(key, number as i64, ttl),
             5 | 6 => db.set_object(key, value, ttl),
-            7 | 8 => change_collection(db, key, number),
+            7 | 8 => (0..1 + number / 8).for_each(|i| change_collection(db, key, number + i)),
             9 => {
                 let Some(mut entry) = db.get_mut(key) else { return };
                 let len = match entry.view() {
@@ -271,7 +341,7 @@ impl History {
                     View::Int(_) => 1,
                     View::Object(_) => return,
                 };
-                entry.string_mut(len + number).unwrap().fill(b'!');
+                entry.string_mut(len + number % 20).unwrap().fill(b'!');
             }
             10 => {
                 let at = if let Ttl::At(at) = ttl { Some(at) } else { None };
@@ -336,28 +406,31 @@ impl History {
 fn change_collection(db: &mut Db<'_, '_>, key: Key<'_>, number: usize) {
     let item = format!("m{number}").into_bytes();
     let is_empty = match db.kind(key) {
-        Some(crate::value::Type::Hash) => db.object_mut::<Hash>(key).ok().flatten().is_some_and(|hash| {
+        Some(Type::Hash) => db.object_mut::<Hash>(key).ok().flatten().is_some_and(|hash| {
             if !hash.remove(&item) {
                 hash.insert(&item, b"new", &HASH);
             }
             hash.is_empty()
         }),
-        Some(crate::value::Type::ZSet) => db.object_mut::<ZSet>(key).ok().flatten().is_some_and(|zset| {
+        Some(Type::ZSet) => db.object_mut::<ZSet>(key).ok().flatten().is_some_and(|zset| {
             zset.insert(&item, number as f64, ZSET);
-            zset.pop_min(number / 10, |_, _| {});
+            zset.pop_min(number / 50, |_, _| {});
+            zset.remove(format!("m{}", number * 7 % 100).as_bytes());
             zset.is_empty()
         }),
-        Some(crate::value::Type::List) => db.object_mut::<List>(key).ok().flatten().is_some_and(|list| {
+        Some(Type::List) => db.object_mut::<List>(key).ok().flatten().is_some_and(|list| {
             list.pop(End::Left, ListLimits::default());
             list.is_empty()
         }),
-        Some(crate::value::Type::Stream) => db.object_mut::<Stream>(key).ok().flatten().is_some_and(|stream| {
+        Some(Type::Stream) => db.object_mut::<Stream>(key).ok().flatten().is_some_and(|stream| {
             let id = StreamId { ms: stream.entries.last_id.ms + 1, seq: 0 };
             stream.entries.push(id, [&item[..], b"v"].into_iter(), StreamLimits::default());
             false
         }),
         _ => {
-            if let Ok(set) = db.object_or_new::<Set>(key) {
+            if let Ok(set) = db.object_or_new::<Set>(key)
+                && !set.remove(&item)
+            {
                 set.insert(&item, &SET);
             }
             false
@@ -399,8 +472,8 @@ fn rounds(usual: usize) -> usize {
 
 #[test]
 fn a_snapshot_has_what_there_was_at_the_cut_whatever_happens_meanwhile() {
-    let mut made = [0; KINDS];
-    for seed in 0..rounds(60) as u64 {
+    let (mut made, mut in_pieces) = ([0; KINDS], 0);
+    for seed in 0..rounds(100) as u64 {
         let mut history = History::new(seed);
         (0..rounds(300)).for_each(|_| history.change());
         for _ in 0..1 + history.random.below(4) {
@@ -418,13 +491,15 @@ fn a_snapshot_has_what_there_was_at_the_cut_whatever_happens_meanwhile() {
                 let before = history.keyspace.snapshots().mark();
                 assert_eq!(end(&history.keyspace), Some(Ended::Cancelled), "with mark {before}");
             } else {
+                let taken = run.taken.clone();
                 run.check(&history.keyspace);
+                in_pieces += taken.lock().unwrap().in_pieces;
             }
             (0..history.random.below(rounds(200))).for_each(|_| history.change());
         }
         made.iter_mut().zip(history.made).for_each(|(all, made)| *all += made);
     }
-    assert!(cfg!(miri) || made.iter().all(|made| *made > 100), "{made:?}");
+    assert!(cfg!(miri) || made.iter().all(|made| *made > 100) && in_pieces > 500, "{made:?}, {in_pieces} in pieces");
 }
 
 #[test]

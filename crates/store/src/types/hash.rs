@@ -14,6 +14,8 @@ use super::thin::Field;
 use crate::compact::Mover;
 use crate::hash::ItemHash;
 use crate::prefetch::Ahead;
+use crate::snapshot::pieces::{Element, OnTable, TableWalk, step_on_table};
+use crate::snapshot::{Budget, Elements, Step};
 use crate::table::{self, Table};
 use crate::tight::TightBox;
 
@@ -267,6 +269,30 @@ impl Hash {
         0
     }
 
+    /// Whether a snapshot can save it in pieces.
+    pub(crate) fn has_pieces(&self) -> bool {
+        matches!(self.0, Form::Table(_))
+    }
+
+    /// Whether a snapshot is saving it in pieces.
+    pub(crate) fn has_walk(&self) -> bool {
+        matches!(&self.0, Form::Table(fields) if fields.walk.is_some())
+    }
+
+    /// Begins to save it in pieces, or gives that up.
+    pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn Elements>>) {
+        if let Form::Table(fields) = &mut self.0 {
+            fields.walk = elements.map(TableWalk::begin);
+        }
+    }
+
+    /// Saves a piece. Says why that has stopped before the end.
+    pub(crate) fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
+        let Form::Table(fields) = &mut self.0 else { return None };
+        let Fields { table, walk, .. } = &mut **fields;
+        step_on_table(walk, table, budget, element)
+    }
+
     /// The form's name in OBJECT ENCODING.
     #[must_use]
     pub fn encoding(&self) -> &'static str {
@@ -291,21 +317,29 @@ struct Fields {
     table: Table<Field>,
     /// Bytes of the fields' allocations.
     bytes: usize,
+    /// The walk of a snapshot that is saving them.
+    walk: OnTable,
 }
 
 impl Fields {
     fn with_capacity(count: usize) -> Self {
-        Fields { table: Table::with_capacity(count), bytes: 0 }
+        Fields { table: Table::with_capacity(count), bytes: 0, walk: None }
     }
 
     #[inline]
     fn insert(&mut self, name: &[u8], value: &[u8]) -> bool {
         let hash = ItemHash::of(name);
         if let Some(mut field) = self.table.find_mut(hash, name) {
+            if let Some(walk) = &mut self.walk {
+                walk.settle(hash, name, Some(element(&field)));
+            }
             self.bytes -= field.allocated_bytes();
             field.set_value(value);
             self.bytes += field.allocated_bytes();
             return false;
+        }
+        if let Some(walk) = &mut self.walk {
+            walk.settle(hash, name, None);
         }
         self.add(hash, Field::new(name, value));
         true
@@ -320,8 +354,13 @@ impl Fields {
 
     #[inline]
     fn remove(&mut self, name: &[u8]) -> bool {
-        let removed = self.table.remove(ItemHash::of(name), name);
-        removed.inspect(|field| self.bytes -= field.allocated_bytes()).is_some()
+        let hash = ItemHash::of(name);
+        let Some(field) = self.table.remove(hash, name) else { return false };
+        if let Some(walk) = &mut self.walk {
+            walk.settle(hash, name, Some(element(&field)));
+        }
+        self.bytes -= field.allocated_bytes();
+        true
     }
 
     fn memory_bytes(&self) -> usize {
@@ -329,6 +368,11 @@ impl Fields {
     }
 }
 
+fn element(field: &Field) -> Element<'_> {
+    Element::Field(field.name(), field.value())
+}
+
+/// The copy is no part of the snapshot that is saving the original.
 impl Clone for Fields {
     fn clone(&self) -> Self {
         let mut copy = Fields::with_capacity(self.table.len());

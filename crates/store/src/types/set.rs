@@ -15,6 +15,8 @@ use super::thin::Member;
 use crate::compact::Mover;
 use crate::hash::ItemHash;
 use crate::prefetch::Ahead;
+use crate::snapshot::pieces::{Element, OnTable, TableWalk, step_on_table};
+use crate::snapshot::{Budget, Elements, Step};
 use crate::table::{self, Table};
 use crate::tight::TightBox;
 
@@ -339,6 +341,31 @@ impl Set {
         0
     }
 
+    /// Whether a snapshot can save it in pieces.
+    pub(crate) fn has_pieces(&self) -> bool {
+        matches!(self.0, Form::Table(_))
+    }
+
+    /// Whether a snapshot is saving it in pieces: it must not be replaced by another set as a whole.
+    #[must_use]
+    pub fn has_walk(&self) -> bool {
+        matches!(&self.0, Form::Table(members) if members.walk.is_some())
+    }
+
+    /// Begins to save it in pieces, or gives that up.
+    pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn Elements>>) {
+        if let Form::Table(members) = &mut self.0 {
+            members.walk = elements.map(TableWalk::begin);
+        }
+    }
+
+    /// Saves a piece. Says why that has stopped before the end.
+    pub(crate) fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
+        let Form::Table(members) = &mut self.0 else { return None };
+        let Members { table, walk, .. } = &mut **members;
+        step_on_table(walk, table, budget, |member| Element::Member(member.bytes()))
+    }
+
     /// The form's name in OBJECT ENCODING.
     #[must_use]
     pub fn encoding(&self) -> &'static str {
@@ -387,11 +414,13 @@ struct Members {
     table: Table<Member>,
     /// Bytes of the members' allocations.
     bytes: usize,
+    /// The walk of a snapshot that is saving them.
+    walk: OnTable,
 }
 
 impl Members {
     fn with_capacity(count: usize) -> Self {
-        Members { table: Table::with_capacity(count), bytes: 0 }
+        Members { table: Table::with_capacity(count), bytes: 0, walk: None }
     }
 
     #[inline]
@@ -399,6 +428,9 @@ impl Members {
         let hash = ItemHash::of(member);
         if self.table.find(hash, member).is_some() {
             return false;
+        }
+        if let Some(walk) = &mut self.walk {
+            walk.settle(hash, member, None);
         }
         self.add(hash, Member::new(member));
         true
@@ -413,8 +445,13 @@ impl Members {
 
     #[inline]
     fn remove(&mut self, member: &[u8]) -> bool {
-        let removed = self.table.remove(ItemHash::of(member), member);
-        removed.inspect(|member| self.bytes -= member.allocated_bytes()).is_some()
+        let hash = ItemHash::of(member);
+        let Some(removed) = self.table.remove(hash, member) else { return false };
+        if let Some(walk) = &mut self.walk {
+            walk.settle(hash, member, Some(Element::Member(member)));
+        }
+        self.bytes -= removed.allocated_bytes();
+        true
     }
 
     fn memory_bytes(&self) -> usize {
@@ -422,6 +459,7 @@ impl Members {
     }
 }
 
+/// The copy is no part of the snapshot that is saving the original.
 impl Clone for Members {
     fn clone(&self) -> Self {
         let mut copy = Members::with_capacity(self.table.len());

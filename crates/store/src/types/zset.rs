@@ -21,6 +21,7 @@ use small::Small;
 use crate::compact::Mover;
 use crate::prefetch::Ahead;
 use crate::random::Random;
+use crate::snapshot::{Budget, Elements, Step};
 use crate::tight::TightBox;
 use crate::types::bptree::Place;
 use crate::types::packed::{Item, ItemText};
@@ -194,6 +195,28 @@ impl ZSet {
     #[must_use]
     pub fn is_small(&self) -> bool {
         matches!(self.0, Form::Small(_))
+    }
+
+    /// Whether a snapshot can save it in pieces.
+    pub(crate) fn has_pieces(&self) -> bool {
+        matches!(self.0, Form::Big(_))
+    }
+
+    /// Whether a snapshot is saving it in pieces.
+    pub(crate) fn has_walk(&self) -> bool {
+        matches!(&self.0, Form::Big(big) if big.has_walk())
+    }
+
+    /// Begins to save it in pieces, or gives that up.
+    pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn Elements>>) {
+        if let Form::Big(big) = &mut self.0 {
+            big.set_walk(elements);
+        }
+    }
+
+    /// Saves a piece. Says why that has stopped before the end.
+    pub(crate) fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
+        if let Form::Big(big) = &mut self.0 { big.save_piece(budget) } else { None }
     }
 
     /// What OBJECT ENCODING says of it.

@@ -10,6 +10,8 @@ use std::ptr;
 use super::member::{Handle, Member};
 use crate::hash::ItemHash;
 use crate::prefetch::{Ahead, prefetch};
+use crate::snapshot::pieces::{Element, OnTable, TableWalk, step_on_table};
+use crate::snapshot::{Budget, Elements, Step};
 use crate::table::Table;
 use crate::types::bptree::{self, Place, Tie, Tree, compare};
 
@@ -19,6 +21,8 @@ pub struct Big {
     order: Tree<Handle>,
     /// Bytes of all records' allocations.
     members_bytes: usize,
+    /// The walk of a snapshot that is saving them.
+    walk: OnTable,
 }
 
 impl Big {
@@ -50,6 +54,9 @@ impl Big {
     pub fn insert(&mut self, member: &[u8], score: f64) -> Option<f64> {
         let hash = ItemHash::of(member);
         let Some(mut found) = self.members.find_mut(hash, member) else {
+            if let Some(walk) = &mut self.walk {
+                walk.settle(hash, member, None);
+            }
             let record = Member::new(member, score);
             self.members_bytes += record.allocated_bytes();
             // SAFETY: the record goes into the table, and this handle leaves the tree before it leaves that.
@@ -60,6 +67,9 @@ impl Big {
         };
         let old = found.score();
         if old != score {
+            if let Some(walk) = &mut self.walk {
+                walk.settle(hash, member, Some(Element::Scored(member, old)));
+            }
             // SAFETY: a copy of the handle that is in the tree already.
             self.order.rescore(old, unsafe { found.handle() }, score);
             found.set_score(score);
@@ -72,8 +82,12 @@ impl Big {
         let Some(found) = self.members.find(hash, member) else { return false };
         // SAFETY: a copy of the handle that is in the tree already.
         self.order.remove(found.score(), unsafe { found.handle() });
-        let record = self.members.remove(hash, member);
-        self.members_bytes -= record.map_or(0, |record| record.allocated_bytes());
+        if let Some(record) = self.members.remove(hash, member) {
+            if let Some(walk) = &mut self.walk {
+                walk.settle(hash, member, Some(Element::Scored(member, record.score())));
+            }
+            self.members_bytes -= record.allocated_bytes();
+        }
         true
     }
 
@@ -93,12 +107,31 @@ impl Big {
     }
 
     pub fn remove_ranks(&mut self, ranks: Range<usize>) {
-        let Self { members, order, members_bytes } = self;
+        let Self { members, order, members_bytes, walk } = self;
         // The tree is done with a handle when it gives it away: removing by rank looks at no bytes of what it removes.
-        order.remove_ranks(ranks, |_, handle| {
-            let record = members.remove(ItemHash::of(handle.bytes()), handle.bytes());
+        order.remove_ranks(ranks, |score, handle| {
+            let hash = ItemHash::of(handle.bytes());
+            if let Some(walk) = walk {
+                walk.settle(hash, handle.bytes(), Some(Element::Scored(handle.bytes(), score)));
+            }
+            let record = members.remove(hash, handle.bytes());
             *members_bytes -= record.map_or(0, |record| record.allocated_bytes());
         });
+    }
+
+    /// Whether a snapshot is saving it in pieces.
+    pub fn has_walk(&self) -> bool {
+        self.walk.is_some()
+    }
+
+    /// Begins to save it in pieces, or gives that up.
+    pub fn set_walk(&mut self, elements: Option<Box<dyn Elements>>) {
+        self.walk = elements.map(TableWalk::begin);
+    }
+
+    /// Saves a piece. Says why that has stopped before the end.
+    pub fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
+        step_on_table(&mut self.walk, &self.members, budget, |member| Element::Scored(member.bytes(), member.score()))
     }
 
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64)) -> u64 {
@@ -110,6 +143,7 @@ impl Big {
     }
 }
 
+/// The copy is no part of the snapshot that is saving the original.
 impl Clone for Big {
     fn clone(&self) -> Self {
         Self::from_sorted(self.len(), self.iter(0..self.len(), false))
@@ -203,6 +237,7 @@ impl Unordered {
     /// The set whose order is that of `entries`: all records, and no other.
     fn finish(self, entries: &[(f64, Handle)]) -> Big {
         debug_assert_eq!(entries.len(), self.members.len());
-        Big { members: self.members, order: Tree::from_sorted(entries), members_bytes: self.members_bytes }
+        let order = Tree::from_sorted(entries);
+        Big { members: self.members, order, members_bytes: self.members_bytes, walk: None }
     }
 }
