@@ -23,12 +23,13 @@
 //! - SWAPDB changes the numbers of databases. A snapshot has those of the cut.
 //!
 //! # Large collections
-//! A hash, set or sorted set with a table and over a thousand elements is saved in pieces (`pieces`): the sink's
-//! [`Sink::begin`] gives a target for its elements ([`Elements`]), and the walk through them belongs to the value. The
+//! A hash, set, sorted set or list of over a thousand elements is saved in pieces (`pieces`, `list::walk`): the sink's
+//! [`Sink::begin`] gives a target for its elements ([`ElementSink`]), and the walk through them belongs to the value. The
 //! entry gets the mark when the walk ends. A change to such a collection begins its walk, if there is none yet. From
 //! then on the collection itself saves what is changed in it. If its key is removed or overwritten, the value goes to the
 //! saver, which walks it to the end and leaves it to the reaper. If its key is renamed or moved, the saver of the new key
-//! goes on. So nothing is ever copied as a whole, and no command waits for more than one step.
+//! goes on. So nothing is copied as a whole, and no command waits for more than one step. Streams, long strings and
+//! packed blocks, which are large only by the configuration, are saved whole.
 //!
 //! # Marks
 //! An entry has three bits for the mark. No snapshot has the mark 0; entries that are created while none runs get it. A
@@ -58,7 +59,7 @@ use crate::reaper::Reaper;
 use crate::sync::Alone;
 use crate::table::{RefMut, Table};
 
-pub use pieces::{Element, Elements};
+pub use pieces::{Element, ElementSink};
 
 /// What a step's budget is charged for a bucket that it looks at, in bytes: a cache line.
 const BUCKET_BYTES: usize = 64;
@@ -75,7 +76,7 @@ pub trait Sink: Send {
 
     /// Begins to save an entry with a large collection in pieces. It has all its elements at this moment, and the result
     /// gets as many.
-    fn begin(&mut self, database: usize, entry: &Entry) -> Box<dyn Elements>;
+    fn begin(&mut self, database: usize, entry: &Entry) -> Box<dyn ElementSink>;
 
     /// Whether the walk should pause: what takes the bytes is behind.
     fn is_full(&self) -> bool;

@@ -4,7 +4,7 @@ use crate::compact::{Compacted, Mover};
 use crate::long::Long;
 use crate::prefetch::Ahead;
 use crate::snapshot::pieces::WHOLE_ELEMENTS_MAX;
-use crate::snapshot::{Budget, Elements, Step};
+use crate::snapshot::{Budget, ElementSink, Step};
 use crate::tight::TightBox;
 use crate::types::hash::Hash;
 use crate::types::list::List;
@@ -174,7 +174,8 @@ impl Value {
             Value::Set(set) => set.has_pieces() && set.len() > WHOLE_ELEMENTS_MAX,
             Value::Hash(hash) => hash.has_pieces() && hash.len() > WHOLE_ELEMENTS_MAX,
             Value::ZSet(zset) => zset.has_pieces() && zset.len() > WHOLE_ELEMENTS_MAX,
-            Value::Str(_) | Value::List(_) | Value::Stream(_) => false,
+            Value::List(list) => list.has_pieces() && list.len() > WHOLE_ELEMENTS_MAX,
+            Value::Str(_) | Value::Stream(_) => false,
         };
         is_large || self.has_walk()
     }
@@ -185,17 +186,19 @@ impl Value {
             Value::Set(set) => set.has_walk(),
             Value::Hash(hash) => hash.has_walk(),
             Value::ZSet(zset) => zset.has_walk(),
-            Value::Str(_) | Value::List(_) | Value::Stream(_) => false,
+            Value::List(list) => list.has_walk(),
+            Value::Str(_) | Value::Stream(_) => false,
         }
     }
 
     /// Begins to save it in pieces, or gives that up.
-    pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn Elements>>) {
+    pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
         match self {
             Value::Set(set) => set.set_walk(elements),
             Value::Hash(hash) => hash.set_walk(elements),
             Value::ZSet(zset) => zset.set_walk(elements),
-            Value::Str(_) | Value::List(_) | Value::Stream(_) => {}
+            Value::List(list) => list.set_walk(elements),
+            Value::Str(_) | Value::Stream(_) => {}
         }
     }
 
@@ -205,7 +208,8 @@ impl Value {
             Value::Set(set) => set.save_piece(budget),
             Value::Hash(hash) => hash.save_piece(budget),
             Value::ZSet(zset) => zset.save_piece(budget),
-            Value::Str(_) | Value::List(_) | Value::Stream(_) => None,
+            Value::List(list) => list.save_piece(budget),
+            Value::Str(_) | Value::Stream(_) => None,
         }
     }
 

@@ -8,6 +8,9 @@
 //! name is noted, as is that of an element that is added there, and the walk passes over it. The notes take memory for
 //! what is written to this one key while it is walked, and go with the walk.
 //!
+//! # Lists
+//! Their order must be kept, so what is about to change is copied and put aside, a node at a time: see `list::walk`.
+//!
 //! A walk belongs to the value: it goes with it when the key is renamed, moved, or removed.
 
 use super::{BUCKET_BYTES, Budget, Step};
@@ -26,9 +29,9 @@ const ELEMENT_BYTES: usize = 32;
 /// in none. Called with the shard's lock held, so it must not wait.
 ///
 /// Elements of several collections may come in turn, and other entries of the shard between them. A collection may be
-/// renamed into another shard meanwhile, which then goes on: what counts is that [`Elements::end`] comes before the
+/// renamed into another shard meanwhile, which then goes on: what counts is that [`ElementSink::end`] comes before the
 /// snapshot is complete. Dropped without that, the snapshot was cancelled.
-pub trait Elements: Send {
+pub trait ElementSink: Send {
     /// Saves an element.
     fn element(&mut self, element: Element<'_>);
 
@@ -73,10 +76,10 @@ impl<'a> Element<'a> {
 }
 
 /// Where the elements of a collection go, and at what expense.
-pub(crate) struct Target(Box<dyn Elements>);
+pub(crate) struct Target(Box<dyn ElementSink>);
 
 impl Target {
-    pub fn new(elements: Box<dyn Elements>) -> Target {
+    pub fn new(elements: Box<dyn ElementSink>) -> Target {
         Target(elements)
     }
 
@@ -114,7 +117,7 @@ fn has_passed(cursor: u64, hash: ItemHash) -> bool {
 }
 
 impl TableWalk {
-    pub fn begin(elements: Box<dyn Elements>) -> Box<TableWalk> {
+    pub fn begin(elements: Box<dyn ElementSink>) -> Box<TableWalk> {
         Box::new(TableWalk { target: Target::new(elements), cursor: 0, settled: Table::new() })
     }
 

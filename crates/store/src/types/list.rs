@@ -18,6 +18,7 @@ mod node;
 mod quick;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 use std::mem;
 use std::ops::Range;
@@ -28,6 +29,7 @@ use quick::Quick;
 
 use crate::compact::Mover;
 use crate::prefetch::Ahead;
+use crate::snapshot::{Budget, ElementSink, Step};
 use crate::tight::TightBox;
 
 pub use elements::Elements;
@@ -183,6 +185,28 @@ impl List {
     /// Whether there is no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether a snapshot can save it in pieces.
+    pub(crate) fn has_pieces(&self) -> bool {
+        matches!(self.view(), View::Quick(_))
+    }
+
+    /// Whether a snapshot is saving it in pieces.
+    pub(crate) fn has_walk(&self) -> bool {
+        matches!(self.view(), View::Quick(quick) if quick.has_walk())
+    }
+
+    /// Begins to save it in pieces, or gives that up.
+    pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
+        if let ViewMut::Quick(quick) = self.view_mut() {
+            quick.set_walk(elements);
+        }
+    }
+
+    /// Saves a piece. Says why that has stopped before the end.
+    pub(crate) fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
+        if let ViewMut::Quick(quick) = self.view_mut() { quick.save_piece(budget) } else { None }
     }
 
     /// Moves what `mover` wants moved. A long list's nodes are large blocks, and stay.
@@ -376,10 +400,11 @@ impl List {
     pub fn trim(&mut self, keep: Range<usize>, limits: ListLimits) {
         let len = self.len();
         let keep = keep.start.min(len)..keep.end.min(len);
-        if keep.is_empty() {
+        if keep.is_empty() && !self.has_walk() {
             *self = Self::new();
             return;
         }
+        let keep = if keep.is_empty() { 0..0 } else { keep };
         if keep.len() < len {
             self.unpack();
         }
@@ -424,7 +449,7 @@ impl List {
     #[inline]
     fn shrink(&mut self, limits: ListLimits) {
         if let ViewMut::Quick(quick) = self.view_mut() {
-            if quick.nodes().len() > 1 {
+            if quick.nodes().len() > 1 || quick.has_walk() {
                 return;
             }
             if quick.len() == 0 {

@@ -16,7 +16,7 @@ use crate::compact::Mover;
 use crate::hash::ItemHash;
 use crate::prefetch::Ahead;
 use crate::snapshot::pieces::{Element, OnTable, TableWalk, step_on_table};
-use crate::snapshot::{Budget, Elements, Step};
+use crate::snapshot::{Budget, ElementSink, Step};
 use crate::table::{self, Table};
 use crate::tight::TightBox;
 
@@ -353,7 +353,7 @@ impl Set {
     }
 
     /// Begins to save it in pieces, or gives that up.
-    pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn Elements>>) {
+    pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
         if let Form::Table(members) = &mut self.0 {
             members.walk = elements.map(TableWalk::begin);
         }

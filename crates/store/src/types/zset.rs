@@ -21,7 +21,7 @@ use small::Small;
 use crate::compact::Mover;
 use crate::prefetch::Ahead;
 use crate::random::Random;
-use crate::snapshot::{Budget, Elements, Step};
+use crate::snapshot::{Budget, ElementSink, Step};
 use crate::tight::TightBox;
 use crate::types::bptree::Place;
 use crate::types::packed::{Item, ItemText};
@@ -208,7 +208,7 @@ impl ZSet {
     }
 
     /// Begins to save it in pieces, or gives that up.
-    pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn Elements>>) {
+    pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
         if let Form::Big(big) = &mut self.0 {
             big.set_walk(elements);
         }

@@ -27,12 +27,26 @@ pub struct Node {
     start: u32,
     end: u32,
     count: u32,
+    /// Its number in the walk of a snapshot: see `walk`. It stays when the walk has ended.
+    number: u32,
 }
 
 // A long list is a ring of these; the smaller, the less a node of 8 KB costs beside its elements.
 const _: () = assert!(size_of::<Node>() == 32);
 
 impl Node {
+    /// Its number in the walk of a snapshot.
+    #[inline]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Gives it a number in the walk of a snapshot, or none, which is 0.
+    #[inline]
+    pub fn set_number(&mut self, number: u32) {
+        self.number = number;
+    }
+
     /// How many items there are.
     pub fn len(&self) -> usize {
         self.count as usize
@@ -199,7 +213,7 @@ impl Node {
         let tail: Box<[u8]> = Box::from(&self.items()[at..]);
         let count = self.len() - index;
         self.truncate(index);
-        Self { start: 0, end: tail.len() as u32, buffer: tail, count: count as u32 }
+        Self { start: 0, end: tail.len() as u32, buffer: tail, count: count as u32, number: 0 }
     }
 
     /// Appends the items of another node.
@@ -286,7 +300,7 @@ impl Node {
 impl From<Packed> for Node {
     fn from(block: Packed) -> Self {
         let buffer: Box<[u8]> = Box::from(block.items());
-        Self { start: 0, end: buffer.len() as u32, buffer, count: block.len() as u32 }
+        Self { start: 0, end: buffer.len() as u32, buffer, count: block.len() as u32, number: 0 }
     }
 }
 

@@ -5,11 +5,14 @@
 //! disappear with their last element.
 
 use std::collections::VecDeque;
+use std::fmt;
 
-use crate::types::packed::Item;
+use crate::types::packed::{self, Item};
 
 use super::node::Node;
+use super::walk::{self, ListWalk};
 use super::{End, ListLimits};
+use crate::snapshot::{Budget, ElementSink, Step};
 
 /// What Redis adds to an element's length when it asks whether it fits a node, in bytes. An upper bound of an item's
 /// head and back length for the elements that fit one at all.
@@ -21,16 +24,33 @@ const ITEM_OVERHEAD_BYTES: usize = 8;
 const REPLACED_NODE_BYTES_MAX: usize = 1 << 20;
 
 /// A ring of nodes, none of them empty.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub struct Quick {
     nodes: VecDeque<Node>,
     /// The number of elements.
     len: usize,
     /// The capacity of all nodes' buffers together, in bytes.
     buffers: usize,
+    /// The walk of a snapshot that is saving it.
+    walk: Option<Box<ListWalk>>,
 }
 
 impl Quick {
+    /// Whether a snapshot is saving it in pieces.
+    pub fn has_walk(&self) -> bool {
+        self.walk.is_some()
+    }
+
+    /// Begins to save it in pieces, or gives that up.
+    pub fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
+        self.walk = elements.map(|elements| ListWalk::begin(elements, &mut self.nodes));
+    }
+
+    /// Saves a piece. Says why that has stopped before the end.
+    pub fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
+        walk::step(&mut self.walk, &self.nodes, budget)
+    }
+
     /// The number of nodes.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
@@ -51,9 +71,10 @@ impl Quick {
         self.buffers + self.nodes.capacity() * size_of::<Node>()
     }
 
-    /// The only node, taken out, where there is exactly one and `fits` says so.
+    /// The only node, taken out, where there is exactly one and `fits` says so. A snapshot that is saving the list keeps
+    /// it in this form.
     pub fn take_only(&mut self, fits: impl FnOnce(&Node) -> bool) -> Option<Node> {
-        if self.nodes.len() != 1 || !self.nodes.front().is_some_and(fits) {
+        if self.has_walk() || self.nodes.len() != 1 || !self.nodes.front().is_some_and(fits) {
             return None;
         }
         self.nodes.pop_front()
@@ -68,6 +89,9 @@ impl Quick {
         };
         match last {
             Some(node) if has_room(node, len, limits) => {
+                if let Some(walk) = &mut self.walk {
+                    walk.keep(node);
+                }
                 let before = node.capacity();
                 node.push(end, item);
                 self.buffers += node.capacity() - before;
@@ -101,6 +125,9 @@ impl Quick {
             End::Left => self.nodes.front_mut(),
             End::Right => self.nodes.back_mut(),
         }?;
+        if let Some(walk) = &mut self.walk {
+            walk.keep(node);
+        }
         let result = node.pop_with(end, visit);
         self.len -= 1;
         if node.len() == 0 {
@@ -250,8 +277,15 @@ impl Quick {
     pub fn remove_equal(&mut self, end: End, needle: Item<'_>, max: usize) -> usize {
         let mut removed = 0;
         let mut drained = false;
+        let walk = &mut self.walk;
         let mut remove = |node: &mut Node| {
             if removed < max {
+                if let Some(walk) = walk.as_mut()
+                    && walk.needs(node)
+                    && packed::Iter::of(node.items()).any(|item| item == needle)
+                {
+                    walk.keep(node);
+                }
                 removed += node.remove_equal(end, needle, max - removed);
                 drained |= node.len() == 0;
             }
@@ -274,13 +308,13 @@ impl Quick {
         let mut rest = front;
         while let Some(first) = self.nodes.front().filter(|first| first.len() <= rest) {
             rest -= first.len();
-            self.remove_node(0);
+            self.drop_node(0);
         }
         self.change(0, |node| node.drop_front(rest));
         let mut rest = back;
         while let Some(last) = self.nodes.back().filter(|last| last.len() <= rest) {
             rest -= last.len();
-            self.remove_node(self.nodes.len() - 1);
+            self.drop_node(self.nodes.len() - 1);
         }
         self.change(self.nodes.len().wrapping_sub(1), |node| node.truncate(node.len() - rest));
     }
@@ -288,6 +322,9 @@ impl Quick {
     /// Applies a change to a node, if there is that node, and keeps the sum of capacities right.
     fn change(&mut self, at: usize, change: impl FnOnce(&mut Node)) {
         if let Some(node) = self.nodes.get_mut(at) {
+            if let Some(walk) = &mut self.walk {
+                walk.keep(node);
+            }
             self.buffers -= node.capacity();
             change(node);
             self.buffers += node.capacity();
@@ -304,9 +341,34 @@ impl Quick {
     }
 
     fn remove_node(&mut self, at: usize) -> Option<Node> {
-        let node = self.nodes.remove(at)?;
+        let mut node = self.nodes.remove(at)?;
+        if let Some(walk) = &mut self.walk {
+            walk.keep(&mut node);
+        }
         self.buffers -= node.capacity();
         Some(node)
+    }
+
+    /// Removes a node that is not looked at any more.
+    fn drop_node(&mut self, at: usize) {
+        let Some(node) = self.nodes.remove(at) else { return };
+        self.buffers -= node.capacity();
+        if let Some(walk) = &mut self.walk {
+            walk.keep_removed(node);
+        }
+    }
+}
+
+/// The copy is no part of the snapshot that is saving the original.
+impl Clone for Quick {
+    fn clone(&self) -> Self {
+        Self { nodes: self.nodes.clone(), len: self.len, buffers: self.buffers, walk: None }
+    }
+}
+
+impl fmt::Debug for Quick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.nodes).finish()
     }
 }
 

@@ -11,7 +11,7 @@ use super::member::{Handle, Member};
 use crate::hash::ItemHash;
 use crate::prefetch::{Ahead, prefetch};
 use crate::snapshot::pieces::{Element, OnTable, TableWalk, step_on_table};
-use crate::snapshot::{Budget, Elements, Step};
+use crate::snapshot::{Budget, ElementSink, Step};
 use crate::table::Table;
 use crate::types::bptree::{self, Place, Tie, Tree, compare};
 
@@ -125,7 +125,7 @@ impl Big {
     }
 
     /// Begins to save it in pieces, or gives that up.
-    pub fn set_walk(&mut self, elements: Option<Box<dyn Elements>>) {
+    pub fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
         self.walk = elements.map(TableWalk::begin);
     }
 

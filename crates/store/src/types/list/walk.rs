@@ -1,0 +1,99 @@
+//! Saving a long list in pieces, while commands go on to change it.
+//!
+//! The walk goes by nodes, and saves them in the order that they had at the beginning. They are numbered from 1 then: 30
+//! bytes of each are written, which lie together, so that takes a millisecond where a list has a million elements of a
+//! kilobyte. Before a node that has not been saved is changed or removed, a copy is put aside under its number, and the
+//! node loses it. So a number that the walk has not come to is that of an unchanged node in the ring, or of one put
+//! aside, and numbers ascend in the ring. What is put aside is at most what the list was.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::node::Node;
+use crate::snapshot::pieces::{Element, Target};
+use crate::snapshot::{Budget, ElementSink, Step};
+use crate::types::packed;
+
+/// See the module's documentation.
+pub struct ListWalk {
+    target: Target,
+    /// The number of the node that is to be saved next.
+    next: u32,
+    /// The number of the last node.
+    last: u32,
+    aside: BTreeMap<u32, Node>,
+    /// Where in the ring the next node is, unless others were added or removed before it.
+    expected_at: usize,
+}
+
+impl ListWalk {
+    /// Begins to save the nodes of a ring.
+    pub fn begin(elements: Box<dyn ElementSink>, nodes: &mut VecDeque<Node>) -> Box<ListWalk> {
+        // A list of more nodes would take a terabyte; the rest would be missing, and the snapshot's reader would say so.
+        let numbers = 1..=u32::MAX;
+        let numbered = nodes.iter_mut().zip(numbers).map(|(node, number)| node.set_number(number));
+        let last = numbered.count() as u32;
+        Box::new(ListWalk { target: Target::new(elements), next: 1, last, aside: BTreeMap::new(), expected_at: 0 })
+    }
+
+    /// Whether a node has not been saved.
+    #[inline]
+    pub fn needs(&self, node: &Node) -> bool {
+        (self.next..=self.last).contains(&node.number())
+    }
+
+    /// A node is about to be changed.
+    #[cold]
+    pub fn keep(&mut self, node: &mut Node) {
+        if self.needs(node) {
+            self.aside.insert(node.number(), node.clone());
+            node.set_number(0);
+        }
+    }
+
+    /// A node has been removed as a whole.
+    #[cold]
+    pub fn keep_removed(&mut self, node: Node) {
+        if self.needs(&node) {
+            self.aside.insert(node.number(), node);
+        }
+    }
+
+    /// Saves what the budget allows. Says why it has stopped before the end.
+    fn step(&mut self, nodes: &VecDeque<Node>, budget: &mut Budget) -> Option<Step> {
+        while self.next <= self.last {
+            let stopped = self.target.stops(budget);
+            if stopped.is_some() {
+                return stopped;
+            }
+            if let Some(node) = self.aside.remove(&self.next) {
+                save(&node, &mut self.target, budget);
+            } else if let Some(at) = self.find(nodes) {
+                save(&nodes[at], &mut self.target, budget);
+                self.expected_at = at + 1;
+            }
+            self.next += 1;
+        }
+        None
+    }
+
+    /// Where the next node is in the ring.
+    fn find(&self, nodes: &VecDeque<Node>) -> Option<usize> {
+        let is_next = |at: &usize| nodes.get(*at).is_some_and(|node| node.number() == self.next);
+        Some(self.expected_at).filter(is_next).or_else(|| (0..nodes.len()).find(is_next))
+    }
+}
+
+fn save(node: &Node, target: &mut Target, budget: &mut Budget) {
+    packed::Iter::of(node.items()).for_each(|item| target.save(Element::Item(item), budget));
+}
+
+/// Goes on with a walk, and ends it if nothing is left. Says why it has stopped before the end.
+pub fn step(walk: &mut Option<Box<ListWalk>>, nodes: &VecDeque<Node>, budget: &mut Budget) -> Option<Step> {
+    let stopped = walk.as_mut()?.step(nodes, budget);
+    if stopped.is_none()
+        && let Some(walk) = walk.take()
+    {
+        walk.target.end();
+    }
+    stopped
+}
