@@ -26,8 +26,8 @@ use penstock_store::types::zset::{ZSet, ZSetLimits};
 const CLOCK: Clock =
     Clock { now_ms: 1, due_ms: 1, uptime_s: 1, access: Access::Noted, frequency: None, keeps_due: false };
 const LARGE: &[u8] = b"large";
-/// What a step may look at, in bytes: some hundred microseconds.
-const STEP_BYTES: usize = 64 * 1024;
+/// What a step may look at, in bytes: about a hundred microseconds.
+const STEP_BYTES: usize = 16 * 1024;
 /// What serializing an element would take, about: its bytes are copied and summed up.
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -48,7 +48,7 @@ struct Counting {
 
 impl Counting {
     fn new(totals: &Arc<Totals>) -> Box<Counting> {
-        Box::new(Counting { totals: totals.clone(), buffer: Vec::with_capacity(BUFFER_BYTES), elements: 0, sum: 0 })
+        Box::new(Counting { totals: totals.clone(), buffer: Vec::new(), elements: 0, sum: 0 })
     }
 
     fn put(&mut self, bytes: &[u8]) {
@@ -200,16 +200,20 @@ fn main() {
         });
         for shard in 0..keyspace.shard_count() {
             loop {
-                let _inside = keyspace.gate().enter(0);
+                let inside = keyspace.gate().enter(0);
                 let begun = Instant::now();
                 let step = keyspace.lock_one(shard).snapshot_step(shard, STEP_BYTES);
-                (steps, worst_step) = (steps + 1, worst_step.max(begun.elapsed()));
+                let took = begun.elapsed();
+                drop(inside);
+                (steps, worst_step) = (steps + 1, worst_step.max(took));
                 if step == Step::Done {
                     break;
                 }
-                // As a worker does, which serves its clients between two steps.
-                drop(_inside);
-                thread::yield_now();
+                // The shard is left to others for as long.
+                let free = Instant::now();
+                while free.elapsed() < took {
+                    thread::yield_now();
+                }
             }
         }
         is_done.store(true, Ordering::Relaxed);
