@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("penstock-persistence", &["penstock-journal", "penstock-resp"]),
     ("penstock-commands", &["penstock-journal", "penstock-resp", "penstock-store"]),
     ("penstock-script", &["penstock-resp"]),
+    ("penstock-advisor", &["penstock-resp"]),
     (
         "penstock-engine",
         &["penstock-commands", "penstock-journal", "penstock-script", "penstock-resp", "penstock-store"],
@@ -53,6 +54,10 @@ const NEVER_MENTIONED: &[(&str, &[&str])] = &[
     ("journal", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
     ("commands", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
     ("script", &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env"]),
+    (
+        "advisor",
+        &["SystemTime::now", "Instant::now", "std::net", "std::os::unix::net", "std::fs", "std::env", "std::thread"],
+    ),
     ("engine", &["SystemTime::now", "std::net", "std::os::unix::net"]),
 ];
 

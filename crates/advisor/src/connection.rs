@@ -1,0 +1,163 @@
+//! What the advisor keeps of a connection: hashes of its last commands and replies, and counters.
+
+use std::sync::Arc;
+
+use crate::client::Client;
+use crate::findings::SAMPLE_BYTES_MAX;
+use crate::loops::{Loops, Steps};
+use crate::polls::Polls;
+use crate::reads::Reads;
+use crate::recent::Recent;
+use crate::round_trip::{Gap, RoundTrip};
+
+/// A connection as the advisor sees it. It takes little until its second batch, and then [`Connection::MEMORY_BYTES`].
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// Tells connections apart; chosen by the caller.
+    pub(crate) id: u64,
+    pub(crate) client: Arc<Client>,
+    pub(crate) client_hash: u64,
+    /// When it was opened, if that was seen.
+    pub(crate) opened_ns: Option<u64>,
+    /// When its last replies were sent.
+    pub(crate) replied_ns: Option<u64>,
+    pub(crate) round_trip: RoundTrip,
+    pub(crate) counts: Counts,
+    pub(crate) last: Option<Box<Last>>,
+}
+
+/// Counters of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Batches.
+    pub batches: u64,
+    /// Commands.
+    pub commands: u64,
+    /// Commands of a login, each in a batch of its own.
+    pub setup: u64,
+    /// Shape of the first command that is none of a login.
+    pub(crate) first_shape: u64,
+    /// Gaps that looked like round trips, until the first command that is none of a login.
+    pub(crate) setup_ns: u64,
+}
+
+/// The last trips of a connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Last {
+    pub loops: Loops,
+    pub reads: Reads,
+    pub polls: Polls,
+    pub recent: Recent,
+    pub transaction: Transaction,
+    pub pair: Option<Pair>,
+    /// The number of the trip, from 1.
+    pub trip: u32,
+    /// The last short reply that an argument repeated: again and again the same one proves nothing.
+    pub last_weak: u64,
+    /// Hashes of the last scripts' texts.
+    pub scripts: [u64; 4],
+    pub next_script: u8,
+    /// The last key, for samples.
+    pub key: Sample,
+    /// The last shape.
+    pub shape: u64,
+}
+
+/// A transaction that is sent command by command.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Transaction {
+    /// Trips since MULTI, itself included; 0: there is none.
+    pub trips: u32,
+    /// The gaps before them, MULTI's excepted.
+    pub gaps_ns: u64,
+    /// The shape of its first command.
+    pub shape: u64,
+}
+
+/// A read and the write of what it said.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair {
+    pub steps: Steps,
+    /// The gap before the write.
+    pub gap_ns: u64,
+}
+
+/// The beginning of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    bytes: [u8; SAMPLE_BYTES_MAX],
+    len: u8,
+}
+
+impl Default for Sample {
+    fn default() -> Sample {
+        Sample { bytes: [0; SAMPLE_BYTES_MAX], len: 0 }
+    }
+}
+
+impl Sample {
+    #[inline]
+    pub fn set(&mut self, key: &[u8]) {
+        let len = key.len().min(SAMPLE_BYTES_MAX);
+        self.bytes[..len].copy_from_slice(&key[..len]);
+        self.len = len as u8;
+    }
+
+    pub fn get(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+}
+
+impl Connection {
+    /// Bytes that a connection takes at most, its client's texts excepted.
+    pub const MEMORY_BYTES: usize = size_of::<Connection>() + size_of::<Last>();
+
+    /// A connection that was open already when the advisor began to look.
+    #[must_use]
+    pub fn new(id: u64, client: Client) -> Connection {
+        let client = Arc::new(client.cut());
+        Connection {
+            id,
+            client_hash: client.hash(),
+            client,
+            opened_ns: None,
+            replied_ns: None,
+            round_trip: RoundTrip::default(),
+            counts: Counts::default(),
+            last: None,
+        }
+    }
+
+    /// A connection that is opened now.
+    #[must_use]
+    pub fn opened(id: u64, client: Client, now_ns: u64) -> Connection {
+        Connection { opened_ns: Some(now_ns), ..Connection::new(id, client) }
+    }
+
+    /// Its client has another name, library or user now. What was found before stays with the client as it was.
+    pub fn set_client(&mut self, client: Client) {
+        self.client = Arc::new(client.cut());
+        self.client_hash = self.client.hash();
+    }
+
+    /// The round trip as it was measured by other means, by the kernel's TCP_INFO, say; the client's own work excluded.
+    pub fn set_round_trip(&mut self, measured_ns: u64) {
+        self.round_trip.set(measured_ns);
+    }
+
+    /// Its counters.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// What the time since the last reply looks like.
+    #[inline]
+    pub(crate) fn gap(&mut self, arrived_ns: u64) -> Gap {
+        match self.replied_ns {
+            None => Gap::First,
+            Some(replied_ns) if arrived_ns < replied_ns => Gap::Overlap,
+            Some(replied_ns) => self.round_trip.classify(arrived_ns - replied_ns),
+        }
+    }
+}

@@ -1,0 +1,511 @@
+//! The table of what was found, in bounded memory. Each thread has its own; they are merged when they are listed.
+
+use std::sync::Arc;
+
+use crate::client::Client;
+use crate::hash::{self, HashedMap};
+use crate::loops::Steps;
+use crate::shapes::Shapes;
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// The same shape again and again, one by one.
+    Loop,
+    /// Several shapes that alternate.
+    InterleavedLoop,
+    /// A write of what a read has just said.
+    ReadComputeWrite,
+    /// A read whose answer the client has already.
+    RepeatedRead,
+    /// A question at a steady pace that mostly finds nothing.
+    Polling,
+    /// A transaction whose commands are waited for one by one.
+    TransactionInSlices,
+    /// A script sent as text again and again.
+    ScriptInFull,
+    /// A connection that is made for a command or two.
+    ConnectionPerCommand,
+    /// A pipeline whose replies went to disk.
+    TooLongPipeline,
+    /// A command that goes through all keys, or replies with a large value.
+    HeavyCommand,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 10] = [
+        Kind::Loop,
+        Kind::InterleavedLoop,
+        Kind::ReadComputeWrite,
+        Kind::RepeatedRead,
+        Kind::Polling,
+        Kind::TransactionInSlices,
+        Kind::ScriptInFull,
+        Kind::ConnectionPerCommand,
+        Kind::TooLongPipeline,
+        Kind::HeavyCommand,
+    ];
+
+    /// The name, for people and programs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Loop => "loop",
+            Kind::InterleavedLoop => "interleaved-loop",
+            Kind::ReadComputeWrite => "read-compute-write",
+            Kind::RepeatedRead => "repeated-read",
+            Kind::Polling => "polling",
+            Kind::TransactionInSlices => "transaction-in-slices",
+            Kind::ScriptInFull => "script-in-full",
+            Kind::ConnectionPerCommand => "connection-per-command",
+            Kind::TooLongPipeline => "too-long-pipeline",
+            Kind::HeavyCommand => "heavy-command",
+        }
+    }
+
+    /// How often something must have been found before it is worth telling: trips that were made in vain, or occurrences
+    /// where it isn't about trips.
+    fn threshold(self) -> u64 {
+        match self {
+            Kind::TooLongPipeline => 1,
+            Kind::HeavyCommand => 4,
+            _ => 16,
+        }
+    }
+
+    /// True if it is about trips that fall away.
+    #[must_use]
+    pub fn is_about_trips(self) -> bool {
+        !matches!(self, Kind::ScriptInFull | Kind::TooLongPipeline | Kind::HeavyCommand)
+    }
+}
+
+/// How sure a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Confidence {
+    /// It may be something else: see the page on the advisor.
+    Low,
+    /// It is so if replies agree, or steps don't depend on each other, which couldn't be seen.
+    Medium,
+    /// All of it was seen.
+    High,
+}
+
+impl Confidence {
+    /// The name, for people and programs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Confidence::Low => "low",
+            Confidence::Medium => "medium",
+            Confidence::High => "high",
+        }
+    }
+}
+
+/// A command and the keys it works on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Step {
+    /// The command, in capitals.
+    pub command: Box<str>,
+    /// The pattern of its key; empty if it has none.
+    pub pattern: Box<str>,
+    /// True if the key was the same all the time within a loop.
+    pub one_key: bool,
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.pattern.is_empty() {
+            f.write_str(&self.command)
+        } else {
+            write!(f, "{} {}", self.command, self.pattern)
+        }
+    }
+}
+
+/// Numbers of a finding, which add up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Occurrences: loops, pairs, scripts, connections.
+    pub count: u64,
+    /// Trips that were made.
+    pub made: u64,
+    /// Trips that would have been enough.
+    pub needed: u64,
+    /// Time that the others took.
+    pub lost_ns: u64,
+    /// Bytes that were sent: of scripts, of large replies.
+    pub bytes: u64,
+    /// Time that the server was busy with it, where that matters.
+    pub busy_ns: u64,
+    /// When it was first found.
+    pub since_ns: u64,
+    /// When it was last found.
+    pub last_ns: u64,
+    /// Occurrences by confidence: low, medium, high.
+    pub by_confidence: [u64; 3],
+    /// Occurrences where replies weren't known.
+    pub without_replies: u64,
+    /// Occurrences that a certain trip followed, and the gaps before those.
+    pub followed: u64,
+    /// The gaps before those.
+    pub followed_ns: u64,
+    /// True if several connections had it.
+    pub several_connections: bool,
+    /// The last connection that had it.
+    pub connection: u64,
+}
+
+impl Sums {
+    /// Adds the sums of the same finding from elsewhere.
+    pub fn add(&mut self, other: &Sums) {
+        let is_first = self.count == 0;
+        self.since_ns = if is_first { other.since_ns } else { self.since_ns.min(other.since_ns) };
+        self.last_ns = self.last_ns.max(other.last_ns);
+        self.several_connections |= other.several_connections || (!is_first && self.connection != other.connection);
+        self.connection = other.connection;
+        self.count += other.count;
+        self.made += other.made;
+        self.needed += other.needed;
+        self.lost_ns = self.lost_ns.saturating_add(other.lost_ns);
+        self.bytes += other.bytes;
+        self.busy_ns = self.busy_ns.saturating_add(other.busy_ns);
+        self.without_replies += other.without_replies;
+        self.followed += other.followed;
+        self.followed_ns = self.followed_ns.saturating_add(other.followed_ns);
+        for (sum, more) in self.by_confidence.iter_mut().zip(other.by_confidence) {
+            *sum += more;
+        }
+    }
+
+    /// Trips that were made in vain.
+    #[must_use]
+    pub fn wasted(&self) -> u64 {
+        self.made.saturating_sub(self.needed)
+    }
+
+    /// The confidence that most occurrences reach.
+    #[must_use]
+    pub fn confidence(&self) -> Confidence {
+        let [low, medium, high] = self.by_confidence;
+        if high * 2 > low + medium + high {
+            Confidence::High
+        } else if (medium + high) * 2 > low + medium + high {
+            Confidence::Medium
+        } else {
+            Confidence::Low
+        }
+    }
+}
+
+/// A finding of one client.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Equal for the same kind and steps, whichever client it is.
+    pub id: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// The commands of one round.
+    pub steps: Box<[Step]>,
+    /// The command that follows, if one was seen.
+    pub after: Option<Step>,
+    /// The client.
+    pub client: Arc<Client>,
+    /// The numbers.
+    pub sums: Sums,
+    /// A few keys.
+    pub samples: Vec<Box<[u8]>>,
+}
+
+/// Keys that are kept as samples, and bytes of each.
+const SAMPLES_MAX: usize = 3;
+/// Bytes of a sample.
+pub const SAMPLE_BYTES_MAX: usize = 64;
+
+impl Finding {
+    /// Bytes of memory it takes, its place in the index included.
+    fn memory_bytes(&self) -> usize {
+        let text = |step: &Step| size_of::<Step>() + step.command.len() + step.pattern.len();
+        let texts: usize = self.steps.iter().chain(&self.after).map(text).sum();
+        size_of::<Finding>() + 48 + texts + SAMPLES_MAX * (SAMPLE_BYTES_MAX + 32) + self.client.memory_bytes()
+    }
+
+    /// True if it was found often enough to be told.
+    #[must_use]
+    pub fn is_significant(&self) -> bool {
+        let found = if self.kind.is_about_trips() { self.sums.wasted() } else { self.sums.count };
+        found >= self.kind.threshold()
+    }
+
+    /// True if the command in `after` nearly always follows.
+    #[must_use]
+    pub fn is_followed(&self) -> bool {
+        self.after.is_some() && self.sums.followed * 10 >= self.sums.count * 9 && self.sums.count > 1
+    }
+
+    fn add_sample(&mut self, sample: &[u8]) {
+        let sample = sample.get(..SAMPLE_BYTES_MAX).unwrap_or(sample);
+        let is_known = self.samples.iter().any(|known| **known == *sample);
+        if !sample.is_empty() && self.samples.len() < SAMPLES_MAX && !is_known {
+            self.samples.push(sample.into());
+        }
+    }
+}
+
+/// Something that was found once.
+#[derive(Clone, Copy, Debug)]
+pub struct Sighting<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// The shapes of one round.
+    pub steps: Steps,
+    /// The shape that followed.
+    pub after: Option<u64>,
+    /// Trips, times, bytes; the rest is filled in.
+    pub made: u64,
+    /// Trips that were needed.
+    pub needed: u64,
+    /// Time lost.
+    pub lost_ns: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Time that the server was busy.
+    pub busy_ns: u64,
+    /// The gap before what followed.
+    pub after_ns: u64,
+    /// How sure it is.
+    pub confidence: Confidence,
+    /// True if the replies were seen.
+    pub is_known: bool,
+    /// The connection.
+    pub connection: u64,
+    /// When.
+    pub now_ns: u64,
+    /// A key of the last step; empty: none is kept.
+    pub sample: &'a [u8],
+}
+
+impl Sighting<'_> {
+    fn sums(&self) -> Sums {
+        let mut sums = Sums {
+            count: 1,
+            made: self.made,
+            needed: self.needed,
+            lost_ns: self.lost_ns,
+            bytes: self.bytes,
+            busy_ns: self.busy_ns,
+            since_ns: self.now_ns,
+            last_ns: self.now_ns,
+            without_replies: u64::from(!self.is_known),
+            connection: self.connection,
+            ..Sums::default()
+        };
+        sums.by_confidence[self.confidence as usize] = 1;
+        sums
+    }
+}
+
+/// All findings, by kind, steps and client, in bounded memory.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    index: HashedMap<u32>,
+    all: Vec<Finding>,
+    keys: Vec<u64>,
+    bytes: usize,
+    bytes_max: usize,
+    /// Findings that had to make room.
+    dropped: u64,
+    /// Sightings whose shape had been dropped.
+    unnamed: u64,
+    random: u64,
+}
+
+/// Findings among which the least makes room.
+const TRIED: usize = 8;
+
+impl Findings {
+    /// None yet, and never more than fit into so many bytes.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Findings {
+        Findings {
+            index: HashedMap::default(),
+            all: Vec::new(),
+            keys: Vec::new(),
+            bytes: 0,
+            bytes_max,
+            dropped: 0,
+            unnamed: 0,
+            random: 1,
+        }
+    }
+
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Finding> {
+        self.all.iter()
+    }
+
+    /// Bytes of memory that they take.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Findings that had to make room, those that were least.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped + self.unnamed
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        *self = Findings::new(self.bytes_max);
+    }
+
+    /// Adds what was found once.
+    pub(crate) fn record(&mut self, shapes: &Shapes, client: &Arc<Client>, client_hash: u64, sighting: &Sighting<'_>) {
+        let mut steps_hash = 0_u64;
+        for (shape, one_key) in sighting.steps.iter() {
+            let Some(shape) = shapes.get(shape) else {
+                self.unnamed += 1;
+                return;
+            };
+            // The same round may begin at any of its steps.
+            steps_hash = steps_hash.wrapping_add(hash::mix(shape.identity, u64::from(one_key)));
+        }
+        let id = hash::mix(steps_hash, sighting.kind as u64);
+        let key = hash::mix(id, client_hash);
+        let mut sums = sighting.sums();
+        if let Some(finding) = self.get_mut(key) {
+            let follows = |after: &Step| {
+                let shape = sighting.after.and_then(|shape| shapes.get(shape));
+                shape.is_some_and(|shape| shape.command == after.command && shape.pattern == after.pattern)
+            };
+            if finding.after.as_ref().is_some_and(follows) {
+                (sums.followed, sums.followed_ns) = (1, sighting.after_ns);
+            }
+            finding.sums.add(&sums);
+            finding.add_sample(sighting.sample);
+            return;
+        }
+        let step = |shape: u64, one_key| {
+            shapes.get(shape).map(|shape| Step {
+                command: shape.command.clone(),
+                pattern: shape.pattern.clone(),
+                one_key,
+            })
+        };
+        let after = sighting.after.and_then(|shape| step(shape, false));
+        if after.is_some() {
+            (sums.followed, sums.followed_ns) = (1, sighting.after_ns);
+        }
+        let steps = sighting.steps.iter().filter_map(|(shape, one_key)| step(shape, one_key)).collect();
+        let client = Arc::clone(client);
+        let mut finding = Finding { id, kind: sighting.kind, steps, after, client, sums, samples: Vec::new() };
+        finding.add_sample(sighting.sample);
+        self.insert(key, finding);
+    }
+
+    fn get_mut(&mut self, key: u64) -> Option<&mut Finding> {
+        self.all.get_mut(*self.index.get(&key)? as usize)
+    }
+
+    fn insert(&mut self, key: u64, finding: Finding) {
+        self.bytes += finding.memory_bytes();
+        self.index.insert(key, self.all.len() as u32);
+        self.all.push(finding);
+        self.keys.push(key);
+        while self.bytes > self.bytes_max && self.all.len() > 1 {
+            self.drop_one();
+        }
+    }
+
+    /// Drops the finding that lost the least time, among a few that chance chooses. The last one was just inserted, and stays.
+    fn drop_one(&mut self) {
+        let candidates = self.all.len() - 1;
+        let mut least = 0;
+        for tried in 0..TRIED {
+            self.random = hash::mix(self.random, tried as u64 + 1);
+            let index = (self.random % candidates as u64) as usize;
+            let weight = |index: usize| (self.all[index].sums.lost_ns, self.all[index].sums.count);
+            if tried == 0 || weight(index) < weight(least) {
+                least = index;
+            }
+        }
+        let dropped = self.all.swap_remove(least);
+        self.index.remove(&self.keys.swap_remove(least));
+        self.bytes -= dropped.memory_bytes();
+        self.dropped += 1;
+        if let Some(moved) = self.keys.get(least) {
+            self.index.insert(*moved, least as u32);
+        }
+    }
+
+    /// Adds those of another thread.
+    pub fn merge(&mut self, other: &Findings) {
+        self.dropped += other.dropped;
+        self.unnamed += other.unnamed;
+        for (key, finding) in other.keys.iter().zip(&other.all) {
+            match self.get_mut(*key) {
+                Some(known) => {
+                    let mut sums = finding.sums.clone();
+                    if finding.after != known.after {
+                        (sums.followed, sums.followed_ns) = (0, 0);
+                    }
+                    known.sums.add(&sums);
+                    finding.samples.iter().for_each(|sample| known.add_sample(sample));
+                }
+                None => self.insert(*key, finding.clone()),
+            }
+        }
+    }
+
+    /// What is worth telling, added up over the clients, the greatest loss of time first.
+    #[must_use]
+    pub fn groups(&self) -> Vec<Group> {
+        let mut groups: HashedMap<Group> = HashedMap::default();
+        for finding in &self.all {
+            groups.entry(finding.id).or_insert_with(|| Group::of(finding)).add(finding);
+        }
+        let mut groups: Vec<Group> = groups.into_values().filter(|group| group.total.is_significant()).collect();
+        groups.sort_by_key(|group| {
+            let sums = &group.total.sums;
+            std::cmp::Reverse((sums.lost_ns, sums.busy_ns, sums.wasted(), sums.count, group.total.id))
+        });
+        groups
+    }
+}
+
+/// The same finding of all clients.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// All together; its client is the one that lost the most time.
+    pub total: Finding,
+    /// How many clients.
+    pub clients: u64,
+    /// Time that the worst client lost.
+    pub worst_ns: u64,
+}
+
+impl Group {
+    /// An empty group for findings like this.
+    fn of(finding: &Finding) -> Group {
+        let total = Finding { sums: Sums::default(), samples: Vec::new(), ..finding.clone() };
+        Group { total, clients: 0, worst_ns: 0 }
+    }
+
+    fn add(&mut self, finding: &Finding) {
+        let mut sums = finding.sums.clone();
+        if finding.after != self.total.after {
+            (sums.followed, sums.followed_ns) = (0, 0);
+        }
+        self.total.sums.add(&sums);
+        finding.samples.iter().for_each(|sample| self.total.add_sample(sample));
+        self.clients += 1;
+        if finding.sums.lost_ns >= self.worst_ns {
+            self.worst_ns = finding.sums.lost_ns;
+            self.total.client = Arc::clone(&finding.client);
+        }
+    }
+}

@@ -1,0 +1,521 @@
+//! Key patterns: `user:17:name` and `user:4:name` are both `user:<n>:name`.
+//!
+//! A key is cut into tokens: runs of letters, digits and bytes beyond ASCII. Some are holes by their form: numbers, dates, UUIDs,
+//! hashes, long identifiers. A word is a hole once enough different words were seen behind the same beginning: five, or some sixty at
+//! the start of keys that have more tokens, where a word is usually a kind of key. What was seen is kept in a
+//! table of fixed size ([`Words`]).
+
+use crate::hash::{self, mix};
+
+/// Bytes of a key that are looked at; what follows is a hole of its own.
+const KEY_BYTES_MAX: usize = 128;
+/// Bytes of a pattern's text.
+const TEXT_BYTES_MAX: usize = 96;
+
+/// What a token is by its form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Digits.
+    Number,
+    /// A day, as 2026-11-25 or 20261125.
+    Date,
+    /// A UUID.
+    Uuid,
+    /// Hexadecimal digits, both letters and figures.
+    Hash,
+    /// A long mix of letters and digits.
+    Identifier,
+    /// Bytes that are no text, up to the key's end.
+    Binary,
+    /// What follows the part of the key that is looked at.
+    Rest,
+    /// Anything else; the length of its part before the digits that it ends with.
+    Word { stem: usize },
+}
+
+impl Kind {
+    /// How the hole is written.
+    fn text(self) -> &'static str {
+        match self {
+            Kind::Number => "<n>",
+            Kind::Date => "<date>",
+            Kind::Uuid => "<uuid>",
+            Kind::Hash => "<hash>",
+            Kind::Identifier => "<id>",
+            Kind::Binary => "<binary>",
+            Kind::Rest => "<...>",
+            Kind::Word { .. } => "<word>",
+        }
+    }
+
+    /// A word for the hash of the pattern.
+    #[inline]
+    fn mark(self) -> u64 {
+        match self {
+            Kind::Number => 1,
+            Kind::Date => 2,
+            Kind::Uuid => 3,
+            Kind::Hash => 4,
+            Kind::Identifier => 5,
+            Kind::Binary => 6,
+            Kind::Rest => 7,
+            Kind::Word { .. } => 8,
+        }
+    }
+}
+
+/// Classes of bytes, as bits.
+const DIGIT: u8 = 1;
+const HEX: u8 = 2;
+const LETTER: u8 = 4;
+const UPPER: u8 = 8;
+const CONTROL: u8 = 16;
+
+/// The class of each byte; 0: it separates tokens.
+static CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = match byte as u8 {
+            b'0'..=b'9' => DIGIT,
+            b'a'..=b'f' => HEX,
+            b'A'..=b'F' => HEX | UPPER,
+            b'G'..=b'Z' => LETTER | UPPER,
+            b'g'..=b'z' | 0x80.. => LETTER,
+            0..0x20 | 0x7f => CONTROL,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    classes
+};
+
+#[inline]
+fn class(byte: u8) -> u8 {
+    CLASSES[usize::from(byte)]
+}
+
+/// A piece of a key: bytes that separate, then a token, either of which may be empty.
+struct Piece<'a> {
+    separator: &'a [u8],
+    token: &'a [u8],
+    kind: Kind,
+    /// True if nothing follows.
+    is_last: bool,
+}
+
+/// Cuts a key into pieces.
+struct Pieces<'a> {
+    key: &'a [u8],
+    at: usize,
+    /// True if the key has more bytes than are looked at.
+    is_cut: bool,
+}
+
+impl<'a> Pieces<'a> {
+    #[inline]
+    fn of(key: &'a [u8]) -> Pieces<'a> {
+        match key.get(..KEY_BYTES_MAX) {
+            Some(start) => Pieces { key: start, at: 0, is_cut: key.len() > KEY_BYTES_MAX },
+            None => Pieces { key, at: 0, is_cut: false },
+        }
+    }
+
+    /// Where the run of bytes with any class, or with none, ends that begins at `from`; the classes in it and how many digits it has and ends with.
+    #[inline]
+    fn run(&self, from: usize) -> Run {
+        let mut run = Run { end: from, classes: 0, digits: 0, last_digits: 0 };
+        for &byte in self.key.get(from..).unwrap_or_default() {
+            let class = class(byte);
+            if class == 0 {
+                break;
+            }
+            run.end += 1;
+            run.classes |= class;
+            let is_digit = u32::from(class == DIGIT);
+            run.digits += is_digit;
+            run.last_digits = (run.last_digits + is_digit) * is_digit;
+        }
+        run
+    }
+}
+
+/// A run of bytes that may be a token.
+struct Run {
+    end: usize,
+    classes: u8,
+    digits: u32,
+    last_digits: u32,
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Piece<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Piece<'a>> {
+        let key = self.key;
+        if self.at >= key.len() {
+            if !std::mem::take(&mut self.is_cut) {
+                return None;
+            }
+            return Some(Piece { separator: b"", token: b"", kind: Kind::Rest, is_last: true });
+        }
+        let begin = self.at;
+        let mut start = begin;
+        while key.get(start).is_some_and(|&byte| class(byte) == 0) {
+            start += 1;
+        }
+        let run = self.run(start);
+        let separator = key.get(begin..start).unwrap_or_default();
+        if run.classes & CONTROL != 0 {
+            self.at = key.len();
+            self.is_cut = false;
+            let token = key.get(start..).unwrap_or_default();
+            return Some(Piece { separator, token, kind: Kind::Binary, is_last: true });
+        }
+        let (kind, end) = form(key, start, &run);
+        self.at = end;
+        let token = key.get(start..end).unwrap_or_default();
+        Some(Piece { separator, token, kind, is_last: end >= key.len() && !self.is_cut })
+    }
+}
+
+/// What the token is that begins at `start` with this run, and where it ends: dates and UUIDs go on behind the run.
+#[inline]
+fn form(key: &[u8], start: usize, run: &Run) -> (Kind, usize) {
+    let len = run.end - start;
+    let digits = run.digits as usize;
+    if len == 8 && run.classes & LETTER == 0 && is_uuid(key.get(start..).unwrap_or_default()) {
+        return (Kind::Uuid, start + UUID_BYTES);
+    }
+    if digits == len && len > 0 {
+        return number(key, start, run.end);
+    }
+    let is_hexadecimal = run.classes & LETTER == 0;
+    if is_hexadecimal && len >= 8 && digits >= 2 && len > run.last_digits as usize + 2 {
+        return (Kind::Hash, run.end);
+    }
+    let is_mixed = digits >= 3 && (run.last_digits as usize) < digits;
+    if len >= 16 && is_mixed {
+        return (Kind::Identifier, run.end);
+    }
+    (Kind::Word { stem: len - run.last_digits as usize }, run.end)
+}
+
+/// A number, or the date that begins with it.
+#[inline]
+fn number(key: &[u8], start: usize, end: usize) -> (Kind, usize) {
+    let is_year = |bytes: &[u8]| matches!(bytes, [b'1', b'9', ..] | [b'2', b'0', ..]);
+    let token = key.get(start..end).unwrap_or_default();
+    if token.len() == 4 && is_year(token) && is_rest_of_date(key.get(end..).unwrap_or_default()) {
+        return (Kind::Date, end + REST_OF_DATE_BYTES);
+    }
+    if let [_, _, _, _, month_tens, month, day_tens, day] = *token
+        && is_year(token)
+        && is_month_and_day([month_tens, month], [day_tens, day])
+    {
+        return (Kind::Date, end);
+    }
+    (Kind::Number, end)
+}
+
+/// Bytes of "-11-25".
+const REST_OF_DATE_BYTES: usize = 6;
+
+/// True if bytes begin as the rest of a date does, behind the year.
+fn is_rest_of_date(bytes: &[u8]) -> bool {
+    match *bytes {
+        [b'-' | b'/' | b'.' | b'_', month_tens, month, b'-' | b'/' | b'.' | b'_', day_tens, day, ref rest @ ..] => {
+            is_month_and_day([month_tens, month], [day_tens, day])
+                && rest.first().is_none_or(|&byte| class(byte) & DIGIT == 0)
+        }
+        _ => false,
+    }
+}
+
+fn is_month_and_day(month: [u8; 2], day: [u8; 2]) -> bool {
+    let value = |[tens, ones]: [u8; 2]| {
+        let is_number = tens.is_ascii_digit() && ones.is_ascii_digit();
+        is_number.then(|| (tens - b'0') * 10 + (ones - b'0'))
+    };
+    value(month).is_some_and(|month| (1..=12).contains(&month)) && value(day).is_some_and(|day| (1..=31).contains(&day))
+}
+
+/// Bytes of a UUID as text.
+const UUID_BYTES: usize = 36;
+
+/// True if bytes begin with a UUID.
+fn is_uuid(bytes: &[u8]) -> bool {
+    let Some(uuid) = bytes.get(..UUID_BYTES) else { return false };
+    uuid.iter().enumerate().all(|(at, &byte)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    })
+}
+
+/// Beginnings that share a bucket.
+const WAYS: usize = 4;
+/// Buckets of the table: a power of two.
+const BUCKETS: usize = 1024;
+
+/// Different words behind one beginning that make the place a hole.
+const WORDS_MAX: u32 = 5;
+/// As many at the start of keys with more tokens, as bits of 64 that are set: some sixty words.
+const FIRST_WORDS_MAX: u32 = 40;
+/// All words of a place are the same to the pattern.
+const HOLE: u64 = u64::MAX;
+
+/// A beginning of keys, and which words were seen behind it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// The hash of the beginning; 0: free.
+    beginning: u64,
+    /// A bit for each word, by its hash; [`HOLE`] if there were too many.
+    words: u64,
+}
+
+/// The words that were seen, by what precedes them in the key.
+#[derive(Clone, Debug)]
+pub struct Words {
+    places: Vec<[Place; WAYS]>,
+}
+
+impl Default for Words {
+    fn default() -> Words {
+        Words { places: vec![[Place::default(); WAYS]; BUCKETS] }
+    }
+}
+
+impl Words {
+    /// Bytes that the table takes.
+    pub const MEMORY_BYTES: usize = BUCKETS * WAYS * size_of::<Place>();
+
+    #[inline]
+    fn bucket(&self, beginning: u64) -> &[Place; WAYS] {
+        &self.places[beginning as usize % BUCKETS]
+    }
+
+    /// True if words behind this beginning vary.
+    #[inline]
+    fn is_hole(&self, beginning: u64) -> bool {
+        self.bucket(beginning).iter().any(|place| place.beginning == beginning && place.words == HOLE)
+    }
+
+    /// Learns that this word stands behind this beginning.
+    fn learn(&mut self, beginning: u64, word: u64, words_max: u32) {
+        let bucket = &mut self.places[beginning as usize % BUCKETS];
+        let known = bucket.iter().position(|place| place.beginning == beginning);
+        let least = || (0..WAYS).min_by_key(|&way| bucket[way].words.count_ones()).unwrap_or(0);
+        let way = known.unwrap_or_else(least);
+        let place = &mut bucket[way];
+        if known.is_none() {
+            *place = Place { beginning, words: 0 };
+        }
+        place.words |= 1 << (word >> 58);
+        if place.words.count_ones() >= words_max {
+            place.words = HOLE;
+        }
+    }
+
+    /// The hash of a key's pattern.
+    #[inline]
+    pub fn pattern(&self, seed: u64, key: &[u8]) -> u64 {
+        Pieces::of(key).fold(seed, |hash, piece| self.step(hash, &piece).pattern)
+    }
+
+    /// One piece further.
+    #[inline]
+    fn step(&self, hash: u64, piece: &Piece) -> Step {
+        let place = place(hash, piece);
+        let Kind::Word { stem } = piece.kind else {
+            return Step { place, word: 0, pattern: mix(place, piece.kind.mark()), is_hole: true };
+        };
+        let word = word(piece.token, stem);
+        if self.is_hole(place) {
+            return Step { place, word, pattern: mix(place, piece.kind.mark()), is_hole: true };
+        }
+        Step { place, word, pattern: mix(place, word), is_hole: false }
+    }
+
+    /// Learns the words of a key whose pattern is new.
+    pub fn learn_key(&mut self, seed: u64, key: &[u8]) {
+        let mut hash = seed;
+        for (index, piece) in Pieces::of(key).enumerate() {
+            let step = self.step(hash, &piece);
+            if !step.is_hole && !piece.token.is_empty() {
+                let is_kind_of_key = index == 0 && !piece.is_last;
+                self.learn(step.place, step.word, if is_kind_of_key { FIRST_WORDS_MAX } else { WORDS_MAX });
+            }
+            hash = step.pattern;
+        }
+    }
+
+    /// The text of a key's pattern, in ASCII.
+    pub fn text(&self, seed: u64, key: &[u8]) -> String {
+        let mut text = String::new();
+        let mut hash = seed;
+        for piece in Pieces::of(key) {
+            if text.len() >= TEXT_BYTES_MAX {
+                text += Kind::Rest.text();
+                break;
+            }
+            let step = self.step(hash, &piece);
+            hash = step.pattern;
+            text += &piece.separator.escape_ascii().to_string();
+            match piece.kind {
+                Kind::Word { stem } if !step.is_hole => {
+                    let (stem, digits) = piece.token.split_at(stem.min(piece.token.len()));
+                    text += &shown(stem);
+                    text += if digits.is_empty() { "" } else { Kind::Number.text() };
+                }
+                kind => text += kind.text(),
+            }
+        }
+        text
+    }
+}
+
+/// A word as text: UTF-8 stays, other bytes are escaped.
+fn shown(word: &[u8]) -> String {
+    match std::str::from_utf8(word) {
+        Ok(text) => text.to_owned(),
+        Err(_) => word.escape_ascii().to_string(),
+    }
+}
+
+/// The result of looking at one piece.
+struct Step {
+    /// The hash of what precedes the token, and of whether it is the last.
+    place: u64,
+    /// The hash of the word.
+    word: u64,
+    /// The hash of the pattern up to here.
+    pattern: u64,
+    /// True if the token's bytes don't belong to the pattern.
+    is_hole: bool,
+}
+
+/// The hash of a word: of what precedes the digits at its end, and whether it has some.
+#[inline]
+fn word(token: &[u8], stem: usize) -> u64 {
+    let has_digits = u64::from(stem < token.len());
+    hash::bytes(has_digits, token.get(..stem).unwrap_or_default())
+}
+
+/// The hash of a place: the pattern so far and what separates the token from it.
+#[inline]
+fn place(hash: u64, piece: &Piece) -> u64 {
+    let mut place = hash ^ u64::from(piece.is_last);
+    match *piece.separator {
+        [] => {}
+        [byte] => place ^= u64::from(byte) << 8,
+        ref bytes => place ^= hash::bytes(0, bytes),
+    }
+    mix(place, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEED: u64 = 7;
+
+    fn check(key: &[u8], expected: &str) {
+        assert_eq!(Words::default().text(SEED, key), expected, "{}", key.escape_ascii());
+    }
+
+    #[test]
+    fn the_form_of_a_token_makes_a_hole() {
+        check(b"user:17:name", "user:<n>:name");
+        check(b"17", "<n>");
+        check(b"user17", "user<n>");
+        check(b"key_5", "key_<n>");
+        check(b"rate:2026-11-25:api", "rate:<date>:api");
+        check(b"rate:20261125", "rate:<date>");
+        check(b"rate:20269925", "rate:<n>");
+        check(b"rate:2026-11-251", "rate:<n>-<n>-<n>");
+        check(b"s:123e4567-e89b-12d3-a456-426614174000:x", "s:<uuid>:x");
+        check(b"s:deadbeef-e89b-12d3-a456-42661417400", "s:deadbeef-e89b-12d<n>-a<n>-<n>");
+        check(b"etag:d41d8cd98f00b204e9800998ecf8427e", "etag:<hash>");
+        check(b"session:Xk3n9Zq0aPw81LmNvB", "session:<id>");
+        check(b"deadline", "deadline");
+        check(b"feedface", "feedface");
+        check(b"{user:4}:cart", "{user:<n>}:cart");
+        check("straße:5".as_bytes(), "straße:<n>");
+        check(b"", "");
+        check(b"::", "::");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_one_hole() {
+        check(b"blob:\x00\x01\xff:x:y", "blob:<binary>");
+        check(b"\x00", "<binary>");
+        check(b"a:\xff\xfe", "a:\\xff\\xfe");
+    }
+
+    #[test]
+    fn long_keys_are_cut() {
+        let key = [b"file:".as_slice(), &vec![b'a'; 1 << 20]].concat();
+        let text = Words::default().text(SEED, &key);
+        assert!(text.ends_with("<...>") && text.len() < 200, "{text}");
+        let separators = vec![b':'; 1 << 20];
+        assert!(Words::default().text(SEED, &separators).len() < 200);
+    }
+
+    fn learn(words: &mut Words, key: &str) {
+        words.learn_key(SEED, key.as_bytes());
+    }
+
+    #[test]
+    fn words_that_vary_become_holes() {
+        let mut words = Words::default();
+        let names = ["alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi", "ivan", "judy"];
+        for name in names {
+            learn(&mut words, &format!("user:{name}:mail"));
+        }
+        assert_eq!(words.text(SEED, b"user:zoe:mail"), "user:<word>:mail");
+        assert_eq!(words.text(SEED, b"user:zoe5:mail"), "user:<word>:mail");
+        assert_eq!(words.text(SEED, b"group:zoe:mail"), "group:zoe:mail");
+        let pattern = |key: &[u8]| words.pattern(SEED, key);
+        assert_eq!(pattern(b"user:zoe:mail"), pattern(b"user:yves:mail"));
+        assert_ne!(pattern(b"user:zoe:mail"), pattern(b"user:zoe:name"));
+        assert_ne!(pattern(b"user:zoe:mail"), pattern(b"user:zoe"));
+    }
+
+    #[test]
+    fn kinds_of_keys_stay_apart() {
+        let mut words = Words::default();
+        for kind in 0..20_u8 {
+            learn(&mut words, &format!("kind{}:5", (b'a' + kind) as char));
+        }
+        assert_eq!(words.text(SEED, b"kinda:5"), "kinda:<n>");
+        for kind in 0..200 {
+            let letters = [kind / 26, kind % 26].map(|letter| (b'a' + letter as u8) as char);
+            learn(&mut words, &format!("{}{}:5", letters[0], letters[1]));
+        }
+        assert_eq!(words.text(SEED, b"kinda:5"), "<word>:<n>");
+    }
+
+    #[test]
+    fn the_hash_and_the_text_of_a_pattern_agree() {
+        let words = Words::default();
+        let keys = ["user:1", "user:2", "user:a", "user:b", "user", "user:", ":user", "1", "a1", "a2", "1:a", "2:a"];
+        for a in keys {
+            for b in keys {
+                let same_text = words.text(SEED, a.as_bytes()) == words.text(SEED, b.as_bytes());
+                let same_hash = words.pattern(SEED, a.as_bytes()) == words.pattern(SEED, b.as_bytes());
+                assert_eq!(same_text, same_hash, "{a} {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_million_beginnings_take_no_more_memory() {
+        let mut words = Words::default();
+        for number in 0..1_000_000_u32 {
+            let word: String = number.to_string().bytes().map(|digit| (digit + 50) as char).collect();
+            learn(&mut words, &format!("x:{word}:{word}:y"));
+        }
+        assert_eq!(words.places.len() * size_of::<[Place; WAYS]>(), Words::MEMORY_BYTES);
+    }
+}

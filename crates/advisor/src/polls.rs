@@ -1,0 +1,130 @@
+//! Polling: the same question again and again at a steady pace, mostly answered with nothing new.
+
+/// Questions that are followed at the same time.
+const QUESTIONS: usize = 4;
+/// Times that a question is asked before it counts.
+const ASKED_MIN: u32 = 8;
+
+/// A question, by its command and key: of a queue that is ordered by time the other arguments change.
+#[derive(Clone, Copy, Debug, Default)]
+struct Question {
+    /// Command and key; 0: free.
+    question: u64,
+    last_ns: u64,
+    /// The usual time between two.
+    interval_ns: u64,
+    reply: u64,
+    asked: u32,
+    steady: u32,
+    empty: u32,
+}
+
+/// A question that was asked again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Polled {
+    /// How often, and how often there was something.
+    pub made: u64,
+    /// How often there was something.
+    pub found: u64,
+    /// The time between two.
+    pub interval_ns: u64,
+}
+
+/// A question's answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Answered {
+    /// Hash of command and key.
+    pub question: u64,
+    /// When it was asked.
+    pub asked_ns: u64,
+    /// The hash of the reply; 0: not known.
+    pub reply: u64,
+    /// True if there was nothing.
+    pub is_empty: bool,
+}
+
+/// The questions of a connection.
+#[derive(Clone, Debug, Default)]
+pub struct Polls {
+    questions: [Question; QUESTIONS],
+    next: u8,
+}
+
+impl Polls {
+    /// Adds a question. Tells if it is being polled.
+    pub fn ask(&mut self, answered: &Answered) -> Option<Polled> {
+        let known = self.questions.iter_mut().find(|question| question.question == answered.question);
+        let Some(question) = known else {
+            let place = &mut self.questions[usize::from(self.next) % QUESTIONS];
+            self.next = self.next.wrapping_add(1);
+            *place = Question {
+                question: answered.question,
+                last_ns: answered.asked_ns,
+                reply: answered.reply,
+                ..Question::default()
+            };
+            return None;
+        };
+        let interval_ns = answered.asked_ns.saturating_sub(question.last_ns);
+        let is_steady = interval_ns.abs_diff(question.interval_ns) <= question.interval_ns / 2;
+        // Of a value that is read, the same one again is nothing new.
+        let is_new = !answered.is_empty && (answered.reply == 0 || answered.reply != question.reply);
+        question.interval_ns = match question.interval_ns {
+            0 => interval_ns,
+            usual => (usual * 7 + interval_ns) / 8,
+        };
+        question.last_ns = answered.asked_ns;
+        question.reply = answered.reply;
+        question.asked += 1;
+        question.steady += u32::from(is_steady);
+        question.empty += u32::from(!is_new);
+        if question.asked < ASKED_MIN {
+            return None;
+        }
+        let (asked, steady, empty) = (question.asked, question.steady, question.empty);
+        (question.asked, question.steady, question.empty) = (0, 0, 0);
+        let is_polled = steady * 10 >= asked * 7 && (empty * 10 >= asked * 7 || answered.reply == 0);
+        let found = if answered.reply == 0 { 0 } else { asked - empty };
+        is_polled.then(|| Polled { made: asked.into(), found: found.into(), interval_ns: question.interval_ns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is told of questions, each with the time since the one before and whether there was something.
+    fn polled(questions: impl IntoIterator<Item = (u64, bool)>) -> u64 {
+        let (mut polls, mut now) = (Polls::default(), 0);
+        let mut reply = 100;
+        let told = questions.into_iter().filter_map(|(wait, found)| {
+            now += wait;
+            reply += u64::from(found);
+            let reply = if found { reply } else { 1 };
+            polls.ask(&Answered { question: 5, asked_ns: now, reply, is_empty: !found })
+        });
+        told.map(|polled| polled.made).sum()
+    }
+
+    #[test]
+    fn a_steady_pace_with_no_result_is_polling() {
+        assert_eq!(polled((0..100).map(|_| (1_000_000, false))), 96);
+        assert_eq!(polled((0..100).map(|turn| (1_000_000 + turn % 7 * 50_000, turn % 10 == 0))), 96);
+    }
+
+    #[test]
+    fn questions_that_find_something_are_no_polling() {
+        assert_eq!(polled((0..100).map(|_| (1_000_000, true))), 0);
+    }
+
+    #[test]
+    fn questions_without_a_pace_are_no_polling() {
+        let mut random = 1_u64;
+        let mut wait = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            1 << (10 + (random >> 60))
+        };
+        let questions: Vec<_> = (0..1000).map(|_| (wait(), false)).collect();
+        assert!(polled(questions) < 100);
+    }
+}

@@ -1,0 +1,261 @@
+//! The last short replies of a connection, so that an argument that repeats one is seen.
+
+use crate::hash;
+
+/// Replies that are remembered.
+const ENTRIES: usize = 8;
+/// Longest reply that is remembered, in bytes.
+const PAYLOAD_BYTES_MAX: usize = 128;
+/// Elements of an array that are remembered.
+const ELEMENTS_MAX: usize = 4;
+/// A shorter reply is equal to an argument by chance too often: alone it proves nothing.
+const TELLING_BYTES: usize = 3;
+
+/// How well an argument's origin is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Evidence {
+    /// It repeats nothing.
+    #[default]
+    None,
+    /// It repeats a reply that is short enough to be equal by chance.
+    Weak,
+    /// It repeats a telling reply.
+    Strong,
+}
+
+/// Where an argument came from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Origin {
+    /// How sure that is.
+    pub evidence: Evidence,
+    /// How many trips ago the reply was: 1 is the one before.
+    pub distance: u32,
+    /// The hash of what is repeated.
+    pub payload: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    payload: u64,
+    /// The trip whose reply it was.
+    trip: u32,
+    is_telling: bool,
+}
+
+/// The last short replies.
+#[derive(Clone, Debug, Default)]
+pub struct Recent {
+    entries: [Entry; ENTRIES],
+    next: u8,
+    /// A bit for each remembered payload, by its hash, so that most arguments are compared with none.
+    filter: u64,
+}
+
+/// What a reply says, in short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Equal for equal replies; 0 if it isn't known.
+    pub hash: u64,
+    /// True if there was nothing: null, 0, no elements.
+    pub is_empty: bool,
+    /// True if it says little: nothing, a status, or fewer than three bytes.
+    pub is_trivial: bool,
+}
+
+#[inline]
+fn bit(payload: u64) -> u64 {
+    1 << (payload >> 58)
+}
+
+impl Recent {
+    #[inline]
+    fn push(&mut self, payload: &[u8], trip: u32, seed: u64) {
+        if payload.is_empty() || payload.len() > PAYLOAD_BYTES_MAX {
+            return;
+        }
+        let entry = Entry { payload: hash::bytes(seed, payload), trip, is_telling: payload.len() >= TELLING_BYTES };
+        self.entries[usize::from(self.next) % ENTRIES] = entry;
+        self.next = self.next.wrapping_add(1);
+        if usize::from(self.next).is_multiple_of(ENTRIES) {
+            self.filter = self.entries.iter().fold(0, |filter, entry| filter | bit(entry.payload));
+        }
+        self.filter |= bit(entry.payload);
+    }
+
+    /// A number, and the ones next to it.
+    fn push_number(&mut self, digits: &[u8], trip: u32, seed: u64) {
+        self.push(digits, trip, seed);
+        if let Some(number) = resp::num::parse_i64(digits) {
+            let mut text = resp::num::IntText::new();
+            if let Some(next) = number.checked_add(1) {
+                self.push(text.i64(next), trip, seed);
+            }
+        }
+    }
+
+    /// Where an argument with this hash may have come from.
+    #[inline]
+    pub fn origin(&self, argument: u64, trip: u32) -> Origin {
+        if self.filter & bit(argument) == 0 {
+            return Origin::default();
+        }
+        let found = self.entries.iter().filter(|entry| entry.payload == argument && entry.trip != 0);
+        // The last reply that says so.
+        let Some(entry) = found.min_by_key(|entry| trip.wrapping_sub(entry.trip)) else { return Origin::default() };
+        let evidence = if entry.is_telling { Evidence::Strong } else { Evidence::Weak };
+        Origin { evidence, distance: trip.wrapping_sub(entry.trip), payload: argument }
+    }
+
+    /// Remembers what a reply says, and tells it in short.
+    #[inline]
+    pub fn learn(&mut self, reply: &[u8], len: u64, trip: u32, seed: u64) -> Answer {
+        let hash = hash::argument(seed ^ len, reply) | 1;
+        let answer = |is_empty, is_trivial| Answer { hash, is_empty, is_trivial };
+        let Some((&kind, rest)) = reply.split_first() else { return Answer::default() };
+        match kind {
+            b'+' => answer(false, true),
+            b':' => {
+                let digits = line(rest);
+                self.push_number(digits, trip, seed);
+                answer(digits == b"0", digits.len() < TELLING_BYTES)
+            }
+            b'$' | b'=' => match bulk(rest) {
+                Some(Bulk::Text(text)) => {
+                    self.push_text(text, trip, seed);
+                    answer(text.is_empty(), text.len() < TELLING_BYTES)
+                }
+                Some(Bulk::Null) => answer(true, true),
+                None => answer(false, false),
+            },
+            b'_' => answer(true, true),
+            b',' | b'(' => {
+                let digits = line(rest);
+                self.push_number(digits, trip, seed);
+                answer(false, digits.len() < TELLING_BYTES)
+            }
+            b'#' => answer(rest.first() == Some(&b'f'), true),
+            b'*' | b'~' | b'%' | b'>' => {
+                let count = line(rest);
+                let is_empty = count == b"0" || count == b"-1";
+                self.push_elements(rest.get(count.len() + 2..).unwrap_or_default(), trip, seed);
+                answer(is_empty, is_empty)
+            }
+            _ => answer(false, true),
+        }
+    }
+
+    #[inline]
+    fn push_text(&mut self, text: &[u8], trip: u32, seed: u64) {
+        if text.len() <= 19 && text.first().is_some_and(|&byte| byte.is_ascii_digit() || byte == b'-') {
+            self.push_number(text, trip, seed);
+        } else {
+            self.push(text, trip, seed);
+        }
+    }
+
+    /// The first elements of an array.
+    fn push_elements(&mut self, mut elements: &[u8], trip: u32, seed: u64) {
+        for _ in 0..ELEMENTS_MAX {
+            let Some((&kind, rest)) = elements.split_first() else { return };
+            let used = match kind {
+                b'$' => match bulk(rest) {
+                    Some(Bulk::Text(text)) => {
+                        self.push(text, trip, seed);
+                        line(rest).len() + 2 + text.len() + 2
+                    }
+                    Some(Bulk::Null) => line(rest).len() + 2,
+                    None => return,
+                },
+                b':' | b',' => {
+                    self.push(line(rest), trip, seed);
+                    line(rest).len() + 2
+                }
+                _ => return,
+            };
+            elements = rest.get(used..).unwrap_or_default();
+        }
+    }
+}
+
+/// The bytes up to the line's end.
+#[inline]
+fn line(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().take(32).position(|&byte| byte == b'\r');
+    bytes.get(..end.unwrap_or(bytes.len().min(32))).unwrap_or_default()
+}
+
+/// A bulk string.
+enum Bulk<'a> {
+    Null,
+    Text(&'a [u8]),
+}
+
+/// A bulk string behind its type; None if it isn't here as a whole.
+#[inline]
+fn bulk(bytes: &[u8]) -> Option<Bulk<'_>> {
+    let head = line(bytes);
+    let len = resp::num::parse_i64(head)?;
+    let Ok(len) = usize::try_from(len) else { return Some(Bulk::Null) };
+    let start = head.len() + 2;
+    bytes.get(start..start.checked_add(len)?).map(Bulk::Text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEED: u64 = 3;
+
+    fn check(reply: &[u8], argument: &[u8], expected: Evidence) {
+        let mut recent = Recent::default();
+        recent.learn(reply, reply.len() as u64, 1, SEED);
+        let origin = recent.origin(hash::argument(SEED, argument), 2);
+        assert_eq!(origin.evidence, expected, "{} {}", reply.escape_ascii(), argument.escape_ascii());
+        if expected != Evidence::None {
+            assert_eq!(origin.distance, 1);
+        }
+    }
+
+    #[test]
+    fn an_argument_that_repeats_a_reply_is_seen() {
+        check(b"$5\r\nalice\r\n", b"alice", Evidence::Strong);
+        check(b"$5\r\nalice\r\n", b"bob", Evidence::None);
+        check(b"$1\r\n5\r\n", b"5", Evidence::Weak);
+        check(b"$1\r\n5\r\n", b"6", Evidence::Weak);
+        check(b"$3\r\n199\r\n", b"200", Evidence::Strong);
+        check(b":1234\r\n", b"1235", Evidence::Strong);
+        check(b",1.25\r\n", b"1.25", Evidence::Strong);
+        check(b"*2\r\n$5\r\nalice\r\n$3\r\nbob\r\n", b"bob", Evidence::Strong);
+        check(b"*3\r\n$-1\r\n:12345\r\n$3\r\nbob\r\n", b"bob", Evidence::Strong);
+        check(b"+OK\r\n", b"OK", Evidence::None);
+        check(b"$-1\r\n", b"-1", Evidence::None);
+        check(b"-ERR no\r\n", b"ERR no", Evidence::None);
+    }
+
+    #[test]
+    fn replies_that_were_cut_are_no_text() {
+        let whole = b"*2\r\n$5\r\nalice\r\n$3\r\nbob\r\n";
+        for len in 0..whole.len() {
+            Recent::default().learn(&whole[..len], whole.len() as u64, 1, SEED);
+        }
+        check(b"$5\r\nali", b"ali", Evidence::None);
+        check(b"$99999999999999999999\r\nali", b"ali", Evidence::None);
+    }
+
+    #[test]
+    fn answers_tell_whether_there_was_something() {
+        let check = |reply: &[u8], is_empty, is_trivial| {
+            let answer = Recent::default().learn(reply, reply.len() as u64, 1, SEED);
+            assert_eq!((answer.is_empty, answer.is_trivial), (is_empty, is_trivial), "{}", reply.escape_ascii());
+            assert_ne!(answer.hash, 0);
+        };
+        check(b"$-1\r\n", true, true);
+        check(b"_\r\n", true, true);
+        check(b"*0\r\n", true, true);
+        check(b":0\r\n", true, true);
+        check(b"$0\r\n\r\n", true, true);
+        check(b"$3\r\nabc\r\n", false, false);
+        check(b"*1\r\n$1\r\na\r\n", false, false);
+        check(b":7\r\n", false, true);
+    }
+}

@@ -1,0 +1,134 @@
+//! The shapes that were seen: command and key pattern, as text, by their hash. Bounded in number: what wasn't used for
+//! long makes room.
+
+use crate::hash::{self, HashedMap};
+
+/// Bytes that a shape takes, texts and index included, at the very most.
+pub const SHAPE_BYTES_MAX: usize = 320;
+/// Longest name of a command that is shown, in bytes.
+const NAME_BYTES_MAX: usize = 32;
+
+/// A command and a key pattern.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// The hash by which trips are compared. It depends on what this thread has learned.
+    pub hash: u64,
+    /// The hash of the texts, equal in all threads.
+    pub identity: u64,
+    /// The command's name, in capitals.
+    pub command: Box<str>,
+    /// The key's pattern; empty for a command without a key.
+    pub pattern: Box<str>,
+    /// True if it was used since the hand passed.
+    is_used: bool,
+}
+
+/// Shapes by their hash, in bounded memory.
+#[derive(Clone, Debug)]
+pub struct Shapes {
+    index: HashedMap<u32>,
+    slots: Vec<Shape>,
+    slots_max: usize,
+    /// The slot that makes room next, unless it was used meanwhile.
+    hand: usize,
+    /// Shapes that had to make room.
+    dropped: u64,
+}
+
+impl Shapes {
+    /// None yet, and never more than fit into so many bytes.
+    pub fn new(memory_bytes: usize) -> Shapes {
+        let slots_max = (memory_bytes / SHAPE_BYTES_MAX).max(16);
+        Shapes { index: HashedMap::default(), slots: Vec::new(), slots_max, hand: 0, dropped: 0 }
+    }
+
+    /// The shape with this hash.
+    pub fn get(&self, hash: u64) -> Option<&Shape> {
+        self.slots.get(*self.index.get(&hash)? as usize)
+    }
+
+    /// Marks a shape as used. False if it isn't known.
+    #[inline]
+    pub fn touch(&mut self, hash: u64) -> bool {
+        let Some(&slot) = self.index.get(&hash) else { return false };
+        if let Some(shape) = self.slots.get_mut(slot as usize) {
+            shape.is_used = true;
+        }
+        true
+    }
+
+    /// Adds a shape.
+    pub fn insert(&mut self, hash: u64, command: &[u8], pattern: String) {
+        let command = name(command);
+        let identity = hash::mix(hash::bytes(0, command.as_bytes()), hash::bytes(1, pattern.as_bytes()));
+        let shape = Shape { hash, identity, command: command.into(), pattern: pattern.into(), is_used: true };
+        let slot = self.free_slot();
+        match self.slots.get_mut(slot) {
+            Some(place) => *place = shape,
+            None => self.slots.push(shape),
+        }
+        self.index.insert(hash, slot as u32);
+    }
+
+    /// A slot for one more: a new one, or that of a shape that wasn't used since the hand last passed.
+    fn free_slot(&mut self) -> usize {
+        if self.slots.len() < self.slots_max {
+            return self.slots.len();
+        }
+        loop {
+            self.hand = (self.hand + 1) % self.slots.len();
+            let shape = &mut self.slots[self.hand];
+            if !std::mem::take(&mut shape.is_used) {
+                self.index.remove(&shape.hash);
+                self.dropped += 1;
+                return self.hand;
+            }
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Shapes that had to make room since the start.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+/// A command's name as it is shown.
+fn name(command: &[u8]) -> String {
+    let shown = command.get(..NAME_BYTES_MAX).unwrap_or(command);
+    shown.escape_ascii().to_string().to_ascii_uppercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_used_for_long_makes_room() {
+        let mut shapes = Shapes::new(0);
+        for hash in 0..16 {
+            shapes.insert(hash, b"get", format!("a:{hash}"));
+        }
+        // The hand's first round clears all marks.
+        shapes.insert(16, b"get", String::new());
+        assert!(shapes.touch(5));
+        for hash in 17..30 {
+            shapes.insert(hash, b"get", String::new());
+        }
+        assert_eq!((shapes.len(), shapes.dropped()), (16, 14));
+        assert!(shapes.touch(5) && !shapes.touch(6));
+        assert_eq!(shapes.get(5).map(|shape| &*shape.pattern), Some("a:5"));
+        assert!(shapes.index.len() <= 16);
+    }
+
+    #[test]
+    fn names_are_shown_in_capitals() {
+        assert_eq!(name(b"zScore"), "ZSCORE");
+        assert_eq!(name(b"\x00"), "\\X00");
+        assert_eq!(name(&[b'x'; 1000]).len(), NAME_BYTES_MAX);
+    }
+}

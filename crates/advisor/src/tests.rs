@@ -1,0 +1,7 @@
+//! Synthetic traffic: what is found, and what isn't.
+
+mod loops;
+mod movies;
+mod others;
+mod reads;
+mod traffic;

@@ -1,0 +1,216 @@
+//! Loops, and what looks like one.
+
+use super::traffic::{ROUND_TRIP_NS, Traffic, steps, trips};
+use crate::findings::{Confidence, Kind};
+
+#[test]
+fn a_loop_is_found() {
+    let mut traffic = Traffic::new();
+    for number in 0..1000 {
+        traffic.send(&format!("SET key{number} value{number}"), "OK");
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, steps(&group)), (Kind::Loop, vec!["SET key<n>".to_owned()]));
+    assert_eq!(trips(&group), (1000, 1));
+    assert_eq!(group.total.sums.lost_ns, 999 * ROUND_TRIP_NS);
+    assert_eq!(group.total.sums.confidence(), Confidence::High);
+    assert!(!group.total.steps[0].one_key);
+    assert_eq!(group.total.samples.len(), 1);
+}
+
+#[test]
+fn a_long_loop_needs_a_pipeline_for_every_thousand() {
+    let mut traffic = Traffic::new();
+    for number in 0..100_000 {
+        traffic.send(&format!("SET key_{number} value_{number}"), "OK");
+    }
+    assert_eq!(trips(&traffic.only()), (100_000, 100));
+}
+
+#[test]
+fn a_loop_over_one_key_is_told_from_one_over_many() {
+    let mut traffic = Traffic::new();
+    for number in 0..100 {
+        traffic.send(&format!("SADD users:online member{number}"), ":1");
+    }
+    let group = traffic.only();
+    assert_eq!(steps(&group), ["SADD users:online"]);
+    assert!(group.total.steps[0].one_key);
+}
+
+#[test]
+fn a_counter_that_is_incremented_one_by_one_is_a_loop() {
+    let mut traffic = Traffic::new();
+    for number in 0..100 {
+        traffic.send("INCR visits", &format!(":{number}"));
+    }
+    let group = traffic.only();
+    assert_eq!((steps(&group), trips(&group)), (vec!["INCR visits".to_owned()], (100, 1)));
+}
+
+#[test]
+fn commands_without_a_key_loop_too() {
+    let mut traffic = Traffic::new();
+    for _ in 0..10_000 {
+        traffic.send("PING", "PONG");
+    }
+    assert_eq!(trips(&traffic.only()), (10_000, 10));
+}
+
+#[test]
+fn names_that_vary_are_learned() {
+    let mut traffic = Traffic::new();
+    for first in b'a'..=b'z' {
+        for second in b'a'..=b'z' {
+            traffic.send(&format!("GET user:{}{}:mail", first as char, second as char), "x@example.org");
+        }
+    }
+    let group = traffic.only();
+    assert_eq!(steps(&group), ["GET user:<word>:mail"]);
+    assert!(trips(&group).0 >= 660, "{group:?}");
+}
+
+#[test]
+fn an_interleaved_loop_is_found_with_its_period() {
+    let mut traffic = Traffic::new();
+    for number in 0..100 {
+        traffic.send(&format!("HSET user:{number} name x"), ":1");
+        traffic.send(&format!("SADD users:all u{number}"), ":1");
+        traffic.send(&format!("EXPIRE user:{number} 3600"), ":1");
+    }
+    let group = traffic.only();
+    assert_eq!(group.total.kind, Kind::InterleavedLoop);
+    assert_eq!(steps(&group), ["HSET user:<n>", "SADD users:all", "EXPIRE user:<n>"]);
+    assert_eq!(trips(&group), (300, 1));
+}
+
+#[test]
+fn steps_that_need_a_reply_are_stages() {
+    let mut traffic = Traffic::new();
+    for number in 0..100 {
+        traffic.send(&format!("GET user:{number}:team"), &format!("{}", 5000 + number * 7));
+        traffic.send(&format!("HGETALL team:{}", 5000 + number * 7), "x");
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, trips(&group)), (Kind::InterleavedLoop, (200, 2)));
+    assert_eq!(group.total.sums.confidence(), Confidence::High);
+}
+
+#[test]
+fn a_walk_that_needs_each_reply_is_clean() {
+    let mut traffic = Traffic::new();
+    let mut node = 1000_u64;
+    for _ in 0..1000 {
+        let next = node * 7919 % 1_000_003;
+        traffic.send(&format!("GET node:{node}"), &format!("{next}"));
+        node = next;
+    }
+    traffic.assert_clean();
+}
+
+#[test]
+fn a_client_that_thinks_before_each_command_is_clean() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..1000 {
+        traffic.pause(2);
+        traffic.send(&format!("GET session:{number}"), "x");
+    }
+    traffic.assert_clean();
+}
+
+#[test]
+fn a_slow_network_can_not_be_told_from_a_client_that_thinks() {
+    let mut traffic = Traffic::new();
+    traffic.gap_ns = 30_000_000;
+    for number in 0..1000 {
+        traffic.send(&format!("GET session:{number}"), "x");
+    }
+    assert_eq!(traffic.only().total.sums.confidence(), Confidence::Low);
+}
+
+#[test]
+fn a_slow_network_that_was_measured_is_sure() {
+    let mut traffic = Traffic::new();
+    traffic.gap_ns = 30_000_000;
+    traffic.connection.set_round_trip(29_000_000);
+    for number in 0..1000 {
+        traffic.send(&format!("GET session:{number}"), "x");
+    }
+    let group = traffic.only();
+    assert_eq!(group.total.sums.confidence(), Confidence::High);
+    assert_eq!(group.total.sums.lost_ns, 999 * 30_000_000);
+}
+
+#[test]
+fn the_time_of_pauses_is_not_lost() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..1000 {
+        if number % 100 == 0 {
+            traffic.pause(50);
+        }
+        traffic.send(&format!("GET session:{number}"), "x");
+    }
+    let group = traffic.only();
+    assert_eq!(trips(&group), (1000, 10));
+    assert_eq!(group.total.sums.lost_ns, 990 * ROUND_TRIP_NS);
+}
+
+#[test]
+fn pipelines_are_clean() {
+    let mut traffic = Traffic::new();
+    for number in 0..1000 {
+        traffic.batch(&format!("SET key{number} x"), 100);
+    }
+    traffic.assert_clean();
+}
+
+#[test]
+fn requests_that_do_not_wait_for_replies_are_clean() {
+    let mut traffic = Traffic::new();
+    traffic.gap_ns = 0;
+    for number in 0..1000 {
+        traffic.now_ns -= 1000;
+        traffic.send(&format!("SET key{number} x"), "OK");
+    }
+    traffic.assert_clean();
+}
+
+#[test]
+fn a_few_different_commands_are_clean() {
+    let mut traffic = Traffic::logged_in();
+    for request in 0..100 {
+        traffic.pause(20);
+        traffic.send(&format!("GET session:{request}"), "user-5");
+        traffic.send(&format!("HGETALL user:{request}"), "x");
+        traffic.send(&format!("LRANGE cart:{request} 0 9"), "[]");
+    }
+    traffic.assert_clean();
+}
+
+#[test]
+fn connections_of_one_client_are_added_up() {
+    let mut traffic = Traffic::new();
+    let mut second = traffic.connection.clone();
+    second.id = 2;
+    for number in 0..200 {
+        traffic.send(&format!("GET key{number}"), "x");
+        std::mem::swap(&mut traffic.connection, &mut second);
+    }
+    traffic.close();
+    std::mem::swap(&mut traffic.connection, &mut second);
+    let group = traffic.only();
+    assert_eq!((trips(&group), group.clients), ((200, 2), 1));
+    assert!(group.total.sums.several_connections);
+}
+
+#[test]
+fn connections_are_apart() {
+    // Each connection sends one command of a shape; no connection has a loop.
+    let mut traffic = Traffic::new();
+    for id in 0..1000 {
+        traffic.connection = crate::Connection::new(id, crate::client::Client::default());
+        traffic.send(&format!("GET key{id}"), "x");
+        traffic.close();
+    }
+    traffic.assert_clean();
+}

@@ -1,0 +1,197 @@
+//! Transactions, scripts, short connections, heavy commands; bounds of memory; bad input.
+
+use super::traffic::{Traffic, steps, trips};
+use crate::client::Client;
+use crate::findings::Kind;
+use crate::{Advisor, Config, Connection};
+
+#[test]
+fn a_transaction_in_slices_is_found() {
+    let mut traffic = Traffic::new();
+    for number in 0..100 {
+        traffic.send("MULTI", "OK");
+        traffic.send(&format!("INCR a:{number}"), "QUEUED");
+        traffic.send(&format!("INCR b:{number}"), "QUEUED");
+        traffic.send("EXEC", "[]");
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, trips(&group)), (Kind::TransactionInSlices, (400, 100)));
+    assert_eq!(steps(&group), ["INCR a:<n>"]);
+}
+
+#[test]
+fn a_transaction_that_is_sent_as_one_is_clean() {
+    let mut traffic = Traffic::new();
+    for _ in 0..100 {
+        traffic.send("WATCH a", "OK");
+        traffic.batch("MULTI", 4);
+    }
+    traffic.assert_clean();
+}
+
+#[test]
+fn a_script_that_is_sent_in_full_is_found() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..100 {
+        traffic.pause(5);
+        traffic.send_words(&[b"EVAL", b"return 1", b"1", format!("lock:{number}").as_bytes()], 1, b":1\r\n");
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, steps(&group)), (Kind::ScriptInFull, vec!["EVAL lock:<n>".to_owned()]));
+    assert_eq!((group.total.sums.count, group.total.sums.bytes), (99, 99 * 8));
+}
+
+#[test]
+fn scripts_that_differ_and_scripts_by_their_hash_are_clean() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..100 {
+        traffic.pause(5);
+        traffic.send_words(&[b"EVAL", format!("return {number}").as_bytes(), b"0"], 1, b":1\r\n");
+        traffic.pause(5);
+        traffic.send("EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 1 lock", ":1");
+    }
+    traffic.assert_clean();
+}
+
+#[test]
+fn a_connection_for_a_command_is_found() {
+    let mut traffic = Traffic::new();
+    for id in 0..100 {
+        traffic.connection = Connection::opened(id, Client::default(), traffic.now_ns);
+        traffic.send("AUTH secret", "OK");
+        traffic.send("SELECT 1", "OK");
+        traffic.send(&format!("GET key:{id}"), "x");
+        traffic.close();
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, trips(&group)), (Kind::ConnectionPerCommand, (400, 100)));
+    assert_eq!(steps(&group), ["GET key:<n>"]);
+}
+
+#[test]
+fn connections_that_are_kept_are_clean() {
+    let mut traffic = Traffic::new();
+    for id in 0..100 {
+        traffic.connection = Connection::opened(id, Client::default(), traffic.now_ns);
+        traffic.send("AUTH secret", "OK");
+        for _ in 0..3 {
+            traffic.pause(5);
+            traffic.send(&format!("GET key:{id}"), "x");
+        }
+        traffic.close();
+    }
+    traffic.assert_clean();
+}
+
+#[test]
+fn heavy_commands_are_found() {
+    let mut traffic = Traffic::logged_in();
+    let large = format!("*1\r\n$100000\r\n{}\r\n", "x".repeat(100_000));
+    for number in 0..10 {
+        traffic.pause(5);
+        traffic.send("KEYS user:*", "[]");
+        traffic.pause(5);
+        traffic.send_words(&[b"SMEMBERS", format!("friends:{number}").as_bytes()], 1, large.as_bytes());
+        traffic.pause(5);
+        traffic.send("SMEMBERS few", "[]");
+    }
+    let groups = traffic.groups();
+    let found: Vec<_> = groups.iter().map(|group| (group.total.kind, steps(group).join(" "))).collect();
+    let heavy = |steps: &str| (Kind::HeavyCommand, steps.to_owned());
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found.contains(&heavy("KEYS")) && found.contains(&heavy("SMEMBERS friends:<n>")), "{found:?}");
+}
+
+#[test]
+fn replies_that_went_to_disk_are_told() {
+    let mut traffic = Traffic::new();
+    traffic.batch("GET key:5", 1_000_000);
+    traffic.advisor.spilled(&mut traffic.connection, 1_000_000, 500 << 20, 5);
+    let group = traffic.only();
+    assert_eq!((group.total.kind, group.total.sums.bytes), (Kind::TooLongPipeline, 500 << 20));
+    assert_eq!(steps(&group), ["GET key:<n>"]);
+}
+
+#[test]
+fn samples_are_kept_only_where_they_may_be() {
+    for samples in [true, false] {
+        let mut traffic = Traffic::new();
+        traffic.advisor = Advisor::new(Config { samples, ..Config::default() });
+        for number in 0..100 {
+            traffic.send(&format!("GET key{number}"), "x");
+        }
+        assert_eq!(traffic.only().total.samples.is_empty(), !samples);
+    }
+}
+
+#[test]
+fn a_million_shapes_stay_within_the_memory() {
+    let memory_bytes = 1 << 20;
+    let mut traffic = Traffic::new();
+    traffic.advisor = Advisor::new(Config { memory_bytes, ..Config::default() });
+    let letters = |number: u32| number.to_string().bytes().map(|digit| (digit + 50) as char).collect::<String>();
+    for number in 0..1_000_000 {
+        let (command, key) = (letters(number / 4), letters(number / 4 % 1000));
+        traffic.send(&format!("{command} {key}:x"), ":0");
+    }
+    traffic.close();
+    let findings = traffic.advisor.findings();
+    assert!(findings.memory_bytes() <= memory_bytes * 3 / 4, "{}", findings.memory_bytes());
+    assert!(findings.iter().count() > 500 && findings.dropped() > 100_000);
+    let (shapes, dropped) = traffic.advisor.shapes();
+    assert!(shapes <= memory_bytes / 4 / 320 && dropped > 200_000, "{shapes} {dropped}");
+}
+
+#[test]
+fn the_greatest_losses_stay() {
+    let mut traffic = Traffic::new();
+    traffic.advisor = Advisor::new(Config { memory_bytes: 64 << 10, ..Config::default() });
+    for number in 0..10_000 {
+        traffic.send(&format!("GET big:{number}"), "x");
+    }
+    for number in 0..200_000_u32 {
+        let command: String = (number / 5).to_string().bytes().map(|digit| (digit + 50) as char).collect();
+        traffic.send(&format!("{command} x"), ":0");
+    }
+    assert!(traffic.groups().iter().any(|group| steps(group) == ["GET big:<n>"]));
+}
+
+#[test]
+fn keys_of_any_bytes_and_lengths_are_fine() {
+    let mut traffic = Traffic::new();
+    let long = vec![b'x'; 1 << 20];
+    let binary: Vec<u8> = (0..=255).collect();
+    for number in 0..100_u8 {
+        traffic.send_words(&[b"SET", &long, b"1"], 1, b"+OK\r\n");
+        traffic.send_words(&[b"GET", &binary], 1, &binary);
+        traffic.send_words(&[&long, &long], 1, b"");
+        traffic.send_words(&[b"GET"], 1, b"-ERR\r\n");
+        traffic.send_words(&[b""], 1, b"$5");
+        traffic.send_words(&[b"GET", &[number; 300]], 1, b"*3\r\n$3\r\nab");
+        traffic.send_words(&[b"EVAL", &long], 1, b"$-1\r\n");
+    }
+    traffic.groups();
+}
+
+#[test]
+fn threads_are_merged() {
+    let mut first = Traffic::new();
+    let mut second = Traffic::new();
+    second.connection = Connection::new(2, Client { name: "other".to_owned(), ..Client::default() });
+    for number in 0..100 {
+        first.send(&format!("GET key{number}"), "x");
+    }
+    for number in 0..300 {
+        second.send(&format!("GET key{number}"), "x");
+    }
+    first.close();
+    second.close();
+    let mut all = first.advisor.findings().clone();
+    all.merge(second.advisor.findings());
+    let groups = all.groups();
+    assert_eq!(groups.len(), 1);
+    assert_eq!((trips(&groups[0]), groups[0].clients), ((400, 2), 2));
+    assert_eq!(groups[0].total.client.name, "other");
+    all.merge(second.advisor.findings());
+    assert_eq!(trips(&all.groups()[0]), (700, 3));
+}

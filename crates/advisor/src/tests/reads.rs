@@ -1,0 +1,140 @@
+//! Reads that are repeated, reads whose result is written, polling.
+
+use super::traffic::{ROUND_TRIP_NS, Traffic, steps, trips};
+use crate::findings::{Confidence, Kind};
+
+#[test]
+fn a_value_that_is_read_again_and_again_is_found() {
+    let mut traffic = Traffic::new();
+    for number in 0..100 {
+        traffic.send("GET config:prices", "{...}");
+        traffic.send(&format!("RPUSH bill:{number} line"), &format!(":{number}"));
+    }
+    let group = traffic.of_kind(Kind::RepeatedRead);
+    assert_eq!((steps(&group), trips(&group)), (vec!["GET config:prices".to_owned()], (100, 1)));
+    assert_eq!(group.total.sums.lost_ns, 99 * ROUND_TRIP_NS);
+    assert_eq!(group.total.sums.confidence(), Confidence::High);
+}
+
+#[test]
+fn a_value_that_is_written_between_is_read_for_a_reason() {
+    let mut traffic = Traffic::new();
+    for number in 0..100 {
+        traffic.send("GET state", "idle");
+        traffic.send(&format!("SET state step{number}"), "OK");
+    }
+    let groups = traffic.groups();
+    assert!(groups.iter().all(|group| group.total.kind != Kind::RepeatedRead), "{groups:#?}");
+}
+
+#[test]
+fn a_value_that_others_change_is_read_for_a_reason() {
+    let mut traffic = Traffic::new();
+    for number in 0..100 {
+        traffic.send("GET state", &format!("state {number}"));
+        traffic.send(&format!("RPUSH log:{number} x"), ":1");
+    }
+    let groups = traffic.groups();
+    assert!(groups.iter().all(|group| group.total.kind != Kind::RepeatedRead), "{groups:#?}");
+}
+
+#[test]
+fn reads_in_different_units_of_work_are_not_repeated() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..100_u64 {
+        traffic.send("HGETALL config", "{...}");
+        traffic.send(&format!("SET page:{number} x"), "OK");
+        traffic.pause(10 + number * number % 97);
+    }
+    traffic.assert_clean();
+}
+
+#[test]
+fn one_field_of_many_keys_with_different_answers_is_a_loop() {
+    let mut traffic = Traffic::new();
+    for number in 0..100 {
+        traffic.send(&format!("HGET user:{number} name"), &format!("name {number}"));
+    }
+    assert_eq!(traffic.only().total.kind, Kind::Loop);
+}
+
+#[test]
+fn a_counter_that_is_read_and_written_is_found() {
+    let mut traffic = Traffic::new();
+    for number in 0..100 {
+        traffic.send("GET visits", &format!("{number}"));
+        traffic.send(&format!("SET visits {}", number + 1), "OK");
+    }
+    let group = traffic.only();
+    assert_eq!(group.total.kind, Kind::ReadComputeWrite);
+    assert_eq!(steps(&group), ["GET visits", "SET visits"]);
+    assert_eq!((trips(&group), group.total.sums.lost_ns), ((200, 100), 100 * ROUND_TRIP_NS));
+}
+
+#[test]
+fn a_value_that_is_taken_and_deleted_is_found() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..100 {
+        traffic.pause(5);
+        traffic.send(&format!("GET token:{number}"), "secret");
+        traffic.send(&format!("DEL token:{number}"), ":1");
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, trips(&group)), (Kind::ReadComputeWrite, (200, 100)));
+}
+
+#[test]
+fn a_write_of_something_else_is_no_pair() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..100 {
+        traffic.pause(5);
+        traffic.send(&format!("GET cache:{number}"), "nil");
+        traffic.send(&format!("SET cache:{number} computed"), "OK");
+    }
+    traffic.assert_clean();
+}
+
+#[test]
+fn a_queue_that_is_polled_is_found() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..200 {
+        traffic.pause(100);
+        traffic.send("LPOP jobs", if number % 20 == 0 { "job" } else { "nil" });
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, steps(&group)), (Kind::Polling, vec!["LPOP jobs".to_owned()]));
+    assert!(group.total.sums.wasted() > 170, "{group:?}");
+}
+
+#[test]
+fn several_queues_that_are_polled_in_turn_are_found() {
+    let mut traffic = Traffic::logged_in();
+    for _ in 0..200 {
+        traffic.pause(100);
+        for queue in ["high", "default", "low"] {
+            traffic.send(&format!("RPOP queue:{queue}"), "nil");
+        }
+    }
+    let groups = traffic.groups();
+    assert_eq!(groups.len(), 3, "{groups:#?}");
+    assert!(groups.iter().all(|group| group.total.kind == Kind::Polling));
+}
+
+#[test]
+fn a_queue_that_is_drained_is_a_loop() {
+    let mut traffic = Traffic::new();
+    for number in 0..200 {
+        traffic.send("LPOP jobs", &format!("job {number}"));
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, group.total.steps[0].one_key), (Kind::Loop, true));
+}
+
+#[test]
+fn a_blocking_read_is_clean() {
+    let mut traffic = Traffic::new();
+    for number in 0..200 {
+        traffic.send("BLPOP jobs 5", if number % 3 == 0 { "job" } else { "nil" });
+    }
+    traffic.assert_clean();
+}
