@@ -119,7 +119,7 @@ impl Advisor {
         connection.counts.commands += u64::from(trip.depth);
         let found = self.catalogue.find(trip.command.get(0));
         if found.verb.class == Class::Setup && connection.counts.batches == connection.counts.setup + 1 {
-            return setup(connection, gap);
+            return setup(connection, gap, trip.depth);
         }
         let mut last = connection.last.take().unwrap_or_default();
         let mut watch = Watch { advisor: self, connection, last: &mut last, trip };
@@ -156,7 +156,7 @@ impl Advisor {
     /// Counts a connection that was made for a command or two.
     fn short_life(&mut self, connection: &mut Connection, now_ns: u64) {
         let counts = connection.counts;
-        let commands = counts.commands - counts.setup;
+        let commands = counts.commands - counts.setup_commands;
         if connection.opened_ns.take().is_none() || commands == 0 || commands > FEW_COMMANDS {
             return;
         }
@@ -192,8 +192,9 @@ impl Advisor {
 }
 
 /// A command of a login.
-fn setup(connection: &mut Connection, gap: Gap) {
+fn setup(connection: &mut Connection, gap: Gap, depth: u32) {
     connection.counts.setup += 1;
+    connection.counts.setup_commands += u64::from(depth);
     connection.round_trip.learn_from_login(gap);
     if let Gap::RoundTrip(gap_ns) = gap {
         connection.counts.setup_ns += gap_ns;

@@ -33,8 +33,10 @@ pub struct Counts {
     pub batches: u64,
     /// Commands.
     pub commands: u64,
-    /// Commands of a login, each in a batch of its own.
+    /// Batches of a login.
     pub setup: u64,
+    /// Commands of a login.
+    pub(crate) setup_commands: u64,
     /// Shape of the first command that is none of a login.
     pub(crate) first_shape: u64,
     /// Gaps that looked like round trips, until the first command that is none of a login.

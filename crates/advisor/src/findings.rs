@@ -245,6 +245,18 @@ impl Finding {
         self.after.is_some() && self.sums.followed * 10 >= self.sums.count * 9 && self.sums.count > 1
     }
 
+    /// Trips that were made, that of the command that nearly always follows included.
+    #[must_use]
+    pub fn made(&self) -> u64 {
+        self.sums.made + if self.is_followed() { self.sums.followed } else { 0 }
+    }
+
+    /// Time lost. The command that nearly always follows fits into the same pipeline, so the gap before it counts, too.
+    #[must_use]
+    pub fn lost_ns(&self) -> u64 {
+        self.sums.lost_ns + if self.is_followed() { self.sums.followed_ns } else { 0 }
+    }
+
     fn add_sample(&mut self, sample: &[u8]) {
         let sample = sample.get(..SAMPLE_BYTES_MAX).unwrap_or(sample);
         let is_known = self.samples.iter().any(|known| **known == *sample);
@@ -471,7 +483,7 @@ impl Findings {
         let mut groups: Vec<Group> = groups.into_values().filter(|group| group.total.is_significant()).collect();
         groups.sort_by_key(|group| {
             let sums = &group.total.sums;
-            std::cmp::Reverse((sums.lost_ns, sums.busy_ns, sums.wasted(), sums.count, group.total.id))
+            std::cmp::Reverse((group.total.lost_ns(), sums.busy_ns, sums.wasted(), sums.count, group.total.id))
         });
         groups
     }

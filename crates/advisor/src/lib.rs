@@ -2,8 +2,9 @@
 //!
 //! A *trip* is a batch of commands, its replies, and the time until the connection's next batch. A batch of one is where a
 //! trip may be wasted. [`Advisor::trip`] looks at each: it reduces the command to a *shape* (command and key pattern,
-//! [`pattern`]), compares it with the connection's last ones ([`connection`]), and adds what is wasted to a bounded table of
-//! [`findings`].
+//! `pattern`), compares it with the connection's last ones ([`connection`]), and adds what is wasted to a bounded table of
+//! [`findings`]. [`advice`] is the code to write instead, [`report`] the text of a report, and [`monitor`] reads the
+//! output of MONITOR as trips without replies.
 //!
 //! This room knows no socket, no thread and no clock: frames and times are passed in. It keeps no argument of a user,
 //! only hashes, key patterns, and a few sample keys, which [`Config::samples`] turns off.
@@ -19,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advice;
 mod advisor;
 mod catalogue;
 pub mod client;
@@ -26,10 +28,12 @@ pub mod connection;
 pub mod findings;
 mod hash;
 mod loops;
-pub mod pattern;
+pub mod monitor;
+mod pattern;
 mod polls;
 mod reads;
 mod recent;
+pub mod report;
 mod round_trip;
 mod shapes;
 pub mod trip;

@@ -1,0 +1,213 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::client::Client;
+use crate::findings::Sums;
+
+fn step(text: &str, one_key: bool) -> Step {
+    let (command, pattern) = text.split_once(' ').unwrap_or((text, ""));
+    Step { command: command.into(), pattern: pattern.into(), one_key }
+}
+
+fn finding(kind: Kind, steps: &[&str], one_key: bool) -> Finding {
+    Finding {
+        id: 0x1234_5678_9abc_def0,
+        kind,
+        steps: steps.iter().map(|text| step(text, one_key)).collect(),
+        after: None,
+        client: Arc::new(Client::default()),
+        sums: Sums { count: 2, made: 200, needed: 2, ..Sums::default() },
+        samples: Vec::new(),
+    }
+}
+
+fn check(finding: &Finding, language: Language, expected: &str) {
+    let advice = advice(finding);
+    let (_, code) = advice.code.iter().find(|(known, _)| *known == language).unwrap();
+    assert_eq!(code.trim_end(), expected);
+}
+
+#[test]
+fn a_loop_of_gets_is_one_mget() {
+    let finding = finding(Kind::Loop, &["GET user:<n>:name"], false);
+    check(&finding, Language::Ruby, r##"values = redis.mget(items.map { |n| "user:#{n}:name" })"##);
+    check(&finding, Language::Python, r#"values = r.mget([f"user:{n}:name" for n in items])"#);
+    check(&finding, Language::JavaScript, r#"const values = await redis.mget(items.map((n) => `user:${n}:name`));"#);
+    check(
+        &finding,
+        Language::Go,
+        "var keys []string\nfor _, n := range items {\n  keys = append(keys, fmt.Sprintf(\"user:%v:name\", n))\n}\n\
+         values, err := rdb.MGet(ctx, keys...).Result()",
+    );
+    check(
+        &finding,
+        Language::Java,
+        r#"var values = jedis.mget(items.stream().map(n -> "user:" + n + ":name").toArray(String[]::new));"#,
+    );
+}
+
+#[test]
+fn a_loop_of_sets_is_one_mset() {
+    let finding = finding(Kind::Loop, &["SET key<n>"], false);
+    check(&finding, Language::Ruby, r##"redis.mset(*items.flat_map { |n, value| ["key#{n}", value] })"##);
+    check(&finding, Language::Python, r#"r.mset({f"key{n}": value for n, value in items})"#);
+}
+
+#[test]
+fn members_of_one_key_are_one_command() {
+    check(&finding(Kind::Loop, &["SADD online"], true), Language::Python, r#"r.sadd("online", *members)"#);
+    check(
+        &finding(Kind::Loop, &["HGET user:<n>"], true),
+        Language::Ruby,
+        r##"values = redis.hmget("user:#{n}", *members)"##,
+    );
+    check(
+        &finding(Kind::Loop, &["LPOP jobs"], true),
+        Language::Go,
+        r#"elements, err := rdb.LPopCount(ctx, "jobs", 1000).Result()"#,
+    );
+    check(
+        &finding(Kind::Loop, &["INCR visits"], true),
+        Language::Java,
+        "// amount: what the loop adds\njedis.incrBy(\"visits\", amount);",
+    );
+}
+
+#[test]
+fn what_has_no_such_command_is_a_pipeline() {
+    let finding = finding(Kind::Loop, &["HGETALL user:<n>"], false);
+    check(
+        &finding,
+        Language::Ruby,
+        "replies = redis.pipelined do |pipe|\n  items.each do |n|\n    pipe.hgetall(\"user:#{n}\")\n  end\nend",
+    );
+    check(
+        &finding,
+        Language::Python,
+        "pipe = r.pipeline(transaction=False)\nfor n in items:\n  pipe.hgetall(f\"user:{n}\")\nreplies = pipe.execute()",
+    );
+}
+
+#[test]
+fn reads_and_writes_in_turn_are_two_pipelines() {
+    let mut finding = finding(Kind::InterleavedLoop, &["ZSCORE index:<word>", "ZADD index:<word>"], false);
+    finding.after = Some(step("HSET data:<n>", false));
+    finding.sums.followed = 2;
+    check(
+        &finding,
+        Language::Ruby,
+        "# first all reads\nreplies = redis.pipelined do |pipe|\n  items.each do |word|\n    pipe.zscore(\"index:#{word}\", member)\n  end\nend\n\
+         # with the replies of the pipeline before\nredis.pipelined do |pipe|\n  items.each do |word|\n    pipe.zadd(\"index:#{word}\", score, member)\n  end\n  pipe.hset(\"data:#{n}\", field, value)\nend",
+    );
+    assert_eq!(
+        advice(&finding).seen,
+        "ZSCORE index:<word>, ZADD index:<word> in turn, then HSET data:<n>, one by one: 202 round trips where 2 would do"
+    );
+}
+
+#[test]
+fn an_answer_that_is_known_is_asked_for_once() {
+    let mut finding = finding(Kind::RepeatedRead, &["ZSCORE index:<word>"], false);
+    (finding.sums.made, finding.sums.needed) = (108_840, 10_000);
+    let seen = "ZSCORE index:<word>: the same question of one key after the other, always the same answer: \
+                10,000 of 108,840 would do, 98,840 commands less";
+    assert_eq!(advice(&finding).seen, seen);
+    finding.sums.without_replies = 5;
+    assert_eq!(advice(&finding).seen, seen.replace("always the same answer", "if the answers agree"));
+    check(
+        &finding,
+        Language::Ruby,
+        "# once for each member, at any of its keys; keep the answer\nvalue = redis.zscore(\"index:#{word}\", member)",
+    );
+}
+
+#[test]
+fn a_read_and_a_write_are_one_command_or_a_script() {
+    let pair = |read: &str, write: &str| finding(Kind::ReadComputeWrite, &[read, write], false);
+    check(&pair("GET token:<n>", "DEL token:<n>"), Language::Python, "value = r.getdel(f\"token:{n}\")");
+    check(&pair("GET visits", "SET visits"), Language::Ruby, "value = redis.incrby(\"visits\", amount)");
+    check(
+        &pair("LRANGE log", "DEL log"),
+        Language::Python,
+        "script = r.register_script(\"\"\"\n  local value = redis.call('LRANGE', KEYS[1])\n  return redis.call('DEL', KEYS[1])  -- with what is made of value\n\"\"\")\nscript(keys=[\"log\"])",
+    );
+}
+
+#[test]
+fn polling_becomes_waiting() {
+    check(&finding(Kind::Polling, &["LPOP jobs"], true), Language::Python, "element = r.blpop(\"jobs\", timeout=5)");
+    check(
+        &finding(Kind::Polling, &["RPOP jobs"], true),
+        Language::JavaScript,
+        "const element = await redis.brpop(\"jobs\", 5);",
+    );
+}
+
+/// Commands that findings may have, some of them unknown to the libraries.
+const COMMANDS: &[&str] = &[
+    "GET",
+    "SET",
+    "DEL",
+    "EXISTS",
+    "HGET",
+    "HSET",
+    "SADD",
+    "ZADD",
+    "ZSCORE",
+    "RPUSH",
+    "LPOP",
+    "INCR",
+    "INCRBY",
+    "HGETALL",
+    "EXPIRE",
+    "PING",
+    "KEYS",
+    "SMEMBERS",
+    "LRANGE",
+    "ZRANGE",
+    "XADD",
+    "JSON.GET",
+    "EVAL",
+    "RPOPLPUSH",
+    "ZPOPMIN",
+    "XLEN",
+];
+
+#[test]
+fn every_finding_has_code_in_every_language() {
+    for kind in Kind::ALL {
+        for command in COMMANDS {
+            for pattern in ["", " a", " a:<n>", " <uuid>", " a:<n>:<word>:<n>"] {
+                for one_key in [true, false] {
+                    let text = format!("{command}{pattern}");
+                    let pair = kind == Kind::ReadComputeWrite || kind == Kind::InterleavedLoop;
+                    let steps = if pair { vec![&*text, "SET a:<n>"] } else { vec![&*text] };
+                    let advice = advice(&finding(kind, &steps, one_key));
+                    assert!(!advice.seen.is_empty() && !advice.remedy.is_empty());
+                    for (language, code) in &advice.code {
+                        assert!(balanced(code), "{kind:?} {text} {language:?}:\n{code}");
+                        assert!(
+                            !code.contains("(, ") && !code.contains(", )"),
+                            "{kind:?} {text} {language:?}:\n{code}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// True if brackets close in the order in which they open.
+fn balanced(code: &str) -> bool {
+    let mut open = Vec::new();
+    for character in code.chars() {
+        match character {
+            '(' => open.push(')'),
+            '[' => open.push(']'),
+            '{' => open.push('}'),
+            ')' | ']' | '}' if open.pop() != Some(character) => return false,
+            _ => {}
+        }
+    }
+    open.is_empty()
+}

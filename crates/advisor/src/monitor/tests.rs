@@ -1,0 +1,107 @@
+use super::*;
+use crate::Config;
+use crate::findings::{Confidence, Kind};
+
+fn check(line: &[u8], time_ns: u64, source: &[u8], arguments: &[&[u8]]) {
+    let mut args = ArgsBuffer::default();
+    assert_eq!(parse(line, &mut args), Some(Line { time_ns, source }), "{}", line.escape_ascii());
+    assert_eq!(args.args().from(0).collect::<Vec<_>>(), arguments, "{}", line.escape_ascii());
+}
+
+#[test]
+fn lines_of_all_versions_are_read() {
+    let time_ns = 1_341_173_848_796_741_000;
+    check(b"1341173848.796741 [0 127.0.0.1:60866] \"keys\" \"*\"", time_ns, b"127.0.0.1:60866", &[b"keys", b"*"]);
+    check(b"+1341173848.796741 [15 [::1]:60866] \"PING\"", time_ns, b"[::1]:60866", &[b"PING"]);
+    check(b"1341173848.796741 [0 unix:/tmp/a b.sock] \"PING\"", time_ns, b"unix:/tmp/a b.sock", &[b"PING"]);
+    check(b"1341173848.796741 \"zadd\" \"a\" \"10\"", time_ns, b"", &[b"zadd", b"a", b"10"]);
+    check(b"1341173848.796741 (db 5) \"get\" \"a\"", time_ns, b"", &[b"get", b"a"]);
+    check(b"1341173848.000001 \"get\" \"\"", 1_341_173_848_000_001_000, b"", &[b"get", b""]);
+}
+
+#[test]
+fn escapes_are_undone() {
+    let line = br#"1.000000 [0 a:1] "set" "\"\\\n\r\t\a\b\x00\xff] \"" "x""#;
+    check(line, 1_000_000_000, b"a:1", &[b"set", b"\"\\\n\r\t\x07\x08\x00\xff] \"", b"x"]);
+}
+
+#[test]
+fn what_is_no_command_is_skipped() {
+    for line in ["", "OK", "+OK", "1.5 \"get\"", "1.000000 [0 lua] \"get\" \"a\"", "x.000000 \"get\"", "1.000000 "] {
+        assert_eq!(parse(line.as_bytes(), &mut ArgsBuffer::default()), None, "{line}");
+    }
+}
+
+/// A log of a client that gets keys one by one, and sets them in pipelines.
+fn log() -> String {
+    let mut log = String::from("OK\n");
+    for number in 0..100 {
+        let us = 1_000_000 + number * 80;
+        log += &format!("1600000000.{us:06} [0 10.0.0.5:5000] \"GET\" \"user:{number}\"\n", us = us % 1_000_000);
+        log += &format!("1600000000.{us:06} [0 10.0.0.6:6000] \"SET\" \"x:{number}\" \"1\"\n", us = us % 1_000_000 + 7);
+        log += &format!("1600000000.{us:06} [0 10.0.0.6:6000] \"SET\" \"x:{number}\" \"1\"\n", us = us % 1_000_000 + 9);
+    }
+    log
+}
+
+fn read(log: &[u8], piece: usize) -> (Advisor, Counts) {
+    let (mut reader, mut advisor) = (Reader::new(), Advisor::new(Config::default()));
+    log.chunks(piece).for_each(|bytes| reader.feed(bytes, &mut advisor));
+    let counts = reader.counts();
+    reader.end(&mut advisor);
+    (advisor, counts)
+}
+
+#[test]
+fn a_loop_in_a_log_is_found() {
+    let (advisor, counts) = read(log().as_bytes(), usize::MAX);
+    assert_eq!((counts.commands, counts.skipped, counts.is_without_sources), (300, 1, false));
+    let groups = advisor.findings().groups();
+    assert_eq!(groups.len(), 1, "{groups:#?}");
+    let finding = &groups[0].total;
+    assert_eq!((finding.kind, finding.sums.made, finding.sums.needed), (Kind::Loop, 100, 1));
+    assert_eq!((&*finding.client.address, finding.sums.lost_ns), ("10.0.0.5", 99 * 80_000));
+    assert_eq!(finding.sums.confidence(), Confidence::Medium);
+}
+
+#[test]
+fn pieces_of_any_size_give_the_same() {
+    let log = log();
+    let expected = crate::report::json(read(log.as_bytes(), usize::MAX).0.findings());
+    for piece in [1, 2, 3, 7, 64, 1000] {
+        assert_eq!(crate::report::json(read(log.as_bytes(), piece).0.findings()), expected, "{piece}");
+    }
+}
+
+#[test]
+fn a_log_may_be_cut_anywhere() {
+    let log = log();
+    for len in (0..400).chain(log.len() - 200..log.len()) {
+        read(&log.as_bytes()[..len], usize::MAX);
+        read(&log.as_bytes()[len..], usize::MAX);
+    }
+}
+
+#[test]
+fn lines_without_an_end_take_no_memory() {
+    let (mut reader, mut advisor) = (Reader::new(), Advisor::new(Config::default()));
+    reader.feed(b"1.000000 \"set\" \"a\" \"", &mut advisor);
+    for _ in 0..64 {
+        reader.feed(&vec![b'x'; 1 << 20], &mut advisor);
+    }
+    assert!(reader.line.capacity() <= 2 * LINE_BYTES_MAX, "{}", reader.line.capacity());
+    reader.feed(b"\"\n1.000001 \"get\" \"a\"\n", &mut advisor);
+    assert_eq!(reader.counts().commands, 2);
+}
+
+#[test]
+fn clients_tell_their_names() {
+    let log = "1.000000 [0 a:1] \"CLIENT\" \"SETNAME\" \"importer\"\n\
+               1.000100 [0 a:1] \"client\" \"setinfo\" \"LIB-NAME\" \"redis-py\"\n\
+               1.000200 [0 a:1] \"client\" \"setinfo\" \"LIB-VER\" \"5.0\"\n";
+    let gets: String =
+        (0..100).map(|number| format!("1.{:06} [0 a:1] \"GET\" \"k{number}\"\n", 300 + number * 100)).collect();
+    let (advisor, _) = read((log.to_owned() + &gets).as_bytes(), usize::MAX);
+    let groups = advisor.findings().groups();
+    assert_eq!(groups[0].total.client.to_string(), "importer (redis-py 5.0) at a");
+}

@@ -1,0 +1,190 @@
+//! The report: for a terminal, and as JSON.
+
+use std::fmt::Write;
+
+use crate::advice::{Language, advice};
+use crate::findings::{Finding, Findings, Group};
+
+mod json;
+
+pub use json::json;
+
+/// How a report for a terminal looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    /// True if it may have escape sequences for colours.
+    pub colour: bool,
+    /// Findings that are shown at most.
+    pub findings_max: usize,
+    /// The language of the code below each finding; None: that of the client's library, if it is known, and otherwise none.
+    pub language: Option<Language>,
+    /// Longest line of what isn't code; longer ones are cut.
+    pub columns: usize,
+}
+
+impl Default for Style {
+    fn default() -> Style {
+        Style { colour: false, findings_max: 5, language: None, columns: 120 }
+    }
+}
+
+/// A time in two or three digits with its unit.
+#[must_use]
+pub fn duration(ns: u64) -> String {
+    let in_units = |unit: u64, name: &str| {
+        let value = ns as f64 / unit as f64;
+        let digits = if value < 10.0 { 1 } else { 0 };
+        format!("{value:.digits$} {name}")
+    };
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => in_units(1_000, "µs"),
+        1_000_000..1_000_000_000 => in_units(1_000_000, "ms"),
+        1_000_000_000..120_000_000_000 => in_units(1_000_000_000, "s"),
+        120_000_000_000..7_200_000_000_000 => in_units(60_000_000_000, "minutes"),
+        _ => in_units(3_600_000_000_000, "hours"),
+    }
+}
+
+/// A number with commas between thousands.
+#[must_use]
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number of bytes with its unit.
+#[must_use]
+pub fn bytes(number: u64) -> String {
+    match number {
+        0..10_000 => format!("{} bytes", count(number)),
+        10_000..10_000_000 => format!("{} KB", count(number / 1_000)),
+        10_000_000..10_000_000_000 => format!("{} MB", count(number / 1_000_000)),
+        _ => format!("{} GB", count(number / 1_000_000_000)),
+    }
+}
+
+/// A finding's identity as it is shown, and asked for: eight hexadecimal digits.
+#[must_use]
+pub fn id(finding: &Finding) -> String {
+    format!("{:08x}", finding.id >> 32)
+}
+
+/// The report for a terminal: the greatest loss of time first.
+#[must_use]
+pub fn text(findings: &Findings, style: &Style) -> String {
+    let groups = findings.groups();
+    let mut report = head(&groups, findings.dropped());
+    for (index, group) in groups.iter().take(style.findings_max).enumerate() {
+        report.push('\n');
+        report += &entry(index + 1, group, style);
+    }
+    if let Some(more) = groups.len().checked_sub(style.findings_max).filter(|more| *more > 0) {
+        let _ = writeln!(report, "\n{} more", count(more as u64));
+    }
+    report
+}
+
+/// What there is in all.
+fn head(groups: &[Group], dropped: u64) -> String {
+    let trips: u64 =
+        groups.iter().map(|group| group.total.made() - group.total.sums.needed.min(group.total.made())).sum();
+    let lost_ns: u64 = groups.iter().map(|group| group.total.lost_ns()).sum();
+    let mut head = match groups.len() {
+        0 => "No wasted round trips were found.\n".to_owned(),
+        1 => format!("1 finding: {} round trips could be saved, {}\n", count(trips), duration(lost_ns)),
+        all => format!("{all} findings: {} round trips could be saved, {}\n", count(trips), duration(lost_ns)),
+    };
+    if dropped > 0 {
+        let _ = writeln!(head, "The table was full: {} lesser findings are missing.", count(dropped));
+    }
+    head
+}
+
+const BOLD: &str = "\x1b[1m";
+const GREEN: &str = "\x1b[32m";
+const DIM: &str = "\x1b[2m";
+const RESET: &str = "\x1b[0m";
+
+/// One finding.
+fn entry(number: usize, group: &Group, style: &Style) -> String {
+    let finding = &group.total;
+    let advice = advice(finding);
+    let paint = |colour: &str, text: &str| {
+        if style.colour { format!("{colour}{text}{RESET}") } else { text.to_owned() }
+    };
+    let line = |indent: &str, text: &str| cut(&format!("{indent}{text}"), style.columns);
+    let mut entry = String::new();
+    let lost = if finding.kind.is_about_trips() { duration(finding.lost_ns()) } else { String::new() };
+    let title = format!("{number:>2}. {}  {lost}", finding.kind.name());
+    let details = format!("  {} confidence, id {}", finding.sums.confidence().name(), id(finding));
+    let _ = writeln!(entry, "{}{}", paint(BOLD, title.trim_end()), paint(DIM, &details));
+    let _ = writeln!(entry, "{}", line("    ", &advice.seen));
+    let _ = writeln!(entry, "{}", paint(GREEN, &line("    -> ", &advice.remedy)));
+    let _ = writeln!(entry, "{}", paint(DIM, &line("    ", &origin(group))));
+    let language = style.language.or_else(|| Language::of_library(&finding.client.library));
+    let code = advice.code.iter().find(|(known, _)| Some(*known) == language);
+    for code_line in code.iter().flat_map(|(_, code)| code.lines()) {
+        let _ = writeln!(entry, "       {code_line}");
+    }
+    entry
+}
+
+/// The client, how many others there are, and a key.
+fn origin(group: &Group) -> String {
+    let finding = &group.total;
+    let mut origin = finding.client.to_string();
+    if group.clients > 1 {
+        let _ = write!(origin, " and {} more", count(group.clients - 1));
+    }
+    if finding.sums.several_connections {
+        origin += ", several connections";
+    }
+    if let Some(sample) = finding.samples.first() {
+        let _ = write!(origin, "; such as {}", shown(sample));
+    }
+    origin
+}
+
+/// A key as text.
+fn shown(key: &[u8]) -> String {
+    match std::str::from_utf8(key) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => key.escape_ascii().to_string(),
+    }
+}
+
+/// A line that is no longer than so many characters.
+fn cut(line: &str, columns: usize) -> String {
+    if line.chars().count() <= columns {
+        return line.to_owned();
+    }
+    let kept: String = line.chars().take(columns.saturating_sub(3)).collect();
+    kept + "..."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!([0, 999, 1000, 98_840, 1_234_567].map(count), ["0", "999", "1,000", "98,840", "1,234,567"]);
+        let times = [5, 1_500, 15_000_000, 5_933_640_000, 600_000_000_000, 36_000_000_000_000];
+        assert_eq!(times.map(duration), ["5 ns", "1.5 µs", "15 ms", "5.9 s", "10 minutes", "10 hours"]);
+        assert_eq!([5, 65_536, 500 << 20].map(bytes), ["5 bytes", "65 KB", "524 MB"]);
+    }
+
+    #[test]
+    fn long_lines_are_cut() {
+        assert_eq!(cut("übermäßig", 9), "übermäßig");
+        assert_eq!(cut("übermäßig", 8), "überm...");
+    }
+}

@@ -1,0 +1,54 @@
+//! What a look at a trip costs: `cargo test --release -p penstock-advisor --test cost -- --ignored --nocapture`.
+
+use std::time::Instant;
+
+use advisor::client::Client;
+use advisor::{Advisor, Config, Connection, Reply, Trip};
+use resp::request::OwnedArgs;
+
+/// Connections that take turns, as they do in a server.
+const CONNECTIONS: usize = 50;
+const TRIPS: usize = 2_000_000;
+
+/// Nanoseconds a trip, for these commands, each with a number in it.
+fn cost(commands: &[(&str, &[u8])], depth: u32) -> f64 {
+    let mut advisor = Advisor::new(Config::default());
+    let connect = |id| Connection::new(id as u64, Client::default());
+    let mut connections: Vec<Connection> = (0..CONNECTIONS).map(connect).collect();
+    let requests: Vec<(OwnedArgs, &[u8])> = (0..4096)
+        .map(|number| {
+            let (command, reply) = commands[number / CONNECTIONS % commands.len()];
+            let command = command.replace('#', &(number * 7919 % 100_000).to_string());
+            (OwnedArgs::new(command.split(' ').map(str::as_bytes)), reply)
+        })
+        .collect();
+    let begin = Instant::now();
+    for turn in 0..TRIPS {
+        let (request, reply) = &requests[turn % requests.len()];
+        let now_ns = (turn / CONNECTIONS) as u64 * 60_000;
+        let trip = Trip {
+            command: request.args(),
+            depth,
+            arrived_ns: now_ns + 50_000,
+            replied_ns: now_ns + 52_000,
+            reply: Some(Reply::whole(reply)),
+        };
+        advisor.trip(&mut connections[turn % CONNECTIONS], &trip);
+    }
+    begin.elapsed().as_nanos() as f64 / TRIPS as f64
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_a_trip() {
+    let value = b"$16\r\nxxxxxxxxxxxxxxxx\r\n";
+    let report = |name: &str, ns: f64| println!("{name}: {ns:.0} ns a trip");
+    report("GET key:#", cost(&[("GET key:#", value)], 1));
+    report("SET key:# value", cost(&[("SET key:# xxxxxxxxxxxxxxxx", b"+OK\r\n")], 1));
+    report("INCR counter:#", cost(&[("INCR counter:#", b":12345\r\n")], 1));
+    report("HGET user:#:profile name", cost(&[("HGET user:#:profile name", value)], 1));
+    let mixed: &[(&str, &[u8])] =
+        &[("GET session:#", value), ("HGETALL user:#:profile", b"*0\r\n"), ("ZADD index:# 5 x", b":1\r\n")];
+    report("three in turn", cost(mixed, 1));
+    report("batches of several", cost(&[("GET key:#", value)], 16));
+}
