@@ -44,6 +44,9 @@ const ARGUMENTS_MAX: usize = 8;
 /// A read and the write that repeats it are a pair if there are no more trips between.
 const PAIR_DISTANCE_MAX: u32 = 4;
 
+/// Of a loop over keys, one of so many is taken for a sample.
+const SAMPLED_EVERY: u32 = 16;
+
 /// Finds wasted trips. It is one thread's: each has its own, and the findings are merged when they are listed.
 #[derive(Clone, Debug)]
 pub struct Advisor {
@@ -248,6 +251,7 @@ impl<'t> Watch<'_, 't> {
         if !matches!(gap, Gap::RoundTrip(_)) {
             self.end();
         }
+        self.last.is_fresh = false;
         self.last.trip = self.last.trip.wrapping_add(1);
         let seen = self.reduce(found, gap);
         if self.connection.counts.first_shape == 0 {
@@ -267,7 +271,8 @@ impl<'t> Watch<'_, 't> {
             Class::Setup | Class::Wait => self.end(),
             Class::Read | Class::Write | Class::Pop | Class::Other => self.continue_transaction(&seen),
         }
-        if self.advisor.config.samples {
+        let is_sample_due = seen.shape != self.last.shape || self.last.trip.is_multiple_of(SAMPLED_EVERY);
+        if is_sample_due && self.advisor.config.samples {
             self.last.key.set(seen.key);
         }
         self.last.shape = seen.shape;
@@ -528,6 +533,9 @@ impl<'t> Watch<'_, 't> {
 
     /// A pause, or a batch of several: nothing that follows belongs to what was before.
     fn end(&mut self) {
+        if std::mem::replace(&mut self.last.is_fresh, true) {
+            return;
+        }
         self.settle_pair();
         self.tell(|reads, tell| reads.end(tell));
         if let Some(ended) = self.last.loops.end() {

@@ -52,6 +52,8 @@ pub(crate) struct Last {
     pub recent: Recent,
     pub transaction: Transaction,
     pub pair: Option<Pair>,
+    /// True if there was no trip since the last pause.
+    pub is_fresh: bool,
     /// The number of the trip, from 1.
     pub trip: u32,
     /// The last short reply that an argument repeated: again and again the same one proves nothing.

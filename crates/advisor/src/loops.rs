@@ -262,34 +262,51 @@ impl Loops {
     /// Adds a trip. Returns the loop that it ends, or a thousand trips of the one that goes on.
     #[inline]
     pub fn push(&mut self, entry: Entry) -> Option<Ended> {
-        self.remember(&entry);
         if self.run.period == 0 {
+            self.count_matches(&entry);
+            self.remember(&entry);
             self.begin();
             return None;
         }
-        let fits = self.matches[usize::from(self.run.period) - 1] > 0;
-        if fits {
-            self.run.add(&entry, false);
-            let is_full = self.run.made + u32::from(self.run.period) > CHUNK && self.run.position == 0;
-            return if is_full { self.cut() } else { None };
+        let fits = self.ago(self.run.period.into()).is_some_and(|before| before.shape == entry.shape);
+        self.remember(&entry);
+        if !fits {
+            return self.broken(&entry);
         }
-        let ended = self.run.ended(Some((entry.shape, entry.gap_ns)));
-        self.run = Run::default();
-        self.begin();
-        ended
+        self.run.add(&entry, false);
+        let is_full = self.run.made + u32::from(self.run.period) > CHUNK && self.run.position == 0;
+        if is_full { self.cut() } else { None }
+    }
+
+    #[inline]
+    fn remember(&mut self, entry: &Entry) {
+        self.entries[self.len as usize % REMEMBERED] = *entry;
+        self.len += 1;
     }
 
     /// Counts for each period whether the trip fits.
     #[inline]
-    fn remember(&mut self, entry: &Entry) {
+    fn count_matches(&mut self, entry: &Entry) {
         for period in 1..=PERIOD_MAX as u32 {
-            let fits =
-                self.len >= period && self.entries[(self.len - period) as usize % REMEMBERED].shape == entry.shape;
+            let fits = self.ago(period).is_some_and(|before| before.shape == entry.shape);
             let matches = &mut self.matches[period as usize - 1];
             *matches = if fits { *matches + 1 } else { 0 };
         }
-        self.entries[self.len as usize % REMEMBERED] = *entry;
-        self.len += 1;
+    }
+
+    /// The last trip doesn't fit the loop. Within a loop only its own period was looked at: the others are counted now.
+    fn broken(&mut self, entry: &Entry) -> Option<Ended> {
+        let ended = self.run.ended(Some((entry.shape, entry.gap_ns)));
+        self.run = Run::default();
+        for period in 1..=PERIOD_MAX as u32 {
+            let fits = |ago: &u32| match (self.ago(*ago), self.ago(ago + period)) {
+                (Some(trip), Some(before)) => trip.shape == before.shape,
+                _ => false,
+            };
+            self.matches[period as usize - 1] = (1..=REMEMBERED as u32).take_while(fits).count() as u32;
+        }
+        self.begin();
+        ended
     }
 
     /// Begins a run if the last trips make one.

@@ -121,23 +121,40 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Where the run of bytes with any class, or with none, ends that begins at `from`; the classes in it and how many digits it has and ends with.
+    /// The run of bytes with any class that begins at `from`. Most are letters, digits, or letters and then digits.
     #[inline]
     fn run(&self, from: usize) -> Run {
-        let mut run = Run { end: from, classes: 0, digits: 0, last_digits: 0 };
-        for &byte in self.key.get(from..).unwrap_or_default() {
-            let class = class(byte);
-            if class == 0 {
-                break;
-            }
-            run.end += 1;
-            run.classes |= class;
-            let is_digit = u32::from(class == DIGIT);
-            run.digits += is_digit;
-            run.last_digits = (run.last_digits + is_digit) * is_digit;
+        let bytes = self.key.get(from..).unwrap_or_default();
+        let mut classes = 0;
+        let mut letters = 0;
+        while let Some(class) = bytes.get(letters).map(|byte| class(*byte)).filter(|class| class & !DIGIT != 0) {
+            classes |= class;
+            letters += 1;
         }
-        run
+        let mut end = letters;
+        while bytes.get(end).is_some_and(|byte| class(*byte) == DIGIT) {
+            end += 1;
+        }
+        let digits = (end - letters) as u32;
+        if bytes.get(end).is_some_and(|byte| class(*byte) != 0) {
+            return mixed(bytes, from);
+        }
+        classes |= if digits > 0 { DIGIT } else { 0 };
+        Run { end: from + end, classes, digits, last_digits: digits }
     }
+}
+
+/// The run of bytes with any class at the start of `bytes`, where letters follow digits.
+fn mixed(bytes: &[u8], from: usize) -> Run {
+    let mut run = Run { end: from, classes: 0, digits: 0, last_digits: 0 };
+    for class in bytes.iter().map(|byte| class(*byte)).take_while(|class| *class != 0) {
+        run.end += 1;
+        run.classes |= class;
+        let is_digit = u32::from(class == DIGIT);
+        run.digits += is_digit;
+        run.last_digits = (run.last_digits + is_digit) * is_digit;
+    }
+    run
 }
 
 /// A run of bytes that may be a token.

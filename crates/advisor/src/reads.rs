@@ -247,7 +247,13 @@ impl Reads {
     /// A pause: tells all and forgets it.
     pub fn end(&mut self, tell: &mut dyn FnMut(Repeated)) {
         self.settle(tell);
-        *self = Reads::default();
+        // What else a free place holds is never looked at, and to clear it all would take longer.
+        for track in &mut self.tracks {
+            (track.command, track.total) = (0, 0);
+        }
+        for single in &mut self.singles {
+            single.read = 0;
+        }
     }
 }
 
