@@ -44,9 +44,6 @@ const ARGUMENTS_MAX: usize = 8;
 /// A read and the write that repeats it are a pair if there are no more trips between.
 const PAIR_DISTANCE_MAX: u32 = 4;
 
-/// Of a loop over keys, one of so many is taken for a sample.
-const SAMPLED_EVERY: u32 = 16;
-
 /// Finds wasted trips. It is one thread's: each has its own, and the findings are merged when they are listed.
 #[derive(Clone, Debug)]
 pub struct Advisor {
@@ -254,6 +251,9 @@ impl<'t> Watch<'_, 't> {
         self.last.is_fresh = false;
         self.last.trip = self.last.trip.wrapping_add(1);
         let seen = self.reduce(found, gap);
+        if self.advisor.config.samples {
+            self.last.samples.take(seen.shape, seen.key, self.last.trip);
+        }
         if self.connection.counts.first_shape == 0 {
             self.connection.counts.first_shape = seen.shape;
             self.connection.counts.setup_ns += seen.gap_ns;
@@ -270,10 +270,6 @@ impl<'t> Watch<'_, 't> {
             Class::Exec => self.end_transaction(&seen),
             Class::Setup | Class::Wait => self.end(),
             Class::Read | Class::Write | Class::Pop | Class::Other => self.continue_transaction(&seen),
-        }
-        let is_sample_due = seen.shape != self.last.shape || self.last.trip.is_multiple_of(SAMPLED_EVERY);
-        if is_sample_due && self.advisor.config.samples {
-            self.last.key.set(seen.key);
         }
         self.last.shape = seen.shape;
     }
@@ -555,7 +551,7 @@ impl<'t> Watch<'_, 't> {
         }
         let Connection { client, client_hash, .. } = &*self.connection;
         let Advisor { findings, shapes, .. } = &mut *self.advisor;
-        let sighting = Sighting { sample: self.last.key.get(), ..sighting };
+        let sighting = Sighting { sample: self.last.samples.of(&sighting.steps), ..sighting };
         findings.record(shapes, client, *client_hash, &sighting);
     }
 

@@ -61,8 +61,8 @@ pub(crate) struct Last {
     /// Hashes of the last scripts' texts.
     pub scripts: [u64; 4],
     pub next_script: u8,
-    /// The last key, for samples.
-    pub key: Sample,
+    /// Keys of the last shapes, for samples.
+    pub samples: Samples,
     /// The last shape.
     pub shape: u64,
 }
@@ -89,26 +89,46 @@ pub(crate) struct Pair {
 /// The beginning of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
+    /// The shape of its command.
+    shape: u64,
     bytes: [u8; SAMPLE_BYTES_MAX],
     len: u8,
 }
 
 impl Default for Sample {
     fn default() -> Sample {
-        Sample { bytes: [0; SAMPLE_BYTES_MAX], len: 0 }
+        Sample { shape: 0, bytes: [0; SAMPLE_BYTES_MAX], len: 0 }
     }
 }
 
-impl Sample {
+/// Places for keys of different shapes: a power of two.
+const SAMPLES: usize = 4;
+/// Of a loop over keys, one of so many is taken for a sample.
+const SAMPLED_EVERY: u32 = 16;
+
+/// A key of each of the last shapes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Samples([Sample; SAMPLES]);
+
+impl Samples {
+    /// Takes a key for a sample of its shape, if it has none or an old one.
     #[inline]
-    pub fn set(&mut self, key: &[u8]) {
-        let len = key.len().min(SAMPLE_BYTES_MAX);
-        self.bytes[..len].copy_from_slice(&key[..len]);
-        self.len = len as u8;
+    pub fn take(&mut self, shape: u64, key: &[u8], trip: u32) {
+        let sample = &mut self.0[shape as usize % SAMPLES];
+        if sample.shape != shape || trip.is_multiple_of(SAMPLED_EVERY) {
+            let len = key.len().min(SAMPLE_BYTES_MAX);
+            sample.bytes[..len].copy_from_slice(&key[..len]);
+            (sample.shape, sample.len) = (shape, len as u8);
+        }
     }
 
-    pub fn get(&self) -> &[u8] {
-        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    /// A key of one of these shapes; empty if there is none.
+    pub fn of(&self, steps: &Steps) -> &[u8] {
+        let of_step = |(shape, _): (u64, bool)| {
+            let sample = &self.0[shape as usize % SAMPLES];
+            (sample.shape == shape).then(|| sample.bytes.get(..usize::from(sample.len)).unwrap_or_default())
+        };
+        steps.iter().filter_map(of_step).find(|sample| !sample.is_empty()).unwrap_or_default()
     }
 }
 

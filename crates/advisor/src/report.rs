@@ -18,7 +18,7 @@ pub struct Style {
     pub findings_max: usize,
     /// The language of the code below each finding; None: that of the client's library, if it is known, and otherwise none.
     pub language: Option<Language>,
-    /// Longest line of what isn't code; longer ones are cut.
+    /// Longest line of what isn't code; longer ones are wrapped.
     pub columns: usize,
 }
 
@@ -112,23 +112,26 @@ const BOLD: &str = "\x1b[1m";
 const GREEN: &str = "\x1b[32m";
 const DIM: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
+/// What lines of a finding begin with.
+const INDENT: &str = "    ";
 
 /// One finding.
 fn entry(number: usize, group: &Group, style: &Style) -> String {
     let finding = &group.total;
     let advice = advice(finding);
     let paint = |colour: &str, text: &str| {
-        if style.colour { format!("{colour}{text}{RESET}") } else { text.to_owned() }
+        if style.colour && !colour.is_empty() { format!("{colour}{text}{RESET}") } else { text.to_owned() }
     };
-    let line = |indent: &str, text: &str| cut(&format!("{indent}{text}"), style.columns);
     let mut entry = String::new();
     let lost = if finding.kind.is_about_trips() { duration(finding.lost_ns()) } else { String::new() };
     let title = format!("{number:>2}. {}  {lost}", finding.kind.name());
     let details = format!("  {} confidence, id {}", finding.sums.confidence().name(), id(finding));
     let _ = writeln!(entry, "{}{}", paint(BOLD, title.trim_end()), paint(DIM, &details));
-    let _ = writeln!(entry, "{}", line("    ", &advice.seen));
-    let _ = writeln!(entry, "{}", paint(GREEN, &line("    -> ", &advice.remedy)));
-    let _ = writeln!(entry, "{}", paint(DIM, &line("    ", &origin(group))));
+    for (colour, mark, text) in [("", "", &advice.seen), (GREEN, "-> ", &advice.remedy), (DIM, "", &origin(group))] {
+        for line in wrapped(&format!("{mark}{text}"), style.columns.saturating_sub(INDENT.len())) {
+            let _ = writeln!(entry, "{INDENT}{}", paint(colour, &line));
+        }
+    }
     let language = style.language.or_else(|| Language::of_library(&finding.client.library));
     let code = advice.code.iter().find(|(known, _)| Some(*known) == language);
     for code_line in code.iter().flat_map(|(_, code)| code.lines()) {
@@ -161,13 +164,24 @@ fn shown(key: &[u8]) -> String {
     }
 }
 
-/// A line that is no longer than so many characters.
-fn cut(line: &str, columns: usize) -> String {
-    if line.chars().count() <= columns {
-        return line.to_owned();
+/// A text as lines of so many characters at most; a longer word has a line of its own.
+fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let (mut lines, mut line, mut width) = (Vec::new(), String::new(), 0);
+    for word in text.split(' ') {
+        let word_width = word.chars().count();
+        if width > 0 && width + 1 + word_width > columns {
+            lines.push(std::mem::take(&mut line));
+            width = 0;
+        }
+        if width > 0 {
+            line.push(' ');
+            width += 1;
+        }
+        line += word;
+        width += word_width;
     }
-    let kept: String = line.chars().take(columns.saturating_sub(3)).collect();
-    kept + "..."
+    lines.push(line);
+    lines
 }
 
 #[cfg(test)]
@@ -183,8 +197,9 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_cut() {
-        assert_eq!(cut("übermäßig", 9), "übermäßig");
-        assert_eq!(cut("übermäßig", 8), "überm...");
+    fn long_lines_are_wrapped() {
+        assert_eq!(wrapped("über alle Maßen lang", 9), ["über alle", "Maßen", "lang"]);
+        assert_eq!(wrapped("Donaudampfschiff a b", 5), ["Donaudampfschiff", "a b"]);
+        assert_eq!(wrapped("", 5), [""]);
     }
 }
