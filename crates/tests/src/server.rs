@@ -20,6 +20,8 @@ pub struct Server {
     child: Child,
     port: u16,
     dir: PathBuf,
+    /// Whether the test has ended it: then its end needs no explanation.
+    killed: bool,
 }
 
 impl Server {
@@ -88,7 +90,7 @@ impl Server {
             .stderr(errors)
             .spawn()
             .map_err(|e| e.to_string())?;
-        let mut server = Server { child, port, dir };
+        let mut server = Server { child, port, dir, killed: false };
         server.wait_until_ready()?;
         Ok(server)
     }
@@ -135,6 +137,7 @@ impl Server {
 
     /// Kills the process, which gets to do nothing more.
     pub fn kill(&mut self) {
+        self.killed = true;
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -206,7 +209,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if !self.is_alive() {
+        if !self.killed && !self.is_alive() {
             eprintln!("the server on port {} has ended by itself:\n{}", self.port, self.log());
         }
         let _ = self.child.kill();

@@ -1,7 +1,7 @@
 //! What was acknowledged is there after the server was killed, and what was not is there as a whole or not at all.
 //!
-//! `PENSTOCK_KILLS=N`: how many times the server is killed (bench/kills.sh runs it for long). `PENSTOCK_SEED=N`: where the
-//! random work begins.
+//! `PENSTOCK_KILLS=N`: how many times the server is killed with `appendfsync always`, and a quarter as often with `everysec`
+//! (bench/kills.sh runs it for long). `PENSTOCK_SEED=N`: where the random work begins.
 
 // A test fails by panicking.
 #![allow(clippy::panic, clippy::expect_used, clippy::unwrap_used)]
@@ -15,8 +15,12 @@ use penstock_tests::reply::Reply;
 use penstock_tests::rng::Rng;
 use penstock_tests::server::{Server, free_port, subject_program};
 
-/// Connections that write at a time.
+/// Connections that write units of several commands, at a time.
 const WRITERS: usize = 6;
+/// Connections that count under a pipeline token beside them.
+const COUNTERS: usize = 2;
+/// Kills after which the next server starts empty: the file grows with each, and so does the time to read it.
+const KILLS_OF_A_FILE: u64 = 50;
 
 fn env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -67,36 +71,52 @@ struct Known {
     sent: u64,
 }
 
-/// Writes until the connection breaks: batches of random length of commands that each carry the next number, in every form
-/// that a unit has. The first reply of a command is a number or +OK.
-fn write(mut stream: TcpStream, writer: usize, mut known: Known, seed: u64, stop: &AtomicBool) -> Known {
+/// A command, or a few that are one unit, and how many lines of reply it takes.
+type Unit = (String, usize);
+
+/// The unit that gives a writer's two keys a number, in one of the forms that a unit has.
+fn pair_unit(writer: usize, number: u64) -> Unit {
+    let (w, n) = (writer, number);
+    match n % 4 {
+        0 => (format!("MULTI\r\nSET {{w{w}}}a {n}\r\nSET {{w{w}}}b {n}\r\nEXEC\r\n"), 6),
+        1 => (
+            format!(
+                "EVAL \"redis.call('SET', KEYS[1], ARGV[1]) redis.call('SET', KEYS[2], ARGV[1]) return 1\" 2 {{w{w}}}a {{w{w}}}b {n}\r\n"
+            ),
+            1,
+        ),
+        2 => (format!("MSET {{w{w}}}a {n} {{w{w}}}b {n}\r\n"), 1),
+        _ => (format!("MULTI\r\nINCR {{w{w}}}a\r\nINCR {{w{w}}}b\r\nEXEC\r\n"), 6),
+    }
+}
+
+/// The command that a counter's key and its token count.
+fn counted_unit(counter: usize, number: u64) -> Unit {
+    match number % 3 {
+        0 => (format!("EVAL \"return redis.call('INCR', KEYS[1])\" 1 counted{counter}\r\n"), 1),
+        _ => (format!("INCR counted{counter}\r\n"), 1),
+    }
+}
+
+/// Writes until the connection breaks: batches of random length of units that each carry the next number. `note` is told of
+/// each batch that was acknowledged.
+fn write(
+    mut stream: TcpStream,
+    mut known: Known,
+    seed: u64,
+    stop: &AtomicBool,
+    unit: impl Fn(u64) -> Unit,
+    mut note: impl FnMut(Known),
+) -> Known {
     let mut rng = Rng::new(seed);
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut buffer = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let most = if rng.chance(30) { 200 } else { 8 };
-        let count = 1 + rng.below(most);
-        let mut batch = Vec::new();
-        let mut lines = Vec::new();
-        for number in known.sent + 1..=known.sent + count as u64 {
-            let (w, n) = (writer, number);
-            // Lines of reply that the command takes.
-            let (text, replies) = match n % 4 {
-                0 => (format!("MULTI\r\nSET {{w{w}}}a {n}\r\nSET {{w{w}}}b {n}\r\nEXEC\r\n"), 6),
-                1 => (
-                    format!(
-                        "EVAL \"redis.call('SET', KEYS[1], ARGV[1]) redis.call('SET', KEYS[2], ARGV[1]) return 1\" 2 {{w{w}}}a {{w{w}}}b {n}\r\n"
-                    ),
-                    1,
-                ),
-                2 => (format!("MSET {{w{w}}}a {n} {{w{w}}}b {n}\r\n"), 1),
-                _ => (format!("MULTI\r\nINCR {{w{w}}}a\r\nINCR {{w{w}}}b\r\nEXEC\r\n"), 6),
-            };
-            batch.extend_from_slice(text.as_bytes());
-            lines.push(replies);
-        }
-        known.sent += count as u64;
-        if stream.write_all(&batch).is_err() {
+        let count = 1 + rng.below(most) as u64;
+        let (texts, lines): (Vec<_>, Vec<_>) = (known.sent + 1..=known.sent + count).map(&unit).unzip();
+        known.sent += count;
+        if stream.write_all(texts.concat().as_bytes()).is_err() {
             return known;
         }
         for replies in lines {
@@ -107,6 +127,7 @@ fn write(mut stream: TcpStream, writer: usize, mut known: Known, seed: u64, stop
             }
             known.acknowledged += 1;
         }
+        note(known);
     }
     known
 }
@@ -134,72 +155,151 @@ fn number(server: &Server, key: &str) -> u64 {
     if reply.is_null() { 0 } else { String::from_utf8_lossy(reply.text()).parse().unwrap() }
 }
 
-#[test]
-fn no_acknowledged_write_is_lost_and_no_unit_is_there_in_part_when_the_server_is_killed() {
-    let (kills, seed) = (env("PENSTOCK_KILLS", 8), env("PENSTOCK_SEED", 1));
-    let directory = Directory::new("kills");
-    let mut known = [Known::default(); WRITERS];
-    let mut rng = Rng::new(seed);
-    for kill in 0..kills {
-        let mut server = start(&directory, "always");
-        for (writer, known) in known.iter_mut().enumerate() {
-            let (a, b) = (number(&server, &format!("{{w{writer}}}a")), number(&server, &format!("{{w{writer}}}b")));
-            assert_eq!(a, b, "kill {kill}, writer {writer}: half a unit");
-            assert!(a >= known.acknowledged, "kill {kill}, writer {writer}: {a} is there, {known:?}");
-            assert!(a <= known.sent, "kill {kill}, writer {writer}: {a} is there, {known:?}");
-            (known.acknowledged, known.sent) = (a, a);
-        }
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = known
-                .iter()
-                .enumerate()
-                .map(|(writer, &known)| {
-                    let (stream, stop, seed) =
-                        (TcpStream::connect(("127.0.0.1", server.port())).unwrap(), &stop, rng.next_u64());
-                    scope.spawn(move || write(stream, writer, known, seed, stop))
-                })
-                .collect();
-            std::thread::sleep(Duration::from_millis(rng.below(150) as u64));
-            server.kill();
-            stop.store(true, Ordering::Relaxed);
-            for (known, thread) in known.iter_mut().zip(threads) {
-                *known = thread.join().unwrap();
-            }
-        });
+/// Looks that a writer's units are there as far as they were acknowledged, and none in part; goes on from what is there.
+fn check_pair(server: &Server, writer: usize, known: &mut Known, kill: u64) {
+    let (a, b) = (number(server, &format!("{{w{writer}}}a")), number(server, &format!("{{w{writer}}}b")));
+    assert_eq!(a, b, "kill {kill}, writer {writer}: half a unit");
+    assert!(a >= known.acknowledged, "kill {kill}, writer {writer}: {a} is there, {known:?}");
+    assert!(a <= known.sent, "kill {kill}, writer {writer}: {a} is there, {known:?}");
+    *known = Known { acknowledged: a, sent: a };
+}
+
+/// Takes a counter's token over, or makes it if `is_new`, and looks that it has counted what its key has.
+fn resume_counter(server: &Server, counter: usize, known: &mut Known, is_new: bool, kill: u64) -> TcpStream {
+    let mut conn = server.connect();
+    if is_new {
+        assert_eq!(conn.cmd(&format!("PIPELINE START token{counter}")).unwrap().text(), b"OK");
+        return conn.writer().unwrap();
     }
-    assert!(known.iter().any(|known| known.acknowledged > 0));
+    let progress = conn.cmd(&format!("PIPELINE RESUME token{counter}")).unwrap();
+    let executed = progress.items()[1].integer().unwrap() as u64;
+    let there = number(server, &format!("counted{counter}"));
+    assert_eq!(there, executed, "kill {kill}, counter {counter}: what the key has, and the token");
+    assert!(there >= known.acknowledged, "kill {kill}, counter {counter}: {there} is there, {known:?}");
+    assert!(there <= known.sent, "kill {kill}, counter {counter}: {there} is there, {known:?}");
+    *known = Known { acknowledged: there, sent: there };
+    conn.writer().unwrap()
+}
+
+fn connect(server: &Server) -> TcpStream {
+    TcpStream::connect(("127.0.0.1", server.port())).unwrap()
+}
+
+/// What all writers know.
+#[derive(Default)]
+struct Everything {
+    pairs: [Known; WRITERS],
+    counted: [Known; COUNTERS],
+    has_tokens: bool,
+}
+
+/// Checks a server that has just read its file, and goes on from what is there. The counters' connections.
+fn check_everything(server: &Server, known: &mut Everything, kill: u64) -> Vec<TcpStream> {
+    for (writer, known) in known.pairs.iter_mut().enumerate() {
+        check_pair(server, writer, known, kill);
+    }
+    let is_new = !std::mem::replace(&mut known.has_tokens, true);
+    let counted = known.counted.iter_mut().enumerate();
+    counted.map(|(counter, known)| resume_counter(server, counter, known, is_new, kill)).collect()
+}
+
+/// Starts a server, checks what it has, and kills it under all writers. Says how many units were acknowledged.
+fn kill_under_writers(directory: &Directory, known: &mut Everything, kill: u64, rng: &mut Rng) -> u64 {
+    let mut server = start(directory, "always");
+    let counters = check_everything(&server, known, kill);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (mut threads, stop) = (Vec::new(), &stop);
+        for (writer, &known) in known.pairs.iter().enumerate() {
+            let (stream, seed) = (connect(&server), rng.next_u64());
+            threads.push(scope.spawn(move || write(stream, known, seed, stop, |n| pair_unit(writer, n), |_| {})));
+        }
+        for ((counter, &known), stream) in known.counted.iter().enumerate().zip(counters) {
+            let seed = rng.next_u64();
+            threads.push(scope.spawn(move || write(stream, known, seed, stop, |n| counted_unit(counter, n), |_| {})));
+        }
+        std::thread::sleep(Duration::from_millis(rng.below(150) as u64));
+        server.kill();
+        stop.store(true, Ordering::Relaxed);
+        let mut acknowledged = 0;
+        for (known, thread) in known.pairs.iter_mut().chain(&mut known.counted).zip(threads) {
+            let now = thread.join().unwrap();
+            acknowledged += now.acknowledged - known.acknowledged;
+            *known = now;
+        }
+        acknowledged
+    })
 }
 
 #[test]
-fn a_pipelines_count_and_what_it_counts_survive_together() {
-    let directory = Directory::new("tokens");
-    let mut counted = 0;
-    for _ in 0..4 {
-        let mut server = start(&directory, "always");
-        let mut conn = server.connect();
-        if counted == 0 {
-            conn.cmd("PIPELINE START t").unwrap();
-        } else {
-            let progress = conn.cmd("PIPELINE RESUME t").unwrap();
-            let executed = progress.items()[1].integer().unwrap() as u64;
-            assert_eq!(number(&server, "n"), executed);
-            assert!(executed >= counted, "{executed} of {counted}");
-            counted = executed;
+fn no_acknowledged_write_is_lost_and_no_unit_is_there_in_part_when_the_server_is_killed() {
+    let (kills, mut rng) = (env("PENSTOCK_KILLS", 8), Rng::new(env("PENSTOCK_SEED", 1)));
+    let mut acknowledged = 0;
+    for first in (0..kills).step_by(KILLS_OF_A_FILE as usize) {
+        let directory = Directory::new("kills");
+        let mut known = Everything::default();
+        let end = kills.min(first + KILLS_OF_A_FILE);
+        for kill in first..end {
+            acknowledged += kill_under_writers(&directory, &mut known, kill, &mut rng);
         }
-        let mut stream = conn.writer().unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        stream.write_all(&b"INCR n\r\n".repeat(20_000)).unwrap();
-        let mut buffer = Vec::new();
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_millis(30) && read_line(&mut stream, &mut buffer) {
-            counted += 1;
+        check_everything(&start(&directory, "always"), &mut known, end);
+    }
+    eprintln!("always: {kills} kills, {acknowledged} units acknowledged, all there");
+    assert!(acknowledged > 0);
+}
+
+/// A batch of a writer: when it was acknowledged, and up to which number.
+type Acknowledged = (Instant, u64);
+
+/// Kills a server under writers, with `everysec`. What each writer's acknowledgements were, and when the server was killed.
+fn kill_with_everysec(directory: &Directory, rng: &mut Rng) -> (Instant, Vec<(Known, Vec<Acknowledged>)>) {
+    let mut server = start(directory, "everysec");
+    let known: Vec<_> = (0..WRITERS).map(|writer| number(&server, &format!("{{w{writer}}}a"))).collect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (writer, there) in known.into_iter().enumerate() {
+            let (stream, stop, seed) = (connect(&server), &stop, rng.next_u64());
+            let known = Known { acknowledged: there, sent: there };
+            threads.push(scope.spawn(move || {
+                let mut batches = vec![(Instant::now(), there)];
+                let note = |known: Known| batches.push((Instant::now(), known.acknowledged));
+                let known = write(stream, known, seed, stop, |n| pair_unit(writer, n), note);
+                (known, batches)
+            }));
         }
+        std::thread::sleep(Duration::from_millis(rng.below(1800) as u64));
+        let killed = Instant::now();
         server.kill();
-        while read_line(&mut stream, &mut buffer) {
-            counted += 1;
+        stop.store(true, Ordering::Relaxed);
+        (killed, threads.into_iter().map(|thread| thread.join().unwrap()).collect())
+    })
+}
+
+#[test]
+fn everysec_loses_at_most_its_second_when_the_server_is_killed() {
+    let (kills, mut rng) = (env("PENSTOCK_KILLS", 8).div_ceil(4), Rng::new(env("PENSTOCK_SEED", 1)));
+    let (mut lost, mut longest) = (0, Duration::ZERO);
+    for kill in 0..kills {
+        let directory = Directory::new("everysec");
+        let (killed, writers) = kill_with_everysec(&directory, &mut rng);
+        let server = start(&directory, "everysec");
+        for (writer, (mut known, batches)) in writers.into_iter().enumerate() {
+            let (settled, last): (Vec<_>, Vec<_>) =
+                batches.into_iter().partition(|&(when, _)| when + Duration::from_secs(1) <= killed);
+            // Of what was acknowledged, all but the last second's must be there.
+            let acknowledged =
+                std::mem::replace(&mut known.acknowledged, settled.last().map_or(0, |&(_, number)| number));
+            check_pair(&server, writer, &mut known, kill);
+            lost += acknowledged.saturating_sub(known.acknowledged);
+            let first_lost = last.into_iter().find(|&(_, number)| number > known.acknowledged);
+            longest =
+                longest.max(first_lost.map_or(Duration::ZERO, |(when, _)| killed.saturating_duration_since(when)));
         }
     }
+    eprintln!(
+        "everysec: {kills} kills, {lost} acknowledged units lost, the oldest {longest:?} before its server was killed"
+    );
 }
 
 /// Lifts the limit of the files that a process may write, as if there were room on the disk again.
