@@ -27,6 +27,7 @@ import time
 
 import memory
 import pauses
+import probe
 
 STEP_KEYS = 1000
 REPLIES_BYTES = STEP_KEYS * len(b"+OK\r\n")
@@ -58,7 +59,7 @@ def waits(server, steps, grows):
         first = step * STEP_KEYS if grows else 0
         server.socket.sendall(b"".join(memory.strings(first, first + STEP_KEYS)))
         began = time.perf_counter()
-        prober.sendall(pauses.PROBE)
+        prober.sendall(probe.GET)
         prober.recv(64)
         took.append(time.perf_counter() - began)
         receive(server.socket, REPLIES_BYTES)
@@ -71,7 +72,7 @@ def round_of(options, name, command, grows):
     options.port += 1
     with pauses.Server(name, os.path.expanduser(command), options.port, options.server_core) as server:
         if options.precedence:
-            set_precedence(pauses.serving_thread(server.pid).parent.name, True)
+            set_precedence(probe.serving_thread(server.pid).parent.name, True)
             set_precedence(os.getpid(), True)
         try:
             return waits(server, options.keys // STEP_KEYS, grows)

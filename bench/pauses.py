@@ -20,66 +20,21 @@ Needs Linux (/proc/PID/task/*/schedstat, taskset).
 
 import argparse
 import os
-import pathlib
-import socket
 import subprocess
-import sys
-import threading
 import time
 
 import memory
-
-PROBE = b"*2\r\n$3\r\nGET\r\n$5\r\nprobe\r\n"
-
-
-def serving_thread(pid):
-    """The file that tells the CPU time of the thread that serves: the first worker, or the first thread of all."""
-    tasks = pathlib.Path(f"/proc/{pid}/task")
-    workers = [task for task in tasks.iterdir() if (task / "comm").read_text().startswith("worker-")]
-    return (workers[0] if workers else tasks / str(pid)) / "schedstat"
-
-
-def cpu_ns(schedstat):
-    """CPU time of a thread."""
-    return int(schedstat.read_text().split()[0])
-
-
-def probe_until_closed(port, pid):
-    """Probes until standard input is closed, and prints what it saw."""
-    stop = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
-    stream = socket.create_connection(("127.0.0.1", port))
-    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    took, noise, longest_turn = [], 0, 0
-    schedstat = serving_thread(pid)
-    while not stop.is_set():
-        cpu, began = cpu_ns(schedstat), time.perf_counter()
-        stream.sendall(PROBE)
-        stream.recv(64)
-        took.append(time.perf_counter() - began)
-        longest_turn = max(longest_turn, cpu_ns(schedstat) - cpu)
-        # A moment without a system call: the time it takes longer than usual is the machine's, not the server's.
-        watched, last = 0, time.perf_counter()
-        while watched < 50e-6:
-            now = time.perf_counter()
-            noise = max(noise, now - last)
-            watched, last = watched + now - last, now
-        # The filler is to get on.
-        time.sleep(300e-6)
-    took.sort()
-    print(took[len(took) // 2] * 1e3, took[int(len(took) * 0.9999)] * 1e3, took[-1] * 1e3, noise * 1e3,
-          longest_turn / 1e6, len(took))
+import probe
 
 
 def probed(server, options, work):
-    """What a prober saw while `work` ran, as the prober printed it."""
-    prober = subprocess.Popen(
-        [*(["chrt", "-r", "1"] if options.precedence else []), "taskset", "-c", options.client_core, sys.executable, os.path.abspath(__file__), "--probe",
-         f"{server.port} {server.pid}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    """What a prober saw while `work` ran."""
+    precedence = ["chrt", "-r", "1"] if options.precedence else []
+    prober = probe.Prober(server.port, server.pid, prefix=[*precedence, "taskset", "-c", options.client_core])
     time.sleep(0.5)
     work()
     time.sleep(0.3)
-    return [float(word) for word in prober.communicate("")[0].split()]
+    return prober.seen()
 
 
 class Server(memory.Server):
@@ -151,7 +106,7 @@ def experiments(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--server", action="append", help="NAME=COMMAND, with {port} for the port")
+    parser.add_argument("--server", action="append", required=True, help="NAME=COMMAND, with {port} for the port")
     parser.add_argument("--port", type=int, default=27700, help="the first port that servers are given")
     parser.add_argument("--only", default="", help="experiments whose name contains this")
     parser.add_argument("--scale", type=float, default=1.0, help="of all numbers of elements")
@@ -159,12 +114,7 @@ def main():
     parser.add_argument("--server-core", default="0")
     parser.add_argument("--client-core", default="1")
     parser.add_argument("--precedence", action="store_true", help="before everything else on the machine; needs root")
-    parser.add_argument("--probe", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.probe:
-        return probe_until_closed(*map(int, options.probe.split()))
-    if not options.server:
-        parser.error("--server is missing")
     os.sched_setaffinity(0, {int(options.client_core)})
     print(f"{'what':40} {'server':10} {'p50':>8} {'p99.99':>8} {'longest':>8} {'noise':>8} {'cpu':>8} {'probes':>8}")
     for name, prepare, work in experiments(options):
@@ -178,11 +128,11 @@ def main():
                     prepared = prepare(server)
                     if options.precedence:
                         # The thread alone: what it starts has none.
-                        thread = serving_thread(server.pid).parent.name
+                        thread = probe.serving_thread(server.pid).parent.name
                         subprocess.run(["chrt", "-R", "-r", "-p", "1", thread], check=True)
-                    p50, p9999, longest, noise, turn, count = probed(server, options, lambda: work(server, prepared))
-                    print(f"{name:40} {server_name:10} {p50:8.3f} {p9999:8.3f} {longest:8.3f} {noise:8.3f} {turn:8.3f} "
-                          f"{int(count):8}", flush=True)
+                    seen = probed(server, options, lambda: work(server, prepared))
+                    print(f"{name:40} {server_name:10} {seen.p50:8.3f} {seen.p9999:8.3f} {seen.longest:8.3f} "
+                          f"{seen.noise:8.3f} {seen.cpu:8.3f} {int(seen.count):8}", flush=True)
 
 
 if __name__ == "__main__":
