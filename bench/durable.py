@@ -32,7 +32,7 @@ import typing
 
 import probe
 from disk_servers import NotSupported, Program, Server, disk_sync_ms
-from memory import request, strings
+from memory import request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SLOW_SYNC_US = 5000
@@ -41,6 +41,7 @@ AOF = {"appendonly": "yes", "auto-aof-rewrite-percentage": "0"}
 ALWAYS, EVERYSEC = {**AOF, "appendfsync": "always"}, {**AOF, "appendfsync": "everysec"}
 NO_FILE = {"appendonly": "no"}
 CLIENTS = 50
+SET = ["SET", "key:__rand_int__", "__data__"]
 #: Keys and members of the rows about snapshots.
 KEYS, MEMBERS = 5_000_000, 10_000_000
 #: Commands a second beside a snapshot.
@@ -157,10 +158,10 @@ class Bench:
                 results[arm.name].append(result)
         return results
 
-    def start_load(self, server, count, depth, command, clients=CLIENTS, rate=None):
-        """Starts the load generator."""
+    def start_load(self, server, count, depth, command, clients=CLIENTS, rate=None, keys=None):
+        """Starts the load generator. `keys` is how many keys or members the command names."""
         argv = [self.generator, "bench", "-p", str(server.port), "-n", str(count), "-c", str(clients), "-P", str(depth),
-                "-r", str(self.options.keys), "--json", *(["--rate", str(rate)] if rate else []), *command]
+                "-r", str(keys or self.options.keys), "--json", *(["--rate", str(rate)] if rate else []), *command]
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def load(self, server, count, depth, command, settle_s=0, **how):
@@ -187,8 +188,8 @@ class Bench:
 
     def sets(self, server, depth, settle_s=0):
         """SETs of keys that are there."""
-        server.fill(b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%012d\r\n$3\r\nxxx\r\n" % number for number in range(self.options.keys))
-        return self.load_for_a_while(server, depth, ["SET", "key:__rand_int__", "__data__"], settle_s)
+        server.fill(strings(self.options.keys))
+        return self.load_for_a_while(server, depth, SET, settle_s)
 
     # --- rows ---
 
@@ -211,7 +212,7 @@ class Bench:
         def measure(server):
             server.fill(request("SET", f"settled:{number:012d}", "v") for number in range(self.options.keys))
             time.sleep(0.1)
-            writers = self.start_load(server, 10**9, depth, ["SET", "key:__rand_int__", "__data__"], clients=8)
+            writers = self.start_load(server, 10**9, depth, SET, clients=8)
             try:
                 time.sleep(0.5)
                 count = int(100 * self.options.seconds)
@@ -236,11 +237,10 @@ class Bench:
     def save_keys(self, row):
         """BGSAVE of small keys beside writes."""
         count = self.scaled(KEYS)
-        writes = ["SET", "key:__rand_int__", "__data__"]
 
         def measure(server):
-            server.fill(strings(0, count))
-            return self.save(server, writes, WRITES_A_SECOND, 16, probe.GET)
+            server.fill(strings(count))
+            return self.save(server, SET, WRITES_A_SECOND, 16, probe.GET, count)
 
         results = self.take_turns(row, self.snapshot_arms(), measure)
         return self.save_figures(f"BGSAVE of {count:,} keys", results, [("others", 2)])
@@ -252,16 +252,17 @@ class Bench:
 
         def measure(server):
             server.fill(members(count), 20)
-            return self.save(server, writes, MEMBER_WRITES_A_SECOND, 1, request("ZADD", "big", "1", "member:000000000000"))
+            write = request("ZADD", "big", "1", "member:000000000000")
+            return self.save(server, writes, MEMBER_WRITES_A_SECOND, 1, write, count)
 
         results = self.take_turns(row, self.snapshot_arms(), measure)
         return self.save_figures(f"BGSAVE of a sorted set of {count:,}", results, [("others", 2), ("writers", 20)])
 
-    def save(self, server, writes, rate, depth, write):
-        """One BGSAVE beside a load of writes; `write` is what a prober sends that stands for the writers."""
+    def save(self, server, writes, rate, depth, write, keys):
+        """One BGSAVE beside a load of writes to all keys; `write` is what a prober sends that stands for the writers."""
         time.sleep(2)
         with contextlib.ExitStack() as stack:
-            load = self.start_load(server, 10**9, depth, writes, clients=8, rate=rate)
+            load = self.start_load(server, 10**9, depth, writes, clients=8, rate=rate, keys=keys)
             stack.callback(load.communicate)
             stack.callback(load.kill)
             time.sleep(1)
@@ -330,7 +331,7 @@ class Bench:
         count = self.scaled(KEYS)
         directives = {**AOF, "appendfsync": "no", "aof-use-rdb-preamble": "no"}
         with self.server(Arm("maker", self.peer or self.subject, directives)) as server:
-            server.fill(strings(0, count))
+            server.fill(strings(count))
             time.sleep(SETTLE_S)
             arms = [arm._replace(directives={**EVERYSEC}) for arm in self.snapshot_arms()]
             return self.starts(row, f"replaying {count:,} SETs", server, ["appendonlydir"], arms, (3, 3))
@@ -386,11 +387,16 @@ class Bench:
             ("everysec-cpu", self.cpu_of_everysec),
             ("bgsave-keys", self.save_keys),
             ("bgsave-zset", self.save_member),
-            ("load-keys", lambda row: self.load_snapshot(row, f"{keys:,} keys", lambda server: server.fill(strings(0, keys)))),
+            ("load-keys", lambda row: self.load_snapshot(row, f"{keys:,} keys", lambda server: server.fill(strings(keys)))),
             ("load-zset", lambda row: self.load_snapshot(row, f"a sorted set of {count:,}",
                                                          lambda server: server.fill(members(count), 20))),
             ("replay", self.replay),
         ]
+
+
+def strings(count):
+    """The keys that `SET` names, each with a value as long as its own."""
+    return (b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%012d\r\n$3\r\nxxx\r\n" % number for number in range(count))
 
 
 def members(count):
