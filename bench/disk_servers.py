@@ -21,6 +21,10 @@ class NotSupported(Exception):
     """The server doesn't know a command."""
 
 
+class StartFailed(Exception):
+    """A server doesn't start: the end of what it has printed."""
+
+
 class Program:
     """A server's program. Penstock is told from others by its file's name, and has a number of threads that serve."""
 
@@ -64,7 +68,8 @@ class Server:
                 if connection.recv(100).startswith(b"+PONG"):
                     return time.monotonic() - self.began
             if self.process.poll() is not None or time.monotonic() - self.began > START_MAX_S:
-                raise SystemExit(f"{self.program.name} doesn't start: {(self.directory / 'log').read_text()[-2000:]}")
+                self.stop()
+                raise StartFailed((self.directory / "log").read_text().strip()[-1000:])
             time.sleep(0.002)
 
     def ask(self, *words):

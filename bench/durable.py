@@ -31,7 +31,7 @@ import time
 import typing
 
 import probe
-from disk_servers import NotSupported, Program, Server, disk_sync_ms
+from disk_servers import NotSupported, Program, Server, StartFailed, disk_sync_ms
 from memory import request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -155,6 +155,12 @@ class Bench:
                 except NotSupported as missing:
                     result = None
                     self.say(f"  {row:14} {arm.name:14} not supported by this server: {missing}")
+                except StartFailed as said:
+                    # A server that can't read the files it was given says so; without files it must start.
+                    if not files:
+                        raise SystemExit(f"{arm.name} doesn't start: {said}") from said
+                    result = None
+                    self.say(f"  {row:14} {arm.name:14} not supported by this server: it doesn't start: {said}")
                 results[arm.name].append(result)
         return results
 
