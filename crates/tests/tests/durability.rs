@@ -336,7 +336,7 @@ fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let value = "v".repeat(9000);
         let sent = 30;
-        let batch: String = (1..=sent).map(|i| format!("SET {fsync}{i} {value}\r\nINCR known\r\n")).collect();
+        let batch: String = (1..=sent).map(|i| format!("INCR known\r\nSET {fsync}{i} {value}\r\n")).collect();
         stream.write_all(batch.as_bytes()).unwrap();
         // Not by a write, whose reply would wait, too.
         server.wait_until("the disk is full", |_| {
