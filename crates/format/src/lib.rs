@@ -6,6 +6,7 @@
 //! | [`payload`] | single values as DUMP answers them, libraries of functions |
 //! | [`crc64`] | the checksum of snapshots and payloads |
 //! | [`lzf`] | the compression of strings within them |
+//! | [`items`] | what the blocks have in common that follow |
 //! | [`listpack`], [`ziplist`], [`zipmap`], [`intset`] | the blocks that Redis keeps small collections in |
 //!
 //! This room knows no files and no clocks: bytes are appended to buffers and come from readers, and time is an argument. What it
@@ -16,6 +17,7 @@
 
 pub mod crc64;
 pub mod intset;
+pub mod items;
 pub mod listpack;
 pub mod lzf;
 pub mod payload;

@@ -9,6 +9,8 @@
 
 use store::types::packed::Item;
 
+use crate::items::Items;
+
 /// What precedes the items, in bytes.
 pub const HEADER_BYTES: usize = 6;
 const END: u8 = 0xFF;
@@ -30,13 +32,6 @@ pub fn write_end(out: &mut Vec<u8>) {
     out.push(END);
 }
 
-/// The items of a listpack that has been checked; a string that is an integer's digits comes as that integer.
-#[derive(Clone, Debug)]
-pub struct Items<'a> {
-    rest: &'a [u8],
-    left: usize,
-}
-
 /// Checks a listpack to its last byte; none if anything is wrong with it.
 #[must_use]
 pub fn parse(block: &[u8]) -> Option<Items<'_>> {
@@ -54,7 +49,7 @@ pub fn parse(block: &[u8]) -> Option<Items<'_>> {
         count += 1;
     }
     let counted = said == COUNT_UNKNOWN || usize::from(said) == count;
-    counted.then_some(Items { rest: items, left: count })
+    counted.then_some(Items::new(items, count, |bytes, _| read(bytes)))
 }
 
 /// The first of these items, which have no header.
@@ -123,23 +118,6 @@ fn back_length(body: usize, room: &mut [u8; BACK_BYTES_MAX]) -> &[u8] {
     }
     back
 }
-
-impl<'a> Iterator for Items<'a> {
-    type Item = Item<'a>;
-
-    fn next(&mut self) -> Option<Item<'a>> {
-        let (item, rest) = read(self.rest)?;
-        self.rest = rest;
-        self.left -= 1;
-        Some(item)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
-    }
-}
-
-impl ExactSizeIterator for Items<'_> {}
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,8 @@
 
 use store::types::packed::Item;
 
+use crate::items::Items;
+
 use crate::listpack::signed;
 
 const HEADER_BYTES: usize = 10;
@@ -20,13 +22,6 @@ const END: u8 = 0xFF;
 const COUNT_UNKNOWN: u16 = u16::MAX;
 /// Says that the length of the entry before takes four bytes more.
 const LONG_BEFORE: u8 = 0xFE;
-
-/// The items of a ziplist that has been checked; a string that is an integer's digits comes as that integer.
-#[derive(Clone, Debug)]
-pub struct Items<'a> {
-    rest: &'a [u8],
-    left: usize,
-}
 
 /// Checks a ziplist to its last byte; none if anything is wrong with it.
 #[must_use]
@@ -50,7 +45,8 @@ pub fn parse(block: &[u8]) -> Option<Items<'_>> {
     }
     let last = HEADER_BYTES + entries.len() - before;
     let counted = said == COUNT_UNKNOWN || usize::from(said) == count;
-    (counted && number(4)? == last).then_some(Items { rest: entries, left: count })
+    (counted && number(4)? == last)
+        .then_some(Items::new(entries, count, |bytes, _| read(bytes).map(|entry| (entry.item, entry.rest))))
 }
 
 struct Entry<'a> {
@@ -103,23 +99,6 @@ fn string(bytes: &[u8], len: usize) -> Option<(Item<'_>, &[u8])> {
 fn int<const BYTES: usize>(bytes: &[u8]) -> Option<(Item<'_>, &[u8])> {
     bytes.split_first_chunk::<BYTES>().map(|(bytes, rest)| (Item::Int(signed(bytes)), rest))
 }
-
-impl<'a> Iterator for Items<'a> {
-    type Item = Item<'a>;
-
-    fn next(&mut self) -> Option<Item<'a>> {
-        let entry = read(self.rest)?;
-        self.rest = entry.rest;
-        self.left -= 1;
-        Some(entry.item)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
-    }
-}
-
-impl ExactSizeIterator for Items<'_> {}
 
 #[cfg(test)]
 pub(crate) mod tests {

@@ -11,32 +11,26 @@
 
 use store::types::packed::Item;
 
+use crate::items::Items;
+
 const END: u8 = 0xFF;
 const LONG: u8 = 0xFE;
 /// Stands for a count that is not known.
 const COUNT_UNKNOWN: u8 = 254;
-
-/// The fields and values in turn of a zipmap that has been checked.
-#[derive(Clone, Debug)]
-pub struct Items<'a> {
-    rest: &'a [u8],
-    left: usize,
-}
 
 /// Checks a zipmap to its last byte; none if anything is wrong with it.
 #[must_use]
 pub fn parse(block: &[u8]) -> Option<Items<'_>> {
     let (&said, rest) = block.split_first()?;
     let (&end, entries) = rest.split_last()?;
-    let mut items = Items { rest: entries, left: 0 };
-    let mut count = 0;
-    while !items.rest.is_empty() {
-        items.rest = if count % 2 == 0 { read(items.rest, false)?.1 } else { read(items.rest, true)?.1 };
+    let (mut unread, mut count) = (entries, 0);
+    while !unread.is_empty() {
+        unread = read(unread, count % 2 == 1)?.1;
         count += 1;
     }
     let whole = count % 2 == 0 && end == END;
     let counted = said >= COUNT_UNKNOWN || usize::from(said) == count / 2;
-    (whole && counted).then_some(Items { rest: entries, left: count })
+    (whole && counted).then_some(Items::new(entries, count, |bytes, left| read(bytes, !left.is_multiple_of(2))))
 }
 
 /// A field, or a value with the free bytes behind it.
@@ -59,23 +53,6 @@ fn read(bytes: &[u8], is_value: bool) -> Option<(Item<'_>, &[u8])> {
     let (text, rest) = rest.split_at_checked(len)?;
     Some((Item::from(text), rest.get(free..)?))
 }
-
-impl<'a> Iterator for Items<'a> {
-    type Item = Item<'a>;
-
-    fn next(&mut self) -> Option<Item<'a>> {
-        let (item, rest) = read(self.rest, !self.left.is_multiple_of(2))?;
-        self.rest = rest;
-        self.left -= 1;
-        Some(item)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
-    }
-}
-
-impl ExactSizeIterator for Items<'_> {}
 
 #[cfg(test)]
 mod tests {

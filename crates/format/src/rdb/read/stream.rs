@@ -9,6 +9,7 @@ use store::value::Value;
 
 use super::error::{Error, Flaw};
 use super::source::Source;
+use crate::items::Items;
 use crate::listpack;
 use crate::rdb::{ENTRY_DELETED, ENTRY_SAME_FIELDS, ID_BYTES, code};
 
@@ -73,12 +74,12 @@ fn add_block(entries: &mut Entries, first: StreamId, block: &[u8]) -> Result<(),
     if found == [live, deleted] { Ok(()) } else { Err(BAD_BLOCK) }
 }
 
-fn int(items: &mut listpack::Items<'_>) -> Result<i64, Flaw> {
+fn int(items: &mut Items<'_>) -> Result<i64, Flaw> {
     if let Some(Item::Int(int)) = items.next() { Ok(int) } else { Err(BAD_BLOCK) }
 }
 
 /// So many items.
-fn take<'b>(items: &mut listpack::Items<'b>, count: i64) -> Result<Vec<ItemText<'b>>, Flaw> {
+fn take<'b>(items: &mut Items<'b>, count: i64) -> Result<Vec<ItemText<'b>>, Flaw> {
     let count = usize::try_from(count).ok().filter(|&count| count <= items.len()).ok_or(BAD_BLOCK)?;
     Ok(items.take(count).map(Item::text).collect())
 }
@@ -88,7 +89,7 @@ fn add_entry<'b>(
     entries: &mut Entries,
     first: StreamId,
     names: &[ItemText<'b>],
-    items: &mut listpack::Items<'b>,
+    items: &mut Items<'b>,
 ) -> Result<bool, Flaw> {
     let before = items.len();
     let flags = int(items)?;
