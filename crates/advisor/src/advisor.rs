@@ -394,7 +394,8 @@ impl<'t> Watch<'_, 't> {
         true
     }
 
-    /// The shape of the read of the same key whose reply an argument repeats, or that stands directly before a deletion.
+    /// The shape of an earlier read of the command's key, if an argument of the command repeats that read's reply, or the command
+    /// deletes the key directly after the read.
     #[inline]
     fn read_before(&self, seen: &Seen<'_>) -> Option<u64> {
         let loops = &self.last.loops;

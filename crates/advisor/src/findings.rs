@@ -16,17 +16,17 @@ pub enum Kind {
     InterleavedLoop,
     /// A write of what a read has just said.
     ReadComputeWrite,
-    /// A read whose answer the client has already.
+    /// The client reads a value again that it was sent before, and that has not changed since.
     RepeatedRead,
     /// A question at a steady pace that mostly finds nothing.
     Polling,
-    /// A transaction whose commands are waited for one by one.
+    /// The client waits for each reply between MULTI and EXEC before it sends the next command.
     TransactionInSlices,
     /// A script sent as text again and again.
     ScriptInFull,
     /// A connection that is made for a command or two.
     ConnectionPerCommand,
-    /// A pipeline whose replies went to disk.
+    /// The server put the replies of a pipeline on disk, since the client sent much before it read any.
     TooLongPipeline,
     /// A command that goes through all keys, or replies with a large value.
     HeavyCommand,
@@ -329,7 +329,7 @@ pub struct Findings {
     bytes_max: usize,
     /// Findings that had to make room.
     dropped: u64,
-    /// Sightings whose shape had been dropped.
+    /// Sightings that are in no finding: the catalogue of shapes had dropped their command and key pattern.
     unnamed: u64,
     random: u64,
 }

@@ -122,7 +122,7 @@ pub fn call(language: Language, receiver: &str, command: &str, key: &str) -> Str
     })
 }
 
-/// Calls whose arguments a library wants in another form.
+/// The call of a command for which the library has arguments in another form than the command, if it is one of those.
 fn special(language: Language, receiver: &str, command: &str, key: &str) -> Option<String> {
     let text = match (language, command) {
         (Language::Python, "ZADD") => format!("{receiver}.zadd({key}, {{member: score}})"),

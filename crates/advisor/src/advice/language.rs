@@ -293,7 +293,7 @@ impl Language {
         }
     }
 
-    /// A call whose result is kept under a name.
+    /// The statement that assigns a call's result to the variable `name`.
     pub fn assign(self, name: &str, call: &str) -> String {
         match self {
             Language::Ruby | Language::Python => format!("{name} = {call}"),
@@ -303,7 +303,7 @@ impl Language {
         }
     }
 
-    /// A call whose result isn't needed.
+    /// The statement that makes a call and ignores its result.
     pub fn statement(self, call: &str) -> String {
         match self {
             Language::Ruby | Language::Python => call.to_owned(),
