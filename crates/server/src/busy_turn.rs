@@ -9,7 +9,6 @@ use std::time::Duration;
 use engine::clients::client::client_flag;
 use engine::worker::{Attendant, Ran, Worker};
 use resp::reply::Output;
-use resp::request::Input;
 
 use crate::arrived::Arrived;
 use crate::connection::{Connection, Hold, Read, Sent, Socket};
@@ -203,12 +202,7 @@ fn answer(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
 
 /// Sends what a connection's socket takes of its replies.
 fn send(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
-    if connection.hold == Hold::Closing {
-        connection.leave(worker, shared);
-    }
-    let (sent, bytes, calls) = connection.send(&mut Vec::new());
-    connection.note_sent(bytes, calls, worker.stats());
-    connection.socket_is_full = sent == Sent::Some;
+    let (sent, _) = connection.send_replies(&mut Vec::new(), worker, shared);
     if sent == Sent::Broken {
         connection.hold = Hold::Closing;
     }
@@ -227,19 +221,18 @@ fn give_up(connection: &mut Connection) {
 }
 
 fn run(connection: &mut Connection, worker: &mut Worker) {
-    let input = Input { bytes: &connection.input, blocks: Connection::blocks(connection.apart.as_deref()) };
-    let mut at = connection.input_run;
     let mut replies = Output::default();
-    let ran = loop {
-        let ran;
-        (at, ran) = worker.run_busy(&mut connection.session, input, at, &mut replies);
-        // It takes no time that others could use.
-        if ran != Ran::Yielded {
-            break ran;
+    let (_, ran) = connection.run_kept(Some(&mut replies), |session, input, mut at, replies| {
+        loop {
+            let ran;
+            (at, ran) = worker.run_busy(session, input, at, replies);
+            // It takes no time that others could use.
+            if ran != Ran::Yielded {
+                return (at, ran);
+            }
         }
-    };
+    });
     connection.replies_end().append(&mut replies);
-    connection.forget_run(at, ran);
     match ran {
         Ran::Closing => connection.hold = Hold::Closing,
         Ran::Paused => connection.hold = Hold::Paused,

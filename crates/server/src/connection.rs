@@ -12,7 +12,7 @@ use engine::statistics::stats::WorkerStats;
 use engine::worker::{Ran, Worker};
 use journal::order::Position;
 use resp::reply::Output;
-use resp::request::{BUFFER_BYTES_MAX, Blocks, Missing};
+use resp::request::{BUFFER_BYTES_MAX, Blocks, Input, Missing};
 use rustix::io::Errno;
 
 use crate::apart::Apart;
@@ -202,6 +202,44 @@ impl Connection {
             worker.close(&mut self.session);
             shared.note_leaving(true);
         }
+    }
+
+    /// Runs the requests that have been kept, by `run`, which is told the session, the input, and where to begin in it. The replies go
+    /// behind those that wait, or into `apart` if they may have to wait for the log. Says whether a request has been run.
+    pub fn run_kept(
+        &mut self,
+        apart: Option<&mut Output>,
+        run: impl FnOnce(&mut Session, Input<'_>, usize, &mut Output) -> (usize, Ran),
+    ) -> (bool, Ran) {
+        let input = Input { bytes: &self.input, blocks: Connection::blocks(self.apart.as_deref()) };
+        let output = apart.unwrap_or(&mut self.replies.output);
+        let before = self.input_run;
+        let (at, ran) = run(&mut self.session, input, before, output);
+        self.forget_run(at, ran);
+        (at > before, ran)
+    }
+
+    /// Sends what the socket takes of the replies. One that is closed leaves the list of clients first, and comes back if its peer
+    /// has yet to read some. Says what of them was sent, and how many bytes.
+    pub fn send_replies(&mut self, spare: &mut Vec<u8>, worker: &mut Worker, shared: &Shared) -> (Sent, usize) {
+        let is_closing = self.hold == Hold::Closing;
+        if is_closing {
+            self.leave(worker, shared);
+        }
+        // As in Redis: the reply to a blocking command may be the first sign of life for long. It is noted before the reply
+        // leaves, since another thread may be asked for it as soon as the client has read that.
+        let active_ms = self.session.client.active_ms.load(Ordering::Relaxed);
+        self.session.client.active_ms.store(worker.clock.now_ms, Ordering::Relaxed);
+        let (sent, bytes, calls) = self.send(spare);
+        self.note_sent(bytes, calls, worker.stats());
+        if bytes == 0 {
+            self.session.client.active_ms.store(active_ms, Ordering::Relaxed);
+        }
+        self.socket_is_full = sent == Sent::Some;
+        if is_closing && matches!(sent, Sent::Some | Sent::Front) {
+            self.come_back(worker, shared);
+        }
+        (sent, bytes)
     }
 
     /// Puts it back into the list of clients, since its peer is yet to read its last replies.

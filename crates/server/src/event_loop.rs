@@ -458,14 +458,12 @@ impl EventLoop {
         self.catch_up(key);
         self.limit_turn(key);
         let Some((connection, mut attendant)) = attended!(self, key) else { return };
-        let input = Input { bytes: &connection.input, blocks: Connection::blocks(connection.apart.as_deref()) };
         let waits = connection.unsettled.is_some() || self.shared.engine.reasons.has(AWAITED);
-        let output = if waits { &mut self.fresh_replies } else { &mut connection.replies.output };
-        let session = &mut connection.session;
-        let before = connection.input_run;
-        let (at, ran) = self.worker.run_attended(&mut attendant, session, input, before, output);
-        connection.forget_run(at, ran);
-        if at > before {
+        let apart = waits.then_some(&mut self.fresh_replies);
+        let (has_run, ran) = connection.run_kept(apart, |session, input, at, output| {
+            self.worker.run_attended(&mut attendant, session, input, at, output)
+        });
+        if has_run {
             self.end_disk_turn(key);
         }
         self.after_run(key, ran);

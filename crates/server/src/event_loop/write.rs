@@ -1,7 +1,6 @@
 //! Sending replies: one system call per connection and turn, and none for one whose socket is known to be full.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
 
 use super::EventLoop;
 use crate::connection::{Hold, Sent};
@@ -58,23 +57,7 @@ impl EventLoop {
     /// Sends what the socket takes. Says whether there is, or was, a backlog to be minded.
     pub(super) fn send(&mut self, key: usize) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return false };
-        let is_closing = connection.hold == Hold::Closing;
-        if is_closing {
-            connection.leave(&mut self.worker, &self.shared);
-        }
-        // As in Redis: the reply to a blocking command may be the first sign of life for long. It is noted before the reply
-        // leaves, since another thread may be asked for it as soon as the client has read that.
-        let active_ms = connection.session.client.active_ms.load(Ordering::Relaxed);
-        connection.session.client.active_ms.store(self.worker.clock.now_ms, Ordering::Relaxed);
-        let (sent, bytes, calls) = connection.send(&mut self.spare_output);
-        connection.note_sent(bytes, calls, self.worker.stats());
-        if bytes == 0 {
-            connection.session.client.active_ms.store(active_ms, Ordering::Relaxed);
-        }
-        connection.socket_is_full = sent == Sent::Some;
-        if is_closing && matches!(sent, Sent::Some | Sent::Front) {
-            connection.come_back(&self.worker, &self.shared);
-        }
+        let (sent, bytes) = connection.send_replies(&mut self.spare_output, &mut self.worker, &self.shared);
         if let Some(backlog) = &mut connection.backlog {
             if bytes > 0 {
                 self.lagging.note_read(backlog, bytes);
