@@ -531,14 +531,33 @@ impl<'l, 'k> Db<'l, 'k> {
     /// Adds an entry whose key isn't there. Says whether it is the shard's first.
     fn insert(&mut self, key: Key<'_>, mut entry: Entry) -> bool {
         self.adopt(key, &mut entry);
-        let shard = self.shard_mut(key.hash);
+        self.add(key.hash, entry)
+    }
+
+    fn add(&mut self, hash: KeyHash, entry: Entry) -> bool {
+        let shard = self.shard_mut(hash);
         let (is_first, expiry) = (shard.table.is_empty(), entry.expiry());
-        shard.table.insert(key.hash, entry);
+        shard.table.insert(hash, entry);
         if let Some(at) = expiry {
             shard.volatile += 1;
-            shard.note_expiry(at, key.hash);
+            shard.note_expiry(at, hash);
         }
         is_first
+    }
+
+    /// Adds an entry as it is, access included, for what is loaded. `hash` is its key's.
+    ///
+    /// # Errors
+    /// Gives it back if there is an entry of this key.
+    pub fn restore(&mut self, hash: KeyHash, mut entry: Entry) -> Result<(), Entry> {
+        if self.shard(hash).table.find(hash, entry.key()).is_some() {
+            return Err(entry);
+        }
+        let expires = entry.expiry().is_some();
+        entry.set_mark(self.locked.keyspace().snapshots().mark());
+        let is_first = self.add(hash, entry);
+        self.mark_added(is_first, expires);
+        Ok(())
     }
 
     /// Notes that a key was created, which may be the first of its shard.

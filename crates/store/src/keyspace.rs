@@ -201,7 +201,8 @@ pub struct Locked<'k> {
 }
 
 impl Keyspace {
-    /// An empty keyspace of `databases` databases for `threads` worker threads.
+    /// An empty keyspace of `databases` databases for `threads` worker threads, numbered from 0, and one with the next number that
+    /// loads data.
     #[must_use]
     pub fn new(databases: usize, threads: usize) -> Keyspace {
         let threads = threads.max(1);
@@ -212,7 +213,8 @@ impl Keyspace {
             savers: (0..count).map(|_| UnsafeCell::default()).collect(),
             physical: (0..databases).map(AtomicUsize::new).collect(),
             had: (0..databases).map(|_| Had::default()).collect(),
-            gate: Gate::new(threads),
+            // One place more, for a thread that loads data.
+            gate: Gate::new(threads + 1),
             reaper: Reaper::default(),
             snapshots: Snapshots::default(),
             contended: threads > 1,

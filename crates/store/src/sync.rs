@@ -179,12 +179,6 @@ impl Gate {
         }
     }
 
-    /// Whether it is for one thread, which never meets another.
-    #[must_use]
-    pub fn is_for_one(&self) -> bool {
-        self.places.len() == 1
-    }
-
     /// Passes the gate, waiting while it is closed. `thread` must not be inside already.
     #[inline]
     pub fn enter(&self, thread: usize) -> Inside<'_> {
