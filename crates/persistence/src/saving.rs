@@ -1,6 +1,7 @@
 //! Writing a snapshot's file: beside the old one, synced, and renamed over it once it is whole.
 
-use std::io;
+use std::collections::BTreeMap;
+use std::io::{self, Read};
 
 use crate::disk::{Disk, DiskFile};
 
@@ -34,18 +35,11 @@ impl<D: Disk> SnapshotFile<D> {
     ///
     /// # Errors
     /// The disk's. The file is of no use then.
-    pub fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Err(io::ErrorKind::NotFound.into()) };
         self.len += bytes.len() as u64;
         self.unsynced += bytes.len() as u64;
-        while !bytes.is_empty() {
-            match file.write(bytes) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => bytes = &bytes[count..],
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        write_all(file, bytes)?;
         if self.syncs_early && self.unsynced >= SYNC_EVERY_BYTES {
             file.sync()?;
             self.unsynced = 0;
@@ -81,11 +75,92 @@ impl<D: Disk> SnapshotFile<D> {
     }
 }
 
+fn write_all<F: DiskFile>(file: &mut F, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 impl<D: Disk> Drop for SnapshotFile<D> {
     fn drop(&mut self) {
         if self.file.take().is_some() {
             // Nothing else can be done with what can't be removed.
             let _ = self.disk.remove(&self.temporary);
+        }
+    }
+}
+
+/// Bytes that are read back at once.
+const READ_BYTES: usize = 256 << 10;
+
+/// Records of a snapshot that come in parts, among other records: each waits in a file of its own until it is whole, for a
+/// snapshot has it in one piece. So a collection of any size takes no memory. The files are never synced, and removed in the end.
+pub struct PartialRecords<D: Disk> {
+    disk: D,
+    /// What the names of the files begin with.
+    prefix: String,
+    open: BTreeMap<u64, D::File>,
+}
+
+impl<D: Disk> PartialRecords<D> {
+    /// No records yet.
+    pub fn new(disk: D, prefix: String) -> PartialRecords<D> {
+        PartialRecords { disk, prefix, open: BTreeMap::new() }
+    }
+
+    fn name(&self, record: u64) -> String {
+        format!("{}-{record}.part", self.prefix)
+    }
+
+    /// Adds bytes at the end of a record.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn add(&mut self, record: u64, bytes: &[u8]) -> io::Result<()> {
+        if let Some(file) = self.open.get_mut(&record) {
+            return write_all(file, bytes);
+        }
+        let mut file = self.disk.create(&self.name(record))?;
+        let written = write_all(&mut file, bytes);
+        // Kept in any case, for the file has to be removed.
+        self.open.insert(record, file);
+        written
+    }
+
+    /// Gives a record's bytes in their order, and forgets it.
+    ///
+    /// # Errors
+    /// The disk's, or those of `each`.
+    pub fn take(&mut self, record: u64, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        if !self.open.contains_key(&record) {
+            return Ok(());
+        }
+        let (mut reader, _) = self.disk.read(&self.name(record))?;
+        let mut bytes = vec![0; READ_BYTES];
+        loop {
+            match reader.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(count) => each(&bytes[..count])?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.open.remove(&record);
+        self.disk.remove(&self.name(record))
+    }
+}
+
+impl<D: Disk> Drop for PartialRecords<D> {
+    fn drop(&mut self) {
+        for record in std::mem::take(&mut self.open).into_keys() {
+            // Nothing else can be done with what can't be removed.
+            let _ = self.disk.remove(&self.name(record));
         }
     }
 }
@@ -120,5 +195,27 @@ mod tests {
             let expected = if content == "new" { "new" } else { "old" };
             assert_eq!(text(&disk, "dump.rdb").unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn records_in_parts_are_given_whole_and_leave_no_files() {
+        let disk = FakeDisk::new(1);
+        let mut records = PartialRecords::new(disk.clone(), "temp-1".into());
+        for (record, part) in [(1, "one, "), (2, "other"), (1, "two, "), (3, "given up"), (1, "three")] {
+            records.add(record, part.as_bytes()).unwrap();
+        }
+        let mut taken = Vec::new();
+        for record in [1, 4, 2] {
+            let each = |bytes: &[u8]| {
+                taken.extend_from_slice(bytes);
+                Ok(())
+            };
+            records.take(record, each).unwrap();
+        }
+        assert_eq!(taken, b"one, two, threeother");
+        assert_eq!(text(&disk, "temp-1-1.part"), None);
+        assert_eq!(text(&disk, "temp-1-3.part").unwrap(), "given up");
+        drop(records);
+        assert_eq!(text(&disk, "temp-1-3.part"), None);
     }
 }

@@ -78,6 +78,8 @@ pub enum Collection {
     ZSet(u64),
     /// [`Writer::list_block`] for each of so many blocks ([`List::blocks`]).
     List(u64),
+    /// [`Writer::element`] for each of so many elements of a list, in their order.
+    Elements(u64),
     /// [`Writer::stream_block`] for each of so many blocks, then [`Writer::stream_rest`].
     Stream(u64),
 }
@@ -176,6 +178,7 @@ impl Writer {
             Collection::Set(count) => (code::SET, count),
             Collection::ZSet(count) => (code::ZSET_2, count),
             Collection::List(count) => (code::LIST_QUICKLIST_2, count),
+            Collection::Elements(count) => (code::LIST, count),
             Collection::Stream(count) => (self.stream_code(), count),
         };
         self.key_head(out, code, key, expiry, access);
@@ -199,7 +202,7 @@ impl Writer {
         self.string(out, key);
     }
 
-    /// An element of a set that is written in parts.
+    /// An element of a set or a list that is written in parts.
     pub fn element(&mut self, out: &mut Vec<u8>, element: &[u8]) {
         self.string(out, element);
     }
