@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
+use std::time::Duration;
 
 use journal::order::Position;
 
@@ -25,6 +26,8 @@ pub enum LogThread {
     Sleeps = 2,
 }
 
+/// How long is waited before it is looked again whether the log goes on behind a cut.
+const CUT_WAIT: Duration = Duration::from_millis(1);
 /// The log goes on in its present increment.
 const NO_CUT: Position = Position::MAX;
 
@@ -188,6 +191,13 @@ impl Durability {
     /// The log goes on in another increment, or the present one if that could not be begun.
     pub fn end_cut(&self) {
         self.cut.store(NO_CUT, Ordering::Release);
+    }
+
+    /// Waits until the log goes on behind the cut that was made last. For threads that run no commands.
+    pub fn wait_for_cut(&self) {
+        while self.cut.load(Ordering::Acquire) != NO_CUT {
+            std::thread::sleep(CUT_WAIT);
+        }
     }
 
     /// Notes why units can't be made safe, or that they can again. Commands that write are refused meanwhile.

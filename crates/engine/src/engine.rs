@@ -16,7 +16,7 @@ use crate::clients::client_memory::ClientLimit;
 use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
 use crate::command_table::{Command, Table};
-use crate::config::{AppendFsync, Settings};
+use crate::config::{AppendFsync, SavePoint, Settings};
 use crate::durability::Durability;
 use crate::host::Host;
 use crate::inbox::{Inbox, Wake};
@@ -31,16 +31,23 @@ use crate::pause::Pause;
 use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
 use crate::pubsub::monitors::Monitors;
-use crate::reasons::{EngineReasons, HOLDS, NOTIFIES, PAUSED};
+use crate::reasons::{EngineReasons, HOLDS, KEEPS_KEYS, LOADING, NOTIFIES, PAUSED, UNSNAPPED};
 use crate::replies::ReplyFigures;
 use crate::scripts::busy::Busy;
 use crate::scripts::cache::Scripts;
 use crate::scripts::library::Libraries;
 use crate::scripts::rights;
+use crate::snapshots::{Purpose, Snapshots};
 use crate::statistics::latency_monitor::{LatencyMonitor, Sample};
 use crate::statistics::rates::Rates;
 use crate::statistics::slow_log::SlowLog;
 use crate::statistics::stats::{MemoryMarks, Totals, WorkerStats};
+
+/// Seconds after a snapshot that failed until the next one is tried: Redis's figure.
+const RETRY_AFTER_S: u64 = 5;
+/// Rewrites of the append-only file that fail in a row, after which none is begun by itself: as in Redis, where they come ever more
+/// rarely after so many.
+const FAILURES_MAX: u64 = 3;
 
 /// The shared state. There is one, and it lives as long as the process.
 pub struct Engine {
@@ -58,10 +65,14 @@ pub struct Engine {
     pub inboxes: Vec<Inbox>,
     /// Each thread's counters.
     pub stats: Vec<WorkerStats>,
+    /// Those of the worker that loads data, which count for nothing.
+    pub(crate) loading_stats: WorkerStats,
     /// Where units of change get their positions, and their way to a reader.
     pub journal: Journal,
     /// How far the log of the journal is safe.
     pub durability: Durability,
+    /// Which snapshot is being made.
+    pub snapshots: Snapshots,
     /// Which keys may be watched or waited for.
     pub listeners: Arc<Listeners>,
     /// The sessions that watch keys.
@@ -141,12 +152,14 @@ impl Engine {
             client_limit: ClientLimit::default(),
             inboxes: wakes.into_iter().map(|wake| Inbox::new(wake, threads)).collect(),
             stats: (0..threads).map(|_| WorkerStats::new(table.all().len())).collect(),
+            loading_stats: WorkerStats::new(table.all().len()),
             journal: Journal::new(threads, reasons.clone()),
             durability: Durability::new(shards, threads, reasons.clone()),
+            snapshots: Snapshots::default(),
             watchers: Watchers::new(shards, listeners.clone()),
             waiters: Waiters::new(shards, listeners.clone()),
             listeners,
-            busy: Busy::new(threads),
+            busy: Busy::new(threads + 1),
             scripts: Scripts::new(table),
             libraries: Libraries::default(),
             pubsub: PubSub::default(),
@@ -173,6 +186,7 @@ impl Engine {
             started_ms: now_ms,
         }));
         engine.settings_changed();
+        engine.snapshots.change_figures(|figures| figures.saved_s = now_ms / 1000);
         engine
     }
 
@@ -183,6 +197,7 @@ impl Engine {
         self.keyspace.reaper().free_expired_lazily(self.settings.lazyfree_lazy_expire.get());
         let awaited = self.settings.appendfsync.get() == AppendFsync::Always;
         self.durability.settings_changed(awaited, self.journal.position());
+        self.follow_snapshots();
         self.settings_version.fetch_add(1, Ordering::Release);
     }
 
@@ -205,6 +220,7 @@ impl Engine {
         self.rates.sample(steady_ms, || Totals::of(&self.stats));
         self.memory.note(self.host.used_memory());
         self.pipelines.remove_expired(now_ms);
+        self.mind_snapshots(now_ms);
         if self.settings.activedefrag.get() {
             let memory = || [self.host.resident_memory(), self.host.used_memory()];
             self.compaction.look(now_ms, self.inboxes.len(), &self.thresholds(), memory);
@@ -299,7 +315,31 @@ impl Engine {
         self.reasons.has(PAUSED)
     }
 
-    /// The same, or be refused.
+    /// Whether keys stay as they are: nothing expires, is evicted or moved.
+    #[inline]
+    #[must_use]
+    pub(crate) fn keeps_keys(&self) -> bool {
+        self.reasons.has(KEEPS_KEYS)
+    }
+
+    /// Begins to load data: commands are refused until [`Engine::end_loading`]. `now_s` is Unix time in seconds.
+    pub fn begin_loading(&self, now_s: u64) {
+        self.snapshots.loading.begin(now_s);
+        self.reasons.set(LOADING, true);
+    }
+
+    /// All data have been loaded.
+    pub fn end_loading(&self) {
+        self.reasons.set(LOADING, false);
+    }
+
+    /// Whether data are being loaded.
+    #[must_use]
+    pub fn is_loading(&self) -> bool {
+        self.reasons.has(LOADING)
+    }
+
+    /// Whether any command may have to wait, or be refused.
     #[inline]
     #[must_use]
     pub(crate) fn needs_care(&self) -> bool {
@@ -309,8 +349,51 @@ impl Engine {
     /// What a command that writes is answered while changes can't be written to disk.
     #[must_use]
     pub(crate) fn unsaved(&self) -> Error {
-        let trouble = self.durability.trouble().unwrap_or_default();
-        Error::new(format!("MISCONF Errors writing to the AOF file: {trouble}"))
+        match self.durability.trouble() {
+            Some(trouble) => Error::new(format!("MISCONF Errors writing to the AOF file: {trouble}")),
+            None => Error::new(
+                "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that \
+                 may modify the data set are disabled, because this instance is configured to report errors during writes if \
+                 RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about \
+                 the RDB error.",
+            ),
+        }
+    }
+
+    /// Refuses commands that write while snapshots are due and can't be written, if the configuration has it so.
+    pub fn follow_snapshots(&self) {
+        let settings = &self.settings;
+        let refuses = settings.stop_writes_on_bgsave_error.get()
+            && !settings.save.is_empty()
+            && self.snapshots.figures().has_failed;
+        self.reasons.set(UNSNAPPED, refuses);
+    }
+
+    /// Has a snapshot be made if one is due: by the save points, or because the append-only file has grown.
+    fn mind_snapshots(&self, now_ms: u64) {
+        if self.snapshots.purpose().is_some() || self.snapshots.wanted().is_some() || self.is_loading() {
+            return;
+        }
+        let (figures, now_s) = (self.snapshots.figures(), now_ms / 1000);
+        let changes = Totals::of(&self.stats).dirty.saturating_sub(figures.saved_dirty);
+        let since = now_s.saturating_sub(figures.saved_s);
+        let is_due = |point: SavePoint| changes >= point.changes as u64 && since > point.seconds as u64;
+        let may_try = !figures.has_failed || now_s.saturating_sub(figures.tried_s) > RETRY_AFTER_S;
+        if may_try && changes > 0 && self.settings.save_points().into_iter().any(is_due) {
+            return self.snapshots.want(Purpose::File);
+        }
+        let percent = self.settings.auto_aof_rewrite_percentage.get() as u64;
+        let (bytes, _) = self.durability.file_bytes();
+        let is_large = bytes >= self.settings.auto_aof_rewrite_min_size.get();
+        let has_grown = bytes.saturating_sub(figures.base_bytes) * 100 >= figures.base_bytes.max(1) * percent;
+        if self.settings.appendonly.get()
+            && percent > 0
+            && is_large
+            && has_grown
+            && figures.base_failures < FAILURES_MAX
+        {
+            self.snapshots.want(Purpose::Base);
+        }
     }
 
     /// Whether commands wait because of CLIENT PAUSE. Keys are to stay as they are meanwhile.

@@ -1,7 +1,11 @@
 //! What the server does for the engine, beside calling it.
 
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
 use crate::config::{ConfigHost, LogLevel};
 use crate::machine::{Machine, Usage};
+use crate::snapshots::{Outlet, Piece, Purpose};
 
 /// See the module's documentation.
 pub trait Host: ConfigHost + Send + Sync {
@@ -36,6 +40,14 @@ pub trait Host: ConfigHost + Send + Sync {
     /// Whether a block of memory lies in a page of the allocator that had better be emptied.
     fn is_sparse(&self, _block: *const u8) -> bool {
         false
+    }
+
+    /// Begins to write a snapshot, whose pieces arrive here. How that ends is told to [`crate::snapshots::Snapshots::note_ended`].
+    ///
+    /// # Errors
+    /// Why it can't be begun.
+    fn save(&self, _purpose: Purpose, _outlet: Arc<Outlet>, _pieces: Receiver<Piece>) -> Result<(), String> {
+        Err("snapshots can't be written here".into())
     }
 
     /// Writes a line into the server's log, unless `loglevel` leaves its level out.

@@ -35,6 +35,7 @@ pub mod worker;
 mod commit;
 mod script_calls;
 pub mod services;
+pub mod snapshots;
 mod upkeep;
 
 // The commands.

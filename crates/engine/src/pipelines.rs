@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use journal::record::{Kind, Record};
+use journal::record::{self, Kind, Record};
 
 /// Bytes of a token: far more than a random identifier or a file's name takes.
 pub const TOKEN_BYTES_MAX: usize = 256;
@@ -89,6 +89,22 @@ pub struct TokenState {
     pub expires_ms: Option<u64>,
     /// How far its pipeline has got.
     pub progress: PipelineProgress,
+}
+
+impl TokenState {
+    /// The record that makes a token what it is (see the module's documentation), as an array of bulk strings.
+    #[must_use]
+    pub fn record(&self) -> Vec<u8> {
+        let PipelineProgress { executed, failed, failures, database } = &self.progress;
+        let numbers = [self.ttl_ms, *executed, *failed, *database as u64].map(|number| number.to_string());
+        let positions: Vec<String> = failures.iter().map(|failure| failure.position.to_string()).collect();
+        let mut words = vec![&b"PIPELINE"[..], b"KEEP", &self.token];
+        words.extend(numbers.iter().map(|number| number.as_bytes()));
+        words.extend(failures.iter().zip(&positions).flat_map(|(f, position)| [position.as_bytes(), &*f.error]));
+        let mut record = Record::default();
+        record.push(0, Kind::Own, words.into_iter());
+        record::entries(record.bytes()).flat_map(|entry| entry.command).copied().collect()
+    }
 }
 
 #[derive(Default)]
@@ -202,6 +218,13 @@ impl Pipeline {
         let added = new.len();
         known.recorded += added;
         self.recorded.store(executed, Ordering::Relaxed);
+    }
+
+    /// The journal knows all of it from now on: a snapshot that its units follow has its state. The caller is alone behind the gate.
+    fn note_recorded(&self) {
+        let mut known = lock(&self.failures);
+        known.recorded = known.first.len();
+        self.recorded.store(self.executed(), Ordering::Relaxed);
     }
 
     /// Whether a connection that counts for it still has the token.
@@ -421,6 +444,13 @@ impl Pipelines {
     #[must_use]
     pub fn states(&self, now_ms: u64) -> Vec<TokenState> {
         self.with(now_ms, |all| all.by_token.values().map(|pipeline| pipeline.state()).collect())
+    }
+
+    /// The same for a snapshot that the units from now on follow: they tell what is new to it. The caller is alone behind the gate.
+    #[must_use]
+    pub fn states_before_units(&self, now_ms: u64) -> Vec<TokenState> {
+        self.with(now_ms, |all| all.by_token.values().for_each(|pipeline| pipeline.note_recorded()));
+        self.states(now_ms)
     }
 }
 

@@ -16,8 +16,16 @@ pub const RECORDED: u64 = 1 << 3;
 pub const AWAITED: u64 = 1 << 4;
 /// Changes can't be written to disk: commands that write are refused.
 pub const UNSAVED: u64 = 1 << 5;
+/// Snapshots are due and can't be written: commands that write are refused.
+pub const UNSNAPPED: u64 = 1 << 6;
+/// The data are being loaded: commands are refused unless they say that they may run then.
+pub const LOADING: u64 = 1 << 7;
+/// Reasons for which commands that write are refused.
+pub const REFUSES_WRITES: u64 = UNSAVED | UNSNAPPED;
+/// Reasons for which keys stay as they are: nothing expires, is evicted or moved.
+pub const KEEPS_KEYS: u64 = PAUSED | LOADING;
 /// Reasons for which any command may have to wait, or be refused.
-pub const HOLDS: u64 = PAUSED | UNSAVED;
+pub const HOLDS: u64 = PAUSED | REFUSES_WRITES | LOADING;
 /// One key that is watched or waited for. The bits from this one on are the number of them: whether there is any changes
 /// together with how many there are.
 const LISTENER: u64 = 1 << 32;

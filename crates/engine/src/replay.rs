@@ -4,14 +4,23 @@
 //! where it was removed. Nothing that was recorded answers an error when it is replayed in order, so an error tells that
 //! the journal and the data don't belong together.
 
+mod snapshot;
+
+use std::sync::Arc;
+
 use journal::merge::Unit;
 use journal::record::{Entry, Kind};
 use resp::reply::Output;
 use resp::request::{Batch, Framer, Limits};
 
+use crate::clients::client::Client;
 use crate::clients::session::Session;
 use crate::worker::Worker;
 
+pub use self::snapshot::{LoadOptions, Loaded};
+
+/// The id of what runs the commands: no client has it.
+const NO_CLIENT: u64 = 0;
 /// Bytes of memory for replies that are kept.
 const KEPT_BYTES: usize = 64 * 1024;
 
@@ -35,8 +44,9 @@ impl<'w> Replay<'w> {
     pub fn begin(worker: &'w mut Worker, now_us: u64) -> Replay<'w> {
         worker.clock.replays = true;
         worker.begin_turn(now_us);
-        let session = worker.open(String::new(), String::new(), -1, 0, true);
-        Replay { worker, session }
+        // Not among the clients: it is no connection, and no thread serves it.
+        let client = Client::new(NO_CLIENT, worker.id, String::new(), String::new(), -1, worker.clock.now_ms, 0);
+        Replay { worker, session: Session::new(Arc::new(client), true) }
     }
 
     /// Applies whole commands that follow each other. A transaction may end with the commands of a later call.

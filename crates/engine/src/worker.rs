@@ -32,6 +32,7 @@ use crate::memory::eviction::MemoryWatch;
 use crate::memory::expiry::ExpirySearch;
 use crate::pubsub::overfilled::Overfilled;
 use crate::scripts::LocalScripts;
+use crate::snapshots::WalkProgress;
 use crate::statistics::stats::WorkerStats;
 use crate::statistics::timings::Meter;
 
@@ -106,20 +107,22 @@ pub struct Worker {
     pub(crate) expiry: ExpirySearch,
     /// How far it is in looking for sparse pages.
     pub(crate) compacting: CompactionProgress,
+    /// How far it is in the walk of a snapshot.
+    pub(crate) saving: WalkProgress,
     pub(crate) tables: Tables,
 }
 
 impl Worker {
-    /// The worker with this number.
+    /// The worker with this number. One beyond the number of threads serves no clients: it loads data.
     pub(crate) fn with_hooks(id: usize, engine: &'static Engine, seed: u64, hooks: Hooks) -> Worker {
         Worker {
             id,
             engine,
             hooks,
             clock: Clockwork::new(engine.started_ms),
-            meter: Meter::new(&engine.stats[id]),
+            meter: Meter::new(engine.stats.get(id).unwrap_or(&engine.loading_stats)),
             pace: Pace::default(),
-            company: Company::new(engine.keyspace.gate().is_for_one()),
+            company: Company::new(engine.inboxes.len() == 1),
             rules: Rules::default(),
             limits: Limits::default(),
             random: Random::new(seed),
@@ -141,6 +144,7 @@ impl Worker {
             attendant: Lent::default(),
             expiry: ExpirySearch::default(),
             compacting: CompactionProgress::default(),
+            saving: WalkProgress::default(),
             tables: Tables::default(),
         }
     }
@@ -196,7 +200,8 @@ impl Worker {
     /// Whether the log has room for what connections of this thread write.
     #[must_use]
     pub fn log_has_room(&self) -> bool {
-        !self.effects.recording || self.lane.waiting_bytes() <= LANE_BYTES_MAX / 2
+        let lane_has_room = !self.effects.recording || self.lane.waiting_bytes() <= LANE_BYTES_MAX / 2;
+        lane_has_room && !self.engine.snapshots.is_overfull()
     }
 
     /// The last unit that what has run since the last call depends on, if replies wait for that; 0 if none.

@@ -22,7 +22,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("inbox", &[]),
     ("config", &["command_table"]),
     ("listening", &["reasons", "config"]),
-    ("host", &["machine", "config"]),
+    ("snapshots", &[]),
+    ("host", &["machine", "config", "snapshots"]),
     ("statistics", &["machine"]),
     ("replies", &["config"]),
     ("pubsub", &["reasons", "inbox"]),
@@ -50,6 +51,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "clients",
             "scripts",
             "memory",
+            "snapshots",
         ],
     ),
     (
@@ -65,6 +67,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "scripts",
             "memory",
             "engine",
+            "snapshots",
         ],
     ),
     (
@@ -80,6 +83,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "clients",
             "engine",
             "worker",
+            "snapshots",
         ],
     ),
     ("commit", &["reasons", "command_table", "clients", "worker", "services"]),
@@ -104,6 +108,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "services",
             "commit",
             "script_calls",
+            "snapshots",
         ],
     ),
     ("registry", &["command_table", "worker", "families"]),
@@ -127,7 +132,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "registry",
         ],
     ),
-    ("replay", &["clients", "worker", "execute"]),
+    ("replay", &["clients", "worker", "execute", "snapshots"]),
 ];
 
 /// The worker's methods are spread over rooms: calling one is an arrow to the room that defines it.

@@ -21,13 +21,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("penstock-advisor", &["penstock-resp"]),
     (
         "penstock-engine",
-        &["penstock-commands", "penstock-journal", "penstock-script", "penstock-resp", "penstock-store"],
+        &[
+            "penstock-commands",
+            "penstock-format",
+            "penstock-journal",
+            "penstock-script",
+            "penstock-resp",
+            "penstock-store",
+        ],
     ),
     (
         "penstock-server",
         &[
             "penstock-engine",
             "penstock-persistence",
+            "penstock-format",
             "penstock-journal",
             "penstock-commands",
             "penstock-resp",

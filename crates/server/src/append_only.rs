@@ -1,6 +1,6 @@
 //! The append-only file of a running server: reading it at the start, and the thread that writes it.
 
-use std::io;
+use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use engine::config::{AppendFsync, Settings};
 use engine::durability::LogThread;
 use engine::engine::Engine;
-use engine::replay::Replay;
+use engine::replay::{LoadOptions, Replay};
 use engine::worker::Worker;
 use persistence::block::FILE_START;
 use persistence::disk::{Directory, Disk};
@@ -20,6 +20,7 @@ use persistence::writer::{Policy, Writer};
 
 use crate::conf_file::system_text;
 use crate::event_loop::now_us;
+use crate::loading::{bad_snapshot, say_progress};
 use crate::log;
 
 /// How long the thread waits before it looks for units again, where no reply waits for it.
@@ -30,25 +31,25 @@ const DOZES_MAX: u32 = 100;
 const RETRY: Duration = Duration::from_millis(100);
 /// How long it sleeps at most: it looks whether the server ends, and whether the policy has changed.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
-/// How often the log says how far the files have been read.
-const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
 /// The files and their manifest, which the log's thread changes, and the end of a rewrite.
-type SharedFiles = Arc<Mutex<Files<Directory>>>;
+pub type SharedFiles = Arc<Mutex<Files<Directory>>>;
 
-fn lock(files: &SharedFiles) -> MutexGuard<'_, Files<Directory>> {
+/// The files behind their lock.
+pub fn lock(files: &SharedFiles) -> MutexGuard<'_, Files<Directory>> {
     // What is behind the lock is always whole.
     files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The running append-only file.
 pub struct AppendOnly {
+    files: SharedFiles,
     stopping: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 impl AppendOnly {
-    /// Reads the files, has `worker` apply what they have, and begins to write on. Nothing else runs yet.
+    /// Reads the files, has `worker` apply what they have, and begins to write on. No other thread changes data yet.
     ///
     /// # Errors
     /// If a file can't be read, or is damaged: its name, where, and what to do.
@@ -74,13 +75,20 @@ impl AppendOnly {
         engine.durability.have_replies_wait(policy_of(settings) == Policy::Always, last);
         let stopping = Arc::<AtomicBool>::default();
         let files = Arc::new(Mutex::new(files));
-        let mut thread = Thread { engine, writer, files, began, stopping: stopping.clone(), is_in_trouble: false };
+        let mut thread =
+            Thread { engine, writer, files: files.clone(), began, stopping: stopping.clone(), is_in_trouble: false };
         let run = move || {
             thread.engine.durability.set_log_thread(std::thread::current());
             thread.run();
         };
         let thread = std::thread::Builder::new().name("log".into()).spawn(run);
-        Ok(AppendOnly { stopping, thread: thread.map_err(|e| format!("can't start a thread: {e}"))? })
+        Ok(AppendOnly { files, stopping, thread: thread.map_err(|e| format!("can't start a thread: {e}"))? })
+    }
+
+    /// The files.
+    #[must_use]
+    pub fn files(&self) -> SharedFiles {
+        self.files.clone()
     }
 
     /// Writes and syncs what there is, and ends. No thread runs commands any more.
@@ -131,6 +139,7 @@ fn no_files(directory: &str, why: NoFiles) -> String {
 
 /// What the files have is given to a worker.
 struct Loading<'w> {
+    engine: &'static Engine,
     replay: Replay<'w>,
     name: String,
     bytes: u64,
@@ -147,33 +156,40 @@ impl Apply for Loading<'_> {
     }
 
     fn progress(&mut self, read: u64) {
-        if self.said.elapsed() >= PROGRESS_EVERY {
-            self.said = Instant::now();
-            log::notice(format!("Loading {}: {} of {} MB", self.name, read >> 20, self.bytes >> 20));
-        }
+        say_progress(self.engine, &self.name, read, self.bytes, &mut self.said);
     }
 }
 
 /// Has a worker apply all files. Says how much of the last increment is whole.
-fn load(engine: &Engine, worker: &mut Worker, files: &Files<Directory>, directory: &str) -> Result<u64, String> {
+fn load(
+    engine: &'static Engine,
+    worker: &mut Worker,
+    files: &Files<Directory>,
+    directory: &str,
+) -> Result<u64, String> {
     let manifest = files.manifest();
     let parts: Vec<&Part> = manifest.base().into_iter().chain(manifest.increments()).collect();
     let began = Instant::now();
     let replay = Replay::begin(worker, now_us());
-    let mut loading = Loading { replay, name: String::new(), bytes: 0, said: began };
+    let mut loading = Loading { engine, replay, name: String::new(), bytes: 0, said: began };
+    let sizes = parts.iter().map(|part| files.disk().read(&part.name).map_or(0, |(_, bytes)| bytes));
+    engine.snapshots.loading.expect(sizes.sum());
     let (mut whole, mut total) = (0, 0);
     for (index, part) in parts.iter().enumerate() {
         let name = format!("{directory}/{}", part.name);
-        if part.name.ends_with(".rdb") {
-            return Err(format!("{name}: this version of Penstock can't read a base in the form of a snapshot"));
-        }
         let opened = files.disk().read(&part.name);
         let (mut reader, bytes) = opened.map_err(|e| format!("Can't read {name}: {}", system_text(&e)))?;
         (loading.name, loading.bytes) = (name.clone(), bytes);
+        if part.role == Role::Base && is_snapshot(files.disk(), &part.name) {
+            total += load_base(engine, &mut loading, &name, reader)?;
+            engine.snapshots.loading.note_file(bytes);
+            continue;
+        }
         let extent = read_file(&mut reader, &mut loading).map_err(|damage| damaged(&name, &damage))?;
         let is_last = index + 1 == parts.len();
         check_end(&engine.settings, &name, extent, is_last)?;
         total += extent.whole;
+        engine.snapshots.loading.note_file(bytes);
         whole = if part.role == Role::Increment { extent.whole } else { 0 };
     }
     if !parts.is_empty() {
@@ -184,6 +200,26 @@ fn load(engine: &Engine, worker: &mut Worker, files: &Files<Directory>, director
         ));
     }
     Ok(whole)
+}
+
+/// Whether a base has the form of a snapshot. Its name need not tell.
+fn is_snapshot(disk: &Directory, name: &str) -> bool {
+    let mut start = [0; 5];
+    let read = disk.read(name).and_then(|(mut reader, _)| reader.read_exact(&mut start));
+    read.is_ok() && (start.starts_with(b"REDIS") || start.starts_with(b"VALKE"))
+}
+
+/// Loads a base in the form of a snapshot. Says how many bytes it has.
+fn load_base(engine: &Engine, loading: &mut Loading<'_>, name: &str, reader: Box<dyn Read>) -> Result<u64, String> {
+    // What has expired is removed by the commands that follow, as they tell.
+    let options = LoadOptions { keeps_expired: true, checks: engine.settings.rdbchecksum.get() };
+    let (bytes, mut said) = (loading.bytes, Instant::now());
+    let progress = |read| say_progress(engine, name, read, bytes, &mut said);
+    let loaded = loading.replay.snapshot(reader, options, progress).map_err(|why| bad_snapshot(name, &why))?;
+    engine.snapshots.change_figures(|figures| {
+        (figures.base_bytes, figures.loaded_keys) = (loaded.bytes, loaded.keys);
+    });
+    Ok(loaded.bytes)
 }
 
 fn damaged(name: &str, damage: &Damage) -> String {

@@ -1,8 +1,9 @@
 //! The server's life: from its configuration to the last reply.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::config::{Apply, ConfigHost, LogLevel, Settings};
@@ -10,21 +11,25 @@ use engine::engine::Engine;
 use engine::host::Host;
 use engine::inbox::Wake;
 use engine::machine::{Machine, Usage};
+use engine::snapshots::{Outlet, Piece, Purpose};
 use engine::worker::Worker;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
+use store::db::{Access, Clock};
 
 use crate::allocator;
-use crate::append_only::AppendOnly;
+use crate::append_only::SharedFiles;
 use crate::conf_file::{FATAL, system_text};
 use crate::event_loop::{EventLoop, NewListeners, Shared, now_us};
 use crate::heap;
 use crate::listener::{self, Listener};
+use crate::loading::Loader;
 use crate::log;
 use crate::pid_file::PidFile;
 use crate::poller::{Epoll, WakeFd};
 use crate::process;
 use crate::rebind::InUse;
+use crate::saving;
 use crate::spill::Spill;
 use crate::supervisor::Supervisor;
 use crate::title::Title;
@@ -33,6 +38,9 @@ use crate::title::Title;
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How long threads get to send their last replies when the server ends.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// How long data may be loaded before clients are served, which are told of it from then on: shorter than clients wait for a connection
+/// by default, and longer than it takes to load what most tests and small services have.
+const LOADS_UNSEEN: Duration = Duration::from_millis(200);
 
 /// Acts for the engine on the process and its sockets.
 struct ServerHost {
@@ -42,6 +50,9 @@ struct ServerHost {
     title: Title,
     /// Whether a command has asked for the server's end, and no signal.
     asked_to_end: Arc<AtomicBool>,
+    /// The engine, and the files of the append-only file if there is one, as soon as they are there.
+    engine: Arc<OnceLock<&'static Engine>>,
+    append_only_files: Arc<OnceLock<SharedFiles>>,
 }
 
 impl ServerHost {
@@ -100,6 +111,11 @@ impl Host for ServerHost {
         self.asked_to_end.store(true, Ordering::Relaxed);
         // The way that SIGTERM goes: the main thread waits for it.
         let _ = signal_hook::low_level::raise(SIGTERM);
+    }
+
+    fn save(&self, purpose: Purpose, outlet: Arc<Outlet>, pieces: Receiver<Piece>) -> Result<(), String> {
+        let engine = self.engine.get().ok_or("the server has just begun to start")?;
+        saving::start(engine, purpose, self.append_only_files.get().cloned(), outlet, pieces)
     }
 
     fn supervisor(&self) -> &'static str {
@@ -190,27 +206,34 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let listening = InUse::of(&listeners);
     let supervisor = Supervisor::of(&settings);
     let asked_to_end = Arc::<AtomicBool>::default();
+    let (later_engine, append_only_files) = (Arc::<OnceLock<_>>::default(), Arc::<OnceLock<_>>::default());
     let host = ServerHost {
         listening,
         new_listeners: new_listeners.clone(),
         supervisor: supervisor.clone(),
         title,
         asked_to_end: asked_to_end.clone(),
+        engine: later_engine.clone(),
+        append_only_files: append_only_files.clone(),
     };
     let shared_wakes = wakes.iter().map(|w| w.try_clone().map(|w| Box::new(w) as Box<dyn Wake>));
     let shared_wakes = shared_wakes.collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
     let engine =
         Engine::start(engine::registry::table(), settings, config_file, shared_wakes, Box::new(host), now_us() / 1000);
     engine.keyspace.reaper().prepare_with(process::stand_back);
+    let _ = later_engine.set(engine);
 
     let stopping = Arc::new(AtomicBool::new(false));
     let spill = Spill::start(engine).map_err(|e| format!("can't start a thread: {e}"))?;
     let shared = Arc::new(Shared::new(engine, stopping.clone(), new_listeners, spill));
     announce(threads, &listeners);
-    let mut workers: Vec<Worker> = (0..threads).map(|id| Worker::new(id, engine, process::random_seed())).collect();
-    let append_only = start_append_only(engine, &mut workers)?;
-    // Before clients are served, and once nothing is left that is likely to fail: where the file is, a server runs.
-    let _pid_file = PidFile::write(&engine.settings);
+    let workers = (0..threads).map(|id| Worker::new(id, engine, process::random_seed()));
+    let loader = Loader::start(engine, append_only_files)?;
+    // Clients that connect meanwhile wait as long, and see nothing of it.
+    let mut loaded = loader.wait(LOADS_UNSEEN);
+    if let Some(Err(why)) = loaded {
+        return Err(why);
+    }
     let mut listeners = Some(listeners);
     let mut handles = Vec::new();
     for (id, (wake, worker)) in wakes.into_iter().zip(workers).enumerate() {
@@ -226,16 +249,26 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
         let thread = std::thread::Builder::new().name(worker_name(id)).spawn(serve);
         handles.push(thread.map_err(|e| format!("can't start a thread: {e}; choose fewer with --threads"))?);
     }
+    // Before it is said that clients are served. Where the file is, a server runs, which may be loading its data.
+    let _pid_file = PidFile::write(&engine.settings);
+    loaded = loaded.or_else(|| loader.wait_unless(|| is_to_end(&mut signals)));
+    let Some(loaded) = loaded else { return Ok(()) };
+    let append_only = loaded?;
     log::notice("Ready to accept connections");
     supervisor.ready();
 
-    if let Some(signal) = signals.forever().next() {
+    for signal in signals.forever() {
+        let is_asked = asked_to_end.load(Ordering::Relaxed);
         match signal {
-            _ if asked_to_end.load(Ordering::Relaxed) => {}
+            _ if is_asked => {}
             SIGINT => log::notice("Received SIGINT scheduling shutdown..."),
             _ => log::notice("Received SIGTERM scheduling shutdown..."),
         }
         log::notice("User requested shutdown...");
+        // A command has saved what was to be saved.
+        if is_asked || save_at_end(engine, signal) {
+            break;
+        }
     }
     supervisor.stopping();
     stopping.store(true, Ordering::Release);
@@ -248,8 +281,61 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     if let Some(append_only) = append_only {
         append_only.end();
     }
+    give_up_snapshot(engine);
     log::notice("Penstock is now ready to exit, bye bye...");
     Ok(())
+}
+
+/// Whether a signal ends the server while it loads its data. Nothing is saved then: there is nothing new, and what has been loaded so
+/// far isn't all.
+fn is_to_end(signals: &mut Signals) -> bool {
+    let is_to_end = signals.pending().next().is_some();
+    if is_to_end {
+        log::notice("User requested shutdown while the data were loaded: nothing is saved, bye bye...");
+    }
+    is_to_end
+}
+
+/// Saves a snapshot before a signal ends the server, where the configuration has it so. False, if that has failed and the server
+/// goes on for that.
+fn save_at_end(engine: &'static Engine, signal: i32) -> bool {
+    let settings = &engine.settings;
+    let words = if signal == SIGINT { settings.shutdown_on_sigint.get() } else { settings.shutdown_on_sigterm.get() };
+    let has = |word: &str| words.split(' ').any(|given| given == word);
+    let saves = has("save") || (!has("nosave") && !settings.save.is_empty());
+    if !saves {
+        return true;
+    }
+    let clock = clock_of(engine);
+    let saved = {
+        let alone = engine.keyspace.gate().close();
+        engine::services::saving::save_last(engine, &mut engine.keyspace.all(&alone), &clock, true)
+    };
+    if saved.is_err() && !has("force") {
+        log::warning("Error trying to save the DB, can't exit.");
+        return false;
+    }
+    true
+}
+
+/// The time, for what the main thread does with the data.
+fn clock_of(engine: &Engine) -> Clock {
+    let now_ms = now_us() / 1000;
+    let uptime_s = (now_ms.saturating_sub(engine.started_ms) / 1000) as u32;
+    Clock { now_ms, due_ms: now_ms, uptime_s, access: Access::None, frequency: None, keeps_due: true }
+}
+
+/// Gives up a snapshot that is still being made, so that nothing of it is left.
+fn give_up_snapshot(engine: &'static Engine) {
+    if engine.snapshots.are_idle() {
+        return;
+    }
+    let deadline = Instant::now() + FAREWELL;
+    if let Some(alone) = engine.keyspace.gate().close_unless(|| Instant::now() > deadline) {
+        engine::services::saving::cancel(engine, &mut engine.keyspace.all(&alone));
+    }
+    // One that has been walked is finished, unless the disk takes too long for that.
+    engine.snapshots.wait_for_end_until(deadline);
 }
 
 fn cannot_poll(error: std::io::Error) -> String {
@@ -284,33 +370,6 @@ fn limit_clients(settings: &Settings) {
     if let Err((room, why)) = find_room(settings) {
         log::warning(why);
         settings.limit_maxclients(room as i64);
-    }
-}
-
-/// Reads the append-only file, if there is to be one, and begins to write it.
-fn start_append_only(engine: &'static Engine, workers: &mut [Worker]) -> Result<Option<AppendOnly>, String> {
-    match workers.first_mut() {
-        Some(worker) if engine.settings.appendonly.get() => AppendOnly::start(engine, worker).map(Some),
-        _ => {
-            warn_of_volatility(&engine.settings);
-            Ok(None)
-        }
-    }
-}
-
-/// Says that nothing is kept, and which files of another server have not been read: its data are not here, though the
-/// configuration may promise that they are.
-fn warn_of_volatility(settings: &Settings) {
-    log::warning(
-        "Data are in memory only: this version of Penstock saves no snapshots, whatever 'save' says, and appendonly is off. \
-         All data are gone when the server ends.",
-    );
-    // Kept since Redis 7 as a directory of this name, and before that as a file.
-    for name in [settings.dbfilename.get(), settings.appenddirname.get(), settings.appendfilename.get()] {
-        let path: &Path = &settings.in_dir(&name);
-        if !name.is_empty() && path.exists() {
-            log::warning(format!("{} exists and was not read: its data are not in this server.", path.display()));
-        }
     }
 }
 

@@ -22,6 +22,7 @@ pub mod certificates;
 pub mod conn;
 pub mod dataset;
 pub mod diff;
+pub mod directory;
 pub mod families;
 pub mod known_differences;
 pub mod linear;

@@ -1,6 +1,7 @@
 //! Starting and stopping servers: each on a port and in a directory of its own, gone when the test ends.
 
 use crate::conn::Conn;
+use crate::reply::Reply;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -31,6 +32,12 @@ impl Server {
         Server::start(subject_program(), args, None)
     }
 
+    /// Starts the server under test, which may still load its data.
+    pub fn penstock_that_loads(args: &[&str]) -> Server {
+        let start = || Server::spawn(subject_program(), args, None).and_then(|server| server.wait_for_reply(|_| true));
+        Server::try_often(subject_program(), start)
+    }
+
     /// Starts the oracle: `PENSTOCK_ORACLE`, else `redis-server` from `PATH`.
     pub fn oracle(args: &[&str]) -> Server {
         Server::start(oracle_program(), args, None)
@@ -53,9 +60,16 @@ impl Server {
     }
 
     fn start(program: &Path, args: &[&str], limit: Option<(&str, u32)>) -> Server {
+        // With a password set, any error will do.
+        let is_ready = |reply: &Reply| !reply.text().starts_with(b"LOADING");
+        let start = || Server::spawn(program, args, limit).and_then(|server| server.wait_for_reply(is_ready));
+        Server::try_often(program, start)
+    }
+
+    fn try_often(program: &Path, start: impl Fn() -> Result<Server, String>) -> Server {
         let mut trouble = String::new();
         for _ in 0..START_TRIES {
-            match Server::try_start(program, args, limit) {
+            match start() {
                 Ok(server) => return server,
                 Err(text) => trouble = text,
             }
@@ -63,7 +77,7 @@ impl Server {
         panic!("{} does not start: {trouble}", program.display());
     }
 
-    fn try_start(program: &Path, args: &[&str], limit: Option<(&str, u32)>) -> Result<Server, String> {
+    fn spawn(program: &Path, args: &[&str], limit: Option<(&str, u32)>) -> Result<Server, String> {
         let port = free_port().map_err(|e| format!("no free port: {e}"))?;
         let dir = fresh_dir().map_err(|e| format!("no directory: {e}"))?;
         let log = fs::File::create(dir.join("log")).map_err(|e| format!("no log: {e}"))?;
@@ -90,25 +104,24 @@ impl Server {
             .stderr(errors)
             .spawn()
             .map_err(|e| e.to_string())?;
-        let mut server = Server { child, port, dir, killed: false };
-        server.wait_until_ready()?;
-        Ok(server)
+        Ok(Server { child, port, dir, killed: false })
     }
 
-    fn wait_until_ready(&mut self) -> Result<(), String> {
+    /// Waits until PING has a reply that will do.
+    fn wait_for_reply(mut self, will_do: impl Fn(&Reply) -> bool) -> Result<Server, String> {
         let start = Instant::now();
         while start.elapsed() < START_MAX {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("it ended with {status}:\n{}", self.log()));
             }
-            // Any reply will do: with a password set it is an error. The test must find no connection but its own.
+            // The test must find no connection but its own.
             let asked = Conn::open(self.port).and_then(|mut conn| {
-                conn.cmd("PING")?;
+                let reply = conn.cmd("PING")?;
                 conn.send(b"QUIT\r\n")?;
-                conn.read_to_close()
+                conn.read_to_close().map(|_| reply)
             });
-            if asked.is_ok() {
-                return Ok(());
+            if asked.is_ok_and(|reply| will_do(&reply)) {
+                return Ok(self);
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -140,6 +153,19 @@ impl Server {
         self.killed = true;
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Waits until the process has ended, as the test wants it to.
+    pub fn wait_until_ended(&mut self) {
+        self.killed = true;
+        assert!(comes_true(|| !self.is_alive()), "the server goes on:\n{}", self.log());
+    }
+
+    /// Lifts the limit of the files that the process may write, as if there were room on the disk again.
+    pub fn lift_file_limit(&self) {
+        let pid = self.pid().to_string();
+        let status = Command::new("prlimit").args(["--fsize=unlimited", "--pid", &pid]).status().unwrap();
+        assert!(status.success());
     }
 
     /// True while the process runs.

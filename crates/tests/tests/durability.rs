@@ -11,6 +11,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use penstock_tests::directory::Directory;
 use penstock_tests::reply::Reply;
 use penstock_tests::rng::Rng;
 use penstock_tests::server::{Server, free_port, subject_program};
@@ -24,28 +25,6 @@ const KILLS_OF_A_FILE: u64 = 50;
 
 fn env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
-/// A directory of its own, removed in the end.
-struct Directory(std::path::PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Directory {
-        let path = std::env::temp_dir().join(format!("penstock-durability-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Directory(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 fn start(directory: &Directory, fsync: &str) -> Server {
@@ -236,7 +215,7 @@ fn no_acknowledged_write_is_lost_and_no_unit_is_there_in_part_when_the_server_is
     let (kills, mut rng) = (env("PENSTOCK_KILLS", 8), Rng::new(env("PENSTOCK_SEED", 1)));
     let mut acknowledged = 0;
     for first in (0..kills).step_by(KILLS_OF_A_FILE as usize) {
-        let directory = Directory::new("kills");
+        let directory = Directory::new("durability-kills");
         let mut known = Everything::default();
         let end = kills.min(first + KILLS_OF_A_FILE);
         for kill in first..end {
@@ -281,7 +260,7 @@ fn everysec_loses_at_most_its_second_when_the_server_is_killed() {
     let (kills, mut rng) = (env("PENSTOCK_KILLS", 8).div_ceil(4), Rng::new(env("PENSTOCK_SEED", 1)));
     let (mut lost, mut longest) = (0, Duration::ZERO);
     for kill in 0..kills {
-        let directory = Directory::new("everysec");
+        let directory = Directory::new("durability-everysec");
         let (killed, writers) = kill_with_everysec(&directory, &mut rng);
         let server = start(&directory, "everysec");
         for (writer, (mut known, batches)) in writers.into_iter().enumerate() {
@@ -302,13 +281,6 @@ fn everysec_loses_at_most_its_second_when_the_server_is_killed() {
     );
 }
 
-/// Lifts the limit of the files that a process may write, as if there were room on the disk again.
-fn lift_limit(server: &Server) {
-    let pid = server.pid().to_string();
-    let status = std::process::Command::new("prlimit").args(["--fsize=unlimited", "--pid", &pid]).status().unwrap();
-    assert!(status.success());
-}
-
 /// The reply to a command on a key that nothing has changed. One whose shard has another key that the disk has not taken yet
 /// is not answered: then another key is tried.
 fn reply_of_settled(server: &Server, words: &[&str]) -> Reply {
@@ -324,7 +296,7 @@ fn reply_of_settled(server: &Server, words: &[&str]) -> Reply {
 
 #[test]
 fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
-    let directory = Directory::new("full");
+    let directory = Directory::new("durability-full");
     for fsync in ["always", "everysec"] {
         let args = ["--appendonly", "yes", "--appendfsync", fsync, "--dir", directory.path(), "--threads", "2"];
         // Files of 100 KB.
@@ -352,7 +324,7 @@ fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
         let refusal = reply_of_settled(&server, &["EVAL", "return redis.call('set', KEYS[1], 'y')", "1"]);
         assert!(refusal.text().starts_with(b"MISCONF"));
         assert!(reply_of_settled(&server, &["GET"]).is_null());
-        lift_limit(&server);
+        server.lift_file_limit();
         server.wait_until("writes are taken", |_| !other.cmd("SET x y").unwrap().is_error());
         assert_eq!(other.cmd("PING").unwrap().text(), b"PONG");
         // What was executed is acknowledged now; the rest was refused.
@@ -375,7 +347,7 @@ fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
 
 #[test]
 fn the_server_does_not_start_empty_beside_data_that_it_does_not_read() {
-    let directory = Directory::new("unread");
+    let directory = Directory::new("durability-unread");
     let refused = || {
         let port = free_port().unwrap().to_string();
         let output = std::process::Command::new(subject_program())
@@ -385,13 +357,13 @@ fn the_server_does_not_start_empty_beside_data_that_it_does_not_read() {
         assert!(!output.status.success());
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     };
-    std::fs::write(directory.0.join("dump.rdb"), "REDIS0011").unwrap();
+    std::fs::write(directory.join("dump.rdb"), "REDIS0011").unwrap();
     assert!(refused().contains("dump.rdb is there"));
-    std::fs::remove_file(directory.0.join("dump.rdb")).unwrap();
+    std::fs::remove_file(directory.join("dump.rdb")).unwrap();
     let mut server = start(&directory, "always");
     server.connect().cmd("SET k v").unwrap();
     server.kill();
-    let manifest = directory.0.join("appendonlydir/appendonly.aof.manifest");
+    let manifest = directory.join("appendonlydir/appendonly.aof.manifest");
     let text = std::fs::read(&manifest).unwrap();
     std::fs::remove_file(&manifest).unwrap();
     assert!(refused().contains("appendonly.aof.1.incr.aof is there"));
@@ -404,7 +376,7 @@ fn the_server_does_not_start_empty_beside_data_that_it_does_not_read() {
 
 #[test]
 fn replies_wait_for_the_disk_as_soon_as_the_configuration_says_so() {
-    let directory = Directory::new("switch");
+    let directory = Directory::new("durability-switch");
     let mut server = start(&directory, "everysec");
     let mut conn = server.connect();
     for number in 1..=200 {

@@ -11,10 +11,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use penstock_tests::conn::Conn;
+use penstock_tests::directory::Directory;
 use penstock_tests::server::{Server, free_port, subject_program};
 
 /// Long enough for a loaded machine; nothing is measured by it.
@@ -29,8 +31,16 @@ fn directory(name: &str) -> PathBuf {
     path
 }
 
-/// A server that is killed when the test is over, however it ends.
-struct Running(Child);
+/// A server that is killed when the test is over, however it ends, and the directory where it runs and saves its data.
+struct Running(Child, #[expect(dead_code, reason = "removed when it is dropped")] Directory);
+
+impl Running {
+    fn spawn(command: &mut Command) -> Running {
+        static SPAWNED: AtomicU32 = AtomicU32::new(0);
+        let directory = Directory::new(&format!("process-{}", SPAWNED.fetch_add(1, Ordering::Relaxed)));
+        Running(command.current_dir(directory.path()).spawn().unwrap(), directory)
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -41,14 +51,9 @@ impl Drop for Running {
 
 /// Starts the server and waits until it says that it is ready; gives what it has said up to then.
 fn start(args: &[&str], stdin: &str) -> (Running, String) {
-    let child = Command::new(subject_program())
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
-        .spawn()
-        .unwrap();
-    let mut running = Running(child);
+    let mut command = Command::new(subject_program());
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut running = Running::spawn(&mut command);
     let child = &mut running.0;
     child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
     let mut said = Vec::new();
@@ -377,8 +382,7 @@ fn told(socket: &UnixDatagram, name: &str, supervised: &str, at_start: usize) ->
     let port = free_port().unwrap();
     let args = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--supervised", supervised];
     let mut command = Command::new(subject_program());
-    let child = command.args(args).env("NOTIFY_SOCKET", name).stdout(Stdio::null()).spawn().unwrap();
-    let running = Running(child);
+    let running = Running::spawn(command.args(args).env("NOTIFY_SOCKET", name).stdout(Stdio::null()));
     wait_until(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
     ask(&mut connect(port), "PING\r\n", "+PONG\r\n");
     socket.set_nonblocking(false).unwrap();
@@ -434,7 +438,7 @@ fn the_log_file_is_in_the_directory_of_the_configuration_and_may_be_moved_away()
     let port = free_port().unwrap();
     let (dir, port_text) = (directory.to_str().unwrap(), port.to_string());
     let args = ["--port", &port_text, "--bind", "127.0.0.1", "--dir", dir, "--logfile", "log"];
-    let running = Running(Command::new(subject_program()).args(args).spawn().unwrap());
+    let running = Running::spawn(Command::new(subject_program()).args(args));
     wait_until(|| fs::read_to_string(&log).is_ok_and(|said| said.contains("Ready to accept connections")));
     fs::rename(&log, directory.join("log.1")).unwrap();
     // Nor does it end when a line can't be written: the directory in the file's place is an error of each.
@@ -465,8 +469,7 @@ fn what_it_cannot_act_on_is_refused_in_the_words_of_redis_and_explained_in_the_l
     let args =
         ["--port", &port.to_string(), "--bind", "127.0.0.1", "--threads", "1", "--logfile", log.to_str().unwrap()];
     let limited = ["-c", "ulimit -n 1032 && exec \"$0\" \"$@\""];
-    let child = Command::new("sh").args(limited).arg(subject_program()).args(args).spawn().unwrap();
-    let running = Running(child);
+    let running = Running::spawn(Command::new("sh").args(limited).arg(subject_program()).args(args));
     wait_until(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
 
     let unavailable = "192.0.2.1";
@@ -561,21 +564,22 @@ fn the_log_says_what_has_ended_it() {
 }
 
 #[test]
-fn it_says_that_nothing_is_kept_and_which_files_it_has_not_read() {
-    let dir = directory("volatile");
+fn it_says_which_files_it_does_not_read() {
+    let dir = directory("unread");
     let path = dir.to_str().unwrap();
     let port = free_port().unwrap().to_string();
     let args = ["--port", &port, "--bind", "127.0.0.1", "--dir", path, "--dbfilename", "my.rdb"];
     let (child, said) = start(&args, "");
-    assert!(said.contains("# Data are in memory only: this version of Penstock saves no snapshots"), "{said}");
-    assert!(!said.contains("was not read"), "{said}");
+    assert!(!said.contains("is not read"), "{said}");
     end(child, "-TERM");
-    fs::write(dir.join("my.rdb"), "REDIS0011").unwrap();
     fs::create_dir(dir.join("appendonlydir")).unwrap();
     let (child, said) = start(&args, "");
-    for name in ["my.rdb", "appendonlydir"] {
-        assert!(said.contains(&format!("# {path}/{name} exists and was not read")), "{said}");
-    }
+    assert!(
+        said.contains(&format!("# {path}/appendonlydir exists and is not read, since appendonly is off")),
+        "{said}"
+    );
+    // Saved at the end of the first one.
+    assert!(said.contains(&format!("0 keys of {path}/my.rdb")), "{said}");
     end(child, "-TERM");
     fs::remove_dir_all(dir).unwrap();
 }

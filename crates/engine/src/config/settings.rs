@@ -8,7 +8,7 @@ use super::directive::{Apply, Directive};
 use super::kind::ValueKind;
 use super::special::{
     SavePoint, check_append_dir_name, check_append_file_name, check_base_name, check_bind, check_percentiles,
-    check_title_template, missing, save_points,
+    check_shutdown, check_title_template, missing, save_points,
 };
 use super::table::TABLE;
 
@@ -324,6 +324,24 @@ settings! {
     appenddirname: Text = Directive::text("appenddirname", "appendonlydir").checked(check_append_dir_name).startup();
     /// When a snapshot is due; see [`Settings::save_points`].
     save: Text = Directive::new("save", ValueKind::Save, "3600 1 300 100 60 10000");
+    /// Whether commands that write are refused while snapshots are due and can't be written.
+    stop_writes_on_bgsave_error: Flag = Directive::bool("stop-writes-on-bgsave-error", "yes");
+    /// Whether strings of snapshots are compressed.
+    rdbcompression: Flag = Directive::bool("rdbcompression", "yes");
+    /// Whether snapshots end with a checksum.
+    rdbchecksum: Flag = Directive::bool("rdbchecksum", "yes").immutable();
+    /// Whether a snapshot is synced while it is written, and not only at its end.
+    rdb_save_incremental_fsync: Flag = Directive::bool("rdb-save-incremental-fsync", "yes");
+    /// The same for the base of the append-only file.
+    aof_rewrite_incremental_fsync: Flag = Directive::bool("aof-rewrite-incremental-fsync", "yes");
+    /// By how many percent the append-only file grows beyond its base before it is rewritten; 0: it is not.
+    auto_aof_rewrite_percentage: Int = Directive::natural("auto-aof-rewrite-percentage", "100");
+    /// Bytes of the append-only file from which on it is rewritten by itself.
+    auto_aof_rewrite_min_size: Bytes = Directive::bytes("auto-aof-rewrite-min-size", 0, "64mb");
+    /// What becomes of the data when SIGINT ends the server: `default`, or some of `save`, `nosave`, `now` and `force`.
+    shutdown_on_sigint: Text = Directive::new("shutdown-on-sigint", ValueKind::Words(check_shutdown), "default");
+    /// The same for SIGTERM.
+    shutdown_on_sigterm: Text = Directive::new("shutdown-on-sigterm", ValueKind::Words(check_shutdown), "default");
     /// File to log to, empty for standard output.
     logfile: Text = Directive::text("logfile", "").startup();
     /// How much is logged.

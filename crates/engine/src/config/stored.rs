@@ -6,7 +6,7 @@
 
 use super::directive::Directive;
 use super::kind::ValueKind;
-use super::special::{check_hostname, check_oom_score_adj_values, check_replicaof, check_shutdown};
+use super::special::{check_hostname, check_oom_score_adj_values, check_replicaof};
 
 /// Directives without effect that share the reason for it.
 pub(super) struct Group {
@@ -52,31 +52,22 @@ const PROCESS: Group = Group {
 const FACILITIES: &[&str] = &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"];
 
 const SNAPSHOT: Group = Group {
-    why: "Snapshots don't exist yet.",
+    why: "What a snapshot has is checked in any case, and nothing is saved or loaded more slowly than it can be.",
     directives: &[
-        Directive::bool("stop-writes-on-bgsave-error", "yes"),
-        Directive::bool("rdbcompression", "yes"),
-        Directive::bool("rdbchecksum", "yes").immutable(),
         Directive::bool("rdb-del-sync-files", "no"),
-        Directive::bool("rdb-save-incremental-fsync", "yes"),
         Directive::choice("sanitize-dump-payload", &["no", "yes", "clients"], "no"),
         Directive::int("key-load-delay", INT_MIN, INT_MAX, "0").hidden(),
         Directive::int("rdb-key-save-delay", INT_MIN, INT_MAX, "0").hidden(),
         Directive::int("loading-process-events-interval-bytes", 1024, INT_MAX, "2097152").hidden(),
-        Directive::new("shutdown-on-sigint", ValueKind::Words(check_shutdown), "default"),
-        Directive::new("shutdown-on-sigterm", ValueKind::Words(check_shutdown), "default"),
     ],
 };
 
 const APPEND_ONLY: Group = Group {
-    why: "The append-only file is not rewritten yet.",
+    why: "A rewritten append-only file begins with a snapshot, and what it no longer names is removed.",
     directives: &[
         Directive::bool("no-appendfsync-on-rewrite", "no"),
-        Directive::natural("auto-aof-rewrite-percentage", "100"),
-        Directive::bytes("auto-aof-rewrite-min-size", 0, "64mb"),
         Directive::bool("aof-use-rdb-preamble", "yes"),
         Directive::bool("aof-timestamp-enabled", "no"),
-        Directive::bool("aof-rewrite-incremental-fsync", "yes"),
         Directive::bool("aof-disable-auto-gc", "no").hidden(),
     ],
 };

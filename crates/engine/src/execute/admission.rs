@@ -12,7 +12,7 @@ use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
 use crate::command_table::Command;
 use crate::config::LogLevel;
-use crate::reasons::UNSAVED;
+use crate::reasons::{LOADING, REFUSES_WRITES};
 use crate::registry::table;
 use crate::worker::{Step, Worker};
 
@@ -53,7 +53,7 @@ impl Worker {
         if self.memory.full && needs_memory(session, command) {
             return Err(Error::OUT_OF_MEMORY);
         }
-        if self.engine.reasons.has(UNSAVED) && is_refused_unsaved(session, command) {
+        if self.engine.reasons.has(REFUSES_WRITES) && is_refused_unsaved(session, command) {
             return Err(self.engine.unsaved());
         }
         if session.is_subscriber() && !is_allowed_for_subscribers(command) {
@@ -61,6 +61,9 @@ impl Worker {
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
                 command.name
             )));
+        }
+        if self.engine.reasons.has(LOADING) && !self.clock.replays && is_refused_while_loading(session, command) {
+            return Err(Error::new("LOADING Redis is loading the dataset in memory"));
         }
         // As long as this thread is held up by a script, only what touches no key runs.
         if self.scripts.busy_turn && !(command.info.has(flag::ALLOW_BUSY) && command.info.keys.is_empty()) {
@@ -138,6 +141,15 @@ fn needs_memory(session: &Session, command: &Command) -> bool {
 /// commands.
 fn is_refused_unsaved(session: &Session, command: &Command) -> bool {
     let refused = |c: &Command| c.info.has(flag::WRITE) || c.info.is(fact::TELLS_HEALTH);
+    match &session.multi {
+        Some(multi) if is_exec(command) => multi.queue.iter().any(|q| refused(q.command)),
+        _ => refused(command),
+    }
+}
+
+/// Whether a command is refused while data are loaded. EXEC answers for its whole queue.
+fn is_refused_while_loading(session: &Session, command: &Command) -> bool {
+    let refused = |c: &Command| !c.info.has(flag::LOADING);
     match &session.multi {
         Some(multi) if is_exec(command) => multi.queue.iter().any(|q| refused(q.command)),
         _ => refused(command),

@@ -21,7 +21,7 @@ impl Worker {
     /// more to do.
     pub fn relieve_memory(&mut self) -> bool {
         let max = self.engine.settings.maxmemory.get();
-        if max == 0 || self.engine.host.used_memory() <= max || self.engine.is_held_up() {
+        if max == 0 || self.engine.host.used_memory() <= max || self.engine.keeps_keys() {
             return false;
         }
         let mut inside = self.pass();

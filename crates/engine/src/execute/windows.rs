@@ -147,7 +147,8 @@ impl Worker {
     #[inline]
     fn must_await_log(&self, planned: &[Planned]) -> bool {
         let writes = |plan: &Planned| plan.command.is_some_and(|c| c.info.has(flag::WRITE | flag::MAY_REPLICATE));
-        self.effects.recording && self.lane.waiting_bytes() > LANE_BYTES_MAX && planned.iter().any(writes)
+        let is_full = self.effects.recording && self.lane.waiting_bytes() > LANE_BYTES_MAX;
+        (is_full || self.engine.snapshots.is_overfull()) && planned.iter().any(writes)
     }
 
     /// Frames and plans the requests that are run next. Says where the last of them ends, and why there are no more.

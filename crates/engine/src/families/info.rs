@@ -5,6 +5,7 @@
 //! server that does none of it. Source: Redis's page of INFO, and the replies of a running server.
 
 mod by_command;
+mod persistence;
 mod replies;
 mod sections;
 

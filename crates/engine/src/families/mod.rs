@@ -13,6 +13,7 @@ pub mod info;
 pub mod latency;
 pub mod memory;
 pub mod monitor;
+pub mod persistence;
 pub mod pipeline;
 pub mod pubsub;
 pub mod scripting;
@@ -36,6 +37,7 @@ pub const ALL: &[&[Spec<Run>]] = &[
     latency::COMMANDS,
     memory::COMMANDS,
     monitor::COMMANDS,
+    persistence::COMMANDS,
     pipeline::COMMANDS,
     pubsub::COMMANDS,
     scripting::COMMANDS,

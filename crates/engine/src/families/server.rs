@@ -1,4 +1,4 @@
-//! The server as a whole: TIME, LASTSAVE, ROLE, LOLWUT, SHUTDOWN and SWAPDB.
+//! The server as a whole: TIME, ROLE, LOLWUT, SHUTDOWN and SWAPDB.
 //!
 //! Source of the semantics: Redis's command pages of the group "server".
 
@@ -8,10 +8,12 @@ use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NOSCRIPT, READONLY, STALE, WRITE};
 use commands::spec::{Group, Scope, Spec, acl};
 use resp::num;
+use resp::request::Args;
 use store::db::Db;
 use store::keyspace::Key;
 
 use crate::machine::version::REDIS_VERSION;
+use crate::services::saving;
 use crate::worker::turn::{Run, Turn};
 
 /// Columns and rows of LOLWUT's picture, and the most that can be asked for: Redis's limits.
@@ -20,17 +22,6 @@ const PICTURE_MAX: (i64, i64) = (1000, 200);
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[
-    Spec::new("lastsave", 1, LOADING | STALE | FAST, Run::Session(lastsave))
-        .brief()
-        .categories(acl::ADMIN | acl::DANGEROUS)
-        .docs(
-            Group::Server,
-            "1.0.0",
-            "O(1)",
-            "Answers when the last snapshot was saved; the server's start, if none was.",
-            "",
-        )
-        .tips(&["nondeterministic_output"]),
     Spec::new("lolwut", -1, READONLY | FAST, Run::Session(lolwut)).brief().docs(
         Group::Server,
         "5.0.0",
@@ -42,13 +33,15 @@ pub const COMMANDS: &[Spec<Run>] = &[
         .brief()
         .categories(acl::ADMIN | acl::DANGEROUS)
         .docs(Group::Server, "2.8.12", "O(1)", "Answers the server's part in replication.", ""),
-    Spec::new("shutdown", -1, ADMIN | NOSCRIPT | LOADING | STALE | NO_MULTI | ALLOW_BUSY, Run::Session(shutdown)).docs(
-        Group::Server,
-        "1.0.0",
-        "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
-        "Ends the server.",
-        "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
-    ),
+    Spec::new("shutdown", -1, ADMIN | NOSCRIPT | LOADING | STALE | NO_MULTI | ALLOW_BUSY, Run::Session(shutdown))
+        .scope(Scope::ByArgs(scope_of_shutdown))
+        .docs(
+            Group::Server,
+            "1.0.0",
+            "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
+            "Saves a snapshot if there are save points, and ends the server.",
+            "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
+        ),
     Spec::new("swapdb", 3, WRITE | FAST, Run::Session(swapdb))
         .scope(Scope::Whole)
         .categories(acl::KEYSPACE | acl::DANGEROUS)
@@ -70,12 +63,6 @@ fn time(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.reply.array(2);
     turn.reply.bulk_int((now_us / 1_000_000) as i64);
     turn.reply.bulk_int((now_us % 1_000_000) as i64);
-    Ok(())
-}
-
-fn lastsave(turn: &mut Turn<'_, '_>) -> Outcome {
-    let started_ms = turn.engine().started_ms;
-    turn.reply.int((started_ms / 1000) as i64);
     Ok(())
 }
 
@@ -107,6 +94,12 @@ fn lolwut(turn: &mut Turn<'_, '_>) -> Outcome {
     Ok(())
 }
 
+/// Alone, if it may save.
+fn scope_of_shutdown(args: Args<'_>) -> Scope {
+    let saves_not = args.from(1).any(|arg| arg.eq_ignore_ascii_case(b"NOSAVE") || arg.eq_ignore_ascii_case(b"ABORT"));
+    if saves_not { Scope::Keys } else { Scope::Whole }
+}
+
 fn shutdown(turn: &mut Turn<'_, '_>) -> Outcome {
     let given = |word: &str| turn.args.from(1).any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     let [nosave, save, now, force, abort] = ["NOSAVE", "SAVE", "NOW", "FORCE", "ABORT"].map(given);
@@ -117,8 +110,12 @@ fn shutdown(turn: &mut Turn<'_, '_>) -> Outcome {
     if abort {
         return Err(Error::new("ERR No shutdown in progress."));
     }
-    if save && !force {
-        return Err(Error::new("ERR Errors trying to SHUTDOWN: this version of Penstock can't save snapshots."));
+    let saves = save || (!nosave && !turn.engine().settings.save.is_empty());
+    if turn.locked.holds_all() {
+        let saved = saving::save_last(turn.engine(), turn.locked, &turn.worker.clock, saves);
+        if saved.is_err() && !force {
+            return Err(Error::new("ERR Errors trying to SHUTDOWN. Check logs."));
+        }
     }
     // As in Redis, the client that ends the server is answered by the end of its connection.
     turn.session.closing = true;
@@ -192,7 +189,7 @@ mod tests {
             ("SHUTDOWN SAVE NOSAVE", "-ERR syntax error"),
             ("SHUTDOWN NOW ABORT", "-ERR syntax error"),
             ("SHUTDOWN ABORT", "-ERR No shutdown in progress."),
-            ("SHUTDOWN SAVE", "-ERR Errors trying to SHUTDOWN: this version of Penstock can't save snapshots."),
+            ("SHUTDOWN SAVE", "-ERR Errors trying to SHUTDOWN. Check logs."),
         ]);
         let mut bench = Bench::default();
         let mut session = bench.open();

@@ -13,7 +13,7 @@ use crate::clients::session::Session;
 use crate::command_table::{Command, Table};
 use crate::config;
 use crate::machine::ticks::{Ticks, per_microsecond, to_microseconds};
-use crate::reasons::UNSAVED;
+use crate::reasons::REFUSES_WRITES;
 use crate::scripts::busy::{BusyScript, Caller};
 use crate::scripts::write_log;
 use crate::services::monitors;
@@ -138,7 +138,7 @@ impl<'w, 'k> World<'w, 'k> {
         if self.worker.memory.full && !self.limits.allow_oom && !self.writes && info.has(flag::DENYOOM) {
             return Some(Error::OUT_OF_MEMORY);
         }
-        if self.worker.engine.reasons.has(UNSAVED) && !self.writes && info.has(flag::WRITE) {
+        if self.worker.engine.reasons.has(REFUSES_WRITES) && !self.writes && info.has(flag::WRITE) {
             return Some(self.worker.engine.unsaved());
         }
         None

@@ -47,7 +47,7 @@ impl Worker {
             return false;
         }
         // While commands are held back, or a script has the keyspace, it waits.
-        if self.engine.is_held_up() {
+        if self.engine.keeps_keys() {
             return true;
         }
         let inside = self.pass();

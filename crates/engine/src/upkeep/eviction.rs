@@ -65,8 +65,8 @@ impl Worker {
     /// is nothing to remove.
     #[cold]
     fn evict(&mut self, max: u64, commands: usize, serve: impl FnOnce(&mut Worker)) -> bool {
-        // While commands are held back, keys stay as they are, and as in Redis nothing is refused for it.
-        if self.engine.is_held_up() {
+        // While commands are held back or data are loaded, keys stay as they are, and as in Redis nothing is refused for it.
+        if self.engine.keeps_keys() {
             return true;
         }
         let Some((order, volatile)) = order_of(self.engine.settings.maxmemory_policy.get()) else { return false };

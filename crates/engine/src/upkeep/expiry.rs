@@ -30,7 +30,7 @@ impl Worker {
         /// Keys of a shard that are removed before the time is looked at and others may have the shard.
         const AT_ONCE: usize = 16;
         // While commands are held back, keys stay as they are, as far as clients can tell.
-        if !self.engine.active_expire.load(Ordering::Relaxed) || self.engine.is_held_up() {
+        if !self.engine.active_expire.load(Ordering::Relaxed) || self.engine.keeps_keys() {
             return false;
         }
         // What expires is published, and no client can be made to wait for that.

@@ -57,6 +57,9 @@ fn due_us(connection: &Connection) -> Option<u64> {
     connection.session.client.deadline_us()
 }
 
+/// How long a thread walks in a snapshot at each tick, of which there is one a millisecond then: the other half is its clients'.
+const SAVING_TIME: Duration = Duration::from_micros(500);
+
 impl EventLoop {
     /// Milliseconds since the thread began, by a monotonic clock: for waits that are only within the server.
     pub(super) fn steady_ms(&self) -> u64 {
@@ -67,6 +70,9 @@ impl EventLoop {
     pub(super) fn tick(&mut self) {
         self.time_out();
         self.end_patience();
+        if self.worker.walks_snapshot() && !self.ticks_early {
+            self.tick_early();
+        }
         if !self.poller.take_tick() {
             return;
         }
@@ -76,7 +82,8 @@ impl EventLoop {
         let idle = self.idleness.take().map_or(0.0, |since| since.part());
         self.worker.serve_late();
         let removing = self.worker.look_for_expired(BUSY_TICK) | self.worker.relieve_memory();
-        self.ticks_early = removing | self.worker.compact_memory(BUSY_TICK, now.elapsed(), idle);
+        let compacting = self.worker.compact_memory(BUSY_TICK, now.elapsed(), idle);
+        self.ticks_early = removing | compacting | self.save();
         // From here on, so that the time that it takes itself is not taken for the clients'.
         self.idleness = self.worker.may_compact().then(Idleness::begin);
         self.end_pause();
@@ -86,6 +93,15 @@ impl EventLoop {
             self.look_around(now - last);
         }
         self.poller.tick_every(if self.ticks_early { BUSY_TICK } else { TICK });
+    }
+
+    /// Walks on in a snapshot that is being made, or begins one that is wanted. Says whether there is more to do.
+    fn save(&mut self) -> bool {
+        if self.worker.id == 0 {
+            self.worker.begin_wanted_snapshot();
+        }
+        self.worker.walk_snapshot(SAVING_TIME);
+        self.worker.walks_snapshot()
     }
 
     /// What needn't happen at every tick while they come early.

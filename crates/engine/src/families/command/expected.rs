@@ -43,10 +43,10 @@ const EXPECTED: &[&str] = &[
      client|no-evict client|no-touch client|pause client|reply client|setinfo client|setname client|unblock \
      client|unpause echo hello ping quit reset",
     // The server.
-    "command command|count command|docs command|getkeys command|getkeysandflags command|help command|info command|list \
+    "bgrewriteaof bgsave command command|count command|docs command|getkeys command|getkeysandflags command|help command|info command|list \
      config config|get config|help config|resetstat config|rewrite config|set debug info lastsave latency \
      latency|doctor latency|graph latency|help latency|histogram latency|history latency|latest latency|reset lolwut \
-     memory memory|help memory|usage monitor role shutdown slowlog slowlog|get slowlog|help slowlog|len slowlog|reset \
+     memory memory|help memory|usage monitor role save shutdown slowlog slowlog|get slowlog|help slowlog|len slowlog|reset \
      time",
 ];
 

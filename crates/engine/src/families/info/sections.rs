@@ -163,48 +163,8 @@ fn scripts(gathered: &Gathered<'_, '_, '_>, text: &mut Text) {
     text.bytes("used_memory_scripts", texts);
 }
 
-/// There are no snapshots yet: what happened at the start is the last that was saved.
 pub(super) fn persistence(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
-    let engine = gathered.turn.engine();
-    text.constants(&[("loading", "0"), ("async_loading", "0"), ("current_cow_peak", "0"), ("current_cow_size", "0")]);
-    text.constants(&[("current_cow_size_age", "0"), ("current_fork_perc", "0.00")]);
-    text.constants(&[("current_save_keys_processed", "0"), ("current_save_keys_total", "0")]);
-    text.field("rdb_changes_since_last_save", Totals::of(&engine.stats).dirty);
-    text.field("rdb_bgsave_in_progress", 0);
-    text.field("rdb_last_save_time", engine.started_ms / 1000);
-    text.constants(&[
-        ("rdb_last_bgsave_status", "ok"),
-        ("rdb_last_bgsave_time_sec", "-1"),
-        ("rdb_current_bgsave_time_sec", "-1"),
-        ("rdb_saves", "0"),
-        ("rdb_last_cow_size", "0"),
-        ("rdb_last_load_keys_expired", "0"),
-        ("rdb_last_load_keys_loaded", "0"),
-        ("aof_rewrite_in_progress", "0"),
-        ("aof_rewrite_scheduled", "0"),
-        ("aof_last_rewrite_time_sec", "-1"),
-        ("aof_current_rewrite_time_sec", "-1"),
-        ("aof_last_bgrewrite_status", "ok"),
-        ("aof_rewrites", "0"),
-        ("aof_rewrites_consecutive_failures", "0"),
-        ("aof_last_cow_size", "0"),
-        ("module_fork_in_progress", "0"),
-        ("module_fork_last_cow_size", "0"),
-    ]);
-    append_only_file(engine, text);
-}
-
-fn append_only_file(engine: &crate::engine::Engine, text: &mut Text) {
-    let (is_on, durability) = (engine.settings.appendonly.get(), &engine.durability);
-    text.field("aof_enabled", u8::from(is_on));
-    text.field("aof_last_write_status", if durability.trouble().is_some() { "err" } else { "ok" });
-    if is_on {
-        let (bytes, unsynced) = durability.file_bytes();
-        text.field("aof_current_size", bytes);
-        text.field("aof_unsynced_bytes", unsynced);
-        text.constants(&[("aof_base_size", "0"), ("aof_pending_rewrite", "0"), ("aof_buffer_length", "0")]);
-        text.constants(&[("aof_pending_bio_fsync", "0"), ("aof_delayed_fsync", "0")]);
-    }
+    super::persistence::write(gathered.turn.engine(), gathered.turn.now_ms() / 1000, text);
 }
 
 pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {

@@ -1,0 +1,131 @@
+//! Saving what there is: SAVE, BGSAVE, BGREWRITEAOF and LASTSAVE.
+//!
+//! Source of the semantics: Redis's pages of these commands, and a running server's replies; BGSAVE CANCEL is Valkey's.
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{ADMIN, FAST, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE};
+use commands::spec::{Group, Scope, Spec, acl};
+
+use crate::services::saving;
+use crate::snapshots::Purpose;
+use crate::worker::turn::{Run, Turn};
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[
+    Spec::new("bgrewriteaof", 1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING, Run::Session(bgrewriteaof))
+        .scope(Scope::Whole)
+        .docs(
+            Group::Server,
+            "1.0.0",
+            "O(1)",
+            "Begins to write the append-only file anew, as short as its data allow, beside everything else.",
+            "",
+        ),
+    Spec::new("bgsave", -1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING, Run::Session(bgsave)).scope(Scope::Whole).docs(
+        Group::Server,
+        "1.0.0",
+        "O(1)",
+        "Begins to save a snapshot of this moment, beside everything else.",
+        "[SCHEDULE | CANCEL]",
+    ),
+    Spec::new("lastsave", 1, LOADING | STALE | FAST, Run::Session(lastsave))
+        .brief()
+        .categories(acl::ADMIN | acl::DANGEROUS)
+        .docs(
+            Group::Server,
+            "1.0.0",
+            "O(1)",
+            "Answers when the last snapshot was saved; the server's start, if none was.",
+            "",
+        )
+        .tips(&["nondeterministic_output"]),
+    Spec::new("save", 1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING | NO_MULTI, Run::Session(save)).scope(Scope::Whole).docs(
+        Group::Server,
+        "1.0.0",
+        "O(N) where N is the total number of keys in all databases",
+        "Saves a snapshot while everything else waits.",
+        "",
+    ),
+];
+
+fn save(turn: &mut Turn<'_, '_>) -> Outcome {
+    saving::save_now(turn.engine(), turn.locked, &turn.worker.clock)?;
+    turn.reply.ok();
+    Ok(())
+}
+
+fn bgsave(turn: &mut Turn<'_, '_>) -> Outcome {
+    let is_scheduled = match turn.len() {
+        1 => false,
+        2 if turn.is(1, "SCHEDULE") => true,
+        2 if turn.is(1, "CANCEL") => return cancel(turn),
+        _ => return Err(Error::SYNTAX),
+    };
+    let snapshots = &turn.engine().snapshots;
+    match snapshots.purpose() {
+        Some(Purpose::File) => Err(Error::new("ERR Background save already in progress")),
+        Some(Purpose::Base) if is_scheduled => {
+            snapshots.want(Purpose::File);
+            turn.reply.simple("Background saving scheduled");
+            Ok(())
+        }
+        Some(Purpose::Base) => Err(Error::new(
+            "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a \
+             BGSAVE whenever possible.",
+        )),
+        None => {
+            begin(turn, Purpose::File)?;
+            turn.reply.simple("Background saving started");
+            Ok(())
+        }
+    }
+}
+
+/// Begins a snapshot of this moment, or of a moment later: what a transaction has changed so far is no whole unit.
+fn begin(turn: &mut Turn<'_, '_>, purpose: Purpose) -> Outcome {
+    if turn.session.in_exec {
+        turn.engine().snapshots.want(purpose);
+        return Ok(());
+    }
+    saving::begin(turn.engine(), turn.locked, &turn.worker.clock, purpose)
+}
+
+fn cancel(turn: &mut Turn<'_, '_>) -> Outcome {
+    let engine = turn.engine();
+    let is_file = engine.snapshots.purpose() == Some(Purpose::File);
+    if is_file && saving::cancel(engine, turn.locked) {
+        turn.reply.simple("Background saving cancelled");
+    } else if engine.snapshots.wanted() == Some(Purpose::File) {
+        engine.snapshots.forget_wanted();
+        turn.reply.simple("Scheduled background saving cancelled");
+    } else {
+        return Err(Error::new("ERR Background saving is currently not in progress or scheduled"));
+    }
+    Ok(())
+}
+
+fn bgrewriteaof(turn: &mut Turn<'_, '_>) -> Outcome {
+    let engine = turn.engine();
+    if !engine.settings.appendonly.get() {
+        return Err(Error::new("ERR There is no append-only file to be rewritten: appendonly is off"));
+    }
+    match engine.snapshots.purpose() {
+        Some(Purpose::Base) => {
+            return Err(Error::new("ERR Background append only file rewriting already in progress"));
+        }
+        Some(Purpose::File) => {
+            engine.snapshots.want(Purpose::Base);
+            turn.reply.simple("Background append only file rewriting scheduled");
+        }
+        None => {
+            begin(turn, Purpose::Base)?;
+            turn.reply.simple("Background append only file rewriting started");
+        }
+    }
+    Ok(())
+}
+
+fn lastsave(turn: &mut Turn<'_, '_>) -> Outcome {
+    turn.reply.int(turn.engine().snapshots.figures().saved_s as i64);
+    Ok(())
+}

@@ -1,0 +1,310 @@
+//! The beginning and the end of snapshots, and the workers' part in between.
+//!
+//! A snapshot begins where all shards are held, by a command or behind the closed gate. Then each worker walks through its share of
+//! the shards in steps, and the one that finds that all have been walked ends the snapshot behind the gate. SAVE and the end of
+//! the server do all of it at once.
+
+use std::time::{Duration, Instant};
+
+use commands::error::Error;
+use format::rdb::{Options, Writer};
+use store::db::{Clock, Db, Observed};
+use store::keyspace::Locked;
+use store::snapshot::{Ended, Step};
+
+use crate::config::{LogLevel, MaxmemoryPolicy};
+use crate::engine::Engine;
+use crate::inbox::Inbox;
+use crate::machine::ticks::{Ticks, per_microsecond};
+use crate::machine::version::REDIS_VERSION;
+use crate::services::slow;
+use crate::snapshots::{
+    AccessKind, Outlet, Purpose, Running, SCRIPT_FIELD, ShardSink, SinkOptions, TOKEN_FIELD, WalkProgress,
+};
+use crate::statistics::stats::Totals;
+use crate::worker::Worker;
+
+/// Bytes of keys and values that a step looks at: a tenth of a millisecond of writing, for which a client may have to wait.
+const STEP_BYTES: usize = 64 << 10;
+/// Shards that a worker walks in turn where there are other threads: the locks of shards are unfair, and a thread that takes one again
+/// at once may keep others from it for dozens of steps. Few, for each has bytes that wait for more.
+const BEGUN_SHARDS: usize = 4;
+/// How long SAVE waits before it looks again whether the disk has taken what it has been given.
+const DISK_WAIT: Duration = Duration::from_millis(1);
+
+/// Begins a snapshot of this moment, or of the moment when a cancelled one has ended and its marks are cleared away. All shards are
+/// held.
+///
+/// # Errors
+/// If there is one already, or the server can't begin to write it.
+pub(crate) fn begin(
+    engine: &'static Engine,
+    locked: &mut Locked<'_>,
+    clock: &Clock,
+    purpose: Purpose,
+) -> Result<(), Error> {
+    match engine.snapshots.purpose() {
+        Some(Purpose::File) => return Err(Error::new("ERR Background save already in progress")),
+        Some(Purpose::Base) => {
+            return Err(Error::new("ERR Background append only file rewriting already in progress"));
+        }
+        None => {}
+    }
+    // It has to end before, for its file has the name of the next one's.
+    if !engine.snapshots.are_idle() {
+        engine.snapshots.want(purpose);
+        return Ok(());
+    }
+    let (outlet, pieces) = Outlet::new();
+    let options = options(engine, clock);
+    let sink = |_| Box::new(ShardSink::new(outlet.clone(), options)) as Box<_>;
+    // Only a cancelled one that is still being walked stands against it.
+    let Ok(snapshot) = locked.begin_snapshot(sink) else {
+        engine.snapshots.want(purpose);
+        return Ok(());
+    };
+    let (mut prologue, mut writer) = (Vec::new(), Writer::new(options.options));
+    let keys = write_prologue(engine, locked, clock, purpose, &mut writer, &mut prologue);
+    outlet.send(prologue);
+    if let Err(why) = engine.host.save(purpose, outlet.clone(), pieces) {
+        let _ = locked.end_snapshot();
+        return Err(Error::new(format!("ERR {why}")));
+    }
+    let dirty_at_cut = Totals::of(&engine.stats).dirty;
+    let (began, outlet) = (Instant::now(), Some(outlet));
+    let running = Running { purpose, began, dirty_at_cut, keys, snapshot, outlet, is_cancelled: false };
+    engine.snapshots.note_begun(running);
+    // Those that sleep are to take part at once.
+    engine.inboxes.iter().for_each(Inbox::wake);
+    if purpose == Purpose::Base {
+        engine.durability.cut_at(engine.journal.position());
+    }
+    Ok(())
+}
+
+fn options(engine: &Engine, clock: &Clock) -> SinkOptions {
+    let access = match engine.settings.maxmemory_policy.get() {
+        MaxmemoryPolicy::AllkeysLru | MaxmemoryPolicy::VolatileLru => AccessKind::Idle(clock.uptime_s),
+        _ => clock.frequency.map_or(AccessKind::None, AccessKind::Frequency),
+    };
+    let options = Options { compress: engine.settings.rdbcompression.get(), ..Options::default() };
+    SinkOptions { options, access }
+}
+
+/// What comes before the keys. Says how many there are.
+fn write_prologue(
+    engine: &Engine,
+    locked: &mut Locked<'_>,
+    clock: &Clock,
+    purpose: Purpose,
+    writer: &mut Writer,
+    out: &mut Vec<u8>,
+) -> usize {
+    writer.header(out);
+    let seconds = (clock.now_ms / 1000).to_string();
+    let used = engine.host.used_memory().to_string();
+    let is_base = if purpose == Purpose::Base { "1" } else { "0" };
+    for (name, text) in [
+        ("redis-ver", REDIS_VERSION),
+        ("redis-bits", "64"),
+        ("ctime", &seconds),
+        ("used-mem", &used),
+        ("aof-base", is_base),
+    ] {
+        writer.aux(out, name.as_bytes(), text.as_bytes());
+    }
+    let tokens = match purpose {
+        Purpose::File => engine.pipelines.states(clock.now_ms),
+        Purpose::Base => engine.pipelines.states_before_units(clock.now_ms),
+    };
+    tokens.iter().for_each(|state| writer.aux(out, TOKEN_FIELD, &state.record()));
+    for text in engine.scripts.loaded() {
+        writer.aux(out, SCRIPT_FIELD, &text);
+    }
+    for library in engine.libraries.all() {
+        writer.function(out, &library.text);
+    }
+    let mut all = 0;
+    for database in 0..engine.keyspace.databases() {
+        if !engine.keyspace.had_keys(database) {
+            continue;
+        }
+        let mut observed = Observed::default();
+        let (keys, expiring) = Db::new(locked, database, clock, &mut observed).sizes();
+        if keys > 0 {
+            all += keys;
+            writer.select(out, database as u64);
+            writer.resize(out, keys as u64, expiring as u64);
+        }
+    }
+    all
+}
+
+/// Makes a snapshot now and waits until it is on disk. All shards are held, and nothing else runs meanwhile.
+///
+/// # Errors
+/// If there is one already, or it can't be written.
+pub fn save_now(engine: &'static Engine, locked: &mut Locked<'_>, clock: &Clock) -> Result<(), Error> {
+    let saves = engine.snapshots.figures().saves;
+    if engine.snapshots.purpose().is_none() {
+        // What is left of a cancelled one.
+        engine.snapshots.wait_for_end();
+        if engine.snapshots.walk() != 0 {
+            walk_all(engine, locked);
+        }
+    }
+    begin(engine, locked, clock, Purpose::File)?;
+    walk_all(engine, locked);
+    engine.snapshots.wait_for_end();
+    // The reason stands in the server's log.
+    if engine.snapshots.figures().saves == saves { Err(Error::new("ERR")) } else { Ok(()) }
+}
+
+/// Walks to the end, and ends the walk.
+fn walk_all(engine: &Engine, locked: &mut Locked<'_>) {
+    for shard in 0..engine.keyspace.shard_count() {
+        loop {
+            match locked.snapshot_step(shard, STEP_BYTES) {
+                Step::Done => break,
+                Step::More => {}
+                Step::Full => std::thread::sleep(DISK_WAIT),
+            }
+        }
+    }
+    finish(engine, locked);
+}
+
+/// What is to be done before the server ends: a snapshot that is being made is given up, one is saved if `saves`, and commands that
+/// write wait from then on. All shards are held.
+///
+/// # Errors
+/// If it can't be saved. Then nothing waits.
+pub fn save_last(engine: &'static Engine, locked: &mut Locked<'_>, clock: &Clock, saves: bool) -> Result<(), Error> {
+    engine.snapshots.forget_wanted();
+    cancel(engine, locked);
+    // One that has been walked is finished.
+    engine.snapshots.wait_for_end();
+    if saves {
+        engine.host.log(LogLevel::Notice, "Saving the final RDB snapshot before exiting.");
+        save_now(engine, locked, clock)?;
+    }
+    engine.pause.begin(false, clock.now_ms, u64::MAX);
+    Ok(())
+}
+
+/// Ends the walk: all shards have been walked, or the snapshot is cancelled. All shards are held.
+pub(crate) fn finish(engine: &Engine, locked: &mut Locked<'_>) {
+    let ended = locked.end_snapshot();
+    let is_whole = ended == Some(Ended::Complete);
+    let outlet = engine.snapshots.end_walk(ended == Some(Ended::Sweeping), is_whole);
+    let Some(outlet) = outlet else { return };
+    if is_whole {
+        let (mut end, writer) = (Vec::new(), Writer::new(Options::default()));
+        writer.end(&mut end);
+        outlet.send(end);
+    }
+    outlet.end(is_whole);
+}
+
+/// Cancels the snapshot that is being made. All shards are held. False, if it has been walked already, or there is none.
+pub fn cancel(engine: &Engine, locked: &mut Locked<'_>) -> bool {
+    if engine.snapshots.walk() == 0 {
+        return false;
+    }
+    finish(engine, locked);
+    true
+}
+
+impl Worker {
+    /// Whether [`Worker::walk_snapshot`] has something to do.
+    #[must_use]
+    pub fn walks_snapshot(&self) -> bool {
+        let walk = self.engine.snapshots.walk();
+        walk != 0 && !(self.saving.walk == walk && self.saving.is_done)
+    }
+
+    /// Spends up to `budget` on its share of the snapshot that is being made. Says whether there is more to do at once.
+    pub fn walk_snapshot(&mut self, budget: Duration) -> bool {
+        let engine = self.engine;
+        let walk = engine.snapshots.walk();
+        if walk == 0 {
+            return false;
+        }
+        if self.saving.walk != walk {
+            self.saving = WalkProgress { walk, next: self.id, ..WalkProgress::default() };
+        }
+        let began = Ticks::now();
+        let budget_ticks = (budget.as_secs_f64() * 1e6 * per_microsecond()) as u64;
+        let Some(inside) = self.look_inside() else { return true };
+        let is_held_up = self.walk_shards(began, budget_ticks);
+        drop(inside);
+        slow::note_moment(self, "snapshot-cycle", Ticks::now().since(began));
+        if self.saving.is_done && engine.snapshots.shards_left() == Some(0) {
+            self.end_walk();
+        }
+        !self.saving.is_done && !is_held_up
+    }
+
+    /// Walks until the time is up. Says whether it has to wait: for the disk, a script, or other threads.
+    fn walk_shards(&mut self, began: Ticks, budget_ticks: u64) -> bool {
+        let engine = self.engine;
+        while let Some(shard) = self.next_to_walk() {
+            let give_up = engine.busy.ends_waits();
+            let Some(mut locked) = engine.keyspace.lock_one_unless(shard, give_up) else { return true };
+            let step = locked.snapshot_step(shard, STEP_BYTES);
+            drop(locked);
+            let begun = &mut self.saving.begun;
+            match step {
+                Step::Done => _ = begun.pop_front(),
+                Step::More if begun.len() == 1 && engine.inboxes.len() > 1 => return true,
+                Step::More => begun.rotate_left(1),
+                Step::Full => return true,
+            }
+            if Ticks::now().since(began) > budget_ticks {
+                return false;
+            }
+        }
+        self.saving.is_done = true;
+        false
+    }
+
+    /// The shard that is walked next. None, if all have been.
+    fn next_to_walk(&mut self) -> Option<usize> {
+        let (shards, threads) = (self.engine.keyspace.shard_count(), self.engine.inboxes.len());
+        let at_once = if threads == 1 { 1 } else { BEGUN_SHARDS };
+        let WalkProgress { next, begun, .. } = &mut self.saving;
+        while begun.len() < at_once && *next < shards {
+            begun.push_back(*next);
+            *next += threads;
+        }
+        begun.front().copied()
+    }
+
+    /// Ends a walk whose shards have all been walked.
+    fn end_walk(&mut self) {
+        let engine = self.engine;
+        let Some(alone) = engine.keyspace.gate().close_unless(engine.busy.ends_waits()) else {
+            // A script takes too long: tried again at the next tick.
+            self.saving.is_done = false;
+            return;
+        };
+        // Another thread may have been first.
+        if engine.snapshots.walk() == self.saving.walk {
+            finish(engine, &mut engine.keyspace.all(&alone));
+        }
+    }
+
+    /// Begins the snapshot that is wanted, if there can be one now. The thread is outside of the gate.
+    pub fn begin_wanted_snapshot(&mut self) {
+        let engine = self.engine;
+        let Some(purpose) = engine.snapshots.take_wanted() else { return };
+        let Some(alone) = engine.keyspace.gate().close_unless(engine.busy.ends_waits()) else {
+            engine.snapshots.want(purpose);
+            return;
+        };
+        if begin(engine, &mut engine.keyspace.all(&alone), &self.clock, purpose).is_err() {
+            let now_s = self.clock.now_ms / 1000;
+            engine.snapshots.change_figures(|figures| figures.tried_s = now_s);
+        }
+    }
+}

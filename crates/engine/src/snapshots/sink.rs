@@ -1,0 +1,175 @@
+//! From the store's entries to Redis's format, a piece at a time.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use format::rdb::{Access, Collection, Options, Writer};
+use resp::num::IntText;
+use store::entry::{Entry, View};
+use store::frequency::Frequency;
+use store::snapshot::{Element, ElementSink, Sink};
+use store::types::packed::Item;
+use store::value::Value;
+
+use super::Outlet;
+
+/// Bytes of a piece: each shard may have one that is not full yet.
+const PIECE_BYTES: usize = 32 * 1024;
+
+/// What of a key's use is saved: what the policy of eviction goes by.
+#[derive(Clone, Copy, Debug)]
+pub enum AccessKind {
+    /// Nothing.
+    None,
+    /// For how long it was not used; with the seconds since the server's start.
+    Idle(u32),
+    /// How often it was used.
+    Frequency(Frequency),
+}
+
+/// How entries are written.
+#[derive(Clone, Copy, Debug)]
+pub struct SinkOptions {
+    /// The form.
+    pub options: Options,
+    /// What is said of the use of keys.
+    pub access: AccessKind,
+}
+
+/// Takes one shard's entries.
+pub(crate) struct ShardSink {
+    outlet: Arc<Outlet>,
+    options: SinkOptions,
+    piece: Vec<u8>,
+    /// The database that the piece has selected last.
+    database: Option<usize>,
+}
+
+thread_local! {
+    /// Each thread's, whatever shard it walks: it has a table of 256 KB.
+    static WRITER: RefCell<Option<(bool, Writer)>> = const { RefCell::new(None) };
+}
+
+/// Calls `write` with the thread's writer.
+pub(crate) fn with_writer<T>(options: Options, write: impl FnOnce(&mut Writer) -> T) -> T {
+    WRITER.with_borrow_mut(|kept| {
+        if kept.as_ref().is_none_or(|(compress, _)| *compress != options.compress) {
+            *kept = Some((options.compress, Writer::new(options)));
+        }
+        match kept {
+            Some((_, writer)) => write(writer),
+            None => write(&mut Writer::new(options)),
+        }
+    })
+}
+
+impl ShardSink {
+    pub(crate) fn new(outlet: Arc<Outlet>, options: SinkOptions) -> ShardSink {
+        ShardSink { outlet, options, piece: Vec::new(), database: None }
+    }
+
+    fn access_of(&self, entry: &Entry) -> Access {
+        match self.options.access {
+            AccessKind::None => Access::Unknown,
+            AccessKind::Idle(uptime_s) => Access::IdleSeconds(u64::from(uptime_s.saturating_sub(entry.access()))),
+            AccessKind::Frequency(frequency) => Access::Frequency(frequency.count(entry.access()) as u8),
+        }
+    }
+
+    fn flush(&mut self) {
+        // Its neighbours in the file may come from shards with other databases.
+        self.database = None;
+        self.outlet.send(std::mem::take(&mut self.piece));
+    }
+}
+
+impl Sink for ShardSink {
+    fn entry(&mut self, database: usize, entry: &Entry) {
+        if self.outlet.is_broken() {
+            return;
+        }
+        let access = self.access_of(entry);
+        with_writer(self.options.options, |writer| {
+            if self.database != Some(database) {
+                self.database = Some(database);
+                writer.select(&mut self.piece, database as u64);
+            }
+            writer.entry(&mut self.piece, entry, access);
+        });
+        if self.piece.len() >= PIECE_BYTES {
+            self.flush();
+        }
+    }
+
+    fn begin(&mut self, database: usize, entry: &Entry) -> Box<dyn ElementSink> {
+        let (access, options) = (self.access_of(entry), self.options.options);
+        let mut record = Vec::new();
+        if let (false, Some(collection)) = (self.outlet.is_broken(), collection_of(entry)) {
+            with_writer(options, |writer| {
+                writer.select(&mut record, database as u64);
+                writer.begin(&mut record, entry.key(), entry.expiry(), access, collection);
+            });
+        }
+        let outlet = self.outlet.clone();
+        Box::new(RecordSink { record: outlet.begin_record(), outlet, options, part: record })
+    }
+
+    fn is_full(&self) -> bool {
+        self.outlet.is_full()
+    }
+
+    fn finish(&mut self) {
+        self.flush();
+    }
+}
+
+/// How a collection is written in parts.
+fn collection_of(entry: &Entry) -> Option<Collection> {
+    let View::Object(value) = entry.view() else { return None };
+    match value {
+        Value::Hash(hash) => Some(Collection::Hash(hash.len() as u64)),
+        Value::Set(set) => Some(Collection::Set(set.len() as u64)),
+        Value::ZSet(zset) => Some(Collection::ZSet(zset.len() as u64)),
+        Value::List(list) => Some(Collection::Elements(list.len() as u64)),
+        Value::Str(_) | Value::Stream(_) => None,
+    }
+}
+
+/// Bytes of a part of a record.
+const PART_BYTES: usize = 256 * 1024;
+
+/// Takes the elements of one large collection, and hands them over in parts: other keys' records come between them.
+struct RecordSink {
+    outlet: Arc<Outlet>,
+    options: Options,
+    record: u64,
+    part: Vec<u8>,
+}
+
+impl ElementSink for RecordSink {
+    fn element(&mut self, element: Element<'_>) {
+        if self.outlet.is_broken() {
+            self.part = Vec::new();
+            return;
+        }
+        let part = &mut self.part;
+        with_writer(self.options, |writer| match element {
+            Element::Member(member) | Element::Item(Item::Str(member)) => writer.element(part, member),
+            Element::Field(field, value) => writer.field(part, field, value),
+            Element::Scored(member, score) => writer.member(part, member, score),
+            Element::Item(Item::Int(int)) => writer.element(part, IntText::new().i64(int)),
+        });
+        if self.part.len() >= PART_BYTES {
+            self.outlet.send_part(self.record, std::mem::take(&mut self.part));
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.outlet.is_full()
+    }
+
+    fn end(self: Box<Self>) {
+        self.outlet.send_part(self.record, self.part);
+        self.outlet.end_record(self.record);
+    }
+}

@@ -1,0 +1,148 @@
+//! Loading data at the start, beside the threads that serve clients: those answer that the data are being loaded.
+
+use std::fs::File;
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use engine::config::Settings;
+use engine::engine::Engine;
+use engine::replay::{LoadOptions, Replay};
+use engine::worker::Worker;
+
+use crate::append_only::{AppendOnly, SharedFiles};
+use crate::conf_file::system_text;
+use crate::event_loop::now_us;
+use crate::log;
+use crate::process;
+
+/// How often the log says how far a file has been read.
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether loading is to be given up.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What there is once data have been loaded: the append-only file, if there is to be one. Or why they can't be.
+pub type Loaded = Result<Option<AppendOnly>, String>;
+
+/// The thread that loads the data.
+pub struct Loader(Receiver<Loaded>);
+
+impl Loader {
+    /// Begins to load. Commands are refused until all is there; then `files` are those of the append-only file.
+    ///
+    /// # Errors
+    /// If there can't be another thread.
+    pub fn start(engine: &'static Engine, files: Arc<OnceLock<SharedFiles>>) -> Result<Loader, String> {
+        let (sender, receiver) = channel();
+        engine.begin_loading(now_us() / 1_000_000);
+        let run = move || {
+            // It has a number beyond those of the threads that serve clients.
+            let mut worker = Worker::new(engine.inboxes.len(), engine, process::random_seed());
+            let loaded = load(engine, &mut worker);
+            if let Ok(append_only) = &loaded {
+                let _ = append_only.as_ref().map(|append_only| files.set(append_only.files()));
+                engine.end_loading();
+            }
+            // The receiver has gone if the server ends.
+            let _ = sender.send(loaded);
+        };
+        let thread = std::thread::Builder::new().name("loader".into()).spawn(run);
+        thread.map_err(|error| format!("can't start a thread: {error}"))?;
+        Ok(Loader(receiver))
+    }
+
+    /// Waits for the end, but no longer than this. None if it isn't there yet.
+    pub fn wait(&self, duration: Duration) -> Option<Loaded> {
+        match self.0.recv_timeout(duration) {
+            Ok(loaded) => Some(loaded),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Err("the thread that loads data has ended".into())),
+        }
+    }
+
+    /// Waits for the end. None if `gives_up` says so before.
+    pub fn wait_unless(&self, mut gives_up: impl FnMut() -> bool) -> Option<Loaded> {
+        loop {
+            match self.wait(LOOK_EVERY) {
+                None if gives_up() => return None,
+                None => {}
+                loaded => return loaded,
+            }
+        }
+    }
+}
+
+/// Reads the append-only file if there is to be one, and begins to write it; else the snapshot, if there is one.
+fn load(engine: &'static Engine, worker: &mut Worker) -> Loaded {
+    if engine.settings.appendonly.get() {
+        return AppendOnly::start(engine, worker).map(Some);
+    }
+    warn_of_append_only_file(&engine.settings);
+    load_snapshot(engine, worker)?;
+    Ok(None)
+}
+
+/// Says that there is an append-only file that is not read.
+fn warn_of_append_only_file(settings: &Settings) {
+    // Kept since Redis 7 as a directory of this name, and before that as a file.
+    for name in [settings.appenddirname.get(), settings.appendfilename.get()] {
+        let path = settings.in_dir(&name);
+        if !name.is_empty() && path.exists() {
+            log::warning(format!(
+                "{} exists and is not read, since appendonly is off: data that only it has are not in this server.",
+                path.display()
+            ));
+        }
+    }
+}
+
+/// Has a worker load the snapshot (`dbfilename`), if there is one.
+///
+/// # Errors
+/// If it can't be read, or is damaged: its name, where, and what to do.
+fn load_snapshot(engine: &'static Engine, worker: &mut Worker) -> Result<(), String> {
+    let path = engine.settings.in_dir(&engine.settings.dbfilename.get());
+    let name = path.display().to_string();
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(format!("Can't read {name}: {}", system_text(&error))),
+    };
+    let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+    engine.snapshots.loading.expect(bytes);
+    let (began, mut said) = (Instant::now(), Instant::now());
+    let options = LoadOptions { keeps_expired: false, checks: engine.settings.rdbchecksum.get() };
+    let progress = |read| say_progress(engine, &name, read, bytes, &mut said);
+    let loaded = Replay::begin(worker, now_us()).snapshot(file, options, progress);
+    let loaded = loaded.map_err(|why| bad_snapshot(&name, &why))?;
+    log::notice(format!(
+        "DB loaded from disk: {:.3} seconds, {} keys of {name}, {} bytes; {} more had expired",
+        began.elapsed().as_secs_f64(),
+        loaded.keys,
+        loaded.bytes,
+        loaded.expired
+    ));
+    engine.snapshots.change_figures(|figures| {
+        (figures.loaded_keys, figures.loaded_expired) = (loaded.keys, loaded.expired);
+    });
+    Ok(())
+}
+
+/// Notes how far a file has been read, and says so in the log now and then.
+pub fn say_progress(engine: &Engine, name: &str, read: u64, bytes: u64, said: &mut Instant) {
+    engine.snapshots.loading.note(read);
+    if said.elapsed() >= PROGRESS_EVERY {
+        *said = Instant::now();
+        log::notice(format!("Loading {name}: {} of {} MB", read >> 20, bytes >> 20));
+    }
+}
+
+/// What is said of a snapshot that can't be loaded.
+pub fn bad_snapshot(name: &str, why: &str) -> String {
+    format!(
+        "Can't load the snapshot {name}: {why}. The server does not start without its data: restore the file from a backup, or move \
+         it away to start empty."
+    )
+}

@@ -1,0 +1,170 @@
+//! Writing snapshots to files: a thread for each, as long as it takes.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+
+use engine::engine::Engine;
+use engine::snapshots::{Outcome, Outlet, Piece, Purpose};
+use format::crc64::Crc64;
+use format::rdb::trailer;
+use persistence::disk::Directory;
+use persistence::saving::{PartialRecords, SnapshotFile};
+
+use crate::append_only::{SharedFiles, lock};
+use crate::conf_file::system_text;
+use crate::event_loop::now_us;
+use crate::log;
+
+/// What becomes of a file that is whole.
+enum Place {
+    /// It gets this name.
+    Named(String),
+    /// It becomes the base of the append-only file, before the increment that the cut began: one behind `last`.
+    Base { files: SharedFiles, last: u64 },
+}
+
+/// Begins to write a snapshot. `files` are those of the append-only file, if there is one.
+///
+/// # Errors
+/// Why it can't be begun.
+pub fn start(
+    engine: &'static Engine,
+    purpose: Purpose,
+    files: Option<SharedFiles>,
+    outlet: Arc<Outlet>,
+    pieces: Receiver<Piece>,
+) -> Result<(), String> {
+    let settings = &engine.settings;
+    let process = std::process::id();
+    let (directory, temporary, place) = match purpose {
+        Purpose::File => {
+            let directory = Directory::open(settings.in_dir("")).map_err(|error| system_text(&error).to_string())?;
+            (directory, format!("temp-{process}.rdb"), Place::Named(settings.dbfilename.get().to_string()))
+        }
+        Purpose::Base => {
+            let files = files.ok_or("there is no append-only file to be rewritten")?;
+            let (directory, last) = {
+                let files = lock(&files);
+                (files.disk().clone(), files.manifest().last_increment().map_or(0, |part| part.sequence))
+            };
+            (directory, format!("temp-rewriteaof-bg-{process}.aof"), Place::Base { files, last })
+        }
+    };
+    let sum = settings.rdbchecksum.get().then(Crc64::new);
+    let mut saving = Saving { engine, outlet, pieces, sum, place, has_all: false };
+    let syncs_early = match purpose {
+        Purpose::File => settings.rdb_save_incremental_fsync.get(),
+        Purpose::Base => settings.aof_rewrite_incremental_fsync.get(),
+    };
+    let write = move || saving.run(directory, temporary, syncs_early);
+    let thread = std::thread::Builder::new().name("snapshot".into()).spawn(write);
+    thread.map_err(|error| format!("can't start a thread: {error}"))?;
+    Ok(())
+}
+
+/// A snapshot that is being written.
+struct Saving {
+    engine: &'static Engine,
+    outlet: Arc<Outlet>,
+    pieces: Receiver<Piece>,
+    sum: Option<Crc64>,
+    place: Place,
+    /// Whether all pieces have come.
+    has_all: bool,
+}
+
+impl Saving {
+    fn run(&mut self, directory: Directory, temporary: String, syncs_early: bool) {
+        let began = Instant::now();
+        let outcome = match self.write(directory, temporary, syncs_early) {
+            Ok(Some(bytes)) => {
+                log::notice(format!("Snapshot saved: {bytes} bytes, {:.3} seconds", began.elapsed().as_secs_f64()));
+                Outcome::Saved { bytes }
+            }
+            Ok(None) => {
+                log::notice("Snapshot cancelled");
+                Outcome::Cancelled
+            }
+            Err(error) => {
+                log::warning(format!("Failed saving the DB: {}", system_text(&error)));
+                self.outlet.note_broken();
+                self.wait_for_walk();
+                Outcome::Failed
+            }
+        };
+        self.engine.snapshots.note_ended(outcome, now_us() / 1_000_000);
+        self.engine.follow_snapshots();
+    }
+
+    /// Waits for the end of the walk, which goes on though it gives nothing more.
+    fn wait_for_walk(&mut self) {
+        while !self.has_all {
+            match self.pieces.recv() {
+                Ok(Piece::Bytes(bytes) | Piece::Part { bytes, .. }) => self.note_done(bytes),
+                Ok(Piece::RecordEnd(_)) => {}
+                Ok(Piece::Whole | Piece::Cancelled) | Err(_) => self.has_all = true,
+            }
+        }
+    }
+
+    /// Writes all pieces. Says how many bytes there are in the file; none if the snapshot was cancelled.
+    fn write(&mut self, directory: Directory, temporary: String, syncs_early: bool) -> io::Result<Option<u64>> {
+        let mut records = PartialRecords::new(directory.clone(), format!("temp-{}", std::process::id()));
+        let mut file = SnapshotFile::begin(directory, temporary)?;
+        file.syncs_early = syncs_early;
+        let mut sum = self.sum.take();
+        let mut write = |bytes: &[u8]| {
+            if let Some(sum) = &mut sum {
+                sum.update(bytes);
+            }
+            file.write(bytes)
+        };
+        loop {
+            match self.pieces.recv() {
+                Ok(Piece::Bytes(bytes)) => {
+                    let written = write(&bytes);
+                    self.note_done(bytes);
+                    written?;
+                }
+                Ok(Piece::Part { record, bytes }) => {
+                    let written = records.add(record, &bytes);
+                    self.note_done(bytes);
+                    written?;
+                }
+                Ok(Piece::RecordEnd(record)) => records.take(record, &mut write)?,
+                Ok(Piece::Whole) => break,
+                Ok(Piece::Cancelled) | Err(_) => {
+                    self.has_all = true;
+                    return Ok(None);
+                }
+            }
+        }
+        self.has_all = true;
+        file.write(&trailer(sum.as_ref()))?;
+        let bytes = file.len();
+        match &self.place {
+            Place::Named(name) => file.finish(name)?,
+            Place::Base { files, last } => self.install(file, files, *last)?,
+        }
+        Ok(Some(bytes))
+    }
+
+    fn note_done(&self, bytes: Vec<u8>) {
+        self.outlet.note_done(bytes.len());
+        self.engine.snapshots.note_pending(self.outlet.pending());
+    }
+
+    /// Has the append-only file consist of this base and what came after the cut.
+    fn install(&self, file: SnapshotFile<Directory>, files: &SharedFiles, last: u64) -> io::Result<()> {
+        // The log's thread begins the increment as soon as it has written what came before the cut.
+        self.engine.durability.wait_for_cut();
+        let (name, sequence) = lock(files).next_base("rdb");
+        file.finish(&name)?;
+        let mut files = lock(files);
+        let first = files.manifest().last_increment().map(|part| part.sequence).filter(|&sequence| sequence > last);
+        let first = first.ok_or_else(|| io::Error::other("no append-only file could be begun behind the snapshot"))?;
+        files.install_base(name, sequence, first)
+    }
+}
