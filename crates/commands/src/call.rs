@@ -66,6 +66,14 @@ pub struct Rules {
     pub shares_integers: bool,
 }
 
+impl Rules {
+    /// Up to which size collections are small, for values that are read from their bytes.
+    #[must_use]
+    pub fn limits(&self) -> format::Limits {
+        format::Limits { list: self.list, set: self.set, hash: self.hash, zset: self.zset }
+    }
+}
+
 impl Default for Rules {
     fn default() -> Self {
         Rules {

@@ -5,6 +5,7 @@
 
 mod expire;
 mod object;
+mod payload;
 mod scan;
 mod sort;
 mod table;

@@ -16,7 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("penstock-format", &["penstock-resp", "penstock-store"]),
     ("penstock-journal", &["penstock-resp"]),
     ("penstock-persistence", &["penstock-journal", "penstock-resp"]),
-    ("penstock-commands", &["penstock-journal", "penstock-resp", "penstock-store"]),
+    ("penstock-commands", &["penstock-format", "penstock-journal", "penstock-resp", "penstock-store"]),
     ("penstock-script", &["penstock-resp"]),
     ("penstock-advisor", &["penstock-resp"]),
     (

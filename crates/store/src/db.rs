@@ -37,6 +37,21 @@ pub struct Clock {
     pub keeps_due: bool,
 }
 
+impl Clock {
+    /// For how many seconds a key with this access word wasn't used, if words are times. A word beyond now, as another thread may
+    /// note it, counts as now.
+    #[must_use]
+    pub fn idle_s(&self, access: u32) -> u32 {
+        u32::try_from(self.uptime_s.wrapping_sub(access).cast_signed()).unwrap_or(0)
+    }
+
+    /// The access word of a key that wasn't used for so many seconds, up to 68 years. It may be a time before the server started.
+    #[must_use]
+    pub fn word_of_idle(&self, idle_s: u64) -> u32 {
+        self.uptime_s.wrapping_sub(u32::try_from(idle_s).unwrap_or(u32::MAX).min(i32::MAX.cast_unsigned()))
+    }
+}
+
 /// What an access does to a key's access word, for OBJECT IDLETIME, OBJECT FREQ and eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {

@@ -36,6 +36,12 @@ impl Frequency {
         (word & 0xff).saturating_sub(passed.checked_div(self.decay_minutes).unwrap_or(0))
     }
 
+    /// The access word of a key with this counter, as of now.
+    #[must_use]
+    pub fn word(&self, count: u8) -> u32 {
+        (self.minutes % MINUTES) << 8 | u32::from(count)
+    }
+
     /// The access word after a use; `salt` tells one use of a call from another. A new key's word is 0.
     #[must_use]
     pub fn used(&self, word: u32, salt: u64) -> u32 {

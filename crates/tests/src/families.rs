@@ -73,6 +73,9 @@ pub const KEYS: Family = Family {
     table: "
     4: COPY <key> <key> [DB <db>] [REPLACE]
     2: DEL {<key>}
+    DUMP <str>
+    DUMP <num>
+    DUMP <missing>
     UNLINK {<key>}
     2: EXISTS {<key>}
     2: EXPIRE <key> (<far>|<past>) [(NX|XX|GT|LT)]
@@ -93,6 +96,9 @@ pub const KEYS: Family = Family {
     OBJECT IDLETIME <key>
     OBJECT HELP
     RANDOMKEY
+    3: RESTORE <key> (0|<farms>|<past>) <payload> [REPLACE]
+    RESTORE <key> (0|<farmsat>|<past>) <payload> [REPLACE] ABSTTL [(IDLETIME 5|FREQ 9|IDLETIME -1|FREQ 256)]
+    RESTORE <key> (0|<farms>|x) <payload> REPLACE [IDLETIME 5] [FREQ 9]
     3: RENAME <key> <key>
     2: RENAMENX <key> <key>
     TOUCH {<key>}
@@ -495,6 +501,7 @@ pub const EFFECTS: Family = Family {
     SORT <list> ALPHA STORE <list>
     SORT <set> BY nosort STORE <list>
     COPY <key> <key> DB (0|1) REPLACE
+    RESTORE <key> (0|<farms>|<past>) <payload> REPLACE
     MOVE <key> (0|1)
     SELECT (0|1)
     SWAPDB 0 1

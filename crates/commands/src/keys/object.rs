@@ -65,7 +65,7 @@ pub(super) fn idletime(call: &mut Call<'_, '_, '_>) -> Outcome {
     if clock.frequency.is_some() {
         return not_tracked(call, "ERR An LFU maxmemory policy is selected, idle time not tracked.");
     }
-    reply_figure(call, |entry| i64::from(clock.uptime_s.saturating_sub(entry.access())))
+    reply_figure(call, |entry| i64::from(clock.idle_s(entry.access())))
 }
 
 pub(super) fn freq(call: &mut Call<'_, '_, '_>) -> Outcome {

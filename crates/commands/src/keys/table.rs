@@ -1,8 +1,8 @@
 //! The family's entries.
 
 use super::{
-    copy, dbsize, del, exists, expire, flushall, flushdb, move_to, object, rename, renamenx, scan, sort, touch,
-    type_of, unlink,
+    copy, dbsize, del, exists, expire, flushall, flushdb, move_to, object, payload, rename, renamenx, scan, sort,
+    touch, type_of, unlink,
 };
 use crate::Handler;
 use crate::spec::flag::{DENYOOM, FAST, LOADING, MOVABLEKEYS, READONLY, STALE, WRITE};
@@ -38,6 +38,16 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "key [key ...]",
         )
         .tips(COUNTING),
+    Spec::new("dump", 2, READONLY, payload::dump as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(
+            Group::Generic,
+            "2.6.0",
+            "O(N) in the size of the value",
+            "Returns the value of a key in a form that RESTORE takes.",
+            "key",
+        )
+        .tips(&["nondeterministic_output"]),
     Spec::new("exists", -2, READONLY | FAST, exists as Handler)
         .brief()
         .keys(&[KeySpec::range(1, -1, 1, RO)])
@@ -158,6 +168,16 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, OW | INSERT)])
         .docs(Group::Generic, "1.0.0", "O(1)", "Renames a key if none has the new name.", "key newkey"),
+    Spec::new("restore", -4, WRITE | DENYOOM, payload::restore as Handler)
+        .keys(&[KeySpec::at(1, OW | UPDATE)])
+        .categories(acl::DANGEROUS)
+        .docs(
+            Group::Generic,
+            "2.6.0",
+            "O(N) in the size of the value, O(N*log(N)) for sorted sets",
+            "Creates a key from what DUMP has returned.",
+            "key ttl:integer serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds:integer] [FREQ frequency:integer]",
+        ),
     Spec::new("scan", -2, READONLY, scan::scan as Handler)
         .scope(Scope::Each)
         .docs(

@@ -1,5 +1,6 @@
 //! The replies are those of Redis 7.
 
+mod payload;
 mod sort;
 
 use std::collections::BTreeSet;

@@ -9,6 +9,7 @@ use commands::spec::flag::{
 };
 use commands::spec::key_flag::{ACCESS, RO, RW, UPDATE};
 use commands::spec::{Group, KeySpec, Scope, Script, Spec, acl};
+use format::payload::{BadPayload, Dumper, read_functions};
 use resp::num;
 use store::glob;
 
@@ -17,7 +18,6 @@ use crate::script_calls::machines::with_machine;
 use crate::script_calls::run::{Task, declared_keys, run, show};
 use crate::scripts::busy::Caller;
 use crate::scripts::library::{Library, Policy, metadata};
-use crate::scripts::payload::{self, BadPayload};
 use crate::worker::turn::{Run, Turn};
 
 const FLAGS: u32 = NOSCRIPT | STALE | SKIP_MONITOR | NO_MANDATORY_KEYS | MOVABLEKEYS;
@@ -211,7 +211,7 @@ fn wrong_number(turn: &Turn<'_, '_>) -> Error {
 
 fn dump(turn: &mut Turn<'_, '_>) -> Outcome {
     let libraries = turn.engine().libraries.all();
-    turn.reply.bulk(payload::encode(libraries.iter().map(|library| &*library.text)));
+    turn.reply.bulk(Dumper::new().functions(libraries.iter().map(|library| &*library.text)));
     Ok(())
 }
 
@@ -227,9 +227,9 @@ fn restore(turn: &mut Turn<'_, '_>) -> Outcome {
         }
         _ => return Err(wrong_number(turn)),
     };
-    let texts = payload::decode(turn.arg(2)).map_err(|bad| match bad {
+    let texts = read_functions(turn.arg(2)).map_err(|bad| match bad {
         BadPayload::Footer => Error::new("ERR DUMP payload version or checksum are wrong"),
-        BadPayload::Contents => Error::new("ERR given type is not a function"),
+        BadPayload::Contents(_) => Error::new("ERR given type is not a function"),
     })?;
     let libraries = texts.iter().map(|text| read(turn, text)).collect::<Result<Vec<_>, _>>()?;
     turn.engine().libraries.add(libraries, policy)?;

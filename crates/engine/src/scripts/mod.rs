@@ -1,5 +1,5 @@
 //! Scripts: which there are (`cache.rs`), which take too long (`busy.rs`), which
-//! libraries of functions there are (`library.rs`, `payload.rs`), a thread's machine for them (`machine.rs`), what they
+//! libraries of functions there are (`library.rs`), a thread's machine for them (`machine.rs`), what they
 //! may do (`rights.rs`), what one takes back when it starts over (`tentative.rs`), and what its text tells before it
 //! has run (`foretell.rs`, `keeping.rs`, `tokens.rs`). How one runs among other commands, and what it sees of the
 //! server, is `script_calls`; the Lua of it is the crate `script`; the commands are `families::scripting`.
@@ -37,7 +37,6 @@ mod foretell;
 pub(crate) mod keeping;
 pub mod library;
 mod machine;
-pub(crate) mod payload;
 pub(crate) mod rights;
 mod tentative;
 mod tokens;

@@ -41,7 +41,7 @@ pub struct Candidate {
 impl Order {
     fn score(self, entry: &Entry, clock: &Clock, random: &mut Random) -> u64 {
         match self {
-            Order::LeastRecent => u64::from(clock.uptime_s.saturating_sub(entry.access())),
+            Order::LeastRecent => u64::from(clock.idle_s(entry.access())),
             Order::LeastFrequent => {
                 u64::from(u8::MAX) - u64::from(clock.frequency.map_or(0, |f| f.count(entry.access())))
             }

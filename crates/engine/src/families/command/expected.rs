@@ -8,9 +8,9 @@ const EXPECTED: &[&str] = &[
     "append decr decrby delifeq get getdel getex getrange getset incr incrby incrbyfloat lcs mget mset msetnx psetex \
      set setex setnx setrange strlen substr",
     // Keys of any type, and databases.
-    "copy dbsize del exists expire expireat expiretime flushall flushdb keys move object object|encoding object|freq \
-     object|help object|idletime object|refcount persist pexpire pexpireat pexpiretime pttl randomkey rename renamenx \
-     scan select sort sort_ro swapdb touch ttl type unlink",
+    "copy dbsize del dump exists expire expireat expiretime flushall flushdb keys move object object|encoding \
+     object|freq object|help object|idletime object|refcount persist pexpire pexpireat pexpiretime pttl randomkey \
+     rename renamenx restore scan select sort sort_ro swapdb touch ttl type unlink",
     // Hashes.
     "hdel hexists hget hgetall hincrby hincrbyfloat hkeys hlen hmget hmset hrandfield hscan hset hsetnx hstrlen hvals",
     // Lists.

@@ -16,7 +16,7 @@ pub(super) fn object(turn: &mut Turn<'_, '_>) -> Outcome {
     let list_size = turn.engine().settings.list_max_listpack_size.get();
     let db = turn.db();
     let entry = db.peek(key).ok_or(Error::NO_SUCH_KEY)?;
-    let idle_s = clock.uptime_s.saturating_sub(entry.access());
+    let idle_s = clock.idle_s(entry.access());
     let line = format!(
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{} lru:{} lru_seconds_idle:{idle_s}{}",
         entry.key().as_ptr(),
