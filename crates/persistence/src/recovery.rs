@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::io::{self, Read};
+use std::ops::Range;
 
 use crate::block::{FILE_START, HEAD_BYTES, HEAD_START, Head, read_comment};
 
@@ -26,6 +27,12 @@ pub trait Apply {
 
     /// Tells how many bytes of the file have been read so far.
     fn progress(&mut self, _bytes: u64) {}
+
+    /// Tells that a block's checksum is right. Its commands come next.
+    fn block(&mut self) {}
+
+    /// Tells what time the file notes for the commands that follow, in seconds of Unix time.
+    fn time(&mut self, _unix_s: u64) {}
 }
 
 /// What a file had.
@@ -203,6 +210,7 @@ impl Reading<'_> {
         if !head.is_whole(line, block) {
             return self.stop_or_refuse("a block whose checksum is wrong");
         }
+        apply.block();
         if head.has_comments {
             apply_mixed(block, start, &mut self.own, apply)?;
         } else {
@@ -234,6 +242,9 @@ impl Reading<'_> {
                 }
                 Item::Comment(len) => {
                     self.has_blocks |= rest.starts_with(FILE_START);
+                    if let Some(unix_s) = timestamp(&rest[..len]) {
+                        apply.time(unix_s);
+                    }
                     self.window.at += len;
                     return Ok(Stopped::Whole);
                 }
@@ -306,6 +317,27 @@ fn apply_mixed(block: &[u8], start: u64, own: &mut Vec<u8>, apply: &mut dyn Appl
         }
     }
     Ok(())
+}
+
+/// The time that a comment tells, in seconds of Unix time.
+fn timestamp(comment: &[u8]) -> Option<u64> {
+    let digits = comment.strip_prefix(TIMESTAMP_START)?.trim_ascii_end();
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// Takes the whole command that `bytes` begins with: where its arguments are goes to `args`, in place of what they have, and its
+/// length is returned. None if there is none.
+pub fn take_command(bytes: &[u8], args: &mut Vec<Range<usize>>) -> Option<usize> {
+    args.clear();
+    let (count, mut at) = number(bytes, b'*')?.ok()?;
+    for _ in 0..count {
+        let (len, head) = number(bytes.get(at..)?, b'$')?.ok()?;
+        let start = at + head;
+        let end = start.checked_add(usize::try_from(len).ok()?)?;
+        at = end.checked_add(2).filter(|&at| at <= bytes.len())?;
+        args.push(start..end);
+    }
+    Some(at)
 }
 
 /// What comes next.
@@ -407,5 +439,58 @@ fn settled_behind(window: &mut Window<'_>, offset: u64) -> Result<bool, Damage> 
             }
         }
         at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_taken_apart() {
+        let bytes = b"*3\r\n$3\r\nSET\r\n$0\r\n\r\n$4\r\na\r\nb\r\n*1\r\n$4\r\nPING\r\n";
+        let mut args = Vec::new();
+        let len = take_command(bytes, &mut args).unwrap();
+        let words: Vec<&[u8]> = args.iter().map(|range| &bytes[range.clone()]).collect();
+        assert_eq!((&words[..], &bytes[len..len + 4]), (&[&b"SET"[..], b"", b"a\r\nb"][..], &b"*1\r\n"[..]));
+        for cut in 0..len {
+            assert_eq!(take_command(&bytes[..cut], &mut args), None, "{cut}");
+        }
+        for bad in [&b"PING\r\n"[..], b"*1\r\n:4\r\nPING\r\n", b"*1\r\n$x\r\n", b"*1\r\n$99999999999\r\n"] {
+            assert_eq!(take_command(bad, &mut args), None);
+        }
+    }
+
+    /// What is told of a file beside its commands.
+    #[derive(Default)]
+    struct Told {
+        times: Vec<u64>,
+        blocks: usize,
+    }
+
+    impl Apply for Told {
+        fn commands(&mut self, _commands: &[u8]) -> Result<(), (usize, String)> {
+            Ok(())
+        }
+
+        fn own(&mut self, _record: &[u8]) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn block(&mut self) {
+            self.blocks += 1;
+        }
+
+        fn time(&mut self, unix_s: u64) {
+            self.times.push(unix_s);
+        }
+    }
+
+    #[test]
+    fn times_are_told() {
+        let bytes = b"#TS:1700000000\r\n*1\r\n$4\r\nPING\r\n#TS:x\r\n# other\r\n#TS:1700000009\r\n*1\r\n$4\r\nPING\r\n";
+        let mut told = Told::default();
+        let extent = read_file(&mut &bytes[..], &mut told).unwrap();
+        assert_eq!((extent.torn, told.times, told.blocks), (0, vec![1_700_000_000, 1_700_000_009], 0));
     }
 }

@@ -106,7 +106,9 @@ pub struct Reader<R> {
     limits: Limits,
     format: Option<Format>,
     head: KeyHead,
+    /// The key that was read last, and whether its value is being read.
     key: Vec<u8>,
+    is_in_value: bool,
     /// What [`AUX_ACTIVE`] said for the stream to come.
     active_times: Vec<u8>,
 }
@@ -120,6 +122,7 @@ impl<R: Read> Reader<R> {
             format: None,
             head: KeyHead::default(),
             key: Vec::new(),
+            is_in_value: false,
             active_times: Vec::new(),
         }
     }
@@ -128,6 +131,12 @@ impl<R: Read> Reader<R> {
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.source.offset()
+    }
+
+    /// After an error in a key's value: the key.
+    #[must_use]
+    pub fn key_of_error(&self) -> Option<&[u8]> {
+        self.is_in_value.then_some(&self.key)
     }
 
     /// What was read from the source beyond the end of the snapshot, and the source: for the commands that follow a snapshot in an
@@ -246,16 +255,15 @@ impl<R: Read> Reader<R> {
 
     fn read_key(&mut self, code: u8, format: Format) -> Result<Event, Error> {
         let KeyHead { expiry, access } = std::mem::take(&mut self.head);
-        let mut key = std::mem::take(&mut self.key);
-        self.source.string_into(&mut key)?;
+        self.source.string_into(&mut self.key)?;
+        self.is_in_value = true;
         let active_times = std::mem::take(&mut self.active_times);
         let context = Context { limits: &self.limits, format, active_times: &active_times };
-        let read = values::read_entry(&mut self.source, code, &key, expiry, &context);
-        let event = match read {
-            Err(Error { flaw: Flaw::Empty, .. }) => return Ok(Event::EmptyKey(key)),
+        let event = match values::read_entry(&mut self.source, code, &self.key, expiry, &context) {
+            Err(Error { flaw: Flaw::Empty, .. }) => Event::EmptyKey(self.key.clone()),
             read => Event::Entry { entry: read?, access },
         };
-        self.key = key;
+        self.is_in_value = false;
         Ok(event)
     }
 }
