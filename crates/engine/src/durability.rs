@@ -47,6 +47,12 @@ pub struct Durability {
     /// Bytes of the log's file, and of those the ones that have yet to be synced.
     file_bytes: AtomicU64,
     unsynced_bytes: AtomicU64,
+    /// Whether a sync runs beside the thread that writes.
+    is_syncing: AtomicBool,
+    /// How often that thread has had to wait for such a sync, since much was not synced.
+    delays: AtomicU64,
+    /// Whether a snapshot is written that the log is to begin with.
+    is_rewriting: AtomicBool,
     /// The last unit of the increment that is written to, if another one is to begin behind it.
     cut: AtomicU64,
     reasons: Arc<EngineReasons>,
@@ -66,6 +72,9 @@ impl Durability {
             trouble: Mutex::new(None),
             file_bytes: AtomicU64::new(0),
             unsynced_bytes: AtomicU64::new(0),
+            is_syncing: AtomicBool::new(false),
+            delays: AtomicU64::new(0),
+            is_rewriting: AtomicBool::new(false),
             cut: AtomicU64::new(NO_CUT),
             reasons,
         }
@@ -153,10 +162,35 @@ impl Durability {
         }
     }
 
-    /// Notes how many bytes the log's file has, and how many of them have yet to be synced.
-    pub fn note_file(&self, bytes: u64, unsynced: u64) {
+    /// Notes how many bytes the log's file has, how many of them have yet to be synced, and whether a sync runs beside the thread
+    /// that writes.
+    pub fn note_file(&self, bytes: u64, unsynced: u64, is_syncing: bool) {
         self.file_bytes.store(bytes, Ordering::Relaxed);
         self.unsynced_bytes.store(unsynced, Ordering::Relaxed);
+        self.is_syncing.store(is_syncing, Ordering::Relaxed);
+    }
+
+    /// Notes that the thread that writes has to wait for a sync.
+    pub fn note_delay(&self) {
+        self.delays.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a sync runs beside the thread that writes, and how often that has had to wait for one.
+    #[must_use]
+    pub fn syncs(&self) -> (bool, u64) {
+        (self.is_syncing.load(Ordering::Relaxed), self.delays.load(Ordering::Relaxed))
+    }
+
+    /// Notes that a snapshot is written that the log is to begin with, or no longer. With `no-appendfsync-on-rewrite`, the log is
+    /// not synced every second meanwhile.
+    pub fn note_rewrite(&self, is_running: bool) {
+        self.is_rewriting.store(is_running, Ordering::Relaxed);
+    }
+
+    /// Whether a snapshot is written that the log is to begin with.
+    #[must_use]
+    pub fn is_rewriting(&self) -> bool {
+        self.is_rewriting.load(Ordering::Relaxed)
     }
 
     /// Bytes of the log's file, and of those the ones that have yet to be synced.

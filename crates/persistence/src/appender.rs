@@ -1,8 +1,15 @@
 //! A file's end: what is to be written there, and is kept until it is durable.
 //!
-//! After an error of a write or a sync, nothing is known of what the file has beyond the last sync that succeeded: the
-//! kernel may have thrown pages away and take the next sync for a success. So bytes are kept until they are synced, and
-//! after an error the file is cut to what is known to be durable and written again from there.
+//! After a sync that failed, nothing is known of what the file has beyond the last sync that succeeded: the kernel may have
+//! thrown pages away and take the next sync for a success. So bytes are kept until they are synced, and after a sync that failed
+//! the file is cut to what is known to be durable and written again from there. A write that failed may have left part of
+//! its bytes behind those of the last one: only these are cut.
+//!
+//! ```text
+//! file:   | durable                  | written           | to be written
+//! tail:                              0        syncing    written       tail.len()
+//!                                    settled: bytes of the file up to here
+//! ```
 
 use std::io;
 
@@ -17,8 +24,10 @@ pub struct Appender<F> {
     tail: Vec<u8>,
     /// Bytes of `tail` that have been written since.
     written: usize,
-    /// Whether the file may have something else behind what is settled than the written part of `tail`.
-    is_doubtful: bool,
+    /// Bytes of `tail` that are durable once the sync succeeds that another thread runs, while one runs.
+    syncing: Option<usize>,
+    /// Bytes of `tail` that the file has for sure, if it may have something else behind them.
+    cut_at: Option<usize>,
 }
 
 /// Bytes of memory for what is to be written that are kept when it has been.
@@ -27,7 +36,7 @@ const KEPT_BYTES_MAX: usize = 4 << 20;
 impl<F: DiskFile> Appender<F> {
     /// Goes on behind the first `len` bytes of a file, which are durable.
     pub fn new(file: F, len: u64) -> Appender<F> {
-        Appender { file, settled: len, tail: Vec::new(), written: 0, is_doubtful: false }
+        Appender { file, settled: len, tail: Vec::new(), written: 0, syncing: None, cut_at: None }
     }
 
     /// Where what is to be written is added, at its end.
@@ -70,47 +79,83 @@ impl<F: DiskFile> Appender<F> {
     /// # Errors
     /// The disk's. The next call tries again.
     pub fn write(&mut self) -> io::Result<()> {
-        if self.is_doubtful {
-            self.file.truncate(self.settled)?;
-            self.written = 0;
-            self.is_doubtful = false;
+        if let Some(cut_at) = self.cut_at {
+            self.file.truncate(self.settled + cut_at as u64)?;
+            self.written = cut_at;
+            self.cut_at = None;
         }
         while self.written < self.tail.len() {
             match self.file.write(&self.tail[self.written..]) {
-                Ok(0) => return self.doubt(io::ErrorKind::WriteZero.into()),
+                Ok(0) => return self.doubt(self.written, io::ErrorKind::WriteZero.into()),
                 Ok(count) => self.written += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return self.doubt(error),
+                Err(error) => return self.doubt(self.written, error),
             }
         }
         Ok(())
     }
 
-    /// Makes all that has been written durable. Everything must have been written.
+    /// Makes all that has been written durable. Everything must have been written, and no other sync may run.
     ///
     /// # Errors
     /// The disk's. Then it is to be written again.
     pub fn sync(&mut self) -> io::Result<()> {
-        debug_assert_eq!(self.unwritten(), 0);
+        debug_assert!(self.unwritten() == 0 && !self.is_syncing());
         match self.file.sync() {
             Ok(()) => {
                 self.settle();
                 Ok(())
             }
-            Err(error) => self.doubt(error),
+            Err(error) => self.doubt(0, error),
         }
     }
 
-    /// Takes what has been written for durable.
-    pub fn settle(&mut self) {
-        self.settled += self.written as u64;
-        self.tail.drain(..self.written);
-        self.tail.shrink_to(KEPT_BYTES_MAX);
-        self.written = 0;
+    /// Begins a sync of all that has been written. The caller has another thread sync the file that this returns, and passes
+    /// the result to [`Appender::end_sync`]. Everything must have been written, and no other sync may run.
+    pub fn begin_sync(&mut self) -> F {
+        debug_assert!(self.unwritten() == 0 && !self.is_syncing());
+        self.syncing = Some(self.written);
+        self.file.clone()
     }
 
-    fn doubt(&mut self, error: io::Error) -> io::Result<()> {
-        self.is_doubtful = true;
+    /// Whether a sync runs that [`Appender::begin_sync`] has begun.
+    #[must_use]
+    pub fn is_syncing(&self) -> bool {
+        self.syncing.is_some()
+    }
+
+    /// Notes the result of the sync that was begun.
+    ///
+    /// # Errors
+    /// The sync's. Then all that isn't durable is to be written again, also what was written while the sync ran.
+    pub fn end_sync(&mut self, result: io::Result<()>) -> io::Result<()> {
+        let synced = self.syncing.take().unwrap_or(0);
+        match result {
+            Ok(()) => {
+                self.settle_first(synced);
+                Ok(())
+            }
+            Err(error) => self.doubt(0, error),
+        }
+    }
+
+    /// Takes what has been written for durable. No sync may run.
+    pub fn settle(&mut self) {
+        debug_assert!(!self.is_syncing());
+        self.settle_first(self.written);
+    }
+
+    fn settle_first(&mut self, bytes: usize) {
+        self.settled += bytes as u64;
+        self.tail.drain(..bytes);
+        self.tail.shrink_to(KEPT_BYTES_MAX);
+        self.written -= bytes;
+        self.cut_at = self.cut_at.map(|cut_at| cut_at.saturating_sub(bytes));
+    }
+
+    /// Notes that of `tail` the file has only so many bytes for sure.
+    fn doubt(&mut self, certain: usize, error: io::Error) -> io::Result<()> {
+        self.cut_at = Some(self.cut_at.map_or(certain, |before| before.min(certain)));
         Err(error)
     }
 }

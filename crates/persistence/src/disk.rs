@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A directory on a disk. Names have no folders in them.
 pub trait Disk: Send {
@@ -30,12 +31,13 @@ pub trait Disk: Send {
     fn sync_directory(&self) -> io::Result<()>;
 }
 
-/// A file that is written at its end.
-pub trait DiskFile: Send {
+/// A file that is written at its end. Clones are the same open file, so that one thread can sync it while another one writes.
+pub trait DiskFile: Clone + Send + 'static {
     /// Writes as much as it can, and tells how much that was.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Makes what was written durable. After an error nothing is known of what was written since the last success.
+    /// Makes durable what was written before the call. After an error nothing is known of what was written since the last
+    /// success. Only one sync of a file may run at a time: the system reports an error to one of several.
     fn sync(&mut self) -> io::Result<()>;
 
     /// Cuts the file; the next byte is written there.
@@ -64,19 +66,19 @@ impl Directory {
 }
 
 impl Disk for Directory {
-    type File = File;
+    type File = Arc<File>;
 
-    fn create(&self, name: &str) -> io::Result<File> {
+    fn create(&self, name: &str) -> io::Result<Arc<File>> {
         OpenOptions::new().append(true).create(true).open(self.0.join(name)).and_then(|file| {
             file.set_len(0)?;
-            Ok(file)
+            Ok(Arc::new(file))
         })
     }
 
-    fn append(&self, name: &str) -> io::Result<(File, u64)> {
+    fn append(&self, name: &str) -> io::Result<(Arc<File>, u64)> {
         let file = OpenOptions::new().append(true).open(self.0.join(name))?;
         let len = file.metadata()?.len();
-        Ok((file, len))
+        Ok((Arc::new(file), len))
     }
 
     fn read(&self, name: &str) -> io::Result<(Box<dyn Read>, u64)> {
@@ -98,9 +100,9 @@ impl Disk for Directory {
     }
 }
 
-impl DiskFile for File {
+impl DiskFile for Arc<File> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Write::write(self, bytes)
+        Write::write(&mut &**self, bytes)
     }
 
     fn sync(&mut self) -> io::Result<()> {

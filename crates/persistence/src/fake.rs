@@ -18,6 +18,15 @@ struct Content {
     durable: Vec<u8>,
     /// From where on the pages are lost that a sync has failed for: another sync succeeds without them, as on Linux.
     lost_from: Option<usize>,
+    /// What is durable once the sync succeeds that runs, if one does.
+    syncing: Option<Vec<u8>>,
+}
+
+impl Content {
+    /// What is on the medium for sure and nothing else.
+    fn of(durable: Vec<u8>) -> Content {
+        Content { now: durable.clone(), durable, ..Content::default() }
+    }
 }
 
 #[derive(Default)]
@@ -60,6 +69,7 @@ impl State {
 pub struct FakeDisk(Arc<Mutex<State>>);
 
 /// A file of a [`FakeDisk`].
+#[derive(Clone)]
 pub struct FakeFile {
     disk: FakeDisk,
     content: usize,
@@ -106,7 +116,7 @@ impl FakeDisk {
             let Content { now, durable, .. } = state.contents[content].clone();
             let kept = survivor(&mut state, &now, &durable);
             after.names.insert(name, after.contents.len());
-            after.contents.push(Content { now: kept.clone(), durable: kept, lost_from: None });
+            after.contents.push(Content::of(kept));
         }
         after.durable_names = after.names.clone();
         state.random = before;
@@ -231,18 +241,7 @@ impl DiskFile for FakeFile {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        let mut state = self.disk.state();
-        let called = state.call();
-        let content = &mut state.contents[self.content];
-        if called.is_err() {
-            content.lost_from.get_or_insert(content.durable.len().min(content.now.len()));
-            return called;
-        }
-        content.durable = content.now.clone();
-        if let Some(lost_from) = content.lost_from {
-            content.durable[lost_from..].fill(0);
-        }
-        Ok(())
+        self.begin_sync().end()
     }
 
     fn truncate(&mut self, len: u64) -> io::Result<()> {
@@ -250,7 +249,49 @@ impl DiskFile for FakeFile {
         state.call()?;
         let content = &mut state.contents[self.content];
         content.now.truncate(len as usize);
+        // What is written there next may miss the sync that runs.
+        content.syncing.iter_mut().for_each(|syncing| syncing.truncate(len as usize));
         content.lost_from = content.lost_from.filter(|&from| from < len as usize);
+        Ok(())
+    }
+}
+
+/// A sync that runs.
+#[must_use]
+pub struct FakeSync(FakeFile);
+
+impl FakeFile {
+    /// Begins a sync, as another thread does.
+    ///
+    /// # Panics
+    /// If one runs: of several, the system tells only one of an error.
+    pub fn begin_sync(&self) -> FakeSync {
+        let mut state = self.disk.state();
+        let content = &mut state.contents[self.content];
+        assert!(content.syncing.is_none(), "two syncs at once");
+        content.syncing = Some(content.now.clone());
+        FakeSync(self.clone())
+    }
+}
+
+impl FakeSync {
+    /// Ends it. What was written before it began is durable then, unless it fails.
+    ///
+    /// # Errors
+    /// The disk's, if it is one of the calls that fail.
+    pub fn end(self) -> io::Result<()> {
+        let mut state = self.0.disk.state();
+        let called = state.call();
+        let content = &mut state.contents[self.0.content];
+        let syncing = content.syncing.take().unwrap_or_default();
+        if called.is_err() {
+            content.lost_from.get_or_insert(content.durable.len().min(content.now.len()));
+            return called;
+        }
+        content.durable = syncing;
+        if let Some(lost_from) = content.lost_from {
+            content.durable.iter_mut().skip(lost_from).for_each(|byte| *byte = 0);
+        }
         Ok(())
     }
 }

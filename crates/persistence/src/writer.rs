@@ -1,7 +1,8 @@
 //! The writer: takes units from the journal, writes them to the last increment and syncs it.
 //!
 //! It is called again and again by a thread of its own ([`Writer::step`]), and never waits for anything but the disk. What it
-//! can't write it keeps and tries again; it tells how far the log is safe, and what is wrong with the disk.
+//! can't write it keeps and tries again; it tells how far the log is safe, and what is wrong with the disk. Where replies
+//! don't wait for a sync, another thread runs it, so that writes go on meanwhile ([`Stepped::sync`]).
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,19 +29,27 @@ pub enum Policy {
 /// Bytes that are written at once: what comes meanwhile is for the next write.
 const WRITE_BYTES: usize = 8 << 20;
 /// Bytes that are kept because they aren't synced, beyond which a sync comes early.
-const UNSETTLED_BYTES_MAX: usize = 64 << 20;
+const UNSETTLED_BYTES_EARLY: usize = 64 << 20;
+/// The same, beyond which nothing is taken from the journal until a sync has ended.
+const UNSETTLED_BYTES_MAX: usize = 2 * UNSETTLED_BYTES_EARLY;
 /// How often what was written is synced once a second.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 /// What a step has done.
 #[derive(Debug)]
-pub struct Stepped {
+pub struct Stepped<F> {
     /// Units up to this one are as safe as the policy promises.
     pub safe: Position,
+    /// Units up to this one are durable.
+    pub synced: Position,
     /// Whether there was anything to be written or synced.
     pub was_busy: bool,
-    /// When it is to be called again though there is nothing new: something is still to be synced.
+    /// When it is to be called again though there is nothing new: something is still to be synced, and no sync runs.
     pub again_after: Option<Duration>,
+    /// A sync that begins: the caller has another thread sync this file, and passes the result to [`Writer::end_sync`].
+    pub sync: Option<F>,
+    /// Whether nothing is taken from the journal until the sync that runs has ended.
+    pub has_no_room: bool,
     /// Whether all units up to the cut have been taken, and what follows is for another increment ([`Writer::go_on_in`]).
     pub reached_cut: bool,
 }
@@ -51,12 +60,17 @@ pub struct Writer<D: Disk> {
     appender: Appender<D::File>,
     encoder: Encoder,
     policy: Policy,
+    holds_syncs: bool,
     /// Positions of the last unit that was taken from the journal, written, and synced.
     taken: Position,
     written: Position,
     synced: Position,
-    /// When the file was synced last, by the caller's clock.
-    synced_at: Duration,
+    /// The last unit that is durable once the sync has succeeded that another thread runs.
+    syncing: Position,
+    /// When the last sync began, by the caller's clock.
+    sync_began: Duration,
+    /// Whether the last sync failed. Then this thread syncs, so that no step succeeds until a sync has.
+    sync_failed: bool,
 }
 
 impl<D: Disk> Writer<D> {
@@ -67,16 +81,24 @@ impl<D: Disk> Writer<D> {
             appender,
             encoder: Encoder::default(),
             policy,
+            holds_syncs: false,
             taken: last,
             written: last,
             synced: last,
-            synced_at: now,
+            syncing: last,
+            sync_began: now,
+            sync_failed: false,
         }
     }
 
     /// Changes the policy.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
+    }
+
+    /// With [`Policy::EverySecond`], has syncs wait until much is to be synced, or no longer (`no-appendfsync-on-rewrite`).
+    pub fn hold_syncs(&mut self, hold: bool) {
+        self.holds_syncs = hold;
     }
 
     /// How long the file is with all that is to be written.
@@ -102,32 +124,69 @@ impl<D: Disk> Writer<D> {
     ///
     /// # Errors
     /// The disk's. Nothing is lost: the next step tries again.
-    pub fn step(&mut self, now: Duration, cut: &AtomicU64) -> io::Result<Stepped> {
+    pub fn step(&mut self, now: Duration, cut: &AtomicU64) -> io::Result<Stepped<D::File>> {
         let before = self.synced;
         self.take(cut);
         let was_busy = self.appender.unwritten() > 0;
         self.appender.write()?;
         self.written = self.taken;
-        let is_due = match self.policy {
-            Policy::Always => self.written != self.synced,
-            Policy::EverySecond => {
-                let is_time = now.saturating_sub(self.synced_at) >= SYNC_EVERY;
-                self.written != self.synced && (is_time || self.appender.unsettled() > UNSETTLED_BYTES_MAX)
-            }
+        let is_at_cut = self.taken == cut.load(Ordering::Acquire);
+        let sync = if self.appender.is_syncing() { None } else { self.sync_if_due(now, is_at_cut)? };
+        let is_syncing = self.appender.is_syncing();
+        let again_after =
+            (self.written != self.synced && !is_syncing).then(|| SYNC_EVERY.saturating_sub(self.since_sync(now)));
+        Ok(Stepped {
+            safe: if self.policy == Policy::Always { self.synced } else { self.written },
+            synced: self.synced,
+            was_busy: was_busy || self.synced != before,
+            again_after,
+            sync,
+            has_no_room: is_syncing && !self.has_room(),
+            reached_cut: is_at_cut && !is_syncing,
+        })
+    }
+
+    /// Does what the policy says of what has been written. Returns the file if another thread is to sync it.
+    fn sync_if_due(&mut self, now: Duration, is_at_cut: bool) -> io::Result<Option<D::File>> {
+        if self.written == self.synced {
+            return Ok(None);
+        }
+        match self.policy {
+            _ if self.sync_failed => self.sync(now)?,
+            Policy::Always => self.sync(now)?,
             Policy::Never => {
                 self.appender.settle();
                 self.synced = self.written;
-                false
             }
-        };
-        if is_due {
-            self.sync(now)?;
+            // At a cut, the caller syncs.
+            Policy::EverySecond => {
+                let is_time = !self.holds_syncs && self.since_sync(now) >= SYNC_EVERY;
+                let is_much = self.appender.unsettled() > UNSETTLED_BYTES_EARLY;
+                return Ok(((is_time || is_much) && !is_at_cut).then(|| self.begin_sync(now)));
+            }
         }
-        let safe = if self.policy == Policy::Always { self.synced } else { self.written };
-        let again_after =
-            (self.written != self.synced).then(|| SYNC_EVERY.saturating_sub(now.saturating_sub(self.synced_at)));
-        let reached_cut = self.taken == cut.load(Ordering::Acquire);
-        Ok(Stepped { safe, was_busy: was_busy || self.synced != before, again_after, reached_cut })
+        Ok(None)
+    }
+
+    fn since_sync(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.sync_began)
+    }
+
+    fn begin_sync(&mut self, now: Duration) -> D::File {
+        self.syncing = self.written;
+        self.sync_began = now;
+        self.appender.begin_sync()
+    }
+
+    /// Notes the result of a sync that another thread has run.
+    ///
+    /// # Errors
+    /// The sync's. Nothing is lost: the next step writes again what isn't durable.
+    pub fn end_sync(&mut self, result: io::Result<()>) -> io::Result<()> {
+        self.sync_failed = result.is_err();
+        self.appender.end_sync(result)?;
+        self.synced = self.syncing;
+        Ok(())
     }
 
     /// Writes what comes next to another increment. All that was taken has been synced.
@@ -137,22 +196,29 @@ impl<D: Disk> Writer<D> {
         self.encoder.begin_file();
     }
 
-    /// Makes all that has been taken durable, whatever the policy.
+    /// Makes all that has been taken durable, whatever the policy. No sync may run in another thread.
     ///
     /// # Errors
     /// The disk's.
     pub fn sync(&mut self, now: Duration) -> io::Result<()> {
         self.appender.write()?;
         self.written = self.taken;
-        self.appender.sync()?;
+        let result = self.appender.sync();
+        self.sync_failed = result.is_err();
+        result?;
         self.synced = self.written;
-        self.synced_at = now;
+        self.sync_began = now;
         Ok(())
+    }
+
+    /// Whether units are taken from the journal though a sync runs.
+    fn has_room(&self) -> bool {
+        self.appender.unsettled() < UNSETTLED_BYTES_MAX
     }
 
     fn take(&mut self, cut: &AtomicU64) {
         self.encoder.settled = self.appender.settled();
-        while self.appender.unwritten() < WRITE_BYTES {
+        while self.appender.unwritten() < WRITE_BYTES && (self.has_room() || !self.appender.is_syncing()) {
             let Some(unit) = self.merge.next_unit_up_to(|| cut.load(Ordering::Acquire)) else { break };
             self.taken = unit.position;
             self.encoder.unit(unit.entries(), self.appender.tail());

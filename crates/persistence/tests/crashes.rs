@@ -11,10 +11,10 @@ use journal::merge::Merge;
 use journal::record::{Kind, Record};
 use penstock_persistence::block;
 use penstock_persistence::disk::Disk;
-use penstock_persistence::fake::FakeDisk;
+use penstock_persistence::fake::{FakeDisk, FakeSync};
 use penstock_persistence::files::Files;
 use penstock_persistence::recovery::{Apply, Damage, Extent, read_file};
-use penstock_persistence::writer::{Policy, Stepped, Writer};
+use penstock_persistence::writer::{Policy, Writer};
 
 const NAME: &str = "appendonly.aof";
 
@@ -135,18 +135,29 @@ struct Log {
     writer: Writer<FakeDisk>,
     files: Files<FakeDisk>,
     cut: AtomicU64,
+    /// The sync that runs in another thread.
+    syncing: Option<FakeSync>,
 }
 
 impl Log {
-    /// A step, and the beginning of the next increment where one is to begin.
-    fn step(&mut self, now: Duration) -> io::Result<Stepped> {
+    /// A step, and the beginning of the next increment where one is to begin. Says up to which unit the policy's promise is
+    /// kept, and up to which units are durable.
+    fn step(&mut self, now: Duration) -> io::Result<(u64, u64)> {
         let stepped = self.writer.step(now, &self.cut)?;
+        if let Some(file) = stepped.sync {
+            self.syncing = Some(file.begin_sync());
+        }
         if stepped.reached_cut {
             self.writer.sync(now)?;
             self.writer.go_on_in(self.files.begin_increment()?);
             self.cut.store(NO_CUT, Ordering::Release);
         }
-        Ok(stepped)
+        Ok((stepped.safe, stepped.synced))
+    }
+
+    /// Ends the sync that runs, if one does.
+    fn end_sync(&mut self) -> io::Result<()> {
+        self.syncing.take().map_or(Ok(()), |sync| self.writer.end_sync(sync.end()))
     }
 }
 
@@ -155,7 +166,7 @@ fn begin(disk: &FakeDisk, last: u64, whole: u64, policy: Policy) -> io::Result<L
     let appender = files.last_increment(whole)?;
     let (lane, reader) = lane();
     let writer = Writer::new(Merge::new(vec![reader], last), last, appender, policy, Duration::ZERO);
-    Ok(Log { lane, writer, files, cut: AtomicU64::new(NO_CUT) })
+    Ok(Log { lane, writer, files, cut: AtomicU64::new(NO_CUT), syncing: None })
 }
 
 /// A history: units, steps that may fail, and a crash; then another on what is left.
@@ -164,7 +175,7 @@ fn history(seed: u64) {
     let mut disk = FakeDisk::new(seed);
     let (mut last, mut whole) = (0, 0);
     for life in 0..3 {
-        let policy = if numbers.below(3) == 0 { Policy::EverySecond } else { Policy::Always };
+        let mut policy = if numbers.below(3) == 0 { Policy::EverySecond } else { Policy::Always };
         if numbers.below(2) == 0 {
             disk.fail(numbers.below(20), numbers.below(6));
         }
@@ -176,7 +187,8 @@ fn history(seed: u64) {
             (last, whole) = (units.len() as u64, extent.whole);
             continue;
         };
-        let mut acknowledged = last;
+        // What survives a loss of power, and what survives the end of the process while no call fails.
+        let (mut durable, mut written) = (last, last);
         let mut now = Duration::ZERO;
         for _ in 0..numbers.below(40) {
             for _ in 0..numbers.below(6) {
@@ -195,19 +207,30 @@ fn history(seed: u64) {
             if numbers.below(8) == 0 && log.cut.load(Ordering::Acquire) == NO_CUT {
                 log.cut.store(last, Ordering::Release);
             }
-            if let Ok(stepped) = log.step(now) {
-                if policy == Policy::Always {
-                    acknowledged = stepped.safe;
-                } else if stepped.again_after.is_none() {
-                    acknowledged = acknowledged.max(stepped.safe);
+            if numbers.below(10) == 0 {
+                policy = if policy == Policy::Always { Policy::EverySecond } else { Policy::Always };
+                log.writer.set_policy(policy);
+            }
+            let is_cut = log.cut.load(Ordering::Acquire) != NO_CUT;
+            let ended = if numbers.below(3) == 0 { log.end_sync() } else { Ok(()) };
+            match ended.and_then(|()| log.step(now)) {
+                Ok((safe, synced)) => {
+                    assert!(policy == Policy::Always || is_cut || safe == last, "seed {seed}: not all is written");
+                    assert!(safe >= synced, "seed {seed}");
+                    (durable, written) = (durable.max(synced), safe);
+                    // With `always`, what is told of is durable.
+                    durable = if policy == Policy::Always { durable.max(safe) } else { durable };
                 }
+                Err(_) => written = durable,
             }
         }
+        let (there, _) = recover(&disk).unwrap_or_else(|damage| panic!("seed {seed}, life {life}: {damage}"));
+        assert!(there.len() as u64 >= written, "seed {seed}: {} of {written} after a kill", there.len());
         let crashed = disk.crash(numbers.0);
         let (units, extent) = recover(&crashed).unwrap_or_else(|damage| panic!("seed {seed}, life {life}: {damage}"));
         let expected: Vec<u64> = (1..=units.len() as u64).collect();
         assert_eq!(units, expected, "seed {seed}: not a prefix");
-        assert!(units.len() as u64 >= acknowledged, "seed {seed}: {} of {acknowledged}", units.len());
+        assert!(units.len() as u64 >= durable, "seed {seed}: {} of {durable}", units.len());
         disk = crashed;
         (last, whole) = (units.len() as u64, extent.whole);
     }
@@ -217,6 +240,21 @@ fn history(seed: u64) {
 fn every_crash_leaves_a_prefix_with_all_that_was_acknowledged() {
     let count = if cfg!(miri) { 2 } else { 3000 };
     (1..=count).for_each(history);
+}
+
+#[test]
+fn after_a_sync_that_failed_no_step_succeeds_until_a_sync_has() {
+    let disk = FakeDisk::new(1);
+    let mut log = begin(&disk, 0, 0, Policy::EverySecond).unwrap();
+    log.lane.append(1, record(1, 10).bytes());
+    let second = Duration::from_secs(1);
+    assert_eq!(log.step(second).unwrap(), (1, 0));
+    disk.fail(0, 1);
+    assert!(log.end_sync().is_err());
+    // What is not durable is written again, and the sync fails.
+    disk.fail(2, 1);
+    assert!(log.step(second).is_err());
+    assert_eq!(log.step(second).unwrap(), (1, 1));
 }
 
 /// A file of several blocks, all of them synced, and where its blocks begin.

@@ -1,5 +1,8 @@
-//! The append-only file of a running server: reading it at the start, and the thread that writes it.
+//! The append-only file of a running server: reading it at the start, and the threads that write and sync it.
 
+mod syncer;
+
+use std::fs::File;
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +21,7 @@ use persistence::manifest::{Part, Role};
 use persistence::recovery::{Apply, Damage, Extent, read_file};
 use persistence::writer::{Policy, Writer};
 
+use self::syncer::Syncer;
 use crate::conf_file::system_text;
 use crate::event_loop::now_us;
 use crate::loading::{bad_snapshot, say_progress};
@@ -75,8 +79,18 @@ impl AppendOnly {
         engine.durability.have_replies_wait(policy_of(settings) == Policy::Always, last);
         let stopping = Arc::<AtomicBool>::default();
         let files = Arc::new(Mutex::new(files));
-        let mut thread =
-            Thread { engine, writer, files: files.clone(), began, stopping: stopping.clone(), is_in_trouble: false };
+        let syncer = Syncer::start().map_err(|e| format!("can't start a thread: {e}"))?;
+        let mut thread = Thread {
+            engine,
+            writer,
+            syncer,
+            is_syncing: false,
+            has_no_room: false,
+            files: files.clone(),
+            began,
+            stopping: stopping.clone(),
+            is_in_trouble: false,
+        };
         let run = move || {
             thread.engine.durability.set_log_thread(std::thread::current());
             thread.run();
@@ -261,6 +275,10 @@ fn check_end(settings: &Settings, name: &str, extent: Extent, is_last: bool) -> 
 struct Thread {
     engine: &'static Engine,
     writer: Writer<Directory>,
+    syncer: Syncer<Arc<File>>,
+    /// Whether the syncer syncs the file, and whether nothing is taken from the journal until it has.
+    is_syncing: bool,
+    has_no_room: bool,
     files: SharedFiles,
     began: Instant,
     stopping: Arc<AtomicBool>,
@@ -292,9 +310,20 @@ impl Thread {
 
     /// Writes and syncs what there is. Says whether there was anything, and when it is to be called again.
     fn step(&mut self) -> io::Result<(bool, Option<Duration>)> {
-        let policy = policy_of(&self.engine.settings);
+        let (settings, durability) = (&self.engine.settings, &self.engine.durability);
+        let policy = policy_of(settings);
         self.writer.set_policy(policy);
-        let stepped = self.writer.step(self.began.elapsed(), self.engine.durability.cut())?;
+        self.writer.hold_syncs(durability.is_rewriting() && settings.no_appendfsync_on_rewrite.get());
+        let has_synced = self.end_sync()?;
+        let stepped = self.writer.step(self.began.elapsed(), durability.cut())?;
+        if let Some(file) = stepped.sync {
+            self.syncer.begin(file);
+            self.is_syncing = true;
+        }
+        if stepped.has_no_room && !self.has_no_room {
+            durability.note_delay();
+        }
+        self.has_no_room = stepped.has_no_room;
         if stepped.reached_cut {
             self.begin_increment()?;
         }
@@ -302,13 +331,21 @@ impl Thread {
             log::notice("The append-only file can be written again.");
             self.engine.durability.set_trouble(None);
         }
-        self.engine.durability.note_file(self.writer.len(), self.writer.unsettled() as u64);
+        self.engine.durability.note_file(self.writer.len(), self.writer.unsettled() as u64, self.is_syncing);
         // What was taken after a change of the policy is as safe as the policy of before promised: it is looked at again.
         if policy_of(&self.engine.settings) == policy {
             let inboxes = &self.engine.inboxes;
             self.engine.durability.note_safe(stepped.safe, |thread| inboxes[thread].wake());
         }
-        Ok((stepped.was_busy, stepped.again_after))
+        Ok((stepped.was_busy || has_synced, stepped.again_after))
+    }
+
+    /// Takes the result of the sync that runs, if it has ended. Says whether it had.
+    fn end_sync(&mut self) -> io::Result<bool> {
+        let Some(result) = self.syncer.result() else { return Ok(false) };
+        self.is_syncing = false;
+        self.writer.end_sync(result)?;
+        Ok(true)
     }
 
     /// Has what comes next be written to another increment. If there can't be one, the log goes on in the present one.
@@ -351,6 +388,13 @@ impl Thread {
     }
 
     fn finish(&mut self) {
+        while self.is_syncing {
+            if let Some(result) = self.syncer.await_result(SLEEP_MAX) {
+                self.is_syncing = false;
+                // What could not be synced is written and synced again.
+                let _ = self.writer.end_sync(result);
+            }
+        }
         if let Err(error) = self.writer.sync(self.began.elapsed()) {
             log::warning(format!("Error syncing the append-only file: {}", system_text(&error)));
         }

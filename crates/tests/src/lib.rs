@@ -24,6 +24,7 @@ pub mod dataset;
 pub mod diff;
 pub mod directory;
 pub mod families;
+pub mod hanging_disk;
 pub mod known_differences;
 pub mod linear;
 pub mod loader;

@@ -1,6 +1,7 @@
 //! Starting and stopping servers: each on a port and in a directory of its own, gone when the test ends.
 
 use crate::conn::Conn;
+use crate::hanging_disk::HangingDisk;
 use crate::reply::Reply;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -45,24 +46,30 @@ impl Server {
 
     /// Starts the server under test with at most `open_files` file descriptors.
     pub fn penstock_with_open_files(args: &[&str], open_files: u32) -> Server {
-        Server::start(subject_program(), args, Some(("-n", open_files)))
+        Server::start(subject_program(), args, Some(&format!("ulimit -n {open_files} &&")))
     }
 
     /// Starts the server under test with files of at most `blocks` of 512 bytes: its disk seems to fail. The
     /// limit can be lifted from outside.
     pub fn penstock_with_small_files(args: &[&str], blocks: u32) -> Server {
-        Server::start(subject_program(), args, Some(("-S -f", blocks)))
+        Server::start(subject_program(), args, Some(&format!("ulimit -S -f {blocks} &&")))
     }
 
     /// Starts the server under test with at most so many KiB of address space.
     pub fn penstock_with_address_space(args: &[&str], kib: u32) -> Server {
-        Server::start(subject_program(), args, Some(("-v", kib)))
+        Server::start(subject_program(), args, Some(&format!("ulimit -v {kib} &&")))
     }
 
-    fn start(program: &Path, args: &[&str], limit: Option<(&str, u32)>) -> Server {
+    /// Starts the server under test on a disk that can be made to hang.
+    pub fn penstock_on(args: &[&str], disk: &HangingDisk) -> Server {
+        Server::start(subject_program(), args, Some(&disk.environment()))
+    }
+
+    /// `before` is what a shell runs, or sets, before it starts the server.
+    fn start(program: &Path, args: &[&str], before: Option<&str>) -> Server {
         // With a password set, any error will do.
         let is_ready = |reply: &Reply| !reply.text().starts_with(b"LOADING");
-        let start = || Server::spawn(program, args, limit).and_then(|server| server.wait_for_reply(is_ready));
+        let start = || Server::spawn(program, args, before).and_then(|server| server.wait_for_reply(is_ready));
         Server::try_often(program, start)
     }
 
@@ -77,15 +84,15 @@ impl Server {
         panic!("{} does not start: {trouble}", program.display());
     }
 
-    fn spawn(program: &Path, args: &[&str], limit: Option<(&str, u32)>) -> Result<Server, String> {
+    fn spawn(program: &Path, args: &[&str], before: Option<&str>) -> Result<Server, String> {
         let port = free_port().map_err(|e| format!("no free port: {e}"))?;
         let dir = fresh_dir().map_err(|e| format!("no directory: {e}"))?;
         let log = fs::File::create(dir.join("log")).map_err(|e| format!("no log: {e}"))?;
-        let mut command = match limit {
+        let mut command = match before {
             None => Command::new(program),
-            Some((what, n)) => {
+            Some(before) => {
                 let mut shell = Command::new("sh");
-                shell.args(["-c", &format!("ulimit {what} {n} && exec \"$0\" \"$@\"")]).arg(program);
+                shell.args(["-c", &format!("{before} exec \"$0\" \"$@\"")]).arg(program);
                 shell
             }
         };

@@ -65,7 +65,6 @@ const SNAPSHOT: Group = Group {
 const APPEND_ONLY: Group = Group {
     why: "A rewritten append-only file begins with a snapshot, and what it no longer names is removed.",
     directives: &[
-        Directive::bool("no-appendfsync-on-rewrite", "no"),
         Directive::bool("aof-use-rdb-preamble", "yes"),
         Directive::bool("aof-timestamp-enabled", "no"),
         Directive::bool("aof-disable-auto-gc", "no").hidden(),

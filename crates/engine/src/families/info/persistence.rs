@@ -79,6 +79,8 @@ fn append_only_file(engine: &Engine, figures: &Figures, text: &mut Text) {
         text.field("aof_base_size", figures.base_bytes);
         text.field("aof_unsynced_bytes", unsynced);
         text.constants(&[("aof_pending_rewrite", "0"), ("aof_buffer_length", "0")]);
-        text.constants(&[("aof_pending_bio_fsync", "0"), ("aof_delayed_fsync", "0")]);
+        let (is_syncing, delays) = durability.syncs();
+        text.field("aof_pending_bio_fsync", u8::from(is_syncing));
+        text.field("aof_delayed_fsync", delays);
     }
 }
