@@ -28,15 +28,19 @@ pub struct Appender<F> {
     syncing: Option<usize>,
     /// Bytes of `tail` that the file has for sure, if it may have something else behind them.
     cut_at: Option<usize>,
+    /// The most bytes that `tail` has had since the last call of [`Appender::give_back`], and between that one and the one before.
+    most: [usize; 2],
 }
 
-/// Bytes of memory for what is to be written that are kept when it has been.
-const KEPT_BYTES_MAX: usize = 4 << 20;
+/// Bytes of memory for what is to be written that are kept for what comes next, at most and in any case. Memory that is given
+/// back costs page faults when it is needed again: a third of the log's CPU time with a sync every second.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+const KEPT_BYTES_MIN: usize = 1 << 20;
 
 impl<F: DiskFile> Appender<F> {
     /// Goes on behind the first `len` bytes of a file, which are durable.
     pub fn new(file: F, len: u64) -> Appender<F> {
-        Appender { file, settled: len, tail: Vec::new(), written: 0, syncing: None, cut_at: None }
+        Appender { file, settled: len, tail: Vec::new(), written: 0, syncing: None, cut_at: None, most: [0; 2] }
     }
 
     /// Where what is to be written is added, at its end.
@@ -146,16 +150,59 @@ impl<F: DiskFile> Appender<F> {
     }
 
     fn settle_first(&mut self, bytes: usize) {
+        self.most[0] = self.most[0].max(self.tail.len());
         self.settled += bytes as u64;
         self.tail.drain(..bytes);
-        self.tail.shrink_to(KEPT_BYTES_MAX);
         self.written -= bytes;
         self.cut_at = self.cut_at.map(|cut_at| cut_at.saturating_sub(bytes));
+    }
+
+    /// Gives memory back that was not needed since the call before the last one. Called every few seconds.
+    pub fn give_back(&mut self) {
+        let needed = self.most[0].max(self.most[1]).max(self.tail.len());
+        let kept = needed.clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX);
+        // Growing doubles it, so that up to twice as much is in use.
+        if self.tail.capacity() / 2 > kept {
+            self.tail.shrink_to(kept);
+        }
+        self.most = [0, self.most[0]];
     }
 
     /// Notes that of `tail` the file has only so many bytes for sure.
     fn doubt(&mut self, certain: usize, error: io::Error) -> io::Result<()> {
         self.cut_at = Some(self.cut_at.map_or(certain, |before| before.min(certain)));
         Err(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Disk;
+    use crate::fake::FakeDisk;
+
+    #[test]
+    fn memory_is_kept_while_it_is_needed_and_given_back_afterwards() {
+        const NEEDED: usize = 16 << 20;
+        let mut appender = Appender::new(FakeDisk::new(1).create("a").unwrap(), 0);
+        let write = |appender: &mut Appender<_>, bytes: usize| {
+            appender.tail().extend(std::iter::repeat_n(b'x', bytes));
+            appender.write().unwrap();
+            appender.settle();
+        };
+        write(&mut appender, NEEDED);
+        for _ in 0..3 {
+            appender.give_back();
+            write(&mut appender, NEEDED);
+            assert!(appender.tail().capacity() >= NEEDED);
+        }
+        for _ in 0..3 {
+            write(&mut appender, 1000);
+            appender.give_back();
+        }
+        assert!(appender.tail().capacity() <= 2 * KEPT_BYTES_MIN);
+        appender.tail().reserve(4 * KEPT_BYTES_MAX);
+        appender.give_back();
+        assert!(appender.tail().capacity() <= 2 * KEPT_BYTES_MAX);
     }
 }

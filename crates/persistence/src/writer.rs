@@ -34,6 +34,8 @@ const UNSETTLED_BYTES_EARLY: usize = 64 << 20;
 const UNSETTLED_BYTES_MAX: usize = 2 * UNSETTLED_BYTES_EARLY;
 /// How often what was written is synced once a second.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// How often memory is given back that hasn't been needed: some syncs apart.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(3);
 
 /// What a step has done.
 #[derive(Debug)]
@@ -71,6 +73,8 @@ pub struct Writer<D: Disk> {
     sync_began: Duration,
     /// Whether the last sync failed. Then this thread syncs, so that no step succeeds until a sync has.
     sync_failed: bool,
+    /// When memory was given back last.
+    gave_back: Duration,
 }
 
 impl<D: Disk> Writer<D> {
@@ -88,6 +92,7 @@ impl<D: Disk> Writer<D> {
             syncing: last,
             sync_began: now,
             sync_failed: false,
+            gave_back: now,
         }
     }
 
@@ -133,6 +138,10 @@ impl<D: Disk> Writer<D> {
         let is_at_cut = self.taken == cut.load(Ordering::Acquire);
         let sync = if self.appender.is_syncing() { None } else { self.sync_if_due(now, is_at_cut)? };
         let is_syncing = self.appender.is_syncing();
+        if now.saturating_sub(self.gave_back) >= GIVE_BACK_EVERY {
+            self.gave_back = now;
+            self.appender.give_back();
+        }
         let again_after =
             (self.written != self.synced && !is_syncing).then(|| SYNC_EVERY.saturating_sub(self.since_sync(now)));
         Ok(Stepped {
