@@ -6,9 +6,9 @@
 //! are answered at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use journal::order::Position;
 
@@ -28,8 +28,32 @@ pub enum LogThread {
 
 /// How long is waited before it is looked again whether the log goes on behind a cut.
 const CUT_WAIT: Duration = Duration::from_millis(1);
+/// How long the disk may take for one call before commands that write are refused. Stalls of a few seconds pass without an error: a
+/// busy disk, a volume that moves to another host. Beyond this many clients have given up, and the rest learn why they wait.
+pub const HANG_MAX: Duration = Duration::from_secs(10);
+
 /// The log goes on in its present increment.
 const NO_CUT: Position = Position::MAX;
+
+/// What is wrong with the disk.
+#[derive(Default)]
+struct Trouble {
+    /// The file that is written to.
+    file: String,
+    /// The error of the last call that failed, until one succeeds.
+    failure: Option<String>,
+    /// That a call doesn't return, while it doesn't.
+    hang: Option<String>,
+}
+
+/// What [`Durability::look_at_disk`] has seen for the first time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DiskChange {
+    /// The disk doesn't answer: which file, and for how long.
+    Hangs(String),
+    /// It does again.
+    Answers,
+}
 
 /// See the module's documentation.
 pub struct Durability {
@@ -43,7 +67,12 @@ pub struct Durability {
     log: AtomicU8,
     thread: OnceLock<Thread>,
     /// Why units can't be made safe, while they can't.
-    trouble: Mutex<Option<String>>,
+    trouble: Mutex<Trouble>,
+    /// Since when the log has waited for a call of the disk, in milliseconds since `created` and one more; 0 if it doesn't.
+    waits_since: AtomicU64,
+    /// Whether that has been too long, as far as was looked at.
+    is_hanging: AtomicBool,
+    created: Instant,
     /// Bytes of the log's file, and of those the ones that have yet to be synced.
     file_bytes: AtomicU64,
     unsynced_bytes: AtomicU64,
@@ -69,7 +98,10 @@ impl Durability {
             waits: (0..threads).map(|_| AtomicBool::new(false)).collect(),
             log: AtomicU8::new(LogThread::Looks as u8),
             thread: OnceLock::new(),
-            trouble: Mutex::new(None),
+            trouble: Mutex::default(),
+            waits_since: AtomicU64::new(0),
+            is_hanging: AtomicBool::new(false),
+            created: Instant::now(),
             file_bytes: AtomicU64::new(0),
             unsynced_bytes: AtomicU64::new(0),
             is_syncing: AtomicBool::new(false),
@@ -234,16 +266,88 @@ impl Durability {
         }
     }
 
+    fn lock_trouble(&self) -> MutexGuard<'_, Trouble> {
+        // What is behind the lock is always whole.
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes which file is written to.
+    pub fn note_file_name(&self, file: String) {
+        self.lock_trouble().file = file;
+    }
+
     /// Notes why units can't be made safe, or that they can again. Commands that write are refused meanwhile.
-    pub fn set_trouble(&self, trouble: Option<String>) {
-        let mut now = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        self.reasons.set(UNSAVED, trouble.is_some());
-        *now = trouble;
+    pub fn set_trouble(&self, failure: Option<String>) {
+        let mut trouble = self.lock_trouble();
+        trouble.failure = failure;
+        self.refuse_if_in(&trouble);
+    }
+
+    /// Notes since when the log has waited for a call of the disk, or that it doesn't.
+    pub fn note_wait(&self, since: Option<Instant>) {
+        let since_ms = |since: Instant| since.saturating_duration_since(self.created).as_millis() as u64 + 1;
+        self.waits_since.store(since.map_or(0, since_ms), Ordering::Release);
+    }
+
+    /// Has commands that write be refused if the log has waited for the disk for longer than [`HANG_MAX`], and be taken again if
+    /// it doesn't wait any more. Threads that run commands call it several times a second: the log's own thread can't tell while it
+    /// waits. Says what is new.
+    pub fn look_at_disk(&self, now: Instant) -> Option<DiskChange> {
+        if self.waits_since.load(Ordering::Acquire) == 0 && !self.is_hanging.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut trouble = self.lock_trouble();
+        // Read behind the lock: it may have returned, and another thread may have noted that.
+        let since_ms = self.waits_since.load(Ordering::Acquire);
+        let now_ms = now.saturating_duration_since(self.created).as_millis() as u64 + 1;
+        let waited = Duration::from_millis(if since_ms == 0 { 0 } else { now_ms.saturating_sub(since_ms) });
+        let hangs = waited >= HANG_MAX;
+        trouble.hang =
+            hangs.then(|| format!("{}: the disk has not answered for {} seconds", trouble.file, waited.as_secs()));
+        self.refuse_if_in(&trouble);
+        if self.is_hanging.swap(hangs, Ordering::AcqRel) == hangs {
+            return None;
+        }
+        Some(trouble.hang.clone().map_or(DiskChange::Answers, DiskChange::Hangs))
+    }
+
+    fn refuse_if_in(&self, trouble: &Trouble) {
+        self.reasons.set(UNSAVED, trouble.failure.is_some() || trouble.hang.is_some());
     }
 
     /// Why units can't be made safe.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let trouble = self.lock_trouble();
+        trouble.hang.clone().or_else(|| trouble.failure.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_are_refused_while_the_disk_hangs_or_fails() {
+        let reasons = Arc::<EngineReasons>::default();
+        let durability = Durability::new(1, 1, reasons.clone());
+        let (began, second) = (Instant::now(), Duration::from_secs(1));
+        let refused = || reasons.has(UNSAVED);
+        durability.note_file_name("a.aof".into());
+        assert_eq!(durability.look_at_disk(began), None);
+        durability.note_wait(Some(began));
+        assert_eq!(durability.look_at_disk(began + HANG_MAX - second), None);
+        assert!(!refused());
+        let text = |seconds: u64| format!("a.aof: the disk has not answered for {seconds} seconds");
+        assert_eq!(durability.look_at_disk(began + HANG_MAX), Some(DiskChange::Hangs(text(10))));
+        assert_eq!(durability.look_at_disk(began + HANG_MAX + second), None);
+        assert_eq!((durability.trouble(), refused()), (Some(text(11)), true));
+        // It returns with an error.
+        durability.note_wait(None);
+        durability.set_trouble(Some("I/O error".into()));
+        assert_eq!(durability.look_at_disk(began + 2 * HANG_MAX), Some(DiskChange::Answers));
+        assert_eq!((durability.trouble().as_deref(), refused()), (Some("I/O error"), true));
+        durability.set_trouble(None);
+        assert_eq!((durability.trouble(), refused()), (None, false));
     }
 }

@@ -31,7 +31,7 @@ use crate::pause::Pause;
 use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
 use crate::pubsub::monitors::Monitors;
-use crate::reasons::{EngineReasons, HOLDS, KEEPS_KEYS, LOADING, NOTIFIES, PAUSED, UNSNAPPED};
+use crate::reasons::{EngineReasons, HOLDS, KEEPS_KEYS, LOADING, NOTIFIES, PAUSED, REFUSES_WRITES, UNSNAPPED};
 use crate::replies::ReplyFigures;
 use crate::scripts::busy::Busy;
 use crate::scripts::cache::Scripts;
@@ -344,6 +344,12 @@ impl Engine {
     #[must_use]
     pub(crate) fn needs_care(&self) -> bool {
         self.reasons.has(HOLDS)
+    }
+
+    /// Whether commands that write are refused because changes or snapshots can't be written to disk.
+    #[must_use]
+    pub(crate) fn refuses_writes(&self) -> bool {
+        self.reasons.has(REFUSES_WRITES)
     }
 
     /// What a command that writes is answered while changes can't be written to disk.

@@ -204,6 +204,12 @@ impl Worker {
         lane_has_room && !self.engine.snapshots.is_overfull()
     }
 
+    /// Whether connections that have waited for room in the log go on: there is some, or what they write is refused.
+    #[must_use]
+    pub fn ends_wait_for_log(&self) -> bool {
+        self.log_has_room() || self.engine.refuses_writes()
+    }
+
     /// The last unit that what has run since the last call depends on, if replies wait for that; 0 if none.
     pub fn take_depends(&mut self) -> Position {
         std::mem::take(&mut self.depends)

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use engine::config::{AppendFsync, Settings};
-use engine::durability::LogThread;
+use engine::durability::{HANG_MAX, LogThread};
 use engine::engine::Engine;
 use engine::replay::{LoadOptions, Replay};
 use engine::worker::Worker;
@@ -84,14 +84,17 @@ impl AppendOnly {
             engine,
             writer,
             syncer,
-            is_syncing: false,
+            sync_began: None,
             has_no_room: false,
+            has_warned: false,
+            directory: shown,
             files: files.clone(),
             began,
             stopping: stopping.clone(),
             is_in_trouble: false,
         };
         let run = move || {
+            thread.note_file_name();
             thread.engine.durability.set_log_thread(std::thread::current());
             thread.run();
         };
@@ -105,11 +108,20 @@ impl AppendOnly {
         self.files.clone()
     }
 
-    /// Writes and syncs what there is, and ends. No thread runs commands any more.
+    /// Writes and syncs what there is, and ends. No thread runs commands any more. A disk that doesn't answer is waited for no
+    /// longer than before writes are refused.
     pub fn end(self) {
         self.stopping.store(true, Ordering::Release);
         self.thread.thread().unpark();
-        let _ = self.thread.join();
+        let began = Instant::now();
+        while !self.thread.is_finished() {
+            if began.elapsed() >= HANG_MAX {
+                return log::warning(
+                    "The disk of the append-only file doesn't answer: the server ends without having synced it.",
+                );
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -276,10 +288,14 @@ struct Thread {
     engine: &'static Engine,
     writer: Writer<Directory>,
     syncer: Syncer<Arc<File>>,
-    /// Whether the syncer syncs the file, and whether nothing is taken from the journal until it has.
-    is_syncing: bool,
+    /// When the sync began that the syncer runs, and whether nothing is taken from the journal until it has ended.
+    sync_began: Option<Instant>,
     has_no_room: bool,
+    /// Whether the log says already that this sync takes long.
+    has_warned: bool,
     files: SharedFiles,
+    /// Where the files are.
+    directory: String,
     began: Instant,
     stopping: Arc<AtomicBool>,
     is_in_trouble: bool,
@@ -310,6 +326,15 @@ impl Thread {
 
     /// Writes and syncs what there is. Says whether there was anything, and when it is to be called again.
     fn step(&mut self) -> io::Result<(bool, Option<Duration>)> {
+        self.engine.durability.note_wait(Some(Instant::now()));
+        let stepped = self.write_and_sync();
+        // With `always`, what is written waits for a sync that `everysec` began.
+        let waits = self.has_no_room || policy_of(&self.engine.settings) == Policy::Always;
+        self.engine.durability.note_wait(self.sync_began.filter(|_| waits));
+        stepped
+    }
+
+    fn write_and_sync(&mut self) -> io::Result<(bool, Option<Duration>)> {
         let (settings, durability) = (&self.engine.settings, &self.engine.durability);
         let policy = policy_of(settings);
         self.writer.set_policy(policy);
@@ -318,7 +343,7 @@ impl Thread {
         let stepped = self.writer.step(self.began.elapsed(), durability.cut())?;
         if let Some(file) = stepped.sync {
             self.syncer.begin(file);
-            self.is_syncing = true;
+            self.sync_began = Some(Instant::now());
         }
         if stepped.has_no_room && !self.has_no_room {
             durability.note_delay();
@@ -329,23 +354,42 @@ impl Thread {
         }
         if std::mem::take(&mut self.is_in_trouble) {
             log::notice("The append-only file can be written again.");
-            self.engine.durability.set_trouble(None);
+            durability.set_trouble(None);
         }
-        self.engine.durability.note_file(self.writer.len(), self.writer.unsettled() as u64, self.is_syncing);
+        durability.note_file(self.writer.len(), self.writer.unsettled() as u64, self.sync_began.is_some());
         // What was taken after a change of the policy is as safe as the policy of before promised: it is looked at again.
-        if policy_of(&self.engine.settings) == policy {
+        if policy_of(settings) == policy {
             let inboxes = &self.engine.inboxes;
-            self.engine.durability.note_safe(stepped.safe, |thread| inboxes[thread].wake());
+            durability.note_safe(stepped.safe, |thread| inboxes[thread].wake());
         }
         Ok((stepped.was_busy || has_synced, stepped.again_after))
     }
 
     /// Takes the result of the sync that runs, if it has ended. Says whether it had.
     fn end_sync(&mut self) -> io::Result<bool> {
-        let Some(result) = self.syncer.result() else { return Ok(false) };
-        self.is_syncing = false;
+        let Some(result) = self.syncer.result() else {
+            self.warn_of_slow_sync();
+            return Ok(false);
+        };
+        (self.sync_began, self.has_warned) = (None, false);
         self.writer.end_sync(result)?;
         Ok(true)
+    }
+
+    fn warn_of_slow_sync(&mut self) {
+        if !self.has_warned && self.sync_began.is_some_and(|began| began.elapsed() >= HANG_MAX) {
+            self.has_warned = true;
+            log::warning(format!(
+                "Syncing the append-only file takes longer than {} seconds. A loss of power would lose what was written since it \
+                 began.",
+                HANG_MAX.as_secs()
+            ));
+        }
+    }
+
+    fn note_file_name(&self) {
+        let name = lock(&self.files).manifest().last_increment().map(|part| part.name.clone());
+        self.engine.durability.note_file_name(format!("{}/{}", self.directory, name.unwrap_or_default()));
     }
 
     /// Has what comes next be written to another increment. If there can't be one, the log goes on in the present one.
@@ -357,6 +401,7 @@ impl Thread {
             Err(error) => log::warning(format!("Can't begin another append-only file: {}", system_text(&error))),
         }
         self.engine.durability.end_cut();
+        self.note_file_name();
         Ok(())
     }
 
@@ -388,9 +433,9 @@ impl Thread {
     }
 
     fn finish(&mut self) {
-        while self.is_syncing {
+        while self.sync_began.is_some() {
             if let Some(result) = self.syncer.await_result(SLEEP_MAX) {
-                self.is_syncing = false;
+                self.sync_began = None;
                 // What could not be synced is written and synced again.
                 let _ = self.writer.end_sync(result);
             }

@@ -3,10 +3,12 @@
 // A test fails by panicking.
 #![allow(clippy::panic, clippy::expect_used, clippy::unwrap_used)]
 
-use std::time::Duration;
+use std::io::Write;
+use std::time::{Duration, Instant};
 
 use penstock_tests::hanging_disk::HangingDisk;
 use penstock_tests::loader::Directory;
+use penstock_tests::reply::Reply;
 use penstock_tests::server::Server;
 
 /// A server whose append-only file is on the disk.
@@ -34,4 +36,109 @@ fn everysec_writes_on_while_a_sync_takes_long_so_that_a_kill_loses_nothing_of_th
     disk.answer();
     let server = start(&disk, &directory, "everysec");
     assert_eq!(server.connect().cmd("GET k").unwrap().text(), b"last");
+}
+
+/// A refusal that names the file and says for how long the disk hasn't answered.
+fn is_refusal(reply: &Reply) -> bool {
+    let text = String::from_utf8_lossy(reply.text()).into_owned();
+    text.starts_with("MISCONF Errors writing to the AOF file: ")
+        && text.contains("appendonlydir/appendonly.aof.1.incr.aof: the disk has not answered for 1")
+}
+
+#[test]
+fn with_always_a_hanging_disk_refuses_writes_and_loses_nothing() {
+    let (directory, disk) = (Directory::new(), HangingDisk::new());
+    let mut server = start(&disk, &directory, "always");
+    let mut conns = [server.connect(), server.connect(), server.connect()];
+    let [waiting, greedy, other] = &mut conns;
+    other.cmd("SET settled v").unwrap();
+    disk.hang("sync");
+    let began = Instant::now();
+    waiting.send(b"SET waiting v\r\n").unwrap();
+    // Replies that wait behind one that depends on the disk: some 100 MB, if all of them were made.
+    let before_kib = server.resident_kib();
+    other.cmd("GET settled").unwrap();
+    let mut writer = greedy.writer().unwrap();
+    let gets = format!("SET greedy v\r\n{}", "COMMAND\r\n".repeat(1000)).into_bytes();
+    let sender = std::thread::spawn(move || writer.write_all(&gets));
+    server.wait_until("writes are refused", |_| is_refusal(&other.cmd("PING").unwrap()));
+    assert!(began.elapsed() >= Duration::from_secs(9), "{:?}", began.elapsed());
+    assert!(is_refusal(&other.cmd("SET refused v").unwrap()));
+    assert_eq!(other.cmd("GET settled").unwrap().text(), b"v");
+    assert!(info(&server).contains("aof_last_write_status:err"));
+    let taken_kib = server.resident_kib().saturating_sub(before_kib);
+    assert!(taken_kib < 50 << 10, "{taken_kib} KiB");
+    waiting.set_patience(Duration::from_millis(100)).unwrap();
+    assert!(waiting.read().is_err(), "a reply that the disk doesn't have");
+    disk.answer();
+    server.wait_until("writes are taken", |_| other.cmd("PING").unwrap().text() == b"PONG");
+    waiting.set_patience(Duration::from_secs(20)).unwrap();
+    assert_eq!(waiting.read().unwrap().text(), b"OK");
+    assert_eq!(greedy.read().unwrap().text(), b"OK");
+    assert!(greedy.read_n(1000).unwrap().iter().all(|reply| !reply.is_error()));
+    sender.join().unwrap().unwrap();
+    server.kill();
+    let server = start(&disk, &directory, "always");
+    let values: Vec<_> =
+        ["waiting", "greedy", "refused"].map(|key| server.connect().cmd(&format!("GET {key}")).unwrap()).into();
+    assert!(values[0].text() == b"v" && values[1].text() == b"v" && values[2].is_null());
+}
+
+#[test]
+fn with_everysec_a_write_that_hangs_refuses_writes_until_it_returns() {
+    let (directory, disk) = (Directory::new(), HangingDisk::new());
+    let mut server = start(&disk, &directory, "everysec");
+    let mut conn = server.connect();
+    disk.hang("write");
+    let mut count = 0;
+    server.wait_until("writes are refused", |_| {
+        let reply = conn.cmd("INCR n").unwrap();
+        count = reply.integer().unwrap_or(count);
+        is_refusal(&reply)
+    });
+    assert_eq!(conn.cmd("GET n").unwrap().text(), count.to_string().as_bytes());
+    disk.answer();
+    server.wait_until("writes are taken", |_| !conn.cmd("SET m 1").unwrap().is_error());
+    std::thread::sleep(Duration::from_millis(500));
+    server.kill();
+    let server = start(&disk, &directory, "everysec");
+    assert_eq!(server.connect().cmd("GET n").unwrap().text(), count.to_string().as_bytes());
+}
+
+#[test]
+fn with_everysec_a_sync_that_hangs_refuses_writes_once_much_is_unsynced() {
+    const VALUE_BYTES: usize = 1 << 20;
+    let (directory, disk) = (Directory::new(), HangingDisk::new());
+    let server = start(&disk, &directory, "everysec");
+    let mut conn = server.connect();
+    disk.hang("sync");
+    let set = [b"SET".to_vec(), b"k".to_vec(), vec![b'x'; VALUE_BYTES]];
+    let mut taken = 0;
+    server.wait_until("writes are refused", |_| {
+        let reply = conn.call(&set).unwrap();
+        taken += usize::from(!reply.is_error());
+        is_refusal(&reply)
+    });
+    // What is kept in case the sync fails, and what waits for room.
+    assert!((128..128 + 64 + 16).contains(&taken), "{taken} MB");
+    assert!(info(&server).contains("aof_delayed_fsync:1"));
+    disk.answer();
+    server.wait_until("writes are taken", |_| !conn.call(&set).unwrap().is_error());
+}
+
+#[test]
+fn a_server_whose_disk_hangs_ends_when_it_is_told_to() {
+    let (directory, disk) = (Directory::new(), HangingDisk::new());
+    let mut server = start(&disk, &directory, "always");
+    disk.hang("sync");
+    server.connect().send(b"SET k v\r\n").unwrap();
+    let killed = std::process::Command::new("kill").arg(server.pid().to_string()).status().unwrap();
+    assert!(killed.success());
+    let began = Instant::now();
+    while server.is_alive() {
+        assert!(began.elapsed() < Duration::from_secs(40), "it waits for the disk");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(server.log().contains("doesn't answer"), "{}", server.log());
+    server.kill();
 }

@@ -143,12 +143,13 @@ impl Worker {
         }
     }
 
-    /// Whether one of these commands may write and the log has no room for it. Looked at before any of them holds a shard.
+    /// Whether one of these commands may write and the log has no room for it. Looked at before any of them holds a shard. What
+    /// is refused needs no room.
     #[inline]
     fn must_await_log(&self, planned: &[Planned]) -> bool {
         let writes = |plan: &Planned| plan.command.is_some_and(|c| c.info.has(flag::WRITE | flag::MAY_REPLICATE));
         let is_full = self.effects.recording && self.lane.waiting_bytes() > LANE_BYTES_MAX;
-        (is_full || self.engine.snapshots.is_overfull()) && planned.iter().any(writes)
+        (is_full || self.engine.snapshots.is_overfull()) && !self.engine.refuses_writes() && planned.iter().any(writes)
     }
 
     /// Frames and plans the requests that are run next. Says where the last of them ends, and why there are no more.

@@ -5,11 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use engine::clients::client::client_flag;
+use engine::durability::DiskChange;
 use resp::reply::Output;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{BUSY_TICK, EventLoop};
 use crate::connection::Connection;
+use crate::log;
 use crate::poller::{Poller, TICK};
 
 /// Deadlines that may be noted beyond twice the connections, before those of waits that have ended are removed.
@@ -108,8 +110,20 @@ impl EventLoop {
     fn look_around(&mut self, since_last: Duration) {
         self.close_idle();
         self.mind_backlogs(since_last);
+        self.look_at_disk();
         if self.worker.id == 0 {
             self.shared.engine.sample(self.worker.clock.now_ms, self.steady_ms());
+        }
+    }
+
+    /// Has commands that write be refused while the disk of the append-only file doesn't answer.
+    fn look_at_disk(&self) {
+        match self.shared.engine.durability.look_at_disk(Instant::now()) {
+            None => {}
+            Some(DiskChange::Answers) => log::notice("The disk of the append-only file answers again."),
+            Some(DiskChange::Hangs(what)) => log::warning(format!(
+                "{what}. Commands that write are refused until it does; nothing that was acknowledged is lost."
+            )),
         }
     }
 

@@ -45,7 +45,7 @@ impl EventLoop {
                 self.release_connection(key, safe);
             }
         }
-        if !self.log_waiters.is_empty() && self.worker.log_has_room() {
+        if !self.log_waiters.is_empty() && self.worker.ends_wait_for_log() {
             for client in std::mem::take(&mut self.log_waiters) {
                 if let Some(&key) = self.by_client.get(&client) {
                     self.go_on_reading(key, Hold::AwaitsLog);
