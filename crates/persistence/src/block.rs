@@ -1,11 +1,15 @@
 //! The form of an increment: commands in blocks with checksums, of which other servers see the commands only.
 //!
 //! ```text
-//! file:    #penstock 1\r\n block block ...
+//! file:    #penstock 1\r\n block block ... with times between some of them
+//! time:    #TS:<seconds of Unix time>\r\n                        what follows was written then or later
 //! block:   #block <bytes, 12 digits> <settled, 15 digits> <1 if it has comments in it, else 0> <CRC-32, 8 hex digits>\r\n
 //!          commands and comments, so many bytes
 //! comment: #own+<hex digits>\r\n ... #own.<hex digits>\r\n        what only Penstock understands, in pieces
 //! ```
+//!
+//! Times are Redis's own annotations (`aof-timestamp-enabled`), by which `redis-check-aof --truncate-to-timestamp` cuts a file. They
+//! stand between blocks, so that a file that is cut there is whole.
 //!
 //! Redis and Valkey skip lines that begin with `#` between commands, and read at most 127 characters of one at a time. A unit
 //! of several commands is framed as MULTI ... EXEC, and lies within one block: a block that is torn at the file's end is
@@ -27,6 +31,8 @@ pub const HEAD_START: &[u8] = b"#block ";
 /// Bytes of a block from which on the next unit begins another: what is found damaged is told to that, and what is checked
 /// at once has to be in memory.
 pub const BLOCK_BYTES: usize = 1 << 20;
+/// How the comment begins that tells the time.
+pub(crate) const TIME_START: &[u8] = b"#TS:";
 /// How comments begin that carry what only Penstock understands: one that goes on, and the last.
 const OWN_MORE: &[u8] = b"#own+";
 const OWN_LAST: &[u8] = b"#own.";
@@ -98,12 +104,27 @@ pub struct Encoder {
     has_comments: bool,
     /// Bytes of the file that are durable.
     pub settled: u64,
+    /// The time that the file has told last.
+    told_s: u64,
 }
 
 impl Encoder {
     /// Begins a new file: nothing is selected there.
     pub fn begin_file(&mut self) {
         *self = Encoder::default();
+    }
+
+    /// Tells the time, in seconds of Unix time, unless the file has told it or a later one: a clock may be set back. Ends the
+    /// block that is open.
+    pub fn time(&mut self, now_s: u64, out: &mut Vec<u8>) {
+        if now_s <= self.told_s {
+            return;
+        }
+        self.told_s = now_s;
+        self.end_block(out);
+        out.extend_from_slice(TIME_START);
+        write_u64(out, now_s);
+        out.extend_from_slice(b"\r\n");
     }
 
     /// Adds a unit behind what `out` has. Call [`Encoder::end_block`] before `out` is written.
@@ -173,6 +194,12 @@ fn comment(record: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Whether a line tells the time.
+pub(crate) fn is_time(line: &[u8]) -> bool {
+    let digits = line.strip_prefix(TIME_START).and_then(|line| line.strip_suffix(b"\r\n"));
+    digits.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
+}
+
 /// A piece of a comment that carries what only Penstock understands: its bytes are added to `record`. True if it was the
 /// last; none if the line is another comment, or a damaged one.
 pub(crate) fn read_comment(line: &[u8], record: &mut Vec<u8>) -> Option<bool> {
@@ -224,6 +251,31 @@ mod tests {
         let ends: Vec<_> = text.iter().filter_map(|line| read_comment(line, &mut own)).collect();
         assert_eq!(ends, [false, false, true]);
         assert_eq!(own, entries(record.bytes()).nth(2).unwrap().command);
+    }
+
+    #[test]
+    fn a_second_is_told_once_and_between_blocks() {
+        let (mut encoder, mut out) = (Encoder::default(), Vec::new());
+        let mut record = Record::default();
+        record.push(0, Kind::Command, [&b"SET"[..], b"k", b"v"].into_iter());
+        for now_s in [100, 100, 99, 101] {
+            encoder.time(now_s, &mut out);
+            encoder.unit(entries(record.bytes()), &mut out);
+        }
+        encoder.end_block(&mut out);
+        let mut parts = Vec::new();
+        while !out.is_empty() {
+            let len = match Head::parse(&out) {
+                Some(head) => HEAD_BYTES + head.len as usize,
+                None => 1 + out.iter().position(|&byte| byte == b'\n').unwrap(),
+            };
+            let part: Vec<u8> = out.drain(..len).collect();
+            parts.push(if is_time(&part) { String::from_utf8(part).unwrap() } else { len.to_string() });
+        }
+        let (select, set) = (23, 27);
+        let block = |sets: usize, selects: usize| (HEAD_BYTES + selects * select + sets * set).to_string();
+        assert_eq!(parts, ["#TS:100\r\n".into(), block(3, 1), "#TS:101\r\n".into(), block(1, 0)]);
+        assert!(!is_time(b"#TS:\r\n") && !is_time(b"#TS:1x\r\n") && !is_time(b"#TS:1\n"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::ops::Range;
 
-use crate::block::{FILE_START, HEAD_BYTES, HEAD_START, Head, read_comment};
+use crate::block::{FILE_START, HEAD_BYTES, HEAD_START, Head, is_time, read_comment};
 
 /// What the contents of a file are given to, in order.
 pub trait Apply {
@@ -168,8 +168,6 @@ pub fn read_file(reader: &mut dyn Read, apply: &mut dyn Apply) -> Result<Extent,
     Ok(Extent { whole, torn: file.window.skip_all().map_err(Damage::Io)? - whole })
 }
 
-/// How the comment begins that tells the time (`aof-timestamp-enabled`).
-const TIMESTAMP_START: &[u8] = b"#TS:";
 /// What ends a transaction whose EXEC is missing.
 const DISCARD: &[u8] = b"*1\r\n$7\r\nDISCARD\r\n";
 
@@ -237,7 +235,7 @@ impl Reading<'_> {
                 }
                 Item::Comment(_) if run > 0 => break Stopped::Whole,
                 // The first line of a block may be damaged; its commands must not pass for ones that nothing covers.
-                Item::Comment(_) if self.has_blocks && !rest.starts_with(TIMESTAMP_START) => {
+                Item::Comment(len) if self.has_blocks && !is_time(&rest[..len]) => {
                     return self.stop_or_refuse("neither a block nor a known comment");
                 }
                 Item::Comment(len) => {

@@ -1,6 +1,6 @@
 //! The writer: takes units from the journal, writes them to the last increment and syncs it.
 //!
-//! It is called again and again by a thread of its own ([`Writer::step`]), and never waits for anything but the disk. What it
+//! It is called again and again by a thread of its own ([`Writer::write`], [`Writer::sync_if_due`]), and never waits for anything but the disk. What it
 //! can't write it keeps and tries again; it tells how far the log is safe, and what is wrong with the disk. Where replies
 //! don't wait for a sync, another thread runs it, so that writes go on meanwhile ([`Stepped::sync`]).
 
@@ -37,15 +37,15 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// How often memory is given back that hasn't been needed: some syncs apart.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(3);
 
-/// What a step has done.
+/// What [`Writer::sync_if_due`] has done.
 #[derive(Debug)]
 pub struct Stepped<F> {
     /// Units up to this one are as safe as the policy promises.
     pub safe: Position,
     /// Units up to this one are durable.
     pub synced: Position,
-    /// Whether there was anything to be written or synced.
-    pub was_busy: bool,
+    /// Whether anything has become durable, or is left to the system to sync.
+    pub has_synced: bool,
     /// When it is to be called again though there is nothing new: something is still to be synced, and no sync runs.
     pub again_after: Option<Duration>,
     /// A sync that begins: the caller has another thread sync this file, and passes the result to [`Writer::end_sync`].
@@ -63,6 +63,8 @@ pub struct Writer<D: Disk> {
     encoder: Encoder,
     policy: Policy,
     holds_syncs: bool,
+    /// The time that is told before what comes next, in seconds of Unix time, if times are told.
+    time_s: Option<u64>,
     /// Positions of the last unit that was taken from the journal, written, and synced.
     taken: Position,
     written: Position,
@@ -86,6 +88,7 @@ impl<D: Disk> Writer<D> {
             encoder: Encoder::default(),
             policy,
             holds_syncs: false,
+            time_s: None,
             taken: last,
             written: last,
             synced: last,
@@ -106,6 +109,11 @@ impl<D: Disk> Writer<D> {
         self.holds_syncs = hold;
     }
 
+    /// Tells the time in the file, in seconds of Unix time, before what comes next (`aof-timestamp-enabled`). None ends that.
+    pub fn set_time(&mut self, now_s: Option<u64>) {
+        self.time_s = now_s;
+    }
+
     /// How long the file is with all that is to be written.
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -124,19 +132,27 @@ impl<D: Disk> Writer<D> {
         self.appender.unsettled()
     }
 
-    /// Takes the units that there are up to `cut`, writes them, and syncs them if it is time. `cut` is set behind the closed
-    /// gate, to the last unit of then; the greatest position stands for none. `now` is a clock that is never set.
+    /// Takes the units that there are up to `cut` and writes them. `cut` is set behind the closed gate, to the last unit of then;
+    /// the greatest position stands for none. Says whether there was anything to be written.
     ///
     /// # Errors
-    /// The disk's. Nothing is lost: the next step tries again.
-    pub fn step(&mut self, now: Duration, cut: &AtomicU64) -> io::Result<Stepped<D::File>> {
-        let before = self.synced;
+    /// The disk's. Nothing is lost: the next call tries again.
+    pub fn write(&mut self, cut: &AtomicU64) -> io::Result<bool> {
         self.take(cut);
         let was_busy = self.appender.unwritten() > 0;
         self.appender.write()?;
         self.written = self.taken;
+        Ok(was_busy)
+    }
+
+    /// Syncs what [`Writer::write`] has written, if it is time, or has the caller do it. `now` is a clock that is never set.
+    ///
+    /// # Errors
+    /// The disk's. Nothing is lost: [`Writer::write`] is to be called again.
+    pub fn sync_if_due(&mut self, now: Duration, cut: &AtomicU64) -> io::Result<Stepped<D::File>> {
+        let before = self.synced;
         let is_at_cut = self.taken == cut.load(Ordering::Acquire);
-        let sync = if self.appender.is_syncing() { None } else { self.sync_if_due(now, is_at_cut)? };
+        let sync = if self.appender.is_syncing() { None } else { self.follow_policy(now, is_at_cut)? };
         let is_syncing = self.appender.is_syncing();
         if now.saturating_sub(self.gave_back) >= GIVE_BACK_EVERY {
             self.gave_back = now;
@@ -147,7 +163,7 @@ impl<D: Disk> Writer<D> {
         Ok(Stepped {
             safe: if self.policy == Policy::Always { self.synced } else { self.written },
             synced: self.synced,
-            was_busy: was_busy || self.synced != before,
+            has_synced: self.synced != before,
             again_after,
             sync,
             has_no_room: is_syncing && !self.has_room(),
@@ -156,7 +172,7 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Does what the policy says of what has been written. Returns the file if another thread is to sync it.
-    fn sync_if_due(&mut self, now: Duration, is_at_cut: bool) -> io::Result<Option<D::File>> {
+    fn follow_policy(&mut self, now: Duration, is_at_cut: bool) -> io::Result<Option<D::File>> {
         if self.written == self.synced {
             return Ok(None);
         }
@@ -190,7 +206,7 @@ impl<D: Disk> Writer<D> {
     /// Notes the result of a sync that another thread has run.
     ///
     /// # Errors
-    /// The sync's. Nothing is lost: the next step writes again what isn't durable.
+    /// The sync's. Nothing is lost: [`Writer::write`] writes again what isn't durable.
     pub fn end_sync(&mut self, result: io::Result<()>) -> io::Result<()> {
         self.sync_failed = result.is_err();
         self.appender.end_sync(result)?;
@@ -230,6 +246,9 @@ impl<D: Disk> Writer<D> {
         while self.appender.unwritten() < WRITE_BYTES && (self.has_room() || !self.appender.is_syncing()) {
             let Some(unit) = self.merge.next_unit_up_to(|| cut.load(Ordering::Acquire)) else { break };
             self.taken = unit.position;
+            if let Some(now_s) = self.time_s {
+                self.encoder.time(now_s, self.appender.tail());
+            }
             self.encoder.unit(unit.entries(), self.appender.tail());
         }
         self.encoder.end_block(self.appender.tail());

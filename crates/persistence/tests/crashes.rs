@@ -137,13 +137,16 @@ struct Log {
     cut: AtomicU64,
     /// The sync that runs in another thread.
     syncing: Option<FakeSync>,
+    tells_time: bool,
 }
 
 impl Log {
     /// A step, and the beginning of the next increment where one is to begin. Says up to which unit the policy's promise is
     /// kept, and up to which units are durable.
     fn step(&mut self, now: Duration) -> io::Result<(u64, u64)> {
-        let stepped = self.writer.step(now, &self.cut)?;
+        self.writer.set_time(self.tells_time.then(|| 1_700_000_000 + now.as_secs()));
+        self.writer.write(&self.cut)?;
+        let stepped = self.writer.sync_if_due(now, &self.cut)?;
         if let Some(file) = stepped.sync {
             self.syncing = Some(file.begin_sync());
         }
@@ -166,7 +169,7 @@ fn begin(disk: &FakeDisk, last: u64, whole: u64, policy: Policy) -> io::Result<L
     let appender = files.last_increment(whole)?;
     let (lane, reader) = lane();
     let writer = Writer::new(Merge::new(vec![reader], last), last, appender, policy, Duration::ZERO);
-    Ok(Log { lane, writer, files, cut: AtomicU64::new(NO_CUT), syncing: None })
+    Ok(Log { lane, writer, files, cut: AtomicU64::new(NO_CUT), syncing: None, tells_time: false })
 }
 
 /// A history: units, steps that may fail, and a crash; then another on what is left.
@@ -187,6 +190,7 @@ fn history(seed: u64) {
             (last, whole) = (units.len() as u64, extent.whole);
             continue;
         };
+        log.tells_time = numbers.below(2) == 0;
         // What survives a loss of power, and what survives the end of the process while no call fails.
         let (mut durable, mut written) = (last, last);
         let mut now = Duration::ZERO;
@@ -292,6 +296,32 @@ fn rot_before_the_last_block_is_found_wherever_it_is() {
         disk.rot(&name, at);
     }
     assert_eq!(recover(&disk).unwrap().0.len(), 40);
+}
+
+#[test]
+fn a_file_that_is_cut_at_a_time_is_whole_and_has_all_that_came_before() {
+    let disk = FakeDisk::new(7);
+    let mut log = begin(&disk, 0, 0, Policy::Always).unwrap();
+    log.tells_time = true;
+    for number in 1..=40 {
+        log.lane.append(number, record(number, 30).bytes());
+        log.step(Duration::from_millis(number * 100)).unwrap();
+    }
+    let name = Files::open(disk.clone(), NAME).unwrap().manifest().last_increment().unwrap().name.clone();
+    let bytes = disk.bytes(&name).unwrap();
+    let times: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(b"#TS:")).collect();
+    assert_eq!(times.len(), 5);
+    for (second, &at) in times.iter().enumerate() {
+        let mut applied = Applied::default();
+        let extent = read_file(&mut &bytes[..at], &mut applied).unwrap();
+        assert_eq!((extent.whole, extent.torn), (at as u64, 0));
+        assert_eq!(applied.units().len(), (second * 10).saturating_sub(1));
+    }
+    // A line that has become longer has swallowed the one behind it.
+    let end = times[1] + bytes[times[1]..].iter().position(|&byte| byte == b'\r').unwrap();
+    disk.rot(&name, end + 1);
+    let Err(Damage::Bytes { offset, .. }) = recover(&disk) else { panic!("rot was not found") };
+    assert_eq!(offset, times[1] as u64);
 }
 
 #[test]

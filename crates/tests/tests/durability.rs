@@ -389,3 +389,45 @@ fn replies_wait_for_the_disk_as_soon_as_the_configuration_says_so() {
     server.kill();
     assert_eq!(start(&directory, "always").connect().cmd("GET n").unwrap().text(), b"last");
 }
+
+/// Runs `redis-check-aof` on the manifest, and says what it printed and whether it was content. None if it isn't there.
+fn check_by_redis(directory: &Directory, args: &[&str]) -> Option<(String, bool)> {
+    let manifest = directory.0.join("appendonlydir/appendonly.aof.manifest");
+    let mut command = std::process::Command::new("redis-check-aof");
+    let mut child = command
+        .args(args)
+        .arg(manifest)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .ok()?;
+    child.stdin.take().unwrap().write_all(b"y\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    Some((String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success()))
+}
+
+#[test]
+fn a_file_that_tells_the_time_can_be_cut_at_one_by_redis() {
+    let directory = Directory::new("times");
+    let args = ["--appendonly", "yes", "--appendfsync", "always", "--dir", directory.path()];
+    let mut server = Server::penstock(&[&args[..], &["--aof-timestamp-enabled", "yes"]].concat());
+    let mut conn = server.connect();
+    conn.cmd("SET before 1").unwrap();
+    let cut_s: u64 = String::from_utf8_lossy(conn.cmd("TIME").unwrap().items()[0].text()).parse().unwrap();
+    std::thread::sleep(Duration::from_millis(2100));
+    conn.cmd("SET after 1").unwrap();
+    server.kill();
+    let server = Server::oracle(&args);
+    assert_eq!(server.connect().cmd("DBSIZE").unwrap().integer(), Some(2));
+    drop(server);
+    let mut server = start(&directory, "always");
+    assert_eq!(server.connect().cmd("DBSIZE").unwrap().integer(), Some(2));
+    server.kill();
+    let Some((said, is_content)) = check_by_redis(&directory, &[]) else { return eprintln!("no redis-check-aof") };
+    assert!(is_content && said.contains("All AOF files and manifest are valid"), "{said}");
+    let cut = check_by_redis(&directory, &["--truncate-to-timestamp", &(cut_s + 1).to_string()]);
+    assert!(cut.as_ref().is_some_and(|(_, is_content)| *is_content), "{cut:?}");
+    let server = start(&directory, "always");
+    let counts = ["before", "after"].map(|key| number(&server, key));
+    assert_eq!(counts, [1, 0], "{cut:?}");
+}

@@ -142,3 +142,26 @@ fn a_server_whose_disk_hangs_ends_when_it_is_told_to() {
     assert!(server.log().contains("doesn't answer"), "{}", server.log());
     server.kill();
 }
+
+#[test]
+fn the_latency_monitor_has_slow_writes_and_syncs_by_their_names() {
+    let disk = HangingDisk::new();
+    for (fsync, calls, events) in [
+        ("always", "sync", &["aof-fsync-always"][..]),
+        ("always", "write", &["aof-write-alone", "aof-write"]),
+        ("everysec", "write", &["aof-write"]),
+    ] {
+        let directory = Directory::new();
+        let server = start(&disk, &directory, fsync);
+        let mut conn = server.connect();
+        conn.cmd("CONFIG SET latency-monitor-threshold 20").unwrap();
+        disk.hang(calls);
+        conn.send(b"SET k v\r\n").unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        disk.answer();
+        assert_eq!(conn.read().unwrap().text(), b"OK");
+        for event in events {
+            server.wait_until(event, |_| conn.cmd("LATENCY LATEST").unwrap().escaped().contains(event));
+        }
+    }
+}

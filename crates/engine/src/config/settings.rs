@@ -314,6 +314,8 @@ settings! {
     appendfsync: Choice<AppendFsync> = Directive::choice("appendfsync", APPEND_FSYNC, "everysec");
     /// Whether the append-only file is not synced every second while a snapshot is written that it is to begin with.
     no_appendfsync_on_rewrite: Flag = Directive::bool("no-appendfsync-on-rewrite", "no");
+    /// Whether the append-only file tells the time, once a second.
+    aof_timestamp_enabled: Flag = Directive::bool("aof-timestamp-enabled", "no");
     /// Whether the server starts though the append-only file ends in the midst of what was written last.
     aof_load_truncated: Flag = Directive::bool("aof-load-truncated", "yes");
     /// Directory of the files that the server writes, absolute.

@@ -66,7 +66,6 @@ const APPEND_ONLY: Group = Group {
     why: "A rewritten append-only file begins with a snapshot, and what it no longer names is removed.",
     directives: &[
         Directive::bool("aof-use-rdb-preamble", "yes"),
-        Directive::bool("aof-timestamp-enabled", "no"),
         Directive::bool("aof-disable-auto-gc", "no").hidden(),
     ],
 };
