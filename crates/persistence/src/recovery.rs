@@ -9,7 +9,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::ops::Range;
 
-use crate::block::{FILE_START, HEAD_BYTES, HEAD_START, Head, is_time, read_comment};
+use crate::block::{FILE_START, HEAD_BYTES, HEAD_START, Head, TIME_START, is_time, read_comment};
 
 /// What the contents of a file are given to, in order.
 pub trait Apply {
@@ -319,7 +319,7 @@ fn apply_mixed(block: &[u8], start: u64, own: &mut Vec<u8>, apply: &mut dyn Appl
 
 /// The time that a comment tells, in seconds of Unix time.
 fn timestamp(comment: &[u8]) -> Option<u64> {
-    let digits = comment.strip_prefix(TIMESTAMP_START)?.trim_ascii_end();
+    let digits = comment.strip_prefix(TIME_START)?.trim_ascii_end();
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 

@@ -78,6 +78,8 @@ struct Saving {
 impl Saving {
     fn run(&mut self, directory: Directory, temporary: String, syncs_early: bool) {
         let began = Instant::now();
+        let is_base = matches!(self.place, Place::Base { .. });
+        self.engine.durability.note_rewrite(is_base);
         let outcome = match self.write(directory, temporary, syncs_early) {
             Ok(Some(bytes)) => {
                 log::notice(format!("Snapshot saved: {bytes} bytes, {:.3} seconds", began.elapsed().as_secs_f64()));
@@ -94,6 +96,7 @@ impl Saving {
                 Outcome::Failed
             }
         };
+        self.engine.durability.note_rewrite(false);
         self.engine.snapshots.note_ended(outcome, now_us() / 1_000_000);
         self.engine.follow_snapshots();
     }

@@ -1,28 +1,55 @@
-//! Directories for servers whose data outlive them.
+//! Directories of tests: for files, and for servers whose data outlive them.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process};
 
-/// A directory of its own, removed in the end.
+/// A directory of its own, gone with this value.
 pub struct Directory(PathBuf);
 
+impl Default for Directory {
+    fn default() -> Directory {
+        Directory::new()
+    }
+}
+
 impl Directory {
-    /// An empty one. No other test has one of this name.
-    pub fn new(name: &str) -> Directory {
-        let path = env::temp_dir().join(format!("penstock-{name}-{}", process::id()));
+    /// A new one, empty.
+    pub fn new() -> Directory {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("penstock-test-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = env::temp_dir().join(name);
+        // What an earlier process of this number has left.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Directory(path)
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &str {
+    /// Its own path.
+    pub fn root(&self) -> &str {
         self.0.to_str().unwrap()
     }
 
     /// The path of a file in it.
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.0.join(name)
+    }
+
+    /// The same as text.
+    pub fn path(&self, name: &str) -> String {
+        self.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Writes a file, and returns its path.
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// What a file in it contains.
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.join(name)).unwrap()
     }
 }
 

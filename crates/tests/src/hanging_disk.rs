@@ -2,7 +2,7 @@
 
 use std::{env, fs, process};
 
-use crate::loader::Directory;
+use crate::directory::Directory;
 
 /// See the module's documentation.
 pub struct HangingDisk {

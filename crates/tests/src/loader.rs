@@ -1,58 +1,13 @@
 //! `penstock load` in tests: running it, and asking a server what came of it.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crate::reply::Reply;
 use crate::rng::Rng;
 use crate::server::{Server, comes_true, subject_program};
-
-/// A directory of its own for each test, gone with it.
-pub struct Directory(PathBuf);
-
-impl Default for Directory {
-    fn default() -> Directory {
-        Directory::new()
-    }
-}
-
-impl Directory {
-    /// A new one, empty.
-    pub fn new() -> Directory {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("penstock-load-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Directory(path)
-    }
-
-    /// Writes a file, and returns its path.
-    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
-        let path = self.path(name);
-        std::fs::write(&path, content).unwrap();
-        path
-    }
-
-    /// The path of a file in it.
-    pub fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-
-    /// What a file in it contains.
-    pub fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.0.join(name)).unwrap()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// The loader, with these arguments, for the server at `port`.
 pub fn loader(port: u16, args: &[&str]) -> Command {

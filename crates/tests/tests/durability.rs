@@ -34,7 +34,7 @@ fn start(directory: &Directory, fsync: &str) -> Server {
         "--appendfsync",
         fsync,
         "--dir",
-        directory.path(),
+        directory.root(),
         "--threads",
         "2",
         "--enable-debug-command",
@@ -215,7 +215,7 @@ fn no_acknowledged_write_is_lost_and_no_unit_is_there_in_part_when_the_server_is
     let (kills, mut rng) = (env("PENSTOCK_KILLS", 8), Rng::new(env("PENSTOCK_SEED", 1)));
     let mut acknowledged = 0;
     for first in (0..kills).step_by(KILLS_OF_A_FILE as usize) {
-        let directory = Directory::new("durability-kills");
+        let directory = Directory::new();
         let mut known = Everything::default();
         let end = kills.min(first + KILLS_OF_A_FILE);
         for kill in first..end {
@@ -260,7 +260,7 @@ fn everysec_loses_at_most_its_second_when_the_server_is_killed() {
     let (kills, mut rng) = (env("PENSTOCK_KILLS", 8).div_ceil(4), Rng::new(env("PENSTOCK_SEED", 1)));
     let (mut lost, mut longest) = (0, Duration::ZERO);
     for kill in 0..kills {
-        let directory = Directory::new("durability-everysec");
+        let directory = Directory::new();
         let (killed, writers) = kill_with_everysec(&directory, &mut rng);
         let server = start(&directory, "everysec");
         for (writer, (mut known, batches)) in writers.into_iter().enumerate() {
@@ -296,9 +296,9 @@ fn reply_of_settled(server: &Server, words: &[&str]) -> Reply {
 
 #[test]
 fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
-    let directory = Directory::new("durability-full");
+    let directory = Directory::new();
     for fsync in ["always", "everysec"] {
-        let args = ["--appendonly", "yes", "--appendfsync", fsync, "--dir", directory.path(), "--threads", "2"];
+        let args = ["--appendonly", "yes", "--appendfsync", fsync, "--dir", directory.root(), "--threads", "2"];
         // Files of 100 KB.
         let mut server = Server::penstock_with_small_files(&args, 200);
         let (mut conn, mut other) = (server.connect(), server.connect());
@@ -347,11 +347,11 @@ fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
 
 #[test]
 fn the_server_does_not_start_empty_beside_data_that_it_does_not_read() {
-    let directory = Directory::new("durability-unread");
+    let directory = Directory::new();
     let refused = || {
         let port = free_port().unwrap().to_string();
         let output = std::process::Command::new(subject_program())
-            .args(["server", "--port", &port, "--bind", "127.0.0.1", "--appendonly", "yes", "--dir", directory.path()])
+            .args(["server", "--port", &port, "--bind", "127.0.0.1", "--appendonly", "yes", "--dir", directory.root()])
             .output()
             .unwrap();
         assert!(!output.status.success());
@@ -376,7 +376,7 @@ fn the_server_does_not_start_empty_beside_data_that_it_does_not_read() {
 
 #[test]
 fn replies_wait_for_the_disk_as_soon_as_the_configuration_says_so() {
-    let directory = Directory::new("durability-switch");
+    let directory = Directory::new();
     let mut server = start(&directory, "everysec");
     let mut conn = server.connect();
     for number in 1..=200 {
@@ -392,7 +392,7 @@ fn replies_wait_for_the_disk_as_soon_as_the_configuration_says_so() {
 
 /// Runs `redis-check-aof` on the manifest, and says what it printed and whether it was content. None if it isn't there.
 fn check_by_redis(directory: &Directory, args: &[&str]) -> Option<(String, bool)> {
-    let manifest = directory.0.join("appendonlydir/appendonly.aof.manifest");
+    let manifest = directory.join("appendonlydir/appendonly.aof.manifest");
     let mut command = std::process::Command::new("redis-check-aof");
     let mut child = command
         .args(args)
@@ -408,8 +408,8 @@ fn check_by_redis(directory: &Directory, args: &[&str]) -> Option<(String, bool)
 
 #[test]
 fn a_file_that_tells_the_time_can_be_cut_at_one_by_redis() {
-    let directory = Directory::new("times");
-    let args = ["--appendonly", "yes", "--appendfsync", "always", "--dir", directory.path()];
+    let directory = Directory::new();
+    let args = ["--appendonly", "yes", "--appendfsync", "always", "--dir", directory.root()];
     let mut server = Server::penstock(&[&args[..], &["--aof-timestamp-enabled", "yes"]].concat());
     let mut conn = server.connect();
     conn.cmd("SET before 1").unwrap();

@@ -6,8 +6,8 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use penstock_tests::directory::Directory;
 use penstock_tests::hanging_disk::HangingDisk;
-use penstock_tests::loader::Directory;
 use penstock_tests::reply::Reply;
 use penstock_tests::server::Server;
 

@@ -6,7 +6,8 @@
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use penstock_tests::certificates::Certificates;
-use penstock_tests::loader::{Directory, Ran, ask, calls, loader, run, seed, signal, texts, wait_until, with_both};
+use penstock_tests::directory::Directory;
+use penstock_tests::loader::{Ran, ask, calls, loader, run, seed, signal, texts, wait_until, with_both};
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 use std::fmt::Write as _;

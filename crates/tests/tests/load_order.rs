@@ -4,9 +4,8 @@
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
-use penstock_tests::loader::{
-    Directory, ask, calls, load_by_killed_loaders, loader, run, texts, wait_until, with_both,
-};
+use penstock_tests::directory::Directory;
+use penstock_tests::loader::{ask, calls, load_by_killed_loaders, loader, run, texts, wait_until, with_both};
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 use std::fmt::Write as _;

@@ -2,7 +2,8 @@
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
-use penstock_tests::loader::{Directory, Ran, ask, interrupt, loader, run, signal, texts, with_both};
+use penstock_tests::directory::Directory;
+use penstock_tests::loader::{Ran, ask, interrupt, loader, run, signal, texts, with_both};
 use penstock_tests::server::Server;
 use std::process::Stdio;
 use std::time::{Duration, Instant};

@@ -6,8 +6,9 @@
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use penstock_tests::breaker::Breaker;
+use penstock_tests::directory::Directory;
 use penstock_tests::loader::{
-    Directory, Ran, ask, calls, interrupt, load_by_killed_loaders, loader, number, run, seed, signal, texts, wait_until,
+    Ran, ask, calls, interrupt, load_by_killed_loaders, loader, number, run, seed, signal, texts, wait_until,
 };
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;

@@ -11,7 +11,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -36,9 +35,8 @@ struct Running(Child, #[expect(dead_code, reason = "removed when it is dropped")
 
 impl Running {
     fn spawn(command: &mut Command) -> Running {
-        static SPAWNED: AtomicU32 = AtomicU32::new(0);
-        let directory = Directory::new(&format!("process-{}", SPAWNED.fetch_add(1, Ordering::Relaxed)));
-        Running(command.current_dir(directory.path()).spawn().unwrap(), directory)
+        let directory = Directory::new();
+        Running(command.current_dir(directory.root()).spawn().unwrap(), directory)
     }
 }
 

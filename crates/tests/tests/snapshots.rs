@@ -22,13 +22,13 @@ const LARGE: usize = 10_000;
 const WRITERS: usize = 4;
 
 fn start(directory: &Directory, args: &[&str]) -> Server {
-    let own = ["--dir", directory.path(), "--threads", "2", "--enable-debug-command", "yes"];
+    let own = ["--dir", directory.root(), "--threads", "2", "--enable-debug-command", "yes"];
     Server::penstock(&[&own[..], args].concat())
 }
 
 /// Starts Redis on a directory's data.
 fn redis(directory: &Directory, args: &[&str]) -> Server {
-    Server::oracle(&[&["--dir", directory.path(), "--enable-debug-command", "yes"][..], args].concat())
+    Server::oracle(&[&["--dir", directory.root(), "--enable-debug-command", "yes"][..], args].concat())
 }
 
 fn text(conn: &mut Conn, command: &str) -> String {
@@ -89,7 +89,7 @@ fn every_type() -> String {
 
 #[test]
 fn saved_data_of_every_type_are_loaded_again_and_by_redis() {
-    let directory = Directory::new("snapshots-types");
+    let directory = Directory::new();
     let server = start(&directory, &[]);
     fill(&server, &every_type());
     let mut conn = server.connect();
@@ -174,7 +174,7 @@ fn fill_pairs(server: &Server) {
 
 #[test]
 fn a_snapshot_has_one_moment_whatever_is_written_meanwhile() {
-    let directory = Directory::new("snapshots-moment");
+    let directory = Directory::new();
     let server = start(&directory, &[]);
     fill_pairs(&server);
     for round in 0..4 {
@@ -200,7 +200,7 @@ fn a_snapshot_has_one_moment_whatever_is_written_meanwhile() {
 
 #[test]
 fn a_rewrite_of_the_append_only_file_loses_nothing() {
-    let directory = Directory::new("snapshots-rewrite");
+    let directory = Directory::new();
     let args = ["--appendonly", "yes", "--appendfsync", "always"];
     let mut server = start(&directory, &args);
     fill_pairs(&server);
@@ -224,9 +224,9 @@ fn a_rewrite_of_the_append_only_file_loses_nothing() {
             fs::read_dir(directory.join("appendonlydir")).unwrap().map(|file| file.unwrap().file_name()).collect();
         assert_eq!(names.len(), 3, "a manifest, a base and an increment: {names:?}");
         // A copy, for Redis writes to it.
-        let copy = Directory::new("snapshots-rewrite-copy");
+        let copy = Directory::new();
         let status =
-            Command::new("cp").arg("-r").arg(directory.join("appendonlydir")).arg(copy.path()).status().unwrap();
+            Command::new("cp").arg("-r").arg(directory.join("appendonlydir")).arg(copy.root()).status().unwrap();
         assert!(status.success());
         assert_eq!(digest(&redis(&copy, &["--appendonly", "yes"])), before, "Redis, round {round}");
         server = start(&directory, &args);
@@ -237,7 +237,7 @@ fn a_rewrite_of_the_append_only_file_loses_nothing() {
 
 #[test]
 fn a_cancelled_snapshot_leaves_nothing_and_the_next_one_is_whole() {
-    let directory = Directory::new("snapshots-cancel");
+    let directory = Directory::new();
     let server = start(&directory, &[]);
     fill_pairs(&server);
     let mut conn = server.connect();
@@ -253,7 +253,7 @@ fn a_cancelled_snapshot_leaves_nothing_and_the_next_one_is_whole() {
     }
     assert_eq!(cancelled, 20);
     assert!(!directory.join("dump.rdb").exists());
-    let left: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    let left: Vec<_> = fs::read_dir(directory.root()).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert!(left.is_empty(), "{left:?}");
     // Another begins though the last one's marks may have to be cleared away first.
     conn.send(b"BGSAVE\r\nBGSAVE CANCEL\r\nBGSAVE\r\n").unwrap();
@@ -271,7 +271,7 @@ fn a_cancelled_snapshot_leaves_nothing_and_the_next_one_is_whole() {
 
 #[test]
 fn save_points_save_by_themselves_and_the_end_of_the_server_saves() {
-    let directory = Directory::new("snapshots-points");
+    let directory = Directory::new();
     let mut server = start(&directory, &["--save", "1 10"]);
     let mut conn = server.connect();
     fill(&server, &"INCR n\n".repeat(9));
@@ -299,8 +299,8 @@ fn save_points_save_by_themselves_and_the_end_of_the_server_saves() {
 
 #[test]
 fn writes_are_refused_while_snapshots_fail_and_taken_again_afterwards() {
-    let directory = Directory::new("snapshots-fail");
-    let args = ["--save", "3600 1", "--dir", directory.path(), "--threads", "2"];
+    let directory = Directory::new();
+    let args = ["--save", "3600 1", "--dir", directory.root(), "--threads", "2"];
     // Files of 100 KB.
     let server = Server::penstock_with_small_files(&args, 200);
     let mut conn = server.connect();
@@ -311,7 +311,7 @@ fn writes_are_refused_while_snapshots_fail_and_taken_again_afterwards() {
     assert!(conn.cmd("SAVE").unwrap().is_error());
     assert!(text(&mut conn, "SET x y").starts_with("MISCONF Redis is configured to save RDB snapshots"));
     assert_eq!(text(&mut conn, "GET key1"), "value".repeat(1000));
-    assert!(fs::read_dir(directory.path()).unwrap().next().is_none(), "nothing is left of it");
+    assert!(fs::read_dir(directory.root()).unwrap().next().is_none(), "nothing is left of it");
     conn.cmd("CONFIG SET stop-writes-on-bgsave-error no").unwrap();
     assert_eq!(text(&mut conn, "SET x y"), "OK");
     conn.cmd("CONFIG SET stop-writes-on-bgsave-error yes").unwrap();
@@ -329,14 +329,14 @@ fn start_on_pipe(directory: &Directory) -> (Server, fs::File) {
     let pipe = directory.join("dump.rdb");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let opened = std::thread::spawn(move || fs::OpenOptions::new().write(true).open(pipe).unwrap());
-    let args = ["--dir", directory.path(), "--threads", "2", "--save", "3600 1"];
+    let args = ["--dir", directory.root(), "--threads", "2", "--save", "3600 1"];
     let server = Server::penstock_that_loads(&args);
     (server, opened.join().unwrap())
 }
 
 #[test]
 fn clients_are_told_that_data_are_loaded() {
-    let directory = Directory::new("snapshots-load");
+    let directory = Directory::new();
     let server = start(&directory, &[]);
     fill(&server, &every_type());
     assert_eq!(text(&mut server.connect(), "SAVE"), "OK");
@@ -386,7 +386,7 @@ fn clients_are_told_that_data_are_loaded() {
 #[test]
 fn a_server_that_ends_while_it_loads_saves_nothing() {
     for end in ["TERM", "SHUTDOWN SAVE"] {
-        let directory = Directory::new("snapshots-end");
+        let directory = Directory::new();
         let (mut server, mut pipe) = start_on_pipe(&directory);
         pipe.write_all(b"REDIS0010").unwrap();
         if end == "TERM" {
@@ -395,20 +395,20 @@ fn a_server_that_ends_while_it_loads_saves_nothing() {
             let _ = server.connect().send(b"SHUTDOWN SAVE\r\n");
         }
         server.wait_until_ended();
-        let left: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+        let left: Vec<_> = fs::read_dir(directory.root()).unwrap().map(|file| file.unwrap().file_name()).collect();
         assert_eq!(left, ["dump.rdb"], "{end}: the pipe is there, and nothing else");
     }
 }
 
 fn run_on(directory: &Directory, args: &[&str]) -> Output {
     let port = free_port().unwrap().to_string();
-    let own = ["server", "--port", &port, "--bind", "127.0.0.1", "--dir", directory.path()];
+    let own = ["server", "--port", &port, "--bind", "127.0.0.1", "--dir", directory.root()];
     Command::new(subject_program()).args(own).args(args).output().unwrap()
 }
 
 #[test]
 fn a_file_that_cannot_be_read_ends_the_start() {
-    let directory = Directory::new("snapshots-bad");
+    let directory = Directory::new();
     let server = start(&directory, &[]);
     fill(&server, &every_type());
     assert_eq!(text(&mut server.connect(), "SAVE"), "OK");

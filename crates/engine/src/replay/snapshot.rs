@@ -2,11 +2,9 @@
 
 use std::io::{self, Read};
 
-use format::Limits;
 use format::rdb::{Access, Checksum, Event, Reader};
 use store::db::{Clock, Db};
 use store::entry::Entry;
-use store::frequency::Frequency;
 use store::hash::KeyHash;
 
 use super::Replay;
@@ -52,9 +50,7 @@ impl Replay<'_> {
         options: LoadOptions,
         progress: impl FnMut(u64),
     ) -> Result<Loaded, String> {
-        let rules = &self.worker.rules;
-        let limits = Limits { list: rules.list, set: rules.set, hash: rules.hash, zset: rules.zset };
-        let mut reader = Reader::new(Counted { from, read: 0, progress }, limits);
+        let mut reader = Reader::new(Counted { from, read: 0, progress }, self.worker.rules.limits());
         let mut loaded = Loaded::default();
         let mut arriving = Arriving { database: 0, entries: Vec::with_capacity(AT_ONCE) };
         loop {
@@ -156,11 +152,9 @@ impl<R: Read, P: FnMut(u64)> Read for Counted<R, P> {
 /// The access word of a key that is used as a snapshot says.
 fn access_word(access: Access, clock: &Clock) -> u32 {
     match (access, clock.frequency) {
-        (Access::Frequency(count), Some(Frequency { minutes, .. })) => (minutes & 0xffff) << 8 | u32::from(count),
+        (Access::Frequency(count), Some(frequency)) => frequency.word(count),
         (_, Some(frequency)) => frequency.used(0, 0),
-        (Access::IdleSeconds(seconds), None) => {
-            clock.uptime_s.saturating_sub(u32::try_from(seconds).unwrap_or(u32::MAX))
-        }
+        (Access::IdleSeconds(seconds), None) => clock.word_of_idle(seconds),
         (_, None) => clock.uptime_s,
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn begin(
 
 fn options(engine: &Engine, clock: &Clock) -> SinkOptions {
     let access = match engine.settings.maxmemory_policy.get() {
-        MaxmemoryPolicy::AllkeysLru | MaxmemoryPolicy::VolatileLru => AccessKind::Idle(clock.uptime_s),
+        MaxmemoryPolicy::AllkeysLru | MaxmemoryPolicy::VolatileLru => AccessKind::Idle(*clock),
         _ => clock.frequency.map_or(AccessKind::None, AccessKind::Frequency),
     };
     let options = Options { compress: engine.settings.rdbcompression.get(), ..Options::default() };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use format::rdb::{Access, Collection, Options, Writer};
 use resp::num::IntText;
+use store::db::Clock;
 use store::entry::{Entry, View};
 use store::frequency::Frequency;
 use store::snapshot::{Element, ElementSink, Sink};
@@ -21,8 +22,8 @@ const PIECE_BYTES: usize = 32 * 1024;
 pub enum AccessKind {
     /// Nothing.
     None,
-    /// For how long it was not used; with the seconds since the server's start.
-    Idle(u32),
+    /// For how long it was not used.
+    Idle(Clock),
     /// How often it was used.
     Frequency(Frequency),
 }
@@ -71,7 +72,7 @@ impl ShardSink {
     fn access_of(&self, entry: &Entry) -> Access {
         match self.options.access {
             AccessKind::None => Access::Unknown,
-            AccessKind::Idle(uptime_s) => Access::IdleSeconds(u64::from(uptime_s.saturating_sub(entry.access()))),
+            AccessKind::Idle(clock) => Access::IdleSeconds(u64::from(clock.idle_s(entry.access()))),
             AccessKind::Frequency(frequency) => Access::Frequency(frequency.count(entry.access()) as u8),
         }
     }
