@@ -1,0 +1,45 @@
+//! Snapshots: whatever a file holds, it is read or refused, and memory stays within what its bytes justify. What was read is the same
+//! after it was written and read again.
+#![no_main]
+
+use format::Limits;
+use format::rdb::{Access, Event, Options, Reader, Target, Writer, trailer};
+use libfuzzer_sys::fuzz_target;
+use penstock_fuzz::memory;
+use store::entry::Entry;
+
+/// The keys that a file holds until it ends or is refused.
+fn keys(bytes: &[u8]) -> Vec<Entry> {
+    let mut reader = Reader::new(bytes, Limits::default());
+    let mut keys = Vec::new();
+    while let Ok(event) = reader.read_event() {
+        match event {
+            Event::Entry { entry, .. } => keys.push(entry),
+            Event::End(_) => break,
+            _ => {}
+        }
+    }
+    keys
+}
+
+fn written(keys: &[Entry]) -> Vec<u8> {
+    let (mut writer, mut out) = (Writer::new(Options { target: Target::Redis72, compress: false }), Vec::new());
+    writer.header(&mut out);
+    keys.iter().for_each(|key| writer.entry(&mut out, key, Access::Unknown));
+    writer.end(&mut out);
+    out.extend_from_slice(&trailer(None));
+    out
+}
+
+fuzz_target!(|data: &[u8]| {
+    // The header is given, so that what follows is reached at once; one bit chooses whose format it is.
+    let Some((&first, body)) = data.split_first() else { return };
+    let header: &[u8] = if first & 1 == 0 { b"REDIS0015" } else { b"VALKEY080" };
+    let file = [header, body].concat();
+    let keys = memory::bounded(file.len(), || keys(&file));
+    let again = self::keys(&written(&keys));
+    assert_eq!(again.len(), keys.len());
+    for (key, again) in keys.iter().zip(&again) {
+        assert_eq!((key.key(), key.expiry(), key.encoding()), (again.key(), again.expiry(), again.encoding()));
+    }
+});
