@@ -20,6 +20,7 @@ pub struct Tool {
 /// All of them, by name.
 pub const TOOLS: &[Tool] = &[
     Tool { name: "bench", run: generator::run, command: generator::command },
+    Tool { name: "check", run: check::run, command: check::command },
     Tool { name: "cli", run: cli::run, command: cli::command },
     Tool { name: "load", run: load::run, command: load::command },
 ];

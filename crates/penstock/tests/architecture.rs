@@ -43,10 +43,11 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("penstock-client", &["penstock-resp"]),
+    ("penstock-check", &["penstock-format", "penstock-persistence"]),
     ("penstock-cli", &["penstock-client", "penstock-resp"]),
     ("penstock-generator", &["penstock-client", "penstock-resp"]),
     ("penstock-load", &["penstock-client", "penstock-resp"]),
-    ("penstock", &["penstock-server", "penstock-cli", "penstock-generator", "penstock-load"]),
+    ("penstock", &["penstock-server", "penstock-check", "penstock-cli", "penstock-generator", "penstock-load"]),
 ];
 
 /// Crates whose tests may use anything: they look at all the others from outside.

@@ -1,0 +1,93 @@
+//! A file as it is read: how far reading is shows on a terminal, where it takes long.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// What takes less time shows no progress.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How often the clock is looked at, in bytes.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// A file that is being read.
+pub struct Input {
+    file: File,
+    bytes: u64,
+    read: u64,
+    /// What was read when the clock was looked at last.
+    noted: u64,
+    began: Instant,
+    progress: Progress,
+}
+
+enum Progress {
+    /// It is for nobody's eyes.
+    Never,
+    /// It is for a terminal, with this name, once reading takes long.
+    Later(String),
+    Bar(ProgressBar),
+}
+
+impl Input {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open(path: &Path, quiet: bool) -> io::Result<Input> {
+        let file = File::open(path)?;
+        let bytes = file.metadata()?.len();
+        let progress = if quiet || !io::stderr().is_terminal() {
+            Progress::Never
+        } else {
+            Progress::Later(path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default())
+        };
+        Ok(Input { file, bytes, read: 0, noted: 0, began: Instant::now(), progress })
+    }
+
+    /// Its size when it was opened, in bytes.
+    pub fn size(&self) -> u64 {
+        self.bytes
+    }
+
+    fn show(&mut self) {
+        if self.read - self.noted < STEP_BYTES {
+            return;
+        }
+        self.noted = self.read;
+        match &self.progress {
+            Progress::Later(name) if self.began.elapsed() >= PATIENCE => {
+                self.progress = Progress::Bar(bar(name, self.bytes))
+            }
+            Progress::Bar(bar) => bar.set_position(self.read),
+            _ => {}
+        }
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(room)?;
+        self.read += count as u64;
+        self.show();
+        Ok(count)
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        if let Progress::Bar(bar) = &self.progress {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(name: &str, bytes: u64) -> ProgressBar {
+    let bar = ProgressBar::new(bytes).with_message(name.to_owned());
+    match ProgressStyle::with_template("{bar:30} {percent:>3} % {binary_bytes_per_sec}, {eta} left: {wide_msg}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
