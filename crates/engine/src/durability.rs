@@ -6,7 +6,7 @@
 //! are answered at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ pub struct Durability {
     /// For each thread, whether it wants to be woken when more is safe.
     waits: Box<[AtomicBool]>,
     log: AtomicU8,
-    thread: OnceLock<Thread>,
+    thread: Mutex<Option<Thread>>,
     /// Why units can't be made safe, while they can't.
     trouble: Mutex<Trouble>,
     /// Since when the log has waited for a call of the disk, in milliseconds since `created` and one more; 0 if it doesn't.
@@ -82,6 +82,8 @@ pub struct Durability {
     delays: AtomicU64,
     /// Whether a snapshot is written that the log is to begin with.
     is_rewriting: AtomicBool,
+    /// Whether the files have all data.
+    is_whole: AtomicBool,
     /// The last unit of the increment that is written to, if another one is to begin behind it.
     cut: AtomicU64,
     reasons: Arc<EngineReasons>,
@@ -97,7 +99,7 @@ impl Durability {
             all: AtomicU64::new(0),
             waits: (0..threads).map(|_| AtomicBool::new(false)).collect(),
             log: AtomicU8::new(LogThread::Looks as u8),
-            thread: OnceLock::new(),
+            thread: Mutex::default(),
             trouble: Mutex::default(),
             waits_since: AtomicU64::new(0),
             is_hanging: AtomicBool::new(false),
@@ -107,6 +109,7 @@ impl Durability {
             is_syncing: AtomicBool::new(false),
             delays: AtomicU64::new(0),
             is_rewriting: AtomicBool::new(false),
+            is_whole: AtomicBool::new(true),
             cut: AtomicU64::new(NO_CUT),
             reasons,
         }
@@ -166,7 +169,34 @@ impl Durability {
 
     /// The thread that writes the log is this one.
     pub fn set_log_thread(&self, thread: Thread) {
-        let _ = self.thread.set(thread);
+        *self.lock_thread() = Some(thread);
+    }
+
+    /// There is no log any more. Nothing waits for it: it has what there was, up to `last`. `wake` wakes a thread that has waited.
+    pub fn end_log(&self, last: Position, wake: impl Fn(usize)) {
+        *self.lock_thread() = None;
+        self.reasons.set(AWAITED, false);
+        self.end_cut();
+        self.note_wait(None);
+        self.set_trouble(None);
+        self.note_file(0, 0, false);
+        self.note_safe(last, wake);
+    }
+
+    fn lock_thread(&self) -> MutexGuard<'_, Option<Thread>> {
+        // What is behind the lock is always whole.
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes whether the log's files have all data: those of a log that was turned on have them once they have a base.
+    pub fn note_whole(&self, is_whole: bool) {
+        self.is_whole.store(is_whole, Ordering::Relaxed);
+    }
+
+    /// Whether the log's files have all data.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.is_whole.load(Ordering::Relaxed)
     }
 
     /// Notes what the log's thread does next. Whether there are units has to be looked at again after it is noted that it
@@ -189,7 +219,7 @@ impl Durability {
     #[cold]
     fn wake_log_thread(&self) {
         self.log.store(LogThread::Looks as u8, Ordering::SeqCst);
-        if let Some(thread) = self.thread.get() {
+        if let Some(thread) = &*self.lock_thread() {
             thread.unpark();
         }
     }
@@ -234,7 +264,7 @@ impl Durability {
     /// Has the log's thread look at the configuration, if there is one. `awaited` says whether replies wait for the disk from
     /// now on; `last` is the latest unit.
     pub(crate) fn settings_changed(&self, awaited: bool, last: Position) {
-        if self.thread.get().is_some() {
+        if self.lock_thread().is_some() {
             if self.reasons.has(AWAITED) != awaited {
                 self.have_replies_wait(awaited, last);
             }

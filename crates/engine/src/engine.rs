@@ -392,12 +392,10 @@ impl Engine {
         let (bytes, _) = self.durability.file_bytes();
         let is_large = bytes >= self.settings.auto_aof_rewrite_min_size.get();
         let has_grown = bytes.saturating_sub(figures.base_bytes) * 100 >= figures.base_bytes.max(1) * percent;
-        if self.settings.appendonly.get()
-            && percent > 0
-            && is_large
-            && has_grown
-            && figures.base_failures < FAILURES_MAX
-        {
+        // Without a base, the files are of no use yet.
+        let lacks_base = !self.durability.is_whole() && now_s.saturating_sub(figures.base_tried_s) > RETRY_AFTER_S;
+        let is_grown = percent > 0 && is_large && has_grown && figures.base_failures < FAILURES_MAX;
+        if self.settings.appendonly.get() && (lacks_base || is_grown) {
             self.snapshots.want(Purpose::Base);
         }
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use journal::merge::Merge;
+
 use crate::config::{ConfigHost, LogLevel};
 use crate::machine::{Machine, Usage};
 use crate::snapshots::{Outlet, Piece, Purpose};
@@ -11,6 +13,15 @@ use crate::snapshots::{Outlet, Piece, Purpose};
 pub trait Host: ConfigHost + Send + Sync {
     /// Ends the server as SIGTERM does.
     fn shut_down(&self);
+
+    /// Begins to write the append-only file if it has been turned on and isn't written yet: `read` gives the journal's reading end. All
+    /// shards are held.
+    ///
+    /// # Errors
+    /// Why it can't be begun.
+    fn begin_append_only_file(&self, _read: &mut dyn FnMut() -> Option<Merge>) -> Result<(), String> {
+        Ok(())
+    }
 
     /// What supervises the process, as INFO says it.
     fn supervisor(&self) -> &'static str {

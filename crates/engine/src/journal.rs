@@ -51,14 +51,24 @@ impl Journal {
     /// there is a reader. The caller is outside the gate of `keyspace`.
     pub fn read(&self, keyspace: &Keyspace) -> Option<Merge> {
         let _alone = keyspace.gate().close();
+        self.read_alone()
+    }
+
+    /// The same. The caller is alone behind the gate.
+    pub fn read_alone(&self) -> Option<Merge> {
         let lanes = lock(&self.readers).take()?;
         self.reasons.set(RECORDED, true);
         Some(Merge::new(lanes, self.order.last()))
     }
 
     /// Ends recording. What the reader has not taken is lost. The caller is outside the gate of `keyspace`.
-    pub fn end(&self, keyspace: &Keyspace, mut reader: Merge) {
+    pub fn end(&self, keyspace: &Keyspace, reader: Merge) {
         let _alone = keyspace.gate().close();
+        self.end_alone(reader);
+    }
+
+    /// The same. The caller is alone behind the gate.
+    pub fn end_alone(&self, mut reader: Merge) {
         self.reasons.set(RECORDED, false);
         while reader.next_unit().is_some() {}
         *lock(&self.readers) = Some(reader.into_lanes());

@@ -19,6 +19,8 @@ pub struct Files<D> {
     /// What all names begin with (`appendfilename`).
     name: String,
     manifest: Manifest,
+    /// Whether what is begun is named in the manifest at once. Else it takes a base first.
+    names_increments: bool,
 }
 
 /// Why there are no files to be had.
@@ -36,7 +38,7 @@ impl<D: Disk> Files<D> {
     /// # Errors
     /// If the manifest can't be read, or is damaged.
     pub fn open(disk: D, name: &str) -> Result<Files<D>, NoFiles> {
-        let mut files = Files { disk, name: name.to_string(), manifest: Manifest::default() };
+        let mut files = Files { disk, name: name.to_string(), manifest: Manifest::default(), names_increments: true };
         let manifest = files.manifest_name();
         match files.disk.read(&manifest) {
             Ok((reader, _)) => {
@@ -51,11 +53,34 @@ impl<D: Disk> Files<D> {
         Ok(files)
     }
 
+    /// Has what is written from now on not be named in the manifest before there is a base that it follows: what is there tells of other
+    /// data.
+    pub fn begin_anew(&mut self) {
+        self.names_increments = false;
+    }
+
+    /// Takes a file of the name that all begin with for the base, if there is no manifest: all that there is before Redis 7. False if
+    /// there is none.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn adopt(&mut self) -> io::Result<bool> {
+        match self.disk.read(&self.name) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        let mut manifest = Manifest::default();
+        manifest.parts.push(Part { name: self.name.clone(), sequence: 1, role: Role::Base });
+        self.install(manifest)?;
+        Ok(true)
+    }
+
     fn manifest_name(&self) -> String {
         format!("{}.manifest", self.name)
     }
 
-    /// What the manifest says.
+    /// What the manifest says, and what it is yet to say.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
@@ -95,7 +120,11 @@ impl<D: Disk> Files<D> {
         appender.sync()?;
         let mut manifest = self.manifest.clone();
         manifest.parts.push(Part { name, sequence, role: Role::Increment });
-        self.install(manifest)?;
+        if self.names_increments {
+            self.install(manifest)?;
+        } else {
+            self.manifest = manifest;
+        }
         Ok(appender)
     }
 
@@ -120,6 +149,7 @@ impl<D: Disk> Files<D> {
             manifest.parts.push(Part { role, ..part.clone() });
         }
         self.install(manifest)?;
+        self.names_increments = true;
         self.remove_history()
     }
 

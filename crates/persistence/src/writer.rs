@@ -254,9 +254,14 @@ impl<D: Disk> Writer<D> {
         self.encoder.end_block(self.appender.tail());
     }
 
-    /// Gives the journal's end and the file back. What has been taken is written.
+    /// Takes all that the journal has, and gives its end back, and the file, to which the rest is to be written yet. No sync may run in
+    /// another thread.
     #[must_use]
-    pub fn into_parts(self) -> (Merge, Appender<D::File>) {
+    pub fn end(mut self) -> (Merge, Appender<D::File>) {
+        while let Some(unit) = self.merge.next_unit() {
+            self.encoder.unit(unit.entries(), self.appender.tail());
+        }
+        self.encoder.end_block(self.appender.tail());
         (self.merge, self.appender)
     }
 }

@@ -1,10 +1,12 @@
 //! The append-only file of a running server: reading it at the start, and the threads that write and sync it.
 
+mod reading;
 mod syncer;
 
 use std::fs::File;
-use std::io::{self, Read};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -12,19 +14,17 @@ use std::time::{Duration, Instant};
 use engine::config::{AppendFsync, Settings};
 use engine::durability::{HANG_MAX, LogThread};
 use engine::engine::Engine;
-use engine::replay::{LoadOptions, Replay};
 use engine::worker::Worker;
+use journal::merge::Merge;
+use persistence::appender::Appender;
 use persistence::block::FILE_START;
-use persistence::disk::{Directory, Disk};
+use persistence::disk::Directory;
 use persistence::files::{Files, NoFiles};
-use persistence::manifest::{Part, Role};
-use persistence::recovery::{Apply, Damage, Extent, read_file};
 use persistence::writer::{Policy, Writer};
 
 use self::syncer::Syncer;
 use crate::conf_file::system_text;
 use crate::event_loop::now_us;
-use crate::loading::{bad_snapshot, say_progress};
 use crate::log;
 
 /// How long the thread waits before it looks for units again, where no reply waits for it.
@@ -45,76 +45,135 @@ pub fn lock(files: &SharedFiles) -> MutexGuard<'_, Files<Directory>> {
     files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The running append-only file.
-pub struct AppendOnly {
+/// The append-only file as the server has it.
+#[derive(Default)]
+pub struct AppendOnly(Mutex<State>);
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Off,
+    /// It has been turned on, and begins with the next snapshot.
+    Ready(Opened),
+    On(Running),
+    /// It has been turned off; what there is is written.
+    Ending(Running),
+}
+
+/// Files that are open to be written.
+struct Opened {
+    files: Files<Directory>,
+    appender: Appender<Arc<File>>,
+    directory: String,
+}
+
+/// A thread that writes them.
+struct Running {
     files: SharedFiles,
-    stopping: Arc<AtomicBool>,
+    /// One of [`WRITES`], [`LEAVES`] and [`ENDS`].
+    does: Arc<AtomicU8>,
     thread: JoinHandle<()>,
 }
 
+/// The thread writes what there is.
+const WRITES: u8 = 0;
+/// The file has been turned off: the thread leaves the journal, and nothing waits for it any more.
+const LEAVES: u8 = 1;
+/// The server ends: what waits for the disk is never answered.
+const ENDS: u8 = 2;
+
 impl AppendOnly {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // What is behind the lock is always whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Reads the files, has `worker` apply what they have, and begins to write on. No other thread changes data yet.
     ///
     /// # Errors
     /// If a file can't be read, or is damaged: its name, where, and what to do.
-    pub fn start(engine: &'static Engine, worker: &mut Worker) -> Result<AppendOnly, String> {
+    pub fn start(&self, engine: &'static Engine, worker: &mut Worker) -> Result<(), String> {
         let settings = &engine.settings;
-        let path = settings.in_dir(&settings.appenddirname.get());
-        let shown = path.display().to_string();
-        let directory = Directory::open(path).map_err(|e| format!("Can't open {shown}: {}", system_text(&e)))?;
-        let files = Files::open(directory, &settings.appendfilename.get());
-        let mut files = files.map_err(|why| no_files(&shown, why))?;
+        let (mut files, directory) = open_files(settings)?;
         if files.manifest().parts.is_empty() {
-            check_nothing_is_left(settings)?;
+            check_no_parts(settings, files.disk().path())?;
+            if !adopt_old_file(settings, &mut files)? {
+                check_no_snapshot(settings)?;
+            }
         }
-        let whole = load(engine, worker, &files, &shown)?;
+        let whole = reading::load(engine, worker, &files, &directory)?;
         let appender =
-            files.last_increment(whole).map_err(|e| format!("Can't write to {shown}: {}", system_text(&e)))?;
-        let Some(merge) = engine.journal.read(&engine.keyspace) else {
-            return Err("The journal has a reader already".into());
-        };
-        let (began, last) = (Instant::now(), engine.journal.position());
-        let writer = Writer::new(merge, last, appender, policy_of(settings), Duration::ZERO);
-        engine.durability.note_safe(last, |_| {});
-        engine.durability.have_replies_wait(policy_of(settings) == Policy::Always, last);
-        let stopping = Arc::<AtomicBool>::default();
-        let files = Arc::new(Mutex::new(files));
-        let syncer = Syncer::start().map_err(|e| format!("can't start a thread: {e}"))?;
-        let mut thread = Thread {
-            engine,
-            writer,
-            syncer,
-            sync_began: None,
-            has_no_room: false,
-            has_warned: false,
-            directory: shown,
-            files: files.clone(),
-            began,
-            stopping: stopping.clone(),
-            is_in_trouble: false,
-        };
-        let run = move || {
-            thread.note_file_name();
-            thread.engine.durability.set_log_thread(std::thread::current());
-            thread.run();
-        };
-        let thread = std::thread::Builder::new().name("log".into()).spawn(run);
-        Ok(AppendOnly { files, stopping, thread: thread.map_err(|e| format!("can't start a thread: {e}"))? })
+            files.last_increment(whole).map_err(|e| format!("Can't write to {directory}: {}", system_text(&e)))?;
+        let merge = engine.journal.read(&engine.keyspace);
+        *self.state() = State::On(Running::begin(engine, Opened { files, appender, directory }, merge)?);
+        Ok(())
     }
 
-    /// The files.
+    /// Gets ready to write the file: it begins with the next snapshot for a base, which is the caller's to ask for. Without effect if it
+    /// is on.
+    ///
+    /// # Errors
+    /// If its files can't be opened, or it was turned off a moment ago and is still written.
+    pub fn turn_on(&self, engine: &Engine) -> Result<(), String> {
+        let mut state = self.state();
+        match &*state {
+            State::Ready(_) | State::On(_) => return Ok(()),
+            State::Ending(running) if !running.thread.is_finished() => {
+                return Err("The append-only file is still being closed: try again in a moment".into());
+            }
+            State::Off | State::Ending(_) => {}
+        }
+        let (mut files, directory) = open_files(&engine.settings)?;
+        files.begin_anew();
+        let appender =
+            files.begin_increment().map_err(|e| format!("Can't write to {directory}: {}", system_text(&e)))?;
+        engine.durability.note_whole(false);
+        *state = State::Ready(Opened { files, appender, directory });
+        Ok(())
+    }
+
+    /// Begins to write if it is ready to. `read` gives the journal's end. All shards are held.
+    ///
+    /// # Errors
+    /// If there can't be another thread.
+    pub fn begin(&self, engine: &'static Engine, read: &mut dyn FnMut() -> Option<Merge>) -> Result<(), String> {
+        let mut state = self.state();
+        match std::mem::take(&mut *state) {
+            State::Ready(opened) => *state = State::On(Running::begin(engine, opened, read())?),
+            other => *state = other,
+        }
+        Ok(())
+    }
+
+    /// Has all that there is written and synced, and ends the file. Doesn't wait for that.
+    pub fn turn_off(&self) {
+        let mut state = self.state();
+        match std::mem::take(&mut *state) {
+            State::On(running) => {
+                running.stop(LEAVES);
+                *state = State::Ending(running);
+            }
+            State::Ending(running) => *state = State::Ending(running),
+            State::Off | State::Ready(_) => {}
+        }
+    }
+
+    /// The files, if they are written.
     #[must_use]
-    pub fn files(&self) -> SharedFiles {
-        self.files.clone()
+    pub fn files(&self) -> Option<SharedFiles> {
+        match &*self.state() {
+            State::On(running) => Some(running.files.clone()),
+            _ => None,
+        }
     }
 
     /// Writes and syncs what there is, and ends. No thread runs commands any more. A disk that doesn't answer is waited for no
     /// longer than before writes are refused.
-    pub fn end(self) {
-        self.stopping.store(true, Ordering::Release);
-        self.thread.thread().unpark();
+    pub fn end(&self) {
+        let (State::On(running) | State::Ending(running)) = std::mem::take(&mut *self.state()) else { return };
+        running.stop(ENDS);
         let began = Instant::now();
-        while !self.thread.is_finished() {
+        while !running.thread.is_finished() {
             if began.elapsed() >= HANG_MAX {
                 return log::warning(
                     "The disk of the append-only file doesn't answer: the server ends without having synced it.",
@@ -125,6 +184,75 @@ impl AppendOnly {
     }
 }
 
+impl Running {
+    /// Begins to write what `merge` has from now on. No unit is committed meanwhile.
+    fn begin(engine: &'static Engine, opened: Opened, merge: Option<Merge>) -> Result<Running, String> {
+        let Some(merge) = merge else { return Err("The journal has a reader already".into()) };
+        let settings = &engine.settings;
+        let (began, last) = (Instant::now(), engine.journal.position());
+        let writer = Writer::new(merge, last, opened.appender, policy_of(settings), Duration::ZERO);
+        engine.durability.note_safe(last, |_| {});
+        engine.durability.have_replies_wait(policy_of(settings) == Policy::Always, last);
+        let does = Arc::new(AtomicU8::new(WRITES));
+        let files = Arc::new(Mutex::new(opened.files));
+        let syncer = Syncer::start().map_err(|e| format!("can't start a thread: {e}"))?;
+        let mut thread = Thread {
+            engine,
+            writer,
+            syncer,
+            sync_began: None,
+            has_no_room: false,
+            has_warned: false,
+            directory: opened.directory,
+            files: files.clone(),
+            began,
+            does: does.clone(),
+            is_in_trouble: false,
+        };
+        let run = move || {
+            thread.note_file_name();
+            thread.engine.durability.set_log_thread(std::thread::current());
+            thread.run();
+            thread.leave();
+        };
+        let thread = std::thread::Builder::new().name("log".into()).spawn(run);
+        Ok(Running { files, does, thread: thread.map_err(|e| format!("can't start a thread: {e}"))? })
+    }
+
+    /// Tells the thread to end, in this way.
+    fn stop(&self, way: u8) {
+        self.does.store(way, Ordering::Release);
+        self.thread.thread().unpark();
+    }
+}
+
+/// Opens the directory and its manifest. Says where it is, too.
+fn open_files(settings: &Settings) -> Result<(Files<Directory>, String), String> {
+    let path = settings.in_dir(&settings.appenddirname.get());
+    let shown = path.display().to_string();
+    let directory = Directory::open(path).map_err(|e| format!("Can't open {shown}: {}", system_text(&e)))?;
+    let files = Files::open(directory, &settings.appendfilename.get());
+    Ok((files.map_err(|why| no_files(&shown, why))?, shown))
+}
+
+/// Takes over the file of before Redis 7, which has the name that all files begin with now, in the server's own directory. Says whether
+/// there was one. It is moved first: a start that ends in between finds it where it has gone.
+fn adopt_old_file(settings: &Settings, files: &mut Files<Directory>) -> Result<bool, String> {
+    let name = settings.appendfilename.get();
+    let (old, new) = (settings.in_dir(&name), files.disk().path().join(&*name));
+    let cannot =
+        |error: &io::Error| format!("Can't take {} over into {}: {}", old.display(), new.display(), system_text(error));
+    if old.is_file() && !new.exists() {
+        std::fs::rename(&old, &new).map_err(|error| cannot(&error))?;
+        log::notice(format!(
+            "{} is now {}, the base of an append-only file of several parts.",
+            old.display(),
+            new.display()
+        ));
+    }
+    files.adopt().map_err(|error| cannot(&error))
+}
+
 fn policy_of(settings: &Settings) -> Policy {
     match settings.appendfsync.get() {
         AppendFsync::Always => Policy::Always,
@@ -133,25 +261,40 @@ fn policy_of(settings: &Settings) -> Policy {
     }
 }
 
-/// Makes sure that there are no data that a start without a manifest would leave out, or write over.
-fn check_nothing_is_left(settings: &Settings) -> Result<(), String> {
-    let (directory, name) = (settings.in_dir(&settings.appenddirname.get()), settings.appendfilename.get());
-    let entries = std::fs::read_dir(&directory).map_err(|e| format!("{}: {}", directory.display(), system_text(&e)))?;
-    let parts = entries.flatten().map(|entry| entry.path()).filter(|path| {
-        let is_part = path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&*name));
+/// Makes sure that there are no parts that a start without a manifest would leave out, or write over.
+fn check_no_parts(settings: &Settings, directory: &Path) -> Result<(), String> {
+    let name = settings.appendfilename.get();
+    let entries = std::fs::read_dir(directory).map_err(|e| format!("{}: {}", directory.display(), system_text(&e)))?;
+    let mut parts = entries.flatten().map(|entry| entry.path()).filter(|path| {
+        let is_part = path.file_name().is_some_and(|file| {
+            let file = file.to_string_lossy();
+            file.starts_with(&*name) && file != *name
+        });
         // One that was begun and not named yet has its first line alone.
         is_part && path.metadata().is_ok_and(|file| file.len() > FILE_START.len() as u64)
     });
-    let others = [settings.in_dir(&name), settings.in_dir(&settings.dbfilename.get())];
-    match parts.chain(others.into_iter().filter(|path| path.is_file())).next() {
+    match parts.next() {
         None => Ok(()),
         Some(path) => Err(format!(
-            "{} is there, but no manifest in {} names it, and this version of Penstock can't read it: its data would not be in \
-             this server. Restore the manifest, or move the file away to start without its data.",
+            "{} is there, but no manifest in {} names it: its data would not be in this server. Restore the manifest, or move \
+             the file away to start without its data.",
             path.display(),
             directory.display()
         )),
     }
+}
+
+/// Makes sure that there is no snapshot, whose data would be missing.
+fn check_no_snapshot(settings: &Settings) -> Result<(), String> {
+    let path = settings.in_dir(&settings.dbfilename.get());
+    if !path.is_file() {
+        return Ok(());
+    }
+    Err(format!(
+        "{} is there, and no append-only file: with appendonly yes its data would not be in this server. Start with appendonly \
+         no, and have them written to an append-only file by CONFIG SET appendonly yes; or move the file away to start without them.",
+        path.display()
+    ))
 }
 
 fn no_files(directory: &str, why: NoFiles) -> String {
@@ -161,126 +304,6 @@ fn no_files(directory: &str, why: NoFiles) -> String {
             format!("{directory}/{name} is no manifest of an append-only file, {bad}. Restore it from a backup.")
         }
     }
-}
-
-/// What the files have is given to a worker.
-struct Loading<'w> {
-    engine: &'static Engine,
-    replay: Replay<'w>,
-    name: String,
-    bytes: u64,
-    said: Instant,
-}
-
-impl Apply for Loading<'_> {
-    fn commands(&mut self, commands: &[u8]) -> Result<(), (usize, String)> {
-        self.replay.commands(commands)
-    }
-
-    fn own(&mut self, record: &[u8]) -> Result<(), String> {
-        self.replay.own(record)
-    }
-
-    fn progress(&mut self, read: u64) {
-        say_progress(self.engine, &self.name, read, self.bytes, &mut self.said);
-    }
-}
-
-/// Has a worker apply all files. Says how much of the last increment is whole.
-fn load(
-    engine: &'static Engine,
-    worker: &mut Worker,
-    files: &Files<Directory>,
-    directory: &str,
-) -> Result<u64, String> {
-    let manifest = files.manifest();
-    let parts: Vec<&Part> = manifest.base().into_iter().chain(manifest.increments()).collect();
-    let began = Instant::now();
-    let replay = Replay::begin(worker, now_us());
-    let mut loading = Loading { engine, replay, name: String::new(), bytes: 0, said: began };
-    let sizes = parts.iter().map(|part| files.disk().read(&part.name).map_or(0, |(_, bytes)| bytes));
-    engine.snapshots.loading.expect(sizes.sum());
-    let (mut whole, mut total) = (0, 0);
-    for (index, part) in parts.iter().enumerate() {
-        let name = format!("{directory}/{}", part.name);
-        let opened = files.disk().read(&part.name);
-        let (mut reader, bytes) = opened.map_err(|e| format!("Can't read {name}: {}", system_text(&e)))?;
-        (loading.name, loading.bytes) = (name.clone(), bytes);
-        if part.role == Role::Base && is_snapshot(files.disk(), &part.name) {
-            total += load_base(engine, &mut loading, &name, reader)?;
-            engine.snapshots.loading.note_file(bytes);
-            continue;
-        }
-        let extent = read_file(&mut reader, &mut loading).map_err(|damage| damaged(&name, &damage))?;
-        let is_last = index + 1 == parts.len();
-        check_end(&engine.settings, &name, extent, is_last)?;
-        total += extent.whole;
-        engine.snapshots.loading.note_file(bytes);
-        whole = if part.role == Role::Increment { extent.whole } else { 0 };
-    }
-    if !parts.is_empty() {
-        let seconds = began.elapsed().as_secs_f64();
-        log::notice(format!(
-            "DB loaded from append only file: {seconds:.3} seconds, {} files in {directory}, {total} bytes",
-            parts.len()
-        ));
-    }
-    Ok(whole)
-}
-
-/// Whether a base has the form of a snapshot. Its name need not tell.
-fn is_snapshot(disk: &Directory, name: &str) -> bool {
-    let mut start = [0; 5];
-    let read = disk.read(name).and_then(|(mut reader, _)| reader.read_exact(&mut start));
-    read.is_ok() && (start.starts_with(b"REDIS") || start.starts_with(b"VALKE"))
-}
-
-/// Loads a base in the form of a snapshot. Says how many bytes it has.
-fn load_base(engine: &Engine, loading: &mut Loading<'_>, name: &str, reader: Box<dyn Read>) -> Result<u64, String> {
-    // What has expired is removed by the commands that follow, as they tell.
-    let options = LoadOptions { keeps_expired: true, checks: engine.settings.rdbchecksum.get() };
-    let (bytes, mut said) = (loading.bytes, Instant::now());
-    let progress = |read| say_progress(engine, name, read, bytes, &mut said);
-    let loaded = loading.replay.snapshot(reader, options, progress).map_err(|why| bad_snapshot(name, &why))?;
-    engine.snapshots.change_figures(|figures| {
-        (figures.base_bytes, figures.loaded_keys) = (loaded.bytes, loaded.keys);
-    });
-    Ok(loaded.bytes)
-}
-
-fn damaged(name: &str, damage: &Damage) -> String {
-    match damage {
-        Damage::Io(error) => format!("Can't read {name}: {}", system_text(error)),
-        Damage::Bytes { .. } => format!(
-            "Bad file format reading the append only file {name}, {damage}. Make a backup of the directory, then restore the \
-             file from an older one or from a replica."
-        ),
-    }
-}
-
-/// Whether a file whose end is torn may be used.
-fn check_end(settings: &Settings, name: &str, extent: Extent, is_last: bool) -> Result<(), String> {
-    let Extent { whole, torn } = extent;
-    if torn == 0 {
-        return Ok(());
-    }
-    if !is_last {
-        return Err(format!(
-            "{name} ends in the midst of something, at byte {whole}, though another file follows: it has been damaged. Restore \
-             it from a backup."
-        ));
-    }
-    if !settings.aof_load_truncated.get() {
-        return Err(format!(
-            "Unexpected end of file reading {name}: its last {torn} bytes, from byte {whole} on, were not written whole. Set \
-             aof-load-truncated to yes to start without them."
-        ));
-    }
-    log::warning(format!(
-        "{name}: the last {torn} bytes, from byte {whole} on, were not written whole when the server ended, and are cut off \
-         (aof-load-truncated)."
-    ));
-    Ok(())
 }
 
 /// The thread that writes.
@@ -297,7 +320,7 @@ struct Thread {
     /// Where the files are.
     directory: String,
     began: Instant,
-    stopping: Arc<AtomicBool>,
+    does: Arc<AtomicU8>,
     is_in_trouble: bool,
 }
 
@@ -305,7 +328,7 @@ impl Thread {
     fn run(&mut self) {
         let mut dozes = 0;
         loop {
-            let ends = self.stopping.load(Ordering::Acquire);
+            let ends = self.does.load(Ordering::Acquire) != WRITES;
             match self.step() {
                 Err(error) => {
                     self.note_trouble(&error);
@@ -470,5 +493,25 @@ impl Thread {
         if let Err(error) = self.writer.sync(self.began.elapsed()) {
             log::warning(format!("Error syncing the append-only file: {}", system_text(&error)));
         }
+    }
+
+    /// Leaves the journal, whose last units are written and synced. Nothing waits for the file from then on. When the server ends, all
+    /// that stays as it is: no thread commits anything more.
+    fn leave(self) {
+        let engine = self.engine;
+        let ends = || self.does.load(Ordering::Acquire) == ENDS;
+        let Some(alone) = engine.keyspace.gate().close_unless(ends) else { return };
+        if ends() {
+            return;
+        }
+        let (merge, mut appender) = self.writer.end();
+        let last = engine.journal.position();
+        engine.journal.end_alone(merge);
+        drop(alone);
+        // Outside of the gate, for the disk may take long.
+        if let Err(error) = appender.write().and_then(|()| appender.sync()) {
+            log::warning(format!("Error syncing the append-only file: {}", system_text(&error)));
+        }
+        engine.durability.end_log(last, |thread| engine.inboxes[thread].wake());
     }
 }

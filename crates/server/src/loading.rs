@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::config::Settings;
@@ -11,7 +11,7 @@ use engine::engine::Engine;
 use engine::replay::{LoadOptions, Replay};
 use engine::worker::Worker;
 
-use crate::append_only::{AppendOnly, SharedFiles};
+use crate::append_only::AppendOnly;
 use crate::conf_file::system_text;
 use crate::event_loop::now_us;
 use crate::log;
@@ -23,26 +23,25 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 /// How often it is looked whether loading is to be given up.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What there is once data have been loaded: the append-only file, if there is to be one. Or why they can't be.
-pub type Loaded = Result<Option<AppendOnly>, String>;
+/// Whether data have been loaded, or why they can't be.
+pub type Loaded = Result<(), String>;
 
 /// The thread that loads the data.
 pub struct Loader(Receiver<Loaded>);
 
 impl Loader {
-    /// Begins to load. Commands are refused until all is there; then `files` are those of the append-only file.
+    /// Begins to load. Commands are refused until all is there; then the append-only file is written, if there is to be one.
     ///
     /// # Errors
     /// If there can't be another thread.
-    pub fn start(engine: &'static Engine, files: Arc<OnceLock<SharedFiles>>) -> Result<Loader, String> {
+    pub fn start(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Result<Loader, String> {
         let (sender, receiver) = channel();
         engine.begin_loading(now_us() / 1_000_000);
         let run = move || {
             // It has a number beyond those of the threads that serve clients.
             let mut worker = Worker::new(engine.inboxes.len(), engine, process::random_seed());
-            let loaded = load(engine, &mut worker);
-            if let Ok(append_only) = &loaded {
-                let _ = append_only.as_ref().map(|append_only| files.set(append_only.files()));
+            let loaded = load(engine, &append_only, &mut worker);
+            if loaded.is_ok() {
                 engine.end_loading();
             }
             // The receiver has gone if the server ends.
@@ -75,13 +74,12 @@ impl Loader {
 }
 
 /// Reads the append-only file if there is to be one, and begins to write it; else the snapshot, if there is one.
-fn load(engine: &'static Engine, worker: &mut Worker) -> Loaded {
+fn load(engine: &'static Engine, append_only: &AppendOnly, worker: &mut Worker) -> Loaded {
     if engine.settings.appendonly.get() {
-        return AppendOnly::start(engine, worker).map(Some);
+        return append_only.start(engine, worker);
     }
     warn_of_append_only_file(&engine.settings);
-    load_snapshot(engine, worker)?;
-    Ok(None)
+    load_snapshot(engine, worker)
 }
 
 /// Says that there is an append-only file that is not read.

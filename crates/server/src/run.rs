@@ -13,12 +13,13 @@ use engine::inbox::Wake;
 use engine::machine::{Machine, Usage};
 use engine::snapshots::{Outlet, Piece, Purpose};
 use engine::worker::Worker;
+use journal::merge::Merge;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use store::db::{Access, Clock};
 
 use crate::allocator;
-use crate::append_only::SharedFiles;
+use crate::append_only::AppendOnly;
 use crate::conf_file::{FATAL, system_text};
 use crate::event_loop::{EventLoop, NewListeners, Shared, now_us};
 use crate::heap;
@@ -50,12 +51,32 @@ struct ServerHost {
     title: Title,
     /// Whether a command has asked for the server's end, and no signal.
     asked_to_end: Arc<AtomicBool>,
-    /// The engine, and the files of the append-only file if there is one, as soon as they are there.
+    /// The engine, as soon as it is there.
     engine: Arc<OnceLock<&'static Engine>>,
-    append_only_files: Arc<OnceLock<SharedFiles>>,
+    append_only: Arc<AppendOnly>,
 }
 
 impl ServerHost {
+    fn engine(&self) -> Result<&'static Engine, String> {
+        self.engine.get().copied().ok_or_else(|| "the server has just begun to start".into())
+    }
+
+    /// Has the append-only file begin, or end. It begins with a snapshot, which is made at once.
+    fn switch_append_only(&self, settings: &Settings) -> Result<(), String> {
+        let engine = self.engine()?;
+        if engine.is_loading() {
+            return Err("The data are being loaded: try again when that is done".into());
+        }
+        if !settings.appendonly.get() {
+            self.append_only.turn_off();
+            return Ok(());
+        }
+        let turned_on = self.append_only.turn_on(engine);
+        turned_on.map_err(|why| refuse(&why, "Unable to turn on AOF. Check server logs."))?;
+        engine.snapshots.want(Purpose::Base);
+        Ok(())
+    }
+
     /// Listens on what the settings ask for instead. What is known of a failure goes to the log: `refusal` is all that
     /// clients are told.
     fn listen(&self, settings: &Settings, refusal: &str) -> Result<(), String> {
@@ -86,6 +107,7 @@ impl ConfigHost for ServerHost {
                 log::set_level(settings.loglevel.get());
                 Ok(())
             }
+            Apply::AppendOnly => self.switch_append_only(settings),
             Apply::Title => {
                 self.title.show(settings);
                 Ok(())
@@ -114,8 +136,11 @@ impl Host for ServerHost {
     }
 
     fn save(&self, purpose: Purpose, outlet: Arc<Outlet>, pieces: Receiver<Piece>) -> Result<(), String> {
-        let engine = self.engine.get().ok_or("the server has just begun to start")?;
-        saving::start(engine, purpose, self.append_only_files.get().cloned(), outlet, pieces)
+        saving::start(self.engine()?, purpose, self.append_only.files(), outlet, pieces)
+    }
+
+    fn begin_append_only_file(&self, read: &mut dyn FnMut() -> Option<Merge>) -> Result<(), String> {
+        self.append_only.begin(self.engine()?, read)
     }
 
     fn supervisor(&self) -> &'static str {
@@ -206,7 +231,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let listening = InUse::of(&listeners);
     let supervisor = Supervisor::of(&settings);
     let asked_to_end = Arc::<AtomicBool>::default();
-    let (later_engine, append_only_files) = (Arc::<OnceLock<_>>::default(), Arc::<OnceLock<_>>::default());
+    let (later_engine, append_only) = (Arc::<OnceLock<_>>::default(), Arc::<AppendOnly>::default());
     let host = ServerHost {
         listening,
         new_listeners: new_listeners.clone(),
@@ -214,7 +239,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
         title,
         asked_to_end: asked_to_end.clone(),
         engine: later_engine.clone(),
-        append_only_files: append_only_files.clone(),
+        append_only: append_only.clone(),
     };
     let shared_wakes = wakes.iter().map(|w| w.try_clone().map(|w| Box::new(w) as Box<dyn Wake>));
     let shared_wakes = shared_wakes.collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
@@ -228,7 +253,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let shared = Arc::new(Shared::new(engine, stopping.clone(), new_listeners, spill));
     announce(threads, &listeners);
     let workers = (0..threads).map(|id| Worker::new(id, engine, process::random_seed()));
-    let loader = Loader::start(engine, append_only_files)?;
+    let loader = Loader::start(engine, append_only.clone())?;
     // Clients that connect meanwhile wait as long, and see nothing of it.
     let mut loaded = loader.wait(LOADS_UNSEEN);
     if let Some(Err(why)) = loaded {
@@ -253,7 +278,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     let _pid_file = PidFile::write(&engine.settings);
     loaded = loaded.or_else(|| loader.wait_unless(|| is_to_end(&mut signals)));
     let Some(loaded) = loaded else { return Ok(()) };
-    let append_only = loaded?;
+    loaded?;
     log::notice("Ready to accept connections");
     supervisor.ready();
 
@@ -278,9 +303,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
         std::thread::sleep(Duration::from_millis(1));
     }
     // A thread that is still busy (a command of many seconds) is not waited for.
-    if let Some(append_only) = append_only {
-        append_only.end();
-    }
+    append_only.end();
     give_up_snapshot(engine);
     log::notice("Penstock is now ready to exit, bye bye...");
     Ok(())

@@ -168,6 +168,8 @@ impl Saving {
         let mut files = lock(files);
         let first = files.manifest().last_increment().map(|part| part.sequence).filter(|&sequence| sequence > last);
         let first = first.ok_or_else(|| io::Error::other("no append-only file could be begun behind the snapshot"))?;
-        files.install_base(name, sequence, first)
+        files.install_base(name, sequence, first)?;
+        self.engine.durability.note_whole(true);
+        Ok(())
     }
 }

@@ -236,6 +236,80 @@ fn a_rewrite_of_the_append_only_file_loses_nothing() {
 }
 
 #[test]
+fn the_append_only_file_is_turned_on_and_off_under_writers() {
+    let (directory, on) = (Directory::new(), ["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut server = start(&directory, &["--appendfsync", "always"]);
+    fill_pairs(&server);
+    for round in 0..3 {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let (server, stop) = (&server, &stop);
+                scope.spawn(move || write(server, writer, stop, round * 10 + writer as u64));
+            }
+            let mut conn = server.connect();
+            for (setting, has_log) in [("yes", "1"), ("no", "0"), ("yes", "1")] {
+                std::thread::sleep(Duration::from_millis(30));
+                // What was turned off a moment ago may still be written.
+                server.wait_until("it is turned", |_| {
+                    text(&mut conn, &format!("CONFIG SET appendonly {setting}")) == "OK"
+                });
+                assert_eq!(info(&server, "aof_enabled"), has_log);
+            }
+            server.wait_until("there is a base", |server| {
+                info(server, "aof_base_size") != "0" && info(server, "aof_rewrite_in_progress") == "0"
+            });
+            std::thread::sleep(Duration::from_millis(30));
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(info(&server, "aof_last_bgrewrite_status"), "ok");
+        let before = digest(&server);
+        server.kill();
+        server = start(&directory, &on);
+        assert_eq!(digest(&server), before, "round {round}");
+        check_units(&server, round);
+        assert_eq!(text(&mut server.connect(), "CONFIG SET appendonly no"), "OK");
+    }
+    // What is written from now on is in no file.
+    server.connect().cmd("SET later x").unwrap();
+    server.kill();
+    assert!(start(&directory, &on).connect().cmd("GET later").unwrap().is_null());
+}
+
+#[test]
+fn files_of_before_redis_7_are_taken_over() {
+    let command = |words: &[&str]| {
+        let words: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+        format!("*{}\r\n{words}", words.matches('$').count())
+    };
+    let (set, torn) = (command(&["SET", "new", "1"]), &command(&["SET", "torn", "1"])[..20]);
+    let source = Directory::new();
+    let server = start(&source, &[]);
+    fill(&server, "SET old 1\nRPUSH list a b\n");
+    assert_eq!(text(&mut server.connect(), "SAVE"), "OK");
+    drop(server);
+    let snapshot = fs::read(source.join("dump.rdb")).unwrap();
+    for (content, has_old) in [
+        (format!("{set}{torn}").into_bytes(), false),
+        ([&snapshot[..], set.as_bytes(), torn.as_bytes()].concat(), true),
+    ] {
+        let directory = Directory::new();
+        fs::write(directory.join("appendonly.aof"), content).unwrap();
+        for start_number in 0..3 {
+            let mut server = start(&directory, &["--appendonly", "yes", "--appendfsync", "always"]);
+            let mut conn = server.connect();
+            assert_eq!(text(&mut conn, "GET new"), "1");
+            assert_eq!(conn.cmd("EXISTS old list torn").unwrap().integer(), Some(if has_old { 2 } else { 0 }));
+            assert_eq!(conn.cmd("INCR started").unwrap().integer(), Some(start_number + 1));
+            server.kill();
+        }
+        assert!(!directory.join("appendonly.aof").exists());
+        let oracle = redis(&directory, &["--appendonly", "yes"]);
+        assert_eq!(text(&mut oracle.connect(), "GET started"), "3");
+    }
+}
+
+#[test]
 fn a_cancelled_snapshot_leaves_nothing_and_the_next_one_is_whole() {
     let directory = Directory::new();
     let server = start(&directory, &[]);

@@ -26,6 +26,8 @@ pub enum Apply {
     Directory,
     /// `proc-title-template`: the process has another title.
     Title,
+    /// `appendonly`: begin to write an append-only file, or end it. "Unable to turn on AOF. Check server logs."
+    AppendOnly,
 }
 
 /// What a directive does.

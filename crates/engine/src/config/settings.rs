@@ -309,7 +309,7 @@ settings! {
     busy_reply_threshold_ms: Int = Directive::count("busy-reply-threshold", "5000").alias(&["lua-time-limit"]);
 
     /// Whether changes are written to the append-only file, and read from there at the start.
-    appendonly: Flag = Directive::bool("appendonly", "no").startup();
+    appendonly: Flag = Directive::bool("appendonly", "no").applied(Apply::AppendOnly);
     /// When the append-only file is synced.
     appendfsync: Choice<AppendFsync> = Directive::choice("appendfsync", APPEND_FSYNC, "everysec");
     /// Whether the append-only file is not synced every second while a snapshot is written that it is to begin with.

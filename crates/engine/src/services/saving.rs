@@ -55,6 +55,10 @@ pub(crate) fn begin(
         engine.snapshots.want(purpose);
         return Ok(());
     }
+    if purpose == Purpose::Base {
+        let begun = engine.host.begin_append_only_file(&mut || engine.journal.read_alone());
+        begun.map_err(|why| Error::new(format!("ERR {why}")))?;
+    }
     let (outlet, pieces) = Outlet::new();
     let options = options(engine, clock);
     let sink = |_| Box::new(ShardSink::new(outlet.clone(), options)) as Box<_>;

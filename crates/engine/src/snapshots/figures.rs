@@ -39,6 +39,8 @@ pub struct Figures {
     pub base_s: Option<u64>,
     /// Bases that were begun.
     pub rewrites: u64,
+    /// When the last attempt at a base has ended, in seconds of Unix time.
+    pub base_tried_s: u64,
     /// Bytes of the base, and of all that there was of the append-only file when it was installed.
     pub base_bytes: u64,
     /// Keys that the last loading found, and those that had expired.
@@ -67,6 +69,7 @@ impl Figures {
                 }
             }
             Purpose::Base => {
+                self.base_tried_s = now_s;
                 (self.base_s, self.base_has_failed) = (seconds, outcome != Outcome::Cancelled && has_failed);
                 self.base_failures = if has_failed { self.base_failures + 1 } else { 0 };
                 if let Outcome::Saved { bytes } = outcome {
