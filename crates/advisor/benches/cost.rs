@@ -37,7 +37,9 @@ fn cost(commands: &[(&str, &[u8])], depth: u32) -> f64 {
         let now_ns = (turn / CONNECTIONS) as u64 * 60_000;
         let trip = Trip {
             command: request.args(),
+            key: None,
             depth,
+            overlaps: false,
             arrived_ns: now_ns + 50_000,
             replied_ns: now_ns + 52_000,
             reply: Some(Reply::whole(reply)),

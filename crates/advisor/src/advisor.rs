@@ -1,5 +1,7 @@
 //! One trip after the other: what each adds to the findings.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use resp::request::Args;
 
 use crate::catalogue::{self, Catalogue, Class, Found};
@@ -45,13 +47,14 @@ const ARGUMENTS_MAX: usize = 8;
 const PAIR_DISTANCE_MAX: u32 = 4;
 
 /// Finds wasted trips. It is one thread's: each has its own, and the findings are merged when they are listed.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Advisor {
     config: Config,
     catalogue: Catalogue,
     words: Words,
     shapes: Shapes,
-    findings: Findings,
+    /// Other threads look at them; this one alone adds to them.
+    findings: Arc<Mutex<Findings>>,
     /// Reads that the current trip told of, in memory that is used again.
     told: Vec<Repeated>,
 }
@@ -83,25 +86,26 @@ impl Advisor {
     /// An advisor that has seen nothing.
     #[must_use]
     pub fn new(config: Config) -> Advisor {
+        Advisor::with_findings(config, Arc::new(Mutex::new(Findings::new(0))))
+    }
+
+    /// An advisor that adds to these findings, which get the limit of the configuration.
+    #[must_use]
+    pub fn with_findings(config: Config, findings: Arc<Mutex<Findings>>) -> Advisor {
+        lock(&findings).limit(config.memory_bytes - config.memory_bytes / 4);
         Advisor {
             config,
             catalogue: Catalogue::new(),
             words: Words::default(),
             shapes: Shapes::new(config.memory_bytes / 4),
-            findings: Findings::new(config.memory_bytes - config.memory_bytes / 4),
+            findings,
             told: Vec::new(),
         }
     }
 
     /// What was found. What a connection is in the midst of is told at the latest after a thousand trips.
-    #[must_use]
-    pub fn findings(&self) -> &Findings {
-        &self.findings
-    }
-
-    /// Forgets what was found; what was learned of patterns stays.
-    pub fn reset(&mut self) {
-        self.findings.clear();
+    pub fn findings(&self) -> MutexGuard<'_, Findings> {
+        lock(&self.findings)
     }
 
     /// Shapes that are known now, and those that had to make room.
@@ -113,7 +117,7 @@ impl Advisor {
     /// Looks at a trip.
     #[inline]
     pub fn trip(&mut self, connection: &mut Connection, trip: &Trip<'_>) {
-        let gap = connection.gap(trip.arrived_ns);
+        let gap = if trip.overlaps { Gap::Overlap } else { connection.gap(trip.arrived_ns) };
         connection.replied_ns = Some(trip.replied_ns);
         connection.counts.batches += 1;
         connection.counts.commands += u64::from(trip.depth);
@@ -140,17 +144,42 @@ impl Advisor {
             bytes,
             ..sighting(Kind::TooLongPipeline, Steps::one(shape, false), connection.id, now_ns)
         };
-        self.findings.record(&self.shapes, &connection.client, connection.client_hash, &sighting);
+        self.record(connection, &sighting);
     }
 
     /// The connection is closed, or nothing more is known of it.
     pub fn closed(&mut self, connection: &mut Connection, now_ns: u64) {
-        if let Some(mut last) = connection.last.take() {
-            let command = resp::request::ArgsBuffer::default();
-            let trip = Trip { command: command.args(), depth: 0, arrived_ns: now_ns, replied_ns: now_ns, reply: None };
-            Watch { advisor: self, connection, last: &mut last, trip: &trip }.end();
-        }
+        self.end_unit(connection, now_ns);
         self.short_life(connection, now_ns);
+    }
+
+    /// Tells what the connection is in the midst of, if it has been silent for longer than a round trip takes: what it sends next
+    /// begins something new.
+    pub fn settle(&mut self, connection: &mut Connection, now_ns: u64) {
+        if connection.is_silent(now_ns) {
+            self.end_unit(connection, now_ns);
+        }
+    }
+
+    /// Tells what the connection is in the midst of; what it sends next begins something new.
+    pub fn end_unit(&mut self, connection: &mut Connection, now_ns: u64) {
+        let Some(mut last) = connection.last.take() else { return };
+        let command = resp::request::ArgsBuffer::default();
+        let trip = Trip {
+            command: command.args(),
+            key: None,
+            depth: 0,
+            overlaps: false,
+            arrived_ns: now_ns,
+            replied_ns: now_ns,
+            reply: None,
+        };
+        Watch { advisor: self, connection, last: &mut last, trip: &trip }.end();
+        connection.last = Some(last);
+    }
+
+    fn record(&mut self, connection: &Connection, sighting: &Sighting<'_>) {
+        lock(&self.findings).record(&self.shapes, &connection.client, connection.client_hash, sighting);
     }
 
     /// Counts a connection that was made for a command or two.
@@ -168,7 +197,7 @@ impl Advisor {
             lost_ns: counts.setup_ns,
             ..sighting(Kind::ConnectionPerCommand, Steps::one(counts.first_shape, false), connection.id, now_ns)
         };
-        self.findings.record(&self.shapes, &connection.client, connection.client_hash, &sighting);
+        self.record(connection, &sighting);
     }
 
     /// The hash of a command's shape. A shape that is new is learned.
@@ -189,6 +218,11 @@ impl Advisor {
         }
         shape
     }
+}
+
+fn lock(findings: &Mutex<Findings>) -> MutexGuard<'_, Findings> {
+    // What is behind this lock is always whole.
+    findings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A command of a login.
@@ -236,7 +270,7 @@ impl<'t> Watch<'_, 't> {
         self.last.transaction = Transaction::default();
         if self.connection.counts.first_shape == 0 {
             let found = self.advisor.catalogue.find(self.trip.command.get(0));
-            let key = key(&self.trip.command, &found);
+            let (_, key) = key(self.trip, &found);
             self.connection.counts.first_shape = self.advisor.shape(&self.trip.command, &found, key);
         }
         self.last.shape = self.connection.counts.first_shape;
@@ -550,10 +584,8 @@ impl<'t> Watch<'_, 't> {
         if self.connection.round_trip.is_unsure() && sighting.kind.is_about_trips() {
             sighting.confidence = Confidence::Low;
         }
-        let Connection { client, client_hash, .. } = &*self.connection;
-        let Advisor { findings, shapes, .. } = &mut *self.advisor;
         let sighting = Sighting { sample: self.last.samples.of(&sighting.steps), ..sighting };
-        findings.record(shapes, client, *client_hash, &sighting);
+        self.advisor.record(self.connection, &sighting);
     }
 
     /// Reduces a command and its reply to hashes.
@@ -561,9 +593,9 @@ impl<'t> Watch<'_, 't> {
     fn reduce(&mut self, found: Found, gap: Gap) -> Seen<'t> {
         let command = self.trip.command;
         let seed = self.advisor.config.seed;
-        let key = key(&command, &found);
+        let (key_index, key) = key(self.trip, &found);
         let shape = self.advisor.shape(&command, &found, key);
-        let (arguments, origin) = self.arguments(&command, found.verb.key.into(), seed);
+        let (arguments, origin) = self.arguments(&command, key_index, seed);
         let answer = match &self.trip.reply {
             Some(reply) => self.last.recent.learn(reply.start, reply.len, self.last.trip, seed),
             None => Answer::default(),
@@ -598,13 +630,14 @@ impl<'t> Watch<'_, 't> {
     }
 }
 
-/// A command's first key; empty if it has none.
+/// A command's first key and its index; empty and 0 if it has none.
 #[inline]
-fn key<'a>(command: &Args<'a>, found: &Found) -> &'a [u8] {
-    match found.verb.key {
-        0 => b"",
+fn key<'a>(trip: &Trip<'a>, found: &Found) -> (usize, &'a [u8]) {
+    let index = match (trip.key, found.verb.key) {
+        (Some(index), _) => index,
         // Behind a script stands how many keys there are.
-        3 if command.get(2) == b"0" => b"",
-        index => command.get(index.into()),
-    }
+        (None, 3) if trip.command.get(2) == b"0" => 0,
+        (None, index) => index,
+    };
+    (index.into(), if index == 0 { b"" } else { trip.command.get(index.into()) })
 }

@@ -1,5 +1,7 @@
 //! The client that a connection belongs to. Findings are counted for each, and added up.
 
+use resp::request::Args;
+
 use crate::hash;
 
 /// What is known of a client. Any of it may be empty.
@@ -29,6 +31,42 @@ impl Client {
         self
     }
 
+    /// Learns what a client says of itself by CLIENT SETNAME, CLIENT SETINFO, HELLO and AUTH. True if it has said something.
+    pub fn learn(&mut self, args: &Args<'_>) -> bool {
+        let text = |index: usize| String::from_utf8_lossy(args.get(index)).into_owned();
+        let is = |index: usize, word: &[u8]| args.get(index).eq_ignore_ascii_case(word);
+        if is(0, b"client") && is(1, b"setname") {
+            self.name = text(2);
+        } else if is(0, b"client") && is(1, b"setinfo") && is(2, b"lib-name") {
+            self.library = text(3);
+        } else if is(0, b"client") && is(1, b"setinfo") && is(2, b"lib-ver") && !self.library.contains(' ') {
+            self.library = format!("{} {}", self.library, text(3));
+        } else if is(0, b"auth") && args.len() == 3 {
+            self.user = text(1);
+        } else if is(0, b"hello") {
+            return self.learn_from_hello(args);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// `HELLO 3 AUTH user password SETNAME name`.
+    fn learn_from_hello(&mut self, args: &Args<'_>) -> bool {
+        let text = |index: usize| String::from_utf8_lossy(args.get(index)).into_owned();
+        let mut at = 2;
+        while at + 1 < args.len() {
+            if args.get(at).eq_ignore_ascii_case(b"setname") {
+                self.name = text(at + 1);
+                at += 2;
+            } else {
+                self.user = text(at + 1);
+                at += 3;
+            }
+        }
+        at > 2
+    }
+
     /// Equal for equal clients, in all threads.
     #[must_use]
     pub fn hash(&self) -> u64 {
@@ -40,6 +78,17 @@ impl Client {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         size_of::<Client>() + self.name.len() + self.library.len() + self.user.len() + self.address.len()
+    }
+}
+
+/// An address without its port and without the brackets of IPv6.
+#[must_use]
+pub fn host(address: &str) -> &str {
+    match address.rsplit_once(':') {
+        Some((host, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => {
+            host.trim_matches(['[', ']'])
+        }
+        _ => address,
     }
 }
 
@@ -84,6 +133,30 @@ mod tests {
         check(client("importer", "", "default", ""), "importer");
         check(client("", "", "", "10.0.0.5"), "at 10.0.0.5");
         check(Client::default(), "a client");
+    }
+
+    #[test]
+    fn a_client_says_what_it_is() {
+        let mut known = Client::default();
+        let mut learn = |line: &str| {
+            let args = resp::request::OwnedArgs::new(line.split(' ').map(str::as_bytes));
+            known.learn(&args.args());
+            known.to_string()
+        };
+        assert_eq!(learn("client setname importer"), "importer");
+        assert_eq!(learn("CLIENT SETINFO LIB-NAME redis-py"), "importer (redis-py)");
+        assert_eq!(learn("CLIENT SETINFO LIB-VER 5.0"), "importer (redis-py 5.0)");
+        assert_eq!(learn("AUTH secret"), "importer (redis-py 5.0)");
+        assert_eq!(learn("AUTH app secret"), "importer (redis-py 5.0, user app)");
+        assert_eq!(learn("HELLO 3 AUTH web secret SETNAME shop"), "shop (redis-py 5.0, user web)");
+        assert_eq!(learn("HELLO 3 AUTH"), "shop (redis-py 5.0, user web)");
+        assert_eq!(learn("SET client setname"), "shop (redis-py 5.0, user web)");
+    }
+
+    #[test]
+    fn a_host_has_no_port() {
+        let addresses = ["127.0.0.1:5000", "[::1]:5000", "unix:/tmp/s", "", "x:"];
+        assert_eq!(addresses.map(host), ["127.0.0.1", "::1", "unix:/tmp/s", "", "x:"]);
     }
 
     #[test]

@@ -169,6 +169,18 @@ impl Connection {
         self.round_trip.set(measured_ns);
     }
 
+    /// When its last replies were sent, if that is known better than the last trip told.
+    #[inline]
+    pub fn set_replied(&mut self, replied_ns: u64) {
+        self.replied_ns = Some(replied_ns);
+    }
+
+    /// True if it has been silent for longer than a round trip may take.
+    #[must_use]
+    pub fn is_silent(&self, now_ns: u64) -> bool {
+        self.replied_ns.is_some_and(|replied_ns| now_ns.saturating_sub(replied_ns) > self.round_trip.longest_ns())
+    }
+
     /// Its counters.
     #[must_use]
     pub fn counts(&self) -> Counts {

@@ -251,6 +251,12 @@ impl Finding {
         self.sums.made + if self.is_followed() { self.sums.followed } else { 0 }
     }
 
+    /// Trips that were made in vain.
+    #[must_use]
+    pub fn wasted(&self) -> u64 {
+        self.made().saturating_sub(self.sums.needed)
+    }
+
     /// Time lost. The command that nearly always follows fits into the same pipeline, so the gap before it counts, too.
     #[must_use]
     pub fn lost_ns(&self) -> u64 {
@@ -353,6 +359,12 @@ impl Findings {
         }
     }
 
+    /// Sets how many bytes they may take; the least make room if that is less than they do.
+    pub fn limit(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
+        self.make_room();
+    }
+
     /// All of them, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Finding> {
         self.all.iter()
@@ -428,6 +440,10 @@ impl Findings {
         self.index.insert(key, self.all.len() as u32);
         self.all.push(finding);
         self.keys.push(key);
+        self.make_room();
+    }
+
+    fn make_room(&mut self) {
         while self.bytes > self.bytes_max && self.all.len() > 1 {
             self.drop_one();
         }
@@ -476,8 +492,14 @@ impl Findings {
     /// What is worth telling, added up over the clients, the greatest loss of time first.
     #[must_use]
     pub fn groups(&self) -> Vec<Group> {
+        self.groups_of(|_| true)
+    }
+
+    /// The same, of some clients only.
+    #[must_use]
+    pub fn groups_of(&self, is_asked_for: impl Fn(&Client) -> bool) -> Vec<Group> {
         let mut groups: HashedMap<Group> = HashedMap::default();
-        for finding in &self.all {
+        for finding in self.all.iter().filter(|finding| is_asked_for(&finding.client)) {
             groups.entry(finding.id).or_insert_with(|| Group::of(finding)).add(finding);
         }
         let mut groups: Vec<Group> = groups.into_values().filter(|group| group.total.is_significant()).collect();

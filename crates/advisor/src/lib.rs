@@ -3,8 +3,8 @@
 //! A *trip* is a batch of commands, its replies, and the time until the connection's next batch. A batch of one is where a
 //! trip may be wasted. [`Advisor::trip`] looks at each: it reduces the command to a *shape* (command and key pattern,
 //! `pattern`), compares it with the connection's last ones ([`connection`]), and adds what is wasted to a bounded table of
-//! [`findings`]. [`advice`] is the code to write instead, [`report`] the text of a report, and [`monitor`] reads the
-//! output of MONITOR as trips without replies.
+//! [`findings`]. [`advice`] is the code to write instead, [`report`] the text of a report, [`monitor`] reads the
+//! output of MONITOR as trips without replies, and [`tap`] the bytes that pass between a client and a server as trips with them.
 //!
 //! This room knows no socket, no thread and no clock: frames and times are passed in. It keeps no argument of a user,
 //! only hashes, key patterns, and a few sample keys, which [`Config::samples`] turns off.
@@ -36,6 +36,7 @@ mod recent;
 pub mod report;
 mod round_trip;
 mod shapes;
+pub mod tap;
 pub mod trip;
 
 #[cfg(test)]

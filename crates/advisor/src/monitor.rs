@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 use resp::request::ArgsBuffer;
 
-use crate::client::Client;
+use crate::client::{Client, host};
 use crate::{Advisor, Connection, Trip};
 
 /// Commands of a connection that ran within so short a time of each other were sent together.
@@ -136,6 +136,8 @@ pub struct Reader {
     line: Vec<u8>,
     args: ArgsBuffer,
     counts: Counts,
+    /// Clients that were introduced, by their address and port.
+    known: HashMap<Box<[u8]>, Client>,
 }
 
 /// What a log had.
@@ -169,7 +171,15 @@ impl Watched {
         let depth = std::mem::take(&mut self.depth);
         if depth > 0 {
             let (arrived_ns, replied_ns) = (self.first_ns, self.last_ns);
-            let trip = Trip { command: self.first.args(), depth, arrived_ns, replied_ns, reply: None };
+            let trip = Trip {
+                command: self.first.args(),
+                key: None,
+                depth,
+                overlaps: false,
+                arrived_ns,
+                replied_ns,
+                reply: None,
+            };
             advisor.trip(&mut self.connection, &trip);
         }
     }
@@ -187,26 +197,9 @@ impl Watched {
         }
         self.last_ns = time_ns;
         self.depth += 1;
-        if args.args().get(0).eq_ignore_ascii_case(b"client") {
-            self.learn(args);
+        if self.client.learn(&args.args()) {
+            self.connection.set_client(self.client.clone());
         }
-    }
-
-    /// CLIENT SETNAME and CLIENT SETINFO tell who it is.
-    fn learn(&mut self, args: &ArgsBuffer) {
-        let args = args.args();
-        let text = |index: usize| String::from_utf8_lossy(args.get(index)).into_owned();
-        let is = |index: usize, word: &[u8]| args.get(index).eq_ignore_ascii_case(word);
-        if is(1, b"setname") {
-            self.client.name = text(2);
-        } else if is(1, b"setinfo") && is(2, b"lib-name") {
-            self.client.library = text(3);
-        } else if is(1, b"setinfo") && is(2, b"lib-ver") && !self.client.library.contains(' ') {
-            self.client.library = format!("{} {}", self.client.library, text(3));
-        } else {
-            return;
-        }
-        self.connection.set_client(self.client.clone());
     }
 }
 
@@ -215,6 +208,18 @@ impl Reader {
     #[must_use]
     pub fn new() -> Reader {
         Reader::default()
+    }
+
+    /// Tells what is known of the client with this address and port. Its address is the log's.
+    pub fn introduce(&mut self, source: &[u8], client: Client) {
+        if self.known.len() >= CONNECTIONS_MAX {
+            return;
+        }
+        if let Some(watched) = self.connections.get_mut(source) {
+            watched.client = Client { address: watched.client.address.clone(), ..client.clone() };
+            watched.connection.set_client(watched.client.clone());
+        }
+        self.known.insert(source.into(), client);
     }
 
     /// The next bytes of the log.
@@ -288,7 +293,8 @@ impl Reader {
                 advisor.closed(&mut watched.connection, watched.last_ns);
             }
         }
-        let client = Client { address: address(source), ..Client::default() };
+        let address = host(&String::from_utf8_lossy(source)).to_owned();
+        let client = Client { address, ..self.known.get(source).cloned().unwrap_or_default() };
         let watched = Watched {
             connection: Connection::new(self.counts.commands, client.clone()),
             client,
@@ -298,17 +304,6 @@ impl Reader {
             last_ns: time_ns,
         };
         self.connections.insert(source.into(), watched);
-    }
-}
-
-/// A source without its port.
-fn address(source: &[u8]) -> String {
-    let text = String::from_utf8_lossy(source);
-    match text.rsplit_once(':') {
-        Some((address, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => {
-            address.trim_matches(['[', ']']).to_owned()
-        }
-        _ => text.into_owned(),
     }
 }
 

@@ -38,6 +38,15 @@ impl RoundTrip {
         self.low_ns
     }
 
+    /// A longer gap is a pause.
+    #[inline]
+    pub fn longest_ns(self) -> u64 {
+        if self.low_ns == UNKNOWN_NS {
+            return ROUND_TRIP_MAX_NS;
+        }
+        (self.low_ns * TIMES_MAX).max(self.low_ns + ABOVE_MAX_NS).min(ROUND_TRIP_MAX_NS)
+    }
+
     /// Sets what was measured by other means.
     pub fn set(&mut self, measured_ns: u64) {
         *self = RoundTrip { low_ns: measured_ns.clamp(1, ROUND_TRIP_MAX_NS), is_known: true };
@@ -61,8 +70,7 @@ impl RoundTrip {
         if self.low_ns == UNKNOWN_NS {
             self.low_ns = gap_ns.clamp(1, ROUND_TRIP_MAX_NS);
         }
-        let longest = (self.low_ns * TIMES_MAX).max(self.low_ns + ABOVE_MAX_NS).min(ROUND_TRIP_MAX_NS);
-        let gap = if gap_ns <= longest { Gap::RoundTrip(gap_ns) } else { Gap::Pause };
+        let gap = if gap_ns <= self.longest_ns() { Gap::RoundTrip(gap_ns) } else { Gap::Pause };
         self.learn(gap_ns, gap == Gap::Pause);
         gap
     }

@@ -25,8 +25,13 @@ impl<'a> Reply<'a> {
 pub struct Trip<'a> {
     /// The batch's first command. Of a batch of several, nothing else is looked at.
     pub command: Args<'a>,
+    /// Index of the command's first key among its arguments, the name being 0; 0: it has none. None: the caller doesn't know, and
+    /// the advisor goes by its own table.
+    pub key: Option<u8>,
     /// Commands of the batch.
     pub depth: u32,
+    /// True if the batch was sent before the replies to the one before: nothing was waited for.
+    pub overlaps: bool,
     /// When the batch arrived.
     pub arrived_ns: u64,
     /// When its replies were sent. In a log that tells only when commands ran, the same as `arrived_ns`.

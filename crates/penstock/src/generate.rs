@@ -151,7 +151,7 @@ fn whole(arguments: &[Arg]) -> Command {
 const SERVER_USAGE: &str = "[FILE|-] [--DIRECTIVE VALUE...]... [-]";
 
 const USAGE_OF_TOOLS: &str = "\
-penstock bench|check|cli|load [ARGUMENT]...
+penstock advise|bench|check|cli|load [ARGUMENT]...
 penstock help [TOOL]
 penstock --generate man|completions DIR";
 

@@ -19,6 +19,7 @@ pub struct Tool {
 
 /// All of them, by name.
 pub const TOOLS: &[Tool] = &[
+    Tool { name: "advise", run: advise::run, command: advise::command },
     Tool { name: "bench", run: generator::run, command: generator::command },
     Tool { name: "check", run: check::run, command: check::command },
     Tool { name: "cli", run: cli::run, command: cli::command },

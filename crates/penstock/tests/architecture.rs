@@ -45,9 +45,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("penstock-client", &["penstock-resp"]),
     ("penstock-check", &["penstock-format", "penstock-persistence"]),
     ("penstock-cli", &["penstock-client", "penstock-resp"]),
-    ("penstock-generator", &["penstock-client", "penstock-resp"]),
+    ("penstock-proxy", &["penstock-client"]),
+    ("penstock-generator", &["penstock-client", "penstock-proxy", "penstock-resp"]),
     ("penstock-load", &["penstock-client", "penstock-resp"]),
-    ("penstock", &["penstock-server", "penstock-check", "penstock-cli", "penstock-generator", "penstock-load"]),
+    ("penstock-advise", &["penstock-advisor", "penstock-client", "penstock-proxy", "penstock-resp"]),
+    (
+        "penstock",
+        &[
+            "penstock-server",
+            "penstock-advise",
+            "penstock-check",
+            "penstock-cli",
+            "penstock-generator",
+            "penstock-load",
+        ],
+    ),
 ];
 
 /// Crates whose tests may use anything: they look at all the others from outside.

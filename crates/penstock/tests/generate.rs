@@ -37,6 +37,7 @@ impl Drop for Generated {
 fn tools() -> Vec<(String, clap::Command)> {
     let mut found = Vec::new();
     let mut to_look_at: Vec<(String, clap::Command)> = vec![
+        ("advise".into(), advise::command()),
         ("bench".into(), generator::command()),
         ("check".into(), check::command()),
         ("cli".into(), cli::command()),
@@ -141,7 +142,7 @@ fn completed(generated: &Generated, line: &str) -> Vec<String> {
 #[test]
 fn completions_offer_what_fits() {
     let generated = Generated::new("completions");
-    assert_eq!(completed(&generated, "penstock "), ["bench", "check", "cli", "load", "server"]);
+    assert_eq!(completed(&generated, "penstock "), ["advise", "bench", "check", "cli", "load", "server"]);
     assert_eq!(completed(&generated, "penstock c"), ["check", "cli"]);
     assert_eq!(completed(&generated, "penstock --appendo"), ["--appendonly"]);
     assert_eq!(completed(&generated, "penstock --port 1 --appendonly "), ["yes", "no"]);

@@ -34,6 +34,7 @@ fn every_flag_of_a_tool_is_named_on_its_page() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let mut missing = Vec::new();
     for (page, command, flags_min) in [
+        ("advisor.md", advise::command(), 8),
         ("bench.md", generator::command(), 20),
         ("check.md", check::command(), 5),
         ("cli.md", cli::command(), 20),

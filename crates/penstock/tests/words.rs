@@ -26,7 +26,7 @@ fn refusal(args: &[&str]) -> String {
 #[test]
 fn help_names_the_tools() {
     let text = answer(&["--help"]);
-    for tool in ["bench", "check", "cli", "load"] {
+    for tool in ["advise", "bench", "check", "cli", "load"] {
         assert!(text.contains(&format!("  penstock {tool} ")), "{text}");
         assert_eq!(answer(&["help", tool]), answer(&[tool, "--help"]), "{tool}");
     }

@@ -95,6 +95,22 @@ impl Skimmer {
         Ok(())
     }
 
+    /// Takes what has arrived up to the end of one reply, or all of it, and returns how many bytes that were.
+    ///
+    /// # Errors
+    /// The bytes are no replies.
+    pub fn feed_one(&mut self, bytes: &[u8]) -> Result<usize, ReplyError> {
+        let (before, mut at) = (self.replies, 0);
+        while at < bytes.len() && self.replies == before {
+            let rest = &bytes[at..];
+            at += match self.state {
+                SkimState::Line => self.take_line(rest, &mut |_| ())?,
+                SkimState::Bulk { left, is_error } => self.take_bulk(rest, left, is_error, &mut |_| ()),
+            };
+        }
+        Ok(at)
+    }
+
     /// Takes a line or the part of it that is there.
     fn take_line(&mut self, bytes: &[u8], on_error: &mut impl FnMut(SkimmedError<'_>)) -> Result<usize, ReplyError> {
         let end = bytes.iter().position(|byte| *byte == b'\n');
@@ -247,6 +263,19 @@ mod tests {
                 errors.iter().map(|(reply, element, text)| (*reply, *element, text.as_str())).collect();
             assert_eq!((count, &errors[..]), (replies, expected), "{bytes:?} in pieces of {size}");
         }
+    }
+
+    #[test]
+    fn one_reply_is_taken_after_the_other() {
+        let bytes = b"+OK\r\n>1\r\n+push\r\n*2\r\n$1\r\na\r\n:5\r\n$-1\r\n$4\r\nab";
+        let (mut skimmer, mut rest, mut taken) = (Skimmer::new(), &bytes[..], Vec::new());
+        while !rest.is_empty() {
+            let one = skimmer.feed_one(rest).unwrap();
+            taken.push((one, skimmer.replies()));
+            rest = &rest[one..];
+        }
+        // A push belongs to the reply before which it came.
+        assert_eq!(taken, [(5, 1), (26, 2), (5, 3), (6, 3)]);
     }
 
     #[test]

@@ -14,7 +14,6 @@ mod interrupt;
 mod load;
 mod pipelining;
 mod progress;
-mod proxy;
 mod report;
 mod tests_table;
 mod title;

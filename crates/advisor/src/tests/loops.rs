@@ -214,3 +214,29 @@ fn connections_are_apart() {
     }
     traffic.assert_clean();
 }
+
+#[test]
+fn what_is_not_waited_for_is_no_loop() {
+    let mut traffic = Traffic::new();
+    traffic.overlaps = true;
+    for number in 0..200 {
+        traffic.send(&format!("GET key{number}"), "x");
+    }
+    traffic.assert_clean();
+}
+
+#[test]
+fn a_silent_connection_tells_its_loop() {
+    let mut traffic = Traffic::new();
+    for number in 0..200 {
+        traffic.send(&format!("SET key{number} x"), "OK");
+    }
+    let settle = |traffic: &mut Traffic, after_ns| {
+        let now_ns = traffic.now_ns + after_ns;
+        traffic.advisor.settle(&mut traffic.connection, now_ns);
+        traffic.advisor.findings().groups().len()
+    };
+    assert_eq!(settle(&mut traffic, super::traffic::ROUND_TRIP_NS), 0);
+    assert_eq!(settle(&mut traffic, 1_000_000), 1);
+    assert_eq!(trips(&traffic.only()), (200, 1));
+}

@@ -187,11 +187,11 @@ fn threads_are_merged() {
     first.close();
     second.close();
     let mut all = first.advisor.findings().clone();
-    all.merge(second.advisor.findings());
+    all.merge(&second.advisor.findings());
     let groups = all.groups();
     assert_eq!(groups.len(), 1);
     assert_eq!((trips(&groups[0]), groups[0].clients), ((400, 2), 2));
     assert_eq!(groups[0].total.client.name, "other");
-    all.merge(second.advisor.findings());
+    all.merge(&second.advisor.findings());
     assert_eq!(trips(&all.groups()[0]), (700, 3));
 }

@@ -17,6 +17,8 @@ pub struct Traffic {
     pub now_ns: u64,
     /// The gap before the next request.
     pub gap_ns: u64,
+    /// True: the client doesn't wait for replies.
+    pub overlaps: bool,
     /// False: replies aren't passed on, as in a log of MONITOR.
     pub shows_replies: bool,
     args: ArgsBuffer,
@@ -41,6 +43,7 @@ impl Traffic {
             connection: Connection::opened(1, client, 0),
             now_ns: 1_000_000,
             gap_ns: ROUND_TRIP_NS,
+            overlaps: false,
             shows_replies: true,
             args: ArgsBuffer::default(),
         }
@@ -76,7 +79,15 @@ impl Traffic {
         let arrived_ns = self.now_ns;
         self.now_ns += COMMAND_NS;
         let reply = self.shows_replies.then(|| Reply::whole(answer));
-        let trip = Trip { command: self.args.args(), depth, arrived_ns, replied_ns: self.now_ns, reply };
+        let trip = Trip {
+            command: self.args.args(),
+            key: None,
+            depth,
+            overlaps: self.overlaps,
+            arrived_ns,
+            replied_ns: self.now_ns,
+            reply,
+        };
         self.advisor.trip(&mut self.connection, &trip);
     }
 

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use client::{Address, Config, Connection, Value, Window};
+use proxy::Proxy;
 
 use super::experiments::PREFIX;
 use super::results::{Counts, Server};
 use crate::failure::Failure;
 use crate::host::{self, Process, Usage};
 use crate::interrupt::Interrupt;
-use crate::proxy::Proxy;
 
 /// PINGs whose median is the round trip's time.
 const PINGS: usize = 11;

@@ -1,5 +1,9 @@
-//! A proxy that makes the way to a server longer: everything is passed on unchanged, each direction half the round trip
-//! later. Like a long cable, and unlike a slow one: the bandwidth stays.
+//! A proxy before a server: everything is passed on unchanged. It can make the way longer, each direction half the round trip
+//! later, like a long cable, and unlike a slow one: the bandwidth stays. And it can show what passes to a [`Watcher`].
+//!
+//! This room knows bytes and sockets, and no protocol.
+
+#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,6 +19,8 @@ use std::time::{Duration, Instant};
 use client::Address;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+/// The pause after a failure to accept a connection.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Bytes on their way in one direction: more than any pipeline here puts on the way.
@@ -24,7 +30,36 @@ const SPIN_DELAY: Duration = Duration::from_micros(500);
 /// So long after the last byte a spinning proxy still expects the next one at once.
 const SPIN_AFTER_LAST: Duration = Duration::from_millis(2);
 
-/// Listens on a port of the loopback address until the process ends.
+/// Sees what passes on one connection, where the server is: behind the delay of requests, before that of replies.
+pub trait Watcher: Send {
+    /// Bytes that the client has sent are about to reach the server.
+    fn request(&mut self, bytes: &[u8], now: Instant);
+    /// Bytes have come from the server.
+    fn reply(&mut self, bytes: &[u8], now: Instant);
+    /// The connection is closed.
+    fn closed(&mut self, now: Instant);
+}
+
+/// Watches nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Unwatched;
+
+impl Watcher for Unwatched {
+    fn request(&mut self, _: &[u8], _: Instant) {}
+    fn reply(&mut self, _: &[u8], _: Instant) {}
+    fn closed(&mut self, _: Instant) {}
+}
+
+/// How connections are passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The thread of a connection sleeps until there is something to pass on.
+    Asleep,
+    /// It looks again and again while something is expected at once: it takes a core's idle time, and adds less.
+    Awake,
+}
+
+/// Listens until the process ends.
 pub struct Proxy {
     address: SocketAddr,
     /// Of one direction, in nanoseconds.
@@ -32,17 +67,38 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy before the server at `to`, which delays nothing yet.
+    /// A proxy on any port of the loopback address before the server at `to`, which delays nothing yet.
+    ///
+    /// # Errors
+    /// The system's, if it has no port or no thread.
     pub fn start(to: Address) -> io::Result<Proxy> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Proxy::watched(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), to, Wait::Awake, |_| Unwatched)
+    }
+
+    /// A proxy on this address before the server at `to`. `watch` makes the watcher of a connection, which it is told the peer of.
+    ///
+    /// # Errors
+    /// The system's, if the address is taken or there is no thread.
+    pub fn watched<W: Watcher + 'static>(
+        on: SocketAddr,
+        to: Address,
+        wait: Wait,
+        watch: impl Fn(SocketAddr) -> W + Send + 'static,
+    ) -> io::Result<Proxy> {
+        let listener = TcpListener::bind(on)?;
         let address = listener.local_addr()?;
         let delay_ns = Arc::new(AtomicU64::new(0));
         let delay = Arc::clone(&delay_ns);
         thread::Builder::new().name("proxy".to_owned()).spawn(move || {
-            for near in listener.incoming().flatten() {
+            loop {
+                let Ok((near, peer)) = listener.accept() else {
+                    // There may be too many open files for a moment.
+                    thread::sleep(ACCEPT_AGAIN);
+                    continue;
+                };
                 let delay = Duration::from_nanos(delay.load(Ordering::Relaxed));
                 // A server that can't be reached shows itself to the client as a closed connection.
-                let _ = pass_on(near, &to, delay);
+                let _ = pass_on(near, &to, delay, wait, || watch(peer));
             }
         })?;
         Ok(Proxy { address, delay_ns })
@@ -127,15 +183,23 @@ fn or_none(result: io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
-fn pass_on(near: TcpStream, to: &Address, delay: Duration) -> io::Result<()> {
+fn pass_on<W: Watcher + 'static>(
+    near: TcpStream,
+    to: &Address,
+    delay: Duration,
+    wait: Wait,
+    watch: impl FnOnce() -> W,
+) -> io::Result<()> {
     let sockets = [Socket::tcp(near)?, Socket::connect(to)?];
+    let watcher = watch();
     thread::Builder::new().name("proxy-pass".to_owned()).spawn(move || {
         // Delays of microseconds are asked for, and a sleep is else up to 50 of them longer.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let mut cable = Cable::new(sockets, delay);
+        let mut cable = Cable::new(sockets, delay, wait, watcher);
         if cable.carry().is_err() {
             cable.sockets.iter().for_each(|socket| socket.shutdown(Shutdown::Both));
         }
+        cable.watcher.closed(Instant::now());
     })?;
     Ok(())
 }
@@ -147,6 +211,8 @@ struct UnderWay {
     bytes: usize,
     /// Of the first chunk.
     written: usize,
+    /// True if the watcher has seen the first chunk.
+    shown: bool,
     /// The end has been read; has been passed on.
     ended: bool,
     closed: bool,
@@ -164,28 +230,34 @@ impl UnderWay {
     }
 }
 
+/// The sockets' indexes.
+const CLIENT: usize = 0;
+const SERVER: usize = 1;
+
 /// Both directions of a connection, carried by one thread.
-struct Cable {
+struct Cable<W> {
     /// The client's and the server's.
     sockets: [Socket; 2],
     delay: Duration,
+    waiting: Wait,
+    watcher: W,
     /// By the socket they come from.
     under_way: [UnderWay; 2],
     buffer: Vec<u8>,
     moved: Instant,
 }
 
-impl Cable {
-    fn new(sockets: [Socket; 2], delay: Duration) -> Cable {
+impl<W: Watcher> Cable<W> {
+    fn new(sockets: [Socket; 2], delay: Duration, waiting: Wait, watcher: W) -> Cable<W> {
         let under_way = [UnderWay::default(), UnderWay::default()];
-        Cable { sockets, delay, under_way, buffer: vec![0; CHUNK_BYTES], moved: Instant::now() }
+        Cable { sockets, delay, waiting, watcher, under_way, buffer: vec![0; CHUNK_BYTES], moved: Instant::now() }
     }
 
     /// Until both directions have ended, or one is broken.
     fn carry(&mut self) -> io::Result<()> {
         while !self.under_way.iter().all(|direction| direction.closed) {
             let mut moved = false;
-            for from in [0, 1] {
+            for from in [CLIENT, SERVER] {
                 moved |= self.take_in(from)?;
                 moved |= self.give_out(from)?;
             }
@@ -206,7 +278,11 @@ impl Cable {
         let Some(received) = self.sockets[from].read(&mut self.buffer)? else { return Ok(false) };
         direction.ended = received == 0;
         direction.bytes += received;
-        direction.chunks.push_back((Instant::now() + self.delay, self.buffer[..received].to_vec()));
+        let now = Instant::now();
+        if from == SERVER && received > 0 {
+            self.watcher.reply(&self.buffer[..received], now);
+        }
+        direction.chunks.push_back((now + self.delay, self.buffer[..received].to_vec()));
         Ok(true)
     }
 
@@ -223,6 +299,9 @@ impl Cable {
                 to.shutdown(Shutdown::Write);
                 direction.closed = true;
             } else {
+                if from == CLIENT && !std::mem::replace(&mut direction.shown, true) {
+                    self.watcher.request(bytes, Instant::now());
+                }
                 let Some(written) = to.write(&bytes[direction.written..])? else {
                     direction.stuck = true;
                     break;
@@ -234,7 +313,7 @@ impl Cable {
                     continue;
                 }
             }
-            direction.written = 0;
+            (direction.written, direction.shown) = (0, false);
             direction.chunks.pop_front();
         }
         Ok(wrote)
@@ -243,7 +322,7 @@ impl Cable {
     /// Waits for a byte or for the time when one is due.
     fn wait(&self) -> io::Result<()> {
         let due = self.under_way.iter().filter_map(UnderWay::due).min();
-        if self.delay <= SPIN_DELAY && self.moved.elapsed() < SPIN_AFTER_LAST {
+        if self.waiting == Wait::Awake && self.delay <= SPIN_DELAY && self.moved.elapsed() < SPIN_AFTER_LAST {
             match due {
                 // A thread that yields its core now may get it back too late. The client and the server wait meanwhile.
                 Some(_) => std::hint::spin_loop(),

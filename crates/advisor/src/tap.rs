@@ -1,0 +1,208 @@
+//! The bytes between a client and a server, as trips: for a proxy.
+//!
+//! A batch is what the client sends from a moment at which it owes nothing to the one at which it has all its replies. Neither requests nor
+//! replies are kept: of each request its first arguments' beginnings, of each reply its beginning.
+
+mod requests;
+
+use resp::request::{Args, ArgsBuffer};
+use resp::skim::Skimmer;
+
+pub use requests::Requests;
+
+use crate::trip::{Reply, Trip};
+
+/// Bytes of a reply's beginning that are kept.
+const REPLY_BYTES_MAX: usize = 512;
+/// A request that comes so soon after a reply was on its way before: no client is so quick.
+const TURNAROUND_NS: u64 = 3_000;
+
+/// What passes on one connection.
+#[derive(Debug, Default)]
+pub struct Tap {
+    requests: Requests,
+    replies: Skimmer,
+    /// Commands without a reply so far.
+    owed: u64,
+    /// The batch: its commands, and the first of them.
+    depth: u32,
+    first: ArgsBuffer,
+    arrived_ns: u64,
+    /// When the last reply came.
+    replied_ns: Option<u64>,
+    /// Beginning and length of the batch's first reply, and whether that has ended.
+    reply: Vec<u8>,
+    reply_bytes: u64,
+    has_reply: bool,
+    /// True once it can't be told any more which reply belongs to which request: the connection subscribes, monitors, wants no
+    /// replies, or what passes is no protocol.
+    is_lost: bool,
+}
+
+impl Tap {
+    /// A connection on which nothing has passed.
+    #[must_use]
+    pub fn new() -> Tap {
+        Tap::default()
+    }
+
+    /// True once nothing more can be told of the connection.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    /// The client has sent bytes. `seen` is shown each request.
+    pub fn request(&mut self, bytes: &[u8], now_ns: u64, mut seen: impl FnMut(&Args<'_>)) {
+        if self.is_lost {
+            return;
+        }
+        let Tap { requests, owed, depth, first, arrived_ns, reply, reply_bytes, has_reply, is_lost, .. } = self;
+        let mut on_request = |args: &Args<'_>| {
+            if *owed == 0 {
+                (*arrived_ns, *depth, *reply_bytes, *has_reply) = (now_ns, 0, 0, false);
+                reply.clear();
+                first.clear();
+                for argument in args.from(0) {
+                    first.push(argument);
+                }
+            }
+            *owed += 1;
+            *depth = depth.saturating_add(1);
+            *is_lost |= ends_order(args);
+            seen(args);
+        };
+        if requests.feed(bytes, &mut on_request).is_err() {
+            self.is_lost = true;
+        }
+    }
+
+    /// The server has sent bytes. `seen` is shown each trip that they complete.
+    pub fn reply(&mut self, mut bytes: &[u8], now_ns: u64, mut seen: impl FnMut(&Trip<'_>)) {
+        while !self.is_lost && !bytes.is_empty() {
+            let before = self.replies.replies();
+            let Ok(taken) = self.replies.feed_one(bytes) else {
+                self.is_lost = true;
+                return;
+            };
+            if !self.has_reply {
+                self.keep(bytes.get(..taken).unwrap_or(bytes));
+            }
+            bytes = bytes.get(taken..).unwrap_or_default();
+            if self.replies.replies() == before {
+                continue;
+            }
+            self.has_reply = true;
+            self.is_lost = self.owed == 0;
+            self.owed = self.owed.saturating_sub(1);
+            if self.owed == 0 && !self.is_lost {
+                self.complete(now_ns, &mut seen);
+            }
+        }
+    }
+
+    /// Keeps more of the first reply's beginning.
+    fn keep(&mut self, bytes: &[u8]) {
+        let room = REPLY_BYTES_MAX - self.reply.len();
+        self.reply.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+        self.reply_bytes += bytes.len() as u64;
+    }
+
+    fn complete(&mut self, now_ns: u64, seen: &mut impl FnMut(&Trip<'_>)) {
+        // A push may have come before the reply.
+        let is_reply = !matches!(self.reply.first(), None | Some(b'>' | b'|'));
+        let reply = is_reply.then_some(Reply { start: &self.reply, len: self.reply_bytes });
+        seen(&Trip {
+            command: self.first.args(),
+            key: None,
+            depth: self.depth,
+            overlaps: self.replied_ns.is_some_and(|replied_ns| self.arrived_ns < replied_ns + TURNAROUND_NS),
+            arrived_ns: self.arrived_ns,
+            replied_ns: now_ns,
+            reply,
+        });
+        self.replied_ns = Some(now_ns);
+    }
+}
+
+/// True if the replies that follow are no more one for each request, in order.
+fn ends_order(args: &Args<'_>) -> bool {
+    let is = |index: usize, word: &[u8]| args.get(index).eq_ignore_ascii_case(word);
+    let subscribes = [b"SUBSCRIBE".as_slice(), b"PSUBSCRIBE", b"SSUBSCRIBE", b"MONITOR", b"SYNC", b"PSYNC"];
+    subscribes.iter().any(|name| is(0, name)) || is(0, b"CLIENT") && is(1, b"REPLY")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What passes: `>` requests and `<` replies, each a microsecond or more after the one before.
+    fn trips(lines: &[(char, &str, u64)], piece: usize) -> (Vec<String>, bool) {
+        let (mut tap, mut seen) = (Tap::new(), Vec::new());
+        for &(direction, bytes, now_us) in lines {
+            for bytes in bytes.as_bytes().chunks(piece) {
+                if direction == '>' {
+                    tap.request(bytes, now_us * 1000, |_| ());
+                } else {
+                    tap.reply(bytes, now_us * 1000, |trip| {
+                        let name = String::from_utf8_lossy(trip.command.get(0)).into_owned();
+                        let reply = trip.reply.map_or(0, |reply| reply.len);
+                        let times = (trip.arrived_ns / 1000, trip.replied_ns / 1000);
+                        seen.push(format!("{name} {} {reply} {times:?} {}", trip.depth, trip.overlaps));
+                    });
+                }
+            }
+        }
+        (seen, tap.is_lost())
+    }
+
+    fn check(lines: &[(char, &str, u64)], expected: &[&str], is_lost: bool) {
+        for piece in 1..100 {
+            assert_eq!(trips(lines, piece), (expected.iter().map(ToString::to_string).collect(), is_lost), "{piece}");
+        }
+    }
+
+    const GET: &str = "*2\r\n$3\r\nGET\r\n$1\r\na\r\n";
+
+    #[test]
+    fn a_request_and_its_reply_are_a_trip() {
+        check(
+            &[('>', GET, 10), ('<', "$5\r\nalice\r\n", 20), ('>', "PING\r\n", 70), ('<', "+PONG\r\n", 80)],
+            &["GET 1 11 (10, 20) false", "PING 1 7 (70, 80) false"],
+            false,
+        );
+    }
+
+    #[test]
+    fn what_is_sent_before_the_replies_is_one_batch() {
+        let pings = format!("{GET}PING\r\nPING\r\n");
+        check(
+            &[('>', &pings, 10), ('<', "$-1\r\n+PONG\r\n", 20), ('>', GET, 30), ('<', "+PONG\r\n:1\r\n", 40)],
+            &["GET 4 5 (10, 40) false"],
+            false,
+        );
+    }
+
+    #[test]
+    fn pushes_are_no_replies() {
+        check(
+            &[('>', GET, 10), ('<', ">2\r\n+invalidate\r\n*0\r\n$1\r\n5\r\n", 20), ('>', GET, 22), ('<', ":1\r\n", 25)],
+            &["GET 1 0 (10, 20) false", "GET 1 4 (22, 25) true"],
+            false,
+        );
+    }
+
+    #[test]
+    fn a_subscriber_is_left_alone() {
+        let subscribe = "*2\r\n$9\r\nsubscribe\r\n$1\r\na\r\n";
+        check(&[('>', GET, 1), ('<', ":1\r\n", 9), ('>', subscribe, 20)], &["GET 1 4 (1, 9) false"], true);
+        check(&[('>', "*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\n", 1)], &[], true);
+    }
+
+    #[test]
+    fn what_is_no_protocol_ends_it() {
+        check(&[('>', GET, 1), ('<', "HTTP/1.1\r\n", 2)], &[], true);
+        check(&[('>', "*1\r\n!x\r\n", 1)], &[], true);
+        check(&[('<', "+OK\r\n", 1)], &[], true);
+    }
+}

@@ -1,0 +1,293 @@
+//! `penstock advise` from the command line to the exit status.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use advisor::monitor::{Counts, Reader};
+use advisor::report::{self, Style};
+use advisor::{Advisor, Config};
+use clap::Parser;
+use signal_hook::consts::SIGINT;
+use signal_hook::flag;
+
+use crate::args::{Args, Code, Color};
+use crate::live::{self, Limits};
+use crate::recording::{self, Player};
+use crate::tapped;
+
+/// The exit statuses, as `--help` lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    Reported = 0,
+    OverLimit = 1,
+    Usage = 2,
+    Input = 3,
+    Output = 4,
+}
+
+/// The status of a process that Ctrl-C ends, as shells count.
+const INTERRUPTED: i32 = 130;
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// What was looked at.
+#[derive(Default)]
+struct Seen {
+    counts: Counts,
+    /// Batches with their replies, of proxies and recordings.
+    batches: u64,
+}
+
+/// For how long a server is looked at through MONITOR.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Runs the tool; `args` are those after its name.
+pub fn run(args: Vec<OsString>) -> ExitCode {
+    let name = OsString::from("penstock advise");
+    let args = match Args::try_parse_from(std::iter::once(name).chain(args)) {
+        Ok(args) => args,
+        Err(error) => {
+            let is_answer = error.exit_code() == 0;
+            return match error.print() {
+                Err(failure) if failure.kind() != io::ErrorKind::BrokenPipe => leave(Exit::Output),
+                _ => leave(if is_answer { Exit::Reported } else { Exit::Usage }),
+            };
+        }
+    };
+    let exit = match look(&args, &watch_for_ctrl_c()) {
+        Ok((advisor, seen)) => {
+            remark(&seen);
+            print(&args, &advisor)
+        }
+        Err((exit, message)) => {
+            say(&message);
+            exit
+        }
+    };
+    leave(exit)
+}
+
+fn leave(exit: Exit) -> ExitCode {
+    ExitCode::from(exit as u8)
+}
+
+/// A line for the user; where standard error is closed, there is nothing else to tell it by.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "penstock advise: {text}");
+}
+
+/// Notes Ctrl-C from now on, which ends the reading and not the report: a pipe's other end gets the signal, too, and its output ends.
+/// The second one ends the process.
+fn watch_for_ctrl_c() -> Arc<AtomicBool> {
+    let pressed = Arc::new(AtomicBool::new(false));
+    // In this order: the signal that sets the flag must not find it set. Where no handler can be installed, the signal ends the process.
+    let _ = flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&pressed));
+    let _ = flag::register(SIGINT, Arc::clone(&pressed));
+    pressed
+}
+
+/// Looks at all that the user asked for.
+fn look(args: &Args, is_over: &AtomicBool) -> Result<(Advisor, Seen), (Exit, String)> {
+    let config = Config { memory_bytes: (args.memory as usize) << 20, samples: !args.no_samples, ..Config::default() };
+    let mut advisor = Advisor::new(config);
+    let urls: Vec<&str> =
+        args.sources.iter().filter_map(|source| source.to_str()).filter(|text| is_url(text)).collect();
+    match (urls.as_slice(), args.proxy) {
+        ([url], _) if args.sources.len() > 1 || args.replay.is_some() => {
+            Err((Exit::Usage, format!("{} is a server; it is looked at alone, without files", shown(url))))
+        }
+        ([url], Some(on)) => look_as_proxy(args, url, on, advisor, is_over),
+        ([url], None) => {
+            let limits = Limits { time: args.look_for.unwrap_or(LOOK), commands: args.commands };
+            let counts = live::look(url, limits, &mut advisor, is_over).map_err(|message| (Exit::Input, message))?;
+            Ok((advisor, Seen { counts, batches: 0 }))
+        }
+        ([], None) => {
+            let seen = look_at_files(args, &mut advisor, is_over).map_err(|message| (Exit::Input, message))?;
+            Ok((advisor, seen))
+        }
+        ([], Some(_)) => {
+            Err((Exit::Usage, "--proxy needs the URL of the server, as redis://localhost:6379".to_owned()))
+        }
+        _ => Err((Exit::Usage, "one server at a time".to_owned())),
+    }
+}
+
+fn is_url(source: &str) -> bool {
+    source.contains("://")
+}
+
+/// A URL without what may be a password.
+fn shown(url: &str) -> &str {
+    url.rsplit('@').next().unwrap_or_default()
+}
+
+fn look_as_proxy(
+    args: &Args,
+    url: &str,
+    on: SocketAddr,
+    advisor: Advisor,
+    is_over: &AtomicBool,
+) -> Result<(Advisor, Seen), (Exit, String)> {
+    let record = args
+        .record
+        .as_ref()
+        .map(|path| File::create(path).map_err(|error| (Exit::Output, format!("{}: {error}", path.display()))));
+    let asked =
+        tapped::Asked { url, on, rtt: args.rtt.unwrap_or_default(), time: args.look_for, record: record.transpose()? };
+    let (advisor, passed) = tapped::look(asked, advisor, is_over).map_err(|message| (Exit::Input, message))?;
+    say(&format!("{} connections, {} batches", passed.connections, passed.batches));
+    Ok((advisor, Seen { counts: Counts::default(), batches: passed.batches }))
+}
+
+/// Reads all inputs, one after the other; each is a log or a recording of its own.
+fn look_at_files(args: &Args, advisor: &mut Advisor, is_over: &AtomicBool) -> Result<Seen, String> {
+    let mut seen = Seen::default();
+    let standard = OsString::from("-");
+    let files: Vec<&OsString> = args.sources.iter().chain(&args.replay).collect();
+    let files = if files.is_empty() { vec![&standard] } else { files };
+    for file in files {
+        look_at(file, advisor, is_over, &mut seen).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    Ok(seen)
+}
+
+fn look_at(file: &OsStr, advisor: &mut Advisor, is_over: &AtomicBool, seen: &mut Seen) -> io::Result<()> {
+    if file == "-" {
+        if io::stdin().is_terminal() {
+            say("reading what MONITOR printed from standard input; Ctrl-D ends it (penstock advise --help tells more)");
+        }
+        return read(&mut io::stdin().lock(), advisor, is_over, seen);
+    }
+    read(&mut File::open(file)?, advisor, is_over, seen)
+}
+
+/// Reads a log or a recording to its end, or until `is_over` is set.
+fn read(input: &mut impl Read, advisor: &mut Advisor, is_over: &AtomicBool, seen: &mut Seen) -> io::Result<()> {
+    let mut start = Vec::new();
+    input.by_ref().take(recording::HEAD.len() as u64).read_to_end(&mut start)?;
+    if start == recording::HEAD {
+        let mut player = Player::new(advisor);
+        player.read(&start, input)?;
+        seen.batches += player.trips;
+        seen.counts.skipped += player.skipped;
+        return Ok(());
+    }
+    let (mut reader, mut buffer) = (Reader::new(), vec![0; READ_BYTES]);
+    reader.feed(&start, advisor);
+    while !is_over.load(Ordering::Relaxed) {
+        match input.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(len) => reader.feed(buffer.get(..len).unwrap_or_default(), advisor),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    reader.end(advisor);
+    let counts = reader.counts();
+    seen.counts.commands += counts.commands;
+    seen.counts.skipped += counts.skipped;
+    seen.counts.is_without_sources |= counts.is_without_sources;
+    Ok(())
+}
+
+/// What is to be said of the input.
+fn remark(seen: &Seen) {
+    let Seen { counts, batches } = seen;
+    if counts.commands + batches == 0 {
+        say("there were no commands");
+    } else if counts.skipped > counts.commands + batches {
+        say(&format!("{} lines were no commands of clients, {} were", counts.skipped, counts.commands + batches));
+    }
+    if counts.is_without_sources {
+        say("the log doesn't tell connections apart; what several clients did in turn may look like a loop");
+    }
+}
+
+/// Prints the report, and finds out whether too much was lost.
+fn print(args: &Args, advisor: &Advisor) -> Exit {
+    let findings = advisor.findings();
+    let text = if args.json { report::json(&findings) } else { report::text(&findings, &style(args)) };
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            say(&format!("can't write to standard output: {error}"));
+            return Exit::Output;
+        }
+        _ => {}
+    }
+    let lost_ns: u64 = findings.groups().iter().map(|group| group.total.lost_ns()).sum();
+    match args.fail_over {
+        Some(limit) if u128::from(lost_ns) > limit.as_nanos() => {
+            say(&format!("{} were lost, more than --fail-over allows", report::duration(lost_ns)));
+            Exit::OverLimit
+        }
+        _ => Exit::Reported,
+    }
+}
+
+fn style(args: &Args) -> Style {
+    let colour = match args.color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+    };
+    let findings_max = if args.count == 0 { usize::MAX } else { args.count };
+    Style { colour, findings_max, language: args.code.map(Code::language), ..Style::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The log of the movie script: what MONITOR prints of it.
+    fn movies(count: u32) -> String {
+        let (mut log, mut us) = (String::new(), 0_u64);
+        let mut line = |command: String| {
+            us += 60;
+            log += &format!("{}.{:06} [0 127.0.0.1:5000] {command}\n", 1_600_000_000 + us / 1_000_000, us % 1_000_000);
+        };
+        for movie in 1..=count {
+            let name = format!("The Number{movie}");
+            for word in ["the".to_owned(), format!("number{movie}")] {
+                for len in 2..=word.len() {
+                    let key = format!("testing:redis:index:{}", &word[..len]);
+                    line(format!("\"zscore\" \"{key}\" \"{name}\""));
+                    line(format!("\"zadd\" \"{key}\" \"0\" \"{name}\""));
+                }
+            }
+            line(format!("\"hset\" \"testing:redis:data:Number{movie}\" \"{name}\" \"This is Number {movie}\""));
+        }
+        log
+    }
+
+    #[test]
+    fn the_movie_script_is_explained() {
+        let mut advisor = Advisor::new(Config::default());
+        let mut seen = Seen::default();
+        read(&mut movies(10_000).as_bytes(), &mut advisor, &AtomicBool::new(false), &mut seen).unwrap();
+        assert_eq!((seen.counts.commands, seen.counts.skipped), (227_788, 0));
+        let style = Style { language: Some(advisor::advice::Language::Ruby), ..Style::default() };
+        let text = report::text(&advisor.findings(), &style);
+        // Long lines are wrapped.
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in [
+            "such as testing:redis:index:",
+            "if the answers agree: 10,000 of 108,894 would do, 98,894 commands less",
+            "-> ask once and keep the answer",
+            "value = redis.zscore(\"testing:redis:index:#{word}\", member)",
+            "ZSCORE testing:redis:index:<word>, ZADD testing:redis:index:<word> in turn, then HSET",
+            "-> a pipeline for each stage: first all reads, then all writes",
+            "pipe.zadd(\"testing:redis:index:#{word}\", score, member)",
+        ] {
+            assert!(words.contains(part), "{part}\n{text}");
+        }
+        assert!(text.lines().count() <= 40, "{text}");
+    }
+}

@@ -1,0 +1,201 @@
+//! A proxy before a server: it passes everything on, and shows the advisor the trips, with their replies.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ::client::Config;
+use advisor::client::Client;
+use advisor::tap::Tap;
+use advisor::{Advisor, Connection, Trip};
+use proxy::{Proxy, Wait, Watcher};
+
+use crate::recording::Recorder;
+use crate::run::say;
+
+/// How often the end is looked for.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// What the user asked for.
+pub struct Asked<'a> {
+    /// The server.
+    pub url: &'a str,
+    /// Where to listen.
+    pub on: SocketAddr,
+    /// How much longer each round trip is to take.
+    pub rtt: Duration,
+    /// How long to look; None: until the process is asked to end.
+    pub time: Option<Duration>,
+    /// Where trips are recorded.
+    pub record: Option<File>,
+}
+
+/// What passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// Connections.
+    pub connections: u64,
+    /// Batches that were complete.
+    pub batches: u64,
+}
+
+/// What the connections' threads share.
+struct Shared {
+    advisor: Mutex<Advisor>,
+    recorder: Mutex<Option<Recorder<BufWriter<File>>>>,
+    /// Those that are open.
+    open: Mutex<Vec<Arc<Mutex<Tapped>>>>,
+    connections: AtomicU64,
+    batches: AtomicU64,
+    /// A moment, and the same in nanoseconds of Unix time.
+    began: Instant,
+    began_ns: u64,
+}
+
+/// One connection.
+struct Tapped {
+    id: u64,
+    tap: Tap,
+    client: Client,
+    connection: Connection,
+}
+
+/// What a connection's thread has.
+struct Watched {
+    shared: Arc<Shared>,
+    tapped: Arc<Mutex<Tapped>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Passes connections on until the time is over or `is_over` is set, and returns what the advisor has found.
+///
+/// # Errors
+/// A line for the user: the URL can't be used, the address is taken, or the recording can't be written.
+pub fn look(asked: Asked<'_>, advisor: Advisor, is_over: &AtomicBool) -> Result<(Advisor, Passed), String> {
+    let config = Config::parse(asked.url).map_err(|error| error.to_string())?;
+    if config.tls {
+        return Err("the proxy doesn't speak TLS; put it before a server without, or use a tunnel".to_owned());
+    }
+    let shared = Arc::new(Shared::new(advisor, asked.record).map_err(|error| format!("can't record: {error}"))?);
+    let watch = {
+        let shared = Arc::clone(&shared);
+        move |peer| Shared::connected(&shared, peer)
+    };
+    let proxy = Proxy::watched(asked.on, config.address.clone(), Wait::Asleep, watch);
+    let proxy = proxy.map_err(|error| format!("can't listen on {}: {error}", asked.on))?;
+    proxy.set_rtt(asked.rtt);
+    say(&format!("passing {} on to {}; Ctrl-C ends that and prints the report", proxy.address(), config.address));
+    let began = Instant::now();
+    while !is_over.load(Ordering::Relaxed) && asked.time.is_none_or(|time| began.elapsed() < time) {
+        sleep(INTERVAL);
+    }
+    shared.end()
+}
+
+impl Shared {
+    fn new(advisor: Advisor, record: Option<File>) -> io::Result<Shared> {
+        let recorder = record.map(|file| Recorder::new(BufWriter::new(file))).transpose()?;
+        Ok(Shared {
+            advisor: Mutex::new(advisor),
+            recorder: Mutex::new(recorder),
+            open: Mutex::default(),
+            connections: AtomicU64::new(0),
+            batches: AtomicU64::new(0),
+            began: Instant::now(),
+            began_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64),
+        })
+    }
+
+    /// A moment in nanoseconds of Unix time.
+    fn ns(&self, at: Instant) -> u64 {
+        self.began_ns + at.saturating_duration_since(self.began).as_nanos() as u64
+    }
+
+    fn connected(shared: &Arc<Shared>, peer: SocketAddr) -> Watched {
+        let id = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        let client = Client { address: peer.ip().to_string(), ..Client::default() };
+        let now_ns = shared.ns(Instant::now());
+        shared.record(|recorder| recorder.opened(id, &client, now_ns));
+        let connection = Connection::opened(id, client.clone(), now_ns);
+        let tapped = Arc::new(Mutex::new(Tapped { id, tap: Tap::new(), client, connection }));
+        lock(&shared.open).push(Arc::clone(&tapped));
+        Watched { shared: Arc::clone(shared), tapped }
+    }
+
+    /// Adds to the recording. One that can't be written ends there.
+    fn record(&self, record: impl FnOnce(&mut Recorder<BufWriter<File>>) -> io::Result<()>) {
+        let mut recorder = lock(&self.recorder);
+        if let Some(Err(error)) = recorder.as_mut().map(record) {
+            *recorder = None;
+            say(&format!("can't record any more: {error}"));
+        }
+    }
+
+    fn trip(&self, tapped: &mut Connection, id: u64, trip: &Trip<'_>) {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.record(|recorder| recorder.trip(id, trip));
+        lock(&self.advisor).trip(tapped, trip);
+    }
+
+    fn close(&self, tapped: &mut Tapped, now: Instant) {
+        let now_ns = self.ns(now);
+        self.record(|recorder| recorder.closed(tapped.id, now_ns));
+        lock(&self.advisor).closed(&mut tapped.connection, now_ns);
+    }
+
+    /// Takes all open connections for closed. Their threads end with the process.
+    fn end(&self) -> Result<(Advisor, Passed), String> {
+        let now = Instant::now();
+        for tapped in std::mem::take(&mut *lock(&self.open)) {
+            self.close(&mut lock(&tapped), now);
+        }
+        if let Some(recorder) = lock(&self.recorder).take() {
+            recorder.finish().map_err(|error| format!("can't write the recording: {error}"))?;
+        }
+        let advisor = std::mem::replace(&mut *lock(&self.advisor), Advisor::new(advisor::Config::default()));
+        let passed = Passed {
+            connections: self.connections.load(Ordering::Relaxed),
+            batches: self.batches.load(Ordering::Relaxed),
+        };
+        Ok((advisor, passed))
+    }
+}
+
+impl Watcher for Watched {
+    fn request(&mut self, bytes: &[u8], now: Instant) {
+        let now_ns = self.shared.ns(now);
+        let mut tapped = lock(&self.tapped);
+        let Tapped { id, tap, client, connection } = &mut *tapped;
+        let mut is_renamed = false;
+        tap.request(bytes, now_ns, |args| is_renamed |= client.learn(args));
+        if is_renamed {
+            connection.set_client(client.clone());
+            self.shared.record(|recorder| recorder.renamed(*id, client));
+        }
+    }
+
+    fn reply(&mut self, bytes: &[u8], now: Instant) {
+        let now_ns = self.shared.ns(now);
+        let mut tapped = lock(&self.tapped);
+        let Tapped { id, tap, connection, .. } = &mut *tapped;
+        tap.reply(bytes, now_ns, |trip| self.shared.trip(connection, *id, trip));
+    }
+
+    fn closed(&mut self, now: Instant) {
+        let mut open = lock(&self.shared.open);
+        let before = open.len();
+        open.retain(|tapped| !Arc::ptr_eq(tapped, &self.tapped));
+        let was_open = open.len() < before;
+        drop(open);
+        if was_open {
+            self.shared.close(&mut lock(&self.tapped), now);
+        }
+    }
+}
