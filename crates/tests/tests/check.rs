@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use penstock_tests::loader::{Directory, Ran};
+use penstock_tests::directory::Directory;
+use penstock_tests::loader::Ran;
 use penstock_tests::rng::Rng;
 use penstock_tests::server::{Server, subject_program};
 
