@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use journal::record::{self, Kind, Record};
+use resp::request::{Batch, Framer, Limits};
 
 /// Bytes of a token: far more than a random identifier or a file's name takes.
 pub const TOKEN_BYTES_MAX: usize = 256;
@@ -381,9 +382,17 @@ impl Pipelines {
         });
     }
 
-    /// Does what a record of a token says (see the module's documentation). A token that no connection has expires from
-    /// now on. False if it is no such record.
-    pub fn replay(&self, words: &[&[u8]], now_ms: u64) -> bool {
+    /// Does what a record of a token says (see the module's documentation), which is an array of bulk strings. A token that no connection
+    /// has expires from now on. False if it is no such record.
+    pub fn replay_record(&self, record: &[u8], now_ms: u64) -> bool {
+        let mut batch = Batch::default();
+        Framer::default().frame(record.into(), 0, &Limits::default(), 1, &mut batch);
+        let words = batch.requests().first().map(|request| batch.args(request, record.into()));
+        let words: Vec<&[u8]> = words.iter().flat_map(|args| args.from(0)).collect();
+        self.replay(&words, now_ms)
+    }
+
+    fn replay(&self, words: &[&[u8]], now_ms: u64) -> bool {
         let number =
             |at: usize| words.get(at).and_then(|word| resp::num::parse_i64(word)).and_then(|n| u64::try_from(n).ok());
         match words {

@@ -11,13 +11,10 @@ use std::sync::Arc;
 use journal::merge::Unit;
 use journal::record::{Entry, Kind};
 use resp::reply::Output;
-use resp::request::{Batch, Framer, Limits};
 
 use crate::clients::client::Client;
 use crate::clients::session::Session;
 use crate::worker::Worker;
-
-pub use self::snapshot::{LoadOptions, Loaded};
 
 /// The id of what runs the commands: no client has it.
 const NO_CLIENT: u64 = 0;
@@ -88,12 +85,7 @@ impl<'w> Replay<'w> {
     fn apply_entry(&mut self, entry: Entry<'_>) -> Result<(), Mismatch> {
         let mismatch = |error: &[u8]| Mismatch { command: entry.command.to_vec(), error: error.to_vec() };
         if entry.kind == Kind::Own {
-            let mut batch = Batch::default();
-            Framer::default().frame(entry.command.into(), 0, &Limits::default(), 1, &mut batch);
-            let words = batch.requests().first().map(|request| batch.args(request, entry.command.into()));
-            let words: Vec<&[u8]> = words.iter().flat_map(|args| args.from(0)).collect();
-            let now_ms = self.worker.clock.now_ms;
-            let applied = self.worker.engine.pipelines.replay(&words, now_ms);
+            let applied = self.worker.engine.pipelines.replay_record(entry.command, self.worker.clock.now_ms);
             return if applied { Ok(()) } else { Err(mismatch(b"ERR no record of a pipeline token")) };
         }
         if entry.database >= self.worker.engine.keyspace.databases() {

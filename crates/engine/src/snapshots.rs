@@ -6,6 +6,7 @@
 
 mod figures;
 mod loading;
+pub mod reading;
 mod sink;
 
 use std::collections::VecDeque;

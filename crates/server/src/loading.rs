@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use engine::config::Settings;
 use engine::engine::Engine;
-use engine::replay::{LoadOptions, Replay};
+use engine::replay::Replay;
+use engine::snapshots::reading::LoadOptions;
 use engine::worker::Worker;
 
 use crate::append_only::AppendOnly;
@@ -111,7 +112,7 @@ fn load_snapshot(engine: &'static Engine, worker: &mut Worker) -> Result<(), Str
     let bytes = file.metadata().map_or(0, |metadata| metadata.len());
     engine.snapshots.loading.expect(bytes);
     let (began, mut said) = (Instant::now(), Instant::now());
-    let options = LoadOptions { keeps_expired: false, checks: engine.settings.rdbchecksum.get() };
+    let options = LoadOptions { keeps_expired: false, checks: engine.settings.rdbchecksum.get(), replaces: false };
     let progress = |read| say_progress(engine, &name, read, bytes, &mut said);
     let loaded = Replay::begin(worker, now_us()).snapshot(file, options, progress);
     let loaded = loaded.map_err(|why| bad_snapshot(&name, &why))?;

@@ -128,6 +128,31 @@ fn saved_data_of_every_type_are_loaded_again_and_by_redis() {
     assert_eq!(digest(&start(&directory, &[])), before);
 }
 
+#[test]
+fn a_reload_changes_nothing_and_takes_what_it_is_told_to() {
+    let directory = Directory::new();
+    let server = start(&directory, &[]);
+    fill(&server, &every_type());
+    std::thread::sleep(Duration::from_millis(5));
+    let mut conn = server.connect();
+    let library = "FUNCTION LOAD \"#!lua name=lib\\nredis.register_function('one', function() return 1 end)\"\r\n";
+    conn.send(library.as_bytes()).unwrap();
+    assert_eq!(conn.read().unwrap().text(), b"lib");
+    let before = digest(&server);
+    assert_eq!(text(&mut conn, "DEBUG RELOAD"), "OK");
+    assert_eq!(digest(&server), before);
+    assert_eq!(conn.cmd("FCALL one 0").unwrap().integer(), Some(1));
+    assert!(text(&mut conn, "DEBUG RELOAD NOW").contains("only supports the MERGE, NOFLUSH and NOSAVE options"));
+    // What the file has not goes, or stays.
+    fill(&server, "SET later 1\nSET text changed\nFUNCTION FLUSH\n");
+    assert_eq!(text(&mut conn, "DEBUG RELOAD NOSAVE NOFLUSH MERGE"), "OK");
+    assert_eq!((text(&mut conn, "GET later"), text(&mut conn, "GET text")), ("1".into(), "hello".into()));
+    assert!(text(&mut conn, "DEBUG RELOAD NOSAVE NOFLUSH").starts_with("ERR Error trying to load the RDB dump"));
+    assert_eq!(text(&mut conn, "DEBUG RELOAD NOSAVE"), "OK");
+    assert_eq!(digest(&server), before);
+    assert_eq!(conn.cmd("FCALL one 0").unwrap().integer(), Some(1));
+}
+
 /// Writes units whose parts belong together until it is told to stop: two keys with the same number, a member and its count.
 fn write(server: &Server, writer: usize, stop: &AtomicBool, seed: u64) {
     let (mut conn, mut rng) = (server.connect(), Rng::new(seed));

@@ -4,6 +4,7 @@
 
 mod digest;
 mod object;
+mod reload;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -41,7 +42,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("debug", -2, ADMIN | NOSCRIPT | L
 /// Those that look at keys run alone, and so does SLEEP: it stops the server, not just a thread.
 fn scope(args: Args<'_>) -> Scope {
     let is = |word: &str| args.len() > 1 && args.get(1).eq_ignore_ascii_case(word.as_bytes());
-    if ["DIGEST", "DIGEST-VALUE", "OBJECT", "POPULATE", "SLEEP"].into_iter().any(is) {
+    if ["DIGEST", "DIGEST-VALUE", "OBJECT", "POPULATE", "RELOAD", "SLEEP"].into_iter().any(is) {
         Scope::Whole
     } else {
         Scope::Keys
@@ -71,6 +72,7 @@ fn debug(turn: &mut Turn<'_, '_>) -> Outcome {
         (b"OBJECT", 3..) => object::object(turn),
         (b"POPULATE", 3..=5) => populate(turn),
         (b"PROTOCOL", 3) => protocol(turn),
+        (b"RELOAD", _) => reload::reload(turn),
         (b"SET-ACTIVE-EXPIRE", 3) => set_active_expire(turn),
         (b"SLEEP", 3) => sleep(turn),
         _ => Err(Error::new(format!(
@@ -210,6 +212,12 @@ fn debug_help(turn: &mut Turn<'_, '_>) -> Outcome {
         "    Reply with a test value of the specified type. <type> can be: string,",
         "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,",
         "    true, false.",
+        "RELOAD [option ...]",
+        "    Save the RDB on disk and reload it back to memory. Valid <option> values:",
+        "    * MERGE: conflicting keys will be loaded from RDB.",
+        "    * NOFLUSH: the existing database will not be removed before load, but",
+        "      conflicting keys will generate an exception and kill the server.",
+        "    * NOSAVE: the database will be loaded from an existing RDB file.",
         "SET-ACTIVE-EXPIRE <0|1>",
         "    Setting it to 0 disables expiring keys in background when they are not",
         "    accessed (otherwise the Redis behavior). Setting it to 1 reenables back the",

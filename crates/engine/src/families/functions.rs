@@ -171,6 +171,14 @@ fn read(turn: &mut Turn<'_, '_>, text: &[u8]) -> Result<Library, Error> {
     })
 }
 
+/// Adds the library of a text, in place of one of its name, for what is loaded.
+pub(super) fn put_in(turn: &mut Turn<'_, '_>, text: &[u8]) -> Outcome {
+    let library = read(turn, text)?;
+    turn.engine().libraries.add(vec![library], Policy::Replace)?;
+    unload_gone(turn);
+    Ok(())
+}
+
 fn delete(turn: &mut Turn<'_, '_>) -> Outcome {
     if !turn.engine().libraries.remove(turn.arg(2)) {
         return Err(Error::new("ERR Library not found"));

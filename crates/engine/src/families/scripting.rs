@@ -177,6 +177,12 @@ fn script_load(turn: &mut Turn<'_, '_>) -> Outcome {
     Ok(())
 }
 
+/// Loads a script, for what is loaded with data.
+pub(super) fn put_in(turn: &mut Turn<'_, '_>, text: &[u8]) -> Outcome {
+    with_machine(turn, |turn, machine| machine.by_text(&turn.engine().scripts, text, true, turn.worker.ticks.raw()))?;
+    Ok(())
+}
+
 fn script_exists(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.reply.array(turn.len() - 2);
     for name in turn.args.from(2) {

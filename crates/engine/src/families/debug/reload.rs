@@ -1,0 +1,101 @@
+//! DEBUG RELOAD: all data saved and loaded again, so that a test sees whether anything is lost that way.
+
+use std::fs::File;
+
+use commands::error::{Error, Outcome};
+use store::db::Db;
+
+use crate::config::LogLevel;
+use crate::families::{functions, scripting};
+use crate::services::saving;
+use crate::snapshots::Purpose;
+use crate::snapshots::reading::{self, Arriving, LoadOptions, Target};
+use crate::worker::turn::Turn;
+
+/// What is to be done of a whole reload.
+struct Plan {
+    saves: bool,
+    flushes: bool,
+    merges: bool,
+}
+
+pub(super) fn reload(turn: &mut Turn<'_, '_>) -> Outcome {
+    let engine = turn.engine();
+    if engine.is_loading() {
+        return Err(Error::new("LOADING Redis is loading the dataset in memory"));
+    }
+    let plan = plan(turn)?;
+    if plan.saves {
+        saving::save_now(engine, turn.locked, &turn.worker.clock)?;
+    }
+    if plan.flushes {
+        flush(turn);
+    }
+    if let Err(why) = load(turn, plan.merges) {
+        engine.host.log(LogLevel::Warning, &format!("DEBUG RELOAD: can't load the snapshot: {why}"));
+        return Err(Error::new("ERR Error trying to load the RDB dump, check server logs"));
+    }
+    // The append-only file tells of what was there before.
+    if engine.settings.appendonly.get() {
+        engine.snapshots.want(Purpose::Base);
+    }
+    engine.host.log(LogLevel::Warning, "DB reloaded by DEBUG RELOAD");
+    turn.reply.ok();
+    Ok(())
+}
+
+fn plan(turn: &Turn<'_, '_>) -> Result<Plan, Error> {
+    let mut plan = Plan { saves: true, flushes: true, merges: false };
+    for at in 2..turn.len() {
+        match &*turn.arg(at).to_ascii_uppercase() {
+            b"MERGE" => plan.merges = true,
+            b"NOFLUSH" => plan.flushes = false,
+            b"NOSAVE" => plan.saves = false,
+            _ => return Err(Error::new("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.")),
+        }
+    }
+    Ok(plan)
+}
+
+fn flush(turn: &mut Turn<'_, '_>) {
+    let clock = *turn.worker.clock;
+    for database in 0..turn.engine().keyspace.databases() {
+        Db::new(turn.locked, database, &clock, &mut turn.worker.observed).flush(false);
+        turn.worker.effects.emptied(database);
+    }
+}
+
+fn load(turn: &mut Turn<'_, '_>, merges: bool) -> Result<(), String> {
+    let engine = turn.engine();
+    let path = engine.settings.in_dir(&engine.settings.dbfilename.get());
+    let file = File::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let checks = engine.settings.rdbchecksum.get();
+    let options = LoadOptions { keeps_expired: false, checks, replaces: merges };
+    let (limits, clock) = (turn.worker.rules.limits(), *turn.worker.clock);
+    let databases = engine.keyspace.databases();
+    reading::read(file, (limits, &clock, databases), options, |_| {}, &mut Reload(turn))?;
+    Ok(())
+}
+
+/// Puts what a snapshot has into the keyspace that the command has to itself.
+struct Reload<'a, 't, 'k>(&'a mut Turn<'t, 'k>);
+
+impl Target for Reload<'_, '_, '_> {
+    fn put_in(&mut self, arriving: &mut Arriving) -> Result<(), String> {
+        let (clock, turn) = (*self.0.worker.clock, &mut self.0);
+        arriving.put_into(&mut Db::new(turn.locked, arriving.database, &clock, &mut turn.worker.observed))
+    }
+
+    fn function(&mut self, text: &[u8]) -> Result<(), String> {
+        functions::put_in(self.0, text).map_err(|error| String::from_utf8_lossy(error.text()).into_owned())
+    }
+
+    fn script(&mut self, text: &[u8]) -> Result<(), String> {
+        scripting::put_in(self.0, text).map_err(|error| String::from_utf8_lossy(error.text()).into_owned())
+    }
+
+    fn token(&mut self, record: &[u8]) -> Result<(), String> {
+        let applied = self.0.engine().pipelines.replay_record(record, self.0.now_ms());
+        if applied { Ok(()) } else { Err("a field that is no record of a pipeline token".into()) }
+    }
+}
