@@ -289,9 +289,15 @@ impl Durability {
         self.cut.store(NO_CUT, Ordering::Release);
     }
 
+    /// Whether the log has yet to go on in another increment.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::Acquire) != NO_CUT
+    }
+
     /// Waits until the log goes on behind the cut that was made last. For threads that run no commands.
     pub fn wait_for_cut(&self) {
-        while self.cut.load(Ordering::Acquire) != NO_CUT {
+        while self.is_cut() {
             std::thread::sleep(CUT_WAIT);
         }
     }

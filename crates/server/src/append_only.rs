@@ -351,8 +351,9 @@ impl Thread {
     fn step(&mut self) -> io::Result<(bool, Option<Duration>)> {
         self.engine.durability.note_wait(Some(Instant::now()));
         let stepped = self.write_and_sync();
-        // With `always`, what is written waits for a sync that `everysec` began.
-        let waits = self.has_no_room || policy_of(&self.engine.settings) == Policy::Always;
+        // With `always`, what is written waits for a sync that `everysec` began; and so does all that is behind a cut.
+        let is_cut = self.engine.durability.is_cut();
+        let waits = self.has_no_room || is_cut || policy_of(&self.engine.settings) == Policy::Always;
         self.engine.durability.note_wait(self.sync_began.filter(|_| waits));
         stepped
     }
