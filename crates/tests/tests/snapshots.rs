@@ -260,6 +260,12 @@ fn a_rewrite_of_the_append_only_file_loses_nothing() {
     }
 }
 
+fn has_thread(server: &Server, name: &str) -> bool {
+    let threads = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    let names = threads.filter_map(|thread| fs::read_to_string(thread.unwrap().path().join("comm")).ok());
+    names.into_iter().any(|text| text.trim_end() == name)
+}
+
 #[test]
 fn the_append_only_file_is_turned_on_and_off_under_writers() {
     let (directory, on) = (Directory::new(), ["--appendonly", "yes", "--appendfsync", "always"]);
@@ -295,7 +301,8 @@ fn the_append_only_file_is_turned_on_and_off_under_writers() {
         check_units(&server, round);
         assert_eq!(text(&mut server.connect(), "CONFIG SET appendonly no"), "OK");
     }
-    // What is written from now on is in no file.
+    // What is written once its thread has ended is in no file.
+    server.wait_until("the file has been closed", |server| !has_thread(server, "log"));
     server.connect().cmd("SET later x").unwrap();
     server.kill();
     assert!(start(&directory, &on).connect().cmd("GET later").unwrap().is_null());
