@@ -37,8 +37,7 @@ fn checked_by_redis(program: &str, path: &str) -> i32 {
 
 /// A server in a directory that outlives it, with an append-only file.
 fn start(server: fn(&[&str]) -> Server, directory: &Directory, more: &[&str]) -> Server {
-    let dir = directory.path("");
-    server(&[&["--dir", &dir, "--appendonly", "yes", "--appendfsync", "always"], more].concat())
+    server(&[&["--dir", directory.root(), "--appendonly", "yes", "--appendfsync", "always"], more].concat())
 }
 
 fn run(server: &Server, commands: &[&str]) {
@@ -83,7 +82,7 @@ fn end(mut server: Server) {
 
 /// A snapshot of Redis's with a key of each type.
 fn snapshot(directory: &Directory) -> PathBuf {
-    let server = Server::oracle(&["--dir", &directory.path("")]);
+    let server = Server::oracle(&["--dir", directory.root()]);
     populate(&server);
     let library = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
     let load: Vec<Vec<u8>> = ["FUNCTION", "LOAD", library].iter().map(|word| word.as_bytes().to_vec()).collect();
@@ -139,6 +138,18 @@ fn a_snapshot_is_described() {
         &ran,
         &["\"whole\": true,\n", "\"kind\": \"snapshot\"", "\"string\": 2", "\"lib\": 1", "\"checksum_is_right\": true"],
     );
+}
+
+#[test]
+fn what_only_penstock_has_is_told() {
+    let directory = Directory::new();
+    let server = Server::penstock(&["--dir", directory.root()]);
+    populate(&server);
+    run(&server, &["SCRIPT LOAD return", "PIPELINE START token", "SAVE"]);
+    end(server);
+    let ran = check(&[&directory.path("dump.rdb")]);
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    has(&ran, &["database 3: 3 keys", "1 script, of SCRIPT LOAD\n", "1 pipeline token of Penstock\n"]);
 }
 
 #[test]
@@ -203,7 +214,7 @@ fn commands_are_described() {
         let ran = check(&[text(&path)]);
         assert_eq!((ran.status, &*ran.err), (0, ""), "{}", ran.out);
         has(&ran, &[expected, "12 commands, 1 transaction", "SET 5, ", "databases: 0, 3\n"]);
-        let ran = check(&[&directory.path("")]);
+        let ran = check(&[directory.root()]);
         assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
         has(&ran, &["appendonly.aof.manifest: whole, the manifest of an append-only file; it names "]);
     }

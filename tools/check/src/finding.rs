@@ -156,6 +156,10 @@ pub struct Snapshot {
     pub databases: BTreeMap<u64, Database>,
     /// Names of libraries of functions.
     pub functions: Names,
+    /// Scripts of SCRIPT LOAD.
+    pub scripts: u64,
+    /// Pipeline tokens, which only Penstock has.
+    pub tokens: u64,
     /// Collections without elements, which servers pass over.
     pub empty_keys: u64,
     /// The key whose value takes most bytes of the file.

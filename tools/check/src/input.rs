@@ -59,9 +59,12 @@ impl Input {
         self.noted = self.read;
         match &self.progress {
             Progress::Later(name) if self.began.elapsed() >= PATIENCE => {
-                self.progress = Progress::Bar(bar(name, self.bytes))
+                self.progress = Progress::Bar(bar(name, self.bytes));
             }
-            Progress::Bar(bar) => bar.set_position(self.read),
+            Progress::Bar(bar) => {
+                bar.set_position(self.read);
+                bar.set_message(left(self.began.elapsed(), self.read, self.bytes));
+            }
             _ => {}
         }
     }
@@ -85,9 +88,26 @@ impl Drop for Input {
 }
 
 fn bar(name: &str, bytes: u64) -> ProgressBar {
-    let bar = ProgressBar::new(bytes).with_message(name.to_owned());
-    match ProgressStyle::with_template("{bar:30} {percent:>3} % {binary_bytes_per_sec}, {eta} left: {wide_msg}") {
+    let bar = ProgressBar::new(bytes).with_prefix(name.to_owned());
+    match ProgressStyle::with_template("{bar:30} {percent:>3} % of {prefix} {wide_msg}") {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
+    }
+}
+
+/// The time left, if reading goes on as so far: `(250 MB/s, 3 s left)`.
+fn left(elapsed: Duration, read: u64, bytes: u64) -> String {
+    let rate = read as f64 / elapsed.as_secs_f64().max(1e-6);
+    format!("({:.0} MB/s, {:.0} s left)", rate / 1e6, bytes.saturating_sub(read) as f64 / rate.max(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_by_the_rate_so_far() {
+        assert_eq!(left(Duration::from_secs(2), 500_000_000, 1_000_000_000), "(250 MB/s, 2 s left)");
+        assert_eq!(left(Duration::ZERO, 0, 0), "(0 MB/s, 0 s left)");
     }
 }

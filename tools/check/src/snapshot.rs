@@ -69,11 +69,17 @@ fn format_name(format: Format) -> String {
 fn note_fact(snapshot: &mut Snapshot, name: &[u8], text: &[u8]) {
     const SERVERS: &[(&[u8], &str)] =
         &[(b"penstock-ver", "Penstock"), (b"valkey-ver", "Valkey"), (b"redis-ver", "Redis")];
-    if let Some((_, server)) = SERVERS.iter().find(|(known, _)| *known == name) {
-        snapshot.server = Some(format!("{server} {}", shown::name(text)));
-    }
-    if name == b"ctime" {
-        snapshot.created_s = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    match name {
+        b"ctime" => snapshot.created_s = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
+        b"lua" => snapshot.scripts += 1,
+        b"penstock-pipeline" => snapshot.tokens += 1,
+        // Other servers add it to their own, to say what they are compatible with.
+        b"redis-ver" if snapshot.server.is_some() => {}
+        _ => {
+            if let Some((_, server)) = SERVERS.iter().find(|(known, _)| *known == name) {
+                snapshot.server = Some(format!("{server} {}", shown::name(text)));
+            }
+        }
     }
 }
 

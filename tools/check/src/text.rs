@@ -76,6 +76,12 @@ fn snapshot_lines(text: &mut String, snapshot: &Snapshot) {
         let names: Vec<&str> = snapshot.functions.0.keys().map(String::as_str).collect();
         line(text, &format!("libraries of functions: {}", shortened(&names, names.len())));
     }
+    if snapshot.scripts > 0 {
+        line(text, &format!("{}, of SCRIPT LOAD", count(snapshot.scripts, "script")));
+    }
+    if snapshot.tokens > 0 {
+        line(text, &format!("{} of Penstock", count(snapshot.tokens, "pipeline token")));
+    }
     if snapshot.empty_keys > 0 {
         line(text, &format!("{} without elements, which servers pass over", count(snapshot.empty_keys, "key")));
     }
