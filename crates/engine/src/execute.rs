@@ -65,7 +65,7 @@ impl Worker {
                 };
                 self.call(session, invoked, &mut locked, out, true)
             }
-            // The check that a command touches its own keys only is for those who change commands.
+            // The check that a command touches its own keys only is for the development of commands.
             (Scope::Keys | Scope::ByArgs(_), [_, _, ..])
                 if !cfg!(debug_assertions)
                     && let Some(mut all) = keyspace.own(inside.as_ref()) =>
@@ -105,7 +105,7 @@ impl Worker {
         step
     }
 
-    /// As [`Worker::lock`], a single shard, which mostly nobody else has.
+    /// As [`Worker::lock`], a single shard, which mostly no other thread has.
     #[inline]
     fn lock_one(&mut self, shard: usize) -> Option<Locked<'static>> {
         let keyspace = &self.engine.keyspace;
@@ -117,7 +117,7 @@ impl Worker {
         self.lock(|keyspace, give_up| keyspace.lock_one_unless(shard, give_up))
     }
 
-    /// Serves those who wait for what has changed. No shard is held.
+    /// Serves the waiters for what has changed. No shard is held.
     #[inline]
     fn serve_if_ready(&mut self, inside: &mut Pass) {
         // Outside of the gate, where a busy script has put this thread, it has to wait.
@@ -187,13 +187,13 @@ impl Worker {
                 Step::Gone
             } else {
                 let step = run(self, session, &mut keyspace.all(&alone));
-                // Before the gate opens to whoever wants to know what has run.
+                // Before the gate opens to a thread that asks what has run.
                 session.count(step);
                 step
             }
         });
         *inside = self.pass();
-        // Somebody else may have closed the gate meanwhile, for long; that time is not the next command's.
+        // Another thread may have closed the gate meanwhile, for long; that time is not the next command's.
         self.ticks = Ticks::now();
         self.clock.follow(self.ticks);
         step

@@ -24,7 +24,7 @@ pub struct Input {
 }
 
 enum Progress {
-    /// It is for nobody's eyes.
+    /// It is not to be shown.
     Never,
     /// It is for a terminal, with this name, once reading takes long.
     Later(String),

@@ -1,10 +1,10 @@
 //! Blocking commands: connections that wait for a key, in the order in which they came.
 //!
-//! A waiter is registered under the locks of its keys' shards, when its command has found nothing. Whoever changes
-//! such a key runs the waiter's command for it, right after its own command, and sends the reply to the thread that
-//! owns the connection. Who may answer a waiter is decided by one atomic word: to serve it, to let its time run out,
-//! or to forget it. The word also tells one who has tried in vain to serve a waiter what happened meanwhile: somebody
-//! else changed a key and left the waiter to him, or the connection went away.
+//! A waiter is registered under the locks of its keys' shards, when its command has found nothing. The thread that changes such a key
+//! runs the waiter's command for it, right after the command that changed it, and sends the reply to the thread that owns the
+//! connection. One atomic word decides which thread may answer a waiter: to serve it, to let its time run out, or to forget it. The
+//! word also tells a thread that has tried in vain to serve a waiter what happened meanwhile: another thread changed a key and left the
+//! waiter to it, or the connection went away.
 
 mod claim;
 
@@ -76,14 +76,14 @@ impl Waiter {
         Waiter { client, worker, command, args, keys, database, proto, wait, registered, pipeline, ticket, right }
     }
 
-    /// Takes the right to answer; false if somebody else has it.
+    /// Takes the right to answer; false if another thread has it.
     #[must_use]
     pub fn claim(&self) -> bool {
         self.right.take()
     }
 
-    /// Takes the right to serve, after one of its keys has changed. If somebody else has the right, he is told to look
-    /// again before he gives it back: what he looks at may be from before the change.
+    /// Takes the right to serve, after one of its keys has changed. If another thread has the right, it is told to look again before
+    /// it gives the right back: what it looks at may be from before the change.
     #[must_use]
     pub fn claim_to_serve(&self) -> bool {
         self.right.take_to_serve()
@@ -95,8 +95,7 @@ impl Waiter {
         self.right.give_back()
     }
 
-    /// The connection is gone. False if somebody else has the right to answer, who will then take the waiter out of the
-    /// queues.
+    /// The connection is gone. False if another thread has the right to answer, which takes the waiter out of the queues then.
     #[must_use]
     pub fn abandon(&self) -> bool {
         self.right.abandon()
@@ -152,7 +151,7 @@ pub fn write_no_wait(reply: &mut Reply<'_>, kind: TimeoutReply) {
     }
 }
 
-/// Whether somebody in a key's queue reads for a group.
+/// Whether a waiter in a key's queue reads for a group.
 fn is_read_in_group(queue: &VecDeque<Arc<Waiter>>) -> bool {
     queue.iter().any(|waiter| waiter.reads_in_group())
 }
@@ -170,7 +169,7 @@ pub struct Waiters {
 }
 
 impl Waiters {
-    /// Nobody, for a keyspace of so many shards.
+    /// No waiters, for a keyspace of so many shards.
     #[must_use]
     pub fn new(shards: usize, listeners: Arc<Listeners>) -> Waiters {
         Waiters {
@@ -205,7 +204,7 @@ impl Waiters {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether nobody waits.
+    /// Whether there are no waiters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.any()
@@ -228,7 +227,7 @@ impl Waiters {
         }
     }
 
-    /// Takes a waiter out of all queues. Whoever claimed it does so, once.
+    /// Takes a waiter out of all queues. The thread that claimed it does so, once.
     pub fn remove(&self, waiter: &Arc<Waiter>) {
         self.count.fetch_sub(1, Ordering::Relaxed);
         self.in_groups.fetch_sub(usize::from(waiter.reads_in_group()), Ordering::Relaxed);
@@ -260,26 +259,26 @@ impl Waiters {
         })
     }
 
-    /// How many keys somebody waits for.
+    /// How many keys have waiters.
     #[must_use]
     pub fn key_count(&self) -> usize {
         (0..self.shards.len()).map(|shard| self.with(shard, |queues| queues.len())).sum()
     }
 
-    /// How many keys somebody reads for a group: their end ends the wait.
+    /// How many keys have waiters that read for a group: their end ends the wait.
     #[must_use]
     pub fn group_key_count(&self) -> usize {
         let count = |queues: &mut Queues| queues.values().filter(|queue| is_read_in_group(queue)).count();
         (0..self.shards.len()).map(|shard| self.with(shard, count)).sum()
     }
 
-    /// All keys that anybody waits for in a database, with their shards.
+    /// All keys with waiters in a database, with their shards.
     #[must_use]
     pub fn keys(&self, database: usize) -> Vec<(usize, DbKey)> {
         self.keys_where(database, |_| true)
     }
 
-    /// Those that somebody reads for a group.
+    /// Those with waiters that read for a group.
     #[must_use]
     pub fn group_keys(&self, database: usize) -> Vec<(usize, DbKey)> {
         if self.any_in_groups() { self.keys_where(database, is_read_in_group) } else { Vec::new() }

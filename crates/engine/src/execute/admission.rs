@@ -16,7 +16,7 @@ use crate::reasons::{LOADING, REFUSES_WRITES};
 use crate::registry::table;
 use crate::worker::{Step, Worker};
 
-/// What is noted of it for a counted pipeline. Nobody else is told.
+/// What is noted of it for a counted pipeline. No client is told.
 pub(super) const SENT_HTTP: &[u8] = b"ERR the connection was closed, since POST and Host: are HTTP's";
 
 /// How often the log says so, in milliseconds.
@@ -107,7 +107,7 @@ impl Worker {
         Reply::new(out, session.proto).error(error.text());
     }
 
-    /// Says in the log who has sent HTTP, once a minute at most.
+    /// Says in the log which client has sent HTTP, once a minute at most.
     pub(super) fn warn_of_http(&self, session: &Session) {
         let (engine, now_ms) = (self.engine, self.clock.now_ms);
         let warned_ms = &engine.http_warned_ms;
@@ -156,9 +156,8 @@ fn is_refused_while_loading(session: &Session, command: &Command) -> bool {
     }
 }
 
-/// Whether a command's name is what an HTTP request begins with, or its header of the host. Whoever brings a browser
-/// or another program to send one to the server's port could have commands in its body run; so the connection ends
-/// there, as in Redis.
+/// Whether a command's name is what an HTTP request begins with, or its header of the host. An attacker that has a browser or another
+/// program send one to the server's port could have commands in its body run; so the connection ends there, as in Redis.
 pub(super) fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }

@@ -1,4 +1,4 @@
-//! Commands that wait: parked until a key has something for them, then run by whoever has changed the key.
+//! Commands that wait: parked until a key has something for them, then run by the thread that has changed the key.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Worker {
         session.client.block(Blocked::Waits(waiter, None));
         // It is counted when it is answered; CLIENT LIST shows it now.
         session.client.last_command.store(command.id as u32, Ordering::Relaxed);
-        // After it is known to wait: whoever ends it looks at that afterwards.
+        // After it is known to wait: what kills the connection looks at that afterwards.
         if session.client.killed.load(Ordering::SeqCst) {
             self.unpark(session);
             return Step::Gone;
@@ -68,7 +68,7 @@ impl Worker {
         Step::Park
     }
 
-    /// Runs the commands of those who wait for the keys that have changed, until nobody finds anything any more.
+    /// Runs the commands of the waiters for the keys that have changed, until none finds anything any more.
     #[cold]
     pub(crate) fn serve_ready(&mut self, inside: &mut Pass) {
         debug_assert!(inside.is_some());
@@ -83,7 +83,7 @@ impl Worker {
         }
     }
 
-    /// Looks again at those whom a busy script has kept from being served. Call it many times a second.
+    /// Looks again at the waiters that a busy script has kept from being served. Call it many times a second.
     pub fn serve_late(&mut self) {
         if (self.late.is_empty() && self.ready.is_empty()) || self.engine.busy.any() {
             return;
@@ -96,9 +96,9 @@ impl Worker {
         }
     }
 
-    /// Serves those who wait for a key, in the order in which they came. Only those whose commands take from the type
-    /// that the key now holds are tried; others go on waiting, whatever their commands would say. Those who read for a
-    /// group have to be told when it is gone with its key.
+    /// Serves the waiters for a key, in the order in which they came. Only those whose commands take from the type that the key
+    /// now holds are tried; others go on waiting, whatever their commands would say. Those that read for a group have to be told
+    /// when it is gone with its key.
     fn serve_key(&mut self, shard: usize, key: &DbKey) -> Result<(), HeldByScript> {
         let mut tried = 0;
         while let Some(waiter) = self.engine.waiters.after(shard, key, tried) {
@@ -108,7 +108,7 @@ impl Worker {
             }
             tried = waiter.ticket();
             let is_due = waiter.reads_in_group() || kind.is_some() && waiter.takes_from() == kind;
-            // One that can't be claimed is about to leave the queue, or will be looked at again by who has claimed it.
+            // One that can't be claimed is about to leave the queue, or will be looked at again by the thread that has claimed it.
             if is_due && waiter.claim_to_serve() {
                 self.serve(&waiter)?;
             }

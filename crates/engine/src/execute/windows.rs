@@ -511,7 +511,7 @@ mod tests {
         ] {
             assert!(!keeps_out(&mut bench, &format!("{}{slow}", "get k\n".repeat(8))), "{slow}");
         }
-        // Nobody is there to be kept out.
+        // With one thread, there is no other to be kept out.
         assert!(!keeps_out(&mut Bench::default(), &"get k\n".repeat(8)));
     }
 
