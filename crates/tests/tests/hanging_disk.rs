@@ -11,10 +11,10 @@ use penstock_tests::hanging_disk::HangingDisk;
 use penstock_tests::reply::Reply;
 use penstock_tests::server::Server;
 
-/// A server whose append-only file is on the disk.
+/// A server whose append-only file is on the disk, and isn't rewritten by itself.
 fn start(disk: &HangingDisk, directory: &Directory, fsync: &str) -> Server {
-    let path = directory.path(".");
-    Server::penstock_on(&["--appendonly", "yes", "--appendfsync", fsync, "--dir", &path, "--threads", "2"], disk)
+    let own = ["--appendonly", "yes", "--appendfsync", fsync, "--auto-aof-rewrite-percentage", "0"];
+    Server::penstock_on(&[&own[..], &["--dir", directory.root(), "--threads", "2"]].concat(), disk)
 }
 
 fn info(server: &Server) -> String {
@@ -124,6 +124,32 @@ fn with_everysec_a_sync_that_hangs_refuses_writes_once_much_is_unsynced() {
     assert!(info(&server).contains("aof_delayed_fsync:1"));
     disk.answer();
     server.wait_until("writes are taken", |_| !conn.call(&set).unwrap().is_error());
+}
+
+#[test]
+fn a_rewrite_on_a_hanging_disk_refuses_writes_and_goes_on_afterwards() {
+    let (directory, disk) = (Directory::new(), HangingDisk::new());
+    let mut server = start(&disk, &directory, "everysec");
+    let mut conn = server.connect();
+    conn.cmd("SET k first").unwrap();
+    disk.hang("sync");
+    server.wait_until("a sync runs", |server| info(server).contains("aof_pending_bio_fsync:1"));
+    assert!(!conn.cmd("BGREWRITEAOF").unwrap().is_error());
+    let mut count = 0;
+    server.wait_until("writes are refused", |_| {
+        let reply = conn.cmd("INCR n").unwrap();
+        count = reply.integer().unwrap_or(count);
+        is_refusal(&reply)
+    });
+    disk.answer();
+    server.wait_until("writes are taken", |_| !conn.cmd("SET m 1").unwrap().is_error());
+    server.wait_until("it is rewritten", |server| info(server).contains("aof_rewrite_in_progress:0"));
+    assert!(info(&server).contains("aof_last_bgrewrite_status:ok"));
+    std::thread::sleep(Duration::from_millis(500));
+    server.kill();
+    let server = start(&disk, &directory, "everysec");
+    assert_eq!(server.connect().cmd("GET n").unwrap().text(), count.to_string().as_bytes());
+    assert_eq!(server.connect().cmd("GET k").unwrap().text(), b"first");
 }
 
 #[test]
