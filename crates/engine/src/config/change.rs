@@ -234,7 +234,7 @@ mod tests {
         check_failed(&["save", " 3600  1"], "save", "Invalid save parameters");
         check_failed(&["lua-time-limit", "x"], "lua-time-limit", "argument couldn't be parsed into an integer");
         check_failed(&["dir", "/"], "dir", "can't set protected config");
-        check_failed(&["appendonly", "yes"], "appendonly", "can't set immutable config");
+        check_failed(&["tcp-backlog", "9"], "tcp-backlog", "can't set immutable config");
         let arity = "Wrong number of arguments in buffer limit configuration.";
         check_failed(&["client-output-buffer-limit", "normal 1mb 2"], "client-output-buffer-limit", arity);
     }
