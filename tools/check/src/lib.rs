@@ -2,9 +2,11 @@
 //!
 //! `files` makes a list of what the arguments name: snapshots, files of commands, manifests with their parts (`manifest`). `file`
 //! reads each by the server's own readers, `format` for snapshots (`snapshot`) and `persistence` for commands (`commands`). The
-//! result is a `finding`: shown for people (`text`) or programs (as JSON), and mended where a torn end is all that is wrong (`fix`). Memory is that of the largest key or block, whatever the file.
+//! result is a `finding`: shown for people (`text`) or programs (as JSON), and mended where a torn end is all that is wrong
+//! (`fix`). Memory is that of the largest key or block, whatever the file.
 //!
-//! This room knows no server: neither whether one runs on the files, beyond what the system tells of the processes that have them open, nor how.
+//! This room knows no server: neither whether one runs on the files, beyond what the system tells of the processes that have them
+//! open, nor how.
 
 #![forbid(unsafe_code)]
 
