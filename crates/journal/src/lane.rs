@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Bytes are kept in atomic words, so that sharing them needs no unsafe code; the words are written and read with plain
-//! moves. Two segments take turns while the reader keeps up. [`Writer::waiting_bytes`] tells what the reader has not
+//! moves. Two segments take turns while the reader keeps up. When it comes less often, it leaves some more behind for the writer, and
+//! gives them back one by one when it finds nothing. [`Writer::waiting_bytes`] tells what the reader has not
 //! taken yet; the worker asks for it where it admits a batch, since a unit that holds shards must not wait.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,6 +24,9 @@ const WORD: usize = size_of::<u64>();
 const HEAD_WORDS: usize = 2;
 /// Words of an ordinary segment: 256 KB, some 4,000 small units. A larger unit gets a segment of its own size.
 const SEGMENT_WORDS: usize = 32 * 1024;
+/// Empty segments that are kept, at most: what a thread writes in the hundredth of a second for which the log's thread dozes. New ones
+/// cost page faults.
+const SPARES_MAX: usize = 16;
 /// The bit of [`Segment::ready`] that tells that there is a next segment and this one gets nothing more.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
@@ -45,8 +49,8 @@ struct Shared {
     /// Bytes of frames that have been appended, and those that the reader has taken.
     appended: AtomicUsize,
     taken: AtomicUsize,
-    /// An empty segment that the reader has no more use for.
-    spare: Mutex<Option<Arc<Segment>>>,
+    /// Empty segments that the reader has no more use for.
+    spares: Mutex<Vec<Arc<Segment>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -129,7 +133,7 @@ impl Writer {
 
     #[cold]
     fn begin_segment(&mut self, words: usize) {
-        let spare = lock(&self.shared.spare).take().filter(|spare| spare.words.len() >= words);
+        let spare = if words <= SEGMENT_WORDS { lock(&self.shared.spares).pop() } else { None };
         let next = spare.unwrap_or_else(|| Segment::new(words.max(SEGMENT_WORDS)));
         next.ready.store(0, Ordering::Relaxed);
         *lock(&self.segment.next) = Some(next.clone());
@@ -181,15 +185,30 @@ impl Reader {
             self.at = end;
             let taken = self.shared.taken.load(Ordering::Relaxed).wrapping_add(self.read.len());
             if !self.read.is_empty() || ready & CLOSED == 0 {
+                if self.read.is_empty() {
+                    self.give_back();
+                }
                 return self.shared.taken.store(taken, Ordering::Relaxed);
             }
             let Some(next) = lock(&self.segment.next).take() else { return };
             let used = std::mem::replace(&mut self.segment, next);
             self.at = 0;
             if used.words.len() == SEGMENT_WORDS {
-                *lock(&self.shared.spare) = Some(used);
+                let mut spares = lock(&self.shared.spares);
+                if spares.len() < SPARES_MAX {
+                    spares.push(used);
+                }
             }
         }
+    }
+
+    /// Gives a segment back that is kept beside those that take turns, if there is one.
+    fn give_back(&mut self) {
+        let mut spares = lock(&self.shared.spares);
+        let surplus = if spares.len() > 1 { spares.pop() } else { None };
+        // The lock before the memory: the writer may wait for it.
+        drop(spares);
+        drop(surplus);
     }
 }
 
@@ -245,6 +264,23 @@ mod tests {
             assert_eq!(reader.head(), None);
             assert_eq!(writer.waiting_bytes(), 0);
         }
+    }
+
+    #[test]
+    fn segments_are_kept_after_a_burst_and_given_back_when_nothing_comes() {
+        let (mut writer, mut reader) = lane();
+        let spares = |reader: &Reader| lock(&reader.shared.spares).len();
+        for position in 0..20 {
+            writer.append(position, &vec![1; SEGMENT_WORDS * WORD / 2]);
+        }
+        while reader.head().is_some() {
+            reader.take();
+        }
+        assert!((SPARES_MAX - 1..=SPARES_MAX).contains(&spares(&reader)), "{}", spares(&reader));
+        for _ in 0..SPARES_MAX {
+            assert_eq!(reader.head(), None);
+        }
+        assert_eq!(spares(&reader), 1);
     }
 
     #[test]
