@@ -14,8 +14,8 @@ use crate::trip::{Reply, Trip};
 
 /// Bytes of a reply's beginning that are kept.
 const REPLY_BYTES_MAX: usize = 512;
-/// A request that comes so soon after a reply was on its way before: no client is so quick.
-const TURNAROUND_NS: u64 = 3_000;
+/// A request that comes so soon after the server's reply was on its way before: no client is so quick.
+const TURNAROUND_NS: u64 = 10_000;
 
 /// What passes on one connection.
 #[derive(Debug, Default)]

@@ -142,7 +142,7 @@ fn look_as_proxy(
     let asked =
         tapped::Asked { url, on, rtt: args.rtt.unwrap_or_default(), time: args.look_for, record: record.transpose()? };
     let (advisor, passed) = tapped::look(asked, advisor, is_over).map_err(|message| (Exit::Input, message))?;
-    say(&format!("{} connections, {} batches", passed.connections, passed.batches));
+    say(&format!("connections: {}, batches: {}", passed.connections, passed.batches));
     Ok((advisor, Seen { counts: Counts::default(), batches: passed.batches }))
 }
 
