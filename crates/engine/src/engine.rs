@@ -10,6 +10,7 @@ use commands::spec::flag;
 use resp::request::Args;
 use store::keyspace::Keyspace;
 
+use crate::advice::Advice;
 use crate::clients::blocking::Waiters;
 use crate::clients::client::Clients;
 use crate::clients::client_memory::ClientLimit;
@@ -109,6 +110,8 @@ pub struct Engine {
     pub slow_log: SlowLog,
     /// Moments that were slow.
     pub latency: LatencyMonitor,
+    /// Round trips that clients waste.
+    pub advice: Advice,
     /// The configuration.
     pub settings: Settings,
     /// The file it came from, which CONFIG REWRITE writes.
@@ -175,6 +178,7 @@ impl Engine {
             latency_ticks: AtomicU64::new(u64::MAX),
             slow_log: SlowLog::default(),
             latency: LatencyMonitor::default(),
+            advice: Advice::new(threads),
             settings,
             config_file,
             settings_version: AtomicU64::new(1),

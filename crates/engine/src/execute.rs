@@ -9,6 +9,7 @@ mod script;
 mod steps;
 mod tending;
 mod transaction;
+mod trips;
 mod waiting;
 mod windows;
 

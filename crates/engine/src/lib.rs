@@ -25,6 +25,7 @@ pub mod replies;
 pub mod statistics;
 
 // What threads share, and what each has of its own.
+pub mod advice;
 pub mod clients;
 pub mod engine;
 pub mod memory;

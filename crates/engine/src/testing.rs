@@ -114,6 +114,7 @@ impl Bench {
             at = next;
             // On a busy machine, any batch may use up its turn.
             if ran != Ran::Yielded {
+                session.trips.note_sent();
                 return (out.slices().collect::<Vec<_>>().concat(), ran);
             }
         }

@@ -21,6 +21,7 @@ use store::hash::KeyHash;
 use store::keyspace::{Locked, ShardSet};
 use store::random::Random;
 
+use crate::advice::watch::Watch;
 use crate::clients::session::Session;
 use crate::command_table::Command;
 use crate::engine::Engine;
@@ -110,6 +111,8 @@ pub struct Worker {
     /// How far it is in the walk of a snapshot.
     pub(crate) saving: WalkProgress,
     pub(crate) tables: Tables,
+    /// What it shows of its connections to the advisor.
+    pub(crate) advice: Watch,
 }
 
 impl Worker {
@@ -146,6 +149,7 @@ impl Worker {
             compacting: CompactionProgress::default(),
             saving: WalkProgress::default(),
             tables: Tables::default(),
+            advice: Watch::new(engine.advice.of(id)),
         }
     }
 

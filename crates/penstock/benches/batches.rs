@@ -7,6 +7,9 @@
 //! Every batch is a pipeline of 1000 commands on keys drawn from a million, as a load generator would send it. The keys
 //! exist when the measurement begins.
 //!
+//! A name with `+trips` sends each command in a batch of its own, by 50 connections in turn. `--advisor no` has the engine do without the
+//! advisor.
+//!
 //! A name with `+waiters` is the batch while 1,000 connections wait for other keys and as many watch some, one with
 //! `+journal` while a reader has the journal.
 //!
@@ -18,7 +21,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use engine::clients::session::Session;
-use engine::machine::ticks::assume_pace;
+use engine::config::{Loader, Settings};
+use engine::machine::ticks::{Ticks, assume_pace};
 use engine::testing::Bench;
 use journal::merge::Merge;
 use resp::reply::Output;
@@ -55,12 +59,18 @@ const CASES: &[(&str, &str)] = &[
     ("incr+waiters", "INCR counter:#"),
     ("lpush1+waiters", "LPUSH list vvvvvvvvvvvvvvvv"),
     ("hset+waiters", "HSET hash:# field vvvvvvvvvvvvvvvv"),
+    ("ping+trips", "PING"),
+    ("get+trips", "GET key:#"),
+    ("set+trips", "SET key:# vvvvvvvvvvvvvvvv"),
     ("set+journal", "SET key:# vvvvvvvvvvvvvvvv"),
     ("lpush1+journal", "LPUSH list vvvvvvvvvvvvvvvv"),
 ];
 
 /// Ticks of a microsecond with `--still`: more than any run takes.
 const STILL: f64 = 1e12;
+
+/// Connections that take turns in a batch with `+trips`.
+const CLIENTS: usize = 50;
 
 /// Connections that wait for keys, and as many that watch keys, beside the batches that are measured so.
 const LISTENERS: usize = 1000;
@@ -70,11 +80,13 @@ struct Options {
     keys: u64,
     count: usize,
     dry: bool,
+    advisor: String,
     names: Vec<String>,
 }
 
 fn options() -> Option<Options> {
-    let mut options = Options { rounds: 5, keys: 1_000_000, count: BATCHES, dry: false, names: Vec::new() };
+    let advisor = "yes".to_owned();
+    let mut options = Options { rounds: 5, keys: 1_000_000, count: BATCHES, dry: false, advisor, names: Vec::new() };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match &*arg {
@@ -82,6 +94,7 @@ fn options() -> Option<Options> {
             "--keys" => options.keys = args.next()?.parse().ok()?,
             "--count" => options.count = args.next()?.parse().ok()?,
             "--dry" => options.dry = true,
+            "--advisor" => options.advisor = args.next()?,
             "--still" => assume_pace(STILL),
             // What cargo adds.
             "--bench" | "--test" => {}
@@ -138,6 +151,23 @@ fn run(bench: &mut Bench, session: &mut Session, input: &[u8], out: &mut Output)
     out.advance(waiting);
 }
 
+/// Runs each command in a batch of its own, from one connection after the other.
+fn run_trips(bench: &mut Bench, sessions: &mut [Session], input: &[u8], out: &mut Output) {
+    for (turn, commands) in input.chunks(input.len() / DEPTH * sessions.len()).enumerate() {
+        bench.now_us += 100;
+        bench.worker.begin_turn(bench.now_us);
+        let request_bytes = input.len() / DEPTH;
+        for (session, request) in sessions.iter_mut().zip(commands.chunks(request_bytes)) {
+            bench.worker.run(session, request.into(), 0, out);
+            bench.worker.note_sent(session, Ticks::now(), true);
+            out.advance(out.len());
+        }
+        if turn.is_multiple_of(1000) {
+            bench.worker.settle_trips();
+        }
+    }
+}
+
 /// Gives every key that a case may draw what the case would leave there.
 fn fill(bench: &mut Bench, session: &mut Session, pattern: &str, keys: u64) {
     let (mut input, mut out) = (Vec::new(), Output::default());
@@ -182,16 +212,23 @@ fn drain(journal: &mut Option<Merge>) {
 
 fn main() -> ExitCode {
     let Some(options) = options() else {
-        eprintln!("usage: batches [--rounds N] [--keys N] [--count N] [--dry] [--still] [NAME...]");
+        eprintln!("usage: batches [--rounds N] [--keys N] [--count N] [--dry] [--still] [--advisor yes|no] [NAME...]");
         return ExitCode::FAILURE;
     };
     for (name, pattern) in CASES {
         if !options.names.is_empty() && !options.names.iter().any(|wanted| wanted == name) {
             continue;
         }
-        let mut bench = Bench::default();
+        let settings = Settings::new();
+        let directive = [b"advisor".to_vec(), options.advisor.clone().into_bytes()];
+        if let Err(error) = Loader::new(&settings).directive(&directive) {
+            eprintln!("--advisor: {error}");
+            return ExitCode::FAILURE;
+        }
+        let mut bench = Bench::with(settings);
         bench.never_yield();
         let mut session = bench.open();
+        let mut sessions: Vec<Session> = (0..CLIENTS).map(|_| bench.open()).collect();
         fill(&mut bench, &mut session, pattern, options.keys);
         let listeners = if name.ends_with("+waiters") { listen(&mut bench) } else { Vec::new() };
         let engine = bench.worker.engine;
@@ -209,7 +246,11 @@ fn main() -> ExitCode {
                 }
                 let began = cpu_ns();
                 for input in inputs[..many].iter().filter(|_| !options.dry) {
-                    run(&mut bench, &mut session, input, &mut out);
+                    if name.ends_with("+trips") {
+                        run_trips(&mut bench, &mut sessions, input, &mut out);
+                    } else {
+                        run(&mut bench, &mut session, input, &mut out);
+                    }
                 }
                 spent += cpu_ns() - began;
                 drain(&mut journal);

@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "penstock-engine",
         &[
+            "penstock-advisor",
             "penstock-commands",
             "penstock-format",
             "penstock-journal",

@@ -263,7 +263,8 @@ impl Connection {
     }
 
     /// Counts what was read from it, and has it be active now.
-    pub fn note_read(&self, bytes: usize, now_ms: u64, stats: &WorkerStats) {
+    pub fn note_read(&mut self, bytes: usize, now_ms: u64, stats: &WorkerStats) {
+        self.session.trips.note_arrival();
         stats.net_in.add(bytes as u64);
         let client = &self.session.client;
         client.active_ms.store(now_ms, Ordering::Relaxed);

@@ -93,6 +93,9 @@ pub struct Client {
     pub output_segments: AtomicU64,
     /// Bytes received and sent so far.
     pub net_bytes: [AtomicU64; 2],
+    /// Batches that it has sent, and their commands.
+    batches: AtomicU64,
+    commands: AtomicU64,
     /// Set when a key that it watches changes; cleared when the watched keys are forgotten.
     pub mark: Mark,
     /// True once it is to be closed.
@@ -100,6 +103,8 @@ pub struct Client {
     /// What each sum of [`Clients`] has of it; [`NOT_LISTED`] once it is in no list any more.
     noted: [AtomicU64; SUMS],
     names: Mutex<Names>,
+    /// Counts changes of its names and of its user.
+    names_version: AtomicU32,
     /// The user it has authenticated as.
     user: Mutex<Option<String>>,
     /// See [`Blocked`].
@@ -154,10 +159,13 @@ impl Client {
             spill_bytes: AtomicU64::new(0),
             output_segments: AtomicU64::new(0),
             net_bytes: Default::default(),
+            batches: AtomicU64::new(0),
+            commands: AtomicU64::new(0),
             mark: Mark::default(),
             killed: AtomicBool::new(false),
             noted: Default::default(),
             names: Mutex::default(),
+            names_version: AtomicU32::new(0),
             user: Mutex::new(None),
             blocked: Mutex::default(),
         }
@@ -168,9 +176,47 @@ impl Client {
         lock(&self.names)
     }
 
+    /// Changes its names.
+    pub fn rename(&self, change: impl FnOnce(&mut Names)) {
+        change(&mut self.names());
+        self.names_version.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The user it has authenticated as.
     pub fn user(&self) -> MutexGuard<'_, Option<String>> {
         lock(&self.user)
+    }
+
+    /// Notes as which user it has authenticated.
+    pub fn set_user(&self, user: &str) {
+        *self.user() = Some(user.into());
+        self.names_version.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Changes whenever its names or its user do.
+    #[inline]
+    pub(crate) fn names_version(&self) -> u32 {
+        self.names_version.load(Ordering::Relaxed)
+    }
+
+    /// Counts a batch of so many commands, from the thread that owns the connection.
+    #[inline]
+    pub(crate) fn count_batch(&self, commands: u32) {
+        // One writer: a plain load and store do.
+        self.batches.store(self.batches() + 1, Ordering::Relaxed);
+        self.commands.store(self.commands() + u64::from(commands), Ordering::Relaxed);
+    }
+
+    /// Batches that it has sent.
+    #[inline]
+    pub fn batches(&self) -> u64 {
+        self.batches.load(Ordering::Relaxed)
+    }
+
+    /// Commands that it has sent.
+    #[inline]
+    pub fn commands(&self) -> u64 {
+        self.commands.load(Ordering::Relaxed)
     }
 
     /// Has it wait for something, or for nothing any more. What it has waited for is returned.

@@ -1,6 +1,7 @@
 //! A connection's line in CLIENT LIST, and the kinds of connections that filters choose from.
 //!
-//! Source of the fields: Redis's "CLIENT LIST" page, as of 7.2, and what a running server shows.
+//! Source of the fields: Redis's "CLIENT LIST" page, as of 7.2, and what a running server shows; the last five are those of Redis 8.
+//! The average length of its pipelines is a sum and how many there were.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -73,7 +74,7 @@ pub(crate) struct Own<'a> {
 }
 
 /// The line, without an end. Of a connection that isn't the one that asks, the last command is shown.
-pub(crate) fn line(commands: &Table, client: &Client, now_ms: u64, own: Option<Own<'_>>) -> String {
+pub(crate) fn line(table: &Table, client: &Client, now_ms: u64, own: Option<Own<'_>>) -> String {
     let names = client.names().clone();
     let user = client.user().clone().unwrap_or_else(|| DEFAULT_USER.into());
     let seconds_since = |ms: u64| now_ms.saturating_sub(ms) / 1000;
@@ -82,12 +83,14 @@ pub(crate) fn line(commands: &Table, client: &Client, now_ms: u64, own: Option<O
     // What is read into the thread's buffer leaves no room of the connection's own.
     let input_free = client.input_free_bytes.load(Relaxed);
     let (output, queued) = (client.output_memory.load(Relaxed), client.queued_bytes.load(Relaxed));
-    let last = commands.all().get(client.last_command.load(Relaxed) as usize).map_or("NULL", |c| &c.name);
+    let last = table.all().get(client.last_command.load(Relaxed) as usize).map_or("NULL", |c| &c.name);
+    let commands = client.commands();
     // What is queued of replies is a chain of segments; there is no fixed buffer beside it (rbs, rbp, obl).
     format!(
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={sub} psub={psub} ssub={ssub} multi={} \
          qbuf={input} qbuf-free={input_free} argv-mem={} multi-mem={queued} rbs=0 rbp=0 obl=0 oll={} omem={output} \
-         tot-mem={} events={} cmd={} user={user} redir=-1 resp={} lib-name={} lib-ver={}",
+         tot-mem={} events={} cmd={} user={user} redir=-1 resp={} lib-name={} lib-ver={} \
+         tot-net-in={} tot-net-out={} tot-cmds={commands} avg-pipeline-len-sum={commands} avg-pipeline-len-cnt={}",
         client.id,
         client.addr,
         client.laddr,
@@ -106,5 +109,8 @@ pub(crate) fn line(commands: &Table, client: &Client, now_ms: u64, own: Option<O
         client.resp.load(Relaxed),
         names.lib_name,
         names.lib_ver,
+        client.net_bytes[0].load(Relaxed),
+        client.net_bytes[1].load(Relaxed),
+        client.batches(),
     )
 }

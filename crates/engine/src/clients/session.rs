@@ -10,6 +10,7 @@ use resp::request::{Framer, OwnedArgs};
 use store::hash::KeyHash;
 
 use crate::clients::client::{Client, client_flag};
+use crate::clients::trips::Trips;
 use crate::command_table::Command;
 use crate::inbox::Push;
 use crate::listening::watch::{DbKey, Mark};
@@ -125,6 +126,8 @@ pub struct Session {
     tally: Option<Box<Tally>>,
     /// What is known of an incomplete request.
     pub framer: Framer,
+    /// What tells its round trips from pipelines.
+    pub trips: Trips,
 }
 
 impl Session {
@@ -152,6 +155,7 @@ impl Session {
             in_exec: false,
             tally: None,
             framer: Framer::default(),
+            trips: Trips::default(),
         }
     }
 

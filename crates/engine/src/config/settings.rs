@@ -308,6 +308,13 @@ settings! {
     /// Milliseconds after which other clients are told that a script is busy, 0 for never.
     busy_reply_threshold_ms: Int = Directive::count("busy-reply-threshold", "5000").alias(&["lua-time-limit"]);
 
+    /// Whether the advisor looks at clients' round trips: see [`crate::advice`].
+    advisor: Flag = Directive::bool("advisor", "yes");
+    /// Bytes of memory that it may take.
+    advisor_memory: Bytes = Directive::bytes("advisor-memory", 1 << 20, "16mb");
+    /// Whether it keeps a few keys of each finding, beside their patterns.
+    advisor_samples: Flag = Directive::bool("advisor-samples", "yes");
+
     /// Whether changes are written to the append-only file, and read from there at the start.
     appendonly: Flag = Directive::bool("appendonly", "no").applied(Apply::AppendOnly);
     /// When the append-only file is synced.

@@ -23,6 +23,7 @@ impl Worker {
     /// Takes a connection that is being closed out of everything that knows it.
     pub fn close(&mut self, session: &mut Session) {
         self.unpark(session);
+        self.end_trips(session);
         services::closing::leave(self, session);
         self.engine.clients.remove(session.client.id);
     }

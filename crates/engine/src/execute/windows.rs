@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use commands::call::KeyRef;
 use commands::spec::flag;
-use resp::reply::{Output, Reply};
+use resp::reply::{Mark, Output, Reply};
 use resp::request::{Args, Batch, Input, Limits, Stop};
 use store::hash::KeyHash;
 use store::long;
@@ -36,13 +36,17 @@ const BRIEF_BYTES_MAX: usize = 16 * 1024;
 const _: () = assert!(WINDOW <= u64::BITS as usize, "a window's commands have a bit each in `lookahead`");
 
 /// One connection's time on the thread: what it has sent, how far that has run, and when others are to have theirs.
-struct Stint<'b> {
-    input: Input<'b>,
+pub(super) struct Stint<'b> {
+    pub(super) input: Input<'b>,
     /// Where the first byte is that has not run.
-    at: usize,
-    began: Ticks,
+    pub(super) at: usize,
+    pub(super) began: Ticks,
+    /// Commands that have run.
+    pub(super) commands: u32,
+    /// Where its replies begin.
+    pub(super) start: Mark,
     /// Bytes of replies that there were before, and those that end it.
-    written: usize,
+    pub(super) written: usize,
     replies_end: usize,
 }
 
@@ -78,8 +82,17 @@ impl Worker {
         let mut tables = std::mem::take(&mut self.tables);
         // In the midst of a script, this thread is inside already.
         let mut inside = if self.scripts.busy_turn { None } else { self.pass() };
-        let mut stint = Stint { input, at: from, began: Ticks::now(), written: out.len(), replies_end: 0 };
+        let mut stint = Stint {
+            input,
+            at: from,
+            began: Ticks::now(),
+            commands: 0,
+            start: out.mark(),
+            written: out.len(),
+            replies_end: 0,
+        };
         let ran = self.run_windows(session, &mut stint, out, &mut tables, &mut inside);
+        self.note_batch(session, &stint, ran, &tables, out);
         // Before the gate is left: a command that runs alone behind it finds all counted.
         self.meter.count();
         if inside.is_some() {
@@ -104,10 +117,14 @@ impl Worker {
         loop {
             // What comes now may take long: others need not wait for it.
             inside.iter_mut().for_each(Inside::let_in);
-            tables.batch.clear();
             if session.client.killed.load(Ordering::Relaxed) {
                 return Ran::Closing;
             }
+            if stint.commands > 0 && stint.at == stint.input.bytes.len() {
+                // The tables stay those of the last window: a batch of one command is looked at when it has run.
+                return Ran::Idle;
+            }
+            tables.batch.clear();
             let (end, stop) = self.frame_window(session, stint, tables);
             if self.must_await_log(&tables.planned) {
                 session.framer.forget();
@@ -206,18 +223,22 @@ impl Worker {
                 step
             };
             let step = if self.effects.took_much { self.mind_memory_next(step) } else { step };
-            if !matches!(step, Step::Pause | Step::AwaitRoom) {
+            let has_run = !matches!(step, Step::Pause | Step::AwaitRoom);
+            if has_run {
                 stint.at = request.end as usize;
             }
             if step != Step::Next {
+                stint.commands += index as u32 + u32::from(has_run);
                 return end_early(session, step);
             }
             // A window of slow commands may take much longer than a turn, and its replies much memory.
             if stint.is_over(self.ticks, self.pace.turn_ticks, out) && Some(stint.at) != last_end {
+                stint.commands += index as u32 + 1;
                 session.framer.forget();
                 return ControlFlow::Break(Ran::Yielded);
             }
         }
+        stint.commands += planned.len() as u32;
         ControlFlow::Continue(Window::Whole)
     }
 

@@ -178,7 +178,8 @@ fn getname(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 fn setname(turn: &mut Turn<'_, '_>) -> Outcome {
-    turn.session.client.names().name = printable(turn.arg(2)).ok_or_else(bad_name)?;
+    let name = printable(turn.arg(2)).ok_or_else(bad_name)?;
+    turn.session.client.rename(|names| names.name = name);
     turn.reply.ok();
     Ok(())
 }
@@ -191,9 +192,7 @@ fn setinfo(turn: &mut Turn<'_, '_>) -> Outcome {
     }
     let value = printable(turn.arg(3))
         .ok_or_else(|| Error::new(format!("ERR {option} cannot contain spaces, newlines or special characters.")))?;
-    let mut names = turn.session.client.names();
-    *(if is_name { &mut names.lib_name } else { &mut names.lib_ver }) = value;
-    drop(names);
+    turn.session.client.rename(|names| *(if is_name { &mut names.lib_name } else { &mut names.lib_ver }) = value);
     turn.reply.ok();
     Ok(())
 }

@@ -154,7 +154,7 @@ fn authenticate(turn: &mut Turn<'_, '_>, user: &[u8], password: &[u8]) -> Outcom
         return Err(Error::new("WRONGPASS invalid username-password pair or user is disabled."));
     }
     turn.session.set_authenticated(true);
-    *turn.session.client.user() = Some(DEFAULT_USER.into());
+    turn.session.client.set_user(DEFAULT_USER);
     Ok(())
 }
 
@@ -226,7 +226,7 @@ fn hello(turn: &mut Turn<'_, '_>) -> Outcome {
         ));
     }
     if let Some(name) = asked.name {
-        turn.session.client.names().name = name;
+        turn.session.client.rename(|names| names.name = name);
     }
     if let Some(proto) = asked.proto {
         set_proto(turn, proto);
@@ -284,7 +284,7 @@ fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
     session.set_proto(Proto::Resp2);
     turn.reply.set_proto(Proto::Resp2);
     session.set_authenticated(turn.worker.engine.settings.requirepass.is_empty());
-    session.client.names().name.clear();
+    session.client.rename(|names| names.name.clear());
     session.no_touch = false;
     session.client.set(client_flag::NO_EVICT | client_flag::NO_TOUCH | client_flag::REPLY_OFF, false);
     // A reply that is to be skipped still is.

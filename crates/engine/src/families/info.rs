@@ -50,6 +50,7 @@ const SECTIONS: &[Section] = &[
     Section { name: "server", title: "Server", by_default: true, write: sections::server },
     Section { name: "clients", title: "Clients", by_default: true, write: sections::clients },
     Section { name: "replies", title: "Replies", by_default: true, write: replies::replies },
+    Section { name: "advisor", title: "Advisor", by_default: true, write: sections::advisor },
     Section { name: "memory", title: "Memory", by_default: true, write: sections::memory },
     Section { name: "persistence", title: "Persistence", by_default: true, write: sections::persistence },
     Section { name: "stats", title: "Stats", by_default: true, write: sections::stats },
@@ -177,7 +178,7 @@ mod tests {
     #[test]
     fn sections_come_once_and_in_order() {
         let mut bench = Bench::default();
-        let all = "Server Clients Replies Memory Persistence Stats Replication CPU Modules Commandstats Errorstats \
+        let all = "Server Clients Replies Advisor Memory Persistence Stats Replication CPU Modules Commandstats Errorstats \
                    Latencystats Cluster Keyspace";
         let default = all.replace("Commandstats ", "").replace("Latencystats ", "");
         for (command, expected) in [

@@ -62,6 +62,12 @@ impl Clockwork {
         self.set(self.turn_began);
     }
 
+    /// When the turn began, in microseconds of Unix time, and by the counter.
+    #[inline]
+    pub(crate) fn turn_began(&self) -> (u64, Ticks) {
+        (self.turn_us, self.turn_began)
+    }
+
     /// Ticks since the turn began.
     pub(crate) fn turn_ticks(&self) -> u64 {
         Ticks::now().since(self.turn_began)

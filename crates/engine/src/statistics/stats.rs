@@ -91,6 +91,10 @@ pub struct WorkerStats {
     pub executed: Counter,
     /// Windows of commands framed and run together.
     pub batches: Counter,
+    /// Batches as their clients sent them.
+    pub trips: Counter,
+    /// Batches of one command.
+    pub lone_commands: Counter,
     /// Lookups that found their key.
     pub hits: Counter,
     /// Lookups that did not.
@@ -145,6 +149,8 @@ impl WorkerStats {
             commands: (0..commands).map(|_| CommandStats::default()).collect(),
             executed: Counter::default(),
             batches: Counter::default(),
+            trips: Counter::default(),
+            lone_commands: Counter::default(),
             hits: Counter::default(),
             misses: Counter::default(),
             turns: Counter::default(),
@@ -217,6 +223,8 @@ impl WorkerStats {
         let counters = [
             &self.executed,
             &self.batches,
+            &self.trips,
+            &self.lone_commands,
             &self.hits,
             &self.misses,
             &self.turns,
@@ -265,6 +273,10 @@ pub struct Totals {
     pub writes: u64,
     pub output_limit_closes: u64,
     pub batches: u64,
+    /// Batches as their clients sent them.
+    pub trips: u64,
+    /// Batches of one command.
+    pub lone_commands: u64,
 }
 
 impl Totals {
@@ -293,6 +305,8 @@ impl Totals {
             writes: sum(|s| &s.writes),
             output_limit_closes: sum(|s| &s.output_limit_closes),
             batches: sum(|s| &s.batches),
+            trips: sum(|s| &s.trips),
+            lone_commands: sum(|s| &s.lone_commands),
         }
     }
 }

@@ -20,6 +20,7 @@ impl Worker {
         }
         self.settings_version = version;
         let settings = &self.engine.settings;
+        self.advice.follow(settings, self.engine.advice.threads(), self.random.next());
         self.meter.tracks_latency = settings.latency_tracking.get();
         let alone = Share::new(settings.reply_memory_limit.get(), settings.reply_memory_total.get(), 1);
         self.pace.reply_bytes_max = alone.turn() as usize;

@@ -283,6 +283,9 @@ impl EventLoop {
         // Whether the disk is well again shows when this is written.
         backlog.trouble.take_if(|(cause, _)| matches!(cause, NoRoom::SpillLimit | NoRoom::SpillTotal));
         let takes_any = !connection.replies.is_spilling() || is_stuck(backlog, &connection.replies);
+        if !connection.replies.is_spilling() {
+            self.worker.note_spilled(&connection.session, bytes);
+        }
         connection.replies.begin_spilling();
         if let Some(output) = connection.replies.next_write(if takes_any { 0 } else { share.piece }) {
             let bytes = output.len() as u64;

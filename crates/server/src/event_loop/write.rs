@@ -2,6 +2,8 @@
 
 use std::os::fd::AsFd;
 
+use engine::machine::ticks::Ticks;
+
 use super::EventLoop;
 use crate::connection::{Hold, Sent};
 use crate::log;
@@ -57,7 +59,11 @@ impl EventLoop {
     /// Sends what the socket takes. Says whether there is, or was, a backlog to be minded.
     pub(super) fn send(&mut self, key: usize) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return false };
+        let began = Ticks::now();
         let (sent, bytes) = connection.send_replies(&mut self.spare_output, &mut self.worker, &self.shared);
+        if bytes > 0 {
+            self.worker.note_sent(&mut connection.session, began, sent == Sent::All);
+        }
         if let Some(backlog) = &mut connection.backlog {
             if bytes > 0 {
                 self.lagging.note_read(backlog, bytes);

@@ -100,13 +100,19 @@ fn the_list_shows_every_connection_in_redis_form() {
         format!(
             "id={id} addr=127.0.0.1:1 laddr=127.0.0.1:6379 fd=8 name={name} age=61 idle=61 flags={flags} db=0 \
              sub={sub} psub=0 ssub=0 multi=-1 qbuf={input} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 \
-             tot-mem=SIZE events=r cmd={cmd} user=default redir=-1 resp=2 lib-name= lib-ver="
+             tot-mem=SIZE events=r cmd={cmd} user=default redir=-1 resp=2 lib-name= lib-ver= \
+             tot-net-in=0 tot-net-out=0 tot-cmds=N avg-pipeline-len-sum=N avg-pipeline-len-cnt=N"
         )
     };
     let fixed = |shown: String| {
-        let size = |word: &str| if word.starts_with("tot-mem=") { "tot-mem=SIZE".into() } else { word.to_string() };
+        let fixed_word = |word: &str| match word.split_once('=') {
+            Some(("tot-mem", _)) => "tot-mem=SIZE".to_string(),
+            Some((name @ ("tot-cmds" | "avg-pipeline-len-sum" | "avg-pipeline-len-cnt"), _)) => format!("{name}=N"),
+            _ => word.to_string(),
+        };
+        let fixed_line = |line: &str| line.split(' ').map(fixed_word).collect::<Vec<_>>().join(" ") + "\n";
         let text = shown.split_once('|').map_or("", |(_, text)| text).to_string();
-        text.split(' ').map(size).collect::<Vec<_>>().join(" ")
+        text.lines().map(fixed_line).collect::<String>()
     };
     let (own, other) = (line(1, "", "N", 0, "client|list"), line(2, "other", "P", 2, "subscribe"));
     for (command, expected) in [

@@ -102,6 +102,22 @@ pub(crate) fn clients_bytes(engine: &crate::engine::Engine) -> u64 {
     engine.clients.all().iter().map(|client| memory_bytes(client)).sum()
 }
 
+/// Round trips, and what ADVISE tells of them.
+pub(super) fn advisor(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+    let engine = gathered.turn.engine();
+    let (settings, totals) = (&engine.settings, Totals::of(&engine.stats));
+    let figures = engine.advice.figures();
+    text.field("advisor_enabled", u8::from(settings.advisor.get()));
+    text.field("advisor_batches", totals.trips);
+    text.field("advisor_batches_of_one_command", totals.lone_commands);
+    text.field("advisor_watched_connections", figures.watched);
+    text.field("advisor_findings", figures.findings);
+    text.field("advisor_findings_dropped", figures.dropped);
+    text.field("advisor_round_trips_wasted", figures.wasted);
+    text.field("advisor_time_lost_usec", figures.lost_ns / 1000);
+    text.field("advisor_memory_bytes", figures.memory_bytes);
+}
+
 pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     let engine = gathered.turn.engine();
     let used = engine.host.used_memory();
