@@ -39,9 +39,10 @@ fn is_pushed_to(connection: &Connection) -> bool {
     is_subscriber(connection) || connection.session.is_monitoring()
 }
 
-/// Whether a connection waits for memory that only its output takes: then that goes to disk however little it is.
+/// Whether a connection waits for memory that only its output takes: then that goes to disk however little it is. It is tried
+/// again, too, if the disk had no room for it or failed.
 fn is_stuck(backlog: &Backlog, queue: &ReplyQueue) -> bool {
-    matches!(backlog.held, Some(NoRoom::Memory | NoRoom::MemoryTotal)) && queue.writing() == 0
+    backlog.held.is_some_and(|cause| cause != NoRoom::Pace) && queue.writing() == 0
 }
 
 impl EventLoop {
@@ -432,5 +433,20 @@ impl EventLoop {
         self.figures().stall_closes[cause as usize].add(1);
         self.close(key);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_output_is_tried_again_after_whatever_had_no_room_for_it() {
+        let queue = ReplyQueue::default();
+        for cause in NoRoom::ALL {
+            let backlog = Backlog { held: Some(cause), ..Backlog::default() };
+            assert_eq!(is_stuck(&backlog, &queue), cause != NoRoom::Pace, "{cause:?}");
+        }
+        assert!(!is_stuck(&Backlog::default(), &queue));
     }
 }
