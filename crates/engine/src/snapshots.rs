@@ -1,6 +1,6 @@
 //! Snapshots: which one is being made, for what, how far it has come, and how the last ones ended.
 //!
-//! The store gives each shard's keys as they were at the cut to a sink ([`ShardSink`]), which turns them into Redis's format and
+//! The store gives each shard's keys as they were at the cut to a sink (`ShardSink`), which turns them into Redis's format and
 //! hands the bytes over in pieces ([`Outlet`]). A thread of the server's writes them to a file, or to whatever else there is.
 //! `services::saving` begins and ends snapshots, and has the workers walk.
 

@@ -1,7 +1,7 @@
 //! A thread's advisor, and the connections that it watches.
 //!
 //! Each connection that is watched has a place. Half of the thread's part of `advisor-memory` is for places, and there are fewer while
-//! the thread has more trips to look at than [`TRIPS_A_SECOND_MAX`], so that the advisor takes little of its time. Connections
+//! the thread has more trips to look at than `TRIPS_A_SECOND_MAX`, so that the advisor takes little of its time. Connections
 //! without a place wait for one that another has had for a second. A connection is watched as a whole or not at all, so that what is found of
 //! it is right; findings count what was watched.
 
