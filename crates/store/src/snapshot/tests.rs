@@ -470,8 +470,11 @@ fn change_list(list: &mut List, number: usize, item: &[u8]) {
         4 => _ = list.set(number * 7 % list.len(), item, limits),
         5 => _ = list.insert(end, item, b"inserted", limits),
         6 => _ = list.remove((number % 3) as i64 - 1, item, limits),
-        _ if number.is_multiple_of(5) => list.trim(number..number, limits),
-        _ => list.trim(number % 4..list.len() - number % 3, limits),
+        _ if number.is_multiple_of(5) => list.trim(0..0, limits),
+        _ => {
+            let end = list.len().saturating_sub(number % 3);
+            list.trim((number % 4).min(end)..end, limits);
+        }
     }
 }
 
