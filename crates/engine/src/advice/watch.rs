@@ -17,8 +17,9 @@ use crate::clients::client::Client;
 use crate::clients::trips::Trips;
 use crate::config::Settings;
 
-/// Batches of one command that a thread looks at in a second: to look at one takes some 0.2 microseconds.
-const TRIPS_A_SECOND_MAX: u64 = 50_000;
+/// Batches of one command that a thread looks at in a second: to look at one takes 0.3 microseconds, and twice as long where caches
+/// are short.
+const TRIPS_A_SECOND_MAX: u64 = 15_000;
 /// For how long a connection is watched at least, in nanoseconds.
 const WATCHED_NS: u64 = 1_000_000_000;
 /// Connections that are watched at least.
@@ -401,9 +402,9 @@ mod tests {
         thread.all(200, SECOND_NS);
         assert_eq!((thread.watched(), thread.made()), (50, 50 * 200));
         thread.all(4000, SECOND_NS);
-        assert_eq!(thread.watched(), 12);
+        assert_eq!(thread.watched(), PLACES_MIN);
         thread.all(4000, SECOND_NS);
-        assert!((8..=14).contains(&thread.watched()), "{}", thread.watched());
+        assert_eq!(thread.watched(), PLACES_MIN);
         (0..5).for_each(|_| thread.all(200, SECOND_NS));
         assert_eq!(thread.watched(), 50);
     }
@@ -411,14 +412,14 @@ mod tests {
     #[test]
     fn a_place_is_free_again_when_its_connection_is_closed() {
         let mut thread = Thread::new("16mb", 10);
-        thread.all(5, SECOND_NS / 1000);
+        thread.all(5, SECOND_NS / 100);
         for (trips, client) in &thread.connections[..4] {
             thread.watch.closed(trips, client, thread.now_ns);
             // Once more does no harm.
             thread.watch.closed(trips, client, thread.now_ns);
         }
         assert_eq!(thread.watched(), 6);
-        thread.all(5, SECOND_NS / 1000);
+        thread.all(5, SECOND_NS / 100);
         assert_eq!((thread.watched(), thread.watch.places.len()), (10, 10));
     }
 }
