@@ -128,6 +128,7 @@ impl AppendOnly {
         let appender =
             files.begin_increment().map_err(|e| format!("Can't write to {directory}: {}", system_text(&e)))?;
         engine.durability.note_whole(false);
+        engine.snapshots.change_figures(|figures| figures.base_bytes = 0);
         *state = State::Ready(Opened { files, appender, directory });
         Ok(())
     }

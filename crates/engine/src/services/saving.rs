@@ -16,7 +16,7 @@ use crate::config::{LogLevel, MaxmemoryPolicy};
 use crate::engine::Engine;
 use crate::inbox::Inbox;
 use crate::machine::ticks::{Ticks, per_microsecond};
-use crate::machine::version::REDIS_VERSION;
+use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
 use crate::services::slow;
 use crate::snapshots::{
     AccessKind, Outlet, Purpose, Running, SCRIPT_FIELD, ShardSink, SinkOptions, TOKEN_FIELD, WalkProgress,
@@ -110,6 +110,8 @@ fn write_prologue(
     let is_base = if purpose == Purpose::Base { "1" } else { "0" };
     for (name, text) in [
         ("redis-ver", REDIS_VERSION),
+        // Others pass over it.
+        ("penstock-ver", PENSTOCK_VERSION),
         ("redis-bits", "64"),
         ("ctime", &seconds),
         ("used-mem", &used),
@@ -160,6 +162,8 @@ pub fn save_now(engine: &'static Engine, locked: &mut Locked<'_>, clock: &Clock)
     begin(engine, locked, clock, Purpose::File)?;
     walk_all(engine, locked);
     engine.snapshots.wait_for_end();
+    // Before the client is answered, which may write at once.
+    engine.follow_snapshots();
     // The reason stands in the server's log.
     if engine.snapshots.figures().saves == saves { Err(Error::new("ERR")) } else { Ok(()) }
 }
@@ -301,11 +305,12 @@ impl Worker {
     /// Begins the snapshot that is wanted, if there can be one now. The thread is outside of the gate.
     pub fn begin_wanted_snapshot(&mut self) {
         let engine = self.engine;
-        let Some(purpose) = engine.snapshots.take_wanted() else { return };
-        let Some(alone) = engine.keyspace.gate().close_unless(engine.busy.ends_waits()) else {
-            engine.snapshots.want(purpose);
+        if engine.snapshots.wanted().is_none() || !engine.snapshots.are_idle() {
             return;
-        };
+        }
+        let Some(alone) = engine.keyspace.gate().close_unless(engine.busy.ends_waits()) else { return };
+        // Taken when no thread can look: it is wanted until it runs.
+        let Some(purpose) = engine.snapshots.take_wanted() else { return };
         if begin(engine, &mut engine.keyspace.all(&alone), &self.clock, purpose).is_err() {
             let now_s = self.clock.now_ms / 1000;
             engine.snapshots.change_figures(|figures| figures.tried_s = now_s);
