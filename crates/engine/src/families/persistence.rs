@@ -129,3 +129,23 @@ fn lastsave(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.reply.int(turn.engine().snapshots.figures().saved_s as i64);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::snapshots::Purpose;
+    use crate::testing::Bench;
+
+    #[test]
+    fn a_snapshot_that_is_due_and_cannot_be_begun_counts_as_failed() {
+        // The server of these tests can't write snapshots.
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let engine = bench.worker.engine;
+        engine.snapshots.want(Purpose::File);
+        bench.worker.begin_wanted_snapshot();
+        assert!(engine.snapshots.figures().has_failed && engine.snapshots.wanted().is_none());
+        assert!(bench.line(&mut session, "SET k v").starts_with("-MISCONF Redis is configured to save RDB snapshots"));
+        bench.line(&mut session, "CONFIG SET stop-writes-on-bgsave-error no");
+        assert_eq!(bench.line(&mut session, "SET k v"), "+OK");
+    }
+}

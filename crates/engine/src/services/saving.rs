@@ -288,7 +288,7 @@ impl Worker {
         begun.front().copied()
     }
 
-    /// Ends a walk whose shards have all been walked.
+    /// Ends the walk, once all threads have walked their shards.
     fn end_walk(&mut self) {
         let engine = self.engine;
         let Some(alone) = engine.keyspace.gate().close_unless(engine.busy.ends_waits()) else {
@@ -311,9 +311,11 @@ impl Worker {
         let Some(alone) = engine.keyspace.gate().close_unless(engine.busy.ends_waits()) else { return };
         // Taken when no thread can look: it is wanted until it runs.
         let Some(purpose) = engine.snapshots.take_wanted() else { return };
-        if begin(engine, &mut engine.keyspace.all(&alone), &self.clock, purpose).is_err() {
-            let now_s = self.clock.now_ms / 1000;
-            engine.snapshots.change_figures(|figures| figures.tried_s = now_s);
+        if let Err(why) = begin(engine, &mut engine.keyspace.all(&alone), &self.clock, purpose) {
+            let why = String::from_utf8_lossy(why.text()).into_owned();
+            engine.host.log(LogLevel::Warning, &format!("Can't begin to save: {why}"));
+            engine.snapshots.change_figures(|figures| figures.note_not_begun(purpose, self.clock.now_ms / 1000));
+            engine.follow_snapshots();
         }
     }
 }

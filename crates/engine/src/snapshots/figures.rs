@@ -54,6 +54,17 @@ impl Figures {
         self.rewrites += u64::from(purpose == Purpose::Base);
     }
 
+    /// Notes that a snapshot could not be begun, at this time in seconds of Unix time.
+    pub(crate) fn note_not_begun(&mut self, purpose: Purpose, now_s: u64) {
+        match purpose {
+            Purpose::File => (self.tried_s, self.has_failed) = (now_s, true),
+            Purpose::Base => {
+                (self.base_tried_s, self.base_has_failed) = (now_s, true);
+                self.base_failures += 1;
+            }
+        }
+    }
+
     pub(super) fn note_ended(&mut self, running: &Running, outcome: Outcome, now_s: u64) {
         let seconds = Some(running.began.elapsed().as_secs());
         let has_failed = outcome == Outcome::Failed;
