@@ -53,7 +53,8 @@ pub trait Host: ConfigHost + Send + Sync {
         false
     }
 
-    /// Begins to write a snapshot, whose pieces arrive here. How that ends is told to [`crate::snapshots::Snapshots::note_ended`].
+    /// Begins to write a snapshot: `pieces` gives its bytes. When the file is complete, or has failed, the server calls
+    /// [`crate::snapshots::Snapshots::note_ended`].
     ///
     /// # Errors
     /// Why it can't be begun.

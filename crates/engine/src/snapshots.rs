@@ -168,8 +168,7 @@ pub(crate) struct WalkProgress {
     pub walk: u64,
     /// The next of its shards that it hasn't begun.
     pub next: usize,
-    /// Those that it has begun, the one whose turn it is first: more than one, so that each is left free for a while between two
-    /// steps.
+    /// The shards that the worker walks in turn; the next step is for the first. While one is walked, other threads can have the others.
     pub begun: VecDeque<usize>,
     /// It has walked all of them.
     pub is_done: bool,

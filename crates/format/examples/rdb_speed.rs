@@ -11,7 +11,7 @@ use store::entry::Entry;
 use store::hash::KeyHash;
 use store::keyspace::{Key, Keyspace};
 
-/// Keys whose memory is asked for together.
+/// Keys that are prefetched together.
 const AHEAD: usize = 64;
 
 fn file(keys: u64) -> Vec<u8> {

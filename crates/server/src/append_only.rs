@@ -285,7 +285,7 @@ fn check_no_parts(settings: &Settings, directory: &Path) -> Result<(), String> {
     }
 }
 
-/// Makes sure that there is no snapshot, whose data would be missing.
+/// Refuses to start without an append-only file where there is a snapshot: the server would not have the snapshot's data.
 fn check_no_snapshot(settings: &Settings) -> Result<(), String> {
     let path = settings.in_dir(&settings.dbfilename.get());
     if !path.is_file() {
@@ -497,8 +497,8 @@ impl Thread {
         }
     }
 
-    /// Leaves the journal, whose last units are written and synced. Nothing waits for the file from then on. When the server ends, all
-    /// that stays as it is: no thread commits anything more.
+    /// Ends the thread's part as the journal's reader, writes and syncs the journal's last units, and releases the replies that wait for
+    /// the file. Does nothing when the server ends: no thread commits a unit any more, and replies that wait are never sent.
     fn leave(self) {
         let engine = self.engine;
         let ends = || self.does.load(Ordering::Acquire) == ENDS;

@@ -18,7 +18,7 @@ use crate::event_loop::now_us;
 use crate::log;
 
 /// What becomes of a file that is whole.
-enum Place {
+enum Destination {
     /// It gets this name.
     Named(String),
     /// It becomes the base of the append-only file, before the increment that the cut began: one behind `last`.
@@ -41,7 +41,7 @@ pub fn start(
     let (directory, temporary, place) = match purpose {
         Purpose::File => {
             let directory = Directory::open(settings.in_dir("")).map_err(|error| system_text(&error).to_string())?;
-            (directory, format!("temp-{process}.rdb"), Place::Named(settings.dbfilename.get().to_string()))
+            (directory, format!("temp-{process}.rdb"), Destination::Named(settings.dbfilename.get().to_string()))
         }
         Purpose::Base => {
             let files = files.ok_or("there is no append-only file to be rewritten")?;
@@ -49,7 +49,7 @@ pub fn start(
                 let files = lock(&files);
                 (files.disk().clone(), files.manifest().last_increment().map_or(0, |part| part.sequence))
             };
-            (directory, format!("temp-rewriteaof-bg-{process}.aof"), Place::Base { files, last })
+            (directory, format!("temp-rewriteaof-bg-{process}.aof"), Destination::Base { files, last })
         }
     };
     let sum = settings.rdbchecksum.get().then(Crc64::new);
@@ -70,7 +70,7 @@ struct Saving {
     outlet: Arc<Outlet>,
     pieces: Receiver<Piece>,
     sum: Option<Crc64>,
-    place: Place,
+    place: Destination,
     /// Whether all pieces have come.
     has_all: bool,
 }
@@ -78,7 +78,7 @@ struct Saving {
 impl Saving {
     fn run(&mut self, directory: Directory, temporary: String, syncs_early: bool) {
         let began = Instant::now();
-        let is_base = matches!(self.place, Place::Base { .. });
+        let is_base = matches!(self.place, Destination::Base { .. });
         self.engine.durability.note_rewrite(is_base);
         let outcome = match self.write(directory, temporary, syncs_early) {
             Ok(Some(bytes)) => {
@@ -148,8 +148,8 @@ impl Saving {
         file.write(&trailer(sum.as_ref()))?;
         let bytes = file.len();
         match &self.place {
-            Place::Named(name) => file.finish(name)?,
-            Place::Base { files, last } => self.install(file, files, *last)?,
+            Destination::Named(name) => file.finish(name)?,
+            Destination::Base { files, last } => self.install(file, files, *last)?,
         }
         Ok(Some(bytes))
     }

@@ -19,7 +19,7 @@ const PIECE_BYTES: usize = 1 << 16;
 
 /// Where a file stands among others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum PartPlace {
     /// No manifest names it.
     Alone,
     /// A manifest names it, and others behind it.
@@ -74,7 +74,7 @@ pub fn kind(path: &Path) -> io::Result<Kind> {
 }
 
 /// Checks a snapshot or a file of commands.
-pub fn check(path: &Path, place: Place, options: Options) -> Finding {
+pub fn check(path: &Path, place: PartPlace, options: Options) -> Finding {
     let mut finding = Finding::new(path, kind_by_name(path));
     let began = Instant::now();
     if let Err(flaw) = read(path, place, options, &mut finding) {
@@ -84,7 +84,7 @@ pub fn check(path: &Path, place: Place, options: Options) -> Finding {
     finding
 }
 
-fn read(path: &Path, place: Place, options: Options, finding: &mut Finding) -> Result<(), Flaw> {
+fn read(path: &Path, place: PartPlace, options: Options, finding: &mut Finding) -> Result<(), Flaw> {
     let mut input = Input::open(path, options.quiet).map_err(|error| unreadable(&error))?;
     finding.bytes = input.size();
     let mut start = Vec::new();
@@ -106,7 +106,7 @@ fn read(path: &Path, place: Place, options: Options, finding: &mut Finding) -> R
 fn read_snapshot(
     path: &Path,
     bytes: impl Read,
-    place: Place,
+    place: PartPlace,
     options: Options,
     finding: &mut Finding,
 ) -> Result<(), Flaw> {
@@ -118,7 +118,7 @@ fn read_snapshot(
     }
     match more.first() {
         None => Ok(()),
-        Some(first) if place == Place::Alone && !b"*#".contains(first) => {
+        Some(first) if place == PartPlace::Alone && !b"*#".contains(first) => {
             let rest = shown::count(finding.bytes.saturating_sub(end), "byte");
             finding.notes.push(format!("its end is at byte {end}; servers don't read the {rest} behind it"));
             Ok(())
@@ -131,7 +131,7 @@ fn read_commands(
     path: &Path,
     mut bytes: impl Read,
     start: u64,
-    place: Place,
+    place: PartPlace,
     by_penstock: bool,
     finding: &mut Finding,
 ) -> Result<(), Flaw> {
@@ -147,7 +147,7 @@ fn read_commands(
     if flaw.verdict != Verdict::Torn {
         return Err(flaw);
     }
-    if place == Place::Before {
+    if place == PartPlace::Before {
         return Err(torn_before(flaw));
     }
     finding.whole_bytes = Some(found.whole_bytes);

@@ -3,25 +3,25 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::file::{self, Options, Place};
+use crate::file::{self, Options, PartPlace};
 use crate::finding::{Finding, Kind};
 use crate::manifest;
 
 /// What is checked as one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Target {
+pub enum CheckTarget {
     /// A manifest with its files.
     Manifest(PathBuf),
     /// A snapshot or a file of commands.
     File(PathBuf),
 }
 
-impl Target {
+impl CheckTarget {
     /// Checks it.
     pub fn check(&self, options: Options) -> Vec<Finding> {
         match self {
-            Target::Manifest(path) => manifest::check(path, options),
-            Target::File(path) => vec![file::check(path, manifest::place_of(path), options)],
+            CheckTarget::Manifest(path) => manifest::check(path, options),
+            CheckTarget::File(path) => vec![file::check(path, manifest::place_of(path), options)],
         }
     }
 }
@@ -30,7 +30,7 @@ impl Target {
 ///
 /// # Errors
 /// One isn't there, can't be read, or is a directory without anything to check.
-pub fn targets(paths: &[PathBuf]) -> Result<Vec<Target>, String> {
+pub fn targets(paths: &[PathBuf]) -> Result<Vec<CheckTarget>, String> {
     let mut all = Vec::new();
     for path in paths {
         let cant = |error: io::Error| format!("can't open {}: {error}", path.display());
@@ -41,7 +41,7 @@ pub fn targets(paths: &[PathBuf]) -> Result<Vec<Target>, String> {
                 return Err(format!("{} is neither a file nor a directory", path.display()));
             }
             let is_manifest = file::kind(path).map_err(cant)? == Kind::Manifest;
-            all.push(if is_manifest { Target::Manifest(path.clone()) } else { Target::File(path.clone()) });
+            all.push(if is_manifest { CheckTarget::Manifest(path.clone()) } else { CheckTarget::File(path.clone()) });
             continue;
         }
         std::fs::read_dir(path).map_err(cant)?;
@@ -56,7 +56,7 @@ pub fn targets(paths: &[PathBuf]) -> Result<Vec<Target>, String> {
 }
 
 /// The snapshots and append-only files of a directory, and of the directories below that have manifests.
-fn in_directory(directory: &Path) -> Vec<Target> {
+fn in_directory(directory: &Path) -> Vec<CheckTarget> {
     let mut found = directly_in(directory);
     let below = manifest::names(directory).into_iter().map(|name| directory.join(name)).filter(|path| path.is_dir());
     for path in below {
@@ -67,7 +67,7 @@ fn in_directory(directory: &Path) -> Vec<Target> {
     found
 }
 
-fn directly_in(directory: &Path) -> Vec<Target> {
+fn directly_in(directory: &Path) -> Vec<CheckTarget> {
     let manifests = manifest::manifests(directory);
     // A manifest tells of the files whose names begin as its own.
     let prefixes: Vec<String> = manifests
@@ -75,13 +75,13 @@ fn directly_in(directory: &Path) -> Vec<Target> {
         .filter_map(|path| path.file_name()?.to_str()?.strip_suffix(manifest::EXTENSION).map(|name| format!("{name}.")))
         .collect();
     let is_told_of = |path: &Path, name: &str| {
-        prefixes.iter().any(|prefix| name.starts_with(prefix)) || manifest::place_of(path) != Place::Alone
+        prefixes.iter().any(|prefix| name.starts_with(prefix)) || manifest::place_of(path) != PartPlace::Alone
     };
     let files = manifest::names(directory).into_iter().filter_map(|name| {
         let path = directory.join(&name);
         let is_data = (name.ends_with(".rdb") || name.ends_with(".aof")) && !name.starts_with("temp-");
-        (is_data && path.is_file() && !is_told_of(&path, &name)).then_some(Target::File(path))
+        (is_data && path.is_file() && !is_told_of(&path, &name)).then_some(CheckTarget::File(path))
     });
-    let files: Vec<Target> = files.collect();
-    manifests.into_iter().map(Target::Manifest).chain(files).collect()
+    let files: Vec<CheckTarget> = files.collect();
+    manifests.into_iter().map(CheckTarget::Manifest).chain(files).collect()
 }

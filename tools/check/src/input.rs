@@ -20,10 +20,10 @@ pub struct Input {
     /// What was read when the clock was looked at last.
     noted: u64,
     began: Instant,
-    progress: Progress,
+    progress: ReadProgress,
 }
 
-enum Progress {
+enum ReadProgress {
     /// It is not to be shown.
     Never,
     /// It is for a terminal, with this name, once reading takes long.
@@ -40,9 +40,9 @@ impl Input {
         let file = File::open(path)?;
         let bytes = file.metadata()?.len();
         let progress = if quiet || !io::stderr().is_terminal() {
-            Progress::Never
+            ReadProgress::Never
         } else {
-            Progress::Later(path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default())
+            ReadProgress::Later(path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default())
         };
         Ok(Input { file, bytes, read: 0, noted: 0, began: Instant::now(), progress })
     }
@@ -58,10 +58,10 @@ impl Input {
         }
         self.noted = self.read;
         match &self.progress {
-            Progress::Later(name) if self.began.elapsed() >= PATIENCE => {
-                self.progress = Progress::Bar(bar(name, self.bytes));
+            ReadProgress::Later(name) if self.began.elapsed() >= PATIENCE => {
+                self.progress = ReadProgress::Bar(bar(name, self.bytes));
             }
-            Progress::Bar(bar) => {
+            ReadProgress::Bar(bar) => {
                 bar.set_position(self.read);
                 bar.set_message(left(self.began.elapsed(), self.read, self.bytes));
             }
@@ -81,7 +81,7 @@ impl Read for Input {
 
 impl Drop for Input {
     fn drop(&mut self) {
-        if let Progress::Bar(bar) = &self.progress {
+        if let ReadProgress::Bar(bar) = &self.progress {
             bar.finish_and_clear();
         }
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use persistence::manifest::{Manifest, Role};
 
-use crate::file::{self, Options, Place, unreadable};
+use crate::file::{self, Options, PartPlace, unreadable};
 use crate::finding::{Finding, Flaw, Kind, Verdict};
 
 /// Bytes of a manifest that are read: it has a line for each file.
@@ -37,9 +37,9 @@ pub fn read(path: &Path) -> Result<Manifest, Flaw> {
 }
 
 /// The files that a manifest has servers read, in their order.
-fn parts(path: &Path, manifest: &Manifest) -> Vec<(PathBuf, Place)> {
+fn parts(path: &Path, manifest: &Manifest) -> Vec<(PathBuf, PartPlace)> {
     let names: Vec<&str> = manifest.base().into_iter().chain(manifest.increments()).map(|part| &*part.name).collect();
-    let place = |index: usize| if index + 1 == names.len() { Place::Last } else { Place::Before };
+    let place = |index: usize| if index + 1 == names.len() { PartPlace::Last } else { PartPlace::Before };
     names.iter().enumerate().map(|(index, name)| (path.with_file_name(name), place(index))).collect()
 }
 
@@ -61,14 +61,14 @@ pub fn check(path: &Path, options: Options) -> Vec<Finding> {
 }
 
 /// The manifest beside a file that names it, and the file's place there.
-pub fn place_of(path: &Path) -> Place {
+pub fn place_of(path: &Path) -> PartPlace {
     let beside = manifests(path.parent().unwrap_or(Path::new("")));
     let found = beside.iter().find_map(|manifest_path| {
         let manifest = read(manifest_path).ok()?;
         let parts = parts(manifest_path, &manifest);
         parts.iter().find(|(part, _)| part.file_name() == path.file_name()).map(|(_, place)| *place)
     });
-    found.unwrap_or(Place::Alone)
+    found.unwrap_or(PartPlace::Alone)
 }
 
 /// The manifests of a directory, by name. One that a server has begun and not put in its place is none.

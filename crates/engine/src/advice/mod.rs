@@ -1,5 +1,5 @@
-//! Which round trips clients waste: each thread shows the batches of its connections to an advisor of its own ([`watch`]), whose
-//! findings all threads see. What is found, and how, is the [`advisor`] crate's.
+//! The advisor in the server. Each thread has an advisor, and shows it the batches of the thread's connections ([`watch`]). Every thread
+//! can read the findings of all. The crate [`advisor`] has the rules by which findings are made.
 
 pub mod watch;
 

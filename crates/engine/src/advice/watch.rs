@@ -55,7 +55,7 @@ pub(crate) struct Shown<'a> {
 }
 
 /// A watched connection.
-struct Place {
+struct WatchedConnection {
     /// Its client's number; 0: the place is free.
     client: u64,
     /// Which of the client's names the advisor knows.
@@ -65,7 +65,7 @@ struct Place {
     connection: Connection,
 }
 
-impl Place {
+impl WatchedConnection {
     /// Gives the memory back.
     fn vacate(&mut self) {
         self.connection = Connection::new(0, advisor::client::Client::default());
@@ -78,7 +78,7 @@ pub(crate) struct Watch {
     advisor: Option<Box<Advisor>>,
     figures: Figures,
     shared: ThreadAdvice,
-    places: Vec<Place>,
+    places: Vec<WatchedConnection>,
     /// Places that there is memory for, and those that may be taken at present.
     places_max: usize,
     /// Places that may be taken at present.
@@ -190,7 +190,8 @@ impl Watch {
         } else {
             Connection::new(client.id, described(client))
         };
-        let place = Place { client: client.id, names_version: client.names_version(), since_ns, connection };
+        let place =
+            WatchedConnection { client: client.id, names_version: client.names_version(), since_ns, connection };
         match self.places.get_mut(index) {
             Some(free) => *free = place,
             None => self.places.push(place),
@@ -290,7 +291,7 @@ impl Watch {
         self.note_watched();
     }
 
-    fn watched(&mut self, trips: &Trips, client: &Client) -> Option<(&mut Advisor, &mut Place)> {
+    fn watched(&mut self, trips: &Trips, client: &Client) -> Option<(&mut Advisor, &mut WatchedConnection)> {
         let place = self.places.get_mut(trips.place as usize).filter(|place| place.client == client.id)?;
         Some((self.advisor.as_mut()?, place))
     }

@@ -96,9 +96,9 @@ impl Worker {
         }
     }
 
-    /// Serves the waiters for a key, in the order in which they came. Only those whose commands take from the type that the key
-    /// now holds are tried; others go on waiting, whatever their commands would say. Those that read for a group have to be told
-    /// when it is gone with its key.
+    /// Serves the waiters for a key, in the order in which they came. A waiter is tried if its command takes from the type that the key
+    /// has now; a waiter for another type goes on waiting, though its command would answer an error. A waiter that reads for a group is
+    /// always tried: if the key is gone, so is the group, and the waiter gets an error.
     fn serve_key(&mut self, shard: usize, key: &DbKey) -> Result<(), HeldByScript> {
         let mut tried = 0;
         while let Some(waiter) = self.engine.waiters.after(shard, key, tried) {

@@ -5,7 +5,7 @@ use std::io::Read;
 use store::db::Db;
 
 use super::Replay;
-use crate::snapshots::reading::{self, Arriving, LoadOptions, Loaded, Target};
+use crate::snapshots::reading::{self, Arriving, LoadOptions, Loaded, SnapshotTarget};
 
 impl Replay<'_> {
     /// Puts in what a snapshot has. `progress` is told after each piece how many bytes have been read.
@@ -33,7 +33,7 @@ impl Replay<'_> {
     }
 }
 
-impl Target for Replay<'_> {
+impl SnapshotTarget for Replay<'_> {
     fn put_in(&mut self, arriving: &mut Arriving) -> Result<(), String> {
         let keyspace = &self.worker.engine.keyspace;
         let alone = keyspace.gate().close();

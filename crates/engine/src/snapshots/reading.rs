@@ -37,7 +37,7 @@ pub struct LoadOptions {
 }
 
 /// Puts in what a snapshot has. Errors are texts that say what can't be put in.
-pub(crate) trait Target {
+pub(crate) trait SnapshotTarget {
     /// Puts keys into a database, which are some of those that it gets.
     fn put_in(&mut self, arriving: &mut Arriving) -> Result<(), String>;
 
@@ -90,7 +90,7 @@ struct Reading<'r, T> {
 ///
 /// # Errors
 /// What is wrong with the snapshot, and where.
-pub(crate) fn read<T: Target>(
+pub(crate) fn read<T: SnapshotTarget>(
     from: impl Read,
     (limits, clock, databases): (Limits, &Clock, usize),
     options: LoadOptions,
@@ -111,7 +111,7 @@ pub(crate) fn read<T: Target>(
     }
 }
 
-impl<T: Target> Reading<'_, T> {
+impl<T: SnapshotTarget> Reading<'_, T> {
     /// Takes what comes next. At the end, says whether the checksum is right.
     fn take(&mut self, event: Event) -> Result<Option<Checksum>, String> {
         match event {

@@ -9,7 +9,7 @@ use crate::config::LogLevel;
 use crate::families::{functions, scripting};
 use crate::services::saving;
 use crate::snapshots::Purpose;
-use crate::snapshots::reading::{self, Arriving, LoadOptions, Target};
+use crate::snapshots::reading::{self, Arriving, LoadOptions, SnapshotTarget};
 use crate::worker::turn::Turn;
 
 /// What is to be done of a whole reload.
@@ -80,7 +80,7 @@ fn load(turn: &mut Turn<'_, '_>, merges: bool) -> Result<(), String> {
 /// Puts what a snapshot has into the keyspace that the command has to itself.
 struct Reload<'a, 't, 'k>(&'a mut Turn<'t, 'k>);
 
-impl Target for Reload<'_, '_, '_> {
+impl SnapshotTarget for Reload<'_, '_, '_> {
     fn put_in(&mut self, arriving: &mut Arriving) -> Result<(), String> {
         let (clock, turn) = (*self.0.worker.clock, &mut self.0);
         arriving.put_into(&mut Db::new(turn.locked, arriving.database, &clock, &mut turn.worker.observed))
