@@ -1,6 +1,6 @@
 //! Replies as text, in redis-cli's four forms.
 //!
-//! Source of the forms: observation of redis-cli 7.0.15, which `crates/tests/tests/cli.rs` compares with.
+//! Source of the forms: observation of redis-cli 7.0.15, which `crates/tests/tests/tools/cli.rs` compares with.
 
 mod json;
 

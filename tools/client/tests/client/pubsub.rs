@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
 use std::time::Duration;
 
+use crate::common::{Fuse, NO_FUSE, PATIENCE, Proxy, config, connect, on_both};
 use client::{Client, Command, Config, Error, Proto, PubSub};
-use common::{Fuse, NO_FUSE, PATIENCE, Proxy, config, connect, on_both};
 use tests::server::Server;
 
 /// Runs `check` with both protocols on both servers.

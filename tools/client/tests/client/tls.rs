@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
+use crate::common::{PATIENCE, bulk, ok};
 use client::{Client, Command, Config, Connection, Error, Proto, Value, Window};
-use common::{PATIENCE, bulk, ok};
 use tests::certificates::Certificates;
 use tests::server::Server;
 
@@ -115,7 +113,7 @@ fn the_client_shows_its_certificate() {
 fn a_server_without_tls_is_explained() {
     let certificates = Certificates::create();
     let (server, mut config) = server(&certificates, false);
-    config.address = common::config(&server).address;
+    config.address = crate::common::config(&server).address;
     let error = Connection::connect(&config).unwrap_err();
     assert!(matches!(error, Error::Connect { .. }), "{error:?}");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
 use std::thread;
 use std::time::Duration;
 
+use crate::common::{bulk, config, connect, ok, on_both, on_those_with_scripts};
 use client::{Client, Command, Config, Connection, Error, Fate, Pipeline, Proto, Script, Transaction, Value};
-use common::{bulk, config, connect, ok, on_both, on_those_with_scripts};
 use tests::server::Server;
 
 const NO_KEYS: &[&str] = &[];

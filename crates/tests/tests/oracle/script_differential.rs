@@ -11,11 +11,8 @@ use penstock_tests::reply::Reply;
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 
-mod script_differential {
-    pub mod corpus;
-    pub mod generate;
-}
-use script_differential::{corpus, generate};
+mod corpus;
+mod generate;
 
 /// Scripts of each kind that are generated in an ordinary run; PENSTOCK_DIFF_ROUNDS changes that.
 const ROUNDS: usize = 300;

@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,8 +9,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::{bulk, config, connect, ok, on_both};
 use client::{Client, ClientOptions, Command, Config, Error, Fate, Lost, Pipeline, Proto, Transaction, Value, Window};
-use common::{bulk, config, connect, ok, on_both};
 
 fn client(server: &tests::server::Server) -> Client {
     Client::connect(&config(server)).unwrap()
@@ -93,7 +91,7 @@ fn concurrent_callers_share_a_flight() {
         .collect();
     let mut flights = Vec::new();
     while flights.iter().sum::<usize>() <= CALLERS {
-        flights.push(requests.recv_timeout(common::PATIENCE).unwrap());
+        flights.push(requests.recv_timeout(crate::common::PATIENCE).unwrap());
         while calling.load(Ordering::SeqCst) <= CALLERS {
             thread::sleep(Duration::from_millis(1));
         }
@@ -200,7 +198,7 @@ fn what_blocks_does_not_wait_for_a_silent_server_for_ever() {
     config.read_timeout = Some(Duration::from_millis(100));
     let client = Client::connect(&config).unwrap();
     for (command, limit_ms) in [("BLPOP q 0.2", 300), ("XREAD BLOCK 50 STREAMS s $", 150), ("BLPOP q x", 100)] {
-        let error = outcome_within(common::PATIENCE, &client, command).unwrap().unwrap_err();
+        let error = outcome_within(crate::common::PATIENCE, &client, command).unwrap().unwrap_err();
         let Error::Lost { cause: Lost::Silent(limit), fate: Fate::MayHaveRun } = error else { panic!("{error:?}") };
         assert_eq!(limit, Duration::from_millis(limit_ms), "{command}");
     }
@@ -220,7 +218,7 @@ fn what_blocks_without_a_limit_waits() {
         assert!(outcome_within(LONGER, client, command).is_err(), "{command}");
     }
     on_both(&[], |server| {
-        let mut config = common::config(server);
+        let mut config = crate::common::config(server);
         config.read_timeout = Some(LONGER);
         let client = Client::connect(&config).unwrap();
         // An empty reply only after its own timeout, be that longer; and one that no server would let end.
@@ -291,7 +289,7 @@ fn a_request_of_nothing_does_not_get_the_reply_of_another() {
 
 #[test]
 fn a_script_does_not_change_the_database_for_others() {
-    common::on_those_with_scripts(|server| {
+    crate::common::on_those_with_scripts(|server| {
         let client = client(server);
         let _ = client.command(&["EVAL", "return redis.call('SELECT', '5')", "0"]);
         client.command(&["SET", "k", "v"]).unwrap();

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
 use std::time::Duration;
 
+use crate::common::{bulk, config, connect, ok, on_both};
 use client::{Command, Config, Connection, Error, Fate, Lost, Pipeline, Proto, Value};
-use common::{bulk, config, connect, ok, on_both};
 use tests::server::Server;
 
 #[test]

@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -11,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::{Fuse, NO_FUSE, Proxy, connect, on_both};
 use client::{
     Client, ClientOptions, Command, Config, Connection, Error, Fate, Interrupted, Lost, Pipeline, Request, Transaction,
     Value, Window,
 };
-use common::{Fuse, NO_FUSE, Proxy, connect, on_both};
 use tests::rng::Rng;
 use tests::server::Server;
 
@@ -304,7 +302,7 @@ fn what_is_no_reply_ends_the_connection() {
 #[test]
 fn a_reply_beyond_the_limits_ends_the_connection() {
     on_both(&[], |server| {
-        let mut config = common::config(server);
+        let mut config = crate::common::config(server);
         config.limits.bulk_bytes_max = 1000;
         let mut connection = Connection::connect(&config).unwrap();
         let echo = |length: usize| vec!["ECHO".to_owned(), "x".repeat(length)];
@@ -332,7 +330,7 @@ fn closing_at_first(target: u16) -> (Config, Arc<AtomicBool>) {
         let _ = first.read(&mut vec![0; 1 << 20]);
         drop(first);
         for stream in listener.incoming() {
-            common::relay(stream.unwrap(), TcpStream::connect(("127.0.0.1", target)).unwrap(), NO_FUSE);
+            crate::common::relay(stream.unwrap(), TcpStream::connect(("127.0.0.1", target)).unwrap(), NO_FUSE);
         }
     });
     (config, close)

@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
 use std::cell::RefCell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -12,8 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
+use crate::common::{connect, on_both};
 use client::{Command, Config, Connection, Error, Lost, Next, Pipeline, Request, Value, Window};
-use common::{connect, on_both};
 use proptest::prelude::*;
 use rustix::net::sockopt;
 
@@ -102,8 +100,8 @@ fn start(habits: Habits) -> Connection {
     thread::spawn(move || drop(serve(theirs, &habits)));
     ours.set_nonblocking(true).unwrap();
     let mut config = Config::unix("pair");
-    config.read_timeout = Some(common::PATIENCE);
-    config.write_timeout = Some(common::PATIENCE);
+    config.read_timeout = Some(crate::common::PATIENCE);
+    config.write_timeout = Some(crate::common::PATIENCE);
     Connection::over(Box::new(ours), &config)
 }
 

@@ -1,0 +1,10 @@
+//! Penstock against redis-server, against its own journal, and against itself with its input cut elsewhere.
+
+mod coverage;
+mod differential;
+mod function_differential;
+mod replay;
+mod script_differential;
+mod snapshots;
+mod split;
+mod streams;

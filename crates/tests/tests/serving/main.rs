@@ -1,0 +1,25 @@
+//! The server from outside: order, limits, hostile clients, durability, threads.
+//!
+//! One program, since linking dozens of them took longer than running them.
+
+mod advisor;
+mod client_eviction;
+mod clock;
+mod durability;
+mod gathered;
+mod half_closed;
+mod hanging_disk;
+mod heap;
+mod hostile;
+mod large_args;
+mod order;
+mod pipeline_bugs;
+mod process;
+mod progress;
+mod pubsub_threads;
+mod renamed;
+mod replies;
+mod replies_limits;
+mod resume;
+mod script_busy;
+mod script_threads;
