@@ -7,7 +7,7 @@ use journal::merge::Merge;
 
 use crate::config::{ConfigHost, LogLevel};
 use crate::machine::{Machine, Usage};
-use crate::snapshots::{Outlet, Piece, Purpose};
+use crate::snapshots::{Form, Outlet, Piece, Purpose};
 
 /// See the module's documentation.
 pub trait Host: ConfigHost + Send + Sync {
@@ -21,6 +21,15 @@ pub trait Host: ConfigHost + Send + Sync {
     /// Why it can't be begun.
     fn begin_append_only_file(&self, _read: &mut dyn FnMut() -> Option<Merge>) -> Result<(), String> {
         Ok(())
+    }
+
+    /// Ends the append-only file, empties the keyspace, and loads the file again. Returns at once: all commands are paused, and the
+    /// pause ends with it. If the file can't be loaded, the process ends, as at a start.
+    ///
+    /// # Errors
+    /// Why it can't be begun.
+    fn reload_append_only_file(&self) -> Result<(), String> {
+        Err("there is no append-only file here".into())
     }
 
     /// What supervises the process, as INFO says it.
@@ -53,12 +62,18 @@ pub trait Host: ConfigHost + Send + Sync {
         false
     }
 
-    /// Begins to write a snapshot: `pieces` gives its bytes. When the file is complete, or has failed, the server calls
+    /// Begins to write a snapshot: `pieces` gives its bytes, of this form. When the file is complete, or has failed, the server calls
     /// [`crate::snapshots::Snapshots::note_ended`].
     ///
     /// # Errors
     /// Why it can't be begun.
-    fn save(&self, _purpose: Purpose, _outlet: Arc<Outlet>, _pieces: Receiver<Piece>) -> Result<(), String> {
+    fn save(
+        &self,
+        _purpose: Purpose,
+        _form: Form,
+        _outlet: Arc<Outlet>,
+        _pieces: Receiver<Piece>,
+    ) -> Result<(), String> {
         Err("snapshots can't be written here".into())
     }
 

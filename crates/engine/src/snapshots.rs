@@ -4,6 +4,7 @@
 //! hands the bytes over in pieces ([`Outlet`]). A thread of the server's writes them to a file, or to whatever else there is.
 //! `services::saving` begins and ends snapshots, and has the workers walk.
 
+mod commands;
 mod figures;
 mod loading;
 pub mod reading;
@@ -17,6 +18,7 @@ use std::time::Instant;
 
 use store::snapshot::Snapshot;
 
+pub(crate) use self::commands::CommandSink;
 pub use self::figures::{Figures, Outcome};
 pub use self::loading::LoadProgress;
 pub(crate) use self::sink::ShardSink;
@@ -36,9 +38,18 @@ pub enum Purpose {
     Base,
 }
 
+/// What a snapshot consists of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// Redis's format.
+    Rdb,
+    /// Commands that make the data, as the entries of a record: a base with `aof-use-rdb-preamble no`.
+    Commands,
+}
+
 /// What the thread that writes a snapshot gets.
 pub enum Piece {
-    /// Bytes in Redis's format, which begin and end between two keys.
+    /// Bytes of the snapshot's form, which begin and end between two keys or commands.
     Bytes(Vec<u8>),
     /// The next bytes of a record that comes in parts. Other pieces come between them.
     Part {
@@ -147,6 +158,8 @@ impl Outlet {
 pub struct Running {
     /// What for.
     pub purpose: Purpose,
+    /// What it consists of.
+    pub form: Form,
     /// When it began.
     pub began: Instant,
     /// Changes so far when it began.
@@ -255,8 +268,8 @@ impl Snapshots {
     }
 
     /// The walk is over, or goes on for nothing but the marks on entries (`is_sweep`); `is_whole` unless the snapshot was cancelled.
-    /// Gives the outlet, unless another has it already.
-    pub(crate) fn end_walk(&self, is_sweep: bool, is_whole: bool) -> Option<Arc<Outlet>> {
+    /// Gives the outlet and the form of what goes there, unless another has it already.
+    pub(crate) fn end_walk(&self, is_sweep: bool, is_whole: bool) -> Option<(Arc<Outlet>, Form)> {
         let walk = if is_sweep { self.walks_so_far.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
         let mut state = self.state();
         self.walk.store(walk, Ordering::Release);
@@ -267,7 +280,7 @@ impl Snapshots {
         let running = state.running.as_mut()?;
         let outlet = running.outlet.take()?;
         running.is_cancelled = !is_whole;
-        Some(outlet)
+        Some((outlet, running.form))
     }
 
     /// Looks whether too much is on its way. Called by whatever adds to it or takes from it.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use engine::config::{AppendFsync, Settings};
 use engine::durability::{HANG_MAX, LogThread};
 use engine::engine::Engine;
+use engine::replay::Replay;
 use engine::worker::Worker;
 use journal::merge::Merge;
 use persistence::appender::Appender;
@@ -157,6 +158,22 @@ impl AppendOnly {
             State::Ending(running) => *state = State::Ending(running),
             State::Off | State::Ready(_) => {}
         }
+    }
+
+    /// Turns it off, waits until all that there is has been written, and starts anew with what the files have, in place of what the
+    /// keyspace has. No client's command runs meanwhile.
+    ///
+    /// # Errors
+    /// As [`AppendOnly::start`]. Then the keyspace has not all that it had.
+    pub fn restart(&self, engine: &'static Engine, worker: &mut Worker) -> Result<(), String> {
+        self.turn_off();
+        while matches!(&*self.state(), State::Ending(running) if !running.thread.is_finished()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let emptied = Replay::begin(worker, now_us())
+            .commands(b"*1\r\n$8\r\nFLUSHALL\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLUSH\r\n");
+        emptied.map_err(|(_, why)| why)?;
+        self.start(engine, worker)
     }
 
     /// The files, if they are written.

@@ -74,6 +74,25 @@ impl Loader {
     }
 }
 
+/// Has a thread load the append-only file again, and end the pause of all commands then. The process ends if the file can't be loaded, as
+/// it does in Redis.
+///
+/// # Errors
+/// If there can't be another thread.
+pub fn reload(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Result<(), String> {
+    let run = move || {
+        let mut worker = Worker::new(engine.inboxes.len(), engine, process::random_seed());
+        if let Err(why) = append_only.restart(engine, &mut worker) {
+            log::warning(why);
+            std::process::exit(1);
+        }
+        engine.pause.end();
+    };
+    let thread = std::thread::Builder::new().name("loader".into()).spawn(run);
+    thread.map_err(|error| format!("can't start a thread: {error}"))?;
+    Ok(())
+}
+
 /// Reads the append-only file if there is to be one, and begins to write it; else the snapshot, if there is one.
 fn load(engine: &'static Engine, append_only: &AppendOnly, worker: &mut Worker) -> Loaded {
     if engine.settings.appendonly.get() {

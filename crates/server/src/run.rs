@@ -11,7 +11,7 @@ use engine::engine::Engine;
 use engine::host::Host;
 use engine::inbox::Wake;
 use engine::machine::{Machine, Usage};
-use engine::snapshots::{Outlet, Piece, Purpose};
+use engine::snapshots::{Form, Outlet, Piece, Purpose};
 use engine::worker::Worker;
 use journal::merge::Merge;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -24,7 +24,7 @@ use crate::conf_file::{FATAL, system_text};
 use crate::event_loop::{EventLoop, NewListeners, Shared, now_us};
 use crate::heap;
 use crate::listener::{self, Listener};
-use crate::loading::Loader;
+use crate::loading::{self, Loader};
 use crate::log;
 use crate::pid_file::PidFile;
 use crate::poller::{Epoll, WakeFd};
@@ -135,12 +135,16 @@ impl Host for ServerHost {
         let _ = signal_hook::low_level::raise(SIGTERM);
     }
 
-    fn save(&self, purpose: Purpose, outlet: Arc<Outlet>, pieces: Receiver<Piece>) -> Result<(), String> {
-        saving::start(self.engine()?, purpose, self.append_only.files(), outlet, pieces)
+    fn save(&self, purpose: Purpose, form: Form, outlet: Arc<Outlet>, pieces: Receiver<Piece>) -> Result<(), String> {
+        saving::start(self.engine()?, (purpose, form), self.append_only.files(), outlet, pieces)
     }
 
     fn begin_append_only_file(&self, read: &mut dyn FnMut() -> Option<Merge>) -> Result<(), String> {
         self.append_only.begin(self.engine()?, read)
+    }
+
+    fn reload_append_only_file(&self) -> Result<(), String> {
+        loading::reload(self.engine()?, self.append_only.clone())
     }
 
     fn supervisor(&self) -> &'static str {

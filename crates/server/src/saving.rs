@@ -1,14 +1,17 @@
 //! Writing snapshots to files: a thread for each, as long as it takes.
 
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use engine::engine::Engine;
-use engine::snapshots::{Outcome, Outlet, Piece, Purpose};
+use engine::snapshots::{Form, Outcome, Outlet, Piece, Purpose};
 use format::crc64::Crc64;
 use format::rdb::trailer;
+use journal::record::entries;
+use persistence::block::{Encoder, FILE_START};
 use persistence::disk::Directory;
 use persistence::saving::{PartialRecords, SnapshotFile};
 
@@ -31,7 +34,7 @@ enum Destination {
 /// Why it can't be begun.
 pub fn start(
     engine: &'static Engine,
-    purpose: Purpose,
+    (purpose, form): (Purpose, Form),
     files: Option<SharedFiles>,
     outlet: Arc<Outlet>,
     pieces: Receiver<Piece>,
@@ -52,8 +55,11 @@ pub fn start(
             (directory, format!("temp-rewriteaof-bg-{process}.aof"), Destination::Base { files, last })
         }
     };
-    let sum = settings.rdbchecksum.get().then(Crc64::new);
-    let mut saving = Saving { engine, outlet, pieces, sum, place, has_all: false };
+    let encoding = match form {
+        Form::Rdb => Encoding::Rdb(settings.rdbchecksum.get().then(Crc64::new)),
+        Form::Commands => Encoding::Blocks(Encoder::default()),
+    };
+    let mut saving = Saving { engine, outlet, pieces, encoding, place, has_all: false };
     let syncs_early = match purpose {
         Purpose::File => settings.rdb_save_incremental_fsync.get(),
         Purpose::Base => settings.aof_rewrite_incremental_fsync.get(),
@@ -64,12 +70,65 @@ pub fn start(
     Ok(())
 }
 
+/// What becomes of pieces on their way to the file.
+enum Encoding {
+    /// They are Redis's format, of which the checksum is counted if there is to be one.
+    Rdb(Option<Crc64>),
+    /// They are records, which get the form of an increment: with checksums.
+    Blocks(Encoder),
+}
+
+impl Encoding {
+    /// What a file begins with before all pieces.
+    fn start(&self) -> &'static [u8] {
+        match self {
+            Encoding::Rdb(_) => b"",
+            Encoding::Blocks(_) => FILE_START,
+        }
+    }
+
+    /// Turns a piece into what is written.
+    fn encode<'p>(&mut self, piece: &'p [u8]) -> Cow<'p, [u8]> {
+        match self {
+            Encoding::Rdb(sum) => {
+                if let Some(sum) = sum {
+                    sum.update(piece);
+                }
+                Cow::Borrowed(piece)
+            }
+            Encoding::Blocks(encoder) => {
+                let mut out = Vec::with_capacity(piece.len());
+                // Each on its own: together they would be a transaction.
+                entries(piece).for_each(|entry| encoder.unit(std::iter::once(entry), &mut out));
+                encoder.end_block(&mut out);
+                Cow::Owned(out)
+            }
+        }
+    }
+
+    /// What a file ends with behind all pieces.
+    fn end(&self) -> Vec<u8> {
+        match self {
+            Encoding::Rdb(sum) => trailer(sum.as_ref()).to_vec(),
+            Encoding::Blocks(_) => Vec::new(),
+        }
+    }
+
+    /// The extension of the name that a base has.
+    fn extension(&self) -> &'static str {
+        match self {
+            Encoding::Rdb(_) => "rdb",
+            Encoding::Blocks(_) => "aof",
+        }
+    }
+}
+
 /// A snapshot that is being written.
 struct Saving {
     engine: &'static Engine,
     outlet: Arc<Outlet>,
     pieces: Receiver<Piece>,
-    sum: Option<Crc64>,
+    encoding: Encoding,
     place: Destination,
     /// Whether all pieces have come.
     has_all: bool,
@@ -117,17 +176,11 @@ impl Saving {
         let mut records = PartialRecords::new(directory.clone(), format!("temp-{}", std::process::id()));
         let mut file = SnapshotFile::begin(directory, temporary)?;
         file.syncs_early = syncs_early;
-        let mut sum = self.sum.take();
-        let mut write = |bytes: &[u8]| {
-            if let Some(sum) = &mut sum {
-                sum.update(bytes);
-            }
-            file.write(bytes)
-        };
+        file.write(self.encoding.start())?;
         loop {
             match self.pieces.recv() {
                 Ok(Piece::Bytes(bytes)) => {
-                    let written = write(&bytes);
+                    let written = file.write(&self.encoding.encode(&bytes));
                     self.note_done(bytes);
                     written?;
                 }
@@ -136,7 +189,9 @@ impl Saving {
                     self.note_done(bytes);
                     written?;
                 }
-                Ok(Piece::RecordEnd(record)) => records.take(record, &mut write)?,
+                Ok(Piece::RecordEnd(record)) => {
+                    records.take(record, |bytes| file.write(&self.encoding.encode(bytes)))?;
+                }
                 Ok(Piece::Whole) => break,
                 Ok(Piece::Cancelled) | Err(_) => {
                     self.has_all = true;
@@ -145,7 +200,7 @@ impl Saving {
             }
         }
         self.has_all = true;
-        file.write(&trailer(sum.as_ref()))?;
+        file.write(&self.encoding.end())?;
         let bytes = file.len();
         match &self.place {
             Destination::Named(name) => file.finish(name)?,
@@ -163,7 +218,7 @@ impl Saving {
     fn install(&self, file: SnapshotFile<Directory>, files: &SharedFiles, last: u64) -> io::Result<()> {
         // The log's thread begins the increment as soon as it has written what came before the cut.
         self.engine.durability.wait_for_cut();
-        let (name, sequence) = lock(files).next_base("rdb");
+        let (name, sequence) = lock(files).next_base(self.encoding.extension());
         file.finish(&name)?;
         let mut files = lock(files);
         let first = files.manifest().last_increment().map(|part| part.sequence).filter(|&sequence| sequence > last);

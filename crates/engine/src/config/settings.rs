@@ -343,6 +343,8 @@ settings! {
     rdbchecksum: Flag = Directive::bool("rdbchecksum", "yes").immutable();
     /// Whether a snapshot is synced while it is written, and not only at its end.
     rdb_save_incremental_fsync: Flag = Directive::bool("rdb-save-incremental-fsync", "yes");
+    /// Whether a new base of the append-only file is in the form of a snapshot. Else it is commands.
+    aof_use_rdb_preamble: Flag = Directive::bool("aof-use-rdb-preamble", "yes");
     /// The same for the base of the append-only file.
     aof_rewrite_incremental_fsync: Flag = Directive::bool("aof-rewrite-incremental-fsync", "yes");
     /// By how many percent the append-only file grows beyond its base before it is rewritten; 0: it is not.

@@ -63,11 +63,8 @@ const SNAPSHOT: Group = Group {
 };
 
 const APPEND_ONLY: Group = Group {
-    why: "A rewritten append-only file begins with a snapshot, and what it no longer names is removed.",
-    directives: &[
-        Directive::bool("aof-use-rdb-preamble", "yes"),
-        Directive::bool("aof-disable-auto-gc", "no").hidden(),
-    ],
+    why: "What the manifest of the append-only file no longer names is removed.",
+    directives: &[Directive::bool("aof-disable-auto-gc", "no").hidden()],
 };
 
 const REPLICATION: Group = Group {

@@ -42,7 +42,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("debug", -2, ADMIN | NOSCRIPT | L
 /// Those that look at keys run alone, and so does SLEEP: it stops the server, not just a thread.
 fn scope(args: Args<'_>) -> Scope {
     let is = |word: &str| args.len() > 1 && args.get(1).eq_ignore_ascii_case(word.as_bytes());
-    if ["DIGEST", "DIGEST-VALUE", "OBJECT", "POPULATE", "RELOAD", "SLEEP"].into_iter().any(is) {
+    if ["DIGEST", "DIGEST-VALUE", "LOADAOF", "OBJECT", "POPULATE", "RELOAD", "SLEEP"].into_iter().any(is) {
         Scope::Whole
     } else {
         Scope::Keys
@@ -68,6 +68,7 @@ fn debug(turn: &mut Turn<'_, '_>) -> Outcome {
         (b"DIGEST-VALUE", 3..) => digest::digest_value(turn),
         (b"ERROR", 3) => error(turn),
         (b"HELP", 2) => debug_help(turn),
+        (b"LOADAOF", 2) => reload::load_append_only_file(turn),
         (b"LOG", 3) => log(turn),
         (b"OBJECT", 3..) => object::object(turn),
         (b"POPULATE", 3..=5) => populate(turn),
@@ -201,6 +202,8 @@ fn debug_help(turn: &mut Turn<'_, '_>) -> Outcome {
         "ERROR <string>",
         "    Return a Redis protocol error with <string> as message. Useful for clients",
         "    unit tests to simulate Redis errors.",
+        "LOADAOF",
+        "    Flush the AOF buffers on disk and reload the AOF in memory.",
         "LOG <message>",
         "    Write <message> to the server log.",
         "OBJECT <key>",

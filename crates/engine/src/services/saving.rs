@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use commands::error::Error;
 use format::rdb::{Options, Writer};
+use journal::record::{Kind, Record};
 use store::db::{Clock, Db, Observed};
 use store::keyspace::Locked;
 use store::snapshot::{Ended, Step};
@@ -19,7 +20,8 @@ use crate::machine::ticks::{Ticks, per_microsecond};
 use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
 use crate::services::slow;
 use crate::snapshots::{
-    AccessKind, Outlet, Purpose, Running, SCRIPT_FIELD, ShardSink, SinkOptions, TOKEN_FIELD, WalkProgress,
+    AccessKind, CommandSink, Form, Outlet, Purpose, Running, SCRIPT_FIELD, ShardSink, SinkOptions, TOKEN_FIELD,
+    WalkProgress,
 };
 use crate::statistics::stats::Totals;
 use crate::worker::Worker;
@@ -60,23 +62,29 @@ pub(crate) fn begin(
         begun.map_err(|why| Error::new(format!("ERR {why}")))?;
     }
     let (outlet, pieces) = Outlet::new();
-    let options = options(engine, clock);
-    let sink = |_| Box::new(ShardSink::new(outlet.clone(), options)) as Box<_>;
+    let (form, options) = (form(engine, purpose), options(engine, clock));
+    let sink = |_| match form {
+        Form::Rdb => Box::new(ShardSink::new(outlet.clone(), options)) as Box<_>,
+        Form::Commands => Box::new(CommandSink::new(outlet.clone())) as Box<_>,
+    };
     // Only a cancelled one that is still being walked stands against it.
     let Ok(snapshot) = locked.begin_snapshot(sink) else {
         engine.snapshots.want(purpose);
         return Ok(());
     };
-    let (mut prologue, mut writer) = (Vec::new(), Writer::new(options.options));
-    let keys = write_prologue(engine, locked, clock, purpose, &mut writer, &mut prologue);
-    outlet.send(prologue);
-    if let Err(why) = engine.host.save(purpose, outlet.clone(), pieces) {
+    let sizes = sizes(engine, locked, clock);
+    outlet.send(match form {
+        Form::Rdb => rdb_prologue(engine, clock, purpose, &sizes, options.options),
+        Form::Commands => command_prologue(engine, clock),
+    });
+    if let Err(why) = engine.host.save(purpose, form, outlet.clone(), pieces) {
         let _ = locked.end_snapshot();
         return Err(Error::new(format!("ERR {why}")));
     }
     let dirty_at_cut = Totals::of(&engine.stats).dirty;
     let (began, outlet) = (Instant::now(), Some(outlet));
-    let running = Running { purpose, began, dirty_at_cut, keys, snapshot, outlet, is_cancelled: false };
+    let keys = sizes.iter().map(|size| size.keys).sum();
+    let running = Running { purpose, form, began, dirty_at_cut, keys, snapshot, outlet, is_cancelled: false };
     engine.snapshots.note_begun(running);
     // Those that sleep are to take part at once.
     engine.inboxes.iter().for_each(Inbox::wake);
@@ -84,6 +92,13 @@ pub(crate) fn begin(
         engine.durability.cut_at(engine.journal.position());
     }
     Ok(())
+}
+
+fn form(engine: &Engine, purpose: Purpose) -> Form {
+    match purpose {
+        Purpose::Base if !engine.settings.aof_use_rdb_preamble.get() => Form::Commands,
+        Purpose::Base | Purpose::File => Form::Rdb,
+    }
 }
 
 fn options(engine: &Engine, clock: &Clock) -> SinkOptions {
@@ -95,16 +110,27 @@ fn options(engine: &Engine, clock: &Clock) -> SinkOptions {
     SinkOptions { options, access }
 }
 
-/// What comes before the keys. Says how many there are.
-fn write_prologue(
-    engine: &Engine,
-    locked: &mut Locked<'_>,
-    clock: &Clock,
-    purpose: Purpose,
-    writer: &mut Writer,
-    out: &mut Vec<u8>,
-) -> usize {
-    writer.header(out);
+/// How many keys a database has.
+struct DatabaseSize {
+    database: usize,
+    keys: usize,
+    expiring: usize,
+}
+
+/// The sizes of the databases that have keys.
+fn sizes(engine: &Engine, locked: &mut Locked<'_>, clock: &Clock) -> Vec<DatabaseSize> {
+    let had_keys = (0..engine.keyspace.databases()).filter(|&database| engine.keyspace.had_keys(database));
+    let sizes = had_keys.map(|database| {
+        let (keys, expiring) = Db::new(locked, database, clock, &mut Observed::default()).sizes();
+        DatabaseSize { database, keys, expiring }
+    });
+    sizes.filter(|size| size.keys > 0).collect()
+}
+
+/// What comes before the keys in Redis's format.
+fn rdb_prologue(engine: &Engine, clock: &Clock, purpose: Purpose, sizes: &[DatabaseSize], options: Options) -> Vec<u8> {
+    let (mut out, mut writer) = (Vec::new(), Writer::new(options));
+    writer.header(&mut out);
     let seconds = (clock.now_ms / 1000).to_string();
     let used = engine.host.used_memory().to_string();
     let is_base = if purpose == Purpose::Base { "1" } else { "0" };
@@ -117,33 +143,39 @@ fn write_prologue(
         ("used-mem", &used),
         ("aof-base", is_base),
     ] {
-        writer.aux(out, name.as_bytes(), text.as_bytes());
+        writer.aux(&mut out, name.as_bytes(), text.as_bytes());
     }
     let tokens = match purpose {
         Purpose::File => engine.pipelines.states(clock.now_ms),
         Purpose::Base => engine.pipelines.states_before_units(clock.now_ms),
     };
-    tokens.iter().for_each(|state| writer.aux(out, TOKEN_FIELD, &state.record()));
+    tokens.iter().for_each(|state| writer.aux(&mut out, TOKEN_FIELD, &state.record()));
     for text in engine.scripts.loaded() {
-        writer.aux(out, SCRIPT_FIELD, &text);
+        writer.aux(&mut out, SCRIPT_FIELD, &text);
     }
     for library in engine.libraries.all() {
-        writer.function(out, &library.text);
+        writer.function(&mut out, &library.text);
     }
-    let mut all = 0;
-    for database in 0..engine.keyspace.databases() {
-        if !engine.keyspace.had_keys(database) {
-            continue;
-        }
-        let mut observed = Observed::default();
-        let (keys, expiring) = Db::new(locked, database, clock, &mut observed).sizes();
-        if keys > 0 {
-            all += keys;
-            writer.select(out, database as u64);
-            writer.resize(out, keys as u64, expiring as u64);
-        }
+    for size in sizes {
+        writer.select(&mut out, size.database as u64);
+        writer.resize(&mut out, size.keys as u64, size.expiring as u64);
     }
-    all
+    out
+}
+
+/// What comes before the keys where they are commands.
+fn command_prologue(engine: &Engine, clock: &Clock) -> Vec<u8> {
+    let mut record = Record::default();
+    for state in engine.pipelines.states_before_units(clock.now_ms) {
+        record.push_written(0, Kind::Own, &state.record());
+    }
+    for text in engine.scripts.loaded() {
+        record.push(0, Kind::Command, [&b"SCRIPT"[..], b"LOAD", &text].into_iter());
+    }
+    for library in engine.libraries.all() {
+        record.push(0, Kind::Command, [&b"FUNCTION"[..], b"LOAD", b"REPLACE", &library.text].into_iter());
+    }
+    record.bytes().to_vec()
 }
 
 /// Makes a snapshot now and waits until it is on disk. All shards are held, and nothing else runs meanwhile.
@@ -205,8 +237,8 @@ pub(crate) fn finish(engine: &Engine, locked: &mut Locked<'_>) {
     let ended = locked.end_snapshot();
     let is_whole = ended == Some(Ended::Complete);
     let outlet = engine.snapshots.end_walk(ended == Some(Ended::Sweeping), is_whole);
-    let Some(outlet) = outlet else { return };
-    if is_whole {
+    let Some((outlet, form)) = outlet else { return };
+    if is_whole && form == Form::Rdb {
         let (mut end, writer) = (Vec::new(), Writer::new(Options::default()));
         writer.end(&mut end);
         outlet.send(end);

@@ -94,6 +94,9 @@ impl Loading<'_> {
         let extent = read_file(&mut reader, self).map_err(|damage| damaged(&self.name, &damage))?;
         check_end(&self.engine.settings, &self.name, extent, is_last)?;
         let whole = before + extent.whole;
+        if part.role == Role::Base && before == 0 {
+            self.engine.snapshots.change_figures(|figures| figures.base_bytes = whole);
+        }
         if extent.torn > 0 && part.role == Role::Base {
             // Nothing is written to it again, and another file is to follow it.
             let (mut file, _) = disk.append(&part.name).map_err(cannot_read)?;

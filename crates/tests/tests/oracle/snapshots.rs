@@ -186,6 +186,30 @@ fn a_reload_changes_nothing_and_takes_what_it_is_told_to() {
     assert_eq!(conn.cmd("FCALL one 0").unwrap().integer(), Some(1));
 }
 
+#[test]
+fn the_append_only_file_is_loaded_again_and_goes_on() {
+    let (directory, args) = (Directory::new(), ["--appendonly", "yes", "--appendfsync", "everysec"]);
+    let mut server = start(&directory, &args);
+    fill_every_type(&server);
+    let mut conn = server.connect();
+    for round in 0..3 {
+        fill(&server, "INCR counted\nXADD stream * f v\n");
+        let before = digest(&server);
+        // What is sent behind it waits until the data are there.
+        conn.send(b"DEBUG LOADAOF\r\nGET counted\r\nDBSIZE\r\n").unwrap();
+        let replies = conn.read_n(3).unwrap();
+        assert_eq!((replies[0].text(), replies[1].text()), (&b"OK"[..], (round + 1).to_string().as_bytes()));
+        assert_eq!(digest(&server), before, "round {round}");
+        assert_eq!(server.log().matches("DB loaded from append only file").count(), round + 1);
+    }
+    fill(&server, "INCR counted\nCONFIG SET appendfsync always\nINCR counted\n");
+    let before = digest(&server);
+    server.kill();
+    assert_eq!(digest(&start(&directory, &args)), before);
+    let off = start(&Directory::new(), &[]);
+    assert!(text(&mut off.connect(), "DEBUG LOADAOF").contains("appendonly is off"));
+}
+
 /// Writes units whose parts belong together until it is told to stop: two keys with the same number, a member and its count.
 fn write(server: &Server, writer: usize, stop: &AtomicBool, seed: u64) {
     let (mut conn, mut rng) = (server.connect(), Rng::new(seed));
@@ -258,10 +282,27 @@ fn a_snapshot_has_one_moment_whatever_is_written_meanwhile() {
 
 #[test]
 fn a_rewrite_of_the_append_only_file_loses_nothing() {
+    rewrite_under_writers("yes", "rdb");
+}
+
+#[test]
+fn nor_does_one_that_writes_commands() {
+    rewrite_under_writers("no", "aof");
+}
+
+fn rewrite_under_writers(preamble: &str, extension: &str) {
     let directory = Directory::new();
-    let args = ["--appendonly", "yes", "--appendfsync", "always"];
+    let args = ["--appendonly", "yes", "--appendfsync", "always", "--aof-use-rdb-preamble", preamble];
     let mut server = start(&directory, &args);
     fill_pairs(&server);
+    fill(
+        &server,
+        "SET expiring value EX 10000\nSET negative -5\nEXPIRE ranks 10000\nEXPIRE mirror 10000\nPIPELINE START token\nINCR counted\n",
+    );
+    let mut conn = server.connect();
+    conn.send(b"FUNCTION LOAD \"#!lua name=lib\\nredis.register_function('one', function() return 1 end)\"\r\n")
+        .unwrap();
+    assert_eq!(conn.read().unwrap().text(), b"lib");
     for round in 0..3 {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -281,6 +322,8 @@ fn a_rewrite_of_the_append_only_file_loses_nothing() {
         let names: Vec<_> =
             fs::read_dir(directory.join("appendonlydir")).unwrap().map(|file| file.unwrap().file_name()).collect();
         assert_eq!(names.len(), 3, "a manifest, a base and an increment: {names:?}");
+        let has_base = names.iter().any(|name| name.to_string_lossy().ends_with(&format!(".base.{extension}")));
+        assert!(has_base, "{names:?}");
         // A copy, for Redis writes to it.
         let copy = Directory::new();
         let status =
@@ -290,6 +333,9 @@ fn a_rewrite_of_the_append_only_file_loses_nothing() {
         server = start(&directory, &args);
         assert_eq!(digest(&server), before, "round {round}");
         check_units(&server, round);
+        let mut conn = server.connect();
+        assert_eq!(conn.cmd("FCALL one 0").unwrap().integer(), Some(1));
+        assert_eq!(conn.cmd("PIPELINE RESUME token").unwrap().items()[1].integer(), Some(1));
     }
 }
 

@@ -1,4 +1,4 @@
-//! DEBUG RELOAD: all data saved and loaded again, so that a test sees whether anything is lost that way.
+//! DEBUG RELOAD and LOADAOF: all data written and loaded again, so that a test sees whether anything is lost that way.
 
 use std::fs::File;
 
@@ -40,6 +40,24 @@ pub(super) fn reload(turn: &mut Turn<'_, '_>) -> Outcome {
         engine.snapshots.want(Purpose::Base);
     }
     engine.host.log(LogLevel::Warning, "DB reloaded by DEBUG RELOAD");
+    turn.reply.ok();
+    Ok(())
+}
+
+/// The server does it when this command's locks are gone; until then no other command runs, so that no client can tell.
+pub(super) fn load_append_only_file(turn: &mut Turn<'_, '_>) -> Outcome {
+    let engine = turn.engine();
+    if engine.is_loading() {
+        return Err(Error::new("LOADING Redis is loading the dataset in memory"));
+    }
+    if !engine.settings.appendonly.get() {
+        return Err(Error::new("ERR There is no append-only file to be loaded: appendonly is off"));
+    }
+    engine.pause.begin(true, turn.now_ms(), u64::MAX);
+    if let Err(why) = engine.host.reload_append_only_file() {
+        engine.pause.end();
+        return Err(Error::new(format!("ERR {why}")));
+    }
     turn.reply.ok();
     Ok(())
 }
