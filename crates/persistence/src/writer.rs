@@ -26,8 +26,11 @@ pub enum Policy {
     Never,
 }
 
-/// Bytes that are written at once: what comes meanwhile is for the next write.
+/// Bytes that are written by one call of [`Writer::write`]: what comes meanwhile is for the next one, after a sync.
 const WRITE_BYTES: usize = 8 << 20;
+/// Bytes that are put together and then written: few enough to be in the second-level cache still when their checksum is counted and
+/// the kernel copies them.
+const CHUNK_BYTES: usize = 128 << 10;
 /// Bytes that are kept because they aren't synced, beyond which a sync comes early.
 const UNSETTLED_BYTES_EARLY: usize = 64 << 20;
 /// The same, beyond which nothing is taken from the journal until a sync has ended.
@@ -138,11 +141,17 @@ impl<D: Disk> Writer<D> {
     /// # Errors
     /// The disk's. Nothing is lost: the next call tries again.
     pub fn write(&mut self, cut: &AtomicU64) -> io::Result<bool> {
-        self.take(cut);
-        let was_busy = self.appender.unwritten() > 0;
-        self.appender.write()?;
-        self.written = self.taken;
-        Ok(was_busy)
+        let mut written = 0;
+        loop {
+            self.take(cut);
+            let chunk = self.appender.unwritten();
+            self.appender.write()?;
+            self.written = self.taken;
+            written += chunk;
+            if chunk < CHUNK_BYTES || written >= WRITE_BYTES {
+                return Ok(written > 0);
+            }
+        }
     }
 
     /// Syncs what [`Writer::write`] has written, if it is time, or has the caller do it. `now` is a clock that is never set.
@@ -243,7 +252,7 @@ impl<D: Disk> Writer<D> {
 
     fn take(&mut self, cut: &AtomicU64) {
         self.encoder.settled = self.appender.settled();
-        while self.appender.unwritten() < WRITE_BYTES && (self.has_room() || !self.appender.is_syncing()) {
+        while self.appender.unwritten() < CHUNK_BYTES && (self.has_room() || !self.appender.is_syncing()) {
             let Some(unit) = self.merge.next_unit_up_to(|| cut.load(Ordering::Acquire)) else { break };
             self.taken = unit.position;
             if let Some(now_s) = self.time_s {
