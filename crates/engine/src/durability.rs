@@ -144,7 +144,7 @@ impl Durability {
 
     /// Has replies wait until what they depend on is safe, or no longer. `last` is the latest unit: those before have left no
     /// stamps.
-    pub fn have_replies_wait(&self, wait: bool, last: Position) {
+    pub(crate) fn have_replies_wait(&self, wait: bool, last: Position) {
         self.all.fetch_max(last, Ordering::Relaxed);
         self.reasons.set(AWAITED, wait);
     }
@@ -167,9 +167,13 @@ impl Durability {
         self.all.fetch_max(position, Ordering::Relaxed);
     }
 
-    /// The thread that writes the log is this one.
-    pub fn set_log_thread(&self, thread: Thread) {
-        *self.lock_thread() = Some(thread);
+    /// A log begins, which this thread writes. `awaited` says whether replies wait for the disk, by the configuration of the moment;
+    /// `last` is the latest unit.
+    pub fn begin_log(&self, thread: Thread, awaited: impl FnOnce() -> bool, last: Position) {
+        let mut known = self.lock_thread();
+        *known = Some(thread);
+        // Under the lock: a change of the configuration comes before, and is seen here, or sees that there is a log.
+        self.have_replies_wait(awaited(), last);
     }
 
     /// There is no log any more. Nothing waits for it: it has what there was, up to `last`. `wake` wakes a thread that has waited.
@@ -264,12 +268,15 @@ impl Durability {
     /// Has the log's thread look at the configuration, if there is one. `awaited` says whether replies wait for the disk from
     /// now on; `last` is the latest unit.
     pub(crate) fn settings_changed(&self, awaited: bool, last: Position) {
-        if self.lock_thread().is_some() {
-            if self.reasons.has(AWAITED) != awaited {
-                self.have_replies_wait(awaited, last);
-            }
-            self.wake_log_thread();
+        let thread = self.lock_thread();
+        if thread.is_none() {
+            return;
         }
+        if self.reasons.has(AWAITED) != awaited {
+            self.have_replies_wait(awaited, last);
+        }
+        drop(thread);
+        self.wake_log_thread();
     }
 
     /// Has the log go on in another increment behind its latest unit, which is `last`. The caller is alone behind the gate.

@@ -21,6 +21,7 @@ pub struct Files<D> {
     manifest: Manifest,
     /// Whether what is begun is named in the manifest at once. Else it takes a base first.
     names_increments: bool,
+    is_ended: bool,
 }
 
 /// Why there are no files to be had.
@@ -38,7 +39,13 @@ impl<D: Disk> Files<D> {
     /// # Errors
     /// If the manifest can't be read, or is damaged.
     pub fn open(disk: D, name: &str) -> Result<Files<D>, NoFiles> {
-        let mut files = Files { disk, name: name.to_string(), manifest: Manifest::default(), names_increments: true };
+        let mut files = Files {
+            disk,
+            name: name.to_string(),
+            manifest: Manifest::default(),
+            names_increments: true,
+            is_ended: false,
+        };
         let manifest = files.manifest_name();
         match files.disk.read(&manifest) {
             Ok((reader, _)) => {
@@ -57,6 +64,17 @@ impl<D: Disk> Files<D> {
     /// data.
     pub fn begin_anew(&mut self) {
         self.names_increments = false;
+    }
+
+    /// Notes that the files are no longer these: from now on others may be written by the same names.
+    pub fn end(&mut self) {
+        self.is_ended = true;
+    }
+
+    /// Whether [`Files::end`] was called.
+    #[must_use]
+    pub fn are_ended(&self) -> bool {
+        self.is_ended
     }
 
     /// Takes a file of the name that all begin with for the base, if there is no manifest: all that there is before Redis 7. False if

@@ -47,6 +47,15 @@ impl<D: Disk> SnapshotFile<D> {
         Ok(())
     }
 
+    /// Makes what there is durable, so that little is left for [`SnapshotFile::finish`].
+    ///
+    /// # Errors
+    /// The disk's. The file is of no use then.
+    pub fn sync(&mut self) -> io::Result<()> {
+        self.unsynced = 0;
+        self.file.as_mut().map_or(Ok(()), DiskFile::sync)
+    }
+
     /// Bytes so far.
     #[must_use]
     pub fn len(&self) -> u64 {

@@ -152,6 +152,8 @@ impl AppendOnly {
         let mut state = self.state();
         match std::mem::take(&mut *state) {
             State::On(running) => {
+                // A base that is being written is not taken any more: the manifest will be that of the next files.
+                lock(&running.files).end();
                 running.stop(LEAVES);
                 *state = State::Ending(running);
             }
@@ -210,7 +212,6 @@ impl Running {
         let (began, last) = (Instant::now(), engine.journal.position());
         let writer = Writer::new(merge, last, opened.appender, policy_of(settings), Duration::ZERO);
         engine.durability.note_safe(last, |_| {});
-        engine.durability.have_replies_wait(policy_of(settings) == Policy::Always, last);
         let does = Arc::new(AtomicU8::new(WRITES));
         let files = Arc::new(Mutex::new(opened.files));
         let syncer = Syncer::start().map_err(|e| format!("can't start a thread: {e}"))?;
@@ -229,12 +230,14 @@ impl Running {
         };
         let run = move || {
             thread.note_file_name();
-            thread.engine.durability.set_log_thread(std::thread::current());
             thread.run();
             thread.leave();
         };
         let thread = std::thread::Builder::new().name("log".into()).spawn(run);
-        Ok(Running { files, does, thread: thread.map_err(|e| format!("can't start a thread: {e}"))? })
+        let thread = thread.map_err(|e| format!("can't start a thread: {e}"))?;
+        let awaited = || policy_of(settings) == Policy::Always;
+        engine.durability.begin_log(thread.thread().clone(), awaited, engine.journal.position());
+        Ok(Running { files, does, thread })
     }
 
     /// Tells the thread to end, in this way.

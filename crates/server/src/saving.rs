@@ -204,7 +204,7 @@ impl Saving {
         let bytes = file.len();
         match &self.place {
             Destination::Named(name) => file.finish(name)?,
-            Destination::Base { files, last } => self.install(file, files, *last)?,
+            Destination::Base { files, last } => return Ok(self.install(file, files, *last)?.then_some(bytes)),
         }
         Ok(Some(bytes))
     }
@@ -214,17 +214,23 @@ impl Saving {
         self.engine.snapshots.note_pending(self.outlet.pending());
     }
 
-    /// Has the append-only file consist of this base and what came after the cut.
-    fn install(&self, file: SnapshotFile<Directory>, files: &SharedFiles, last: u64) -> io::Result<()> {
+    /// Has the append-only file consist of this base and what came after the cut. False if it was turned off meanwhile.
+    fn install(&self, mut file: SnapshotFile<Directory>, files: &SharedFiles, last: u64) -> io::Result<bool> {
         // The log's thread begins the increment as soon as it has written what came before the cut.
         self.engine.durability.wait_for_cut();
-        let (name, sequence) = lock(files).next_base(self.encoding.extension());
-        file.finish(&name)?;
+        // Before the lock, for it may take long.
+        file.sync()?;
         let mut files = lock(files);
+        // The files of after that may have a base of the same name.
+        if files.are_ended() {
+            return Ok(false);
+        }
+        let (name, sequence) = files.next_base(self.encoding.extension());
+        file.finish(&name)?;
         let first = files.manifest().last_increment().map(|part| part.sequence).filter(|&sequence| sequence > last);
         let first = first.ok_or_else(|| io::Error::other("no append-only file could be begun behind the snapshot"))?;
         files.install_base(name, sequence, first)?;
         self.engine.durability.note_whole(true);
-        Ok(())
+        Ok(true)
     }
 }
