@@ -24,6 +24,8 @@ pub enum LogThread {
     Dozes = 1,
     /// It sleeps until it is told that there are units.
     Sleeps = 2,
+    /// It waits for more units, for a moment, so that one sync is for all of them.
+    Gathers = 3,
 }
 
 /// How long is waited before it is looked again whether the log goes on behind a cut.
@@ -65,6 +67,8 @@ pub struct Durability {
     /// For each thread, whether it wants to be woken when more is safe.
     waits: Box<[AtomicBool]>,
     log: AtomicU8,
+    /// The unit that is waited for by a thread that gathers.
+    wanted: AtomicU64,
     thread: Mutex<Option<Thread>>,
     /// Why units can't be made safe, while they can't.
     trouble: Mutex<Trouble>,
@@ -99,6 +103,7 @@ impl Durability {
             all: AtomicU64::new(0),
             waits: (0..threads).map(|_| AtomicBool::new(false)).collect(),
             log: AtomicU8::new(LogThread::Looks as u8),
+            wanted: AtomicU64::new(0),
             thread: Mutex::default(),
             trouble: Mutex::default(),
             waits_since: AtomicU64::new(0),
@@ -210,12 +215,22 @@ impl Durability {
         fence(Ordering::SeqCst);
     }
 
-    /// Wakes the log's thread, if it sleeps. Called when units have been committed.
+    /// Notes that the log's thread waits until there is this unit. Whether there is has to be looked at again after this.
+    pub fn note_gathering(&self, wanted: Position) {
+        self.wanted.store(wanted, Ordering::Relaxed);
+        self.note_log_thread(LogThread::Gathers);
+    }
+
+    /// Wakes the log's thread, if it sleeps, or waits for what there is now. Called when units have been committed; `last` is the
+    /// latest one.
     #[inline]
-    pub fn ring(&self) {
+    pub fn ring(&self, last: impl FnOnce() -> Position) {
         // The units are to be seen by a thread that this one doesn't see asleep yet.
         fence(Ordering::SeqCst);
-        if self.log.load(Ordering::SeqCst) == LogThread::Sleeps as u8 {
+        let does = self.log.load(Ordering::SeqCst);
+        let wakes = does == LogThread::Sleeps as u8
+            || (does == LogThread::Gathers as u8 && last() >= self.wanted.load(Ordering::Relaxed));
+        if wakes {
             self.wake_log_thread();
         }
     }

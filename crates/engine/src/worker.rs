@@ -222,7 +222,7 @@ impl Worker {
     /// Ends the turn: counts it, and what it took.
     pub fn end_turn(&self) {
         if self.lane.waiting_bytes() > 0 {
-            self.engine.durability.ring();
+            self.engine.durability.ring(|| self.engine.journal.position());
         }
         self.stats().turns.add(1);
         self.stats().turn_ticks.add(self.clock.turn_ticks());

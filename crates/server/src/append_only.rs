@@ -1,5 +1,6 @@
 //! The append-only file of a running server: reading it at the start, and the threads that write and sync it.
 
+mod gathering;
 mod reading;
 mod syncer;
 
@@ -23,6 +24,7 @@ use persistence::disk::Directory;
 use persistence::files::{Files, NoFiles};
 use persistence::writer::{Policy, Writer};
 
+use self::gathering::Gathering;
 use self::syncer::Syncer;
 use crate::conf_file::system_text;
 use crate::event_loop::now_us;
@@ -219,6 +221,7 @@ impl Running {
             engine,
             writer,
             syncer,
+            gathering: Gathering::default(),
             sync_began: None,
             has_no_room: false,
             has_warned: false,
@@ -332,6 +335,7 @@ struct Thread {
     engine: &'static Engine,
     writer: Writer<Directory>,
     syncer: Syncer<Arc<File>>,
+    gathering: Gathering,
     /// When the sync began that the syncer runs, and whether nothing is taken from the journal until it has ended.
     sync_began: Option<Instant>,
     has_no_room: bool,
@@ -386,6 +390,9 @@ impl Thread {
         self.writer.hold_syncs(durability.is_rewriting() && settings.no_appendfsync_on_rewrite.get());
         let has_synced = self.end_sync()?;
         self.writer.set_time(settings.aof_timestamp_enabled.get().then(|| now_us() / 1_000_000));
+        if policy == Policy::Always {
+            self.gather();
+        }
         let began = Instant::now();
         let has_written = self.writer.write(durability.cut())?;
         if has_written {
@@ -395,6 +402,7 @@ impl Thread {
         let stepped = self.writer.sync_if_due(self.began.elapsed(), durability.cut())?;
         if stepped.has_synced && policy == Policy::Always {
             self.note_latency("aof-fsync-always", began.elapsed());
+            self.gathering.note_sync(began.elapsed(), Instant::now(), stepped.synced, self.engine.journal.position());
         }
         if let Some(file) = stepped.sync {
             self.syncer.begin(file);
@@ -418,6 +426,24 @@ impl Thread {
             durability.note_safe(stepped.safe, |thread| inboxes[thread].wake());
         }
         Ok((has_written || stepped.has_synced || has_synced, stepped.again_after))
+    }
+
+    /// Waits a moment for units that are about to come, so that they share the next sync.
+    fn gather(&mut self) {
+        let (durability, journal) = (&self.engine.durability, &self.engine.journal);
+        let Some(wait) = self.gathering.take() else { return };
+        while journal.position() < wait.wanted && self.does.load(Ordering::Acquire) == WRITES {
+            let left = wait.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            durability.note_gathering(wait.wanted);
+            if journal.position() < wait.wanted {
+                std::thread::park_timeout(left);
+            }
+            durability.note_log_thread(LogThread::Looks);
+        }
+        self.gathering.note_end(wait, journal.position());
     }
 
     /// Records a write for the latency monitor, by Redis's names: one that nothing else kept the disk from, or what did.
