@@ -59,6 +59,8 @@ pub struct Rules {
     pub stream: StreamLimits,
     /// Entries of a full block; no limit, if 0.
     pub stream_block_entries: usize,
+    /// Bytes that a HyperLogLog may have in the sparse form (hll-sparse-max-bytes).
+    pub hll_sparse_bytes_max: usize,
     /// Which kinds of deletion free large values in the background.
     pub lazy_free: LazyFree,
     /// Whether small integers count as shared objects (OBJECT REFCOUNT). Redis shares none while eviction goes by the
@@ -84,6 +86,7 @@ impl Default for Rules {
             zset: ZSetLimits::default(),
             stream: StreamLimits::default(),
             stream_block_entries: 100,
+            hll_sparse_bytes_max: 3000,
             lazy_free: LazyFree::default(),
             shares_integers: true,
         }

@@ -37,6 +37,8 @@ pub enum Class {
     New,
     /// No class, and never published: all keys of the database are gone. It comes without a key.
     Emptied,
+    /// No class, and never published: a change that has no event in Redis. Its event's name is empty.
+    Unpublished,
 }
 
 impl Class {

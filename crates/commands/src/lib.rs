@@ -6,10 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bits;
 pub mod call;
 pub mod effects;
 pub mod error;
 pub mod hashes;
+pub mod hyperloglog;
 pub mod items;
 pub mod keys;
 pub mod lists;
@@ -41,4 +43,6 @@ pub const FAMILIES: &[&[Spec<Handler>]] = &[
     sets::COMMANDS,
     zsets::COMMANDS,
     streams::COMMANDS,
+    bits::COMMANDS,
+    hyperloglog::COMMANDS,
 ];

@@ -238,7 +238,7 @@ fn reply_view(reply: &mut Reply<'_>, view: Option<View<'_>>) -> Outcome {
 }
 
 /// A string's text; an error for other types.
-fn text(view: View<'_>) -> Result<Cow<'_, [u8]>, Error> {
+pub(crate) fn text(view: View<'_>) -> Result<Cow<'_, [u8]>, Error> {
     match view {
         View::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
         View::Int(int) => Ok(Cow::Owned(resp::num::IntText::new().i64(int).to_vec())),
@@ -248,7 +248,7 @@ fn text(view: View<'_>) -> Result<Cow<'_, [u8]>, Error> {
 }
 
 /// The length of a string in bytes; an error for other types.
-fn len(view: &View<'_>) -> Result<usize, Error> {
+pub(crate) fn len(view: &View<'_>) -> Result<usize, Error> {
     match view {
         View::Bytes(bytes) => Ok(bytes.len()),
         View::Int(int) => Ok(resp::num::IntText::new().i64(*int).len()),

@@ -213,7 +213,7 @@ fn check_flags(info: &Info) -> Result<(), String> {
     demand([
         (info.arity != 0, "an arity of 0"),
         (!(info.has(READONLY) && info.has(WRITE)), "it reads only and writes"),
-        (!(info.has(READONLY) && info.has(DENYOOM | MAY_REPLICATE)), "it reads only, and takes memory or replicates"),
+        (!(info.has(READONLY) && info.has(DENYOOM)), "it reads only, and takes memory"),
         (info.has(BLOCKING) == info.waits.is_some(), "BLOCKING without what it waits for, or the other way round"),
         (follows(info.publishes.is_some(), info.has(PUBSUB) && info.has(MAY_REPLICATE)), "it publishes unseen"),
         (follows(info.script.is_some(), info.has(NOSCRIPT)), "a script may run it, and it runs a script"),
@@ -222,7 +222,7 @@ fn check_flags(info: &Info) -> Result<(), String> {
 }
 
 fn check_keys(info: &Info) -> Result<(), String> {
-    use crate::spec::flag::{BLOCKING, READONLY, WRITE};
+    use crate::spec::flag::{BLOCKING, MAY_REPLICATE, READONLY, WRITE};
     use key_flag::{ACCESS, NOT_KEY, OW, RM, RO, RW, VARIABLE_FLAGS};
     let keys = || info.keys.iter().filter(|spec| spec.flags & NOT_KEY == 0);
     let is_real = keys().next().is_some();
@@ -234,7 +234,8 @@ fn check_keys(info: &Info) -> Result<(), String> {
     demand([
         (keys().all(|spec| (spec.flags & (RO | RW | OW | RM)).count_ones() == 1), "a key not of RO, RW, OW and RM one"),
         (!is_real || !matches!(info.scope, Scope::Each), "it has keys and visits all shards"),
-        (!(info.has(READONLY) && changes), "it reads only, and changes a key"),
+        // PFCOUNT only reads for whom it is allowed to, and keeps what it found.
+        (!(info.has(READONLY) && changes) || info.has(MAY_REPLICATE), "it reads only, and changes a key"),
         (!(info.has(WRITE) && is_real && !changes) || changes_groups, "it writes, and no key changes"),
         (is_real || info.value.is_none(), "a type of value without a key"),
         (step == 0 || (info.value.is_some() && first_item > 1), "members or fields of nothing"),
@@ -338,7 +339,7 @@ mod tests {
             (Info { since: "7", ..GOOD.info }, "`since` is no version"),
             (Info { summary: "counts bits", ..GOOD.info }, "the summary is no sentence"),
             (Info { flags: READONLY | WRITE, ..GOOD.info }, "it reads only and writes"),
-            (Info { flags: READONLY | DENYOOM, ..GOOD.info }, "it reads only, and takes memory or replicates"),
+            (Info { flags: READONLY | DENYOOM, ..GOOD.info }, "it reads only, and takes memory"),
             (Info { waits: None, ..blocking }, "BLOCKING without what it waits for, or the other way round"),
             (
                 Info { waits: typed.info.waits, ..GOOD.info },

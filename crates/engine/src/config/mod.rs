@@ -22,7 +22,7 @@
 //! | `min-replicas-to-write` above 0 | refused: it asks for writes to be refused while there are no replicas |
 //! | `daemonize`, process titles, CPU lists and so on | stored: what starts the server does that |
 //! | the rest about snapshots, replicas, clusters, TLS, modules | stored until these exist |
-//! | `hll-*`, `list-compress-depth` | stored until these exist |
+//! | `list-compress-depth` | stored: lists aren't compressed |
 //! | `activerehashing`, `dynamic-hz`, `jemalloc-bg-thread` | stored: the keyspace needs none |
 //!
 //! # Where it differs from Redis

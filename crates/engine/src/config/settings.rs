@@ -287,6 +287,8 @@ settings! {
     /// Bytes of a member of a packed sorted set.
     zset_max_listpack_value: Bytes = Directive::bytes("zset-max-listpack-value", 0, "64")
         .alias(&["zset-max-ziplist-value"]);
+    /// Bytes of a HyperLogLog in its sparse form, header included; a longer one becomes dense.
+    hll_sparse_max_bytes: Bytes = Directive::bytes("hll-sparse-max-bytes", 0, "3000");
     /// Bytes of one packed block of a stream, 0 for no limit.
     stream_node_max_bytes: Bytes = Directive::bytes("stream-node-max-bytes", 0, "4096");
     /// Entries of one packed block of a stream, 0 for no limit.

@@ -161,8 +161,8 @@ const ACCESS: Group = Group {
 };
 
 const DATA: Group = Group {
-    why: "HyperLogLogs don't exist yet, and lists aren't compressed.",
-    directives: &[Directive::bytes("hll-sparse-max-bytes", 0, "3000"), Directive::natural("list-compress-depth", "0")],
+    why: "Lists aren't compressed.",
+    directives: &[Directive::natural("list-compress-depth", "0")],
 };
 
 const MEMORY: Group = Group {

@@ -18,7 +18,7 @@ pub(crate) fn bit(class: Class) -> u32 {
         Class::Expired => EXPIRED,
         Class::Evicted => EVICTED,
         Class::New => NEW,
-        Class::Emptied => 0,
+        Class::Emptied | Class::Unpublished => 0,
     }
 }
 

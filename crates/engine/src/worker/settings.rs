@@ -47,6 +47,7 @@ impl Worker {
                 settings.stream_node_max_entries.get_usize(),
             ),
             stream_block_entries: settings.stream_node_max_entries.get_usize(),
+            hll_sparse_bytes_max: settings.hll_sparse_max_bytes.get_usize(),
             lazy_free: LazyFree {
                 user_del: settings.lazyfree_lazy_user_del.get(),
                 user_flush: settings.lazyfree_lazy_user_flush.get(),

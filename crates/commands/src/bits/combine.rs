@@ -1,0 +1,177 @@
+//! BITOP: the bits of several strings, combined place by place. A string that is shorter than others counts as if zeros
+//! followed it.
+
+use std::borrow::Cow;
+
+use store::db::{Db, Ttl};
+use store::entry::EMBEDDED_BYTES_MAX;
+use store::keyspace::Key;
+use store::long::Long;
+use store::table::Ref;
+use store::value::Value;
+
+use crate::Call;
+use crate::effects::Class;
+use crate::error::{Error, Outcome};
+use crate::strings::text;
+
+/// Bytes of the result that are made at a time: few enough for the first-level cache, so that each string is read from
+/// memory once and the result is written once.
+const CHUNK_BYTES: usize = 8192;
+
+/// What becomes of the bits of the strings X, Y1, Y2 and so on at a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    /// Set in all.
+    And,
+    /// Set in one at least.
+    Or,
+    /// Set in an odd number of them.
+    Xor,
+    /// Not set in the only one.
+    Not,
+    /// Set in X and in no Y.
+    Diff,
+    /// Set in a Y and not in X.
+    Diff1,
+    /// Set in X and in a Y.
+    AndOr,
+    /// Set in exactly one.
+    One,
+}
+
+impl Operation {
+    const ALL: [(&str, Operation); 8] = [
+        ("and", Operation::And),
+        ("or", Operation::Or),
+        ("xor", Operation::Xor),
+        ("not", Operation::Not),
+        ("diff", Operation::Diff),
+        ("diff1", Operation::Diff1),
+        ("andor", Operation::AndOr),
+        ("one", Operation::One),
+    ];
+
+    /// Reads the operation's name, and checks that it works on so many strings.
+    fn parse(word: &[u8], strings: usize) -> Result<Operation, Error> {
+        let is_named = |(name, _): &&(&str, Operation)| word.eq_ignore_ascii_case(name.as_bytes());
+        let (name, operation) = Operation::ALL.iter().find(is_named).ok_or(Error::SYNTAX)?;
+        match operation {
+            Operation::Not if strings != 1 => {
+                Err(Error::fixed("ERR BITOP NOT must be called with a single source key."))
+            }
+            Operation::Diff | Operation::Diff1 | Operation::AndOr if strings < 2 => {
+                let name = name.to_ascii_uppercase();
+                Err(Error::new(format!("ERR BITOP {name} must be called with at least two source keys.")))
+            }
+            _ => Ok(*operation),
+        }
+    }
+
+    /// Appends `len` bytes to `result`: what becomes of these parts of the strings, none of which is longer.
+    fn append<'s>(self, parts: impl Iterator<Item = &'s [u8]> + Clone, len: usize, result: &mut Vec<u8>) {
+        let start = result.len();
+        let mut rest = parts.clone();
+        let x = rest.next().unwrap_or_default();
+        match self {
+            Operation::Diff1 | Operation::AndOr => {}
+            _ => result.extend_from_slice(x),
+        }
+        result.resize(start + len, 0);
+        let bits = &mut result[start..];
+        match self {
+            Operation::And => rest.for_each(|y| keep(bits, y)),
+            Operation::Or => rest.for_each(|y| each(bits, y, |x, y| x | y)),
+            Operation::Xor => rest.for_each(|y| each(bits, y, |x, y| x ^ y)),
+            Operation::Not => bits.iter_mut().for_each(|byte| *byte = !*byte),
+            Operation::Diff => rest.for_each(|y| each(bits, y, |x, y| x & !y)),
+            Operation::Diff1 => {
+                rest.for_each(|y| each(bits, y, |all, y| all | y));
+                each(bits, x, |all, x| all & !x);
+            }
+            Operation::AndOr => {
+                rest.for_each(|y| each(bits, y, |all, y| all | y));
+                keep(bits, x);
+            }
+            Operation::One => keep_single(bits, rest),
+        }
+    }
+}
+
+/// Changes bytes by those of `other`, as far as it goes.
+#[inline(always)]
+fn each(bits: &mut [u8], other: &[u8], combine: impl Fn(u8, u8) -> u8) {
+    bits.iter_mut().zip(other).for_each(|(byte, other)| *byte = combine(*byte, *other));
+}
+
+/// Clears the bits that aren't set in `other`, behind whose end none is.
+fn keep(bits: &mut [u8], other: &[u8]) {
+    each(bits, other, |bit, other| bit & other);
+    bits[other.len()..].fill(0);
+}
+
+/// Leaves of these bits and those of the others what is set in one of them alone.
+fn keep_single<'s>(bits: &mut [u8], others: impl Iterator<Item = &'s [u8]>) {
+    let mut several = [0; CHUNK_BYTES];
+    for other in others {
+        let seen = bits.iter_mut().zip(&mut several).zip(other);
+        seen.for_each(|((any, several), other)| {
+            *several |= *any & *other;
+            *any |= *other;
+        });
+    }
+    each(bits, &several, |any, several| any & !several);
+}
+
+fn combine(operation: Operation, strings: &[Cow<'_, [u8]>]) -> Vec<u8> {
+    let total = strings.iter().map(|string| string.len()).max().unwrap_or(0);
+    let mut result = Vec::with_capacity(total);
+    for start in (0..total).step_by(CHUNK_BYTES) {
+        let end = (start + CHUNK_BYTES).min(total);
+        let parts = strings.iter().map(|string| &string[start.min(string.len())..end.min(string.len())]);
+        operation.append(parts, end - start, &mut result);
+    }
+    result
+}
+
+/// The strings that the keys hold, in their order; empty for a key that doesn't exist. Fails if any holds another type.
+fn strings_at<'d, 'k>(
+    db: &'d mut Db<'_, '_>,
+    keys: impl Iterator<Item = Key<'k>> + Clone,
+) -> Result<Vec<Cow<'d, [u8]>>, Error> {
+    for key in keys.clone() {
+        if db.get(key).is_some_and(|entry| !entry.is_string()) {
+            return Err(Error::WRONG_TYPE);
+        }
+    }
+    let db = &*db;
+    keys.map(|key| db.peek(key).map(Ref::into_view).map_or(Ok(Cow::Borrowed(&[][..])), text)).collect()
+}
+
+pub(super) fn bitop(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let operation = Operation::parse(call.arg(1), call.len() - 3)?;
+    let sources = call.each_key().skip(1);
+    let result = combine(operation, &strings_at(&mut call.db, sources)?);
+    let (key, len) = (call.key(2), result.len());
+    if len > 0 {
+        store(call, key, result);
+        call.changed(key, Class::String, "set");
+    } else {
+        call.store_nothing(key);
+    }
+    call.reply.count(len);
+    Ok(())
+}
+
+/// Sets a key to a string that is never taken for an integer, as in Redis.
+fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, result: Vec<u8>) {
+    if result.len() > EMBEDDED_BYTES_MAX {
+        call.overwrite(key);
+        call.db.set_object(key, Value::long(Long::from(result)), Ttl::Clear);
+        return;
+    }
+    call.set_string(key, b"", Ttl::Clear);
+    if let Some(bytes) = call.db.get_mut(key).as_mut().and_then(|entry| entry.string_mut(result.len())) {
+        bytes.copy_from_slice(&result);
+    }
+}

@@ -1,0 +1,59 @@
+//! BITPOS: the first bit with a value.
+
+use super::range::{BitRange, Bounds};
+use crate::Call;
+use crate::error::{Error, Outcome};
+use crate::strings::text;
+
+pub(super) fn bitpos(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let wanted = match call.int(2)? {
+        0 => false,
+        1 => true,
+        _ => return Err(Error::fixed("ERR The bit argument must be 1 or 0.")),
+    };
+    let bounds = Bounds::of_position(call, 3);
+    let Some(view) = call.db.view(call.key(1)) else {
+        // As if it were zeros without end, whatever the other arguments are.
+        call.reply.int(if wanted { -1 } else { 0 });
+        return Ok(());
+    };
+    let bytes = text(view)?;
+    let bounds = bounds?;
+    let found = match bounds.within(&bytes) {
+        None => None,
+        // Zeros follow the string, unless the range has an end.
+        Some(range) if !wanted && !bounds.has_end() => find(&bytes, range, wanted).or(Some(bytes.len() as u64 * 8)),
+        Some(range) => find(&bytes, range, wanted),
+    };
+    call.reply.int(found.map_or(-1, u64::cast_signed));
+    Ok(())
+}
+
+/// The first bit of a range that has this value.
+fn find(bytes: &[u8], range: BitRange, wanted: bool) -> Option<u64> {
+    let (first, last) = range.bytes();
+    let skipped = if wanted { 0 } else { 0xff };
+    // Set are the bits that are looked for.
+    let within = |at: usize| {
+        let masks = [(first, range.first_mask()), (last, range.last_mask())];
+        masks.iter().filter(|(edge, _)| *edge == at).fold(bytes[at] ^ skipped, |bits, (_, mask)| bits & mask)
+    };
+    let bit_of = |at: usize, bits: u8| (bits != 0).then(|| at as u64 * 8 + u64::from(bits.leading_zeros()));
+    bit_of(first, within(first)).or_else(|| {
+        let between = bytes.get(first + 1..last)?;
+        match first_other(between, skipped) {
+            Some(at) => bit_of(first + 1 + at, between[at] ^ skipped),
+            None => bit_of(last, within(last)),
+        }
+    })
+}
+
+/// Where the first byte is that isn't `skipped`.
+fn first_other(bytes: &[u8], skipped: u8) -> Option<usize> {
+    /// Bytes that are looked at together, with vector instructions.
+    const CHUNK: usize = 64;
+    let (chunks, _) = bytes.as_chunks::<CHUNK>();
+    let has_other = |chunk: &[u8; CHUNK]| chunk.iter().fold(0, |bits, byte| bits | (byte ^ skipped)) != 0;
+    let start = CHUNK * chunks.iter().position(has_other).unwrap_or(chunks.len());
+    bytes[start..].iter().position(|byte| *byte != skipped).map(|at| start + at)
+}

@@ -1,0 +1,258 @@
+//! HyperLogLogs: how many different elements there are, about, in 12 KB.
+//!
+//! A HyperLogLog is a string, whose bytes are equal to those that Redis has after the same commands. Source of the
+//! semantics: Redis's command pages of the group "hyperloglog".
+
+mod debug;
+mod dense;
+mod estimate;
+mod hash;
+mod sparse;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::iter;
+
+use store::db::Ttl;
+use store::entry::{EMBEDDED_BYTES_MAX, Entry};
+use store::keyspace::Key;
+use store::long::Long;
+use store::value::{Type, Value};
+
+use self::dense::{REGISTERS, Registers};
+use self::hash::Mark;
+use self::value::{DENSE_BYTES, Draft, Form, HEADER_BYTES, HyperLogLog};
+use crate::effects::{Class, Concerns};
+use crate::error::{Error, Outcome};
+use crate::spec::flag::{ADMIN, DENYOOM, FAST, MAY_REPLICATE, READONLY, WRITE};
+use crate::spec::key_flag::{ACCESS, INSERT, RO, RW};
+use crate::spec::{Group, KeySpec, On, Spec};
+use crate::{Call, Handler};
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
+    Spec::new("pfadd", -2, WRITE | DENYOOM | FAST, pfadd as Handler).brief().keys(&[KeySpec::at(1, RW | INSERT)]).docs(
+        Group::HyperLogLog,
+        "2.8.9",
+        "O(1) for each element",
+        "Adds elements to a HyperLogLog, which is created if it doesn't exist.",
+        "key [element [element ...]]",
+    ),
+    Spec::new("pfcount", -2, READONLY | MAY_REPLICATE, pfcount as Handler)
+        .keys(&[KeySpec::range(1, -1, 1, RW | ACCESS)
+            .notes("RW because it may change the internal representation of the key, and propagate to replicas")])
+        .docs(
+            Group::HyperLogLog,
+            "2.8.9",
+            "O(1) for one key, whose result is kept with it; O(N) in the number of keys",
+            "Estimates how many different elements HyperLogLogs have together.",
+            "key [key ...]",
+        ),
+    Spec::new("pfdebug", 3, WRITE | DENYOOM | ADMIN, debug::pfdebug as Handler)
+        .keys(&[KeySpec::at(2, RW | ACCESS)])
+        .docs(
+            Group::HyperLogLog,
+            "2.8.9",
+            "O(N) in the bytes of the value",
+            "Shows a HyperLogLog's registers (GETREG), opcodes (DECODE) or form (ENCODING), or makes it dense (TODENSE).",
+            "subcommand key",
+        ),
+    Spec::new("pfmerge", -2, WRITE | DENYOOM, pfmerge as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | INSERT), KeySpec::range(2, -1, 1, RO | ACCESS)])
+        .docs(
+            Group::HyperLogLog,
+            "2.8.9",
+            "O(N) in the number of keys",
+            "Adds the elements of HyperLogLogs to another one, which is created if it doesn't exist.",
+            "destkey [sourcekey [sourcekey ...]]",
+        ),
+    Spec::new("pfselftest", 1, ADMIN, debug::pfselftest as Handler).docs(
+        Group::HyperLogLog,
+        "2.8.9",
+        "O(1)",
+        "Tests that HyperLogLogs keep their registers and estimate well.",
+        "",
+    ),
+]);
+
+fn pfadd(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let key = call.key(1);
+    let changes = add_or_create(call, key)?;
+    if changes > 0 {
+        call.changed_by(changes, key, Class::String, "pfadd");
+    }
+    call.reply.int(i64::from(changes > 0));
+    Ok(())
+}
+
+/// Adds the call's elements, and gives how many changes that is. A key that is created counts as one, too.
+fn add_or_create(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Result<usize, Error> {
+    let marks = call.args.from(2).map(Mark::of);
+    let sparse_bytes_max = call.rules.hll_sparse_bytes_max;
+    if let Some(mut entry) = call.db.get_mut(key) {
+        return add(&mut entry, marks, sparse_bytes_max);
+    }
+    let mut draft = Draft::empty();
+    let changes = add_all(&mut draft, marks, sparse_bytes_max)?;
+    value::forget_cached(&mut draft.bytes);
+    store(call, key, draft.bytes);
+    Ok(1 + changes)
+}
+
+/// Adds elements to what a key holds, and gives how many of them changed it. If it is found to be corrupt, none does.
+fn add(entry: &mut Entry, mut marks: impl Iterator<Item = Mark>, sparse_bytes_max: usize) -> Result<usize, Error> {
+    let found = HyperLogLog::of(entry.view())?;
+    let first = loop {
+        match marks.next() {
+            Some(mark) if found.is_changed_by(mark)? => break mark,
+            Some(_) => {}
+            None => {
+                mark_raw(entry);
+                return Ok(0);
+            }
+        }
+    };
+    let marks = iter::once(first).chain(marks);
+    if let Form::Dense(_) = found.form {
+        let bytes = entry.string_mut(DENSE_BYTES).ok_or(Error::WRONG_TYPE)?;
+        value::forget_cached(bytes);
+        let registers = &mut bytes[HEADER_BYTES..];
+        return Ok(marks.filter(|mark| dense::raise(registers, mark.register, mark.value)).count());
+    }
+    let mut draft = Draft::of(found.bytes.to_vec());
+    let changes = add_all(&mut draft, marks, sparse_bytes_max)?;
+    value::forget_cached(&mut draft.bytes);
+    overwrite(entry, &draft.bytes);
+    Ok(changes)
+}
+
+fn add_all(draft: &mut Draft, marks: impl Iterator<Item = Mark>, sparse_bytes_max: usize) -> Result<usize, Error> {
+    let mut changes = 0;
+    for mark in marks {
+        changes += usize::from(draft.raise(mark, sparse_bytes_max)?);
+    }
+    Ok(changes)
+}
+
+/// Has OBJECT ENCODING say "raw" of a string that Redis would have made changeable.
+fn mark_raw(entry: &mut Entry) {
+    if entry.encoding() == "embstr"
+        && let Ok(found) = HyperLogLog::of(entry.view())
+    {
+        let len = found.bytes.len();
+        entry.string_mut(len);
+    }
+}
+
+/// Sets an entry's string.
+fn overwrite(entry: &mut Entry, bytes: &[u8]) {
+    if let Some(target) = entry.string_mut(bytes.len()) {
+        target.copy_from_slice(bytes);
+    }
+}
+
+/// Sets a key that doesn't exist.
+fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, bytes: Vec<u8>) {
+    if bytes.len() > EMBEDDED_BYTES_MAX {
+        call.db.set_object(key, Value::long(Long::from(bytes)), Ttl::Clear);
+        return;
+    }
+    call.db.set_string(key, &bytes, Ttl::Clear);
+    if let Some(mut entry) = call.db.get_mut(key) {
+        mark_raw(&mut entry);
+    }
+}
+
+fn pfcount(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let count = if call.len() == 2 { count_one(call)? } else { count_together(call)? };
+    call.reply.int(count.cast_signed());
+    Ok(())
+}
+
+/// The estimate of the only key's value, which is kept in its header.
+fn count_one(call: &mut Call<'_, '_, '_>) -> Result<u64, Error> {
+    let key = call.key(1);
+    let Some(view) = call.db.view(key) else { return Ok(0) };
+    let found = HyperLogLog::of(view)?;
+    if let Some(count) = found.cached() {
+        if found.bytes.len() <= EMBEDDED_BYTES_MAX
+            && let Some(mut entry) = call.db.get_mut(key)
+        {
+            mark_raw(&mut entry);
+        }
+        return Ok(count);
+    }
+    let (count, len) = (found.count()?, found.bytes.len());
+    if let Some(bytes) = call.db.get_mut(key).as_mut().and_then(|entry| entry.string_mut(len)) {
+        value::set_cached(bytes, count);
+    }
+    // The value has changed, though for clients it is the same: Redis has no event for that.
+    call.changed_for(Concerns::Watchers, key, Class::Unpublished, "");
+    Ok(count)
+}
+
+fn count_together(call: &mut Call<'_, '_, '_>) -> Result<u64, Error> {
+    let mut registers = [0; REGISTERS];
+    for key in call.each_key() {
+        if let Some(view) = call.db.view(key) {
+            HyperLogLog::of(view)?.merge_into(&mut registers)?;
+        }
+    }
+    Ok(estimate::estimate(&dense::histogram_of(&registers)))
+}
+
+fn pfmerge(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let mut registers = [0; REGISTERS];
+    let mut has_dense = false;
+    for key in call.each_key() {
+        if let Some(view) = call.db.view(key) {
+            let source = HyperLogLog::of(view)?;
+            has_dense |= matches!(source.form, Form::Dense(_));
+            source.merge_into(&mut registers)?;
+        }
+    }
+    let key = call.key(1);
+    store_merged(call, key, &registers, has_dense)?;
+    call.changed(key, Class::String, "pfadd");
+    call.reply.ok();
+    Ok(())
+}
+
+/// Sets a key to a HyperLogLog of these registers, which are not below those that the key's own has.
+fn store_merged(call: &mut Call<'_, '_, '_>, key: Key<'_>, registers: &Registers, dense: bool) -> Outcome {
+    let sparse_bytes_max = call.rules.hll_sparse_bytes_max;
+    let Some(mut entry) = call.db.get_mut(key) else {
+        let mut draft = Draft::empty();
+        if dense {
+            draft.bytes.resize(DENSE_BYTES, 0);
+            value::set_registers(&mut draft.bytes, registers);
+        }
+        let merged = raise_all(draft, registers, sparse_bytes_max)?;
+        store(call, key, merged);
+        return Ok(());
+    };
+    if dense {
+        let bytes = entry.string_mut(DENSE_BYTES).ok_or(Error::WRONG_TYPE)?;
+        value::set_registers(bytes, registers);
+        value::forget_cached(bytes);
+    } else {
+        let before = HyperLogLog::of(entry.view())?.bytes.to_vec();
+        overwrite(&mut entry, &raise_all(Draft::of(before), registers, sparse_bytes_max)?);
+    }
+    Ok(())
+}
+
+/// Raises the registers one by one, as Redis does: the bytes of the sparse form depend on that, and whether it is left.
+fn raise_all(mut draft: Draft, registers: &Registers, sparse_bytes_max: usize) -> Result<Vec<u8>, Error> {
+    for (register, &value) in registers.iter().enumerate().filter(|(_, value)| **value != 0) {
+        if draft.is_dense() {
+            // All that is left to be raised is in it then.
+            value::set_registers(&mut draft.bytes, registers);
+            break;
+        }
+        draft.raise(Mark { register, value }, sparse_bytes_max)?;
+    }
+    value::forget_cached(&mut draft.bytes);
+    Ok(draft.bytes)
+}

@@ -1,0 +1,1 @@
+//! The replies are those of Redis 7.
