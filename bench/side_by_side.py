@@ -39,6 +39,10 @@ COMMANDS = {
     "mset10": ["MSET"] + [word for i in range(10) for word in (f"m{i}:__rand_int__", VALUE)],
     "mget10": ["MGET"] + [KEY] * 10,
     "zrange100": ["ZRANGE", "zset", "0", "99"],
+    "getbit": ["GETBIT", KEY, "7"],
+    "setbit": ["SETBIT", "bits:__rand_int__", "77", "1"],
+    "pfadd": ["PFADD", "hll:__rand_int__", "element"],
+    "pfadd1": ["PFADD", "hll", "__rand_int__"],
 }
 # Requests per run, by depth: about a second's worth.
 REQUESTS = {1: 60_000, 16: 600_000, 128: 1_500_000, 1000: 1_500_000}

@@ -319,6 +319,62 @@ pub const STREAMS: Family = Family {
     ",
 };
 
+/// Commands on bits.
+pub const BITS: Family = Family {
+    name: "bits",
+    is_replayed: true,
+    table: "
+    6: SETBIT <bits> <bitoffset> (0|1)
+    3: GETBIT <bits> <bitoffset>
+    2: BITCOUNT <bits>
+    5: BITCOUNT <bits> <bitindex> <bitindex> [(BYTE|BIT|bit|BOGUS)]
+    2: BITPOS <bits> (0|1)
+    2: BITPOS <bits> (0|1) <bitindex>
+    8: BITPOS <bits> (0|1) <bitindex> <bitindex> [(BYTE|BIT|bit|BOGUS)]
+    4: BITOP (AND|OR|XOR|and) <bits> {<bits>}
+    2: BITOP NOT <bits> <bits>
+    BITOP (NOT|NAND) <bits> {<bits>}
+    20: BITFIELD <bits> {(GET <fieldtype> <fieldoffset>|[OVERFLOW (WRAP|SAT|FAIL)] (SET|INCRBY) <fieldtype> <fieldoffset> <fieldvalue>)}
+    2: BITFIELD <bits> [OVERFLOW (WRAP|SAT|FAIL|BOGUS)] {GET <fieldtype> <fieldoffset>}
+    3: BITFIELD_RO <bits> {GET <fieldtype> <fieldoffset>}
+    BITFIELD_RO <bits> [OVERFLOW FAIL] (SET|INCRBY) <fieldtype> <fieldoffset> <fieldvalue>
+    COMMAND GETKEYSANDFLAGS BITFIELD <bits> [GET u8 0] [OVERFLOW WRAP] [SET u8 0 1]
+    3: SET <bits> <val>
+    SET <bits> <int>
+    2: SETRANGE <bits> <offset> <val>
+    APPEND <bits> <val>
+    2: GET <bits>
+    2: OBJECT ENCODING <bits>
+    EXPIRE <bits> <far>
+    TTL <bits>
+    DEL <bits>
+    ",
+};
+
+/// Commands on HyperLogLogs. PFSELFTEST takes the oracle seconds.
+pub const HYPERLOGLOGS: Family = Family {
+    name: "hyperloglogs",
+    is_replayed: true,
+    table: "
+    8: PFADD <hll> {<element>}
+    4: PFADD <hll> <many:elements>
+    PFADD <hll>
+    5: PFCOUNT <hll>
+    3: PFCOUNT {<hll>}
+    4: PFMERGE <hll> {<hll>}
+    PFMERGE <hll>
+    PFDEBUG (ENCODING|DECODE|encoding|BOGUS) <hll>
+    PFDEBUG (TODENSE|GETREG) <hll>
+    4: GET <hll>
+    2: SET <hll> <hllbytes>
+    STRLEN <hll>
+    DUMP <hll>
+    COPY <hll> <hll> REPLACE
+    2: OBJECT ENCODING <hll>
+    2: DEL <hll>
+    ",
+};
+
 /// The iterating commands, over collections of every size.
 pub const SCANS: Family = Family {
     name: "scans",
@@ -518,8 +574,21 @@ pub const EFFECTS: Family = Family {
 };
 
 /// All families that are compared with the oracle.
-pub const ALL: &[Family] =
-    &[STRINGS, KEYS, HASHES, LISTS, SETS, SORTED_SETS, STREAMS, SCANS, SORT, TRANSACTIONS, CONNECTION];
+pub const ALL: &[Family] = &[
+    STRINGS,
+    KEYS,
+    HASHES,
+    LISTS,
+    SETS,
+    SORTED_SETS,
+    STREAMS,
+    BITS,
+    HYPERLOGLOGS,
+    SCANS,
+    SORT,
+    TRANSACTIONS,
+    CONNECTION,
+];
 
 #[cfg(test)]
 mod tests {

@@ -126,6 +126,14 @@ fn harmful(command: &[Vec<u8>]) -> bool {
             number(command.get(2)).is_some_and(|count| count < -1000.0 && count > -9e18)
         }
         b"SETRANGE" => number(command.get(2)).is_some_and(|offset| (1e5..536_870_912.0).contains(&offset)),
+        // Offsets that make a string of megabytes.
+        b"SETBIT" => number(command.get(2)).is_some_and(|offset| (1e6..4_294_967_296.0).contains(&offset)),
+        b"BITFIELD" => command.windows(2).any(|pair| {
+            // An offset follows a type.
+            let offset = number(Some(&pair[1].strip_prefix(b"#").unwrap_or(&pair[1]).to_vec()));
+            let is_far = offset.is_some_and(|offset| (1e6..4_294_967_296.0).contains(&offset));
+            is_far && pair[0].first().is_some_and(|kind| b"iu".contains(kind))
+        }),
         b"BLPOP" | b"BRPOP" | b"BZPOPMIN" | b"BZPOPMAX" | b"BLMOVE" | b"BRPOPLPUSH" => blocks(command.last()),
         b"BLMPOP" | b"BZMPOP" => blocks(command.get(1)),
         // Equal weights leave the order open.

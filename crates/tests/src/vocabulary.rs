@@ -17,6 +17,10 @@ pub const LEX_KEYS: &[&[u8]] = &[b"x1", b"x2"];
 /// Keys that `SORT`'s BY and GET patterns find.
 const WEIGHT_KEYS: &[&[u8]] = &[b"w_1", b"w_2", b"w_3", b"w_5", b"w_10", b"w_a"];
 const STREAM_KEYS: &[&[u8]] = &[b"e1", b"e2", b"e3"];
+const BITS_KEYS: &[&[u8]] = &[b"b1", b"b2", b"b3", b"b4"];
+/// Keys of HyperLogLogs. Commands on other types don't change them: PFADD on one that they have broken leaves a part of its elements
+/// in Redis, and nothing in Penstock.
+const HLL_KEYS: &[&[u8]] = &[b"p1", b"p2", b"p3", b"p4"];
 const MISSING_KEYS: &[&[u8]] = &[b"nokey", b"nokey2"];
 
 const POOLS: &[(&str, &[&[u8]])] = &[
@@ -30,6 +34,7 @@ const POOLS: &[(&str, &[&[u8]])] = &[
     ("lex", LEX_KEYS),
     ("weight", WEIGHT_KEYS),
     ("stream", STREAM_KEYS),
+    ("bits", BITS_KEYS),
     ("missing", MISSING_KEYS),
 ];
 
@@ -192,6 +197,23 @@ const PAYLOADS: &[&[u8]] = &[
     b"\x00\x05hello\x0a\x00cr\xdfve4 !",
 ];
 
+/// Strings that are HyperLogLogs, nearly so, or corrupt.
+const HLL_VALUES: &[&[u8]] = &[
+    // Sparse: empty, with a few registers, and with equal values that Redis would have put together.
+    b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80\x7f\xff",
+    b"HYLL\x01\0\0\0\x06\0\0\0\0\0\0\0E%\x80e`\x84C\x0d\x84A\x03\x84N\xb9\x84@\xf4\x84A\xb1",
+    b"HYLL\x01xyz\0\0\0\0\0\0\0\0\x80\x80\x80\x84\x84\x84\x7f\xf9",
+    // Zeros in short opcodes, and in a long one that is short.
+    b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80\x3f\x00\x40\x05\x00\x8b\x7f\xb3",
+    // Without registers.
+    b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80",
+    b"HYLL\x01\0\0\0\0\0\0\0\0\0\0",
+    b"HYLL\x00\0\0\0\0\0\0\0\0\0\0\x80\x7f\xff",
+    b"HYLL\x02\0\0\0\0\0\0\0\0\0\0\x80\x7f\xff",
+    b"hyll\x01\0\0\0\0\0\0\0\0\0\0\x80\x7f\xff",
+    b"17",
+];
+
 const SCORE_BOUNDS: &[&[u8]] = &[
     b"-inf", b"+inf", b"inf", b"0", b"1", b"2", b"3", b"(1", b"(2", b"(3", b"1.5", b"(1.5", b"-1", b"(-inf", b"(+inf",
     b"10", b"100", b"1e10", b"(0.1",
@@ -323,7 +345,7 @@ impl Vocabulary {
     }
 
     fn one(&self, slot: &str, rng: &mut Rng) -> Vec<u8> {
-        if slot == "key" || POOLS.iter().any(|(name, _)| *name == slot) {
+        if matches!(slot, "key" | "hll") || POOLS.iter().any(|(name, _)| *name == slot) {
             return key(slot, rng);
         }
         match slot {
@@ -354,6 +376,15 @@ impl Vocabulary {
             "lexbound" => pick(rng, LEX_BOUNDS),
             "pattern" => pick(rng, PATTERNS),
             "sortpattern" => pick(rng, SORT_PATTERNS),
+            "bitoffset" => {
+                number(rng, &[b"7", b"8", b"63", b"64", b"100", b"8191", b"8200", b"-1", b"4294967296", b"x"])
+            }
+            "bitindex" => bit_index(rng),
+            "fieldtype" => field_type(rng),
+            "fieldoffset" => field_offset(rng),
+            "fieldvalue" => field_value(rng),
+            "element" => element(rng),
+            "hllbytes" => hyperloglog(rng),
             "far" => (FAR_SECONDS + rng.below(FAR_SECONDS)).to_string().into_bytes(),
             "farms" => ((FAR_SECONDS + rng.below(FAR_SECONDS)) * 1000).to_string().into_bytes(),
             "farat" => (FAR_UNIX_SECONDS + rng.below(FAR_SECONDS)).to_string().into_bytes(),
@@ -381,7 +412,7 @@ fn pick(rng: &mut Rng, pool: &[&[u8]]) -> Vec<u8> {
 }
 
 fn key(pool: &str, rng: &mut Rng) -> Vec<u8> {
-    let own = POOLS.iter().find(|(name, _)| *name == pool);
+    let own = if pool == "hll" { Some(&("hll", HLL_KEYS)) } else { POOLS.iter().find(|(name, _)| *name == pool) };
     match own {
         Some((_, keys)) if !rng.chance(STRANGER_PERCENT) => pick(rng, keys),
         _ => {
@@ -425,6 +456,64 @@ fn long(rng: &mut Rng) -> Vec<u8> {
     vec![*rng.pick(b"xyz\xfe"); len]
 }
 
+fn bit_index(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(4) {
+        0 => pick(rng, INDEXES),
+        1 => (rng.below(400) as i64 - 200).to_string().into_bytes(),
+        _ => (rng.below(60) as i64 - 30).to_string().into_bytes(),
+    }
+}
+
+/// A type of BITFIELD: any that there is, and some that there aren't.
+fn field_type(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(40) {
+        0 => pick(rng, &[b"u64", b"i65", b"i0", b"u", b"x8", b"8", b"", b"i08", b"I8"]),
+        n if n % 2 == 0 => format!("u{}", 1 + rng.below(63)).into_bytes(),
+        _ => format!("i{}", 1 + rng.below(64)).into_bytes(),
+    }
+}
+
+fn field_offset(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(20) {
+        0 => pick(rng, &[b"#", b"#x", b"-1", b"#-1", b"4294967296", b"x", b"5000", b"#80"]),
+        1..6 => format!("#{}", rng.below(6)).into_bytes(),
+        _ => rng.below(130).to_string().into_bytes(),
+    }
+}
+
+/// A number at the edges of a width, or near them.
+fn field_value(rng: &mut Rng) -> Vec<u8> {
+    let edge = 1i64.checked_shl(rng.below(64) as u32).unwrap_or(0);
+    let near = edge.wrapping_add(rng.below(5) as i64 - 2);
+    match rng.below(8) {
+        0 => pick(rng, INTS),
+        1 => (rng.next_u64() as i64 >> rng.below(64)).to_string().into_bytes(),
+        2..5 => near.wrapping_neg().to_string().into_bytes(),
+        _ => near.to_string().into_bytes(),
+    }
+}
+
+/// An element of a HyperLogLog: one of few, or most likely a new one.
+fn element(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(4) {
+        0 => member(rng),
+        1 => rng.below(20).to_string().into_bytes(),
+        _ => rng.next_u64().to_string().into_bytes(),
+    }
+}
+
+fn hyperloglog(rng: &mut Rng) -> Vec<u8> {
+    /// Bytes of a dense one.
+    const DENSE_BYTES: usize = 12304;
+    if rng.chance(80) {
+        return pick(rng, HLL_VALUES);
+    }
+    // A dense one with any registers, and sometimes with a byte too many.
+    let mut bytes = b"HYLL\0\0\0\0\0\0\0\0\0\0\0\x80".to_vec();
+    bytes.resize_with(DENSE_BYTES + usize::from(rng.chance(10)), || rng.next_u64() as u8);
+    bytes
+}
+
 fn number(rng: &mut Rng, edges: &[&[u8]]) -> Vec<u8> {
     if rng.chance(60) { rng.below(12).to_string().into_bytes() } else { pick(rng, edges) }
 }
@@ -439,6 +528,7 @@ fn fill_many(kind: &str, rng: &mut Rng, out: &mut Command) {
             "members" => out.push(format!("m:{i}").into_bytes()),
             "pairs" => out.extend([format!("m:{i}").into_bytes(), i.to_string().into_bytes()]),
             "scored" => out.extend([(i / 3).to_string().into_bytes(), format!("m:{i}").into_bytes()]),
+            "elements" => out.push(rng.next_u64().to_string().into_bytes()),
             "lex" => out.extend([b"0".to_vec(), format!("m:{i}").into_bytes()]),
             _ => panic!("no such slot: <many:{kind}>"),
         }

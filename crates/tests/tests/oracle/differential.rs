@@ -42,6 +42,8 @@ tests! {
     sets: SETS,
     sorted_sets: SORTED_SETS,
     streams: STREAMS,
+    bits: BITS,
+    hyperloglogs: HYPERLOGLOGS,
     scans: SCANS,
     sort: SORT,
     transactions: TRANSACTIONS,

@@ -28,6 +28,10 @@ const EXPECTED: &[&str] = &[
     "xack xadd xautoclaim xclaim xdel xgroup xgroup|create xgroup|createconsumer xgroup|delconsumer xgroup|destroy \
      xgroup|help xgroup|setid xinfo xinfo|consumers xinfo|groups xinfo|help xinfo|stream xlen xpending xrange xread \
      xreadgroup xrevrange xsetid xtrim",
+    // Bits.
+    "bitcount bitfield bitfield_ro bitop bitpos getbit setbit",
+    // HyperLogLogs.
+    "pfadd pfcount pfdebug pfmerge pfselftest",
     // Transactions.
     "discard exec multi unwatch watch",
     // Publish and subscribe.
