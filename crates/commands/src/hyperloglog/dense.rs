@@ -66,26 +66,35 @@ pub(super) fn raise(packed: &mut [u8], register: usize, value: u8) -> bool {
     is_below
 }
 
-/// Four registers of three bytes, a byte each.
+/// Eight registers of six bytes, which are the lower ones of a little-endian word, a byte each.
 #[inline(always)]
-fn spread(three: u32) -> u32 {
-    let twelve = three & 0xfff | (three & 0xff_f000) << 4;
-    twelve & 0x3f_003f | (twelve & 0xfc0_0fc0) << 2
+fn spread(six: u64) -> u64 {
+    let halves = six & 0xff_ffff | (six & 0xffff_ff00_0000) << 8;
+    let quarters = halves & 0x0000_0fff_0000_0fff | (halves & 0x00ff_f000_00ff_f000) << 4;
+    quarters & 0x003f_003f_003f_003f | (quarters & 0x0fc0_0fc0_0fc0_0fc0) << 2
+}
+
+/// The registers of a dense HyperLogLog, a byte each.
+fn unpack(packed: &[u8; REGISTERS_BYTES]) -> Registers {
+    let mut registers = [0; REGISTERS];
+    // Three words are four times eight registers.
+    let (quarters, _) = registers.as_chunks_mut::<32>();
+    let (words, _) = packed.as_chunks::<24>();
+    for (quarter, words) in quarters.iter_mut().zip(words) {
+        let (words, _) = words.as_chunks::<8>();
+        let [a, b, c] = [0, 1, 2].map(|at| u64::from_le_bytes(words[at]));
+        let sixes = [a, a >> 48 | b << 16, b >> 32 | c << 32, c >> 16];
+        let (eights, _) = quarter.as_chunks_mut::<8>();
+        eights.iter_mut().zip(sixes).for_each(|(eight, six)| *eight = spread(six).to_le_bytes());
+    }
+    registers
 }
 
 /// Raises registers to those of a dense HyperLogLog.
 pub(super) fn merge(registers: &mut Registers, packed: &[u8; REGISTERS_BYTES]) {
-    // Sixteen registers at a time, which vector instructions spread and compare.
-    let (sixteens, _) = registers.as_chunks_mut::<16>();
-    let (twelves, _) = packed.as_chunks::<12>();
-    for (sixteen, twelve) in sixteens.iter_mut().zip(twelves) {
-        let word = |at: usize| u32::from_le_bytes([twelve[at], twelve[at + 1], twelve[at + 2], 0]);
-        let words = [0, 3, 6, 9].map(|at| spread(word(at)));
-        let (fours, _) = sixteen.as_chunks_mut::<4>();
-        for (four, word) in fours.iter_mut().zip(words) {
-            *four = std::array::from_fn(|i| four[i].max(word.to_le_bytes()[i]));
-        }
-    }
+    // Apart from unpacking, the comparison is done by vector instructions.
+    let others = unpack(packed);
+    registers.iter_mut().zip(&others).for_each(|(register, other)| *register = (*register).max(*other));
 }
 
 /// Writes registers in the dense form.
@@ -101,50 +110,27 @@ pub(super) fn pack(registers: &Registers, packed: &mut [u8]) {
     }
 }
 
-/// Counts pairs of neighbours first: that takes half as many steps that wait for each other as counting registers.
-struct Pairs([u16; 1 << (2 * REGISTER_BITS)]);
+/// Tables that registers are counted in, which are added up in the end: registers that follow each other are often equal,
+/// and counting in one table would wait for the count before.
+const TABLES: usize = 8;
 
-impl Pairs {
-    #[inline(always)]
-    fn count(&mut self, pair: usize) {
-        self.0[pair % (1 << (2 * REGISTER_BITS))] += 1;
-    }
-
-    fn histogram(&self) -> Histogram {
-        let mut histogram = [0; VALUE_MAX + 1];
-        let (rows, _) = self.0.as_chunks::<{ VALUE_MAX + 1 }>();
-        for (value, row) in rows.iter().enumerate() {
-            // Most values don't occur.
-            if row.iter().fold(0, |any, count| any | count) != 0 {
-                histogram.iter_mut().zip(row).for_each(|(sum, count)| *sum += u32::from(*count));
-                histogram[value] += row.iter().map(|count| u32::from(*count)).sum::<u32>();
-            }
+/// How many registers have each value. Values are 63 at most.
+pub(super) fn histogram_of(registers: &Registers) -> Histogram {
+    let mut tables = [[0; VALUE_MAX + 1]; TABLES];
+    let (rows, _) = registers.as_chunks::<TABLES>();
+    for row in rows {
+        for (table, value) in tables.iter_mut().zip(row) {
+            table[usize::from(*value) % (VALUE_MAX + 1)] += 1;
         }
-        histogram
     }
+    let mut histogram = [0; VALUE_MAX + 1];
+    for table in &tables {
+        histogram.iter_mut().zip(table).for_each(|(sum, count)| *sum += count);
+    }
+    histogram
 }
 
 /// How many registers of a dense HyperLogLog have each value.
 pub(super) fn histogram(packed: &[u8; REGISTERS_BYTES]) -> Histogram {
-    let mut pairs = Pairs([0; _]);
-    let (sixes, _) = packed.as_chunks::<6>();
-    for six in sixes {
-        let [a, b, c, d, e, f] = *six;
-        let word = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) as usize;
-        pairs.count(word);
-        pairs.count(word >> 12);
-        pairs.count(word >> 24);
-        pairs.count(word >> 36);
-    }
-    pairs.histogram()
-}
-
-/// How many registers have each value. Values are 63 at most.
-pub(super) fn histogram_of(registers: &Registers) -> Histogram {
-    let mut pairs = Pairs([0; _]);
-    let (twos, _) = registers.as_chunks::<2>();
-    for [low, high] in twos {
-        pairs.count(usize::from(*low) | usize::from(*high) << REGISTER_BITS);
-    }
-    pairs.histogram()
+    histogram_of(&unpack(packed))
 }
