@@ -14,7 +14,7 @@ mod tests;
 use resp::num;
 use resp::request::Args;
 use store::db::Ttl;
-use store::entry::View;
+use store::entry::{Entry, View};
 use store::keyspace::Key;
 use store::value::{Type, Value};
 
@@ -124,6 +124,33 @@ impl Place {
     }
 }
 
+/// What SETBIT has done to a string.
+struct Changed {
+    /// The bit as it was, at its place.
+    old: u8,
+    /// Bytes that were added.
+    grown_by: usize,
+}
+
+impl Place {
+    /// Sets the bit of an entry's string to that of `bit`, which has no other. The string becomes long enough.
+    fn put(self, entry: &mut Entry, bit: u8) -> Result<Changed, Error> {
+        let view = entry.view();
+        // A string that a reply is sending is copied before it changes: not if it stays as it is.
+        if let View::Object(Value::Str(bytes)) = &view
+            && bytes.get(self.byte).is_some_and(|byte| byte & self.mask == bit)
+        {
+            return Ok(Changed { old: bit, grown_by: 0 });
+        }
+        let before = len(&view)?;
+        let total = before.max(self.byte + 1);
+        let byte = entry.string_mut(total).and_then(|bytes| bytes.get_mut(self.byte)).ok_or(Error::WRONG_TYPE)?;
+        let old = *byte & self.mask;
+        *byte ^= old ^ bit;
+        Ok(Changed { old, grown_by: total - before })
+    }
+}
+
 /// The offset of a bit in a string of `bytes_max` bytes; an error if there is none or it is not within.
 fn check_offset(offset: Option<i64>, bytes_max: usize) -> Result<u64, Error> {
     let offset = offset.and_then(|offset| u64::try_from(offset).ok());
@@ -148,23 +175,18 @@ fn setbit(call: &mut Call<'_, '_, '_>) -> Outcome {
         _ => return Err(BAD_BIT),
     };
     let key = call.key(1);
-    let before = string_for_write(call, key)?;
-    let Some(mut entry) = call.db.get_mut(key) else { return Ok(()) };
-    // A string that a reply is sending is copied before it changes: not if it stays as it is.
-    if let View::Object(Value::Str(bytes)) = entry.view()
-        && bytes.get(place.byte).is_some_and(|byte| byte & place.mask == bit)
-    {
-        call.reply.int(i64::from(bit != 0));
-        return Ok(());
-    }
-    let total = before.unwrap_or(0).max(place.byte + 1);
-    let byte = entry.string_mut(total).and_then(|bytes| bytes.get_mut(place.byte)).ok_or(Error::WRONG_TYPE)?;
-    let old = *byte & place.mask;
-    *byte ^= old ^ bit;
-    drop(entry);
-    let grown_by = total - before.unwrap_or(0);
+    let changed = call.db.get_mut(key).map(|mut entry| place.put(&mut entry, bit));
+    let is_new = changed.is_none();
+    let changed = match changed {
+        Some(changed) => changed,
+        None => {
+            call.db.set_string(key, b"", Ttl::Clear);
+            call.db.get_mut(key).map_or(Err(Error::WRONG_TYPE), |mut entry| place.put(&mut entry, bit))
+        }
+    };
+    let Changed { old, grown_by } = changed?;
     call.effects.took_much |= grown_by > MUCH_BYTES;
-    if before.is_none() || grown_by > 0 || old != bit {
+    if is_new || grown_by > 0 || old != bit {
         call.changed(key, Class::String, "setbit");
     }
     call.reply.int(i64::from(old != 0));

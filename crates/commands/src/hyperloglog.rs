@@ -135,9 +135,12 @@ fn add_all(draft: &mut Draft, marks: impl Iterator<Item = Mark>, sparse_bytes_ma
     Ok(changes)
 }
 
+/// What OBJECT ENCODING says of a short string that hasn't been changed in place.
+const EMBSTR: &str = "embstr";
+
 /// Has OBJECT ENCODING say "raw" of a string that Redis would have made changeable.
 fn mark_raw(entry: &mut Entry) {
-    if entry.encoding() == "embstr"
+    if entry.encoding() == EMBSTR
         && let Ok(found) = HyperLogLog::of(entry.view())
     {
         let len = found.bytes.len();
@@ -173,17 +176,18 @@ fn pfcount(call: &mut Call<'_, '_, '_>) -> Outcome {
 /// The estimate of the only key's value, which is kept in its header.
 fn count_one(call: &mut Call<'_, '_, '_>) -> Result<u64, Error> {
     let key = call.key(1);
-    let Some(view) = call.db.view(key) else { return Ok(0) };
-    let found = HyperLogLog::of(view)?;
-    if let Some(count) = found.cached() {
-        if found.bytes.len() <= EMBEDDED_BYTES_MAX
+    let Some(entry) = call.db.get(key) else { return Ok(0) };
+    let found = HyperLogLog::of(entry.view())?;
+    let (cached, len) = (found.cached(), found.bytes.len());
+    if let Some(count) = cached {
+        if entry.encoding() == EMBSTR
             && let Some(mut entry) = call.db.get_mut(key)
         {
             mark_raw(&mut entry);
         }
         return Ok(count);
     }
-    let (count, len) = (found.count()?, found.bytes.len());
+    let count = found.count()?;
     if let Some(bytes) = call.db.get_mut(key).as_mut().and_then(|entry| entry.string_mut(len)) {
         value::set_cached(bytes, count);
     }
