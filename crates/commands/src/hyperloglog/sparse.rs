@@ -52,7 +52,7 @@ impl Run {
 }
 
 /// The runs of opcodes one after the other.
-fn runs(mut opcodes: &[u8]) -> impl Iterator<Item = Result<Run, Corrupt>> {
+pub(super) fn runs(mut opcodes: &[u8]) -> impl Iterator<Item = Result<Run, Corrupt>> {
     std::iter::from_fn(move || {
         if opcodes.is_empty() {
             return None;

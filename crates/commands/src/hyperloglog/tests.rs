@@ -6,6 +6,7 @@ use store::random::Random;
 
 use super::dense::{self, REGISTERS, REGISTERS_BYTES, Registers};
 use super::hash::Mark;
+use super::sparse::{self, Opcodes};
 use super::value::{DENSE_BYTES, Draft, HEADER_BYTES, HyperLogLog};
 use crate::testing::{Bench, check, int};
 
@@ -78,7 +79,7 @@ fn other_values_are_refused() {
 }
 
 /// A sparse value with these opcodes.
-fn sparse(opcodes: &[u8]) -> Vec<u8> {
+fn value_of(opcodes: &[u8]) -> Vec<u8> {
     [b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80", opcodes].concat()
 }
 
@@ -91,7 +92,7 @@ fn corrupt_values_are_refused() {
     for opcodes in
         [&b""[..], &xzero[..1], b"\x7f\xfe", b"\x7f\xff\x00", b"\x7f\xff\x84", &around, &[0; 100], &[0xff; 40]]
     {
-        bench.run_args(&[&b"set"[..], b"h", &sparse(opcodes)]);
+        bench.run_args(&[&b"set"[..], b"h", &value_of(opcodes)]);
         for line in ["pfcount h", "pfcount h none", "pfmerge d h", "pfmerge h", "pfdebug todense h", "pfdebug getreg h"]
         {
             assert_eq!(bench.run(line), CORRUPT, "{line} with {opcodes:?}");
@@ -106,9 +107,9 @@ fn corrupt_values_are_refused() {
         }
     }
     // Too long for any sparse value, and one that is right.
-    bench.run_args(&[&b"set"[..], b"h", &sparse(&xzero.repeat(40_000))]);
+    bench.run_args(&[&b"set"[..], b"h", &value_of(&xzero.repeat(40_000))]);
     bench.check(&[("pfadd h a", CORRUPT), ("pfcount h", CORRUPT), ("pfmerge d h", CORRUPT)]);
-    bench.run_args(&[&b"set"[..], b"h", &sparse(&xzero)]);
+    bench.run_args(&[&b"set"[..], b"h", &value_of(&xzero)]);
     bench.check(&[("pfcount h", ":0"), ("pfadd h a", ":1"), ("pfmerge d h", "+OK")]);
     for bytes in
         [&b"HYLL\x02\0\0\0\0\0\0\0\0\0\0\0\x7f\xff"[..], b"HYLX\x01\0\0\0\0\0\0\0\0\0\0\0\x7f\xff", b"HYLL\x01\0"]
@@ -118,6 +119,35 @@ fn corrupt_values_are_refused() {
     }
     bench.run_args(&[&b"set"[..], b"h", &[b"HYLL\0\0\0\0", &[0; DENSE_BYTES][9..]].concat()]);
     bench.check(&[("pfadd h a", NOT_ONE), ("pfcount h", NOT_ONE)]);
+}
+
+/// Strings that begin like a sparse HyperLogLog and go on with any opcodes, whose lengths add up now and then.
+#[test]
+fn any_opcodes_are_read_or_refused() {
+    let mut random = Random::new(23);
+    let mut accepted = 0;
+    for round in 0..3000 {
+        let mut bench = Bench::default();
+        bench.rules.hll_sparse_bytes_max = random.below(60);
+        let mut opcodes: Vec<u8> = (0..random.below(12)).map(|_| random.below(256) as u8).collect();
+        if round % 2 == 0 {
+            let given: usize = sparse::runs(&opcodes).flatten().map(|run| run.len).sum();
+            let mut rest = Opcodes::default();
+            rest.push_zeros(REGISTERS.saturating_sub(given));
+            opcodes.extend_from_slice(rest.bytes());
+        }
+        bench.run_args(&[&b"set"[..], b"h", &value_of(&opcodes)]);
+        for line in ["pfdebug decode h", "pfcount h", "pfcount h none", "pfadd h a b c d e f g"] {
+            bench.run(line);
+        }
+        if bench.run("pfmerge e h") == "+OK" {
+            accepted += 1;
+            assert_eq!(bench.run("pfcount e"), bench.run("pfcount h none"), "{opcodes:?}");
+            assert_eq!(bench.run("pfadd e h i j k l"), bench.run("pfadd h h i j k l"), "{opcodes:?}");
+            assert_eq!(bench.run("pfcount e"), bench.run("pfcount e h"), "{opcodes:?}");
+        }
+    }
+    assert!(accepted > 1000, "{accepted}");
 }
 
 #[test]
