@@ -160,10 +160,8 @@ const ACCESS: Group = Group {
     ],
 };
 
-const DATA: Group = Group {
-    why: "Lists aren't compressed.",
-    directives: &[Directive::natural("list-compress-depth", "0")],
-};
+const DATA: Group =
+    Group { why: "Lists aren't compressed.", directives: &[Directive::natural("list-compress-depth", "0")] };
 
 const MEMORY: Group = Group {
     why: "The keyspace grows its tables bit by bit and needs no help from a rehashing timer or an allocator's thread.",

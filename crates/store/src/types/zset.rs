@@ -522,6 +522,12 @@ impl ZSetBuilder {
         self.len() == 0
     }
 
+    /// Asks the processor for what [`ZSetBuilder::upsert`] will read of a member, without waiting for it.
+    #[inline]
+    pub fn prefetch(&self, member: &[u8]) {
+        self.members.prefetch(member);
+    }
+
     /// Sets the score of a member to what `score` makes of the one that it has so far. It must not make NaN of it.
     pub fn upsert(&mut self, member: &[u8], score: impl FnOnce(Option<f64>) -> f64) {
         self.longest = self.longest.max(member.len());

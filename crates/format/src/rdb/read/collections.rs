@@ -4,6 +4,7 @@ use std::io::Read;
 
 use resp::num::parse_f64;
 use store::hash::hash as hash_of_bytes;
+use store::prefetch::Ahead;
 use store::types::hash::Hash;
 use store::types::intset::IntSet;
 use store::types::list::{End, List};
@@ -45,6 +46,37 @@ fn reserved(count: u64) -> usize {
 
 fn checked(element: &[u8]) -> Result<&[u8], Flaw> {
     if element.len() <= ITEM_BYTES_MAX { Ok(element) } else { Err(TOO_LONG) }
+}
+
+/// Elements that are read before the first of them is added, so that the waits for memory of all of them overlap.
+const AT_ONCE: usize = 32;
+
+/// Elements that have been read and are yet to be added.
+#[derive(Default)]
+struct Group {
+    bytes: Vec<u8>,
+    /// Where each ends in `bytes`, and where it began in the source.
+    ends: Vec<(usize, u64)>,
+}
+
+impl Group {
+    /// Reads an element.
+    fn read<R: Read>(&mut self, source: &mut Source<R>) -> Result<(), Error> {
+        source.string()?.write_to(&mut self.bytes);
+        self.ends.push((self.bytes.len(), source.mark()));
+        Ok(())
+    }
+
+    /// The elements, and where each began in the source.
+    fn elements(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        let mut start = 0;
+        self.ends.iter().map(move |&(end, offset)| (&self.bytes[std::mem::replace(&mut start, end)..end], offset))
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
 }
 
 // --- lists ------------------------------------------------------------------------------------------------------------
@@ -97,17 +129,25 @@ pub(super) fn append<'b>(list: &mut List, items: impl Iterator<Item = Item<'b>>,
 
 pub(super) fn set<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<Set, Error> {
     let count = count(source)?;
-    let mut set = Set::new();
-    for at in 0..count {
-        let text = source.string()?.text();
-        if at == 0 {
-            set.prepare(&text, reserved(count), &limits.set);
+    let (mut set, mut group, mut left) = (Set::new(), Group::default(), count);
+    while left > 0 {
+        group.clear();
+        for _ in 0..left.min(AT_ONCE as u64) {
+            group.read(source)?;
         }
-        let added = checked(&text).map(|member| set.insert(member, &limits.set));
-        match added {
-            Ok(true) => {}
-            Ok(false) => return Err(source.flaw(TWICE)),
-            Err(flaw) => return Err(source.flaw(flaw)),
+        if left == count
+            && let Some((first, _)) = group.elements().next()
+        {
+            set.prepare(first, reserved(count), &limits.set);
+        }
+        left -= group.ends.len() as u64;
+        group.elements().for_each(|(member, _)| _ = set.prefetch(Ahead::Bucket(member)));
+        for (member, offset) in group.elements() {
+            match checked(member).map(|member| set.insert(member, &limits.set)) {
+                Ok(true) => {}
+                Ok(false) => return Err(Error { offset, flaw: TWICE }),
+                Err(flaw) => return Err(Error { offset, flaw }),
+            }
         }
     }
     Ok(set)
@@ -189,11 +229,19 @@ fn differ<'b>(items: impl ExactSizeIterator<Item = Item<'b>> + Clone) -> Result<
 pub(super) fn zset<R: Read>(source: &mut Source<R>, is_binary: bool, limits: &Limits) -> Result<ZSet, Error> {
     let count = count(source)?;
     let mut builder = ZSetBuilder::with_capacity(reserved(count));
-    let mut member = Vec::new();
-    for _ in 0..count {
-        source.string_into(&mut member)?;
-        let score = if is_binary { f64::from_le_bytes(source.array()?) } else { text_score(source)? };
-        add(&mut builder, &member, score).map_err(|flaw| source.flaw(flaw))?;
+    let (mut group, mut scores, mut left) = (Group::default(), Vec::with_capacity(AT_ONCE), count);
+    while left > 0 {
+        group.clear();
+        scores.clear();
+        for _ in 0..left.min(AT_ONCE as u64) {
+            group.read(source)?;
+            scores.push(if is_binary { f64::from_le_bytes(source.array()?) } else { text_score(source)? });
+        }
+        left -= scores.len() as u64;
+        group.elements().for_each(|(member, _)| builder.prefetch(member));
+        for ((member, offset), score) in group.elements().zip(&scores) {
+            add(&mut builder, member, *score).map_err(|flaw| Error { offset, flaw })?;
+        }
     }
     Ok(builder.finish(limits.zset))
 }

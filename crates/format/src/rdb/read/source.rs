@@ -75,6 +75,12 @@ impl<R> Source<R> {
         self.mark = self.offset();
     }
 
+    /// Where the element begins that errors refer to.
+    #[inline]
+    pub(crate) fn mark(&self) -> u64 {
+        self.mark
+    }
+
     /// An error about the element that is being read.
     #[cold]
     pub(crate) fn flaw(&self, flaw: Flaw) -> Error {

@@ -3,6 +3,7 @@
 //! The handles are safe by this invariant: **the tree holds one handle of every record in the table, with that record's
 //! score, and no other.** Records leave the tree before they leave the table.
 
+use std::cmp::Ordering;
 use std::mem::size_of;
 use std::ops::Range;
 use std::ptr;
@@ -13,7 +14,7 @@ use crate::prefetch::{Ahead, prefetch};
 use crate::snapshot::pieces::{Element, OnTable, TableWalk, step_on_table};
 use crate::snapshot::{Budget, ElementSink, Step};
 use crate::table::Table;
-use crate::types::bptree::{self, Place, Tie, Tree, compare};
+use crate::types::bptree::{self, Place, Tie, Tree};
 
 /// See the module's description.
 pub struct Big {
@@ -173,6 +174,12 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
+/// The order of a sorted set. The members' bytes are somewhere in memory, and only looked at where scores are equal.
+fn by_score_and_bytes(a: &(f64, Handle), b: &(f64, Handle)) -> Ordering {
+    let by_score = a.0.partial_cmp(&b.0).unwrap_or(Ordering::Equal);
+    by_score.then_with(|| a.1.bytes().cmp(b.1.bytes()))
+}
+
 /// Members and scores whose order is found at the end, once.
 pub struct Unordered {
     members: Table<Member>,
@@ -203,6 +210,12 @@ impl Unordered {
         handle
     }
 
+    /// Asks the processor for where [`Unordered::upsert`] will look for a member.
+    #[inline]
+    pub fn prefetch(&self, bytes: &[u8]) {
+        self.members.prefetch_bucket(ItemHash::of(bytes));
+    }
+
     /// Sets the score of a member to what `score` makes of the one it has.
     pub fn upsert(&mut self, bytes: &[u8], score: impl FnOnce(Option<f64>) -> f64) {
         let Some(mut found) = self.members.find_mut(ItemHash::of(bytes), bytes) else {
@@ -224,7 +237,7 @@ impl Unordered {
         // SAFETY: nothing removes a record from here; `finish` sees to the rest.
         let handles = self.members.iter().map(|member| (member.score(), unsafe { member.handle() }));
         let mut entries: Vec<_> = handles.collect();
-        entries.sort_unstable_by(|a, b| compare(a.0, a.1.bytes(), b.0, b.1.bytes()));
+        entries.sort_unstable_by(by_score_and_bytes);
         entries
     }
 
