@@ -148,7 +148,7 @@ fn long_strings_are_counted_and_searched_like_short_ones() {
     let mut random = Random::new(3);
     let mut bench = Bench::default();
     for round in 0..60 {
-        let len = 1 + random.below(1500) as usize;
+        let len = 1 + random.below(1500);
         // Some of nearly equal bits, so that long runs are skipped.
         let fill = [None, Some(0), Some(0xff)][round % 3];
         let mut bytes: Vec<u8> = (0..len).map(|_| fill.unwrap_or_else(|| random.below(256) as u8)).collect();

@@ -79,9 +79,9 @@ pub(super) fn pfselftest(call: &mut Call<'_, '_, '_>) -> Outcome {
 fn check_registers(random: &mut Random) -> Outcome {
     let mut packed = [0; REGISTERS_BYTES];
     let mut expected = [0; REGISTERS];
-    for register in 0..REGISTERS {
-        expected[register] = random.below(64) as u8;
-        dense::set(&mut packed, register, expected[register]);
+    for (register, value) in expected.iter_mut().enumerate() {
+        *value = random.below(64) as u8;
+        dense::set(&mut packed, register, *value);
     }
     let mut merged = [0; REGISTERS];
     dense::merge(&mut merged, &packed);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ┌────────┬──────────┬──────┬──────────────────┬─ ─ ─ ─ ─ ─ ┐
-//! │ "HYLL" │ encoding │ zero │ cached estimate  │ registers   
+//! │ "HYLL" │ encoding │ zero │ cached estimate  │ registers   │
 //! │ 4      │ 1        │ 3    │ 8, little-endian │             │
 //! └────────┴──────────┴──────┴──────────────────┴─ ─ ─ ─ ─ ─ ┘
 //! encoding: 0 dense, 1 sparse. The estimate's highest bit is set while it isn't known.
