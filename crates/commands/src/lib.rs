@@ -10,6 +10,7 @@ pub mod bits;
 pub mod call;
 pub mod effects;
 pub mod error;
+pub mod geo;
 pub mod hashes;
 pub mod hyperloglog;
 pub mod items;
@@ -45,4 +46,5 @@ pub const FAMILIES: &[&[Spec<Handler>]] = &[
     streams::COMMANDS,
     bits::COMMANDS,
     hyperloglog::COMMANDS,
+    geo::COMMANDS,
 ];

@@ -310,6 +310,9 @@ pub enum Begin {
     Index(usize),
     /// After this word, which is looked for from this argument on; negative: from the end backwards.
     Keyword(&'static str, i32),
+    /// After this word, an option that may stand anywhere from this argument on: where this function says, if it is
+    /// there. COMMAND INFO calls it a keyword.
+    Option(&'static str, i32, fn(Args<'_>) -> Option<usize>),
     /// Where this function says, if there are any. COMMAND INFO calls it "unknown", and what follows it too.
     Unknown(fn(Args<'_>) -> Option<usize>),
 }
@@ -376,6 +379,13 @@ impl KeySpec {
         KeySpec { flags, begin: Begin::Unknown(find), find: Find::Range { last: 0, step: 1, limit: 0 }, notes: "" }
     }
 
+    /// One key, which follows the option `word`, somewhere from the argument at `from` on; `find` says where.
+    #[must_use]
+    pub const fn option(word: &'static str, from: i32, flags: u32, find: fn(Args<'_>) -> Option<usize>) -> KeySpec {
+        let begin = Begin::Option(word, from, find);
+        KeySpec { flags, begin, find: Find::Range { last: 0, step: 1, limit: 0 }, notes: "" }
+    }
+
     /// Adds what COMMAND INFO says about it.
     #[must_use]
     pub const fn notes(mut self, notes: &'static str) -> KeySpec {
@@ -415,7 +425,7 @@ impl KeySpec {
     fn begin(&self, args: Args<'_>) -> Option<usize> {
         match self.begin {
             Begin::Index(index) => Some(index),
-            Begin::Unknown(find) => find(args),
+            Begin::Unknown(find) | Begin::Option(_, _, find) => find(args),
             Begin::Keyword(word, from) => {
                 let is_word = |&i: &usize| args.get(i).eq_ignore_ascii_case(word.as_bytes());
                 let at = if from >= 0 {

@@ -405,6 +405,14 @@ fn repeat(token: Option<Word<'_>>, before: &mut Sequence, inner: Vec<Argument>) 
     Some(())
 }
 
+/// True if a key specification looks for this word.
+fn begins_with(spec: &KeySpec, word: &str) -> bool {
+    match spec.begin {
+        Begin::Keyword(begin, _) | Begin::Option(begin, ..) => begin.eq_ignore_ascii_case(word),
+        Begin::Index(_) | Begin::Unknown(_) => false,
+    }
+}
+
 /// Finds the arguments that are keys by what the key specifications say.
 struct KeyFinder<'k> {
     keys: &'k [KeySpec],
@@ -416,40 +424,38 @@ impl KeyFinder<'_> {
     /// is unknown after something that may be left out or repeated.
     fn visit_all(&mut self, arguments: &mut [Argument], place: Option<usize>) -> Option<usize> {
         arguments.iter_mut().fold(place, |place, argument| {
-            self.visit(argument, place, false);
+            self.visit(argument, place, None);
             place.zip(argument.width()).map(|(place, width)| place + width)
         })
     }
 
-    /// `after_word`: the word that a specification looks for is right before the argument.
-    fn visit(&mut self, argument: &mut Argument, place: Option<usize>, after_word: bool) {
-        let begins = |spec: &KeySpec| {
-            let word = argument.token.as_deref();
-            matches!((spec.begin, word), (Begin::Keyword(begin, _), Some(word)) if begin.eq_ignore_ascii_case(word))
-        };
-        let by_word = after_word || self.keys.iter().any(begins);
+    /// `word`: the word right before the argument, if a specification looks for it.
+    fn visit(&mut self, argument: &mut Argument, place: Option<usize>, word: Option<&str>) {
+        let token = argument.token.clone();
+        let sought = token.as_deref().filter(|token| self.keys.iter().any(|spec| begins_with(spec, token)));
+        let word = sought.or(word);
         let place = place.map(|p| p + usize::from(argument.token.is_some()));
         match argument.kind {
-            ArgumentType::OneOf => argument.arguments.iter_mut().for_each(|a| self.visit(a, place, by_word)),
+            ArgumentType::OneOf => argument.arguments.iter_mut().for_each(|a| self.visit(a, place, word)),
             ArgumentType::Block => {
                 if let Some((first, rest)) = argument.arguments.split_first_mut() {
-                    self.visit(first, place, by_word);
+                    self.visit(first, place, word);
                     let next = place.zip(first.width()).map(|(place, width)| place + width);
                     self.visit_all(rest, next);
                 }
             }
             ArgumentType::PureToken => {}
-            _ => self.settle(argument, place, by_word),
+            _ => self.settle(argument, place, word),
         }
     }
 
-    fn settle(&mut self, argument: &mut Argument, place: Option<usize>, by_word: bool) {
+    fn settle(&mut self, argument: &mut Argument, place: Option<usize>, word: Option<&str>) {
         let is_here = |spec: &KeySpec, found: bool| match (spec.begin, spec.find) {
             (Begin::Index(begin), Find::Range { last, .. }) => {
                 place.is_some_and(|place| (begin..=begin + last.max(0) as usize).contains(&place))
             }
             (Begin::Index(begin), Find::Count { first, .. }) => place == Some(begin + first),
-            (Begin::Keyword(..), _) => by_word,
+            (Begin::Keyword(..) | Begin::Option(..), _) => word.is_some_and(|word| begins_with(spec, word)),
             // Nothing tells but that the entry calls the argument a key.
             (Begin::Unknown(_), _) => argument.kind == ArgumentType::Key && !found,
         };

@@ -12,6 +12,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use add::{Added, Flags, add_one};
 pub use table::COMMANDS;
 
 use resp::reply::Reply;

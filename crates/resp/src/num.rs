@@ -4,10 +4,12 @@
 //! becomes. Long doubles are in [`crate::longdouble`].
 
 mod binary;
+mod fixed;
 mod seventeen;
 mod shortest;
 
 pub(crate) use binary::{HexText, parse_exponent, round_to_precision};
+pub use fixed::FixedText;
 pub use seventeen::seventeen_digits;
 pub use shortest::{FloatText, write_f64};
 

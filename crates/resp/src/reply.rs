@@ -291,6 +291,13 @@ impl<'o> Reply<'o> {
         if self.is_resp3() { self.text_line(b',', text.as_bytes()) } else { self.bulk(text.as_bytes()) }
     }
 
+    /// A floating point number of less than 2^63 in magnitude, with up to 17 digits after the point, as Redis prints
+    /// long doubles; a bulk string in RESP2.
+    pub fn long_double(&mut self, value: f64) {
+        let text = num::FixedText::human(value);
+        if self.is_resp3() { self.text_line(b',', text.as_bytes()) } else { self.bulk(text.as_bytes()) }
+    }
+
     /// A boolean; 1 or 0 in RESP2.
     pub fn boolean(&mut self, value: bool) {
         if self.is_resp3() {

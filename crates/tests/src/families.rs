@@ -375,6 +375,37 @@ pub const HYPERLOGLOGS: Family = Family {
     ",
 };
 
+/// Commands on geographical indexes.
+pub const GEO: Family = Family {
+    name: "geo",
+    is_replayed: true,
+    table: "
+    8: GEOADD <geo> [(NX|XX)] [CH] {<place> <member>}
+    2: GEOADD <geo> <many:places>
+    3: GEODIST <geo> <member> <member> [(M|KM|FT|MI|km)]
+    2: GEOHASH <geo> {<member>}
+    2: GEOPOS <geo> {<member>}
+    4: GEORADIUS <geo> <place> <reach> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT <count> [ANY]] [(ASC|DESC)]
+    GEORADIUS <geo> <place> <reach> [COUNT <count>] [(ASC|DESC)] (STORE|STOREDIST) <geo> [STORE <geo>]
+    2: GEORADIUS_RO <geo> <place> <reach> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT <count> [ANY]] [(ASC|DESC)]
+    4: GEORADIUSBYMEMBER <geo> <member> <reach> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT <count> [ANY]] [(ASC|DESC)]
+    GEORADIUSBYMEMBER <geo> <member> <reach> [COUNT <count>] [(ASC|DESC)] (STORE|STOREDIST) <geo> [STOREDIST <geo>]
+    2: GEORADIUSBYMEMBER_RO <geo> <member> <reach> [WITHDIST] [COUNT <count> [ANY]] [(ASC|DESC)]
+    4: GEOSEARCH <geo> (FROMMEMBER <member>|FROMLONLAT <place>) BYRADIUS <reach> [(ASC|DESC)] [WITHDIST] [WITHCOORD]
+    4: GEOSEARCH <geo> (FROMMEMBER <member>|FROMLONLAT <place>) BYBOX <score> <reach> [(ASC|DESC)] [WITHDIST] [WITHHASH]
+    2: GEOSEARCH <geo> FROMLONLAT <place> (BYRADIUS <reach>|BYBOX 500 <reach>) COUNT <count> [ANY] [(ASC|DESC)]
+    GEOSEARCH <geo> [FROMMEMBER <member>] [FROMLONLAT <place>] [BYRADIUS <reach>] [BYBOX 1 <reach>] [ANY] [STOREDIST]
+    3: GEOSEARCHSTORE <geo> <geo> (FROMMEMBER <member>|FROMLONLAT <place>) BYRADIUS <reach> [COUNT <count>] [STOREDIST]
+    2: GEOSEARCHSTORE <geo> <geo> FROMLONLAT <place> BYBOX 900 <reach> [COUNT <count> ANY] [STOREDIST] [WITHDIST]
+    2: ZADD <geo> <score> <member>
+    ZREM <geo> {<member>}
+    ZRANGE <geo> 0 -1 WITHSCORES
+    COMMAND GETKEYS GEORADIUS <geo> 1 1 1 km STORE <geo> [STOREDIST <geo>]
+    DEL <geo>
+    OBJECT ENCODING <geo>
+    ",
+};
+
 /// The iterating commands, over collections of every size.
 pub const SCANS: Family = Family {
     name: "scans",
@@ -554,6 +585,10 @@ pub const EFFECTS: Family = Family {
     2: BZMPOP 0 2 <zset> <zset> (MIN|MAX) COUNT 2
     6: RPUSH <list> {<elem>}
     6: ZADD <zset> {<score> <member>}
+    4: GEOADD <geo> {<place> <member>}
+    2: GEOSEARCHSTORE <geo> <geo> FROMLONLAT <place> BYRADIUS <reach> [COUNT 2 ANY] [STOREDIST]
+    2: GEOSEARCHSTORE <geo> <geo> BYPOLYGON 4 0 0 30 0 30 60 0 60 [STOREDIST]
+    GEORADIUS <geo> <place> <reach> (STORE|STOREDIST) <geo>
     SORT <list> ALPHA STORE <list>
     SORT <set> BY nosort STORE <list>
     COPY <key> <key> DB (0|1) REPLACE
@@ -582,6 +617,7 @@ pub const ALL: &[Family] = &[
     SETS,
     SORTED_SETS,
     STREAMS,
+    GEO,
     BITS,
     HYPERLOGLOGS,
     SCANS,

@@ -163,6 +163,7 @@ fn mixes_lex_scores(command: &[Vec<u8>]) -> bool {
     }
     match name.as_slice() {
         b"ZADD" => command.get(1).is_some_and(is_lex) && command[2..].iter().step_by(2).any(|score| score != b"0"),
+        b"GEOADD" | b"GEORADIUS" | b"GEORADIUSBYMEMBER" | b"GEOSEARCHSTORE" => command.iter().any(is_lex),
         b"ZINCRBY" | b"ZUNIONSTORE" | b"ZINTERSTORE" | b"ZDIFFSTORE" | b"ZRANGESTORE" | b"COPY" | b"RENAME"
         | b"RENAMENX" => command.iter().any(is_lex),
         _ => false,

@@ -21,6 +21,7 @@ const BITS_KEYS: &[&[u8]] = &[b"b1", b"b2", b"b3", b"b4"];
 /// Keys of HyperLogLogs. Commands on other types don't change them: PFADD on one that they have broken leaves a part of its elements
 /// in Redis, and nothing in Penstock.
 const HLL_KEYS: &[&[u8]] = &[b"p1", b"p2", b"p3", b"p4"];
+const GEO_KEYS: &[&[u8]] = &[b"g1", b"g2", b"g3"];
 const MISSING_KEYS: &[&[u8]] = &[b"nokey", b"nokey2"];
 
 const POOLS: &[(&str, &[&[u8]])] = &[
@@ -35,6 +36,7 @@ const POOLS: &[(&str, &[&[u8]])] = &[
     ("weight", WEIGHT_KEYS),
     ("stream", STREAM_KEYS),
     ("bits", BITS_KEYS),
+    ("geo", GEO_KEYS),
     ("missing", MISSING_KEYS),
 ];
 
@@ -315,6 +317,8 @@ impl Vocabulary {
                 out.push(b"WEIGHTS".to_vec());
                 (0..self.keys).for_each(|_| out.push(pick(rng, FLOATS)));
             }
+            _ if slot == "place" => out.extend(place(rng)),
+            _ if slot == "reach" => out.extend(reach(rng)),
             _ if slot == "newid" => out.push(self.new_id(rng)),
             _ => out.push(self.one(slot, rng)),
         }
@@ -514,6 +518,35 @@ fn hyperloglog(rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
+/// A longitude and a latitude: mostly in one region, so that areas have something in them, sometimes at an edge of the
+/// grid. Hardly ever the same twice: the order of members at the same distance is open.
+fn place(rng: &mut Rng) -> [Vec<u8>; 2] {
+    let within =
+        |rng: &mut Rng, low: f64, high: f64| low + (high - low) * (rng.next_u64() >> 11) as f64 / 2f64.powi(53);
+    let (longitude, latitude) = match rng.below(10) {
+        0..6 => (within(rng, 10.0, 20.0), within(rng, 35.0, 45.0)),
+        6 => (within(rng, 179.0, 180.0) * *rng.pick(&[1.0, -1.0]), within(rng, -60.0, 60.0)),
+        7 => (within(rng, -180.0, 180.0), within(rng, 80.0, 85.05) * *rng.pick(&[1.0, -1.0])),
+        _ => (within(rng, -180.0, 180.0), within(rng, -85.05, 85.05)),
+    };
+    let (mut longitude, mut latitude) = (longitude.to_string().into_bytes(), latitude.to_string().into_bytes());
+    match rng.below(40) {
+        0 => longitude = pick(rng, &[b"180", b"-180", b"181", b"0x10", b"1e1000", b"-inf"]),
+        1 => latitude = pick(rng, &[b"85.05112878", b"-85.05112878", b"85.0512", b"-90", b"1e-5", b"x"]),
+        _ => {}
+    }
+    [longitude, latitude]
+}
+
+/// A length and its unit.
+fn reach(rng: &mut Rng) -> [Vec<u8>; 2] {
+    let (unit, metres) = *rng.pick(&[("m", 1.0), ("M", 1.0), ("km", 1000.0), ("mi", 1609.34), ("FT", 0.3048)]);
+    let length = 10f64.powf(rng.below(80) as f64 / 10.0) / metres;
+    let length =
+        if rng.chance(5) { pick(rng, &[b"0", b"-1", b"1e300", b"inf", b"x"]) } else { length.to_string().into() };
+    [length, unit.into()]
+}
+
 fn number(rng: &mut Rng, edges: &[&[u8]]) -> Vec<u8> {
     if rng.chance(60) { rng.below(12).to_string().into_bytes() } else { pick(rng, edges) }
 }
@@ -529,6 +562,10 @@ fn fill_many(kind: &str, rng: &mut Rng, out: &mut Command) {
             "pairs" => out.extend([format!("m:{i}").into_bytes(), i.to_string().into_bytes()]),
             "scored" => out.extend([(i / 3).to_string().into_bytes(), format!("m:{i}").into_bytes()]),
             "elements" => out.push(rng.next_u64().to_string().into_bytes()),
+            "places" => {
+                out.extend(place(rng));
+                out.push(format!("m:{i}").into_bytes());
+            }
             "lex" => out.extend([b"0".to_vec(), format!("m:{i}").into_bytes()]),
             _ => panic!("no such slot: <many:{kind}>"),
         }

@@ -17,12 +17,12 @@ const NAN: Error = Error::fixed("ERR resulting score is not a number (NaN)");
 
 /// What ZADD may do to members.
 #[derive(Clone, Copy, Default)]
-struct Flags {
-    nx: bool,
-    xx: bool,
+pub(crate) struct Flags {
+    pub nx: bool,
+    pub xx: bool,
     gt: bool,
     lt: bool,
-    changed: bool,
+    pub changed: bool,
     increment: bool,
 }
 
@@ -61,7 +61,7 @@ fn flags(call: &Call<'_, '_, '_>) -> Result<(Flags, usize), Error> {
 }
 
 /// What became of one member.
-enum Added {
+pub(crate) enum Added {
     New(f64),
     Updated(f64),
     Same(f64),
@@ -70,7 +70,7 @@ enum Added {
 }
 
 /// Adds a member, or changes its score, as far as the options allow.
-fn add_one(
+pub(crate) fn add_one(
     zset: &mut ZSet,
     member: &[u8],
     score: f64,

@@ -347,6 +347,27 @@ impl ZSet {
         }
     }
 
+    /// Shows the members whose scores are at least `min` and below `max`, and `wanted`, in order, until `visit` is false.
+    /// Nothing is read of the others but their scores. False if `visit` was.
+    pub fn visit_wanted<'a>(
+        &'a self,
+        min: f64,
+        max: f64,
+        mut wanted: impl FnMut(f64) -> bool,
+        mut visit: impl FnMut(Member<'a>, f64) -> bool,
+    ) -> bool {
+        match &self.0 {
+            Form::Small(small) => {
+                let pairs = small.iter(0..small.len(), false).skip_while(|pair| pair.1 < min);
+                let mut pairs = pairs.take_while(|pair| pair.1 < max).filter(|pair| wanted(pair.1));
+                pairs.all(|(member, score)| visit(member, score))
+            }
+            Form::Big(big) => {
+                big.visit_wanted(min, max, wanted, |member, score| visit(Item::Str(member).text(), score))
+            }
+        }
+    }
+
     /// The members in a range of scores.
     #[must_use]
     pub fn range_by_score(&self, range: &ScoreRange, reverse: bool) -> Iter<'_> {

@@ -44,6 +44,7 @@ tests! {
     streams: STREAMS,
     bits: BITS,
     hyperloglogs: HYPERLOGLOGS,
+    geo: GEO,
     scans: SCANS,
     sort: SORT,
     transactions: TRANSACTIONS,

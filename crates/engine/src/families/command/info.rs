@@ -53,7 +53,7 @@ pub(super) fn write_key_spec(reply: &mut Reply<'_>, keys: &KeySpec) {
             begin_spec(reply, "index", 1);
             field(reply, "index", index as i64);
         }
-        Begin::Keyword(word, from) => {
+        Begin::Keyword(word, from) | Begin::Option(word, from, _) => {
             begin_spec(reply, "keyword", 2);
             reply.bulk("keyword");
             reply.bulk(word);

@@ -4,7 +4,7 @@ use std::mem::size_of;
 use std::ops::Range;
 
 use super::Tie;
-use super::entries::{Entries, give_left, give_right, slot_in};
+use super::entries::{Entries, give_left, give_right, scores_below, slot_in};
 use super::finger::Finger;
 use super::hints::Sought;
 
@@ -100,6 +100,28 @@ impl<T: Tie> Node<T> {
             Self::Empty => false,
             Self::Leaf(leaf) => leaf.len() < items_min(LEAF_MAX),
             Self::Inner(inner) => inner.len() < items_min(INNER_MAX),
+        }
+    }
+
+    /// See [`Tree::visit_scores`](super::Tree::visit_scores).
+    pub(super) fn visit_scores<'a>(
+        &'a self,
+        min: f64,
+        max: f64,
+        visit: &mut impl FnMut(&'a [f64], &'a [T]) -> bool,
+    ) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Leaf(leaf) => {
+                let part = scores_below(leaf.scores(), min)..scores_below(leaf.scores(), max);
+                part.start >= part.end || visit(&leaf.scores()[part.clone()], &leaf.ties()[part])
+            }
+            Self::Inner(inner) => {
+                // The last child that begins below `min` may go on into the range.
+                let start = scores_below(inner.firsts.scores(), min).saturating_sub(1);
+                let end = scores_below(inner.firsts.scores(), max).max(start);
+                inner.kids[start..end].iter().all(|kid| kid.visit_scores(min, max, visit))
+            }
         }
     }
 

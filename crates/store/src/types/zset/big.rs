@@ -107,6 +107,30 @@ impl Big {
         Iter(self.order.iter(ranks, reverse))
     }
 
+    /// See [`ZSet::visit_wanted`](super::ZSet::visit_wanted). Asks for the records of a leaf's wanted entries before it
+    /// shows the first of them.
+    pub fn visit_wanted<'a>(
+        &'a self,
+        min: f64,
+        max: f64,
+        mut wanted: impl FnMut(f64) -> bool,
+        mut visit: impl FnMut(&'a [u8], f64) -> bool,
+    ) -> bool {
+        self.order.visit_scores(min, max, &mut |scores, handles| {
+            let mut chosen = [0u8; u8::MAX as usize];
+            let mut count = 0;
+            for (at, &score) in scores.iter().enumerate() {
+                if wanted(score) {
+                    handles[at].prefetch();
+                    chosen[count] = at as u8;
+                    count += 1;
+                }
+            }
+            // SAFETY: the set is borrowed for `'a`, and so its records stay.
+            chosen[..count].iter().all(|&at| visit(unsafe { handles[at as usize].bytes_for() }, scores[at as usize]))
+        })
+    }
+
     pub fn remove_ranks(&mut self, ranks: Range<usize>) {
         let Self { members, order, members_bytes, walk } = self;
         // The tree is done with a handle when it gives it away: removing by rank looks at no bytes of what it removes.
