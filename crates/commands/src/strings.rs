@@ -1,8 +1,10 @@
 //! Strings: GET, SET and their relatives.
 //!
-//! Source of the semantics: Redis's command pages of the group "string"; SET's IFEQ and DELIFEQ are Valkey's.
+//! Source of the semantics: Redis's command pages of the group "string"; DELIFEQ is Valkey's.
 
+mod condition;
 mod lcs;
+mod msetex;
 mod number;
 mod range;
 mod set;
@@ -21,9 +23,9 @@ use store::value::{Type, Value};
 
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
-use crate::spec::flag::{DENYOOM, FAST, READONLY, WRITE};
+use crate::spec::flag::{DENYOOM, FAST, MOVABLEKEYS, READONLY, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, OW, RO, RW, UPDATE, VARIABLE_FLAGS};
-use crate::spec::{Group, KeySpec, On, Spec};
+use crate::spec::{Begin, Find, Group, KeySpec, On, Spec};
 use crate::{Call, Handler};
 
 /// The family's entries.
@@ -46,12 +48,30 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
         .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
         .docs(Group::String, "1.0.0", "O(1)", "Subtracts from the integer value of a key.", "key decrement:integer"),
-    Spec::new("delifeq", 3, WRITE, delifeq as Handler).brief().keys(&[KeySpec::at(1, RM_IF)]).docs(
+    Spec::new("delex", -2, WRITE | FAST, condition::delex as Handler)
+        .flags_of_key(condition::flags_of_key)
+        .keys(&[KeySpec::at(1, RW | DELETE | VARIABLE_FLAGS).notes("RM without a condition")])
+        .docs(
+            Group::String,
+            "8.4.0",
+            "O(1); O(N) with IFDEQ and IFDNE, where N is the length of the value",
+            "Deletes a key if its value, or the digest of that, is the given one or another.",
+            "key [IFEQ comparison-value | IFNE comparison-value | IFDEQ comparison-digest | IFDNE \
+             comparison-digest]:condition",
+        ),
+    Spec::new("delifeq", 3, WRITE, condition::delifeq as Handler).brief().keys(&[KeySpec::at(1, RM_IF)]).docs(
         Group::String,
         "9.0.0",
         "O(1)",
         "Deletes a key if its value is the given string.",
         "key value",
+    ),
+    Spec::new("digest", 2, READONLY | FAST, condition::digest as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
+        Group::String,
+        "8.4.0",
+        "O(N) in the length of the value",
+        "Returns the XXH3 digest of the string value of a key, in hexadecimal.",
+        "key",
     ),
     Spec::new("get", 2, READONLY | FAST, get as Handler).brief().keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::String,
@@ -137,6 +157,23 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
             "key value [key value ...]",
         )
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
+    Spec::new("msetex", -4, WRITE | DENYOOM | MOVABLEKEYS, msetex::msetex as Handler)
+        .keys(&[KeySpec {
+            flags: OW | UPDATE,
+            begin: Begin::Index(1),
+            find: Find::Count { count: 0, first: 1, step: 2 },
+            notes: "",
+        }])
+        .docs(
+            Group::String,
+            "8.4.0",
+            "O(N) in the number of keys",
+            "Sets the string values of keys and their expiry, if all or none of them exist.",
+            "numkeys:integer key value [key value ...] [NX | XX]:condition [EX seconds:integer | PX \
+             milliseconds:integer | EXAT unix-time-seconds:unix-time | PXAT unix-time-milliseconds:unix-time | \
+             KEEPTTL]:expiration",
+        )
+        .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
     Spec::new("msetnx", -3, WRITE | DENYOOM, msetnx as Handler)
         .brief()
         .keys(&[KeySpec::range(1, -1, 2, OW | INSERT)])
@@ -169,9 +206,9 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
             "1.0.0",
             "O(1)",
             "Sets the string value of a key, whatever it held.",
-            "key value [NX | XX | IFEQ comparison-value]:condition [GET] [EX seconds:integer | PX \
-             milliseconds:integer | EXAT unix-time-seconds:unix-time | PXAT unix-time-milliseconds:unix-time | \
-             KEEPTTL]:expiration",
+            "key value [NX | XX | IFEQ comparison-value | IFNE comparison-value | IFDEQ comparison-digest | IFDNE \
+             comparison-digest]:condition [GET] [EX seconds:integer | PX milliseconds:integer | EXAT \
+             unix-time-seconds:unix-time | PXAT unix-time-milliseconds:unix-time | KEEPTTL]:expiration",
         ),
     Spec::new("setex", 4, WRITE | DENYOOM, set::setex as Handler)
         .brief()
@@ -273,21 +310,6 @@ fn getdel(call: &mut Call<'_, '_, '_>) -> Outcome {
     let key = call.key(1);
     reply_string(call, key)?;
     call.delete(key);
-    Ok(())
-}
-
-fn delifeq(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let key = call.key(1);
-    let expected = call.arg(2);
-    let equal = match call.db.get_mut(key) {
-        None => false,
-        Some(entry) => *text(entry.view())? == *expected,
-    };
-    if equal {
-        call.delete(key);
-        call.record_as(&[b"DEL", key.bytes]);
-    }
-    call.reply.int(i64::from(equal));
     Ok(())
 }
 

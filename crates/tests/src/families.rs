@@ -551,8 +551,12 @@ pub const EFFECTS: Family = Family {
     table: "
     4: SET <str> <val> PX (1|2|5|50)
     2: SET <str> <val> EX (1|100) GET
-    2: SET <str> <val> IFEQ <val>
+    2: SET <str> <val> (IFEQ|IFNE) <val> [GET] [EX 100]
+    SET <str> <val> (IFDEQ|IFDNE) (9555e8555c62dcfd|2d06800538d394c2|x)
     DELIFEQ <str> <val>
+    2: DELEX <str> [(IFEQ|IFNE) <val>]
+    DELEX <key> [(IFDEQ|IFDNE) 2d06800538d394c2]
+    3: MSETEX 2 <str> <val> <str> <val> [(NX|XX)] [(EX 100|PX 3|KEEPTTL)]
     SETEX <str> (1|100) <val>
     GETEX <str> (PX 3|EX 100|PERSIST)
     4: PEXPIRE <key> (1|3|10|100)

@@ -1,7 +1,8 @@
 //! Where Penstock must not do what the oracle does. Penstock follows Redis 7.2; Debian 12's `redis-server` is 7.0.15.
 //!
 //! Not generated at all, because 7.0 does not know them (the families' own tests cover them): ZRANK and ZREVRANK
-//! WITHSCORE, CLIENT SETINFO and NO-TOUCH (7.2), HSCAN NOVALUES (7.4), SET IFEQ and DELIFEQ (Valkey).
+//! WITHSCORE, CLIENT SETINFO and NO-TOUCH (7.2), HSCAN NOVALUES (7.4), SET IFEQ and DELIFEQ (Valkey),
+//! BYPOLYGON (Valkey), MSETEX, DELEX, DIGEST and SET's IFNE, IFDEQ and IFDNE (Redis 8.4).
 
 use crate::dataset::Entry;
 use crate::reply::Reply;

@@ -5,7 +5,8 @@ use store::db::Ttl;
 use store::keyspace::Key;
 use store::table::Ref;
 
-use super::{reply_string, reply_view, text};
+use super::condition::{self, Comparison};
+use super::{reply_string, reply_view};
 use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
@@ -13,17 +14,18 @@ use crate::spec::key_flag::{ACCESS, OW, RW, UPDATE};
 
 /// The flags of SET's key, which it only overwrites unless an option has it look at the value that it replaces.
 pub(super) fn flags_of_key(args: Args<'_>) -> u32 {
-    let reads = |option: &[u8]| ["get", "ifeq"].iter().any(|word| option.eq_ignore_ascii_case(word.as_bytes()));
+    let is = |option: &[u8], word: &str| option.eq_ignore_ascii_case(word.as_bytes());
+    let reads = |option: &[u8]| is(option, "get") || condition::WORDS.iter().any(|word| is(option, word));
     if args.from(3).any(reads) { RW | ACCESS | UPDATE } else { OW | UPDATE }
 }
 
-/// When SET sets.
+/// When SET or MSETEX sets.
 #[derive(Clone, Copy)]
-enum Condition<'c> {
+pub(super) enum Condition<'c> {
     Always,
     IfAbsent,
     IfExists,
-    IfEqual(&'c [u8]),
+    If(Comparison<'c>),
 }
 
 /// A unit of time, and what it counts from.
@@ -61,7 +63,7 @@ impl Unit {
 
 /// What is to become of the expiry.
 #[derive(Clone, Copy)]
-enum Expiry {
+pub(super) enum Expiry {
     Unsaid,
     Keep,
     Persist,
@@ -69,15 +71,28 @@ enum Expiry {
     Set(Unit, usize),
 }
 
-struct SetOptions<'c> {
-    condition: Condition<'c>,
+pub(super) struct SetOptions<'c> {
+    pub condition: Condition<'c>,
     get: bool,
-    expiry: Expiry,
+    pub expiry: Expiry,
+}
+
+/// Which command's options are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OptionsOf {
+    Set,
+    GetEx,
+    MSetEx,
+}
+
+/// Reads MSETEX's options, from the argument at `index` on.
+pub(super) fn options_of_msetex<'c>(call: &Call<'c, '_, '_>, index: usize) -> Result<SetOptions<'c>, Error> {
+    options(call, index, OptionsOf::MSetEx)
 }
 
 /// Reads the options from the argument at `index` on. A repeated option is taken as Redis takes it: the last counts,
 /// where the two don't exclude each other.
-fn options<'c>(call: &Call<'c, '_, '_>, mut index: usize, getex: bool) -> Result<SetOptions<'c>, Error> {
+fn options<'c>(call: &Call<'c, '_, '_>, mut index: usize, of: OptionsOf) -> Result<SetOptions<'c>, Error> {
     let mut options = SetOptions { condition: Condition::Always, get: false, expiry: Expiry::Unsaid };
     while index < call.len() {
         let word = call.arg(index);
@@ -91,14 +106,18 @@ fn options<'c>(call: &Call<'c, '_, '_>, mut index: usize, getex: bool) -> Result
             }
             options.expiry = Expiry::Set(unit, index + 1);
             index += 2;
-        } else if getex {
+        } else if of == OptionsOf::GetEx {
             options.persist(word)?;
             index += 1;
-        } else if call.is(index, "ifeq") && has_next && matches!(options.condition, Condition::Always) {
-            options.condition = Condition::IfEqual(call.arg(index + 1));
+        } else if of == OptionsOf::Set
+            && has_next
+            && matches!(options.condition, Condition::Always)
+            && let Some(comparison) = Comparison::of(word, call.arg(index + 1))
+        {
+            options.condition = Condition::If(comparison);
             index += 2;
         } else {
-            options.word_of_set(word)?;
+            options.word_alone(word, of)?;
             index += 1;
         }
     }
@@ -115,14 +134,14 @@ impl SetOptions<'_> {
         Ok(())
     }
 
-    /// The words of SET that stand alone.
-    fn word_of_set(&mut self, word: &[u8]) -> Outcome {
+    /// The words of SET and MSETEX that stand alone.
+    fn word_alone(&mut self, word: &[u8], of: OptionsOf) -> Outcome {
         let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
         match (self.condition, self.expiry) {
             (Condition::Always | Condition::IfAbsent, _) if is("nx") => self.condition = Condition::IfAbsent,
             (Condition::Always | Condition::IfExists, _) if is("xx") => self.condition = Condition::IfExists,
             (_, Expiry::Unsaid | Expiry::Keep) if is("keepttl") => self.expiry = Expiry::Keep,
-            _ if is("get") => self.get = true,
+            _ if is("get") && of == OptionsOf::Set => self.get = true,
             _ => return Err(Error::SYNTAX),
         }
         Ok(())
@@ -130,7 +149,7 @@ impl SetOptions<'_> {
 }
 
 /// The expiry in the argument at `index`, in milliseconds of Unix time. `name` is the command's, for the error.
-fn expiry(call: &Call<'_, '_, '_>, unit: Unit, index: usize, name: &str) -> Result<u64, Error> {
+pub(super) fn expiry(call: &Call<'_, '_, '_>, unit: Unit, index: usize, name: &str) -> Result<u64, Error> {
     let time = call.int(index)?;
     let at = if time <= 0 { None } else { unit.to_unix_ms(time, call.db.now_ms()) };
     at.and_then(|at| u64::try_from(at).ok()).ok_or_else(|| Error::invalid_expire(name))
@@ -157,17 +176,19 @@ pub(super) fn set(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 fn set_with_options(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let options = options(call, 3, false)?;
+    let options = options(call, 3, OptionsOf::Set)?;
     let ttl = match options.expiry {
         Expiry::Keep => Ttl::Keep,
         Expiry::Set(unit, index) => Ttl::At(expiry(call, unit, index, "set")?),
         Expiry::Unsaid | Expiry::Persist => Ttl::Clear,
     };
     let key = call.key(1);
+    // Before the reply is begun, since it may be an error.
+    let holds = holds(call, key, options.condition)?;
     if options.get {
         reply_string(call, key)?;
     }
-    if holds(call, key, options.condition)? {
+    if holds {
         store(call, key, call.arg(2), ttl);
         call.record_set(key, call.arg(2), ttl);
         if !options.get {
@@ -185,7 +206,8 @@ fn holds(call: &Call<'_, '_, '_>, key: Key<'_>, condition: Condition<'_>) -> Res
     }
     let entry = call.db.peek(key);
     Ok(match (condition, &entry) {
-        (Condition::IfEqual(expected), Some(entry)) => *text(entry.view())? == *expected,
+        (Condition::If(comparison), Some(entry)) => comparison.holds_for(entry.view())?,
+        (Condition::If(comparison), None) => comparison.holds_without_value(),
         (Condition::IfAbsent, entry) => entry.is_none(),
         (_, entry) => entry.is_some(),
     })
@@ -208,7 +230,7 @@ fn set_expiring(call: &mut Call<'_, '_, '_>, unit: Unit, name: &str) -> Outcome 
 }
 
 pub(super) fn getex(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let options = options(call, 2, true)?;
+    let options = options(call, 2, OptionsOf::GetEx)?;
     let key = call.key(1);
     // A key that doesn't exist or has another type is answered before the time is looked at.
     match call.db.get(key) {

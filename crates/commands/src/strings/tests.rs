@@ -56,6 +56,106 @@ fn set_compares_before_it_sets() {
     ]);
 }
 
+/// The replies are those of Redis 8.6.
+#[test]
+fn set_and_delex_compare_with_values_and_digests() {
+    let type_error = "-ERR Key should be of string type if conditions are specified";
+    let not_a_digest = "-ERR must be exactly 16 hexadecimal characters";
+    let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+    check(&[
+        ("set a hello", "+OK"),
+        ("digest a", "$16|9555e8555c62dcfd"),
+        ("set n 123", "+OK"),
+        ("digest n", "$16|404a763b3f4c8c9a"),
+        ("set e ''", "+OK"),
+        ("digest e", "$16|2d06800538d394c2"),
+        ("digest none", "$-1"),
+        ("digest l", wrong_type),
+        ("set a world ifne hello", "$-1"),
+        ("set a world ifne x get", "$5|hello"),
+        ("set new v ifne x", "+OK"),
+        ("set new2 v ifeq x", "$-1"),
+        ("set new2 v ifdeq zz", "$-1"),
+        ("set new2 v ifdne zz", "+OK"),
+        ("set a x ifdeq zz", not_a_digest),
+        ("set a x ifdeq zz get", not_a_digest),
+        ("set a x ifdeq zzzzzzzzzzzzzzzz", "$-1"),
+        ("set a hello", "+OK"),
+        ("set a hello ifdeq 9555E8555C62DCFD", "+OK"),
+        ("set a x ifdne 9555e8555c62dcfd", "$-1"),
+        ("set a y ifdeq 9555e8555c62dcfd get", "$5|hello"),
+        ("set l x ifdeq zz", wrong_type),
+        ("set l x ifne x get", wrong_type),
+        ("set a x ifne y ifeq y", "-ERR syntax error"),
+        ("set a x ifne", "-ERR syntax error"),
+        ("delex a ifeq hello", ":0"),
+        ("delex a ifdeq 9555e8555c62dcfd", ":0"),
+        ("delex a ifdeq zz", not_a_digest),
+        ("delex a bogus x", "-ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE"),
+        ("delex a ifeq", "-ERR wrong number of arguments for 'delex' command"),
+        ("delex a ifdne 9555e8555c62dcfd", ":1"),
+        ("delex none bogus x", ":0"),
+        ("delex none", ":0"),
+        ("delex l bogus x", type_error),
+        ("delex l", ":1"),
+        ("delex new ifne v", ":0"),
+        ("delex new ifeq v", ":1"),
+        ("exists a l new", ":0"),
+    ]);
+}
+
+/// The replies are those of Redis 8.6.
+#[test]
+fn msetex_sets_all_or_none() {
+    let syntax = "-ERR syntax error";
+    let numkeys = "-ERR invalid numkeys value";
+    check(&[
+        ("msetex 2 a 1 b 2", ":1"),
+        ("msetex 2 a 3 c 4 nx", ":0"),
+        ("msetex 2 a 3 c 4 xx ex 100", ":0"),
+        ("msetex 2 a 3 b 4 ex 100 xx", ":1"),
+        ("mget a b c", "*3|$1|3|$1|4|$-1"),
+        ("ttl b", ":100"),
+        ("msetex 2 a 5 d 6 keepttl", ":1"),
+        ("ttl a", ":100"),
+        ("ttl d", ":-1"),
+        ("msetex 2 a 5 a 6", ":1"),
+        ("get a", "$1|6"),
+        ("ttl a", ":-1"),
+        ("msetex 1 l v xx", ":1"),
+        ("type l", "+string"),
+        ("msetex 1 a 1 ex 10 ex 20", ":1"),
+        ("ttl a", ":20"),
+        ("msetex 1 a 1 exat 10", ":1"),
+        ("get a", "$-1"),
+        ("msetex 0 a 1", numkeys),
+        ("msetex x a 1", numkeys),
+        ("msetex 01 a 1", numkeys),
+        ("msetex 3000000000 a 1", numkeys),
+        ("msetex 2 a 1", "-ERR wrong number of key-value pairs"),
+        ("msetex 2147483647 a 1", "-ERR wrong number of key-value pairs"),
+        ("msetex 1 a 1 b 2", syntax),
+        ("msetex 1 a 1 nx xx", syntax),
+        ("msetex 1 a 1 get", syntax),
+        ("msetex 1 a 1 ifeq 1", syntax),
+        ("msetex 1 a 1 persist", syntax),
+        ("msetex 1 a 1 ex", syntax),
+        ("msetex 1 a 1 ex 10 px 10", syntax),
+        ("msetex 1 a 1 ex 10 keepttl", syntax),
+        ("msetex 1 a 1 ex x", "-ERR value is not an integer or out of range"),
+        ("msetex 1 d 1 nx ex 0", "-ERR invalid expire time in 'msetex' command"),
+    ]);
+}
+
+#[test]
+fn msetex_and_delex_tell_what_they_changed() {
+    let mut bench = Bench::default();
+    bench.check(&[("msetex 2 a 1 b 2 px 10", ":1"), ("msetex 1 a 1 nx", ":0"), ("delex a ifeq 2", ":0")]);
+    bench.check(&[("delex a ifeq 1", ":1"), ("delex a ifeq 1", ":0"), ("delex b", ":1")]);
+    assert_eq!(bench.events(), ["set a", "expire a", "set b", "expire b", "del a", "del b"]);
+    assert_eq!(bench.effects.dirty, 4);
+}
+
 #[test]
 fn an_expiry_must_make_sense() {
     let invalid = "-ERR invalid expire time in 'set' command";
