@@ -13,6 +13,7 @@ mod table;
 mod tests;
 
 pub(crate) use add::{Added, Flags, add_one};
+pub(crate) use range::store_recorded;
 pub use table::COMMANDS;
 
 use resp::reply::Reply;

@@ -125,8 +125,8 @@ impl Cell {
     }
 }
 
-/// Adds to, or takes one from, the bits of a column or row, which lie at `own`; those at `gaps` lie between them and pass
-/// a carry on.
+/// Adds one to, or takes it from, the bits of a column or row, which lie at `own`; those at `gaps` lie between them and
+/// pass a carry on.
 fn moved(bits: u64, to: Move, own: u64, gaps: u64, steps: u32) -> u64 {
     let unused = 64 - 2 * steps;
     let gaps = gaps >> unused;

@@ -3,18 +3,15 @@
 use resp::num::{self, FixedText};
 use resp::reply::Reply;
 use resp::request::Args;
-use store::db::Ttl;
-use store::keyspace::Key;
 use store::types::zset::{Member, ZSet};
-use store::value::Value;
 
 use super::cell::{Point, point_of};
 use super::earth::metres_of_unit;
 use super::point_at;
 use super::shape::{Form, Shape};
 use crate::Call;
-use crate::effects::Class;
 use crate::error::{Error, Outcome};
+use crate::zsets::store_recorded;
 
 const NO_MEMBER: Error = Error::fixed("ERR could not decode requested zset member");
 const RADIUS_NOT_FLOAT: Error = Error::fixed("ERR need numeric radius");
@@ -398,51 +395,25 @@ fn run(call: &mut Call<'_, '_, '_>, kind: Kind) -> Outcome {
     };
     let score = |found: &Found<'_>| if target.distances { found.distance_m / metres } else { found.score };
     let stored = ZSet::from_pairs(results.iter().map(|found| (&*found.member, score(found))), limits);
-    store(call, call.key(target.arg), stored, if kind.is_search() { "geosearchstore" } else { "georadiusstore" });
+    let changes = stored.len();
+    // The journal has the results: another machine's sines may be others.
+    let event = if kind.is_search() { "geosearchstore" } else { "georadiusstore" };
+    let count = store_recorded(call, call.key(target.arg), stored, changes, event);
+    call.reply.count(count);
     Ok(())
 }
 
-/// Puts the results in place of what a key held; without any, the key is only removed. Replies with their number.
-fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, results: ZSet, event: &'static str) {
-    let count = results.len();
-    call.overwrite(key);
-    if count > 0 {
-        record(call, key, &results);
-        call.db.set_object(key, Value::ZSet(results), Ttl::Clear);
-        call.changed_by(count, key, Class::ZSet, event);
-    } else {
-        let revision = call.effects.revision();
-        call.store_nothing(key);
-        if call.effects.revision() != revision {
-            call.record_as(&[b"DEL", key.bytes]);
-        }
-    }
-    call.reply.count(count);
-}
-
-/// Has the journal reproduce the results themselves, of which there are some: another machine's sines may be others.
-fn record(call: &mut Call<'_, '_, '_>, key: Key<'_>, results: &ZSet) {
-    if !call.is_recorded() {
-        return;
-    }
-    call.record_as(&[b"DEL", key.bytes]);
-    let texts: Vec<_> = results.iter().map(|(member, score)| (num::FloatText::new(score), member)).collect();
-    let pairs = texts.iter().flat_map(|(score, member)| [score.as_bytes(), member]);
-    let words: Vec<&[u8]> = [&b"ZADD"[..], key.bytes].into_iter().chain(pairs).collect();
-    call.record_as(&words);
-}
-
-/// The key that STORE or STOREDIST gives the result to, if it is `word` that counts: the last of them does.
+/// The key after an option, STORE or STOREDIST, that is looked for from the argument at `first` on. The last one counts.
 fn stored_by(args: Args<'_>, first: usize, word: &str) -> Option<usize> {
     let mut found = None;
     let mut at = first;
     while at + 1 < args.len() {
         let is = |word: &str| args.get(at).eq_ignore_ascii_case(word.as_bytes());
-        if is("store") || is("storedist") {
-            found = is(word).then_some(at + 1);
-            at += 1;
+        if is(word) {
+            found = Some(at + 1);
         }
-        at += 1;
+        // What follows either of them is a key, whatever it looks like.
+        at += if is("store") || is("storedist") { 2 } else { 1 };
     }
     found
 }

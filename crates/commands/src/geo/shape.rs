@@ -1,8 +1,8 @@
 //! Areas that are searched: circles, boxes and polygons; which cells cover them, and which points lie in them.
 //!
-//! Which cells are searched, and in which order, is Redis's, since the order of unsorted results follows from it, and
-//! since an area that reaches over a pole, or far over the date line, is not always covered. Which points of these cells
-//! are in the area is computed as in Redis, too; a [`Window`] says of most others at once that they are not.
+//! Which cells are searched, and in which order, is Redis's: the order of unsorted results follows from it. As there, an
+//! area that reaches over a pole is not always covered. Which points of these cells are in the area is computed as in
+//! Redis, too; a [`Window`] says of most others at once that they are not.
 
 use super::cell::{Cell, Edges, LATITUDE_MAX, LONGITUDE_MAX, Move, Point, STEPS_MAX, bits_of_score, column_and_row};
 use super::earth::{Origin, RADIUS_M, along_meridian, degrees, radians};

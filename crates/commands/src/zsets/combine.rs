@@ -7,7 +7,7 @@ use store::types::zset::{ZSet, ZSetBuilder};
 use store::value::Value;
 
 use super::Form;
-use super::range::store;
+use super::range::{store, store_recorded};
 use crate::Call;
 use crate::error::{Error, Outcome};
 
@@ -28,13 +28,20 @@ enum Aggregate {
     Sum,
     Min,
     Max,
+    /// The scores don't matter: the weights of the inputs that have the member are added up.
+    Count,
 }
 
 impl Aggregate {
+    /// What a member of an input brings in, beside others.
+    fn part(self, score: f64, weight: f64) -> f64 {
+        if matches!(self, Aggregate::Count) { weight } else { score * weight }
+    }
+
     fn of(self, a: f64, b: f64) -> f64 {
         match self {
             // The sum of both infinities counts as 0, as in Redis.
-            Aggregate::Sum => not_nan(a + b),
+            Aggregate::Sum | Aggregate::Count => not_nan(a + b),
             // Of equal ones, such as 0 and -0, and beside no number at all, the first stays.
             Aggregate::Min if b < a => b,
             Aggregate::Max if b > a => b,
@@ -169,6 +176,7 @@ fn aggregate(word: &[u8]) -> Result<Aggregate, Error> {
         word if word.eq_ignore_ascii_case(b"sum") => Ok(Aggregate::Sum),
         word if word.eq_ignore_ascii_case(b"min") => Ok(Aggregate::Min),
         word if word.eq_ignore_ascii_case(b"max") => Ok(Aggregate::Max),
+        word if word.eq_ignore_ascii_case(b"count") => Ok(Aggregate::Count),
         _ => Err(Error::SYNTAX),
     }
 }
@@ -209,7 +217,7 @@ fn combine(call: &Call<'_, '_, '_>, query: &Query, operation: Operation) -> ZSet
         Operation::Union => {
             for (source, weight) in &sources {
                 source.visit(|member, score| {
-                    let score = not_nan(score * weight);
+                    let score = not_nan(query.aggregate.part(score, *weight));
                     result.upsert(member, |before| before.map_or(score, |b| query.aggregate.of(b, score)));
                     true
                 });
@@ -236,11 +244,11 @@ fn combine(call: &Call<'_, '_, '_>, query: &Query, operation: Operation) -> ZSet
 fn intersect(sources: &[(Source<'_>, f64)], query: &Query, mut visit: impl FnMut(&[u8], f64) -> bool) {
     let Some(((first, weight), others)) = sources.split_first() else { return };
     first.visit(|member, score| {
-        let mut score = not_nan(score * weight);
+        let mut score = not_nan(query.aggregate.part(score, *weight));
         for (other, weight) in others {
             let Some(value) = other.score(member) else { return true };
             // An infinity times 0 makes the whole sum 0, as in Redis, and not only its part.
-            score = query.aggregate.of(score, value * weight);
+            score = query.aggregate.of(score, query.aggregate.part(value, *weight));
         }
         visit(member, score)
     });
@@ -260,7 +268,12 @@ fn reply_stored(call: &mut Call<'_, '_, '_>, operation: Operation, event: &'stat
     let query = Query::read(call, 2, operation, OptionsTaken::Stores)?;
     let result = combine(call, &query, operation).finish(call.rules.zset);
     let destination = call.key(1);
-    let count = store(call, destination, result, event);
+    let count = if matches!(query.aggregate, Aggregate::Count) {
+        // Readers of the journal that are older than the option understand the result.
+        store_recorded(call, destination, result, 1, event)
+    } else {
+        store(call, destination, result, event)
+    };
     call.reply.count(count);
     Ok(())
 }

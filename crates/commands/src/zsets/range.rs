@@ -214,6 +214,42 @@ pub(super) fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, zset: ZSet, event
     count
 }
 
+/// The same, counted as so many changes; the journal has the result itself instead of the command.
+pub(crate) fn store_recorded(
+    call: &mut Call<'_, '_, '_>,
+    key: Key<'_>,
+    zset: ZSet,
+    changes: usize,
+    event: &'static str,
+) -> usize {
+    let count = zset.len();
+    call.overwrite(key);
+    if count > 0 {
+        record_members(call, key, &zset);
+        call.db.set_object(key, Value::ZSet(zset), Ttl::Clear);
+        call.changed_by(changes, key, Class::ZSet, event);
+    } else {
+        let revision = call.effects.revision();
+        call.store_nothing(key);
+        if call.effects.revision() != revision {
+            call.record_as(&[b"DEL", key.bytes]);
+        }
+    }
+    count
+}
+
+/// Has the journal reproduce the call by these members in place of what the key held; there is at least one.
+fn record_members(call: &mut Call<'_, '_, '_>, key: Key<'_>, zset: &ZSet) {
+    if !call.is_recorded() {
+        return;
+    }
+    call.record_as(&[b"DEL", key.bytes]);
+    let texts: Vec<_> = zset.iter().map(|(member, score)| (num::FloatText::new(score), member)).collect();
+    let pairs = texts.iter().flat_map(|(score, member)| [score.as_bytes(), member]);
+    let words: Vec<&[u8]> = [&b"ZADD"[..], key.bytes].into_iter().chain(pairs).collect();
+    call.record_as(&words);
+}
+
 fn reply_count(call: &mut Call<'_, '_, '_>, by: By) -> Outcome {
     let bounds = Bounds::read(call, by, 2, false)?;
     let zset = call.db.object::<ZSet>(call.key(1))?;

@@ -280,7 +280,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "O(N)+O(M*log(M)), where N is the number of all members and M the size of the result",
             "Returns the union of sorted sets.",
             "numkeys:integer key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | \
-             MAX>] [WITHSCORES]",
+             MAX | COUNT>] [WITHSCORES]",
         ),
     Spec::new("zinter", -3, READONLY | MOVABLEKEYS, combine::zinter as Handler)
         .keys(&[KeySpec::counted(1, RO | ACCESS)])
@@ -290,7 +290,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "O(N*K)+O(M*log(M)), where N is the size of the smallest of K sorted sets and M that of the result",
             "Returns the intersection of sorted sets.",
             "numkeys:integer key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | \
-             MAX>] [WITHSCORES]",
+             MAX | COUNT>] [WITHSCORES]",
         ),
     Spec::new("zdiff", -3, READONLY | MOVABLEKEYS, combine::zdiff as Handler)
         .keys(&[KeySpec::counted(1, RO | ACCESS)])
@@ -309,7 +309,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "O(N)+O(M*log(M)), where N is the number of all members and M the size of the result",
             "Stores the union of sorted sets in a key.",
             "destination numkeys:integer key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE \
-             <SUM | MIN | MAX>]",
+             <SUM | MIN | MAX | COUNT>]",
         ),
     Spec::new("zinterstore", -4, WRITE | DENYOOM | MOVABLEKEYS, combine::zinterstore as Handler)
         .keys(&[KeySpec::at(1, OW | UPDATE), KeySpec::counted(2, RO | ACCESS)])
@@ -319,7 +319,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "O(N*K)+O(M*log(M)), where N is the size of the smallest of K sorted sets and M that of the result",
             "Stores the intersection of sorted sets in a key.",
             "destination numkeys:integer key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE \
-             <SUM | MIN | MAX>]",
+             <SUM | MIN | MAX | COUNT>]",
         ),
     Spec::new("zdiffstore", -4, WRITE | DENYOOM | MOVABLEKEYS, combine::zdiffstore as Handler)
         .keys(&[KeySpec::at(1, OW | UPDATE), KeySpec::counted(2, RO | ACCESS)])

@@ -163,6 +163,14 @@ fn combining() {
         ("zunion 1 a weights x", "-ERR weight value is not a float"),
         ("zunionstore out 1 a withscores", SYNTAX),
         ("zdiff 1 a weights 1", SYNTAX),
+        // Of Redis 8.8: each input counts as its weight, whatever the scores.
+        ("zunion 3 a b s aggregate count withscores", "*8|$1|w|$1|1|$1|x|$1|2|$1|y|$1|2|$1|z|$1|3"),
+        ("zinter 2 a b weights 2 -5 aggregate count withscores", "*4|$1|y|$2|-3|$1|z|$2|-3"),
+        ("zunionstore out 2 a b weights inf -inf aggregate count", ":4"),
+        ("zrange out 0 -1 withscores", "*8|$1|w|$4|-inf|$1|y|$1|0|$1|z|$1|0|$1|x|$3|inf"),
+        ("zinterstore out 2 a nokey aggregate count", ":0"),
+        ("exists out", ":0"),
+        ("zintercard 2 a b aggregate count", SYNTAX),
         ("set str x", "+OK"),
         ("zunion 2 a str", WRONG_TYPE),
     ]);
