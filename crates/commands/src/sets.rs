@@ -49,6 +49,15 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             "key [key ...]",
         )
         .tips(&["nondeterministic_output_order"]),
+    Spec::new("sdiffcard", -3, READONLY | MOVABLEKEYS, combine::sdiffcard as Handler)
+        .keys(&[KeySpec::counted(1, RO | ACCESS)])
+        .docs(
+            Group::Set,
+            "8.10.0",
+            "O(N*M) where N is the size of the first set and M the number of sets",
+            "Returns the number of members that the first set has and the others have not.",
+            "numkeys:integer key [key ...] [LIMIT limit:integer]",
+        ),
     Spec::new("sdiffstore", -3, WRITE | DENYOOM, combine::sdiffstore as Handler)
         .keys(&[KeySpec::at(1, OW | UPDATE), KeySpec::range(2, -1, 1, RO | ACCESS)])
         .docs(
@@ -161,6 +170,15 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             "key [key ...]",
         )
         .tips(&["nondeterministic_output_order"]),
+    Spec::new("sunioncard", -3, READONLY | MOVABLEKEYS, combine::sunioncard as Handler)
+        .keys(&[KeySpec::counted(1, RO | ACCESS)])
+        .docs(
+            Group::Set,
+            "8.10.0",
+            "O(N) where N is the number of members of all sets",
+            "Returns the number of members of the union of sets; exactly, with APPROX, too.",
+            "numkeys:integer key [key ...] [APPROX] [LIMIT limit:integer]",
+        ),
     Spec::new("sunionstore", -3, WRITE | DENYOOM, combine::sunionstore as Handler)
         .keys(&[KeySpec::at(1, OW | UPDATE), KeySpec::range(2, -1, 1, RO | ACCESS)])
         .docs(

@@ -87,7 +87,7 @@ pub(super) fn sinterstore(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 pub(super) fn sintercard(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let limit = sintercard_limit(call)?;
+    let limit = count_limit(call, false)?;
     let keys = call.each_key();
     let sets = smallest_first(sets_at(&mut call.db, keys)?);
     let count = common(&sets).take(limit).count();
@@ -95,18 +95,23 @@ pub(super) fn sintercard(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Checks the arguments of SINTERCARD and gives its limit.
-fn sintercard_limit(call: &Call<'_, '_, '_>) -> Result<usize, Error> {
+/// Checks the arguments of a command that counts, and gives its limit. `may_estimate`: APPROX is an option.
+fn count_limit(call: &Call<'_, '_, '_>, may_estimate: bool) -> Result<usize, Error> {
     let at_least = |min: i64, index: usize| num::parse_i64(call.arg(index)).filter(|number| *number >= min);
     let keys = at_least(1, 1).ok_or(Error::new("ERR numkeys should be greater than 0"))?;
     let keys = usize::try_from(keys).ok().filter(|keys| *keys <= call.len() - 2);
     let keys = keys.ok_or(Error::new("ERR Number of keys can't be greater than number of args"))?;
     let mut limit = 0;
-    for index in (2 + keys..call.len()).step_by(2) {
-        if !call.is(index, "limit") || index + 1 == call.len() {
+    let mut index = 2 + keys;
+    while index < call.len() {
+        if may_estimate && call.is(index, "approx") {
+            index += 1;
+        } else if call.is(index, "limit") && index + 1 < call.len() {
+            limit = at_least(0, index + 1).ok_or(Error::new("ERR LIMIT can't be negative"))?;
+            index += 2;
+        } else {
             return Err(Error::SYNTAX);
         }
-        limit = at_least(0, index + 1).ok_or(Error::new("ERR LIMIT can't be negative"))?;
     }
     Ok(usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX))
 }
@@ -131,6 +136,39 @@ pub(super) fn sunion(call: &mut Call<'_, '_, '_>) -> Outcome {
         [only] => reply_set(&mut call.reply, only),
         several => reply_set(&mut call.reply, &union(several, &call.rules.set)),
     }
+    Ok(())
+}
+
+/// With APPROX, too, the number is exact.
+pub(super) fn sunioncard(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let limit = count_limit(call, true)?;
+    let keys = call.each_key();
+    let mut sets: Vec<&Set> = sets_at(&mut call.db, keys)?.into_iter().flatten().collect();
+    // The largest set has no member twice, and needs no copy: those of the others are counted that it doesn't have.
+    sets.sort_by_key(|set| std::cmp::Reverse(set.len()));
+    let Some((largest, others)) = sets.split_first() else {
+        call.reply.int(0);
+        return Ok(());
+    };
+    let (mut beyond, mut missing) = (Set::new(), limit.saturating_sub(largest.len()));
+    for member in others.iter().flat_map(|set| set.iter()) {
+        if missing == 0 {
+            break;
+        }
+        if !largest.contains(&member) && beyond.insert(&member, &call.rules.set) {
+            missing -= 1;
+        }
+    }
+    call.reply.count((largest.len() + beyond.len()).min(limit));
+    Ok(())
+}
+
+pub(super) fn sdiffcard(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let limit = count_limit(call, false)?;
+    let keys = call.each_key();
+    let sets = sets_at(&mut call.db, keys)?;
+    let count = Difference::new(&sets).map_or(0, |difference| difference.left().take(limit).count());
+    call.reply.count(count);
     Ok(())
 }
 

@@ -178,6 +178,42 @@ fn counting_common_members() {
     ]);
 }
 
+/// Commands of Redis 8.10; errors are SINTERCARD's.
+#[test]
+fn unions_and_differences_are_counted() {
+    check(&[
+        ("sadd a 1 2 3 x", ":4"),
+        ("sadd b 3 4 y", ":3"),
+        ("sadd c y z", ":2"),
+        ("set str x", "+OK"),
+        ("sunioncard 3 a b c", ":7"),
+        ("sunioncard 2 a nokey", ":4"),
+        ("sunioncard 1 nokey", ":0"),
+        ("sunioncard 2 a a", ":4"),
+        ("sunioncard 3 a b c limit 5", ":5"),
+        ("sunioncard 3 a b c limit 2", ":2"),
+        ("sunioncard 3 a b c limit 0", ":7"),
+        ("sunioncard 3 a b c approx limit 6", ":6"),
+        ("sunioncard 3 a b c limit 60 approx", ":7"),
+        ("sunioncard 1 str", WRONG_TYPE),
+        ("sunioncard 0 a", "-ERR numkeys should be greater than 0"),
+        ("sunioncard 2 a", "-ERR Number of keys can't be greater than number of args"),
+        ("sunioncard 1 a limit -1", "-ERR LIMIT can't be negative"),
+        ("sunioncard 1 a limit", SYNTAX),
+        ("sdiffcard 2 a b", ":3"),
+        ("sdiffcard 3 a b c", ":3"),
+        ("sdiffcard 2 a b limit 2", ":2"),
+        ("sdiffcard 2 a b limit 0", ":3"),
+        ("sdiffcard 2 a a", ":0"),
+        ("sdiffcard 1 a", ":4"),
+        ("sdiffcard 2 nokey a", ":0"),
+        ("sdiffcard 2 a nokey", ":4"),
+        ("sdiffcard 2 a str", WRONG_TYPE),
+        ("sdiffcard 1 a approx", SYNTAX),
+        ("sdiffcard 1 a b", SYNTAX),
+    ]);
+}
+
 #[test]
 fn random_members() {
     check(&[
