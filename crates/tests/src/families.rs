@@ -579,6 +579,10 @@ pub const EFFECTS: Family = Family {
     3: XAUTOCLAIM <stream> (g1|g2) <consumer> 0 0 COUNT 3
     2: XACK <stream> (g1|g2) <id>
     XDEL <stream> <id>
+    2: XDELEX <stream> [(KEEPREF|DELREF|ACKED)] IDS 2 <id> <id>
+    3: XACKDEL <stream> (g1|g2) [(KEEPREF|DELREF|ACKED)] IDS 1 <id>
+    XTRIM <stream> (MAXLEN|MINID) (2|5) (DELREF|ACKED)
+    2: XADD <stream> (DELREF|ACKED) MAXLEN [~] 4 * <field> <val>
     4: BLPOP <list> <list> (0|0.05)
     2: BRPOP <list> (0|0.05)
     2: BLMOVE <list> <list> (LEFT|RIGHT) (LEFT|RIGHT) (0|0.05)
@@ -593,6 +597,7 @@ pub const EFFECTS: Family = Family {
     2: GEOSEARCHSTORE <geo> <geo> FROMLONLAT <place> BYRADIUS <reach> [COUNT 2 ANY] [STOREDIST]
     2: GEOSEARCHSTORE <geo> <geo> BYPOLYGON 4 0 0 30 0 30 60 0 60 [STOREDIST]
     GEORADIUS <geo> <place> <reach> (STORE|STOREDIST) <geo>
+    2: (ZUNIONSTORE|ZINTERSTORE) <zset> 2 <zset> <zset> [WEIGHTS 2 3] AGGREGATE COUNT
     SORT <list> ALPHA STORE <list>
     SORT <set> BY nosort STORE <list>
     COPY <key> <key> DB (0|1) REPLACE
@@ -621,9 +626,9 @@ pub const ALL: &[Family] = &[
     SETS,
     SORTED_SETS,
     STREAMS,
-    GEO,
     BITS,
     HYPERLOGLOGS,
+    GEO,
     SCANS,
     SORT,
     TRANSACTIONS,

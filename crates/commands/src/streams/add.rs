@@ -3,6 +3,7 @@
 use store::keyspace::Key;
 use store::types::stream::{Entries, Stream, StreamId, StreamLimits, Trim};
 
+use super::delete::{self, References, Trimmed};
 use super::options::{NewId, check_ids, id, options};
 use super::{IdText, write_id};
 use crate::Call;
@@ -33,17 +34,18 @@ pub(super) fn xadd(call: &mut Call<'_, '_, '_>) -> Outcome {
         call.reply.null();
         return Ok(());
     }
-    let entries = &mut call.db.object_or_new::<Stream>(key)?.entries;
-    let id = next_id(entries, options.id, now_ms)?;
-    entries.push(id, pairs.clone(), limits);
-    let trimmed = options.trim.map(|trim| entries.trim(trim));
-    let len = entries.len();
+    let stream = call.db.object_or_new::<Stream>(key)?;
+    let id = next_id(&stream.entries, options.id, now_ms)?;
+    stream.entries.push(id, pairs.clone(), limits);
+    let trimmed = options.trim.map(|trim| delete::trim(stream, trim, options.references));
+    let trimmed = trimmed.filter(|trimmed| trimmed.count > 0);
+    let len = stream.entries.len();
     write_id(&mut call.reply, id);
     if call.is_recorded() {
         // The ID comes from the clock, and how far whole blocks are trimmed from how they were filled.
         let (len, id) = (len.to_string(), IdText::new(id));
         let mut words = vec![&b"XADD"[..], key.bytes];
-        if matches!(trimmed, Some((1.., _))) {
+        if trimmed.as_ref().is_some_and(Trimmed::is_from_front) {
             words.extend([&b"MAXLEN"[..], b"=", len.as_bytes()]);
         }
         words.push(id.as_bytes());
@@ -51,8 +53,9 @@ pub(super) fn xadd(call: &mut Call<'_, '_, '_>) -> Outcome {
         call.effects.record_as(call.db.index(), words.into_iter());
     }
     call.changed(key, Class::Stream, "xadd");
-    if let Some((1.., blocks)) = trimmed {
-        call.db.free_later(blocks);
+    if let Some(trimmed) = trimmed {
+        trimmed.record(call, key);
+        call.db.free_later(trimmed.blocks);
         call.event_for(Concerns::Watchers, key, Class::Stream, "xtrim");
     }
     Ok(())
@@ -74,22 +77,25 @@ fn next_id(entries: &Entries, wanted: NewId, now_ms: u64) -> Result<StreamId, Er
 }
 
 /// Trims a stream that exists; says how many entries went.
-fn trim(call: &mut Call<'_, '_, '_>, key: Key<'_>, trim: Trim) -> Result<u64, Error> {
+fn trim(call: &mut Call<'_, '_, '_>, key: Key<'_>, trim: Trim, references: References) -> Result<u64, Error> {
     let Some(stream) = call.db.object_mut::<Stream>(key)? else { return Ok(0) };
-    let (count, blocks) = stream.entries.trim(trim);
+    let trimmed = delete::trim(stream, trim, references);
     let len = stream.entries.len();
-    call.db.free_later(blocks);
-    if count > 0 {
-        call.record_as(&[b"XTRIM", key.bytes, b"MAXLEN", b"=", len.to_string().as_bytes()]);
+    if trimmed.count > 0 {
+        if trimmed.is_from_front() {
+            call.record_as(&[b"XTRIM", key.bytes, b"MAXLEN", b"=", len.to_string().as_bytes()]);
+        }
+        trimmed.record(call, key);
     }
-    Ok(count)
+    call.db.free_later(trimmed.blocks);
+    Ok(trimmed.count)
 }
 
 pub(super) fn xtrim(call: &mut Call<'_, '_, '_>) -> Outcome {
     let options = options(call, false)?;
     let wanted = options.trim.ok_or(Error::fixed("ERR syntax error, XTRIM must be called with a trimming strategy"))?;
     let key = call.key(1);
-    let count = trim(call, key, wanted)?;
+    let count = trim(call, key, wanted, options.references)?;
     if count > 0 {
         call.effects.count(count);
         call.event_for(Concerns::Watchers, key, Class::Stream, "xtrim");

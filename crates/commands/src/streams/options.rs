@@ -3,6 +3,7 @@
 use resp::num;
 use store::types::stream::{Keep, StreamId, Trim};
 
+use super::delete::References;
 use crate::Call;
 use crate::error::Error;
 
@@ -107,6 +108,8 @@ pub(super) enum NewId {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AddOptions {
     pub trim: Option<Trim>,
+    /// What becomes of the deliveries of entries that the trim takes.
+    pub references: References,
     /// The stream isn't created.
     pub no_create: bool,
     /// XADD's ID, and its place.
@@ -116,8 +119,10 @@ pub(super) struct AddOptions {
 
 /// Reads the options; XADD's end with its ID.
 pub(super) fn options(call: &Call<'_, '_, '_>, is_add: bool) -> Result<AddOptions, Error> {
-    let mut found = AddOptions { trim: None, no_create: false, id: NewId::Auto, id_at: 0 };
+    let mut found =
+        AddOptions { trim: None, references: References::Keep, no_create: false, id: NewId::Auto, id_at: 0 };
     let (mut keep, mut whole_blocks, mut limit) = (None, false, None);
+    let mut has_references = false;
     let mut at = 2;
     while at < call.len() {
         let has_more = at + 1 < call.len();
@@ -138,6 +143,8 @@ pub(super) fn options(call: &Call<'_, '_, '_>, is_add: bool) -> Result<AddOption
             limit = Some(not_negative(call, at, "LIMIT")?);
         } else if is_add && call.is(at, "nomkstream") {
             found.no_create = true;
+        } else if let Some(references) = References::of(call.arg(at)).filter(|_| !has_references) {
+            (found.references, has_references) = (references, true);
         } else if is_add {
             found.id = new_id(call.arg(at))?;
             break;

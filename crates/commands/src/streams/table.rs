@@ -2,7 +2,7 @@
 
 use store::value::Type;
 
-use super::{add, claim, group, info, pending, range, read};
+use super::{add, claim, delete, group, info, pending, range, read};
 use crate::Handler;
 use crate::spec::flag::{BLOCKING, DENYOOM, FAST, LOADING, MOVABLEKEYS, READONLY, STALE, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, RO, RW, UPDATE};
@@ -25,8 +25,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "5.0.0",
             "O(1) for the entry, and O(N) for trimming, where N is the number of entries removed",
             "Adds an entry to a stream.",
-            "key [NOMKSTREAM] [<MAXLEN | MINID> [=:equal | ~:approximately] threshold [LIMIT count:integer]] \
-             <*:auto-id | id> field value [field value ...]",
+            "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED]:condition [<MAXLEN | MINID> [=:equal | ~:approximately] \
+             threshold [LIMIT count:integer]] <*:auto-id | id> field value [field value ...]",
         )
         .tips(UNPREDICTABLE),
     Spec::new("xlen", 2, READONLY | FAST, range::xlen as Handler).brief().keys(&[KeySpec::at(1, RO)]).docs(
@@ -57,6 +57,22 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
         "Deletes entries.",
         "key id [id ...]",
     ),
+    Spec::new("xdelex", -5, WRITE | FAST, delete::xdelex as Handler).keys(&[KeySpec::at(1, RW | DELETE)]).docs(
+        Group::Stream,
+        "8.2.0",
+        "O(log(N)) for each entry and group, where N is the number of entries",
+        "Deletes entries, and what groups have pending of them, or only if no group needs them.",
+        "key [KEEPREF | DELREF | ACKED]:condition IDS numids:integer id [id ...]",
+    ),
+    Spec::new("xackdel", -6, WRITE | FAST, delete::xackdel as Handler)
+        .keys(&[KeySpec::at(1, RW | UPDATE | DELETE)])
+        .docs(
+            Group::Stream,
+            "8.2.0",
+            "O(log(N)) for each ID and group, where N is the number of entries",
+            "Acknowledges entries that were delivered to a consumer, and deletes them.",
+            "key group [KEEPREF | DELREF | ACKED]:condition IDS numids:integer id [id ...]",
+        ),
     Spec::new("xtrim", -4, WRITE, add::xtrim as Handler)
         .keys(&[KeySpec::at(1, RW | DELETE)])
         .docs(
@@ -64,7 +80,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "5.0.0",
             "O(N), where N is the number of entries removed",
             "Removes entries from the beginning of a stream.",
-            "key <MAXLEN | MINID> [=:equal | ~:approximately] threshold [LIMIT count:integer]",
+            "key <MAXLEN | MINID> [=:equal | ~:approximately] threshold [LIMIT count:integer] [KEEPREF | DELREF | \
+             ACKED]:condition",
         )
         .tips(UNPREDICTABLE),
     Spec::new("xread", -4, READONLY | BLOCKING | MOVABLEKEYS, read::xread as Handler)

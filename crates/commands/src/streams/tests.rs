@@ -230,3 +230,94 @@ fn blocks_are_as_large_as_the_settings_say() {
         ("XTRIM s MINID ~ 9 LIMIT 2", ":2"),
     ]);
 }
+
+/// The replies are those of Redis 8.6.
+#[test]
+fn xdelex_and_xackdel_regard_groups() {
+    let number = "-ERR Number of IDs must be a positive integer";
+    let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+    let mut bench = streams_of_two_groups();
+    bench.check(&[
+        ("xdelex s ids 3 1-1 9-9 1-1", "*3|:1|:-1|:-1"),
+        ("xlen s", ":5"),
+        ("xdelex s acked ids 4 1-1 1-2 1-3 1-4", "*4|:2|:2|:2|:2"),
+        ("xackdel s g acked ids 5 1-1 1-2 1-3 1-4 9-9", "*5|:2|:2|:2|:-1|:-1"),
+        ("xackdel s g ids 1 1-1", "*1|:-1"),
+        ("xdelex s delref ids 2 1-1 1-2", "*2|:-1|:1"),
+        ("xpending s h", "*4|:0|$-1|$-1|*-1"),
+        ("xdelex s acked ids 1 0-1", "*1|:-1"),
+        ("xdelex s acked ids 1 9-9", "*1|:2"),
+        ("xlen s", ":4"),
+        ("xdelex s ids 1 1-9 ids 2 1-4 1-3", "*2|:1|:1"),
+        ("xackdel s none ids 2 1-1 x", "*2|:-1|:-1"),
+        ("xackdel nokey g ids 1 x", "*1|:-1"),
+        ("xdelex nokey ids 2 1-1 x", "*2|:-1|:-1"),
+        ("xdelex s ids 1 x", "-ERR Invalid stream ID specified as stream command argument"),
+        ("xackdel s g ids 1 x", "-ERR Invalid stream ID specified as stream command argument"),
+        ("xdelex s ids 2 1-1", "-ERR The `numids` parameter must match the number of arguments"),
+        ("xdelex s ids 0 1-1", number),
+        ("xdelex s ids x 1-1", number),
+        ("xdelex s ids 99999999999999999999 1-1", number),
+        ("xdelex s keepref delref ids 1 1-1", "-ERR syntax error"),
+        ("xdelex s ids 1 1-1 1-2", "-ERR syntax error"),
+        ("xdelex s acked delref x", "-ERR syntax error"),
+        ("set str x", "+OK"),
+        ("xdelex str ids 1 x", wrong_type),
+        ("xackdel str g ids 1 1-1", wrong_type),
+    ]);
+}
+
+/// The replies are those of Redis 8.6.
+#[test]
+fn trims_regard_groups() {
+    let mut bench = streams_of_two_groups();
+    bench.check(&[
+        ("xtrim s maxlen 1 acked", ":0"),
+        ("xack s g 1-1 1-2 1-3", ":3"),
+        ("xack s h 1-2", ":1"),
+        ("xtrim s maxlen 1 acked", ":1"),
+        ("xrange s - + count 2", "*2|*2|$3|1-1|*2|$1|a|$1|1|*2|$3|1-3|*2|$1|a|$1|1"),
+        ("xtrim s minid 1-2 acked", ":0"),
+        ("xadd s maxlen 1 acked 2-1 a 1", "$3|2-1"),
+        ("xlen s", ":6"),
+        ("xpending s h - + 9", "*1|*4|$3|1-1|$1|c|:0|:1"),
+        ("xtrim s maxlen = 3 delref", ":3"),
+        ("xpending s h", "*4|:0|$-1|$-1|*-1"),
+        ("xreadgroup group g c count 2 streams s >", "*1|*2|$1|s|*2|*2|$3|1-5|*2|$1|a|$1|1|*2|$3|1-6|*2|$1|a|$1|1"),
+        ("xadd s delref maxlen 2 2-2 a 1", "$3|2-2"),
+        ("xpending s g", "*4|:0|$-1|$-1|*-1"),
+        ("xtrim s keepref maxlen 0", ":2"),
+        ("xtrim s maxlen 0 keepref delref", "-ERR syntax error"),
+        ("xadd s keepref acked * a 1", "-ERR Invalid stream ID specified as stream command argument"),
+        ("xadd new maxlen 1 acked 1-1 a 1", "$3|1-1"),
+        ("xadd new maxlen 1 acked 1-2 a 1", "$3|1-2"),
+        ("xlen new", ":1"),
+    ]);
+}
+
+/// A stream, "s", of six entries; "g" has read three of them and "h" two.
+fn streams_of_two_groups() -> Bench {
+    let mut bench = Bench::default();
+    for sequence in 1..=6 {
+        bench.run(&format!("xadd s 1-{sequence} a 1"));
+    }
+    for (group, count) in [("g", 3), ("h", 2)] {
+        bench.run(&format!("xgroup create s {group} 0"));
+        bench.run(&format!("xreadgroup group {group} c count {count} streams s >"));
+    }
+    bench
+}
+
+#[test]
+fn what_is_deleted_and_released_is_told_once() {
+    let mut bench = streams_of_two_groups();
+    bench.events();
+    let before = bench.effects.dirty;
+    bench.run("xackdel s g ids 2 1-1 1-2");
+    bench.run("xackdel s g acked ids 2 1-3 1-9");
+    bench.run("xdelex s delref ids 2 1-1 1-3");
+    bench.run("xdelex s delref ids 1 1-2");
+    bench.run("xdelex s acked ids 1 1-4");
+    assert_eq!(bench.events(), ["xdel s", "xdel s"]);
+    assert_eq!(bench.effects.dirty - before, 2 + 1 + 1);
+}

@@ -66,8 +66,8 @@ impl<'c> Comparison<'c> {
     }
 }
 
-/// True if `operand` is the digest of a value, in whatever case. Of the right length, anything else is just no digest of
-/// it, as in Redis.
+/// True if `operand` is the digest of a value, in whatever case. Anything else of the right length just isn't, as in
+/// Redis.
 fn is_digest_of(operand: &[u8], value: &[u8]) -> Result<bool, Error> {
     if operand.len() != DIGEST_LEN {
         return Err(NOT_A_DIGEST);
