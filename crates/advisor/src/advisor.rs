@@ -130,14 +130,14 @@ impl Advisor {
         if trip.depth == 1 {
             watch.single(found, gap)
         } else {
-            watch.several()
+            watch.several(found)
         }
         connection.last = Some(last);
     }
 
     /// The replies to a batch went to disk, as the client didn't read them: so many bytes of so many commands.
     pub fn spilled(&mut self, connection: &mut Connection, commands: u64, bytes: u64, now_ns: u64) {
-        let shape = connection.last.as_ref().map_or(0, |last| last.shape);
+        let shape = connection.last.as_ref().map_or(0, |last| last.pipeline);
         let sighting = Sighting {
             made: commands,
             needed: commands,
@@ -265,15 +265,21 @@ struct Watch<'w, 't> {
 
 impl<'t> Watch<'_, 't> {
     /// A batch of several commands: what was found of the trips before ends here.
-    fn several(&mut self) {
+    fn several(&mut self, found: Found) {
         self.end();
         self.last.transaction = Transaction::default();
-        if self.connection.counts.first_shape == 0 {
-            let found = self.advisor.catalogue.find(self.trip.command.get(0));
+        if self.begins_pipeline() || self.connection.counts.first_shape == 0 {
             let (_, key) = key(self.trip, &found);
-            self.connection.counts.first_shape = self.advisor.shape(&self.trip.command, &found, key);
+            self.last.pipeline = self.advisor.shape(&self.trip.command, &found, key);
         }
-        self.last.shape = self.connection.counts.first_shape;
+        if self.connection.counts.first_shape == 0 {
+            self.connection.counts.first_shape = self.last.pipeline;
+        }
+    }
+
+    /// True if the client had all replies before it sent this batch. A batch that overlaps the one before goes on with its pipeline.
+    fn begins_pipeline(&self) -> bool {
+        !self.trip.overlaps || self.last.pipeline == 0
     }
 
     /// A batch of one.
@@ -305,7 +311,9 @@ impl<'t> Watch<'_, 't> {
             Class::Setup | Class::Wait => self.end(),
             Class::Read | Class::Write | Class::Pop | Class::Other => self.continue_transaction(&seen),
         }
-        self.last.shape = seen.shape;
+        if self.begins_pipeline() {
+            self.last.pipeline = seen.shape;
+        }
     }
 
     /// A command that is none of a transaction or a login.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::client::Client;
 use crate::findings::SAMPLE_BYTES_MAX;
-use crate::loops::{Loops, Steps};
+use crate::loops::{Loops, PERIOD_MAX, Steps};
 use crate::polls::Polls;
 use crate::reads::Reads;
 use crate::recent::Recent;
@@ -63,8 +63,8 @@ pub(crate) struct Last {
     pub next_script: u8,
     /// Keys of the last shapes, for samples.
     pub samples: Samples,
-    /// The last shape.
-    pub shape: u64,
+    /// The shape of the first command of what was sent before a reply was waited for; 0: not known.
+    pub pipeline: u64,
 }
 
 /// A transaction that is sent command by command.
@@ -88,47 +88,68 @@ pub(crate) struct Pair {
 
 /// The beginning of a key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
-    /// The shape of its command.
-    shape: u64,
+struct Sample {
     bytes: [u8; SAMPLE_BYTES_MAX],
     len: u8,
 }
 
 impl Default for Sample {
     fn default() -> Sample {
-        Sample { shape: 0, bytes: [0; SAMPLE_BYTES_MAX], len: 0 }
+        Sample { bytes: [0; SAMPLE_BYTES_MAX], len: 0 }
     }
 }
 
-/// Places for keys of different shapes: a power of two.
-const SAMPLES: usize = 4;
+impl Sample {
+    fn set(&mut self, key: &[u8]) {
+        let len = key.len().min(SAMPLE_BYTES_MAX);
+        self.bytes[..len].copy_from_slice(&key[..len]);
+        self.len = len as u8;
+    }
+
+    fn key(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+}
+
+/// Shapes with a sample: as many as the longest loop has steps.
+const SAMPLES: usize = PERIOD_MAX;
 /// Of a loop over keys, one of so many is taken for a sample.
 const SAMPLED_EVERY: u32 = 16;
 
-/// A key of each of the last shapes.
+/// A key of each of the last [`SAMPLES`] shapes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Samples([Sample; SAMPLES]);
+pub(crate) struct Samples {
+    /// The shapes; 0: none.
+    shapes: [u64; SAMPLES],
+    /// Their keys, at the same index.
+    keys: [Sample; SAMPLES],
+    /// Where the next new shape goes: the places are taken in turn.
+    next: u8,
+}
 
 impl Samples {
     /// Takes a key for a sample of its shape, if it has none or an old one.
     #[inline]
     pub fn take(&mut self, shape: u64, key: &[u8], trip: u32) {
-        let sample = &mut self.0[shape as usize % SAMPLES];
-        if sample.shape != shape || trip.is_multiple_of(SAMPLED_EVERY) {
-            let len = key.len().min(SAMPLE_BYTES_MAX);
-            sample.bytes[..len].copy_from_slice(&key[..len]);
-            (sample.shape, sample.len) = (shape, len as u8);
+        match self.shapes.iter().position(|known| *known == shape) {
+            Some(place) if trip.is_multiple_of(SAMPLED_EVERY) => self.keys[place].set(key),
+            Some(_) => {}
+            None => self.add(shape, key),
         }
+    }
+
+    fn add(&mut self, shape: u64, key: &[u8]) {
+        let place = usize::from(self.next) % SAMPLES;
+        self.next = self.next.wrapping_add(1);
+        self.shapes[place] = shape;
+        self.keys[place].set(key);
     }
 
     /// A key of one of these shapes; empty if there is none.
     pub fn of(&self, steps: &Steps) -> &[u8] {
-        let of_step = |(shape, _): (u64, bool)| {
-            let sample = &self.0[shape as usize % SAMPLES];
-            (sample.shape == shape).then(|| sample.bytes.get(..usize::from(sample.len)).unwrap_or_default())
-        };
-        steps.iter().filter_map(of_step).find(|sample| !sample.is_empty()).unwrap_or_default()
+        let place = |shape| self.shapes.iter().position(|known| *known == shape);
+        let keys = steps.iter().filter_map(|(shape, _)| place(shape)).map(|place| self.keys[place].key());
+        keys.into_iter().find(|key| !key.is_empty()).unwrap_or_default()
     }
 }
 
@@ -195,5 +216,32 @@ impl Connection {
             Some(replied_ns) if arrived_ns < replied_ns => Gap::Overlap,
             Some(replied_ns) => self.round_trip.classify(arrived_ns - replied_ns),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shape_of_the_longest_loop_has_a_sample() {
+        let mut samples = Samples::default();
+        // Their lowest bits are equal: places must not depend on them.
+        let shapes = (1..=SAMPLES as u64).map(|number| number << 32);
+        for round in 0..3 {
+            for shape in shapes.clone() {
+                samples.take(shape, shape.to_string().as_bytes(), round);
+            }
+        }
+        for shape in shapes {
+            assert_eq!(samples.of(&Steps::one(shape, false)), shape.to_string().as_bytes());
+        }
+        samples.take(5, b"five", 1);
+        assert_eq!(samples.of(&Steps::one(5, false)), b"five");
+        assert_eq!(samples.of(&Steps::one(1 << 32, false)), b"", "the oldest has made room");
+        samples.take(5, b"six", 1);
+        assert_eq!(samples.of(&Steps::one(5, false)), b"five");
+        samples.take(5, b"seven", SAMPLED_EVERY);
+        assert_eq!(samples.of(&Steps::one(5, false)), b"seven");
     }
 }

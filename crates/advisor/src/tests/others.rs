@@ -112,6 +112,21 @@ fn replies_that_went_to_disk_are_told() {
     assert_eq!(steps(&group), ["GET key:<n>"]);
 }
 
+/// It is that of the pipeline's first command, and not of what the connection sent before, or of a later part.
+#[test]
+fn replies_that_went_to_disk_name_the_pipeline() {
+    let mut traffic = Traffic::logged_in();
+    traffic.send("PING", "OK");
+    traffic.batch("SET first:1 x", 10);
+    traffic.batch("GET key:5", 1000);
+    traffic.overlaps = true;
+    traffic.batch("HGET later:5 f", 1000);
+    traffic.send("LLEN later", ":5");
+    traffic.advisor.spilled(&mut traffic.connection, 1_000_000, 500 << 20, 5);
+    let spilled = traffic.of_kind(Kind::TooLongPipeline);
+    assert_eq!(steps(&spilled), ["GET key:<n>"]);
+}
+
 #[test]
 fn samples_are_kept_only_where_they_may_be() {
     for samples in [true, false] {
