@@ -209,7 +209,7 @@ impl Worker {
         out: &mut Output,
         may_park: bool,
     ) -> Step {
-        let reasons = self.engine.reasons.get();
+        let reasons = self.reasons();
         let called = match *self.run_of(invoked.command) {
             Run::Keys(run) => self.call_keys::<false>(session, invoked, run, reasons, locked, out),
             Run::Session(run) => self.call_session::<false>(session, invoked, run, reasons, locked, out),
@@ -314,7 +314,7 @@ impl Worker {
         !self.effects.is_empty()
             || !self.observed.seen.is_empty()
             || !self.unit.is_empty()
-            || !self.engine.monitors.is_empty()
+            || self.is_monitored()
             || self.scripts.start_over
     }
 
@@ -353,8 +353,10 @@ impl Worker {
                 self.commit(Counter::Session(session, wait.is_none()));
             }
         }
-        if !self.engine.monitors.is_empty() {
-            monitors::feed(self, session, invoked.command, *invoked.args);
+        if self.is_monitored() {
+            // What waits has no reply yet.
+            let reply = if wait.is_none() { Some((&*out, start)) } else { None };
+            monitors::feed(self, session, invoked, reply);
         }
         if wait.is_some() && may_park {
             // It counts once, when its wait is over.

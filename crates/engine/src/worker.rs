@@ -31,7 +31,9 @@ use crate::machine::ticks::Ticks;
 use crate::memory::compaction::CompactionProgress;
 use crate::memory::eviction::MemoryWatch;
 use crate::memory::expiry::ExpirySearch;
+use crate::pubsub::monitors::LocalMonitors;
 use crate::pubsub::overfilled::Overfilled;
+use crate::reasons::MONITORED;
 use crate::scripts::LocalScripts;
 use crate::snapshots::WalkProgress;
 use crate::statistics::stats::WorkerStats;
@@ -113,6 +115,8 @@ pub struct Worker {
     pub(crate) tables: Tables,
     /// What it shows of its connections to the advisor.
     pub(crate) advice: Watch,
+    /// What it knows of monitors.
+    pub(crate) monitors: LocalMonitors,
 }
 
 impl Worker {
@@ -150,7 +154,20 @@ impl Worker {
             saving: WalkProgress::default(),
             tables: Tables::default(),
             advice: Watch::new(engine.advice.of(id)),
+            monitors: LocalMonitors::default(),
         }
+    }
+
+    /// The engine's reasons that hold for the commands that run now.
+    #[inline]
+    pub(crate) fn reasons(&self) -> u64 {
+        self.engine.reasons.get() & self.monitors.mask()
+    }
+
+    /// True if a monitor may be shown what runs now.
+    #[inline]
+    pub(crate) fn is_monitored(&self) -> bool {
+        self.reasons() & MONITORED != 0
     }
 
     /// What runs a command.

@@ -312,6 +312,13 @@ impl Output {
         bytes.get(mark.offset..).unwrap_or(b"")
     }
 
+    /// How many bytes there are since `mark`.
+    #[must_use]
+    pub fn len_since(&self, mark: Mark) -> usize {
+        let sealed = self.sealed.iter().skip(mark.segments).map(Segment::len).sum::<usize>();
+        (sealed + self.tail.len()).saturating_sub(mark.offset)
+    }
+
     /// All bytes that wait, in one piece.
     pub fn joined(&mut self) -> &[u8] {
         if !self.sealed.is_empty() {

@@ -17,6 +17,10 @@ pub struct Trips {
     pub(crate) begun: Option<Ticks>,
     /// When its last replies were sent.
     pub(crate) replied: Option<Ticks>,
+    /// Commands of the present batch that have arrived, where a monitor wants to know; 0: not counted yet.
+    pub(crate) depth: u32,
+    /// Bits of the monitors that were told of the present batch.
+    pub(crate) announced: u64,
     /// Its commands so far when it had last been sent all replies.
     pub(crate) answered: u64,
 }
@@ -30,6 +34,8 @@ impl Default for Trips {
             is_unsent: false,
             begun: None,
             replied: None,
+            depth: 0,
+            announced: 0,
             answered: 0,
         }
     }

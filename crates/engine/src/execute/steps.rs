@@ -77,7 +77,7 @@ impl Worker {
             return self.step(session, plan, args, keys, out, inside);
         };
         // With the shard locked: see `begin_effects`.
-        let reasons = engine.reasons.get();
+        let reasons = self.reasons();
         if self.hold_up(reasons) {
             drop(locked);
             return self.step(session, plan, args, keys, out, inside);
@@ -102,7 +102,7 @@ impl Worker {
         out: &mut Output,
         inside: &mut Pass,
     ) -> Step {
-        let reasons = self.engine.reasons.get();
+        let reasons = self.reasons();
         let run_of = |command| (command, self.run_of(command));
         let (Some((command, Run::Session(run))), false) = (plan.command.map(run_of), self.hold_up(reasons)) else {
             return self.step(session, plan, args, &[], out, inside);

@@ -65,6 +65,7 @@ impl Worker {
         locked: &mut Locked<'_>,
         out: &mut Output,
     ) -> Step {
+        let start = out.mark();
         let changed = self.watched_keys_changed(session, locked);
         session.unwatch(&self.engine.watchers);
         let mut reply = Reply::new(out, session.proto);
@@ -77,8 +78,8 @@ impl Worker {
             self.exec_queue(session, queue, locked, out);
             self.commit(Counter::Session(session, true));
         }
-        if !self.engine.monitors.is_empty() {
-            monitors::feed(self, session, invoked.command, *invoked.args);
+        if self.is_monitored() {
+            monitors::feed(self, session, invoked, Some((&*out, start)));
         }
         if session.closing { Step::Close } else { Step::Next }
     }

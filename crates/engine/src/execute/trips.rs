@@ -53,7 +53,20 @@ impl Worker {
         }
         let trips = &mut session.trips;
         (trips.commands, trips.begun, trips.is_unsent) = (0, None, true);
+        (trips.depth, trips.announced) = (0, 0);
         trips.overlaps = stint.at < stint.input.bytes.len();
+    }
+
+    /// Decides how many requests run next, `max` at most, and whether monitors are shown them.
+    #[cold]
+    pub(super) fn mind_monitors(&mut self, session: &mut Session, stint: &Stint<'_>, max: usize) -> usize {
+        self.monitors.follow(&self.engine.monitors);
+        let window = self.monitors.window(max);
+        if session.trips.depth == 0 && self.monitors.wants_batches() {
+            let run = session.trips.commands.saturating_add(stint.commands);
+            session.trips.depth = run.saturating_add(stint.requests_left(&self.limits));
+        }
+        window
     }
 
     /// Shows a complete batch to the advisor.

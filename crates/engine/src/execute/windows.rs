@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use commands::call::KeyRef;
 use commands::spec::flag;
 use resp::reply::{Mark, Output, Reply};
-use resp::request::{Args, Batch, Input, Limits, Stop};
+use resp::request::{Args, Batch, Framer, Input, Limits, Stop};
 use store::hash::KeyHash;
 use store::long;
 use store::sync::Inside;
@@ -54,6 +54,22 @@ impl Stint<'_> {
     #[inline(always)]
     fn is_over(&self, now: Ticks, turn_ticks: u64, out: &Output) -> bool {
         now.since(self.began) > turn_ticks || out.len() > self.replies_end
+    }
+}
+
+impl Stint<'_> {
+    /// How many complete requests have not run.
+    pub(super) fn requests_left(&self, limits: &Limits) -> u32 {
+        let (mut framer, mut batch, mut at, mut count) = (Framer::default(), Batch::default(), self.at, 0_u32);
+        loop {
+            batch.clear();
+            let (end, stop) = framer.frame(self.input, at, limits, WINDOW, &mut batch);
+            count = count.saturating_add(batch.requests().len() as u32);
+            if stop != Stop::Full || end <= at {
+                return count;
+            }
+            at = end;
+        }
     }
 }
 
@@ -125,7 +141,9 @@ impl Worker {
                 return Ran::Idle;
             }
             tables.batch.clear();
-            let (end, stop) = self.frame_window(session, stint, tables);
+            let is_monitored = !self.engine.monitors.is_empty();
+            let window = if is_monitored { self.mind_monitors(session, stint, WINDOW) } else { WINDOW };
+            let (end, stop) = self.frame_window(session, stint, tables, window);
             if self.must_await_log(&tables.planned) {
                 session.framer.forget();
                 return Ran::AwaitsLog;
@@ -138,9 +156,12 @@ impl Worker {
             self.ticks = Ticks::now();
             // After all that may have taken long: the gate, eviction, a request of millions of arguments.
             self.clock.follow(self.ticks);
-            let began = self.ticks;
+            let (began, before) = (self.ticks, stint.commands);
             let ran = self.run_window(session, stint, out, tables, inside);
             self.stats().command_ticks.add(self.ticks.since(began));
+            if is_monitored {
+                self.monitors.passed(stint.commands - before, &mut self.random);
+            }
             match ran {
                 ControlFlow::Break(ran) => return ran,
                 // Where framing stopped no longer holds once the limits have changed.
@@ -171,11 +192,17 @@ impl Worker {
 
     /// Frames and plans the requests that are run next. Says where the last of them ends, and why there are no more.
     #[inline(always)]
-    fn frame_window(&self, session: &mut Session, stint: &mut Stint<'_>, tables: &mut Tables) -> (usize, Stop) {
+    fn frame_window(
+        &self,
+        session: &mut Session,
+        stint: &mut Stint<'_>,
+        tables: &mut Tables,
+        window: usize,
+    ) -> (usize, Stop) {
         // Authentication changes the limits of what follows, so what comes before it is framed one by one.
         let unauthenticated = self.engine.must_authenticate(session);
         let (window, bytes) =
-            if unauthenticated { (1, UNAUTHENTICATED_BYTES_MAX) } else { (WINDOW, self.reply_bytes_max()) };
+            if unauthenticated { (1, UNAUTHENTICATED_BYTES_MAX) } else { (window, self.reply_bytes_max()) };
         stint.replies_end = stint.written + bytes;
         let limits = Limits { unauthenticated, ..self.limits };
         let framed = session.framer.frame(stint.input, stint.at, &limits, window, &mut tables.batch);

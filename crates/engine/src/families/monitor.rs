@@ -1,34 +1,136 @@
-//! MONITOR: shows every command that the server runs. How that is shown stands in `services::monitors`.
+//! MONITOR: shows every command that the server runs, or those that its options choose. How that is shown stands in
+//! `services::monitors`.
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
 use commands::spec::{Group, Spec};
+use resp::num;
 
 use crate::clients::client::client_flag;
+use crate::pubsub::monitors::Choice;
 use crate::services::monitors::subscriber;
 use crate::worker::turn::{Run, Turn};
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] =
-    &[Spec::new("monitor", 1, ADMIN | NOSCRIPT | LOADING | STALE, Run::Session(monitor)).docs(
+    &[Spec::new("monitor", -1, ADMIN | NOSCRIPT | LOADING | STALE, Run::Session(monitor)).docs(
         Group::Server,
         "1.0.0",
-        "O(1); every command then costs one more message per thread with monitors",
-        "Shows all commands that the server runs, as they run.",
-        "",
+        "O(1); every command then costs one more message per thread with monitors, with SAMPLE one of so many",
+        "Shows all commands that the server runs, as they run, or those that its options choose.",
+        "[SAMPLE count:integer] [MATCH pattern:pattern] [COMMAND name:string [name:string ...]] \
+         [CLIENT <ID client-id:integer | ADDR ip:port:string | LADDR ip:port:string | NAME name:string | USER username:string>] \
+         [BATCHES] [REPLIES]",
     )];
+
+/// Largest number of commands of which one is shown.
+const SAMPLE_MAX: u64 = 1_000_000_000;
+/// Names, patterns and numbers of connections that are taken.
+const CHOICES_MAX: usize = 1000;
 
 fn monitor(turn: &mut Turn<'_, '_>) -> Outcome {
     if turn.session.in_exec {
         return Err(Error::new("ERR MONITOR isn't allowed for DENY BLOCKING client"));
     }
+    let choice = if turn.len() > 1 { Some(parse(turn)?) } else { None };
     // A second one is ignored, without an answer, as in Redis.
-    if !turn.session.is_monitoring() {
-        let who = subscriber(turn.session);
-        turn.session.set_monitoring(true);
-        turn.session.client.set(client_flag::MONITOR, true);
-        turn.engine().monitors.change(|audience| audience.add(who));
-        turn.reply.ok();
+    if turn.session.is_monitoring() {
+        let refused = Error::new("ERR this connection is shown commands already; RESET ends that");
+        return choice.map_or(Ok(()), |_| Err(refused));
+    }
+    let who = subscriber(turn.session);
+    turn.session.set_monitoring(true);
+    turn.session.client.set(client_flag::MONITOR, true);
+    turn.engine().monitors.change(|shown| match choice {
+        None => shown.audience.add(who),
+        Some(choice) => shown.add(who, choice),
+    });
+    turn.reply.ok();
+    Ok(())
+}
+
+/// What the options choose.
+fn parse(turn: &Turn<'_, '_>) -> Result<Choice, Error> {
+    let mut choice = Choice { sample: 1, ..Choice::default() };
+    let mut at = 1;
+    while at < turn.len() {
+        at = parse_option(turn, at, &mut choice)?;
+    }
+    if [choice.patterns.len(), choice.commands.len(), choice.clients.ids.len()].iter().any(|len| *len > CHOICES_MAX) {
+        return Err(Error::new("ERR too many names, patterns or numbers"));
+    }
+    Ok(choice)
+}
+
+/// True if this argument is an option's name: it ends a list of names of commands.
+fn is_option(turn: &Turn<'_, '_>, at: usize) -> bool {
+    ["sample", "match", "command", "client", "batches", "replies"].iter().any(|option| turn.is(at, option))
+}
+
+/// Takes the option at `at`, and returns where the next one is.
+fn parse_option(turn: &Turn<'_, '_>, at: usize, choice: &mut Choice) -> Result<usize, Error> {
+    let has_value = at + 1 < turn.len();
+    if turn.is(at, "batches") {
+        choice.batches = true;
+        return Ok(at + 1);
+    }
+    if turn.is(at, "replies") {
+        choice.replies = true;
+        return Ok(at + 1);
+    }
+    if !has_value {
+        return Err(Error::SYNTAX);
+    }
+    let value = turn.arg(at + 1);
+    if turn.is(at, "sample") {
+        let count = positive(value).filter(|count| *count <= SAMPLE_MAX);
+        choice.sample = count.ok_or_else(|| Error::new("ERR SAMPLE is not a number from 1 to 1000000000"))? as u32;
+        Ok(at + 2)
+    } else if turn.is(at, "match") {
+        choice.patterns.push(value.into());
+        Ok(at + 2)
+    } else if turn.is(at, "command") {
+        parse_commands(turn, at + 1, choice)
+    } else if turn.is(at, "client") && at + 2 < turn.len() {
+        parse_client(turn, at + 1, choice)?;
+        Ok(at + 3)
+    } else {
+        Err(Error::SYNTAX)
+    }
+}
+
+/// Takes the names of commands from `at` on, of subcommands as `client|list`.
+fn parse_commands(turn: &Turn<'_, '_>, mut at: usize, choice: &mut Choice) -> Result<usize, Error> {
+    let first = at;
+    while at < turn.len() && !is_option(turn, at) {
+        let name = turn.arg(at);
+        let unknown = || Error::new(format!("ERR Unknown command '{}'", String::from_utf8_lossy(name)));
+        choice.commands.push(turn.engine().table.find_full(name).ok_or_else(unknown)?.id);
+        at += 1;
+    }
+    if at == first { Err(Error::SYNTAX) } else { Ok(at) }
+}
+
+/// Takes what is to be said of the connections.
+fn parse_client(turn: &Turn<'_, '_>, at: usize, choice: &mut Choice) -> Outcome {
+    let (clients, value) = (&mut choice.clients, turn.arg(at + 1));
+    let text = Some(value.into());
+    if turn.is(at, "id") {
+        clients.ids.push(positive(value).ok_or_else(|| Error::new("ERR client-id should be greater than 0"))?);
+    } else if turn.is(at, "addr") {
+        clients.addr = text;
+    } else if turn.is(at, "laddr") {
+        clients.laddr = text;
+    } else if turn.is(at, "name") {
+        clients.name = text;
+    } else if turn.is(at, "user") {
+        clients.user = text;
+    } else {
+        return Err(Error::SYNTAX);
     }
     Ok(())
+}
+
+fn positive(value: &[u8]) -> Option<u64> {
+    num::parse_i64(value).and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0)
 }

@@ -10,7 +10,7 @@ use crate::scripts::cache::Habits;
 use crate::scripts::rights::Rights;
 use crate::services::monitors;
 use crate::worker::Worker;
-use crate::worker::turn::Turn;
+use crate::worker::turn::{Invocation, Turn};
 
 /// What a script may do in one call.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +111,8 @@ fn shards_of(worker: &Worker, keys: &[KeyRef]) -> Vec<usize> {
 
 /// Shows the command to monitors: before what the script does.
 pub(crate) fn show(turn: &mut Turn<'_, '_>) {
-    if !turn.engine().monitors.is_empty() && !turn.worker.scripts.is_again {
-        monitors::show(turn.worker, turn.session, turn.command, *turn.args);
+    if turn.worker.is_monitored() && !turn.worker.scripts.is_again {
+        let shown = Invocation { command: turn.command, args: turn.args, keys: turn.keys };
+        monitors::show(turn.worker, turn.session, shown);
     }
 }

@@ -47,6 +47,7 @@ use crate::config;
 use crate::host::Host;
 
 pub(crate) use machine::{LocalScripts, Machine};
+pub(crate) use tentative::MonitorLine;
 
 #[cfg(doc)]
 use store::keyspace::Locked;

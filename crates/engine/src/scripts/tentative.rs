@@ -27,11 +27,36 @@ enum Counted {
     Error(Box<[u8]>),
 }
 
+/// A line for monitors, and which of them it is for.
+#[derive(Debug, Default)]
+pub(crate) struct MonitorLine {
+    /// The command.
+    pub text: String,
+    /// What stands behind it for those that want replies; empty: it isn't known.
+    pub reply: String,
+    /// Where the batch begins, for those that want to know.
+    pub batch: String,
+    /// True if it is for those that are shown all.
+    pub to_all: bool,
+    /// The numbers of those that have chosen it.
+    pub to: Vec<u64>,
+    /// Those among them that are told of the batch.
+    pub begins: Vec<u64>,
+}
+
+impl MonitorLine {
+    /// Bytes of memory.
+    fn bytes(&self) -> usize {
+        let numbers = (self.to.len() + self.begins.len()) * size_of::<u64>();
+        size_of::<MonitorLine>() + self.text.len() + self.reply.len() + self.batch.len() + numbers
+    }
+}
+
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Tentative {
     counted: Vec<Counted>,
-    lines: Vec<String>,
+    lines: Vec<MonitorLine>,
     lines_bytes: usize,
     hits: u64,
     misses: u64,
@@ -66,14 +91,14 @@ impl Tentative {
         self.note(Counted::Error(code.into()));
     }
 
-    /// Holds a monitor's line back, if there is room.
-    pub fn hold_back(&mut self, line: String) -> Result<(), String> {
-        if self.lines_bytes + line.len() > SHOWN_BYTES_MAX {
-            return Err(line);
+    /// Holds a monitor's line back. Returns it if there is no room.
+    pub fn hold_back(&mut self, line: MonitorLine) -> Option<MonitorLine> {
+        if self.lines_bytes + line.bytes() > SHOWN_BYTES_MAX {
+            return Some(line);
         }
-        self.lines_bytes += line.len();
+        self.lines_bytes += line.bytes();
         self.lines.push(line);
-        Ok(())
+        None
     }
 
     fn take_back(&mut self, stats: &WorkerStats) {
@@ -102,7 +127,7 @@ impl LocalScripts {
     }
 
     /// The script that runs won't start over any more: what is noted counts. Returns the lines that are to be shown.
-    pub(crate) fn settle_tentative(&mut self) -> Vec<String> {
+    pub(crate) fn settle_tentative(&mut self) -> Vec<MonitorLine> {
         self.may_start_over = false;
         self.tentative.counted.clear();
         self.tentative.lines_bytes = 0;

@@ -1,21 +1,39 @@
 //! What MONITOR shows: every command that runs, in an order in which they could have run.
 //!
-//! Source of the format: Redis's "MONITOR" page, and what a running server shows.
+//! Source of the format: Redis's "MONITOR" page, and what a running server shows. With MONITOR's options, which only Penstock has, there
+//! are two more forms, a line where a batch begins, and a reply behind its command, as it is sent:
+//!
+//! ```text
+//! 1700000000.000120 [0 127.0.0.1:50000] batch 2
+//! 1700000000.000123 [0 127.0.0.1:50000] "get" "key" => "$5\r\nvalue\r\n"
+//! 1700000000.000124 [0 127.0.0.1:50000] "get" "long" => "$100000\r\n" +100002
+//! ```
+//!
+//! Of a reply the first bytes are shown, and behind a plus how many more there are.
+
+use std::sync::Arc;
 
 use commands::spec::flag::{ADMIN, SKIP_MONITOR};
-use resp::reply::{Proto, Reply};
+use resp::reply::{Mark, Output, Proto, Reply};
 use resp::request::Args;
+use store::glob;
 
 use super::publishing::note_overfilled;
 use super::secrets::{REDACTED, is_secret};
-use crate::clients::client::client_flag;
+use crate::clients::client::{Client, client_flag};
+use crate::clients::line::DEFAULT_USER;
 use crate::clients::session::Session;
 use crate::command_table::Command;
-use crate::pubsub::{Encoded, Origin, Subscriber};
+use crate::pubsub::monitors::{Chooser, ClientChoice};
+use crate::pubsub::{Audience, Encoded, Origin, Subscriber};
+use crate::scripts::MonitorLine;
 use crate::worker::Worker;
+use crate::worker::turn::Invocation;
 
 /// How much the clocks of two threads may differ: a turn's time is read once, and counted on from there.
 const CLOCKS_DIFFER_US_MAX: u64 = 100_000;
+/// Bytes of a reply that are shown.
+const REPLY_BYTES_MAX: usize = 512;
 
 /// A session among the monitors. The lines are the same in both versions of the protocol.
 pub(crate) fn subscriber(session: &Session) -> Subscriber {
@@ -27,60 +45,150 @@ pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
     if session.is_monitoring() {
         session.set_monitoring(false);
         session.client.set(client_flag::MONITOR, false);
-        worker.engine.monitors.change(|audience| audience.remove(subscriber(session)));
+        worker.engine.monitors.change(|shown| shown.remove(subscriber(session)));
     }
 }
 
-/// Shows a command that has run to all monitors. Called while the command's shards are still held, so that commands on
-/// the same keys are shown in the order in which they ran.
+/// Shows a command that has run to all monitors, with the reply since `start` to those that want it. Called while the command's shards
+/// are still held, so that commands on the same keys are shown in the order in which they ran.
 #[cold]
-pub(crate) fn feed(worker: &mut Worker, session: &mut Session, command: &Command, args: Args<'_>) {
-    if !command.info.has(SKIP_MONITOR | ADMIN) {
-        show(worker, session, command, args);
+pub(crate) fn feed(worker: &mut Worker, session: &mut Session, run: Invocation<'_>, reply: Option<(&Output, Mark)>) {
+    if run.command.info.has(ADMIN) {
+        return;
     }
+    // What shows itself before it runs is shown here to those that want its reply.
+    let is_shown = run.command.info.has(SKIP_MONITOR);
+    offer(worker, session, run, |chooser| !is_shown || chooser.choice.replies, !is_shown, reply);
 }
 
-/// The same for a command that decides itself when it is shown.
+/// Shows a command that decides itself when it is shown: before it runs. Monitors that want its reply are shown it afterwards.
 #[cold]
-pub(crate) fn show(worker: &mut Worker, session: &mut Session, command: &Command, args: Args<'_>) {
-    let source = if worker.scripts.running {
+pub(crate) fn show(worker: &mut Worker, session: &mut Session, run: Invocation<'_>) {
+    offer(worker, session, run, |chooser| !chooser.choice.replies, true, None);
+}
+
+/// Shows a command to those monitors that have chosen it, and to those that are shown all if `to_all` is set.
+fn offer(
+    worker: &mut Worker,
+    session: &mut Session,
+    run: Invocation<'_>,
+    is_for: impl Fn(&Chooser) -> bool,
+    to_all: bool,
+    reply: Option<(&Output, Mark)>,
+) {
+    worker.monitors.follow(&worker.engine.monitors);
+    let choosers = Arc::clone(&worker.monitors.choosers);
+    let mut line = MonitorLine { to_all: to_all && worker.monitors.shows_all, ..MonitorLine::default() };
+    let mut wants_reply = false;
+    for chooser in choosers.iter() {
+        let is_chosen = is_for(chooser) && chooses(chooser, session, run);
+        if !is_chosen || !worker.monitors.draws(chooser, &mut worker.random) {
+            continue;
+        }
+        wants_reply |= chooser.choice.replies;
+        line.to.push(chooser.serial);
+        if chooser.choice.batches && session.trips.announced & chooser.bit() == 0 {
+            session.trips.announced |= chooser.bit();
+            line.begins.push(chooser.serial);
+        }
+    }
+    if !line.to_all && line.to.is_empty() {
+        return;
+    }
+    line.text = text(session.database, &source(worker, session, worker.scripts.running), run.command, *run.args);
+    if !line.begins.is_empty() {
+        let source = source(worker, session, false);
+        line.batch = format!("[{} {source}] batch {}", session.database, session.trips.depth.max(1));
+    }
+    if let Some((output, start)) = reply.filter(|_| wants_reply) {
+        line.reply = reply_text(output, start);
+    }
+    if let Some(noting) = worker.scripts.noting() {
+        match noting.hold_back(line) {
+            None => return,
+            Some(no_room) => line = no_room,
+        }
+    }
+    send(worker, session, &line);
+}
+
+/// True if a monitor has chosen this command of this connection.
+fn chooses(chooser: &Chooser, session: &Session, run: Invocation<'_>) -> bool {
+    let choice = &chooser.choice;
+    let matches =
+        |pattern: &[u8]| run.keys.iter().any(|key| glob::matches(pattern, run.args.get(key.arg as usize), false));
+    (choice.commands.is_empty() || is_named(&choice.commands, run.command))
+        && (choice.patterns.is_empty() || choice.patterns.iter().any(|pattern| matches(pattern)))
+        && gives(&choice.clients, &session.client)
+}
+
+/// True if a command or its container is among these.
+fn is_named(commands: &[usize], command: &Command) -> bool {
+    commands.contains(&command.id) || command.parent.is_some_and(|container| commands.contains(&container))
+}
+
+/// True if a client is one of those that are chosen.
+fn gives(choice: &ClientChoice, client: &Client) -> bool {
+    let is = |wanted: &Option<Box<[u8]>>, text: &str| wanted.as_deref().is_none_or(|wanted| wanted == text.as_bytes());
+    (choice.ids.is_empty() || choice.ids.contains(&client.id))
+        && is(&choice.addr, &client.addr)
+        && is(&choice.laddr, &client.laddr)
+        && (choice.name.is_none() || is(&choice.name, &client.names().name))
+        && (choice.user.is_none() || is(&choice.user, client.user().as_deref().unwrap_or(DEFAULT_USER)))
+}
+
+/// Where a command comes from, as it is shown.
+fn source(worker: &Worker, session: &Session, is_of_script: bool) -> String {
+    if is_of_script {
         "lua".to_string()
     } else if session.client.has(client_flag::UNIX_SOCKET) {
         format!("unix:{}", worker.engine.settings.unixsocket.get())
     } else {
         session.client.addr.clone()
-    };
-    let mut text = text(session.database, &source, command, args);
-    if let Some(noting) = worker.scripts.noting() {
-        match noting.hold_back(text) {
-            Ok(()) => return,
-            Err(no_room) => text = no_room,
-        }
     }
-    send(worker, session, &text);
 }
 
-/// Shows a command's text to all monitors, with the time.
-pub(crate) fn send(worker: &Worker, session: &mut Session, text: &str) {
-    // A connection that is being closed, or shows nothing itself, has no use for its own line.
-    let own = (session.is_monitoring() && !session.closing).then_some((session.client.id, &mut session.pushes));
-    let mut origin = Origin { worker: worker.id, own, may_be_dropped: true, overfilled: None };
-    let mut shown = worker.engine.monitors.shown();
+/// Sends a line to the monitors that it is for, with the time.
+pub(crate) fn send(worker: &Worker, session: &mut Session, line: &MonitorLine) {
+    let engine = worker.engine;
+    let mut shown = engine.monitors.shown();
     let now_us = worker.clock.present_us();
     // A larger step back is a system's clock that has been set.
     let is_late = now_us < shown.last_us && shown.last_us - now_us < CLOCKS_DIFFER_US_MAX;
     let time_us = if is_late { shown.last_us } else { now_us };
     shown.last_us = time_us;
-    let line = line(time_us, text);
-    let mut line = Encoded::new(|reply: &mut Reply<'_>| reply.simple(&line));
-    shown.audience.send(&worker.engine.inboxes, &mut origin, &mut line);
-    if let Some(inbox) = origin.overfilled {
+    let mut overfilled = None;
+    let mut tell = |audience: &Audience, text: &str| {
+        // A connection that is being closed, or shows nothing itself, has no use for its own line.
+        let own = (session.is_monitoring() && !session.closing).then_some((session.client.id, &mut session.pushes));
+        let mut origin = Origin { worker: worker.id, own, may_be_dropped: true, overfilled: None };
+        let timed = timed(time_us, text);
+        let mut bytes = Encoded::new(|reply: &mut Reply<'_>| reply.simple(&timed));
+        audience.send(&engine.inboxes, &mut origin, &mut bytes);
+        overfilled = overfilled.or(origin.overfilled);
+    };
+    if line.to_all {
+        tell(&shown.audience, &line.text);
+    }
+    for chooser in shown.choosers.iter().filter(|chooser| line.to.contains(&chooser.serial)) {
+        let audience = chooser.audience();
+        if line.begins.contains(&chooser.serial) {
+            tell(&audience, &line.batch);
+        }
+        if chooser.choice.replies && !line.reply.is_empty() {
+            tell(&audience, &format!("{}{}", line.text, line.reply));
+        } else {
+            tell(&audience, &line.text);
+        }
+    }
+    drop(shown);
+    if let Some(inbox) = overfilled {
         note_overfilled(worker, inbox, Some(session));
     }
 }
 
 /// What MONITOR shows: `1700000000.000123 [0 127.0.0.1:50000] "get" "key"`.
-fn line(time_us: u64, text: &str) -> String {
+fn timed(time_us: u64, text: &str) -> String {
     format!("{}.{:06} {text}", time_us / 1_000_000, time_us % 1_000_000)
 }
 
@@ -88,7 +196,7 @@ fn line(time_us: u64, text: &str) -> String {
 /// form of the others, so that whatever reads those reads this, too; MONITOR itself is never shown otherwise.
 #[must_use]
 pub fn dropped_line(time_us: u64, lines: u64) -> Vec<u8> {
-    format!("+{}\r\n", line(time_us, &format!("[0 0.0.0.0:0] \"monitor\" \"dropped\" \"{lines}\""))).into_bytes()
+    format!("+{}\r\n", timed(time_us, &format!("[0 0.0.0.0:0] \"monitor\" \"dropped\" \"{lines}\""))).into_bytes()
 }
 
 /// The line from its bracket on.
@@ -99,6 +207,19 @@ fn text(database: usize, source: &str, command: &Command, args: Args<'_>) -> Str
         quote(&mut line, if is_secret(command, args, i) { REDACTED } else { arg });
     }
     line
+}
+
+/// What stands behind a command: the reply's beginning, as it is sent, and how many more bytes it has.
+fn reply_text(output: &Output, start: Mark) -> String {
+    let beginning = output.since(start);
+    let beginning = beginning.get(..REPLY_BYTES_MAX).unwrap_or(beginning);
+    let more = output.len_since(start).saturating_sub(beginning.len());
+    let mut text = String::from(" => ");
+    quote(&mut text, beginning);
+    if more > 0 {
+        text += &format!(" +{more}");
+    }
+    text
 }
 
 /// Appends bytes in double quotes, with C's escapes for whatever is no printable ASCII.
@@ -120,74 +241,4 @@ fn quote(line: &mut String, bytes: &[u8]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use resp::request::OwnedArgs;
-
-    use super::*;
-    use crate::registry::table;
-    use crate::testing::Bench;
-
-    fn check(words: &[&[u8]], expected: &str) {
-        let args = OwnedArgs::new(words.iter().copied());
-        let command = table().find(words[0]).and_then(|c| table().resolve(c, args.args())).unwrap();
-        let line = line(1_700_000_000_000_123, &text(3, "127.0.0.1:5", command, args.args()));
-        assert_eq!(line, format!("1700000000.000123 [3 127.0.0.1:5] {expected}"));
-    }
-
-    #[test]
-    fn arguments_are_quoted() {
-        check(&[b"GET", b"a b"], r#""GET" "a b""#);
-        check(&[b"set", b"", b"\"\\\n\r\t\x07\x08\0\x7f\xff"], r#""set" "" "\"\\\n\r\t\a\b\x00\x7f\xff""#);
-    }
-
-    #[test]
-    fn monitors_see_what_runs_and_nothing_of_operators() {
-        let mut bench = Bench::default();
-        let (mut monitor, mut other) = (bench.open(), bench.open());
-        let shown = |text: &str| {
-            text.split('|').map(|l| l.split_once(' ').map_or("", |(_, l)| l).to_string()).collect::<Vec<_>>()
-        };
-        bench.check(&mut monitor, &[("monitor", "+OK"), ("monitor", "")]);
-        let lines = ["set k 1", "nosuch", "get", "multi", "incr k", "exec", "config get port", "select 2", "auth x"];
-        lines.iter().for_each(|line| drop(bench.line(&mut other, line)));
-        let expected = [
-            r#"[0 127.0.0.1:1] "set" "k" "1""#,
-            r#"[0 127.0.0.1:1] "multi""#,
-            r#"[0 127.0.0.1:1] "incr" "k""#,
-            r#"[0 127.0.0.1:1] "exec""#,
-            r#"[2 127.0.0.1:1] "select" "2""#,
-            r#"[2 127.0.0.1:1] "auth" "(redacted)""#,
-        ];
-        assert_eq!(shown(&bench.arrived(&mut monitor)), expected);
-        let own = bench.line(&mut monitor, "ping");
-        assert_eq!(
-            own.split_once('|').map(|(reply, line)| (reply, shown(line))),
-            Some(("+PONG", vec![r#"[0 127.0.0.1:1] "ping""#.to_string()]))
-        );
-        bench.check(
-            &mut monitor,
-            &[("get k", "-ERR Replica can't interact with the keyspace"), ("reset", "+RESET"), ("get k", "$1|2")],
-        );
-        bench.line(&mut other, "ping");
-        assert_eq!(bench.arrived(&mut monitor), "");
-    }
-
-    #[test]
-    fn dropped_lines_are_told_in_the_form_of_a_line() {
-        let expected = "+1700000000.000123 [0 0.0.0.0:0] \"monitor\" \"dropped\" \"7\"\r\n";
-        assert_eq!(String::from_utf8_lossy(&dropped_line(1_700_000_000_000_123, 7)), expected);
-    }
-
-    #[test]
-    fn passwords_are_hidden() {
-        check(&[b"auth", b"p"], r#""auth" "(redacted)""#);
-        check(&[b"auth", b"u", b"p"], r#""auth" "(redacted)" "(redacted)""#);
-        check(&[b"auth", b"u", b"p", b"x"], r#""auth" "u" "p" "x""#);
-        check(&[b"hello", b"3", b"auth", b"u", b"p"], r#""hello" "3" "auth" "(redacted)" "(redacted)""#);
-        check(
-            &[b"hello", b"3", b"setname", b"auth", b"AUTH", b"u", b"p", b"x"],
-            r#""hello" "3" "setname" "auth" "AUTH" "(redacted)" "(redacted)" "x""#,
-        );
-        check(&[b"hello", b"3", b"auth", b"u"], r#""hello" "3" "auth" "u""#);
-    }
-}
+mod tests;
