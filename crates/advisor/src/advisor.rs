@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use resp::request::Args;
 
-use crate::catalogue::{self, Catalogue, Class, Found};
+use crate::catalogue::{self, Catalogue, Class, Found, SET_WITH_OPTIONS};
 use crate::connection::{Connection, Last, Pair, Transaction};
 use crate::findings::{Confidence, Findings, Kind, Sighting};
 use crate::hash::{self, mix};
@@ -37,8 +37,10 @@ impl Default for Config {
 
 /// A value of this size is large, in bytes of its reply.
 const LARGE_BYTES: u64 = 64 * 1024;
-/// A command that takes so long keeps others waiting.
+/// A command that takes so long keeps others waiting, if its reply isn't small: otherwise the machine was busy.
 const LONG_NS: u64 = 5_000_000;
+/// A smaller reply takes no time by itself.
+const SMALL_BYTES: u64 = 4096;
 /// A connection with no more commands was made for them.
 const FEW_COMMANDS: u64 = 2;
 /// Arguments beyond these are hashed together with them, but not looked for in replies.
@@ -204,7 +206,8 @@ impl Advisor {
     #[inline]
     fn shape(&mut self, command: &Args<'_>, found: &Found, key: &[u8]) -> u64 {
         let seed = self.config.seed;
-        let shape = mix(self.words.pattern(seed, key), found.hash);
+        let has_options = has_options(command, found);
+        let shape = mix(self.words.pattern(seed, key), found.hash ^ u64::from(has_options));
         if self.shapes.touch(shape) { shape } else { self.learn(command, found, key) }
     }
 
@@ -212,12 +215,20 @@ impl Advisor {
     fn learn(&mut self, command: &Args<'_>, found: &Found, key: &[u8]) -> u64 {
         let seed = self.config.seed;
         self.words.learn_key(seed, key);
-        let shape = mix(self.words.pattern(seed, key), found.hash);
+        let has_options = has_options(command, found);
+        let shape = mix(self.words.pattern(seed, key), found.hash ^ u64::from(has_options));
         if !self.shapes.touch(shape) {
-            self.shapes.insert(shape, command.get(0), self.words.text(seed, key));
+            let name = if has_options { SET_WITH_OPTIONS.as_bytes() } else { command.get(0) };
+            self.shapes.insert(shape, name, self.words.text(seed, key));
         }
         shape
     }
+}
+
+/// True for SET with more than key and value: MSET knows no options, so it is another command here.
+#[inline]
+fn has_options(command: &Args<'_>, found: &Found) -> bool {
+    command.len() > 3 && found.verb.name == "SET"
 }
 
 fn lock(findings: &Mutex<Findings>) -> MutexGuard<'_, Findings> {
@@ -471,11 +482,12 @@ impl<'t> Watch<'_, 't> {
     /// A question that may be asked at a steady pace.
     fn poll(&mut self, seen: &Seen<'_>) {
         let is_pop = seen.found.verb.class == Class::Pop;
+        let question = mix(seen.found.hash, seen.key_hash) | 1;
         if !(seen.is_paced || is_pop && seen.answer.is_empty) {
-            return;
+            return self.last.polls.ask_at_once(question);
         }
         let answered = Answered {
-            question: mix(seen.found.hash, seen.key_hash) | 1,
+            question,
             asked_ns: self.trip.arrived_ns,
             reply: seen.answer.hash,
             is_empty: seen.answer.is_empty,
@@ -499,7 +511,8 @@ impl<'t> Watch<'_, 't> {
     fn heavy(&mut self, seen: &Seen<'_>) {
         let bytes = self.trip.reply.map_or(0, |reply| reply.len);
         let busy_ns = self.trip.replied_ns.saturating_sub(self.trip.arrived_ns);
-        if seen.has(catalogue::ALL_KEYS) || bytes >= LARGE_BYTES || busy_ns >= LONG_NS {
+        let is_long = busy_ns >= LONG_NS && bytes >= SMALL_BYTES;
+        if seen.has(catalogue::ALL_KEYS) || bytes >= LARGE_BYTES || is_long {
             self.record(Sighting {
                 made: 1,
                 needed: 1,

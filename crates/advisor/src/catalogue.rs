@@ -254,6 +254,9 @@ const VERBS: &[Verb] = &[
     verb("FLUSHDB", Other, 0, 0),
 ];
 
+/// How SET with options is called among shapes and steps.
+pub const SET_WITH_OPTIONS: &str = "SET WITH OPTIONS";
+
 /// Longest name that is looked up.
 const NAME_BYTES_MAX: usize = 16;
 /// Slots of the index: a power of two, at least twice the number of commands.

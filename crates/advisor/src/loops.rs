@@ -134,6 +134,11 @@ impl Step {
         self.from_round * 2 > self.made
     }
 
+    /// True if what follows may need its reply.
+    fn asks(&self) -> bool {
+        matches!(self.class, Class::Read | Class::Pop | Class::Other)
+    }
+
     fn has_one_key(&self) -> bool {
         self.made > 1 && self.same_key * 10 >= (self.made - 1) * 9
     }
@@ -166,13 +171,30 @@ impl Run {
         self.steps.get(..usize::from(self.period)).unwrap_or_default()
     }
 
+    /// The steps in the order in which they belong together. The run may have begun in the midst of a round: one that ends with a read
+    /// of the very key that the next one begins to write is turned, so that the write follows its read.
+    fn round(&self) -> ([Step; PERIOD_MAX], usize) {
+        let (mut steps, period) = (self.steps, usize::from(self.period));
+        if let ([first, .., last], Some(round)) = (self.steps(), steps.get_mut(..period))
+            && last.asks()
+            && matches!(first.class, Class::Write)
+            && first.has_one_key()
+            && last.has_one_key()
+            && first.key == last.key
+        {
+            round.rotate_right(1);
+        }
+        (steps, period)
+    }
+
     /// Trips one after the other that a round needs, and whether that is no more than a guess: a step that repeats a reply of its round
     /// must wait for it. So may a write behind a read, or, where replies aren't known, any step behind a read.
     fn stages(&self) -> (u32, bool) {
         let (mut stages, mut is_guess) = (1, false);
-        for pair in self.steps().windows(2) {
+        let (round, period) = self.round();
+        for pair in round.get(..period).unwrap_or_default().windows(2) {
             let (before, step) = (&pair[0], &pair[1]);
-            let asks = matches!(before.class, Class::Read | Class::Pop | Class::Other);
+            let asks = before.asks();
             let acts = matches!(step.class, Class::Write | Class::Other) || self.unknown > 0;
             if step.depends() {
                 stages += 1;
@@ -204,7 +226,8 @@ impl Run {
         let gaps = u64::from(self.gaps.saturating_sub(self.spared).max(1));
         let gaps_ns = self.gaps_ns.saturating_sub(self.spared_ns);
         let mut steps = Steps { len: self.period, ..Steps::default() };
-        for (index, step) in self.steps().iter().enumerate() {
+        let (round, period) = self.round();
+        for (index, step) in round.iter().take(period).enumerate() {
             steps.shapes[index] = step.shape;
             steps.one_key |= u8::from(step.has_one_key()) << index;
         }
@@ -455,6 +478,23 @@ mod tests {
         }
         let ended = loops.end().unwrap();
         assert_eq!((ended.made, ended.needed, ended.may_depend), (20, 2, false));
+    }
+
+    /// A loop that is met in its midst is the same loop.
+    #[test]
+    fn a_write_follows_the_read_of_its_key() {
+        for one_key in [true, false] {
+            let mut loops = Loops::default();
+            for key in 0..10 {
+                let key = if one_key { 5 } else { key };
+                loops.push(Entry { key, ..entry(b'w') });
+                loops.push(Entry { key, class: Class::Read, ..entry(b'r') });
+            }
+            let ended = loops.end().unwrap();
+            let shapes = (ended.steps.shapes[0] as u8, ended.steps.shapes[1] as u8);
+            let expected = if one_key { ((b'r', b'w'), 2, true) } else { ((b'w', b'r'), 1, false) };
+            assert_eq!((shapes, ended.needed, ended.may_depend), expected);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The output of MONITOR as trips without replies.
+//! The output of MONITOR as trips: of Redis's and Valkey's without replies, of Penstock's `MONITOR BATCHES REPLIES` with them.
 //!
 //! ```text
 //! 1339518083.107412 [0 127.0.0.1:60866] "keys" "*"
@@ -10,17 +10,25 @@
 //! outputs of Redis 7.0 and Valkey 9.1.
 //!
 //! The log tells when a command ran, not what was sent together. Commands of a connection within [`TOGETHER_NS`] of each
-//! other are taken for one batch: no round trip is that short.
+//! other are taken for one batch: no round trip is that short. Penstock's tells where batches begin, with how many commands they have,
+//! and what was replied, as far as it is shown, and how many bytes more:
+//!
+//! ```text
+//! 1700000000.000120 [0 127.0.0.1:50000] batch 1
+//! 1700000000.000124 [0 127.0.0.1:50000] "get" "long" => "$100000\r\n" +100002
+//! ```
 
 use std::collections::HashMap;
 
 use resp::request::ArgsBuffer;
 
 use crate::client::{Client, host};
-use crate::{Advisor, Connection, Trip};
+use crate::{Advisor, Connection, Reply, Trip};
 
 /// Commands of a connection that ran within so short a time of each other were sent together.
 pub const TOGETHER_NS: u64 = 12_000;
+/// Where batches are told, one that begins so soon after the last reply was on its way before: no client is so quick.
+const TURNAROUND_NS: u64 = 10_000;
 /// Longest line that is read as a whole; of a longer one the arguments at its start are looked at.
 const LINE_BYTES_MAX: usize = 1 << 20;
 /// Connections that are remembered.
@@ -33,11 +41,25 @@ pub struct Line<'a> {
     pub time_ns: u64,
     /// The client's address, with its port; empty if the log doesn't tell it.
     pub source: &'a [u8],
+    /// Commands of the batch that begins here; None: the line is a command.
+    pub batch: Option<u32>,
+    /// Bytes of the command's reply, whose beginning is in the buffer; None: it isn't shown.
+    pub reply_bytes: Option<u64>,
+}
+
+/// What is read of a line beside what [`Line`] has, in memory that is used again.
+#[derive(Debug, Default)]
+pub struct Texts {
+    /// The command.
+    pub args: ArgsBuffer,
+    /// The beginning of its reply, as it was sent.
+    pub reply: Vec<u8>,
 }
 
 /// Reads one line. None if it is no command of a client: a status, a script's command, or something else.
-pub fn parse<'a>(line: &'a [u8], args: &mut ArgsBuffer) -> Option<Line<'a>> {
-    args.clear();
+pub fn parse<'a>(line: &'a [u8], texts: &mut Texts) -> Option<Line<'a>> {
+    texts.args.clear();
+    texts.reply.clear();
     let line = line.strip_prefix(b"+").unwrap_or(line);
     let (time_ns, rest) = time(line)?;
     let rest = rest.strip_prefix(b" ")?;
@@ -45,9 +67,24 @@ pub fn parse<'a>(line: &'a [u8], args: &mut ArgsBuffer) -> Option<Line<'a>> {
         Some(rest) => source(rest)?,
         None => (b"".as_slice(), database(rest)),
     };
-    arguments(rest, args);
-    let is_command = args.args().len() > 0 && source != b"lua";
-    is_command.then_some(Line { time_ns, source })
+    if let Some(depth) = rest.strip_prefix(b"batch ") {
+        let depth = resp::num::parse_i64(depth).and_then(|depth| u32::try_from(depth).ok())?;
+        return (depth > 0).then_some(Line { time_ns, source, batch: Some(depth), reply_bytes: None });
+    }
+    let rest = arguments(rest, &mut texts.args);
+    let reply_bytes = reply(rest, &mut texts.reply);
+    let is_command = texts.args.args().len() > 0 && source != b"lua";
+    is_command.then_some(Line { time_ns, source, batch: None, reply_bytes })
+}
+
+/// The reply behind a command: ` => "beginning" +more`. None if there is none, or its end is cut off.
+fn reply(rest: &[u8], beginning: &mut Vec<u8>) -> Option<u64> {
+    let rest = unquoted(rest.strip_prefix(b"=> \"")?, beginning);
+    let more = match rest.strip_prefix(b" +") {
+        Some(digits) => resp::num::parse_i64(digits).and_then(|more| u64::try_from(more).ok())?,
+        None => 0,
+    };
+    Some(more.saturating_add(beginning.len() as u64))
 }
 
 /// Seconds and microseconds, as nanoseconds.
@@ -69,7 +106,8 @@ fn time(line: &[u8]) -> Option<(u64, &[u8])> {
 
 /// The source behind `[0 ` and before `] "`. An IPv6 address has brackets of its own.
 fn source(rest: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = rest.windows(3).take(300).position(|bytes| bytes == b"] \"")?;
+    let is_end = |bytes: &[u8]| matches!(bytes, [b']', b' ', b'"' | b'b']);
+    let end = rest.windows(3).take(300).position(is_end)?;
     let (inside, rest) = (rest.get(..end)?, rest.get(end + 2..)?);
     let space = inside.iter().position(|&byte| byte == b' ')?;
     Some((inside.get(space + 1..)?, rest))
@@ -86,17 +124,18 @@ fn database(rest: &[u8]) -> &[u8] {
     }
 }
 
-/// The arguments, each in quotes. One that is cut off is as long as it is.
-fn arguments(mut rest: &[u8], args: &mut ArgsBuffer) {
+/// The arguments, each in quotes, and what follows them. One that is cut off is as long as it is.
+fn arguments<'a>(mut rest: &'a [u8], args: &mut ArgsBuffer) -> &'a [u8] {
     let mut argument = Vec::new();
     while let Some(quoted) = rest.strip_prefix(b"\"") {
         argument.clear();
         rest = unquoted(quoted, &mut argument);
         if !args.push(&argument) {
-            return;
+            return b"";
         }
         rest = rest.strip_prefix(b" ").unwrap_or_default();
     }
+    rest
 }
 
 /// An argument behind its first quote, and what follows its last one.
@@ -134,7 +173,7 @@ pub struct Reader {
     connections: HashMap<Box<[u8]>, Watched>,
     /// The beginning of a line whose end hasn't come.
     line: Vec<u8>,
-    args: ArgsBuffer,
+    texts: Texts,
     counts: Counts,
     /// Clients that were introduced, by their address and port.
     known: HashMap<Box<[u8]>, Client>,
@@ -145,6 +184,8 @@ pub struct Reader {
 pub struct Counts {
     /// Commands of clients.
     pub commands: u64,
+    /// Connections.
+    pub connections: u64,
     /// Lines that were none.
     pub skipped: u64,
     /// Times of the first command and the last.
@@ -161,43 +202,65 @@ struct Watched {
     connection: Connection,
     client: Client,
     first: ArgsBuffer,
+    /// Its commands so far.
     depth: u32,
+    /// How many it has, if the log tells: then it ends with the next line that tells of a batch.
+    told: Option<u32>,
+    /// The beginning and the length of the reply to the first command, if the log has it.
+    reply: Vec<u8>,
+    /// See above.
+    reply_bytes: Option<u64>,
     first_ns: u64,
     last_ns: u64,
+    /// When the batch before had run.
+    ran_ns: u64,
 }
 
 impl Watched {
     fn show(&mut self, advisor: &mut Advisor) {
         let depth = std::mem::take(&mut self.depth);
+        let told = self.told.take();
         if depth > 0 {
             let (arrived_ns, replied_ns) = (self.first_ns, self.last_ns);
             let trip = Trip {
                 command: self.first.args(),
                 key: None,
-                depth,
-                overlaps: false,
+                depth: told.unwrap_or(depth),
+                overlaps: told.is_some() && arrived_ns < self.ran_ns + TURNAROUND_NS,
                 arrived_ns,
                 replied_ns,
-                reply: None,
+                reply: self.reply_bytes.map(|len| Reply { start: &self.reply, len }),
             };
             advisor.trip(&mut self.connection, &trip);
+            self.ran_ns = replied_ns;
         }
     }
 
+    /// A batch begins.
+    fn begin(&mut self, depth: u32, time_ns: u64, advisor: &mut Advisor) {
+        self.show(advisor);
+        (self.told, self.first_ns, self.last_ns) = (Some(depth), time_ns, time_ns);
+    }
+
     /// A command of the log.
-    fn add(&mut self, args: &ArgsBuffer, time_ns: u64, advisor: &mut Advisor) {
-        let is_together = self.depth > 0 && time_ns.saturating_sub(self.last_ns) < TOGETHER_NS;
-        if !is_together {
+    fn add(&mut self, texts: &Texts, line: &Line<'_>, advisor: &mut Advisor) {
+        let is_near = self.depth > 0 && line.time_ns.saturating_sub(self.last_ns) < TOGETHER_NS;
+        if self.told.is_none() && !is_near {
             self.show(advisor);
+            self.first_ns = line.time_ns;
+        }
+        if self.depth == 0 {
             self.first.clear();
-            for argument in args.args().from(0) {
+            for argument in texts.args.args().from(0) {
                 self.first.push(argument);
             }
-            self.first_ns = time_ns;
+            self.reply.clear();
+            self.reply.extend_from_slice(&texts.reply);
+            self.reply_bytes = line.reply_bytes;
         }
-        self.last_ns = time_ns;
+        self.last_ns = line.time_ns;
         self.depth += 1;
-        if self.client.learn(&args.args()) {
+        if self.client.learn(&texts.args.args()) {
             self.connection.set_client(self.client.clone());
         }
     }
@@ -266,12 +329,12 @@ impl Reader {
     fn line(&mut self, line: &[u8], advisor: &mut Advisor) {
         let line = line.get(..LINE_BYTES_MAX).unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let Some(parsed) = parse(line, &mut self.args) else {
+        let Some(parsed) = parse(line, &mut self.texts) else {
             self.counts.skipped += u64::from(!line.is_empty());
             return;
         };
-        let Line { time_ns, source } = parsed;
-        self.counts.commands += 1;
+        let Line { time_ns, source, batch, .. } = parsed;
+        self.counts.commands += u64::from(batch.is_none());
         if self.counts.first_ns == 0 {
             self.counts.first_ns = time_ns;
         }
@@ -281,7 +344,10 @@ impl Reader {
             self.begin(source, time_ns, advisor);
         }
         if let Some(watched) = self.connections.get_mut(source) {
-            watched.add(&self.args, time_ns, advisor);
+            match batch {
+                Some(depth) => watched.begin(depth, time_ns, advisor),
+                None => watched.add(&self.texts, &parsed, advisor),
+            }
         }
     }
 
@@ -293,15 +359,20 @@ impl Reader {
                 advisor.closed(&mut watched.connection, watched.last_ns);
             }
         }
+        self.counts.connections += 1;
         let address = host(&String::from_utf8_lossy(source)).to_owned();
         let client = Client { address, ..self.known.get(source).cloned().unwrap_or_default() };
         let watched = Watched {
-            connection: Connection::new(self.counts.commands, client.clone()),
+            connection: Connection::new(self.counts.connections, client.clone()),
             client,
             first: ArgsBuffer::default(),
             depth: 0,
+            told: None,
+            reply: Vec::new(),
+            reply_bytes: None,
             first_ns: time_ns,
             last_ns: time_ns,
+            ran_ns: 0,
         };
         self.connections.insert(source.into(), watched);
     }

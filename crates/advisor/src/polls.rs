@@ -17,6 +17,8 @@ struct Question {
     asked: u32,
     steady: u32,
     empty: u32,
+    /// How often it was asked without a wait before it.
+    at_once: u32,
 }
 
 /// A question that was asked again and again.
@@ -51,6 +53,14 @@ pub struct Polls {
 }
 
 impl Polls {
+    /// The question is asked without a wait before it: as part of other work, which is no polling.
+    #[inline]
+    pub fn ask_at_once(&mut self, question: u64) {
+        if let Some(known) = self.questions.iter_mut().find(|known| known.question == question) {
+            known.at_once += 1;
+        }
+    }
+
     /// Adds a question. Tells if it is being polled.
     pub fn ask(&mut self, answered: &Answered) -> Option<Polled> {
         let known = self.questions.iter_mut().find(|question| question.question == answered.question);
@@ -81,9 +91,10 @@ impl Polls {
         if question.asked < ASKED_MIN {
             return None;
         }
-        let (asked, steady, empty) = (question.asked, question.steady, question.empty);
-        (question.asked, question.steady, question.empty) = (0, 0, 0);
-        let is_polled = steady * 10 >= asked * 7 && (empty * 10 >= asked * 7 || answered.reply == 0);
+        let (asked, steady, empty, at_once) = (question.asked, question.steady, question.empty, question.at_once);
+        (question.asked, question.steady, question.empty, question.at_once) = (0, 0, 0, 0);
+        let is_polled =
+            at_once * 4 <= asked && steady * 10 >= asked * 7 && (empty * 10 >= asked * 7 || answered.reply == 0);
         let found = if answered.reply == 0 { 0 } else { asked - empty };
         is_polled.then(|| Polled { made: asked.into(), found: found.into(), interval_ns: question.interval_ns })
     }
@@ -110,6 +121,20 @@ mod tests {
     fn a_steady_pace_with_no_result_is_polling() {
         assert_eq!(polled((0..100).map(|_| (1_000_000, false))), 96);
         assert_eq!(polled((0..100).map(|turn| (1_000_000 + turn % 7 * 50_000, turn % 10 == 0))), 96);
+    }
+
+    #[test]
+    fn questions_within_other_work_are_no_polling() {
+        let (mut polls, mut told) = (Polls::default(), 0);
+        for turn in 0..400_u64 {
+            if turn % 3 == 0 {
+                let answered = Answered { question: 5, asked_ns: turn * 1_000_000, reply: 1, is_empty: true };
+                told += polls.ask(&answered).map_or(0, |polled| polled.made);
+            } else {
+                polls.ask_at_once(5);
+            }
+        }
+        assert_eq!(told, 0);
     }
 
     #[test]

@@ -1,12 +1,14 @@
-//! The report: for a terminal, and as JSON.
+//! The report: for a terminal, as JSON, and as a page of HTML.
 
 use std::fmt::Write;
 
 use crate::advice::{Language, advice};
 use crate::findings::{Finding, Findings, Group};
 
+mod html;
 mod json;
 
+pub use html::html;
 pub use json::json;
 
 /// How a report for a terminal looks.

@@ -4,4 +4,4 @@ mod loops;
 mod movies;
 mod others;
 mod reads;
-mod traffic;
+pub(crate) mod traffic;

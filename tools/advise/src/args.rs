@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use advisor::advice::Language;
@@ -76,6 +77,24 @@ pub struct Args {
     /// Print JSON instead
     #[arg(long)]
     pub json: bool,
+    /// Authorities' certificates (PEM) for a rediss:// server, instead of the system's
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub cacert: Option<PathBuf>,
+    /// Certificate (PEM) to show to a rediss:// server
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// Key to --cert (PEM)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "cert")]
+    pub key: Option<PathBuf>,
+    /// Name to find in the server's certificate, instead of the host's
+    #[arg(long, value_name = "NAME")]
+    pub sni: Option<String>,
+    /// Accept any certificate
+    #[arg(long)]
+    pub insecure: bool,
+    /// Write a page of HTML, too, with charts and the code in all languages
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<OsString>,
     /// Keep no keys as samples
     #[arg(long)]
     pub no_samples: bool,

@@ -26,12 +26,12 @@ pub struct Limits {
     pub commands: u64,
 }
 
-/// Looks at the server at `url`, until a limit is reached or `is_over` is set.
+/// Looks at a server, until a limit is reached or `is_over` is set.
 ///
 /// # Errors
-/// A line for the user: the URL is none, the server can't be reached, or it refuses.
-pub fn look(url: &str, limits: Limits, advisor: &mut Advisor, is_over: &AtomicBool) -> Result<Counts, String> {
-    let mut config = Config::parse(url).map_err(|error| error.to_string())?;
+/// A line for the user: the server can't be reached, or it refuses.
+pub fn look(server: &Config, limits: Limits, advisor: &mut Advisor, is_over: &AtomicBool) -> Result<Counts, String> {
+    let mut config = server.clone();
     config.proto = Proto::Resp2;
     config.fallback_name = Some(b"penstock-advise".to_vec());
     let connect = || Connection::connect(&config).map_err(|error| error.to_string());
@@ -42,7 +42,7 @@ pub fn look(url: &str, limits: Limits, advisor: &mut Advisor, is_over: &AtomicBo
         "looking at {} through MONITOR for {:?}, or {} commands. MONITOR makes a busy server slower meanwhile; Ctrl-C ends the look",
         config.address, limits.time, limits.commands
     ));
-    monitor.command(&["MONITOR"]).map_err(|error| error.to_string())?;
+    begin(&mut monitor).map_err(|error| error.to_string())?;
     let (mut stream, rest) = monitor.into_stream();
     reader.feed(&rest, advisor);
     let ended = follow(&mut *stream, limits, is_over, &mut reader, advisor);
@@ -57,6 +57,16 @@ pub fn look(url: &str, limits: Limits, advisor: &mut Advisor, is_over: &AtomicBo
     introduce(&mut control, &mut reader);
     reader.end(advisor);
     Ok(reader.counts())
+}
+
+/// Has the server show commands: with batches and replies, if it is Penstock; any other has no such options.
+fn begin(monitor: &mut Connection) -> Result<(), client::Error> {
+    match monitor.command(&["MONITOR", "BATCHES", "REPLIES"]) {
+        Err(client::Error::Server(_)) => {}
+        Ok(Value::Error(_)) => {}
+        other => return other.map(drop),
+    }
+    monitor.command(&["MONITOR"]).map(drop)
 }
 
 /// Reads what MONITOR prints. False if the server ended it.

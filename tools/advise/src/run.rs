@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use advisor::Advisor;
 use advisor::monitor::{Counts, Reader};
 use advisor::report::{self, Style};
-use advisor::{Advisor, Config};
 use clap::Parser;
+use client::{Config, TlsOptions};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
@@ -94,7 +95,11 @@ fn watch_for_ctrl_c() -> Arc<AtomicBool> {
 
 /// Looks at all that the user asked for.
 fn look(args: &Args, is_over: &AtomicBool) -> Result<(Advisor, Seen), (Exit, String)> {
-    let config = Config { memory_bytes: (args.memory as usize) << 20, samples: !args.no_samples, ..Config::default() };
+    let config = advisor::Config {
+        memory_bytes: (args.memory as usize) << 20,
+        samples: !args.no_samples,
+        ..advisor::Config::default()
+    };
     let mut advisor = Advisor::new(config);
     let urls: Vec<&str> =
         args.sources.iter().filter_map(|source| source.to_str()).filter(|text| is_url(text)).collect();
@@ -105,7 +110,9 @@ fn look(args: &Args, is_over: &AtomicBool) -> Result<(Advisor, Seen), (Exit, Str
         ([url], Some(on)) => look_as_proxy(args, url, on, advisor, is_over),
         ([url], None) => {
             let limits = Limits { time: args.look_for.unwrap_or(LOOK), commands: args.commands };
-            let counts = live::look(url, limits, &mut advisor, is_over).map_err(|message| (Exit::Input, message))?;
+            let server = server(args, url)?;
+            let counts =
+                live::look(&server, limits, &mut advisor, is_over).map_err(|message| (Exit::Input, message))?;
             Ok((advisor, Seen { counts, batches: 0 }))
         }
         ([], None) => {
@@ -117,6 +124,19 @@ fn look(args: &Args, is_over: &AtomicBool) -> Result<(Advisor, Seen), (Exit, Str
         }
         _ => Err((Exit::Usage, "one server at a time".to_owned())),
     }
+}
+
+/// The server at a URL, and how it is encrypted.
+fn server(args: &Args, url: &str) -> Result<Config, (Exit, String)> {
+    let mut config = Config::parse(url).map_err(|error| (Exit::Usage, error.to_string()))?;
+    config.tls_options = TlsOptions {
+        ca_file: args.cacert.clone(),
+        cert_file: args.cert.clone(),
+        key_file: args.key.clone(),
+        server_name: args.sni.clone(),
+        insecure: args.insecure,
+    };
+    Ok(config)
 }
 
 fn is_url(source: &str) -> bool {
@@ -139,8 +159,14 @@ fn look_as_proxy(
         .record
         .as_ref()
         .map(|path| File::create(path).map_err(|error| (Exit::Output, format!("{}: {error}", path.display()))));
-    let asked =
-        tapped::Asked { url, on, rtt: args.rtt.unwrap_or_default(), time: args.look_for, record: record.transpose()? };
+    let server = server(args, url)?;
+    let asked = tapped::Asked {
+        server,
+        on,
+        rtt: args.rtt.unwrap_or_default(),
+        time: args.look_for,
+        record: record.transpose()?,
+    };
     let (advisor, passed) = tapped::look(asked, advisor, is_over).map_err(|message| (Exit::Input, message))?;
     say(&format!("connections: {}, batches: {}", passed.connections, passed.batches));
     Ok((advisor, Seen { counts: Counts::default(), batches: passed.batches }))
@@ -222,6 +248,12 @@ fn print(args: &Args, advisor: &Advisor) -> Exit {
         }
         _ => {}
     }
+    if let Some(path) = &args.html
+        && let Err(error) = std::fs::write(path, report::html(&findings, &source(args)))
+    {
+        say(&format!("{}: {error}", path.display()));
+        return Exit::Output;
+    }
     let lost_ns: u64 = findings.groups().iter().map(|group| group.total.lost_ns()).sum();
     match args.fail_over {
         Some(limit) if u128::from(lost_ns) > limit.as_nanos() => {
@@ -230,6 +262,16 @@ fn print(args: &Args, advisor: &Advisor) -> Exit {
         }
         _ => Exit::Reported,
     }
+}
+
+/// What was looked at, for the page's title.
+fn source(args: &Args) -> String {
+    let name = |source: &OsString| {
+        let text = source.to_string_lossy();
+        if is_url(&text) { shown(&text).to_owned() } else { text.into_owned() }
+    };
+    let names: Vec<String> = args.sources.iter().chain(&args.replay).map(name).collect();
+    if names.is_empty() { "standard input".to_owned() } else { names.join(", ") }
 }
 
 fn style(args: &Args) -> Style {
@@ -269,7 +311,7 @@ mod tests {
 
     #[test]
     fn the_movie_script_is_explained() {
-        let mut advisor = Advisor::new(Config::default());
+        let mut advisor = Advisor::new(advisor::Config::default());
         let mut seen = Seen::default();
         read(&mut movies(10_000).as_bytes(), &mut advisor, &AtomicBool::new(false), &mut seen).unwrap();
         assert_eq!((seen.counts.commands, seen.counts.skipped), (227_788, 0));

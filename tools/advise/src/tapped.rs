@@ -21,9 +21,9 @@ use crate::run::say;
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// What the user asked for.
-pub struct Asked<'a> {
+pub struct Asked {
     /// The server.
-    pub url: &'a str,
+    pub server: Config,
     /// Where to listen.
     pub on: SocketAddr,
     /// How much longer each round trip is to take.
@@ -77,18 +77,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Passes connections on until the time is over or `is_over` is set, and returns what the advisor has found.
 ///
 /// # Errors
-/// A line for the user: the URL can't be used, the address is taken, or the recording can't be written.
-pub fn look(asked: Asked<'_>, advisor: Advisor, is_over: &AtomicBool) -> Result<(Advisor, Passed), String> {
-    let config = Config::parse(asked.url).map_err(|error| error.to_string())?;
-    if config.tls {
-        return Err("the proxy doesn't speak TLS; put it before a server without, or use a tunnel".to_owned());
-    }
+/// A line for the user: the address is taken, or the recording can't be written.
+pub fn look(asked: Asked, advisor: Advisor, is_over: &AtomicBool) -> Result<(Advisor, Passed), String> {
+    let config = asked.server;
     let shared = Arc::new(Shared::new(advisor, asked.record).map_err(|error| format!("can't record: {error}"))?);
     let watch = {
         let shared = Arc::clone(&shared);
         move |peer| Shared::connected(&shared, peer)
     };
-    let proxy = Proxy::watched(asked.on, config.address.clone(), Wait::Asleep, watch);
+    let proxy = Proxy::watched(asked.on, config.clone(), Wait::Asleep, watch);
     let proxy = proxy.map_err(|error| format!("can't listen on {}: {error}", asked.on))?;
     proxy.set_rtt(asked.rtt);
     say(&format!("passing {} on to {}; Ctrl-C ends that and prints the report", proxy.address(), config.address));

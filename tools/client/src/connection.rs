@@ -78,7 +78,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Connect`] or [`Error::Config`].
     pub fn open(config: &Config) -> Result<Self, Error> {
-        Ok(Self::over(stream::open(config)?, config))
+        Ok(Self::over(stream::open_stream(config)?, config))
     }
 
     /// A connection over a stream that is open already. Of `config`, limits and timeouts count.

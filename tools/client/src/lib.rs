@@ -69,7 +69,7 @@ pub use pubsub::{Message, PubSub};
 pub use resp::parse::{Double, ReplyLimits, Value};
 pub use resp::reply::Proto;
 pub use script::Script;
-pub use stream::{Connector, Stream};
+pub use stream::{Connector, Stream, open_stream};
 #[cfg(feature = "tls")]
 pub use tls::Encryption;
 pub use transaction::Transaction;

@@ -58,8 +58,11 @@ impl<F: Fn(&Config) -> Result<Box<dyn Stream>, Error> + Send + Sync> Connector f
     }
 }
 
-/// The stream that `config` asks for.
-pub(crate) fn open(config: &Config) -> Result<Box<dyn Stream>, Error> {
+/// Opens the stream that `config` asks for, encrypted or not, and says nothing on it.
+///
+/// # Errors
+/// [`Error::Connect`]: no connection came about, or no encryption of it. [`Error::Config`]: the options make no sense.
+pub fn open_stream(config: &Config) -> Result<Box<dyn Stream>, Error> {
     if let Some(connector) = &config.connector {
         return connector.connect(config);
     }

@@ -1,4 +1,4 @@
-//! A proxy before a server: everything is passed on unchanged. It can make the way longer, each direction half the round trip
+//! A proxy before a server: everything is passed on unchanged, encrypted to the server if its URL says so. It can make the way longer, each direction half the round trip
 //! later, like a long cable, and unlike a slow one: the bandwidth stays. And it can show what passes to a [`Watcher`].
 //!
 //! This room knows bytes and sockets, and no protocol.
@@ -6,18 +6,17 @@
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::Address;
+use client::{Address, Config, Stream};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::Shutdown;
 
 /// The pause after a failure to accept a connection.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
@@ -71,7 +70,7 @@ impl Proxy {
     ///
     /// # Errors
     /// The system's, if it has no port or no thread.
-    pub fn start(to: Address) -> io::Result<Proxy> {
+    pub fn start(to: Config) -> io::Result<Proxy> {
         Proxy::watched(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), to, Wait::Awake, |_| Unwatched)
     }
 
@@ -81,14 +80,15 @@ impl Proxy {
     /// The system's, if the address is taken or there is no thread.
     pub fn watched<W: Watcher + 'static>(
         on: SocketAddr,
-        to: Address,
+        to: Config,
         wait: Wait,
-        watch: impl Fn(SocketAddr) -> W + Send + 'static,
+        watch: impl Fn(SocketAddr) -> W + Send + Sync + 'static,
     ) -> io::Result<Proxy> {
         let listener = TcpListener::bind(on)?;
         let address = listener.local_addr()?;
         let delay_ns = Arc::new(AtomicU64::new(0));
         let delay = Arc::clone(&delay_ns);
+        let (to, watch) = (Arc::new(to), Arc::new(watch));
         thread::Builder::new().name("proxy".to_owned()).spawn(move || {
             loop {
                 let Ok((near, peer)) = listener.accept() else {
@@ -97,8 +97,9 @@ impl Proxy {
                     continue;
                 };
                 let delay = Duration::from_nanos(delay.load(Ordering::Relaxed));
-                // A server that can't be reached shows itself to the client as a closed connection.
-                let _ = pass_on(near, &to, delay, wait, || watch(peer));
+                let (to, watch) = (Arc::clone(&to), Arc::clone(&watch));
+                // Without a thread it is closed, as it is where the server can't be reached.
+                let _ = pass_on(near, to, delay, wait, move || watch(peer));
             }
         })?;
         Ok(Proxy { address, delay_ns })
@@ -117,61 +118,40 @@ impl Proxy {
     }
 }
 
-/// Either kind of connection; reading and writing never wait.
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
+/// A connection; reading and writing never wait.
+struct Socket(Box<dyn Stream>);
 
 impl Socket {
-    fn tcp(stream: TcpStream) -> io::Result<Socket> {
+    /// A client's connection.
+    fn near(stream: TcpStream) -> io::Result<Socket> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Socket::Tcp(stream))
+        Ok(Socket(Box::new(stream)))
     }
 
-    fn connect(to: &Address) -> io::Result<Socket> {
-        match to {
-            Address::Tcp { host, port } => Socket::tcp(TcpStream::connect((host.as_str(), *port))?),
-            Address::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_nonblocking(true)?;
-                Ok(Socket::Unix(stream))
-            }
-        }
+    /// A connection to the server, encrypted if its configuration says so.
+    fn far(to: &Config) -> io::Result<Socket> {
+        client::open_stream(to).map(Socket).map_err(io::Error::other)
     }
 
     /// None where there is nothing to read; 0 at the end.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        or_none(match self {
-            Socket::Tcp(stream) => stream.read(buffer),
-            Socket::Unix(stream) => stream.read(buffer),
-        })
+        or_none(self.0.read(buffer))
     }
 
     /// None where there is no room.
     fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
-        or_none(match self {
-            Socket::Tcp(stream) => stream.write(bytes),
-            Socket::Unix(stream) => stream.write(bytes),
-        })
+        or_none(self.0.write(bytes))
+    }
+
+    /// Writes what waits inside, encrypted already.
+    fn flush(&mut self) -> io::Result<()> {
+        if self.0.wants_write() { or_none(self.0.flush().map(|()| 0)).map(drop) } else { Ok(()) }
     }
 
     fn shutdown(&self, how: Shutdown) {
         // One that is closed already needs no closing.
-        let _ = match self {
-            Socket::Tcp(stream) => stream.shutdown(how),
-            Socket::Unix(stream) => stream.shutdown(how),
-        };
-    }
-}
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Socket::Tcp(stream) => stream.as_fd(),
-            Socket::Unix(stream) => stream.as_fd(),
-        }
+        let _ = rustix::net::shutdown(self.0.fd(), how);
     }
 }
 
@@ -185,14 +165,16 @@ fn or_none(result: io::Result<usize>) -> io::Result<Option<usize>> {
 
 fn pass_on<W: Watcher + 'static>(
     near: TcpStream,
-    to: &Address,
+    to: Arc<Config>,
     delay: Duration,
     wait: Wait,
-    watch: impl FnOnce() -> W,
+    watch: impl FnOnce() -> W + Send + 'static,
 ) -> io::Result<()> {
-    let sockets = [Socket::tcp(near)?, Socket::connect(to)?];
-    let watcher = watch();
     thread::Builder::new().name("proxy-pass".to_owned()).spawn(move || {
+        // To connect may take long, and others connect meanwhile. A server that can't be reached shows itself to the client as a
+        // closed connection.
+        let (Ok(near), Ok(far)) = (Socket::near(near), Socket::far(&to)) else { return };
+        let (sockets, watcher) = ([near, far], watch());
         // Delays of microseconds are asked for, and a sleep is else up to 50 of them longer.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut cable = Cable::new(sockets, delay, wait, watcher);
@@ -260,6 +242,7 @@ impl<W: Watcher> Cable<W> {
             for from in [CLIENT, SERVER] {
                 moved |= self.take_in(from)?;
                 moved |= self.give_out(from)?;
+                self.sockets[from].flush()?;
             }
             if moved {
                 self.moved = Instant::now();
@@ -296,6 +279,7 @@ impl<W: Watcher> Cable<W> {
                 break;
             }
             if bytes.is_empty() {
+                to.flush()?;
                 to.shutdown(Shutdown::Write);
                 direction.closed = true;
             } else {
@@ -333,13 +317,14 @@ impl<W: Watcher> Cable<W> {
         let timeout = due.and_then(|due| Timespec::try_from(due.saturating_duration_since(Instant::now())).ok());
         let interest = |socket: usize| {
             let reads = if self.under_way[socket].reads() { PollFlags::IN } else { PollFlags::empty() };
-            let writes = if self.under_way[1 - socket].stuck { PollFlags::OUT } else { PollFlags::empty() };
+            let is_full = self.under_way[1 - socket].stuck || self.sockets[socket].0.wants_write();
+            let writes = if is_full { PollFlags::OUT } else { PollFlags::empty() };
             reads | writes
         };
         // One of which nothing is wanted would still tell that it is closed, again and again.
         let mut fds: Vec<PollFd<'_>> = (0..2)
             .filter(|socket| !interest(*socket).is_empty())
-            .map(|socket| PollFd::new(&self.sockets[socket], interest(socket)))
+            .map(|socket| PollFd::from_borrowed_fd(self.sockets[socket].0.fd(), interest(socket)))
             .collect();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -350,10 +335,12 @@ impl<W: Watcher> Cable<W> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
 
     /// A server that sends back what it gets.
-    fn echo() -> Address {
+    fn echo() -> Config {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         thread::spawn(move || {
@@ -362,11 +349,11 @@ mod tests {
                 let mut copy = stream.try_clone().unwrap();
                 thread::spawn(move || {
                     let _ = io::copy(&mut stream, &mut copy);
-                    let _ = copy.shutdown(Shutdown::Write);
+                    let _ = copy.shutdown(std::net::Shutdown::Write);
                 });
             }
         });
-        Address::Tcp { host: "127.0.0.1".to_owned(), port }
+        Config::tcp("127.0.0.1", port)
     }
 
     fn connect(proxy: &Proxy) -> TcpStream {
@@ -384,7 +371,7 @@ mod tests {
         let copy = sent.clone();
         let writing = thread::spawn(move || {
             writer.write_all(&copy).unwrap();
-            writer.shutdown(Shutdown::Write).unwrap();
+            writer.shutdown(std::net::Shutdown::Write).unwrap();
         });
         let mut received = Vec::new();
         stream.read_to_end(&mut received).unwrap();
@@ -396,7 +383,7 @@ mod tests {
     #[test]
     fn a_server_that_is_not_there_closes_the_connection() {
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let to = Address::Tcp { host: "127.0.0.1".to_owned(), port: gone };
+        let to = Config::tcp("127.0.0.1", gone);
         let proxy = Proxy::start(to).unwrap();
         assert!(matches!(connect(&proxy).read(&mut [0; 1]), Ok(0) | Err(_)));
     }

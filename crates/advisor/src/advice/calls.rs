@@ -1,6 +1,7 @@
 //! How the five client libraries call a command: its arguments behind the key, and its name where that isn't the command's.
 
 use super::Language;
+use crate::catalogue::SET_WITH_OPTIONS;
 
 /// A command's call.
 pub struct Call {
@@ -53,6 +54,7 @@ const CALLS: &[Call] = &[
     read("ZREVRANGE", &["start", "stop"], "ZRevRange", "zrevrange"),
     read("XLEN", &[], "XLen", "xlen"),
     write("SET", &["value"], "Set", "set"),
+    write(SET_WITH_OPTIONS, &["value", "options"], "SetArgs", "set"),
     write("SETEX", &["seconds", "value"], "SetEx", "setex"),
     write("SETNX", &["value"], "SetNX", "setnx"),
     write("APPEND", &["value"], "Append", "append"),
@@ -89,6 +91,11 @@ const CALLS: &[Call] = &[
     write("PUBLISH", &["message"], "Publish", "publish"),
 ];
 
+/// The command's name as it is sent.
+pub fn name(command: &str) -> &str {
+    if command == SET_WITH_OPTIONS { "SET" } else { command }
+}
+
 fn find(command: &str) -> Option<&'static Call> {
     CALLS.iter().find(|call| call.name == command)
 }
@@ -117,7 +124,7 @@ pub fn call(language: Language, receiver: &str, command: &str, key: &str) -> Str
         match language {
             Language::Go => format!("{receiver}.{}(ctx, {arguments})", call.go),
             Language::Java => format!("{receiver}.{}({arguments})", call.java),
-            _ => format!("{receiver}.{}({arguments})", command.to_lowercase()),
+            _ => format!("{receiver}.{}({arguments})", name(command).to_lowercase()),
         }
     })
 }
@@ -128,6 +135,8 @@ fn special(language: Language, receiver: &str, command: &str, key: &str) -> Opti
         (Language::Python, "ZADD") => format!("{receiver}.zadd({key}, {{member: score}})"),
         (Language::Go, "ZADD") => format!("{receiver}.ZAdd(ctx, {key}, redis.Z{{Score: score, Member: member}})"),
         (Language::Go, "SET") => format!("{receiver}.Set(ctx, {key}, value, 0)"),
+        (Language::Ruby | Language::Python, SET_WITH_OPTIONS) => format!("{receiver}.set({key}, value, **options)"),
+        (Language::JavaScript, SET_WITH_OPTIONS) => format!("{receiver}.set({key}, value, ...options)"),
         (Language::Go, "SETNX") => format!("{receiver}.SetNX(ctx, {key}, value, 0)"),
         (Language::Go, "SETEX") => format!("{receiver}.SetEx(ctx, {key}, value, seconds*time.Second)"),
         (Language::Go, "EXPIRE") => format!("{receiver}.Expire(ctx, {key}, seconds*time.Second)"),

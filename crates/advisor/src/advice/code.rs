@@ -232,7 +232,7 @@ impl Writer<'_> {
 
     /// One script.
     fn script(&self) -> Vec<String> {
-        let write = self.finding.steps.get(1).map_or("SET", |step| &step.command);
+        let write = self.finding.steps.get(1).map_or("SET", |step| calls::name(&step.command));
         let read = self.command();
         let first = format!("local value = redis.call('{read}', KEYS[1])");
         let rest = format!("return redis.call('{write}', KEYS[1])  -- with what is made of value");

@@ -53,6 +53,20 @@ fn a_loop_of_sets_is_one_mset() {
     check(&finding, Language::Python, r#"r.mset({f"key{n}": value for n, value in items})"#);
 }
 
+/// MSET knows no expiry.
+#[test]
+fn a_loop_of_sets_with_options_is_a_pipeline() {
+    let finding = finding(Kind::Loop, &[], false);
+    let options = Step { command: "SET WITH OPTIONS".into(), pattern: "key<n>".into(), one_key: false };
+    let finding = Finding { steps: Box::new([options]), ..finding };
+    assert_eq!(remedy(&finding), Remedy::Pipeline);
+    let code = |language| code::code(language, remedy(&finding), &finding);
+    assert!(code(Language::Python).contains(r#"pipe.set(f"key{n}", value, **options)"#), "{}", code(Language::Python));
+    assert!(code(Language::Ruby).contains(r##".set("key#{n}", value, **options)"##), "{}", code(Language::Ruby));
+    assert!(code(Language::Go).contains(r#"pipe.SetArgs(ctx, fmt.Sprintf("key%v", n), value, options)"#));
+    assert!(code(Language::Java).contains(r#"pipe.set("key" + n, value, options)"#), "{}", code(Language::Java));
+}
+
 #[test]
 fn members_of_one_key_are_one_command() {
     check(&finding(Kind::Loop, &["SADD online"], true), Language::Python, r#"r.sadd("online", *members)"#);

@@ -3,9 +3,10 @@ use crate::Config;
 use crate::findings::{Confidence, Kind};
 
 fn check(line: &[u8], time_ns: u64, source: &[u8], arguments: &[&[u8]]) {
-    let mut args = ArgsBuffer::default();
-    assert_eq!(parse(line, &mut args), Some(Line { time_ns, source }), "{}", line.escape_ascii());
-    assert_eq!(args.args().from(0).collect::<Vec<_>>(), arguments, "{}", line.escape_ascii());
+    let mut texts = Texts::default();
+    let expected = Line { time_ns, source, batch: None, reply_bytes: None };
+    assert_eq!(parse(line, &mut texts), Some(expected), "{}", line.escape_ascii());
+    assert_eq!(texts.args.args().from(0).collect::<Vec<_>>(), arguments, "{}", line.escape_ascii());
 }
 
 #[test]
@@ -27,8 +28,20 @@ fn escapes_are_undone() {
 
 #[test]
 fn what_is_no_command_is_skipped() {
-    for line in ["", "OK", "+OK", "1.5 \"get\"", "1.000000 [0 lua] \"get\" \"a\"", "x.000000 \"get\"", "1.000000 "] {
-        assert_eq!(parse(line.as_bytes(), &mut ArgsBuffer::default()), None, "{line}");
+    for line in [
+        "",
+        "OK",
+        "+OK",
+        "1.5 \"get\"",
+        "1.000000 [0 lua] \"get\" \"a\"",
+        "x.000000 \"get\"",
+        "1.000000 ",
+        "1.000000 [0 a:1] batch",
+        "1.000000 [0 a:1] batch 0",
+        "1.000000 [0 a:1] batch -1",
+        "1.000000 [0 a:1] batch x",
+    ] {
+        assert_eq!(parse(line.as_bytes(), &mut Texts::default()), None, "{line}");
     }
 }
 
@@ -104,4 +117,50 @@ fn clients_tell_their_names() {
     let (advisor, _) = read((log.to_owned() + &gets).as_bytes(), usize::MAX);
     let groups = advisor.findings().groups();
     assert_eq!(groups[0].total.client.to_string(), "importer (redis-py 5.0) at a");
+}
+
+/// Reads a line with its reply: the reply's beginning, and its length.
+fn check_reply(line: &str, expected: Option<(&[u8], u64)>) {
+    let mut texts = Texts::default();
+    let line_read = parse(line.as_bytes(), &mut texts).unwrap();
+    assert_eq!(texts.args.args().from(0).collect::<Vec<_>>(), [b"get".as_slice(), b"a"], "{line}");
+    assert_eq!(line_read.reply_bytes.map(|bytes| (texts.reply.as_slice(), bytes)), expected, "{line}");
+}
+
+#[test]
+fn replies_of_penstock_are_read() {
+    let command = r#"1.000000 [0 a:1] "get" "a""#;
+    check_reply(command, None);
+    check_reply(&format!(r#"{command} => "$2\r\n\x00\"\r\n""#), Some((b"$2\r\n\0\"\r\n", 8)));
+    check_reply(&format!(r#"{command} => "$100000\r\n" +100002"#), Some((b"$100000\r\n", 100_011)));
+    check_reply(&format!(r#"{command} => "" +x"#), None);
+    check_reply(&format!("{command} =>"), None);
+}
+
+/// Lines of batches say what was sent together, whatever the times.
+#[test]
+fn a_log_with_batches_and_replies_tells_facts() {
+    let mut log = String::new();
+    let mut us = 0;
+    let mut line = |text: String, later_us: u64| {
+        us += later_us;
+        log += &format!("{}.{:06} [0 a:1] {text}\n", 1 + us / 1_000_000, us % 1_000_000);
+    };
+    for movie in 0..20 {
+        line(format!("batch {}", 50), 80);
+        (0..50).for_each(|n| line(format!(r#""SET" "bulk:{movie}:{n}" "x" => "+OK\r\n""#), 30));
+        for prefix in ["the", "num", "numb", "number"] {
+            line("batch 1".to_owned(), 80);
+            line(format!(r#""ZSCORE" "index:{prefix}" "movie {movie}" => "$3\r\n{}\r\n""#, 100 + movie), 3);
+        }
+    }
+    for piece in [usize::MAX, 7] {
+        let (advisor, counts) = read(log.as_bytes(), piece);
+        assert_eq!((counts.commands, counts.skipped, counts.connections), (20 * 54, 0, 1));
+        let groups = advisor.findings().groups();
+        assert_eq!(groups.len(), 1, "{groups:#?}");
+        let finding = &groups[0].total;
+        assert_eq!((finding.kind, finding.sums.made, finding.sums.needed), (Kind::RepeatedRead, 80, 20));
+        assert_eq!((finding.sums.confidence(), finding.sums.without_replies), (Confidence::High, 0));
+    }
 }

@@ -240,3 +240,18 @@ fn a_silent_connection_tells_its_loop() {
     assert_eq!(settle(&mut traffic, 1_000_000), 1);
     assert_eq!(trips(&traffic.only()), (200, 1));
 }
+
+#[test]
+fn sets_with_options_are_commands_of_their_own() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..100 {
+        traffic.send(&format!("SET key:{number} x"), "OK");
+    }
+    for number in 0..100 {
+        traffic.send(&format!("SET key:{number} x EX 60"), "OK");
+    }
+    let groups = traffic.groups();
+    let mut found: Vec<_> = groups.iter().map(|group| (steps(group), trips(group).0)).collect();
+    found.sort();
+    assert_eq!(found, [(vec!["SET WITH OPTIONS key:<n>".to_owned()], 100), (vec!["SET key:<n>".to_owned()], 100)]);
+}

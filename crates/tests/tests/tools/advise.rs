@@ -10,6 +10,7 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use penstock_tests::bytes::command;
+use penstock_tests::certificates::Certificates;
 use penstock_tests::conn::Conn;
 use penstock_tests::server::{Server, comes_true, free_port, subject_program};
 
@@ -64,6 +65,58 @@ fn a_look_through_monitor_ends_by_itself() {
     assert_eq!(status, Some(0), "{text}");
     assert!(began.elapsed() < Duration::from_secs(50));
     load.join().unwrap();
+}
+
+/// Penstock shows a monitor replies and batches, so that what depends on them is certain.
+#[test]
+fn from_penstock_facts_are_had_through_monitor() {
+    let server = Server::penstock(&[]);
+    let mut conn = server.connect();
+    conn.cmd("SET flag enabled").unwrap();
+    let load = thread::spawn(move || {
+        for key in 0..700 {
+            sleep(THINKS);
+            conn.cmd("GET flag").unwrap();
+            sleep(THINKS);
+            let sets: Vec<_> = (0..3).map(|field| command(&format!("HSET item:{key} f{field} x"))).collect();
+            conn.pipeline(&sets).unwrap();
+        }
+        conn
+    });
+    let mut page = None;
+    for _ in 0..3 {
+        let file = server.dir().join("report.html");
+        let (status, text) = run(&["--for", "700ms", "--html", &file.to_string_lossy(), &url(server.port())]);
+        assert_eq!(status, Some(0), "{text}");
+        assert!(!text.contains("HSET"), "what was sent together is no loop: {text}");
+        page = fs::read_to_string(file).ok();
+    }
+    drop(load.join().unwrap());
+    let page = page.unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"), "{page}");
+    assert!(
+        page.contains(&format!("127.0.0.1:{}", server.port())) && page.contains("Content-Security-Policy"),
+        "{page}"
+    );
+}
+
+/// A page of keys with markup in them has none of it.
+#[test]
+fn a_page_shows_hostile_keys_as_text() {
+    let server = Server::penstock(&[]);
+    let log = server.dir().join("monitor.log");
+    let line = |n: u32| format!("1600000000.{:06} [0 10.0.0.5:5000] \"GET\" \"<script>alert({n})</script>\"\n", n * 80);
+    fs::write(&log, (0..200).map(line).collect::<String>()).unwrap();
+    let page = server.dir().join("page.html");
+    let (status, text) = run(&["--html", &page.to_string_lossy(), &log.to_string_lossy()]);
+    assert_eq!(status, Some(0), "{text}");
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("&lt;script&gt;alert("), "{page}");
+    assert!(!page.contains("<script"), "{page}");
+    for language in ["Ruby", "Python", "JavaScript", "Go", "Java"] {
+        assert!(page.contains(&format!("<span>{language}, ")), "{language}");
+    }
+    assert_eq!(run(&["--html", "/nonexistent/page.html", &log.to_string_lossy()]).0, Some(4));
 }
 
 #[test]
@@ -148,6 +201,34 @@ fn the_proxy_passes_everything_on_and_reports_what_was_wasted() {
     assert_eq!(run(&["--fail-over", "1ms", &recording]).0, Some(1));
     assert_eq!(run(&["--fail-over", "1000s", &recording]).0, Some(0));
     assert!(!fs::read(&recording).unwrap().windows(1000).any(|bytes| bytes.iter().all(|&byte| byte == b'x')));
+}
+
+/// The way to the server is encrypted, and the client knows nothing of it.
+#[test]
+fn the_proxy_encrypts_to_a_server_that_asks_for_it() {
+    let certificates = Certificates::create();
+    let (server, port) = certificates.server(false);
+    let on = free_port().unwrap();
+    let ca = certificates.path("ca.pem").to_string_lossy().into_owned();
+    let to = format!("rediss://localhost:{port}");
+    let child = advise(&["--json", "--proxy", &on.to_string(), "--cacert", &ca, &to]).spawn().unwrap();
+    assert!(comes_true(|| Conn::open(on).is_ok_and(|mut conn| conn.cmd("PING").is_ok())));
+    let proxy = Proxy { child, port: on, recording: server.dir().join("none") };
+    let mut conn = proxy.connect();
+    set_keys(&mut conn, 100);
+    assert_eq!(conn.pipeline(&vec![command("PING"); 10_000]).unwrap().len(), 10_000);
+    let value = "x".repeat(5_000_000);
+    for _ in 0..3 {
+        conn.call(&[b"SET".to_vec(), b"large".to_vec(), value.clone().into_bytes()]).unwrap();
+        assert_eq!(conn.cmd("GET large").unwrap().text(), value.as_bytes());
+    }
+    let mut waiter = proxy.connect();
+    waiter.send(b"BLPOP queue 0\r\n").unwrap();
+    conn.cmd("RPUSH queue job").unwrap();
+    assert_eq!(waiter.read().unwrap().items()[1].text(), b"job");
+    drop(conn);
+    let (report, _) = proxy.end();
+    assert!(report.contains(r#""kind":"loop","#) && report.contains("SET"), "{report}");
 }
 
 #[test]

@@ -60,7 +60,10 @@ impl Target {
         let without = median_ping(&direct)?;
         let mut measured = direct.clone();
         if let Some(rtt) = rtt {
-            let proxy = Proxy::start(direct.address.clone());
+            // What is encrypted passes as it is.
+            let mut server = direct.clone();
+            (server.tls, server.connector) = (false, None);
+            let proxy = Proxy::start(server);
             let proxy = proxy.map_err(|error| Failure::Local(format!("no proxy: {error}")))?;
             measured.address = proxy.address();
             // What the proxy takes itself is part of what is asked of it, where it makes a difference.

@@ -1,0 +1,381 @@
+//! The report as a page of HTML that needs nothing else: no script, no font, no request. A browser that keeps to its policy runs none.
+//!
+//! What comes from clients (names, keys, patterns) is text of the page and never markup: everything is written through [`Escaped`].
+
+use std::fmt::{self, Display, Write};
+
+use super::{bytes, count, duration, id, origin, shown};
+use crate::advice::{Language, advice};
+use crate::findings::{Confidence, Finding, Findings, Group};
+
+const STYLE: &str = include_str!("style.css");
+/// Bars of a chart; the rest is one more.
+const BARS_MAX: usize = 12;
+/// Width of a bar's picture in its own units; it is drawn as wide as there is room.
+const WIDTH: u64 = 1000;
+
+/// The report as a page. `source` says what was looked at.
+#[must_use]
+pub fn html(findings: &Findings, source: &str) -> String {
+    let groups = findings.groups();
+    let totals: Vec<&Finding> = groups.iter().map(|group| &group.total).collect();
+    let mut page = String::new();
+    head(&mut page, source);
+    sums(&mut page, &totals, findings.dropped());
+    if !groups.is_empty() {
+        chart_of_trips(&mut page, &totals);
+        chart_of_time(&mut page, &totals);
+        page += "<h2>Findings</h2>\n";
+        languages(&mut page, &totals);
+    }
+    for (index, group) in groups.iter().enumerate() {
+        finding(&mut page, index + 1, group);
+    }
+    page += "</body>\n</html>\n";
+    page
+}
+
+/// A text as part of a page, in an attribute, too.
+struct Escaped<'a>(&'a str);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.chars() {
+            match character {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                '\n' => f.write_char('\n')?,
+                // Marks that turn the direction of text around can make one key look like another.
+                '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' => {
+                    write!(f, "{}", character.escape_unicode())?;
+                }
+                control if control.is_control() => write!(f, "{}", control.escape_default())?,
+                other => f.write_char(other)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn head(page: &mut String, source: &str) {
+    let _ = write!(
+        page,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
+         base-uri 'none'; form-action 'none'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n\
+         <title>Wasted round trips: {source}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <h1>Wasted round trips</h1>\n<p class=\"quiet\">{source}</p>\n",
+        source = Escaped(source)
+    );
+}
+
+/// Trips of the findings that are about trips: made, and what would remain of them.
+fn trips(findings: &[&Finding]) -> (u64, u64) {
+    let about_trips = findings.iter().filter(|finding| finding.kind.is_about_trips());
+    about_trips.fold((0, 0), |(made, wasted), finding| (made + finding.made(), wasted + finding.wasted()))
+}
+
+/// What there is in all.
+fn sums(page: &mut String, findings: &[&Finding], dropped: u64) {
+    if findings.is_empty() {
+        page.push_str("<p>No wasted round trips were found.</p>\n");
+        return;
+    }
+    let (made, wasted) = trips(findings);
+    let lost_ns = findings.iter().map(|finding| finding.lost_ns()).sum();
+    page.push_str("<dl class=\"sums\">");
+    for (name, value) in [
+        ("Findings", count(findings.len() as u64)),
+        ("Round trips that could be saved", count(wasted)),
+        ("Of those in the findings", format!("{} %", (wasted * 100).checked_div(made).unwrap_or(0))),
+        ("Time lost", duration(lost_ns)),
+    ] {
+        let _ = write!(page, "<div><dt>{name}</dt><dd>{}</dd></div>", Escaped(&value));
+    }
+    page.push_str("</dl>\n");
+    if dropped > 0 {
+        let _ = writeln!(page, "<p>The table was full: {} lesser findings are missing.</p>", count(dropped));
+    }
+}
+
+/// A bar of a chart.
+struct Bar {
+    label: String,
+    /// The finding that it is about.
+    id: Option<String>,
+    numbers: String,
+    /// The parts that remain and that fall away.
+    needed: u64,
+    wasted: u64,
+}
+
+/// A chart of bars, the first ones and the others together.
+fn chart(page: &mut String, title: &str, legend: &str, mut bars: Vec<Bar>, all: impl Fn(u64, u64) -> String) {
+    bars.sort_by_key(|bar| std::cmp::Reverse(bar.needed + bar.wasted));
+    if bars.len() > BARS_MAX + 1 {
+        let others = bars.split_off(BARS_MAX);
+        let sum = |part: fn(&Bar) -> u64| others.iter().map(part).sum::<u64>();
+        let (needed, wasted) = (sum(|bar| bar.needed), sum(|bar| bar.wasted));
+        let label = format!("{} others", others.len());
+        bars.push(Bar { label, id: None, numbers: all(needed, wasted), needed, wasted });
+    }
+    let longest = bars.iter().map(|bar| bar.needed + bar.wasted).max().unwrap_or(0).max(1);
+    let scaled = |part: u64| (u128::from(part) * u128::from(WIDTH)).div_ceil(u128::from(longest));
+    let _ = write!(page, "<h2>{title}</h2>\n{legend}\n<ul class=\"chart\">\n");
+    for bar in &bars {
+        let (label, numbers) = (Escaped(&bar.label), Escaped(&bar.numbers));
+        let label = match &bar.id {
+            Some(id) => format!("<a href=\"#f-{}\"><code>{label}</code></a>", Escaped(id)),
+            None => label.to_string(),
+        };
+        let (needed, wasted) = (scaled(bar.needed), scaled(bar.wasted));
+        let _ = writeln!(
+            page,
+            "<li><p><span>{label}</span> <span class=\"number\">{numbers}</span></p>\
+             <svg viewBox=\"0 0 {WIDTH} 14\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{numbers}\">\
+             <rect class=\"track\" width=\"{WIDTH}\" height=\"14\"/>\
+             <rect class=\"needed\" width=\"{needed}\" height=\"14\"/>\
+             <rect class=\"wasted\" x=\"{needed}\" width=\"{wasted}\" height=\"14\"/></svg></li>"
+        );
+    }
+    page.push_str("</ul>\n");
+}
+
+/// The steps of a finding.
+fn label(finding: &Finding) -> String {
+    finding.steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn chart_of_trips(page: &mut String, findings: &[&Finding]) {
+    let numbers = |needed: u64, wasted: u64| format!("{} made, {} would remain", count(needed + wasted), count(needed));
+    let (made, wasted) = trips(findings);
+    let bar = |finding: &&Finding| {
+        let (wasted, needed) = (finding.wasted(), finding.made() - finding.wasted());
+        Bar { label: label(finding), id: Some(id(finding)), numbers: numbers(needed, wasted), needed, wasted }
+    };
+    let bars: Vec<Bar> = findings.iter().filter(|finding| finding.kind.is_about_trips()).map(bar).collect();
+    if bars.is_empty() {
+        return;
+    }
+    let legend = format!(
+        "<p class=\"quiet\"><span class=\"key needed\"></span>would remain: {} &nbsp; <span class=\"key wasted\"></span>\
+         would fall away: {}</p>",
+        count(made - wasted),
+        count(wasted)
+    );
+    chart(page, "Round trips by shape", &legend, bars, numbers);
+}
+
+fn chart_of_time(page: &mut String, findings: &[&Finding]) {
+    let numbers = |_: u64, lost_ns: u64| duration(lost_ns);
+    let timed = findings.iter().filter(|finding| finding.lost_ns() > 0);
+    let bar = |finding: &&Finding| {
+        let wasted = finding.lost_ns();
+        Bar { label: label(finding), id: Some(id(finding)), numbers: numbers(0, wasted), needed: 0, wasted }
+    };
+    let bars: Vec<Bar> = timed.map(bar).collect();
+    if !bars.is_empty() {
+        chart(page, "Time lost by shape", "", bars, numbers);
+    }
+}
+
+/// A word for a language in the page's style.
+fn class(language: Language) -> String {
+    language.name().to_ascii_lowercase()
+}
+
+/// What chooses the language of the code: that of the first client whose library is known is chosen, or all are.
+fn languages(page: &mut String, findings: &[&Finding]) {
+    let known = findings.iter().find_map(|finding| Language::of_library(&finding.client.library));
+    page.push_str("<fieldset><legend>Code in</legend>");
+    let mut choice = |class: &str, name: &str, is_chosen: bool| {
+        let checked = if is_chosen { " checked" } else { "" };
+        let _ = write!(page, "<label><input type=\"radio\" name=\"language\" id=\"{class}\"{checked}> {name}</label> ");
+    };
+    for language in Language::ALL {
+        choice(&class(language), language.name(), known == Some(language));
+    }
+    choice("all", "all", known.is_none());
+    page.push_str("</fieldset>\n");
+}
+
+/// What a confidence below the highest means.
+fn doubt(confidence: Confidence) -> Option<&'static str> {
+    match confidence {
+        Confidence::High => None,
+        Confidence::Medium => Some("It is so if the steps don't depend on replies in a way that couldn't be seen."),
+        Confidence::Low => Some("It may be something else: replies or round trips couldn't be seen well enough."),
+    }
+}
+
+fn finding(page: &mut String, number: usize, group: &Group) {
+    let finding = &group.total;
+    let (advice, confidence) = (advice(finding), finding.sums.confidence());
+    let lost = if finding.lost_ns() > 0 { duration(finding.lost_ns()) } else { String::new() };
+    let _ = write!(
+        page,
+        "<article id=\"f-{}\">\n<h3>{number}. {} <span>{}</span> <span class=\"tag\">{} confidence</span></h3>\n\
+         <p>{}</p>\n<p class=\"remedy\">{}</p>\n",
+        Escaped(&id(finding)),
+        finding.kind.name(),
+        Escaped(&lost),
+        confidence.name(),
+        Escaped(&advice.seen),
+        Escaped(&advice.remedy)
+    );
+    if let Some(doubt) = doubt(confidence) {
+        let _ = writeln!(page, "<p class=\"quiet\">{doubt}</p>");
+    }
+    figures(page, group);
+    for (language, code) in &advice.code {
+        let _ = writeln!(
+            page,
+            "<div class=\"block {}\"><span>{}, {}</span><pre><code>{}</code></pre></div>",
+            class(*language),
+            language.name(),
+            Escaped(language.library()),
+            Escaped(code)
+        );
+    }
+    page.push_str("</article>\n");
+}
+
+/// A finding's numbers, its client and some keys.
+fn figures(page: &mut String, group: &Group) {
+    let finding = &group.total;
+    let mut rows = Vec::new();
+    if finding.kind.is_about_trips() {
+        let remain = finding.made() - finding.wasted();
+        rows.push(("Round trips", format!("{} made, {} would remain", count(finding.made()), count(remain))));
+    }
+    let plural = |number: u64, word: &str| format!("{} {word}{}", count(number), if number == 1 { "" } else { "s" });
+    rows.push(("Found", format!("{}, by {}", plural(finding.sums.count, "time"), plural(group.clients, "client"))));
+    if finding.sums.bytes > 0 {
+        rows.push(("Bytes", bytes(finding.sums.bytes)));
+    }
+    rows.push(("Client", origin(group).split("; such as ").next().unwrap_or_default().to_owned()));
+    if !finding.samples.is_empty() {
+        let keys: Vec<String> = finding.samples.iter().map(|sample| shown(sample)).collect();
+        rows.push(("Keys", keys.join(", ")));
+    }
+    page.push_str("<table>");
+    for (name, value) in rows {
+        let _ = write!(page, "<tr><th scope=\"row\">{name}</th><td>{}</td></tr>", Escaped(&value));
+    }
+    page.push_str("</table>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::traffic::Traffic;
+
+    /// Tags that the page is made of; anything else would come from a client.
+    const TAGS: [&str; 34] = [
+        "!doctype html",
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "h1",
+        "h2",
+        "h3",
+        "p",
+        "dl",
+        "div",
+        "dt",
+        "dd",
+        "ul",
+        "li",
+        "span",
+        "a",
+        "code",
+        "svg",
+        "rect",
+        "article",
+        "table",
+        "tr",
+        "th",
+        "td",
+        "pre",
+        "fieldset",
+        "legend",
+        "label",
+        "input",
+        "/",
+        "br",
+    ];
+
+    /// A client's loop over keys with markup in them.
+    fn hostile() -> Traffic {
+        let mut traffic = Traffic::new();
+        let name = "<script>alert(1)</script>\"'&";
+        traffic.connection.set_client(crate::client::Client { name: name.to_owned(), ..Default::default() });
+        for number in 0..100 {
+            traffic.send(&format!("GET <script>alert('x')</script>\"onload=\"x:{number}"), "x");
+        }
+        for number in 0..100 {
+            traffic.send(&format!("HGET </code><img/src=x>\u{202e}:{number} <b>f</b>"), "x");
+        }
+        traffic
+    }
+
+    fn page(mut traffic: Traffic, source: &str) -> String {
+        traffic.close();
+        html(&traffic.advisor.findings(), source)
+    }
+
+    #[test]
+    fn what_clients_send_is_text_and_never_markup() {
+        let page = page(hostile(), "<i>redis://x</i>");
+        for part in page.split('<').skip(1) {
+            let tag = part.trim_start_matches('/').split([' ', '>', '\n']).next().unwrap();
+            assert!(TAGS.contains(&tag) || part.starts_with("!doctype html>"), "{tag}");
+        }
+        assert!(
+            page.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&quot;onload=&quot;x:&lt;n&gt;"),
+            "{page}"
+        );
+        assert!(!page.contains("<script") && !page.contains("<img") && !page.contains('\u{202e}'));
+        // Every attribute is the page's own.
+        for (at, _) in page.match_indices(" on") {
+            assert!(!page[at..].split('>').next().unwrap().contains('='), "{}", &page[at..at + 40]);
+        }
+    }
+
+    #[test]
+    fn the_page_asks_for_nothing_else() {
+        let page = page(hostile(), "a log");
+        for forbidden in ["http://", "https://", "src=", "url(", "@import", "<link", "javascript:", "style=\""] {
+            let own = page.replace("img/src=x", "");
+            assert!(!own.contains(forbidden), "{forbidden}");
+        }
+        assert!(page.contains("default-src 'none'") && page.contains("prefers-color-scheme: dark"));
+    }
+
+    #[test]
+    fn the_page_has_charts_and_code_in_all_languages() {
+        let page = page(hostile(), "a log");
+        for part in
+            ["Round trips by shape", "would remain", "Time lost by shape", "one MGET of all keys", "Jedis", "ioredis"]
+        {
+            assert!(page.contains(part), "{part}\n{page}");
+        }
+        assert_eq!(page.matches("<article").count(), 2);
+        assert_eq!(page.matches("<pre>").count(), 2 * Language::ALL.len());
+        assert_eq!(page.matches("<svg").count(), 4);
+    }
+
+    #[test]
+    fn a_page_without_findings_says_so() {
+        let page = page(Traffic::new(), "a log");
+        assert!(page.contains("No wasted round trips were found.") && page.ends_with("</html>\n"), "{page}");
+    }
+}
