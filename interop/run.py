@@ -7,7 +7,7 @@ PROGRAM is `penstock` or anything that takes redis.conf's directives as options 
 of the scripts themselves). SCRIPT is a name of `SCRIPTS` below; without one, all of them run.
 
 A script is an ordinary program that is told the server's address in the environment, PENSTOCK_URL (redis://host:port),
-PENSTOCK_PORT, and PENSTOCK_SOCKET (a Unix socket), prints what it has checked, and ends with status 0 only if every
+PENSTOCK_PORT, PENSTOCK_SOCKET (a Unix socket) and PENSTOCK_PROGRAM (the server's program), prints what it has checked, and ends with status 0 only if every
 reply was right. Its last line says how many checks that were: `N checks`.
 
 Nothing here relies on port 6379: the server gets a free one, and a new directory for its files.
@@ -45,6 +45,7 @@ SCRIPTS = {
     "node-scripts": ["node", "node/scripts_test.js"],
     "bullmq": ["node", "node/bullmq_test.js"],
     "go-redis": ["{cache}/go-redis-test"],
+    "advise-corpus": ["{venv}/bin/python", "advise/corpus_test.py"],
     "redisson": ["java", "-cp", "{cache}/redisson/*", "java/RedissonTest.java"],
 }
 
@@ -52,7 +53,7 @@ SCRIPTS = {
 OPTIONAL = {"redisson": ROOT / ".cache/redisson"}
 
 # Scripts about what only Penstock has.
-PENSTOCK_ONLY = {"redis-py-resume"}
+PENSTOCK_ONLY = {"redis-py-resume", "advise-corpus"}
 
 # A script that is stuck waits for a reply that never comes; the slowest takes some 20 seconds on two cores, and over
 # three minutes on two that dozens of processes want.
@@ -134,6 +135,7 @@ class Server:
             "PENSTOCK_URL": f"redis://127.0.0.1:{self.port}",
             "PENSTOCK_PORT": str(self.port),
             "PENSTOCK_SOCKET": self.socket,
+            "PENSTOCK_PROGRAM": self.command[0],
         }
 
 

@@ -1,0 +1,108 @@
+// The Java applications of the advisor's corpus: the argument names one of them. See corpus.py for its environment, and corpus.tsv
+// for what each does right or wrong.
+
+import java.util.concurrent.TimeUnit;
+import org.redisson.Redisson;
+import org.redisson.api.RBatch;
+import org.redisson.api.RBucket;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.StringCodec;
+import org.redisson.config.Config;
+import redis.clients.jedis.Jedis;
+import redis.clients.jedis.Pipeline;
+
+public class Corpus {
+    static final int ROUNDS = 100;
+    static final int THINK_MS = 20;
+
+    static Jedis jedis(String variable) {
+        return new Jedis(java.net.URI.create(System.getenv(variable)));
+    }
+
+    static void fill() {
+        try (Jedis direct = jedis("DIRECT_URL"); Pipeline pipe = direct.pipelined()) {
+            for (int n = 0; n < ROUNDS; n++) {
+                pipe.hset("settings", "field " + n, "value " + n);
+                pipe.set("page:" + n, "text " + n);
+            }
+            pipe.sync();
+        }
+    }
+
+    static RedissonClient redisson() {
+        Config config = new Config();
+        config.setCodec(StringCodec.INSTANCE);
+        config.useSingleServer().setAddress(System.getenv("PENSTOCK_URL")).setConnectionMinimumIdleSize(1)
+            .setConnectionPoolSize(1).setSubscriptionConnectionMinimumIdleSize(1);
+        return Redisson.create(config);
+    }
+
+    static void run(String name) throws Exception {
+        switch (name) {
+            case "jedis-hget-loop" -> {
+                fill();
+                try (Jedis jedis = jedis("PENSTOCK_URL")) {
+                    for (int n = 0; n < ROUNDS; n++) {
+                        jedis.hget("settings", "field " + n);
+                    }
+                }
+            }
+            case "jedis-del-loop" -> {
+                fill();
+                try (Jedis jedis = jedis("PENSTOCK_URL")) {
+                    for (int n = 0; n < ROUNDS; n++) {
+                        jedis.del("page:" + n);
+                    }
+                }
+            }
+            case "jedis-pipeline" -> {
+                fill();
+                try (Jedis jedis = jedis("PENSTOCK_URL")) {
+                    for (int round = 0; round < 10; round++) {
+                        try (Pipeline pipe = jedis.pipelined()) {
+                            for (int n = 0; n < ROUNDS; n++) {
+                                pipe.get("page:" + n);
+                            }
+                        }
+                    }
+                }
+            }
+            case "redisson-lock" -> {
+                RedissonClient redisson = redisson();
+                for (int n = 0; n < 40; n++) {
+                    RLock lock = redisson.getLock("lock:" + n);
+                    lock.lock(10, TimeUnit.SECONDS);
+                    lock.unlock();
+                }
+                redisson.shutdown();
+            }
+            case "redisson-bucket-loop" -> {
+                fill();
+                RedissonClient redisson = redisson();
+                for (int n = 0; n < ROUNDS; n++) {
+                    RBucket<String> page = redisson.getBucket("page:" + n);
+                    page.get();
+                }
+                redisson.shutdown();
+            }
+            case "redisson-batch" -> {
+                RedissonClient redisson = redisson();
+                for (int round = 0; round < 5; round++) {
+                    RBatch batch = redisson.createBatch();
+                    for (int n = 0; n < ROUNDS; n++) {
+                        batch.getBucket("page:" + n).setAsync("text " + n);
+                    }
+                    batch.execute();
+                }
+                redisson.shutdown();
+            }
+            default -> throw new IllegalArgumentException(name);
+        }
+    }
+
+    public static void main(String[] args) throws Exception {
+        run(args[0]);
+        System.exit(0);
+    }
+}

@@ -1,0 +1,154 @@
+"use strict";
+// The JavaScript applications of the advisor's corpus: `corpus.js NAME` runs one of them. See corpus.py for its environment, and
+// corpus.tsv for what each does right or wrong. Packages are those of ../node.
+
+const { createRequire } = require("node:module");
+const path = require("node:path");
+const load = createRequire(path.join(__dirname, "../node/package.json"));
+
+const Redis = load("ioredis");
+const URL_ = process.env.PENSTOCK_URL;
+const ROUNDS = 100;
+const THINK_MS = 20;
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const numbers = Array.from({ length: ROUNDS }, (_, n) => n);
+const connection = () => ({ host: "127.0.0.1", port: Number(new URL(URL_).port), maxRetriesPerRequest: null });
+
+async function fill(command) {
+  const direct = new Redis(process.env.DIRECT_URL);
+  await direct.pipeline(numbers.map(command)).exec();
+  direct.disconnect();
+}
+
+async function nodeRedis() {
+  const client = load("redis").createClient({ url: URL_ });
+  await client.connect();
+  return client;
+}
+
+const applications = {
+  async "ioredis-get-loop"() {
+    await fill((n) => ["set", `user:${n}:mail`, `mail ${n}`]);
+    const redis = new Redis(URL_);
+    for (const n of numbers) await redis.get(`user:${n}:mail`);
+    redis.disconnect();
+  },
+
+  async "ioredis-get-loop-rewritten"() {
+    await fill((n) => ["set", `user:${n}:mail`, `mail ${n}`]);
+    const redis = new Redis(URL_);
+    await redis.mget(numbers.map((n) => `user:${n}:mail`));
+    redis.disconnect();
+  },
+
+  async "ioredis-auto-pipelining"() {
+    await fill((n) => ["set", `user:${n}:mail`, `mail ${n}`]);
+    const redis = new Redis(URL_, { enableAutoPipelining: true });
+    await redis.ping();
+    for (let round = 0; round < 10; round++) await Promise.all(numbers.map((n) => redis.get(`user:${n}:mail`)));
+    redis.disconnect();
+  },
+
+  async "node-redis-promise-all"() {
+    await fill((n) => ["hset", `user:${n}`, "mail", `mail ${n}`]);
+    const client = await nodeRedis();
+    for (let round = 0; round < 10; round++) await Promise.all(numbers.map((n) => client.hGet(`user:${n}`, "mail")));
+    client.destroy();
+  },
+
+  async "node-redis-hset-loop"() {
+    const client = await nodeRedis();
+    for (const n of numbers) await client.hSet("prices", `article ${n}`, String(n));
+    client.destroy();
+  },
+
+  async "node-redis-hset-loop-rewritten"() {
+    const client = await nodeRedis();
+    await client.hSet("prices", Object.fromEntries(numbers.map((n) => [`article ${n}`, String(n)])));
+    client.destroy();
+  },
+
+  // A web server with sessions: each request reads its session and touches it.
+  async "connect-redis-requests"() {
+    const client = await nodeRedis();
+    const { RedisStore } = load("connect-redis");
+    const store = new RedisStore({ client });
+    const session = (n) => ({ cookie: { maxAge: 60_000 }, user: n });
+    for (let n = 0; n < 40; n++) {
+      await store.set(`visitor${n}`, session(n));
+      await sleep(THINK_MS);
+      const found = await store.get(`visitor${n}`);
+      await store.touch(`visitor${n}`, found);
+      await sleep(THINK_MS);
+    }
+    client.destroy();
+  },
+
+  async "connect-redis-destroy-loop"() {
+    const client = await nodeRedis();
+    const { RedisStore } = load("connect-redis");
+    const store = new RedisStore({ client });
+    for (const n of numbers) await store.destroy(`visitor${n}`);
+    client.destroy();
+  },
+
+  async "redlock"() {
+    const redis = new Redis(URL_);
+    const Redlock = load("redlock");
+    const locks = new Redlock([redis]);
+    for (const n of numbers) {
+      const lock = await locks.lock(`lock:account:${n % 10}`, 2000);
+      await sleep(THINK_MS);
+      await lock.unlock();
+    }
+    redis.disconnect();
+  },
+
+  async "rate-limiter-flexible"() {
+    const { RateLimiterRedis } = load("rate-limiter-flexible");
+    const redis = new Redis(URL_);
+    const limiter = new RateLimiterRedis({ storeClient: redis, points: 1000, duration: 60, keyPrefix: "limit" });
+    for (let n = 0; n < 60; n++) {
+      await limiter.consume(`address ${n % 5}`);
+      await sleep(THINK_MS);
+    }
+    redis.disconnect();
+  },
+
+  async "bullmq-add-loop"() {
+    const { Queue } = load("bullmq");
+    const queue = new Queue("letters", { connection: connection() });
+    await queue.waitUntilReady();
+    for (const n of numbers) await queue.add("letter", { n });
+    await queue.close();
+  },
+
+  async "bullmq-add-loop-rewritten"() {
+    const { Queue } = load("bullmq");
+    const queue = new Queue("letters", { connection: connection() });
+    await queue.waitUntilReady();
+    await queue.addBulk(numbers.map((n) => ({ name: "letter", data: { n } })));
+    await queue.close();
+  },
+
+  async "bullmq-worker"() {
+    const { Queue, Worker } = load("bullmq");
+    const direct = { ...connection(), port: Number(new URL(process.env.DIRECT_URL).port) };
+    const queue = new Queue("letters", { connection: direct });
+    await queue.addBulk(numbers.slice(0, 40).map((n) => ({ name: "letter", data: { n } })));
+    let done = 0;
+    const worker = new Worker("letters", async () => sleep(THINK_MS), { connection: connection() });
+    worker.on("completed", () => done++);
+    while (done < 40) await sleep(10);
+    await worker.close();
+    await queue.close();
+  },
+};
+
+applications[process.argv[2]]().then(
+  () => process.exit(0),
+  (error) => {
+    console.error(error);
+    process.exit(1);
+  },
+);

@@ -1,0 +1,488 @@
+#!/usr/bin/env python3
+"""The Python applications of the advisor's corpus: `corpus.py NAME` runs one of them.
+
+PENSTOCK_URL is where the application connects, through the advisor's proxy; DIRECT_URL is the server itself, for what has to be
+there before. What each application does right or wrong stands in corpus.tsv.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+
+import redis
+
+URL = os.environ["PENSTOCK_URL"]
+DIRECT = redis.Redis.from_url(os.environ["DIRECT_URL"])
+HOST, PORT = URL.removeprefix("redis://").split(":")
+ROUNDS = 100
+# Longer than four round trips of the corpus's network: a user's next click, or other work.
+THINK_S = 0.02
+
+
+def client(**options):
+    return redis.Redis.from_url(URL, decode_responses=True, **options)
+
+
+def fill(command, count=ROUNDS):
+    """Commands that the server has run before, by a function of a number."""
+    pipe = DIRECT.pipeline(transaction=False)
+    for number in range(count):
+        pipe.execute_command(*command(number))
+    pipe.execute()
+
+
+# --- redis-py alone ---------------------------------------------------------------------------------------------------
+
+
+def py_get_loop():
+    fill(lambda n: ("SET", f"user:{n}:name", f"name {n}"))
+    r = client()
+    return [r.get(f"user:{n}:name") for n in range(ROUNDS)]
+
+
+def py_get_loop_rewritten():
+    fill(lambda n: ("SET", f"user:{n}:name", f"name {n}"))
+    r = client()
+    return r.mget([f"user:{n}:name" for n in range(ROUNDS)])
+
+
+def py_set_loop():
+    r = client()
+    for n in range(ROUNDS):
+        r.set(f"score:{n}", n * 7)
+
+
+def py_set_loop_rewritten():
+    client().mset({f"score:{n}": n * 7 for n in range(ROUNDS)})
+
+
+def py_set_with_expiry_loop():
+    r = client()
+    for n in range(ROUNDS):
+        r.set(f"token:{n}", f"value {n}", ex=3600)
+
+
+def py_set_with_expiry_loop_rewritten():
+    with client().pipeline(transaction=False) as pipe:
+        for n in range(ROUNDS):
+            pipe.set(f"token:{n}", f"value {n}", ex=3600)
+        pipe.execute()
+
+
+def py_sadd_loop():
+    r = client()
+    for n in range(ROUNDS):
+        r.sadd("visitors", f"visitor {n}")
+
+
+def py_sadd_loop_rewritten():
+    client().sadd("visitors", *[f"visitor {n}" for n in range(ROUNDS)])
+
+
+def py_incr_loop():
+    r = client()
+    for _ in range(ROUNDS):
+        r.incr("clicks")
+
+
+def py_incr_loop_rewritten():
+    client().incrby("clicks", ROUNDS)
+
+
+def py_n_plus_one():
+    fill(lambda n: ("HSET", f"order:{n}", "total", n, "customer", n % 7))
+    DIRECT.rpush("orders", *range(ROUNDS))
+    r = client()
+    return [r.hgetall(f"order:{order}") for order in r.lrange("orders", 0, -1)]
+
+
+def py_n_plus_one_rewritten():
+    fill(lambda n: ("HSET", f"order:{n}", "total", n, "customer", n % 7))
+    DIRECT.rpush("orders", *range(ROUNDS))
+    r = client()
+    with r.pipeline(transaction=False) as pipe:
+        for order in r.lrange("orders", 0, -1):
+            pipe.hgetall(f"order:{order}")
+        return pipe.execute()
+
+
+def py_interleaved():
+    r = client()
+    for n in range(ROUNDS):
+        r.hset(f"item:{n}", "price", n)
+        r.zadd("items", {f"item {n}": n})
+
+
+def py_interleaved_rewritten():
+    with client().pipeline(transaction=False) as pipe:
+        for n in range(ROUNDS):
+            pipe.hset(f"item:{n}", "price", n)
+            pipe.zadd("items", {f"item {n}": n})
+        pipe.execute()
+
+
+def py_counter_by_hand():
+    DIRECT.set("stock", 5000)
+    r = client()
+    for _ in range(ROUNDS):
+        r.set("stock", int(r.get("stock")) + 1)
+
+
+def py_counter_by_hand_rewritten():
+    DIRECT.set("stock", 5000)
+    r = client()
+    for _ in range(ROUNDS):
+        r.incrby("stock", 1)
+
+
+def py_take_and_delete():
+    fill(lambda n: ("SET", f"job:{n}", f"payload {n}"))
+    r = client()
+    for n in range(ROUNDS):
+        if r.get(f"job:{n}"):
+            r.delete(f"job:{n}")
+
+
+def py_flag_for_each_item():
+    DIRECT.set("flag:new-checkout", "enabled")
+    r = client()
+    for n in range(ROUNDS):
+        if r.get("flag:new-checkout") == "enabled":
+            r.rpush(f"checkout:{n}", "item")
+
+
+def py_flag_for_each_item_rewritten():
+    DIRECT.set("flag:new-checkout", "enabled")
+    r = client()
+    is_new = r.get("flag:new-checkout") == "enabled"
+    with r.pipeline(transaction=False) as pipe:
+        for n in range(ROUNDS):
+            if is_new:
+                pipe.rpush(f"checkout:{n}", "item")
+        pipe.execute()
+
+
+def py_polled_queue():
+    r = client()
+    for n in range(ROUNDS):
+        if n % 25 == 0:
+            DIRECT.lpush("mail", f"letter {n}")
+        r.rpop("mail")
+        time.sleep(THINK_S)
+
+
+def py_connection_per_request():
+    fill(lambda n: ("SET", f"page:{n}", f"text {n}"))
+    for n in range(ROUNDS):
+        r = client()
+        r.get(f"page:{n}")
+        r.close()
+
+
+def py_transaction_in_slices():
+    r = client(single_connection_client=True)
+    for n in range(ROUNDS):
+        r.execute_command("MULTI")
+        r.execute_command("INCRBY", f"account:{n}", 10)
+        r.execute_command("DECRBY", "account:bank", 10)
+        r.execute_command("EXEC")
+
+
+def py_transaction_in_slices_rewritten():
+    r = client()
+    for n in range(ROUNDS):
+        with r.pipeline(transaction=True) as pipe:
+            pipe.incrby(f"account:{n}", 10)
+            pipe.decrby("account:bank", 10)
+            pipe.execute()
+
+
+def py_script_in_full():
+    r = client()
+    text = "return redis.call('INCRBY', KEYS[1], ARGV[1]) -- " + "a script as long as scripts are " * 10
+    for n in range(ROUNDS):
+        r.eval(text, 1, f"meter:{n}", 5)
+        time.sleep(THINK_S)
+
+
+def py_keys():
+    fill(lambda n: ("SET", f"user:{n}:mail", "x"), 1000)
+    r = client()
+    for _ in range(8):
+        r.keys("user:*:mail")
+        time.sleep(THINK_S)
+
+
+def py_members_of_a_large_set():
+    DIRECT.sadd("followers", *[f"follower number {n}" for n in range(20_000)])
+    r = client()
+    for _ in range(8):
+        r.smembers("followers")
+        time.sleep(THINK_S)
+
+
+def py_pipeline_of_hundreds():
+    r = client()
+    for chunk in range(20):
+        with r.pipeline(transaction=False) as pipe:
+            for n in range(200):
+                pipe.set(f"bulk:{chunk}:{n}", n)
+            pipe.execute()
+
+
+def py_linked_list():
+    fill(lambda n: ("SET", f"node:{n * 7919 % 100_003}", (n + 1) * 7919 % 100_003))
+    r, node = client(), 0
+    for _ in range(ROUNDS):
+        node = r.get(f"node:{node}")
+
+
+def py_scan():
+    fill(lambda n: ("SET", f"cart:{n}", n), 2000)
+    assert len(set(client().scan_iter(match="cart:*", count=50))) == 2000
+
+
+def py_hscan():
+    fill(lambda n: ("HSET", "catalogue", f"article {n}", n), 3000)
+    assert len(dict(client().hscan_iter("catalogue", count=50))) == 3000
+
+
+def py_cache_aside():
+    r = client()
+    for n in range(60):
+        key = f"report:{n % 30}"
+        if r.get(key) is None:
+            time.sleep(THINK_S)
+            r.set(key, f"result {n}", ex=60)
+        time.sleep(THINK_S)
+
+
+def py_optimistic_lock():
+    DIRECT.set("balance", 1000)
+    r = client()
+
+    def spend(pipe):
+        balance = int(pipe.get("balance"))
+        pipe.multi()
+        pipe.set("balance", balance - 7)
+
+    for _ in range(30):
+        r.transaction(spend, "balance")
+        time.sleep(THINK_S)
+
+
+def py_blocking_worker():
+    r = client()
+
+    def produce():
+        for n in range(60):
+            DIRECT.lpush("work", f"task {n}")
+            time.sleep(0.004)
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    for _ in range(60):
+        assert r.brpop("work", timeout=5)
+    producer.join()
+
+
+def py_stream_consumer():
+    r = client()
+    r.xgroup_create("events", "readers", id="0", mkstream=True)
+    fill(lambda n: ("XADD", "events", "*", "n", n), 400)
+    while True:
+        batch = r.xreadgroup("readers", "one", {"events": ">"}, count=20, block=10)
+        if not batch:
+            return
+        time.sleep(THINK_S / 4)
+        r.xack("events", "readers", *[entry for entry, _ in batch[0][1]])
+
+
+def py_subscriber():
+    subscription = client().pubsub()
+    subscription.subscribe("news")
+    subscription.get_message(timeout=1)
+    for n in range(ROUNDS):
+        DIRECT.publish("news", f"item {n}")
+        assert subscription.get_message(timeout=5)
+
+
+def py_evalsha():
+    r = client()
+    script = r.register_script("return redis.call('INCRBY', KEYS[1], ARGV[1])")
+    for n in range(60):
+        script(keys=[f"meter:{n}"], args=[5])
+        time.sleep(THINK_S)
+
+
+def py_leaderboard():
+    r = client()
+    for n in range(50):
+        r.zadd("board", {f"player {n % 9}": n * 3})
+        r.zrevrange("board", 0, 9, withscores=True)
+        time.sleep(THINK_S)
+
+
+def py_threads_share_a_loop():
+    """Two connections of one pool, each with half of one loop."""
+    fill(lambda n: ("SET", f"user:{n}:name", f"name {n}"))
+    r = client()
+
+    def half(first):
+        for n in range(first, ROUNDS, 2):
+            r.get(f"user:{n}:name")
+
+    threads = [threading.Thread(target=half, args=(first,)) for first in (0, 1)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+
+
+# --- Django -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def django():
+    import django
+    from django.conf import settings
+
+    backend = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": URL}
+    settings.configure(CACHES={"default": backend}, SESSION_ENGINE="django.contrib.sessions.backends.cache")
+    django.setup()
+    from django.core.cache import cache
+
+    yield cache
+
+
+def django_get_loop():
+    with django() as cache:
+        cache.set_many({f"article-{n}": f"text {n}" for n in range(ROUNDS)})
+        for n in range(ROUNDS):
+            cache.get(f"article-{n}")
+
+
+def django_get_loop_rewritten():
+    with django() as cache:
+        cache.set_many({f"article-{n}": f"text {n}" for n in range(ROUNDS)})
+        assert len(cache.get_many([f"article-{n}" for n in range(ROUNDS)])) == ROUNDS
+
+
+def django_set_loop():
+    with django() as cache:
+        for n in range(ROUNDS):
+            cache.set(f"article-{n}", f"text {n}", 300)
+
+
+def django_many():
+    with django() as cache:
+        for chunk in range(10):
+            articles = {f"article-{chunk}-{n}": f"text {n}" for n in range(20)}
+            cache.set_many(articles)
+            cache.get_many(list(articles))
+
+
+def django_sessions():
+    with django():
+        from django.contrib.sessions.backends.cache import SessionStore
+
+        for user in range(30):
+            session = SessionStore()
+            session["user"] = user
+            session.save()
+            time.sleep(THINK_S)
+            again = SessionStore(session.session_key)
+            assert again["user"] == user
+            again["visits"] = 1
+            again.save()
+            time.sleep(THINK_S)
+
+
+def django_session_saved_for_each_change():
+    with django():
+        from django.contrib.sessions.backends.cache import SessionStore
+
+        session = SessionStore()
+        session.create()
+        for n in range(ROUNDS):
+            session[f"item-{n}"] = n
+            session.save()
+
+
+# --- flask-limiter ----------------------------------------------------------------------------------------------------
+
+
+def flask_limiter():
+    from flask import Flask
+    from flask_limiter import Limiter
+    from flask_limiter.util import get_remote_address
+
+    app = Flask("corpus")
+    Limiter(get_remote_address, app=app, storage_uri=URL, default_limits=["1000 per hour"])
+    app.add_url_rule("/", "page", lambda: "page")
+    web = app.test_client()
+    for _ in range(40):
+        assert web.get("/").status_code == 200
+        time.sleep(THINK_S)
+
+
+# --- RQ ---------------------------------------------------------------------------------------------------------------
+
+
+def rq_enqueue_many():
+    from rq import Queue
+
+    queue = Queue(connection=redis.Redis.from_url(URL))
+    jobs = [Queue.prepare_data(time.sleep, (0,)) for _ in range(ROUNDS)]
+    queue.enqueue_many(jobs)
+
+
+def rq_status_loop():
+    from rq import Queue
+    from rq.job import Job
+
+    direct = Queue(connection=DIRECT)
+    ids = [direct.enqueue(time.sleep, 0).id for _ in range(ROUNDS)]
+    connection = redis.Redis.from_url(URL)
+    for job_id in ids:
+        Job.exists(job_id, connection=connection)
+
+
+# --- Celery -----------------------------------------------------------------------------------------------------------
+
+
+def celery_app():
+    import celery
+
+    app = celery.Celery("corpus", broker=URL, backend=URL)
+    app.conf.update(broker_connection_retry_on_startup=True, worker_hijack_root_logger=False)
+    app.task(name="add")(lambda a, b: a + b)
+    return app
+
+
+def celery_delay_loop():
+    app = celery_app()
+    for n in range(ROUNDS):
+        app.send_task("add", (n, 1), ignore_result=True)
+
+
+def celery_polled_result():
+    app = celery_app()
+    result = app.AsyncResult("3e8d4b0e-9a3c-4d4e-8f16-1fb9dd1a3e2c")
+    for _ in range(ROUNDS):
+        result.ready()
+        time.sleep(THINK_S)
+
+
+def celery_results_one_by_one():
+    app = celery_app()
+    ids = [f"3e8d4b0e-9a3c-4d4e-8f16-{n:012x}" for n in range(ROUNDS)]
+    done = b'{"status": "SUCCESS", "result": 3, "traceback": null, "children": [], "date_done": null, "task_id": "%s"}'
+    fill(lambda n: ("SET", f"celery-task-meta-{ids[n]}", done % ids[n].encode()))
+    return [app.AsyncResult(one).state for one in ids]
+
+
+APPLICATIONS = {name.replace("_", "-"): run for name, run in list(globals().items()) if callable(run)}
+
+if __name__ == "__main__":
+    APPLICATIONS[sys.argv[1]]()

@@ -1,0 +1,133 @@
+# frozen_string_literal: true
+
+# The Ruby applications of the advisor's corpus: `corpus.rb NAME` runs one of them. See corpus.py for its environment, and corpus.tsv
+# for what each does right or wrong.
+
+require 'redis'
+require 'set'
+
+URL = ENV.fetch('PENSTOCK_URL')
+DIRECT = Redis.new(url: ENV.fetch('DIRECT_URL'))
+ROUNDS = 100
+THINK_S = 0.02
+
+# How many movies: the article has 10,000.
+MOVIES = Integer(ENV.fetch('MOVIES', '30'))
+TITLES = (1..MOVIES).map { |number| "The Number#{number}" }
+
+def prefixes(title)
+  title.downcase.split.flat_map { |word| (2..word.length).map { |length| word[0, length] } }
+end
+
+def index(prefix)
+  "movies:index:#{prefix}"
+end
+
+def data(title)
+  "movies:data:#{title.delete(' ')}"
+end
+
+# The article's script: the score of a movie is read for each of its prefixes.
+def movies_score_for_every_prefix
+  redis = Redis.new(url: URL)
+  TITLES.each do |title|
+    prefixes(title).each do |prefix|
+      score = redis.zscore(index(prefix), title).to_i
+      redis.zadd(index(prefix), score, title)
+    end
+    redis.hset(data(title), title, "about #{title}")
+  end
+end
+
+# The article's first remedy: 98,840 commands less.
+def movies_score_for_every_movie
+  redis = Redis.new(url: URL)
+  TITLES.each do |title|
+    all = prefixes(title)
+    score = redis.zscore(index(all.first), title).to_i
+    all.each { |prefix| redis.zadd(index(prefix), score, title) }
+    redis.hset(data(title), title, "about #{title}")
+  end
+end
+
+def movies_writes_in_a_pipeline
+  redis = Redis.new(url: URL)
+  TITLES.each do |title|
+    all = prefixes(title)
+    score = redis.zscore(index(all.first), title).to_i
+    redis.pipelined do |pipeline|
+      all.each { |prefix| pipeline.zadd(index(prefix), score, title) }
+      pipeline.hset(data(title), title, "about #{title}")
+    end
+  end
+end
+
+def movies_in_two_pipelines
+  redis = Redis.new(url: URL)
+  scores = redis.pipelined { |pipeline| TITLES.each { |title| pipeline.zscore(index(prefixes(title).first), title) } }
+  redis.pipelined do |pipeline|
+    TITLES.zip(scores).each do |title, score|
+      prefixes(title).each { |prefix| pipeline.zadd(index(prefix), score.to_i, title) }
+      pipeline.hset(data(title), title, "about #{title}")
+    end
+  end
+end
+
+# As ActiveRecord does it without `includes`, with what belongs to each post in a hash.
+def rails_n_plus_one
+  DIRECT.pipelined { |pipe| ROUNDS.times { |n| pipe.hset("author:#{n}", 'name', "name #{n}") } }
+  DIRECT.rpush('posts', (0...ROUNDS).to_a)
+  redis = Redis.new(url: URL)
+  redis.lrange('posts', 0, -1).map { |post| redis.hget("author:#{post}", 'name') }
+end
+
+def rails_fragment_cache
+  DIRECT.mset(ROUNDS.times.flat_map { |n| ["views/post/#{n}", "<p>#{n}</p>"] })
+  redis = Redis.new(url: URL)
+  ROUNDS.times.map { |n| redis.get("views/post/#{n}") }
+end
+
+def rails_fragment_cache_rewritten
+  DIRECT.mset(ROUNDS.times.flat_map { |n| ["views/post/#{n}", "<p>#{n}</p>"] })
+  Redis.new(url: URL).mget(ROUNDS.times.map { |n| "views/post/#{n}" })
+end
+
+def rails_session_requests
+  redis = Redis.new(url: URL)
+  40.times do |n|
+    key = "session:#{n % 4}"
+    redis.get(key)
+    redis.setex(key, 3600, "user #{n}")
+    sleep THINK_S
+  end
+end
+
+def sidekiq
+  require 'sidekiq'
+  Sidekiq.configure_client { |config| config.redis = { url: URL } }
+  Class.new { include Sidekiq::Job }.tap { |job| Object.const_set(:CorpusJob, job) }
+end
+
+def sidekiq_push_bulk
+  job = sidekiq
+  job.perform_bulk((1..1000).map { |n| [n] })
+end
+
+# Sidekiq sends each job as a transaction in one piece; between two of them a web server has other requests.
+def sidekiq_push_from_requests
+  job = sidekiq
+  40.times do |n|
+    job.perform_async(n)
+    sleep THINK_S
+  end
+end
+
+# As a page that shows queues reads their lengths.
+def sidekiq_queue_sizes
+  DIRECT.pipelined { |pipe| ROUNDS.times { |n| pipe.lpush("queue:tenant#{n}", 'x') } }
+  sidekiq
+  require 'sidekiq/api'
+  ROUNDS.times.map { |n| Sidekiq::Queue.new("tenant#{n}").size }
+end
+
+send(ARGV.fetch(0).tr('-', '_'))
