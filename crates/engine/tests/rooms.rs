@@ -59,6 +59,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "worker",
         &[
+            "reasons",
             "machine",
             "command_table",
             "listening",
@@ -84,6 +85,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "statistics",
             "pubsub",
             "clients",
+            "scripts",
             "engine",
             "worker",
             "snapshots",
