@@ -234,7 +234,7 @@ fn check_keys(info: &Info) -> Result<(), String> {
     demand([
         (keys().all(|spec| (spec.flags & (RO | RW | OW | RM)).count_ones() == 1), "a key not of RO, RW, OW and RM one"),
         (!is_real || !matches!(info.scope, Scope::Each), "it has keys and visits all shards"),
-        // PFCOUNT only reads for whom it is allowed to, and keeps what it found.
+        // PFCOUNT counts as a read, and keeps its result in the value.
         (!(info.has(READONLY) && changes) || info.has(MAY_REPLICATE), "it reads only, and changes a key"),
         (!(info.has(WRITE) && is_real && !changes) || changes_groups, "it writes, and no key changes"),
         (is_real || info.value.is_none(), "a type of value without a key"),

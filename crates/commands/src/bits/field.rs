@@ -108,6 +108,15 @@ impl Field {
         if self.is_signed { (-(numbers / 2), numbers / 2 - 1) } else { (0, numbers - 1) }
     }
 
+    /// The number for which Redis takes one that a signed field is set to: its distance from the field's greatest one
+    /// wraps around in 64 bits, so that a number that is far below the field's least one counts as being above.
+    fn as_redis_compares(self, value: i64) -> i128 {
+        let (_, max) = self.bounds();
+        let value = i128::from(value);
+        // Higher bits of a number that wraps are dropped, so that only saturation can tell.
+        if self.bits < 64 && max - value > i128::from(i64::MAX) { value + (1 << 64) } else { value }
+    }
+
     /// What is written for `value`; none if it doesn't fit and nothing is to be written.
     fn fit(self, value: i128, overflow: Overflow) -> Option<i64> {
         let (min, max) = self.bounds();
@@ -154,7 +163,7 @@ impl Operation {
         let value = match self.action {
             Action::Get => return None,
             Action::Add(increment) => i128::from(old) + i128::from(increment),
-            Action::Set(value) if self.field.is_signed => i128::from(value),
+            Action::Set(value) if self.field.is_signed => self.field.as_redis_compares(value),
             // A negative number is the large one that has the same bits.
             Action::Set(value) => i128::from(value.cast_unsigned()),
         };

@@ -269,6 +269,14 @@ fn fields_are_read_written_and_added_to() {
         ("bitfield k set i64 0 9223372036854775807 incrby i64 0 1", "*2|:-1044835113549955072|:-9223372036854775808"),
         ("bitfield k overflow sat incrby i64 0 -1 incrby i64 0 9223372036854775807", "*2|:-9223372036854775808|:-1"),
         ("bitfield k overflow fail incrby i64 0 -9223372036854775808", "*1|$-1"),
+        // A number that is far too low counts as too high, as in Redis and Valkey.
+        ("bitfield f overflow sat set i8 0 -9223372036854775681 get i8 0", "*2|:0|:127"),
+        ("bitfield f overflow sat set i8 0 -9223372036854775680 get i8 0", "*2|:127|:-128"),
+        ("bitfield f overflow wrap set i8 0 -9223372036854775807 get i8 0", "*2|:-128|:1"),
+        (
+            "bitfield f overflow sat set i63 0 -9223372036854775807 get i63 0",
+            "*2|:36028797018963968|:4611686018427387903",
+        ),
         ("bitfield n get u8 0", "*1|:49"),
         ("object encoding n", "$3|int"),
         ("bitfield n set u8 0 50", "*1|:49"),

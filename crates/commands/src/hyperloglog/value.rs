@@ -129,7 +129,7 @@ pub(super) fn forget_cached(bytes: &mut [u8]) {
     bytes[UNKNOWN_AT] |= UNKNOWN;
 }
 
-/// Makes a HyperLogLog of dense size one with these registers.
+/// Writes these registers into a HyperLogLog of [`DENSE_BYTES`], which is dense from then on. The header is kept.
 pub(super) fn set_registers(bytes: &mut [u8], registers: &Registers) {
     bytes[ENCODING_AT] = DENSE;
     dense::pack(registers, &mut bytes[HEADER_BYTES..]);
