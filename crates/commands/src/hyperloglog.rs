@@ -102,15 +102,13 @@ fn add_or_create(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Result<usize, Err
 
 /// Adds elements to what a key holds, and gives how many of them changed it. If it is found to be corrupt, none does.
 fn add(entry: &mut Entry, mut marks: impl Iterator<Item = Mark>, sparse_bytes_max: usize) -> Result<usize, Error> {
+    mark_raw(entry);
     let found = HyperLogLog::of(entry.view())?;
     let first = loop {
         match marks.next() {
             Some(mark) if found.is_changed_by(mark)? => break mark,
             Some(_) => {}
-            None => {
-                mark_raw(entry);
-                return Ok(0);
-            }
+            None => return Ok(0),
         }
     };
     let marks = iter::once(first).chain(marks);
@@ -179,15 +177,16 @@ fn count_one(call: &mut Call<'_, '_, '_>) -> Result<u64, Error> {
     let Some(entry) = call.db.get(key) else { return Ok(0) };
     let found = HyperLogLog::of(entry.view())?;
     let (cached, len) = (found.cached(), found.bytes.len());
-    if let Some(count) = cached {
-        if entry.encoding() == EMBSTR
-            && let Some(mut entry) = call.db.get_mut(key)
-        {
-            mark_raw(&mut entry);
-        }
+    let count = cached.map_or_else(|| found.count(), Ok);
+    if entry.encoding() == EMBSTR
+        && let Some(mut entry) = call.db.get_mut(key)
+    {
+        mark_raw(&mut entry);
+    }
+    let count = count?;
+    if cached.is_some() {
         return Ok(count);
     }
-    let count = found.count()?;
     if let Some(bytes) = call.db.get_mut(key).as_mut().and_then(|entry| entry.string_mut(len)) {
         value::set_cached(bytes, count);
     }
