@@ -197,8 +197,9 @@ fn history(seed: u64, now_us: u64) -> (Bench, Merge) {
                 let mut driver = Driver { worker, sessions: Vec::new(), queues, time, used_memory, rng };
                 driver.worker.begin_turn(time.step());
                 let worker = &mut driver.worker;
+                // Not the address that CLIENT KILL is given in the streams.
                 driver.sessions = (0..CONNECTIONS)
-                    .map(|_| worker.open("127.0.0.1:1".into(), "127.0.0.1:2".into(), 8, 0, true))
+                    .map(|_| worker.open("127.0.0.1:50000".into(), "127.0.0.1:50001".into(), 8, 0, true))
                     .collect();
                 driver.work();
                 driver.worker
