@@ -134,6 +134,7 @@ impl Advisor {
         } else {
             watch.several(found)
         }
+        last.served_ns = trip.replied_ns.saturating_sub(trip.arrived_ns);
         connection.last = Some(last);
     }
 
@@ -350,7 +351,8 @@ impl<'t> Watch<'_, 't> {
             shape: seen.shape,
             key: seen.key_hash,
             gap_ns: seen.gap_ns,
-            class,
+            // A script may do anything, and so may its reply.
+            class: if class == Class::ScriptText { Class::Other } else { class },
             origin: self.distance(&seen.origin),
             is_known: self.trip.reply.is_some(),
             is_empty: seen.answer.is_empty,
@@ -621,7 +623,9 @@ impl<'t> Watch<'_, 't> {
             Some(reply) => self.last.recent.learn(reply.start, reply.len, self.last.trip, seed),
             None => Answer::default(),
         };
-        let gap_ns = if let Gap::RoundTrip(gap_ns) = gap { gap_ns } else { 0 };
+        // The trip before took the server some time, too, which is not spent where no trip is made.
+        let whole_ns = |gap_ns: u64| gap_ns + self.last.served_ns.min(gap_ns);
+        let gap_ns = if let Gap::RoundTrip(gap_ns) = gap { whole_ns(gap_ns) } else { 0 };
         let is_paced = gap == Gap::Pause || self.connection.round_trip.is_unsure();
         let key_hash = hash::argument(seed, key);
         Seen { found, shape, key, key_hash, arguments, origin, answer, gap_ns, is_paced }

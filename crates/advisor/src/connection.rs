@@ -65,6 +65,8 @@ pub(crate) struct Last {
     pub samples: Samples,
     /// The shape of the first command of what was sent before a reply was waited for; 0: not known.
     pub pipeline: u64,
+    /// From the last trip's request to its reply, where those are seen.
+    pub served_ns: u64,
 }
 
 /// A transaction that is sent command by command.

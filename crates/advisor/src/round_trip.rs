@@ -78,7 +78,10 @@ impl RoundTrip {
     /// Follows the lowest gaps: down quickly, up slowly, and by pauses hardly at all.
     #[inline]
     fn learn(&mut self, gap_ns: u64, is_pause: bool) {
-        if gap_ns < self.low_ns {
+        if gap_ns < self.low_ns && self.low_ns > PLAIN_NS {
+            // A client may have thought before each of the gaps so far; no network is quicker than it is.
+            self.low_ns = gap_ns.max(1);
+        } else if gap_ns < self.low_ns {
             self.low_ns -= (self.low_ns - gap_ns).div_ceil(2);
             self.low_ns = self.low_ns.max(1);
         } else {
@@ -112,6 +115,15 @@ mod tests {
         trips.set(29_000 * US);
         assert!(!trips.is_unsure());
         assert_eq!(trips.classify(30_000 * US), Gap::RoundTrip(30_000 * US));
+    }
+
+    #[test]
+    fn a_client_that_thought_at_first_is_no_slow_network() {
+        let mut trips = RoundTrip::default();
+        assert_eq!(trips.classify(20_000 * US), Gap::RoundTrip(20_000 * US));
+        assert_eq!(trips.classify(2_000 * US), Gap::RoundTrip(2_000 * US));
+        assert_eq!(trips.classify(20_000 * US), Gap::Pause);
+        assert!(!trips.is_unsure());
     }
 
     #[test]

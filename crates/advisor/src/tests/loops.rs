@@ -1,6 +1,6 @@
 //! Loops, and what looks like one.
 
-use super::traffic::{ROUND_TRIP_NS, Traffic, steps, trips};
+use super::traffic::{COMMAND_NS, TRIP_NS, Traffic, steps, trips};
 use crate::findings::{Confidence, Kind};
 
 #[test]
@@ -12,7 +12,7 @@ fn a_loop_is_found() {
     let group = traffic.only();
     assert_eq!((group.total.kind, steps(&group)), (Kind::Loop, vec!["SET key<n>".to_owned()]));
     assert_eq!(trips(&group), (1000, 1));
-    assert_eq!(group.total.sums.lost_ns, 999 * ROUND_TRIP_NS);
+    assert_eq!(group.total.sums.lost_ns, 999 * TRIP_NS);
     assert_eq!(group.total.sums.confidence(), Confidence::High);
     assert!(!group.total.steps[0].one_key);
     assert_eq!(group.total.samples.len(), 1);
@@ -138,7 +138,7 @@ fn a_slow_network_that_was_measured_is_sure() {
     }
     let group = traffic.only();
     assert_eq!(group.total.sums.confidence(), Confidence::High);
-    assert_eq!(group.total.sums.lost_ns, 999 * 30_000_000);
+    assert_eq!(group.total.sums.lost_ns, 999 * (30_000_000 + COMMAND_NS));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn the_time_of_pauses_is_not_lost() {
     }
     let group = traffic.only();
     assert_eq!(trips(&group), (1000, 10));
-    assert_eq!(group.total.sums.lost_ns, 990 * ROUND_TRIP_NS);
+    assert_eq!(group.total.sums.lost_ns, 990 * TRIP_NS);
 }
 
 #[test]
@@ -254,4 +254,18 @@ fn sets_with_options_are_commands_of_their_own() {
     let mut found: Vec<_> = groups.iter().map(|group| (steps(group), trips(group).0)).collect();
     found.sort();
     assert_eq!(found, [(vec!["SET WITH OPTIONS key:<n>".to_owned()], 100), (vec!["SET key:<n>".to_owned()], 100)]);
+}
+
+/// A lock is taken and given back by scripts: whether the second is sent may depend on the first one's reply.
+#[test]
+fn scripts_may_depend_on_each_other() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..100 {
+        traffic.send(&format!("EVAL lock 1 lock:{number}"), "nil");
+        traffic.send(&format!("EVAL unlock 1 lock:{number}"), ":1");
+        traffic.send(&format!("DEL waiters:{number}"), ":0");
+    }
+    let group = traffic.of_kind(Kind::InterleavedLoop);
+    assert_eq!(group.total.sums.confidence(), Confidence::Medium);
+    assert_eq!(trips(&group), (300, 3));
 }

@@ -1,6 +1,6 @@
 //! Reads that are repeated, reads whose result is written, polling.
 
-use super::traffic::{ROUND_TRIP_NS, Traffic, steps, trips};
+use super::traffic::{TRIP_NS, Traffic, steps, trips};
 use crate::findings::{Confidence, Kind};
 
 #[test]
@@ -12,7 +12,7 @@ fn a_value_that_is_read_again_and_again_is_found() {
     }
     let group = traffic.of_kind(Kind::RepeatedRead);
     assert_eq!((steps(&group), trips(&group)), (vec!["GET config:prices".to_owned()], (100, 1)));
-    assert_eq!(group.total.sums.lost_ns, 99 * ROUND_TRIP_NS);
+    assert_eq!(group.total.sums.lost_ns, 99 * TRIP_NS);
     assert_eq!(group.total.sums.confidence(), Confidence::High);
 }
 
@@ -68,7 +68,7 @@ fn a_counter_that_is_read_and_written_is_found() {
     let group = traffic.only();
     assert_eq!(group.total.kind, Kind::ReadComputeWrite);
     assert_eq!(steps(&group), ["GET visits", "SET visits"]);
-    assert_eq!((trips(&group), group.total.sums.lost_ns), ((200, 100), 100 * ROUND_TRIP_NS));
+    assert_eq!((trips(&group), group.total.sums.lost_ns), ((200, 100), 100 * TRIP_NS));
 }
 
 #[test]

@@ -8,7 +8,9 @@ use crate::{Advisor, Config, Connection, Reply, Trip};
 
 /// A round trip of the synthetic network, and the time that a command takes.
 pub const ROUND_TRIP_NS: u64 = 60_000;
-const COMMAND_NS: u64 = 2_000;
+pub const COMMAND_NS: u64 = 2_000;
+/// What a trip takes in all.
+pub const TRIP_NS: u64 = ROUND_TRIP_NS + COMMAND_NS;
 
 /// A connection and its advisor.
 pub struct Traffic {
