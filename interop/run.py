@@ -7,8 +7,8 @@ PROGRAM is `penstock` or anything that takes redis.conf's directives as options 
 of the scripts themselves). SCRIPT is a name of `SCRIPTS` below; without one, all of them run.
 
 A script is an ordinary program that is told the server's address in the environment, PENSTOCK_URL (redis://host:port),
-PENSTOCK_PORT, PENSTOCK_SOCKET (a Unix socket) and PENSTOCK_PROGRAM (the server's program), prints what it has checked, and ends with status 0 only if every
-reply was right. Its last line says how many checks that were: `N checks`.
+PENSTOCK_PORT, and PENSTOCK_SOCKET (a Unix socket), and the server's program, PENSTOCK_PROGRAM. It prints what it has checked, and
+ends with status 0 only if every reply was right. Its last line says how many checks that were: `N checks`.
 
 Nothing here relies on port 6379: the server gets a free one, and a new directory for its files.
 """

@@ -73,7 +73,9 @@ public class Corpus {
                 for (int n = 0; n < 40; n++) {
                     RLock lock = redisson.getLock("lock:" + n);
                     lock.lock(10, TimeUnit.SECONDS);
+                    Thread.sleep(THINK_MS);
                     lock.unlock();
+                    Thread.sleep(THINK_MS);
                 }
                 redisson.shutdown();
             }

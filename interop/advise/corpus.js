@@ -8,7 +8,7 @@ const load = createRequire(path.join(__dirname, "../node/package.json"));
 
 const Redis = load("ioredis");
 const URL_ = process.env.PENSTOCK_URL;
-const ROUNDS = 100;
+const ROUNDS = Number(process.env.ROUNDS ?? 100);
 const THINK_MS = 20;
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const numbers = Array.from({ length: ROUNDS }, (_, n) => n);
@@ -133,7 +133,8 @@ const applications = {
 
   async "bullmq-worker"() {
     const { Queue, Worker } = load("bullmq");
-    const direct = { ...connection(), port: Number(new URL(process.env.DIRECT_URL).port) };
+    const port = Number(new URL(process.env.DIRECT_URL).port);
+    const direct = { ...connection(), port, connectionName: "setup" };
     const queue = new Queue("letters", { connection: direct });
     await queue.addBulk(numbers.slice(0, 40).map((n) => ({ name: "letter", data: { n } })));
     let done = 0;
@@ -145,8 +146,12 @@ const applications = {
   },
 };
 
+const began = performance.now();
 applications[process.argv[2]]().then(
-  () => process.exit(0),
+  () => {
+    console.log(`${((performance.now() - began) / 1000).toFixed(6)} s`);
+    process.exit(0);
+  },
   (error) => {
     console.error(error);
     process.exit(1);

@@ -8,7 +8,7 @@ require 'set'
 
 URL = ENV.fetch('PENSTOCK_URL')
 DIRECT = Redis.new(url: ENV.fetch('DIRECT_URL'))
-ROUNDS = 100
+ROUNDS = Integer(ENV.fetch('ROUNDS', '100'))
 THINK_S = 0.02
 
 # How many movies: the article has 10,000.
@@ -130,4 +130,6 @@ def sidekiq_queue_sizes
   ROUNDS.times.map { |n| Sidekiq::Queue.new("tenant#{n}").size }
 end
 
+began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 send(ARGV.fetch(0).tr('-', '_'))
+puts format('%.6f s', Process.clock_gettime(Process::CLOCK_MONOTONIC) - began)

@@ -6,12 +6,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-const rounds = 100
+var rounds = 100
 
 var ctx = context.Background()
 
@@ -39,7 +41,9 @@ func fill(command func(pipe redis.Pipeliner, n int)) {
 }
 
 func names() {
-	fill(func(pipe redis.Pipeliner, n int) { pipe.HSet(ctx, fmt.Sprintf("user:%d", n), "name", fmt.Sprintf("name %d", n)) })
+	fill(func(pipe redis.Pipeliner, n int) {
+		pipe.HSet(ctx, fmt.Sprintf("user:%d", n), "name", fmt.Sprintf("name %d", n))
+	})
 }
 
 var applications = map[string]func(){
@@ -103,5 +107,12 @@ var applications = map[string]func(){
 }
 
 func main() {
+	if text := os.Getenv("ROUNDS"); text != "" {
+		number, err := strconv.Atoi(text)
+		check(err)
+		rounds = number
+	}
+	began := time.Now()
 	applications[os.Args[1]]()
+	fmt.Printf("%.6f s\n", time.Since(began).Seconds())
 }
