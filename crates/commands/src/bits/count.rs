@@ -35,8 +35,10 @@ const GROUP_BYTES: usize = LANES * size_of::<u64>();
 /// As many words as a vector register has. What is done with each alike becomes vector instructions.
 type Lanes = [u64; LANES];
 
+#[inline(always)]
 fn each(a: Lanes, b: Lanes, with: impl Fn(u64, u64) -> u64) -> Lanes {
-    std::array::from_fn(|lane| with(a[lane], b[lane]))
+    // Not by a function over arrays, which isn't inlined in every build.
+    [with(a[0], b[0]), with(a[1], b[1])]
 }
 
 /// Adds three bits at each place: the high and the low bits of the sums.
@@ -48,8 +50,9 @@ fn add(a: Lanes, b: Lanes, c: Lanes) -> (Lanes, Lanes) {
     (each(both, carried, |both, carried| both | carried), each(half, c, |half, c| half ^ c))
 }
 
+#[inline(always)]
 fn ones(lanes: Lanes) -> u64 {
-    lanes.iter().map(|word| u64::from(word.count_ones())).sum()
+    u64::from(lanes[0].count_ones() + lanes[1].count_ones())
 }
 
 /// How many bits are set.
@@ -86,7 +89,7 @@ impl Counter {
         let (groups, _) = block.as_chunks::<GROUP_BYTES>();
         let load = |group: usize| -> Lanes {
             let (words, _) = groups[group].as_chunks::<8>();
-            std::array::from_fn(|lane| u64::from_le_bytes(words[lane]))
+            [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
         };
         let mut eights = [Lanes::default(); 2];
         for (half, eight) in eights.iter_mut().enumerate() {

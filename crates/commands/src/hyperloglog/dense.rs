@@ -82,10 +82,11 @@ fn unpack(packed: &[u8; REGISTERS_BYTES]) -> Registers {
     let (words, _) = packed.as_chunks::<24>();
     for (quarter, words) in quarters.iter_mut().zip(words) {
         let (words, _) = words.as_chunks::<8>();
-        let [a, b, c] = [0, 1, 2].map(|at| u64::from_le_bytes(words[at]));
+        let word = |at: usize| u64::from_le_bytes(words[at]);
+        let (a, b, c) = (word(0), word(1), word(2));
         let sixes = [a, a >> 48 | b << 16, b >> 32 | c << 32, c >> 16];
         let (eights, _) = quarter.as_chunks_mut::<8>();
-        eights.iter_mut().zip(sixes).for_each(|(eight, six)| *eight = spread(six).to_le_bytes());
+        eights.iter_mut().zip(&sixes).for_each(|(eight, six)| *eight = spread(*six).to_le_bytes());
     }
     registers
 }
