@@ -33,7 +33,7 @@ pub(crate) enum Changed<'c> {
 }
 
 /// The pipeline count that is committed with a unit.
-pub(crate) enum Counter<'c> {
+pub(crate) enum TokenCount<'c> {
     /// No connection's: expiry, eviction.
     None,
     /// The command of this connection, which counts if it is answered now.
@@ -181,27 +181,27 @@ impl Worker {
 
     /// Commits the unit: see the module's documentation. Nothing happens if no command has left anything.
     #[inline]
-    pub(crate) fn commit(&mut self, counter: Counter<'_>) {
+    pub(crate) fn commit(&mut self, counter: TokenCount<'_>) {
         if !self.unit.is_empty() {
             self.commit_unit(counter);
         }
     }
 
-    fn commit_unit(&mut self, mut counter: Counter<'_>) {
+    fn commit_unit(&mut self, mut counter: TokenCount<'_>) {
         if !self.unit.record.is_empty() {
             let record = &mut self.unit.record;
             // In the same unit: a reader has both the change and its count, or neither.
             match &mut counter {
-                Counter::None => {}
-                Counter::Session(session, counts) => session.record_count(*counts, record),
-                Counter::Waiter(waiter) => waiter.record_count(record),
+                TokenCount::None => {}
+                TokenCount::Session(session, counts) => session.record_count(*counts, record),
+                TokenCount::Waiter(waiter) => waiter.record_count(record),
             }
             let position = self.engine.journal.next_position();
             self.lane.append(position, record.bytes());
             record.clear();
             self.stamp(position);
         }
-        let session = if let Counter::Session(session, _) = counter { Some(session) } else { None };
+        let session = if let TokenCount::Session(session, _) = counter { Some(session) } else { None };
         self.tell(session);
     }
 
@@ -223,7 +223,7 @@ impl Worker {
     pub(crate) fn commit_count(&mut self, session: &mut Session) {
         if self.effects.recording && session.has_unrecorded_count() {
             session.record_count(false, &mut self.unit.record);
-            self.commit(Counter::None);
+            self.commit(TokenCount::None);
         }
     }
 
@@ -286,7 +286,7 @@ impl Worker {
         let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return false };
         self.begin_effects(&[], engine.reasons.get());
         let more = Db::new(&mut locked, database, &self.clock, &mut self.observed).reclaim(shard, limit);
-        self.gather_and_commit(Counter::None, shard);
+        self.gather_and_commit(TokenCount::None, shard);
         more
     }
 
@@ -302,12 +302,12 @@ impl Worker {
             let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { continue };
             self.begin_effects(&[], engine.reasons.get());
             Db::new(&mut locked, database, &self.clock, &mut self.observed).expire(key);
-            self.gather_and_commit(Counter::Session(session, false), shard);
+            self.gather_and_commit(TokenCount::Session(session, false), shard);
         }
     }
 
     /// Ends a unit that no command began, on one shard.
-    pub(crate) fn gather_and_commit(&mut self, counter: Counter<'_>, shard: usize) {
+    pub(crate) fn gather_and_commit(&mut self, counter: TokenCount<'_>, shard: usize) {
         if !self.observed.seen.is_empty() || !self.effects.is_empty() || self.effects.must_record() {
             self.gather(None, Changed::Shard(shard));
             self.commit(counter);

@@ -28,7 +28,7 @@ use crate::clients::blocking::write_no_wait;
 use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
 use crate::command_table::Command;
-use crate::commit::{Changed, Counter};
+use crate::commit::{Changed, TokenCount};
 use crate::machine::ticks::Ticks;
 use crate::reasons::AWAITED;
 use crate::services::{monitors, slow};
@@ -340,7 +340,7 @@ impl Worker {
         if self.scripts.start_over {
             // As if it had never begun, but for the expired keys that it met.
             out.truncate(start);
-            self.commit(Counter::None);
+            self.commit(TokenCount::None);
             return Step::Next;
         }
         if outcome.is_err() || errors > 0 {
@@ -350,7 +350,7 @@ impl Worker {
             self.gather(Some((session.database, invoked.args)), Changed::Keys(invoked.keys));
             // Commands of a transaction or a script are parts of its unit.
             if may_park {
-                self.commit(Counter::Session(session, wait.is_none()));
+                self.commit(TokenCount::Session(session, wait.is_none()));
             }
         }
         if self.is_monitored() {

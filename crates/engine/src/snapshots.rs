@@ -19,7 +19,7 @@ use std::time::Instant;
 use store::snapshot::Snapshot;
 
 pub(crate) use self::commands::CommandSink;
-pub use self::figures::{Figures, Outcome};
+pub use self::figures::{Outcome, SnapshotFigures};
 pub use self::loading::LoadProgress;
 pub(crate) use self::sink::ShardSink;
 pub use self::sink::{AccessKind, SinkOptions};
@@ -194,7 +194,7 @@ struct State {
     walked: Option<Snapshot>,
     /// What is to be made next.
     wanted: Option<Purpose>,
-    figures: Figures,
+    figures: SnapshotFigures,
 }
 
 /// See the module's documentation.
@@ -355,12 +355,12 @@ impl Snapshots {
 
     /// The figures of those that have ended.
     #[must_use]
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> SnapshotFigures {
         self.state().figures.clone()
     }
 
     /// Changes the figures.
-    pub fn change_figures(&self, change: impl FnOnce(&mut Figures)) {
+    pub fn change_figures(&self, change: impl FnOnce(&mut SnapshotFigures)) {
         change(&mut self.state().figures);
     }
 }

@@ -15,7 +15,7 @@ pub struct Advice {
 
 /// What INFO shows.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Figures {
+pub struct AdviceFigures {
     /// Connections that are watched at present.
     pub watched: usize,
     /// Findings.
@@ -83,8 +83,8 @@ impl Advice {
 
     /// The findings' figures, added up without copying them: a finding counts once for each client and thread.
     #[must_use]
-    pub fn figures(&self) -> Figures {
-        let mut figures = Figures { watched: self.watched(), ..Figures::default() };
+    pub fn figures(&self) -> AdviceFigures {
+        let mut figures = AdviceFigures { watched: self.watched(), ..AdviceFigures::default() };
         for findings in self.each() {
             figures.dropped += findings.dropped();
             figures.memory_bytes += findings.memory_bytes();

@@ -29,13 +29,13 @@ const PLACE_BYTES: usize = Connection::MEMORY_BYTES + 512;
 
 /// What of the configuration matters here.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Figures {
+struct WatchSettings {
     memory_bytes: usize,
     samples: bool,
 }
 
 /// A batch that has run. Times are nanoseconds of Unix time.
-pub(crate) struct Shown<'a> {
+pub(crate) struct ShownTrip<'a> {
     /// The batch's only command or one of several; none: the client logs in.
     pub command: Option<Args<'a>>,
     /// Index of the command's first key among its arguments; 0: it has none. None: not known.
@@ -76,7 +76,7 @@ impl WatchedConnection {
 /// See the module's documentation.
 pub(crate) struct Watch {
     advisor: Option<Box<Advisor>>,
-    figures: Figures,
+    figures: WatchSettings,
     shared: ThreadAdvice,
     places: Vec<WatchedConnection>,
     /// Places that there is memory for, and those that may be taken at present.
@@ -101,7 +101,7 @@ impl Watch {
         login.push(b"AUTH");
         Watch {
             advisor: None,
-            figures: Figures { memory_bytes: 0, samples: false },
+            figures: WatchSettings { memory_bytes: 0, samples: false },
             shared,
             places: Vec::new(),
             places_max: 0,
@@ -127,7 +127,7 @@ impl Watch {
             return;
         }
         let memory_bytes = settings.advisor_memory.get_usize() / threads.max(1);
-        let figures = Figures { memory_bytes, samples: settings.advisor_samples.get() };
+        let figures = WatchSettings { memory_bytes, samples: settings.advisor_samples.get() };
         if self.is_on() && figures == self.figures {
             return;
         }
@@ -146,7 +146,7 @@ impl Watch {
     }
 
     /// Shows a batch to the advisor, if its connection is watched or can be.
-    pub(crate) fn show(&mut self, trips: &mut Trips, client: &Client, shown: &Shown<'_>) {
+    pub(crate) fn show(&mut self, trips: &mut Trips, client: &Client, shown: &ShownTrip<'_>) {
         let is_watched = self.places.get(trips.place as usize).is_some_and(|place| place.client == client.id);
         if !is_watched && !self.find_place(trips, client, shown) {
             return;
@@ -177,7 +177,7 @@ impl Watch {
 
     /// Finds a place for a connection that has none. False if all others are to be watched for longer.
     #[cold]
-    fn find_place(&mut self, trips: &mut Trips, client: &Client, shown: &Shown<'_>) -> bool {
+    fn find_place(&mut self, trips: &mut Trips, client: &Client, shown: &ShownTrip<'_>) -> bool {
         // A pipeline has nothing to show but that there was one.
         let has_just_come = client.batches() <= 1;
         if shown.commands > 1 && !has_just_come {
@@ -347,7 +347,7 @@ mod tests {
             let (trips, client) = &mut self.connections[index];
             client.count_batch(1);
             let args = OwnedArgs::new([b"GET".as_slice(), format!("key:{key}").as_bytes()].into_iter());
-            let shown = Shown {
+            let shown = ShownTrip {
                 command: Some(args.args()),
                 key: Some(1),
                 commands: 1,

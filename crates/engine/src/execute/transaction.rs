@@ -13,7 +13,7 @@ use super::Invocation;
 use super::steps::silence;
 use crate::clients::session::{Queued, Session};
 use crate::command_table::Command;
-use crate::commit::Counter;
+use crate::commit::TokenCount;
 use crate::services::monitors;
 use crate::worker::{Pass, Step, Worker, is_whole};
 
@@ -76,7 +76,7 @@ impl Worker {
             session.count_failure(Some(invoked.command), WATCHED_CHANGED);
         } else {
             self.exec_queue(session, queue, locked, out);
-            self.commit(Counter::Session(session, true));
+            self.commit(TokenCount::Session(session, true));
         }
         if self.is_monitored() {
             monitors::feed(self, session, invoked, Some((&*out, start)));

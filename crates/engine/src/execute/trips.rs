@@ -3,7 +3,7 @@
 use resp::reply::Output;
 
 use super::windows::Stint;
-use crate::advice::watch::Shown;
+use crate::advice::watch::ShownTrip;
 use crate::clients::session::{ReplyMode, Session};
 use crate::machine::ticks::{Ticks, to_microseconds};
 use crate::worker::tables::Tables;
@@ -93,7 +93,7 @@ impl Worker {
             let len = (out.len() - stint.written) as u64;
             advisor::Reply { start: start.get(..REPLY_BYTES_MAX).unwrap_or(start), len }
         });
-        let shown = Shown {
+        let shown = ShownTrip {
             command: request.map(|request| tables.batch.args(request, stint.input)),
             key,
             commands: trips.commands,

@@ -16,7 +16,7 @@ use super::Invocation;
 use crate::clients::blocking::{Parked, Waiter};
 use crate::clients::client::Blocked;
 use crate::clients::session::Session;
-use crate::commit::{Changed, Counter};
+use crate::commit::{Changed, TokenCount};
 use crate::listening::watch::DbKey;
 use crate::machine::ticks::Ticks;
 use crate::reasons::AWAITED;
@@ -148,7 +148,7 @@ impl Worker {
         self.begin_effects(&[], self.engine.reasons.get());
         let kind = Db::new(&mut locked, key.0, &self.clock, &mut self.observed).kind(Key::new(&key.1));
         // Its time may have come.
-        self.gather_and_commit(Counter::None, shard);
+        self.gather_and_commit(TokenCount::None, shard);
         Ok(kind)
     }
 
@@ -193,7 +193,7 @@ impl Worker {
             }
         };
         self.gather(Some((waiter.database, &args)), Changed::Keys(&waiter.keys));
-        self.commit(if answer.is_some() { Counter::Waiter(waiter) } else { Counter::None });
+        self.commit(if answer.is_some() { TokenCount::Waiter(waiter) } else { TokenCount::None });
         drop(locked);
         self.shards = shards;
         Ok(answer)

@@ -70,12 +70,12 @@ fn config_get(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 /// The server as CONFIG SET of one connection sees it.
-struct Caller {
+struct SettingsHost {
     engine: &'static Engine,
     is_local: bool,
 }
 
-impl ConfigHost for Caller {
+impl ConfigHost for SettingsHost {
     fn apply(&self, what: Apply, settings: &Settings) -> Result<(), String> {
         self.engine.host.apply(what, settings)
     }
@@ -97,7 +97,7 @@ fn config_set(turn: &mut Turn<'_, '_>) -> Outcome {
     let words: Vec<&[u8]> = turn.args.from(2).collect();
     let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     let engine = turn.engine();
-    let caller = Caller { engine, is_local: turn.session.client.is_local() };
+    let caller = SettingsHost { engine, is_local: turn.session.client.is_local() };
     set(&engine.settings, &pairs, &caller).map_err(Error::new)?;
     engine.settings_changed();
     turn.reply.ok();

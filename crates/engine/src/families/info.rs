@@ -42,7 +42,7 @@ struct Section {
     title: &'static str,
     /// Whether it is shown when no section is asked for.
     by_default: bool,
-    write: fn(&mut Gathered<'_, '_, '_>, &mut Text),
+    write: fn(&mut Gathered<'_, '_, '_>, &mut InfoText),
 }
 
 /// All sections, in order.
@@ -89,9 +89,9 @@ pub(crate) fn surveys(turn: &mut Turn<'_, '_>) -> Vec<Survey> {
 
 /// The text so far.
 #[derive(Default)]
-struct Text(String);
+struct InfoText(String);
 
-impl Text {
+impl InfoText {
     /// A field.
     fn field(&mut self, name: &str, value: impl Display) {
         // Writing to a string can't fail.
@@ -148,7 +148,7 @@ fn asked_for<'a>(args: impl Iterator<Item = &'a [u8]>) -> BTreeSet<usize> {
 fn info(turn: &mut Turn<'_, '_>) -> Outcome {
     let places = if turn.is_empty() { asked_for([&b"default"[..]].into_iter()) } else { asked_for(turn.args.from(1)) };
     let mut gathered = Gathered { turn, surveys: None };
-    let mut text = Text::default();
+    let mut text = InfoText::default();
     for section in places.into_iter().map(|i| &SECTIONS[i]) {
         if !text.0.is_empty() {
             text.0.push_str("\r\n");

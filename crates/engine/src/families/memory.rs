@@ -85,7 +85,7 @@ fn usage(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 /// Figures of the memory in use, in bytes.
-struct Figures {
+struct MemoryFigures {
     used: u64,
     peak: u64,
     start: u64,
@@ -98,11 +98,11 @@ struct Figures {
     keys: usize,
 }
 
-impl Figures {
-    fn gather(engine: &Engine, surveys: &[Survey]) -> Figures {
+impl MemoryFigures {
+    fn gather(engine: &Engine, surveys: &[Survey]) -> MemoryFigures {
         let used = engine.host.used_memory();
         engine.memory.note(used);
-        Figures {
+        MemoryFigures {
             used,
             peak: engine.memory.peak(),
             start: engine.memory.start(),
@@ -146,7 +146,7 @@ enum Stat {
 fn stats(turn: &mut Turn<'_, '_>) -> Outcome {
     let engine = turn.engine();
     let surveys = surveys(turn);
-    let figures = Figures::gather(engine, &surveys);
+    let figures = MemoryFigures::gather(engine, &surveys);
     let rows = rows(&figures, &surveys);
     turn.reply.map(rows.len());
     for (name, stat) in rows {
@@ -166,7 +166,7 @@ fn stats(turn: &mut Turn<'_, '_>) -> Outcome {
     Ok(())
 }
 
-fn rows(figures: &Figures, surveys: &[Survey]) -> Vec<(String, Stat)> {
+fn rows(figures: &MemoryFigures, surveys: &[Survey]) -> Vec<(String, Stat)> {
     let int = |name: &str, value: u64| (name.to_string(), Stat::Int(value as i64));
     let exact = |name: &str, value: f64| (name.to_string(), Stat::Ratio(value));
     let beyond = |name: &str| (name.to_string(), Stat::Int(figures.resident as i64 - figures.used as i64));
@@ -208,13 +208,13 @@ fn rows(figures: &Figures, surveys: &[Survey]) -> Vec<(String, Stat)> {
 }
 
 fn doctor(turn: &mut Turn<'_, '_>) -> Outcome {
-    let figures = Figures::gather(turn.engine(), &[]);
+    let figures = MemoryFigures::gather(turn.engine(), &[]);
     turn.reply.verbatim("txt", report(&figures, turn.engine().clients.len()));
     Ok(())
 }
 
 /// What is worth a look, for people.
-fn report(figures: &Figures, clients: usize) -> String {
+fn report(figures: &MemoryFigures, clients: usize) -> String {
     /// Below this many bytes in use no ratio means anything.
     const LITTLE_BYTES: u64 = 5 * 1024 * 1024;
     /// Bytes of buffers for each connection from which on they are worth a look.
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn the_doctor_finds_what_there_is() {
         let megabytes = |n: u64| n << 20;
-        let healthy = Figures {
+        let healthy = MemoryFigures {
             used: megabytes(100),
             peak: megabytes(110),
             start: 0,
@@ -344,8 +344,8 @@ mod tests {
             keys: 1,
         };
         assert!(report(&healthy, 1).contains("Nothing unusual"));
-        assert!(report(&Figures { used: 1000, ..healthy }, 1).contains("hardly any"));
-        let sick = Figures { used: megabytes(50), clients: megabytes(1), ..healthy };
+        assert!(report(&MemoryFigures { used: 1000, ..healthy }, 1).contains("hardly any"));
+        let sick = MemoryFigures { used: megabytes(50), clients: megabytes(1), ..healthy };
         for word in ["Peak", "Fragmentation", "Buffers"] {
             assert!(report(&sick, 2).contains(word), "{word}");
         }

@@ -12,7 +12,7 @@ use commands::spec::{self, Group, KeySpec, Scope, Spec};
 use crate::families::help::help;
 use crate::script_calls::machines::with_machine;
 use crate::script_calls::run::{Task, declared_keys, run, show};
-use crate::scripts::Machine;
+use crate::scripts::ScriptMachine;
 use crate::scripts::busy::Caller;
 use crate::worker::turn::{Run, Turn};
 
@@ -150,7 +150,7 @@ fn evalsha(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn run_digest(
     turn: &mut Turn<'_, '_>,
-    machine: &mut Machine,
+    machine: &mut ScriptMachine,
     digest: &crate::scripts::cache::Digest,
     keys: usize,
 ) -> Outcome {

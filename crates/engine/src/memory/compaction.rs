@@ -43,12 +43,12 @@ pub struct Compaction {
     pub stayed: AtomicU64,
     /// Time spent, in microseconds.
     pub spent_us: AtomicU64,
-    pace: Mutex<Pace>,
+    pace: Mutex<CompactionPace>,
 }
 
 /// When the next pass may begin.
 #[derive(Default)]
-struct Pace {
+struct CompactionPace {
     next_look_ms: u64,
     /// What lay between held and used when the last pass began.
     waste_before: u64,
@@ -149,7 +149,7 @@ impl Compaction {
     /// Gives the pass that goes on more time if there is more waste than when it began: what begins with little would
     /// go on at that pace for a minute. It is judged by the most that there was. While it finds next to nothing it has
     /// the least. Ends it if there is hardly any waste left.
-    fn hasten(&self, pace: &mut Pace, thresholds: &Thresholds, [held, used]: [u64; 2]) {
+    fn hasten(&self, pace: &mut CompactionPace, thresholds: &Thresholds, [held, used]: [u64; 2]) {
         // One that ends stays ended, also while a thread has yet to see it.
         if self.percent.load(Ordering::Relaxed) == 0 {
             return;
@@ -166,7 +166,7 @@ impl Compaction {
     }
 
     /// Whether hardly any of the blocks that were looked at since this was last asked have moved.
-    fn is_fruitless(&self, pace: &mut Pace) -> bool {
+    fn is_fruitless(&self, pace: &mut CompactionPace) -> bool {
         let [moved, stayed] = [&self.moved, &self.stayed].map(|count| count.load(Ordering::Relaxed));
         let moved_since = moved - std::mem::replace(&mut pace.moved, moved);
         let stayed_since = stayed - std::mem::replace(&mut pace.stayed, stayed);

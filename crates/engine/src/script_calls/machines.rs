@@ -7,7 +7,7 @@ use commands::spec::Script;
 use resp::request::Args;
 
 use crate::command_table::Command;
-use crate::scripts::Machine;
+use crate::scripts::ScriptMachine;
 use crate::worker::Worker;
 use crate::worker::turn::Turn;
 
@@ -26,7 +26,7 @@ pub(crate) fn compile_ahead(worker: &mut Worker, command: &Command, args: Args<'
 /// Takes the thread's machine for a moment, and makes it before the first.
 pub(crate) fn with_machine<T>(
     turn: &mut Turn<'_, '_>,
-    then: impl FnOnce(&mut Turn<'_, '_>, &mut Machine) -> Result<T, Error>,
+    then: impl FnOnce(&mut Turn<'_, '_>, &mut ScriptMachine) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let mut machine = take_machine(turn.worker)?;
     let result = then(turn, &mut machine);
@@ -35,7 +35,7 @@ pub(crate) fn with_machine<T>(
 }
 
 #[inline]
-fn take_machine(worker: &mut Worker) -> Result<Box<Machine>, Error> {
+fn take_machine(worker: &mut Worker) -> Result<Box<ScriptMachine>, Error> {
     let engine = worker.engine;
     let bytes_max = engine.settings.lua_memory_limit.get_usize();
     let mut machine = match worker.scripts.machine.take() {
@@ -43,14 +43,14 @@ fn take_machine(worker: &mut Worker) -> Result<Box<Machine>, Error> {
             machine.vm.limit_memory(bytes_max);
             machine
         }
-        None => Box::new(Machine::new(bytes_max)?),
+        None => Box::new(ScriptMachine::new(bytes_max)?),
     };
     machine.follow(&engine.libraries);
     Ok(machine)
 }
 
 #[inline]
-fn put_back(worker: &mut Worker, machine: Box<Machine>) {
+fn put_back(worker: &mut Worker, machine: Box<ScriptMachine>) {
     worker.stats().lua_bytes.store(machine.used_bytes() as u64, Ordering::Relaxed);
     worker.scripts.machine = Some(machine);
 }

@@ -76,7 +76,7 @@ pub(crate) struct LocalScript {
 }
 
 /// A thread's machine, made when the first script comes.
-pub(crate) struct Machine {
+pub(crate) struct ScriptMachine {
     /// Lua.
     pub vm: Vm,
     scripts: Map<Digest, LocalScript>,
@@ -119,7 +119,7 @@ impl LocalFunction {
 #[derive(Default)]
 pub(crate) struct LocalScripts {
     /// Taken out while a script runs.
-    pub machine: Option<Box<Machine>>,
+    pub machine: Option<Box<ScriptMachine>>,
     /// Set by a script that has to start over, alone.
     pub start_over: bool,
     /// Whether a script runs: what commands do then is its doing.
@@ -139,14 +139,14 @@ pub(crate) struct LocalScripts {
     pub keys: Vec<KeyRef>,
 }
 
-impl Machine {
+impl ScriptMachine {
     /// A machine with scripts that may use so many bytes.
-    pub(crate) fn new(memory_bytes_max: usize) -> Result<Machine, Error> {
+    pub(crate) fn new(memory_bytes_max: usize) -> Result<ScriptMachine, Error> {
         let version = Version { text: REDIS_VERSION, number: REDIS_VERSION_NUMBER };
         let vm = Vm::new(memory_bytes_max, version);
         let vm =
             vm.ok_or_else(|| Error::new("ERR lua-memory-limit is too low for Lua itself: raise it with CONFIG SET"))?;
-        Ok(Machine {
+        Ok(ScriptMachine {
             vm,
             scripts: Map::default(),
             by_text: Map::default(),

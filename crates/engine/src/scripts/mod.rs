@@ -46,7 +46,7 @@ use script::LogLevel;
 use crate::config;
 use crate::host::Host;
 
-pub(crate) use machine::{LocalScripts, Machine};
+pub(crate) use machine::{LocalScripts, ScriptMachine};
 pub(crate) use tentative::MonitorLine;
 
 #[cfg(doc)]

@@ -18,7 +18,7 @@ pub enum Outcome {
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
-pub struct Figures {
+pub struct SnapshotFigures {
     /// When the last file was saved, in seconds of Unix time; the server's start at first.
     pub saved_s: u64,
     /// When the last attempt at a file has ended, in seconds of Unix time.
@@ -49,7 +49,7 @@ pub struct Figures {
     pub loaded_expired: u64,
 }
 
-impl Figures {
+impl SnapshotFigures {
     pub(super) fn note_begun(&mut self, purpose: Purpose) {
         self.rewrites += u64::from(purpose == Purpose::Base);
     }

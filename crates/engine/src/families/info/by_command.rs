@@ -4,9 +4,9 @@ use crate::families::latency::distribution;
 use crate::machine::ticks::to_microseconds;
 use crate::statistics::stats::{CommandStats, errors_by_code};
 
-use super::{Gathered, Text};
+use super::{Gathered, InfoText};
 
-pub(super) fn calls(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+pub(super) fn calls(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let engine = gathered.turn.engine();
     for command in gathered.turn.engine().table.all() {
         let sum = |figure: fn(&CommandStats) -> u64| -> u64 {
@@ -28,13 +28,13 @@ pub(super) fn calls(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     }
 }
 
-pub(super) fn errors(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+pub(super) fn errors(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     for (code, count) in errors_by_code(&gathered.turn.engine().stats) {
         text.field(&format!("errorstat_{code}"), format_args!("count={count}"));
     }
 }
 
-pub(super) fn latencies(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+pub(super) fn latencies(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let worker = &*gathered.turn.worker;
     let percentiles = worker.engine.settings.latency_tracking_info_percentiles.get();
     for command in gathered.turn.engine().table.all() {

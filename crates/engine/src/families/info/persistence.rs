@@ -1,11 +1,11 @@
 //! INFO persistence.
 
-use super::Text;
+use super::InfoText;
 use crate::engine::Engine;
-use crate::snapshots::{Figures, Purpose};
+use crate::snapshots::{Purpose, SnapshotFigures};
 use crate::statistics::stats::Totals;
 
-pub(super) fn write(engine: &Engine, now_s: u64, text: &mut Text) {
+pub(super) fn write(engine: &Engine, now_s: u64, text: &mut InfoText) {
     let figures = engine.snapshots.figures();
     text.field("loading", u8::from(engine.is_loading()));
     text.constants(&[("async_loading", "0"), ("current_cow_peak", "0"), ("current_cow_size", "0")]);
@@ -22,7 +22,7 @@ pub(super) fn write(engine: &Engine, now_s: u64, text: &mut Text) {
 }
 
 /// How far the loading is. It is taken to go on as fast as so far.
-fn loading(engine: &Engine, now_s: u64, text: &mut Text) {
+fn loading(engine: &Engine, now_s: u64, text: &mut InfoText) {
     let progress = &engine.snapshots.loading;
     let ((loaded, all), began_s) = (progress.bytes(), progress.began_s());
     let seconds = now_s.saturating_sub(began_s).max(1);
@@ -43,7 +43,7 @@ fn seconds(taken: Option<u64>) -> String {
     taken.map_or("-1".into(), |seconds| seconds.to_string())
 }
 
-fn snapshots(engine: &Engine, figures: &Figures, text: &mut Text) {
+fn snapshots(engine: &Engine, figures: &SnapshotFigures, text: &mut InfoText) {
     let running = engine.snapshots.with_running(|running| {
         (running.purpose, running.snapshot.keys_saved(), running.keys, running.began.elapsed().as_secs())
     });
@@ -59,7 +59,7 @@ fn snapshots(engine: &Engine, figures: &Figures, text: &mut Text) {
     text.field("rdb_saves", figures.saves);
 }
 
-fn append_only_file(engine: &Engine, figures: &Figures, text: &mut Text) {
+fn append_only_file(engine: &Engine, figures: &SnapshotFigures, text: &mut InfoText) {
     let (is_on, durability) = (engine.settings.appendonly.get(), &engine.durability);
     let rewrite = engine.snapshots.with_running(|running| (running.purpose, running.began.elapsed().as_secs()));
     let rewrite = rewrite.filter(|(purpose, _)| *purpose == Purpose::Base).map(|(_, seconds)| seconds);

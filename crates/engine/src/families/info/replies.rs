@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Gathered, Text};
+use super::{Gathered, InfoText};
 use crate::clients::client::Client;
 use crate::replies::NoRoom;
 
-pub(super) fn replies(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+pub(super) fn replies(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let engine = gathered.turn.engine();
     let (figures, settings) = (&engine.replies, &engine.settings);
     text.field("reply_waiting_clients", figures.waiting.get());

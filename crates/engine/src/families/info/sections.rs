@@ -10,13 +10,13 @@ use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
 use crate::pubsub::ChannelKind;
 use crate::statistics::stats::{RecentMax, Totals, WorkerStats};
 
-use super::{Gathered, Text, percent};
+use super::{Gathered, InfoText, percent};
 
 /// Bits of the clock, in seconds, that Redis's eviction goes by.
 const LRU_CLOCK_MASK: u64 = (1 << 24) - 1;
 const SECONDS_PER_DAY: u64 = 86_400;
 
-pub(super) fn server(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+pub(super) fn server(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let engine = gathered.turn.engine();
     let (now_ms, now_us) = (gathered.turn.now_ms(), gathered.turn.worker.clock.present_us());
     let uptime_s = now_ms.saturating_sub(engine.started_ms) / 1000;
@@ -47,10 +47,10 @@ pub(super) fn server(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     listeners(gathered, text);
 }
 
-fn listeners(gathered: &Gathered<'_, '_, '_>, text: &mut Text) {
+fn listeners(gathered: &Gathered<'_, '_, '_>, text: &mut InfoText) {
     let settings = &gathered.turn.engine().settings;
     let mut count = 0;
-    let mut add = |text: &mut Text, value: String| {
+    let mut add = |text: &mut InfoText, value: String| {
         text.field(&format!("listener{count}"), value);
         count += 1;
     };
@@ -63,7 +63,7 @@ fn listeners(gathered: &Gathered<'_, '_, '_>, text: &mut Text) {
     }
 }
 
-pub(super) fn clients(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+pub(super) fn clients(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let engine = gathered.turn.engine();
     let all = engine.clients.all();
     let now_s = gathered.turn.now_ms() / 1000;
@@ -103,7 +103,7 @@ pub(crate) fn clients_bytes(engine: &crate::engine::Engine) -> u64 {
 }
 
 /// Round trips, and what ADVISE tells of them.
-pub(super) fn advisor(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+pub(super) fn advisor(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let engine = gathered.turn.engine();
     let (settings, totals) = (&engine.settings, Totals::of(&engine.stats));
     let figures = engine.advice.figures();
@@ -118,7 +118,7 @@ pub(super) fn advisor(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.field("advisor_memory_bytes", figures.memory_bytes);
 }
 
-pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let engine = gathered.turn.engine();
     let used = engine.host.used_memory();
     engine.memory.note(used);
@@ -161,7 +161,7 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
 }
 
 /// What scripts and functions take. One machine runs both; Redis's fields for two tell what is known of each.
-fn scripts(gathered: &Gathered<'_, '_, '_>, text: &mut Text) {
+fn scripts(gathered: &Gathered<'_, '_, '_>, text: &mut InfoText) {
     let engine = gathered.turn.engine();
     let machines = engine.stats.iter().map(|s| s.lua_bytes.load(Ordering::Relaxed)).sum::<u64>();
     let scripts = engine.scripts.figures();
@@ -179,11 +179,11 @@ fn scripts(gathered: &Gathered<'_, '_, '_>, text: &mut Text) {
     text.bytes("used_memory_scripts", texts);
 }
 
-pub(super) fn persistence(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+pub(super) fn persistence(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     super::persistence::write(gathered.turn.engine(), gathered.turn.now_ms() / 1000, text);
 }
 
-pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let engine = gathered.turn.engine();
     gathered.turn.worker.note_observed();
     let (totals, rates) = (Totals::of(&engine.stats), engine.rates.now());
@@ -237,7 +237,7 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     text.field("instantaneous_eventloop_duration_usec", rates.turn_us);
 }
 
-pub(super) fn replication(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+pub(super) fn replication(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.constants(&[("role", "master"), ("connected_slaves", "0"), ("master_failover_state", "no-failover")]);
     text.field("master_replid", &gathered.turn.engine().machine.replication_id);
     text.field("master_replid2", "0".repeat(40));
@@ -246,7 +246,7 @@ pub(super) fn replication(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) 
     text.field("repl_backlog_histlen", 0);
 }
 
-pub(super) fn cpu(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+pub(super) fn cpu(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let usage = gathered.turn.engine().host.usage();
     let mut both = |suffix: &str, time: CpuTime| {
         let seconds = |us: u64| format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
@@ -258,11 +258,11 @@ pub(super) fn cpu(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
     both("_main_thread", usage.cpu_first_worker);
 }
 
-pub(super) fn cluster(_: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+pub(super) fn cluster(_: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("cluster_enabled", 0);
 }
 
-pub(super) fn keyspace(gathered: &mut Gathered<'_, '_, '_>, text: &mut Text) {
+pub(super) fn keyspace(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     for (database, survey) in gathered.surveys().iter().enumerate().filter(|(_, s)| s.keys > 0) {
         let (keys, expires, ttl_ms) = (survey.keys, survey.volatile, survey.ttl_ms_mean);
         text.field(&format!("db{database}"), format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms}"));
