@@ -31,7 +31,7 @@ COUNT, DEPTH, KEYS = 16, 1000, 1000
 
 def binary():
     """Builds the benchmark and gives its path."""
-    command = ["cargo", "bench", "--quiet", "--locked", "-p", "penstock", "--bench", "batches", "--no-run", "--message-format=json"]
+    command = ["cargo", "build", "--release", "--quiet", "--locked", "-p", "penstock", "--example", "batches", "--message-format=json"]
     lines = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     built = [json.loads(line) for line in lines if line.startswith("{")]
     paths = [item["executable"] for item in built if item.get("executable") and item["target"]["name"] == "batches"]

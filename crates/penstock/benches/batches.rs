@@ -1,8 +1,8 @@
 //! Batches through the engine, without sockets: what a command costs beside the kernel.
 //!
-//!     cargo bench -p penstock                       every batch, nanoseconds a command
-//!     cargo bench -p penstock -- get zadd           these only
-//!     cargo bench -p penstock -- --rounds 1 get     so many rounds each (the least time of all rounds is printed)
+//!     cargo run --release -p penstock --example batches                     every batch, nanoseconds a command
+//!     cargo run --release -p penstock --example batches get zadd            these only
+//!     cargo run --release -p penstock --example batches -- --rounds 1 get   so many rounds each (the least time of all is printed)
 //!
 //! Every batch is a pipeline of 1000 commands on keys drawn from a million, as a load generator would send it. The keys
 //! exist when the measurement begins.
