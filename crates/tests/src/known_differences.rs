@@ -16,7 +16,8 @@ pub fn incomparable(command: &[Vec<u8>]) -> bool {
         b"ZRANK" | b"ZREVRANK" => command.len() > 3,
         // 7.2 takes commands without arguments. Redis reads "01" and "1x" as a count of keys here, and nowhere else.
         b"COMMAND" => {
-            is_sub(command, "GETKEYS") && (command.len() == 3 || command.iter().any(|arg| is_sloppy_number(arg)))
+            (is_sub(command, "GETKEYS") || is_sub(command, "GETKEYSANDFLAGS"))
+                && (command.len() == 3 || command.iter().any(|arg| is_sloppy_number(arg)))
         }
         // 7.2 looks at all options before it obeys the first.
         b"HELLO" => {
