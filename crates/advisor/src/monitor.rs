@@ -43,7 +43,7 @@ pub struct Line<'a> {
     pub source: &'a [u8],
     /// Commands of the batch that begins here; None: the line is a command.
     pub batch: Option<u32>,
-    /// Bytes of the command's reply, whose beginning is in the buffer; None: it isn't shown.
+    /// How many bytes the command's reply has; None if the line shows no reply. The buffer has the first of them.
     pub reply_bytes: Option<u64>,
 }
 

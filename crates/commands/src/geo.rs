@@ -1,4 +1,5 @@
-//! Geographical indexes: sorted sets whose scores are points on the earth. GEOADD, GEOSEARCH and their relatives.
+//! GEOADD, GEOSEARCH and the other commands on geographical indexes. An index is a sorted set; a member's score is the geohash of its
+//! longitude and latitude.
 //!
 //! Source of the semantics: Redis's command pages of the group "geo"; BYPOLYGON is Valkey's. Replies are those of Redis
 //! 7.2 to the last digit, and unsorted results in its order.
@@ -23,7 +24,7 @@ use crate::items::ItemsAhead;
 use crate::spec::flag::{DENYOOM, MOVABLEKEYS, READONLY, WRITE};
 use crate::spec::key_flag::{ACCESS, OW, RO, RW, UPDATE};
 use crate::spec::{Group, KeySpec, On, Spec};
-use crate::zsets::{Added, Flags, add_one};
+use crate::zsets::{Added, Flags, add_one, reply_each_score};
 use crate::{Call, Handler};
 
 const SEARCH_TIME: &str = "O(N+log(M)), where N is the number of members in the cells around the area and M the number \
@@ -222,27 +223,12 @@ fn geodist(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Replies with something for the score of each member that is asked for, none if it isn't there.
-fn reply_each(call: &mut Call<'_, '_, '_>, write: fn(&mut resp::reply::Reply<'_>, Option<f64>)) -> Outcome {
-    let zset = call.db.object::<ZSet>(call.key(1))?;
-    call.reply.array(call.args.len() - 2);
-    let mut ahead = ItemsAhead::<1>::new(call.args.len(), 2);
-    for member in call.args.from(2) {
-        let score = zset.and_then(|zset| {
-            ahead.before_next(call.args, |item| zset.prefetch(item));
-            zset.score(member)
-        });
-        write(&mut call.reply, score);
-    }
-    Ok(())
-}
-
 fn geohashes(call: &mut Call<'_, '_, '_>) -> Outcome {
-    reply_each(call, |reply, score| reply.bulk_or_null(score.map(geohash)))
+    reply_each_score(call, |reply, score| reply.bulk_or_null(score.map(geohash)))
 }
 
 fn geopos(call: &mut Call<'_, '_, '_>) -> Outcome {
-    reply_each(call, |reply, score| match score {
+    reply_each_score(call, |reply, score| match score {
         Some(score) => search::write_point(reply, point_of(score)),
         None => reply.null_array(),
     })

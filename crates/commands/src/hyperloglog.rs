@@ -1,6 +1,6 @@
 //! HyperLogLogs: how many different elements there are, about, in 12 KB.
 //!
-//! A HyperLogLog is a string, whose bytes are equal to those that Redis has after the same commands. Source of the
+//! A HyperLogLog is a string. After the same commands, Redis has the same bytes. Source of the
 //! semantics: Redis's command pages of the group "hyperloglog".
 
 mod debug;
@@ -22,7 +22,7 @@ use store::value::{Type, Value};
 
 use self::dense::{REGISTERS, Registers};
 use self::hash::Mark;
-use self::value::{DENSE_BYTES, Draft, Form, HEADER_BYTES, HyperLogLog};
+use self::value::{DENSE_BYTES, Draft, Encoding, HEADER_BYTES, HyperLogLog};
 use crate::effects::{Class, Concerns};
 use crate::error::{Error, Outcome};
 use crate::spec::flag::{ADMIN, DENYOOM, FAST, MAY_REPLICATE, READONLY, WRITE};
@@ -112,7 +112,7 @@ fn add(entry: &mut Entry, mut marks: impl Iterator<Item = Mark>, sparse_bytes_ma
         }
     };
     let marks = iter::once(first).chain(marks);
-    if let Form::Dense(_) = found.form {
+    if let Encoding::Dense(_) = found.encoding {
         let bytes = entry.string_mut(DENSE_BYTES).ok_or(Error::WRONG_TYPE)?;
         value::forget_cached(bytes);
         let registers = &mut bytes[HEADER_BYTES..];
@@ -211,7 +211,7 @@ fn pfmerge(call: &mut Call<'_, '_, '_>) -> Outcome {
     for key in call.each_key() {
         if let Some(view) = call.db.view(key) {
             let source = HyperLogLog::of(view)?;
-            has_dense |= matches!(source.form, Form::Dense(_));
+            has_dense |= matches!(source.encoding, Encoding::Dense(_));
             source.merge_into(&mut registers)?;
         }
     }

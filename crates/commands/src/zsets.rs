@@ -19,6 +19,7 @@ pub use table::COMMANDS;
 use resp::reply::Reply;
 use store::keyspace::Key;
 
+pub(crate) use self::read::reply_each_score;
 use crate::Call;
 use crate::effects::Class;
 

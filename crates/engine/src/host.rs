@@ -7,7 +7,7 @@ use journal::merge::Merge;
 
 use crate::config::{ConfigHost, LogLevel};
 use crate::machine::{Machine, Usage};
-use crate::snapshots::{Form, Outlet, Piece, Purpose};
+use crate::snapshots::{Outlet, Piece, Purpose, SnapshotForm};
 
 /// See the module's documentation.
 pub trait Host: ConfigHost + Send + Sync {
@@ -70,7 +70,7 @@ pub trait Host: ConfigHost + Send + Sync {
     fn save(
         &self,
         _purpose: Purpose,
-        _form: Form,
+        _form: SnapshotForm,
         _outlet: Arc<Outlet>,
         _pieces: Receiver<Piece>,
     ) -> Result<(), String> {

@@ -40,7 +40,7 @@ pub enum Purpose {
 
 /// What a snapshot consists of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
+pub enum SnapshotForm {
     /// Redis's format.
     Rdb,
     /// Commands that make the data, as the entries of a record: a base with `aof-use-rdb-preamble no`.
@@ -159,7 +159,7 @@ pub struct Running {
     /// What for.
     pub purpose: Purpose,
     /// What it consists of.
-    pub form: Form,
+    pub form: SnapshotForm,
     /// When it began.
     pub began: Instant,
     /// Changes so far when it began.
@@ -269,7 +269,7 @@ impl Snapshots {
 
     /// The walk is over, or goes on for nothing but the marks on entries (`is_sweep`); `is_whole` unless the snapshot was cancelled.
     /// Gives the outlet and the form of what goes there, unless another has it already.
-    pub(crate) fn end_walk(&self, is_sweep: bool, is_whole: bool) -> Option<(Arc<Outlet>, Form)> {
+    pub(crate) fn end_walk(&self, is_sweep: bool, is_whole: bool) -> Option<(Arc<Outlet>, SnapshotForm)> {
         let walk = if is_sweep { self.walks_so_far.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
         let mut state = self.state();
         self.walk.store(walk, Ordering::Release);

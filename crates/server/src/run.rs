@@ -11,7 +11,7 @@ use engine::engine::Engine;
 use engine::host::Host;
 use engine::inbox::Wake;
 use engine::machine::{Machine, Usage};
-use engine::snapshots::{Form, Outlet, Piece, Purpose};
+use engine::snapshots::{Outlet, Piece, Purpose, SnapshotForm};
 use engine::worker::Worker;
 use journal::merge::Merge;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -135,7 +135,13 @@ impl Host for ServerHost {
         let _ = signal_hook::low_level::raise(SIGTERM);
     }
 
-    fn save(&self, purpose: Purpose, form: Form, outlet: Arc<Outlet>, pieces: Receiver<Piece>) -> Result<(), String> {
+    fn save(
+        &self,
+        purpose: Purpose,
+        form: SnapshotForm,
+        outlet: Arc<Outlet>,
+        pieces: Receiver<Piece>,
+    ) -> Result<(), String> {
         saving::start(self.engine()?, (purpose, form), self.append_only.files(), outlet, pieces)
     }
 

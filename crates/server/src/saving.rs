@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use engine::engine::Engine;
-use engine::snapshots::{Form, Outcome, Outlet, Piece, Purpose};
+use engine::snapshots::{Outcome, Outlet, Piece, Purpose, SnapshotForm};
 use format::crc64::Crc64;
 use format::rdb::trailer;
 use journal::record::entries;
@@ -34,7 +34,7 @@ enum Destination {
 /// Why it can't be begun.
 pub fn start(
     engine: &'static Engine,
-    (purpose, form): (Purpose, Form),
+    (purpose, form): (Purpose, SnapshotForm),
     files: Option<SharedFiles>,
     outlet: Arc<Outlet>,
     pieces: Receiver<Piece>,
@@ -56,8 +56,8 @@ pub fn start(
         }
     };
     let encoding = match form {
-        Form::Rdb => Encoding::Rdb(settings.rdbchecksum.get().then(Crc64::new)),
-        Form::Commands => Encoding::Blocks(Encoder::default()),
+        SnapshotForm::Rdb => Encoding::Rdb(settings.rdbchecksum.get().then(Crc64::new)),
+        SnapshotForm::Commands => Encoding::Blocks(Encoder::default()),
     };
     let mut saving = Saving { engine, outlet, pieces, encoding, place, has_all: false };
     let syncs_early = match purpose {

@@ -189,7 +189,8 @@ fn class(language: Language) -> String {
     language.name().to_ascii_lowercase()
 }
 
-/// What chooses the language of the code: that of the first client whose library is known is chosen, or all are.
+/// Writes the radio buttons by which a reader chooses the language of the code. At first the language of the first client with a known
+/// library is chosen, or all languages are.
 fn languages(page: &mut String, findings: &[&Finding]) {
     let known = findings.iter().find_map(|finding| Language::of_library(&finding.client.library));
     page.push_str("<fieldset><legend>Code in</legend>");

@@ -104,7 +104,7 @@ fn each(bits: &mut [u8], other: &[u8], combine: impl Fn(u8, u8) -> u8) {
     bits.iter_mut().zip(other).for_each(|(byte, other)| *byte = combine(*byte, *other));
 }
 
-/// Clears the bits that aren't set in `other`, behind whose end none is.
+/// Clears the bits of `bits` that aren't set in `other`. Bits behind the end of `other` count as not set.
 fn keep(bits: &mut [u8], other: &[u8]) {
     each(bits, other, |bit, other| bit & other);
     bits[other.len()..].fill(0);

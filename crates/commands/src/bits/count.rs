@@ -57,9 +57,9 @@ fn ones(lanes: Lanes) -> u64 {
 
 /// How many bits are set.
 ///
-/// By the method of Harley and Seal: sixteen groups of words are added up, bit place by bit place, into words of the
-/// sums' bits, so that only a sixteenth of the words is left whose bits have to be counted one by one. That takes fewer
-/// instructions for a word than the processor's own counting of bits, where vectors have none.
+/// By the method of Harley and Seal: a carry-save adder adds sixteen groups of words, each bit position by itself. Only the groups
+/// that carry 16 then go through a population count. Where vectors have no such instruction, this takes fewer instructions for a
+/// word than counting each word's bits.
 fn count_ones(bytes: &[u8]) -> u64 {
     let (blocks, rest) = bytes.as_chunks::<{ GROUPS * GROUP_BYTES }>();
     let mut counter = Counter::default();

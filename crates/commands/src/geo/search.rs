@@ -8,7 +8,7 @@ use store::types::zset::{Member, ZSet};
 use super::cell::{Point, point_of};
 use super::earth::metres_of_unit;
 use super::point_at;
-use super::shape::{Form, Shape};
+use super::shape::{Outline, Shape};
 use crate::Call;
 use crate::error::{Error, Outcome};
 use crate::zsets::store_recorded;
@@ -250,8 +250,8 @@ impl Query {
         };
         Some(match std::mem::replace(&mut self.area, Area::Unsaid) {
             Area::Unsaid => return None,
-            Area::Circle(radius, metres) => Shape::around(centre?, Form::Circle { radius }, metres),
-            Area::Box { width, height, metres } => Shape::around(centre?, Form::Box { width, height }, metres),
+            Area::Circle(radius, metres) => Shape::around(centre?, Outline::Circle { radius }, metres),
+            Area::Box { width, height, metres } => Shape::around(centre?, Outline::Box { width, height }, metres),
             Area::Polygon(corners) => Shape::polygon(corners),
         })
     }
@@ -304,7 +304,7 @@ fn corners_at(args: &Args<'_>, index: usize) -> Result<Vec<Point>, Error> {
 }
 
 /// A member in the area.
-struct Found<'z> {
+struct FoundMember<'z> {
     member: Member<'z>,
     score: f64,
     point: Point,
@@ -312,7 +312,7 @@ struct Found<'z> {
 }
 
 /// The members in an area in the order of its cells, at most `limit`.
-fn search<'z>(zset: &'z ZSet, shape: &Shape, limit: usize) -> Vec<Found<'z>> {
+fn search<'z>(zset: &'z ZSet, shape: &Shape, limit: usize) -> Vec<FoundMember<'z>> {
     let window = shape.window();
     let mut found = Vec::new();
     let mut last = None;
@@ -323,7 +323,7 @@ fn search<'z>(zset: &'z ZSet, shape: &Shape, limit: usize) -> Vec<Found<'z>> {
         let visit = |member, score| {
             let point = point_of(score);
             if let Some(distance_m) = shape.distance_m(point) {
-                found.push(Found { member, score, point, distance_m });
+                found.push(FoundMember { member, score, point, distance_m });
             }
             found.len() < limit
         };
@@ -337,7 +337,7 @@ fn search<'z>(zset: &'z ZSet, shape: &Shape, limit: usize) -> Vec<Found<'z>> {
 }
 
 /// The results in order, without those that are too many. Of equally far ones, the first found comes first.
-fn arranged<'f, 'z>(found: &'f [Found<'z>], order: Order, count: usize) -> Vec<&'f Found<'z>> {
+fn arranged<'f, 'z>(found: &'f [FoundMember<'z>], order: Order, count: usize) -> Vec<&'f FoundMember<'z>> {
     let count = if count == 0 { found.len() } else { count.min(found.len()) };
     if order == Order::Found {
         return found[..count].iter().collect();
@@ -355,7 +355,7 @@ fn arranged<'f, 'z>(found: &'f [Found<'z>], order: Order, count: usize) -> Vec<&
 
 impl Query {
     /// Writes a result.
-    fn write(&self, reply: &mut Reply<'_>, found: &Found<'_>, metres: f64) {
+    fn write(&self, reply: &mut Reply<'_>, found: &FoundMember<'_>, metres: f64) {
         let parts = [self.with_distance, self.with_hash, self.with_point].into_iter().filter(|&part| part).count();
         if parts > 0 {
             reply.array(1 + parts);
@@ -393,7 +393,7 @@ fn run(call: &mut Call<'_, '_, '_>, kind: Kind) -> Outcome {
         results.iter().for_each(|found| query.write(&mut call.reply, found, metres));
         return Ok(());
     };
-    let score = |found: &Found<'_>| if target.distances { found.distance_m / metres } else { found.score };
+    let score = |found: &FoundMember<'_>| if target.distances { found.distance_m / metres } else { found.score };
     let stored = ZSet::from_pairs(results.iter().map(|found| (&*found.member, score(found))), limits);
     let changes = stored.len();
     // The journal has the results: another machine's sines may be others.

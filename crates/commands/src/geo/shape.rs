@@ -14,7 +14,7 @@ pub const CELLS: usize = 9;
 
 /// What an area looks like; lengths are in its unit.
 #[derive(Clone, Debug)]
-pub enum Form {
+pub enum Outline {
     /// All around the centre.
     Circle { radius: f64 },
     /// Around the centre, in the direction of the meridians.
@@ -27,20 +27,20 @@ pub enum Form {
 #[derive(Clone, Debug)]
 pub struct Shape {
     origin: Origin,
-    form: Form,
+    outline: Outline,
     /// Metres of its unit.
     metres: f64,
 }
 
 impl Shape {
     /// A circle or box around a point. Lengths are in a unit of so many metres.
-    pub fn around(centre: Point, form: Form, metres: f64) -> Shape {
-        Shape { origin: Origin::new(centre), form, metres }
+    pub fn around(centre: Point, outline: Outline, metres: f64) -> Shape {
+        Shape { origin: Origin::new(centre), outline, metres }
     }
 
     /// A polygon of at least one corner.
     pub fn polygon(corners: Vec<Point>) -> Shape {
-        Shape { origin: Origin::new(middle_of(&corners)), form: Form::Polygon(corners), metres: 1.0 }
+        Shape { origin: Origin::new(middle_of(&corners)), outline: Outline::Polygon(corners), metres: 1.0 }
     }
 
     /// Metres of the unit that distances are given in.
@@ -52,12 +52,12 @@ impl Shape {
     #[inline]
     pub fn distance_m(&self, point: Point) -> Option<f64> {
         let centre = self.origin.point;
-        match &self.form {
-            Form::Circle { radius } => {
+        match &self.outline {
+            Outline::Circle { radius } => {
                 let distance = self.origin.distance_m(point);
                 (distance <= radius * self.metres).then_some(distance)
             }
-            Form::Box { width, height } => {
+            Outline::Box { width, height } => {
                 if along_meridian(point.latitude, centre.latitude) > height * self.metres / 2.0 {
                     return None;
                 }
@@ -67,17 +67,17 @@ impl Shape {
                 }
                 Some(self.origin.distance_m(point))
             }
-            Form::Polygon(corners) => is_between(corners, point).then(|| self.origin.distance_m(point)),
+            Outline::Polygon(corners) => is_between(corners, point).then(|| self.origin.distance_m(point)),
         }
     }
 
     /// The edges that decide which cells are searched, as Redis estimates them. They are no bounds of the area near the
     /// poles and the date line.
     fn estimated_edges(&self) -> Edges {
-        let (height, width) = match &self.form {
-            Form::Circle { radius } => (self.metres * radius, self.metres * radius),
-            Form::Box { width, height } => (self.metres * height / 2.0, self.metres * width / 2.0),
-            Form::Polygon(corners) => return edges_of(corners),
+        let (height, width) = match &self.outline {
+            Outline::Circle { radius } => (self.metres * radius, self.metres * radius),
+            Outline::Box { width, height } => (self.metres * height / 2.0, self.metres * width / 2.0),
+            Outline::Polygon(corners) => return edges_of(corners),
         };
         let Point { longitude, latitude } = self.origin.point;
         let up = degrees(height / RADIUS_M);
@@ -88,13 +88,13 @@ impl Shape {
 
     /// How far the area reaches from its centre, in metres.
     fn reach_m(&self, edges: Edges) -> f64 {
-        match &self.form {
-            Form::Circle { radius } => radius * self.metres,
-            Form::Box { width, height } => {
+        match &self.outline {
+            Outline::Circle { radius } => radius * self.metres,
+            Outline::Box { width, height } => {
                 let (x, y) = (width / 2.0, height / 2.0);
                 (x * x + y * y).sqrt() * self.metres
             }
-            Form::Polygon(_) => {
+            Outline::Polygon(_) => {
                 let corners = [(edges.west, edges.north), (edges.east, edges.north)];
                 let corners = corners.into_iter().chain([(edges.west, edges.south), (edges.east, edges.south)]);
                 let distance = |(longitude, latitude)| self.origin.distance_m(Point { longitude, latitude });
@@ -134,16 +134,16 @@ impl Shape {
     /// Which scores may be those of points in the area.
     pub fn window(&self) -> Window {
         let Point { longitude, latitude } = self.origin.point;
-        let (up, side) = match &self.form {
-            Form::Circle { radius } => {
+        let (up, side) = match &self.outline {
+            Outline::Circle { radius } => {
                 let angle = radius * self.metres / RADIUS_M;
                 (degrees(angle), side_of_circle(angle, latitude))
             }
-            Form::Box { width, height } => {
+            Outline::Box { width, height } => {
                 let up = degrees(height * self.metres / 2.0 / RADIUS_M);
                 (up, side_of_box(width * self.metres / 2.0 / RADIUS_M, latitude.abs() + up))
             }
-            Form::Polygon(corners) => return Window::new(edges_of(corners)),
+            Outline::Polygon(corners) => return Window::new(edges_of(corners)),
         };
         let side = side.unwrap_or(LONGITUDE_MAX);
         Window::new(Edges {
@@ -332,10 +332,10 @@ mod tests {
     /// An area of up to so many metres around a centre: all forms by turns.
     fn shape(random: &mut Random, centre: Point, metres: f64, turn: usize) -> Shape {
         match turn % 3 {
-            0 => Shape::around(centre, Form::Circle { radius: between(random, 0.0, metres) / 1000.0 }, 1000.0),
+            0 => Shape::around(centre, Outline::Circle { radius: between(random, 0.0, metres) / 1000.0 }, 1000.0),
             1 => {
                 let (width, height) = (between(random, 0.0, metres), between(random, 0.0, metres));
-                Shape::around(centre, Form::Box { width, height }, 1.0)
+                Shape::around(centre, Outline::Box { width, height }, 1.0)
             }
             _ => {
                 let reach = degrees(metres / RADIUS_M);
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn a_window_leaves_most_of_the_cells_out() {
         let centre = Point { longitude: 13.4, latitude: 52.5 };
-        let shape = Shape::around(centre, Form::Circle { radius: 100.0 }, 1.0);
+        let shape = Shape::around(centre, Outline::Circle { radius: 100.0 }, 1.0);
         let (window, mut random) = (shape.window(), Random::new(9));
         let held = (0..1000).filter(|_| window.may_hold(score_of(nearby(&mut random, centre, 0.01)))).count();
         assert!(held < 50, "{held}");
@@ -420,19 +420,19 @@ mod tests {
     #[test]
     fn scores_that_no_point_has_are_left_to_the_distance() {
         let centre = Point { longitude: 0.0, latitude: 0.0 };
-        let window = Shape::around(centre, Form::Circle { radius: 1.0 }, 1.0).window();
+        let window = Shape::around(centre, Outline::Circle { radius: 1.0 }, 1.0).window();
         assert!(window.may_hold(-1.0) && window.may_hold((1u64 << 52) as f64) && !window.may_hold(0.0));
     }
 
     #[test]
     fn areas_without_bounds_are_everywhere() {
         let centre = Point { longitude: 170.0, latitude: -80.0 };
-        for form in [
-            Form::Circle { radius: f64::INFINITY },
-            Form::Circle { radius: 1e300 },
-            Form::Box { width: f64::INFINITY, height: f64::INFINITY },
+        for outline in [
+            Outline::Circle { radius: f64::INFINITY },
+            Outline::Circle { radius: 1e300 },
+            Outline::Box { width: f64::INFINITY, height: f64::INFINITY },
         ] {
-            let shape = Shape::around(centre, form, 1609.34);
+            let shape = Shape::around(centre, outline, 1609.34);
             for longitude in [-180.0, -10.0, 0.0, 179.0] {
                 for latitude in [-85.0, 0.0, 85.0] {
                     let score = score_of(Point { longitude, latitude });

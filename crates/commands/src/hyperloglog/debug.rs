@@ -5,7 +5,7 @@ use store::random::Random;
 
 use super::dense::{self, REGISTERS, REGISTERS_BYTES};
 use super::hash::Mark;
-use super::value::{Draft, Form, HEADER_BYTES, HyperLogLog};
+use super::value::{Draft, Encoding, HEADER_BYTES, HyperLogLog};
 use super::{mark_raw, overwrite, sparse};
 use crate::Call;
 use crate::error::{Error, Outcome, shown};
@@ -42,12 +42,12 @@ pub(super) fn pfdebug(call: &mut Call<'_, '_, '_>) -> Outcome {
     HyperLogLog::of(entry.view())?;
     mark_raw(&mut entry);
     let found = HyperLogLog::of(entry.view())?;
-    let is_sparse = matches!(found.form, Form::Sparse(_));
-    match (action?, found.form) {
-        (Action::Encoding, Form::Sparse(_)) => call.reply.simple("sparse"),
-        (Action::Encoding, Form::Dense(_)) => call.reply.simple("dense"),
-        (Action::Decode, Form::Sparse(opcodes)) => call.reply.bulk(sparse::decode(opcodes)),
-        (Action::Decode, Form::Dense(_)) => return Err(Error::fixed("ERR HLL encoding is not sparse")),
+    let is_sparse = matches!(found.encoding, Encoding::Sparse(_));
+    match (action?, found.encoding) {
+        (Action::Encoding, Encoding::Sparse(_)) => call.reply.simple("sparse"),
+        (Action::Encoding, Encoding::Dense(_)) => call.reply.simple("dense"),
+        (Action::Decode, Encoding::Sparse(opcodes)) => call.reply.bulk(sparse::decode(opcodes)),
+        (Action::Decode, Encoding::Dense(_)) => return Err(Error::fixed("ERR HLL encoding is not sparse")),
         (action, _) => {
             let mut draft = Draft::of(found.bytes.to_vec());
             if is_sparse {

@@ -85,7 +85,7 @@ pub(super) fn decode(opcodes: &[u8]) -> String {
     let mut rest = opcodes;
     let mut words = Vec::new();
     while let Some(&first) = rest.first() {
-        // As in Redis, whose strings end with a zero, for half of an opcode.
+        // An XZERO opcode without its second byte: Redis reads the zero byte that terminates its strings in its place.
         let run = Run::first(rest).or_else(|| Run::first(&[first, 0]));
         let Some(run) = run else { break };
         words.push(match run {
@@ -153,7 +153,7 @@ impl Opcodes {
         }
     }
 
-    /// The opcodes for a run, whose first register is `first`, of which one register has been raised.
+    /// The opcodes that replace a run's opcode when the register of `mark` is raised. `first` is the run's first register.
     fn split(run: Run, first: usize, mark: Mark) -> Opcodes {
         let mut new = Opcodes::default();
         let (before, after) = (mark.register - first, first + run.len - 1 - mark.register);

@@ -46,7 +46,7 @@ impl From<Corrupt> for Error {
 
 /// The registers of a HyperLogLog.
 #[derive(Clone, Copy)]
-pub(super) enum Form<'a> {
+pub(super) enum Encoding<'a> {
     Dense(&'a [u8; REGISTERS_BYTES]),
     Sparse(&'a [u8]),
 }
@@ -56,7 +56,7 @@ pub(super) enum Form<'a> {
 pub(super) struct HyperLogLog<'a> {
     /// All of the string.
     pub(super) bytes: &'a [u8],
-    pub(super) form: Form<'a>,
+    pub(super) encoding: Encoding<'a>,
 }
 
 impl<'a> HyperLogLog<'a> {
@@ -73,14 +73,14 @@ impl<'a> HyperLogLog<'a> {
             View::Object(_) => return Err(Error::WRONG_TYPE),
         };
         let (header, registers) = bytes.split_at_checked(HEADER_BYTES).ok_or(NOT_A_HYPERLOGLOG)?;
-        let form = match header[ENCODING_AT] {
+        let encoding = match header[ENCODING_AT] {
             _ if !header.starts_with(MAGIC) => return Err(NOT_A_HYPERLOGLOG),
-            DENSE => Form::Dense(registers.try_into().map_err(|_| NOT_A_HYPERLOGLOG)?),
+            DENSE => Encoding::Dense(registers.try_into().map_err(|_| NOT_A_HYPERLOGLOG)?),
             SPARSE if bytes.len() > SPARSE_BYTES_MAX => return Err(CORRUPT),
-            SPARSE => Form::Sparse(registers),
+            SPARSE => Encoding::Sparse(registers),
             _ => return Err(NOT_A_HYPERLOGLOG),
         };
-        Ok(HyperLogLog { bytes, form })
+        Ok(HyperLogLog { bytes, encoding })
     }
 
     /// The estimate that the header has, if it is known.
@@ -92,17 +92,17 @@ impl<'a> HyperLogLog<'a> {
 
     /// The estimate, from the registers.
     pub(super) fn count(&self) -> Result<u64, Corrupt> {
-        match self.form {
-            Form::Dense(packed) => Ok(estimate(&dense::histogram(packed))),
-            Form::Sparse(opcodes) => Ok(estimate(&sparse::histogram(opcodes)?)),
+        match self.encoding {
+            Encoding::Dense(packed) => Ok(estimate(&dense::histogram(packed))),
+            Encoding::Sparse(opcodes) => Ok(estimate(&sparse::histogram(opcodes)?)),
         }
     }
 
     /// Raises registers to those of this one.
     pub(super) fn merge_into(&self, registers: &mut Registers) -> Result<(), Corrupt> {
-        match self.form {
-            Form::Dense(packed) => dense::merge(registers, packed),
-            Form::Sparse(opcodes) => sparse::merge(registers, opcodes)?,
+        match self.encoding {
+            Encoding::Dense(packed) => dense::merge(registers, packed),
+            Encoding::Sparse(opcodes) => sparse::merge(registers, opcodes)?,
         }
         Ok(())
     }
@@ -110,9 +110,9 @@ impl<'a> HyperLogLog<'a> {
     /// True if adding an element with this mark would change it.
     #[inline]
     pub(super) fn is_changed_by(&self, mark: Mark) -> Result<bool, Corrupt> {
-        let value = match self.form {
-            Form::Dense(packed) => dense::get(packed, mark.register),
-            Form::Sparse(opcodes) => sparse::get(opcodes, mark.register)?,
+        let value = match self.encoding {
+            Encoding::Dense(packed) => dense::get(packed, mark.register),
+            Encoding::Sparse(opcodes) => sparse::get(opcodes, mark.register)?,
         };
         Ok(value < mark.value)
     }

@@ -1,5 +1,6 @@
 //! Looking members up: ZCARD, ZSCORE, ZMSCORE, ZRANK, ZRANDMEMBER, ZSCAN.
 
+use resp::reply::Reply;
 use store::types::zset::{Member, ZSet};
 
 use super::Form;
@@ -29,6 +30,15 @@ fn reply_score(call: &mut Call<'_, '_, '_>, score: Option<f64>) {
 }
 
 pub(super) fn zmscore(call: &mut Call<'_, '_, '_>) -> Outcome {
+    reply_each_score(call, |reply, score| match score {
+        Some(score) => reply.double(score),
+        None => reply.null(),
+    })
+}
+
+/// Replies with an array of what `write` makes of the score of each member that the arguments name, none if the sorted set has no such
+/// member.
+pub(crate) fn reply_each_score(call: &mut Call<'_, '_, '_>, write: fn(&mut Reply<'_>, Option<f64>)) -> Outcome {
     let zset = call.db.object::<ZSet>(call.key(1))?;
     call.reply.array(call.args.len() - 2);
     let mut ahead = ItemsAhead::<1>::new(call.args.len(), 2);
@@ -37,10 +47,7 @@ pub(super) fn zmscore(call: &mut Call<'_, '_, '_>) -> Outcome {
             ahead.before_next(call.args, |item| zset.prefetch(item));
             zset.score(member)
         });
-        match score {
-            Some(score) => call.reply.double(score),
-            None => call.reply.null(),
-        }
+        write(&mut call.reply, score);
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use crate::machine::ticks::{Ticks, per_microsecond};
 use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
 use crate::services::slow;
 use crate::snapshots::{
-    AccessKind, CommandSink, Form, Outlet, Purpose, Running, SCRIPT_FIELD, ShardSink, SinkOptions, TOKEN_FIELD,
+    AccessKind, CommandSink, Outlet, Purpose, Running, SCRIPT_FIELD, ShardSink, SinkOptions, SnapshotForm, TOKEN_FIELD,
     WalkProgress,
 };
 use crate::statistics::stats::Totals;
@@ -64,8 +64,8 @@ pub(crate) fn begin(
     let (outlet, pieces) = Outlet::new();
     let (form, options) = (form(engine, purpose), options(engine, clock));
     let sink = |_| match form {
-        Form::Rdb => Box::new(ShardSink::new(outlet.clone(), options)) as Box<_>,
-        Form::Commands => Box::new(CommandSink::new(outlet.clone())) as Box<_>,
+        SnapshotForm::Rdb => Box::new(ShardSink::new(outlet.clone(), options)) as Box<_>,
+        SnapshotForm::Commands => Box::new(CommandSink::new(outlet.clone())) as Box<_>,
     };
     // Only a cancelled one that is still being walked stands against it.
     let Ok(snapshot) = locked.begin_snapshot(sink) else {
@@ -74,8 +74,8 @@ pub(crate) fn begin(
     };
     let sizes = sizes(engine, locked, clock);
     outlet.send(match form {
-        Form::Rdb => rdb_prologue(engine, clock, purpose, &sizes, options.options),
-        Form::Commands => command_prologue(engine, clock),
+        SnapshotForm::Rdb => rdb_prologue(engine, clock, purpose, &sizes, options.options),
+        SnapshotForm::Commands => command_prologue(engine, clock),
     });
     if let Err(why) = engine.host.save(purpose, form, outlet.clone(), pieces) {
         let _ = locked.end_snapshot();
@@ -94,10 +94,10 @@ pub(crate) fn begin(
     Ok(())
 }
 
-fn form(engine: &Engine, purpose: Purpose) -> Form {
+fn form(engine: &Engine, purpose: Purpose) -> SnapshotForm {
     match purpose {
-        Purpose::Base if !engine.settings.aof_use_rdb_preamble.get() => Form::Commands,
-        Purpose::Base | Purpose::File => Form::Rdb,
+        Purpose::Base if !engine.settings.aof_use_rdb_preamble.get() => SnapshotForm::Commands,
+        Purpose::Base | Purpose::File => SnapshotForm::Rdb,
     }
 }
 
@@ -238,7 +238,7 @@ pub(crate) fn finish(engine: &Engine, locked: &mut Locked<'_>) {
     let is_whole = ended == Some(Ended::Complete);
     let outlet = engine.snapshots.end_walk(ended == Some(Ended::Sweeping), is_whole);
     let Some((outlet, form)) = outlet else { return };
-    if is_whole && form == Form::Rdb {
+    if is_whole && form == SnapshotForm::Rdb {
         let (mut end, writer) = (Vec::new(), Writer::new(Options::default()));
         writer.end(&mut end);
         outlet.send(end);

@@ -53,13 +53,13 @@ const AT_ONCE: usize = 32;
 
 /// Elements that have been read and are yet to be added.
 #[derive(Default)]
-struct Group {
+struct ElementGroup {
     bytes: Vec<u8>,
     /// Where each ends in `bytes`, and where it began in the source.
     ends: Vec<(usize, u64)>,
 }
 
-impl Group {
+impl ElementGroup {
     /// Reads an element.
     fn read<R: Read>(&mut self, source: &mut Source<R>) -> Result<(), Error> {
         source.string()?.write_to(&mut self.bytes);
@@ -129,7 +129,7 @@ pub(super) fn append<'b>(list: &mut List, items: impl Iterator<Item = Item<'b>>,
 
 pub(super) fn set<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<Set, Error> {
     let count = count(source)?;
-    let (mut set, mut group, mut left) = (Set::new(), Group::default(), count);
+    let (mut set, mut group, mut left) = (Set::new(), ElementGroup::default(), count);
     while left > 0 {
         group.clear();
         for _ in 0..left.min(AT_ONCE as u64) {
@@ -229,7 +229,7 @@ fn differ<'b>(items: impl ExactSizeIterator<Item = Item<'b>> + Clone) -> Result<
 pub(super) fn zset<R: Read>(source: &mut Source<R>, is_binary: bool, limits: &Limits) -> Result<ZSet, Error> {
     let count = count(source)?;
     let mut builder = ZSetBuilder::with_capacity(reserved(count));
-    let (mut group, mut scores, mut left) = (Group::default(), Vec::with_capacity(AT_ONCE), count);
+    let (mut group, mut scores, mut left) = (ElementGroup::default(), Vec::with_capacity(AT_ONCE), count);
     while left > 0 {
         group.clear();
         scores.clear();
