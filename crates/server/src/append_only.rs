@@ -217,11 +217,13 @@ impl Running {
         let does = Arc::new(AtomicU8::new(WRITES));
         let files = Arc::new(Mutex::new(opened.files));
         let syncer = Syncer::start().map_err(|e| format!("can't start a thread: {e}"))?;
+        let mut gathering = Gathering::default();
+        gathering.follow(last);
         let mut thread = Thread {
             engine,
             writer,
             syncer,
-            gathering: Gathering::default(),
+            gathering,
             sync_began: None,
             has_no_room: false,
             has_warned: false,
@@ -403,6 +405,9 @@ impl Thread {
         if stepped.has_synced && policy == Policy::Always {
             self.note_latency("aof-fsync-always", began.elapsed());
             self.gathering.note_sync(began.elapsed(), Instant::now(), stepped.synced, self.engine.journal.position());
+        }
+        if policy != Policy::Always {
+            self.gathering.follow(stepped.synced);
         }
         if let Some(file) = stepped.sync {
             self.syncer.begin(file);

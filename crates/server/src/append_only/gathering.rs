@@ -51,6 +51,11 @@ impl Gathering {
         self.next = Some(Wait { wanted: last + released, deadline, began_with: last });
     }
 
+    /// Notes that units up to `synced` are durable, whose clients did not wait for that.
+    pub fn follow(&mut self, synced: Position) {
+        (self.synced, self.next) = (synced, None);
+    }
+
     /// What is waited for before the next sync, if anything.
     pub fn take(&mut self) -> Option<Wait> {
         self.next.take()
@@ -86,6 +91,14 @@ mod tests {
         assert_eq!(gathering.take(), None);
         gathering.note_sync(Duration::from_secs(1), now, 65, 65);
         assert_eq!(gathering.take().map(|wait| (wait.wanted, wait.deadline)), Some((105, now + WAIT_MAX)));
+    }
+
+    #[test]
+    fn what_nothing_waited_for_is_not_waited_for_again() {
+        let mut gathering = Gathering::default();
+        gathering.follow(1000);
+        gathering.note_sync(SYNC, Instant::now(), 1002, 1003);
+        assert_eq!(gathering.take().unwrap().wanted, 1005);
     }
 
     #[test]
