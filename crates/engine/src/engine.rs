@@ -32,7 +32,9 @@ use crate::pause::Pause;
 use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
 use crate::pubsub::monitors::Monitors;
-use crate::reasons::{EngineReasons, HOLDS, KEEPS_KEYS, LOADING, NOTIFIES, PAUSED, REFUSES_WRITES, UNSNAPPED};
+use crate::reasons::{
+    EngineReasons, HOLDS, KEEPS_KEYS, LOADING, NOTIFIES, PAUSED, REFUSES_WRITES, RELOADING, UNSNAPPED,
+};
 use crate::replies::ReplyFigures;
 use crate::scripts::busy::Busy;
 use crate::scripts::cache::Scripts;
@@ -337,10 +339,22 @@ impl Engine {
         self.reasons.set(LOADING, false);
     }
 
-    /// Whether data are being loaded.
+    /// Begins to load data again: all commands wait until [`Engine::end_reloading`].
+    pub(crate) fn begin_reloading(&self, now_ms: u64) {
+        self.reasons.set(RELOADING, true);
+        self.pause.begin(true, now_ms, u64::MAX);
+    }
+
+    /// All data have been loaded again, or it could not be begun.
+    pub fn end_reloading(&self) {
+        self.reasons.set(RELOADING, false);
+        self.pause.end();
+    }
+
+    /// Whether data are being loaded: the keyspace has only some of them.
     #[must_use]
     pub fn is_loading(&self) -> bool {
-        self.reasons.has(LOADING)
+        self.reasons.has(LOADING | RELOADING)
     }
 
     /// Whether any command may have to wait, or be refused.

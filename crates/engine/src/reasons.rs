@@ -20,6 +20,8 @@ pub const UNSAVED: u64 = 1 << 5;
 pub const UNSNAPPED: u64 = 1 << 6;
 /// The data are being loaded: commands are refused unless they say that they may run then.
 pub const LOADING: u64 = 1 << 7;
+/// The data are being loaded again (DEBUG LOADAOF): commands wait for the pause that goes with it.
+pub const RELOADING: u64 = 1 << 8;
 /// Reasons for which commands that write are refused.
 pub const REFUSES_WRITES: u64 = UNSAVED | UNSNAPPED;
 /// Reasons for which keys stay as they are: nothing expires, is evicted or moved.

@@ -86,7 +86,7 @@ pub fn reload(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Result<(
             log::warning(why);
             std::process::exit(1);
         }
-        engine.pause.end();
+        engine.end_reloading();
     };
     let thread = std::thread::Builder::new().name("loader".into()).spawn(run);
     thread.map_err(|error| format!("can't start a thread: {error}"))?;

@@ -224,7 +224,9 @@ pub fn save_last(engine: &'static Engine, locked: &mut Locked<'_>, clock: &Clock
     cancel(engine, locked);
     // One that has been walked is finished.
     engine.snapshots.wait_for_end();
-    if saves {
+    if engine.is_loading() {
+        engine.host.log(LogLevel::Notice, "The data are being loaded: no snapshot is saved.");
+    } else if saves {
         engine.host.log(LogLevel::Notice, "Saving the final RDB snapshot before exiting.");
         save_now(engine, locked, clock)?;
     }

@@ -211,6 +211,26 @@ fn the_append_only_file_is_loaded_again_and_goes_on() {
     assert!(text(&mut off.connect(), "DEBUG LOADAOF").contains("appendonly is off"));
 }
 
+#[test]
+fn a_server_that_ends_while_it_loads_the_append_only_file_again_saves_nothing() {
+    let directory = Directory::new();
+    let server = start(&directory, &["--appendonly", "yes", "--save", "3600 1"]);
+    let mut conn = server.connect();
+    // Long enough to be loaded for a while.
+    for n in 0..20 {
+        let lines: String = (0..20_000).map(|i| format!("SET key:{n}:{i} value\r\n")).collect();
+        conn.send(lines.as_bytes()).unwrap();
+        conn.read_n(20_000).unwrap();
+    }
+    assert_eq!(text(&mut conn, "DEBUG LOADAOF"), "OK");
+    signal_to(server.pid(), "TERM");
+    server.wait_until("the server has ended", |server| server.log().contains("bye bye"));
+    let log = server.log();
+    let is_cut_off = !log.contains("DB loaded from append only file");
+    assert_eq!(is_cut_off, log.contains("The data are being loaded: no snapshot is saved."), "{log}");
+    assert_eq!(is_cut_off, !directory.join("dump.rdb").exists());
+}
+
 /// Writes units whose parts belong together until it is told to stop: two keys with the same number, a member and its count.
 fn write(server: &Server, writer: usize, stop: &AtomicBool, seed: u64) {
     let (mut conn, mut rng) = (server.connect(), Rng::new(seed));
@@ -231,6 +251,19 @@ fn write(server: &Server, writer: usize, stop: &AtomicBool, seed: u64) {
         conn.send(batch.as_bytes()).unwrap();
         conn.read_n(20 * 12).unwrap();
     }
+}
+
+/// Calls `act` while connections write, which stop then.
+fn beside_writers(server: &Server, round: u64, act: impl FnOnce(&mut Conn)) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let stop = &stop;
+            scope.spawn(move || write(server, writer, stop, round * 10 + writer as u64));
+        }
+        act(&mut server.connect());
+        stop.store(true, Ordering::Relaxed);
+    });
 }
 
 /// Looks that what was written together is there together.
@@ -261,17 +294,10 @@ fn a_snapshot_has_one_moment_whatever_is_written_meanwhile() {
     let server = start(&directory, &[]);
     fill_pairs(&server);
     for round in 0..4 {
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            for writer in 0..WRITERS {
-                let (server, stop) = (&server, &stop);
-                scope.spawn(move || write(server, writer, stop, round * 10 + writer as u64));
-            }
+        beside_writers(&server, round, |conn| {
             std::thread::sleep(Duration::from_millis(30));
-            let mut conn = server.connect();
-            assert_eq!(text(&mut conn, "BGSAVE"), "Background saving started");
+            assert_eq!(text(conn, "BGSAVE"), "Background saving started");
             wait_for_snapshot(&server);
-            stop.store(true, Ordering::Relaxed);
         });
         assert_eq!(info(&server, "rdb_last_bgsave_status"), "ok");
         let loaded = start(&directory, &[]);
@@ -305,17 +331,10 @@ fn rewrite_under_writers(preamble: &str, extension: &str) {
         .unwrap();
     assert_eq!(conn.read().unwrap().text(), b"lib");
     for round in 0..3 {
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            for writer in 0..WRITERS {
-                let (server, stop) = (&server, &stop);
-                scope.spawn(move || write(server, writer, stop, round * 10 + writer as u64));
-            }
+        beside_writers(&server, round, |conn| {
             std::thread::sleep(Duration::from_millis(30));
-            let mut conn = server.connect();
-            assert_eq!(text(&mut conn, "BGREWRITEAOF"), "Background append only file rewriting started");
+            assert_eq!(text(conn, "BGREWRITEAOF"), "Background append only file rewriting started");
             wait_for_snapshot(&server);
-            stop.store(true, Ordering::Relaxed);
         });
         assert_eq!(info(&server, "aof_last_bgrewrite_status"), "ok");
         let before = digest(&server);
@@ -352,28 +371,19 @@ fn the_append_only_file_is_turned_on_and_off_under_writers() {
     let mut server = start(&directory, &["--appendfsync", "always"]);
     fill_pairs(&server);
     for round in 0..3 {
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            for writer in 0..WRITERS {
-                let (server, stop) = (&server, &stop);
-                scope.spawn(move || write(server, writer, stop, round * 10 + writer as u64));
-            }
-            let mut conn = server.connect();
+        beside_writers(&server, round, |conn| {
             // In the last round the first base is still being written when the file is turned off.
             let pause = Duration::from_millis(30 * (2 - round));
             for (setting, has_log) in [("yes", "1"), ("no", "0"), ("yes", "1")] {
                 std::thread::sleep(pause);
                 // What was turned off a moment ago may still be written.
-                server.wait_until("it is turned", |_| {
-                    text(&mut conn, &format!("CONFIG SET appendonly {setting}")) == "OK"
-                });
+                server.wait_until("it is turned", |_| text(conn, &format!("CONFIG SET appendonly {setting}")) == "OK");
                 assert_eq!(info(&server, "aof_enabled"), has_log);
             }
             server.wait_until("there is a base", |server| {
                 info(server, "aof_base_size") != "0" && info(server, "aof_rewrite_in_progress") == "0"
             });
             std::thread::sleep(Duration::from_millis(30));
-            stop.store(true, Ordering::Relaxed);
         });
         assert_eq!(info(&server, "aof_last_bgrewrite_status"), "ok");
         let before = digest(&server);

@@ -53,9 +53,9 @@ pub(super) fn load_append_only_file(turn: &mut Turn<'_, '_>) -> Outcome {
     if !engine.settings.appendonly.get() {
         return Err(Error::new("ERR There is no append-only file to be loaded: appendonly is off"));
     }
-    engine.pause.begin(true, turn.now_ms(), u64::MAX);
+    engine.begin_reloading(turn.now_ms());
     if let Err(why) = engine.host.reload_append_only_file() {
-        engine.pause.end();
+        engine.end_reloading();
         return Err(Error::new(format!("ERR {why}")));
     }
     turn.reply.ok();
