@@ -4,11 +4,13 @@
 //! replies are kept: of each request its first arguments' beginnings, of each reply its beginning.
 
 mod requests;
+mod tapped;
 
 use resp::request::{Args, ArgsBuffer};
 use resp::skim::Skimmer;
 
 pub use requests::Requests;
+pub use tapped::Tapped;
 
 use crate::trip::{Reply, Trip};
 

@@ -43,7 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "penstock-store",
         ],
     ),
-    ("penstock-client", &["penstock-resp"]),
+    ("penstock-client", &["penstock-advisor", "penstock-resp"]),
     ("penstock-check", &["penstock-format", "penstock-persistence"]),
     ("penstock-cli", &["penstock-client", "penstock-resp"]),
     ("penstock-proxy", &["penstock-client"]),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ::client::Config;
 use advisor::client::Client;
-use advisor::tap::Tap;
+use advisor::tap::Tapped;
 use advisor::{Advisor, Connection, Trip};
 use proxy::{Proxy, Wait, Watcher};
 
@@ -54,14 +54,6 @@ struct Shared {
     /// A moment, and the same in nanoseconds of Unix time.
     began: Instant,
     began_ns: u64,
-}
-
-/// One connection.
-struct Tapped {
-    id: u64,
-    tap: Tap,
-    client: Client,
-    connection: Connection,
 }
 
 /// What a connection's thread has.
@@ -120,8 +112,7 @@ impl Shared {
         let client = Client { address: peer.ip().to_string(), ..Client::default() };
         let now_ns = shared.ns(Instant::now());
         shared.record(|recorder| recorder.opened(id, &client, now_ns));
-        let connection = Connection::opened(id, client.clone(), now_ns);
-        let tapped = Arc::new(Mutex::new(Tapped { id, tap: Tap::new(), client, connection }));
+        let tapped = Arc::new(Mutex::new(Tapped::opened(id, client, now_ns)));
         lock(&shared.open).push(Arc::clone(&tapped));
         Watched { shared: Arc::clone(shared), tapped }
     }
@@ -169,20 +160,16 @@ impl Watcher for Watched {
     fn request(&mut self, bytes: &[u8], now: Instant) {
         let now_ns = self.shared.ns(now);
         let mut tapped = lock(&self.tapped);
-        let Tapped { id, tap, client, connection } = &mut *tapped;
-        let mut is_renamed = false;
-        tap.request(bytes, now_ns, |args| is_renamed |= client.learn(args));
-        if is_renamed {
-            connection.set_client(client.clone());
-            self.shared.record(|recorder| recorder.renamed(*id, client));
+        if tapped.request(bytes, now_ns) {
+            self.shared.record(|recorder| recorder.renamed(tapped.id, &tapped.client));
         }
     }
 
     fn reply(&mut self, bytes: &[u8], now: Instant) {
         let now_ns = self.shared.ns(now);
         let mut tapped = lock(&self.tapped);
-        let Tapped { id, tap, connection, .. } = &mut *tapped;
-        tap.reply(bytes, now_ns, |trip| self.shared.trip(connection, *id, trip));
+        let id = tapped.id;
+        tapped.reply(bytes, now_ns, |connection, trip| self.shared.trip(connection, id, trip));
     }
 
     fn closed(&mut self, now: Instant) {

@@ -6,6 +6,7 @@
 //!   are read while requests are written, so that no server's habits can make the two wait for each other.
 //! - [`Script`], [`Transaction`], [`PubSub`]: scripts by hash, MULTI/EXEC with and without WATCH, published messages.
 //! - [`Config`]: where and how to connect; [`Config::parse`] reads URLs, [`Url`] what one says and no more.
+//! - [`Advice`]: which round trips this process wastes, and the code to write instead.
 //! - [`Error::fate`]: what is known about a command that failed.
 //!
 //! ```no_run
@@ -37,10 +38,12 @@
 //! # Ok::<(), client::Error>(())
 //! ```
 //!
-//! This room knows `resp` for the bytes, and no server's inside.
+//! This room knows `resp` for the bytes, `advisor` for the report, and no server's inside.
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "advice")]
+mod advice;
 mod buffer;
 mod client;
 mod command;
@@ -59,6 +62,8 @@ mod unshareable;
 mod url;
 mod window;
 
+#[cfg(feature = "advice")]
+pub use advice::Advice;
 pub use client::{Client, ClientOptions, Dedicated, Ticket};
 pub use command::{Argument, Command, Request};
 pub use config::{Address, Config, TlsOptions};

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod advice;
 mod atomic;
 mod connection;
 mod faults;
