@@ -8,7 +8,7 @@ use crate::catalogue::{self, Catalogue, Class, Found, SET_WITH_OPTIONS};
 use crate::connection::{Connection, Last, Pair, Transaction};
 use crate::findings::{Confidence, Findings, Kind, Sighting};
 use crate::hash::{self, mix};
-use crate::loops::{Ended, Entry, Steps};
+use crate::loops::{Ended, Entry, PERIOD_MAX, Steps};
 use crate::pattern::Words;
 use crate::polls::Answered;
 use crate::reads::{Asked, Reads, Repeated, Repetition};
@@ -47,6 +47,11 @@ const FEW_COMMANDS: u64 = 2;
 const ARGUMENTS_MAX: usize = 8;
 /// A read and the write that repeats it are a pair if there are no more trips between.
 const PAIR_DISTANCE_MAX: u32 = 4;
+
+/// A thread that waits for a core has it after so long: the slice that the kernel gives another one, and its delay.
+const HELD_UP_NS_MAX: u64 = 5_000_000;
+/// A client that pauses more often than once in so many trips may do so by itself: two rounds of the longest loop.
+const CALM_TRIPS_MIN: u32 = 2 * PERIOD_MAX as u32;
 
 /// Finds wasted trips. It is one thread's: each has its own, and the findings are merged when they are listed.
 #[derive(Debug)]
@@ -297,12 +302,18 @@ impl<'t> Watch<'_, 't> {
     /// A batch of one.
     #[inline]
     fn single(&mut self, found: Found, gap: Gap) {
-        if !matches!(gap, Gap::RoundTrip(_)) {
+        self.last.trip = self.last.trip.wrapping_add(1);
+        let mut seen = self.reduce(found, gap);
+        if self.is_held_up(&seen, gap) {
+            // The loop goes on. What the trip takes otherwise is known.
+            (seen.gap_ns, seen.is_paced) = (self.connection.round_trip.low_ns(), false);
+        } else if !matches!(gap, Gap::RoundTrip(_)) {
             self.end();
         }
+        if let Gap::Pause(_) = gap {
+            self.last.calm_since = self.last.trip;
+        }
         self.last.is_fresh = false;
-        self.last.trip = self.last.trip.wrapping_add(1);
-        let seen = self.reduce(found, gap);
         if self.advisor.config.samples {
             self.last.samples.take(seen.shape, seen.key, self.last.trip);
         }
@@ -326,6 +337,15 @@ impl<'t> Watch<'_, 't> {
         if self.begins_pipeline() {
             self.last.pipeline = seen.shape;
         }
+    }
+
+    /// True if a pause is one that the client didn't choose: it is short, long none was before, and the loop goes on as if there had been
+    /// none. On a busy machine the client's thread has to wait for a core now and then.
+    #[inline]
+    fn is_held_up(&self, seen: &Seen<'_>, gap: Gap) -> bool {
+        matches!(gap, Gap::Pause(pause_ns) if pause_ns <= HELD_UP_NS_MAX)
+            && self.last.trip.wrapping_sub(self.last.calm_since) >= CALM_TRIPS_MIN
+            && self.last.loops.goes_on_with(seen.shape)
     }
 
     /// A command that is none of a transaction or a login.
@@ -626,7 +646,7 @@ impl<'t> Watch<'_, 't> {
         // The trip before took the server some time, too, which is not spent where no trip is made.
         let whole_ns = |gap_ns: u64| gap_ns + self.last.served_ns.min(gap_ns);
         let gap_ns = if let Gap::RoundTrip(gap_ns) = gap { whole_ns(gap_ns) } else { 0 };
-        let is_paced = gap == Gap::Pause || self.connection.round_trip.is_unsure();
+        let is_paced = matches!(gap, Gap::Pause(_)) || self.connection.round_trip.is_unsure();
         let key_hash = hash::argument(seed, key);
         Seen { found, shape, key, key_hash, arguments, origin, answer, gap_ns, is_paced }
     }

@@ -56,6 +56,8 @@ pub(crate) struct Last {
     pub is_fresh: bool,
     /// The number of the trip, from 1.
     pub trip: u32,
+    /// The number of the first trip since the last pause, short ones included.
+    pub calm_since: u32,
     /// The last short reply that an argument repeated: again and again the same one proves nothing.
     pub last_weak: u64,
     /// Hashes of the last scripts' texts.

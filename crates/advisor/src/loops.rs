@@ -274,6 +274,12 @@ impl Loops {
         self.run.period != 0 && self.run.steps[usize::from(self.run.position) % PERIOD_MAX].shape != shape
     }
 
+    /// True if there is a loop that a trip of this shape goes on with.
+    #[inline]
+    pub fn goes_on_with(&self, shape: u64) -> bool {
+        self.run.period != 0 && !self.breaks(shape)
+    }
+
     /// Another finding accounts for so many of the loop's trips.
     pub fn spare(&mut self, trips: u64, gaps_ns: u64) {
         if self.run.period != 0 {

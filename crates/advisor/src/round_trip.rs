@@ -20,8 +20,8 @@ pub enum Gap {
     Overlap,
     /// It looks like a round trip, and took so long.
     RoundTrip(u64),
-    /// The client did something else.
-    Pause,
+    /// The client did something else, for so long.
+    Pause(u64),
 }
 
 /// An estimate of the round trip, from the lowest gaps.
@@ -70,9 +70,9 @@ impl RoundTrip {
         if self.low_ns == UNKNOWN_NS {
             self.low_ns = gap_ns.clamp(1, ROUND_TRIP_MAX_NS);
         }
-        let gap = if gap_ns <= self.longest_ns() { Gap::RoundTrip(gap_ns) } else { Gap::Pause };
-        self.learn(gap_ns, gap == Gap::Pause);
-        gap
+        let is_pause = gap_ns > self.longest_ns();
+        self.learn(gap_ns, is_pause);
+        if is_pause { Gap::Pause(gap_ns) } else { Gap::RoundTrip(gap_ns) }
     }
 
     /// Follows the lowest gaps: down quickly, up slowly, and by pauses hardly at all.
@@ -103,7 +103,7 @@ mod tests {
         for gap in [50, 60, 55, 90, 140, 50] {
             assert_eq!(trips.classify(gap * US), Gap::RoundTrip(gap * US));
         }
-        assert_eq!(trips.classify(5000 * US), Gap::Pause);
+        assert_eq!(trips.classify(5000 * US), Gap::Pause(5000 * US));
         assert!(!trips.is_unsure());
     }
 
@@ -122,7 +122,7 @@ mod tests {
         let mut trips = RoundTrip::default();
         assert_eq!(trips.classify(20_000 * US), Gap::RoundTrip(20_000 * US));
         assert_eq!(trips.classify(2_000 * US), Gap::RoundTrip(2_000 * US));
-        assert_eq!(trips.classify(20_000 * US), Gap::Pause);
+        assert_eq!(trips.classify(20_000 * US), Gap::Pause(20_000 * US));
         assert!(!trips.is_unsure());
     }
 
@@ -131,13 +131,13 @@ mod tests {
         let mut trips = RoundTrip::default();
         trips.classify(50 * US);
         for _ in 0..1000 {
-            assert_eq!(trips.classify(20_000 * US), Gap::Pause);
+            assert_eq!(trips.classify(20_000 * US), Gap::Pause(20_000 * US));
         }
     }
 
     #[test]
     fn no_round_trip_takes_seconds() {
         let mut trips = RoundTrip::default();
-        assert_eq!(trips.classify(2_000_000 * US), Gap::Pause);
+        assert_eq!(trips.classify(2_000_000 * US), Gap::Pause(2_000_000 * US));
     }
 }

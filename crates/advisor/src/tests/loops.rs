@@ -118,6 +118,36 @@ fn a_client_that_thinks_before_each_command_is_clean() {
     traffic.assert_clean();
 }
 
+/// On a busy machine a client's thread waits for a core now and then.
+#[test]
+fn a_loop_goes_on_where_the_client_is_held_up() {
+    let mut traffic = Traffic::new();
+    for number in 0..500 {
+        if number % 40 == 39 {
+            traffic.pause(3);
+        }
+        traffic.send(&format!("GET user:{number}"), "x");
+    }
+    assert_eq!(trips(&traffic.only()), (500, 1));
+    // Of the trips before which it was held up only what a trip takes counts.
+    let lost_ns = traffic.only().total.sums.lost_ns;
+    assert!(lost_ns.abs_diff(499 * TRIP_NS) < TRIP_NS, "{lost_ns}");
+}
+
+#[test]
+fn a_client_that_thinks_ends_its_loop() {
+    for (every, pause_ms) in [(40, 6), (10, 3)] {
+        let mut traffic = Traffic::logged_in();
+        for number in 0..400 {
+            if number % every == 0 {
+                traffic.pause(pause_ms);
+            }
+            traffic.send(&format!("GET user:{number}"), "x");
+        }
+        assert_eq!(trips(&traffic.only()), (400, 400 / every), "{every} {pause_ms}");
+    }
+}
+
 #[test]
 fn a_slow_network_can_not_be_told_from_a_client_that_thinks() {
     let mut traffic = Traffic::new();
