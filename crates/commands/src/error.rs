@@ -22,6 +22,8 @@ macro_rules! errors {
 errors! {
     /// The key holds another type.
     WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value";
+    /// The data are another server's, which this one follows.
+    READ_ONLY = "READONLY You can't write against a read only replica.";
     /// More memory is in use than allowed.
     OUT_OF_MEMORY = "OOM command not allowed when used memory > 'maxmemory'.";
     /// Options that don't fit together or don't exist.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use commands::error::Error;
 use commands::spec::flag;
+use replication::id::HistoryId;
 use resp::request::Args;
 use store::keyspace::Keyspace;
 
@@ -33,8 +34,9 @@ use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
 use crate::pubsub::monitors::Monitors;
 use crate::reasons::{
-    EngineReasons, HOLDS, KEEPS_KEYS, LOADING, NOTIFIES, PAUSED, REFUSES_WRITES, RELOADING, UNSNAPPED,
+    EngineReasons, HOLDS, KEEPS_KEYS, LOADING, NOTIFIES, PAUSED, REFUSES_WRITES, RELOADING, REPLICA, UNSNAPPED,
 };
+use crate::replication::Replication;
 use crate::replies::ReplyFigures;
 use crate::scripts::busy::Busy;
 use crate::scripts::cache::Scripts;
@@ -74,6 +76,8 @@ pub struct Engine {
     pub journal: Journal,
     /// How far the log of the journal is safe.
     pub durability: Durability,
+    /// The primary that is followed.
+    pub replication: Replication,
     /// Which snapshot is being made.
     pub snapshots: Snapshots,
     /// Which keys may be watched or waited for.
@@ -148,6 +152,7 @@ impl Engine {
         let keyspace = Keyspace::new(settings.databases.get_usize(), threads);
         let shards = keyspace.shard_count();
         let machine = host.machine();
+        let history = HistoryId::parse(machine.replication_id.as_bytes()).unwrap_or(HistoryId::NONE);
         let reasons = Arc::<EngineReasons>::default();
         let listeners = Arc::new(Listeners::new(reasons.clone()));
         let engine: &'static Engine = Box::leak(Box::new(Engine {
@@ -160,6 +165,7 @@ impl Engine {
             loading_stats: WorkerStats::new(table.all().len()),
             journal: Journal::new(threads, reasons.clone()),
             durability: Durability::new(shards, threads, reasons.clone()),
+            replication: Replication::new(history, reasons.clone()),
             snapshots: Snapshots::default(),
             watchers: Watchers::new(shards, listeners.clone()),
             waiters: Waiters::new(shards, listeners.clone()),
@@ -204,6 +210,7 @@ impl Engine {
         let awaited = self.settings.appendfsync.get() == AppendFsync::Always;
         self.durability.settings_changed(awaited, self.journal.position());
         self.follow_snapshots();
+        self.replication.serve_stale(self.settings.replica_serve_stale_data.get());
         self.settings_version.fetch_add(1, Ordering::Release);
     }
 
@@ -319,6 +326,18 @@ impl Engine {
     #[must_use]
     pub fn is_held_up(&self) -> bool {
         self.reasons.has(PAUSED)
+    }
+
+    /// Whether expired keys are to stay where they are, unseen: commands are held back, or a primary says what expires.
+    #[must_use]
+    pub(crate) fn keeps_due_keys(&self, now_ms: u64) -> bool {
+        self.reasons.has(REPLICA) || self.is_paused(now_ms)
+    }
+
+    /// Whether commands of clients are refused if they write, since the data are another server's.
+    #[must_use]
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.reasons.has(REPLICA) && self.settings.replica_read_only.get()
     }
 
     /// Whether keys stay as they are: nothing expires, is evicted or moved.

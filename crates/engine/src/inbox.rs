@@ -110,6 +110,13 @@ pub enum Message {
         /// The connection.
         client: u64,
     },
+    /// Apply a part of a primary's stream, and say in `engine::replication` what became of it.
+    Apply {
+        /// Which link to a primary it came from.
+        link: u64,
+        /// Whole commands.
+        commands: Vec<u8>,
+    },
     /// Something that concerns all connections has changed (CLIENT PAUSE ended): look again at those that wait.
     Look,
     /// The receiver has room again in an inbox that it had overfilled.

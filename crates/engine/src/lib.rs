@@ -21,6 +21,7 @@ pub mod pause;
 pub mod pipelines;
 pub mod pubsub;
 pub mod reasons;
+pub mod replication;
 pub mod replies;
 pub mod statistics;
 

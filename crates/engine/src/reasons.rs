@@ -22,12 +22,16 @@ pub const UNSNAPPED: u64 = 1 << 6;
 pub const LOADING: u64 = 1 << 7;
 /// The data are being loaded again (DEBUG LOADAOF): commands wait for the pause that goes with it.
 pub const RELOADING: u64 = 1 << 8;
+/// The server follows a primary: keys change as that one says, and commands of clients don't write unless that is allowed.
+pub const REPLICA: u64 = 1 << 9;
+/// The link to the primary is down, and what there is of the data is not to be served meanwhile.
+pub const CUT_OFF: u64 = 1 << 10;
 /// Reasons for which commands that write are refused.
 pub const REFUSES_WRITES: u64 = UNSAVED | UNSNAPPED;
 /// Reasons for which keys stay as they are: nothing expires, is evicted or moved.
-pub const KEEPS_KEYS: u64 = PAUSED | LOADING;
+pub const KEEPS_KEYS: u64 = PAUSED | LOADING | REPLICA;
 /// Reasons for which any command may have to wait, or be refused.
-pub const HOLDS: u64 = PAUSED | REFUSES_WRITES | LOADING;
+pub const HOLDS: u64 = PAUSED | REFUSES_WRITES | LOADING | REPLICA | CUT_OFF;
 /// One key that is watched or waited for. The bits from this one on are the number of them: whether there is any changes
 /// together with how many there are.
 const LISTENER: u64 = 1 << 32;

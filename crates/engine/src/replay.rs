@@ -5,6 +5,7 @@
 //! the journal and the data don't belong together.
 
 mod snapshot;
+mod stream;
 
 use std::sync::Arc;
 
@@ -57,11 +58,7 @@ impl<'w> Replay<'w> {
             let (before, failures) = (at, self.worker.stats().errors.get());
             (at, _) = self.worker.run(&mut self.session, commands.into(), at, &mut out);
             if self.worker.stats().errors.get() != failures || at == before {
-                let text = out.slices().collect::<Vec<_>>().concat();
-                let lines =
-                    text.split(|&byte| byte == b'\n').map(|line| String::from_utf8_lossy(line).trim_end().to_string());
-                let error = lines.into_iter().find_map(|line| line.strip_prefix('-').map(str::to_string));
-                return Err((before, error.unwrap_or_else(|| "a command that can't be run".into())));
+                return Err((before, first_error(&out).unwrap_or_else(|| "a command that can't be run".into())));
             }
             out.clear(KEPT_BYTES);
         }
@@ -100,6 +97,13 @@ impl<'w> Replay<'w> {
             _ => Ok(()),
         }
     }
+}
+
+/// The first error among replies.
+fn first_error(replies: &Output) -> Option<String> {
+    let text = replies.slices().collect::<Vec<_>>().concat();
+    let mut lines = text.split(|&byte| byte == b'\n').map(|line| String::from_utf8_lossy(line).trim_end().to_string());
+    lines.find_map(|line| line.strip_prefix('-').map(str::to_string))
 }
 
 impl Drop for Replay<'_> {

@@ -117,6 +117,8 @@ pub struct Worker {
     pub(crate) advice: Watch,
     /// What it knows of monitors.
     pub(crate) monitors: LocalMonitors,
+    /// The session in which it applies a primary's stream, and the link that this came by.
+    pub(crate) stream: Option<(u64, Box<Session>)>,
 }
 
 impl Worker {
@@ -155,6 +157,7 @@ impl Worker {
             tables: Tables::default(),
             advice: Watch::new(engine.advice.of(id)),
             monitors: LocalMonitors::default(),
+            stream: None,
         }
     }
 

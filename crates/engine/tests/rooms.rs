@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pause", &["reasons"]),
     ("journal", &["reasons"]),
     ("durability", &["reasons"]),
+    ("replication", &["reasons"]),
     ("inbox", &[]),
     ("config", &["command_table"]),
     ("listening", &["reasons", "config"]),
@@ -41,6 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pause",
             "journal",
             "durability",
+            "replication",
             "inbox",
             "config",
             "listening",
@@ -99,6 +101,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "machine",
             "command_table",
+            "replication",
             "inbox",
             "config",
             "listening",
@@ -138,7 +141,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "registry",
         ],
     ),
-    ("replay", &["clients", "worker", "execute", "snapshots"]),
+    ("replay", &["machine", "replication", "clients", "worker", "execute", "snapshots"]),
 ];
 
 /// The worker's methods are spread over rooms: calling one is an arrow to the room that defines it.

@@ -58,7 +58,7 @@ fn the_first_page_tells_what_is_needed_and_what_is_missing() {
     let missing = readme.split("what is not there today:").nth(1).unwrap().split("\n\n").next().unwrap();
     for (word, command) in [
         ("snapshots", "BGSAVE"),
-        ("replication", "REPLICAOF"),
+        ("replicas of its own", "PSYNC"),
         ("cluster", "CLUSTER"),
         ("access control lists", "ACL"),
         ("bit", "SETBIT"),

@@ -164,6 +164,13 @@ impl AppendOnly {
         }
     }
 
+    /// Waits until a file that was turned off is written to its end.
+    pub fn wait_until_off(&self) {
+        while matches!(&*self.state(), State::Ending(running) if !running.thread.is_finished()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Turns it off, waits until all that there is has been written, and starts anew with what the files have, in place of what the
     /// keyspace has. No client's command runs meanwhile.
     ///
@@ -171,9 +178,7 @@ impl AppendOnly {
     /// As [`AppendOnly::start`]. Then the keyspace has not all that it had.
     pub fn restart(&self, engine: &'static Engine, worker: &mut Worker) -> Result<(), String> {
         self.turn_off();
-        while matches!(&*self.state(), State::Ending(running) if !running.thread.is_finished()) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.wait_until_off();
         let emptied = Replay::begin(worker, now_us())
             .commands(b"*1\r\n$8\r\nFLUSHALL\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLUSH\r\n");
         emptied.map_err(|(_, why)| why)?;

@@ -24,6 +24,7 @@ pub mod pid_file;
 pub mod poller;
 pub mod process;
 pub mod rebind;
+mod replica;
 pub mod reply_queue;
 pub mod run;
 mod saving;

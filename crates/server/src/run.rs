@@ -11,6 +11,7 @@ use engine::engine::Engine;
 use engine::host::Host;
 use engine::inbox::Wake;
 use engine::machine::{Machine, Usage};
+use engine::replication::Primary;
 use engine::snapshots::{Outlet, Piece, Purpose, SnapshotForm};
 use engine::worker::Worker;
 use journal::merge::Merge;
@@ -30,6 +31,7 @@ use crate::pid_file::PidFile;
 use crate::poller::{Epoll, WakeFd};
 use crate::process;
 use crate::rebind::InUse;
+use crate::replica;
 use crate::saving;
 use crate::spill::Spill;
 use crate::supervisor::Supervisor;
@@ -208,6 +210,19 @@ fn begin_log(settings: &Settings) -> Result<(), String> {
     log::set_file(settings.in_dir(&name)).map_err(|e| format!("{FATAL}Can't open the log file: {}", system_text(&e)))
 }
 
+/// Begins to follow the primary that the configuration names, if it names one, and has a thread follow whichever is named later.
+fn follow_primary(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Result<(), String> {
+    let words = engine.settings.replicaof.get();
+    if let Some((host, port)) = words.split_once(' ')
+        && let Ok(port) = port.parse()
+    {
+        let primary = Primary { host: host.to_owned(), port };
+        let own = engine.replication.history().id;
+        engine.replication.follow(Some(primary), own, engine.settings.replica_serve_stale_data.get());
+    }
+    replica::start(engine, append_only)
+}
+
 /// Runs the server until a signal or SHUTDOWN ends it. The error is for the terminal, and says what to change.
 pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), String> {
     begin_log(&settings)?;
@@ -289,6 +304,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     loaded = loaded.or_else(|| loader.wait_unless(|| is_to_end(&mut signals)));
     let Some(loaded) = loaded else { return Ok(()) };
     loaded?;
+    follow_primary(engine, append_only.clone())?;
     log::notice("Ready to accept connections");
     supervisor.ready();
 

@@ -173,7 +173,6 @@ mod tests {
     fn what_would_be_dangerous_to_ignore_is_refused() {
         for line in [
             "cluster-enabled yes",
-            "replicaof 127.0.0.1 6380",
             "loadmodule /x.so",
             "user a on",
             "aclfile /x",
@@ -186,6 +185,8 @@ mod tests {
             let error = load(&[line], "x").unwrap_err();
             assert!(error.ends_with("is not supported by this version of Penstock"), "{line}: {error}");
         }
+        check(&["slaveof 127.0.0.1 6380"], "replicaof", "127.0.0.1 6380");
+        assert!(load(&["replicaof 127.0.0.1 0"], "x").unwrap_err().ends_with("Invalid master port"));
         check(&["min-replicas-to-write 0", "min-replicas-max-lag 5"], "min-slaves-to-write", "0");
         check(&["appendonly no", "cluster-enabled no", "slaveof no one", "aclfile \"\""], "appendonly", "no");
     }

@@ -8,7 +8,7 @@ use super::directive::{Apply, Directive};
 use super::kind::ValueKind;
 use super::special::{
     SavePoint, check_append_dir_name, check_append_file_name, check_base_name, check_bind, check_percentiles,
-    check_shutdown, check_title_template, missing, save_points,
+    check_replicaof, check_shutdown, check_title_template, missing, save_points,
 };
 use super::table::TABLE;
 
@@ -316,6 +316,28 @@ settings! {
     advisor_memory: Bytes = Directive::bytes("advisor-memory", 1 << 20, "16mb");
     /// Whether it keeps a few keys of each finding, beside their patterns.
     advisor_samples: Flag = Directive::bool("advisor-samples", "yes");
+
+    /// Password and user by which this server logs in to the primary that it follows; without a user, only the password.
+    masterauth: Text = Directive::text("masterauth", "").alias(&["primaryauth"]).sensitive();
+    /// See `masterauth`.
+    masteruser: Text = Directive::text("masteruser", "").alias(&["primaryuser"]).sensitive();
+    /// Whether clients are served what there is while the link to the primary is down.
+    replica_serve_stale_data: Flag = Directive::bool("replica-serve-stale-data", "yes")
+        .alias(&["slave-serve-stale-data"]);
+    /// Whether clients of a server that follows a primary may only read.
+    replica_read_only: Flag = Directive::bool("replica-read-only", "yes").alias(&["slave-read-only"]);
+    /// Whether Sentinel counts this server among the replicas.
+    replica_announced: Flag = Directive::bool("replica-announced", "yes");
+    /// The address and the port at which a primary is told that clients find this server; empty and 0 for its own.
+    replica_announce_ip: Text = Directive::text("replica-announce-ip", "").alias(&["slave-announce-ip"]);
+    /// See `replica_announce_ip`.
+    replica_announce_port: Int = Directive::port("replica-announce-port", "0").alias(&["slave-announce-port"]);
+    /// Which replica Sentinel promotes: the one with the least; 0 for never.
+    replica_priority: Int = Directive::natural("replica-priority", "100").alias(&["slave-priority"]);
+    /// Seconds without a sign of life after which a link between primary and replica is given up.
+    repl_timeout_s: Int = Directive::int("repl-timeout", 1, i32::MAX as i64, "60");
+    /// The primary that is followed, as host and port; empty for none.
+    replicaof: Text = Directive::new("replicaof", ValueKind::Words(check_replicaof), "").alias(&["slaveof"]).immutable();
 
     /// Whether changes are written to the append-only file, and read from there at the start.
     appendonly: Flag = Directive::bool("appendonly", "no").applied(Apply::AppendOnly);

@@ -241,12 +241,15 @@ pub(super) fn check_shutdown(args: &[&str]) -> Result<Vec<String>, String> {
     Ok(if chosen.is_empty() { vec![SHUTDOWN_WORDS[0].to_owned()] } else { chosen })
 }
 
-/// `replicaof`, `slaveof`: only `no one`, which is what this server is.
+/// `replicaof`, `slaveof`: host and port of a primary, or `no one`.
 pub(super) fn check_replicaof(args: &[&str]) -> Result<Vec<String>, String> {
     match args {
         [] => Ok(Vec::new()),
         [no, one] if no.eq_ignore_ascii_case("no") && one.eq_ignore_ascii_case("one") => Ok(Vec::new()),
-        [_, _] => Err(missing("replication")),
+        [host, port] => match port.parse::<u16>() {
+            Ok(1..) => Ok(vec![(*host).to_owned(), (*port).to_owned()]),
+            _ => Err("Invalid master port".into()),
+        },
         _ => Err(WRONG_ARITY.into()),
     }
 }

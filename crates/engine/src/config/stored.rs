@@ -6,7 +6,7 @@
 
 use super::directive::Directive;
 use super::kind::ValueKind;
-use super::special::{check_hostname, check_oom_score_adj_values, check_replicaof};
+use super::special::{check_hostname, check_oom_score_adj_values};
 
 /// Directives without effect that share the reason for it.
 pub(super) struct Group {
@@ -70,25 +70,15 @@ const APPEND_ONLY: Group = Group {
 const REPLICATION: Group = Group {
     why: "Replication doesn't exist yet.",
     directives: &[
-        Directive::new("replicaof", ValueKind::Words(check_replicaof), "").alias(&["slaveof"]).immutable(),
-        Directive::text("masterauth", "").sensitive(),
-        Directive::text("masteruser", "").sensitive(),
-        Directive::bool("replica-serve-stale-data", "yes").alias(&["slave-serve-stale-data"]),
-        Directive::bool("replica-read-only", "yes").alias(&["slave-read-only"]),
         Directive::bool("replica-lazy-flush", "no").alias(&["slave-lazy-flush"]),
         Directive::bool("replica-ignore-maxmemory", "yes").alias(&["slave-ignore-maxmemory"]),
         Directive::bool("replica-ignore-disk-write-errors", "no"),
-        Directive::bool("replica-announced", "yes"),
-        Directive::text("replica-announce-ip", "").alias(&["slave-announce-ip"]),
-        Directive::port("replica-announce-port", "0").alias(&["slave-announce-port"]),
-        Directive::natural("replica-priority", "100").alias(&["slave-priority"]),
         Directive::bool("repl-diskless-sync", "yes"),
         Directive::natural("repl-diskless-sync-delay", "5"),
         Directive::natural("repl-diskless-sync-max-replicas", "0"),
         Directive::choice("repl-diskless-load", &["disabled", "on-empty-db", "swapdb"], "disabled"),
         Directive::bool("repl-disable-tcp-nodelay", "no"),
         Directive::int("repl-ping-replica-period", 1, INT_MAX, "10").alias(&["repl-ping-slave-period"]),
-        Directive::int("repl-timeout", 1, INT_MAX, "60"),
         Directive::bytes("repl-backlog-size", 1, "1mb"),
         Directive::count("repl-backlog-ttl", "3600"),
         Directive::natural("min-replicas-to-write", "0").alias(&["min-slaves-to-write"]).missing("replication"),

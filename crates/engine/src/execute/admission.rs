@@ -12,7 +12,7 @@ use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
 use crate::command_table::Command;
 use crate::config::LogLevel;
-use crate::reasons::{LOADING, REFUSES_WRITES};
+use crate::reasons::{CUT_OFF, LOADING, REFUSES_WRITES, REPLICA};
 use crate::registry::table;
 use crate::worker::{Step, Worker};
 
@@ -50,11 +50,16 @@ impl Worker {
         if session.multi.is_some() && command.info.has(flag::NO_MULTI) {
             return Err(Error::new("ERR Command not allowed inside a transaction"));
         }
-        if self.memory.full && needs_memory(session, command) {
+        // What a primary sends has been accepted, and is applied whatever stands against it here.
+        let replays = self.clock.replays;
+        if self.memory.full && !replays && needs_memory(session, command) {
             return Err(Error::OUT_OF_MEMORY);
         }
-        if self.engine.reasons.has(REFUSES_WRITES) && is_refused_unsaved(session, command) {
+        if self.engine.reasons.has(REFUSES_WRITES) && !replays && is_refused_unsaved(session, command) {
             return Err(self.engine.unsaved());
+        }
+        if self.engine.reasons.has(REPLICA) && !replays && self.engine.is_read_only() && writes(session, command) {
+            return Err(Error::READ_ONLY);
         }
         if session.is_subscriber() && !is_allowed_for_subscribers(command) {
             return Err(Error::new(format!(
@@ -62,7 +67,10 @@ impl Worker {
                 command.name
             )));
         }
-        if self.engine.reasons.has(LOADING) && !self.clock.replays && is_refused_while_loading(session, command) {
+        if self.engine.reasons.has(CUT_OFF) && !replays && !command.info.has(flag::STALE) {
+            return Err(Error::new("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."));
+        }
+        if self.engine.reasons.has(LOADING) && !replays && is_refused_while_loading(session, command) {
             return Err(Error::new("LOADING Redis is loading the dataset in memory"));
         }
         // As long as this thread is held up by a script, only what touches no key runs.
@@ -75,7 +83,7 @@ impl Worker {
         if self.overfilled.any() && self.must_wait_for_room(session, command, args) {
             return Ok(Admitted::Later(Step::AwaitRoom));
         }
-        let is_paused = !self.clock.replays && self.engine.holds_up(session, command, args, self.clock.now_ms);
+        let is_paused = !replays && self.engine.holds_up(session, command, args, self.clock.now_ms);
         Ok(if is_paused { Admitted::Later(Step::Pause) } else { Admitted::Now(command) })
     }
 
@@ -144,6 +152,15 @@ fn is_refused_unsaved(session: &Session, command: &Command) -> bool {
     match &session.multi {
         Some(multi) if is_exec(command) => multi.queue.iter().any(|q| refused(q.command)),
         _ => refused(command),
+    }
+}
+
+/// Whether a command changes keys. EXEC answers for its whole queue, scripts for each of their commands.
+fn writes(session: &Session, command: &Command) -> bool {
+    let writes = |c: &Command| c.info.has(flag::WRITE);
+    match &session.multi {
+        Some(multi) if is_exec(command) => multi.queue.iter().any(|q| writes(q.command)),
+        _ => writes(command),
     }
 }
 

@@ -184,7 +184,7 @@ impl Worker {
             }
             Ok(Admitted::Now(command)) => {
                 // While commands are held back, keys stay as they are, as far as anybody can tell.
-                self.clock.keeps_due = self.engine.is_paused(self.clock.now_ms);
+                self.clock.keeps_due = self.engine.keeps_due_keys(self.clock.now_ms);
                 let step = self.execute(session, Invocation { command, args, keys }, out, inside);
                 self.clock.keeps_due = false;
                 step

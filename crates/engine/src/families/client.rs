@@ -328,7 +328,7 @@ fn unpause(turn: &mut Turn<'_, '_>) -> Outcome {
 /// Has the rest of a transaction see keys as a pause that has begun or ended within it has them.
 fn follow_pause(turn: &mut Turn<'_, '_>) {
     if turn.session.in_exec {
-        turn.worker.clock.keeps_due = turn.engine().is_paused(turn.now_ms());
+        turn.worker.clock.keeps_due = turn.engine().keeps_due_keys(turn.now_ms());
     }
 }
 

@@ -251,6 +251,8 @@ fn set_proto(turn: &mut Turn<'_, '_>, proto: Proto) {
 fn write_hello(turn: &mut Turn<'_, '_>) {
     let id = turn.session.client.id as i64;
     let version = if turn.session.proto == Proto::Resp3 { 3 } else { 2 };
+    let follows = turn.engine().replication.primary().0.is_some();
+    let role = if follows { "replica" } else { "master" };
     let reply = &mut turn.reply;
     reply.map(7);
     for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
@@ -261,7 +263,7 @@ fn write_hello(turn: &mut Turn<'_, '_>) {
         reply.bulk(field);
         reply.int(value);
     }
-    for (field, value) in [("mode", "standalone"), ("role", "master")] {
+    for (field, value) in [("mode", "standalone"), ("role", role)] {
         reply.bulk(field);
         reply.bulk(value);
     }

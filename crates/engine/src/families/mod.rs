@@ -17,6 +17,7 @@ pub mod monitor;
 pub mod persistence;
 pub mod pipeline;
 pub mod pubsub;
+pub mod replication;
 pub mod scripting;
 pub mod server;
 pub mod slowlog;
@@ -42,6 +43,7 @@ pub const ALL: &[&[Spec<Run>]] = &[
     persistence::COMMANDS,
     pipeline::COMMANDS,
     pubsub::COMMANDS,
+    replication::COMMANDS,
     scripting::COMMANDS,
     server::COMMANDS,
     slowlog::COMMANDS,

@@ -29,10 +29,6 @@ pub const COMMANDS: &[Spec<Run>] = &[
         "Draws a picture, and says which version of Redis the server stands for.",
         "[VERSION version:integer] [columns [rows]]",
     ),
-    Spec::new("role", 1, NOSCRIPT | LOADING | STALE | FAST, Run::Session(role))
-        .brief()
-        .categories(acl::ADMIN | acl::DANGEROUS)
-        .docs(Group::Server, "2.8.12", "O(1)", "Answers the server's part in replication.", ""),
     Spec::new("shutdown", -1, ADMIN | NOSCRIPT | LOADING | STALE | NO_MULTI | ALLOW_BUSY, Run::Session(shutdown))
         .scope(Scope::ByArgs(scope_of_shutdown))
         .docs(
@@ -63,14 +59,6 @@ fn time(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.reply.array(2);
     turn.reply.bulk_int((now_us / 1_000_000) as i64);
     turn.reply.bulk_int((now_us % 1_000_000) as i64);
-    Ok(())
-}
-
-fn role(turn: &mut Turn<'_, '_>) -> Outcome {
-    turn.reply.array(3);
-    turn.reply.bulk("master");
-    turn.reply.int(0);
-    turn.reply.array(0);
     Ok(())
 }
 

@@ -138,6 +138,12 @@ impl<'w, 'k> World<'w, 'k> {
         if self.worker.memory.full && !self.limits.allow_oom && !self.writes && info.has(flag::DENYOOM) {
             return Some(Error::OUT_OF_MEMORY);
         }
+        if self.worker.clock.replays {
+            return None;
+        }
+        if self.worker.engine.is_read_only() && info.has(flag::WRITE) {
+            return Some(Error::READ_ONLY);
+        }
         if self.worker.engine.reasons.has(REFUSES_WRITES) && !self.writes && info.has(flag::WRITE) {
             return Some(self.worker.engine.unsaved());
         }

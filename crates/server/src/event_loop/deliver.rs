@@ -37,6 +37,10 @@ impl EventLoop {
                         self.drop_lines(key, pushes);
                     }
                 }
+                Message::Apply { link, commands } => {
+                    let applied = self.worker.apply_stream(link, &commands);
+                    self.shared.engine.replication.note_applied(applied);
+                }
                 Message::Look => look = true,
                 Message::Room { inbox } => {
                     self.worker.note_room(inbox);

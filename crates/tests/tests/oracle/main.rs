@@ -4,6 +4,7 @@ mod coverage;
 mod differential;
 mod function_differential;
 mod replay;
+mod replication;
 mod script_differential;
 mod snapshots;
 mod split;

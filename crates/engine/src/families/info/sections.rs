@@ -2,12 +2,15 @@
 
 use std::sync::atomic::Ordering;
 
+use replication::id::HistoryId;
+
 use crate::clients::client::{Client, client_flag};
 use crate::clients::client_memory::memory_bytes;
 use crate::machine::CpuTime;
 use crate::machine::ticks::to_microseconds;
 use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
 use crate::pubsub::ChannelKind;
+use crate::replication::{LinkFigures, LinkState, Primary};
 use crate::statistics::stats::{RecentMax, Totals, WorkerStats};
 
 use super::{Gathered, InfoText, percent};
@@ -238,12 +241,52 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
 }
 
 pub(super) fn replication(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
-    text.constants(&[("role", "master"), ("connected_slaves", "0"), ("master_failover_state", "no-failover")]);
-    text.field("master_replid", &gathered.turn.engine().machine.replication_id);
-    text.field("master_replid2", "0".repeat(40));
-    text.constants(&[("master_repl_offset", "0"), ("second_repl_offset", "-1"), ("repl_backlog_active", "0")]);
+    let engine = gathered.turn.engine();
+    let (link, history) = (engine.replication.link(), engine.replication.history());
+    match engine.replication.primary().0 {
+        None => text.constants(&[("role", "master")]),
+        Some(primary) => replica(gathered, text, &primary, &link),
+    }
+    text.constants(&[("connected_slaves", "0"), ("master_failover_state", "no-failover")]);
+    text.field("master_replid", history.id);
+    text.field("master_replid2", history.before.map_or(HistoryId::NONE, |(id, _)| id));
+    text.field("master_repl_offset", link.applied);
+    text.field("second_repl_offset", history.before.map_or(-1, |(_, offset)| offset as i64));
+    text.constants(&[("repl_backlog_active", "0")]);
     text.constants(&[("repl_backlog_size", "1048576"), ("repl_backlog_first_byte_offset", "0")]);
     text.field("repl_backlog_histlen", 0);
+}
+
+/// What a server says that follows another one.
+fn replica(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText, primary: &Primary, link: &LinkFigures) {
+    let engine = gathered.turn.engine();
+    let now_s = gathered.turn.now_ms() / 1000;
+    let (is_up, is_receiving) = (link.state == LinkState::Up, link.state == LinkState::Receiving);
+    text.constants(&[("role", "slave")]);
+    text.field("master_host", &primary.host);
+    text.field("master_port", primary.port);
+    text.field("master_link_status", if is_up { "up" } else { "down" });
+    let heard = if is_up { now_s.saturating_sub(link.heard_s) as i64 } else { -1 };
+    text.field("master_last_io_seconds_ago", heard);
+    text.field("master_sync_in_progress", u8::from(is_receiving));
+    text.field("slave_read_repl_offset", link.read);
+    text.field("slave_repl_offset", link.applied);
+    if is_receiving {
+        let (total, read) = (link.snapshot_bytes, link.snapshot_read);
+        let percent = total.map_or(-1.0, |total| read as f64 / total.max(1) as f64 * 100.0);
+        text.field("master_sync_total_bytes", total.map_or(-1, |total| total as i64));
+        text.field("master_sync_read_bytes", read);
+        text.field("master_sync_left_bytes", total.map_or(-1, |total| total.saturating_sub(read) as i64));
+        text.field("master_sync_perc", format_args!("{percent:.2}"));
+        text.field("master_sync_last_io_seconds_ago", now_s.saturating_sub(link.heard_s));
+    }
+    if !is_up {
+        let since = if link.down_since_s == 0 { -1 } else { now_s.saturating_sub(link.down_since_s) as i64 };
+        text.field("master_link_down_since_seconds", since);
+    }
+    text.field("slave_priority", engine.settings.replica_priority.get());
+    text.field("slave_read_only", u8::from(engine.settings.replica_read_only.get()));
+    text.field("replica_announced", u8::from(engine.settings.replica_announced.get()));
 }
 
 pub(super) fn cpu(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {

@@ -1,0 +1,92 @@
+//! Following another server: REPLICAOF, SLAVEOF and ROLE.
+//!
+//! Source of the semantics: Redis's pages of these commands, and a running server's replies.
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{ADMIN, FAST, LOADING, NO_ASYNC_LOADING, NOSCRIPT, STALE};
+use commands::spec::{Group, Spec, acl};
+use replication::id::HistoryId;
+use resp::num::parse_i64;
+
+use crate::config::LogLevel;
+use crate::replication::Primary;
+use crate::worker::turn::{Run, Turn};
+
+/// Flags of what changes the primary.
+const FOLLOWS: u32 = ADMIN | NOSCRIPT | STALE | NO_ASYNC_LOADING;
+const ARGUMENTS: &str = "<host port | NO ONE>";
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[
+    Spec::new("replicaof", 3, FOLLOWS, Run::Session(replicaof)).docs(
+        Group::Server,
+        "5.0.0",
+        "O(1)",
+        "Follows another server: this one's data become that one's, and stay so. NO ONE ends it, and keeps the data.",
+        ARGUMENTS,
+    ),
+    Spec::new("role", 1, NOSCRIPT | LOADING | STALE | FAST, Run::Session(role))
+        .brief()
+        .categories(acl::ADMIN | acl::DANGEROUS)
+        .docs(Group::Server, "2.8.12", "O(1)", "Says whether this server follows another one, and how far it is.", ""),
+    Spec::new("slaveof", 3, FOLLOWS, Run::Session(replicaof))
+        .docs(Group::Server, "1.0.0", "O(1)", "The older name of REPLICAOF.", ARGUMENTS)
+        .deprecated("5.0.0", "`REPLICAOF`"),
+];
+
+fn replicaof(turn: &mut Turn<'_, '_>) -> Outcome {
+    let engine = turn.engine();
+    let fresh = fresh_id(turn);
+    let stale = engine.settings.replica_serve_stale_data.get();
+    if turn.is(1, "no") && turn.is(2, "one") {
+        if engine.replication.follow(None, fresh, stale) {
+            engine.host.log(LogLevel::Notice, "MASTER MODE enabled: this server follows none any more");
+        }
+        turn.reply.ok();
+        return Ok(());
+    }
+    let port = parse_i64(turn.arg(2)).and_then(|port| u16::try_from(port).ok());
+    let port = port.ok_or(Error::new("ERR Invalid master port"))?;
+    let host = String::from_utf8_lossy(turn.arg(1)).into_owned();
+    let text = format!("REPLICAOF {host}:{port} enabled: this server's data become that server's");
+    if engine.replication.follow(Some(Primary { host, port }), fresh, stale) {
+        engine.host.log(LogLevel::Notice, &text);
+        turn.reply.ok();
+    } else {
+        turn.reply.simple("OK Already connected to specified master");
+    }
+    Ok(())
+}
+
+/// A name for the history that begins if this server follows none any more.
+fn fresh_id(turn: &mut Turn<'_, '_>) -> HistoryId {
+    let random = &mut turn.worker.random;
+    let mut bits = [0; HistoryId::LEN / 2];
+    for piece in bits.chunks_mut(4) {
+        let number = random.next().to_le_bytes();
+        piece.copy_from_slice(number.get(..piece.len()).unwrap_or_default());
+    }
+    HistoryId::new(bits)
+}
+
+fn role(turn: &mut Turn<'_, '_>) -> Outcome {
+    let replication = &turn.engine().replication;
+    let (primary, link) = (replication.primary().0, replication.link());
+    match primary {
+        None => {
+            turn.reply.array(3);
+            turn.reply.bulk(b"master");
+            turn.reply.int(link.applied as i64);
+            turn.reply.array(0);
+        }
+        Some(primary) => {
+            turn.reply.array(5);
+            turn.reply.bulk(b"slave");
+            turn.reply.bulk(primary.host.as_bytes());
+            turn.reply.int(i64::from(primary.port));
+            turn.reply.bulk(link.state.name().as_bytes());
+            turn.reply.int(if link.applied == 0 { -1 } else { link.applied as i64 });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! A primary's stream, applied by a worker that serves clients besides.
+
+use std::sync::Arc;
+
+use resp::reply::Output;
+use resp::request::{Batch, Framer, Input, Limits};
+use resp::skim::Skimmer;
+
+use super::{KEPT_BYTES, NO_CLIENT};
+use crate::clients::client::Client;
+use crate::clients::session::Session;
+use crate::machine::ticks::Ticks;
+use crate::replication::Applied;
+use crate::worker::Worker;
+
+/// Bytes of a failed command that are told.
+const SHOWN_BYTES: usize = 200;
+
+impl Worker {
+    /// Applies whole commands and transactions of a primary's stream, as many of them as there is room for in the log. Nothing expires by the clock meanwhile: the primary says what has expired.
+    pub fn apply_stream(&mut self, link: u64, commands: &[u8]) -> Applied {
+        let mut session = match self.stream.take() {
+            Some((known, session)) if known == link => session,
+            _ => Box::new(self.stream_session()),
+        };
+        self.set_replays(true);
+        let applied = self.apply_all(&mut session, commands);
+        self.set_replays(false);
+        self.stream = Some((link, session));
+        applied
+    }
+
+    /// Not among the clients: no thread reads its connection.
+    fn stream_session(&self) -> Session {
+        let client = Client::new(NO_CLIENT, self.id, String::new(), String::new(), -1, self.clock.now_ms, 0);
+        Session::new(Arc::new(client), true)
+    }
+
+    /// Has keys expire by the clock again, or not.
+    fn set_replays(&mut self, replays: bool) {
+        self.clock.replays = replays;
+        self.clock.set(Ticks::now());
+    }
+
+    fn apply_all(&mut self, session: &mut Session, commands: &[u8]) -> Applied {
+        let (mut taken, mut failures, mut failure) = (0, 0, None);
+        let mut out = Output::default();
+        while taken < commands.len() {
+            let (before, errors) = (taken, self.stats().errors.get());
+            (taken, _) = self.run(session, commands.into(), taken, &mut out);
+            let new = self.stats().errors.get() - errors;
+            if new > 0 {
+                failures += new;
+                failure = failure.or_else(|| failed(commands.get(before..).unwrap_or_default(), &out));
+            }
+            out.clear(KEPT_BYTES);
+            if taken == before {
+                break;
+            }
+        }
+        Applied { taken, failures, failure }
+    }
+}
+
+/// The first of some commands that answered an error, and the error.
+fn failed(commands: &[u8], replies: &Output) -> Option<String> {
+    let (mut skimmer, mut found) = (Skimmer::new(), None);
+    for slice in replies.slices() {
+        skimmer
+            .feed(slice, |error| {
+                found.get_or_insert_with(|| (error.reply, String::from_utf8_lossy(error.text).into_owned()));
+            })
+            .ok()?;
+    }
+    let (number, error) = found?;
+    let (mut framer, mut batch) = (Framer::default(), Batch::default());
+    let input = Input::from(commands);
+    framer.frame(input, 0, &Limits::default(), usize::try_from(number).ok()?.saturating_add(1), &mut batch);
+    let failed = batch.requests().last()?;
+    let words = batch.args(failed, input).from(0).collect::<Vec<_>>().join(&b' ');
+    let words = words.get(..words.len().min(SHOWN_BYTES)).unwrap_or_default();
+    Some(format!("{error}: {}", words.escape_ascii()))
+}

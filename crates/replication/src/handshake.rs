@@ -1,0 +1,293 @@
+//! What a replica says before the stream begins, and how it takes the answers.
+//!
+//! ```text
+//! replica                                        primary
+//! PING                                           +PONG, or -NOAUTH
+//! AUTH, REPLCONF listening-port, capa ...        +OK each; an older primary may refuse some
+//! PSYNC <history> <offset>, or PSYNC ? -1        +FULLRESYNC <history> <offset>, or +CONTINUE [<history>]
+//! ```
+//!
+//! Replies are single lines. An empty line is a sign of life while the primary gets ready.
+
+use std::collections::VecDeque;
+
+use resp::num::parse_i64;
+
+use crate::id::HistoryId;
+
+/// What a replica says of itself.
+#[derive(Clone, Debug, Default)]
+pub struct Introduction {
+    /// The user and password that the primary wants (`masteruser`, `masterauth`).
+    pub user: Option<Vec<u8>>,
+    /// See `user`.
+    pub password: Option<Vec<u8>>,
+    /// The port that clients find this server at (`replica-announce-port`, or its own).
+    pub port: u16,
+    /// The address they find it at, if it isn't the one that the primary sees (`replica-announce-ip`).
+    pub address: Option<String>,
+    /// The server's version, which newer primaries take note of.
+    pub version: String,
+    /// The history that the replica has a part of, and the offset of the first byte that it lacks.
+    pub known: Option<(HistoryId, u64)>,
+}
+
+/// How the stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// With a snapshot. `offset` bytes of this history are in it.
+    Snapshot {
+        /// The history's name.
+        history: HistoryId,
+        /// Bytes of it before the first one that the stream will have.
+        offset: u64,
+    },
+    /// Where the replica was. The history may have another name from here on.
+    GoesOn {
+        /// The new name, if there is one.
+        history: Option<HistoryId>,
+    },
+}
+
+/// What is to be done next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// These requests are to be sent.
+    Send(Vec<u8>),
+    /// The next line is awaited.
+    Wait,
+    /// The stream begins.
+    Begin(Beginning),
+}
+
+/// Why the primary can't be replicated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// A line for the log: what the primary said, and what to do.
+    pub text: String,
+    /// The primary says that it can't now: it loads its data, or has no link to its own primary.
+    pub is_for_now: bool,
+}
+
+/// What a reply is awaited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Ping,
+    Auth,
+    /// Something that older primaries may not know.
+    Optional,
+    Psync,
+}
+
+/// The replica's side.
+#[derive(Debug)]
+pub struct Handshake {
+    introduction: Introduction,
+    asked: VecDeque<Asked>,
+}
+
+impl Handshake {
+    /// The handshake, and the first request.
+    #[must_use]
+    pub fn begin(introduction: Introduction) -> (Handshake, Vec<u8>) {
+        (Handshake { introduction, asked: VecDeque::from([Asked::Ping]) }, request(&[b"PING"]))
+    }
+
+    /// Takes a line of the primary's, without its end.
+    ///
+    /// # Errors
+    /// The primary refuses something that can't be done without.
+    pub fn line(&mut self, line: &[u8]) -> Result<Step, Refused> {
+        if line.is_empty() {
+            return Ok(Step::Wait);
+        }
+        let asked = self.asked.pop_front();
+        let is_error = line.first() == Some(&b'-');
+        match asked {
+            Some(Asked::Ping) => self.pinged(line),
+            Some(Asked::Auth) if is_error => Err(refused(line, "check masteruser and masterauth", false)),
+            Some(Asked::Auth | Asked::Optional) if !self.asked.is_empty() => Ok(Step::Wait),
+            Some(Asked::Auth | Asked::Optional) => Ok(Step::Send(self.psync())),
+            Some(Asked::Psync) => begun(line),
+            None => Err(refused(line, "nothing was asked", false)),
+        }
+    }
+
+    /// Introduces the replica, once the primary is known to answer.
+    fn pinged(&mut self, line: &[u8]) -> Result<Step, Refused> {
+        // A primary that wants a password first says so; so does one whose users may not PING.
+        let answers = [&b"+PONG"[..], b"-NOAUTH", b"-NOPERM", b"-ERR operation not permitted"];
+        if !answers.iter().any(|answer| line.starts_with(answer)) {
+            return Err(refused(line, "it does not answer PING", is_for_now(line)));
+        }
+        let mut bytes = Vec::new();
+        let introduction = &self.introduction;
+        if let Some(password) = &introduction.password {
+            match &introduction.user {
+                Some(user) => bytes.extend(request(&[b"AUTH", user, password])),
+                None => bytes.extend(request(&[b"AUTH", password])),
+            }
+            self.asked.push_back(Asked::Auth);
+        }
+        let port = introduction.port.to_string();
+        let mut say = |words: &[&[u8]]| {
+            bytes.extend(request(words));
+            self.asked.push_back(Asked::Optional);
+        };
+        say(&[b"REPLCONF", b"listening-port", port.as_bytes()]);
+        if let Some(address) = &introduction.address {
+            say(&[b"REPLCONF", b"ip-address", address.as_bytes()]);
+        }
+        say(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"]);
+        say(&[b"REPLCONF", b"version", introduction.version.as_bytes()]);
+        Ok(Step::Send(bytes))
+    }
+
+    fn psync(&mut self) -> Vec<u8> {
+        self.asked.push_back(Asked::Psync);
+        match self.introduction.known {
+            Some((history, offset)) => request(&[b"PSYNC", history.as_str().as_bytes(), offset.to_string().as_bytes()]),
+            None => request(&[b"PSYNC", b"?", b"-1"]),
+        }
+    }
+}
+
+/// Reads the answer to PSYNC.
+fn begun(line: &[u8]) -> Result<Step, Refused> {
+    let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+    let history = |word: Option<&[u8]>| word.and_then(HistoryId::parse);
+    let beginning = match words.next() {
+        Some(b"+FULLRESYNC") => {
+            let parsed = history(words.next()).zip(words.next().and_then(offset));
+            parsed.map(|(history, offset)| Beginning::Snapshot { history, offset })
+        }
+        Some(b"+CONTINUE") => Some(Beginning::GoesOn { history: history(words.next()) }),
+        _ => None,
+    };
+    match beginning {
+        Some(beginning) => Ok(Step::Begin(beginning)),
+        None => Err(refused(line, "it was asked for its data (PSYNC)", is_for_now(line))),
+    }
+}
+
+fn offset(text: &[u8]) -> Option<u64> {
+    parse_i64(text).and_then(|offset| u64::try_from(offset).ok())
+}
+
+/// True if an error passes by itself.
+fn is_for_now(line: &[u8]) -> bool {
+    line.starts_with(b"-NOMASTERLINK") || line.starts_with(b"-LOADING") || line.starts_with(b"-BUSY")
+}
+
+fn refused(line: &[u8], what: &str, is_for_now: bool) -> Refused {
+    let line = line.get(..line.len().min(200)).unwrap_or_default();
+    Refused { text: format!("the primary says \"{}\": {what}", line.escape_ascii()), is_for_now }
+}
+
+/// A request, as an array of bulk strings.
+#[must_use]
+pub fn request(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    fn introduction() -> Introduction {
+        Introduction { port: 7000, version: "8.0.0".into(), ..Introduction::default() }
+    }
+
+    /// Plays a handshake: what is sent, in words, and how it ends.
+    fn play(introduction: Introduction, lines: &[&str]) -> (Vec<String>, Result<Option<Beginning>, Refused>) {
+        let (mut handshake, first) = Handshake::begin(introduction);
+        let mut sent = vec![words(&first)];
+        for line in lines {
+            match handshake.line(line.as_bytes()) {
+                Ok(Step::Send(bytes)) => sent.push(words(&bytes)),
+                Ok(Step::Wait) => {}
+                Ok(Step::Begin(beginning)) => return (sent, Ok(Some(beginning))),
+                Err(refused) => return (sent, Err(refused)),
+            }
+        }
+        (sent, Ok(None))
+    }
+
+    /// The words of some requests.
+    fn words(bytes: &[u8]) -> String {
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let words = text.split("\r\n").filter(|line| !line.is_empty() && !line.starts_with('$'));
+        words.map(|word| if word.starts_with('*') { ";" } else { word }).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_replica_without_data_gets_a_snapshot() {
+        let full = format!("+FULLRESYNC {ID} 1234");
+        let (sent, end) = play(introduction(), &["+PONG", "+OK", "+OK", "+OK", "", &full]);
+        assert_eq!(
+            sent,
+            [
+                "; PING",
+                "; REPLCONF listening-port 7000 ; REPLCONF capa eof capa psync2 ; REPLCONF version 8.0.0",
+                "; PSYNC ? -1"
+            ]
+        );
+        let history = HistoryId::parse(ID.as_bytes()).unwrap();
+        assert_eq!(end, Ok(Some(Beginning::Snapshot { history, offset: 1234 })));
+    }
+
+    #[test]
+    fn one_that_has_a_part_goes_on() {
+        let history = HistoryId::parse(ID.as_bytes()).unwrap();
+        let known = Introduction { known: Some((history, 77)), ..introduction() };
+        let (sent, end) = play(known.clone(), &["+PONG", "+OK", "+OK", "-ERR unknown option", "+CONTINUE"]);
+        assert_eq!(sent[2], format!("; PSYNC {ID} 77"));
+        assert_eq!(end, Ok(Some(Beginning::GoesOn { history: None })));
+        let line = format!("+CONTINUE {ID}");
+        let (_, end) = play(known, &["+PONG", "+OK", "+OK", "+OK", &line]);
+        assert_eq!(end, Ok(Some(Beginning::GoesOn { history: Some(history) })));
+    }
+
+    #[test]
+    fn passwords_and_addresses_are_told() {
+        let told = Introduction {
+            user: Some(b"repl".to_vec()),
+            password: Some(b"pass word".to_vec()),
+            address: Some("10.0.0.9".into()),
+            ..introduction()
+        };
+        let (sent, _) = play(told.clone(), &["-NOAUTH Authentication required."]);
+        assert!(
+            sent[1].starts_with("; AUTH repl pass word ; REPLCONF listening-port 7000 ; REPLCONF ip-address 10.0.0.9")
+        );
+        let (_, end) = play(told, &["+PONG", "-WRONGPASS invalid username-password pair"]);
+        let refused = end.unwrap_err();
+        assert!(refused.text.contains("WRONGPASS") && refused.text.contains("masterauth"), "{}", refused.text);
+        assert!(!refused.is_for_now);
+    }
+
+    #[test]
+    fn a_primary_that_can_not_now_is_asked_again() {
+        let not_now = |lines: &[&str]| play(introduction(), lines).1.unwrap_err().is_for_now;
+        assert!(not_now(&[
+            "+PONG",
+            "+OK",
+            "+OK",
+            "+OK",
+            "-NOMASTERLINK Can't SYNC while not connected with my master"
+        ]));
+        assert!(not_now(&["-LOADING Redis is loading the dataset in memory"]));
+        assert!(!not_now(&["+PONG", "+OK", "+OK", "+OK", "-ERR unknown command 'PSYNC'"]));
+        assert!(!not_now(&["-ERR what"]));
+        assert!(!not_now(&["+PONG", "+OK", "+OK", "+OK", "+FULLRESYNC short 1"]));
+        assert!(!not_now(&["+PONG", "+OK", "+OK", "+OK", &format!("+FULLRESYNC {ID} x")]));
+    }
+}

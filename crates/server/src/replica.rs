@@ -1,0 +1,120 @@
+//! The link to the primary that this server follows (REPLICAOF): a thread of its own.
+//!
+//! The thread opens the link, introduces the server, and loads the primary's snapshot beside the threads that serve clients, as a start
+//! does. Then it reads the primary's stream and has the first worker apply it, a part at a time, so that the stream is one more client:
+//! its commands are prefetched, recorded and told to listeners as a client's are. What was applied is acknowledged once a second.
+
+mod link;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::engine::Engine;
+use engine::replication::{LinkState, Primary};
+
+use self::link::Link;
+use crate::append_only::AppendOnly;
+use crate::conf_file::system_text;
+use crate::event_loop::now_us;
+use crate::log;
+
+/// How long the thread waits after a link has failed until it tries another one, at first; each failure in a row doubles it.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+/// The longest such wait: a primary that comes back is followed again soon.
+const RETRY_MAX: Duration = Duration::from_secs(10);
+/// The wait where the primary says that it can't now.
+const NOT_NOW: Duration = Duration::from_secs(1);
+/// How often the thread looks whether the server ends while there is nothing to follow.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Why a link has ended.
+#[derive(Debug)]
+enum Trouble {
+    /// Another primary is to be followed, or none.
+    Changed,
+    /// The network's, or the system's.
+    Io(io::Error),
+    /// The primary says that it can't now; another try is made soon.
+    NotNow(String),
+    /// What the primary says or sends can't be used: another try is made later.
+    Refused(String),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble::Io(error)
+    }
+}
+
+/// What the thread has.
+struct Follower {
+    engine: &'static Engine,
+    append_only: Arc<AppendOnly>,
+    /// Counts links, so that a worker doesn't take one's commands for another's.
+    links: u64,
+}
+
+/// Starts the thread that follows a primary whenever there is one to be followed.
+///
+/// # Errors
+/// If there can't be another thread.
+pub fn start(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Result<(), String> {
+    let run = move || Follower { engine, append_only, links: 0 }.run();
+    let thread = std::thread::Builder::new().name("replica".into()).spawn(run);
+    thread.map_err(|error| format!("can't start a thread: {error}"))?;
+    Ok(())
+}
+
+impl Follower {
+    fn run(mut self) {
+        let replication = &self.engine.replication;
+        let mut wait = RETRY_MIN;
+        loop {
+            let (primary, version) = replication.primary();
+            let Some(primary) = primary else {
+                replication.wait_for_change(version, IDLE);
+                continue;
+            };
+            self.links += 1;
+            let mut link = Link::new(self.engine, &self.append_only, version, self.links);
+            let ended = link.follow(&primary);
+            let was_up = link.was_up();
+            self.note_end(version);
+            wait = match &ended {
+                Ok(()) | Err(Trouble::Changed) => RETRY_MIN,
+                Err(Trouble::NotNow(_)) => NOT_NOW,
+                Err(Trouble::Io(_)) if was_up => RETRY_MIN,
+                Err(Trouble::Io(_) | Trouble::Refused(_)) => (wait * 2).min(RETRY_MAX),
+            };
+            if let Err(trouble) = ended {
+                tell(&primary, &trouble, wait);
+            }
+            replication.wait_for_change(version, wait);
+        }
+    }
+
+    fn note_end(&self, version: u64) {
+        let stale = self.engine.settings.replica_serve_stale_data.get();
+        self.engine.replication.note_link(version, stale, |link| {
+            if link.state == LinkState::Up || link.down_since_s == 0 {
+                link.down_since_s = now_us() / 1_000_000;
+            }
+            (link.state, link.snapshot_bytes) = (LinkState::Down, None);
+        });
+    }
+}
+
+/// Says in the log why a link has ended.
+fn tell(primary: &Primary, trouble: &Trouble, wait: Duration) {
+    let Primary { host, port } = primary;
+    let why = match trouble {
+        Trouble::Changed => return,
+        Trouble::Io(error) => system_text(error),
+        Trouble::NotNow(text) | Trouble::Refused(text) => text.clone(),
+    };
+    log::warning(format!(
+        "The link to the primary {host}:{port} is down: {why}. Another try follows in {:.1} s.",
+        wait.as_secs_f64()
+    ));
+}

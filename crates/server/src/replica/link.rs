@@ -1,0 +1,443 @@
+//! One link to a primary, from its opening to its end.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::engine::Engine;
+use engine::inbox::Message;
+use engine::replay::Replay;
+use engine::replication::{Applied, History, LinkState, Primary};
+use engine::snapshots::Purpose;
+use engine::snapshots::reading::LoadOptions;
+use engine::worker::Worker;
+use replication::handshake::{Beginning, Handshake, Introduction, Step, request};
+use replication::id::HistoryId;
+use replication::stream::Splitter;
+use replication::transfer::{End, Transfer};
+
+use super::Trouble;
+use crate::append_only::AppendOnly;
+use crate::event_loop::now_us;
+use crate::{log, process};
+
+/// How long the thread waits for bytes before it looks whether the link is still wanted, and whether something is to be said.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often the primary is told how far this server is.
+const ACKNOWLEDGE_EVERY: Duration = Duration::from_secs(1);
+/// Bytes that are read at once, and had applied: fewer than a worker takes a millisecond for.
+const PART_BYTES: usize = 64 << 10;
+/// Longest line of a handshake.
+const LINE_BYTES_MAX: usize = 4 << 10;
+/// How long the log's room is waited for before what a worker didn't take is given to it again.
+const ROOM_WAIT: Duration = Duration::from_millis(1);
+/// The worker that applies the stream.
+const APPLIES: usize = 0;
+/// What empties the keyspace before a snapshot is loaded.
+const EMPTY: &[u8] = b"*1\r\n$8\r\nFLUSHALL\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLUSH\r\n";
+
+/// See the module's documentation.
+pub(super) struct Link<'f> {
+    engine: &'static Engine,
+    append_only: &'f Arc<AppendOnly>,
+    /// Which change of the primary it belongs to, and its number among links.
+    version: u64,
+    number: u64,
+    was_up: bool,
+    /// Bytes of the history that have arrived, and that have been applied.
+    read: u64,
+    applied: u64,
+    acknowledged: Instant,
+}
+
+impl<'f> Link<'f> {
+    pub(super) fn new(
+        engine: &'static Engine,
+        append_only: &'f Arc<AppendOnly>,
+        version: u64,
+        number: u64,
+    ) -> Link<'f> {
+        Link { engine, append_only, version, number, was_up: false, read: 0, applied: 0, acknowledged: Instant::now() }
+    }
+
+    /// Whether the stream has begun.
+    pub(super) fn was_up(&self) -> bool {
+        self.was_up
+    }
+
+    /// Follows the primary until the link ends, which it does with an error.
+    pub(super) fn follow(&mut self, primary: &Primary) -> Result<(), Trouble> {
+        self.note(|link| link.state = LinkState::Connecting)?;
+        let timeout = self.timeout();
+        let mut socket = Patient { socket: connect(primary, timeout)?, link: Wanted::of(self), heard: Instant::now() };
+        self.note(|link| link.state = LinkState::Handshake)?;
+        let (beginning, rest) = self.introduce(&mut socket)?;
+        let mut rest = match beginning {
+            Beginning::Snapshot { history, offset } => self.load(&mut socket, rest, history, offset)?,
+            Beginning::GoesOn { history } => {
+                self.go_on(history);
+                rest
+            }
+        };
+        self.was_up = true;
+        self.note(|link| (link.state, link.snapshot_bytes) = (LinkState::Up, None))?;
+        self.acknowledge(&mut socket)?;
+        self.stream(&mut socket, &mut rest)
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(self.engine.settings.repl_timeout_s.get().unsigned_abs())
+    }
+
+    /// Notes what is new of the link. It ends if it isn't wanted any more.
+    fn note(&self, note: impl FnOnce(&mut engine::replication::LinkFigures)) -> Result<(), Trouble> {
+        let stale = self.engine.settings.replica_serve_stale_data.get();
+        let heard = |link: &mut engine::replication::LinkFigures| {
+            link.heard_s = now_us() / 1_000_000;
+            note(link);
+        };
+        if self.engine.replication.note_link(self.version, stale, heard) { Ok(()) } else { Err(Trouble::Changed) }
+    }
+
+    /// What this server says of itself.
+    fn introduction(&self) -> Introduction {
+        let settings = &self.engine.settings;
+        let text = |text: Arc<str>| (!text.is_empty()).then(|| text.as_bytes().to_vec());
+        let announced = settings.replica_announce_port.get();
+        let port = if announced == 0 { settings.port.get() } else { announced };
+        let address = settings.replica_announce_ip.get();
+        let history = self.engine.replication.history();
+        let next = self.engine.replication.link().applied + 1;
+        Introduction {
+            user: text(settings.masteruser.get()),
+            password: text(settings.masterauth.get()),
+            port: u16::try_from(port).unwrap_or_default(),
+            address: (!address.is_empty()).then(|| address.to_string()),
+            version: engine::machine::version::REDIS_VERSION.to_owned(),
+            known: history.is_known.then_some((history.id, next)),
+        }
+    }
+
+    /// Goes through the handshake. Returns how the stream begins, and what was read behind that.
+    fn introduce(&mut self, socket: &mut Patient) -> Result<(Beginning, Vec<u8>), Trouble> {
+        let (mut handshake, first) = Handshake::begin(self.introduction());
+        socket.write_all(&first)?;
+        let mut read = Vec::new();
+        loop {
+            let line = socket.line(&mut read)?;
+            let step = handshake.line(&line).map_err(|refused| {
+                if refused.is_for_now { Trouble::NotNow(refused.text) } else { Trouble::Refused(refused.text) }
+            })?;
+            match step {
+                Step::Send(bytes) => socket.write_all(&bytes)?,
+                Step::Wait => {}
+                Step::Begin(beginning) => return Ok((beginning, read)),
+            }
+        }
+    }
+
+    /// The primary goes on where this server is.
+    fn go_on(&mut self, renamed: Option<HistoryId>) {
+        let replication = &self.engine.replication;
+        let (link, history) = (replication.link(), replication.history());
+        (self.read, self.applied) = (link.applied, link.applied);
+        if let Some(id) = renamed.filter(|id| *id != history.id) {
+            replication.set_history(History { id, before: Some((history.id, link.applied + 1)), is_known: true });
+        }
+        log::notice(format!("The primary goes on at offset {} of its history", link.applied + 1));
+        // The link's end tells if it isn't wanted any more.
+        let _ = self.note(|link| link.partial += 1);
+    }
+
+    /// Has the primary's snapshot take the place of all data. Returns what was read behind it.
+    fn load(
+        &mut self,
+        socket: &mut Patient,
+        mut read: Vec<u8>,
+        history: HistoryId,
+        offset: u64,
+    ) -> Result<Vec<u8>, Trouble> {
+        self.note(|link| (link.state, link.snapshot_read) = (LinkState::Receiving, 0))?;
+        let end = loop {
+            // The primary says that it lives by empty lines until its snapshot begins.
+            let line = socket.line(&mut read)?;
+            if !line.is_empty() {
+                let bad = || Trouble::Refused(format!("no snapshot comes, but \"{}\"", line.escape_ascii()));
+                break End::parse(&line).ok_or_else(bad)?;
+            }
+        };
+        self.note(|link| link.snapshot_bytes = end.bytes())?;
+        let mut transfer = Transfer::new(socket, end, &read);
+        self.begin_loading(end.bytes());
+        let loaded = self.load_from(&mut transfer);
+        self.end_loading(history, offset, loaded.is_ok());
+        loaded?;
+        Ok(transfer.into_rest())
+    }
+
+    /// Has all threads refuse commands until the data are there. From here on the data are no history's.
+    fn begin_loading(&self, bytes: Option<u64>) {
+        let engine = self.engine;
+        let known = engine.replication.history();
+        engine.replication.set_history(History { is_known: false, ..known });
+        engine.begin_loading(now_us() / 1_000_000);
+        engine.snapshots.loading.expect(bytes.unwrap_or_default());
+        // Whatever runs when the data are refused has ended after this.
+        drop(engine.keyspace.gate().close());
+        self.append_only.turn_off();
+        self.append_only.wait_until_off();
+    }
+
+    fn end_loading(&mut self, history: HistoryId, offset: u64, is_loaded: bool) {
+        let engine = self.engine;
+        if is_loaded {
+            (self.read, self.applied) = (offset, offset);
+            engine.replication.set_history(History { id: history, before: None, is_known: true });
+            // The link's end tells if it isn't wanted any more.
+            let _ = self.note(|link| (link.read, link.applied, link.full) = (offset, offset, link.full + 1));
+        }
+        if engine.settings.appendonly.get() {
+            match self.append_only.turn_on(engine) {
+                Ok(()) => engine.snapshots.want(Purpose::Base),
+                Err(why) => log::warning(format!("{why}. The primary's data are not in the append-only file.")),
+            }
+        }
+        engine.end_loading();
+    }
+
+    /// Empties the keyspace and puts in what a snapshot has. If that fails, the keyspace is empty.
+    fn load_from(&self, transfer: &mut Transfer<&mut Patient>) -> Result<(), Trouble> {
+        let engine = self.engine;
+        let began = Instant::now();
+        // It has a number beyond those of the threads that serve clients.
+        let mut worker = Worker::new(engine.inboxes.len(), engine, process::random_seed());
+        let emptied = Replay::begin(&mut worker, now_us()).commands(EMPTY);
+        emptied.map_err(|(_, why)| Trouble::Refused(why))?;
+        let options = LoadOptions { keeps_expired: true, checks: engine.settings.rdbchecksum.get(), replaces: false };
+        let mut said = Instant::now();
+        let progress = |read| {
+            engine.snapshots.loading.note(read);
+            if said.elapsed() >= LOOK_EVERY {
+                said = Instant::now();
+                // A link that isn't wanted any more ends with the next byte that is read.
+                let _ = self.note(|link| link.snapshot_read = read);
+            }
+        };
+        let loaded = Replay::begin(&mut worker, now_us()).snapshot(&mut *transfer, options, progress);
+        let loaded = loaded.map_err(|why| Trouble::Refused(format!("the primary's snapshot can't be loaded: {why}")));
+        let loaded = loaded.and_then(|loaded| {
+            // A reader ends with the snapshot's last byte, which may not be the transfer's.
+            transfer.skip_to_end()?;
+            Ok(loaded)
+        });
+        match loaded {
+            Ok(loaded) => {
+                log::notice(format!(
+                    "The primary's data are loaded: {:.3} seconds, {} keys, {} bytes",
+                    began.elapsed().as_secs_f64(),
+                    loaded.keys,
+                    loaded.bytes
+                ));
+                Ok(())
+            }
+            Err(trouble) => {
+                // Half of the primary's data is of no use.
+                let _ = Replay::begin(&mut worker, now_us()).commands(EMPTY);
+                Err(trouble)
+            }
+        }
+    }
+
+    /// Has the stream applied as it arrives.
+    fn stream(&mut self, socket: &mut Patient, buffer: &mut Vec<u8>) -> Result<(), Trouble> {
+        let mut splitter = Splitter::default();
+        self.read = self.applied + buffer.len() as u64;
+        loop {
+            self.take_all(socket, &mut splitter, buffer)?;
+            let before = buffer.len();
+            buffer.resize(before + PART_BYTES, 0);
+            let room = buffer.get_mut(before..).unwrap_or_default();
+            let arrived = socket.read_or_look(room);
+            buffer.truncate(before + *arrived.as_ref().unwrap_or(&0));
+            self.read += arrived? as u64;
+            if self.acknowledged.elapsed() >= ACKNOWLEDGE_EVERY {
+                self.acknowledge(socket)?;
+            }
+        }
+    }
+
+    /// Has all whole commands of the buffer applied, and answers what the primary asks between them.
+    fn take_all(&mut self, socket: &mut Patient, splitter: &mut Splitter, buffer: &mut Vec<u8>) -> Result<(), Trouble> {
+        let mut at = 0;
+        loop {
+            let bytes = buffer.get(at..).unwrap_or_default();
+            let portion = splitter.portion(bytes).map_err(|error| {
+                Trouble::Refused(format!("no commands come: {}", String::from_utf8_lossy(&error.text())))
+            })?;
+            let commands = bytes.get(..portion.commands).unwrap_or_default();
+            self.apply(commands)?;
+            at += portion.commands + portion.asks;
+            if portion.asks > 0 {
+                self.acknowledge(socket)?;
+                // The question is a part of the history, too.
+                self.advance(portion.asks)?;
+            } else {
+                break;
+            }
+        }
+        buffer.drain(..at);
+        Ok(())
+    }
+
+    /// Has a worker apply whole commands, and waits for it.
+    fn apply(&mut self, mut commands: &[u8]) -> Result<(), Trouble> {
+        while !commands.is_empty() {
+            let message = Message::Apply { link: self.number, commands: commands.to_vec() };
+            let Some(inbox) = self.engine.inboxes.get(APPLIES) else { return Ok(()) };
+            inbox.send(message);
+            let applied = self.applied();
+            self.advance(applied.taken)?;
+            self.note_failures(&applied)?;
+            commands = commands.get(applied.taken..).unwrap_or_default();
+            if !commands.is_empty() {
+                std::thread::sleep(ROOM_WAIT);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for what a worker has done with a part. It may be in the midst of a long command, or of a script.
+    fn applied(&self) -> Applied {
+        loop {
+            if let Some(applied) = self.engine.replication.applied(LOOK_EVERY) {
+                return applied;
+            }
+        }
+    }
+
+    /// Counts bytes that were applied.
+    fn advance(&mut self, bytes: usize) -> Result<(), Trouble> {
+        self.applied += bytes as u64;
+        let (read, applied) = (self.read, self.applied);
+        self.note(|link| (link.read, link.applied) = (read, applied))
+    }
+
+    fn note_failures(&self, applied: &Applied) -> Result<(), Trouble> {
+        let Some(failure) = &applied.failure else { return Ok(()) };
+        log::warning(format!(
+            "{} commands of the primary's could not be applied, so that its data differ from this server's: {failure}",
+            applied.failures
+        ));
+        self.note(|link| link.failed += applied.failures)
+    }
+
+    /// Tells the primary how far this server is.
+    fn acknowledge(&mut self, socket: &mut Patient) -> Result<(), Trouble> {
+        self.acknowledged = Instant::now();
+        let offset = self.applied.to_string();
+        Ok(socket.write_all(&request(&[b"REPLCONF", b"ACK", offset.as_bytes()]))?)
+    }
+}
+
+/// Opens the connection.
+fn connect(primary: &Primary, timeout: Duration) -> Result<TcpStream, Trouble> {
+    let addresses = (primary.host.as_str(), primary.port).to_socket_addrs()?;
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the primary's name has no address");
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(socket) => {
+                socket.set_nodelay(true)?;
+                socket.set_read_timeout(Some(LOOK_EVERY))?;
+                socket.set_write_timeout(Some(timeout))?;
+                return Ok(socket);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last.into())
+}
+
+/// Whether a link is still wanted.
+struct Wanted {
+    engine: &'static Engine,
+    version: u64,
+}
+
+impl Wanted {
+    fn of(link: &Link<'_>) -> Wanted {
+        Wanted { engine: link.engine, version: link.version }
+    }
+
+    fn is_over(&self) -> bool {
+        self.engine.replication.primary().1 != self.version
+    }
+}
+
+/// The socket: reading waits no longer than `repl-timeout`, and no longer than the link is wanted.
+struct Patient {
+    socket: TcpStream,
+    link: Wanted,
+    heard: Instant,
+}
+
+impl Patient {
+    /// Reads what there is. Nothing after a moment without any.
+    fn read_or_look(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let over = |text: &str| Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        match self.socket.read(room) {
+            Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the primary closed the connection")),
+            Ok(len) => {
+                self.heard = Instant::now();
+                Ok(len)
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                let timeout = Duration::from_secs(self.link.engine.settings.repl_timeout_s.get().unsigned_abs());
+                match () {
+                    () if self.link.is_over() => over("another primary is to be followed"),
+                    () if self.heard.elapsed() >= timeout => over("nothing has come from the primary for repl-timeout"),
+                    () => Ok(0),
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next line, without its end. `read` has what was read so far and not taken.
+    fn line(&mut self, read: &mut Vec<u8>) -> Result<Vec<u8>, Trouble> {
+        loop {
+            if let Some(end) = read.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = read.drain(..=end).collect();
+                return Ok(line.trim_ascii_end().to_vec());
+            }
+            if read.len() > LINE_BYTES_MAX {
+                return Err(Trouble::Refused("a line is longer than any that a primary sends".into()));
+            }
+            let mut room = [0; LINE_BYTES_MAX];
+            let len = self.read_or_look(&mut room)?;
+            read.extend_from_slice(room.get(..len).unwrap_or_default());
+        }
+    }
+}
+
+impl Read for Patient {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.read_or_look(room)? {
+                0 => {}
+                len => return Ok(len),
+            }
+        }
+    }
+}
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

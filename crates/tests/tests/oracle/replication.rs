@@ -1,0 +1,233 @@
+//! Penstock beside redis-server, as its replica: random work, cut links, equal data at equal offsets.
+//!
+//! `PENSTOCK_ORACLE` names another server to be followed, of Valkey or a newer Redis.
+
+#![allow(clippy::unwrap_used)]
+
+use std::thread;
+use std::time::Duration;
+
+use penstock_tests::breaker::Breaker;
+use penstock_tests::bytes::encode_all;
+use penstock_tests::families;
+use penstock_tests::rng::Rng;
+use penstock_tests::server::Server;
+use penstock_tests::stream::generate;
+
+/// A primary that begins a snapshot at once, and has all that a replica may have missed.
+const PRIMARY: &[&str] =
+    &["--repl-diskless-sync-delay", "0", "--repl-backlog-size", "64mb", "--enable-debug-command", "yes"];
+/// Threads that work on the primary, and streams of each in an ordinary run.
+const THREADS: u64 = 2;
+const STREAMS: u64 = 40;
+/// How long a stream's replies may take; what waits for longer is blocked.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+fn replica_of(port: u16, more: &[&str]) -> Server {
+    let port = port.to_string();
+    let args = ["--replicaof", "127.0.0.1", &port, "--threads", "2", "--enable-debug-command", "yes"];
+    Server::penstock_that_loads(&[&args[..], more].concat())
+}
+
+fn text(server: &Server, command: &str) -> String {
+    String::from_utf8_lossy(server.connect().cmd(command).unwrap().text()).into_owned()
+}
+
+fn is_up(server: &Server) -> bool {
+    text(server, "INFO replication").contains("master_link_status:up")
+}
+
+/// Runs random commands of all families on several threads.
+fn work(server: &Server, seed: u64, streams: u64) {
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed + thread);
+                let families: Vec<_> = families::ALL.iter().filter(|family| family.is_replayed).collect();
+                for _ in 0..streams {
+                    let family = *rng.pick(&families);
+                    let stream = generate(family, rng.next_u64());
+                    let mut conn = server.connect();
+                    // A command that the server closes the connection for ends the stream.
+                    if conn.send(&encode_all(&stream.commands)).is_ok() {
+                        let _ = conn.read_for(PATIENCE);
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Waits until both have the same data at the same offset.
+fn wait_until_equal(primary: &Server, replica: &Server) {
+    let offset = |server: &Server, name: &str| server.figure(name);
+    let mut last = String::new();
+    let is_equal = || {
+        let digests = [text(primary, "DEBUG DIGEST"), text(replica, "DEBUG DIGEST")];
+        let offsets = [offset(primary, "master_repl_offset"), offset(replica, "slave_repl_offset")];
+        last = format!("{digests:?} {offsets:?}");
+        digests[0] == digests[1] && offsets[0] == offsets[1]
+    };
+    let equal = penstock_tests::server::comes_true(is_equal);
+    assert!(equal, "{last} {:?}\n{}", differing_keys(primary, replica), replica.log());
+}
+
+/// Keys whose values differ, in any database.
+fn differing_keys(primary: &Server, replica: &Server) -> Vec<String> {
+    let (mut ours, mut theirs) = (replica.connect(), primary.connect());
+    let mut found = Vec::new();
+    for database in 0..16 {
+        for conn in [&mut ours, &mut theirs] {
+            conn.cmd(&format!("SELECT {database}")).unwrap();
+        }
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for conn in [&mut ours, &mut theirs] {
+            keys.extend(conn.cmd("KEYS *").unwrap().items().iter().map(|key| key.text().to_vec()));
+        }
+        keys.sort();
+        keys.dedup();
+        for key in keys {
+            let command = [b"DEBUG".to_vec(), b"DIGEST-VALUE".to_vec(), key.clone()];
+            let digests = [&mut ours, &mut theirs].map(|conn| conn.call(&command).unwrap());
+            if digests[0] != digests[1] {
+                let values =
+                    [&mut ours, &mut theirs].map(|conn| conn.call(&[b"DUMP".to_vec(), key.clone()]).unwrap().escaped());
+                found.push(format!("{database} {}: {values:?}", String::from_utf8_lossy(&key)));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_replica_has_what_its_primary_has() {
+    let primary = Server::oracle(PRIMARY);
+    work(&primary, 1, STREAMS);
+    let replica = replica_of(primary.port(), &[]);
+    work(&primary, 2, STREAMS);
+    replica.wait_until("the link is up", is_up);
+    work(&primary, 3, STREAMS);
+    wait_until_equal(&primary, &replica);
+    assert_eq!(primary.figure("sync_full"), 1);
+    assert!(!replica.log().contains("could not be applied"), "{}", replica.log());
+}
+
+/// A link that is cut goes on where it was, in the midst of a command or a transaction, too.
+#[test]
+fn a_link_that_is_cut_goes_on() {
+    let primary = Server::oracle(PRIMARY);
+    work(&primary, 11, STREAMS / 4);
+    let mut first = true;
+    let mut rng = Rng::new(12);
+    let breaker = Breaker::start_with(primary.port(), move || {
+        // The snapshot gets through.
+        let back = if std::mem::take(&mut first) { 1 << 20 } else { 200 + rng.below(20_000) };
+        [1 << 30, back]
+    });
+    let replica = replica_of(breaker.port(), &[]);
+    replica.wait_until("the link is up", is_up);
+    work(&primary, 13, STREAMS);
+    wait_until_equal(&primary, &replica);
+    assert!(breaker.broken() > 5, "{}", breaker.broken());
+    assert_eq!(primary.figure("sync_full"), 1, "{}", replica.log());
+    assert!(primary.figure("sync_partial_ok") > 5);
+    assert!(!replica.log().contains("could not be applied"), "{}", replica.log());
+}
+
+#[test]
+fn clients_of_a_replica_read_and_do_not_write() {
+    let primary = Server::oracle(PRIMARY);
+    primary.connect().cmd("SET k v").unwrap();
+    let replica = replica_of(primary.port(), &[]);
+    replica.wait_until("the link is up", is_up);
+    let mut conn = replica.connect();
+    let read_only = b"READONLY You can't write against a read only replica.";
+    for command in ["SET k w", "DEL k", "FLUSHALL", "EVAL redis.call('set','k','w') 0"] {
+        let reply = conn.cmd(command).unwrap();
+        assert!(reply.is_error() && reply.text().starts_with(read_only), "{command}: {}", reply.escaped());
+    }
+    conn.cmd("MULTI").unwrap();
+    assert_eq!(conn.cmd("SET k w").unwrap().text(), read_only);
+    assert!(conn.cmd("EXEC").unwrap().text().starts_with(b"EXECABORT"));
+    assert_eq!(conn.cmd("GET k").unwrap().text(), b"v");
+    let role = conn.cmd("ROLE").unwrap();
+    assert_eq!((role.items()[0].text(), role.items()[3].text()), (&b"slave"[..], &b"connected"[..]));
+    conn.cmd("CONFIG SET replica-read-only no").unwrap();
+    assert_eq!(conn.cmd("SET own 1").unwrap().text(), b"OK");
+}
+
+/// What has expired is not seen, and stays until the primary says so.
+#[test]
+fn keys_expire_when_the_primary_says_so() {
+    let primary = Server::oracle(PRIMARY);
+    let replica = replica_of(primary.port(), &[]);
+    replica.wait_until("the link is up", is_up);
+    let mut conn = primary.connect();
+    conn.cmd("DEBUG SET-ACTIVE-EXPIRE 0").unwrap();
+    conn.cmd("SET k v PX 100").unwrap();
+    replica.wait_until("the key is there", |replica| {
+        text(replica, "DBSIZE") == "1" || replica.connect().cmd("DBSIZE").unwrap().integer() == Some(1)
+    });
+    thread::sleep(Duration::from_millis(300));
+    let mut reader = replica.connect();
+    assert!(reader.cmd("GET k").unwrap().is_null());
+    assert_eq!(reader.cmd("EXISTS k").unwrap().integer(), Some(0));
+    assert_eq!(reader.cmd("DBSIZE").unwrap().integer(), Some(1));
+    assert!(conn.cmd("GET k").unwrap().is_null());
+    replica
+        .wait_until("the primary has said so", |replica| replica.connect().cmd("DBSIZE").unwrap().integer() == Some(0));
+}
+
+#[test]
+fn a_replica_that_is_let_go_keeps_its_data_and_comes_back() {
+    let primary = Server::oracle(PRIMARY);
+    work(&primary, 21, 4);
+    let replica = replica_of(primary.port(), &[]);
+    replica.wait_until("the link is up", is_up);
+    wait_until_equal(&primary, &replica);
+    let digest = text(&replica, "DEBUG DIGEST");
+    let mut conn = replica.connect();
+    assert_eq!(conn.cmd("REPLICAOF NO ONE").unwrap().text(), b"OK");
+    assert_eq!(text(&replica, "DEBUG DIGEST"), digest);
+    assert_eq!(conn.cmd("SET own 1").unwrap().text(), b"OK");
+    let port = primary.port().to_string();
+    assert_eq!(conn.cmd(&format!("REPLICAOF 127.0.0.1 {port}")).unwrap().text(), b"OK");
+    let again = conn.cmd(&format!("REPLICAOF 127.0.0.1 {port}")).unwrap();
+    assert_eq!(again.text(), b"OK Already connected to specified master");
+    replica.wait_until("the link is up", is_up);
+    wait_until_equal(&primary, &replica);
+    assert!(conn.cmd("GET own").unwrap().is_null());
+}
+
+#[test]
+fn passwords_are_told_and_wrong_ones_are_said() {
+    let primary = Server::oracle(&[PRIMARY, &["--requirepass", "hush"]].concat());
+    let replica = replica_of(primary.port(), &["--masterauth", "wrong"]);
+    replica.wait_until("the log says so", |replica| replica.log().contains("masterauth"));
+    assert!(!is_up(&replica));
+    replica.connect().cmd("CONFIG SET masterauth hush").unwrap();
+    replica.wait_until("the link is up", is_up);
+}
+
+/// With an append-only file, what was followed is there after a restart.
+#[test]
+fn a_replica_writes_its_own_append_only_file() {
+    let primary = Server::oracle(PRIMARY);
+    work(&primary, 31, 4);
+    let dir = penstock_tests::directory::Directory::new();
+    let files = ["--appendonly", "yes", "--dir", dir.root()];
+    let mut replica = replica_of(primary.port(), &files);
+    replica.wait_until("the link is up", is_up);
+    work(&primary, 32, 8);
+    wait_until_equal(&primary, &replica);
+    replica.wait_until("the base is written", |replica| {
+        let info = text(replica, "INFO persistence");
+        info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
+    });
+    let digest = text(&replica, "DEBUG DIGEST");
+    thread::sleep(Duration::from_millis(1500));
+    replica.kill();
+    let alone = Server::penstock_that_loads(&[&files[..], &["--enable-debug-command", "yes"]].concat());
+    alone.wait_until("the data are loaded", |server| !text(server, "DEBUG DIGEST").contains("LOADING"));
+    assert_eq!(text(&alone, "DEBUG DIGEST"), digest);
+}
