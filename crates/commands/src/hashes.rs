@@ -1,12 +1,18 @@
 //! Hashes: fields with values.
 //!
 //! Source of the semantics: Redis's command pages of the group "hash", and the answers of a Redis server where they are
-//! silent; HSCAN's NOVALUES is that of Redis 7.6.
+//! silent; HSCAN's NOVALUES is that of Redis 7.6. Fields that expire are those of Redis 8.6, with HSETEX's NX and XX from Valkey 9: where
+//! the two differ, in texts, times that are out of range, rounding of HTTL and events of what has expired already, Redis is followed, whose
+//! clients are more; but a field whose time has come is never seen, as in Valkey, also by HLEN and HDEL, which Redis has count it until it
+//! is removed.
 
 mod change;
+mod expire;
+mod options;
 mod read;
 #[cfg(test)]
 mod tests;
+mod timed;
 
 use store::value::Type;
 
@@ -33,6 +39,39 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
         .keys(&[KeySpec::at(1, RO)])
         .items(2, 1)
         .docs(Group::Hash, "2.0.0", "O(1)", "Says whether a hash has a field.", "key field"),
+    Spec::new("hexpire", -6, WRITE | FAST, expire::hexpire as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .items(5, 1)
+        .docs(
+            Group::Hash,
+            "7.4.0",
+            "O(N) where N is the number of fields",
+            "Sets in how many seconds fields of a hash expire.",
+            "key seconds:integer [NX | XX | GT | LT]:condition FIELDS numfields:integer field [field ...]",
+        ),
+    Spec::new("hexpireat", -6, WRITE | FAST, expire::hexpireat as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .items(5, 1)
+        .docs(
+            Group::Hash,
+            "7.4.0",
+            "O(N) where N is the number of fields",
+            "Sets at which second of Unix time fields of a hash expire.",
+            "key unix-time-seconds:unix-time [NX | XX | GT | LT]:condition FIELDS numfields:integer field [field ...]",
+        ),
+    Spec::new("hexpiretime", -5, READONLY | FAST, expire::hexpiretime as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .items(4, 1)
+        .docs(
+            Group::Hash,
+            "7.4.0",
+            "O(N) where N is the number of fields",
+            "Returns the seconds of Unix time at which fields of a hash expire.",
+            "key FIELDS numfields:integer field [field ...]",
+        ),
     Spec::new("hget", 3, READONLY | FAST, read::hget as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RO | ACCESS)])
@@ -48,6 +87,28 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             "key",
         )
         .tips(&["nondeterministic_output_order"]),
+    Spec::new("hgetdel", -5, WRITE | FAST, expire::hgetdel as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | ACCESS | DELETE)])
+        .items(4, 1)
+        .docs(
+            Group::Hash,
+            "8.0.0",
+            "O(N) where N is the number of fields",
+            "Returns the values of fields of a hash and removes them, and the key when none is left.",
+            "key FIELDS numfields:integer field [field ...]",
+        ),
+    Spec::new("hgetex", -5, WRITE | FAST, expire::hgetex as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
+        .items(6, 1)
+        .docs(
+            Group::Hash,
+            "8.0.0",
+            "O(N) where N is the number of fields",
+            "Returns the values of fields of a hash, and sets when they expire.",
+            "key [EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | PXAT unix-time-milliseconds:unix-time | PERSIST]:expiration FIELDS numfields:integer field [field ...]",
+        ),
     Spec::new("hincrby", 4, WRITE | DENYOOM | FAST, change::hincrby as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
@@ -104,6 +165,62 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             "key field value [field value ...]",
         )
         .deprecated("4.0.0", "`HSET` with multiple field-value pairs"),
+    Spec::new("hpersist", -5, WRITE | FAST, expire::hpersist as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .items(4, 1)
+        .docs(
+            Group::Hash,
+            "7.4.0",
+            "O(N) where N is the number of fields",
+            "Removes the expiry of fields of a hash.",
+            "key FIELDS numfields:integer field [field ...]",
+        ),
+    Spec::new("hpexpire", -6, WRITE | FAST, expire::hpexpire as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .items(5, 1)
+        .docs(
+            Group::Hash,
+            "7.4.0",
+            "O(N) where N is the number of fields",
+            "Sets in how many milliseconds fields of a hash expire.",
+            "key milliseconds:integer [NX | XX | GT | LT]:condition FIELDS numfields:integer field [field ...]",
+        ),
+    Spec::new("hpexpireat", -6, WRITE | FAST, expire::hpexpireat as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .items(5, 1)
+        .docs(
+            Group::Hash,
+            "7.4.0",
+            "O(N) where N is the number of fields",
+            "Sets at which millisecond of Unix time fields of a hash expire.",
+            "key unix-time-milliseconds:unix-time [NX | XX | GT | LT]:condition FIELDS numfields:integer field [field ...]",
+        ),
+    Spec::new("hpexpiretime", -5, READONLY | FAST, expire::hpexpiretime as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .items(4, 1)
+        .docs(
+            Group::Hash,
+            "7.4.0",
+            "O(N) where N is the number of fields",
+            "Returns the milliseconds of Unix time at which fields of a hash expire.",
+            "key FIELDS numfields:integer field [field ...]",
+        ),
+    Spec::new("hpttl", -5, READONLY | FAST, expire::hpttl as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .items(4, 1)
+        .docs(
+            Group::Hash,
+            "7.4.0",
+            "O(N) where N is the number of fields",
+            "Returns in how many milliseconds fields of a hash expire.",
+            "key FIELDS numfields:integer field [field ...]",
+        )
+        .tips(&["nondeterministic_output"]),
     Spec::new("hrandfield", -2, READONLY, read::hrandfield as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(
@@ -135,6 +252,17 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             "Sets the values of fields of a hash, which is created if it doesn't exist.",
             "key field value [field value ...]",
         ),
+    Spec::new("hsetex", -6, WRITE | DENYOOM | FAST, expire::hsetex as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .items(6, 2)
+        .docs(
+            Group::Hash,
+            "8.0.0",
+            "O(N) where N is the number of fields",
+            "Sets the values of fields of a hash, and when they expire.",
+            "key [NX | XX]:key-condition [FNX | FXX]:condition [EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | PXAT unix-time-milliseconds:unix-time | KEEPTTL]:expiration FIELDS numfields:integer field value [field value ...]",
+        ),
     Spec::new("hsetnx", 4, WRITE | DENYOOM | FAST, change::hsetnx as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RW | INSERT)])
@@ -151,6 +279,18 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
         .keys(&[KeySpec::at(1, RO)])
         .items(2, 1)
         .docs(Group::Hash, "3.2.0", "O(1)", "Returns the length of the value of a field of a hash.", "key field"),
+    Spec::new("httl", -5, READONLY | FAST, expire::httl as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .items(4, 1)
+        .docs(
+            Group::Hash,
+            "7.4.0",
+            "O(N) where N is the number of fields",
+            "Returns in how many seconds fields of a hash expire.",
+            "key FIELDS numfields:integer field [field ...]",
+        )
+        .tips(&["nondeterministic_output"]),
     Spec::new("hvals", 2, READONLY, read::hvals as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(Group::Hash, "2.0.0", "O(N) in the size of the hash", "Returns all values of a hash.", "key")

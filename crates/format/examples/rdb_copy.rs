@@ -6,7 +6,7 @@ use std::io::Write;
 
 use penstock_format::Limits;
 use penstock_format::crc64::Crc64;
-use penstock_format::rdb::{Event, Options, Reader, Target, Writer, trailer};
+use penstock_format::rdb::{Event, Format, Options, Reader, Target, Writer, trailer};
 
 /// Bytes that are written at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         match reader.read_event()? {
             Event::Header(format) => {
                 println!("{format:?}");
-                writer.header(&mut out);
+                writer.header(&mut out, !matches!(format, Format::Redis(..12)));
             }
             Event::Aux { name, text } => writer.aux(&mut out, &name, &text),
             Event::Select(number) => writer.select(&mut out, number),

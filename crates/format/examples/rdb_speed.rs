@@ -16,7 +16,7 @@ const AHEAD: usize = 64;
 
 fn file(keys: u64) -> Vec<u8> {
     let (mut writer, mut out) = (Writer::new(Options::default()), Vec::new());
-    writer.header(&mut out);
+    writer.header(&mut out, false);
     writer.select(&mut out, 0);
     for key in 0..keys {
         let entry = Entry::string(format!("key:{key:010}").as_bytes(), format!("value:{key:010}").as_bytes(), None);

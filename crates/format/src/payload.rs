@@ -34,7 +34,7 @@ impl Default for Dumper {
 }
 
 impl Dumper {
-    /// One whose payloads Redis 7.0 and all later servers can read.
+    /// One whose payloads Redis 7.0 and all later servers can read; those of hashes with fields that expire, Redis 7.4 and later.
     #[must_use]
     pub fn new() -> Self {
         Dumper(Writer::new(Options::default()))
@@ -42,20 +42,22 @@ impl Dumper {
 
     /// A value's payload.
     pub fn value(&mut self, view: &View<'_>) -> Vec<u8> {
-        let mut payload = vec![self.0.code(view)];
+        let code = self.0.code(view);
+        let mut payload = vec![code];
         self.0.value(&mut payload, view);
-        self.sealed(payload)
+        self.sealed(payload, self.0.version_of(code))
     }
 
     /// The payload of libraries with these texts.
     pub fn functions<'t>(&mut self, texts: impl Iterator<Item = &'t [u8]>) -> Vec<u8> {
         let mut payload = Vec::new();
         texts.for_each(|text| self.0.function(&mut payload, text));
-        self.sealed(payload)
+        let version = self.0.version_of(opcode::FUNCTION);
+        self.sealed(payload, version)
     }
 
-    fn sealed(&self, mut payload: Vec<u8>) -> Vec<u8> {
-        payload.extend_from_slice(&self.0.version().to_le_bytes());
+    fn sealed(&self, mut payload: Vec<u8>, version: u16) -> Vec<u8> {
+        payload.extend_from_slice(&version.to_le_bytes());
         let sum = crc64(&payload);
         payload.extend_from_slice(&sum.to_le_bytes());
         payload

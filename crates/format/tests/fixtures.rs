@@ -20,7 +20,7 @@ fn fixture(name: &str) -> Vec<u8> {
 fn copied(bytes: &[u8], target: Target) -> Vec<u8> {
     let mut reader = Reader::new(bytes, Limits::default());
     let (mut writer, mut out) = (Writer::new(Options { target, ..Options::default() }), Vec::new());
-    writer.header(&mut out);
+    writer.header(&mut out, false);
     loop {
         match reader.read_event().unwrap() {
             Event::Select(number) => writer.select(&mut out, number),

@@ -85,11 +85,11 @@ impl ElementSink for Counting {
         let digest = match element {
             Element::Scored(name, score) => digest(name, score),
             Element::Member(name) => digest(name, 0.0),
-            Element::Field(name, value) => digest(name, 0.0).wrapping_add(digest(value, 0.0)),
+            Element::Field(name, value, _) => digest(name, 0.0).wrapping_add(digest(value, 0.0)),
             Element::Item(item) => digest(&item.to_vec(), 0.0).wrapping_mul(self.elements as u64),
         };
         self.sum = self.sum.wrapping_add(digest);
-        if let Element::Scored(name, _) | Element::Member(name) | Element::Field(name, _) = element {
+        if let Element::Scored(name, _) | Element::Member(name) | Element::Field(name, ..) = element {
             self.put(name);
         }
     }

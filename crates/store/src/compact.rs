@@ -55,6 +55,7 @@ mod tests {
     use crate::types::hash::{Hash, HashLimits};
     use crate::types::list::{End, List, ListLimits};
     use crate::types::set::{Set, SetLimits};
+    use crate::types::timed_hash::TimedHash;
     use crate::types::zset::{ZSet, ZSetLimits};
     use crate::value::Value;
 
@@ -91,6 +92,7 @@ mod tests {
         for (prefix, count) in [("small", 5), ("middle", AT_ONCE_MAX - 10), ("large", MANY)] {
             let key = |kind: &str| format!("{prefix} {kind}").into_bytes();
             let hash = key("hash");
+            let timed = key("timed hash");
             let set = key("set");
             let ints = key("ints");
             let zset = key("zset");
@@ -98,6 +100,8 @@ mod tests {
             for i in 0..count {
                 let element = number(i);
                 db.object_or_new::<Hash>(Key::new(&hash)).ok().unwrap().insert(&element, b"v", &HASH);
+                let ttl = if i % 2 == 0 { Ttl::At(9999) } else { Ttl::Clear };
+                db.object_or_new::<TimedHash>(Key::new(&timed)).ok().unwrap().set(&element, b"v", ttl, &HASH);
                 db.object_or_new::<Set>(Key::new(&set)).ok().unwrap().insert(&element, &SET);
                 let digits = i.to_string().into_bytes();
                 db.object_or_new::<Set>(Key::new(&ints)).ok().unwrap().insert(&digits, &SET);
@@ -116,6 +120,11 @@ mod tests {
             View::Bytes(bytes) => vec![text(bytes)],
             View::Object(Value::Str(long)) => vec![text(long)],
             View::Object(Value::Hash(hash)) => hash.iter().map(|(f, v)| text(&f) + "=" + &text(&v)).collect(),
+            View::Object(Value::TimedHash(hash)) => {
+                let mut parts = Vec::new();
+                hash.for_each(|f, v, expiry| parts.push(format!("{}={} {expiry:?}", text(f), text(v))));
+                parts
+            }
             View::Object(Value::Set(set)) => set.iter().map(|member| text(&member)).collect(),
             View::Object(Value::ZSet(zset)) => {
                 zset.iter().map(|(member, score)| format!("{score} {}", text(&member))).collect()
@@ -172,7 +181,7 @@ mod tests {
         with(&keyspace, fill);
         let before = with(&keyspace, everything);
         let mut mover = Mover::new(&|_| true, AT_ONCE_MAX);
-        assert_eq!(pass(&keyspace, &mut mover), 3, "the large hash and the large sets");
+        assert_eq!(pass(&keyspace, &mut mover), 4, "the large hashes and the large sets");
         assert_eq!(with(&keyspace, everything), before);
         // Of each key its entry; the elements of the tables.
         let elements = (3 * (AT_ONCE_MAX - 10) + 3 * MANY) as u64;

@@ -7,6 +7,7 @@
 //! `adopt`.
 
 pub mod evict;
+mod fields;
 mod saving;
 
 use crate::compact::{Compacted, Mover};
@@ -18,7 +19,10 @@ use crate::long::Long;
 use crate::snapshot::Change;
 use crate::table::{Ref, RefMut};
 use crate::types::stream::Blocks;
+use crate::types::timed_hash::TimedHash;
 use crate::value::{Object, Type, Value};
+
+pub use crate::expiry::Ttl;
 
 /// The time that a command sees, and what an access leaves behind.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +74,8 @@ pub struct Observed {
     pub misses: u64,
     /// Keys removed because their time had come.
     pub expired: u64,
+    /// Fields of hashes removed for the same reason.
+    pub expired_fields: u64,
     /// What to list below: the bits of [`Event`].
     pub list: u8,
     /// What has been listed, in order.
@@ -92,6 +98,10 @@ pub enum Event {
     Missed = 2,
     /// It came into being.
     Created = 4,
+    /// Fields of its hash were removed because their time had come.
+    FieldsExpired = 8,
+    /// It was removed because the last of its hash's fields was.
+    Drained = 16,
 }
 
 /// An event with its key.
@@ -103,6 +113,8 @@ pub struct Seen {
     pub database: usize,
     /// The key.
     pub key: Box<[u8]>,
+    /// The fields that have expired.
+    pub fields: Vec<Box<[u8]>>,
 }
 
 impl Observed {
@@ -115,7 +127,7 @@ impl Observed {
 
     #[cold]
     fn list_event(&mut self, event: Event, database: usize, key: &[u8]) {
-        self.seen.push(Seen { event, database, key: key.into() });
+        self.seen.push(Seen { event, database, key: key.into(), fields: Vec::new() });
     }
 
     fn note_expired(&mut self, database: usize, key: &[u8]) {
@@ -130,17 +142,6 @@ impl Observed {
     }
 }
 
-/// What a write does to a key's expiry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ttl {
-    /// Leaves it.
-    Keep,
-    /// Removes it.
-    Clear,
-    /// Sets it, in milliseconds of Unix time.
-    At(u64),
-}
-
 /// Figures of a whole database, including expired keys that aren't removed yet.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Survey {
@@ -150,6 +151,8 @@ pub struct Survey {
     pub volatile: usize,
     /// Milliseconds that these have left, estimated from a sample; 0 if there are none.
     pub ttl_ms_mean: u64,
+    /// Keys that hold hashes with fields that expire.
+    pub timed_hashes: usize,
     /// Bytes of the tables and queues beside the keys and values.
     pub overhead_bytes: usize,
 }
@@ -538,8 +541,12 @@ impl<'l, 'k> Db<'l, 'k> {
         let is_new = self.discard(key).is_none();
         touch(&mut entry, self.clock);
         let expires = entry.expiry().is_some();
+        let next_field = entry.timed_hash().and_then(TimedHash::next_expiry);
         let is_first = self.insert(key, entry);
         self.mark_added(is_first, expires);
+        if let Some(at) = next_field {
+            self.note_field(key.hash, at);
+        }
         is_new
     }
 
@@ -569,9 +576,13 @@ impl<'l, 'k> Db<'l, 'k> {
             return Err(entry);
         }
         let expires = entry.expiry().is_some();
+        let next_field = entry.timed_hash().and_then(TimedHash::next_expiry);
         entry.set_mark(self.locked.keyspace().snapshots().mark());
         let is_first = self.add(hash, entry);
         self.mark_added(is_first, expires);
+        if let Some(at) = next_field {
+            self.note_field(hash, at);
+        }
         Ok(())
     }
 
@@ -737,7 +748,8 @@ impl<'l, 'k> Db<'l, 'k> {
             self.locked.visit(self.database, shard, |s| {
                 survey.keys += s.table.len();
                 survey.volatile += s.volatile;
-                survey.overhead_bytes += s.table.memory_bytes() + s.queue.memory_bytes();
+                survey.timed_hashes += s.count_timed_hashes();
+                survey.overhead_bytes += s.table.memory_bytes() + s.queue_bytes();
                 ttl_ms += u128::from(s.queue.mean_left_ms(now, SAMPLES)) * s.volatile as u128;
             });
         }
@@ -850,8 +862,12 @@ impl<'l, 'k> Db<'l, 'k> {
         found.and_then(RefMut::into_object).map_or(0, |value| value.compact_step(cursor, mover))
     }
 
-    /// Removes up to `limit` keys of a shard whose time has come. Says whether there may be more.
+    /// Removes up to `limit` keys of a shard whose time has come, or fields of hashes. Says whether there may be more.
     pub fn reclaim(&mut self, shard: usize, limit: usize) -> bool {
+        self.reclaim_keys(shard, limit) || self.reclaim_fields(shard, limit)
+    }
+
+    fn reclaim_keys(&mut self, shard: usize, limit: usize) -> bool {
         let (now, database) = (self.clock.due_ms, self.database);
         let observed = &mut *self.observed;
         let reaper = self.locked.keyspace().reaper();

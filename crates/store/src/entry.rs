@@ -22,6 +22,7 @@ use crate::long::Long;
 use crate::prefetch::Ahead;
 use crate::snapshot::Snapshots;
 use crate::table::{Record, Ref, RefMut};
+use crate::types::timed_hash::TimedHash;
 use crate::value::{Type, Value};
 
 /// Longest string that is kept beside its key, in bytes. A longer one has an allocation of its own, so that it can
@@ -280,6 +281,12 @@ impl Entry {
         }
         // SAFETY: the body is an initialised Value, and `self` is borrowed mutably.
         Some(unsafe { self.body().cast::<Value>().as_mut() })
+    }
+
+    /// The hash whose fields may expire that it holds.
+    #[must_use]
+    pub fn timed_hash(&self) -> Option<&TimedHash> {
+        if let View::Object(Value::TimedHash(hash)) = self.view() { Some(hash) } else { None }
     }
 
     /// Whether it is a string, of whichever form.

@@ -1,4 +1,5 @@
-//! Which keys of a table may have expired: a queue by time, so that expiry doesn't look at keys that live on.
+//! Which keys of a table may have expired: a queue by time, so that expiry doesn't look at keys that live on. The same of the fields
+//! of a hash, and of the keys of a table that hold such hashes.
 //!
 //! Every key with an expiry has at least one note whose time is not later than its expiry. Notes are not removed when
 //! a key goes or gets a later expiry; a stale note is dropped when its time comes. When there are far more notes than
@@ -12,29 +13,73 @@ use crate::hash::KeyHash;
 /// Notes that a queue may hold beyond twice its keys before it is rebuilt.
 const SLACK: usize = 64;
 
-/// A key's hash, noted with the time in milliseconds of Unix time at which to look at it.
+/// What a write does to the expiry of a key, or of a hash's field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ttl {
+    /// Leaves it.
+    Keep,
+    /// Removes it.
+    Clear,
+    /// Sets it, in milliseconds of Unix time.
+    At(u64),
+}
+
+/// The hash of a key, or of a field, noted with the time in milliseconds of Unix time at which to look at it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Note {
+pub struct Note<H = KeyHash> {
     /// When to look.
     pub at_ms: u64,
     /// The key's hash.
-    pub hash: KeyHash,
+    pub hash: H,
 }
 
 /// See the module's documentation.
-#[derive(Default)]
-pub struct ExpiryQueue {
-    notes: BinaryHeap<Reverse<Note>>,
+pub struct ExpiryQueue<H = KeyHash> {
+    notes: BinaryHeap<Reverse<Note<H>>>,
 }
 
-impl ExpiryQueue {
+impl<H: Ord> Default for ExpiryQueue<H> {
+    fn default() -> Self {
+        ExpiryQueue { notes: BinaryHeap::new() }
+    }
+}
+
+impl<H: Copy + Ord> ExpiryQueue<H> {
     /// Notes that the key with this hash expires at this time.
-    pub fn note(&mut self, at_ms: u64, hash: KeyHash) {
+    pub fn note(&mut self, at_ms: u64, hash: H) {
         self.notes.push(Reverse(Note { at_ms, hash }));
     }
 
+    /// The time of the earliest note.
+    #[inline]
+    #[must_use]
+    pub fn next_ms(&self) -> Option<u64> {
+        self.notes.peek().map(|Reverse(note)| note.at_ms)
+    }
+
+    /// How many notes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.notes.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.notes.is_empty()
+    }
+
+    /// Starts over with one note for each hash that has one and still has an expiry, as this says: without a walk through a table of
+    /// which few expire.
+    pub fn renew(&mut self, expiry_of: impl Fn(H) -> Option<u64>) {
+        let mut hashes: Vec<H> = std::mem::take(&mut self.notes).into_iter().map(|Reverse(note)| note.hash).collect();
+        hashes.sort_unstable();
+        hashes.dedup();
+        self.rebuild(hashes.into_iter().filter_map(|hash| expiry_of(hash).map(|at_ms| Note { at_ms, hash })));
+    }
+
     /// Takes the earliest note whose time is before `now_ms`.
-    pub fn pop_due(&mut self, now_ms: u64) -> Option<Note> {
+    pub fn pop_due(&mut self, now_ms: u64) -> Option<Note<H>> {
         if self.notes.peek()?.0.at_ms >= now_ms {
             return None;
         }
@@ -48,18 +93,18 @@ impl ExpiryQueue {
     }
 
     /// Starts over with one note a key.
-    pub fn rebuild(&mut self, notes: impl Iterator<Item = Note>) {
+    pub fn rebuild(&mut self, notes: impl Iterator<Item = Note<H>>) {
         self.notes = notes.map(Reverse).collect();
     }
 
     /// A note, chosen by a random number; none if there is none.
     #[must_use]
-    pub fn note_at(&self, random: u64) -> Option<Note> {
+    pub fn note_at(&self, random: u64) -> Option<Note<H>> {
         self.notes.as_slice().get(self.index_of(random)).map(|Reverse(note)| *note)
     }
 
     /// All notes, from one on that is chosen by a random number: the first is the one whose time comes first.
-    pub fn notes_from(&self, random: u64) -> impl Iterator<Item = Note> {
+    pub fn notes_from(&self, random: u64) -> impl Iterator<Item = Note<H>> {
         let (before, from) = self.notes.as_slice().split_at(self.index_of(random));
         from.iter().chain(before).map(|Reverse(note)| *note)
     }
@@ -88,6 +133,6 @@ impl ExpiryQueue {
     /// Bytes of the queue.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.notes.capacity() * size_of::<Note>()
+        self.notes.capacity() * size_of::<Note<H>>()
     }
 }

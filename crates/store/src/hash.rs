@@ -122,7 +122,7 @@ impl TableHash for KeyHash {
 }
 
 /// The hash of a set's or sorted set's member, or of a hash's field.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(transparent)]
 pub struct ItemHash(u64);
 

@@ -22,6 +22,7 @@ use crate::reaper::Reaper;
 use crate::snapshot::{Saver, Saving, Snapshots};
 use crate::sync::{Alone, Gate, Inside, ShardLock};
 use crate::table::Table;
+use crate::types::timed_hash::TimedHash;
 
 /// Shards of an only thread, which never waits for one: they part what takes long into steps.
 const SHARDS_ALONE: usize = 64;
@@ -80,12 +81,58 @@ pub struct Shard {
     pub(crate) queue: ExpiryQueue,
     /// Keys that have an expiry.
     pub(crate) volatile: usize,
+    /// When fields of hashes expire, once there has been one that does.
+    pub(crate) fields: Option<Box<FieldQueue>>,
+}
+
+/// Which keys of a shard hold hashes with fields that may have expired: a queue as that of keys. Every key whose hash has fields that
+/// expire has at least one note whose time isn't later than theirs.
+#[derive(Default)]
+pub(crate) struct FieldQueue {
+    queue: ExpiryQueue,
+    /// Notes that were left when the queue was last renewed.
+    renewed: usize,
+}
+
+/// When the hash of a key with this hash has fields that expire next.
+fn next_field(table: &Table<Entry>, hash: KeyHash) -> Option<u64> {
+    let next = |entry: &Entry| entry.timed_hash().and_then(TimedHash::next_expiry);
+    table.find_where(hash, |entry| next(entry).is_some()).and_then(|entry| next(&entry))
 }
 
 impl Shard {
     pub(crate) fn note_expiry(&mut self, at_ms: u64, hash: KeyHash) {
         self.queue.note(at_ms, hash);
         self.tidy_queue();
+    }
+
+    /// Notes when the next field of a key's hash expires. A note at an earlier time serves as well.
+    pub(crate) fn note_field(&mut self, at_ms: u64, hash: KeyHash) {
+        let FieldQueue { queue, renewed } = &mut **self.fields.get_or_insert_default();
+        queue.note(at_ms, hash);
+        if queue.is_stale(*renewed) {
+            queue.renew(|hash| next_field(&self.table, hash));
+            *renewed = queue.len();
+        }
+    }
+
+    /// Takes the note of a key whose hash may have fields that expired before `now_ms`.
+    pub(crate) fn pop_due_field(&mut self, now_ms: u64) -> Option<Note> {
+        self.fields.as_mut()?.queue.pop_due(now_ms)
+    }
+
+    /// How many keys hold hashes with fields that expire. Looks at each of them.
+    pub(crate) fn count_timed_hashes(&mut self) -> usize {
+        let Some(fields) = &mut self.fields else { return 0 };
+        fields.queue.renew(|hash| next_field(&self.table, hash));
+        fields.renewed = fields.queue.len();
+        fields.renewed
+    }
+
+    /// Bytes of the queues.
+    pub(crate) fn queue_bytes(&self) -> usize {
+        let fields = self.fields.as_ref().map_or(0, |fields| size_of::<FieldQueue>() + fields.queue.memory_bytes());
+        self.queue.memory_bytes() + fields
     }
 
     /// Has as many notes as keys that expire, if there are far more.
@@ -132,6 +179,8 @@ unsafe impl Sync for Keyspace {}
 struct Had {
     keys: AtomicBool,
     expiries: AtomicBool,
+    /// Fields of hashes that expire.
+    fields: AtomicBool,
 }
 
 /// Where the shards of a database begin: looked up once for all that a command does there.
@@ -395,10 +444,16 @@ impl Keyspace {
         self.had[self.physical(database)].keys.load(Ordering::Acquire)
     }
 
-    /// The same of keys with an expiry.
+    /// The same of keys with an expiry, or with fields that have one.
     #[must_use]
     pub fn had_expiries(&self, database: usize) -> bool {
         self.had[self.physical(database)].expiries.load(Ordering::Acquire)
+    }
+
+    /// True if any database has had fields with an expiry since it was last emptied.
+    #[must_use]
+    pub fn had_timed_fields(&self) -> bool {
+        self.had.iter().any(|had| had.fields.load(Ordering::Acquire))
     }
 
     /// A key was added to a database: the first of its shard, at least.
@@ -413,10 +468,16 @@ impl Keyspace {
         mark(&self.had[self.physical(database)].expiries);
     }
 
+    /// A field of a database's hash was given an expiry.
+    pub(crate) fn mark_timed_fields(&self, database: usize) {
+        mark(&self.had[self.physical(database)].fields);
+        self.mark_expiries(database);
+    }
+
     /// A database has become empty. The caller holds all of it.
     pub(crate) fn mark_emptied(&self, database: usize) {
-        let Had { keys, expiries } = &self.had[self.physical(database)];
-        [keys, expiries].into_iter().for_each(|had| had.store(false, Ordering::Release));
+        let Had { keys, expiries, fields } = &self.had[self.physical(database)];
+        [keys, expiries, fields].into_iter().for_each(|had| had.store(false, Ordering::Release));
     }
 
     /// Prefetches memory of a database, for a thread that is inside this keyspace's gate.

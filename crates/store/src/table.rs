@@ -85,6 +85,12 @@ pub unsafe trait Record: Sized {
     unsafe fn key<'a>(raw: NonNull<u8>) -> &'a [u8];
 }
 
+/// A record that another type of records can be taken for.
+///
+/// # Safety
+/// What `R::into_raw` gives must be what `from_raw` takes, and have the same key by both types.
+pub unsafe trait RecordFrom<R: Record>: Record<Hash = R::Hash> {}
+
 /// A record seen in its table.
 pub struct Ref<'a, R: Record> {
     record: ManuallyDrop<R>,
@@ -319,6 +325,15 @@ impl<R: Record> Table<R> {
         let mut table = Table::new();
         table.buckets.grow_to((count * 4).div_ceil(FILL_OF_FOUR));
         table
+    }
+
+    /// The same table, as one of the other type's records. None of them is touched.
+    #[must_use]
+    pub(crate) fn into_table_of<S: RecordFrom<R>>(mut self) -> Table<S> {
+        let (buckets, chained, len) = (std::mem::take(&mut self.buckets), self.chained, self.len);
+        // What is left owns nothing.
+        self.len = 0;
+        Table { buckets, chained, len, records: PhantomData }
     }
 
     /// Records in the table.

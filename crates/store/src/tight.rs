@@ -31,6 +31,14 @@ impl<T> TightBox<T> {
         TightBox(NonNull::from(Box::leak(Box::new(value))))
     }
 
+    /// The value, out of its allocation.
+    #[must_use]
+    pub fn into_inner(self) -> T {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: the pointer is that of a box, and is not used again.
+        *unsafe { Box::from_raw({ this.0 }.as_ptr()) }
+    }
+
     /// Moves the box to another allocation, if `mover` wants that. What its value owns stays where it is.
     pub fn compact_box(&mut self, mover: &mut Mover<'_>) {
         if mover.wants({ self.0 }.as_ptr().cast_const().cast()) {
@@ -98,5 +106,6 @@ mod tests {
         boxes.3.prefetch();
         assert_eq!((&**copy, &**boxes.1, &**boxes.3, boxes.0, boxes.2), ("a!", "c", "b", 1, 2));
         assert_eq!(format!("{copy:?}"), "\"a!\"");
+        assert_eq!(boxes.1.into_inner(), "c");
     }
 }

@@ -10,6 +10,7 @@ use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
 use crate::types::stream::Stream;
+use crate::types::timed_hash::TimedHash;
 use crate::types::zset::ZSet;
 
 /// A value of any type, beside those strings that an entry holds itself: a tag, and a pointer that may lie at any
@@ -27,6 +28,8 @@ pub enum Value {
     ZSet(ZSet),
     /// A stream.
     Stream(TightBox<Stream>),
+    /// A hash whose fields may expire.
+    TimedHash(TimedHash),
 }
 
 /// A string that grows beyond this leaves room for a quarter more instead of as much again, in bytes: the spare room of
@@ -89,7 +92,7 @@ impl Value {
             Value::Str(_) => Type::String,
             Value::List(_) => Type::List,
             Value::Set(_) => Type::Set,
-            Value::Hash(_) => Type::Hash,
+            Value::Hash(_) | Value::TimedHash(_) => Type::Hash,
             Value::ZSet(_) => Type::ZSet,
             Value::Stream(_) => Type::Stream,
         }
@@ -105,6 +108,7 @@ impl Value {
             Value::Hash(hash) => hash.encoding(),
             Value::ZSet(zset) => zset.encoding(),
             Value::Stream(stream) => stream.encoding(),
+            Value::TimedHash(hash) => hash.encoding(),
         }
     }
 
@@ -119,6 +123,7 @@ impl Value {
             Value::Hash(hash) => if_large(hash.encoding(), hash.len()),
             Value::ZSet(zset) => if_large(zset.encoding(), zset.len()),
             Value::Stream(stream) => stream.entries.block_count(),
+            Value::TimedHash(hash) => if_large(hash.encoding(), hash.len()),
         }
     }
 
@@ -132,6 +137,7 @@ impl Value {
             Value::Hash(hash) => hash.memory_bytes(),
             Value::ZSet(zset) => zset.memory_bytes(),
             Value::Stream(stream) => stream.memory_bytes(),
+            Value::TimedHash(hash) => hash.memory_bytes(),
         }
     }
 
@@ -140,6 +146,7 @@ impl Value {
         let elements = match self {
             Value::Set(set) => set.len(),
             Value::Hash(hash) => hash.len(),
+            Value::TimedHash(hash) => hash.len(),
             _ => 0,
         };
         if elements > mover.at_once_max {
@@ -157,6 +164,7 @@ impl Value {
         match self {
             Value::Set(set) => return set.compact(cursor, mover),
             Value::Hash(hash) => return hash.compact(cursor, mover),
+            Value::TimedHash(hash) => return hash.compact(cursor, mover),
             Value::Str(long) => {
                 long.compact_box(mover);
                 long.compact(mover);
@@ -173,6 +181,7 @@ impl Value {
         let is_large = match self {
             Value::Set(set) => set.has_pieces() && set.len() > WHOLE_ELEMENTS_MAX,
             Value::Hash(hash) => hash.has_pieces() && hash.len() > WHOLE_ELEMENTS_MAX,
+            Value::TimedHash(hash) => hash.has_pieces() && hash.len() > WHOLE_ELEMENTS_MAX,
             Value::ZSet(zset) => zset.has_pieces() && zset.len() > WHOLE_ELEMENTS_MAX,
             Value::List(list) => list.has_pieces() && list.len() > WHOLE_ELEMENTS_MAX,
             Value::Str(_) | Value::Stream(_) => false,
@@ -185,6 +194,7 @@ impl Value {
         match self {
             Value::Set(set) => set.has_walk(),
             Value::Hash(hash) => hash.has_walk(),
+            Value::TimedHash(hash) => hash.has_walk(),
             Value::ZSet(zset) => zset.has_walk(),
             Value::List(list) => list.has_walk(),
             Value::Str(_) | Value::Stream(_) => false,
@@ -196,6 +206,7 @@ impl Value {
         match self {
             Value::Set(set) => set.set_walk(elements),
             Value::Hash(hash) => hash.set_walk(elements),
+            Value::TimedHash(hash) => hash.set_walk(elements),
             Value::ZSet(zset) => zset.set_walk(elements),
             Value::List(list) => list.set_walk(elements),
             Value::Str(_) | Value::Stream(_) => {}
@@ -207,6 +218,7 @@ impl Value {
         match self {
             Value::Set(set) => set.save_piece(budget),
             Value::Hash(hash) => hash.save_piece(budget),
+            Value::TimedHash(hash) => hash.save_piece(budget),
             Value::ZSet(zset) => zset.save_piece(budget),
             Value::List(list) => list.save_piece(budget),
             Value::Str(_) | Value::Stream(_) => None,
@@ -222,12 +234,21 @@ impl Value {
             Value::List(list) => list.prefetch(ahead),
             Value::Set(set) => set.prefetch(ahead),
             Value::Hash(hash) => hash.prefetch(ahead),
+            Value::TimedHash(hash) => hash.prefetch(ahead),
             Value::ZSet(zset) => zset.prefetch(ahead),
             Value::Stream(stream) => {
                 stream.prefetch();
                 false
             }
         }
+    }
+
+    /// The hash whose fields may expire that this is, or becomes if it is another hash; none if it is no hash.
+    pub(crate) fn timed_hash_mut(&mut self) -> Option<&mut TimedHash> {
+        if let Value::Hash(hash) = self {
+            *self = Value::TimedHash(std::mem::take(hash).into());
+        }
+        TimedHash::of_mut(self)
     }
 
     /// The bytes of a string, to be changed, after it was cut or filled up with zeros to `len` bytes; none if it is no
@@ -253,6 +274,7 @@ impl Value {
             Value::Hash(hash) => Value::Hash(hash.clone()),
             Value::ZSet(zset) => Value::ZSet(zset.clone()),
             Value::Stream(stream) => Value::Stream(stream.clone()),
+            Value::TimedHash(hash) => Value::TimedHash(hash.clone()),
         }
     }
 }
@@ -276,7 +298,7 @@ macro_rules! objects {
     )*};
 }
 
-objects!(List, Set, Hash, ZSet);
+objects!(List, Set, Hash, ZSet, TimedHash);
 
 // A key's entry holds it between its header and its name: see `tight`.
 const _: () = assert!(size_of::<Value>() == 10 && align_of::<Value>() == 1);

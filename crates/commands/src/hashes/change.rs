@@ -6,6 +6,7 @@ use resp::request::Args;
 use store::keyspace::Key;
 use store::types::hash::{Hash, HashLimits};
 
+use super::timed;
 use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
@@ -30,10 +31,10 @@ fn set_fields(call: &mut Call<'_, '_, '_>, command: &str) -> Result<usize, Error
         return Err(Error::arity(command));
     }
     let (key, limits) = (call.key(1), &call.rules.hash);
-    let hash = call.db.object_or_new::<Hash>(key)?;
-    let added = match call.args.len() {
-        4 => usize::from(hash.insert(call.args.get(2), call.args.get(3), limits)),
-        _ => insert_all(hash, call.args, limits),
+    let added = match (call.db.object_or_new::<Hash>(key), call.args.len()) {
+        (Ok(hash), 4) => usize::from(hash.insert(call.args.get(2), call.args.get(3), limits)),
+        (Ok(hash), _) => insert_all(hash, call.args, limits),
+        (Err(_), _) => timed::set_fields(call)?,
     };
     call.changed_by((call.len() - 2) / 2, key, Class::Hash, "hset");
     Ok(added)
@@ -55,7 +56,7 @@ fn insert_all(hash: &mut Hash, args: &Args<'_>, limits: &HashLimits) -> usize {
 
 pub(super) fn hsetnx(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, field) = (call.key(1), call.arg(2));
-    let hash = call.db.object_or_new::<Hash>(key)?;
+    let Ok(hash) = call.db.object_or_new::<Hash>(key) else { return timed::hsetnx(call) };
     // A hash that was created just now has no such field, so it does not stay empty.
     let absent = !hash.contains(field);
     if absent {
@@ -69,9 +70,10 @@ pub(super) fn hsetnx(call: &mut Call<'_, '_, '_>) -> Outcome {
 pub(super) fn hdel(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, fields) = (call.key(1), call.args.from(2));
     let mut ahead = ItemsAhead::<1>::new(call.args.len(), 2);
-    let (removed, is_empty) = match call.db.object_mut::<Hash>(key)? {
-        None => (0, false),
-        Some(hash) => {
+    let (removed, is_empty) = match call.db.object_mut::<Hash>(key) {
+        Err(_) => return timed::hdel(call),
+        Ok(None) => (0, false),
+        Ok(Some(hash)) => {
             let remove = |field: &&[u8]| {
                 ahead.before_next(call.args, |item| hash.prefetch(item));
                 hash.remove(field)
@@ -79,6 +81,14 @@ pub(super) fn hdel(call: &mut Call<'_, '_, '_>) -> Outcome {
             (fields.filter(remove).count(), hash.is_empty())
         }
     };
+    note_removed(call, key, removed, is_empty);
+    call.reply.count(removed);
+    Ok(())
+}
+
+/// Notes that so many fields were removed, and removes the key of a hash that is empty because of that.
+#[inline]
+pub(super) fn note_removed(call: &mut Call<'_, '_, '_>, key: Key<'_>, removed: usize, is_empty: bool) {
     if removed > 0 {
         call.changed_by(removed, key, Class::Hash, "hdel");
         if is_empty {
@@ -86,8 +96,6 @@ pub(super) fn hdel(call: &mut Call<'_, '_, '_>) -> Outcome {
             call.event(key, Class::Generic, "del");
         }
     }
-    call.reply.count(removed);
-    Ok(())
 }
 
 /// Sets the field that the arguments name to what `next` makes of its value, and returns that. `next` must not refuse a
@@ -98,7 +106,7 @@ fn update<T: AsRef<[u8]>>(
     next: impl FnOnce(Option<&[u8]>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let field = call.arg(2);
-    let hash = call.db.object_or_new::<Hash>(key)?;
+    let Ok(hash) = call.db.object_or_new::<Hash>(key) else { return timed::update(call, key, next) };
     let value = next(hash.get(field).as_deref())?;
     hash.insert(field, value.as_ref(), &call.rules.hash);
     Ok(value)

@@ -68,8 +68,10 @@ impl<'c> Pattern<'c> {
         };
         name.clear();
         [prefix, element, suffix].iter().for_each(|part| name.extend_from_slice(part));
+        let now = db.due_ms();
         match (db.view(Key::new(name)), field) {
             (Some(View::Object(Value::Hash(hash))), Some(field)) => read(hash.get(field).as_deref()),
+            (Some(View::Object(Value::TimedHash(hash))), Some(field)) => read(hash.living(now).get(field).as_deref()),
             (Some(View::Bytes(bytes)), None) => read(Some(bytes)),
             (Some(View::Int(int)), None) => read(Some(num::IntText::new().i64(int))),
             (Some(View::Object(Value::Str(bytes))), None) => read(Some(bytes)),

@@ -42,7 +42,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    fn of(word: &[u8]) -> Option<Unit> {
+    pub(crate) fn of(word: &[u8]) -> Option<Unit> {
         let words =
             [("ex", Unit::Seconds), ("px", Unit::Millis), ("exat", Unit::UnixSeconds), ("pxat", Unit::UnixMillis)];
         words.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|&(_, unit)| unit)

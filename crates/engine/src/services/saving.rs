@@ -130,7 +130,7 @@ fn sizes(engine: &Engine, locked: &mut Locked<'_>, clock: &Clock) -> Vec<Databas
 /// What comes before the keys in Redis's format.
 fn rdb_prologue(engine: &Engine, clock: &Clock, purpose: Purpose, sizes: &[DatabaseSize], options: Options) -> Vec<u8> {
     let (mut out, mut writer) = (Vec::new(), Writer::new(options));
-    writer.header(&mut out);
+    writer.header(&mut out, engine.keyspace.had_timed_fields());
     let seconds = (clock.now_ms / 1000).to_string();
     let used = engine.host.used_memory().to_string();
     let is_base = if purpose == Purpose::Base { "1" } else { "0" };

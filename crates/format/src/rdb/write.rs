@@ -1,4 +1,10 @@
 //! Writing a snapshot: every function appends to a buffer, so that it can be made in steps and by several threads.
+//!
+//! ```text
+//! a hash with fields that expire, at times in milliseconds of Unix time (little endian):
+//! type 24: | a time not later than the earliest, i64 | count | for each field: 0, or 1 and by how much it expires later; field; value |
+//! type 25: | the same | listpack of fields, values and times in turn, in the order of times; 0: never |
+//! ```
 
 mod stream;
 #[cfg(test)]
@@ -10,6 +16,7 @@ use store::types::hash::Hash;
 use store::types::list::List;
 use store::types::packed::{Item, Packed};
 use store::types::set::Set;
+use store::types::timed_hash::TimedHash;
 use store::types::zset::ZSet;
 use store::value::Value;
 
@@ -72,6 +79,8 @@ pub enum Access {
 pub enum Collection {
     /// [`Writer::field`] for each of so many fields.
     Hash(u64),
+    /// [`Writer::timed_field`] for each of so many fields, some of which expire, with this time: none of theirs may be earlier.
+    TimedHash(u64, u64),
     /// [`Writer::element`] for each of so many members.
     Set(u64),
     /// [`Writer::member`] for each of so many members, best from the highest score down, which Redis loads fastest.
@@ -84,6 +93,8 @@ pub enum Collection {
     Stream(u64),
 }
 
+/// The first version that has fields that expire: Redis 7.4's.
+const TIMED_FIELDS_VERSION: u16 = 12;
 /// A string of a listpack that has so many bytes or more has a node of its own, as Redis has it.
 const PLAIN_NODE_BYTES_MIN: usize = 1 << 30;
 /// A string that may be an integer has no more bytes.
@@ -113,13 +124,23 @@ impl Writer {
     }
 
     /// The version of the format that is written.
-    pub(crate) fn version(&self) -> u16 {
+    fn version(&self) -> u16 {
         self.options.target.version()
     }
 
-    /// What a file begins with.
-    pub fn header(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(format!("REDIS{:04}", self.version()).as_bytes());
+    /// The lowest version that has values of this type.
+    pub(crate) fn version_of(&self, code: u8) -> u16 {
+        match code {
+            code::HASH_EXPIRING | code::HASH_LISTPACK_EXPIRING => self.version().max(TIMED_FIELDS_VERSION),
+            _ => self.version(),
+        }
+    }
+
+    /// What a file begins with. `has_timed_fields`: whether there may be hashes in it with fields that expire, which older servers
+    /// can't read.
+    pub fn header(&self, out: &mut Vec<u8>, has_timed_fields: bool) {
+        let version = if has_timed_fields { self.version().max(TIMED_FIELDS_VERSION) } else { self.version() };
+        out.extend_from_slice(format!("REDIS{version:04}").as_bytes());
     }
 
     /// A fact about the file, which a reader may pass over.
@@ -175,6 +196,7 @@ impl Writer {
     ) {
         let (code, count) = match collection {
             Collection::Hash(count) => (code::HASH, count),
+            Collection::TimedHash(count, _) => (code::HASH_EXPIRING, count),
             Collection::Set(count) => (code::SET, count),
             Collection::ZSet(count) => (code::ZSET_2, count),
             Collection::List(count) => (code::LIST_QUICKLIST_2, count),
@@ -182,6 +204,9 @@ impl Writer {
             Collection::Stream(count) => (self.stream_code(), count),
         };
         self.key_head(out, code, key, expiry, access);
+        if let Collection::TimedHash(_, first_ms) = collection {
+            out.extend_from_slice(&first_ms.to_le_bytes());
+        }
         length(out, count);
     }
 
@@ -211,6 +236,12 @@ impl Writer {
     pub fn field(&mut self, out: &mut Vec<u8>, field: &[u8], value: &[u8]) {
         self.string(out, field);
         self.string(out, value);
+    }
+
+    /// The same of a hash with fields that expire, given its own time, and the field's.
+    pub fn timed_field(&mut self, out: &mut Vec<u8>, first_ms: u64, field: &[u8], value: &[u8], expiry: Option<u64>) {
+        length(out, expiry.map_or(0, |at| at.saturating_sub(first_ms) + 1));
+        self.field(out, field, value);
     }
 
     /// A member of a sorted set that is written in parts.
@@ -245,6 +276,13 @@ impl Writer {
             Value::Set(_) => code::SET,
             Value::Hash(hash) if hash.packed().is_some() => code::HASH_LISTPACK,
             Value::Hash(_) => code::HASH,
+            // One whose fields don't expire any more is as any other.
+            Value::TimedHash(hash) => match (hash.packed().is_some(), hash.timed_count() > 0) {
+                (true, true) => code::HASH_LISTPACK_EXPIRING,
+                (true, false) => code::HASH_LISTPACK,
+                (false, true) => code::HASH_EXPIRING,
+                (false, false) => code::HASH,
+            },
             Value::ZSet(zset) if zset.is_small() => code::ZSET_LISTPACK,
             Value::ZSet(_) => code::ZSET_2,
             Value::Stream(_) => self.stream_code(),
@@ -261,6 +299,7 @@ impl Writer {
                 Value::List(list) => self.list(out, list),
                 Value::Set(set) => self.set(out, set),
                 Value::Hash(hash) => self.hash(out, hash),
+                Value::TimedHash(hash) => self.timed_hash(out, hash),
                 Value::ZSet(zset) => self.zset(out, zset),
                 Value::Stream(stream) => self.stream(out, stream),
             },
@@ -297,6 +336,29 @@ impl Writer {
             None => {
                 length(out, hash.len() as u64);
                 hash.for_each(|field, value| self.field(out, field, value));
+            }
+        }
+    }
+
+    fn timed_hash(&mut self, out: &mut Vec<u8>, hash: &TimedHash) {
+        let mut first_ms = None;
+        hash.for_each(|_, _, expiry| first_ms = first_ms.into_iter().chain(expiry).min());
+        if let Some(first_ms) = first_ms {
+            out.extend_from_slice(&first_ms.to_le_bytes());
+        }
+        match (hash.packed(), first_ms) {
+            (Some(packed), Some(_)) => self.listpack(out, packed.items(), packed.len()),
+            (Some(_), None) => {
+                let mut pairs = Packed::new();
+                hash.for_each(|field, value, _| pairs.insert_pair_at(pairs.end_pos(), field, value));
+                self.listpack(out, pairs.items(), pairs.len());
+            }
+            (None, first_ms) => {
+                length(out, hash.len() as u64);
+                hash.for_each(|field, value, expiry| match first_ms {
+                    Some(first_ms) => self.timed_field(out, first_ms, field, value, expiry),
+                    None => self.field(out, field, value),
+                });
             }
         }
     }

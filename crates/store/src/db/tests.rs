@@ -140,3 +140,113 @@ fn refreshing_an_expiry_for_ever_takes_bounded_memory() {
         assert!(db.shard(key.hash).queue.memory_bytes() < 8192);
     });
 }
+
+/// A hash whose fields f0, f1 and so on expire at these times.
+fn timed(expiries: &[u64]) -> Value {
+    let mut hash = crate::types::timed_hash::TimedHash::new();
+    for (i, &at) in expiries.iter().enumerate() {
+        hash.set(format!("f{i}").as_bytes(), b"v", Ttl::At(at), &crate::types::hash::HashLimits::default());
+    }
+    Value::TimedHash(hash)
+}
+
+/// Removes what is due. Says how many fields, and which events there were.
+fn reclaim_fields(keyspace: &Keyspace, now_ms: u64, limit: usize) -> (u64, Vec<(Event, String, usize)>) {
+    with(keyspace, now_ms, |db| {
+        db.observed.list = u8::MAX;
+        (0..keyspace.shard_count()).for_each(|shard| while db.reclaim(shard, limit) {});
+        let seen = db.observed.seen.iter();
+        let events = seen.map(|s| (s.event, String::from_utf8_lossy(&s.key).into_owned(), s.fields.len()));
+        (db.observed.expired_fields, events.collect())
+    })
+}
+
+#[test]
+fn fields_are_removed_after_their_time_and_their_key_with_the_last() {
+    let keyspace = Keyspace::new(16, 1);
+    assert!(!keyspace.had_timed_fields());
+    with(&keyspace, 100, |db| db.set_object(Key::new(b"h"), timed(&[200, 200, 300]), Ttl::At(1_000_000)));
+    assert!(keyspace.had_timed_fields() && keyspace.had_expiries(0));
+    assert_eq!(with(&keyspace, 100, |db| db.survey().timed_hashes), 1);
+    assert_eq!(reclaim_fields(&keyspace, 200, 16), (0, vec![]));
+    let expired = |count| (Event::FieldsExpired, "h".to_string(), count);
+    assert_eq!(reclaim_fields(&keyspace, 201, 16), (2, vec![expired(2)]));
+    with(&keyspace, 201, |db| {
+        // What is set earlier is found earlier, what is set later not too early.
+        db.change_timed(Key::new(b"h"), |hash| hash.set_expiry(b"f2", Some(250))).unwrap();
+    });
+    assert_eq!(reclaim_fields(&keyspace, 250, 16), (0, vec![]));
+    with(&keyspace, 250, |db| {
+        db.change_timed(Key::new(b"h"), |hash| hash.set_expiry(b"f2", Some(400))).unwrap();
+    });
+    assert_eq!(reclaim_fields(&keyspace, 301, 16), (0, vec![]));
+    assert_eq!(reclaim_fields(&keyspace, 401, 16), (1, vec![expired(1), (Event::Drained, "h".to_string(), 0)]));
+    assert_eq!(with(&keyspace, 401, |db| (db.sizes(), db.survey().timed_hashes)), ((0, 0), 0));
+    assert!(with(&keyspace, 401, |db| db.flush(false)) == 0 && !keyspace.had_timed_fields());
+}
+
+#[test]
+fn many_fields_that_expire_at_once_are_removed_in_steps() {
+    let keyspace = Keyspace::new(16, 1);
+    let count = if cfg!(miri) { 40 } else { 1000 };
+    with(&keyspace, 1, |db| {
+        for key in ["a", "b", "c"] {
+            db.set_object(Key::new(key.as_bytes()), timed(&vec![200; count]), Ttl::Clear);
+        }
+    });
+    let (fields, events) = reclaim_fields(&keyspace, 201, 16);
+    assert_eq!(fields, 3 * count as u64);
+    assert!(events.iter().all(|(_, _, fields)| *fields <= 16));
+    assert_eq!(events.iter().filter(|(event, ..)| *event == Event::Drained).count(), 3);
+    assert_eq!(with(&keyspace, 201, |db| db.sizes().0), 0);
+}
+
+#[test]
+fn fields_are_found_wherever_their_hash_has_gone() {
+    let keyspace = Keyspace::new(16, 1);
+    with(&keyspace, 1, |db| {
+        db.set_object(Key::new(b"old"), timed(&[200]), Ttl::Clear);
+        let copy = db.peek(Key::new(b"old")).unwrap().copy_as(b"copy");
+        db.other(3).put(Key::new(b"copy"), copy);
+        let entry = db.take(Key::new(b"old")).unwrap().with_key(b"new");
+        db.put(Key::new(b"new"), entry);
+        let loaded = Entry::object(b"loaded", timed(&[200]), None);
+        assert!(db.restore(KeyHash::of(b"loaded"), loaded).is_ok());
+    });
+    let mut names: Vec<_> = reclaim_fields(&keyspace, 201, 16).1.into_iter().map(|(_, key, _)| key).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names, ["loaded", "new"]);
+    with(&keyspace, 201, |db| {
+        let mut other = db.other(3);
+        (0..keyspace.shard_count()).for_each(|shard| while other.reclaim(shard, 1) {});
+        assert_eq!(other.sizes().0, 0);
+    });
+}
+
+#[test]
+fn a_write_removes_the_fields_that_it_names_and_that_are_due() {
+    let keyspace = Keyspace::new(16, 1);
+    let key = Key::new(b"h");
+    with(&keyspace, 1, |db| db.set_object(key, timed(&[200, 200, 300]), Ttl::Clear));
+    with(&keyspace, 201, |db| {
+        db.observed.list = u8::MAX;
+        db.expire_fields(key, [&b"f1"[..], b"f2", b"f1", b"none"].into_iter());
+        let names: Vec<_> = db.observed.seen.iter().flat_map(|seen| seen.fields.clone()).collect();
+        assert_eq!((db.observed.expired_fields, names), (1, vec![Box::from(*b"f1")]));
+        let hash = db.peek(key).unwrap().timed_hash().unwrap().len();
+        assert_eq!(hash, 2);
+    });
+}
+
+#[test]
+fn notes_of_hashes_whose_times_change_often_take_little_memory() {
+    let keyspace = Keyspace::new(1, 1);
+    with(&keyspace, 1, |db| {
+        db.set_object(Key::new(b"h"), timed(&[1_000_000]), Ttl::Clear);
+        for i in 0..if cfg!(miri) { 200 } else { 10_000 } {
+            db.change_timed(Key::new(b"h"), |hash| hash.set_expiry(b"f0", Some(900_000 - i))).unwrap();
+        }
+        assert!(db.survey().overhead_bytes < 20_000);
+    });
+}

@@ -47,8 +47,8 @@ pub trait ElementSink: Send {
 pub enum Element<'a> {
     /// A member of a set.
     Member(&'a [u8]),
-    /// A field of a hash, and its value.
-    Field(&'a [u8], &'a [u8]),
+    /// A field of a hash, its value, and when it expires, in milliseconds of Unix time.
+    Field(&'a [u8], &'a [u8], Option<u64>),
     /// A member of a sorted set, and its score.
     Scored(&'a [u8], f64),
     /// An element of a list.
@@ -59,7 +59,7 @@ impl<'a> Element<'a> {
     /// What tells it from the others of its collection; nothing does so in a list.
     fn name(&self) -> &'a [u8] {
         match *self {
-            Element::Member(name) | Element::Field(name, _) | Element::Scored(name, _) => name,
+            Element::Member(name) | Element::Field(name, ..) | Element::Scored(name, _) => name,
             Element::Item(_) => b"",
         }
     }
@@ -68,7 +68,7 @@ impl<'a> Element<'a> {
     fn bytes(&self) -> usize {
         let own = match *self {
             Element::Member(name) | Element::Scored(name, _) => name.len(),
-            Element::Field(name, value) => name.len() + value.len(),
+            Element::Field(name, value, _) => name.len() + value.len(),
             Element::Item(item) => item.text_len(),
         };
         own + ELEMENT_BYTES

@@ -14,6 +14,7 @@ use crate::types::hash::{Hash, HashLimits};
 use crate::types::list::{End, List, ListLimits};
 use crate::types::set::{Set, SetLimits};
 use crate::types::stream::{Stream, StreamId, StreamLimits};
+use crate::types::timed_hash::TimedHash;
 use crate::types::zset::{ZSet, ZSetLimits};
 use crate::value::{Type, Value};
 
@@ -41,6 +42,11 @@ struct Shown {
     expiry: Option<u64>,
 }
 
+/// A field of a hash with its value and its time.
+fn text_of_field(field: &str, value: &str, expiry: Option<u64>) -> String {
+    format!("{field}={value}{}", expiry.map_or(String::new(), |at| format!("@{at}")))
+}
+
 fn shown(entry: &Entry) -> Shown {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let sorted = |mut parts: Vec<String>| {
@@ -52,6 +58,11 @@ fn shown(entry: &Entry) -> Shown {
         View::Bytes(bytes) => text(bytes),
         View::Object(Value::Str(long)) => text(long),
         View::Object(Value::Hash(hash)) => sorted(hash.iter().map(|(f, v)| text(&f) + "=" + &text(&v)).collect()),
+        View::Object(Value::TimedHash(hash)) => {
+            let mut parts = Vec::new();
+            hash.for_each(|field, value, expiry| parts.push(text_of_field(&text(field), &text(value), expiry)));
+            sorted(parts)
+        }
         View::Object(Value::Set(set)) => sorted(set.iter().map(|member| text(&member)).collect()),
         View::Object(Value::ZSet(zset)) => {
             sorted(zset.iter().map(|(m, score)| text(&m) + &score.to_string()).collect())
@@ -95,7 +106,7 @@ impl ElementSink for InPieces {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         self.parts.push(match element {
             Element::Member(member) => text(member),
-            Element::Field(field, value) => text(field) + "=" + &text(value),
+            Element::Field(field, value, expiry) => text_of_field(&text(field), &text(value), expiry),
             Element::Scored(member, score) => text(member) + &score.to_string(),
             Element::Item(item) => text(&item.to_vec()) + " ",
         });
@@ -130,6 +141,7 @@ impl Taken {
 fn len(entry: &Entry) -> usize {
     match entry.view() {
         View::Object(Value::Hash(hash)) => hash.len(),
+        View::Object(Value::TimedHash(hash)) => hash.len(),
         View::Object(Value::Set(set)) => set.len(),
         View::Object(Value::ZSet(zset)) => zset.len(),
         View::Object(Value::List(list)) => list.len(),
@@ -308,7 +320,15 @@ impl History {
         let most = if self.of_collections { 150 } else { [3, 10, 60][self.random.below(3)] };
         let count = 1 + self.random.below(most);
         let items: Vec<_> = (0..count).map(|_| format!("m{}", self.random.below(100)).into_bytes()).collect();
-        match self.random.below(5) {
+        match self.random.below(6) {
+            5 => {
+                let mut hash = TimedHash::new();
+                for item in &items {
+                    let ttl = if self.random.below(2) == 0 { Ttl::Clear } else { self.ttl() };
+                    hash.set(item, item, ttl, &HASH);
+                }
+                Value::TimedHash(hash)
+            }
             0 => {
                 let mut hash = Hash::new();
                 items.iter().for_each(|item| _ = hash.insert(item, item, &HASH));
@@ -427,6 +447,21 @@ impl History {
 fn change_collection(db: &mut Db<'_, '_>, key: Key<'_>, number: usize) {
     let item = format!("m{number}").into_bytes();
     let is_empty = match db.kind(key) {
+        Some(Type::Hash) if number.is_multiple_of(3) || db.peek_object::<Hash>(key).is_err() => {
+            let now = db.now_ms();
+            db.expire_fields(key, [&item[..]].into_iter());
+            let is_empty = db.change_timed(key, |hash| {
+                match number % 5 {
+                    0 => hash.set_expiry(&item, Some(now + number as u64)),
+                    1 => _ = hash.set(&item, b"timed", Ttl::At(now + 3), &HASH),
+                    2 => _ = hash.set(&item, b"kept", Ttl::Keep, &HASH),
+                    _ if !hash.remove(&item) => _ = hash.set(&item, b"new", Ttl::Clear, &HASH),
+                    _ => {}
+                }
+                hash.is_empty()
+            });
+            is_empty.ok().flatten().unwrap_or(false)
+        }
         Some(Type::Hash) => db.object_mut::<Hash>(key).ok().flatten().is_some_and(|hash| {
             if !hash.remove(&item) {
                 hash.insert(&item, b"new", &HASH);

@@ -36,7 +36,7 @@ impl Default for HashLimits {
 }
 
 impl HashLimits {
-    fn value_max(&self) -> usize {
+    pub(super) fn value_max(&self) -> usize {
         self.listpack_value.min(ITEM_BYTES_MAX)
     }
 }
@@ -49,6 +49,14 @@ pub struct Hash(Form);
 enum Form {
     Packed(Packed),
     Table(TightBox<Fields>),
+}
+
+/// What a hash consists of.
+pub(super) enum Parts {
+    /// Fields and values in turn.
+    Packed(Packed),
+    /// Fields, the bytes of their allocations, and the walk of a snapshot that is saving them.
+    Table(Table<Field>, usize, OnTable),
 }
 
 /// Items of a packed block per field.
@@ -87,6 +95,17 @@ impl Hash {
     #[must_use]
     pub fn packed(&self) -> Option<&Packed> {
         if let Form::Packed(packed) = &self.0 { Some(packed) } else { None }
+    }
+
+    /// What it consists of, for a hash whose fields may expire.
+    pub(super) fn into_parts(self) -> Parts {
+        match self.0 {
+            Form::Packed(packed) => Parts::Packed(packed),
+            Form::Table(fields) => {
+                let Fields { table, bytes, walk } = fields.into_inner();
+                Parts::Table(table, bytes, walk)
+            }
+        }
     }
 
     /// How many fields there are.
@@ -369,7 +388,7 @@ impl Fields {
 }
 
 fn element(field: &Field) -> Element<'_> {
-    Element::Field(field.name(), field.value())
+    Element::Field(field.name(), field.value(), None)
 }
 
 /// The copy is no part of the snapshot that is saving the original.

@@ -9,4 +9,5 @@ pub mod packed;
 pub mod set;
 pub mod stream;
 pub mod thin;
+pub mod timed_hash;
 pub mod zset;

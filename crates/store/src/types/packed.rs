@@ -43,7 +43,7 @@ pub use item::{ITEM_BYTES_MAX, Item, ItemText};
 pub(super) use item::{Needle, decode, encode, encoded_len, size, size_before};
 
 /// Where an item begins in its block, or where the block ends. Valid until the block changes before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pos(u32);
 
 impl Pos {
@@ -231,6 +231,27 @@ impl Packed {
         let (left, right) = gap.split_at_mut(first_len);
         encode(first, left);
         encode(second, right);
+    }
+
+    /// Puts items where `pos` points, in this order and with one reallocation.
+    pub fn insert_all_at<const N: usize>(&mut self, pos: Pos, all: [Item<'_>; N]) {
+        let bytes = all.iter().map(|&item| encoded_len(item)).sum();
+        let mut gap = self.reshape(pos.at(), 0, bytes, N as i64);
+        for item in all {
+            let (entry, rest) = gap.split_at_mut(encoded_len(item));
+            encode(item, entry);
+            gap = rest;
+        }
+    }
+
+    /// Moves the items between two positions to where `to` points, which isn't between them.
+    pub fn move_items(&mut self, from: Pos, until: Pos, to: Pos) {
+        let (from, until, to) = (from.at(), until.at(), to.at());
+        if to > until {
+            self.0.bytes_mut()[from..to].rotate_left(until - from);
+        } else if to < from {
+            self.0.bytes_mut()[to..until].rotate_right(until - from);
+        }
     }
 
     /// Puts an item in the place of the one at `pos`.

@@ -1,9 +1,11 @@
 //! Thin records: a set's member, or a hash's field with its value, in one allocation behind a one-word pointer.
 //!
 //! ```text
-//! member: │ length │ bytes │
-//! field:  │ length │ field's bytes │ length │ value's bytes │
+//! member:      │ length │ bytes │
+//! field:       │ length │ field's bytes │ length │ value's bytes │
+//! timed field: │ time │ length │ field's bytes │ length │ value's bytes │     the pointer is behind the time
 //!
+//! time: six bytes, little endian: milliseconds of Unix time
 //! length: │ 0..=253 │    │ 254 │ u16, little endian │    │ 255 │ u64, little endian │
 //! ```
 //!
@@ -19,7 +21,7 @@ use std::ptr::NonNull;
 use std::slice;
 
 use crate::compact::Mover;
-use crate::table::{Record, Ref};
+use crate::table::{Record, RecordFrom, Ref};
 
 /// Alignment and granularity of the allocations, in bytes. Tables need even addresses.
 const ALIGN: usize = 8;
@@ -324,6 +326,195 @@ unsafe impl Record for Field {
     }
 }
 
+/// Bytes of a time.
+const TIME_BYTES: usize = 6;
+/// The greatest time that a field can have, in milliseconds of Unix time: in some 8900 years.
+pub const TIME_MAX: u64 = (1 << (8 * TIME_BYTES)) - 1;
+/// The bit of a timed field's address that says that there is a time before it: allocations are aligned to eight bytes, so that those
+/// of others don't have it.
+const TIMED: usize = 2;
+const _: () = assert!((TIME_BYTES % ALIGN) & TIMED != 0 && TIME_BYTES.is_multiple_of(2) && TIMED < ALIGN);
+
+/// A field, with its value, of a hash whose fields may expire. One that doesn't is laid out as a [`Field`].
+pub struct TimedField(NonNull<u8>);
+
+// SAFETY: a field owns its bytes as a box would, and changes them through a mutable reference only.
+unsafe impl Send for TimedField {}
+// SAFETY: as above.
+unsafe impl Sync for TimedField {}
+
+impl From<Field> for TimedField {
+    fn from(field: Field) -> Self {
+        TimedField(field.into_raw())
+    }
+}
+
+impl TimedField {
+    /// A field of this name with this value, and the time at which it expires, of [`TIME_MAX`] at most.
+    #[must_use]
+    pub fn new(name: &[u8], value: &[u8], expiry: Option<u64>) -> Self {
+        let Some(at) = expiry else { return Field::new(name, value).into() };
+        let raw = allocate(TIME_BYTES + part_size(name.len()) + part_size(value.len()));
+        // SAFETY: the allocation has just been made for the time and these two parts.
+        let mut field = unsafe {
+            let field = TimedField(raw.add(TIME_BYTES));
+            let size = write_part(field.0, name);
+            write_part(field.0.add(size), value);
+            field
+        };
+        field.write_time(at);
+        field
+    }
+
+    /// Bytes before the name.
+    #[inline]
+    fn head_len(&self) -> usize {
+        if self.0.addr().get() & TIMED == 0 { 0 } else { TIME_BYTES }
+    }
+
+    /// Where the allocation begins.
+    #[inline]
+    fn base(&self) -> NonNull<u8> {
+        // SAFETY: so many bytes of the allocation are before the name.
+        unsafe { self.0.sub(self.head_len()) }
+    }
+
+    /// Writes the time of a field that has one.
+    #[inline]
+    fn write_time(&mut self, at: u64) {
+        debug_assert!(self.head_len() == TIME_BYTES && at <= TIME_MAX);
+        let mut time = [0; TIME_BYTES];
+        time.copy_from_slice(&at.to_le_bytes()[..TIME_BYTES]);
+        // SAFETY: the time is what the allocation begins with, and `self` is borrowed mutably.
+        unsafe { self.base().cast::<[u8; TIME_BYTES]>().write(time) };
+    }
+
+    /// When it expires, in milliseconds of Unix time.
+    #[inline]
+    #[must_use]
+    pub fn expiry(&self) -> Option<u64> {
+        if self.head_len() == 0 {
+            return None;
+        }
+        let mut wide = [0; 8];
+        // SAFETY: the time is what the allocation begins with, borrowed as long as the record.
+        wide[..TIME_BYTES].copy_from_slice(unsafe { self.base().cast::<[u8; TIME_BYTES]>().as_ref() });
+        Some(u64::from_le_bytes(wide))
+    }
+
+    /// Sets when it expires, in milliseconds of Unix time and at [`TIME_MAX`] at most.
+    pub fn set_expiry(&mut self, expiry: Option<u64>) {
+        match expiry {
+            Some(at) if self.head_len() > 0 => self.write_time(at),
+            None if self.head_len() == 0 => {}
+            _ => *self = TimedField::new(self.name(), self.value(), expiry),
+        }
+    }
+
+    /// The field's name.
+    #[inline]
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        // SAFETY: the name is the first part, borrowed as long as the record.
+        unsafe { part(self.0) }
+    }
+
+    /// The value.
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        // SAFETY: the value is the second part, borrowed as long as the record.
+        unsafe { part(self.value_at()) }
+    }
+
+    /// Name and value of a field in its table, for as long as the table is borrowed.
+    #[inline]
+    #[must_use]
+    pub fn pair_in<'a>(field: &Ref<'a, TimedField>) -> (&'a [u8], &'a [u8]) {
+        // SAFETY: the table keeps the record, unchanged, as long as it is borrowed, which is `'a`.
+        unsafe { (part(field.0), part(field.value_at())) }
+    }
+
+    /// Where the value's part begins.
+    #[inline]
+    fn value_at(&self) -> NonNull<u8> {
+        // SAFETY: the value's part follows the name's.
+        unsafe { self.0.add(part_size(part_len(self.0))) }
+    }
+
+    /// Replaces the value, in place if the allocator can.
+    pub fn set_value(&mut self, value: &[u8]) {
+        let (head, name_size) = (self.head_len(), part_size(self.name().len()));
+        let (old, new) = (self.layout(), layout(head + name_size + part_size(value.len())));
+        if old.size() != new.size() {
+            // SAFETY: the record owns the allocation, whose layout `old` is; the new size isn't zero.
+            let raw = unsafe { alloc::realloc(self.base().as_ptr(), old, new.size()) };
+            let raw = NonNull::new(raw).unwrap_or_else(|| handle_alloc_error(new));
+            // SAFETY: the time, if there is one, has moved with the allocation.
+            self.0 = unsafe { raw.add(head) };
+        }
+        // SAFETY: the allocation now has room for the name, which has moved with it, and for this part.
+        unsafe { write_part(self.0.add(name_size), value) };
+    }
+
+    #[inline]
+    fn layout(&self) -> Layout {
+        layout(self.head_len() + part_size(self.name().len()) + part_size(self.value().len()))
+    }
+
+    /// Bytes of the allocation.
+    #[inline]
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        self.layout().size()
+    }
+
+    /// Moves it to another allocation, if `mover` wants that.
+    pub fn compact(&mut self, mover: &mut Mover<'_>) {
+        if mover.wants(self.base().as_ptr()) {
+            *self = self.clone();
+        }
+    }
+}
+
+impl Drop for TimedField {
+    fn drop(&mut self) {
+        // SAFETY: the record owns the allocation, whose layout its address and lengths yield.
+        unsafe { alloc::dealloc(self.base().as_ptr(), self.layout()) };
+    }
+}
+
+impl Clone for TimedField {
+    fn clone(&self) -> Self {
+        TimedField::new(self.name(), self.value(), self.expiry())
+    }
+}
+
+// SAFETY: allocations are aligned to eight bytes, and an even number of bytes is before the address, which is below 2^48; a name
+// never changes.
+unsafe impl Record for TimedField {
+    type Hash = crate::hash::ItemHash;
+
+    #[inline]
+    fn into_raw(self) -> NonNull<u8> {
+        std::mem::ManuallyDrop::new(self).0
+    }
+
+    #[inline]
+    unsafe fn from_raw(raw: NonNull<u8>) -> Self {
+        TimedField(raw)
+    }
+
+    #[inline]
+    unsafe fn key<'a>(raw: NonNull<u8>) -> &'a [u8] {
+        // SAFETY: the name is the first part; the caller promises that the record lives.
+        unsafe { part(raw) }
+    }
+}
+
+// SAFETY: a field without a time is laid out as one of a hash whose fields don't expire, and has the same name.
+unsafe impl RecordFrom<Field> for TimedField {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -390,5 +581,44 @@ mod tests {
             let found = table.find(ItemHash::of(name), name).unwrap();
             assert_eq!(Field::pair_in(&found), (&**name, &*text(300)));
         }
+    }
+
+    #[test]
+    fn fields_keep_their_time_and_lose_it() {
+        let len_max = if cfg!(miri) { 300 } else { usize::MAX };
+        for len in LENGTHS.into_iter().filter(|&len| len <= len_max) {
+            let mut field = TimedField::new(&text(len), b"v", None);
+            for (expiry, value) in
+                [(None, 0), (Some(7), 3), (Some(TIME_MAX), 300), (None, 300), (Some(0), 1), (None, 9)]
+            {
+                field.set_expiry(expiry);
+                field.set_value(&text(value));
+                let copy = field.clone();
+                for field in [&field, &copy] {
+                    assert_eq!((field.name(), field.value(), field.expiry()), (&*text(len), &*text(value), expiry));
+                    let head = if expiry.is_some() { TIME_BYTES } else { 0 };
+                    assert_eq!(field.allocated_bytes(), layout(head + part_size(len) + part_size(value)).size());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_of_fields_becomes_one_of_timed_fields() {
+        let mut table = Table::new();
+        let names: Vec<_> = (0..40u32).map(|i| i.to_string().into_bytes()).collect();
+        names.iter().for_each(|name| table.insert(ItemHash::of(name), Field::new(name, b"v")));
+        let mut table: Table<TimedField> = table.into_table_of();
+        for (name, at) in names.iter().zip(0..) {
+            table.find_mut(ItemHash::of(name), name).unwrap().set_expiry((at % 3 > 0).then_some(at));
+        }
+        for (name, at) in names.iter().zip(0..) {
+            let found = table.find(ItemHash::of(name), name).unwrap();
+            assert_eq!((found.name(), found.expiry()), (&**name, (at % 3 > 0).then_some(at)));
+            if at % 2 == 0 {
+                assert!(table.remove(ItemHash::of(name), name).is_some());
+            }
+        }
+        assert_eq!(table.len(), 20);
     }
 }

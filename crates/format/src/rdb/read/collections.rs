@@ -3,6 +3,7 @@
 use std::io::Read;
 
 use resp::num::parse_f64;
+use store::expiry::Ttl;
 use store::hash::hash as hash_of_bytes;
 use store::prefetch::Ahead;
 use store::types::hash::Hash;
@@ -10,6 +11,7 @@ use store::types::intset::IntSet;
 use store::types::list::{End, List};
 use store::types::packed::{ITEM_BYTES_MAX, Item, Packed};
 use store::types::set::Set;
+use store::types::timed_hash::TimedHash;
 use store::types::zset::{ZSet, ZSetBuilder};
 use store::value::Value;
 
@@ -324,38 +326,72 @@ pub(super) fn hash<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<H
     Ok(builder.hash)
 }
 
-#[cold]
-fn expires<R>(source: &Source<R>) -> Error {
-    source.flaw(Flaw::Unsupported("a hash with a field that expires".into()))
+/// A hash on its way, whose fields may expire.
+struct TimedHashBuilder<'l> {
+    /// As long as none does.
+    plain: HashBuilder<'l>,
+    timed: Option<TimedHash>,
+}
+
+impl<'l> TimedHashBuilder<'l> {
+    /// One of so many fields, as is claimed.
+    fn new(count: u64, limits: &'l Limits) -> Self {
+        TimedHashBuilder { plain: HashBuilder::new(count, limits), timed: None }
+    }
+
+    /// Adds a field. `expiry` is in milliseconds of Unix time.
+    fn add(&mut self, field: &[u8], value: &[u8], expiry: Option<u64>) -> Result<(), Flaw> {
+        if let (None, None) = (&self.timed, expiry) {
+            return self.plain.add(field, value);
+        }
+        let timed = self.timed.get_or_insert_with(|| std::mem::take(&mut self.plain.hash).into());
+        let ttl = expiry.map_or(Ttl::Clear, Ttl::At);
+        let is_new = timed.set(checked(field)?, checked(value)?, ttl, &self.plain.limits.hash);
+        if is_new { Ok(()) } else { Err(TWICE) }
+    }
+
+    fn finish(self) -> Value {
+        self.timed.map_or(Value::Hash(self.plain.hash), Value::TimedHash)
+    }
+}
+
+/// The expiry that a number stands for: none if it is `never`; what is before 1970 is long ago.
+fn expiry_or(never: i64, at: i64) -> Option<u64> {
+    (at != never).then(|| u64::try_from(at).unwrap_or(0))
 }
 
 /// Valkey's hash whose fields may expire: after each value a time in milliseconds, -1 for never.
-pub(super) fn hash_of_valkey<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<Hash, Error> {
+pub(super) fn hash_of_valkey<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<Value, Error> {
     let count = count(source)?;
-    let (mut builder, mut field) = (HashBuilder::new(count, limits), Vec::new());
+    let (mut builder, mut field, mut value) = (TimedHashBuilder::new(count, limits), Vec::new(), Vec::new());
     for _ in 0..count {
-        builder.read(source, &mut field)?;
-        if i64::from_le_bytes(source.array()?) != -1 {
-            return Err(expires(source));
-        }
+        source.string_into(&mut field)?;
+        source.string_into(&mut value)?;
+        let expiry = expiry_or(-1, i64::from_le_bytes(source.array()?));
+        builder.add(&field, &value, expiry).map_err(|flaw| source.flaw(flaw))?;
     }
-    Ok(builder.hash)
+    Ok(builder.finish())
 }
 
-/// Redis's hash whose fields may expire: the earliest time at first, and before each field a time, 0 for never.
-pub(super) fn hash_expiring<R: Read>(source: &mut Source<R>, has_first: bool, limits: &Limits) -> Result<Hash, Error> {
-    if has_first {
-        source.array::<8>()?;
-    }
+/// Redis's hash whose fields may expire: a time at first, and before each field 0 for never, or by how much it expires later, and 1.
+/// Before the release, it was the time itself.
+pub(super) fn hash_expiring<R: Read>(source: &mut Source<R>, has_first: bool, limits: &Limits) -> Result<Value, Error> {
+    let first_ms = if has_first { u64::from_le_bytes(source.array()?).checked_sub(1) } else { Some(0) };
     let count = count(source)?;
-    let (mut builder, mut field) = (HashBuilder::new(count, limits), Vec::new());
+    let (mut builder, mut field, mut value) = (TimedHashBuilder::new(count, limits), Vec::new(), Vec::new());
     for _ in 0..count {
-        if source.length()? != 0 {
-            return Err(expires(source));
-        }
-        builder.read(source, &mut field)?;
+        let expiry = match source.length()? {
+            0 => None,
+            later => {
+                let at = first_ms.unwrap_or(0).checked_add(later);
+                Some(at.ok_or_else(|| source.damaged("the time of a field"))?)
+            }
+        };
+        source.string_into(&mut field)?;
+        source.string_into(&mut value)?;
+        builder.add(&field, &value, expiry).map_err(|flaw| source.flaw(flaw))?;
     }
-    Ok(builder.hash)
+    Ok(builder.finish())
 }
 
 /// The same in a listpack, as fields, values and times in turn.
@@ -363,7 +399,7 @@ pub(super) fn listpack_expiring<R: Read>(
     source: &mut Source<R>,
     has_first: bool,
     limits: &Limits,
-) -> Result<Hash, Error> {
+) -> Result<Value, Error> {
     if has_first {
         source.array::<8>()?;
     }
@@ -372,16 +408,54 @@ pub(super) fn listpack_expiring<R: Read>(
     if items.len() == 0 {
         return Err(source.flaw(Flaw::Empty));
     }
-    let mut builder = HashBuilder::new(items.len() as u64 / 3, limits);
+    if let Some(hash) = small_timed_hash(items.clone(), limits).map_err(|flaw| source.flaw(flaw))? {
+        return Ok(Value::TimedHash(hash));
+    }
+    let mut builder = TimedHashBuilder::new(items.len() as u64 / 3, limits);
     while let Some(field) = items.next() {
         let (Some(value), Some(time)) = (items.next(), items.next()) else { return Err(source.flaw(ODD)) };
-        if time != Item::Int(0) {
-            return Err(expires(source));
-        }
-        builder.add(&field.text(), &value.text()).map_err(|flaw| source.flaw(flaw))?;
+        let Item::Int(at) = time else { return Err(source.damaged("the time of a field")) };
+        builder.add(&field.text(), &value.text(), expiry_or(0, at)).map_err(|flaw| source.flaw(flaw))?;
     }
-    Ok(builder.hash)
+    Ok(builder.finish())
 }
+
+/// A hash of these items as they are, if they have times, are in order and few enough.
+fn small_timed_hash<'b>(
+    items: impl ExactSizeIterator<Item = Item<'b>> + Clone,
+    limits: &Limits,
+) -> Result<Option<TimedHash>, Flaw> {
+    let (count, longest) = (items.len() / 3, limits.hash.listpack_value);
+    if count > limits.hash.listpack_entries || items.clone().any(|item| item.text_len() > longest) {
+        return Ok(None);
+    }
+    let mut packed = Packed::new();
+    packed.extend(items.clone());
+    let Some(hash) = TimedHash::from_packed(packed).filter(|hash| hash.timed_count() > 0) else { return Ok(None) };
+    differ(Fields(items, count))?;
+    Ok(Some(hash))
+}
+
+/// The fields among fields, values and times, of which there are so many.
+#[derive(Clone)]
+struct Fields<I>(I, usize);
+
+impl<I: Iterator> Iterator for Fields<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        let field = self.0.next()?;
+        self.0.nth(1);
+        self.1 -= 1;
+        Some(field)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.1, Some(self.1))
+    }
+}
+
+impl<I: Iterator> ExactSizeIterator for Fields<I> {}
 
 pub(super) fn hash_of<'b>(
     items: impl ExactSizeIterator<Item = Item<'b>> + Clone,

@@ -180,7 +180,7 @@ fn described_stream(stream: &Stream) -> Vec<String> {
 /// A file of these keys.
 fn file(entries: &[(Entry, Access)], options: Options, counts: bool) -> Vec<u8> {
     let (mut writer, mut out) = (Writer::new(options), Vec::new());
-    writer.header(&mut out);
+    writer.header(&mut out, false);
     writer.select(&mut out, 0);
     entries.iter().for_each(|(entry, access)| writer.entry(&mut out, entry, *access));
     ended(&writer, out, counts)
@@ -237,7 +237,7 @@ fn what_is_written_in_parts_is_what_is_written_at_once() {
         let mut draw = Draw(Random::new(seed));
         let entries: Vec<_> = (0..8).map(|_| (draw.entry(), draw.access())).collect();
         let (mut writer, mut out) = (Writer::new(Options::default()), Vec::new());
-        writer.header(&mut out);
+        writer.header(&mut out, false);
         entries.iter().for_each(|(entry, access)| write_in_parts(&mut writer, &mut out, entry, *access));
         let (read, _) = read(&*ended(&writer, out, false)).unwrap();
         check_same(&read, &entries);

@@ -73,13 +73,13 @@ fn read_object<R: Read>(source: &mut Source<R>, code: u8, context: &Context<'_>)
             stream::read(source, code, context.active_times)?
         }
         code::HASH_EXPIRING_BEFORE_RELEASE if matches!(context.format, Format::Valkey(_)) => {
-            Value::Hash(collections::hash_of_valkey(source, limits)?)
+            collections::hash_of_valkey(source, limits)?
         }
         code::HASH_EXPIRING | code::HASH_EXPIRING_BEFORE_RELEASE => {
-            Value::Hash(collections::hash_expiring(source, code == code::HASH_EXPIRING, limits)?)
+            collections::hash_expiring(source, code == code::HASH_EXPIRING, limits)?
         }
         code::HASH_LISTPACK_EXPIRING | code::HASH_LISTPACK_EXPIRING_BEFORE_RELEASE => {
-            Value::Hash(collections::listpack_expiring(source, code == code::HASH_LISTPACK_EXPIRING, limits)?)
+            collections::listpack_expiring(source, code == code::HASH_LISTPACK_EXPIRING, limits)?
         }
         _ => return Err(unsupported(source, code)),
     })

@@ -56,7 +56,7 @@ fn strings_are_integers_or_compressed_or_as_they_are() {
 #[test]
 fn a_file_has_its_parts_in_order() {
     let file = written(Options::default(), |writer, out| {
-        writer.header(out);
+        writer.header(out, false);
         writer.aux(out, b"redis-ver", b"7.0");
         writer.select(out, 3);
         writer.resize(out, 70, 1);

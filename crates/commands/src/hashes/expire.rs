@@ -1,0 +1,426 @@
+//! Fields that expire: HEXPIRE and its relatives, HTTL and its relatives, HPERSIST, HGETEX, HSETEX, HGETDEL.
+//!
+//! What depends on the time is recorded by the time itself: HPEXPIREAT, or HDEL where that has come already.
+
+use std::ops::Range;
+
+use resp::num::IntText;
+use store::db::{Db, Ttl};
+use store::entry::View;
+use store::keyspace::Key;
+use store::table::Ref;
+use store::types::hash::{Hash, HashLimits};
+use store::types::packed::ItemText;
+use store::types::timed_hash::{Living, TimedHash};
+use store::value::{Type, Value};
+
+use super::change::note_removed;
+use super::options::{Condition, Options, OptionsOf, Requires, only_fields, time};
+use super::timed;
+use crate::Call;
+use crate::effects::Class;
+use crate::error::{Error, Outcome};
+use crate::strings::Unit;
+
+/// That there is no such field, or no such key.
+const NO_FIELD: i64 = -2;
+/// That the field doesn't expire.
+const NO_TIME: i64 = -1;
+/// That the condition doesn't hold.
+const NOT_SET: i64 = 0;
+const SET: i64 = 1;
+/// That the field was removed, since its time had come already.
+const REMOVED: i64 = 2;
+
+/// Whether there is a hash at the key, for a command that is to write it.
+///
+/// # Errors
+/// If the key holds something else.
+fn is_hash(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Result<bool, Error> {
+    match call.db.get_mut(key).map(|entry| entry.kind()) {
+        None => Ok(false),
+        Some(Type::Hash) => Ok(true),
+        Some(_) => Err(Error::WRONG_TYPE),
+    }
+}
+
+/// Replies with the same figure for each field.
+fn reply_all(call: &mut Call<'_, '_, '_>, fields: &Range<usize>, figure: i64) {
+    call.reply.array(fields.len());
+    fields.clone().for_each(|_| call.reply.int(figure));
+}
+
+/// Has the journal reproduce the call by a command on these fields: the name, the key, what is between, FIELDS.
+fn record_on(call: &mut Call<'_, '_, '_>, before: &[&[u8]], fields: &[&[u8]]) {
+    if call.is_recorded() {
+        let mut count = IntText::new();
+        let words = [before, &[b"FIELDS", count.u64(fields.len() as u64)], fields].concat();
+        call.record_as(&words);
+    }
+}
+
+/// The same by HDEL.
+fn record_removed(call: &mut Call<'_, '_, '_>, key: Key<'_>, fields: &[&[u8]]) {
+    if call.is_recorded() {
+        call.record_as(&[&[b"HDEL", key.bytes], fields].concat());
+    }
+}
+
+/// Notes that fields have been given this time, or, where it has come, were removed; `is_empty`: whether there are no others.
+fn note_expiry(call: &mut Call<'_, '_, '_>, key: Key<'_>, at_ms: u64, fields: &[&[u8]], is_empty: bool) {
+    if fields.is_empty() {
+        return;
+    }
+    if at_ms <= call.db.due_ms() {
+        note_removed(call, key, fields.len(), is_empty);
+        record_removed(call, key, fields);
+    } else {
+        call.changed_by(fields.len(), key, Class::Hash, "hexpire");
+        record_on(call, &[b"HPEXPIREAT", key.bytes, IntText::new().u64(at_ms)], fields);
+    }
+}
+
+pub(super) fn hexpire(call: &mut Call<'_, '_, '_>) -> Outcome {
+    set_expiry(call, Unit::Seconds, "hexpire")
+}
+
+pub(super) fn hpexpire(call: &mut Call<'_, '_, '_>) -> Outcome {
+    set_expiry(call, Unit::Millis, "hpexpire")
+}
+
+pub(super) fn hexpireat(call: &mut Call<'_, '_, '_>) -> Outcome {
+    set_expiry(call, Unit::UnixSeconds, "hexpireat")
+}
+
+pub(super) fn hpexpireat(call: &mut Call<'_, '_, '_>) -> Outcome {
+    set_expiry(call, Unit::UnixMillis, "hpexpireat")
+}
+
+fn set_expiry(call: &mut Call<'_, '_, '_>, unit: Unit, name: &str) -> Outcome {
+    let key = call.key(1);
+    let exists = is_hash(call, key)?;
+    let at = time(call, unit, 2, name)?;
+    let (condition, fields) = Condition::and_fields(call, 3)?;
+    if !exists {
+        reply_all(call, &fields, NO_FIELD);
+        return Ok(());
+    }
+    let (now, args, reply) = (call.db.due_ms(), call.args, &mut call.reply);
+    reply.array(fields.len());
+    let mut set = Vec::new();
+    let is_empty = call.db.change_timed(key, |hash| {
+        for field in fields.map(|at| args.get(at)) {
+            let figure = match hash.living(now).expiry(field) {
+                None => NO_FIELD,
+                Some(current) if !condition.allows(at, current) => NOT_SET,
+                Some(_) => {
+                    set.push(field);
+                    give_expiry(hash, field, at, now)
+                }
+            };
+            reply.int(figure);
+        }
+        hash.is_empty()
+    })?;
+    note_expiry(call, key, at, &set, is_empty.unwrap_or(false));
+    Ok(())
+}
+
+/// Sets when a field expires, or removes it, if that has been. Says which.
+fn give_expiry(hash: &mut TimedHash, field: &[u8], at_ms: u64, now_ms: u64) -> i64 {
+    if at_ms > now_ms {
+        hash.set_expiry(field, Some(at_ms));
+        SET
+    } else {
+        hash.remove(field);
+        REMOVED
+    }
+}
+
+pub(super) fn httl(call: &mut Call<'_, '_, '_>) -> Outcome {
+    reply_expiry(call, |at, now| seconds(at.saturating_sub(now)))
+}
+
+pub(super) fn hpttl(call: &mut Call<'_, '_, '_>) -> Outcome {
+    reply_expiry(call, u64::saturating_sub)
+}
+
+pub(super) fn hexpiretime(call: &mut Call<'_, '_, '_>) -> Outcome {
+    reply_expiry(call, |at, _| seconds(at))
+}
+
+pub(super) fn hpexpiretime(call: &mut Call<'_, '_, '_>) -> Outcome {
+    reply_expiry(call, |at, _| at)
+}
+
+/// Seconds, rounded up.
+fn seconds(millis: u64) -> u64 {
+    millis.div_ceil(1000)
+}
+
+/// What a key holds, for a command that takes a hash of either kind and looks at it only.
+enum Found<'d> {
+    Nothing,
+    Plain(&'d Hash),
+    Timed(Living<'d>),
+}
+
+impl<'d> Found<'d> {
+    /// What is there, without a trace of the look.
+    ///
+    /// # Errors
+    /// If the key holds something else.
+    fn peek(db: &'d Db<'_, '_>, key: Key<'_>) -> Result<Found<'d>, Error> {
+        match db.peek(key).map(Ref::into_view) {
+            None => Ok(Found::Nothing),
+            Some(View::Object(Value::Hash(hash))) => Ok(Found::Plain(hash)),
+            Some(View::Object(Value::TimedHash(hash))) => Ok(Found::Timed(hash.living(db.due_ms()))),
+            Some(_) => Err(Error::WRONG_TYPE),
+        }
+    }
+
+    fn get(&self, field: &[u8]) -> Option<ItemText<'d>> {
+        match self {
+            Found::Nothing => None,
+            Found::Plain(hash) => hash.get(field),
+            Found::Timed(hash) => hash.get(field),
+        }
+    }
+
+    fn contains(&self, field: &[u8]) -> bool {
+        match self {
+            Found::Nothing => false,
+            Found::Plain(hash) => hash.contains(field),
+            Found::Timed(hash) => hash.contains(field),
+        }
+    }
+
+    /// When a field expires, or that it doesn't; none if there is no such field.
+    fn expiry(&self, field: &[u8]) -> Option<Option<u64>> {
+        match self {
+            Found::Nothing => None,
+            Found::Plain(hash) => hash.contains(field).then_some(None),
+            Found::Timed(hash) => hash.expiry(field),
+        }
+    }
+}
+
+/// Replies with a figure made of each field's expiry and the time.
+fn reply_expiry(call: &mut Call<'_, '_, '_>, figure: fn(u64, u64) -> u64) -> Outcome {
+    let (key, now, fields) = (call.key(1), call.db.now_ms(), only_fields(call, 2));
+    call.db.get(key);
+    let found = Found::peek(&call.db, key)?;
+    let fields = fields?;
+    call.reply.array(fields.len());
+    for field in fields.map(|at| call.args.get(at)) {
+        call.reply.int(match found.expiry(field) {
+            None => NO_FIELD,
+            Some(None) => NO_TIME,
+            Some(Some(at)) => figure(at, now).cast_signed(),
+        });
+    }
+    Ok(())
+}
+
+pub(super) fn hpersist(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let (key, fields, args) = (call.key(1), only_fields(call, 2), call.args);
+    is_hash(call, key)?;
+    let found = Found::peek(&call.db, key)?;
+    let fields = fields?;
+    call.reply.array(fields.len());
+    let mut persisted = Vec::new();
+    for field in fields.map(|at| args.get(at)) {
+        call.reply.int(match found.expiry(field) {
+            None => NO_FIELD,
+            // Named a second time, it doesn't expire any more.
+            Some(Some(_)) if !persisted.contains(&field) => {
+                persisted.push(field);
+                SET
+            }
+            Some(_) => NO_TIME,
+        });
+    }
+    persist(call, key, &persisted, 1)
+}
+
+/// Has fields that expire live on; that counts as so many changes.
+fn persist(call: &mut Call<'_, '_, '_>, key: Key<'_>, fields: &[&[u8]], changes: usize) -> Outcome {
+    if !fields.is_empty() {
+        call.db.change_timed(key, |hash| fields.iter().for_each(|field| hash.set_expiry(field, None)))?;
+        call.changed_by(changes, key, Class::Hash, "hpersist");
+        record_on(call, &[b"HPERSIST", key.bytes], fields);
+    }
+    Ok(())
+}
+
+pub(super) fn hgetex(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let (key, options, args) = (call.key(1), Options::parse(call, OptionsOf::HGetEx), call.args);
+    call.db.get(key);
+    let found = Found::peek(&call.db, key)?;
+    let Options { ttl, fields, .. } = options?;
+    let fields = fields.map(|at| args.get(at));
+    let (Some(Ttl::At(at)), false) = (ttl, matches!(found, Found::Nothing)) else {
+        call.reply.array(fields.len());
+        fields.clone().for_each(|field| call.reply.bulk_or_null(found.get(field)));
+        let expires = |field: &&[u8]| matches!(found.expiry(field), Some(Some(_)));
+        let mut persisted: Vec<_> = fields.filter(|field| ttl == Some(Ttl::Clear) && expires(field)).collect();
+        // A field may be named twice.
+        persisted.sort_unstable();
+        persisted.dedup();
+        let changes = persisted.len();
+        return persist(call, key, &persisted, changes);
+    };
+    let (now, reply) = (call.db.due_ms(), &mut call.reply);
+    reply.array(fields.len());
+    let mut set = Vec::with_capacity(fields.len());
+    let is_empty = call.db.change_timed(key, |hash| {
+        for field in fields {
+            let value = hash.living(now).get(field);
+            let exists = value.is_some();
+            reply.bulk_or_null(value);
+            if exists {
+                set.push(field);
+                give_expiry(hash, field, at, now);
+            }
+        }
+        hash.is_empty()
+    })?;
+    note_expiry(call, key, at, &set, is_empty.unwrap_or(false));
+    Ok(())
+}
+
+pub(super) fn hgetdel(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let (key, fields, args) = (call.key(1), only_fields(call, 2), call.args);
+    is_hash(call, key)?;
+    let fields = fields?.map(|at| args.get(at));
+    // The journal has HDEL of what is removed: what is due is gone before.
+    let had_due = call.db.expire_fields(key, fields.clone());
+    let reply = &mut call.reply;
+    reply.array(fields.len());
+    let mut removed = Vec::new();
+    let mut remove = |field, value: Option<ItemText<'_>>| {
+        if value.is_some() {
+            removed.push(field);
+        }
+        reply.bulk_or_null(value);
+    };
+    let mut is_empty = false;
+    match call.db.object_mut::<Hash>(key) {
+        Ok(None) => fields.for_each(|field| remove(field, None)),
+        Ok(Some(hash)) => {
+            for field in fields {
+                remove(field, hash.get(field));
+                hash.remove(field);
+            }
+            is_empty = hash.is_empty();
+        }
+        Err(_) => {
+            let emptied = call.db.change_timed(key, |hash| {
+                for field in fields {
+                    remove(field, hash.living(0).get(field));
+                    hash.remove(field);
+                }
+                hash.is_empty()
+            });
+            is_empty = emptied?.unwrap_or(false);
+        }
+    }
+    note_removed(call, key, removed.len(), is_empty);
+    timed::remove_drained(call, key, had_due && removed.is_empty() && is_empty);
+    if !removed.is_empty() {
+        record_removed(call, key, &removed);
+    }
+    Ok(())
+}
+
+pub(super) fn hsetex(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let options = Options::parse(call, OptionsOf::HSetEx)?;
+    let key = call.key(1);
+    let exists = is_hash(call, key)?;
+    let args = call.args;
+    let pairs = options.fields.clone().map(|at| args.get(at));
+    let holds = {
+        let found = Found::peek(&call.db, key)?;
+        let mut fields = pairs.clone().step_by(2);
+        options.key_exists.is_none_or(|wanted| wanted == exists)
+            && match options.requires {
+                Requires::Nothing => true,
+                Requires::AllFields => fields.all(|field| found.contains(field)),
+                Requires::NoField => !fields.any(|field| found.contains(field)),
+            }
+    };
+    call.reply.int(i64::from(holds));
+    if !holds {
+        return Ok(());
+    }
+    match options.ttl {
+        Some(Ttl::At(at)) if at <= call.db.due_ms() => remove_instead(call, key, exists, pairs),
+        ttl => set_pairs(call, key, &options.fields, ttl.unwrap_or(Ttl::Clear)),
+    }
+}
+
+/// Removes the fields that would be set and have expired already.
+fn remove_instead<'a>(
+    call: &mut Call<'a, '_, '_>,
+    key: Key<'_>,
+    exists: bool,
+    pairs: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+) -> Outcome {
+    let fields: Vec<&[u8]> = pairs.step_by(2).collect();
+    // As in Redis, they were there for a moment.
+    call.event(key, Class::Hash, "hset");
+    let is_empty = call.db.change_timed(key, |hash| {
+        fields.iter().for_each(|field| _ = hash.remove(field));
+        hash.is_empty()
+    })?;
+    note_removed(call, key, fields.len(), is_empty.unwrap_or(false));
+    if !exists {
+        call.event(key, Class::Generic, "del");
+    }
+    record_removed(call, key, &fields);
+    Ok(())
+}
+
+/// Sets the fields, which are these arguments with their values.
+fn set_pairs(call: &mut Call<'_, '_, '_>, key: Key<'_>, fields: &Range<usize>, ttl: Ttl) -> Outcome {
+    let (args, limits) = (call.args, call.rules.hash);
+    let pairs = fields.clone().map(|at| args.get(at));
+    match call.db.object_or_new::<Hash>(key) {
+        Ok(hash) if !matches!(ttl, Ttl::At(_)) => insert_pairs(hash, pairs, &limits),
+        _ => _ = timed::set_pairs(call, pairs, ttl)?,
+    }
+    let count = fields.len() / 2;
+    call.changed_by(count, key, Class::Hash, "hset");
+    if matches!(ttl, Ttl::At(_)) {
+        call.event(key, Class::Hash, "hexpire");
+    }
+    record_pairs(call, key, fields, ttl);
+    Ok(())
+}
+
+/// Sets fields of a hash none of which expires.
+fn insert_pairs<'a>(hash: &mut Hash, mut pairs: impl ExactSizeIterator<Item = &'a [u8]> + Clone, limits: &HashLimits) {
+    let longest = pairs.clone().map(<[u8]>::len).max().unwrap_or(0);
+    hash.prepare(pairs.len() / 2, longest, limits);
+    while let (Some(field), Some(value)) = (pairs.next(), pairs.next()) {
+        hash.insert(field, value, limits);
+    }
+}
+
+/// Has the journal reproduce the call by HSETEX with the time itself and without conditions.
+fn record_pairs(call: &mut Call<'_, '_, '_>, key: Key<'_>, fields: &Range<usize>, ttl: Ttl) {
+    if !call.is_recorded() {
+        return;
+    }
+    let (mut at_text, mut count) = (IntText::new(), IntText::new());
+    let mut words: Vec<&[u8]> = match ttl {
+        Ttl::Clear => vec![b"HSET", key.bytes],
+        Ttl::Keep => vec![b"HSETEX", key.bytes, b"KEEPTTL"],
+        Ttl::At(at) => vec![b"HSETEX", key.bytes, b"PXAT", at_text.u64(at)],
+    };
+    if ttl != Ttl::Clear {
+        words.extend([b"FIELDS", count.u64(fields.len() as u64 / 2)]);
+    }
+    words.extend(fields.clone().map(|at| call.args.get(at)));
+    call.record_as(&words);
+}

@@ -1,0 +1,228 @@
+//! What the commands on fields that expire are asked: which fields, until when, under which conditions.
+//!
+//! The order in which mistakes are told, and their texts, are those of Redis 8.6.
+
+use std::ops::Range;
+
+use resp::num;
+use store::db::Ttl;
+use store::types::timed_hash::EXPIRY_MS_MAX;
+
+use crate::Call;
+use crate::error::{Error, shown};
+use crate::strings::Unit;
+
+const NEGATIVE: Error = Error::fixed("ERR invalid expire time, must be >= 0");
+const NO_TIME: Error = Error::fixed("ERR missing expire time");
+const FIELDS_MISSING: Error = Error::fixed("ERR missing FIELDS argument");
+const FIELDS_MISPLACED: Error = Error::fixed("ERR Mandatory argument FIELDS is missing or not at the right position");
+const FIELDS_TWICE: Error = Error::fixed("ERR FIELDS keyword specified multiple times");
+const FIELDS_ALONE: Error = Error::fixed("ERR FIELDS requires at least numfields and one field argument");
+const TOO_FEW: Error = Error::fixed("ERR wrong number of arguments");
+const COUNT_NOT_POSITIVE: Error = Error::fixed("ERR Number of fields must be a positive integer");
+const COUNT_MISMATCH: Error = Error::fixed("ERR The `numfields` parameter must match the number of arguments");
+
+/// The arguments that are the fields of a command with `FIELDS numfields field ...` and nothing else, from `at` on.
+pub(super) fn only_fields(call: &Call<'_, '_, '_>, at: usize) -> Result<Range<usize>, Error> {
+    if !call.is(at, "fields") {
+        return Err(FIELDS_MISPLACED);
+    }
+    let count = num::parse_i64(call.arg(at + 1)).filter(|count| *count > 0).ok_or(COUNT_NOT_POSITIVE)?;
+    let fields = at + 2..call.len();
+    if usize::try_from(count) == Ok(fields.len()) { Ok(fields) } else { Err(COUNT_MISMATCH) }
+}
+
+/// The arguments that FIELDS at this place names, each item of which has so many; `found` are those of one before.
+fn fields(
+    call: &Call<'_, '_, '_>,
+    at: usize,
+    found: Option<&Range<usize>>,
+    per_item: usize,
+    bad_count: Error,
+) -> Result<Range<usize>, Error> {
+    if found.is_some() {
+        return Err(FIELDS_TWICE);
+    }
+    let count = num::parse_i64(call.arg(at + 1)).and_then(|count| i32::try_from(count).ok());
+    let count = count.and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0).ok_or(bad_count)?;
+    let (first, args) = (at + 2, count.saturating_mul(per_item));
+    if args > call.len() - first { Err(TOO_FEW) } else { Ok(first..first + args) }
+}
+
+/// The time in the argument at `at`, in milliseconds of Unix time. `name` is the command's, for the error.
+pub(super) fn time(call: &Call<'_, '_, '_>, unit: Unit, at: usize, name: &str) -> Result<u64, Error> {
+    let time = call.int(at)?;
+    if time < 0 {
+        return Err(NEGATIVE);
+    }
+    let ms = unit.to_unix_ms(time, call.db.now_ms()).and_then(|ms| u64::try_from(ms).ok());
+    ms.filter(|ms| *ms <= EXPIRY_MS_MAX).ok_or_else(|| Error::invalid_expire(name))
+}
+
+fn unknown(argument: &[u8]) -> Error {
+    Error::quoting([b"ERR unknown argument: ", shown(argument, usize::MAX)].concat())
+}
+
+/// In which case a field's time is set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Condition {
+    Always,
+    /// It has none.
+    Nx,
+    /// It has one.
+    Xx,
+    /// It becomes later; none is later than any.
+    Gt,
+    /// It becomes earlier.
+    Lt,
+}
+
+impl Condition {
+    fn of(word: &[u8]) -> Option<Condition> {
+        let words = [("nx", Condition::Nx), ("xx", Condition::Xx), ("gt", Condition::Gt), ("lt", Condition::Lt)];
+        words.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|&(_, condition)| condition)
+    }
+
+    pub fn allows(self, at_ms: u64, current_ms: Option<u64>) -> bool {
+        match self {
+            Condition::Always => true,
+            Condition::Nx => current_ms.is_none(),
+            Condition::Xx => current_ms.is_some(),
+            Condition::Gt => current_ms.is_some_and(|current| current < at_ms),
+            Condition::Lt => current_ms.is_none_or(|current| current > at_ms),
+        }
+    }
+
+    /// HEXPIRE's condition and the arguments that are its fields, from the argument at `at` on.
+    pub fn and_fields(call: &Call<'_, '_, '_>, mut at: usize) -> Result<(Condition, Range<usize>), Error> {
+        let (mut condition, mut several, mut found) = (Condition::Always, false, None);
+        while at < call.len() {
+            let word = call.arg(at);
+            if let Some(given) = Condition::of(word) {
+                several |= condition != Condition::Always && condition != given;
+                condition = given;
+                at += 1;
+            } else if call.is(at, "fields") {
+                if found.is_none() && at + 2 >= call.len() {
+                    return Err(FIELDS_ALONE);
+                }
+                let bad_count = Error::fixed("ERR Parameter `numFields` should be greater than 0");
+                let args = fields(call, at, found.as_ref(), 1, bad_count)?;
+                at = args.end;
+                found = Some(args);
+            } else {
+                return Err(unknown(word));
+            }
+        }
+        let found = found.ok_or(FIELDS_MISSING)?;
+        if several { Err(Error::fixed("ERR Multiple condition flags specified")) } else { Ok((condition, found)) }
+    }
+}
+
+/// Which command's options are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum OptionsOf {
+    HGetEx,
+    HSetEx,
+}
+
+impl OptionsOf {
+    fn name(self) -> &'static str {
+        match self {
+            OptionsOf::HGetEx => "hgetex",
+            OptionsOf::HSetEx => "hsetex",
+        }
+    }
+
+    fn one_time_only(self) -> Error {
+        match self {
+            OptionsOf::HGetEx => {
+                Error::fixed("ERR Only one of EX, PX, EXAT, PXAT or PERSIST arguments can be specified")
+            }
+            OptionsOf::HSetEx => {
+                Error::fixed("ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified")
+            }
+        }
+    }
+}
+
+/// What HSETEX requires of what is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Requires {
+    Nothing,
+    /// FXX: all fields.
+    AllFields,
+    /// FNX: none of the fields.
+    NoField,
+}
+
+/// The options of HGETEX and HSETEX.
+pub(super) struct Options {
+    /// What becomes of the fields' times; none, if nothing is said.
+    pub ttl: Option<Ttl>,
+    pub requires: Requires,
+    /// HSETEX's NX and XX, which are Valkey's: whether the key must exist.
+    pub key_exists: Option<bool>,
+    /// The arguments that are fields, with their values if there are any.
+    pub fields: Range<usize>,
+}
+
+impl Options {
+    /// Reads them from the third argument on.
+    pub fn parse(call: &Call<'_, '_, '_>, of: OptionsOf) -> Result<Options, Error> {
+        let (mut ttl, mut persists, mut requires, mut key_exists, mut found) =
+            (None, false, Requires::Nothing, None, None);
+        let mut at = 2;
+        while at < call.len() {
+            let word = call.arg(at);
+            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            let unit = Unit::of(word);
+            if (unit.is_some() || is("keepttl") || is("persist")) && ttl.is_some() {
+                return Err(of.one_time_only());
+            }
+            if let Some(unit) = unit {
+                at += 1;
+                if at >= call.len() {
+                    return Err(NO_TIME);
+                }
+                ttl = Some(Ttl::At(time(call, unit, at, of.name())?));
+            } else if is("keepttl") {
+                ttl = Some(Ttl::Keep);
+            } else if is("persist") {
+                (ttl, persists) = (Some(Ttl::Clear), true);
+            } else if is("fxx") || is("fnx") {
+                if requires != Requires::Nothing {
+                    return Err(Error::fixed("ERR Only one of FXX or FNX arguments can be specified"));
+                }
+                requires = if is("fxx") { Requires::AllFields } else { Requires::NoField };
+            } else if of == OptionsOf::HSetEx
+                && (is("nx") || is("xx"))
+                && key_exists.is_none_or(|exists| exists == is("xx"))
+            {
+                key_exists = Some(is("xx"));
+            } else if is("fields") {
+                let per_item = if of == OptionsOf::HSetEx { 2 } else { 1 };
+                if found.is_none() && at + 1 >= call.len() {
+                    return Err(FIELDS_ALONE);
+                }
+                let args = fields(call, at, found.as_ref(), per_item, Error::fixed("ERR invalid number of fields"))?;
+                at = args.end - 1;
+                found = Some(args);
+            } else {
+                return Err(unknown(word));
+            }
+            at += 1;
+        }
+        let fields = found.ok_or(FIELDS_MISSING)?;
+        // What the other command has is known, but not taken.
+        let is_others = match of {
+            OptionsOf::HGetEx => ttl == Some(Ttl::Keep) || requires != Requires::Nothing,
+            OptionsOf::HSetEx => persists,
+        };
+        if is_others {
+            Err(Error::fixed("ERR unknown argument"))
+        } else {
+            Ok(Options { ttl, requires, key_exists, fields })
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The small form: fields, values and times in turn, in one packed block, by their times; fields that don't expire have the time 0 and
+//! stand behind the others.
+//!
+//! The order is Redis's (`listpackex`), so that a snapshot in its format holds the block as it is: a field whose time is set comes before
+//! others of the same time, one that doesn't expire any more behind all.
+
+use super::super::packed::{self, Item, ItemText, Packed, Pos};
+use super::super::set::below;
+use super::{EXPIRY_MS_MAX, after, is_due};
+use crate::compact::Mover;
+use crate::expiry::Ttl;
+
+/// Items of the block per field.
+const STRIDE: usize = 3;
+/// The time of a field that doesn't expire.
+const NEVER: i64 = 0;
+/// The greatest time.
+const TIME_MAX: i64 = EXPIRY_MS_MAX as i64;
+
+/// See the module's documentation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Small(Packed);
+
+/// The places of a field in the block.
+#[derive(Clone, Copy)]
+struct Place {
+    field: Pos,
+    value: Pos,
+    time: Pos,
+    end: Pos,
+}
+
+fn item_of(expiry: Option<u64>) -> Item<'static> {
+    Item::Int(expiry.map_or(NEVER, u64::cast_signed))
+}
+
+fn expiry_of(time: Item<'_>) -> Option<u64> {
+    match time {
+        Item::Int(at) if at > NEVER => Some(at.cast_unsigned()),
+        _ => None,
+    }
+}
+
+/// True if a field that expires then stands before one of this time.
+fn goes_before(expiry: u64, other: Option<u64>) -> bool {
+    other.is_none_or(|other| other >= expiry)
+}
+
+impl Small {
+    /// These fields and values, which don't expire.
+    pub fn of_pairs(pairs: &Packed) -> Small {
+        let mut items = Packed::new();
+        let never = [Item::Int(NEVER)];
+        // A block of that size needs no iterator that is walked once more for the sizes.
+        let all: Vec<Item<'_>> = pairs.iter().collect();
+        items.extend(all.chunks(2).flat_map(|pair| pair.iter().chain(&never).copied()));
+        Small(items)
+    }
+
+    /// These items, if they are as they must be.
+    pub fn of_items(items: Packed) -> Option<Small> {
+        let times = items.iter().skip(2).step_by(STRIDE);
+        let is_time = |time: &Item<'_>| matches!(time, Item::Int(NEVER..=TIME_MAX));
+        let rank = |time: Item<'_>| expiry_of(time).unwrap_or(u64::MAX);
+        let fits = items.len().is_multiple_of(STRIDE) && times.clone().all(|time| is_time(&time));
+        (fits && times.is_sorted_by_key(rank)).then_some(Small(items))
+    }
+
+    /// The items.
+    pub fn items(&self) -> &Packed {
+        &self.0
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len() / STRIDE
+    }
+
+    pub fn has_room_for(&self, bytes: usize) -> bool {
+        self.0.has_room_for(bytes)
+    }
+
+    pub fn compact(&mut self, mover: &mut Mover<'_>) {
+        self.0.compact(mover);
+    }
+
+    /// Fields, values and times.
+    pub fn iter(&self) -> Triples<'_> {
+        Triples(self.0.iter())
+    }
+
+    pub fn timed_count(&self) -> usize {
+        self.iter().take_while(|(_, _, expiry)| expiry.is_some()).count()
+    }
+
+    /// How many fields are due: they are the first.
+    pub fn due_count(&self, now_ms: u64) -> usize {
+        self.iter().take_while(|(_, _, expiry)| is_due(*expiry, now_ms)).count()
+    }
+
+    #[inline]
+    pub fn next_expiry(&self) -> Option<u64> {
+        self.iter().next().and_then(|(_, _, expiry)| expiry)
+    }
+
+    #[inline]
+    fn place(&self, field: Pos) -> Option<Place> {
+        let (_, value) = self.0.read(field)?;
+        let (_, time) = self.0.read(value)?;
+        let (_, end) = self.0.read(time)?;
+        Some(Place { field, value, time, end })
+    }
+
+    #[inline]
+    fn place_of(&self, field: &[u8]) -> Option<Place> {
+        self.0.find(field, STRIDE).and_then(|pos| self.place(pos))
+    }
+
+    #[inline]
+    pub fn find(&self, field: &[u8]) -> Option<(Item<'_>, Option<u64>)> {
+        let place = self.place_of(field)?;
+        Some((self.0.item_at(place.value), expiry_of(self.0.item_at(place.time))))
+    }
+
+    /// Sets a field to a value; false if the field was there.
+    pub fn set(&mut self, field: &[u8], value: &[u8], ttl: Ttl) -> bool {
+        let Some(place) = self.place_of(field) else {
+            let expiry = after(ttl, None);
+            let at = expiry.map_or(self.0.end_pos(), |at| self.pos_for(at));
+            self.0.insert_all_at(at, [field.into(), value.into(), item_of(expiry)]);
+            return true;
+        };
+        self.0.replace_at(place.value, value);
+        if let Some(place) = self.place(place.field) {
+            let before = expiry_of(self.0.item_at(place.time));
+            self.set_time(place, before, after(ttl, before), ttl != Ttl::Keep);
+        }
+        false
+    }
+
+    pub fn set_expiry(&mut self, field: &[u8], expiry: Option<u64>) {
+        if let Some(place) = self.place_of(field) {
+            let before = expiry_of(self.0.item_at(place.time));
+            self.set_time(place, before, expiry, true);
+        }
+    }
+
+    /// Where a field that expires then is put.
+    fn pos_for(&self, expiry: u64) -> Pos {
+        let mut pos = Pos::default();
+        while let Some(place) = self.place(pos) {
+            if goes_before(expiry, expiry_of(self.0.item_at(place.time))) {
+                return pos;
+            }
+            pos = place.end;
+        }
+        self.0.end_pos()
+    }
+
+    /// Sets the time of a field, and moves it to where it belongs then. One whose time is merely kept stays.
+    fn set_time(&mut self, place: Place, before: Option<u64>, expiry: Option<u64>, moves: bool) {
+        if !moves || before.is_none() && expiry.is_none() {
+            return;
+        }
+        if before != expiry {
+            self.0.replace_at(place.time, item_of(expiry));
+        }
+        let Some(place) = self.place(place.field) else { return };
+        let to = match expiry {
+            None => self.0.end_pos(),
+            Some(at) => self.pos_among_others(place, at),
+        };
+        self.0.move_items(place.field, place.end, to);
+    }
+
+    /// Where a field that expires then belongs among the others.
+    fn pos_among_others(&self, own: Place, expiry: u64) -> Pos {
+        let mut pos = Pos::default();
+        while let Some(place) = self.place(pos) {
+            if pos != own.field && goes_before(expiry, expiry_of(self.0.item_at(place.time))) {
+                return pos;
+            }
+            pos = place.end;
+        }
+        self.0.end_pos()
+    }
+
+    pub fn remove(&mut self, field: &[u8]) -> bool {
+        let found = self.0.find(field, STRIDE);
+        found.inspect(|&pos| self.0.remove_at(pos, STRIDE)).is_some()
+    }
+
+    /// See [`super::TimedHash::take_due`].
+    pub fn take_due(&mut self, now_ms: u64, limit: usize, mut visit: impl FnMut(&[u8])) -> usize {
+        let due = self.due_count(now_ms).min(limit);
+        self.iter().take(due).for_each(|(field, ..)| field.with_bytes(&mut visit));
+        self.0.remove_at(Pos::default(), due * STRIDE);
+        due
+    }
+
+    /// One of the fields that aren't due, of which `due` are before them.
+    pub fn pick(&self, due: usize, random: &mut dyn FnMut() -> u64) -> Option<(ItemText<'_>, ItemText<'_>)> {
+        let living = self.len().checked_sub(due).filter(|living| *living > 0)?;
+        let place = self.place(self.0.pos_of((due + below(living, random)) * STRIDE)?)?;
+        Some((self.0.item_at(place.field).text(), self.0.item_at(place.value).text()))
+    }
+}
+
+/// See [`Small::iter`].
+pub(super) struct Triples<'a>(packed::Iter<'a>);
+
+impl<'a> Iterator for Triples<'a> {
+    type Item = (Item<'a>, Item<'a>, Option<u64>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        Some((self.0.next()?, self.0.next()?, expiry_of(self.0.next()?)))
+    }
+}
