@@ -43,6 +43,9 @@ COMMANDS = {
     "setbit": ["SETBIT", "bits:__rand_int__", "77", "1"],
     "pfadd": ["PFADD", "hll:__rand_int__", "element"],
     "pfadd1": ["PFADD", "hll", "__rand_int__"],
+    # After "hset", whose hashes these have expire.
+    "hexpire": ["HEXPIRE", "hash:__rand_int__", "1000", "FIELDS", "1", "field"],
+    "hgetex": ["HGETEX", "hash:__rand_int__", "EX", "1000", "FIELDS", "1", "field"],
 }
 # Requests per run, by depth: about a second's worth.
 REQUESTS = {1: 60_000, 16: 600_000, 128: 1_500_000, 1000: 1_500_000}

@@ -22,9 +22,19 @@ fn keys(bytes: &[u8]) -> Vec<Entry> {
     keys
 }
 
+/// The fields that expire, and when.
+fn times(key: &Entry) -> Vec<(Vec<u8>, u64)> {
+    let mut times = Vec::new();
+    if let Some(hash) = key.timed_hash() {
+        hash.for_each(|field, _, expiry| times.extend(expiry.map(|at| (field.to_vec(), at))));
+    }
+    times.sort();
+    times
+}
+
 fn written(keys: &[Entry]) -> Vec<u8> {
     let (mut writer, mut out) = (Writer::new(Options { target: Target::Redis72, compress: false }), Vec::new());
-    writer.header(&mut out);
+    writer.header(&mut out, true);
     keys.iter().for_each(|key| writer.entry(&mut out, key, Access::Unknown));
     writer.end(&mut out);
     out.extend_from_slice(&trailer(None));
@@ -41,5 +51,6 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(again.len(), keys.len());
     for (key, again) in keys.iter().zip(&again) {
         assert_eq!((key.key(), key.expiry(), key.encoding()), (again.key(), again.expiry(), again.encoding()));
+        assert_eq!(times(key), times(again));
     }
 });

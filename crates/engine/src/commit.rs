@@ -23,6 +23,9 @@ use crate::services::notifications;
 use crate::worker::Worker;
 use crate::worker::unit::{Told, What};
 
+/// What is listed of keys and fields whose time has come, for listeners and the journal.
+const EXPIRIES: u8 = Event::Expired as u8 | Event::FieldsExpired as u8 | Event::Drained as u8;
+
 /// The shards that a command has changed, at most.
 #[derive(Clone, Copy)]
 pub(crate) enum Changed<'c> {
@@ -70,10 +73,10 @@ impl Worker {
         let listeners = &engine.listeners;
         // A command without keys may concern all of them.
         if has_listeners(reasons) && (keys.is_empty() || keys.iter().any(|key| listeners.may_hear(key.hash))) {
-            (classes, events) = (ALL_CLASSES, events | Event::Expired as u8);
+            (classes, events) = (ALL_CLASSES, events | EXPIRIES);
         }
         if self.effects.recording {
-            events |= Event::Expired as u8;
+            events |= EXPIRIES;
         }
         (self.effects.listening, self.observed.list) = (classes, events);
         self.effects.begin();
@@ -97,10 +100,19 @@ impl Worker {
         let (created, before): (Vec<_>, Vec<_>) = seen.into_iter().partition(|s| s.event == Event::Created);
         // A key whose time has come needs no watcher told: EXEC looks whether those that existed are still there, and
         // those that were stale already when WATCH was given have not changed.
-        for Seen { event, database, key } in &before {
-            // Before the command's own record: for the command, the key was not there.
-            if *event == Event::Expired && self.effects.recording {
-                self.unit.record.push(*database, Kind::Command, [&b"DEL"[..], key].into_iter());
+        for Seen { event, database, key, fields } in &before {
+            // Before the command's own record: for the command, the key or field was not there.
+            match event {
+                Event::Expired if self.effects.recording => {
+                    self.unit.record.push(*database, Kind::Command, [&b"DEL"[..], key].into_iter());
+                }
+                Event::FieldsExpired if self.effects.recording => {
+                    let words: Vec<&[u8]> =
+                        [&b"HDEL"[..], key].into_iter().chain(fields.iter().map(AsRef::as_ref)).collect();
+                    self.unit.record.push(*database, Kind::Command, words.into_iter());
+                }
+                // The key goes with its last field.
+                _ => {}
             }
             self.unit.tell(*database, key, What::Seen(*event));
         }
@@ -244,8 +256,10 @@ impl Worker {
                 // whose keys change next.
                 What::Emptied => self.ready.extend(self.engine.waiters.group_keys(database)),
                 What::Seen(event) => {
-                    if event == Event::Expired {
-                        self.note_ready(database, key);
+                    match event {
+                        Event::Expired | Event::Drained => self.note_ready(database, key),
+                        Event::FieldsExpired => self.tell_listeners(database, key, Concerns::Watchers),
+                        Event::Missed | Event::Created => {}
                     }
                     notifications::notify_seen(self, session.as_deref_mut(), event, database, key);
                 }

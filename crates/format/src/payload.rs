@@ -129,6 +129,29 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_expire_are_as_redis_has_them_but_for_the_version() {
+        // As Redis 8.6.3 answers DUMP, without version and checksum.
+        let bodies: [&[u8]; 2] = [
+            b"\x19\x7b\xb4\xc5\xda\xb8\x01\0\0\xc3\x25\x2c\x11\x2c\0\0\0\x09\0\x81b\x02\x02\x01\xf4\x7b\xb4\xc5\xda\xb8\x01\x20\x0f\
+              \x03\x81a\x02\x01\xe0\x03\x0e\x06c\x02\x03\x01\0\x01\xff",
+            b"\x18\x7b\xb4\xc5\xda\xb8\x01\0\0\x01\x01\x01a\xc0\x01",
+        ];
+        let mut limits = Limits::default();
+        for body in bodies {
+            let entry = read_value(&sealed(body, 13), b"k", None, &limits).unwrap();
+            let payload = Dumper::new().value(&entry.view());
+            assert_eq!(payload, sealed(body, 12), "{}", entry.encoding());
+            limits.hash.listpack_entries = 0;
+        }
+        let mut entry = restored(&sealed(bodies[0], 13)).unwrap();
+        let Some(store::value::Value::TimedHash(hash)) = entry.object_mut() else { panic!("no such hash") };
+        [b"a", b"b"].iter().for_each(|field| hash.set_expiry(*field, None));
+        // What any server can read.
+        let plain = Dumper::new().value(&entry.view());
+        assert_eq!(plain, sealed(b"\x10\x15\x15\0\0\0\x06\0\x81c\x02\x03\x01\x81b\x02\x02\x01\x81a\x02\x01\x01\xff", 10));
+    }
+
+    #[test]
     fn versions_that_are_not_known_and_wrong_sums_are_told_from_bad_contents() {
         for version in [1, 10, 15, 80, 81] {
             assert!(restored(&sealed(b"\0\x01v", version)).is_ok(), "{version}");

@@ -59,6 +59,10 @@ const CASES: &[(&str, &str)] = &[
     ("setbit", "SETBIT bits:# 77 1"),
     ("pfadd", "PFADD hll:# element"),
     ("pfadd1", "PFADD hll #"),
+    ("hexpire", "HEXPIRE hash:# 1000 FIELDS 1 field"),
+    ("hexpire1", "HEXPIRE hash 1000 FIELDS 1 #"),
+    ("hgetex", "HGETEX hash:# EX 1000 FIELDS 1 field"),
+    ("hsetex", "HSETEX hash:# EX 1000 FIELDS 1 field vvvvvvvvvvvvvvvv"),
     ("set+waiters", "SET key:# vvvvvvvvvvvvvvvv"),
     ("incr+waiters", "INCR counter:#"),
     ("lpush1+waiters", "LPUSH list vvvvvvvvvvvvvvvv"),
@@ -177,7 +181,9 @@ fn fill(bench: &mut Bench, session: &mut Session, pattern: &str, keys: u64) {
     let (mut input, mut out) = (Vec::new(), Output::default());
     let pattern = if pattern.starts_with("GET") || pattern.starts_with("MGET") {
         "SET key:# vvvvvvvvvvvvvvvv"
-    } else if pattern.starts_with("HGET") {
+    } else if pattern.starts_with("HEXPIRE hash ") {
+        "HSET hash # vvvvvvvvvvvvvvvv"
+    } else if pattern.starts_with("HGET") || pattern.starts_with("HEXPIRE") {
         "HSET hash:# field vvvvvvvvvvvvvvvv"
     } else if pattern.starts_with("ZSCORE") || pattern.starts_with("ZRANGE") {
         "ZADD zset 1 #"

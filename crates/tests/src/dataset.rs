@@ -72,7 +72,7 @@ fn read_content(conn: &mut Conn, kind: &str, encoding: &str, key: &[u8]) -> io::
     // A packed hash keeps the order of insertion, and a set of integers is sorted.
     let ordered = matches!(kind, "list" | "zset")
         || matches!(encoding, "intset" | "ziplist")
-        || kind == "hash" && encoding == "listpack";
+        || kind == "hash" && matches!(encoding, "listpack" | "listpackex");
     Ok(match group {
         0 => vec![vec![reply]],
         _ if ordered => reply.items().chunks(group).map(<[Reply]>::to_vec).collect(),

@@ -86,6 +86,11 @@ impl Servers {
         Servers { subject, oracle, missing, compares_counts: false }
     }
 
+    /// The same with another server as the oracle.
+    pub fn with_oracle(oracle: Server) -> Servers {
+        Servers { oracle, ..Servers::start() }
+    }
+
     /// The same; what [`Servers::run`] compares is, beside the replies, how many changes a command counts as. Each
     /// command waits for the one before.
     pub fn start_counting() -> Servers {

@@ -73,8 +73,8 @@ fn promise(command: &[Vec<u8>]) -> Promise {
         (b"SMEMBERS" | b"SUNION" | b"SINTER" | b"SDIFF" | b"KEYS" | b"HKEYS" | b"HVALS", _) => Promise::Unordered(1),
         (b"HGETALL", _) => Promise::Unordered(2),
         (b"SRANDMEMBER" | b"HRANDFIELD" | b"ZRANDMEMBER" | b"RANDOMKEY" | b"TIME", _) => Promise::Shape,
-        (b"TTL" | b"EXPIRETIME", _) | (b"OBJECT", b"IDLETIME") => Promise::Seconds,
-        (b"PTTL" | b"PEXPIRETIME", _) => Promise::Milliseconds,
+        (b"TTL" | b"EXPIRETIME" | b"HTTL" | b"HEXPIRETIME", _) | (b"OBJECT", b"IDLETIME") => Promise::Seconds,
+        (b"PTTL" | b"PEXPIRETIME" | b"HPTTL" | b"HPEXPIRETIME", _) => Promise::Milliseconds,
         (b"CLIENT", b"ID" | b"INFO" | b"LIST") | (b"OBJECT", b"REFCOUNT") => Promise::Kind,
         (b"COMMAND", b"" | b"COUNT" | b"DOCS" | b"INFO" | b"LIST") => Promise::Kind,
         (b"SCAN" | b"SSCAN" | b"HSCAN" | b"ZSCAN" | b"SPOP", _) => Promise::Kind,
@@ -115,6 +115,10 @@ pub fn same_shape(a: &Reply, b: &Reply) -> bool {
 }
 
 fn near(a: &Reply, b: &Reply, tolerance: i64) -> bool {
+    if a.tag() == b'*' && b.tag() == b'*' && a.items().len() == b.items().len() {
+        // Figures of several fields.
+        return a.items().iter().zip(b.items()).all(|(a, b)| a == b || near(a, b, tolerance));
+    }
     match (a.integer(), b.integer()) {
         // Negative numbers are codes, not times.
         (Some(a), Some(b)) => a >= 0 && b >= 0 && (a - b).abs() <= tolerance,

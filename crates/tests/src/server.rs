@@ -44,6 +44,27 @@ impl Server {
         Server::start(oracle_program(), args, None)
     }
 
+    /// Starts Redis 8, for what the oracle doesn't know: `PENSTOCK_REDIS8`, else `redis8-server` from `PATH`. None if there is none; the
+    /// test says so and compares nothing.
+    pub fn redis8(args: &[&str]) -> Option<Server> {
+        Server::newer("PENSTOCK_REDIS8", "redis8-server", args)
+    }
+
+    /// The same of Valkey 9: `PENSTOCK_VALKEY9`, else `valkey-server`.
+    pub fn valkey9(args: &[&str]) -> Option<Server> {
+        Server::newer("PENSTOCK_VALKEY9", "valkey-server", args)
+    }
+
+    fn newer(variable: &str, name: &str, args: &[&str]) -> Option<Server> {
+        let program = env::var_os(variable).map_or_else(|| PathBuf::from(name), PathBuf::from);
+        let runs = Command::new(&program).arg("--version").stdout(Stdio::null()).status();
+        if !runs.is_ok_and(|status| status.success()) {
+            eprintln!("not compared: {} does not run; set {variable} to a program that does", program.display());
+            return None;
+        }
+        Some(Server::start(&program, args, None))
+    }
+
     /// Starts the server under test with at most `open_files` file descriptors.
     pub fn penstock_with_open_files(args: &[&str], open_files: u32) -> Server {
         Server::start(subject_program(), args, Some(&format!("ulimit -n {open_files} &&")))

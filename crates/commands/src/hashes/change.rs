@@ -145,8 +145,12 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_, '_, '_>) -> Outcome {
         Ok(printed)
     })?;
     call.changed(key, Class::Hash, "hincrbyfloat");
-    // Another machine's arithmetic may round differently.
-    call.record_as(&[b"HSET", key.bytes, call.arg(2), &printed]);
+    // Another machine's arithmetic may round differently. The field keeps its time, which HSET takes away.
+    if call.is_recorded() && timed::expires(&call.db, key, call.arg(2)) {
+        call.record_as(&[b"HSETEX", key.bytes, b"KEEPTTL", b"FIELDS", b"1", call.arg(2), &printed]);
+    } else {
+        call.record_as(&[b"HSET", key.bytes, call.arg(2), &printed]);
+    }
     call.reply.bulk(&printed);
     Ok(())
 }

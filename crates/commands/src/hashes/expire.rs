@@ -424,3 +424,6 @@ fn record_pairs(call: &mut Call<'_, '_, '_>, key: Key<'_>, fields: &Range<usize>
     words.extend(fields.clone().map(|at| call.args.get(at)));
     call.record_as(&words);
 }
+
+#[cfg(test)]
+mod tests;

@@ -203,7 +203,7 @@ impl Options {
             } else if is("fields") {
                 let per_item = if of == OptionsOf::HSetEx { 2 } else { 1 };
                 if found.is_none() && at + 1 >= call.len() {
-                    return Err(FIELDS_ALONE);
+                    return Err(Error::arity(of.name()));
                 }
                 let args = fields(call, at, found.as_ref(), per_item, Error::fixed("ERR invalid number of fields"))?;
                 at = args.end - 1;

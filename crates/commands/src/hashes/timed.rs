@@ -25,6 +25,12 @@ pub(super) fn living<'d>(db: &'d Db<'_, '_>, key: Key<'_>) -> Result<Living<'d>,
     db.peek_object::<TimedHash>(key)?.map(|hash| hash.living(now)).ok_or(Error::WRONG_TYPE)
 }
 
+/// True if a field of the hash at a key expires.
+#[cold]
+pub(super) fn expires(db: &Db<'_, '_>, key: Key<'_>, field: &[u8]) -> bool {
+    living(db, key).is_ok_and(|hash| matches!(hash.expiry(field), Some(Some(_))))
+}
+
 #[cold]
 pub(super) fn hget(call: &mut Call<'_, '_, '_>) -> Outcome {
     let hash = living(&call.db, call.key(1))?;

@@ -269,7 +269,7 @@ mod tests {
             ("total_error_replies", "3"),
             ("errorstat_ERR", "count=2"),
             ("errorstat_WRONGTYPE", "count=1"),
-            ("db0", "keys=2,expires=1,avg_ttl=5000"),
+            ("db0", "keys=2,expires=1,avg_ttl=5000,subexpiry=0"),
             ("rdb_changes_since_last_save", "3"),
             ("total_connections_received", "2"),
         ] {

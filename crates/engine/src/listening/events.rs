@@ -29,5 +29,6 @@ pub(crate) fn published(classes: u32) -> (u32, u8) {
     let changes = changes.into_iter().filter(|&class| classes & bit(class) != 0).map(Class::bit);
     let wanted = |bit: u32, event: Event| if classes & bit != 0 { event as u8 } else { 0 };
     let events = wanted(EXPIRED, Event::Expired) | wanted(KEY_MISS, Event::Missed) | wanted(NEW, Event::Created);
+    let events = events | wanted(HASH, Event::FieldsExpired) | wanted(GENERIC, Event::Drained);
     (changes.fold(0, |all, bit| all | bit), events)
 }

@@ -8,7 +8,7 @@ use commands::effects::Class;
 use store::db::Event;
 
 use crate::clients::session::Session;
-use crate::config::keyspace_events::{EXPIRED, KEY_MISS, KEYEVENT, KEYSPACE, NEW};
+use crate::config::keyspace_events::{EXPIRED, GENERIC, HASH, KEY_MISS, KEYEVENT, KEYSPACE, NEW};
 use crate::listening::events::bit;
 use crate::pubsub::ChannelKind;
 use crate::services::publishing::publish_from;
@@ -33,6 +33,8 @@ pub(crate) fn notify_seen(worker: &Worker, session: Option<&mut Session>, event:
         Event::Expired => (EXPIRED, "expired"),
         Event::Missed => (KEY_MISS, "keymiss"),
         Event::Created => (NEW, "new"),
+        Event::FieldsExpired => (HASH, "hexpired"),
+        Event::Drained => (GENERIC, "del"),
     };
     publish(worker, session, database, bit, name, key);
 }
@@ -56,7 +58,7 @@ fn publish(worker: &Worker, mut session: Option<&mut Session>, database: usize, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::keyspace_events::{GENERIC, LIST, SET, STRING, ZSET};
+    use crate::config::keyspace_events::{LIST, SET, STRING, ZSET};
     use crate::testing::Bench;
 
     /// What a subscriber of everything is told of commands, as "channel message".

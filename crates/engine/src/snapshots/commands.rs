@@ -81,7 +81,9 @@ impl ElementSink for ItemSink {
         let (items, record) = (&mut self.items, &mut self.record);
         match element {
             Element::Member(member) | Element::Item(Item::Str(member)) => items.item(record, [member]),
-            Element::Field(field, value) => items.item(record, [field, value]),
+            Element::Field(field, value, expiry) => {
+                items.field(record, field, value, expiry);
+            }
             Element::Scored(member, score) => items.scored(record, member, score),
             Element::Item(Item::Int(int)) => items.item(record, [IntText::new().i64(int)]),
         }
@@ -103,7 +105,7 @@ impl ElementSink for ItemSink {
 /// The command that adds items to a collection of an entry's type.
 fn command_of(entry: &Entry) -> &'static str {
     match entry.view() {
-        View::Object(Value::Hash(_)) => "HSET",
+        View::Object(Value::Hash(_) | Value::TimedHash(_)) => "HSET",
         View::Object(Value::Set(_)) => "SADD",
         View::Object(Value::ZSet(_)) => "ZADD",
         _ => "RPUSH",
@@ -120,6 +122,9 @@ fn write_entry(record: &mut Record, database: usize, entry: &Entry) {
             Value::Str(bytes) => return write_string(record, database, key, bytes, expiry),
             Value::Stream(_) => return write_payload(record, database, key, &view, expiry),
             Value::Hash(hash) => hash.for_each(|field, value| items.item(record, [field, value])),
+            Value::TimedHash(hash) => hash.for_each(|field, value, expiry| {
+                items.field(record, field, value, expiry);
+            }),
             Value::Set(set) => set.for_each(|member| items.item(record, [member])),
             Value::ZSet(zset) => {
                 zset.visit_ranks(0..zset.len(), false, |member, score| items.scored(record, member, score));
@@ -166,11 +171,13 @@ struct ItemWriter {
     args: Vec<u8>,
     count: usize,
     items: usize,
+    /// The fields among them that expire, and when.
+    times: Vec<(Vec<u8>, u64)>,
 }
 
 impl ItemWriter {
     fn new(command: &'static str, database: usize, key: &[u8]) -> ItemWriter {
-        ItemWriter { command, database, key: key.to_vec(), args: Vec::new(), count: 0, items: 0 }
+        ItemWriter { command, database, key: key.to_vec(), args: Vec::new(), count: 0, items: 0, times: Vec::new() }
     }
 
     fn item<const N: usize>(&mut self, record: &mut Record, args: [&[u8]; N]) {
@@ -182,6 +189,12 @@ impl ItemWriter {
         if self.items == ITEMS {
             self.write(record);
         }
+    }
+
+    /// A field of a hash. `expiry` is in milliseconds of Unix time.
+    fn field(&mut self, record: &mut Record, field: &[u8], value: &[u8], expiry: Option<u64>) {
+        self.times.extend(expiry.map(|at| (field.to_vec(), at)));
+        self.item(record, [field, value]);
     }
 
     fn scored(&mut self, record: &mut Record, member: &[u8], score: f64) {
@@ -209,6 +222,12 @@ impl ItemWriter {
         record.push_written(self.database, Kind::Command, &command);
         self.args.clear();
         (self.count, self.items) = (0, 0);
+        // The fields are there now.
+        for (field, at) in self.times.drain(..) {
+            let mut digits = IntText::new();
+            let words = [&b"HPEXPIREAT"[..], &self.key, digits.u64(at), b"FIELDS", b"1", &field];
+            record.push(self.database, Kind::Command, words.into_iter());
+        }
     }
 }
 

@@ -105,14 +105,16 @@ impl Sink for ShardSink {
     fn begin(&mut self, database: usize, entry: &Entry) -> Box<dyn ElementSink> {
         let (access, options) = (self.access_of(entry), self.options.options);
         let mut record = Vec::new();
-        if let (false, Some(collection)) = (self.outlet.is_broken(), collection_of(entry)) {
+        let collection = collection_of(entry);
+        if let (false, Some(collection)) = (self.outlet.is_broken(), collection) {
             with_writer(options, |writer| {
                 writer.select(&mut record, database as u64);
                 writer.begin(&mut record, entry.key(), entry.expiry(), access, collection);
             });
         }
         let outlet = self.outlet.clone();
-        Box::new(RecordSink { record: outlet.begin_record(), outlet, options, part: record })
+        let first_ms = if let Some(Collection::TimedHash(_, first_ms)) = collection { Some(first_ms) } else { None };
+        Box::new(RecordSink { record: outlet.begin_record(), outlet, options, part: record, first_ms })
     }
 
     fn is_full(&self) -> bool {
@@ -129,6 +131,10 @@ fn collection_of(entry: &Entry) -> Option<Collection> {
     let View::Object(value) = entry.view() else { return None };
     match value {
         Value::Hash(hash) => Some(Collection::Hash(hash.len() as u64)),
+        Value::TimedHash(hash) => Some(match hash.next_expiry() {
+            Some(first_ms) => Collection::TimedHash(hash.len() as u64, first_ms),
+            None => Collection::Hash(hash.len() as u64),
+        }),
         Value::Set(set) => Some(Collection::Set(set.len() as u64)),
         Value::ZSet(zset) => Some(Collection::ZSet(zset.len() as u64)),
         Value::List(list) => Some(Collection::Elements(list.len() as u64)),
@@ -145,6 +151,8 @@ struct RecordSink {
     options: Options,
     record: u64,
     part: Vec<u8>,
+    /// The time that the record of a hash with fields that expire has.
+    first_ms: Option<u64>,
 }
 
 impl ElementSink for RecordSink {
@@ -153,10 +161,14 @@ impl ElementSink for RecordSink {
             self.part = Vec::new();
             return;
         }
-        let part = &mut self.part;
+        let (part, first_ms) = (&mut self.part, self.first_ms);
         with_writer(self.options, |writer| match element {
             Element::Member(member) | Element::Item(Item::Str(member)) => writer.element(part, member),
-            Element::Field(field, value) => writer.field(part, field, value),
+            Element::Field(field, value, expiry) => match first_ms {
+                Some(first_ms) => writer.timed_field(part, first_ms, field, value, expiry),
+                // At the cut, none expired.
+                None => writer.field(part, field, value),
+            },
             Element::Scored(member, score) => writer.member(part, member, score),
             Element::Item(Item::Int(int)) => writer.element(part, IntText::new().i64(int)),
         });

@@ -107,6 +107,8 @@ pub struct WorkerStats {
     pub command_ticks: Counter,
     /// Keys removed because their time had come.
     pub expired: Counter,
+    /// Fields of hashes removed because their time had come.
+    pub expired_fields: Counter,
     /// Ticks spent on looking for them.
     pub reclaim_ticks: Counter,
     /// Keys removed to make room.
@@ -157,6 +159,7 @@ impl WorkerStats {
             turn_ticks: Counter::default(),
             command_ticks: Counter::default(),
             expired: Counter::default(),
+            expired_fields: Counter::default(),
             reclaim_ticks: Counter::default(),
             evicted: Counter::default(),
             evicted_clients: Counter::default(),
@@ -231,6 +234,7 @@ impl WorkerStats {
             &self.turn_ticks,
             &self.command_ticks,
             &self.expired,
+            &self.expired_fields,
             &self.reclaim_ticks,
             &self.evicted,
             &self.evicted_clients,
@@ -259,6 +263,8 @@ pub struct Totals {
     pub turn_ticks: u64,
     pub command_ticks: u64,
     pub expired: u64,
+    /// Fields of hashes removed because their time had come.
+    pub expired_fields: u64,
     pub reclaim_ticks: u64,
     pub evicted: u64,
     /// Connections closed to keep within `maxmemory-clients`.
@@ -292,6 +298,7 @@ impl Totals {
             turn_ticks: sum(|s| &s.turn_ticks),
             command_ticks: sum(|s| &s.command_ticks),
             expired: sum(|s| &s.expired),
+            expired_fields: sum(|s| &s.expired_fields),
             reclaim_ticks: sum(|s| &s.reclaim_ticks),
             evicted: sum(|s| &s.evicted),
             evicted_clients: sum(|s| &s.evicted_clients),

@@ -216,4 +216,68 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn fields_that_expire_are_removed_in_whatever_way_their_hash_came_to_be() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let lines = [
+            "select 1\nhset a f v g w\nhpexpire a 5 fields 1 f",
+            "hsetex b px 5 fields 1 f v\nhset b g w",
+            "copy a c db 3",
+            "select 4\nhset a f v g w\nhpexpire a 5 fields 1 f\nswapdb 4 5",
+            "select 6\nhset a f v g w\nhpexpire a 5 fields 1 f\nmove a 7\nselect 7\nrename a b",
+            "select 8\nhset a f v g w\nhpexpire a 5 fields 1 f\nflushdb\nhset a f v g w\nhpexpire a 5 fields 1 f",
+        ];
+        lines.join("\n").lines().for_each(|line| drop(bench.line(&mut session, line)));
+        let keys = [(1, "a"), (1, "b"), (3, "c"), (5, "a"), (7, "b"), (8, "a")];
+        bench.now_us += 10_000;
+        bench.worker.begin_turn(bench.now_us);
+        assert!(!bench.worker.reclaim_expired(1e6, Worker::serve_ready));
+        assert!(bench.line(&mut session, "info stats").contains("expired_subkeys:6|"));
+        for (database, key) in keys {
+            bench.check(&mut session, &[(&format!("select {database}"), "+OK"), ("dbsize", if database == 1 { ":2" } else { ":1" })]);
+            // Nothing is left to be hidden.
+            bench.now_us -= 10_000;
+            bench.check(&mut session, &[(&format!("hgetall {key}"), "*2|$1|g|$1|w")]);
+            bench.now_us += 10_000;
+        }
+    }
+
+    #[test]
+    fn fields_that_expire_are_told_and_recorded() {
+        let mut bench = Bench::default();
+        let (mut session, mut other) = (bench.open(), bench.open());
+        let engine = bench.worker.engine;
+        let mut journal = engine.journal.read(&engine.keyspace).unwrap();
+        bench.line(&mut session, "config set notify-keyspace-events KEA");
+        let mut subscriber = bench.open_with(resp::reply::Proto::Resp3);
+        bench.line(&mut subscriber, "psubscribe __keyevent*");
+        bench.check(&mut session, &[("hset h a 1 b 2 c 3", ":3"), ("hpexpire h 5 fields 2 a b", "*2|:1|:1")]);
+        bench.check(&mut session, &[("hset gone a 1", ":1"), ("hpexpire gone 5 fields 1 a", "*1|:1")]);
+        bench.check(&mut other, &[("watch h", "+OK"), ("multi", "+OK"), ("ping", "+QUEUED")]);
+        bench.now_us += 10_000;
+        // What a command that writes meets goes before it.
+        bench.check(&mut session, &[("hsetnx h a 9", ":1")]);
+        bench.worker.begin_turn(bench.now_us);
+        assert!(!bench.worker.reclaim_expired(1e6, Worker::serve_ready));
+        bench.check(&mut session, &[("exists gone", ":0"), ("hgetall h", "*4|$1|c|$1|3|$1|a|$1|9")]);
+        bench.check(&mut other, &[("exec", "*-1")]);
+        let mut recorded = Vec::new();
+        while let Some(unit) = journal.next_unit() {
+            recorded.extend(unit.entries().map(|e| String::from_utf8_lossy(e.command).replace("\r\n", " ")));
+        }
+        let at = 1_700_000_000_005u64;
+        let of = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(|word| format!("${} {word} ", word.len())).collect();
+            format!("*{} {}", words.len(), words.concat())
+        };
+        let (first, second) = (of(&format!("HPEXPIREAT h {at} FIELDS 2 a b")), of(&format!("HPEXPIREAT gone {at} FIELDS 1 a")));
+        assert!(recorded[1].starts_with("*7 $10 HPEXPIREAT") && recorded[1].len() == first.len(), "{recorded:?}");
+        assert!(recorded[3].starts_with("*6 $10 HPEXPIREAT") && recorded[3].len() == second.len(), "{recorded:?}");
+        let mut last = recorded[6..].to_vec();
+        last.sort();
+        assert_eq!(recorded[4..6], [of("HDEL h a"), of("hsetnx h a 9")]);
+        assert_eq!(last, [of("HDEL gone a"), of("HDEL h b")]);
+    }
 }

@@ -32,6 +32,7 @@ impl Worker {
         stats.hits.add(std::mem::take(&mut self.observed.hits));
         stats.misses.add(std::mem::take(&mut self.observed.misses));
         stats.expired.add(std::mem::take(&mut self.observed.expired));
+        stats.expired_fields.add(std::mem::take(&mut self.observed.expired_fields));
         stats.dirty.add(std::mem::take(&mut self.effects.dirty));
     }
 }

@@ -48,6 +48,14 @@ fn parts(entry: &Entry) -> Vec<String> {
         View::Object(Value::Hash(hash)) => {
             hash.iter().map(|(field, value)| format!("{}={}", text(&field), text(&value))).collect()
         }
+        View::Object(Value::TimedHash(hash)) => {
+            let mut parts = Vec::new();
+            hash.for_each(|field, value, expiry| {
+                let time = expiry.map_or(String::new(), |at| format!("@{at}"));
+                parts.push(format!("{}={}{time}", text(field), text(value)));
+            });
+            parts
+        }
         View::Object(Value::ZSet(zset)) => {
             zset.iter().map(|(member, score)| format!("{}={:016x}", text(&member), score.to_bits())).collect()
         }

@@ -2,6 +2,7 @@
 
 mod coverage;
 mod differential;
+mod fields;
 mod function_differential;
 mod replay;
 mod replication;

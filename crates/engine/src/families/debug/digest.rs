@@ -81,6 +81,13 @@ fn mix_value(digest: &mut Digest, value: &Value) {
             });
         }
         Value::Hash(hash) => hash.for_each(|field, value| digest.add(&pair(field, value))),
+        Value::TimedHash(hash) => hash.for_each(|field, value, expiry| {
+            let mut sum = Digest(pair(field, value));
+            if expiry.is_some() {
+                sum.add(b"!!hexpire!!");
+            }
+            digest.add(&sum.0);
+        }),
         Value::Stream(stream) => {
             for entry in stream.entries.range(StreamId::MIN, StreamId::MAX) {
                 digest.mix(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());

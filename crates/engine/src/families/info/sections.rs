@@ -13,6 +13,8 @@ use crate::pubsub::ChannelKind;
 use crate::replication::{LinkFigures, LinkState, Primary};
 use crate::statistics::stats::{RecentMax, Totals, WorkerStats};
 
+use store::db::Survey;
+
 use super::{Gathered, InfoText, percent};
 
 /// Bits of the clock, in seconds, that Redis's eviction goes by.
@@ -203,6 +205,7 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.constants(&[("instantaneous_input_repl_kbps", "0.00"), ("instantaneous_output_repl_kbps", "0.00")]);
     text.field("rejected_connections", totals.rejected_connections);
     text.constants(&[("sync_full", "0"), ("sync_partial_ok", "0"), ("sync_partial_err", "0")]);
+    text.field("expired_subkeys", totals.expired_fields);
     text.field("expired_keys", totals.expired);
     text.constants(&[("expired_stale_perc", "0.00"), ("expired_time_cap_reached_count", "0")]);
     text.field("expire_cycle_cpu_milliseconds", to_microseconds(totals.reclaim_ticks) as u64 / 1000);
@@ -307,7 +310,10 @@ pub(super) fn cluster(_: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
 
 pub(super) fn keyspace(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     for (database, survey) in gathered.surveys().iter().enumerate().filter(|(_, s)| s.keys > 0) {
-        let (keys, expires, ttl_ms) = (survey.keys, survey.volatile, survey.ttl_ms_mean);
-        text.field(&format!("db{database}"), format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms}"));
+        let Survey { keys, volatile, ttl_ms_mean, timed_hashes, .. } = survey;
+        text.field(
+            &format!("db{database}"),
+            format_args!("keys={keys},expires={volatile},avg_ttl={ttl_ms_mean},subexpiry={timed_hashes}"),
+        );
     }
 }

@@ -5,7 +5,9 @@ use std::io;
 use store::entry::View;
 use store::random::Random;
 use store::tight::TightBox;
+use store::expiry::Ttl;
 use store::types::hash::{Hash, HashLimits};
+use store::types::timed_hash::TimedHash;
 use store::types::list::{End, List, ListLimits};
 use store::types::set::{Set, SetLimits};
 use store::types::stream::{Delivery, Group, Stream, StreamId, StreamLimits};
@@ -115,6 +117,17 @@ impl Draw {
                 Value::Hash(hash)
             }
             4 => {
+                let mut hash = TimedHash::new();
+                for _ in 0..count {
+                    let ttl = [Ttl::Clear, Ttl::At(1 + self.0.below(1 << 40) as u64), Ttl::At(7)][self.0.below(3)];
+                    hash.set(&self.text(), &self.text(), ttl, &HashLimits::default());
+                }
+                if hash.timed_count() == 0 {
+                    hash.set(b"timed", b"v", Ttl::At(9), &HashLimits::default());
+                }
+                Value::TimedHash(hash)
+            }
+            5 => {
                 let mut zset = ZSet::new();
                 (0..count).for_each(|_| _ = zset.insert(&self.text(), self.score(), ZSetLimits::default()));
                 Value::ZSet(zset)
@@ -149,12 +162,21 @@ fn described(entry: &Entry) -> String {
         View::Object(Value::Hash(hash)) => {
             hash.iter().map(|(field, value)| format!("{}={}", escaped(&field), escaped(&value))).collect()
         }
+        View::Object(Value::TimedHash(hash)) => {
+            let mut parts = Vec::new();
+            hash.for_each(|field, value, expiry| {
+                let time = expiry.map_or(String::new(), |at| format!("@{at}"));
+                parts.push(format!("{}={}{time}", escaped(field), escaped(value)));
+            });
+            parts
+        }
         View::Object(Value::ZSet(zset)) => {
             zset.iter().map(|(member, score)| format!("{}={}", escaped(&member), score.to_bits())).collect()
         }
         View::Object(Value::Stream(stream)) => described_stream(stream),
     };
-    if matches!(entry.view(), View::Object(Value::Set(_) | Value::Hash(_))) {
+    let is_block = matches!(entry.view(), View::Object(Value::TimedHash(hash)) if hash.packed().is_some());
+    if matches!(entry.view(), View::Object(Value::Set(_) | Value::Hash(_) | Value::TimedHash(_))) && !is_block {
         parts.sort();
     }
     format!("{} {:?} {} {}", escaped(entry.key()), entry.expiry(), entry.encoding(), parts.join(" "))
@@ -262,6 +284,13 @@ fn write_in_parts(writer: &mut Writer, out: &mut Vec<u8>, entry: &Entry, access:
             begin(writer, Collection::Hash(hash.len() as u64));
             hash.for_each(|field, value| writer.field(out, field, value));
         }
+        // Only large ones are written in parts.
+        Value::TimedHash(hash) if hash.packed().is_some() => writer.entry(out, entry, access),
+        Value::TimedHash(hash) => {
+            let first_ms = hash.next_expiry().unwrap_or(0);
+            begin(writer, Collection::TimedHash(hash.len() as u64, first_ms));
+            hash.for_each(|field, value, expiry| writer.timed_field(out, first_ms, field, value, expiry));
+        }
         Value::ZSet(zset) => {
             begin(writer, Collection::ZSet(zset.len() as u64));
             zset.visit_ranks(0..zset.len(), true, |member, score| writer.member(out, member, score));
@@ -368,8 +397,16 @@ fn refusals_name_the_thing_and_its_place() {
         (b"\xF6", "a function of a release candidate of Redis 7.0 at byte 9 is not supported"),
         (b"\xF3\x01", "what a module has noted for a key at byte 9 is not supported"),
         (
-            b"\x18\x01k\0\0\0\0\0\0\0\0\x01\x05\x01f\x01v",
-            "a hash with a field that expires at byte 21 is not supported",
+            b"\x18\x01k\x02\0\0\0\0\0\0\0\x01\x81\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01f\x01v",
+            "the time of a field at byte 21 is damaged",
+        ),
+        (
+            b"\x18\x01k\x02\0\0\0\0\0\0\0\x02\x01\x01f\x01v\0\x01f\x01w",
+            "a collection that has an element twice at byte 29 is damaged",
+        ),
+        (
+            b"\x19\x01k\0\0\0\0\0\0\0\0\x10\x10\0\0\0\x03\0\x81f\x02\x81v\x02\x81x\x02\xFF",
+            "the time of a field at byte 20 is damaged",
         ),
         (b"\x02\x01k\x02\x01a\x01a", "a collection that has an element twice at byte 15 is damaged"),
         (b"\x04\x01k\x02\x01a\x01x\x01a\x01y", "a collection that has an element twice at byte 19 is damaged"),
@@ -511,7 +548,7 @@ fn forms_of_older_servers_are_read() {
 }
 
 #[test]
-fn hashes_whose_fields_may_expire_are_read_if_none_does() {
+fn hashes_whose_fields_may_expire_are_read() {
     let pairs = b"\x02\x01f\x01v\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01g\x01w\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF";
     assert_eq!(only(b"VALKEY080", &[b"\x16\x01k", &pairs[..]].concat()), "k None listpack f=v g=w");
     assert_eq!(only(b"REDIS0012", b"\x16\x01k\x02\0\x01f\x01v\0\x01g\x01w"), "k None listpack f=v g=w");
@@ -519,11 +556,22 @@ fn hashes_whose_fields_may_expire_are_read_if_none_does() {
     let block = text(&listpack_of(&[b"f", b"v", b"0", b"g", b"w", b"0"]));
     assert_eq!(only(b"REDIS0012", &[b"\x17\x01k", &block[..]].concat()), "k None listpack f=v g=w");
     assert_eq!(only(b"REDIS0012", &[b"\x19\x01k\0\0\0\0\0\0\0\0", &block[..]].concat()), "k None listpack f=v g=w");
-    let expiring = text(&listpack_of(&[b"f", b"v", b"99"]));
-    assert!(refusal(&[b"\x17\x01k", &expiring[..]].concat()).contains("expires"));
-    assert!(refusal(b"\x16\x01k\x01\x05\x01f\x01v").contains("expires"));
-    let expiring = b"VALKEY080\x16\x01k\x01\x01f\x01v\x09\0\0\0\0\0\0\0";
-    assert!(read(&expiring[..]).map(|_| ()).unwrap_err().to_string().contains("expires"));
+    // With times, in the order of which the block is.
+    let pairs = b"\x02\x01f\x01v\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01g\x01w\x09\0\0\0\0\0\0\0";
+    assert_eq!(only(b"VALKEY080", &[b"\x16\x01k", &pairs[..]].concat()), "k None listpackex g=w@9 f=v");
+    assert_eq!(only(b"REDIS0012", b"\x16\x01k\x02\0\x01f\x01v\x09\x01g\x01w"), "k None listpackex g=w@9 f=v");
+    let relative = b"\x18\x01k\x64\0\0\0\0\0\0\0\x03\0\x01f\x01v\x02\x01g\x01w\x01\x01h\x01x";
+    assert_eq!(only(b"REDIS0012", relative), "k None listpackex h=x@100 g=w@101 f=v");
+    let block = text(&listpack_of(&[b"f", b"v", b"98", b"h", b"x", b"98", b"g", b"w", b"0"]));
+    for head in [&b"\x17\x01k"[..], b"\x19\x01k\0\0\0\0\0\0\0\0"] {
+        assert_eq!(only(b"REDIS0012", &[head, &block].concat()), "k None listpackex f=v@98 h=x@98 g=w");
+    }
+    let unordered = text(&listpack_of(&[b"f", b"v", b"0", b"h", b"x", b"98", b"g", b"w", b"97"]));
+    assert_eq!(only(b"REDIS0012", &[b"\x17\x01k", &unordered[..]].concat()), "k None listpackex g=w@97 h=x@98 f=v");
+    let twice = text(&listpack_of(&[b"f", b"v", b"98", b"f", b"x", b"98"]));
+    assert!(refusal(&[b"\x17\x01k", &twice[..]].concat()).contains("twice"));
+    let odd = text(&listpack_of(&[b"f", b"v", b"98", b"f"]));
+    assert!(refusal(&[b"\x17\x01k", &odd[..]].concat()).contains("without pairs"));
 }
 
 /// A stream of one block with these items, in version 1 of its form.
