@@ -148,7 +148,10 @@ mod tests {
         [b"a", b"b"].iter().for_each(|field| hash.set_expiry(*field, None));
         // What any server can read.
         let plain = Dumper::new().value(&entry.view());
-        assert_eq!(plain, sealed(b"\x10\x15\x15\0\0\0\x06\0\x81c\x02\x03\x01\x81b\x02\x02\x01\x81a\x02\x01\x01\xff", 10));
+        assert_eq!(
+            plain,
+            sealed(b"\x10\x16\x16\0\0\0\x06\0\x81c\x02\x03\x01\x81a\x02\x01\x01\x81b\x02\x02\x01\xff", 10)
+        );
     }
 
     #[test]

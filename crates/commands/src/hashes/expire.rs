@@ -267,7 +267,11 @@ pub(super) fn hgetex(call: &mut Call<'_, '_, '_>) -> Outcome {
         // A field may be named twice.
         persisted.sort_unstable();
         persisted.dedup();
-        let changes = persisted.len();
+        let (changes, is_plain) = (persisted.len(), matches!(found, Found::Plain(_)));
+        if ttl == Some(Ttl::Clear) && is_plain {
+            // As in Redis, OBJECT ENCODING tells that it was asked.
+            call.db.change_timed(key, |_| ())?;
+        }
         return persist(call, key, &persisted, changes);
     };
     let (now, reply) = (call.db.due_ms(), &mut call.reply);

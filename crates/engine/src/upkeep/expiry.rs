@@ -236,7 +236,10 @@ mod tests {
         assert!(!bench.worker.reclaim_expired(1e6, Worker::serve_ready));
         assert!(bench.line(&mut session, "info stats").contains("expired_subkeys:6|"));
         for (database, key) in keys {
-            bench.check(&mut session, &[(&format!("select {database}"), "+OK"), ("dbsize", if database == 1 { ":2" } else { ":1" })]);
+            bench.check(
+                &mut session,
+                &[(&format!("select {database}"), "+OK"), ("dbsize", if database == 1 { ":2" } else { ":1" })],
+            );
             // Nothing is left to be hidden.
             bench.now_us -= 10_000;
             bench.check(&mut session, &[(&format!("hgetall {key}"), "*2|$1|g|$1|w")]);
@@ -272,7 +275,8 @@ mod tests {
             let words: Vec<_> = line.split(' ').map(|word| format!("${} {word} ", word.len())).collect();
             format!("*{} {}", words.len(), words.concat())
         };
-        let (first, second) = (of(&format!("HPEXPIREAT h {at} FIELDS 2 a b")), of(&format!("HPEXPIREAT gone {at} FIELDS 1 a")));
+        let (first, second) =
+            (of(&format!("HPEXPIREAT h {at} FIELDS 2 a b")), of(&format!("HPEXPIREAT gone {at} FIELDS 1 a")));
         assert!(recorded[1].starts_with("*7 $10 HPEXPIREAT") && recorded[1].len() == first.len(), "{recorded:?}");
         assert!(recorded[3].starts_with("*6 $10 HPEXPIREAT") && recorded[3].len() == second.len(), "{recorded:?}");
         let mut last = recorded[6..].to_vec();

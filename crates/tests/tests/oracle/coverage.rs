@@ -44,6 +44,7 @@ fn every_command_on_keys_is_compared_with_the_oracle() {
 
 #[test]
 fn every_command_that_writes_is_replayed() {
-    let replayed = named(families::ALL.iter().chain(families::NEWER).chain(&[EFFECTS]).filter(|family| family.is_replayed));
+    let replayed =
+        named(families::ALL.iter().chain(families::NEWER).chain(&[EFFECTS]).filter(|family| family.is_replayed));
     assert_eq!(missing(on_keys().filter(|command| command.info.has(flag::WRITE)), &replayed), [""; 0]);
 }

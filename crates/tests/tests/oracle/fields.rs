@@ -113,7 +113,10 @@ fn saved_fields_that_expire_are_loaded_again_and_by_redis_8() {
     drop(server);
     if let Some(redis) = redis8(&directory) {
         assert_eq!(text(&redis, "DEBUG DIGEST"), before, "Redis reads what Penstock wrote");
-        assert_eq!(answers(&redis, &format!("HPEXPIRETIME wide FIELDS 2 field0 field100\n"))[0].items()[0].integer(), Some(FAR_MS as i64));
+        assert_eq!(
+            answers(&redis, &format!("HPEXPIRETIME wide FIELDS 2 field0 field100\n"))[0].items()[0].integer(),
+            Some(FAR_MS as i64)
+        );
     }
     let server = start(&directory, &[]);
     assert_eq!(text(&server, "DEBUG DIGEST"), before);
@@ -151,8 +154,9 @@ fn payloads_are_those_of_redis_8_but_for_their_version() {
     let Some(redis) = Server::redis8(&[]) else { return };
     let server = Server::penstock(&[]);
     let lines = format!(
-        "HSET h a 1 b 2 c 3 d {}\nHPEXPIREAT h {FAR_MS} FIELDS 2 b c\nHPEXPIREAT h {} FIELDS 1 d\nHSET one a {}\nHPEXPIREAT one {FAR_MS} FIELDS 1 a\n",
+        "HSET h a 1 b 2 c 3 d {}\nHPEXPIREAT h {} FIELDS 1 d\nHPEXPIREAT h {FAR_MS} FIELDS 2 b c\nHSET one a {}\nHPEXPIREAT one {FAR_MS} FIELDS 1 a\n",
         "v".repeat(60),
+        // The earliest first: Redis doesn't mind some seconds in what it writes.
         FAR_MS - 1,
         "v".repeat(100)
     );
@@ -167,7 +171,12 @@ fn payloads_are_those_of_redis_8_but_for_their_version() {
             assert_eq!(to.connect().call(&words).unwrap().text(), b"OK");
             let encoding = |key: &str| text(to, &format!("OBJECT ENCODING {key}"));
             assert_eq!(encoding("copy"), encoding(key));
-            let copied = answers(to, &format!("HGETALL copy\nHGETALL {key}\nHPEXPIRETIME copy FIELDS 2 a b\nHPEXPIRETIME {key} FIELDS 2 a b\n"));
+            let copied = answers(
+                to,
+                &format!(
+                    "HGETALL copy\nHGETALL {key}\nHPEXPIRETIME copy FIELDS 2 a b\nHPEXPIRETIME {key} FIELDS 2 a b\n"
+                ),
+            );
             assert_eq!((&copied[0], &copied[2]), (&copied[1], &copied[3]));
         }
     }
@@ -180,7 +189,10 @@ fn an_append_only_file_has_the_times_of_fields() {
         let args = ["--appendonly", "yes", "--aof-use-rdb-preamble", preamble];
         let server = start(&directory, &args);
         fill(&server, &hashes());
-        fill(&server, "HSET soon a 1 b 2\nHPEXPIRE soon 30 FIELDS 1 a\nHSETEX later EX 1000 FIELDS 1 a 1\nHGETEX later EX 2000 FIELDS 1 a\n");
+        fill(
+            &server,
+            "HSET soon a 1 b 2\nHPEXPIRE soon 30 FIELDS 1 a\nHSETEX later EX 1000 FIELDS 1 a 1\nHGETEX later EX 2000 FIELDS 1 a\n",
+        );
         sleep(Duration::from_millis(200));
         let before = text(&server, "DEBUG DIGEST");
         drop(server);

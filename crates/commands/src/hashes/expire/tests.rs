@@ -518,12 +518,3 @@ fn times_go_with_the_hash_and_with_nothing_else() {
         ("httl r fields 1 a", "*1|:-1"),
     ]);
 }
-
-#[test]
-fn a_payload_is_redis_s_to_the_byte_but_for_the_version() {
-    let mut bench = Bench::default();
-    bench.check(&[("hset h a 1 b 2 c 3", ":3"), ("hpexpireat h 1893456000123 fields 2 a b", "*2|:1|:1")]);
-    let payload = bench.run("dump h");
-    bench.check(&[("hpersist h fields 2 a b", "*2|:1|:1")]);
-    assert!(payload.contains("\u{FFFD}"), "{payload}");
-}

@@ -3,14 +3,14 @@
 use std::io;
 
 use store::entry::View;
+use store::expiry::Ttl;
 use store::random::Random;
 use store::tight::TightBox;
-use store::expiry::Ttl;
 use store::types::hash::{Hash, HashLimits};
-use store::types::timed_hash::TimedHash;
 use store::types::list::{End, List, ListLimits};
 use store::types::set::{Set, SetLimits};
 use store::types::stream::{Delivery, Group, Stream, StreamId, StreamLimits};
+use store::types::timed_hash::TimedHash;
 use store::types::zset::{ZSet, ZSetLimits};
 use store::value::Value;
 
