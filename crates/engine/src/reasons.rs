@@ -105,6 +105,8 @@ pub enum SessionReason {
     Monitors = 1 << 4,
     /// It counts for a pipeline that survives it.
     Counts = 1 << 5,
+    /// It was accepted beyond `maxclients`, for commands of administration alone.
+    Reserved = 1 << 6,
 }
 
 /// See [`SessionReason`].

@@ -12,7 +12,8 @@ use std::process::ExitCode;
 
 use server::allocator::{Counting, Mimalloc};
 use server::cli_args::Exit;
-use server::heap;
+use server::run::Place;
+use server::{daemon, heap};
 
 use tools::Tool;
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     match first.to_str() {
         Some("--generate") => generate::run(&argv[1..]),
         Some(generator::END_WITH) => serve_embedded(&argv[1..]),
+        Some(daemon::CHILD) => end(daemon::enter().and_then(|()| run_server(&argv[1..], Place::Background))),
         Some(tools::HELP) if !Path::new(&first).exists() => help(argv.get(1).map(OsString::as_os_str)),
         _ => match tools::misspelt(&first) {
             Some(text) => end(Err(text)),
@@ -65,14 +67,20 @@ fn serve_embedded(argv: &[OsString]) -> ExitCode {
 }
 
 fn serve(argv: &[OsString]) -> ExitCode {
+    end(run_server(argv, Place::Foreground))
+}
+
+fn run_server(argv: &[OsString], place: Place) -> Result<(), String> {
     heap::reserve();
-    let ran = match server::cli_args::load(argv, &mut std::io::stdin()) {
-        Ok(loaded) => server::run::run(loaded.settings, loaded.config_file),
+    match server::cli_args::load(argv, &mut std::io::stdin()) {
+        Ok(loaded) if place == Place::Foreground && daemon::is_wanted(&loaded.settings) => {
+            daemon::start(argv, &loaded.stdin)
+        }
+        Ok(loaded) => server::run::run(loaded, place),
         Err(Exit::Help(text)) => answer(&format!("{text}{}", tools::help())),
         Err(Exit::Answer(text)) => answer(&text),
         Err(Exit::Fatal(text)) => Err(text),
-    };
-    end(ran)
+    }
 }
 
 /// What the process leaves behind: a status, and a line where something went wrong.

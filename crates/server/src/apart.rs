@@ -54,7 +54,7 @@ impl Apart {
     }
 
     /// Reads more of the argument that is arriving, and says how much.
-    pub fn read(&mut self, socket: &Socket) -> io::Result<Option<usize>> {
+    pub fn read(&mut self, socket: &mut Socket) -> io::Result<Option<usize>> {
         let Some(filling) = &mut self.filling else { return Ok(None) };
         filling.make_room();
         let result = read_more(socket, &mut filling.bytes);
@@ -94,25 +94,25 @@ mod tests {
     fn a_block_is_of_its_arguments_size_and_grows_as_that_arrives() {
         let (socket, mut peer) = UnixStream::pair().unwrap();
         socket.set_nonblocking(true).unwrap();
-        let socket = Socket::Unix(socket);
+        let mut socket = Socket::Unix(socket);
         let mut apart = Apart::default();
         let missing = Missing { at: 5, bytes: 100_002 };
         apart.begin(missing, b"begun");
         assert_eq!((apart.arrived_bytes(), apart.free_bytes()), (5, missing.bytes - 5));
-        assert_eq!(apart.read(&socket).unwrap(), None);
+        assert_eq!(apart.read(&mut socket).unwrap(), None);
         let sent = [&[b'x'; 99_995][..], b"\r\n", b"what follows"].concat();
         for piece in sent.chunks(40_000) {
             assert!(apart.is_filling());
             peer.write_all(piece).unwrap();
-            apart.read(&socket).unwrap();
+            apart.read(&mut socket).unwrap();
         }
         assert!(!apart.is_filling());
         let block = apart.blocks.iter().next().unwrap();
         assert!(block.starts_with(b"begunx") && block.ends_with(b"x") && block.len() == 100_000);
         assert_eq!((block.capacity(), apart.free_bytes()), (missing.bytes, 0));
         // What follows is left to be read.
-        assert_eq!(apart.read(&socket).unwrap(), None);
-        assert_eq!(read_more(&socket, &mut Vec::with_capacity(100)).unwrap(), Some(12));
+        assert_eq!(apart.read(&mut socket).unwrap(), None);
+        assert_eq!(read_more(&mut socket, &mut Vec::with_capacity(100)).unwrap(), Some(12));
     }
 
     #[test]

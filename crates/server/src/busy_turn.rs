@@ -161,22 +161,34 @@ impl BusyTurn<'_> {
 pub fn open(accepted: Accepted, worker: &mut Worker, shared: &Shared) -> Connection {
     use std::os::fd::AsRawFd;
     let fd = accepted.socket.as_fd().as_raw_fd();
-    let flags = if matches!(accepted.socket, Socket::Unix(_)) { client_flag::UNIX_SOCKET } else { 0 };
-    let authenticated = shared.engine.settings.requirepass.is_empty();
+    let mut flags = if matches!(accepted.socket, Socket::Unix(_)) { client_flag::UNIX_SOCKET } else { 0 };
+    if accepted.is_on_reserve {
+        flags |= client_flag::ON_RESERVE;
+    }
+    let authenticated =
+        shared.engine.settings.requirepass.is_empty() || accepted.user.as_deref().is_some_and(is_a_user);
     let session = worker.open(accepted.addr, accepted.laddr, fd, flags, authenticated);
     Connection::new(accepted.socket, session)
+}
+
+/// Whether the name in a certificate (`tls-auth-clients-user`) is a user's, as which the connection is authenticated then. There is
+/// one.
+fn is_a_user(name: &str) -> bool {
+    name == "default"
 }
 
 /// Reads once from a connection, has it answered, and sends the answer. Whatever goes wrong with it is seen again when
 /// the script has ended.
 fn serve(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
-    if !may_be_served(connection) {
-        return;
-    }
-    worker.stats().reads.add(1);
-    if let Ok(Some(Read { bytes: bytes @ 1.., .. })) = connection.read_to_keep(READ_BYTES) {
+    while may_be_served(connection) {
+        worker.stats().reads.add(1);
+        let Ok(Some(Read { bytes: bytes @ 1.., .. })) = connection.read_to_keep(READ_BYTES) else { return };
         connection.note_read(bytes, worker.clock.now_ms, worker.stats());
         answer(connection, worker, shared);
+        // What is left with the socket is announced by no poller.
+        if !connection.socket.is_pending() {
+            return;
+        }
     }
 }
 

@@ -48,6 +48,10 @@ pub struct Loaded {
     pub settings: Settings,
     /// The file, absolute; what CONFIG REWRITE writes to.
     pub config_file: Option<PathBuf>,
+    /// What was read from standard input.
+    pub stdin: Vec<u8>,
+    /// Lines for the log: which directives have no effect.
+    pub notes: Vec<String>,
 }
 
 /// Why no server is to be started.
@@ -110,8 +114,8 @@ pub fn load(argv: &[OsString], stdin: &mut dyn Read) -> Result<Loaded, Exit> {
     if let Some(path) = &config_file {
         load_file(&mut loader, path, &mut errors);
     }
+    let mut text = Vec::new();
     if line.stdin {
-        let mut text = Vec::new();
         stdin.read_to_end(&mut text).map_err(|error| Exit::Fatal(format!("Can't read standard input: {error}")))?;
         load_text(&mut loader, "standard input", &text, &mut errors);
     }
@@ -119,7 +123,8 @@ pub fn load(argv: &[OsString], stdin: &mut dyn Read) -> Result<Loaded, Exit> {
     for option in &line.options {
         option.load(&mut loader)?;
     }
-    Ok(Loaded { settings, config_file })
+    let notes = loader.notes();
+    Ok(Loaded { settings, config_file, stdin: text, notes })
 }
 
 /// The command line, taken apart.
@@ -346,7 +351,11 @@ mod tests {
         check_fatal(&["--hz", "5", "--port"], "option --port\n", "wrong number of arguments");
         check_fatal(&["--foo", "x"], "option --foo\n", "Bad directive or wrong number of arguments");
         check_fatal(&["--port=0"], "option --port=0\n", "Bad directive or wrong number of arguments");
-        check_fatal(&["--cluster-enabled", "yes"], "--cluster-enabled", "is not supported by this version of Penstock");
+        check_fatal(
+            &["--cluster-enabled", "yes"],
+            "--cluster-enabled",
+            "is not supported by this version of Penstock; remove this directive to do without",
+        );
         check_fatal(&["-p", "1"], "at '-p'\n", "an option begins with --, and its values follow it");
         check_fatal(&["--include"], "option --include", "Bad directive or wrong number of arguments");
         check_fatal(&["--include", "x", "y"], "option --include", "Bad directive or wrong number of arguments");

@@ -20,6 +20,7 @@ use crate::backlog::Backlog;
 use crate::event_loop::Shared;
 use crate::log;
 use crate::reply_queue::ReplyQueue;
+use crate::tls::stream::TlsStream;
 use crate::unsettled::Unsettled;
 
 /// Slices given to one vectored write; the rest goes with the next.
@@ -47,6 +48,17 @@ pub enum Socket {
     Tcp(TcpStream),
     /// Through a Unix socket.
     Unix(UnixStream),
+    /// Through TCP, encrypted.
+    Tls(Box<TlsStream>),
+}
+
+impl Socket {
+    /// Whether there is something to be read that no poller announces.
+    #[inline]
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        matches!(self, Socket::Tls(stream) if stream.is_pending())
+    }
 }
 
 impl AsFd for Socket {
@@ -54,6 +66,7 @@ impl AsFd for Socket {
         match self {
             Socket::Tcp(stream) => stream.as_fd(),
             Socket::Unix(stream) => stream.as_fd(),
+            Socket::Tls(stream) => stream.as_fd(),
         }
     }
 }
@@ -389,14 +402,14 @@ impl Connection {
     /// Reads once into what it keeps: the large argument that is arriving, or as much as there is, `bytes` at least.
     pub fn read_to_keep(&mut self, bytes: usize) -> io::Result<Option<Read>> {
         if let Some(apart) = self.apart.as_mut().filter(|apart| apart.is_filling()) {
-            let read = apart.read(&self.socket)?;
+            let read = apart.read(&mut self.socket)?;
             return Ok(read.map(|bytes| Read { bytes, filled_room: !apart.is_filling() }));
         }
         match self.wanted() {
             Some(missing) => self.input.reserve_exact(missing),
             None => self.input.reserve(self.input.len().max(bytes)),
         }
-        let read = read_more(&self.socket, &mut self.input)?;
+        let read = read_more(&mut self.socket, &mut self.input)?;
         Ok(read.map(|bytes| Read { bytes, filled_room: self.input.len() == self.input.capacity() }))
     }
 
@@ -427,7 +440,7 @@ impl Connection {
                 return (Sent::Some, bytes, calls);
             }
             calls += 1;
-            match write(&self.socket, output) {
+            match write(&mut self.socket, output) {
                 Ok(0) => return (Sent::Broken, bytes, calls),
                 Ok(sent) => {
                     bytes += sent;
@@ -449,11 +462,14 @@ impl Connection {
     }
 }
 
-fn write(socket: &Socket, output: &Output) -> rustix::io::Result<usize> {
+fn write(socket: &mut Socket, output: &Output) -> rustix::io::Result<usize> {
+    if let Socket::Tls(stream) = socket {
+        return stream.write(output);
+    }
     let mut slices = output.slices();
     match (slices.next(), slices.next()) {
         // Most replies are of one slice, and that form is cheaper here as in the kernel.
-        (Some(slice), None) => rustix::net::send(socket, slice, rustix::net::SendFlags::NOSIGNAL),
+        (Some(slice), None) => rustix::net::send(&*socket, slice, rustix::net::SendFlags::NOSIGNAL),
         _ => write_slices(socket, output),
     }
 }
@@ -470,9 +486,12 @@ fn write_slices(socket: &Socket, output: &Output) -> rustix::io::Result<usize> {
 }
 
 /// Reads into a slice. 0 is the end; an error that only means "later" is none.
-pub fn read(socket: &Socket, into: &mut [u8]) -> io::Result<Option<usize>> {
+pub fn read(socket: &mut Socket, into: &mut [u8]) -> io::Result<Option<usize>> {
+    if let Socket::Tls(stream) = socket {
+        return stream.read(into);
+    }
     loop {
-        match rustix::net::recv(socket, &mut *into, rustix::net::RecvFlags::empty()) {
+        match rustix::net::recv(&*socket, &mut *into, rustix::net::RecvFlags::empty()) {
             Ok((count, _)) => return Ok(Some(count)),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(None),
@@ -482,10 +501,13 @@ pub fn read(socket: &Socket, into: &mut [u8]) -> io::Result<Option<usize>> {
 }
 
 /// Reads to the end of a vector, within its spare capacity.
-pub fn read_more(socket: &Socket, into: &mut Vec<u8>) -> io::Result<Option<usize>> {
+pub fn read_more(socket: &mut Socket, into: &mut Vec<u8>) -> io::Result<Option<usize>> {
+    if let Socket::Tls(stream) = socket {
+        return stream.read_more(into);
+    }
     loop {
         let spare = rustix::buffer::spare_capacity(into);
-        match rustix::net::recv(socket, spare, rustix::net::RecvFlags::empty()) {
+        match rustix::net::recv(&*socket, spare, rustix::net::RecvFlags::empty()) {
             Ok((count, _)) => return Ok(Some(count)),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(None),

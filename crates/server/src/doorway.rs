@@ -57,7 +57,10 @@ impl Doorway {
         for _ in 0..ACCEPTS_AT_ONCE {
             let Some(listener) = self.listeners.get(index) else { return };
             match listener::accept(listener) {
-                Ok(Some(accepted)) => self.welcome(accepted, worker, shared),
+                Ok(Some(accepted)) => {
+                    let is_tls = matches!(listener, Listener::Tls(_));
+                    self.welcome(accepted, is_tls, worker, shared);
+                }
                 Ok(None) => return,
                 Err(error) if listener::is_out_of_descriptors(&error) => {
                     worker.stats().rejected_connections.add(1);
@@ -69,19 +72,32 @@ impl Doorway {
     }
 
     /// Decides whether a connection is served, and by which thread.
-    fn welcome(&mut self, accepted: Accepted, worker: &Worker, shared: &Shared) {
+    fn welcome(&mut self, mut accepted: Accepted, is_tls: bool, worker: &Worker, shared: &Shared) {
         let settings = shared.settings();
-        if shared.connected() as i64 >= settings.maxclients.get() {
+        let (connected, limit) = (shared.connected() as i64, settings.maxclients.get());
+        accepted.is_on_reserve = connected >= limit;
+        if connected >= limit.saturating_add(settings.operator_connections.get()) {
             worker.stats().rejected_connections.add(1);
-            return listener::refuse(accepted, b"-ERR max number of clients reached\r\n");
+            return refuse(accepted, is_tls, b"-ERR max number of clients reached\r\n");
         }
         if !accepted.is_local && is_protected(settings) {
             worker.stats().rejected_connections.add(1);
-            return listener::refuse(accepted, PROTECTED.as_bytes());
+            return refuse(accepted, is_tls, PROTECTED.as_bytes());
         }
         listener::keep_alive(&accepted.socket, settings.tcp_keepalive_s.get());
-        shared.hand_over(accepted, worker.id, self.next_thread);
+        shared.note_leaving(false);
+        if is_tls {
+            return shared.handshakes.take(accepted, shared);
+        }
+        shared.hand_to(accepted, Some(worker.id), self.next_thread);
         self.next_thread = (self.next_thread + 1) % shared.threads();
+    }
+}
+
+/// Tells a connection why it isn't served, unless it expects a handshake first, and closes it.
+fn refuse(accepted: Accepted, is_tls: bool, text: &[u8]) {
+    if !is_tls {
+        listener::refuse(accepted, text);
     }
 }
 

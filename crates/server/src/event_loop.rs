@@ -37,6 +37,7 @@ use crate::log;
 use crate::mailbox::Mailbox;
 use crate::poller::{Epoll, Poller, Ready, TICK};
 use crate::spill::Spill;
+use crate::tls::handshakes::Handshakes;
 
 use self::clock::Idleness;
 use self::lagging::Lagging;
@@ -64,6 +65,8 @@ pub struct Shared {
     new_listeners: NewListeners,
     /// The files of replies that wait.
     spill: Spill,
+    /// Where connections of the TLS port go before a thread has them.
+    pub(crate) handshakes: Arc<Handshakes>,
 }
 
 /// Sockets that replace those being listened on.
@@ -77,6 +80,7 @@ impl Shared {
         stopping: Arc<AtomicBool>,
         new_listeners: NewListeners,
         spill: Spill,
+        handshakes: Arc<Handshakes>,
     ) -> Shared {
         Shared {
             engine,
@@ -85,7 +89,13 @@ impl Shared {
             stopping,
             new_listeners,
             spill,
+            handshakes,
         }
+    }
+
+    /// Whether the server is ending.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
     }
 
     /// The connections that were accepted for a thread.
@@ -98,11 +108,10 @@ impl Shared {
         self.handed_over.len()
     }
 
-    /// Counts a connection, and hands it to a thread.
-    pub(crate) fn hand_over(&self, accepted: Accepted, from: usize, to: usize) {
-        self.connected.fetch_add(1, Ordering::Relaxed);
+    /// Hands a connection, which has been counted, to a worker; `from` is the one that does so, if it is one.
+    pub(crate) fn hand_to(&self, accepted: Accepted, from: Option<usize>, to: usize) {
         let was_empty = self.handed_over[to].leave(accepted);
-        if to != from && was_empty {
+        if from != Some(to) && was_empty {
             self.engine.inboxes[to].wake();
         }
     }
@@ -143,6 +152,8 @@ pub struct EventLoop {
     to_write: Vec<usize>,
     /// Memory for the replies of the connection that runs next.
     spare_output: Vec<u8>,
+    /// Connections that have something to be read which no poller announces.
+    pending: Vec<usize>,
     /// What the connection that has just run was answered, while replies may have to wait for the disk.
     fresh_replies: Output,
     /// How much of the log connections' replies wait for, with the connections.
@@ -226,6 +237,7 @@ impl EventLoop {
             buffer: vec![0; read::BUFFER_BYTES].into(),
             arrived: VecDeque::with_capacity(read::GATHERED_MAX),
             to_write: Vec::new(),
+            pending: Vec::new(),
             spare_output: Vec::new(),
             fresh_replies: Output::default(),
             unsettled: BinaryHeap::new(),
@@ -284,13 +296,45 @@ impl EventLoop {
             self.poll(timeout);
             Waited::Slept
         };
+        if !self.pending.is_empty() {
+            self.announce_pending();
+        }
+    }
+
+    /// Has connections be read from that have something the poller doesn't know of.
+    #[cold]
+    fn announce_pending(&mut self) {
+        for key in std::mem::take(&mut self.pending) {
+            let is_due = |c: &Connection| c.wants_read && c.socket.is_pending();
+            // Those that aren't read are noted again when they are.
+            if !self.connections.get(key).is_some_and(is_due) {
+                continue;
+            }
+            let token = key as u64;
+            match self.ready.iter_mut().find(|ready| ready.token == token) {
+                Some(ready) => ready.read = true,
+                None => self.ready.push(Ready { token, read: true, write: false }),
+            }
+        }
+    }
+
+    /// Notes a connection that may have something to be read which no poller announces.
+    pub(super) fn note_pending(&mut self, key: usize) {
+        if !self.pending.contains(&key) {
+            self.pending.push(key);
+        }
     }
 
     /// How long there is nothing to do, if that is known. The poller's tick ends the wait in any case, so that nothing
     /// has to be computed, nor the clock read, in most turns.
     fn timeout(&self) -> Option<Duration> {
         // Roused: in the midst of a script that takes too long, which looks at its others' sockets only.
-        if !self.yielded.is_empty() || self.worker_inbox_filled() || self.poller.is_roused() || self.has_settled() {
+        if !self.yielded.is_empty()
+            || !self.pending.is_empty()
+            || self.worker_inbox_filled()
+            || self.poller.is_roused()
+            || self.has_settled()
+        {
             return Some(Duration::ZERO);
         }
         let parked_us = self.deadlines.peek().map(|Reverse((deadline_us, _))| *deadline_us);
@@ -380,6 +424,9 @@ impl EventLoop {
             log::warning(format!("can't watch a connection: {error}"));
             self.close(key);
         }
+        if self.connections.get(key).is_some_and(|connection| connection.socket.is_pending()) {
+            self.note_pending(key);
+        }
     }
 
     /// Adds the connections that have come in while a script took too long.
@@ -401,7 +448,7 @@ impl EventLoop {
         // Not the thread's buffer, which may hold what others have sent.
         let mut thrown_away = vec![0; READ_BYTES];
         for _ in 0..DRAINS_MAX {
-            match connection::read(&connection.socket, &mut thrown_away) {
+            match connection::read(&mut connection.socket, &mut thrown_away) {
                 Ok(Some(1..)) => {}
                 Ok(None) => return,
                 Ok(Some(0)) => return self.input_ended(key),

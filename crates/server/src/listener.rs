@@ -22,6 +22,8 @@ use crate::log;
 pub enum Listener {
     /// Through TCP.
     Tcp(TcpListener),
+    /// Through TCP, encrypted.
+    Tls(TcpListener),
     /// Through a Unix socket.
     Unix(UnixListener, SocketFile),
 }
@@ -59,7 +61,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Tcp(listener) | Listener::Tls(listener) => listener.as_fd(),
             Listener::Unix(listener, _) => listener.as_fd(),
         }
     }
@@ -68,7 +70,8 @@ impl AsFd for Listener {
 impl fmt::Display for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Listener::Tcp(listener) => match listener.local_addr() {
+            Listener::Tcp(listener) | Listener::Tls(listener) => match listener.local_addr() {
+                Ok(address) if matches!(self, Listener::Tls(_)) => write!(f, "{address} (TLS)"),
                 Ok(address) => address.fmt(f),
                 Err(error) => error.fmt(f),
             },
@@ -87,6 +90,10 @@ pub struct Accepted {
     pub laddr: String,
     /// Whether the peer is on this machine.
     pub is_local: bool,
+    /// Whether there are `maxclients` others already.
+    pub is_on_reserve: bool,
+    /// The user that its certificate names.
+    pub user: Option<String>,
 }
 
 /// Opens everything that the configuration asks for. The error says which address failed and what to change, or that
@@ -115,7 +122,19 @@ pub struct CannotListen {
 
 /// Opens the TCP sockets alone.
 pub fn open_tcp(settings: &Settings) -> Result<Vec<Listener>, CannotListen> {
-    let port = u16::try_from(settings.port.get()).unwrap_or(0);
+    let mut all = open_port(settings, settings.port.get())?;
+    for listener in open_port(settings, settings.tls_port.get())? {
+        all.push(match listener {
+            Listener::Tcp(listener) => Listener::Tls(listener),
+            other => other,
+        });
+    }
+    Ok(all)
+}
+
+/// Opens a port on all addresses; none, if it is 0.
+fn open_port(settings: &Settings, port: i64) -> Result<Vec<Listener>, CannotListen> {
+    let port = u16::try_from(port).unwrap_or(0);
     let mut all = Vec::new();
     if port == 0 {
         return Ok(all);
@@ -179,11 +198,22 @@ fn open_unix(path: &str, settings: &Settings) -> io::Result<Listener> {
     let listener = UnixListener::bind(if is_here { Path::new(path) } else { &absolute })?;
     let file = SocketFile::of(path, absolute);
     listener.set_nonblocking(true)?;
+    give_to_group(&file.path, &settings.unixsocketgroup.get())?;
     let mode = settings.unixsocketperm.get();
     if mode != 0 {
         std::fs::set_permissions(&file.path, std::fs::Permissions::from_mode(mode as u32))?;
     }
     Ok(Listener::Unix(listener, file))
+}
+
+/// Gives a socket's file to the group of that name.
+fn give_to_group(path: &Path, name: &str) -> io::Result<()> {
+    if name.is_empty() {
+        return Ok(());
+    }
+    let group = nix::unistd::Group::from_name(name)?;
+    let group = group.ok_or_else(|| io::Error::other(format!("there is no group {name}; change unixsocketgroup")))?;
+    std::os::unix::fs::chown(path, None, Some(group.gid.as_raw()))
 }
 
 /// A descriptor kept back, so that a connection can be accepted and told so when there are no others left.
@@ -199,7 +229,10 @@ impl Reserve {
     /// Uses the descriptor to turn a connection away that can't be served.
     pub fn turn_away(&mut self, listener: &Listener) {
         self.0 = None;
-        if let Ok(Some(accepted)) = accept(listener) {
+        // One that expects a handshake can't be told.
+        if let Ok(Some(accepted)) = accept(listener)
+            && !matches!(listener, Listener::Tls(_))
+        {
             refuse(accepted, b"-ERR max number of clients reached\r\n");
         }
         *self = Reserve::new();
@@ -218,6 +251,8 @@ pub fn refuse(accepted: Accepted, text: &[u8]) {
     let _ = match accepted.socket {
         Socket::Tcp(mut stream) => stream.write(text),
         Socket::Unix(mut stream) => stream.write(text),
+        // It was refused before it came to a handshake.
+        Socket::Tls(_) => Ok(0),
     };
 }
 
@@ -236,11 +271,20 @@ fn is_gone(error: &io::Error) -> bool {
 /// Accepts a connection; none if there is none.
 pub fn accept(listener: &Listener) -> io::Result<Option<Accepted>> {
     let accepted = match listener {
-        Listener::Tcp(listener) => listener.accept().and_then(|(stream, peer)| tcp(stream, peer)),
+        Listener::Tcp(listener) | Listener::Tls(listener) => {
+            listener.accept().and_then(|(stream, peer)| tcp(stream, peer))
+        }
         Listener::Unix(listener, file) => listener.accept().and_then(|(stream, _)| {
             stream.set_nonblocking(true)?;
             let addr = format!("{}:0", file.name);
-            Ok(Accepted { socket: Socket::Unix(stream), laddr: addr.clone(), addr, is_local: true })
+            Ok(Accepted {
+                socket: Socket::Unix(stream),
+                laddr: addr.clone(),
+                addr,
+                is_local: true,
+                is_on_reserve: false,
+                user: None,
+            })
         }),
     };
     match accepted {
@@ -256,7 +300,14 @@ fn tcp(stream: TcpStream, peer: SocketAddr) -> io::Result<Accepted> {
     stream.set_nodelay(true)?;
     let is_local = peer.ip().is_loopback();
     let laddr = stream.local_addr().map_or_else(|_| String::new(), |a| a.to_string());
-    Ok(Accepted { socket: Socket::Tcp(stream), addr: peer.to_string(), laddr, is_local })
+    Ok(Accepted {
+        socket: Socket::Tcp(stream),
+        addr: peer.to_string(),
+        laddr,
+        is_local,
+        is_on_reserve: false,
+        user: None,
+    })
 }
 
 /// Has TCP probe whether a silent peer is still there (tcp-keepalive).

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 
 use engine::config::Settings;
 
-use crate::log;
+use crate::{daemon, log};
+
+/// The file of a server in the background for which none is configured: Redis's.
+const BACKGROUND: &str = "/var/run/redis.pid";
 
 /// The file with this process's id, which is there as long as this value is.
 #[derive(Debug)]
@@ -15,10 +18,11 @@ impl PidFile {
     /// Writes the file that the configuration asks for. The server runs as well without it: a failure is only logged.
     #[must_use]
     pub fn write(settings: &Settings) -> Option<PidFile> {
-        let name = settings.pidfile.get();
-        if name.is_empty() {
-            return None;
-        }
+        let name = match &*settings.pidfile.get() {
+            "" if daemon::is_wanted(settings) => BACKGROUND.to_owned(),
+            "" => return None,
+            name => name.to_owned(),
+        };
         // Absolute, since `dir` may change before the file is removed.
         let path = settings.in_dir(&name);
         match fs::write(&path, content()) {

@@ -22,6 +22,10 @@ const FEW_THREADS: usize = 2;
 /// one kept for turning clients away.
 const DESCRIPTORS_A_THREAD: u64 = 5;
 
+/// Descriptors that are asked for beyond these, and done without where the system has none: of connections that operators have beyond
+/// `maxclients`, and of the threads for handshakes.
+const DESCRIPTORS_WELCOME: u64 = 64;
+
 /// Descriptors that a server with so many worker threads needs beside those of its clients.
 #[must_use]
 pub fn descriptors_reserved(threads: usize) -> u64 {
@@ -32,7 +36,7 @@ pub fn descriptors_reserved(threads: usize) -> u64 {
 #[must_use]
 pub fn room_for_clients(wanted: u64, threads: usize) -> u64 {
     let reserved = descriptors_reserved(threads);
-    let needed = wanted.saturating_add(reserved);
+    let needed = wanted.saturating_add(reserved).saturating_add(DESCRIPTORS_WELCOME);
     let now = getrlimit(Resource::Nofile);
     let soft = now.current.unwrap_or(u64::MAX);
     if soft >= needed {

@@ -29,7 +29,7 @@ impl InUse {
         let mut in_use = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let opened = match open_tcp(settings) {
             // Perhaps taken by this server itself: an address can't be listened on twice, nor beside all addresses.
-            Err(error) if error.is_taken && has_port(&in_use, settings.port.get()) => open_instead(&in_use, settings),
+            Err(error) if error.is_taken && has_port(&in_use, settings) => open_instead(&in_use, settings),
             opened => opened,
         };
         let listeners = opened.map_err(|error| error.text)?;
@@ -38,8 +38,9 @@ impl InUse {
     }
 }
 
-fn has_port(in_use: &[TcpListener], port: i64) -> bool {
-    in_use.iter().any(|listener| listener.local_addr().is_ok_and(|address| i64::from(address.port()) == port))
+fn has_port(in_use: &[TcpListener], settings: &Settings) -> bool {
+    let ports = [settings.port.get(), settings.tls_port.get()];
+    in_use.iter().any(|listener| listener.local_addr().is_ok_and(|address| ports.contains(&i64::from(address.port()))))
 }
 
 /// Opens what the settings ask for while these are not listened on. Clients that connect just then are refused, as in
@@ -63,7 +64,7 @@ fn open_instead(in_use: &[TcpListener], settings: &Settings) -> Result<Vec<Liste
 
 fn duplicates(listeners: &[Listener]) -> Vec<TcpListener> {
     let tcp = listeners.iter().filter_map(|listener| match listener {
-        Listener::Tcp(listener) => Some(listener.try_clone()),
+        Listener::Tcp(listener) | Listener::Tls(listener) => Some(listener.try_clone()),
         Listener::Unix(..) => None,
     });
     // One without a duplicate, for want of descriptors, is closed when it is replaced, and in the way only of itself.

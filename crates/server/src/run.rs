@@ -1,6 +1,5 @@
 //! The server's life: from its configuration to the last reply.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
@@ -21,7 +20,9 @@ use store::db::{Access, Clock};
 
 use crate::allocator;
 use crate::append_only::AppendOnly;
+use crate::cli_args::Loaded;
 use crate::conf_file::{FATAL, system_text};
+use crate::daemon;
 use crate::event_loop::{EventLoop, NewListeners, Shared, now_us};
 use crate::heap;
 use crate::listener::{self, Listener};
@@ -36,6 +37,7 @@ use crate::saving;
 use crate::spill::Spill;
 use crate::supervisor::Supervisor;
 use crate::title::Title;
+use crate::tls::handshakes::Handshakes;
 
 /// The version of Penstock.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -56,6 +58,7 @@ struct ServerHost {
     /// The engine, as soon as it is there.
     engine: Arc<OnceLock<&'static Engine>>,
     append_only: Arc<AppendOnly>,
+    handshakes: Arc<Handshakes>,
 }
 
 impl ServerHost {
@@ -82,10 +85,19 @@ impl ServerHost {
     /// Listens on what the settings ask for instead. What is known of a failure goes to the log: `refusal` is all that
     /// clients are told.
     fn listen(&self, settings: &Settings, refusal: &str) -> Result<(), String> {
+        self.encrypt(settings)?;
         let listeners = self.listening.replace(settings).map_err(|why| refuse(&why, refusal))?;
         // The first thread looks within a tick; until then new connections wait in the kernel's queue.
         self.new_listeners.leave(listeners);
         Ok(())
+    }
+}
+
+impl ServerHost {
+    /// Has new connections be encrypted as the settings ask for, from now on.
+    fn encrypt(&self, settings: &Settings) -> Result<(), String> {
+        let configured = self.handshakes.configure(settings);
+        configured.map_err(|why| refuse(&why, "Unable to update TLS configuration. Check server logs."))
     }
 }
 
@@ -100,13 +112,14 @@ impl ConfigHost for ServerHost {
         match what {
             Apply::Port => self.listen(settings, "Unable to listen on this port. Check server logs."),
             Apply::Bind => self.listen(settings, "Failed to bind to specified addresses."),
+            Apply::Tls => self.encrypt(settings),
             Apply::MaxClients => {
                 let Err((room, why)) = find_room(settings) else { return Ok(()) };
                 let refusal = "The operating system is not able to handle the specified number of clients, try with";
                 Err(refuse(&why, &format!("{refusal} {room}")))
             }
             Apply::LogLevel => {
-                log::set_level(settings.loglevel.get());
+                log::follow(settings);
                 Ok(())
             }
             Apply::AppendOnly => self.switch_append_only(settings),
@@ -201,7 +214,8 @@ fn arrange_huge_pages(settings: &Settings) {
 
 /// Begins the log. Without a log, a failing server looks like a healthy one, so a failure ends the start.
 fn begin_log(settings: &Settings) -> Result<(), String> {
-    log::set_level(settings.loglevel.get());
+    log::follow(settings);
+    log::begin_syslog(settings);
     let name = settings.logfile.get();
     if name.is_empty() {
         return Ok(());
@@ -223,9 +237,20 @@ fn follow_primary(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Resu
     replica::start(engine, append_only)
 }
 
+/// Where the server runs, as its log and its terminal go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Where it was started.
+    Foreground,
+    /// In the background ([`crate::daemon`]).
+    Background,
+}
+
 /// Runs the server until a signal or SHUTDOWN ends it. The error is for the terminal, and says what to change.
-pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), String> {
+pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
+    let Loaded { settings, config_file, notes, .. } = loaded;
     begin_log(&settings)?;
+    notes.iter().for_each(log::notice);
     // Before the first command is looked up.
     let renamed = settings.renamed_commands();
     if !renamed.is_empty() {
@@ -247,6 +272,8 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     arrange_huge_pages(&settings);
     let title = Title::prepare(&settings, config_file.as_deref());
     title.show(&settings);
+    let handshakes = Arc::<Handshakes>::default();
+    handshakes.configure(&settings).map_err(|why| format!("Failed to configure TLS: {why}"))?;
     let listeners = listener::open_all(&settings)?;
     limit_clients(&settings);
 
@@ -265,6 +292,7 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
         asked_to_end: asked_to_end.clone(),
         engine: later_engine.clone(),
         append_only: append_only.clone(),
+        handshakes: handshakes.clone(),
     };
     let shared_wakes = wakes.iter().map(|w| w.try_clone().map(|w| Box::new(w) as Box<dyn Wake>));
     let shared_wakes = shared_wakes.collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
@@ -275,7 +303,8 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
 
     let stopping = Arc::new(AtomicBool::new(false));
     let spill = Spill::start(engine).map_err(|e| format!("can't start a thread: {e}"))?;
-    let shared = Arc::new(Shared::new(engine, stopping.clone(), new_listeners, spill));
+    let shared = Arc::new(Shared::new(engine, stopping.clone(), new_listeners, spill, handshakes.clone()));
+    handshakes.serve(&shared, &engine.settings)?;
     announce(threads, &listeners);
     let workers = (0..threads).map(|id| Worker::new(id, engine, process::random_seed()));
     let loader = Loader::start(engine, append_only.clone())?;
@@ -301,9 +330,13 @@ pub fn run(settings: Settings, config_file: Option<PathBuf>) -> Result<(), Strin
     }
     // Before it is said that clients are served. Where the file is, a server runs, which may be loading its data.
     let _pid_file = PidFile::write(&engine.settings);
+    if place == Place::Background {
+        daemon::serves();
+    }
     loaded = loaded.or_else(|| loader.wait_unless(|| is_to_end(&mut signals)));
     let Some(loaded) = loaded else { return Ok(()) };
-    loaded?;
+    // The terminal may have gone by now.
+    loaded.inspect_err(|why| log::warning(why))?;
     follow_primary(engine, append_only.clone())?;
     log::notice("Ready to accept connections");
     supervisor.ready();

@@ -19,15 +19,21 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// The one that the configuration and the environment name.
+    /// The one that the configuration and the environment name. Logs where the environment lacks it.
     #[must_use]
     pub fn of(settings: &Settings) -> Supervisor {
-        let socket = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
-        let supervised = settings.supervised.get();
-        if supervised == Supervised::Systemd && socket.is_none() {
+        let supervisor = Supervisor::find(settings);
+        if settings.supervised.get() == Supervised::Systemd && supervisor.socket.is_none() {
             log::warning("systemd supervision error: NOTIFY_SOCKET not found!");
         }
-        let is_asked_for = matches!(supervised, Supervised::Systemd | Supervised::Auto);
+        supervisor
+    }
+
+    /// The same without a word.
+    #[must_use]
+    pub fn find(settings: &Settings) -> Supervisor {
+        let socket = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
+        let is_asked_for = matches!(settings.supervised.get(), Supervised::Systemd | Supervised::Auto);
         Supervisor { socket: socket.filter(|_| is_asked_for) }
     }
 

@@ -63,8 +63,7 @@ impl Title {
             }
             "listen-addr" | "unixsocket" => settings.unixsocket.get().to_string(),
             "port" => port.to_string(),
-            // There is no TLS yet.
-            "tls-port" => "0".to_owned(),
+            "tls-port" => settings.tls_port.get().to_string(),
             "config-file" => {
                 self.config_file.as_ref().map_or_else(|| "-".to_owned(), |path| path.display().to_string())
             }

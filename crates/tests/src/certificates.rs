@@ -1,10 +1,10 @@
-//! Certificates for tests of TLS, and a Redis that has them.
+//! Certificates for tests of TLS, and servers that have them.
 
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 
 use crate::server::{Server, free_port};
 
@@ -20,23 +20,38 @@ impl Certificates {
         let name = format!("penstock-tls-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let certificates = Certificates { directory: std::env::temp_dir().join(name) };
         fs::create_dir_all(&certificates.directory).unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.distinguished_name.push(DnType::CommonName, "authority");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let authority = authority("authority");
         certificates.write("ca.pem", &authority.pem());
-        for name in ["server", "client"] {
-            let key = KeyPair::generate().unwrap();
-            let mut params = CertificateParams::new(vec!["localhost".to_owned(), "other.example".to_owned()]).unwrap();
-            params.distinguished_name.push(DnType::CommonName, name);
-            let certificate = params.signed_by(&key, &authority).unwrap();
-            certificates.write(&format!("{name}.pem"), &certificate.pem());
-            certificates.write(&format!("{name}.key"), &key.serialize_pem());
+        for name in ["server", "client", "default"] {
+            certificates.issue(name, &authority, params(name));
         }
+        // Those that a server must not take: their time is up, or their authority is another's.
+        let mut expired = params("client");
+        (expired.not_before, expired.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
+        certificates.issue("expired", &authority, expired);
+        certificates.issue("stranger", &self::authority("another"), params("client"));
+        // What the server changes to.
+        certificates.issue("renewed", &authority, params("server"));
         certificates
     }
 
-    /// The path of `ca.pem`, `server.pem`, `server.key`, `client.pem` or `client.key`.
+    /// Writes a certificate and its key to files that begin with `file`.
+    fn issue(&self, file: &str, authority: &Authority, params: CertificateParams) {
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, authority).unwrap();
+        self.write(&format!("{file}.pem"), &certificate.pem());
+        self.write(&format!("{file}.key"), &key.serialize_pem());
+    }
+
+    /// Puts a certificate and its key into the place of others.
+    pub fn replace(&self, old: &str, new: &str) {
+        for end in ["pem", "key"] {
+            fs::copy(self.path(&format!("{new}.{end}")), self.path(&format!("{old}.{end}"))).unwrap();
+        }
+    }
+
+    /// The path of `ca.pem`, or of NAME`.pem` or NAME`.key`: `server` and what it is `renewed` by, `client`, `default` (its common
+    /// name), `expired`, and `stranger`, which another authority has issued.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
@@ -48,6 +63,18 @@ impl Certificates {
 
     fn write(&self, name: &str, text: &str) {
         fs::write(self.path(name), text).unwrap();
+    }
+
+    /// Penstock with an encrypted port, and that port; further arguments for it.
+    pub fn penstock(&self, asks: &str, args: &[&str]) -> (Server, u16) {
+        let port = free_port().unwrap();
+        let number = port.to_string();
+        let files = ["server.pem", "server.key", "ca.pem"].map(|name| self.text(name));
+        let directives = ["--tls-cert-file", "--tls-key-file", "--tls-ca-cert-file"];
+        let mut all = vec!["--tls-port", &number, "--tls-auth-clients", asks];
+        directives.iter().zip(&files).for_each(|(directive, file)| all.extend([*directive, file]));
+        all.extend(args);
+        (Server::penstock(&all), port)
     }
 
     /// Redis with an encrypted port, and that port; whether it asks clients for a certificate.
@@ -69,6 +96,21 @@ impl Certificates {
         ]);
         (server, port)
     }
+}
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority(name: &str) -> Authority {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+fn params(common_name: &str) -> CertificateParams {
+    let mut params = CertificateParams::new(vec!["localhost".to_owned(), "other.example".to_owned()]).unwrap();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params
 }
 
 impl Drop for Certificates {

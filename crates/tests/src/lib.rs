@@ -8,6 +8,8 @@
 //! Environment:
 //! - `PENSTOCK_BIN`: the server to test. Default: the workspace's own binary, built when needed.
 //! - `PENSTOCK_ORACLE`: the Redis to compare with. Default: `redis-server` from `PATH`.
+//! - `PENSTOCK_CONF_FILES`: configuration files of Redis and Valkey that Penstock must start with, with colons between them,
+//!   beside those that Debian's packages install.
 //! - `PENSTOCK_SEED=N`: the differential test replays this one seed.
 //! - `PENSTOCK_DIFF_ROUNDS=N`: how many seeds the differential test tries per family.
 //! - `PENSTOCK_RESUME_ROUNDS=N`: how many connections each client of the test of lost connections loses.
@@ -37,5 +39,6 @@ pub mod shrink;
 pub mod stream;
 pub mod template;
 pub mod terminal;
+pub mod tls_conn;
 pub mod transcript;
 pub mod vocabulary;

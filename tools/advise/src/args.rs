@@ -53,6 +53,12 @@ pub struct Args {
     /// Be a proxy on this port, of this machine alone unless a host is named, before the server
     #[arg(long, value_name = "[HOST:]PORT", value_parser = listener)]
     pub proxy: Option<SocketAddr>,
+    /// Have clients of the proxy speak TLS, and show them this certificate (PEM)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires_all = ["proxy", "tls_key_file"])]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Key to --tls-cert-file (PEM)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert_file")]
+    pub tls_key_file: Option<PathBuf>,
     /// Make each round trip through the proxy longer by so much: a number with us, ms or s
     #[arg(long, value_name = "TIME", value_parser = time, requires = "proxy")]
     pub rtt: Option<Duration>,

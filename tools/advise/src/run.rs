@@ -13,7 +13,7 @@ use advisor::Advisor;
 use advisor::monitor::{Counts, Reader};
 use advisor::report::{self, Style};
 use clap::Parser;
-use client::{Config, TlsOptions};
+use client::{Acceptance, Config, TlsOptions};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
@@ -163,6 +163,7 @@ fn look_as_proxy(
     let asked = tapped::Asked {
         server,
         on,
+        encrypt: acceptance(args)?,
         rtt: args.rtt.unwrap_or_default(),
         time: args.look_for,
         record: record.transpose()?,
@@ -170,6 +171,12 @@ fn look_as_proxy(
     let (advisor, passed) = tapped::look(asked, advisor, is_over).map_err(|message| (Exit::Input, message))?;
     say(&format!("connections: {}, batches: {}", passed.connections, passed.batches));
     Ok((advisor, Seen { counts: Counts::default(), batches: passed.batches }))
+}
+
+/// What the proxy shows to clients, if they are to speak TLS.
+fn acceptance(args: &Args) -> Result<Option<Acceptance>, (Exit, String)> {
+    let (Some(cert), Some(key)) = (&args.tls_cert_file, &args.tls_key_file) else { return Ok(None) };
+    Acceptance::new(cert, key).map(Some).map_err(|error| (Exit::Input, error.to_string()))
 }
 
 /// Reads all inputs, one after the other; each is a log or a recording of its own.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ::client::Config;
+use ::client::{Acceptance, Config};
 use advisor::client::Client;
 use advisor::tap::Tapped;
 use advisor::{Advisor, Connection, Trip};
@@ -26,6 +26,8 @@ pub struct Asked {
     pub server: Config,
     /// Where to listen.
     pub on: SocketAddr,
+    /// The certificate to show to clients, if they are to speak TLS.
+    pub encrypt: Option<Acceptance>,
     /// How much longer each round trip is to take.
     pub rtt: Duration,
     /// How long to look; None: until the process is asked to end.
@@ -77,7 +79,7 @@ pub fn look(asked: Asked, advisor: Advisor, is_over: &AtomicBool) -> Result<(Adv
         let shared = Arc::clone(&shared);
         move |peer| Shared::connected(&shared, peer)
     };
-    let proxy = Proxy::watched(asked.on, config.clone(), Wait::Asleep, watch);
+    let proxy = Proxy::watched(asked.on, asked.encrypt, config.clone(), Wait::Asleep, watch);
     let proxy = proxy.map_err(|error| format!("can't listen on {}: {error}", asked.on))?;
     proxy.set_rtt(asked.rtt);
     say(&format!("passing {} on to {}; Ctrl-C ends that and prints the report", proxy.address(), config.address));

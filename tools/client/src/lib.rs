@@ -76,7 +76,7 @@ pub use resp::reply::Proto;
 pub use script::Script;
 pub use stream::{Connector, Stream, open_stream};
 #[cfg(feature = "tls")]
-pub use tls::Encryption;
+pub use tls::{Acceptance, Encryption};
 pub use transaction::Transaction;
 pub use url::Url;
 pub use window::{Conversation, Next, Window};

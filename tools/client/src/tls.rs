@@ -11,7 +11,10 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, ServerConfig, ServerConnection,
+    SignatureScheme,
+};
 
 use crate::config::TlsOptions;
 use crate::error::Error;
@@ -48,7 +51,35 @@ impl Encryption {
 
     fn stream(&self, tcp: TcpStream) -> Result<TlsStream, Error> {
         let tls = ClientConnection::new(self.config.clone(), self.name.clone());
-        Ok(TlsStream { tcp, tls: tls.map_err(|error| wrong(&error.to_string()))?, decrypted: 0 })
+        Ok(TlsStream { tcp, tls: tls.map_err(|error| wrong(&error.to_string()))?.into(), decrypted: 0 })
+    }
+}
+
+/// The listening side, for programs that stand before a server: a certificate and its key, for any number of connections.
+#[derive(Clone, Debug)]
+pub struct Acceptance(Arc<ServerConfig>);
+
+impl Acceptance {
+    /// Shows the certificates of the file `cert`, the first of which belongs to the key in the file `key` (both PEM). Clients are not
+    /// asked for one.
+    ///
+    /// # Errors
+    /// [`Error::Config`]: a file can't be used.
+    pub fn new(cert: &Path, key: &Path) -> Result<Acceptance, Error> {
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().map_err(|error| wrong(&error.to_string()))?;
+        let key_der = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
+        let config = builder.with_no_client_auth().with_single_cert(certificates(cert)?, key_der);
+        Ok(Acceptance(Arc::new(config.map_err(|error| unusable(cert, &error))?)))
+    }
+
+    /// Encrypts an accepted connection that doesn't block. Reading and writing do the handshake first, as with [`Encryption::begin`].
+    ///
+    /// # Errors
+    /// [`Error::Config`]: the certificate can't be used.
+    pub fn begin(&self, tcp: TcpStream) -> Result<Box<dyn Stream>, Error> {
+        let tls = ServerConnection::new(self.0.clone()).map_err(|error| wrong(&error.to_string()))?;
+        Ok(Box::new(TlsStream { tcp, tls: tls.into(), decrypted: 0 }))
     }
 }
 
@@ -162,7 +193,7 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, Error> {
 /// An encrypted stream. Both directions share its state, and neither ever waits.
 pub(crate) struct TlsStream {
     tcp: TcpStream,
-    tls: ClientConnection,
+    tls: rustls::Connection,
     /// Bytes that are decrypted and weren't read.
     decrypted: usize,
 }

@@ -1,4 +1,5 @@
-//! A proxy before a server: everything is passed on unchanged, encrypted to the server if its URL says so. It can make the way longer, each direction half the round trip
+//! A proxy before a server: everything is passed on unchanged, encrypted to the server if its URL says so, and to clients if it has a
+//! certificate. It can make the way longer, each direction half the round trip
 //! later, like a long cable, and unlike a slow one: the bandwidth stays. And it can show what passes to a [`Watcher`].
 //!
 //! This room knows bytes and sockets, and no protocol.
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::{Address, Config, Stream};
+use client::{Acceptance, Address, Config, Stream};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
 
@@ -71,15 +72,16 @@ impl Proxy {
     /// # Errors
     /// The system's, if it has no port or no thread.
     pub fn start(to: Config) -> io::Result<Proxy> {
-        Proxy::watched(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), to, Wait::Awake, |_| Unwatched)
+        Proxy::watched(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), None, to, Wait::Awake, |_| Unwatched)
     }
 
-    /// A proxy on this address before the server at `to`. `watch` makes the watcher of a connection, which it is told the peer of.
+    /// A proxy on this address before the server at `to`, which speaks TLS with clients if `encrypt` is given. `watch` makes the watcher of a connection, which it is told the peer of.
     ///
     /// # Errors
     /// The system's, if the address is taken or there is no thread.
     pub fn watched<W: Watcher + 'static>(
         on: SocketAddr,
+        encrypt: Option<Acceptance>,
         to: Config,
         wait: Wait,
         watch: impl Fn(SocketAddr) -> W + Send + Sync + 'static,
@@ -97,9 +99,9 @@ impl Proxy {
                     continue;
                 };
                 let delay = Duration::from_nanos(delay.load(Ordering::Relaxed));
-                let (to, watch) = (Arc::clone(&to), Arc::clone(&watch));
+                let (to, watch, encrypt) = (Arc::clone(&to), Arc::clone(&watch), encrypt.clone());
                 // Without a thread it is closed, as it is where the server can't be reached.
-                let _ = pass_on(near, to, delay, wait, move || watch(peer));
+                let _ = pass_on(near, encrypt, to, delay, wait, move || watch(peer));
             }
         })?;
         Ok(Proxy { address, delay_ns })
@@ -123,10 +125,13 @@ struct Socket(Box<dyn Stream>);
 
 impl Socket {
     /// A client's connection.
-    fn near(stream: TcpStream) -> io::Result<Socket> {
+    fn near(stream: TcpStream, encrypt: Option<Acceptance>) -> io::Result<Socket> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Socket(Box::new(stream)))
+        match encrypt {
+            Some(encrypt) => encrypt.begin(stream).map(Socket).map_err(io::Error::other),
+            None => Ok(Socket(Box::new(stream))),
+        }
     }
 
     /// A connection to the server, encrypted if its configuration says so.
@@ -165,6 +170,7 @@ fn or_none(result: io::Result<usize>) -> io::Result<Option<usize>> {
 
 fn pass_on<W: Watcher + 'static>(
     near: TcpStream,
+    encrypt: Option<Acceptance>,
     to: Arc<Config>,
     delay: Duration,
     wait: Wait,
@@ -173,7 +179,7 @@ fn pass_on<W: Watcher + 'static>(
     thread::Builder::new().name("proxy-pass".to_owned()).spawn(move || {
         // To connect may take long, and others connect meanwhile. A server that can't be reached shows itself to the client as a
         // closed connection.
-        let (Ok(near), Ok(far)) = (Socket::near(near), Socket::far(&to)) else { return };
+        let (Ok(near), Ok(far)) = (Socket::near(near, encrypt), Socket::far(&to)) else { return };
         let (sockets, watcher) = ([near, far], watch());
         // Delays of microseconds are asked for, and a sleep is else up to 50 of them longer.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));

@@ -42,6 +42,8 @@ pub mod client_flag {
     pub const DIRTY: u32 = 256;
     /// CLIENT REPLY OFF.
     pub const REPLY_OFF: u32 = 512;
+    /// It was accepted beyond `maxclients`, and has yet to give a command of administration.
+    pub const ON_RESERVE: u32 = 1024;
 }
 
 /// One connection, as all threads see it. The owner writes, with plain stores; others read figures that may be a

@@ -137,6 +137,7 @@ impl Session {
         let mark = client.mark.clone();
         let mut reasons = SessionReasons::default();
         reasons.set(SessionReason::Unauthenticated, !authenticated);
+        reasons.set(SessionReason::Reserved, client.has(client_flag::ON_RESERVE));
         Session {
             client,
             database: 0,
@@ -216,6 +217,18 @@ impl Session {
     /// Notes whether it may.
     pub fn set_authenticated(&mut self, is_authenticated: bool) {
         self.reasons.set(SessionReason::Unauthenticated, !is_authenticated);
+    }
+
+    /// Whether it was accepted beyond `maxclients`, for commands of administration alone.
+    #[must_use]
+    pub fn is_on_reserve(&self) -> bool {
+        self.reasons.has(SessionReason::Reserved)
+    }
+
+    /// Notes that it is one connection among others.
+    pub fn leave_reserve(&mut self) {
+        self.reasons.set(SessionReason::Reserved, false);
+        self.client.set(client_flag::ON_RESERVE, false);
     }
 
     /// Whether it shows what MONITOR shows.

@@ -111,8 +111,12 @@ fn parse(change: &Change, value: &[u8]) -> Result<Value, String> {
 /// Has the server act on what really changed; takes everything back if it can't.
 fn apply_all(settings: &Settings, changes: &[Change], host: &dyn ConfigHost) -> Result<(), String> {
     let mut done: Vec<Apply> = Vec::new();
-    for change in changes.iter().filter(|change| change.after != change.before) {
+    let acts = |change: &&Change| change.after != change.before || TABLE.directives[change.index].refers;
+    for change in changes.iter().filter(acts) {
         let Effect::Applied(what) = TABLE.directives[change.index].effect else { continue };
+        if done.contains(&what) {
+            continue;
+        }
         if let Err(text) = host.apply(what, settings) {
             roll_back(settings, changes, &done, host);
             return Err(failed(change.name.as_bytes(), &text));

@@ -11,16 +11,18 @@ use super::settings::Settings;
 /// to argument '...') - `; where Redis has a text for it, the variant names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Apply {
-    /// `port`: listen there instead. "Unable to listen on this port. Check server logs."
+    /// `port`, `tls-port`: listen there instead. "Unable to listen on this port. Check server logs."
     Port,
     /// `bind`: listen on these addresses instead. "Failed to bind to specified addresses."
     Bind,
+    /// `tls-*`: encrypt new connections as they say now. "Unable to update TLS configuration. Check server logs."
+    Tls,
     /// `maxclients`: raise the limit of open files. "The operating system is not able to handle the specified number
     /// of clients, try with N"
     MaxClients,
     /// `maxmemory`: warn if more is in use.
     MemoryLimit,
-    /// `loglevel`: what is logged from now on.
+    /// `loglevel`, `log-format`, `log-timestamp-format`: what is logged from now on, and how.
     LogLevel,
     /// `dir`: relative file names mean another place.
     Directory,
@@ -39,7 +41,7 @@ pub enum Effect {
     Applied(Apply),
     /// Read once, when the server starts; CONFIG SET refuses to change it.
     Startup,
-    /// Accepted, shown and rewritten, but without effect.
+    /// Accepted, shown and rewritten, but without effect; a file that has it leaves a line in the log.
     Stored,
 }
 
@@ -67,6 +69,8 @@ pub struct Directive {
     pub hidden: bool,
     /// The value must not appear in logs, MONITOR or SLOWLOG.
     pub sensitive: bool,
+    /// The value only names what has the contents: CONFIG SET to the same value acts, too.
+    pub refers: bool,
     /// CONFIG SET refuses it unless `enable-protected-configs` allows it.
     pub protected: bool,
     /// Any value but the default is refused, since this feature doesn't exist.
@@ -96,6 +100,7 @@ impl Directive {
             immutable: false,
             hidden: false,
             sensitive: false,
+            refers: false,
             protected: false,
             missing_feature: None,
             check: None,
@@ -166,6 +171,11 @@ impl Directive {
 
     pub(super) const fn sensitive(mut self) -> Directive {
         self.sensitive = true;
+        self
+    }
+
+    pub(super) const fn refers(mut self) -> Directive {
+        self.refers = true;
         self
     }
 

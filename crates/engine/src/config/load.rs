@@ -1,10 +1,12 @@
 //! Directives from a configuration file, standard input or the command line into [`Settings`], before the server runs.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
 use crate::command_table::{NO_SUCH_COMMAND, Table};
 
 use super::cell::Value;
+use super::directive::Effect;
 use super::kind::{ValueKind, parse_int};
 use super::settings::Settings;
 use super::special::{check_default_user, missing};
@@ -22,6 +24,8 @@ const IO_THREADS_MAX: i64 = 128;
 pub struct Loader<'a> {
     settings: &'a Settings,
     save_seen: bool,
+    /// What has been given of the directives without effect.
+    without_effect: BTreeSet<&'static str>,
     /// Makes the table of commands that may be renamed.
     build_commands: Option<fn() -> Table>,
     /// With what has been renamed by now; none, if nothing has.
@@ -31,7 +35,7 @@ pub struct Loader<'a> {
 impl<'a> Loader<'a> {
     /// A loader into `settings`, which nothing else uses yet.
     pub fn new(settings: &'a Settings) -> Loader<'a> {
-        Loader { settings, save_seen: false, build_commands: None, commands: None }
+        Loader { settings, save_seen: false, without_effect: BTreeSet::new(), build_commands: None, commands: None }
     }
 
     /// Has `rename-command` rename commands of the table that `build` makes. Without it there are none to be renamed.
@@ -69,6 +73,18 @@ impl<'a> Loader<'a> {
         }
     }
 
+    /// Lines for the log: which of the directives that were given have no effect, and why. One for each reason.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for &name in &self.without_effect {
+            let Some(index) = TABLE.find(name.as_bytes()) else { continue };
+            by_reason.entry(TABLE.directives[index].docs).or_default().push(name);
+        }
+        let line = |(why, names): (&str, Vec<&str>)| format!("Without effect here: {}. {why}", names.join(", "));
+        by_reason.into_iter().map(line).collect()
+    }
+
     fn rename(&mut self, old: &str, new: &str) -> Result<(), String> {
         let build = self.build_commands.ok_or(NO_SUCH_COMMAND)?;
         self.commands.get_or_insert_with(build).rename(old, new)?;
@@ -78,12 +94,15 @@ impl<'a> Loader<'a> {
     }
 
     fn setting(&mut self, name: &str, args: &[&str]) -> Result<(), String> {
-        let index = TABLE.find(name.as_bytes()).ok_or(BAD_DIRECTIVE)?;
+        let (name, index) = TABLE.entry(name.as_bytes()).ok_or(BAD_DIRECTIVE)?;
         let cell = self.settings.cell(index);
         let first_save =
             matches!(TABLE.directives[index].kind, ValueKind::Save) && !std::mem::replace(&mut self.save_seen, true);
         let before = if first_save { Value::Text("".into()) } else { cell.load() };
         cell.store(&next_value(index, args, &before)?);
+        if TABLE.directives[index].effect == Effect::Stored {
+            self.without_effect.insert(name);
+        }
         Ok(())
     }
 }
@@ -176,14 +195,16 @@ mod tests {
             "loadmodule /x.so",
             "user a on",
             "aclfile /x",
-            "tls-port 6380",
             "sentinel monitor a b 1 1",
-            "syslog-enabled yes",
+            "rdma-port 6380",
             "min-replicas-to-write 1",
             "min-slaves-to-write 3",
         ] {
             let error = load(&[line], "x").unwrap_err();
-            assert!(error.ends_with("is not supported by this version of Penstock"), "{line}: {error}");
+            assert!(
+                error.ends_with("is not supported by this version of Penstock; remove this directive to do without"),
+                "{line}: {error}"
+            );
         }
         check(&["slaveof 127.0.0.1 6380"], "replicaof", "127.0.0.1 6380");
         assert!(load(&["replicaof 127.0.0.1 0"], "x").unwrap_err().ends_with("Invalid master port"));

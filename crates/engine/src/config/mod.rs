@@ -18,10 +18,10 @@
 //! | `user default on nopass ~* &* +@all` | accepted: Redis's CONFIG REWRITE leaves it in every file |
 //! | `rename-command` | in a file or on the command line only: [`Settings::renamed_commands`] |
 //! | `aclfile`, `user`, `loadmodule` | refused: dangerous to ignore |
-//! | `cluster-enabled yes`, `replicaof`, `tls-port`, `sentinel`, `syslog-enabled yes` | refused: likewise |
+//! | `cluster-enabled yes`, `replicaof`, `sentinel` | refused: likewise |
 //! | `min-replicas-to-write` above 0 | refused: it asks for writes to be refused while there are no replicas |
-//! | `daemonize`, process titles, CPU lists and so on | stored: what starts the server does that |
-//! | the rest about snapshots, replicas, clusters, TLS, modules | stored until these exist |
+//! | CPU lists and so on | stored: what starts the server does that |
+//! | the rest about snapshots, replicas, clusters, modules | stored until these exist |
 //! | `list-compress-depth` | stored: lists aren't compressed |
 //! | `activerehashing`, `dynamic-hz`, `jemalloc-bg-thread` | stored: the keyspace needs none |
 //!
@@ -41,6 +41,7 @@ mod load;
 mod rewrite;
 mod settings;
 mod special;
+mod standing;
 mod stored;
 mod table;
 
@@ -53,7 +54,9 @@ pub use kind::ValueKind;
 pub use load::Loader;
 pub use rewrite::{RewriteError, rewrite};
 pub use settings::{
-    Access, AppendFsync, LogLevel, MaxmemoryPolicy, PIPELINE_TOKEN_TTL_S_MAX, QUERY_BYTES_MAX, Settings, Supervised,
+    Access, AppendFsync, AuthClients, CertificateUser, LogFormat, LogLevel, LogTimestamp, MaxmemoryPolicy,
+    PIPELINE_TOKEN_TTL_S_MAX, QUERY_BYTES_MAX, Settings, Supervised, SyslogFacility,
 };
 pub use special::{SavePoint, keyspace_events};
+pub use standing::{Standing, is_refused, standing};
 pub use table::{DirectiveTable, TABLE, is_sensitive};

@@ -74,6 +74,54 @@ choices! {
         Notice = "notice",
         /// Only what needs attention.
         Warning = "warning",
+        /// Nothing at all.
+        Nothing = "nothing",
+    }
+}
+
+choices! {
+    /// The form of a line of the log.
+    LogFormat, LOG_FORMATS {
+        /// Redis's: process, role, time, a mark for the level, text.
+        Legacy = "legacy",
+        /// Keys and values, as Valkey writes them.
+        Logfmt = "logfmt",
+    }
+}
+
+choices! {
+    /// How the log shows the time.
+    LogTimestamp, LOG_TIMESTAMPS {
+        /// Redis's: day, name of the month, year, time of day in milliseconds.
+        Legacy = "legacy",
+        /// ISO 8601, with the offset from UTC.
+        Iso8601 = "iso8601",
+        /// Milliseconds since 1970.
+        Milliseconds = "milliseconds",
+    }
+}
+
+choices! {
+    /// The part of syslog that lines are filed under.
+    SyslogFacility, FACILITIES {
+        /// Messages of programs in general.
+        User = "user",
+        /// For local use, as the following.
+        Local0 = "local0",
+        /// See `Local0`.
+        Local1 = "local1",
+        /// See `Local0`.
+        Local2 = "local2",
+        /// See `Local0`.
+        Local3 = "local3",
+        /// See `Local0`.
+        Local4 = "local4",
+        /// See `Local0`.
+        Local5 = "local5",
+        /// See `Local0`.
+        Local6 = "local6",
+        /// See `Local0`.
+        Local7 = "local7",
     }
 }
 
@@ -86,6 +134,30 @@ choices! {
         Always = "always",
         /// When the system does so.
         No = "no",
+    }
+}
+
+choices! {
+    /// Whether clients of the TLS port must show a certificate.
+    AuthClients, AUTH_CLIENTS {
+        /// They are not asked for one.
+        No = "no",
+        /// They must.
+        Yes = "yes",
+        /// They may; one that is shown must be good.
+        Optional = "optional",
+    }
+}
+
+choices! {
+    /// Which field of a client's certificate names its user.
+    CertificateUser, CERTIFICATE_USER {
+        /// The subject's common name.
+        CommonName = "CN",
+        /// The first URI among the alternative names.
+        Uri = "URI",
+        /// None.
+        Off = "off",
     }
 }
 
@@ -157,18 +229,56 @@ macro_rules! settings {
 settings! {
     /// TCP port to listen on, 0 for none.
     port: Int = Directive::port("port", "6379").applied(Apply::Port);
+    /// TCP port to listen on for TLS, 0 for none.
+    tls_port: Int = Directive::port("tls-port", "0").applied(Apply::Port);
+    /// File of the server's certificate and the chain behind it, in PEM.
+    tls_cert_file: Text = Directive::text("tls-cert-file", "").applied(Apply::Tls).refers();
+    /// File of the certificate's private key, in PEM.
+    tls_key_file: Text = Directive::text("tls-key-file", "").applied(Apply::Tls).refers();
+    /// Password of that file, empty for none.
+    tls_key_file_pass: Text = Directive::text("tls-key-file-pass", "").sensitive().applied(Apply::Tls);
+    /// File of the authorities that clients' certificates must come from, in PEM.
+    tls_ca_cert_file: Text = Directive::text("tls-ca-cert-file", "").applied(Apply::Tls).refers();
+    /// Directory of such files.
+    tls_ca_cert_dir: Text = Directive::text("tls-ca-cert-dir", "").applied(Apply::Tls).refers();
+    /// Whether clients of the TLS port must show a certificate.
+    tls_auth_clients: Choice<AuthClients> = Directive::choice("tls-auth-clients", AUTH_CLIENTS, "yes")
+        .applied(Apply::Tls);
+    /// Which field of a client's certificate names the user that it is authenticated as.
+    tls_auth_clients_user: Choice<CertificateUser> = Directive::choice("tls-auth-clients-user", CERTIFICATE_USER, "off")
+        .applied(Apply::Tls);
+    /// Versions of TLS, blank between them; empty for 1.2 and 1.3.
+    tls_protocols: Text = Directive::text("tls-protocols", "").applied(Apply::Tls);
+    /// Ciphers of TLS 1.2, by OpenSSL's names with colons between them; empty for all.
+    tls_ciphers: Text = Directive::text("tls-ciphers", "").applied(Apply::Tls);
+    /// Ciphers of TLS 1.3, likewise.
+    tls_ciphersuites: Text = Directive::text("tls-ciphersuites", "").applied(Apply::Tls);
+    /// Whether the server's order of ciphers counts, and not the client's.
+    tls_prefer_server_ciphers: Flag = Directive::bool("tls-prefer-server-ciphers", "no").applied(Apply::Tls);
+    /// Whether clients that come again may do without half of the handshake.
+    tls_session_caching: Flag = Directive::bool("tls-session-caching", "yes").applied(Apply::Tls);
+    /// Sessions kept for that, 0 for the default.
+    tls_session_cache_size: Int = Directive::natural("tls-session-cache-size", "20480").applied(Apply::Tls);
+    /// Seconds for which they are kept.
+    tls_session_cache_timeout_s: Int = Directive::natural("tls-session-cache-timeout", "300").applied(Apply::Tls);
+    /// Seconds after which the files are looked at for changes, 0 for never.
+    tls_auto_reload_interval_s: Int = Directive::natural("tls-auto-reload-interval", "0");
     /// Addresses to listen on, blank between them; `*` and `::*` are all. One with a leading `-` may be unavailable.
     bind: Text = Directive::new("bind", ValueKind::Words(check_bind), "* -::*").applied(Apply::Bind);
     /// Path of the Unix socket to listen on, empty for none.
     unixsocket: Text = Directive::text("unixsocket", "").startup();
     /// Mode of the Unix socket's file, 0 for what the umask gives.
     unixsocketperm: Int = Directive::new("unixsocketperm", ValueKind::Octal { max: 0o777 }, "0").startup();
+    /// Group of the Unix socket's file, by name; empty for the process's own.
+    unixsocketgroup: Text = Directive::text("unixsocketgroup", "").startup();
     /// Connections that may wait to be accepted, as listen(2) takes it.
     tcp_backlog: Int = Directive::natural("tcp-backlog", "511").startup();
     /// Whether connections from other machines are refused while there is no password and no explicit bind.
     protected_mode: Flag = Directive::bool("protected-mode", "yes");
     /// Connections at a time.
     maxclients: Int = Directive::int("maxclients", 1, u32::MAX as i64, "10000").applied(Apply::MaxClients);
+    /// Connections beyond `maxclients` that are accepted for commands of administration alone.
+    operator_connections: Int = Directive::int("operator-connections", 0, 1000, "3");
     /// Seconds without a request after which a connection is closed, 0 for never.
     timeout_s: Int = Directive::natural("timeout", "0");
     /// Seconds without traffic after which TCP probes whether the client is still there, 0 for never.
@@ -383,6 +493,19 @@ settings! {
     logfile: Text = Directive::text("logfile", "").startup();
     /// How much is logged.
     loglevel: Choice<LogLevel> = Directive::choice("loglevel", LOG_LEVELS, "notice").applied(Apply::LogLevel);
+    /// The form of the log's lines.
+    log_format: Choice<LogFormat> = Directive::choice("log-format", LOG_FORMATS, "legacy").applied(Apply::LogLevel);
+    /// How the log shows the time.
+    log_timestamp_format: Choice<LogTimestamp> = Directive::choice("log-timestamp-format", LOG_TIMESTAMPS, "legacy")
+        .applied(Apply::LogLevel);
+    /// Whether lines of the log go to syslog, too.
+    syslog_enabled: Flag = Directive::bool("syslog-enabled", "no").startup();
+    /// What syslog knows the server by.
+    syslog_ident: Text = Directive::text("syslog-ident", "redis").startup();
+    /// The part of syslog that lines are filed under.
+    syslog_facility: Choice<SyslogFacility> = Directive::choice("syslog-facility", FACILITIES, "local0").startup();
+    /// Whether the server goes on in the background while the command that started it ends.
+    daemonize: Flag = Directive::bool("daemonize", "no").startup();
     /// File that holds the process id while the server runs, relative to `dir`, empty for none.
     pidfile: Text = Directive::text("pidfile", "").startup();
     /// Whether the process is given a title for `ps` and the like.

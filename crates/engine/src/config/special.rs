@@ -256,7 +256,7 @@ pub(super) fn check_replicaof(args: &[&str]) -> Result<Vec<String>, String> {
 
 /// The error for what doesn't exist yet.
 pub(super) fn missing(feature: &str) -> String {
-    format!("{feature} is not supported by this version of Penstock")
+    format!("{feature} is not supported by this version of Penstock; remove this directive to do without")
 }
 
 /// What the one user that there is may do, each with its other spelling. Redis has it in every file that its CONFIG

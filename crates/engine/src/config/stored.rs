@@ -1,8 +1,9 @@
 //! The directives that are accepted, shown by CONFIG GET and kept by CONFIG REWRITE, but have no effect.
 //!
-//! Configuration files of a real Redis contain them and tools ask for them, so that refusing them would keep users away
-//! for nothing. Where ignoring a value would be dangerous (a replica that isn't one, data that isn't kept), every value
-//! but the default is refused instead: those entries are marked `missing`.
+//! Configuration files of Redis and Valkey contain them and tools ask for them, so that refusing them would keep users away
+//! for nothing. A file that has one leaves a line in the log, with the group's reason. Where ignoring a value would be
+//! dangerous (a replica that isn't one, data that isn't kept), every value but the default is refused instead: those entries
+//! are marked `missing`.
 
 use super::directive::Directive;
 use super::kind::ValueKind;
@@ -12,6 +13,8 @@ use super::special::{check_hostname, check_oom_score_adj_values};
 pub(super) struct Group {
     /// The reason, as a sentence.
     pub(super) why: &'static str,
+    /// Whether they will have an effect once the feature exists that they belong to.
+    pub(super) awaits: bool,
     /// The entries; their docs and effect are filled in from the group.
     pub(super) directives: &'static [Directive],
 }
@@ -20,41 +23,75 @@ const INT_MAX: i64 = i32::MAX as i64;
 const INT_MIN: i64 = i32::MIN as i64;
 
 /// All of them, by reason.
-pub(super) const STORED: &[Group] =
-    &[PROCESS, SNAPSHOT, APPEND_ONLY, REPLICATION, CLUSTER, TLS, ACCESS, DATA, MEMORY, EVICTION];
+pub(super) const STORED: &[Group] = &[
+    PROCESS,
+    NETWORK,
+    SNAPSHOT,
+    APPEND_ONLY,
+    REPLICATION,
+    CLUSTER,
+    TLS,
+    DIFFIE_HELLMAN,
+    ACCESS,
+    COMMAND_LOG,
+    IDEMPOTENT,
+    MODULES,
+    DATA,
+    MEMORY,
+    EVICTION,
+];
 
 const PROCESS: Group = Group {
-    why: "The server stays in the foreground, logs without decoration and leaves its process's properties to whoever \
-          starts it.",
+    why: "The log has no logo and shows no keys or values, and the process's properties are left to what starts it.",
+    awaits: false,
     directives: &[
-        Directive::bool("daemonize", "no").immutable(),
         Directive::bool("always-show-logo", "no").immutable(),
-        Directive::bool("syslog-enabled", "no").immutable().missing("syslog"),
-        Directive::text("syslog-ident", "redis").immutable(),
-        Directive::choice("syslog-facility", FACILITIES, "local0").immutable(),
+        Directive::bool("hide-user-data-from-log", "yes"),
         Directive::bool("crash-log-enabled", "yes"),
         Directive::bool("crash-memcheck-enabled", "yes"),
         Directive::bool("use-exit-on-panic", "no").hidden(),
         Directive::choice("oom-score-adj", &["no", "yes", "relative", "absolute"], "no"),
         Directive::new("oom-score-adj-values", ValueKind::Words(check_oom_score_adj_values), "0 200 800"),
-        Directive::text("server_cpulist", "").immutable(),
-        Directive::text("bio_cpulist", "").immutable(),
-        Directive::text("aof_rewrite_cpulist", "").immutable(),
-        Directive::text("bgsave_cpulist", "").immutable(),
-        Directive::bool("io-threads-do-reads", "no").immutable(),
-        Directive::int("socket-mark-id", 0, u32::MAX as i64, "0").immutable(),
-        Directive::text("bind-source-addr", ""),
+        Directive::text("server-cpulist", "").alias(&["server_cpulist"]).immutable(),
+        Directive::text("bio-cpulist", "").alias(&["bio_cpulist"]).immutable(),
+        Directive::text("aof-rewrite-cpulist", "").alias(&["aof_rewrite_cpulist"]).immutable(),
+        Directive::text("bgsave-cpulist", "").alias(&["bgsave_cpulist"]).immutable(),
         Directive::text("ignore-warnings", ""),
         Directive::text("locale-collate", ""),
+        Directive::text("availability-zone", ""),
+        Directive::bool("extended-redis-compatibility", "no"),
+        Directive::text("hash-seed", "").immutable().sensitive(),
     ],
 };
 
-const FACILITIES: &[&str] = &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"];
+const NETWORK: Group = Group {
+    why: "Every thread reads and sends for its own connections, each wakeup takes all that wait to be accepted, and sockets \
+          are plain TCP.",
+    awaits: false,
+    directives: &[
+        Directive::bool("io-threads-do-reads", "no").immutable(),
+        Directive::int("socket-mark-id", 0, u32::MAX as i64, "0").immutable(),
+        Directive::text("bind-source-addr", ""),
+        Directive::int("max-new-connections-per-cycle", 1, 1000, "10"),
+        Directive::int("max-new-tls-connections-per-cycle", 1, 1000, "1"),
+        Directive::int("lookahead", 1, INT_MAX, "16"),
+        Directive::int("prefetch-batch-max-size", 0, 128, "16"),
+        Directive::bool("mptcp", "no").immutable(),
+        Directive::port("rdma-port", "0").missing("RDMA"),
+        Directive::text("rdma-bind", ""),
+        Directive::int("rdma-rx-size", 65536, 16 << 20, "1048576").immutable(),
+        Directive::int("rdma-completion-vector", -1, 1024, "-1").immutable(),
+    ],
+};
 
 const SNAPSHOT: Group = Group {
     why: "What a snapshot has is checked in any case, and nothing is saved or loaded more slowly than it can be.",
+    awaits: false,
     directives: &[
         Directive::bool("rdb-del-sync-files", "no"),
+        Directive::choice("rdb-version-check", &["strict", "relaxed"], "strict"),
+        Directive::bool("key-memory-histograms", "no"),
+        Directive::bool("import-mode", "no").missing("import mode"),
         Directive::choice("sanitize-dump-payload", &["no", "yes", "clients"], "no"),
         Directive::int("key-load-delay", INT_MIN, INT_MAX, "0").hidden(),
         Directive::int("rdb-key-save-delay", INT_MIN, INT_MAX, "0").hidden(),
@@ -63,12 +100,18 @@ const SNAPSHOT: Group = Group {
 };
 
 const APPEND_ONLY: Group = Group {
-    why: "What the manifest of the append-only file no longer names is removed.",
-    directives: &[Directive::bool("aof-disable-auto-gc", "no").hidden()],
+    why: "What the manifest of the append-only file no longer names is removed, and a damaged tail is for penstock check to \
+          cut off.",
+    awaits: false,
+    directives: &[
+        Directive::bool("aof-disable-auto-gc", "no").hidden(),
+        Directive::bytes("aof-load-corrupt-tail-max-size", 0, "0"),
+    ],
 };
 
 const REPLICATION: Group = Group {
-    why: "Replication doesn't exist yet.",
+    why: "No server can follow this one yet, and what it follows takes the place of its own data at once.",
+    awaits: true,
     directives: &[
         Directive::bool("replica-lazy-flush", "no").alias(&["slave-lazy-flush"]),
         Directive::bool("replica-ignore-maxmemory", "yes").alias(&["slave-ignore-maxmemory"]),
@@ -85,11 +128,15 @@ const REPLICATION: Group = Group {
         Directive::natural("min-replicas-max-lag", "10").alias(&["min-slaves-max-lag"]),
         Directive::choice("propagation-error-behavior", &["ignore", "panic", "panic-on-replicas"], "ignore"),
         Directive::natural("shutdown-timeout", "10"),
+        Directive::bytes("replica-full-sync-buffer-limit", 0, "0"),
+        Directive::bool("dual-channel-replication-enabled", "no"),
+        Directive::bool("repl-mptcp", "no").immutable(),
     ],
 };
 
 const CLUSTER: Group = Group {
     why: "Cluster mode doesn't exist yet.",
+    awaits: true,
     directives: &[
         Directive::bool("cluster-enabled", "no").immutable().missing("cluster mode"),
         Directive::text("cluster-config-file", "nodes.conf").immutable(),
@@ -109,54 +156,97 @@ const CLUSTER: Group = Group {
         Directive::port("cluster-announce-port", "0"),
         Directive::port("cluster-announce-bus-port", "0"),
         Directive::port("cluster-announce-tls-port", "0"),
+        Directive::text("cluster-announce-client-ipv4", ""),
+        Directive::text("cluster-announce-client-ipv6", ""),
+        Directive::port("cluster-announce-client-port", "0"),
+        Directive::port("cluster-announce-client-tls-port", "0"),
+        Directive::natural("cluster-blacklist-ttl", "60"),
+        Directive::int("cluster-compatibility-sample-ratio", 0, 100, "0"),
+        Directive::choice("cluster-config-save-behavior", &["sync", "best-effort"], "sync"),
+        Directive::int("cluster-databases", 1, INT_MAX, "1").immutable(),
+        Directive::natural("cluster-manual-failover-timeout", "5000"),
+        Directive::bytes("cluster-slot-migration-handoff-max-lag-bytes", 0, "1mb"),
+        Directive::count("cluster-slot-migration-log-max-len", "1000"),
+        Directive::count("cluster-slot-migration-write-pause-timeout", "10000"),
+        Directive::bool("cluster-slot-stats-enabled", "no"),
+        Directive::bytes("slot-migration-max-failover-repl-bytes", 0, "0"),
         Directive::choice("cluster-preferred-endpoint-type", &["ip", "hostname", "unknown-endpoint"], "ip"),
     ],
 };
 
 const TLS: Group = Group {
-    why: "TLS doesn't exist yet.",
+    why: "There is no replication and no cluster that could be encrypted yet.",
+    awaits: true,
     directives: &[
-        Directive::port("tls-port", "0").missing("TLS"),
         Directive::bool("tls-replication", "no"),
         Directive::bool("tls-cluster", "no"),
-        Directive::choice("tls-auth-clients", &["no", "yes", "optional"], "yes"),
-        Directive::text("tls-cert-file", ""),
-        Directive::text("tls-key-file", ""),
-        Directive::text("tls-key-file-pass", "").sensitive(),
         Directive::text("tls-client-cert-file", ""),
         Directive::text("tls-client-key-file", ""),
         Directive::text("tls-client-key-file-pass", "").sensitive(),
-        Directive::text("tls-dh-params-file", ""),
-        Directive::text("tls-ca-cert-file", ""),
-        Directive::text("tls-ca-cert-dir", ""),
-        Directive::text("tls-protocols", ""),
-        Directive::text("tls-ciphers", ""),
-        Directive::text("tls-ciphersuites", ""),
-        Directive::bool("tls-prefer-server-ciphers", "no"),
-        Directive::bool("tls-session-caching", "yes"),
-        Directive::natural("tls-session-cache-size", "20480"),
-        Directive::natural("tls-session-cache-timeout", "300"),
     ],
 };
 
+const DIFFIE_HELLMAN: Group = Group {
+    why: "Keys are agreed on by elliptic curves alone.",
+    awaits: false,
+    directives: &[Directive::text("tls-dh-params-file", "")],
+};
+
 const ACCESS: Group = Group {
-    why: "There is one user, default, and there are no modules and no client-side caching yet.",
+    why: "There is one user, default, and no client-side caching yet.",
+    awaits: true,
     directives: &[
         Directive::text("aclfile", "").immutable().missing("a file of users"),
         Directive::count("acllog-max-len", "128"),
         Directive::choice("acl-pubsub-default", &["allchannels", "resetchannels"], "resetchannels"),
-        Directive::choice("enable-module-command", &["no", "yes", "local"], "no").immutable(),
         Directive::count("tracking-table-max-keys", "1000000"),
     ],
 };
 
-const DATA: Group =
-    Group { why: "Lists aren't compressed.", directives: &[Directive::natural("list-compress-depth", "0")] };
+const COMMAND_LOG: Group = Group {
+    why: "There is no log of large requests and replies yet; slowlog-log-slower-than and slowlog-max-len are those of slow \
+          commands.",
+    awaits: true,
+    directives: &[
+        Directive::int("commandlog-execution-slower-than", -1, i64::MAX, "10000"),
+        Directive::count("commandlog-slow-execution-max-len", "128"),
+        Directive::int("commandlog-request-larger-than", -1, i64::MAX, "1048576"),
+        Directive::count("commandlog-large-request-max-len", "128"),
+        Directive::int("commandlog-reply-larger-than", -1, i64::MAX, "1048576"),
+        Directive::count("commandlog-large-reply-max-len", "128"),
+    ],
+};
+
+const IDEMPOTENT: Group = Group {
+    why: "XADD has no IDMP yet.",
+    awaits: true,
+    directives: &[
+        Directive::int("stream-idmp-duration", 1, 86400, "100"),
+        Directive::int("stream-idmp-maxsize", 1, 10000, "100"),
+    ],
+};
+
+const MODULES: Group = Group {
+    why: "There are no modules and no vector sets.",
+    awaits: false,
+    directives: &[
+        Directive::choice("enable-module-command", &["no", "yes", "local"], "no").immutable(),
+        Directive::bool("vset-force-single-threaded-execution", "no").immutable(),
+    ],
+};
+
+const DATA: Group = Group {
+    why: "Lists aren't compressed.",
+    awaits: false,
+    directives: &[Directive::natural("list-compress-depth", "0")],
+};
 
 const MEMORY: Group = Group {
     why: "The keyspace grows its tables bit by bit and needs no help from a rehashing timer or an allocator's thread.",
+    awaits: false,
     directives: &[
         Directive::bool("activerehashing", "yes"),
+        Directive::int("active-defrag-cycle-us", 0, 100_000, "500"),
         Directive::bool("dynamic-hz", "yes"),
         Directive::bool("jemalloc-bg-thread", "yes"),
     ],
@@ -165,5 +255,6 @@ const MEMORY: Group = Group {
 const EVICTION: Group = Group {
     why: "Evicted values are freed on the spot: memory that a thread in the background has yet to free is still in use, \
           and more keys than necessary would go.",
+    awaits: false,
     directives: &[Directive::bool("lazyfree-lazy-eviction", "no")],
 };

@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use commands::error::{Error, SHOWN_BYTES, shown};
-use commands::spec::{fact, flag};
+use commands::spec::{acl, fact, flag};
 use resp::reply::{Output, Reply};
 use resp::request::Args;
 
 use super::transaction::runs_within_multi;
+use crate::clients::client::client_flag;
 use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
 use crate::command_table::Command;
@@ -21,6 +22,9 @@ pub(super) const SENT_HTTP: &[u8] = b"ERR the connection was closed, since POST 
 
 /// How often the log says so, in milliseconds.
 const HTTP_WARNING_MS: u64 = 60_000;
+
+/// What a connection is told that finds `maxclients` others.
+pub const TOO_MANY_CLIENTS: &str = "ERR max number of clients reached";
 
 /// A command that may run.
 pub(super) enum Admitted {
@@ -39,6 +43,9 @@ impl Worker {
         command: Option<&'static Command>,
         args: &Args<'_>,
     ) -> Result<Admitted, Error> {
+        if session.is_on_reserve() {
+            self.admit_on_reserve(session, command)?;
+        }
         // First, as in Valkey: which commands there are is nothing for those that have no business here.
         if self.engine.must_authenticate(session) && !command.is_some_and(|command| command.info.has(flag::NO_AUTH)) {
             return Err(Error::new("NOAUTH Authentication required."));
@@ -87,6 +94,24 @@ impl Worker {
         Ok(if is_paused { Admitted::Later(Step::Pause) } else { Admitted::Now(command) })
     }
 
+    /// Whether a connection beyond `maxclients` may give this command. Else it is told what it would have been told when it came, and
+    /// closed. What programs send as soon as they are connected proves no operator; a command of administration does.
+    #[cold]
+    fn admit_on_reserve(&self, session: &mut Session, command: Option<&'static Command>) -> Result<(), Error> {
+        if self.engine.clients.len() as i64 <= self.engine.settings.maxclients.get() {
+            session.leave_reserve();
+            return Ok(());
+        }
+        if !command.is_some_and(is_for_operators) {
+            session.closing = true;
+            return Err(Error::new(TOO_MANY_CLIENTS));
+        }
+        if command.is_some_and(|command| command.info.has(flag::ADMIN)) && !self.engine.must_authenticate(session) {
+            session.client.set(client_flag::ON_RESERVE, false);
+        }
+        Ok(())
+    }
+
     /// Answers a command that does not run. Within a transaction, that makes EXEC refuse all of it; when it is EXEC
     /// itself, any transaction ends here.
     pub(super) fn refuse(
@@ -132,6 +157,15 @@ impl Worker {
             engine.host.log(LogLevel::Warning, &text);
         }
     }
+}
+
+/// Whether a command is about the connection itself, the server or its clients, and none by which programs see whether the server is
+/// well, as pools of connections do all the time.
+fn is_for_operators(command: &Command) -> bool {
+    let categories = acl::CONNECTION | acl::ADMIN | acl::DANGEROUS;
+    command.info.all_categories() & categories != 0
+        && !command.info.has(flag::READONLY | flag::WRITE)
+        && !command.info.is(fact::TELLS_HEALTH)
 }
 
 /// Whether a command is refused when memory is over its limit: it takes more, or stands in a queue that does.

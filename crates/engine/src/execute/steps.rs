@@ -191,7 +191,7 @@ impl Worker {
             }
             Err(error) => {
                 self.refuse(session, command, args, &error, out);
-                Step::Next
+                if session.closing { Step::Close } else { Step::Next }
             }
         };
         if step == Step::Next && session.is_authenticated() != was_authenticated {

@@ -10,7 +10,7 @@ use resp::reply::Output;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{BUSY_TICK, EventLoop};
-use crate::connection::Connection;
+use crate::connection::{Connection, Hold};
 use crate::log;
 use crate::poller::{Poller, TICK};
 
@@ -62,6 +62,10 @@ fn due_us(connection: &Connection) -> Option<u64> {
 /// How long a thread walks in a snapshot at each tick, of which there is one a millisecond then: the other half is its clients'.
 const SAVING_TIME: Duration = Duration::from_micros(500);
 
+/// For how long a connection beyond `maxclients` may be there without a command of an operator, in milliseconds: long enough for
+/// a program that connects to give one.
+const RESERVE_MS: u64 = 1000;
+
 impl EventLoop {
     /// Milliseconds since the thread began, by a monotonic clock: for waits that are only within the server.
     pub(super) fn steady_ms(&self) -> u64 {
@@ -109,6 +113,7 @@ impl EventLoop {
     /// What needn't happen at every tick while they come early.
     fn look_around(&mut self, since_last: Duration) {
         self.close_idle();
+        self.close_reserve();
         self.mind_backlogs(since_last);
         self.look_at_disk();
         self.worker.settle_trips();
@@ -177,6 +182,26 @@ impl EventLoop {
         engine.pause.end_if_due(self.worker.clock.now_ms);
         if !self.paused.is_empty() {
             if engine.is_held_up() { self.tick_early() } else { self.run_paused() }
+        }
+    }
+
+    /// Refuses connections beyond `maxclients` that have not given a command of an operator in time.
+    fn close_reserve(&mut self) {
+        let now_ms = self.worker.clock.now_ms;
+        if (self.shared.connected() as i64) <= self.shared.settings().maxclients.get() {
+            return;
+        }
+        let is_late = |c: &Connection| {
+            let client = &c.session.client;
+            client.has(client_flag::ON_RESERVE) && now_ms.saturating_sub(client.created_ms) >= RESERVE_MS
+        };
+        let late: Vec<usize> = self.connections.iter().filter(|(_, c)| is_late(c)).map(|(key, _)| key).collect();
+        for key in late {
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            connection.hold = Hold::Closing;
+            connection.replies_end().extend(b"-ERR max number of clients reached\r\n");
+            self.worker.stats().rejected_connections.add(1);
+            self.queue_write(key);
         }
     }
 

@@ -142,6 +142,7 @@ impl EventLoop {
                 self.watch(key, false, write);
             }
             // It has enough to run. The rest waits in the kernel, and so does the news that it was the last.
+            Hold::Yielded if connection.socket.is_pending() => self.note_pending(key),
             Hold::Yielded => {}
             Hold::None | Hold::Parked | Hold::Paused => return true,
         }
@@ -160,11 +161,14 @@ impl EventLoop {
             let buffer = &mut self.buffer[start..start + READ_BYTES];
             buffer[..have].copy_from_slice(&connection.input);
             let into = &mut buffer[have..(have + room).min(READ_BYTES)];
-            let read = connection::read(&connection.socket, into);
+            let read = connection::read(&mut connection.socket, into);
             read.map(|read| read.map(|bytes| Read { bytes, filled_room: bytes == into.len() }))
         } else {
             connection.read_to_keep(READ_BYTES)
         };
+        if connection.socket.is_pending() && !self.pending.contains(&key) {
+            self.pending.push(key);
+        }
         let stats = self.worker.stats();
         stats.reads.add(1);
         let read = match result {

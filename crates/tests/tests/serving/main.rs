@@ -5,6 +5,7 @@
 mod advisor;
 mod client_eviction;
 mod clock;
+mod conf_files;
 mod durability;
 mod gathered;
 mod half_closed;
@@ -23,3 +24,4 @@ mod replies_limits;
 mod resume;
 mod script_busy;
 mod script_threads;
+mod tls;

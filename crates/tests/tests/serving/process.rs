@@ -361,7 +361,7 @@ fn an_optional_address_that_is_not_there_is_passed_over_with_a_warning() {
 
 #[test]
 fn replicas_are_not_demanded_of_a_server_that_has_none() {
-    let unsupported = "replication is not supported by this version of Penstock";
+    let unsupported = "replication is not supported by this version of Penstock; remove this directive to do without";
     let port = free_port().unwrap();
     let said = refused(&["--port", &port.to_string(), "--min-replicas-to-write", "1"]);
     assert!(said.ends_with(&format!("{unsupported}\n")), "{said}");

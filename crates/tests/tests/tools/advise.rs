@@ -13,6 +13,7 @@ use penstock_tests::bytes::command;
 use penstock_tests::certificates::Certificates;
 use penstock_tests::conn::Conn;
 use penstock_tests::server::{Server, comes_true, free_port, subject_program};
+use penstock_tests::tls_conn::{TlsClient, TlsConn};
 
 /// What a client does between two commands: more than what a busy machine adds to a round trip, but by chance.
 const THINKS: Duration = Duration::from_millis(2);
@@ -226,6 +227,31 @@ fn the_proxy_encrypts_to_a_server_that_asks_for_it() {
     waiter.send(b"BLPOP queue 0\r\n").unwrap();
     conn.cmd("RPUSH queue job").unwrap();
     assert_eq!(waiter.read().unwrap().items()[1].text(), b"job");
+    drop(conn);
+    let (report, _) = proxy.end();
+    assert!(report.contains(r#""kind":"loop","#) && report.contains("SET"), "{report}");
+}
+
+#[test]
+fn clients_of_the_proxy_may_speak_tls_too() {
+    let certificates = Certificates::create();
+    let server = Server::penstock(&[]);
+    let (cert, key) = (certificates.text("server.pem"), certificates.text("server.key"));
+    let on = free_port().unwrap();
+    let args = ["--json", "--proxy", &on.to_string(), "--tls-cert-file", &cert, "--tls-key-file", &key];
+    let child = advise(&[&args[..], &[&url(server.port())]].concat()).spawn().unwrap();
+    let client = TlsClient::new(&certificates, None);
+    let ping = |mut conn: TlsConn| conn.asks("PING\r\n", "+PONG\r\n").unwrap_or(false);
+    assert!(comes_true(|| client.connect(on).is_ok_and(ping)));
+    let proxy = Proxy { child, port: on, recording: server.dir().join("none") };
+    let mut conn = client.connect(on).unwrap();
+    for key in 0..50 {
+        sleep(THINKS);
+        conn.ask(&format!("SET key:{key} value\r\n"), "+OK\r\n");
+    }
+    let value = "x".repeat(5_000_000);
+    conn.ask(&format!("SET large {value}\r\n"), "+OK\r\n");
+    conn.ask("GET large\r\n", &format!("$5000000\r\n{value}\r\n"));
     drop(conn);
     let (report, _) = proxy.end();
     assert!(report.contains(r#""kind":"loop","#) && report.contains("SET"), "{report}");

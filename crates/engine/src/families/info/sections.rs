@@ -38,7 +38,7 @@ pub(super) fn server(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("process_id", machine.process_id);
     text.field("process_supervised", engine.host.supervisor());
     text.field("run_id", &machine.run_id);
-    text.field("tcp_port", settings.port.get());
+    text.field("tcp_port", if settings.port.get() != 0 { settings.port.get() } else { settings.tls_port.get() });
     text.field("server_time_usec", now_us);
     text.field("uptime_in_seconds", uptime_s);
     text.field("uptime_in_days", uptime_s / SECONDS_PER_DAY);
@@ -59,12 +59,15 @@ fn listeners(gathered: &Gathered<'_, '_, '_>, text: &mut InfoText) {
         text.field(&format!("listener{count}"), value);
         count += 1;
     };
+    let bind: String = settings.bind.get().split_whitespace().map(|address| format!("bind={address},")).collect();
     if settings.port.get() != 0 {
-        let bind: String = settings.bind.get().split_whitespace().map(|address| format!("bind={address},")).collect();
         add(text, format!("name=tcp,{bind}port={}", settings.port.get()));
     }
     if !settings.unixsocket.is_empty() {
         add(text, format!("name=unix,bind={}", settings.unixsocket.get()));
+    }
+    if settings.tls_port.get() != 0 {
+        add(text, format!("name=tls,{bind}port={}", settings.tls_port.get()));
     }
 }
 

@@ -1,0 +1,77 @@
+//! How each directive stands to the one of Redis and Valkey that has its name, for the page of directives.
+
+use super::directive::Effect;
+use super::stored::STORED;
+use super::table::TABLE;
+
+/// How a directive stands to its namesake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It means the same and has the same default as in one of the two.
+    Same,
+    /// It means something else; how.
+    Differs(&'static str),
+    /// It is accepted and means nothing here; why.
+    NoMeaning(&'static str),
+    /// It belongs to a feature that doesn't exist yet; why it has no effect.
+    NotYet(&'static str),
+}
+
+/// Directives with an effect that is not quite that of Redis and Valkey.
+const DIFFERS: &[(&str, &str)] = &[
+    ("active-defrag-cycle-max", "of one thread's time"),
+    ("active-defrag-cycle-min", "of one thread's time"),
+    ("active-defrag-ignore-bytes", "16mb"),
+    ("active-defrag-threshold-lower", "5"),
+    ("active-expire-effort", "scales the share of a thread's time: 25 percent, and 2 more with each step"),
+    ("activedefrag", "`yes`: memory of half-empty pages is given back unless this is turned off"),
+    ("client-output-buffer-limit", "counts replies that wait on disk, too; see pipelines.md"),
+    ("client-query-buffer-limit", "at most 3gb"),
+    ("daemonize", "the command waits until the server serves, and fails with its message if it doesn't come to that"),
+    ("hz", "shown by INFO; work in the background comes at its own times"),
+    ("io-threads", "an alias of `threads`, which execute commands; default: as many as cores"),
+    ("maxclients", "up to `operator-connections` more are accepted for commands of administration"),
+    ("proto-max-bulk-len", "at most 3gb"),
+    ("supervised", "Upstart is told nothing"),
+    ("tls-auth-clients-user", "names `default` only, as long as there are no other users"),
+    ("tls-ciphers", "those of rustls, which has no weak ones; see tls.md"),
+    ("tls-ciphersuites", "the three that rustls has"),
+    ("tls-key-file-pass", "for keys in PKCS #8"),
+    ("tls-protocols", "TLSv1.2 and TLSv1.3; older ones are refused"),
+    ("tls-session-cache-size", "0 is the default, not unlimited"),
+];
+
+/// How the directive or alias `name` stands; none if there is no such directive.
+#[must_use]
+pub fn standing(name: &str) -> Option<Standing> {
+    let (name, index) = TABLE.entry(name.as_bytes())?;
+    let directive = &TABLE.directives[index];
+    if directive.effect == Effect::Stored {
+        let has = |group: &&super::stored::Group| group.directives.iter().any(|d| d.name == directive.name);
+        let awaits = STORED.iter().find(has).is_some_and(|group| group.awaits);
+        let why = directive.docs;
+        return Some(if awaits { Standing::NotYet(why) } else { Standing::NoMeaning(why) });
+    }
+    let differs = DIFFERS.iter().find(|(listed, _)| *listed == name);
+    Some(differs.map_or(Standing::Same, |(_, how)| Standing::Differs(how)))
+}
+
+/// Whether any value of directive `name` but its default is refused at the start, since its loss would hurt.
+#[must_use]
+pub fn is_refused(name: &str) -> bool {
+    let directive = TABLE.find(name.as_bytes()).map(|index| &TABLE.directives[index]);
+    directive.is_some_and(|directive| directive.missing_feature.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_in_the_table_with_an_effect() {
+        assert!(DIFFERS.is_sorted());
+        for (name, _) in DIFFERS {
+            assert!(matches!(standing(name), Some(Standing::Differs(_))), "{name}");
+        }
+    }
+}

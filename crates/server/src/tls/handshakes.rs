@@ -1,0 +1,251 @@
+//! Handshakes: threads of their own take connections that have just been accepted, agree with the peers on keys, and hand them to the
+//! workers, which never wait for any of it.
+//!
+//! The threads poll, so that a slow peer holds up no other, and have a low priority, so that they take what workers leave. How many
+//! handshakes are under way is bounded by `maxclients`, whose count has each connection from its acceptance on; each has a time limit.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use engine::config::{LogLevel, Settings};
+use engine::inbox::Wake;
+use rustix::process::setpriority_process;
+use slab::Slab;
+
+use super::certificate::user_of;
+use super::setup::TlsSetup;
+use super::stream::{Handshake, TlsStream};
+use crate::connection::Socket;
+use crate::event_loop::Shared;
+use crate::listener::Accepted;
+use crate::log;
+use crate::mailbox::Mailbox;
+use crate::poller::{Epoll, Poller, TICK, WakeFd};
+
+/// How long a handshake may take: longer than one through the slowest network does, with all its messages lost once.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Threads at most: a core signs about a thousand times a second with the slowest usual keys.
+const THREADS_MAX: usize = 4;
+/// The priority of these threads, as nice(2) counts: a tenth of a worker's share of a core that both want, and so more than
+/// starvation.
+const NICENESS: i32 = 10;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub struct Handshakes {
+    setup: Mutex<Option<Arc<TlsSetup>>>,
+    threads: OnceLock<Vec<Thread>>,
+    shared: OnceLock<Arc<Shared>>,
+    /// Which of them gets the next connection.
+    next: AtomicUsize,
+    /// Which worker gets the next one that is agreed on.
+    next_worker: AtomicUsize,
+}
+
+struct Thread {
+    arrived: Arc<Mailbox<Accepted>>,
+    wake: WakeFd,
+}
+
+/// A handshake that is under way.
+struct Pending {
+    /// With a socket that encrypts.
+    accepted: Accepted,
+    setup: Arc<TlsSetup>,
+    began: Instant,
+    /// What the poller watches for.
+    writes: bool,
+}
+
+impl Handshakes {
+    /// Takes what new connections need from the settings, from now on, if they ask for a TLS port.
+    ///
+    /// # Errors
+    /// What is wrong. Then all is as before.
+    pub fn configure(&self, settings: &Settings) -> Result<(), String> {
+        if settings.tls_port.get() == 0 {
+            return Ok(());
+        }
+        let setup = Arc::new(TlsSetup::read(settings)?);
+        *self.setup.lock().unwrap_or_else(PoisonError::into_inner) = Some(setup);
+        self.begin()
+    }
+
+    /// Names what the connections are handed to. Nothing is accepted before.
+    ///
+    /// # Errors
+    /// There is no further thread.
+    pub fn serve(&self, shared: &Arc<Shared>, settings: &Settings) -> Result<(), String> {
+        let _ = self.shared.set(shared.clone());
+        if settings.tls_port.get() == 0 { Ok(()) } else { self.begin() }
+    }
+
+    /// Starts the threads, once there is something to hand connections to.
+    fn begin(&self) -> Result<(), String> {
+        let Some(shared) = self.shared.get() else { return Ok(()) };
+        if self.threads.get().is_some() {
+            return Ok(());
+        }
+        let cores = crate::process::cores();
+        let threads = (0..(cores / 2).clamp(1, THREADS_MAX)).map(|id| start(id, shared));
+        let threads = threads.collect::<std::io::Result<Vec<_>>>();
+        let threads = threads.map_err(|e| format!("can't start a thread for handshakes: {e}"))?;
+        let _ = self.threads.set(threads);
+        Ok(())
+    }
+
+    fn setup(&self) -> Option<Arc<TlsSetup>> {
+        self.setup.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes a connection that has just been accepted and counted.
+    pub fn take(&self, accepted: Accepted, shared: &Shared) {
+        let Some(threads) = self.threads.get() else { return shared.note_leaving(true) };
+        let thread = &threads[self.next.fetch_add(1, Ordering::Relaxed) % threads.len()];
+        if thread.arrived.leave(accepted) {
+            thread.wake.wake();
+        }
+    }
+
+    /// Reads the files again if one has changed. What can't be used leaves all as it is.
+    fn reload_changed(&self, settings: &Settings) {
+        if !self.setup().is_some_and(|setup| setup.is_stale()) {
+            return;
+        }
+        match self.configure(settings) {
+            Ok(()) => log::notice("TLS: a changed file was read; new connections use it."),
+            Err(why) => log::warning(format!("TLS: a changed file can't be used, the one before stays in use: {why}")),
+        }
+    }
+}
+
+fn start(id: usize, shared: &Arc<Shared>) -> std::io::Result<Thread> {
+    let wake = WakeFd::new()?;
+    let thread = Thread { arrived: Arc::default(), wake: wake.try_clone()? };
+    let (arrived, shared) = (thread.arrived.clone(), shared.clone());
+    let reloads = id == 0;
+    let run = move || {
+        // On Linux this is of the thread alone. Where it isn't allowed, workers share with it as with each other.
+        let _ = setpriority_process(None, NICENESS);
+        match Epoll::new(wake) {
+            Ok(poller) => {
+                let (pending, looked_at_files) = (Slab::new(), Instant::now());
+                Greeter { shared, arrived, poller, pending, reloads, looked_at_files }.run();
+            }
+            Err(error) => log::warning(format!("TLS connections can't be accepted: epoll failed: {error}")),
+        }
+    };
+    std::thread::Builder::new().name(format!("handshakes-{id}")).spawn(run)?;
+    Ok(thread)
+}
+
+/// One of the threads.
+struct Greeter {
+    shared: Arc<Shared>,
+    arrived: Arc<Mailbox<Accepted>>,
+    poller: Epoll,
+    pending: Slab<Pending>,
+    /// Whether it is the one that looks after changed files.
+    reloads: bool,
+    looked_at_files: Instant,
+}
+
+impl Greeter {
+    fn run(mut self) {
+        let mut ready = Vec::new();
+        while !self.shared.is_stopping() {
+            if let Err(error) = self.poller.wait(None, &mut ready) {
+                log::warning(format!("epoll failed: {error}"));
+                std::thread::sleep(TICK);
+            }
+            self.poller.take_wake();
+            for accepted in self.arrived.take() {
+                self.begin(accepted);
+            }
+            for event in &ready {
+                self.go_on(event.token as usize);
+            }
+            if self.poller.take_tick() {
+                self.give_up_slow();
+                self.look_at_files();
+            }
+        }
+    }
+
+    fn begin(&mut self, accepted: Accepted) {
+        let addr = accepted.addr.clone();
+        let (Some(setup), Socket::Tcp(tcp)) = (self.shared.handshakes.setup(), accepted.socket) else {
+            return self.leave(&addr, "TLS is not configured");
+        };
+        let stream = match TlsStream::accept(tcp, setup.config.clone()) {
+            Ok(stream) => stream,
+            Err(error) => return self.leave(&addr, &error.to_string()),
+        };
+        let accepted = Accepted { socket: Socket::Tls(Box::new(stream)), ..accepted };
+        let key = self.pending.insert(Pending { accepted, setup, began: Instant::now(), writes: false });
+        match self.poller.add(self.pending[key].accepted.socket.as_fd(), key as u64) {
+            Ok(()) => self.go_on(key),
+            Err(error) => self.end(key, &error.to_string()),
+        }
+    }
+
+    fn go_on(&mut self, key: usize) {
+        let Some(pending) = self.pending.get_mut(key) else { return };
+        let Socket::Tls(stream) = &mut pending.accepted.socket else { return };
+        let writes = match stream.shake_hands() {
+            Ok(Handshake::Done) => return self.hand_over(key),
+            Ok(Handshake::Reads) => false,
+            Ok(Handshake::Writes) => true,
+            Err(error) => return self.end(key, &error.to_string()),
+        };
+        if writes != pending.writes {
+            pending.writes = writes;
+            let watched = self.poller.watch(stream.as_fd(), key as u64, !writes, writes);
+            if let Err(error) = watched {
+                self.end(key, &error.to_string());
+            }
+        }
+    }
+
+    /// Hands a connection whose keys are agreed on to a worker.
+    fn hand_over(&mut self, key: usize) {
+        let Pending { mut accepted, setup, .. } = self.pending.remove(key);
+        self.poller.remove(accepted.socket.as_fd());
+        if let Socket::Tls(stream) = &accepted.socket {
+            accepted.user = stream.certificate().and_then(|certificate| user_of(certificate, setup.user));
+        }
+        let next = self.shared.handshakes.next_worker.fetch_add(1, Ordering::Relaxed);
+        self.shared.hand_to(accepted, None, next % self.shared.threads());
+    }
+
+    fn end(&mut self, key: usize, why: &str) {
+        let pending = self.pending.remove(key);
+        self.poller.remove(pending.accepted.socket.as_fd());
+        self.leave(&pending.accepted.addr, why);
+    }
+
+    /// Counts a connection no longer that didn't come about.
+    fn leave(&self, addr: &str, why: &str) {
+        self.shared.note_leaving(true);
+        let text = format!("Error accepting a client connection: {why} (addr={addr})");
+        log::write(LogLevel::Verbose, &text);
+    }
+
+    /// Ends handshakes that have taken too long.
+    fn give_up_slow(&mut self) {
+        let is_late = |pending: &Pending| pending.began.elapsed() > HANDSHAKE_TIME_MAX;
+        let late: Vec<usize> = self.pending.iter().filter(|(_, p)| is_late(p)).map(|(key, _)| key).collect();
+        late.into_iter().for_each(|key| self.end(key, "the handshake took too long"));
+    }
+
+    fn look_at_files(&mut self) {
+        let settings = self.shared.settings();
+        let interval = settings.tls_auto_reload_interval_s.get().unsigned_abs();
+        if self.reloads && interval > 0 && self.looked_at_files.elapsed().as_secs() >= interval {
+            self.looked_at_files = Instant::now();
+            self.shared.handshakes.reload_changed(settings);
+        }
+    }
+}

@@ -1,0 +1,512 @@
+//! A socket that encrypts: reads and sends as a plain one does, and never waits.
+//!
+//! An idle one has no buffers. What is received is decrypted in the thread's scratch memory; what doesn't make a whole record waits
+//! in `received`, and what its reader had no room for in `decrypted`, which no poller announces ([`TlsStream::is_pending`]).
+//!
+//! What is to be sent is encrypted by at most [`PLAIN_BYTES_MAX`], and counts as sent only once the socket has taken all that it has
+//! become. So nothing but the replies themselves waits for a client that doesn't read, and they are counted, limited and put on disk
+//! as those of a plain connection; `unsent` is the encrypted form of their beginning.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use resp::reply::Output;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use rustls::ServerConfig;
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
+
+/// Bytes of a record that may be received: RFC 5246 allows 2,048 beyond the plaintext, and a header of 5.
+const RECORD_BYTES_MAX: usize = 16 * 1024 + 2048 + 5;
+/// Bytes that are received at once, and so, with a record that had begun before, what decrypted bytes may wait for their reader.
+const RECEIVE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that one call reads as long as there are more and room for them: then others have their turn.
+const READ_BYTES_MAX: usize = 256 * 1024;
+/// Bytes that are encrypted for one system call. Their encrypted form waits if the socket doesn't take it.
+const PLAIN_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of one record's plaintext: small pieces of replies are put together up to that.
+const GATHERED_BYTES_MAX: usize = 16 * 1024;
+/// Bytes that encryption adds to [`PLAIN_BYTES_MAX`], generously: 29 a record, of which there are five, and a message of keys.
+const OVERHEAD_BYTES_MAX: usize = 4 * 1024;
+/// Bytes of handshake messages that are not complete: more than chains of certificates take, and rustls's own limit.
+const HANDSHAKE_BYTES_MAX: usize = 64 * 1024 + RECORD_BYTES_MAX;
+/// Bytes that are received at once during a handshake.
+const HANDSHAKE_READ_BYTES: usize = 8 * 1024;
+/// Bytes that wait to be sent of a client that has the server answer messages of keys and reads nothing.
+const ANSWERS_BYTES_MAX: usize = 64 * 1024;
+
+/// Memory of a thread for what is being encrypted and decrypted.
+struct Scratch {
+    incoming: Box<[u8]>,
+    plain: Vec<u8>,
+    outgoing: Box<[u8]>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
+        incoming: vec![0; RECORD_BYTES_MAX + RECEIVE_BYTES_MAX].into(),
+        plain: Vec::with_capacity(GATHERED_BYTES_MAX),
+        outgoing: vec![0; PLAIN_BYTES_MAX + OVERHEAD_BYTES_MAX].into(),
+    });
+}
+
+/// See the module's documentation.
+pub struct TlsStream {
+    tcp: TcpStream,
+    session: UnbufferedServerConnection,
+    /// The beginning of a record that is yet to be complete; during the handshake, of messages.
+    received: Vec<u8>,
+    /// What its reader had no room for.
+    decrypted: Vec<u8>,
+    /// How much of that has been read since.
+    decrypted_read: usize,
+    /// Encrypted bytes that the socket has not taken.
+    unsent: Vec<u8>,
+    /// How much of that it has taken.
+    unsent_taken: usize,
+    /// Bytes of the replies that `unsent` stands for: they count as sent with its last byte.
+    owed: usize,
+    /// Whether the peer has said its last.
+    ended: bool,
+    /// Whether the reader knows.
+    end_is_known: bool,
+    /// Whether what was received with the handshake's last message is yet to be decrypted.
+    is_fresh: bool,
+    /// Whether an error has made the session useless.
+    failed: bool,
+}
+
+/// How far a handshake is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Handshake {
+    /// It is done.
+    Done,
+    /// The peer's turn.
+    Reads,
+    /// The socket takes no more.
+    Writes,
+}
+
+/// Where what is read goes.
+enum Sink<'a> {
+    /// To the beginning of a slice.
+    Slice(&'a mut [u8], usize),
+    /// To the end of a vector, within the capacity that it has; how much it was given.
+    Vec(&'a mut Vec<u8>, usize),
+}
+
+impl Sink<'_> {
+    fn room(&self) -> usize {
+        match self {
+            Sink::Slice(slice, filled) => slice.len() - filled,
+            Sink::Vec(vec, _) => vec.capacity() - vec.len(),
+        }
+    }
+
+    fn filled(&self) -> usize {
+        match self {
+            Sink::Slice(_, filled) | Sink::Vec(_, filled) => *filled,
+        }
+    }
+
+    /// Takes what there is room for, and says how much.
+    fn take(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.room());
+        match self {
+            Sink::Slice(slice, filled) => {
+                slice[*filled..*filled + count].copy_from_slice(&bytes[..count]);
+                *filled += count;
+            }
+            Sink::Vec(vec, filled) => {
+                vec.extend_from_slice(&bytes[..count]);
+                *filled += count;
+            }
+        }
+        count
+    }
+}
+
+impl AsFd for TlsStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tcp.as_fd()
+    }
+}
+
+impl TlsStream {
+    /// The server's side of a connection that has just been accepted, whose socket doesn't block.
+    ///
+    /// # Errors
+    /// The configuration can't be used.
+    pub fn accept(tcp: TcpStream, config: Arc<ServerConfig>) -> Result<TlsStream, rustls::Error> {
+        Ok(TlsStream {
+            tcp,
+            session: UnbufferedServerConnection::new(config)?,
+            received: Vec::new(),
+            decrypted: Vec::new(),
+            decrypted_read: 0,
+            unsent: Vec::new(),
+            unsent_taken: 0,
+            owed: 0,
+            ended: false,
+            end_is_known: false,
+            is_fresh: true,
+            failed: false,
+        })
+    }
+
+    /// The certificate that the peer has shown, in DER, if it has.
+    #[must_use]
+    pub fn certificate(&self) -> Option<&[u8]> {
+        self.session.peer_certificates()?.first().map(|certificate| certificate.as_ref())
+    }
+
+    /// Whether there is something to be read that no poller announces.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        !self.decrypted.is_empty() || self.is_fresh || (self.ended && !self.end_is_known)
+    }
+
+    /// Goes on with the handshake as far as that is possible without waiting.
+    ///
+    /// # Errors
+    /// The peer is gone, or does not agree; it has been told why then.
+    pub fn shake_hands(&mut self) -> io::Result<Handshake> {
+        loop {
+            if !self.send_unsent()? {
+                return Ok(Handshake::Writes);
+            }
+            let UnbufferedStatus { discard, state } = self.session.process_tls_records(&mut self.received);
+            let step = match state {
+                Ok(state) => follow(state, &mut self.unsent, &mut self.decrypted),
+                Err(error) => Err(invalid(error)),
+            };
+            self.received.drain(..discard);
+            match step {
+                Ok(Step::GoOn) => {}
+                Ok(Step::Ready) => return Ok(Handshake::Done),
+                Ok(Step::NeedsMore) => {
+                    if !self.receive_handshake()? {
+                        return Ok(Handshake::Reads);
+                    }
+                }
+                Ok(Step::Ended) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(error) => {
+                    self.failed = true;
+                    self.tell_why();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Receives more of a handshake. False if there is none yet.
+    fn receive_handshake(&mut self) -> io::Result<bool> {
+        let have = self.received.len();
+        if have >= HANDSHAKE_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message of the handshake is too long"));
+        }
+        self.received.resize(have + HANDSHAKE_READ_BYTES, 0);
+        let result = receive(&self.tcp, &mut self.received[have..]);
+        self.received.truncate(have + result.as_ref().map_or(0, |count| count.unwrap_or(0)));
+        match result? {
+            Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(_) => Ok(true),
+            None => Ok(false),
+        }
+    }
+
+    /// Sends the peer of a session that has failed the reason, if the socket takes it.
+    fn tell_why(&mut self) {
+        let mut nothing = [];
+        let UnbufferedStatus { state, .. } = self.session.process_tls_records(&mut nothing);
+        if let Ok(state @ ConnectionState::EncodeTlsData(_)) = state
+            && follow(state, &mut self.unsent, &mut Vec::new()).is_ok()
+        {
+            // It is of use to a peer that reads, and else lost.
+            let _ = self.send_unsent();
+        }
+    }
+
+    /// Reads into a slice. 0 is the end; none if there is nothing yet.
+    ///
+    /// # Errors
+    /// The connection is broken, or what came is not what the peer has sent.
+    pub fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        self.read_to(Sink::Slice(into, 0))
+    }
+
+    /// Reads to the end of a vector, within its spare capacity.
+    ///
+    /// # Errors
+    /// As [`TlsStream::read`].
+    pub fn read_more(&mut self, into: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        self.read_to(Sink::Vec(into, 0))
+    }
+
+    fn read_to(&mut self, mut sink: Sink<'_>) -> io::Result<Option<usize>> {
+        self.take_decrypted(&mut sink);
+        while !self.ended && sink.room() > 0 && sink.filled() < READ_BYTES_MAX {
+            if !self.receive_records(&mut sink)? {
+                break;
+            }
+        }
+        match sink.filled() {
+            0 if self.ended => {
+                self.end_is_known = true;
+                Ok(Some(0))
+            }
+            0 => Ok(None),
+            count => Ok(Some(count)),
+        }
+    }
+
+    /// Gives a reader what was decrypted before.
+    fn take_decrypted(&mut self, sink: &mut Sink<'_>) {
+        self.decrypted_read += sink.take(&self.decrypted[self.decrypted_read..]);
+        if self.decrypted_read == self.decrypted.len() {
+            (self.decrypted, self.decrypted_read) = (Vec::new(), 0);
+        }
+    }
+
+    /// Receives once and decrypts what is whole. Says whether there may be more.
+    fn receive_records(&mut self, sink: &mut Sink<'_>) -> io::Result<bool> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let have = self.received.len();
+            if have > RECORD_BYTES_MAX {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a TLS record is too long"));
+            }
+            let incoming = &mut scratch.incoming;
+            incoming[..have].copy_from_slice(&self.received);
+            let wanted = sink.room().clamp(RECORD_BYTES_MAX, RECEIVE_BYTES_MAX);
+            let result = receive(&self.tcp, &mut incoming[have..have + wanted])?;
+            let count = result.unwrap_or(0);
+            if count > 0 || std::mem::take(&mut self.is_fresh) {
+                self.is_fresh = false;
+                self.decrypt(&mut incoming[..have + count], sink)?;
+            }
+            self.ended |= result == Some(0);
+            Ok(count == wanted)
+        })
+    }
+
+    /// Decrypts the records that are whole, and keeps the rest.
+    fn decrypt(&mut self, incoming: &mut [u8], sink: &mut Sink<'_>) -> io::Result<()> {
+        let mut at = 0;
+        loop {
+            let UnbufferedStatus { discard, state } = self.session.process_tls_records(&mut incoming[at..]);
+            at += discard;
+            match state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record.map_err(invalid)?;
+                        at += record.discard;
+                        // In order: behind what waits already.
+                        let taken = if self.decrypted.is_empty() { sink.take(record.payload) } else { 0 };
+                        self.decrypted.extend_from_slice(&record.payload[taken..]);
+                    }
+                }
+                Ok(state) => match follow(state, &mut self.unsent, &mut Vec::new())? {
+                    Step::GoOn if self.unsent.len() - self.unsent_taken <= ANSWERS_BYTES_MAX + self.unsent_bound() => {}
+                    Step::GoOn => return Err(io::Error::new(io::ErrorKind::InvalidData, "too many TLS messages")),
+                    Step::Ready | Step::NeedsMore => break,
+                    Step::Ended => {
+                        self.ended = true;
+                        break;
+                    }
+                },
+                Err(error) => {
+                    self.failed = true;
+                    self.tell_why();
+                    return Err(invalid(error));
+                }
+            }
+        }
+        // An idle connection keeps no memory.
+        self.received = incoming[at..].to_vec();
+        Ok(())
+    }
+
+    /// Bytes that replies alone may have waiting in encrypted form.
+    fn unsent_bound(&self) -> usize {
+        if self.owed > 0 { PLAIN_BYTES_MAX + OVERHEAD_BYTES_MAX } else { 0 }
+    }
+
+    /// Sends the beginning of what is in `output`, and says how many of its bytes are sent. Those that are being sent must still be
+    /// its beginning in the next call.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`]: the socket takes no more. Others: the connection is broken.
+    pub fn write(&mut self, output: &Output) -> rustix::io::Result<usize> {
+        if !self.send_unsent()? {
+            return Err(Errno::AGAIN);
+        }
+        if self.owed == 0 {
+            self.encrypt(output)?;
+            if !self.send_unsent()? {
+                return Err(Errno::AGAIN);
+            }
+        }
+        // Less, if the replies' beginning has been put into a file meanwhile and comes back in pieces.
+        let sent = self.owed.min(output.len());
+        self.owed -= sent;
+        Ok(sent)
+    }
+
+    /// Encrypts the beginning of what is in `output`, sends what the socket takes and keeps the rest.
+    fn encrypt(&mut self, output: &Output) -> rustix::io::Result<()> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let Scratch { plain, outgoing, .. } = scratch;
+            let mut slices = output.slices();
+            let Some(first) = slices.next() else { return Ok(()) };
+            let plain = if first.len() >= GATHERED_BYTES_MAX {
+                &first[..first.len().min(PLAIN_BYTES_MAX)]
+            } else {
+                gather(first, slices, plain)
+            };
+            let len = self.encrypt_slice(plain, outgoing)?;
+            self.owed = plain.len();
+            let sent = match rustix::net::send(&self.tcp, &outgoing[..len], SendFlags::NOSIGNAL) {
+                Ok(sent) => sent,
+                Err(Errno::AGAIN | Errno::INTR) => 0,
+                Err(error) => return Err(error),
+            };
+            if sent < len {
+                self.unsent = outgoing[sent..len].to_vec();
+            }
+            Ok(())
+        })
+    }
+
+    fn encrypt_slice(&mut self, plain: &[u8], outgoing: &mut [u8]) -> rustix::io::Result<usize> {
+        let mut nothing = [];
+        let mut len = 0;
+        loop {
+            let UnbufferedStatus { state, .. } = self.session.process_tls_records(&mut nothing);
+            match state.map_err(|_| Errno::IO)? {
+                ConnectionState::WriteTraffic(mut traffic) => {
+                    return traffic.encrypt(plain, &mut outgoing[len..]).map(|more| len + more).map_err(|_| Errno::IO);
+                }
+                // New keys, before what is encrypted by them.
+                ConnectionState::EncodeTlsData(mut data) => {
+                    len += data.encode(&mut outgoing[len..]).map_err(|_| Errno::IO)?;
+                }
+                ConnectionState::TransmitTlsData(data) => data.done(),
+                ConnectionState::PeerClosed => self.ended = true,
+                _ => return Err(Errno::IO),
+            }
+        }
+    }
+
+    /// Sends encrypted bytes that wait. False if some still do.
+    fn send_unsent(&mut self) -> rustix::io::Result<bool> {
+        while self.unsent_taken < self.unsent.len() {
+            match rustix::net::send(&self.tcp, &self.unsent[self.unsent_taken..], SendFlags::NOSIGNAL) {
+                Ok(sent) => self.unsent_taken += sent,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        if self.unsent_taken > 0 {
+            (self.unsent, self.unsent_taken) = (Vec::new(), 0);
+        }
+        Ok(true)
+    }
+
+    /// Tells the peer that nothing follows, if the socket takes it: else the peer can't tell the end from a cut.
+    fn say_goodbye(&mut self) {
+        if self.failed || self.owed > 0 || !self.unsent.is_empty() {
+            return;
+        }
+        let mut nothing = [];
+        let mut goodbye = [0; 256];
+        let UnbufferedStatus { state, .. } = self.session.process_tls_records(&mut nothing);
+        if let Ok(ConnectionState::WriteTraffic(mut traffic)) = state
+            && let Ok(len) = traffic.queue_close_notify(&mut goodbye)
+        {
+            let _ = rustix::net::send(&self.tcp, &goodbye[..len], SendFlags::NOSIGNAL);
+        }
+    }
+}
+
+impl Drop for TlsStream {
+    fn drop(&mut self) {
+        self.say_goodbye();
+    }
+}
+
+/// What a state that carries no data asks for.
+enum Step {
+    /// To look again.
+    GoOn,
+    /// Nothing: data may go both ways.
+    Ready,
+    /// More from the peer.
+    NeedsMore,
+    /// Nothing: the peer has said its last.
+    Ended,
+}
+
+/// Does what a state asks for but reading and writing data; data that came with a handshake goes to `decrypted`.
+fn follow(
+    state: ConnectionState<'_, '_, ServerConnectionData>,
+    unsent: &mut Vec<u8>,
+    decrypted: &mut Vec<u8>,
+) -> io::Result<Step> {
+    match state {
+        ConnectionState::EncodeTlsData(mut data) => {
+            let at = unsent.len();
+            let missing = match data.encode(&mut []) {
+                Err(EncodeError::InsufficientSize(error)) => error.required_size,
+                _ => 0,
+            };
+            unsent.resize(at + missing, 0);
+            data.encode(&mut unsent[at..]).map_err(io::Error::other)?;
+        }
+        ConnectionState::TransmitTlsData(data) => data.done(),
+        ConnectionState::ReadTraffic(mut traffic) => {
+            while let Some(record) = traffic.next_record() {
+                decrypted.extend_from_slice(record.map_err(invalid)?.payload);
+            }
+        }
+        ConnectionState::WriteTraffic(_) => return Ok(Step::Ready),
+        ConnectionState::BlockedHandshake => return Ok(Step::NeedsMore),
+        ConnectionState::PeerClosed | ConnectionState::Closed => return Ok(Step::Ended),
+        _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "an unknown state of TLS")),
+    }
+    Ok(Step::GoOn)
+}
+
+/// Puts small pieces of replies together for one record.
+fn gather<'p>(first: &[u8], rest: impl Iterator<Item = &'p [u8]>, plain: &'p mut Vec<u8>) -> &'p [u8] {
+    plain.clear();
+    plain.extend_from_slice(first);
+    for slice in rest {
+        let room = GATHERED_BYTES_MAX - plain.len();
+        plain.extend_from_slice(&slice[..slice.len().min(room)]);
+        if slice.len() >= room {
+            break;
+        }
+    }
+    plain
+}
+
+fn invalid(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// Receives what there is. 0 is the end; none if there is nothing yet.
+fn receive(tcp: &TcpStream, into: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        match rustix::net::recv(tcp, &mut *into, RecvFlags::empty()) {
+            Ok((count, _)) => return Ok(Some(count)),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
