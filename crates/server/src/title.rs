@@ -54,7 +54,8 @@ impl Title {
     }
 
     fn variable(&self, name: &str, settings: &Settings) -> String {
-        let port = settings.port.get();
+        let (plain, encrypted) = (settings.port.get(), settings.tls_port.get());
+        let port = if plain > 0 { plain } else { encrypted };
         match name {
             "title" => self.program.clone(),
             "listen-addr" if port > 0 => {
@@ -62,8 +63,8 @@ impl Title {
                 format!("{}:{port}", bind.split(' ').next().filter(|address| !address.is_empty()).unwrap_or("*"))
             }
             "listen-addr" | "unixsocket" => settings.unixsocket.get().to_string(),
-            "port" => port.to_string(),
-            "tls-port" => settings.tls_port.get().to_string(),
+            "port" => plain.to_string(),
+            "tls-port" => encrypted.to_string(),
             "config-file" => {
                 self.config_file.as_ref().map_or_else(|| "-".to_owned(), |path| path.display().to_string())
             }

@@ -72,8 +72,6 @@ pub struct TlsStream {
     owed: usize,
     /// Whether the peer has said its last.
     ended: bool,
-    /// Whether the reader knows.
-    end_is_known: bool,
     /// Whether what was received with the handshake's last message is yet to be decrypted.
     is_fresh: bool,
     /// Whether an error has made the session useless.
@@ -152,7 +150,6 @@ impl TlsStream {
             unsent_taken: 0,
             owed: 0,
             ended: false,
-            end_is_known: false,
             is_fresh: true,
             failed: false,
         })
@@ -167,7 +164,7 @@ impl TlsStream {
     /// Whether there is something to be read that no poller announces.
     #[must_use]
     pub fn is_pending(&self) -> bool {
-        !self.decrypted.is_empty() || self.is_fresh || (self.ended && !self.end_is_known)
+        !self.decrypted.is_empty() || self.is_fresh || self.ended
     }
 
     /// Goes on with the handshake as far as that is possible without waiting.
@@ -255,10 +252,7 @@ impl TlsStream {
             }
         }
         match sink.filled() {
-            0 if self.ended => {
-                self.end_is_known = true;
-                Ok(Some(0))
-            }
+            0 if self.ended => Ok(Some(0)),
             0 => Ok(None),
             count => Ok(Some(count)),
         }

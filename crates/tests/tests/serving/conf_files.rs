@@ -22,8 +22,7 @@ fn conf_files() -> Vec<PathBuf> {
 }
 
 /// Directives of a file, but for those that lead to another place.
-fn copied(file: &Path, root: &Path, port: u16) -> String {
-    let root = root.to_str().unwrap();
+fn copied(file: &Path, root: &str, port: u16) -> String {
     let lines = fs::read_to_string(file).unwrap();
     let line = |line: &str| match line.split(' ').next() {
         Some("port") => format!("port {port}"),
@@ -45,17 +44,17 @@ fn files_of_other_servers_start_as_they_are_in_the_background_as_they_say() {
     assert!(!files.is_empty(), "there is no redis.conf to try; on Debian: apt-get install redis-server");
     for file in files {
         let (directory, port) = (Directory::new(), free_port().unwrap());
-        let conf = directory.root().join("server.conf");
+        let conf = directory.join("server.conf");
         fs::write(&conf, copied(&file, directory.root(), port)).unwrap();
         let output = Command::new(subject_program()).arg(&conf).output().unwrap();
         assert!(output.status.success(), "{}: {output:?}", file.display());
         // The command has ended, and the server serves.
         let mut conn = Conn::open(port).unwrap();
         assert_eq!(conn.cmd("PING").unwrap().text(), b"PONG", "{}", file.display());
-        let log = fs::read_to_string(directory.root().join("log")).unwrap();
+        let log = fs::read_to_string(directory.join("log")).unwrap();
         assert!(log.contains("Without effect here: "), "{log}");
         assert!(log.contains("repl-diskless-sync"), "{log}");
-        let pid = fs::read_to_string(directory.root().join("pid")).unwrap().trim().to_owned();
+        let pid = fs::read_to_string(directory.join("pid")).unwrap().trim().to_owned();
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let session = stat.rsplit_once(") ").unwrap().1.split(' ').nth(3).unwrap().to_owned();
         assert_eq!(session, pid, "it has left the session of the command");
@@ -87,7 +86,7 @@ fn a_configuration_from_standard_input_reaches_the_background() {
     assert!(output.status.success(), "{output:?}");
     let mut conn = Conn::open(port).unwrap();
     assert_eq!(conn.cmd("CONFIG GET timeout").unwrap().items()[1].text(), b"77");
-    let pid = fs::read_to_string(directory.root().join("pid")).unwrap().trim().to_owned();
+    let pid = fs::read_to_string(directory.join("pid")).unwrap().trim().to_owned();
     let _ = conn.send(b"SHUTDOWN NOSAVE\r\n");
     assert!(comes_true(|| ended(&pid)));
 }

@@ -85,7 +85,8 @@ fn waits_messages_and_transactions_work_between_threads() {
     let mut publisher = client.connect(port).unwrap();
     let text = "m".repeat(100_000);
     for _ in 0..20 {
-        publisher.ask(&format!("PUBLISH c {text}\r\n"), ":4\r\n");
+        publisher.0.write_all(&request(&[b"PUBLISH", b"c", text.as_bytes()])).unwrap();
+        publisher.expect(b":4\r\n");
     }
     let message = format!("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$100000\r\n{text}\r\n");
     for conn in &mut conns {
@@ -124,6 +125,27 @@ fn a_stream_that_is_cut_at_any_byte_harms_nobody_and_runs_only_what_is_whole() {
     assert_eq!(server.connect().cmd("GET cut").unwrap().text(), b"2");
     assert!(server.is_alive());
     server.wait_until("they are gone", |server| server.figure("connected_clients") <= 2);
+}
+
+#[test]
+fn a_client_that_has_said_its_last_gets_all_its_replies() {
+    let (_certificates, _server, port, client) = subject(&["--threads", "1"]);
+    let list: String = (0..500).map(|i| format!(" {i}")).collect();
+    let mut conn = client.connect(port).unwrap();
+    conn.ask(&format!("RPUSH list{list}\r\n"), ":500\r\n");
+    for is_cut in [false, true] {
+        let mut conn = client.connect(port).unwrap();
+        // Too much to run in one turn.
+        let many = 3000;
+        conn.0.write_all(&b"LPOS list 499\r\n".repeat(many)).unwrap();
+        conn.0.conn.send_close_notify();
+        conn.0.flush().unwrap();
+        if is_cut {
+            conn.0.sock.shutdown(Shutdown::Write).unwrap();
+        }
+        conn.expect(&b":499\r\n".repeat(many));
+        assert_eq!(conn.0.read(&mut [0; 10]).unwrap(), 0);
+    }
 }
 
 #[test]
@@ -232,7 +254,8 @@ fn a_client_that_does_not_read_has_its_replies_put_on_disk_and_gets_all_of_them(
     let (_certificates, server, port, client) = subject(&["--reply-memory-limit", "1mb"]);
     let mut conn = client.connect(port).unwrap();
     let value = "v".repeat(1_000_000);
-    conn.ask(&format!("SET k {value}\r\n"), "+OK\r\n");
+    conn.0.write_all(&request(&[b"SET", b"k", value.as_bytes()])).unwrap();
+    conn.expect(b"+OK\r\n");
     let many = 60;
     conn.0.write_all("GET k\r\n".repeat(many).as_bytes()).unwrap();
     server.wait_until("they are on disk", |server| server.nameless_files().iter().sum::<u64>() > 10_000_000);
@@ -248,7 +271,8 @@ fn a_client_that_writes_without_reading_is_held_up_and_then_served() {
     let (_certificates, _server, port, client) = subject(&["--reply-spill-limit", "0"]);
     let mut conn = client.connect(port).unwrap();
     let value = "v".repeat(100_000);
-    conn.ask(&format!("SET k {value}\r\n"), "+OK\r\n");
+    conn.0.write_all(&request(&[b"SET", b"k", value.as_bytes()])).unwrap();
+    conn.expect(b"+OK\r\n");
     conn.0.sock.set_nonblocking(true).unwrap();
     let mut bytes = conn.encrypted("GET k\r\n".repeat(100_000).as_bytes());
     let began = Instant::now();

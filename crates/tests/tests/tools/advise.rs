@@ -250,7 +250,7 @@ fn clients_of_the_proxy_may_speak_tls_too() {
         conn.ask(&format!("SET key:{key} value\r\n"), "+OK\r\n");
     }
     let value = "x".repeat(5_000_000);
-    conn.ask(&format!("SET large {value}\r\n"), "+OK\r\n");
+    conn.ask(&format!("*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n$5000000\r\n{value}\r\n"), "+OK\r\n");
     conn.ask("GET large\r\n", &format!("$5000000\r\n{value}\r\n"));
     drop(conn);
     let (report, _) = proxy.end();
