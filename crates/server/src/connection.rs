@@ -59,6 +59,19 @@ impl Socket {
     pub fn is_pending(&self) -> bool {
         matches!(self, Socket::Tls(stream) if stream.is_pending())
     }
+
+    /// Whether that is so, and the loop is yet to note it; it does now.
+    #[inline]
+    pub fn begins_to_be_pending(&mut self) -> bool {
+        let Socket::Tls(stream) = self else { return false };
+        stream.is_pending() && !std::mem::replace(&mut stream.is_noted, true)
+    }
+
+    /// Whether the loop has noted it; from now on, it has not.
+    pub fn ends_to_be_pending(&mut self) -> bool {
+        let Socket::Tls(stream) = self else { return false };
+        std::mem::take(&mut stream.is_noted)
+    }
 }
 
 impl AsFd for Socket {

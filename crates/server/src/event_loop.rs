@@ -5,6 +5,7 @@ mod clock;
 mod deliver;
 mod lagging;
 mod monitors;
+mod pending;
 mod polling;
 mod read;
 mod settle;
@@ -301,30 +302,6 @@ impl EventLoop {
         }
     }
 
-    /// Has connections be read from that have something the poller doesn't know of.
-    #[cold]
-    fn announce_pending(&mut self) {
-        for key in std::mem::take(&mut self.pending) {
-            let is_due = |c: &Connection| c.wants_read && c.socket.is_pending();
-            // Those that aren't read are noted again when they are.
-            if !self.connections.get(key).is_some_and(is_due) {
-                continue;
-            }
-            let token = key as u64;
-            match self.ready.iter_mut().find(|ready| ready.token == token) {
-                Some(ready) => ready.read = true,
-                None => self.ready.push(Ready { token, read: true, write: false }),
-            }
-        }
-    }
-
-    /// Notes a connection that may have something to be read which no poller announces.
-    pub(super) fn note_pending(&mut self, key: usize) {
-        if !self.pending.contains(&key) {
-            self.pending.push(key);
-        }
-    }
-
     /// How long there is nothing to do, if that is known. The poller's tick ends the wait in any case, so that nothing
     /// has to be computed, nor the clock read, in most turns.
     fn timeout(&self) -> Option<Duration> {
@@ -424,9 +401,7 @@ impl EventLoop {
             log::warning(format!("can't watch a connection: {error}"));
             self.close(key);
         }
-        if self.connections.get(key).is_some_and(|connection| connection.socket.is_pending()) {
-            self.note_pending(key);
-        }
+        self.note_pending(key);
     }
 
     /// Adds the connections that have come in while a script took too long.

@@ -335,8 +335,11 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
     }
     loaded = loaded.or_else(|| loader.wait_unless(|| is_to_end(&mut signals)));
     let Some(loaded) = loaded else { return Ok(()) };
-    // The terminal may have gone by now.
-    loaded.inspect_err(|why| log::warning(why))?;
+    if let (Err(why), Place::Background) = (&loaded, place) {
+        // There is no terminal that it could be said at.
+        log::warning(why);
+    }
+    loaded?;
     follow_primary(engine, append_only.clone())?;
     log::notice("Ready to accept connections");
     supervisor.ready();

@@ -142,8 +142,7 @@ impl EventLoop {
                 self.watch(key, false, write);
             }
             // It has enough to run. The rest waits in the kernel, and so does the news that it was the last.
-            Hold::Yielded if connection.socket.is_pending() => self.note_pending(key),
-            Hold::Yielded => {}
+            Hold::Yielded => self.note_pending(key),
             Hold::None | Hold::Parked | Hold::Paused => return true,
         }
         false
@@ -166,7 +165,7 @@ impl EventLoop {
         } else {
             connection.read_to_keep(READ_BYTES)
         };
-        if connection.socket.is_pending() && !self.pending.contains(&key) {
+        if connection.socket.begins_to_be_pending() {
             self.pending.push(key);
         }
         let stats = self.worker.stats();

@@ -87,11 +87,10 @@ impl EventLoop {
             return;
         }
         (connection.wants_read, connection.wants_write) = (read, write);
-        let is_pending = read && connection.socket.is_pending();
         if let Err(error) = self.poller.watch(connection.socket.as_fd(), key as u64, read, write) {
             log::warning(format!("can't watch a connection: {error}"));
             self.close(key);
-        } else if is_pending {
+        } else if read {
             self.note_pending(key);
         }
     }

@@ -76,6 +76,8 @@ pub struct TlsStream {
     is_fresh: bool,
     /// Whether an error has made the session useless.
     failed: bool,
+    /// Whether the loop has noted that it is pending.
+    pub(crate) is_noted: bool,
 }
 
 /// How far a handshake is.
@@ -152,6 +154,7 @@ impl TlsStream {
             ended: false,
             is_fresh: true,
             failed: false,
+            is_noted: false,
         })
     }
 
@@ -161,7 +164,8 @@ impl TlsStream {
         self.session.peer_certificates()?.first().map(|certificate| certificate.as_ref())
     }
 
-    /// Whether there is something to be read that no poller announces.
+    /// Whether there is something to be read that no poller announces. The end is something, as it is for a poller: until nothing is
+    /// read any more.
     #[must_use]
     pub fn is_pending(&self) -> bool {
         !self.decrypted.is_empty() || self.is_fresh || self.ended
@@ -502,5 +506,142 @@ fn receive(tcp: &TcpStream, into: &mut [u8]) -> io::Result<Option<usize>> {
             Err(Errno::AGAIN) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use rcgen::{CertificateParams, KeyPair};
+    use rustls::crypto::ring;
+    use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+    use super::*;
+
+    type Client = StreamOwned<ClientConnection, TcpStream>;
+
+    /// Both ends of a connection whose keys are agreed on.
+    fn pair() -> (TlsStream, Client) {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let provider = Arc::new(ring::default_provider());
+        let server =
+            ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().unwrap();
+        let der = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
+        let server = server.with_no_client_auth().with_single_cert(vec![certificate.der().clone()], der).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.der().clone()).unwrap();
+        let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let client = client.with_root_certificates(roots).with_no_client_auth();
+        let client = ClientConnection::new(Arc::new(client), ServerName::try_from("localhost").unwrap()).unwrap();
+
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        near.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        far.set_nonblocking(true).unwrap();
+        let mut stream = TlsStream::accept(far, Arc::new(server)).unwrap();
+        let mut client = StreamOwned::new(client, near);
+        let shaking = std::thread::spawn(move || {
+            client.write_all(b"first").unwrap();
+            client
+        });
+        while stream.shake_hands().unwrap() != Handshake::Done {
+            std::thread::yield_now();
+        }
+        (stream, shaking.join().unwrap())
+    }
+
+    /// Reads until something comes.
+    fn read(stream: &mut TlsStream, into: &mut [u8]) -> usize {
+        loop {
+            match stream.read(into).unwrap() {
+                Some(count) => return count,
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_reader_has_no_room_for_waits_for_it_and_is_pending() {
+        let (mut stream, mut client) = pair();
+        let mut little = [0; 3];
+        assert!(stream.is_pending(), "what came with the handshake is announced by no poller");
+        assert_eq!(read(&mut stream, &mut little), 3);
+        assert!(stream.is_pending() && &little == b"fir");
+        assert_eq!((read(&mut stream, &mut little), &little[..2]), (2, &b"st"[..]));
+        assert_eq!(stream.read(&mut little).unwrap(), None);
+        assert!(!stream.is_pending() && stream.decrypted.capacity() == 0 && stream.received.capacity() == 0);
+        // Through a vector, of which no more is used than it has.
+        let sent: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
+        let copy = sent.clone();
+        let writing = std::thread::spawn(move || {
+            client.write_all(&copy).unwrap();
+            client
+        });
+        let mut got = Vec::new();
+        while got.len() < sent.len() {
+            let mut room = Vec::with_capacity(1000);
+            if let Some(count) = stream.read_more(&mut room).unwrap() {
+                assert_eq!((count, room.capacity()), (room.len(), 1000));
+                got.extend(room);
+            }
+        }
+        assert!(got == sent);
+        let mut client = writing.join().unwrap();
+        client.conn.send_close_notify();
+        client.flush().unwrap();
+        assert_eq!((read(&mut stream, &mut little), stream.is_pending()), (0, true));
+    }
+
+    #[test]
+    fn replies_count_as_sent_once_the_socket_has_taken_them_even_if_they_come_back_in_pieces() {
+        let (mut stream, mut client) = pair();
+        let sent: Vec<u8> = (0..20_000_000u32).map(|i| (i % 249) as u8).collect();
+        let expected = sent.clone();
+        let mut output = Output::from(sent.clone());
+        // Nothing is read until the socket is full.
+        let mut at = 0;
+        let full = loop {
+            match stream.write(&output) {
+                Ok(count) => {
+                    at += count;
+                    output.advance(count);
+                }
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((full, output.len()), (Errno::AGAIN, sent.len() - at));
+        assert!(stream.owed > 0 && stream.unsent.len() <= PLAIN_BYTES_MAX + OVERHEAD_BYTES_MAX);
+        let reading = std::thread::spawn(move || {
+            let mut got = vec![0; expected.len()];
+            client.read_exact(&mut got).unwrap();
+            (got == expected, client)
+        });
+        // As from a file, in pieces shorter than what is encrypted already.
+        while at < sent.len() {
+            let end = sent.len().min(at + 1000);
+            let mut piece = Output::from(sent[at..end].to_vec());
+            while !piece.is_empty() {
+                match stream.write(&piece) {
+                    Ok(count) => {
+                        at += count;
+                        piece.advance(count);
+                    }
+                    Err(error) => {
+                        assert_eq!(error, Errno::AGAIN);
+                        std::thread::yield_now();
+                    }
+                }
+            }
+        }
+        let (is_same, mut client) = reading.join().unwrap();
+        assert!(is_same);
+        drop(stream);
+        assert_eq!(client.read(&mut [0; 1]).unwrap(), 0, "the end is said");
     }
 }
