@@ -18,8 +18,8 @@ use store::keyspace::Key;
 use crate::clients::blocking::Waiter;
 use crate::clients::session::Session;
 use crate::command_table::Command;
-use crate::reasons::{AWAITED, are_listeners_only, has_listeners};
-use crate::services::notifications;
+use crate::reasons::{AWAITED, BROADCAST, TRACKED, are_listeners_only, has_listeners, has_watchers_or_waiters};
+use crate::services::{invalidations, notifications};
 use crate::worker::Worker;
 use crate::worker::unit::{Told, What};
 
@@ -51,28 +51,42 @@ impl Worker {
     /// command that has them. Those that concern these keys are returned: nothing has to be done after the command if there
     /// are none.
     #[inline]
-    pub(crate) fn begin_effects(&mut self, keys: &[KeyRef], reasons: u64) -> u64 {
+    pub(crate) fn begin_effects(&mut self, keys: &[KeyRef], args: Option<&Args<'_>>, reasons: u64) -> u64 {
         let reasons = match keys {
-            // The usual case beside idle waiters: they wait for other keys.
-            [key] if are_listeners_only(reasons) && !self.engine.listeners.may_hear(key.hash) => 0,
+            // The usual case beside idle waiters and clients that cache: what they listen to are other keys.
+            [key] if are_listeners_only(reasons) && !self.may_be_heard(key, args, reasons) => 0,
             _ => reasons,
         };
         if reasons == 0 {
             (self.effects.listening, self.observed.list) = (0, 0);
         } else {
-            self.begin_noted(keys, reasons);
+            self.begin_noted(keys, args, reasons);
         }
         reasons
     }
 
+    /// False if nothing listens to a key of this command, for these reasons. Without arguments, the key's name isn't known.
+    #[inline]
+    fn may_be_heard(&mut self, key: &KeyRef, args: Option<&Args<'_>>, reasons: u64) -> bool {
+        let engine = self.engine;
+        (has_watchers_or_waiters(reasons) && engine.listeners.may_hear(key.hash))
+            || (reasons & TRACKED != 0 && engine.tracking.keys.may_have(key.hash))
+            || (reasons & BROADCAST != 0 && self.is_broadcast(key, args))
+    }
+
+    /// True if some client is told of all keys that begin as this one does.
+    #[inline(never)]
+    fn is_broadcast(&mut self, key: &KeyRef, args: Option<&Args<'_>>) -> bool {
+        self.broadcasts.follow(&self.engine.tracking);
+        args.is_none_or(|args| self.broadcasts.concern(args.get(key.arg as usize)))
+    }
+
     /// The same where something may have to be told or recorded.
     #[inline(never)]
-    fn begin_noted(&mut self, keys: &[KeyRef], reasons: u64) {
-        let engine = self.engine;
-        let (mut classes, mut events) = engine.published();
-        let listeners = &engine.listeners;
+    fn begin_noted(&mut self, keys: &[KeyRef], args: Option<&Args<'_>>, reasons: u64) {
+        let (mut classes, mut events) = self.engine.published();
         // A command without keys may concern all of them.
-        if has_listeners(reasons) && (keys.is_empty() || keys.iter().any(|key| listeners.may_hear(key.hash))) {
+        if has_listeners(reasons) && (keys.is_empty() || keys.iter().any(|key| self.may_be_heard(key, args, reasons))) {
             (classes, events) = (ALL_CLASSES, events | EXPIRIES);
         }
         if self.effects.recording {
@@ -247,28 +261,45 @@ impl Worker {
             return;
         }
         let unit = std::mem::take(&mut self.unit);
-        let mut key_start = 0;
+        let (mut key_start, mut is_emptied) = (0, false);
         for &Told { database, key_end, what } in &unit.told {
             let key = &unit.keys[key_start..key_end];
             key_start = key_end;
             match what {
                 // What waits for other values can find nothing in what is gone, and must not stand in front of those
                 // whose keys change next.
-                What::Emptied => self.ready.extend(self.engine.waiters.group_keys(database)),
+                What::Emptied => {
+                    self.ready.extend(self.engine.waiters.group_keys(database));
+                    is_emptied = true;
+                }
                 What::Seen(event) => {
                     match event {
-                        Event::Expired | Event::Drained => self.note_ready(database, key),
-                        Event::FieldsExpired => self.tell_listeners(database, key, Concerns::Watchers),
+                        Event::Expired | Event::Drained => {
+                            self.note_ready(database, key);
+                            invalidations::invalidate(self, session.as_deref_mut(), key);
+                        }
+                        Event::FieldsExpired => {
+                            self.tell_listeners(database, key, Concerns::Watchers);
+                            invalidations::invalidate(self, session.as_deref_mut(), key);
+                        }
                         Event::Missed | Event::Created => {}
                     }
                     notifications::notify_seen(self, session.as_deref_mut(), event, database, key);
                 }
                 What::Changed { class, event, concerns } => {
                     self.tell_listeners(database, key, concerns);
+                    if concerns.watchers() {
+                        invalidations::invalidate(self, session.as_deref_mut(), key);
+                    }
                     notifications::notify(self, session.as_deref_mut(), database, class, event, key);
                 }
             }
         }
+        if is_emptied {
+            // Once for FLUSHALL, whatever there was in each database.
+            invalidations::invalidate_all(self, session.as_deref_mut());
+        }
+        invalidations::broadcast_if_many(self, session);
         self.unit = unit;
         self.unit.told.clear();
         self.unit.keys.clear();
@@ -298,7 +329,7 @@ impl Worker {
     pub(crate) fn reclaim_shard(&mut self, database: usize, shard: usize, limit: usize) -> bool {
         let engine = self.engine;
         let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return false };
-        self.begin_effects(&[], engine.reasons.get());
+        self.begin_effects(&[], None, engine.reasons.get());
         let more = Db::new(&mut locked, database, &self.clock, &mut self.observed).reclaim(shard, limit);
         self.gather_and_commit(TokenCount::None, shard);
         more
@@ -314,7 +345,7 @@ impl Worker {
             let shard = engine.keyspace.shard_of(key.hash);
             // The search for expired keys gets what a busy script holds.
             let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { continue };
-            self.begin_effects(&[], engine.reasons.get());
+            self.begin_effects(&[], None, engine.reasons.get());
             Db::new(&mut locked, database, &self.clock, &mut self.observed).expire(key);
             self.gather_and_commit(TokenCount::Session(session, false), shard);
         }

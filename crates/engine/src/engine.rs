@@ -25,6 +25,7 @@ use crate::inbox::{Inbox, Wake};
 use crate::journal::Journal;
 use crate::listening::events;
 use crate::listening::listeners::Listeners;
+use crate::listening::tracking::Tracking;
 use crate::listening::watch::Watchers;
 use crate::machine::Machine;
 use crate::machine::ticks::per_microsecond;
@@ -86,6 +87,8 @@ pub struct Engine {
     pub watchers: Watchers,
     /// The connections that wait for keys.
     pub waiters: Waiters,
+    /// The clients that cache what they read, and the keys that are remembered for them.
+    pub tracking: Tracking,
     /// Which threads run scripts that take too long.
     pub busy: Busy,
     /// Which scripts there are.
@@ -169,6 +172,7 @@ impl Engine {
             snapshots: Snapshots::default(),
             watchers: Watchers::new(shards, listeners.clone()),
             waiters: Waiters::new(shards, listeners.clone()),
+            tracking: Tracking::new(reasons.clone()),
             listeners,
             busy: Busy::new(threads + 1),
             scripts: Scripts::new(table),

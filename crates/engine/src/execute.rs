@@ -2,6 +2,7 @@
 
 mod admission;
 mod batch;
+mod caching;
 mod connections;
 pub mod lookahead;
 mod room;
@@ -210,11 +211,19 @@ impl Worker {
         may_park: bool,
     ) -> Step {
         let reasons = self.reasons();
+        let caches = session.caches();
+        if caches && !invoked.keys.is_empty() {
+            self.show_invalidations(session, out);
+        }
         let called = match *self.run_of(invoked.command) {
             Run::Keys(run) => self.call_keys::<false>(session, invoked, run, reasons, locked, out),
             Run::Session(run) => self.call_session::<false>(session, invoked, run, reasons, locked, out),
         };
-        self.end_call(session, invoked, called, out, may_park)
+        let step = self.end_call(session, invoked, called, out, may_park);
+        if caches {
+            self.remember_reads(session, invoked);
+        }
+        step
     }
 
     /// Finishes a command that had consequences beside its reply, and says how the connection goes on.
@@ -247,7 +256,7 @@ impl Worker {
         out: &mut Output,
     ) -> Option<Called> {
         let (began, start) = (self.ticks, out.mark());
-        let reasons = self.begin_effects(invoked.keys, reasons);
+        let reasons = self.begin_effects(invoked.keys, Some(invoked.args), reasons);
         if reasons & AWAITED != 0 {
             self.depend_on(invoked.command, invoked.args, invoked.keys);
         }
@@ -286,7 +295,7 @@ impl Worker {
     ) -> Option<Called> {
         let (began, start) = (self.ticks, out.mark());
         let Invocation { command, args, keys } = invoked;
-        let reasons = self.begin_effects(keys, reasons);
+        let reasons = self.begin_effects(keys, Some(args), reasons);
         if reasons & AWAITED != 0 {
             self.depend_on(command, args, keys);
         }

@@ -32,6 +32,10 @@ pub const REFUSES_WRITES: u64 = UNSAVED | UNSNAPPED;
 pub const KEEPS_KEYS: u64 = PAUSED | LOADING | REPLICA;
 /// Reasons for which any command may have to wait, or be refused.
 pub const HOLDS: u64 = PAUSED | REFUSES_WRITES | LOADING | REPLICA | CUT_OFF;
+/// A client caches what it reads (CLIENT TRACKING), so that keys may be remembered for it.
+pub const TRACKED: u64 = 1 << 30;
+/// Such a client is told of all keys that begin in some way (CLIENT TRACKING BCAST).
+pub const BROADCAST: u64 = 1 << 31;
 /// One key that is watched or waited for. The bits from this one on are the number of them: whether there is any changes
 /// together with how many there are.
 const LISTENER: u64 = 1 << 32;
@@ -75,10 +79,17 @@ impl EngineReasons {
     }
 }
 
-/// Whether any key is listened to.
+/// Whether any key is listened to: watched, waited for or tracked.
 #[inline]
 #[must_use]
 pub const fn has_listeners(reasons: u64) -> bool {
+    reasons >= TRACKED
+}
+
+/// Whether any key is watched or waited for.
+#[inline]
+#[must_use]
+pub const fn has_watchers_or_waiters(reasons: u64) -> bool {
     reasons >= LISTENER
 }
 
@@ -86,7 +97,7 @@ pub const fn has_listeners(reasons: u64) -> bool {
 #[inline]
 #[must_use]
 pub const fn are_listeners_only(reasons: u64) -> bool {
-    has_listeners(reasons) && reasons & (LISTENER - 1) == 0
+    has_listeners(reasons) && reasons & (TRACKED - 1) == 0
 }
 
 /// A session's reasons. Each follows from one of its fields.
@@ -107,6 +118,8 @@ pub enum SessionReason {
     Counts = 1 << 5,
     /// It was accepted beyond `maxclients`, for commands of administration alone.
     Reserved = 1 << 6,
+    /// The client caches what it reads: the keys of what it reads are remembered for it.
+    Caches = 1 << 7,
 }
 
 /// See [`SessionReason`].
@@ -148,6 +161,10 @@ mod tests {
         assert!(has_listeners(reasons.get()) && reasons.has(PAUSED) && !reasons.has(MONITORED | NOTIFIES));
         reasons.remove_listener();
         assert_eq!(reasons.get(), PAUSED);
+        reasons.set(TRACKED, true);
+        assert!(has_listeners(reasons.get()) && !has_watchers_or_waiters(reasons.get()));
+        assert!(!are_listeners_only(reasons.get()));
+        reasons.set(TRACKED, false);
         reasons.set(PAUSED, false);
         assert_eq!(reasons.get(), 0);
     }

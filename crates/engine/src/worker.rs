@@ -25,6 +25,7 @@ use crate::advice::watch::Watch;
 use crate::clients::session::Session;
 use crate::command_table::Command;
 use crate::engine::Engine;
+use crate::listening::tracking::Broadcasts;
 use crate::listening::watch::DbKey;
 use crate::machine::clockwork::Clockwork;
 use crate::machine::ticks::Ticks;
@@ -103,6 +104,8 @@ pub struct Worker {
     pub(crate) shards: Vec<usize>,
     pub(crate) shard_set: ShardSet,
     pub(crate) scripts: LocalScripts,
+    /// Changes of keys that clients are told of whatever they have read.
+    pub(crate) broadcasts: Broadcasts,
     /// The inboxes without room for what its connections publish.
     pub(crate) overfilled: Overfilled,
     pub(crate) attendant: Lent,
@@ -149,6 +152,7 @@ impl Worker {
             shards: Vec::new(),
             shard_set: ShardSet::default(),
             scripts: LocalScripts::default(),
+            broadcasts: Broadcasts::default(),
             overfilled: Overfilled::new(engine.inboxes.len()),
             attendant: Lent::default(),
             expiry: ExpirySearch::default(),

@@ -9,6 +9,7 @@
 //! | from 0 up, as many as a table has buckets by | [`crate::table`]: the bucket |
 //! | the 16 that begin at the last multiple of ten of those | the tag in the bucket: below 46 for up to 2^39 buckets |
 //! | 0 to 16 and 32 to 48 | the filter of listeners: [`KeyHash::listener_bits`] |
+//! | 0 to 16 and 32 to 43 | the filter of tracked keys: [`KeyHash::tracked_place`] |
 //! | from 48 up, 14 at most | the shard: `KeyHash::shard` |
 //!
 //! All keys of a shard have the bits of its number in common, so a table must not tell keys apart by them. The filter is one
@@ -93,6 +94,15 @@ impl KeyHash {
     pub fn listener_bits<const BITS: usize>(self) -> [usize; 2] {
         const { assert!(BITS.is_power_of_two() && BITS <= 1 << LISTENER_BITS_MAX, "the halves would overlap") };
         LISTENER_SHIFTS.map(|shift| (self.0 >> shift) as usize % BITS)
+    }
+
+    /// The bucket of the key among the tracked keys, of so many, and its two bits in the bucket's word.
+    #[inline]
+    #[must_use]
+    pub fn tracked_place<const BUCKETS: usize>(self) -> (usize, u64) {
+        const { assert!(BUCKETS.is_power_of_two() && BUCKETS <= 1 << LISTENER_BITS_MAX, "bucket and bits would overlap") };
+        let bit = |shift: u32| 1_u64 << ((self.0 >> shift) % 64);
+        (self.0 as usize % BUCKETS, bit(32) | bit(38))
     }
 
     /// A number that tells keys apart where nothing else does, in an order that has nothing to do with their places.

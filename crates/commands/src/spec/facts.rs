@@ -21,6 +21,8 @@ pub mod fact {
     pub const UNCOUNTED: u32 = 1 << 4;
     /// Refused, as writes are, while changes can't be written to disk: what watches over the server goes by its answer.
     pub const TELLS_HEALTH: u32 = 1 << 5;
+    /// Of a container: its subcommands leave what CLIENT CACHING has said to the command after them.
+    pub const KEEPS_CACHING: u32 = 1 << 6;
 }
 
 /// What a command that finds nothing waits for.

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use resp::reply::Proto;
 
 use crate::clients::blocking::Waiter;
+use crate::listening::tracking::Tracker;
+use crate::listening::tracking::tracking_flag;
 use crate::listening::watch::Mark;
 
 /// Names that a client gives itself.
@@ -44,6 +46,12 @@ pub mod client_flag {
     pub const REPLY_OFF: u32 = 512;
     /// It was accepted beyond `maxclients`, and has yet to give a command of administration.
     pub const ON_RESERVE: u32 = 1024;
+    /// CLIENT TRACKING, shown only: see [`super::Client::tracking_flags`].
+    pub const TRACKING: u32 = 2048;
+    /// The same with a redirection that is broken.
+    pub const TRACKING_BROKEN: u32 = 4096;
+    /// The same with BCAST.
+    pub const TRACKING_BCAST: u32 = 8192;
 }
 
 /// One connection, as all threads see it. The owner writes, with plain stores; others read figures that may be a
@@ -111,6 +119,8 @@ pub struct Client {
     user: Mutex<Option<String>>,
     /// See [`Blocked`].
     blocked: Mutex<Blocked>,
+    /// What it has chosen of CLIENT TRACKING, if it has ever cached.
+    tracker: OnceLock<Arc<Tracker>>,
 }
 
 /// What holds a connection's commands back. Its own thread changes it, but for the answer of another.
@@ -170,7 +180,27 @@ impl Client {
             names_version: AtomicU32::new(0),
             user: Mutex::new(None),
             blocked: Mutex::default(),
+            tracker: OnceLock::new(),
         }
+    }
+
+    /// What it has chosen of CLIENT TRACKING, if it has ever cached.
+    #[must_use]
+    pub fn tracker(&self) -> Option<&Arc<Tracker>> {
+        self.tracker.get()
+    }
+
+    /// The same for one that begins to cache.
+    pub fn make_tracker(&self) -> &Arc<Tracker> {
+        let tracker = self.tracker.get_or_init(|| Arc::new(Tracker::new(self.id, self.worker)));
+        tracker.set(tracking_flag::RESP3, self.proto() == Proto::Resp3);
+        tracker
+    }
+
+    /// Its flags of CLIENT TRACKING.
+    #[must_use]
+    pub fn tracking_flags(&self) -> u32 {
+        self.tracker().map_or(0, |tracker| tracker.flags())
     }
 
     /// The names it gave itself.

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::clients::client::{Client, client_flag};
 use crate::clients::client_memory::memory_bytes;
 use crate::command_table::Table;
+use crate::listening::tracking::tracking_flag;
 
 /// The only user there is.
 pub(crate) const DEFAULT_USER: &str = "default";
@@ -50,6 +51,9 @@ const LETTERS: &[(u32, char)] = &[
     (client_flag::PUBSUB, 'P'),
     (client_flag::MULTI, 'x'),
     (client_flag::BLOCKED, 'b'),
+    (client_flag::TRACKING, 't'),
+    (client_flag::TRACKING_BROKEN, 'R'),
+    (client_flag::TRACKING_BCAST, 'B'),
     (client_flag::DIRTY, 'd'),
     (client_flag::CLOSING, 'c'),
     (client_flag::UNIX_SOCKET, 'U'),
@@ -59,9 +63,22 @@ const LETTERS: &[(u32, char)] = &[
 
 fn flags(client: &Client) -> String {
     let dirty = if client.mark.load(Relaxed) { client_flag::DIRTY } else { 0 };
-    let all = client.flags.load(Relaxed) | dirty;
+    let tracking = client.tracking_flags();
+    let tracked = [
+        (tracking_flag::ON, client_flag::TRACKING),
+        (tracking_flag::BROKEN, client_flag::TRACKING_BROKEN),
+        (tracking_flag::BCAST, client_flag::TRACKING_BCAST),
+    ];
+    let tracked = tracked.into_iter().filter(|(flag, _)| tracking & flag != 0).fold(0, |all, (_, shown)| all | shown);
+    let all = client.flags.load(Relaxed) | dirty | tracked;
     let letters: String = LETTERS.iter().filter(|(flag, _)| all & flag != 0).map(|(_, letter)| letter).collect();
     if letters.is_empty() { "N".into() } else { letters }
+}
+
+/// The connection that gets this one's invalidations; 0 is itself, and -1 none, since it doesn't cache.
+pub(crate) fn redirect(client: &Client) -> i64 {
+    let tracker = client.tracker().filter(|tracker| tracker.has(tracking_flag::ON));
+    tracker.map_or(-1, |tracker| i64::try_from(tracker.redirect()).unwrap_or(i64::MAX))
 }
 
 /// What is known of the connection that asks, and of no other.
@@ -89,7 +106,7 @@ pub(crate) fn line(table: &Table, client: &Client, now_ms: u64, own: Option<Own<
     format!(
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={sub} psub={psub} ssub={ssub} multi={} \
          qbuf={input} qbuf-free={input_free} argv-mem={} multi-mem={queued} rbs=0 rbp=0 obl=0 oll={} omem={output} \
-         tot-mem={} events={} cmd={} user={user} redir=-1 resp={} lib-name={} lib-ver={} \
+         tot-mem={} events={} cmd={} user={user} redir={} resp={} lib-name={} lib-ver={} \
          tot-net-in={} tot-net-out={} tot-cmds={commands} avg-pipeline-len-sum={commands} avg-pipeline-len-cnt={}",
         client.id,
         client.addr,
@@ -106,6 +123,7 @@ pub(crate) fn line(table: &Table, client: &Client, now_ms: u64, own: Option<Own<
         memory_bytes(client),
         if output > 0 { "rw" } else { "r" },
         own.map_or(last.as_ref(), |own| own.command),
+        redirect(client),
         client.resp.load(Relaxed),
         names.lib_name,
         names.lib_ver,

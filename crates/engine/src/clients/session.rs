@@ -13,6 +13,7 @@ use crate::clients::client::{Client, client_flag};
 use crate::clients::trips::Trips;
 use crate::command_table::Command;
 use crate::inbox::Push;
+use crate::listening::tracking::tracking_flag;
 use crate::listening::watch::{DbKey, Mark};
 use crate::pipelines::Tally;
 use crate::reasons::{SessionReason, SessionReasons};
@@ -164,13 +165,16 @@ impl Session {
     #[inline]
     #[must_use]
     pub fn gets_pushes(&self) -> bool {
-        self.is_monitoring() || !self.subscriptions.is_empty()
+        self.is_monitoring() || !self.subscriptions.is_empty() || self.caches()
     }
 
-    /// Whether a push that has arrived is still to be shown.
+    /// Whether a push that has arrived is still to be shown. In RESP2 it would be taken for a reply, unless the client has
+    /// asked to be sent something: another thread may not have known yet that it has stopped that.
     #[must_use]
     pub fn awaits(&self, push: &Push) -> bool {
-        push.number > self.pushes_seen && push.except != self.client.id
+        let is_in_place =
+            self.proto == Proto::Resp3 || self.is_monitoring() || !self.subscriptions.is_empty() || push.may_be_dropped;
+        is_in_place && push.number > self.pushes_seen && push.except != self.client.id
     }
 
     /// Selects a database.
@@ -183,6 +187,9 @@ impl Session {
     pub fn set_proto(&mut self, proto: Proto) {
         self.proto = proto;
         self.client.resp.store(if proto == Proto::Resp3 { 3 } else { 2 }, Ordering::Relaxed);
+        if let Some(tracker) = self.client.tracker() {
+            tracker.set(tracking_flag::RESP3, proto == Proto::Resp3);
+        }
     }
 
     /// Whether only commands about subscriptions are allowed.
@@ -241,6 +248,18 @@ impl Session {
     /// Notes whether it does.
     pub fn set_monitoring(&mut self, monitors: bool) {
         self.reasons.set(SessionReason::Monitors, monitors);
+    }
+
+    /// Whether the client caches what it reads.
+    #[inline]
+    #[must_use]
+    pub fn caches(&self) -> bool {
+        self.reasons.has(SessionReason::Caches)
+    }
+
+    /// Notes whether it does.
+    pub fn set_caches(&mut self, caches: bool) {
+        self.reasons.set(SessionReason::Caches, caches);
     }
 
     /// Which replies the client wants.

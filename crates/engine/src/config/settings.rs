@@ -408,6 +408,10 @@ settings! {
     slowlog_log_slower_than_us: Int = Directive::int("slowlog-log-slower-than", -1, i64::MAX, "10000");
     /// Entries of the slow log.
     slowlog_max_len: Int = Directive::count("slowlog-max-len", "128");
+    /// Keys that are remembered for clients that cache what they read (CLIENT TRACKING), 0 for no limit. Clients are told to
+    /// forget any beyond them.
+    tracking_table_max_keys: Int = Directive::count("tracking-table-max-keys", "1000000");
+
     /// Milliseconds from which LATENCY records an event, 0 for none.
     latency_monitor_threshold_ms: Int = Directive::count("latency-monitor-threshold", "0");
     /// Whether a histogram of durations is kept for each command.

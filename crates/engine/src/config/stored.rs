@@ -193,13 +193,12 @@ const DIFFIE_HELLMAN: Group = Group {
 };
 
 const ACCESS: Group = Group {
-    why: "There is one user, default, and no client-side caching yet.",
+    why: "There is one user, default.",
     awaits: true,
     directives: &[
         Directive::text("aclfile", "").immutable().missing("a file of users"),
         Directive::count("acllog-max-len", "128"),
         Directive::choice("acl-pubsub-default", &["allchannels", "resetchannels"], "resetchannels"),
-        Directive::count("tracking-table-max-keys", "1000000"),
     ],
 };
 

@@ -197,6 +197,9 @@ impl Worker {
         if step == Step::Next && session.is_authenticated() != was_authenticated {
             step = Step::Reframe;
         }
+        if session.caches() {
+            self.end_caching(session, command);
+        }
         silence(session, wanted, start, out);
         // The reply that is skipped may be one that is still to come.
         if session.reply_mode() == ReplyMode::Skip && step != Step::Park {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::reasons::TRACKED;
+use crate::services::invalidations;
 use crate::upkeep::expiry::look_us;
 use crate::worker::{Pass, Worker};
 
@@ -35,6 +37,10 @@ impl Worker {
     /// Removes expired keys, for as long as is due when that is done once a `tick`. Says whether there are
     /// more.
     pub fn look_for_expired(&mut self, tick: Duration) -> bool {
+        if self.engine.reasons.has(TRACKED) {
+            // The limit may have been lowered since the last batch.
+            invalidations::keep_table_small(self, None);
+        }
         self.reclaim_expired(look_us(tick, self.engine.settings.active_expire_effort.get()), Worker::serve_ready)
     }
 }

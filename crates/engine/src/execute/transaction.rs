@@ -65,6 +65,9 @@ impl Worker {
         locked: &mut Locked<'_>,
         out: &mut Output,
     ) -> Step {
+        if session.caches() {
+            self.show_invalidations(session, out);
+        }
         let start = out.mark();
         let changed = self.watched_keys_changed(session, locked);
         session.unwatch(&self.engine.watchers);

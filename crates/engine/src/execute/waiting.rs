@@ -145,7 +145,7 @@ impl Worker {
     fn kind_of(&mut self, shard: usize, key: &DbKey) -> Result<Option<Type>, HeldByScript> {
         let locked = self.lock(|keyspace, give_up| keyspace.lock_one_unless(shard, give_up));
         let mut locked = locked.ok_or(HeldByScript)?;
-        self.begin_effects(&[], self.engine.reasons.get());
+        self.begin_effects(&[], None, self.engine.reasons.get());
         let kind = Db::new(&mut locked, key.0, &self.clock, &mut self.observed).kind(Key::new(&key.1));
         // Its time may have come.
         self.gather_and_commit(TokenCount::None, shard);
@@ -161,8 +161,8 @@ impl Worker {
             self.shards = shards;
             return Err(HeldByScript);
         };
-        self.begin_effects(&waiter.keys, self.engine.reasons.get());
         let args = waiter.args.args();
+        self.begin_effects(&waiter.keys, Some(&args), self.engine.reasons.get());
         if self.engine.reasons.has(AWAITED) {
             self.depend_on(waiter.command, &args, &waiter.keys);
         }
@@ -194,6 +194,9 @@ impl Worker {
         };
         self.gather(Some((waiter.database, &args)), Changed::Keys(&waiter.keys));
         self.commit(if answer.is_some() { TokenCount::Waiter(waiter) } else { TokenCount::None });
+        if answer.is_some() {
+            self.remember_reads_of(waiter);
+        }
         drop(locked);
         self.shards = shards;
         Ok(answer)

@@ -19,6 +19,7 @@ use crate::clients::client::Blocked;
 use crate::clients::session::{ReplyMode, Session};
 use crate::command_table::KeysAt;
 use crate::machine::ticks::Ticks;
+use crate::reasons::TRACKED;
 use crate::registry::table;
 use crate::replies::UNAUTHENTICATED_BYTES_MAX;
 use crate::worker::pace::LANE_BYTES_MAX;
@@ -108,6 +109,9 @@ impl Worker {
             replies_end: 0,
         };
         let ran = self.run_windows(session, &mut stint, out, &mut tables, &mut inside);
+        if self.engine.reasons.has(TRACKED) {
+            self.end_tracked_batch(session, out);
+        }
         self.note_batch(session, &stint, ran, &tables, out);
         // Before the gate is left: a command that runs alone behind it finds all counted.
         self.meter.count();

@@ -1,13 +1,12 @@
 //! CLIENT: what is known of connections, and what can be done to them.
 //!
-//! Client-side caching (TRACKING, CACHING) does not exist yet; TRACKINGINFO and GETREDIR say so. Source of the
-//! semantics: Redis's command pages of the group "connection", and the replies of a running server.
+//! Client-side caching is in `client_tracking.rs`. Source of the semantics: Redis's command pages of the group "connection", and the replies of a running server.
 
 use std::hint;
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use commands::spec::{Group, Spec};
+use commands::spec::{Group, Spec, fact};
 use resp::num;
 use resp::reply::{Output, Reply};
 
@@ -16,6 +15,7 @@ use crate::clients::client::client_flag;
 use crate::clients::line::{ClientKind, Own, line};
 use crate::clients::session::ReplyMode;
 use crate::families::client_kill::kill;
+use crate::families::client_tracking::{caching, getredir, tracking, trackinginfo};
 use crate::families::connection::{bad_name, printable};
 use crate::families::help::help;
 use crate::inbox::Message;
@@ -33,10 +33,18 @@ const OPERATOR: u32 = ADMIN | BASIC;
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[Spec::new("client", -2, 0, Run::Session(client))
     .not_in_group_category()
+    .facts(fact::KEEPS_CACHING)
     .subcommands(SUBCOMMANDS)
     .docs(Group::Connection, "2.4.0", "Depends on the subcommand", "Works on connections.", "")];
 
 const SUBCOMMANDS: &[Spec<Run>] = &[
+    Spec::new("caching", 3, BASIC, Run::Session(caching)).docs(
+        Group::Connection,
+        "6.0.0",
+        "O(1)",
+        "Decides whether the keys of the next command are tracked.",
+        "<YES | NO>",
+    ),
     Spec::new("getname", 2, BASIC, Run::Session(getname)).docs(
         Group::Connection,
         "2.6.9",
@@ -131,6 +139,13 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "O(1)",
         "Names the connection.",
         "connection-name",
+    ),
+    Spec::new("tracking", -3, BASIC, Run::Session(tracking)).docs(
+        Group::Connection,
+        "6.0.0",
+        "O(1). Some options may introduce additional complexity.",
+        "Has the connection told of changes of the keys that it reads.",
+        "<ON | OFF> [REDIRECT client-id:integer] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
     ),
     Spec::new("trackinginfo", 2, BASIC, Run::Session(trackinginfo)).docs(
         Group::Connection,
@@ -276,24 +291,6 @@ fn no_touch(turn: &mut Turn<'_, '_>) -> Outcome {
     Ok(())
 }
 
-fn getredir(turn: &mut Turn<'_, '_>) -> Outcome {
-    turn.reply.int(-1);
-    Ok(())
-}
-
-fn trackinginfo(turn: &mut Turn<'_, '_>) -> Outcome {
-    let reply = &mut turn.reply;
-    reply.map(3);
-    reply.bulk("flags");
-    reply.set(1);
-    reply.bulk("off");
-    reply.bulk("redirect");
-    reply.int(-1);
-    reply.bulk("prefixes");
-    reply.array(0);
-    Ok(())
-}
-
 fn pause(turn: &mut Turn<'_, '_>) -> Outcome {
     let all = match turn.len() {
         3 => true,
@@ -375,10 +372,12 @@ fn client_help(turn: &mut Turn<'_, '_>) -> Outcome {
     help(
         turn,
         &[
+            "CACHING (YES|NO)",
+            "    Track the keys of the next command, or not, in the modes OPTIN and OPTOUT.",
             "GETNAME",
             "    Answer the name of the connection.",
             "GETREDIR",
-            "    Answer which connection gets the invalidations of this one; there is none.",
+            "    Answer which connection gets the invalidations of this one; 0 is itself.",
             "ID",
             "    Answer the number of the connection.",
             "INFO",
@@ -410,6 +409,9 @@ fn client_help(turn: &mut Turn<'_, '_>) -> Outcome {
             "    Tell about the library of the client.",
             "SETNAME <name>",
             "    Name the connection.",
+            "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+            "         [OPTIN] [OPTOUT] [NOLOOP]",
+            "    Have the connection told of changes of the keys that it reads.",
             "TRACKINGINFO",
             "    Tell about the client-side caching of the connection.",
             "UNBLOCK <clientid> [TIMEOUT|ERROR]",

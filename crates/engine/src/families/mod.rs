@@ -4,6 +4,7 @@
 pub mod advise;
 pub mod client;
 mod client_kill;
+mod client_tracking;
 pub mod command;
 pub mod config;
 pub mod connection;

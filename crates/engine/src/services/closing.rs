@@ -28,6 +28,10 @@ pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
     session.unwatch(&worker.engine.watchers);
     publishing::leave_all(worker, session);
     monitors::leave(worker, session);
+    if let Some(tracker) = session.client.tracker() {
+        worker.engine.tracking.end(tracker);
+        session.set_caches(false);
+    }
     // RESET ends the count in the midst of a batch. A connection that closes has had its last batch counted.
     if worker.effects.recording && session.has_unrecorded_count() {
         session.record_count(false, &mut worker.unit.record);

@@ -2,10 +2,11 @@
 //! has happened; none of them runs a command.
 //!
 //! What a session publishes and hears (`publishing.rs`), what is published of changed keys (`notifications.rs`), what
-//! monitors are shown (`monitors.rs`), what took long (`slow.rs`), which arguments are secrets (`secrets.rs`), how
+//! clients that cache are told (`invalidations.rs`), what monitors are shown (`monitors.rs`), what took long (`slow.rs`), which arguments are secrets (`secrets.rs`), how
 //! connections end (`closing.rs`), and how snapshots begin and end (`saving.rs`).
 
 pub(crate) mod closing;
+pub(crate) mod invalidations;
 pub mod monitors;
 pub(crate) mod notifications;
 pub(crate) mod publishing;

@@ -160,7 +160,7 @@ impl Worker {
         let engine = self.engine;
         let shard = engine.keyspace.shard_of(key.hash);
         let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return false };
-        self.begin_effects(&[KeyRef { arg: 0, hash: key.hash }], self.engine.reasons.get());
+        self.begin_effects(&[KeyRef { arg: 0, hash: key.hash }], None, self.engine.reasons.get());
         let mut db = Db::new(&mut locked, candidate.database, &self.clock, &mut self.observed);
         let evicted = db.evict(key, self.memory.volatile).is_some();
         if evicted {

@@ -10,3 +10,4 @@ mod script_differential;
 mod snapshots;
 mod split;
 mod streams;
+mod tracking;

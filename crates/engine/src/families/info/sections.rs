@@ -89,7 +89,7 @@ pub(super) fn clients(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) 
     text.field("client_recent_max_input_buffer", max(|s| &s.recent_input, input));
     text.field("client_recent_max_output_buffer", max(|s| &s.recent_output, output));
     text.field("blocked_clients", count(client_flag::BLOCKED));
-    text.field("tracking_clients", 0);
+    text.field("tracking_clients", engine.tracking.clients());
     text.field("pipeline_tokens", engine.pipelines.count());
     text.field("pubsub_clients", count(client_flag::PUBSUB));
     text.field("watching_clients", watched.clone().filter(|&n| n > 0).count());
@@ -228,7 +228,9 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.constants(&[("active_defrag_key_hits", "0"), ("active_defrag_key_misses", "0")]);
     text.field("total_active_defrag_time", engine.compaction.spent_us.load(Ordering::Relaxed) / 1000);
     text.constants(&[("current_active_defrag_time", "0")]);
-    text.constants(&[("tracking_total_keys", "0"), ("tracking_total_items", "0"), ("tracking_total_prefixes", "0")]);
+    text.field("tracking_total_keys", engine.tracking.keys.len());
+    text.field("tracking_total_items", engine.tracking.keys.items());
+    text.field("tracking_total_prefixes", engine.tracking.prefix_count());
     text.field("unexpected_error_replies", 0);
     text.field("total_error_replies", totals.errors);
     text.field("dump_payload_sanitizations", 0);

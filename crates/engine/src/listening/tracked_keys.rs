@@ -1,0 +1,304 @@
+//! The keys that are remembered for clients which cache what they read (CLIENT TRACKING): which clients have read which
+//! keys since those last changed.
+//!
+//! A key is remembered under the lock of its shard, by the command that reads it; the command that changes it takes it
+//! out under the same lock. So no change falls between the two. A key that has to go for want of room is taken out without
+//! that lock: its clients are told, and either the one that reads it at this moment is among them, or it is remembered
+//! again afterwards. Names are remembered without their database, as in Redis.
+//!
+//! Every command asks whether its keys are tracked. Keys are in buckets by their hash; each bucket has a word with two bits
+//! for each of its keys, and all buckets together a bitmap of 16 KB that tells which have any key. With a few thousand keys
+//! the bitmap alone answers, with a million of them one word of 1 MB more: one key in twenty is then looked up in vain.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use store::hash::KeyHash;
+
+use super::tracking::Tracker;
+
+/// Buckets of keys, a power of two: eight keys each, if there are as many as the configuration allows by itself.
+const BUCKETS: usize = 1 << 17;
+/// Parts into which the buckets are cut, each with its own lock: many more than threads, so that they seldom meet.
+const PARTS: usize = 64;
+/// Places for clients that an entry begins with.
+const TRACKERS_MIN: usize = 1;
+
+/// A key, and the clients that have read it.
+struct Entry {
+    hash: KeyHash,
+    key: Box<[u8]>,
+    /// Ascending by client.
+    trackers: Vec<Arc<Tracker>>,
+}
+
+/// A key that has been taken out, and the clients that it was remembered for.
+pub type Taken = (Box<[u8]>, Vec<Arc<Tracker>>);
+
+/// Buckets with keys, by their numbers.
+type Part = HashMap<usize, Vec<Entry>>;
+
+/// What commands ask. It is changed under the locks of the parts.
+struct Filter {
+    /// A bit for each bucket that has a key.
+    used: Box<[AtomicU64]>,
+    /// For each bucket, the bits of its keys.
+    words: Box<[AtomicU64]>,
+}
+
+impl Filter {
+    fn new() -> Filter {
+        let zeros = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
+        Filter { used: zeros(BUCKETS / 64), words: zeros(BUCKETS) }
+    }
+
+    fn set(&self, bucket: usize, word: u64) {
+        self.words[bucket].store(word, Ordering::Relaxed);
+        let (used, mask) = (&self.used[bucket / 64], 1 << (bucket % 64));
+        // The word has bits of buckets of other parts, too.
+        if word == 0 {
+            used.fetch_and(!mask, Ordering::Relaxed);
+        } else {
+            used.fetch_or(mask, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn may_have(&self, hash: KeyHash) -> bool {
+        let (bucket, bits) = hash.tracked_place::<BUCKETS>();
+        let is_used = self.used[bucket / 64].load(Ordering::Relaxed) & 1 << (bucket % 64) != 0;
+        is_used && self.words[bucket].load(Ordering::Relaxed) & bits == bits
+    }
+
+    /// The first bucket with a key from this one on, or from the first on.
+    fn next_used(&self, from: usize) -> Option<usize> {
+        let words = self.used.len();
+        let first = from / 64;
+        let of = |nth: usize| {
+            let at = (first + nth) % words;
+            let bits = self.used[at].load(Ordering::Relaxed);
+            // Of the first word those from the bucket on; the others come when it is looked at again, at the end.
+            let bits = if nth == 0 { bits & (u64::MAX << (from % 64)) } else { bits };
+            (bits != 0).then(|| at * 64 + bits.trailing_zeros() as usize)
+        };
+        (0..=words).find_map(of)
+    }
+}
+
+/// See the module's documentation.
+pub struct TrackedKeys {
+    parts: Box<[Mutex<Part>]>,
+    /// Made when the first key is remembered.
+    filter: OnceLock<Filter>,
+    keys: AtomicUsize,
+    items: AtomicUsize,
+}
+
+impl Default for TrackedKeys {
+    fn default() -> TrackedKeys {
+        TrackedKeys {
+            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
+            filter: OnceLock::new(),
+            keys: AtomicUsize::new(0),
+            items: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl TrackedKeys {
+    fn part(&self, bucket: usize) -> MutexGuard<'_, Part> {
+        self.parts[bucket % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many keys are remembered.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// Whether none is.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// For how many clients, summed over all keys.
+    #[must_use]
+    pub fn items(&self) -> usize {
+        self.items.load(Ordering::Relaxed)
+    }
+
+    /// False if no key with this hash is remembered. The caller holds the key's shard.
+    #[inline]
+    #[must_use]
+    pub fn may_have(&self, hash: KeyHash) -> bool {
+        self.filter.get().is_some_and(|filter| filter.may_have(hash))
+    }
+
+    /// Remembers a key for a client. The caller holds the key's shard.
+    pub fn add(&self, hash: KeyHash, key: &[u8], tracker: &Arc<Tracker>) {
+        let filter = self.filter.get_or_init(Filter::new);
+        let (bucket, bits) = hash.tracked_place::<BUCKETS>();
+        let mut part = self.part(bucket);
+        let entries = part.entry(bucket).or_default();
+        let at = entries.iter().position(|entry| entry.hash == hash && *entry.key == *key);
+        let at = at.unwrap_or_else(|| {
+            entries.push(Entry { hash, key: key.into(), trackers: Vec::with_capacity(TRACKERS_MIN) });
+            self.keys.fetch_add(1, Ordering::Relaxed);
+            filter.set(bucket, filter.words[bucket].load(Ordering::Relaxed) | bits);
+            entries.len() - 1
+        });
+        let trackers = &mut entries[at].trackers;
+        if trackers.binary_search_by_key(&tracker.client, |t| t.client).is_ok() {
+            return;
+        }
+        if trackers.len() == trackers.capacity() {
+            // Those that are gone would otherwise stay for as long as the key doesn't change.
+            let before = trackers.len();
+            trackers.retain(|tracker| !tracker.is_gone());
+            self.items.fetch_sub(before - trackers.len(), Ordering::Relaxed);
+        }
+        let place = trackers.partition_point(|t| t.client < tracker.client);
+        trackers.insert(place, tracker.clone());
+        self.items.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes a key out that changes, and gives the clients that it was remembered for. The caller holds its shard.
+    #[must_use]
+    pub fn take(&self, hash: KeyHash, key: &[u8]) -> Vec<Arc<Tracker>> {
+        let Some(filter) = self.filter.get() else { return Vec::new() };
+        let (bucket, _) = hash.tracked_place::<BUCKETS>();
+        let mut part = self.part(bucket);
+        let entries = part.get(&bucket);
+        let at = entries.and_then(|all| all.iter().position(|entry| entry.hash == hash && *entry.key == *key));
+        at.and_then(|at| self.remove(&mut part, filter, bucket, at)).map(|entry| entry.trackers).unwrap_or_default()
+    }
+
+    /// Takes any key out, found by two random numbers.
+    #[must_use]
+    pub fn take_any(&self, random: [usize; 2]) -> Option<Taken> {
+        let filter = self.filter.get()?;
+        let bucket = filter.next_used(random[0] % BUCKETS)?;
+        let mut part = self.part(bucket);
+        // Another thread may just have emptied it.
+        let len = part.get(&bucket).map_or(0, Vec::len);
+        let entry = self.remove(&mut part, filter, bucket, random[1].checked_rem(len)?)?;
+        Some((entry.key, entry.trackers))
+    }
+
+    fn remove(&self, part: &mut Part, filter: &Filter, bucket: usize, at: usize) -> Option<Entry> {
+        let entries = part.get_mut(&bucket)?;
+        let entry = entries.swap_remove(at);
+        let bits = |entry: &Entry| entry.hash.tracked_place::<BUCKETS>().1;
+        filter.set(bucket, entries.iter().map(bits).fold(0, |all, bits| all | bits));
+        if entries.is_empty() {
+            part.remove(&bucket);
+        }
+        self.keys.fetch_sub(1, Ordering::Relaxed);
+        self.items.fetch_sub(entry.trackers.len(), Ordering::Relaxed);
+        Some(entry)
+    }
+
+    /// Forgets all keys.
+    pub fn clear(&self) {
+        let Some(filter) = self.filter.get() else { return };
+        for part in &self.parts {
+            let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
+            for (bucket, entries) in part.drain() {
+                filter.set(bucket, 0);
+                self.keys.fetch_sub(entries.len(), Ordering::Relaxed);
+                self.items.fetch_sub(entries.iter().map(|entry| entry.trackers.len()).sum(), Ordering::Relaxed);
+            }
+            part.shrink_to_fit();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: usize) -> (KeyHash, Vec<u8>) {
+        let key = format!("key:{number}").into_bytes();
+        (KeyHash::of(&key), key)
+    }
+
+    fn add(keys: &TrackedKeys, number: usize, tracker: &Arc<Tracker>) {
+        let (hash, key) = key(number);
+        keys.add(hash, &key, tracker);
+    }
+
+    fn take(keys: &TrackedKeys, number: usize) -> Vec<u64> {
+        let (hash, key) = key(number);
+        keys.take(hash, &key).iter().map(|tracker| tracker.client).collect()
+    }
+
+    #[test]
+    fn a_key_is_remembered_once_for_each_client_until_it_is_taken() {
+        let keys = TrackedKeys::default();
+        let trackers = [3, 1, 2].map(|client| Arc::new(Tracker::new(client, 0)));
+        assert!(!keys.may_have(key(1).0) && take(&keys, 1).is_empty());
+        for tracker in trackers.iter().chain(&trackers) {
+            add(&keys, 1, tracker);
+            add(&keys, 2, tracker);
+        }
+        assert_eq!((keys.len(), keys.items()), (2, 6));
+        assert!(keys.may_have(key(1).0));
+        assert_eq!(take(&keys, 1), [1, 2, 3]);
+        assert_eq!((take(&keys, 1).len(), keys.len(), keys.items()), (0, 1, 3));
+        assert!(!keys.may_have(key(1).0) && keys.may_have(key(2).0));
+        keys.clear();
+        assert_eq!((keys.len(), keys.items(), keys.may_have(key(2).0)), (0, 0, false));
+    }
+
+    #[test]
+    fn hardly_any_other_key_is_looked_up_in_vain() {
+        let keys = TrackedKeys::default();
+        let tracker = Arc::new(Tracker::new(1, 0));
+        for (count, in_vain_max) in [(2000, 20), (200_000, 2_000)] {
+            (0..count).for_each(|number| add(&keys, number, &tracker));
+            assert!((0..count).all(|number| keys.may_have(key(number).0)));
+            let in_vain = (1_000_000..1_100_000).filter(|&number| keys.may_have(key(number).0)).count();
+            assert!(in_vain < in_vain_max, "{count}: {in_vain}");
+        }
+        (0..200_000).for_each(|number| assert_eq!(take(&keys, number), [1]));
+        assert!(keys.is_empty() && !(0..200_000).any(|number| keys.may_have(key(number).0)));
+    }
+
+    #[test]
+    fn any_key_can_be_taken_until_there_is_none() {
+        let keys = TrackedKeys::default();
+        let tracker = Arc::new(Tracker::new(1, 0));
+        assert!(keys.take_any([0, 0]).is_none());
+        (0..1000).for_each(|number| add(&keys, number, &tracker));
+        let mut taken = std::collections::BTreeSet::new();
+        let mut random = 1_usize;
+        while let Some((key, trackers)) = keys.take_any([random, random >> 20]) {
+            assert_eq!(trackers.len(), 1);
+            assert!(taken.insert(key));
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        }
+        assert_eq!((taken.len(), keys.len(), keys.items()), (1000, 0, 0));
+        // The bucket before the one that is asked for is found at the end.
+        let (hash, name) = key(1);
+        let bucket = hash.tracked_place::<BUCKETS>().0;
+        for from in [bucket, bucket + 1, bucket + 64, 0] {
+            keys.add(hash, &name, &tracker);
+            assert!(keys.take_any([from, 0]).is_some(), "{from}");
+        }
+    }
+
+    #[test]
+    fn clients_that_are_gone_make_room() {
+        let keys = TrackedKeys::default();
+        for client in 0..1000 {
+            let tracker = Arc::new(Tracker::new(client, 0));
+            add(&keys, 1, &tracker);
+            tracker.note_gone();
+        }
+        assert!(keys.items() < 10, "{}", keys.items());
+    }
+}
