@@ -65,7 +65,7 @@ fn contradiction(has: u32, options: &Options<'_>) -> Option<&'static str> {
     } else if wants & BCAST != 0 && wants & (OPTIN | OPTOUT) != 0 {
         Some("ERR OPTIN and OPTOUT are not compatible with BCAST")
     } else if wants & OPTIN != 0 && wants & OPTOUT != 0 {
-        Some("ERR You can't use both OPTIN mode and OPTOUT mode")
+        Some("ERR You can't specify both OPTIN mode and OPTOUT mode")
     } else if switches(OPTIN, OPTOUT) || switches(OPTOUT, OPTIN) {
         Some(
             "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it \

@@ -3,6 +3,7 @@
 //! One program, since linking dozens of them took longer than running them.
 
 mod advisor;
+mod caching;
 mod client_eviction;
 mod clock;
 mod conf_files;
