@@ -79,6 +79,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "services",
         &[
+            "reasons",
             "machine",
             "command_table",
             "inbox",

@@ -352,7 +352,7 @@ mod tests {
     fn hello_chooses_the_version_and_tells_about_the_server() {
         let fields = |start: &str, version: u8| {
             format!(
-                "{start}|$6|server|$5|redis|$7|version|$5|7.2.4|$5|proto|:{version}|$2|id|:1|$4|mode|$10|standalone|\
+                "{start}|$6|server|$5|redis|$7|version|$5|7.4.0|$5|proto|:{version}|$2|id|:1|$4|mode|$10|standalone|\
                  $4|role|$6|master|$7|modules|*0"
             )
         };

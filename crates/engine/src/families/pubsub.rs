@@ -444,7 +444,7 @@ mod tests {
             ("reset", "+RESET"),
             (
                 "hello 2",
-                "*14|$6|server|$5|redis|$7|version|$5|7.2.4|$5|proto|:2|$2|id|:1|$4|mode|$10|standalone|$4|role|$6|master|$7|modules|*0",
+                "*14|$6|server|$5|redis|$7|version|$5|7.4.0|$5|proto|:2|$2|id|:1|$4|mode|$10|standalone|$4|role|$6|master|$7|modules|*0",
             ),
         ] {
             let mut bench = Bench::default();

@@ -166,8 +166,8 @@ mod tests {
         assert!(bench.line(&mut session, "TIME").starts_with("*2|$10|1700000000|$"));
         let picture = bench.line(&mut session, "LOLWUT VERSION 5 7 3");
         assert_eq!(picture.lines().take(3).map(|l| l.replace(['╱', '╲'], "")).collect::<String>(), "$117|");
-        assert!(picture.ends_with("Redis ver. 7.2.4\n"), "{picture}");
-        check_resp3(&[("LOLWUT 0 0 1 2 3", "=59|txt:╱\n\nA way through for every command. Redis ver. 7.2.4\n")]);
+        assert!(picture.ends_with("Redis ver. 7.4.0\n"), "{picture}");
+        check_resp3(&[("LOLWUT 0 0 1 2 3", "=59|txt:╱\n\nA way through for every command. Redis ver. 7.4.0\n")]);
     }
 
     #[test]
