@@ -11,7 +11,7 @@
 //! advisor.
 //!
 //! A name with `+waiters` is the batch while 1,000 connections wait for other keys and as many watch some, one with
-//! `+journal` while a reader has the journal.
+//! `+trackers` while 1,000 connections cache other keys, one with `+journal` while a reader has the journal.
 //!
 //! `--count N` makes a round of N batches, and `--dry` makes the batches without running them: the difference between
 //! two runs under a tool that counts instructions is what the batches take (bench/instructions.py). `--still` has the engine
@@ -25,7 +25,7 @@ use engine::config::{Loader, Settings};
 use engine::machine::ticks::{Ticks, assume_pace};
 use engine::testing::Bench;
 use journal::merge::Merge;
-use resp::reply::Output;
+use resp::reply::{Output, Proto};
 use server::allocator::{Counting, Mimalloc};
 
 #[global_allocator]
@@ -64,6 +64,9 @@ const CASES: &[(&str, &str)] = &[
     ("hgetex", "HGETEX hash:# EX 1000 FIELDS 1 field"),
     ("hsetex", "HSETEX hash:# EX 1000 FIELDS 1 field vvvvvvvvvvvvvvvv"),
     ("set+waiters", "SET key:# vvvvvvvvvvvvvvvv"),
+    ("get+trackers", "GET key:#"),
+    ("set+trackers", "SET key:# vvvvvvvvvvvvvvvv"),
+    ("mset10+trackers", "MSET key:# v key:# v key:# v key:# v key:# v key:# v key:# v key:# v key:# v key:# v"),
     ("incr+waiters", "INCR counter:#"),
     ("lpush1+waiters", "LPUSH list vvvvvvvvvvvvvvvv"),
     ("hset+waiters", "HSET hash:# field vvvvvvvvvvvvvvvv"),
@@ -215,6 +218,18 @@ fn listen(bench: &mut Bench) -> Vec<Session> {
         .collect()
 }
 
+/// Connections that have read keys that no batch touches, and cache them.
+fn track(bench: &mut Bench) -> Vec<Session> {
+    let open = |i: usize| {
+        let mut session = bench.open_with(Proto::Resp3);
+        for line in ["CLIENT TRACKING ON", &format!("GET cached:{i}")] {
+            bench.line(&mut session, line);
+        }
+        session
+    };
+    (0..LISTENERS).map(open).collect()
+}
+
 /// Takes all that the journal has.
 fn drain(journal: &mut Option<Merge>) {
     while journal.as_mut().is_some_and(|journal| journal.next_unit().is_some()) {}
@@ -240,7 +255,11 @@ fn main() -> ExitCode {
         let mut session = bench.open();
         let mut sessions: Vec<Session> = (0..CLIENTS).map(|_| bench.open()).collect();
         fill(&mut bench, &mut session, pattern, options.keys);
-        let listeners = if name.ends_with("+waiters") { listen(&mut bench) } else { Vec::new() };
+        let listeners = match name {
+            _ if name.ends_with("+waiters") => listen(&mut bench),
+            _ if name.ends_with("+trackers") => track(&mut bench),
+            _ => Vec::new(),
+        };
         let engine = bench.worker.engine;
         let mut journal = if name.ends_with("+journal") { engine.journal.read(&engine.keyspace) } else { None };
         let mut random = Numbers(42);

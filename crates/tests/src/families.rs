@@ -605,6 +605,10 @@ pub const CONNECTION: Family = Family {
     CLIENT LIST [(TYPE (normal|master|replica|pubsub|bogus)|ID <smallint>)]
     CLIENT KILL (ID 123456789|ADDR 127.0.0.1:1|127.0.0.1:1|TYPE bogus|USER missing|SKIPME maybe)
     CLIENT GETREDIR
+    CLIENT TRACKING (off|bogus) [(NOLOOP|BCAST|OPTIN|OPTOUT|BOGUS)]
+    CLIENT TRACKING on (OPTIN OPTOUT|PREFIX <member>|REDIRECT 123456789|REDIRECT bogus|BOGUS)
+    CLIENT CACHING (yes|no|bogus)
+    CLIENT TRACKINGINFO
     CLIENT UNBLOCK <smallint> [(TIMEOUT|ERROR|bogus)]
     CLIENT NO-EVICT (on|off|bogus)
     CLIENT REPLY bogus

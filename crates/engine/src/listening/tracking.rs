@@ -61,13 +61,7 @@ impl Tracker {
     /// A client that doesn't cache yet.
     #[must_use]
     pub fn new(client: u64, worker: usize) -> Tracker {
-        Tracker {
-            client,
-            worker,
-            flags: AtomicU32::new(0),
-            redirect: AtomicU64::new(0),
-            prefixes: Mutex::default(),
-        }
+        Tracker { client, worker, flags: AtomicU32::new(0), redirect: AtomicU64::new(0), prefixes: Mutex::default() }
     }
 
     /// All its flags.

@@ -40,8 +40,10 @@ fn run(server: &Server, script: &str) -> Vec<String> {
     // So that their numbers are no others' in the replies.
     (0..EARLIER).for_each(|_| drop(server.connect().cmd("PING").unwrap()));
     let mut conns: Vec<Conn> = (0..CONNECTIONS).map(|_| server.connect()).collect();
-    let ids: Vec<String> =
-        conns.iter_mut().map(|conn| conn.cmd("CLIENT ID").unwrap().escaped().replace([':', '\\', 'r', 'n'], "")).collect();
+    let ids: Vec<String> = conns
+        .iter_mut()
+        .map(|conn| conn.cmd("CLIENT ID").unwrap().escaped().replace([':', '\\', 'r', 'n'], ""))
+        .collect();
     let letter = |at: usize| char::from(b'A' + at as u8);
     let mut told = Vec::new();
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -72,8 +74,7 @@ fn run(server: &Server, script: &str) -> Vec<String> {
 }
 
 fn check(scripts: &[&str]) {
-    let servers =
-        [Server::oracle(&[]), Server::penstock(&["--threads", "1"]), Server::penstock(&["--threads", "3"])];
+    let servers = [Server::oracle(&[]), Server::penstock(&["--threads", "1"]), Server::penstock(&["--threads", "3"])];
     for script in scripts {
         let [expected, one, three] = servers.each_ref().map(|server| {
             let told = run(server, script);

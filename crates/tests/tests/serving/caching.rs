@@ -159,7 +159,8 @@ fn after_a_quiet_moment_no_cache_has_what_the_server_has_not() {
             for (reader, options) in reading.into_iter().zip(OPTIONS) {
                 let mut caching = reader.join().unwrap();
                 caching.settle();
-                let knows = |key: &str| !options.contains("PREFIX") || key.starts_with("key:1") || key.starts_with("key:2");
+                let knows =
+                    |key: &str| !options.contains("PREFIX") || key.starts_with("key:1") || key.starts_with("key:2");
                 for (key, cached) in caching.cache.iter().filter(|(key, _)| knows(key)) {
                     let present = value(&plain.cmd(&format!("GET {key}")).unwrap());
                     assert_eq!(*cached, present, "{key}, {threads} threads, {options:?}");
@@ -198,8 +199,11 @@ fn a_client_is_told_to_forget_before_it_reads_what_came_later() {
                     while !is_over.load(Ordering::Relaxed) {
                         caching.ask(&wanted);
                         caching.read_all(|cache, key, value| {
-                            let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(-1);
-                            if key == "later" && let Some(first) = cache.get("first") {
+                            let number =
+                                |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(-1);
+                            if key == "later"
+                                && let Some(first) = cache.get("first")
+                            {
                                 let (first, later) = (number(first.as_deref()), number(value));
                                 assert!(first >= later, "{threads} threads: {first} is known at {later}");
                             }
