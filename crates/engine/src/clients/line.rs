@@ -32,6 +32,7 @@ impl ClientKind {
         let kinds = [
             ("normal", ClientKind::Normal),
             ("master", ClientKind::Master),
+            ("primary", ClientKind::Master),
             ("replica", ClientKind::Replica),
             ("slave", ClientKind::Replica),
             ("pubsub", ClientKind::PubSub),
@@ -61,7 +62,8 @@ const LETTERS: &[(u32, char)] = &[
     (client_flag::NO_TOUCH, 'T'),
 ];
 
-fn flags(client: &Client) -> String {
+/// The letters of a connection's flags, in Redis's order.
+pub(crate) fn flags(client: &Client) -> String {
     let dirty = if client.mark.load(Relaxed) { client_flag::DIRTY } else { 0 };
     let tracking = client.tracking_flags();
     let tracked = [
@@ -102,10 +104,12 @@ pub(crate) fn line(table: &Table, client: &Client, now_ms: u64, own: Option<Own<
     let (output, queued) = (client.output_memory.load(Relaxed), client.queued_bytes.load(Relaxed));
     let last = table.all().get(client.last_command.load(Relaxed) as usize).map_or("NULL", |c| &c.name);
     let commands = client.commands();
+    // Of a client that has claimed any, as most never do.
+    let capabilities = if client.has(client_flag::CAN_REDIRECT) { " capa=r" } else { "" };
     // What is queued of replies is a chain of segments; there is no fixed buffer beside it (rbs, rbp, obl).
     format!(
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={sub} psub={psub} ssub={ssub} multi={} \
-         qbuf={input} qbuf-free={input_free} argv-mem={} multi-mem={queued} rbs=0 rbp=0 obl=0 oll={} omem={output} \
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={}{capabilities} db={} sub={sub} psub={psub} ssub={ssub} \
+         multi={} watch={} qbuf={input} qbuf-free={input_free} argv-mem={} multi-mem={queued} rbs=0 rbp=0 obl=0 oll={} omem={output} \
          tot-mem={} events={} cmd={} user={user} redir={} resp={} lib-name={} lib-ver={} \
          tot-net-in={} tot-net-out={} tot-cmds={commands} avg-pipeline-len-sum={commands} avg-pipeline-len-cnt={}",
         client.id,
@@ -118,6 +122,7 @@ pub(crate) fn line(table: &Table, client: &Client, now_ms: u64, own: Option<Own<
         flags(client),
         client.db.load(Relaxed),
         client.queued.load(Relaxed),
+        client.watched.load(Relaxed),
         client.args_bytes.load(Relaxed),
         client.output_segments.load(Relaxed),
         memory_bytes(client),

@@ -11,9 +11,10 @@ use resp::num;
 use resp::reply::{Output, Reply};
 
 use crate::clients::blocking::Waiter;
-use crate::clients::client::client_flag;
-use crate::clients::line::{ClientKind, Own, line};
+use crate::clients::client::{Client, client_flag};
+use crate::clients::line::{Own, line};
 use crate::clients::session::ReplyMode;
+use crate::families::client_filter::{Filter, Of};
 use crate::families::client_kill::kill;
 use crate::families::client_tracking::{caching, getredir, tracking, trackinginfo};
 use crate::families::connection::{bad_name, printable};
@@ -45,6 +46,13 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "Decides whether the keys of the next command are tracked.",
         "<YES | NO>",
     ),
+    Spec::new("capa", -3, BASIC, Run::Session(capa)).docs(
+        Group::Connection,
+        "8.0.0",
+        "O(1)",
+        "Says what the client is capable of.",
+        "capability:string [capability:string ...]",
+    ),
     Spec::new("getname", 2, BASIC, Run::Session(getname)).docs(
         Group::Connection,
         "2.6.9",
@@ -73,6 +81,13 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "Answers the connection's number.",
         "",
     ),
+    Spec::new("import-source", 3, BASIC, Run::Session(import_source)).docs(
+        Group::Connection,
+        "8.1.0",
+        "O(1)",
+        "Marks the connection as one that copies another server's data here; there is no mode for that.",
+        "<ON | OFF>",
+    ),
     Spec::new("info", 2, BASIC, Run::Session(info)).tips(&["nondeterministic_output"]).docs(
         Group::Connection,
         "6.2.0",
@@ -87,14 +102,24 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "Closes connections.",
         // All but the first may be given together; the notation has no words for that.
         "<ip:port:string | ID client-id:integer | TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB> | USER username \
-         | ADDR ip:port:string | LADDR ip:port:string | SKIPME <YES | NO> | MAXAGE maxage>",
+         | ADDR ip:port:string | LADDR ip:port:string | SKIPME <YES | NO> | MAXAGE maxage | IDLE idle | FLAGS flags | NAME client-name \
+         | LIB-NAME lib-name | LIB-VER lib-version | DB db-id | CAPA capa | IP ip | NOT-ID client-id:integer \
+         | NOT-TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB> | NOT-USER username | NOT-ADDR ip:port:string \
+         | NOT-LADDR ip:port:string | NOT-FLAGS flags | NOT-NAME client-name | NOT-LIB-NAME lib-name | NOT-LIB-VER lib-version \
+         | NOT-DB db-id | NOT-CAPA capa | NOT-IP ip>",
     ),
     Spec::new("list", -2, OPERATOR, Run::Session(list)).tips(&["nondeterministic_output"]).docs(
         Group::Connection,
         "2.4.0",
         "O(N) where N is the number of connections",
         "Tells all about all connections.",
-        "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id:integer [client-id:integer ...]]",
+        "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id:integer [client-id:integer ...]] [USER username] \
+         [ADDR ip:port:string] [LADDR ip:port:string] [SKIPME <YES | NO>] [MAXAGE maxage:integer] [IDLE idle:integer] \
+         [FLAGS flags:string] [NAME client-name:string] [LIB-NAME lib-name:string] [LIB-VER lib-version:string] \
+         [DB db-id:integer] [CAPA capa:string] [IP ip:string] [NOT-TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] \
+         [NOT-ID client-id:integer [client-id:integer ...]] [NOT-USER username] [NOT-ADDR ip:port:string] \
+         [NOT-LADDR ip:port:string] [NOT-FLAGS flags:string] [NOT-NAME client-name:string] [NOT-LIB-NAME lib-name:string] \
+         [NOT-LIB-VER lib-version:string] [NOT-DB db-id:integer] [NOT-CAPA capa:string] [NOT-IP ip:string]",
     ),
     Spec::new("no-evict", 3, OPERATOR, Run::Session(no_evict)).docs(
         Group::Connection,
@@ -226,20 +251,11 @@ fn info(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 fn list(turn: &mut Turn<'_, '_>) -> Outcome {
-    let clients = &turn.engine().clients;
-    let chosen = if turn.len() == 2 {
-        clients.all()
-    } else if turn.len() == 4 && turn.is(2, "type") {
-        let unknown = || Error::new(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(turn.arg(3))));
-        let kind = ClientKind::named(turn.arg(3)).ok_or_else(unknown)?;
-        clients.all().into_iter().filter(|c| ClientKind::of(c) == kind).collect()
-    } else if turn.len() > 3 && turn.is(2, "id") {
-        let ids = turn.args.from(3).map(num::parse_i64).collect::<Option<Vec<i64>>>();
-        let ids = ids.ok_or_else(|| Error::new("ERR Invalid client ID"))?;
-        ids.into_iter().filter_map(|id| clients.get(u64::try_from(id).ok()?)).collect()
-    } else {
-        return Err(Error::SYNTAX);
-    };
+    let filter = Filter::parse(turn, Of::List)?;
+    let (now_ms, me) = (turn.now_ms(), turn.session.client.id);
+    let is_skipped = |client: &Client| client.id == me && filter.skip_me == Some(true);
+    let all = turn.engine().clients.all().into_iter();
+    let chosen = all.filter(|client| filter.passes(client, now_ms) && !is_skipped(client));
     let mut text = String::new();
     for client in chosen {
         let is_own = client.id == turn.session.client.id;
@@ -274,6 +290,24 @@ fn switch(turn: &Turn<'_, '_>) -> Result<bool, Error> {
         b"off" => Ok(false),
         _ => Err(Error::SYNTAX),
     }
+}
+
+/// What a client claims that Penstock doesn't know is nothing to it.
+fn capa(turn: &mut Turn<'_, '_>) -> Outcome {
+    if turn.args.from(2).any(|capability| capability.eq_ignore_ascii_case(b"redirect")) {
+        turn.session.client.set(client_flag::CAN_REDIRECT, true);
+    }
+    turn.reply.ok();
+    Ok(())
+}
+
+/// As a server of Valkey answers that isn't in the mode in which others' data are copied to it.
+fn import_source(turn: &mut Turn<'_, '_>) -> Outcome {
+    if !turn.is(2, "off") {
+        return Err(Error::fixed("ERR Server is not in import mode"));
+    }
+    turn.reply.ok();
+    Ok(())
 }
 
 fn no_evict(turn: &mut Turn<'_, '_>) -> Outcome {
@@ -374,12 +408,16 @@ fn client_help(turn: &mut Turn<'_, '_>) -> Outcome {
         &[
             "CACHING (YES|NO)",
             "    Track the keys of the next command, or not, in the modes OPTIN and OPTOUT.",
+            "CAPA <option> [<option> ...]",
+            "    Say what the client is capable of: REDIRECT.",
             "GETNAME",
             "    Answer the name of the connection.",
             "GETREDIR",
             "    Answer which connection gets the invalidations of this one; 0 is itself.",
             "ID",
             "    Answer the number of the connection.",
+            "IMPORT-SOURCE (ON|OFF)",
+            "    Mark the connection as one that copies another server's data; refused, but for OFF.",
             "INFO",
             "    Tell all about the connection.",
             "KILL <ip:port>",
@@ -390,13 +428,19 @@ fn client_help(turn: &mut Turn<'_, '_>) -> Outcome {
             "      The address that they come from, or that they connected to.",
             "    * ID <client-id>, TYPE (NORMAL|MASTER|REPLICA|PUBSUB), USER <username>",
             "      Their number, kind, or user.",
-            "    * MAXAGE <seconds>",
-            "      They are at least so old.",
+            "    * IP <ip>, NAME <client-name>, LIB-NAME <lib-name>, LIB-VER <lib-version>, DB <db-id>",
+            "      The address without the port, what they call themselves, the selected database.",
+            "    * FLAGS <flags>, CAPA <capa>",
+            "      They have all of these letters in CLIENT LIST.",
+            "    * MAXAGE <seconds>, IDLE <seconds>",
+            "      They are at least so old, or silent for so long.",
+            "    * NOT-ID, NOT-TYPE, NOT-USER, NOT-ADDR, NOT-LADDR, NOT-IP, NOT-NAME, NOT-LIB-NAME,",
+            "      NOT-LIB-VER, NOT-DB, NOT-FLAGS, NOT-CAPA",
+            "      The same does not hold.",
             "    * SKIPME (YES|NO)",
             "      Whether to spare the connection that asks (default: yes).",
             "LIST [options ...]",
-            "    Tell all about all connections, or some:",
-            "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB), ID <client-id> [<client-id> ...]",
+            "    Tell all about all connections, or some: the options are those of KILL.",
             "NO-EVICT (ON|OFF)",
             "    Spare the connection when memory of connections is scarce.",
             "NO-TOUCH (ON|OFF)",

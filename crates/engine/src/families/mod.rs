@@ -3,6 +3,7 @@
 
 pub mod advise;
 pub mod client;
+mod client_filter;
 mod client_kill;
 mod client_tracking;
 pub mod command;
