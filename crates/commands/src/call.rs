@@ -66,6 +66,9 @@ pub struct Rules {
     /// Whether small integers count as shared objects (OBJECT REFCOUNT). Redis shares none while eviction goes by the
     /// use of each.
     pub shares_integers: bool,
+    /// Whether SORT may not look up the keys that its patterns lead to: the user of the session that runs it may not read
+    /// every key. True only while such a command runs.
+    pub denies_lookups: bool,
 }
 
 impl Rules {
@@ -89,6 +92,7 @@ impl Default for Rules {
             hll_sparse_bytes_max: 3000,
             lazy_free: LazyFree::default(),
             shares_integers: true,
+            denies_lookups: false,
         }
     }
 }

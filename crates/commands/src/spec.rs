@@ -6,7 +6,7 @@ mod facts;
 use resp::request::Args;
 use store::value::Type;
 
-pub use facts::{Channels, FlagsOfKey, IsSecret, Script, Waits, fact};
+pub use facts::{Channels, FlagsOfKey, IsSecret, NamedDatabases, Script, Waits, fact};
 
 /// A command's entry: what it is, and what runs it. `R` is the kind of handler.
 #[derive(Clone, Copy)]
@@ -53,6 +53,8 @@ pub struct Info {
     pub is_secret: Option<IsSecret>,
     /// The flags of its keys with VARIABLE_FLAGS for some arguments; without it, those of the specification.
     pub flags_of_key: Option<FlagsOfKey>,
+    /// Which of its arguments name databases.
+    pub databases: Option<NamedDatabases>,
     /// The group in the documentation.
     pub group: Group,
     /// The version of Redis that brought it.
@@ -538,6 +540,7 @@ impl<R> Spec<R> {
             script: None,
             is_secret: None,
             flags_of_key: None,
+            databases: None,
             group: Group::Generic,
             since: "",
             summary: "",
@@ -624,6 +627,13 @@ impl<R: Copy> Spec<R> {
     #[must_use]
     pub const fn flags_of_key(mut self, flags: FlagsOfKey) -> Self {
         self.info.flags_of_key = Some(flags);
+        self
+    }
+
+    /// Adds which of its arguments name databases.
+    #[must_use]
+    pub const fn databases(mut self, databases: NamedDatabases) -> Self {
+        self.info.databases = Some(databases);
         self
     }
 

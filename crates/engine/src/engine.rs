@@ -11,6 +11,7 @@ use replication::id::HistoryId;
 use resp::request::Args;
 use store::keyspace::Keyspace;
 
+use crate::access::Users;
 use crate::advice::Advice;
 use crate::clients::blocking::Waiters;
 use crate::clients::client::Clients;
@@ -61,6 +62,8 @@ pub struct Engine {
     pub table: &'static Table,
     /// All keys.
     pub keyspace: Keyspace,
+    /// All users.
+    pub users: Users,
     /// All connections.
     pub clients: Clients,
     /// How much memory they may take.
@@ -161,6 +164,7 @@ impl Engine {
         let engine: &'static Engine = Box::leak(Box::new(Engine {
             table,
             keyspace,
+            users: Users::new(table),
             clients: Clients::default(),
             client_limit: ClientLimit::default(),
             inboxes: wakes.into_iter().map(|wake| Inbox::new(wake, threads)).collect(),
@@ -215,6 +219,7 @@ impl Engine {
         self.durability.settings_changed(awaited, self.journal.position());
         self.follow_snapshots();
         self.replication.serve_stale(self.settings.replica_serve_stale_data.get());
+        self.users.require_password(&self.settings.requirepass.get());
         self.settings_version.fetch_add(1, Ordering::Release);
     }
 
@@ -263,6 +268,7 @@ impl Engine {
         self.compaction.reset();
         self.keyspace.reaper().reset_freed();
         self.scripts.reset_evicted();
+        self.users.denials.reset_counts();
     }
 
     /// What a command lists beside what watchers and waiters of its keys ask for: the classes of changes and the bits
@@ -274,11 +280,11 @@ impl Engine {
         if classes == 0 { (0, 0) } else { events::published(classes) }
     }
 
-    /// Whether a session has to authenticate before it may do anything else: not if there is no password any more.
+    /// Whether a session has to authenticate before it may do anything else: not if the default user needs no password any more.
     #[inline]
     #[must_use]
     pub fn must_authenticate(&self, session: &Session) -> bool {
-        !session.is_authenticated() && !self.settings.requirepass.is_empty()
+        !session.is_authenticated() && !self.users.is_default_open()
     }
 
     /// From how many ticks on a command is slow.

@@ -4,6 +4,7 @@ mod admission;
 mod batch;
 mod caching;
 mod connections;
+mod guarded;
 pub mod lookahead;
 mod room;
 mod script;
@@ -25,6 +26,7 @@ use resp::request::Args;
 use store::db::Db;
 use store::keyspace::Locked;
 
+use crate::access::Context;
 use crate::clients::blocking::write_no_wait;
 use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
@@ -32,7 +34,7 @@ use crate::command_table::Command;
 use crate::commit::{Changed, TokenCount};
 use crate::machine::ticks::Ticks;
 use crate::reasons::AWAITED;
-use crate::services::{monitors, slow};
+use crate::services::{access, monitors, slow};
 use crate::worker::turn::{Invocation, Run, SessionHandler, Turn};
 use crate::worker::{Pass, Step, Worker, hash_keys};
 
@@ -88,8 +90,9 @@ impl Worker {
                 step
             }
             (Scope::Whole, _) => {
-                let step = self
-                    .alone(session, inside, |worker, session, locked| worker.call(session, invoked, locked, out, true));
+                let step = self.alone(session, inside, |worker, session, locked| {
+                    worker.call_allowed(session, invoked, locked, out)
+                });
                 step.unwrap_or_else(|| self.answer_busy(session, invoked, out))
             }
             (Scope::Script, _) => self.execute_script(session, invoked, out, inside),
@@ -185,6 +188,8 @@ impl Worker {
             self.ticks = Ticks::now();
             self.clock.follow(self.ticks);
             self.effects.recording = engine.journal.is_read();
+            // The wait may have been for a change of its user.
+            session.follow_summons();
             if session.has_lost_token() {
                 Step::Gone
             } else {
@@ -195,10 +200,29 @@ impl Worker {
             }
         });
         *inside = self.pass();
+        session.follow_summons();
         // Another thread may have closed the gate meanwhile, for long; that time is not the next command's.
         self.ticks = Ticks::now();
         self.clock.follow(self.ticks);
         step
+    }
+
+    /// Runs a command for which the gate has been closed, unless its user has lost the right to it meanwhile.
+    pub(crate) fn call_allowed(
+        &mut self,
+        session: &mut Session,
+        invoked: Invocation<'_>,
+        locked: &mut Locked<'_>,
+        out: &mut Output,
+    ) -> Step {
+        if session.has_changed()
+            && let Err(denial) = self.allow(session, invoked.command, *invoked.args, Context::TopLevel)
+        {
+            let error = access::error(session, invoked.command, denial);
+            self.refuse(session, Some(invoked.command), invoked.args, &error, out);
+            return Step::Next;
+        }
+        self.call(session, invoked, locked, out, true)
     }
 
     /// Runs a command whose shards are held. `may_park`: it is not part of a transaction.

@@ -9,6 +9,7 @@
 //! `worker.rs`; the way of a batch is `execute/windows.rs`, of one command `execute.rs`.
 
 // At the bottom: each knows next to nothing of the others.
+pub mod access;
 pub mod command_table;
 pub mod config;
 pub mod durability;

@@ -120,6 +120,10 @@ pub enum SessionReason {
     Reserved = 1 << 6,
     /// The client caches what it reads: the keys of what it reads are remembered for it.
     Caches = 1 << 7,
+    /// Its user isn't allowed everything: what it sends is looked at as it is planned.
+    Restricted = 1 << 8,
+    /// What has been planned for it must be looked at again: its user, or what that may do, has changed, or its database.
+    Replan = 1 << 9,
 }
 
 /// See [`SessionReason`].
@@ -132,6 +136,20 @@ impl SessionReasons {
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
+    }
+
+    /// Whether there is none but these.
+    #[inline]
+    #[must_use]
+    pub const fn are_only(self, reasons: u32) -> bool {
+        self.0 & !reasons == 0
+    }
+
+    /// Whether any of these holds.
+    #[inline]
+    #[must_use]
+    pub const fn any_of(self, reasons: u32) -> bool {
+        self.0 & reasons != 0
     }
 
     /// Whether this one holds.

@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("replication", &["reasons"]),
     ("inbox", &[]),
     ("config", &["command_table"]),
+    ("access", &["command_table", "config"]),
     ("listening", &["reasons", "config"]),
     ("snapshots", &[]),
     ("host", &["machine", "config", "snapshots"]),
@@ -29,13 +30,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("replies", &["config"]),
     ("pubsub", &["reasons", "inbox"]),
     ("pipelines", &[]),
-    ("clients", &["reasons", "machine", "command_table", "inbox", "config", "listening", "pipelines"]),
+    ("clients", &["access", "reasons", "machine", "command_table", "inbox", "config", "listening", "pipelines"]),
     ("scripts", &["machine", "command_table", "config", "host", "statistics"]),
     ("memory", &["machine", "config"]),
     ("advice", &["config", "clients"]),
     (
         "engine",
         &[
+            "access",
             "reasons",
             "machine",
             "command_table",
@@ -79,6 +81,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "services",
         &[
+            "access",
             "reasons",
             "machine",
             "command_table",
@@ -95,11 +98,15 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("commit", &["reasons", "command_table", "clients", "worker", "services"]),
-    ("script_calls", &["reasons", "machine", "command_table", "config", "clients", "scripts", "worker", "services"]),
+    (
+        "script_calls",
+        &["access", "reasons", "machine", "command_table", "config", "clients", "scripts", "worker", "services"],
+    ),
     ("upkeep", &["machine", "config", "clients", "memory", "worker", "services", "commit"]),
     (
         "families",
         &[
+            "access",
             "machine",
             "command_table",
             "replication",
@@ -124,6 +131,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "execute",
         &[
+            "access",
             "reasons",
             "machine",
             "command_table",

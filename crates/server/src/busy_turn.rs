@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use engine::clients::client::client_flag;
@@ -165,16 +164,13 @@ pub fn open(accepted: Accepted, worker: &mut Worker, shared: &Shared) -> Connect
     if accepted.is_on_reserve {
         flags |= client_flag::ON_RESERVE;
     }
-    let authenticated =
-        shared.engine.settings.requirepass.is_empty() || accepted.user.as_deref().is_some_and(is_a_user);
-    let session = worker.open(accepted.addr, accepted.laddr, fd, flags, authenticated);
+    let authenticated = shared.engine.users.is_default_open();
+    let mut session = worker.open(accepted.addr, accepted.laddr, fd, flags, authenticated);
+    if let Some(user) = accepted.user {
+        // A certificate that names no user leaves the connection as it is: the client may still authenticate otherwise.
+        worker.log_in(&mut session, user.as_bytes());
+    }
     Connection::new(accepted.socket, session)
-}
-
-/// Whether the name in a certificate (`tls-auth-clients-user`) is a user's, as which the connection is authenticated then. There is
-/// one.
-fn is_a_user(name: &str) -> bool {
-    name == "default"
 }
 
 /// Reads once from a connection, has it answered, and sends the answer. Whatever goes wrong with it is seen again when
@@ -207,7 +203,7 @@ fn answer(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
         give_up(connection);
     }
     connection.note_input(worker);
-    if connection.session.client.killed.load(Ordering::Relaxed) {
+    if connection.session.client.summons.is_killed() {
         give_up(connection);
     }
 }

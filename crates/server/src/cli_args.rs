@@ -108,7 +108,8 @@ Examples:
 pub fn load(argv: &[OsString], stdin: &mut dyn Read) -> Result<Loaded, Exit> {
     let line = CommandLine::parse(argv)?;
     let settings = Settings::new();
-    let mut loader = Loader::new(&settings).with_commands(engine::registry::build);
+    let mut loader =
+        Loader::new(&settings).with_commands(engine::registry::build).with_users(engine::access::check_line);
     let mut errors = ConfErrors::default();
     let config_file = line.file.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
     if let Some(path) = &config_file {

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use engine::config::Settings;
+use engine::engine::Engine;
 use engine::worker::Worker;
 
 use crate::event_loop::Shared;
@@ -80,7 +80,7 @@ impl Doorway {
             worker.stats().rejected_connections.add(1);
             return refuse(accepted, is_tls, b"-ERR max number of clients reached\r\n");
         }
-        if !accepted.is_local && is_protected(settings) {
+        if !accepted.is_local && is_protected(shared.engine) {
             worker.stats().rejected_connections.add(1);
             return refuse(accepted, is_tls, PROTECTED.as_bytes());
         }
@@ -101,9 +101,9 @@ fn refuse(accepted: Accepted, is_tls: bool, text: &[u8]) {
     }
 }
 
-/// True if connections from other machines are refused: neither a password nor an address was configured.
-fn is_protected(settings: &Settings) -> bool {
-    settings.protected_mode.get() && settings.requirepass.is_empty()
+/// True if connections from other machines are refused: protected mode is on, and the default user has no password.
+fn is_protected(engine: &Engine) -> bool {
+    engine.settings.protected_mode.get() && engine.users.default_needs_no_password()
 }
 
 /// What a connection from another machine is told in protected mode. Clients look for its first word.

@@ -300,6 +300,7 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
         Engine::start(engine::registry::table(), settings, config_file, shared_wakes, Box::new(host), now_us() / 1000);
     engine.keyspace.reaper().prepare_with(process::stand_back);
     let _ = later_engine.set(engine);
+    engine::services::access::begin(engine).map_err(|why| format!("{FATAL}{why}"))?;
 
     let stopping = Arc::new(AtomicBool::new(false));
     let spill = Spill::start(engine).map_err(|e| format!("can't start a thread: {e}"))?;

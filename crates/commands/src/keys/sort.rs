@@ -94,7 +94,8 @@ struct SortOptions<'c> {
 }
 
 impl<'c> SortOptions<'c> {
-    fn parse(args: Args<'c>, may_store: bool) -> Result<SortOptions<'c>, Error> {
+    /// `may_look_up`: whether the user may read every key, as BY and GET may lead to any.
+    fn parse(args: Args<'c>, may_store: bool, may_look_up: bool) -> Result<SortOptions<'c>, Error> {
         let mut options = SortOptions {
             descending: false,
             alpha: false,
@@ -106,13 +107,13 @@ impl<'c> SortOptions<'c> {
         };
         let mut index = 2;
         while index < args.len() {
-            index += 1 + options.option(args, index, may_store)?;
+            index += 1 + options.option(args, index, may_store, may_look_up)?;
         }
         Ok(options)
     }
 
     /// Takes the option at `index` and gives how many arguments it has.
-    fn option(&mut self, args: Args<'c>, index: usize, may_store: bool) -> Result<usize, Error> {
+    fn option(&mut self, args: Args<'c>, index: usize, may_store: bool, may_look_up: bool) -> Result<usize, Error> {
         let is = |name: &str| args.get(index).eq_ignore_ascii_case(name.as_bytes());
         let left = args.len() - index - 1;
         let int = |index| num::parse_i64(args.get(index)).ok_or(Error::NOT_INTEGER);
@@ -130,10 +131,15 @@ impl<'c> SortOptions<'c> {
             }
             1.. if is("by") => {
                 let by = Pattern::parse(args.get(index + 1));
+                if by.is_key() && !may_look_up {
+                    return Err(denied("BY"));
+                }
                 self.keeps_order |= !by.is_key();
                 self.by = Some(by);
                 return Ok(1);
             }
+            // Even of the element itself, as in Redis.
+            1.. if is("get") && !may_look_up => return Err(denied("GET")),
             1.. if is("get") => {
                 self.get.push(Pattern::parse(args.get(index + 1)));
                 return Ok(1);
@@ -166,10 +172,15 @@ impl<'c> SortOptions<'c> {
     }
 }
 
+/// The error for an option that may lead to keys which the user may not read.
+fn denied(option: &str) -> Error {
+    Error::new(format!("ERR {option} option of SORT denied due to insufficient ACL permissions."))
+}
+
 /// The key of STORE among the arguments. Where they make no sense, it is what Redis takes for it: SORT itself refuses
 /// them, but COMMAND GETKEYS doesn't.
 pub(super) fn store_key(args: Args<'_>) -> Option<usize> {
-    if let Ok(options) = SortOptions::parse(args, true) {
+    if let Ok(options) = SortOptions::parse(args, true, true) {
         return options.store;
     }
     let mut found = None;
@@ -189,7 +200,7 @@ pub(super) fn store_key(args: Args<'_>) -> Option<usize> {
 
 /// SORT with patterns may read any key.
 pub(super) fn scope(args: Args<'_>) -> Scope {
-    let anywhere = SortOptions::parse(args, true).is_ok_and(|options| options.looks_keys_up());
+    let anywhere = SortOptions::parse(args, true, true).is_ok_and(|options| options.looks_keys_up());
     if anywhere { Scope::Whole } else { Scope::Keys }
 }
 
@@ -336,7 +347,7 @@ pub(super) fn sort_ro(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 fn sort_with(call: &mut Call<'_, '_, '_>, may_store: bool) -> Outcome {
-    let options = SortOptions::parse(*call.args, may_store)?;
+    let options = SortOptions::parse(*call.args, may_store, !call.rules.denies_lookups)?;
     let elements = elements(call, &options)?;
     // What is stored, and what a script sees, must not depend on how a set happens to be kept.
     let orders_set = options.keeps_order && (options.store.is_some() || call.in_script) && is_set(call);

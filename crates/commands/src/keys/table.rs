@@ -1,5 +1,7 @@
 //! The family's entries.
 
+use resp::request::Args;
+
 use super::{
     copy, dbsize, del, exists, expire, flushall, flushdb, move_to, object, payload, rename, renamenx, scan, sort,
     touch, type_of, unlink,
@@ -7,15 +9,27 @@ use super::{
 use crate::Handler;
 use crate::spec::flag::{DENYOOM, FAST, LOADING, MOVABLEKEYS, READONLY, STALE, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, OW, RM, RO, RW, UPDATE};
-use crate::spec::{Group, KeySpec, Scope, Spec, acl};
+use crate::spec::{Group, KeySpec, Scope, Spec, acl, fact};
 
 /// Tips of commands that take any number of keys and count.
 const COUNTING: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
+
+/// The arguments of COPY that name a database.
+fn named_by_copy(args: Args<'_>, visit: &mut dyn FnMut(usize)) {
+    let is_option = |index: &usize| args.get(*index).eq_ignore_ascii_case(b"db");
+    (3..args.len().saturating_sub(1)).filter(is_option).for_each(|index| visit(index + 1));
+}
+
+/// The argument of MOVE that names a database.
+fn named_by_move(_: Args<'_>, visit: &mut dyn FnMut(usize)) {
+    visit(2);
+}
 
 /// See the module's documentation.
 pub const COMMANDS: &[Spec<Handler>] = &[
     Spec::new("copy", -3, WRITE | DENYOOM, copy as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS), KeySpec::at(2, OW | UPDATE)])
+        .databases(named_by_copy)
         .docs(
             Group::Generic,
             "6.2.0",
@@ -76,6 +90,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         .docs(Group::Generic, "7.0.0", "O(1)", "Returns the expiry of a key, in seconds of Unix time.", "key"),
     Spec::new("flushall", -1, WRITE, flushall as Handler)
         .scope(Scope::Whole)
+        .facts(fact::ALL_DATABASES)
         .categories(acl::KEYSPACE | acl::DANGEROUS)
         .docs(
             Group::Server,
@@ -107,13 +122,11 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "pattern:pattern",
         )
         .tips(&["request_policy:all_shards", "nondeterministic_output_order"]),
-    Spec::new("move", 3, WRITE | FAST, move_to as Handler).brief().keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)]).docs(
-        Group::Generic,
-        "1.0.0",
-        "O(1)",
-        "Moves a key to another database.",
-        "key db:integer",
-    ),
+    Spec::new("move", 3, WRITE | FAST, move_to as Handler)
+        .brief()
+        .databases(named_by_move)
+        .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
+        .docs(Group::Generic, "1.0.0", "O(1)", "Moves a key to another database.", "key db:integer"),
     Spec::new("object", -2, 0, object::object as Handler)
         .not_in_group_category()
         .docs(Group::Generic, "2.2.3", "Depends on the subcommand", "Tells how a key is kept.", "")
@@ -189,6 +202,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         )
         .tips(&["nondeterministic_output", "request_policy:special", "response_policy:special"]),
     Spec::new("sort", -2, WRITE | DENYOOM | MOVABLEKEYS, sort::sort as Handler)
+        .facts(fact::LOOKS_UP)
         .keys(&[
             KeySpec::at(1, RO | ACCESS),
             KeySpec::unknown(RO | ACCESS, no_key).notes(SORT_NOTES),
@@ -206,6 +220,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
              pattern:pattern ...]] [ASC | DESC]:order [ALPHA] [STORE destination:key]",
         ),
     Spec::new("sort_ro", -2, READONLY | MOVABLEKEYS, sort::sort_ro as Handler)
+        .facts(fact::LOOKS_UP)
         .keys(&[KeySpec::at(1, RO | ACCESS), KeySpec::unknown(RO | ACCESS, no_key).notes(SORT_NOTES)])
         .scope(Scope::ByArgs(sort::scope))
         .not_in_group_category()

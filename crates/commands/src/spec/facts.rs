@@ -23,6 +23,15 @@ pub mod fact {
     pub const TELLS_HEALTH: u32 = 1 << 5;
     /// Of a container: its subcommands leave what CLIENT CACHING has said to the command after them.
     pub const KEEPS_CACHING: u32 = 1 << 6;
+    /// Subscribes to the channels that its arguments name.
+    pub const SUBSCRIBES: u32 = 1 << 7;
+    /// Subscribes to the patterns that its arguments are.
+    pub const SUBSCRIBES_TO_PATTERNS: u32 = 1 << 8;
+    /// Concerns all databases, whichever is selected.
+    pub const ALL_DATABASES: u32 = 1 << 9;
+    /// May read keys that its arguments don't name: those that SORT's patterns lead to. `Rules::denies_lookups` says
+    /// whether it may.
+    pub const LOOKS_UP: u32 = 1 << 10;
 }
 
 /// What a command that finds nothing waits for.
@@ -56,6 +65,9 @@ pub enum Script {
 
 /// True if the argument at an index must not be shown: a password, or a name that goes with one.
 pub type IsSecret = fn(Args<'_>, usize) -> bool;
+
+/// Visits the indexes of the arguments that name databases, other than the selected one.
+pub type NamedDatabases = fn(Args<'_>, &mut dyn FnMut(usize));
 
 /// The flags of a key, where they depend on the other arguments.
 pub type FlagsOfKey = fn(Args<'_>) -> u32;

@@ -20,6 +20,7 @@ use store::hash::KeyHash;
 use store::value::Type;
 
 use self::claim::Claim;
+use crate::access::User;
 use crate::command_table::Command;
 use crate::listening::listeners::Listeners;
 use crate::listening::watch::DbKey;
@@ -47,6 +48,8 @@ pub struct Waiter {
     pub wait: Wait,
     /// The keys under which it is registered, with their shards.
     pub registered: Vec<(usize, DbKey)>,
+    /// The user that the connection is; none of what the server runs itself.
+    pub(crate) user: Option<Arc<User>>,
     /// What the connection counts for. The command counts when it is answered.
     pipeline: Option<Arc<Pipeline>>,
     /// Its place among all waiters: later ones have higher numbers.
@@ -59,7 +62,7 @@ impl Waiter {
     /// of its keys' shards.
     #[must_use]
     #[expect(clippy::too_many_arguments, reason = "it is a record of all of these")]
-    pub fn new(
+    pub(crate) fn new(
         client: u64,
         worker: usize,
         command: &'static Command,
@@ -69,11 +72,12 @@ impl Waiter {
         proto: Proto,
         wait: Wait,
         registered: Vec<(usize, DbKey)>,
+        user: Option<Arc<User>>,
         pipeline: Option<Arc<Pipeline>>,
         ticket: u64,
     ) -> Waiter {
         let right = Claim::parked();
-        Waiter { client, worker, command, args, keys, database, proto, wait, registered, pipeline, ticket, right }
+        Waiter { client, worker, command, args, keys, database, proto, wait, registered, user, pipeline, ticket, right }
     }
 
     /// Takes the right to answer; false if another thread has it.
@@ -315,6 +319,7 @@ mod tests {
             Proto::Resp2,
             wait,
             registered.to_vec(),
+            None,
             None,
             ticket,
         ))

@@ -1,12 +1,14 @@
 //! What every thread may know of a connection: its line in CLIENT LIST, and how to reach it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use resp::reply::Proto;
 
+use crate::access::DEFAULT;
 use crate::clients::blocking::Waiter;
+use crate::clients::summons::Summons;
 use crate::listening::tracking::Tracker;
 use crate::listening::tracking::tracking_flag;
 use crate::listening::watch::Mark;
@@ -110,8 +112,8 @@ pub struct Client {
     commands: AtomicU64,
     /// Set when a key that it watches changes; cleared when the watched keys are forgotten.
     pub mark: Mark,
-    /// True once it is to be closed.
-    pub killed: AtomicBool,
+    /// Whether it is to be closed, and what else its thread is to look at.
+    pub summons: Summons,
     /// What each sum of [`Clients`] has of it; [`NOT_LISTED`] once it is in no list any more.
     noted: [AtomicU64; SUMS],
     names: Mutex<Names>,
@@ -176,7 +178,7 @@ impl Client {
             batches: AtomicU64::new(0),
             commands: AtomicU64::new(0),
             mark: Mark::default(),
-            killed: AtomicBool::new(false),
+            summons: Summons::default(),
             noted: Default::default(),
             names: Mutex::default(),
             names_version: AtomicU32::new(0),
@@ -221,10 +223,16 @@ impl Client {
         lock(&self.user)
     }
 
-    /// Notes as which user it has authenticated.
-    pub fn set_user(&self, user: &str) {
-        *self.user() = Some(user.into());
+    /// Notes as which user it has authenticated; as none, if it is the default user again.
+    pub fn set_user(&self, user: Option<&str>) {
+        *self.user() = user.map(str::to_owned);
         self.names_version.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The name of the user that it is.
+    #[must_use]
+    pub fn user_name(&self) -> String {
+        self.user().clone().unwrap_or_else(|| DEFAULT.to_string())
     }
 
     /// Changes whenever its names or its user do.

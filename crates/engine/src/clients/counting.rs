@@ -1,7 +1,5 @@
 //! What a connection counts for its pipeline token, if it has one: see `pipelines`.
 
-use std::sync::atomic::Ordering;
-
 use journal::record::Record;
 
 use super::session::Session;
@@ -82,7 +80,7 @@ impl Session {
         self.tally().is_some_and(|tally| match tally.pipeline().hold_of(self.client.id) {
             Hold::Has => false,
             // Another connection may have taken it over, and be done with it already.
-            Hold::Ended => self.client.killed.load(Ordering::Relaxed),
+            Hold::Ended => self.client.summons.is_killed(),
             Hold::Lost => true,
         })
     }

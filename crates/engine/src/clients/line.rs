@@ -10,9 +10,6 @@ use crate::clients::client_memory::memory_bytes;
 use crate::command_table::Table;
 use crate::listening::tracking::tracking_flag;
 
-/// The only user there is.
-pub(crate) const DEFAULT_USER: &str = "default";
-
 /// A kind of connection, as filters and client-output-buffer-limit tell them apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ClientKind {
@@ -95,7 +92,7 @@ pub(crate) struct Own<'a> {
 /// The line, without an end. Of a connection that isn't the one that asks, the last command is shown.
 pub(crate) fn line(table: &Table, client: &Client, now_ms: u64, own: Option<Own<'_>>) -> String {
     let names = client.names().clone();
-    let user = client.user().clone().unwrap_or_else(|| DEFAULT_USER.into());
+    let user = client.user_name();
     let seconds_since = |ms: u64| now_ms.saturating_sub(ms) / 1000;
     let [sub, psub, ssub] = client.subscriptions.each_ref().map(|count| count.load(Relaxed));
     let input = own.map_or_else(|| client.input_bytes.load(Relaxed), |own| own.arrived_bytes);

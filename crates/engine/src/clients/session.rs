@@ -9,6 +9,7 @@ use resp::reply::{Output, Proto};
 use resp::request::{Framer, OwnedArgs};
 use store::hash::KeyHash;
 
+use crate::access::{Permissions, User};
 use crate::clients::client::{Client, client_flag};
 use crate::clients::trips::Trips;
 use crate::command_table::Command;
@@ -111,6 +112,10 @@ pub struct Session {
     reply_mode: ReplyMode,
     /// Why its commands can't take the shortest way: what follows from other fields here, kept with them.
     reasons: SessionReasons,
+    /// The user that it is; none of what the server runs itself, which may do everything.
+    user: Option<Arc<User>>,
+    /// What that user may do, unless it is everything.
+    permissions: Option<Arc<Permissions>>,
     /// Whether its accesses count for eviction (CLIENT NO-TOUCH).
     pub no_touch: bool,
     /// Whether the connection is to be closed once its replies are sent.
@@ -149,6 +154,8 @@ impl Session {
             subscriptions: Subscriptions::default(),
             reply_mode: ReplyMode::On,
             reasons,
+            user: None,
+            permissions: None,
             no_touch: false,
             closing: false,
             pushes: Output::default(),
@@ -180,6 +187,8 @@ impl Session {
     /// Selects a database.
     pub fn select(&mut self, database: usize) {
         self.database = database;
+        // Rules may tell databases apart.
+        self.reasons.set(SessionReason::Replan, self.permissions.is_some());
         self.client.db.store(database as u32, Ordering::Relaxed);
     }
 
@@ -202,16 +211,14 @@ impl Session {
     #[inline]
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        self.reasons.is_empty()
+        self.reasons.are_only(SessionReason::Restricted as u32)
     }
 
     /// The same, but for what it counts for a pipeline.
     #[inline]
     #[must_use]
     pub fn is_plain_but_counted(&self) -> bool {
-        let mut reasons = self.reasons;
-        reasons.set(SessionReason::Counts, false);
-        reasons.is_empty()
+        self.reasons.are_only(SessionReason::Counts as u32 | SessionReason::Restricted as u32)
     }
 
     /// Whether the client may give commands, though there is a password.
@@ -236,6 +243,68 @@ impl Session {
     pub fn leave_reserve(&mut self) {
         self.reasons.set(SessionReason::Reserved, false);
         self.client.set(client_flag::ON_RESERVE, false);
+    }
+
+    /// Whether what it sends is to be looked at as it is planned: it has yet to authenticate, its user isn't allowed
+    /// everything, or that has just changed.
+    #[inline]
+    #[must_use]
+    pub fn is_guarded(&self) -> bool {
+        use SessionReason::{Replan, Restricted, Unauthenticated};
+        self.reasons.any_of(Unauthenticated as u32 | Restricted as u32 | Replan as u32)
+    }
+
+    /// Whether the commands that follow must be planned again, after one that has changed what may run. RESET takes the
+    /// authentication away.
+    #[inline]
+    #[must_use]
+    pub fn must_replan(&self) -> bool {
+        self.reasons.any_of(SessionReason::Unauthenticated as u32 | SessionReason::Replan as u32)
+    }
+
+    /// Whether its user, or what that may do, has changed since the commands were planned.
+    #[must_use]
+    pub(crate) fn has_changed(&self) -> bool {
+        self.reasons.has(SessionReason::Replan)
+    }
+
+    /// The commands that follow are planned by what holds now.
+    pub(crate) fn begin_plan(&mut self) {
+        self.reasons.set(SessionReason::Replan, false);
+    }
+
+    /// The user that it is; none of what the server runs itself.
+    #[must_use]
+    pub(crate) fn user(&self) -> Option<&Arc<User>> {
+        self.user.as_ref()
+    }
+
+    /// What its user may do, unless it is everything.
+    #[inline]
+    #[must_use]
+    pub(crate) fn permissions(&self) -> Option<&Arc<Permissions>> {
+        self.permissions.as_ref()
+    }
+
+    /// Has it be a user. Whether it has authenticated is another question.
+    pub(crate) fn become_user(&mut self, user: Arc<User>) {
+        self.user = Some(user);
+        self.follow_user();
+    }
+
+    /// Takes over what its user may do now.
+    pub(crate) fn follow_user(&mut self) {
+        let permissions = self.user.as_ref().map(|user| user.permissions());
+        self.permissions = permissions.filter(|permissions| !permissions.is_unrestricted());
+        self.reasons.set(SessionReason::Restricted, self.permissions.is_some());
+        self.reasons.set(SessionReason::Replan, true);
+    }
+
+    /// The same, if another thread has told that it has changed.
+    pub(crate) fn follow_summons(&mut self) {
+        if self.client.summons.any() && self.client.summons.take_user_changed() {
+            self.follow_user();
+        }
     }
 
     /// Whether it shows what MONITOR shows.

@@ -215,7 +215,7 @@ pub(super) fn with_unit(bytes: i128) -> String {
 }
 
 /// `text` in double quotes, so that [`resp::splitargs::split_args`] gives it back.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {

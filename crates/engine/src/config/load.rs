@@ -9,11 +9,17 @@ use super::cell::Value;
 use super::directive::Effect;
 use super::kind::{ValueKind, parse_int};
 use super::settings::Settings;
-use super::special::{check_default_user, missing};
+use super::special::missing;
 use super::table::TABLE;
 
 /// What Redis says of a line that it doesn't know.
 const BAD_DIRECTIVE: &str = "Bad directive or wrong number of arguments";
+
+/// What Redis says of a second line for a user.
+const DUPLICATE_USER: &str = "Duplicate user found. A user can only be defined once in config files";
+
+/// Says what is wrong with a user's name or rules.
+pub type CheckUser = fn(&Table, &str, &[&str]) -> Result<(), String>;
 
 /// Redis's own limit.
 const IO_THREADS_MAX: i64 = 128;
@@ -28,6 +34,8 @@ pub struct Loader<'a> {
     without_effect: BTreeSet<&'static str>,
     /// Makes the table of commands that may be renamed.
     build_commands: Option<fn() -> Table>,
+    /// Looks at `user` lines.
+    check_user: Option<CheckUser>,
     /// With what has been renamed by now; none, if nothing has.
     commands: Option<Table>,
 }
@@ -35,13 +43,26 @@ pub struct Loader<'a> {
 impl<'a> Loader<'a> {
     /// A loader into `settings`, which nothing else uses yet.
     pub fn new(settings: &'a Settings) -> Loader<'a> {
-        Loader { settings, save_seen: false, without_effect: BTreeSet::new(), build_commands: None, commands: None }
+        Loader {
+            settings,
+            save_seen: false,
+            without_effect: BTreeSet::new(),
+            build_commands: None,
+            check_user: None,
+            commands: None,
+        }
     }
 
     /// Has `rename-command` rename commands of the table that `build` makes. Without it there are none to be renamed.
     #[must_use]
     pub fn with_commands(self, build: fn() -> Table) -> Loader<'a> {
         Loader { build_commands: Some(build), ..self }
+    }
+
+    /// Has `user` lines be looked at. Without it they are taken as they are.
+    #[must_use]
+    pub fn with_users(self, check: CheckUser) -> Loader<'a> {
+        Loader { check_user: Some(check), ..self }
     }
 
     /// The settings as they are by now.
@@ -62,8 +83,7 @@ impl<'a> Loader<'a> {
             // Gone since Redis 3.2, and accepted since then.
             ("list-max-ziplist-entries" | "list-max-ziplist-value", [_]) => Ok(()),
             ("loadmodule" | "loadmodule-ex", _) => Err(missing("loading modules")),
-            ("user", ["default", rules @ ..]) => check_default_user(rules),
-            ("user", _) => Err(missing("users other than default")),
+            ("user", [name, rules @ ..]) => self.user(name, rules),
             // It is an alias of `threads`. Redis's range is less than that one's, and has no 0 for as many as cores.
             ("io-threads", [count]) => {
                 parse_int(count, 1, IO_THREADS_MAX).and_then(|_| self.setting("io-threads", args))
@@ -90,6 +110,18 @@ impl<'a> Loader<'a> {
         self.commands.get_or_insert_with(build).rename(old, new)?;
         let mut renames = self.settings.renames.lock().unwrap_or_else(PoisonError::into_inner);
         renames.push((old.to_owned(), new.to_owned()));
+        Ok(())
+    }
+
+    fn user(&mut self, name: &str, rules: &[&str]) -> Result<(), String> {
+        if let (Some(check), Some(build)) = (self.check_user, self.build_commands) {
+            check(self.commands.get_or_insert_with(build), name, rules)?;
+        }
+        let mut users = self.settings.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if users.iter().any(|user| user.first().is_some_and(|known| known == name)) {
+            return Err(format!("Error in user declaration '{name}': {DUPLICATE_USER}"));
+        }
+        users.push(std::iter::once(&name).chain(rules).map(|word| (*word).to_owned()).collect());
         Ok(())
     }
 
@@ -193,8 +225,6 @@ mod tests {
         for line in [
             "cluster-enabled yes",
             "loadmodule /x.so",
-            "user a on",
-            "aclfile /x",
             "sentinel monitor a b 1 1",
             "rdma-port 6380",
             "min-replicas-to-write 1",
@@ -209,7 +239,7 @@ mod tests {
         check(&["slaveof 127.0.0.1 6380"], "replicaof", "127.0.0.1 6380");
         assert!(load(&["replicaof 127.0.0.1 0"], "x").unwrap_err().ends_with("Invalid master port"));
         check(&["min-replicas-to-write 0", "min-replicas-max-lag 5"], "min-slaves-to-write", "0");
-        check(&["appendonly no", "cluster-enabled no", "slaveof no one", "aclfile \"\""], "appendonly", "no");
+        check(&["appendonly no", "cluster-enabled no", "slaveof no one"], "appendonly", "no");
     }
 
     #[test]
@@ -231,22 +261,22 @@ mod tests {
     }
 
     #[test]
-    fn the_default_user_may_be_told_what_it_is() {
-        // The second line is what Redis's CONFIG REWRITE leaves in every file.
-        for rules in [
-            "on nopass ~* &* +@all",
-            "on nopass sanitize-payload ~* &* +@all",
-            "ALLKEYS allchannels allcommands NOPASS skip-sanitize-payload on",
-        ] {
-            check(&[&format!("user default {rules}"), "hz 11"], "hz", "11");
-        }
-        let other = "a user default other than 'on nopass ~* &* +@all'";
-        for rules in
-            ["", "on nopass ~* &*", "off nopass ~* &* +@all", "on >secret ~* &* +@all", "on nopass ~a &* +@all"]
-        {
-            check_error(&format!("user default {rules}"), &missing(other));
-        }
-        check_error("user a on nopass ~* &* +@all", &missing("users other than default"));
+    fn users_are_noted_once_each() {
+        let settings = Settings::new();
+        let mut loader =
+            Loader::new(&settings).with_commands(crate::registry::build).with_users(crate::access::check_line);
+        let mut load = |line: &str| loader.directive(&resp::splitargs::split_args(line.as_bytes()).unwrap());
+        assert_eq!(load("user default on nopass ~* &* +@all"), Ok(()));
+        assert_eq!(load("user a on >\"p q\" (+get ~a) +@read"), Ok(()));
+        let duplicate =
+            "Error in user declaration 'a': Duplicate user found. A user can only be defined once in config files";
+        assert_eq!(load("user a off"), Err(duplicate.into()));
+        let unknown = "Error in user declaration '+nosuch': Unknown command or category name in ACL";
+        assert_eq!(load("user b on +nosuch"), Err(unknown.into()));
+        assert_eq!(load("user"), Err(BAD_DIRECTIVE.into()));
+        let users = settings.configured_users();
+        assert_eq!(users.iter().map(Vec::len).collect::<Vec<_>>(), [6, 6]);
+        assert_eq!(users[1], ["a", "on", ">p q", "(+get", "~a)", "+@read"]);
     }
 
     #[test]

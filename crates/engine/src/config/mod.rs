@@ -15,10 +15,10 @@
 //! | those in `settings.rs` | live, or read at the start where CONFIG SET refuses them, as Redis does |
 //! | `dir`, `dbfilename` | as in Redis, CONFIG SET changes them only if `enable-protected-configs` allows it |
 //! | `io-threads` | an alias of `threads`, in Redis's range: from 1 to 128 |
-//! | `user default on nopass ~* &* +@all` | accepted: Redis's CONFIG REWRITE leaves it in every file |
+//! | `user`, `aclfile` | users and their rules: the room `access`; not both at once |
 //! | `rename-command` | in a file or on the command line only: [`Settings::renamed_commands`] |
-//! | `aclfile`, `user`, `loadmodule` | refused: dangerous to ignore |
-//! | `cluster-enabled yes`, `replicaof`, `sentinel` | refused: likewise |
+//! | `loadmodule` | refused: dangerous to ignore |
+//! | `cluster-enabled yes`, `sentinel` | refused: likewise |
 //! | `min-replicas-to-write` above 0 | refused: it asks for writes to be refused while there are no replicas |
 //! | CPU lists and so on | stored: what starts the server does that |
 //! | the rest about snapshots, replicas, clusters, modules | stored until these exist |
@@ -51,12 +51,15 @@ pub use cell::{
 pub use change::{ConfigHost, get, set};
 pub use directive::{Apply, Directive, Effect};
 pub use kind::ValueKind;
-pub use load::Loader;
-pub use rewrite::{RewriteError, rewrite};
+pub(crate) use kind::quoted;
+pub use load::{CheckUser, Loader};
+pub(crate) use rewrite::replace_file;
+pub use rewrite::{RewriteError, UserLines, rewrite};
 pub use settings::{
-    Access, AppendFsync, AuthClients, CertificateUser, LogFormat, LogLevel, LogTimestamp, MaxmemoryPolicy,
+    Access, AppendFsync, AuthClients, CertificateUser, LogFormat, LogLevel, LogTimestamp, MaxmemoryPolicy, NewChannels,
     PIPELINE_TOKEN_TTL_S_MAX, QUERY_BYTES_MAX, Settings, Supervised, SyslogFacility,
 };
+pub(crate) use special::system_text;
 pub use special::{SavePoint, keyspace_events};
 pub use standing::{Standing, is_refused, standing};
 pub use table::{DirectiveTable, TABLE, is_sensitive};

@@ -46,11 +46,20 @@ impl From<io::Error> for RewriteError {
     }
 }
 
-/// Writes the settings into the file at `path`, which is made anew if it has vanished.
+/// The `user` lines that say what users there are.
+#[derive(Clone, Debug, Default)]
+pub struct UserLines {
+    /// One for each user; none, if a file of users has them.
+    pub lines: Vec<String>,
+    /// True if users are others than without any line. Else a file without lines gets none.
+    pub are_needed: bool,
+}
+
+/// Writes the settings and users into the file at `path`, which is made anew if it has vanished.
 ///
 /// # Errors
 /// [`RewriteError`]; the file is as it was then.
-pub fn rewrite(settings: &Settings, path: Option<&Path>) -> Result<(), RewriteError> {
+pub fn rewrite(settings: &Settings, users: UserLines, path: Option<&Path>) -> Result<(), RewriteError> {
     let path = path.ok_or(RewriteError::NoFile)?;
     let _guard = settings.lock_changes();
     // A link stays a link: it is the file behind it that is replaced.
@@ -59,11 +68,11 @@ pub fn rewrite(settings: &Settings, path: Option<&Path>) -> Result<(), RewriteEr
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         read => read?,
     };
-    Ok(replace_file(&path, &rewritten(settings, &old))?)
+    Ok(replace_file(&path, &rewritten(settings, users, &old))?)
 }
 
 /// The text of the file that was `old`.
-fn rewritten(settings: &Settings, old: &[u8]) -> Vec<u8> {
+fn rewritten(settings: &Settings, users: UserLines, old: &[u8]) -> Vec<u8> {
     let mut lines: Vec<Option<Vec<u8>>> = split_lines(old).map(|line| Some(line.to_vec())).collect();
     let places = places(&lines);
     let mut appended = Vec::new();
@@ -75,6 +84,7 @@ fn rewritten(settings: &Settings, old: &[u8]) -> Vec<u8> {
             None => appended.extend(needed(directive, &value)),
         }
     }
+    put_users(&mut lines, users, &mut appended);
     append(&mut lines, appended);
     lines.into_iter().flatten().flat_map(|line| [line, b"\n".to_vec()]).flatten().collect()
 }
@@ -153,6 +163,23 @@ fn put(lines: &mut [Option<Vec<u8>>], places: &[usize], wanted: Vec<String>, app
     appended.extend(wanted);
 }
 
+/// Puts the lines of users where such lines are, unless those say the same.
+fn put_users(lines: &mut [Option<Vec<u8>>], users: UserLines, appended: &mut Vec<String>) {
+    let is_user = |args: &[Vec<u8>]| args.first().is_some_and(|name| name.eq_ignore_ascii_case(b"user"));
+    let said: Vec<(usize, Vec<Vec<u8>>)> = lines
+        .iter()
+        .enumerate()
+        .map(|(place, line)| (place, arguments(line.as_deref().unwrap_or_default())))
+        .filter(|(_, args)| is_user(args))
+        .collect();
+    let places: Vec<usize> = said.iter().map(|(place, _)| *place).collect();
+    let wanted = users.lines.iter().map(|line| arguments(line.as_bytes()));
+    let is_said = wanted.eq(said.into_iter().map(|(_, args)| args));
+    if !is_said && (users.are_needed || !places.is_empty()) {
+        put(lines, &places, users.lines, appended);
+    }
+}
+
 fn append(lines: &mut Vec<Option<Vec<u8>>>, appended: Vec<String>) {
     if appended.is_empty() {
         return;
@@ -167,7 +194,7 @@ fn append(lines: &mut Vec<Option<Vec<u8>>>, appended: Vec<String>) {
 }
 
 /// Replaces the file at `path` so that after a crash either the old or the new text is there, whole.
-fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
+pub(crate) fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!("-{}.tmp", std::process::id()));
     let temporary = path.with_file_name(name);
@@ -228,10 +255,11 @@ mod tests {
         let (old, new) = (format!("{here}{old}"), format!("{here}{new}"));
         let settings = load(old.as_bytes());
         set_all(&settings, words);
-        let found = rewritten(&settings, old.as_bytes());
+        let found = rewritten(&settings, UserLines::default(), old.as_bytes());
         assert_eq!(String::from_utf8_lossy(&found), new);
         assert_eq!(get(&load(&found), &[b"*"]), get(&settings, &[b"*"]));
-        assert_eq!(rewritten(&settings, &found), found, "a second time changes nothing");
+        let again = rewritten(&settings, UserLines::default(), &found);
+        assert_eq!(again, found, "a second time changes nothing");
     }
 
     #[test]
@@ -265,6 +293,29 @@ mod tests {
     }
 
     #[test]
+    fn users_replace_their_lines() {
+        let check = |old: &str, lines: &[&str], are_needed: bool, new: &str| {
+            let settings = Settings::new();
+            let here = format!("dir \"{}\"\n", settings.dir.get());
+            let users = UserLines { lines: lines.iter().map(|line| line.to_string()).collect(), are_needed };
+            let found = rewritten(&settings, users, format!("{here}{old}").as_bytes());
+            assert_eq!(String::from_utf8_lossy(&found), format!("{here}{new}"));
+        };
+        let default = "user default on nopass ~* &* +@all";
+        check("hz 10\n", &[default], false, "hz 10\n");
+        check(&format!("{default}\n"), &[default], false, &format!("{default}\n"));
+        check(
+            "hz 10\n",
+            &["user a on", default],
+            true,
+            &format!("hz 10\n\n# Generated by CONFIG REWRITE\nuser a on\n{default}\n"),
+        );
+        check("user  a on # x\nUSER b on\n", &["user a off"], true, "user a off\n");
+        check("user a  'on'\n# x\n", &["user a on"], true, "user a  'on'\n# x\n");
+        check("user a on\nhz 10\n", &[], false, "hz 10\n");
+    }
+
+    #[test]
     fn settings_of_several_lines() {
         check("save 900 1\n", &["save", ""], "save \"\"\n");
         check("bind 127.0.0.1\n", &["bind", ""], "bind \"\"\n");
@@ -290,7 +341,7 @@ mod tests {
         );
         set_all(&settings, &["shutdown-on-sigterm", "save now", "oom-score-adj-values", "1 2 3", "maxmemory", "3k"]);
         set_all(&settings, &["masterauth", "\u{7f}\t\\x41", "slowlog-log-slower-than", "-1", "dynamic-hz", "no"]);
-        let text = rewritten(&settings, b"");
+        let text = rewritten(&settings, UserLines::default(), b"");
         assert_eq!(get(&load(&text), &[b"*"]), get(&settings, &[b"*"]), "{}", String::from_utf8_lossy(&text));
     }
 
@@ -304,14 +355,14 @@ mod tests {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         let settings = load(b"hz 30");
-        rewrite(&settings, Some(&link)).unwrap();
+        rewrite(&settings, UserLines::default(), Some(&link)).unwrap();
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(text.starts_with("hz 30\n\n# Generated by CONFIG REWRITE\ndir \""), "{text}");
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(link.is_symlink());
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 2, "a temporary file is left");
         std::fs::remove_file(&file).unwrap();
-        rewrite(&settings, Some(&file)).unwrap();
+        rewrite(&settings, UserLines::default(), Some(&file)).unwrap();
         assert!(std::fs::read_to_string(&file).unwrap().starts_with("# Generated by CONFIG REWRITE\n"));
         std::fs::remove_dir_all(&directory).unwrap();
     }
@@ -319,9 +370,9 @@ mod tests {
     #[test]
     fn errors_are_those_of_redis() {
         let settings = Settings::new();
-        let error = rewrite(&settings, None).unwrap_err();
+        let error = rewrite(&settings, UserLines::default(), None).unwrap_err();
         assert_eq!(error.to_string(), "ERR The server is running without a config file");
-        let error = rewrite(&settings, Some(Path::new("/nonexistent/x.conf"))).unwrap_err();
+        let error = rewrite(&settings, UserLines::default(), Some(Path::new("/nonexistent/x.conf"))).unwrap_err();
         assert_eq!(error.to_string(), "ERR Rewriting config file: No such file or directory");
     }
 }

@@ -187,6 +187,16 @@ choices! {
     }
 }
 
+choices! {
+    /// Which channels a new user may use.
+    NewChannels, NEW_CHANNELS {
+        /// All.
+        All = "allchannels",
+        /// None.
+        None = "resetchannels",
+    }
+}
+
 /// The greatest number of worker threads; beyond any machine this is meant for, and far below what exhausts one.
 const THREADS_MAX: i64 = 1024;
 
@@ -203,6 +213,8 @@ macro_rules! settings {
             pub(super) shelf: Box<[Shelf]>,
             /// `rename-command`: pairs of old and new name, in the file's order.
             pub(super) renames: Mutex<Vec<(String, String)>>,
+            /// `user`: names with their rules, in the file's order.
+            pub(super) users: Mutex<Vec<Vec<String>>>,
             /// Held by the thread that changes or rewrites settings, so that two changes can't mix.
             change: Mutex<()>,
         }
@@ -219,6 +231,7 @@ macro_rules! settings {
                     $($field: Default::default(),)+
                     shelf: TABLE.directives.iter().map(|_| Shelf::default()).collect(),
                     renames: Mutex::default(),
+                    users: Mutex::default(),
                     change: Mutex::default(),
                 }
             }
@@ -273,7 +286,7 @@ settings! {
     unixsocketgroup: Text = Directive::text("unixsocketgroup", "").startup();
     /// Connections that may wait to be accepted, as listen(2) takes it.
     tcp_backlog: Int = Directive::natural("tcp-backlog", "511").startup();
-    /// Whether connections from other machines are refused while there is no password and no explicit bind.
+    /// Whether connections from other machines are refused while the default user has no password.
     protected_mode: Flag = Directive::bool("protected-mode", "yes");
     /// Connections at a time.
     maxclients: Int = Directive::int("maxclients", 1, u32::MAX as i64, "10000").applied(Apply::MaxClients);
@@ -289,6 +302,12 @@ settings! {
     databases: Int = Directive::int("databases", 1, i32::MAX as i64, "16").startup();
     /// Password of the default user, empty for none.
     requirepass: Text = Directive::text("requirepass", "").sensitive();
+    /// File of users, relative to `dir`, empty for none. With one, the configuration has no `user` lines.
+    aclfile: Text = Directive::text("aclfile", "").startup();
+    /// Entries of ACL LOG, 0 for none.
+    acllog_max_len: Int = Directive::count("acllog-max-len", "128");
+    /// Which channels a new user may use: all, or none.
+    acl_pubsub_default: Choice<NewChannels> = Directive::choice("acl-pubsub-default", NEW_CHANNELS, "resetchannels");
     /// Which clients may change protected settings, such as `dir`, with CONFIG SET.
     enable_protected_configs: Choice<Access> = Directive::choice("enable-protected-configs", ACCESS, "no").startup();
     /// Which clients may use DEBUG.
@@ -570,6 +589,16 @@ impl Settings {
     /// can be done after those before it.
     pub fn renamed_commands(&self) -> Vec<(String, String)> {
         self.renames.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The `user` lines in the file's order: a name with its rules each, no name twice.
+    pub fn configured_users(&self) -> Vec<Vec<String>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether new users may use all channels.
+    pub fn new_users_have_all_channels(&self) -> bool {
+        self.acl_pubsub_default.get() == NewChannels::All
     }
 
     /// The cell of the table's entry `index`.

@@ -185,7 +185,7 @@ pub(super) fn resolve_directory(arg: &str, before: &Value) -> Result<String, Str
 }
 
 /// An error of the system in the words of strerror, without Rust's "(os error 2)".
-pub(super) fn system_text(error: &std::io::Error) -> String {
+pub(crate) fn system_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
@@ -257,24 +257,6 @@ pub(super) fn check_replicaof(args: &[&str]) -> Result<Vec<String>, String> {
 /// The error for what doesn't exist yet.
 pub(super) fn missing(feature: &str) -> String {
     format!("{feature} is not supported by this version of Penstock; remove this directive to do without")
-}
-
-/// What the one user that there is may do, each with its other spelling. Redis has it in every file that its CONFIG
-/// REWRITE wrote.
-const DEFAULT_USER_RULES: [[&str; 2]; 5] =
-    [["on", "on"], ["nopass", "nopass"], ["~*", "allkeys"], ["&*", "allchannels"], ["+@all", "allcommands"]];
-/// Rules about what doesn't exist yet.
-const RULES_WITHOUT_EFFECT: [&str; 2] = ["sanitize-payload", "skip-sanitize-payload"];
-
-/// `user default`: only what is so anyway.
-pub(super) fn check_default_user(rules: &[&str]) -> Result<(), String> {
-    let is_any = |rule: &str, words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(rule));
-    let is_so = |rule: &&str| is_any(rule, DEFAULT_USER_RULES.as_flattened()) || is_any(rule, &RULES_WITHOUT_EFFECT);
-    let complete = DEFAULT_USER_RULES.iter().all(|words| rules.iter().any(|rule| is_any(rule, words)));
-    match complete && rules.iter().all(is_so) {
-        true => Ok(()),
-        false => Err(missing("a user default other than 'on nopass ~* &* +@all'")),
-    }
 }
 
 /// `dbfilename`, `appendfilename` and `appenddirname`: a name without directories.

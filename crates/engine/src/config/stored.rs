@@ -32,7 +32,6 @@ pub(super) const STORED: &[Group] = &[
     CLUSTER,
     TLS,
     DIFFIE_HELLMAN,
-    ACCESS,
     COMMAND_LOG,
     IDEMPOTENT,
     MODULES,
@@ -190,16 +189,6 @@ const DIFFIE_HELLMAN: Group = Group {
     why: "Keys are agreed on by elliptic curves alone.",
     awaits: false,
     directives: &[Directive::text("tls-dh-params-file", "")],
-};
-
-const ACCESS: Group = Group {
-    why: "There is one user, default.",
-    awaits: true,
-    directives: &[
-        Directive::text("aclfile", "").immutable().missing("a file of users"),
-        Directive::count("acllog-max-len", "128"),
-        Directive::choice("acl-pubsub-default", &["allchannels", "resetchannels"], "resetchannels"),
-    ],
 };
 
 const COMMAND_LOG: Group = Group {

@@ -8,6 +8,7 @@ use resp::reply::{Output, Reply};
 use resp::request::Args;
 
 use super::transaction::runs_within_multi;
+use crate::access::Context;
 use crate::clients::client::client_flag;
 use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
@@ -15,6 +16,7 @@ use crate::command_table::Command;
 use crate::config::LogLevel;
 use crate::reasons::{CUT_OFF, LOADING, REFUSES_WRITES, REPLICA};
 use crate::registry::table;
+use crate::services::access;
 use crate::worker::{Step, Worker};
 
 /// What is noted of it for a counted pipeline. No client is told.
@@ -57,6 +59,8 @@ impl Worker {
         if session.multi.is_some() && command.info.has(flag::NO_MULTI) {
             return Err(Error::new("ERR Command not allowed inside a transaction"));
         }
+        let context = if session.multi.is_some() { Context::Multi } else { Context::TopLevel };
+        self.allow(session, command, *args, context).map_err(|denial| access::error(session, command, denial))?;
         // What a primary sends has been accepted, and is applied whatever stands against it here.
         let replays = self.clock.replays;
         if self.memory.full && !replays && needs_memory(session, command) {

@@ -1,7 +1,6 @@
 //! Connections that come and go, and the end of their waits.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use resp::reply::Output;
 
@@ -17,7 +16,10 @@ impl Worker {
         let client = Arc::new(Client::new(id, self.id, addr, laddr, fd, self.clock.now_ms, flags));
         self.engine.clients.add(client.clone());
         self.stats().connections.add(1);
-        Session::new(client, authenticated)
+        let mut session = Session::new(client, authenticated);
+        // After it is listed: a change of the user is told to it from then on.
+        session.become_user(self.engine.users.default_user().clone());
+        session
     }
 
     /// Takes a connection that is being closed out of everything that knows it.
@@ -30,7 +32,7 @@ impl Worker {
 
     /// Lists a connection again that is closed once its peer has read its replies.
     pub fn come_back(&self, session: &Session) {
-        if !session.client.killed.load(Ordering::SeqCst) {
+        if !session.client.summons.is_killed() {
             self.engine.clients.add(session.client.clone());
         }
     }

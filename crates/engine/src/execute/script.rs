@@ -36,7 +36,7 @@ impl Worker {
             machines::compile_ahead(self, invoked.command, *invoked.args);
         }
         let step =
-            self.alone(session, inside, |worker, session, locked| worker.call(session, invoked, locked, out, true));
+            self.alone(session, inside, |worker, session, locked| worker.call_allowed(session, invoked, locked, out));
         self.scripts.is_again = false;
         step.unwrap_or_else(|| self.answer_busy(session, invoked, out))
     }

@@ -144,8 +144,7 @@ impl Worker {
         if !session.pushes.is_empty() {
             out.append(&mut session.pushes);
         }
-        // RESET takes the authentication away.
-        if step == Step::Next && !session.is_authenticated() { Step::Reframe } else { step }
+        if step == Step::Next && session.must_replan() { Step::Reframe } else { step }
     }
 
     /// Runs a request where its session or its command needs a second look, and any while CLIENT PAUSE holds some back or
@@ -185,7 +184,9 @@ impl Worker {
             Ok(Admitted::Now(command)) => {
                 // While commands are held back, keys stay as they are, as far as anybody can tell.
                 self.clock.keeps_due = self.engine.keeps_due_keys(self.clock.now_ms);
-                let step = self.execute(session, Invocation { command, args, keys }, out, inside);
+                let step = self.with_lookups(session, command, *args, |worker, session| {
+                    worker.execute(session, Invocation { command, args, keys }, out, inside)
+                });
                 self.clock.keeps_due = false;
                 step
             }
@@ -194,7 +195,7 @@ impl Worker {
                 if session.closing { Step::Close } else { Step::Next }
             }
         };
-        if step == Step::Next && session.is_authenticated() != was_authenticated {
+        if step == Step::Next && (session.has_changed() || session.is_authenticated() != was_authenticated) {
             step = Step::Reframe;
         }
         if session.caches() {

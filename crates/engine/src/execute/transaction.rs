@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use commands::error::Error;
 use commands::spec::{Scope, fact};
 use resp::reply::{Output, Reply};
 use store::db::Db;
@@ -11,6 +12,7 @@ use store::long;
 
 use super::Invocation;
 use super::steps::silence;
+use crate::access::{Context, Denial, Denied};
 use crate::clients::session::{Queued, Session};
 use crate::command_table::Command;
 use crate::commit::TokenCount;
@@ -99,6 +101,15 @@ impl Worker {
         })
     }
 
+    /// Answers a command of a transaction that its user has lost the right to.
+    fn deny_queued(&mut self, session: &mut Session, command: &'static Command, denial: Denial, out: &mut Output) {
+        let error = denial_since(denial);
+        self.stats().commands[command.id].rejected.add(1);
+        self.stats().count_error(error.text());
+        session.count_failure(Some(command), error.text());
+        Reply::new(out, session.proto).error(error.text());
+    }
+
     /// Runs a transaction's commands. CLIENT REPLY takes effect in the midst of them, as in Redis.
     fn exec_queue(&mut self, session: &mut Session, queue: &[Queued], locked: &mut Locked<'_>, out: &mut Output) {
         let start = out.mark();
@@ -110,11 +121,32 @@ impl Worker {
             session.count_within(queued.command, queued.position);
             let args = &queued.args.args();
             let invoked = Invocation { command: queued.command, args, keys: &queued.keys };
-            long::received(args.blocks().iter(), || self.call(session, invoked, locked, out, false));
+            match self.allow(session, queued.command, *args, Context::Multi) {
+                Ok(()) => long::received(args.blocks().iter(), || {
+                    self.with_lookups(session, queued.command, *args, |worker, session| {
+                        worker.call(session, invoked, locked, out, false);
+                    });
+                }),
+                Err(denial) => self.deny_queued(session, queued.command, denial, out),
+            }
             silence(session, wanted, start, out);
         }
         session.in_exec = false;
     }
+}
+
+/// Why a command may not run any more that could be queued, as Redis says it.
+fn denial_since(denial: Denial) -> Error {
+    let reason = match denial.what {
+        Denied::Command => "no permission to execute the command or subcommand",
+        Denied::Key => "no permission to touch the specified keys",
+        Denied::Channel => "no permission to access one of the channels used as arguments to the command",
+        Denied::Database => "no permission to access the database",
+    };
+    Error::new(format!(
+        "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is \
+         no longer allowed for the following reason: {reason}"
+    ))
 }
 
 fn is_each(queued: &Queued) -> bool {

@@ -13,6 +13,7 @@ use store::keyspace::Key;
 use store::value::Type;
 
 use super::Invocation;
+use crate::access::Context;
 use crate::clients::blocking::{Parked, Waiter};
 use crate::clients::client::Blocked;
 use crate::clients::session::Session;
@@ -53,6 +54,7 @@ impl Worker {
             session.proto,
             wait,
             registered,
+            session.user().cloned(),
             session.tally().map(|tally| tally.pipeline().clone()),
             self.engine.waiters.ticket(),
         ));
@@ -61,7 +63,7 @@ impl Worker {
         // It is counted when it is answered; CLIENT LIST shows it now.
         session.client.last_command.store(command.id as u32, Ordering::Relaxed);
         // After it is known to wait: what kills the connection looks at that afterwards.
-        if session.client.killed.load(Ordering::SeqCst) {
+        if session.client.summons.is_killed() {
             self.unpark(session);
             return Step::Gone;
         }
@@ -142,6 +144,25 @@ impl Worker {
         }
     }
 
+    /// Answers a waiter whose user has lost the right to its command since it was parked. True if it has.
+    fn deny_waiter(&mut self, waiter: &Waiter, out: &mut Output) -> bool {
+        let user = waiter.user.as_ref().filter(|_| self.engine.users.any_restricted());
+        let Some(user) = user else { return false };
+        let (command, args) = (waiter.command, waiter.args.args());
+        let Err(denial) = user.permissions().check(self.asked(waiter.database, command, args)) else { return false };
+        if let Some(client) = self.engine.clients.get(waiter.client) {
+            self.note_denial(&client, user, command, args, denial, Context::TopLevel);
+        }
+        let text = format!("NOPERM {}", denial.text(user.shown(), command)).into_bytes();
+        self.stats().commands[command.id].rejected.add(1);
+        self.stats().count_error(&text);
+        // It has been answered, as far as its pipeline counts.
+        waiter.count(Some(&text));
+        self.commit(TokenCount::Waiter(waiter));
+        Reply::new(out, waiter.proto).error(&text);
+        true
+    }
+
     fn kind_of(&mut self, shard: usize, key: &DbKey) -> Result<Option<Type>, HeldByScript> {
         let locked = self.lock(|keyspace, give_up| keyspace.lock_one_unless(shard, give_up));
         let mut locked = locked.ok_or(HeldByScript)?;
@@ -156,6 +177,9 @@ impl Worker {
     fn try_for(&mut self, waiter: &Waiter) -> Result<Option<Output>, HeldByScript> {
         let Run::Keys(run) = *self.run_of(waiter.command) else { return Ok(None) };
         let mut output = Output::default();
+        if self.deny_waiter(waiter, &mut output) {
+            return Ok(Some(output));
+        }
         let shards = self.take_shards(&waiter.keys);
         let Some(mut locked) = self.lock(|keyspace, give_up| keyspace.lock_many_unless(&shards, give_up)) else {
             self.shards = shards;

@@ -4,7 +4,6 @@
 //! when it is used, then run in order. A window ends early where a command changes how the rest is to be read.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
 
 use commands::call::KeyRef;
 use commands::spec::flag;
@@ -21,7 +20,6 @@ use crate::command_table::KeysAt;
 use crate::machine::ticks::Ticks;
 use crate::reasons::TRACKED;
 use crate::registry::table;
-use crate::replies::UNAUTHENTICATED_BYTES_MAX;
 use crate::worker::pace::LANE_BYTES_MAX;
 use crate::worker::tables::{KEPT_KEYS_MAX, Planned, Tables};
 use crate::worker::{Pass, Ran, Step, Worker, hash_keys};
@@ -48,7 +46,7 @@ pub(super) struct Stint<'b> {
     pub(super) start: Mark,
     /// Bytes of replies that there were before, and those that end it.
     pub(super) written: usize,
-    replies_end: usize,
+    pub(super) replies_end: usize,
 }
 
 impl Stint<'_> {
@@ -137,8 +135,11 @@ impl Worker {
         loop {
             // What comes now may take long: others need not wait for it.
             inside.iter_mut().for_each(Inside::let_in);
-            if session.client.killed.load(Ordering::Relaxed) {
-                return Ran::Closing;
+            if session.client.summons.any() {
+                if session.client.summons.is_killed() {
+                    return Ran::Closing;
+                }
+                session.follow_summons();
             }
             if stint.commands > 0 && stint.at == stint.input.bytes.len() {
                 // The tables stay those of the last window: a batch of one command is looked at when it has run.
@@ -203,13 +204,11 @@ impl Worker {
         tables: &mut Tables,
         window: usize,
     ) -> (usize, Stop) {
-        // Authentication changes the limits of what follows, so what comes before it is framed one by one.
-        let unauthenticated = self.engine.must_authenticate(session);
-        let (window, bytes) =
-            if unauthenticated { (1, UNAUTHENTICATED_BYTES_MAX) } else { (window, self.reply_bytes_max()) };
-        stint.replies_end = stint.written + bytes;
-        let limits = Limits { unauthenticated, ..self.limits };
-        let framed = session.framer.frame(stint.input, stint.at, &limits, window, &mut tables.batch);
+        if session.is_guarded() {
+            return self.frame_guarded(session, stint, tables, window);
+        }
+        stint.replies_end = stint.written + self.reply_bytes_max();
+        let framed = session.framer.frame(stint.input, stint.at, &self.limits, window, &mut tables.batch);
         plan(&tables.batch, stint.input, &mut tables.planned, &mut tables.keys);
         framed
     }
@@ -241,6 +240,11 @@ impl Worker {
             if inside.is_none() && !in_script {
                 *inside = self.pass();
                 self.clock.follow(Ticks::now());
+                session.follow_summons();
+                if session.has_changed() {
+                    stint.commands += index as u32;
+                    return end_early(session, Step::Reframe);
+                }
             }
             let step = if is_plain && plan.quick.is_some() && inside.is_some() {
                 self.step_quickly(session, plan, args, keys, out, inside)
@@ -399,7 +403,7 @@ impl Found {
 /// Looks every request's command up, and hashes its keys.
 // On its own for the registers' sake, as framing is.
 #[inline(never)]
-fn plan(batch: &Batch, input: Input<'_>, planned: &mut Vec<Planned>, keys: &mut Vec<KeyRef>) {
+pub(super) fn plan(batch: &Batch, input: Input<'_>, planned: &mut Vec<Planned>, keys: &mut Vec<KeyRef>) {
     planned.clear();
     keys.clear();
     // Pipelines are made of runs of one command.

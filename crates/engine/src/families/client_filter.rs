@@ -7,7 +7,7 @@ use commands::error::{Error, Outcome};
 use resp::num;
 
 use crate::clients::client::{Client, client_flag};
-use crate::clients::line::{ClientKind, DEFAULT_USER, flags};
+use crate::clients::line::{ClientKind, flags};
 use crate::worker::turn::Turn;
 
 /// The letters that CLIENT LIST may show among a connection's flags, here or in another server.
@@ -42,12 +42,12 @@ impl Traits<'_> {
             wanted.map(|wanted| wanted.iter().all(|letter| text.as_bytes().contains(letter)))
         };
         let names = client.names().clone();
-        let user = client.user().clone();
+        let user = client.user_name();
         let capabilities = if client.has(client_flag::CAN_REDIRECT) { "r" } else { "" };
         let held = [
             self.has_ids.then(|| self.ids.contains(&client.id)),
             self.kind.map(|kind| kind == ClientKind::of(client)),
-            is(self.user, user.as_deref().unwrap_or(DEFAULT_USER)),
+            is(self.user, &user),
             is(self.addr, &client.addr),
             is(self.laddr, &client.laddr),
             is(self.ip, ip(&client.addr)),
@@ -187,7 +187,7 @@ fn parse_trait<'t>(
             let unknown = || Error::new(format!("ERR Unknown client type '{}'", shown()));
             traits.kind = Some(ClientKind::named(value).ok_or_else(unknown)?);
         }
-        b"user" if value != DEFAULT_USER.as_bytes() => {
+        b"user" if turn.engine().users.get(value).is_none() => {
             return Err(Error::new(format!("ERR No such user '{}'", shown())));
         }
         b"user" => traits.user = Some(value),

@@ -10,6 +10,7 @@ use resp::request::Args;
 use crate::config::{Apply, ConfigHost, Settings, get, is_sensitive, rewrite, set};
 use crate::engine::Engine;
 use crate::families::help::help;
+use crate::services::access;
 use crate::worker::turn::{Run, Turn};
 
 const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
@@ -106,7 +107,8 @@ fn config_set(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn config_rewrite(turn: &mut Turn<'_, '_>) -> Outcome {
     let engine = turn.engine();
-    rewrite(&engine.settings, engine.config_file.as_deref()).map_err(|e| Error::new(e.to_string()))?;
+    let users = access::lines_for_config(engine);
+    rewrite(&engine.settings, users, engine.config_file.as_deref()).map_err(|e| Error::new(e.to_string()))?;
     turn.reply.ok();
     Ok(())
 }

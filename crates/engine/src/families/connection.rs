@@ -10,66 +10,64 @@ use resp::num;
 use resp::reply::Proto;
 use resp::request::Args;
 
+use crate::access::DEFAULT;
 use crate::clients::client::client_flag;
-use crate::clients::line::DEFAULT_USER;
 use crate::clients::session::ReplyMode;
 use crate::clients::step::Step;
 use crate::families::pubsub::follow_proto;
 use crate::machine::version::REDIS_VERSION;
-use crate::services::closing;
 use crate::services::publishing::catch_up;
+use crate::services::{access, closing};
 use crate::worker::turn::{Run, Turn};
 
 const ALWAYS: u32 = ALLOW_BUSY | FAST | LOADING | NOSCRIPT | NO_AUTH | STALE;
 
 /// The family's entries.
-pub const COMMANDS: &[Spec<Run>] = &[
-    Spec::new("auth", -2, ALWAYS, Run::Session(auth)).secret(is_secret_of_auth).brief().docs(
-        Group::Connection,
-        "1.0.0",
-        "O(N) where N is the length of the password",
-        "Tells the server who is connected.",
-        "[username] password",
-    ),
-    Spec::new("ping", -1, FAST, Run::Session(ping))
-        .facts(fact::FOR_SUBSCRIBERS | fact::TELLS_HEALTH)
-        .brief()
-        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
-        .docs(Group::Connection, "1.0.0", "O(1)", "Answers PONG, or the message it is given.", "[message]"),
-    Spec::new("echo", 2, LOADING | STALE | FAST, Run::Session(echo)).brief().docs(
-        Group::Connection,
-        "1.0.0",
-        "O(1)",
-        "Answers the message it is given.",
-        "message",
-    ),
-    Spec::new("hello", -1, ALWAYS, Run::Session(hello)).secret(is_secret_of_hello).brief().docs(
-        Group::Connection,
-        "6.0.0",
-        "O(1)",
-        "Chooses the version of the protocol, and tells about the server.",
-        "[protover:integer [AUTH username password] [SETNAME clientname]]",
-    ),
-    Spec::new("reset", 1, ALWAYS, Run::Session(reset)).facts(fact::AT_ONCE | fact::FOR_SUBSCRIBERS).brief().docs(
-        Group::Connection,
-        "6.2.0",
-        "O(N) where N is the number of subscriptions and watched keys",
-        "Makes the connection as good as new.",
-        "",
-    ),
-    Spec::new("select", 2, LOADING | STALE | FAST, Run::Session(select)).brief().docs(
-        Group::Connection,
-        "1.0.0",
-        "O(1)",
-        "Selects the database of the connection.",
-        "index:integer",
-    ),
-    Spec::new("quit", -1, ALWAYS, Run::Session(quit))
-        .facts(fact::AT_ONCE | fact::FOR_SUBSCRIBERS)
-        .brief()
-        .docs(Group::Connection, "1.0.0", "O(1)", "Closes the connection.", "")
-        .deprecated("7.2.0", "just closing the connection"),
-];
+pub const COMMANDS: &[Spec<Run>] =
+    &[
+        Spec::new("auth", -2, ALWAYS, Run::Session(auth)).secret(is_secret_of_auth).brief().docs(
+            Group::Connection,
+            "1.0.0",
+            "O(N) where N is the length of the password",
+            "Tells the server who is connected.",
+            "[username] password",
+        ),
+        Spec::new("ping", -1, FAST, Run::Session(ping))
+            .facts(fact::FOR_SUBSCRIBERS | fact::TELLS_HEALTH)
+            .brief()
+            .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+            .docs(Group::Connection, "1.0.0", "O(1)", "Answers PONG, or the message it is given.", "[message]"),
+        Spec::new("echo", 2, LOADING | STALE | FAST, Run::Session(echo)).brief().docs(
+            Group::Connection,
+            "1.0.0",
+            "O(1)",
+            "Answers the message it is given.",
+            "message",
+        ),
+        Spec::new("hello", -1, ALWAYS, Run::Session(hello)).secret(is_secret_of_hello).brief().docs(
+            Group::Connection,
+            "6.0.0",
+            "O(1)",
+            "Chooses the version of the protocol, and tells about the server.",
+            "[protover:integer [AUTH username password] [SETNAME clientname]]",
+        ),
+        Spec::new("reset", 1, ALWAYS, Run::Session(reset)).facts(fact::AT_ONCE | fact::FOR_SUBSCRIBERS).brief().docs(
+            Group::Connection,
+            "6.2.0",
+            "O(N) where N is the number of subscriptions and watched keys",
+            "Makes the connection as good as new.",
+            "",
+        ),
+        Spec::new("select", 2, LOADING | STALE | FAST, Run::Session(select))
+            .brief()
+            .databases(|_, visit| visit(1))
+            .docs(Group::Connection, "1.0.0", "O(1)", "Selects the database of the connection.", "index:integer"),
+        Spec::new("quit", -1, ALWAYS, Run::Session(quit))
+            .facts(fact::AT_ONCE | fact::FOR_SUBSCRIBERS)
+            .brief()
+            .docs(Group::Connection, "1.0.0", "O(1)", "Closes the connection.", "")
+            .deprecated("7.2.0", "just closing the connection"),
+    ];
 
 /// With more arguments, which are an error, Redis doesn't know which one to hide.
 fn is_secret_of_auth(args: Args<'_>, index: usize) -> bool {
@@ -134,11 +132,11 @@ fn quit(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn auth(turn: &mut Turn<'_, '_>) -> Outcome {
     match turn.len() {
-        2 if turn.engine().settings.requirepass.is_empty() => Err(Error::new(
+        2 if turn.engine().users.default_needs_no_password() => Err(Error::new(
             "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
              configuration is correct?",
         )),
-        2 => authenticate(turn, DEFAULT_USER.as_bytes(), turn.arg(1)),
+        2 => authenticate(turn, DEFAULT.as_bytes(), turn.arg(1)),
         3 => authenticate(turn, turn.arg(1), turn.arg(2)),
         _ => Err(Error::SYNTAX),
     }?;
@@ -146,25 +144,14 @@ fn auth(turn: &mut Turn<'_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Lets the client in, if it knows the password. While there is none, any will do.
-fn authenticate(turn: &mut Turn<'_, '_>, user: &[u8], password: &[u8]) -> Outcome {
-    let expected = turn.engine().settings.requirepass.get();
-    let knows = expected.is_empty() || is_same(expected.as_bytes(), password);
-    if user != DEFAULT_USER.as_bytes() || !knows {
+/// Has the client be a user, if it knows the password.
+fn authenticate(turn: &mut Turn<'_, '_>, name: &[u8], password: &[u8]) -> Outcome {
+    let Some(user) = turn.engine().users.with_password(name, password) else {
+        turn.worker.note_wrong_password(turn.session, turn.command, *turn.args, name);
         return Err(Error::new("WRONGPASS invalid username-password pair or user is disabled."));
-    }
-    turn.session.set_authenticated(true);
-    turn.session.client.set_user(DEFAULT_USER);
+    };
+    access::become_user(turn.session, user);
     Ok(())
-}
-
-/// Compares in a time that says nothing about how much of the password was right.
-fn is_same(expected: &[u8], given: &[u8]) -> bool {
-    let differences = given
-        .iter()
-        .enumerate()
-        .fold(0, |all, (i, byte)| all | (byte ^ expected.get(i % expected.len().max(1)).copied().unwrap_or_default()));
-    std::hint::black_box(differences) == 0 && expected.len() == given.len()
 }
 
 /// What HELLO was asked for.
@@ -285,7 +272,7 @@ fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
     let session = &mut *turn.session;
     session.set_proto(Proto::Resp2);
     turn.reply.set_proto(Proto::Resp2);
-    session.set_authenticated(turn.worker.engine.settings.requirepass.is_empty());
+    access::become_default(turn.worker.engine, session);
     session.client.rename(|names| names.name.clear());
     session.no_touch = false;
     session.client.set(client_flag::NO_EVICT | client_flag::NO_TOUCH | client_flag::REPLY_OFF, false);

@@ -1,6 +1,7 @@
 //! The commands on sessions and the server, a file per family. They see a `Turn`, and know nothing of how commands are
 //! run.
 
+pub mod acl;
 pub mod advise;
 pub mod client;
 mod client_filter;
@@ -31,6 +32,7 @@ use crate::worker::turn::Run;
 
 /// Every command of this room, by family. A new family is a line here.
 pub const ALL: &[&[Spec<Run>]] = &[
+    acl::COMMANDS,
     advise::COMMANDS,
     command::COMMANDS,
     client::COMMANDS,

@@ -20,13 +20,15 @@ const ASKING: u32 = PUBSUB | LOADING | STALE;
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[
-    Spec::new("subscribe", -2, SUBSCRIBING, Run::Session(subscribe)).facts(fact::FOR_SUBSCRIBERS).docs(
-        Group::PubSub,
-        "2.0.0",
-        "O(N) where N is the number of channels",
-        "Listens for messages published to channels.",
-        "channel [channel ...]",
-    ),
+    Spec::new("subscribe", -2, SUBSCRIBING, Run::Session(subscribe))
+        .facts(fact::FOR_SUBSCRIBERS | fact::SUBSCRIBES)
+        .docs(
+            Group::PubSub,
+            "2.0.0",
+            "O(N) where N is the number of channels",
+            "Listens for messages published to channels.",
+            "channel [channel ...]",
+        ),
     Spec::new("unsubscribe", -1, SUBSCRIBING, Run::Session(unsubscribe)).facts(fact::FOR_SUBSCRIBERS).docs(
         Group::PubSub,
         "2.0.0",
@@ -34,13 +36,15 @@ pub const COMMANDS: &[Spec<Run>] = &[
         "Stops listening to channels, or to all of them.",
         "[channel [channel ...]]",
     ),
-    Spec::new("psubscribe", -2, SUBSCRIBING, Run::Session(psubscribe)).facts(fact::FOR_SUBSCRIBERS).docs(
-        Group::PubSub,
-        "2.0.0",
-        "O(N) where N is the number of patterns",
-        "Listens for messages published to channels that match patterns.",
-        "pattern:pattern [pattern:pattern ...]",
-    ),
+    Spec::new("psubscribe", -2, SUBSCRIBING, Run::Session(psubscribe))
+        .facts(fact::FOR_SUBSCRIBERS | fact::SUBSCRIBES_TO_PATTERNS)
+        .docs(
+            Group::PubSub,
+            "2.0.0",
+            "O(N) where N is the number of patterns",
+            "Listens for messages published to channels that match patterns.",
+            "pattern:pattern [pattern:pattern ...]",
+        ),
     Spec::new("punsubscribe", -1, SUBSCRIBING, Run::Session(punsubscribe)).facts(fact::FOR_SUBSCRIBERS).docs(
         Group::PubSub,
         "2.0.0",
@@ -49,7 +53,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
         "[pattern:pattern [pattern:pattern ...]]",
     ),
     Spec::new("ssubscribe", -2, SUBSCRIBING, Run::Session(ssubscribe))
-        .facts(fact::FOR_SUBSCRIBERS)
+        .facts(fact::FOR_SUBSCRIBERS | fact::SUBSCRIBES)
         .keys(&[KeySpec::range(1, -1, 1, NOT_KEY)])
         .docs(
             Group::PubSub,

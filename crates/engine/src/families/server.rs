@@ -40,6 +40,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
         ),
     Spec::new("swapdb", 3, WRITE | FAST, Run::Session(swapdb))
         .scope(Scope::Whole)
+        .databases(|_, visit| (1..3).for_each(visit))
         .categories(acl::KEYSPACE | acl::DANGEROUS)
         .docs(
             Group::Server,

@@ -11,7 +11,7 @@
 pub(crate) mod monitors;
 pub(crate) mod overfilled;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -278,6 +278,28 @@ impl PubSub {
         } else {
             self.channels(kind).with(name, replace);
         }
+    }
+
+    /// Which of these clients have subscribed to something that `wanted` says yes to.
+    pub(crate) fn subscribed(
+        &self,
+        clients: &HashSet<u64>,
+        wanted: impl Fn(ChannelKind, &[u8]) -> bool,
+    ) -> HashSet<u64> {
+        let mut found = HashSet::new();
+        let mut look = |kind, audiences: &Audiences| {
+            for (_, audience) in audiences.iter().filter(|(name, _)| wanted(kind, name)) {
+                let all = audience.groups.iter().flat_map(|group| group.clients.iter());
+                found.extend(all.filter(|client| clients.contains(client)));
+            }
+        };
+        for (kind, channels) in [(ChannelKind::Channel, &self.channels), (ChannelKind::Shard, &self.shard_channels)] {
+            for cell in &channels.cells {
+                look(kind, &cell.lock().unwrap_or_else(PoisonError::into_inner));
+            }
+        }
+        look(ChannelKind::Pattern, &self.patterns.read().unwrap_or_else(PoisonError::into_inner));
+        found
     }
 
     /// True if there are no subscriptions to any channel or pattern.

@@ -9,6 +9,7 @@ use script::{Access, Host, LogLevel, Verdict};
 use store::keyspace::{Locked, Patience};
 
 use super::run::CallLimits;
+use crate::access::Context;
 use crate::clients::session::Session;
 use crate::command_table::{Command, Table};
 use crate::config;
@@ -130,6 +131,12 @@ impl<'w, 'k> World<'w, 'k> {
         }
         if info.has(flag::NOSCRIPT) {
             return Some(Error::fixed("ERR This Redis command is not allowed from script"));
+        }
+        if let Err(denial) = self.worker.allow(self.session, command, args, Context::Script) {
+            let user = self.session.user().map_or("", |user| user.shown());
+            return Some(Error::quoting(
+                format!("ERR ACL failure in script: {}", denial.text(user, command)).into_bytes(),
+            ));
         }
         if self.limits.read_only && info.has(flag::WRITE | flag::MAY_REPLICATE) {
             return Some(Error::fixed("ERR Write commands are not allowed from read-only scripts."));
@@ -276,8 +283,10 @@ impl Host for World<'_, '_> {
         self.has_effects |= command.info.has(flag::MAY_REPLICATE);
         self.session.proto = proto;
         let began = self.worker.ticks;
-        let invoked = Invocation { command, args: &args, keys: &self.keys };
-        self.worker.run_nested(self.session, invoked, self.locked, reply);
+        let (keys, locked) = (&self.keys, &mut *self.locked);
+        self.worker.with_lookups(self.session, command, args, |worker, session| {
+            worker.run_nested(session, Invocation { command, args: &args, keys }, locked, reply);
+        });
         let took = self.worker.ticks.since(began);
         if let Some(noting) = self.worker.scripts.noting() {
             noting.ran(command.id, took);
@@ -331,8 +340,13 @@ impl Host for World<'_, '_> {
 
     fn access(&mut self, args: Args<'_>) -> Access {
         let command = self.table().find(args.get(0)).and_then(|c| self.table().resolve(c, args));
-        // A command that exists is allowed, with whatever arguments.
-        if command.is_some() { Access::Allowed } else { Access::NoCommand }
+        let Some(command) = command else { return Access::NoCommand };
+        let permissions = self.session.permissions();
+        let asked = self.worker.asked(self.session.database, command, args);
+        match permissions.is_none_or(|permissions| permissions.check(asked).is_ok()) {
+            true => Access::Allowed,
+            false => Access::Denied,
+        }
     }
 
     fn error_returned(&mut self, text: &[u8], is_new: bool) {

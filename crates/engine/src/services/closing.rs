@@ -1,7 +1,6 @@
 //! Connections that the server ends, and what a session that ends is taken out of.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::clients::client::Client;
 use crate::clients::session::Session;
@@ -13,7 +12,7 @@ use crate::worker::Worker;
 /// Ends another connection. Its own thread closes it soon; from now on it is not found any more, and is given nothing.
 pub(crate) fn close_client(engine: &Engine, client: &Arc<Client>) {
     // Before its wait is looked at: the thread that parks it looks at this afterwards.
-    client.killed.store(true, Ordering::SeqCst);
+    client.summons.kill();
     engine.clients.remove(client.id);
     if let Some(waiter) = client.waiter()
         && waiter.abandon()

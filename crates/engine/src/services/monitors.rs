@@ -21,7 +21,6 @@ use store::glob;
 use super::publishing::note_overfilled;
 use super::secrets::{REDACTED, is_secret};
 use crate::clients::client::{Client, client_flag};
-use crate::clients::line::DEFAULT_USER;
 use crate::clients::session::Session;
 use crate::command_table::Command;
 use crate::pubsub::monitors::{Chooser, ClientChoice};
@@ -134,7 +133,7 @@ fn gives(choice: &ClientChoice, client: &Client) -> bool {
         && is(&choice.addr, &client.addr)
         && is(&choice.laddr, &client.laddr)
         && (choice.name.is_none() || is(&choice.name, &client.names().name))
-        && (choice.user.is_none() || is(&choice.user, client.user().as_deref().unwrap_or(DEFAULT_USER)))
+        && (choice.user.is_none() || is(&choice.user, &client.user_name()))
 }
 
 /// Where a command comes from, as it is shown.

@@ -54,6 +54,7 @@ impl Worker {
                 server_del: settings.lazyfree_lazy_server_del.get(),
             },
             shares_integers: !eviction::goes_by_use(settings),
+            denies_lookups: false,
         };
         true
     }

@@ -1,10 +1,10 @@
 //! The keys of a request that is given as arguments: COMMAND GETKEYS.
 
 use commands::error::Error;
-use commands::spec::{Begin, Find, Info, KeySpec, flag, key_flag};
-use resp::num;
-use resp::request::{Args, OwnedArgs};
+use commands::spec::{flag, key_flag};
+use resp::request::OwnedArgs;
 
+use crate::access::{flags_of, has_counted_keys};
 use crate::worker::turn::Turn;
 
 /// A key of a request.
@@ -44,22 +44,4 @@ pub(super) fn of<'t>(turn: &Turn<'t, '_>) -> Result<Vec<Found<'t>>, Error> {
         return Err(Error::new("ERR Invalid arguments specified for command"));
     }
     Ok(found)
-}
-
-/// Whether there are as many keys as the count before them says.
-fn has_counted_keys(spec: &KeySpec, args: Args<'_>) -> bool {
-    let (Begin::Index(begin), Find::Count { count, first, step }) = (spec.begin, spec.find) else { return true };
-    let Some(given) = num::parse_i64(args.get(begin + count)).and_then(|g| usize::try_from(g).ok()) else {
-        return false;
-    };
-    let room = args.len().saturating_sub(begin + first).div_ceil(step);
-    (1..=room).contains(&given)
-}
-
-/// What a request does with the keys of a specification, where that depends on its other arguments.
-fn flags_of(info: &Info, spec: &KeySpec, args: Args<'_>) -> u32 {
-    if spec.flags & key_flag::VARIABLE_FLAGS == 0 {
-        return spec.flags;
-    }
-    info.flags_of_key.map_or(spec.flags & !key_flag::VARIABLE_FLAGS, |flags| flags(args))
 }

@@ -239,8 +239,9 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.constants(&[("io_threaded_reads_processed", "0"), ("io_threaded_writes_processed", "0")]);
     text.field("client_output_buffer_limit_disconnections", totals.output_limit_closes);
     text.constants(&[("reply_buffer_shrinks", "0"), ("reply_buffer_expands", "0")]);
-    text.constants(&[("acl_access_denied_auth", "0"), ("acl_access_denied_cmd", "0")]);
-    text.constants(&[("acl_access_denied_key", "0"), ("acl_access_denied_channel", "0")]);
+    for (kind, count) in ["auth", "cmd", "key", "channel", "db"].iter().zip(engine.users.denials.counts()) {
+        text.field(&format!("acl_access_denied_{kind}"), count);
+    }
     text.field("eventloop_cycles", totals.turns);
     text.field("eventloop_duration_sum", to_microseconds(totals.turn_ticks) as u64);
     text.field("eventloop_duration_cmd_sum", to_microseconds(totals.command_ticks) as u64);

@@ -190,7 +190,7 @@ fn a_token_is_lost_for_good_whatever_becomes_of_the_connection_that_took_it_over
     assert!(!old.begin_counted(None), "the other is gone");
     let mut third = bench.open();
     bench.check(&mut third, &[("pipeline resume t", &counted(0, &[])), ("pipeline end t", "+OK")]);
-    old.client.killed.store(true, std::sync::atomic::Ordering::Relaxed);
+    old.client.summons.kill();
     assert!(!old.begin_counted(None), "the token is gone");
     assert!(third.begin_counted(None) && third.tally().is_none());
 }

@@ -1,0 +1,102 @@
+//! Patterns of keys and channels, as rules have them.
+
+use store::glob;
+
+/// The permission to read a key.
+pub(crate) const READ: u8 = 1;
+/// The permission to change a key.
+pub(crate) const WRITE: u8 = 1 << 1;
+/// Both.
+pub(crate) const ALL: u8 = READ | WRITE;
+
+/// How a pattern is matched. Most patterns are a prefix with a star behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Shape {
+    /// Anything but an empty name: a lone star.
+    Any,
+    /// The same bytes.
+    Exact,
+    /// Names that begin with so many bytes of the pattern.
+    Prefix(usize),
+    /// Whatever Redis's glob says.
+    Glob,
+}
+
+/// A glob, with what makes matching quick.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Matcher {
+    pattern: Box<[u8]>,
+    shape: Shape,
+}
+
+impl Matcher {
+    pub(super) fn new(pattern: &[u8]) -> Matcher {
+        let prefix = glob::literal_prefix(pattern).len();
+        let shape = match &pattern[prefix..] {
+            [] => Shape::Exact,
+            [b'*'] if prefix == 0 => Shape::Any,
+            [b'*'] => Shape::Prefix(prefix),
+            _ => Shape::Glob,
+        };
+        Matcher { pattern: pattern.into(), shape }
+    }
+
+    /// The pattern as it was given.
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.pattern
+    }
+
+    /// True if the pattern is a lone star.
+    pub(super) fn is_any(&self) -> bool {
+        self.shape == Shape::Any
+    }
+
+    /// True if it matches a name.
+    #[inline]
+    pub(crate) fn matches(&self, name: &[u8]) -> bool {
+        match self.shape {
+            Shape::Any => !name.is_empty(),
+            Shape::Exact => *self.pattern == *name,
+            Shape::Prefix(len) => name.get(..len) == self.pattern.get(..len),
+            Shape::Glob => glob::matches(&self.pattern, name, false),
+        }
+    }
+}
+
+/// A pattern of keys, and what may be done with them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct KeyPattern {
+    pub matcher: Matcher,
+    /// [`READ`], [`WRITE`] or both.
+    pub permission: u8,
+}
+
+impl KeyPattern {
+    /// The pattern as a rule.
+    pub(super) fn rule(&self) -> Vec<u8> {
+        let prefix: &[u8] = match self.permission {
+            READ => b"%R~",
+            WRITE => b"%W~",
+            _ => b"~",
+        };
+        [prefix, self.matcher.text()].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_match_as_the_glob_does() {
+        let names: [&[u8]; 9] = [b"", b"a", b"ab", b"abc", b"b", b"*", b"a*", b"\\", b"ab*"];
+        for pattern in
+            [&b""[..], b"*", b"a", b"a*", b"ab*", b"a**", b"?", b"a?", b"[a-b]", b"*b", b"a\\*", b"**", b"\\"]
+        {
+            for name in names {
+                let expected = glob::matches(pattern, name, false);
+                assert_eq!(Matcher::new(pattern).matches(name), expected, "{pattern:?} {name:?}");
+            }
+        }
+    }
+}

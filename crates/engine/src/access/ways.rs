@@ -1,0 +1,126 @@
+//! What has to be looked at before a command may run, by what its entry declares.
+
+use commands::spec::{Begin, Channels, Find, Info, KeySpec, acl, fact, flag, key_flag};
+use resp::num;
+use resp::request::Args;
+
+use super::patterns::{READ, WRITE};
+use crate::command_table::{Command, KeysAt};
+
+/// What is to be looked at before a command runs for a selector, in one byte: 0 if all of it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Way(u8);
+
+impl Way {
+    /// It may run, if the rest holds.
+    const MAY_RUN: u8 = 1;
+    /// Its only key must match a pattern with the permission in the bits from [`Way::NEED_SHIFT`] on.
+    const HAS_KEY: u8 = 1 << 1;
+    const NEED_SHIFT: u32 = 2;
+    /// The selected database must be allowed.
+    const IN_DATABASE: u8 = 1 << 4;
+
+    /// The way of a command whose bit is set.
+    pub(super) fn of(command: &Command, all_keys: bool, all_channels: bool, all_databases: bool) -> Way {
+        let info = command.info;
+        let names_databases = info.databases.is_some() || info.is(fact::ALL_DATABASES);
+        if (names_databases && !all_databases) || (has_channels(info) && !all_channels) {
+            return Way::default();
+        }
+        let mut way = Way::MAY_RUN;
+        if !all_databases && touches_database(info) {
+            way |= Way::IN_DATABASE;
+        }
+        match (command.keys, real_keys(info).next()) {
+            _ if all_keys => {}
+            (_, None) => {}
+            (KeysAt::Only(_), Some(spec)) if spec.flags & key_flag::VARIABLE_FLAGS == 0 => {
+                way |= Way::HAS_KEY | permission(spec.flags) << Way::NEED_SHIFT;
+            }
+            _ => return Way::default(),
+        }
+        Way(way)
+    }
+
+    /// True if it may run whatever its arguments. `in_database`: the selected one is allowed.
+    #[inline]
+    pub(super) fn is_sure(self, in_database: bool) -> bool {
+        self.may_run(in_database) && self.0 & Way::HAS_KEY == 0
+    }
+
+    /// True if it may run, should its key match.
+    #[inline]
+    pub(super) fn may_run(self, in_database: bool) -> bool {
+        self.0 & Way::MAY_RUN != 0 && (in_database || self.0 & Way::IN_DATABASE == 0)
+    }
+
+    /// The permission that its key needs.
+    #[inline]
+    pub(super) fn need(self) -> u8 {
+        self.0 >> Way::NEED_SHIFT & (READ | WRITE)
+    }
+}
+
+/// The permission that flags of a key ask for. What only asks whether a key is there needs none, but a pattern that
+/// matches.
+pub(super) fn permission(flags: u32) -> u8 {
+    let changes = key_flag::INSERT | key_flag::DELETE | key_flag::UPDATE;
+    (if flags & key_flag::ACCESS != 0 { READ } else { 0 }) | if flags & changes != 0 { WRITE } else { 0 }
+}
+
+fn real_keys(info: &'static Info) -> impl Iterator<Item = &'static KeySpec> {
+    info.keys.iter().filter(|spec| spec.flags & key_flag::NOT_KEY == 0)
+}
+
+/// True if the command names channels that it publishes on or subscribes to. Nothing forbids leaving one.
+pub(super) fn has_channels(info: &Info) -> bool {
+    info.publishes.is_some() || info.is(fact::SUBSCRIBES | fact::SUBSCRIBES_TO_PATTERNS)
+}
+
+/// Calls `visit` with the index of every channel, until it returns false.
+pub(super) fn visit_channels(info: &Info, args: Args<'_>, visit: impl FnMut(usize) -> bool) -> bool {
+    match info.publishes {
+        Some(Channels::Plain | Channels::Sharded) => (1..args.len().min(2)).all(visit),
+        None if has_channels(info) => (1..args.len()).all(visit),
+        None => true,
+    }
+}
+
+/// True if a command concerns the selected database: it has keys, or reads or changes the keyspace.
+pub(super) fn touches_database(info: &'static Info) -> bool {
+    let names_all = info.databases.is_some() || info.is(fact::ALL_DATABASES);
+    let is_of_keyspace = info.has(flag::READONLY | flag::WRITE) || info.all_categories() & acl::KEYSPACE != 0;
+    real_keys(info).next().is_some() || (is_of_keyspace && !names_all)
+}
+
+/// Calls `visit` with the index and the flags of each key of a request, but for names that are no keys (shard channels). A request
+/// whose count of keys is wrong has none: its handler refuses it.
+pub(super) fn visit_keys(info: &'static Info, args: Args<'_>, mut visit: impl FnMut(usize, u32)) {
+    if real_keys(info).all(|spec| has_counted_keys(spec, args)) {
+        for spec in real_keys(info) {
+            let flags = flags_of(info, spec, args);
+            spec.visit(args, |index| visit(index, flags));
+        }
+    }
+}
+
+/// Whether there are as many keys as the count before them says.
+pub(crate) fn has_counted_keys(spec: &KeySpec, args: Args<'_>) -> bool {
+    let (Begin::Index(begin), Find::Count { count, first, step }) = (spec.begin, spec.find) else { return true };
+    if begin + count >= args.len() {
+        return false;
+    }
+    let Some(given) = num::parse_i64(args.get(begin + count)).and_then(|g| usize::try_from(g).ok()) else {
+        return false;
+    };
+    let room = args.len().saturating_sub(begin + first).div_ceil(step);
+    (1..=room).contains(&given)
+}
+
+/// What a request does with the keys of a specification, where that depends on its other arguments.
+pub(crate) fn flags_of(info: &Info, spec: &KeySpec, args: Args<'_>) -> u32 {
+    if spec.flags & key_flag::VARIABLE_FLAGS == 0 {
+        return spec.flags;
+    }
+    info.flags_of_key.map_or(spec.flags & !key_flag::VARIABLE_FLAGS, |flags| flags(args))
+}
