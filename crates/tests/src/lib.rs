@@ -12,6 +12,7 @@
 //!   beside those that Debian's packages install.
 //! - `PENSTOCK_SEED=N`: the differential test replays this one seed.
 //! - `PENSTOCK_DIFF_ROUNDS=N`: how many seeds the differential test tries per family.
+//! - `PENSTOCK_ACCESS_PAIRS=N`: how many pairs of a user and a command the test of access rules compares.
 //! - `PENSTOCK_RESUME_ROUNDS=N`: how many connections each client of the test of lost connections loses.
 
 #![forbid(unsafe_code)]

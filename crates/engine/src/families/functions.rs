@@ -50,6 +50,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "function numkeys:integer [key [key ...]] [arg [arg ...]]",
         ),
     Spec::new("function", -2, 0, Run::Session(function_help))
+        .not_in_group_category()
         .docs(Group::Scripting, "7.0.0", "Depends on subcommand.", "Keeps libraries of functions.", "")
         .subcommands(&[
             Spec::new("delete", 3, WRITE | NOSCRIPT, Run::Session(delete))

@@ -68,6 +68,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
         "sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
     ),
     Spec::new("script", -2, 0, Run::Session(script_help))
+        .not_in_group_category()
         .docs(Group::Scripting, "2.6.0", "Depends on subcommand.", "Keeps scripts.", "")
         .subcommands(&[
             Spec::new("debug", 3, NOSCRIPT, Run::Session(script_debug)).docs(

@@ -1,5 +1,6 @@
 //! Penstock against redis-server, against its own journal, and against itself with its input cut elsewhere.
 
+mod access;
 mod coverage;
 mod differential;
 mod fields;

@@ -54,7 +54,7 @@ fn rules_are_shown_in_their_shortest_form() {
 fn what_is_shown_can_be_taken_again() {
     for rules in ["on >p %R~a ~b &c +@read -get +config|get +select|3 db=1 (~x +@all -@dangerous) (resetdbs)", ""] {
         let shown = after(rules).unwrap();
-        assert_eq!(after(&format!("{shown}")).unwrap(), shown);
+        assert_eq!(after(&shown).unwrap(), shown);
     }
 }
 
