@@ -183,6 +183,12 @@ fn verdict(reply: &Reply, name: &str) -> String {
     format!("{}{text}", reply.tag() as char)
 }
 
+/// Whether Redis lets a command pass whose keys it can't make out, though it has some: where one specification finds none, it
+/// looks at none of them. Penstock looks at those that there are.
+fn is_incomparable(command: &Command) -> bool {
+    command[0].eq_ignore_ascii_case(b"pfmerge") && command.len() == 2
+}
+
 struct Comparison {
     subject: Server,
     oracle: Server,
@@ -203,6 +209,10 @@ impl Comparison {
         let mut commands = Vec::new();
         while commands.len() < COMMANDS {
             let command = rng.pick(&self.templates).generate(rng, &mut vocabulary);
+            // 7.0 shows names up to a zero byte.
+            if is_incomparable(&command) || command.iter().any(|arg| arg.contains(&0)) {
+                continue;
+            }
             let name = String::from_utf8_lossy(&command[0]).to_lowercase();
             if self.names.commands.contains(&name)
                 || self.names.subcommands.iter().any(|sub| sub.split('|').next() == Some(&name))
