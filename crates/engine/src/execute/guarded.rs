@@ -1,6 +1,7 @@
 //! What is looked at ahead for a session that may not do everything: the commands of a window are held against its user's
 //! rules when they are planned, so that those which may run take the same ways as any others.
 
+use commands::spec::fact;
 use resp::request::{Input, Limits, Stop};
 
 use super::windows::{Stint, plan};
@@ -45,10 +46,78 @@ impl Worker {
             };
             if !permissions.surely_allows(command.id, key, session.database) && plan.fits {
                 let is_denied = permissions.check(self.asked(session.database, command, args)).is_err();
-                if is_denied || command.info.is(commands::spec::fact::LOOKS_UP) {
+                if is_denied || command.info.is(fact::LOOKS_UP) {
                     (plan.fits, plan.quick, plan.is_keyless) = (false, None, false);
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use resp::request::{Batch, Framer};
+
+    use super::*;
+    use crate::clients::session::Session;
+    use crate::testing::{Bench, request};
+
+    /// A bench with a session whose user has these rules, and a window of so many commands of it, planned.
+    fn planned(rules: &str, command: &[&str], count: usize) -> (Bench, Session, Vec<u8>, Tables) {
+        let mut bench = Bench::default();
+        let (mut admin, mut session) = (bench.open(), bench.open());
+        bench.check(&mut admin, &[(&format!("acl setuser al on nopass {rules}"), "+OK")]);
+        bench.check(&mut session, &[("auth al x", "+OK")]);
+        let bytes = request(command).repeat(count);
+        let mut tables = Tables { batch: Batch::default(), planned: Vec::new(), keys: Vec::new() };
+        let limits = bench.worker.limits;
+        Framer::default().frame(bytes[..].into(), 0, &limits, count, &mut tables.batch);
+        plan(&tables.batch, bytes[..].into(), &mut tables.planned, &mut tables.keys);
+        (bench, session, bytes, tables)
+    }
+
+    #[test]
+    fn what_may_run_takes_the_same_ways_as_any_other() {
+        for (rules, command, is_quick) in [
+            ("~k* +get", &["get", "k"][..], true),
+            ("~k* +get", &["get", "l"], false),
+            ("%W~k* +get", &["get", "k"], false),
+            ("~k* -@all", &["get", "k"], false),
+            ("(~k* +get) (~l* +set)", &["get", "k"], true),
+            ("~* +@all", &["get", "k"], true),
+            ("~* +@all resetdbs", &["get", "k"], false),
+            ("~* +@all db=0", &["get", "k"], true),
+        ] {
+            let (bench, session, bytes, mut tables) = planned(rules, command, 2);
+            bench.worker.hold_against_rules(&session, bytes[..].into(), &mut tables);
+            let found: Vec<_> = tables.planned.iter().map(|plan| (plan.quick.is_some(), plan.fits)).collect();
+            assert_eq!(found, [(is_quick, is_quick); 2], "{rules} {command:?}");
+        }
+    }
+
+    /// What rules cost, printed: `cargo test --profile bench -p penstock-engine rules_cost -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "a measurement"]
+    fn rules_cost_so_much() {
+        const ROUNDS: u32 = 200_000;
+        const COUNT: usize = 64;
+        for (rules, command) in [
+            ("allkeys +@all -@dangerous", &["get", "key:123456"][..]),
+            ("~key:* +@all -@dangerous", &["get", "key:123456"]),
+            ("~a* ~b* ~c* ~key:* +@all -@dangerous", &["get", "key:123456"]),
+            ("~key:*6 +@all -@dangerous", &["get", "key:123456"]),
+            ("(~a* +get) (~key:* +get)", &["get", "key:123456"]),
+            ("~key:* +@all -@dangerous", &["mget", "key:123456", "key:7"]),
+        ] {
+            let (bench, session, bytes, mut tables) = planned(rules, command, COUNT);
+            let began = Instant::now();
+            for _ in 0..ROUNDS {
+                bench.worker.hold_against_rules(&session, bytes[..].into(), std::hint::black_box(&mut tables));
+            }
+            let ns = began.elapsed().as_nanos() as f64 / f64::from(ROUNDS) / COUNT as f64;
+            println!("{ns:.2} ns a command: {command:?} with {rules}");
         }
     }
 }

@@ -20,7 +20,8 @@ pub(crate) struct Planned {
     pub keys_end: u32,
     /// Whether it works on a collection, which the key's entry only points to.
     pub reads_collection: bool,
-    /// Whether the command takes so many arguments.
+    /// Whether the command takes so many arguments, and may run without being admitted with care, as far as its user's rules
+    /// go.
     pub fits: bool,
     /// Whether the time that it takes depends on its arguments alone.
     pub is_brief: bool,

@@ -26,3 +26,4 @@ mod resume;
 mod script_busy;
 mod script_threads;
 mod tls;
+mod users;

@@ -396,6 +396,19 @@ fn the_configuration_says_which_channels_new_users_have() {
 }
 
 #[test]
+fn commands_that_only_penstock_has_are_looked_at_too() {
+    let (mut bench, _, mut user) = with_user("~* +@all -pipeline|start -advise");
+    bench.check(
+        &mut user,
+        &[
+            ("pipeline start x", &no_command("pipeline|start")),
+            ("advise list", &no_command("advise|list")),
+            ("pipeline list", "*0"),
+        ],
+    );
+}
+
+#[test]
 fn a_session_can_be_made_a_user() {
     let (mut bench, mut admin, mut user) = with_user("~* +get");
     let mut other = bench.open();

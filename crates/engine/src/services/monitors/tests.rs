@@ -60,6 +60,8 @@ fn dropped_lines_are_told_in_the_form_of_a_line() {
 fn passwords_are_hidden() {
     check(&[b"auth", b"p"], r#""auth" "(redacted)""#);
     check(&[b"auth", b"u", b"p"], r#""auth" "(redacted)" "(redacted)""#);
+    check(&[b"acl", b"setuser", b"al", b">p"], r#""acl" "setuser" "(redacted)" "(redacted)""#);
+    check(&[b"acl", b"whoami"], r#""acl" "whoami""#);
     check(&[b"auth", b"u", b"p", b"x"], r#""auth" "u" "p" "x""#);
     check(&[b"hello", b"3", b"auth", b"u", b"p"], r#""hello" "3" "auth" "(redacted)" "(redacted)""#);
     check(
