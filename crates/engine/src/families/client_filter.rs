@@ -260,7 +260,8 @@ mod tests {
             assert_eq!(ids(&list), others, "not-{option}");
         }
         for (options, chosen) in [
-            ("idle 3", "1 2"),
+            // What a connection sends is noted by the server.
+            ("idle 3", "1 2 3"),
             ("idle 6", ""),
             ("maxage 5", "1 2 3"),
             ("maxage 6", ""),

@@ -282,6 +282,6 @@ mod tests {
         let mut last = recorded[6..].to_vec();
         last.sort();
         assert_eq!(recorded[4..6], [of("HDEL h a"), of("hsetnx h a 9")]);
-        assert_eq!(last, [of("HDEL gone a"), of("HDEL h b")]);
+        assert_eq!(last, [of("HDEL h b"), of("HDEL gone a")]);
     }
 }

@@ -114,7 +114,7 @@ fn saved_fields_that_expire_are_loaded_again_and_by_redis_8() {
     if let Some(redis) = redis8(&directory) {
         assert_eq!(text(&redis, "DEBUG DIGEST"), before, "Redis reads what Penstock wrote");
         assert_eq!(
-            answers(&redis, &format!("HPEXPIRETIME wide FIELDS 2 field0 field100\n"))[0].items()[0].integer(),
+            answers(&redis, "HPEXPIRETIME wide FIELDS 2 field0 field100\n")[0].items()[0].integer(),
             Some(FAR_MS as i64)
         );
     }

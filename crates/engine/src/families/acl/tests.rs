@@ -369,7 +369,7 @@ fn passwords_of_the_default_user_follow_requirepass() {
             ("get k", "$-1"),
             (
                 "hello 3 auth default any",
-                "%7|$6|server|$5|redis|$7|version|$5|7.2.4|$5|proto|:3|\
+                "%7|$6|server|$5|redis|$7|version|$5|7.4.0|$5|proto|:3|\
         $2|id|:2|$4|mode|$10|standalone|$4|role|$6|master|$7|modules|*0",
             ),
         ],
