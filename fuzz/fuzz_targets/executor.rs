@@ -42,7 +42,7 @@ const WORDS: &[&str] = &[
     "BYSCORE", "BYLEX", "REV", "STORE", "ASC", "ALPHA", "BY", "RANK", "MAXLEN", "IDX", "LEN", "MINMATCHLEN", "TYPE",
     "string", "START", "TTL", "RESUME", "STATUS", "END", "LIST",
     "STREAMS", "GROUP", "CREATE", "MKSTREAM", "MINID", "~", "=", ">", "$", "1-1", "2-*", "BLOCK", "FORCE", "JUSTID",
-    "IDLE", "FULL", "ENTRIESREAD", "MAXDELETEDID",
+    "IDLE", "FULL", "ENTRIESREAD", "MAXDELETEDID", "FIELDS", "FNX", "FXX", "PERSIST", "PXAT", "2",
 ];
 
 /// The token of a pipeline that is cut. No word is the same, so that no command gets at it.

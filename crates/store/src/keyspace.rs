@@ -110,7 +110,8 @@ impl Shard {
     pub(crate) fn note_field(&mut self, at_ms: u64, hash: KeyHash) {
         let FieldQueue { queue, renewed } = &mut **self.fields.get_or_insert_default();
         queue.note(at_ms, hash);
-        if queue.is_stale(*renewed) {
+        // To renew it takes a look at each key that it has. As long as each may hold such a hash, that would be in vain.
+        if queue.len() > self.table.len() && queue.is_stale(*renewed) {
             queue.renew(|hash| next_field(&self.table, hash));
             *renewed = queue.len();
         }
