@@ -5,7 +5,7 @@
 
 NAME is the fixture's, such as redis-7.0, and PROGRAM a server that takes redis.conf's directives as options. Each gives two files in
 crates/format/tests/fixtures: NAME.rdb, what the server saves, and NAME.txt, what it answers for each key. The text's form is
-that of crates/format/tests/canonical.
+that of crates/format/tests/canonical. A NAME that ends in "-fields" gets hashes with fields that expire, and nothing else.
 
     interop/rdb_fixtures.py redis-7.0=redis-server valkey-9.1=.../valkey-server redis-8.6=.../redis8-server
 """
@@ -103,6 +103,23 @@ def fill(link):
     call("FUNCTION", "LOAD", "#!lua name=lib\nredis.register_function('f', function() return 1 end)")
 
 
+def fill_fields(link):
+    """Hashes with fields that expire, in every form."""
+    call = link.call
+    for at, count in enumerate((1, 2, 5, 60, 130, 200)):
+        for form, value in (("small", b"%d"), ("long", b"%d" + b"v" * 80)):
+            key = f"{form}:{at}"
+            call("HSET", key, *[part for i in range(count) for part in (b"f%d" % i, value % i)])
+            for i in range(0, count, 3):
+                call("HPEXPIREAT", key, FAR + i * 77 % 13, "FIELDS", 1, f"f{i}")
+    call("HSET", "forever", "a", 1, "b", 2)
+    call("HPEXPIREAT", "forever", FAR, "FIELDS", 2, "a", "b")
+    call("HPERSIST", "forever", "FIELDS", 2, "a", "b")
+    call("HSET", "expiring", "a", 1, "b", 2)
+    call("HPEXPIREAT", "expiring", FAR, "FIELDS", 1, "b")
+    call("PEXPIREAT", "expiring", FAR + 1)
+
+
 def answered(link):
     """What the server says that it has."""
     lines = []
@@ -133,6 +150,17 @@ def bits(score):
     return struct.pack(">d", float(score)).hex()
 
 
+def hash_parts(link, key):
+    parts = []
+    for field, value in by_twos(link.call("HGETALL", key)):
+        try:
+            at = link.call("HPEXPIRETIME", key, "FIELDS", 1, field)[0]
+        except RuntimeError:
+            at = -1
+        parts.append(f"{text(field)}={text(value)}" + (f"@{at}" if at >= 0 else ""))
+    return sorted(parts)
+
+
 def stream_parts(link, key):
     whole = link.call("XINFO", "STREAM", key, "FULL", "COUNT", 0)
     info = dict(by_twos(whole))
@@ -152,7 +180,7 @@ PARTS = {
     "string": lambda link, key: [text(link.call("GET", key))],
     "list": lambda link, key: [text(element) for element in link.call("LRANGE", key, 0, -1)],
     "set": lambda link, key: sorted(text(member) for member in link.call("SMEMBERS", key)),
-    "hash": lambda link, key: sorted(f"{text(f)}={text(v)}" for f, v in by_twos(link.call("HGETALL", key))),
+    "hash": hash_parts,
     "zset": lambda link, key: sorted(
         f"{text(m)}={bits(s)}" for m, s in by_twos(link.call("ZRANGE", key, 0, -1, "WITHSCORES"))
     ),
@@ -170,7 +198,10 @@ def make(name, program):
         server = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         try:
             link = connect(port)
-            fill(link)
+            if name.endswith("-fields"):
+                fill_fields(link)
+            else:
+                fill(link)
             (FOLDER / f"{name}.txt").write_text("\n".join(answered(link)) + "\n")
             link.call("SAVE")
             shutil.copy(pathlib.Path(folder) / "dump.rdb", FOLDER / f"{name}.rdb")

@@ -69,3 +69,13 @@ fn redis_8_6() {
 fn valkey_9_1() {
     check("valkey-9.1", Format::Valkey(80));
 }
+
+#[test]
+fn redis_8_6_with_fields_that_expire() {
+    check("redis-8.6-fields", Format::Redis(13));
+}
+
+#[test]
+fn valkey_9_1_with_fields_that_expire() {
+    check("valkey-9.1-fields", Format::Valkey(80));
+}
