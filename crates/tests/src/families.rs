@@ -25,6 +25,13 @@ impl Family {
     }
 }
 
+/// True if one of these families has the command: streams have some of all others, too.
+#[must_use]
+pub fn have(families: &[Family], command: &[Vec<u8>]) -> bool {
+    let is = |name: &str| command.first().is_some_and(|given| given.eq_ignore_ascii_case(name.as_bytes()));
+    families.iter().flat_map(Family::names).any(|(name, _)| is(name))
+}
+
 /// Commands on strings.
 pub const STRINGS: Family = Family {
     name: "strings",
