@@ -93,6 +93,7 @@ impl TlsConn {
 
     /// The encrypted form of what is sent next: nothing is sent.
     pub fn encrypted(&mut self, plain: &[u8]) -> Vec<u8> {
+        self.0.conn.set_buffer_limit(None);
         self.0.conn.writer().write_all(plain).unwrap();
         let mut bytes = Vec::new();
         while self.0.conn.wants_write() {
