@@ -96,7 +96,7 @@ fn waits_messages_and_transactions_work_between_threads() {
 }
 
 #[test]
-fn a_stream_that_is_cut_at_any_byte_harms_nobody_and_runs_only_what_is_whole() {
+fn a_stream_that_is_cut_at_any_byte_harms_no_other_and_runs_only_what_is_whole() {
     let (_certificates, mut server, port, client) = subject(&[]);
     let whole = {
         let mut conn = client.connect(port).unwrap();
@@ -149,7 +149,7 @@ fn a_client_that_has_said_its_last_gets_all_its_replies() {
 }
 
 #[test]
-fn what_is_no_handshake_is_refused_and_slow_ones_hold_up_nobody() {
+fn what_is_no_handshake_is_refused_and_slow_ones_hold_up_no_other() {
     let (_certificates, server, port, client) = subject(&["--loglevel", "verbose"]);
     let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
     plain.set_read_timeout(Some(PATIENCE)).unwrap();
