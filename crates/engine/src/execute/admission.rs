@@ -108,6 +108,7 @@ impl Worker {
         }
         if !command.is_some_and(is_for_operators) {
             session.closing = true;
+            self.stats().rejected_connections.add(1);
             return Err(Error::new(TOO_MANY_CLIENTS));
         }
         if command.is_some_and(|command| command.info.has(flag::ADMIN)) && !self.engine.must_authenticate(session) {
