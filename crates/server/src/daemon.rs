@@ -45,6 +45,7 @@ pub fn start(argv: &[OsString], stdin: &[u8]) -> Result<(), String> {
     }
     match said.as_slice() {
         [.., READY] => Ok(()),
+        [] => Err("the server ended before it served, and said nothing; its log may say why".to_owned()),
         said => Err(String::from_utf8_lossy(said).trim_end().to_owned()),
     }
 }
