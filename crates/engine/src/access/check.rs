@@ -4,9 +4,9 @@ use commands::spec::{Info, fact, flag};
 use resp::num;
 use resp::request::Args;
 
-use super::patterns::READ;
+use super::patterns::{KeyPattern, READ};
 use super::permissions::{Permissions, Selector};
-use super::ways::{permission, touches_database, visit_channels, visit_keys};
+use super::ways::{Way, permission, touches_database, visit_channels, visit_keys};
 use crate::command_table::Command;
 
 /// What is denied. Of what several selectors deny, the greatest is told: it was the nearest to being allowed.
@@ -72,10 +72,12 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Permissions {
-    /// True if a command may run whose only key is this one, for sure: otherwise [`Permissions::check`] tells.
+    /// Begins to hold commands against the rules that stand outside of parentheses, which most of what runs passes.
     #[inline]
-    pub(crate) fn surely_allows(&self, command: usize, key: &[u8], database: usize) -> bool {
-        self.selectors.iter().any(|selector| selector.surely_allows(command, key, database))
+    pub(crate) fn sieve(&self, database: usize) -> Sieve<'_> {
+        let selector = &self.selectors[0];
+        let in_database = selector.allows_database(database as u64);
+        Sieve { selector, in_database, last: None, way: Way::default(), pattern: 0 }
     }
 
     /// Whether a command may run.
@@ -100,17 +102,45 @@ impl Permissions {
     }
 }
 
-impl Selector {
-    #[inline]
-    fn surely_allows(&self, command: usize, key: &[u8], database: usize) -> bool {
-        let way = self.ways[command];
-        let in_database = self.allows_database(database as u64);
-        way.is_sure(in_database) || (way.may_run(in_database) && self.allows_key(key, way.need()))
+/// Lets commands pass that may run for sure, one after another: what is looked up for one often holds for the next.
+pub(crate) struct Sieve<'p> {
+    selector: &'p Selector,
+    in_database: bool,
+    /// The last command, and its way.
+    last: Option<&'static Command>,
+    way: Way,
+    /// The pattern that matched last.
+    pattern: usize,
+}
+
+impl Sieve<'_> {
+    /// True if a command may run for sure. `key` gives its only key. Otherwise [`Permissions::check`] tells.
+    #[inline(always)]
+    pub(crate) fn passes<'k>(&mut self, command: &'static Command, key: impl FnOnce() -> Option<&'k [u8]>) -> bool {
+        if !self.last.is_some_and(|last| std::ptr::eq(last, command)) {
+            (self.last, self.way) = (Some(command), self.selector.ways[command.id]);
+        }
+        self.way.is_sure(self.in_database)
+            || (self.way.may_run(self.in_database) && key().is_some_and(|key| self.allows_key(key)))
     }
 
+    #[inline]
+    fn allows_key(&mut self, key: &[u8]) -> bool {
+        let need = self.way.need();
+        let fits = |pattern: &KeyPattern| pattern.permission & need == need && pattern.matcher.matches(key);
+        let patterns = &self.selector.keys;
+        if patterns.get(self.pattern).is_some_and(fits) {
+            return true;
+        }
+        let found = patterns.iter().position(fits);
+        self.pattern = found.unwrap_or(self.pattern);
+        found.is_some()
+    }
+}
+
+impl Selector {
     fn may_read_all(&self) -> bool {
-        let is_read_by_all =
-            |pattern: &super::patterns::KeyPattern| pattern.permission & READ != 0 && pattern.matcher.is_any();
+        let is_read_by_all = |pattern: &KeyPattern| pattern.permission & READ != 0 && pattern.matcher.is_any();
         self.all_keys || self.keys.iter().any(is_read_by_all)
     }
 

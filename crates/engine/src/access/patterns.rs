@@ -18,8 +18,21 @@ enum Shape {
     Exact,
     /// Names that begin with so many bytes of the pattern.
     Prefix(usize),
+    /// The same of up to eight bytes: those, and the bits that they are in.
+    Short(u64, u64, usize),
     /// Whatever Redis's glob says.
     Glob,
+}
+
+/// Bytes of a prefix that are compared in one go.
+const WORD: usize = 8;
+
+/// A prefix of one to eight bytes.
+fn short(prefix: &[u8]) -> Shape {
+    let mut bytes = [0; WORD];
+    bytes[..prefix.len()].copy_from_slice(prefix);
+    let mask = u64::MAX >> (u64::BITS as usize - 8 * prefix.len());
+    Shape::Short(u64::from_le_bytes(bytes), mask, prefix.len())
 }
 
 /// A glob, with what makes matching quick.
@@ -35,6 +48,7 @@ impl Matcher {
         let shape = match &pattern[prefix..] {
             [] => Shape::Exact,
             [b'*'] if prefix == 0 => Shape::Any,
+            [b'*'] if prefix <= WORD => short(&pattern[..prefix]),
             [b'*'] => Shape::Prefix(prefix),
             _ => Shape::Glob,
         };
@@ -57,6 +71,10 @@ impl Matcher {
         match self.shape {
             Shape::Any => !name.is_empty(),
             Shape::Exact => *self.pattern == *name,
+            Shape::Short(word, mask, len) => match name.first_chunk::<WORD>() {
+                Some(first) => u64::from_le_bytes(*first) & mask == word,
+                None => name.get(..len) == self.pattern.get(..len),
+            },
             Shape::Prefix(len) => name.get(..len) == self.pattern.get(..len),
             Shape::Glob => glob::matches(&self.pattern, name, false),
         }
@@ -89,10 +107,41 @@ mod tests {
 
     #[test]
     fn shapes_match_as_the_glob_does() {
-        let names: [&[u8]; 9] = [b"", b"a", b"ab", b"abc", b"b", b"*", b"a*", b"\\", b"ab*"];
-        for pattern in
-            [&b""[..], b"*", b"a", b"a*", b"ab*", b"a**", b"?", b"a?", b"[a-b]", b"*b", b"a\\*", b"**", b"\\"]
-        {
+        let names: [&[u8]; 14] = [
+            b"",
+            b"a",
+            b"ab",
+            b"abc",
+            b"b",
+            b"*",
+            b"a*",
+            b"\\",
+            b"ab*",
+            b"ab012345",
+            b"ab0123456",
+            b"a0123456",
+            b"ab01234",
+            b"ba012345",
+        ];
+        for pattern in [
+            &b""[..],
+            b"*",
+            b"a",
+            b"a*",
+            b"ab*",
+            b"a**",
+            b"?",
+            b"a?",
+            b"[a-b]",
+            b"*b",
+            b"a\\*",
+            b"**",
+            b"\\",
+            b"ab01*",
+            b"ab012345*",
+            b"ab0123456*",
+            b"ab01234*",
+        ] {
             for name in names {
                 let expected = glob::matches(pattern, name, false);
                 assert_eq!(Matcher::new(pattern).matches(name), expected, "{pattern:?} {name:?}");

@@ -2,13 +2,14 @@
 //! rules when they are planned, so that those which may run take the same ways as any others.
 
 use commands::spec::fact;
-use resp::request::{Input, Limits, Stop};
+use resp::request::{Args, Input, Limits, Stop};
 
 use super::windows::{Stint, plan};
 use crate::clients::session::Session;
+use crate::command_table::Command;
 use crate::replies::UNAUTHENTICATED_BYTES_MAX;
 use crate::worker::Worker;
-use crate::worker::tables::Tables;
+use crate::worker::tables::{Planned, Tables};
 
 impl Worker {
     /// Frames and plans the next window of a session that has yet to authenticate, or whose user isn't allowed everything.
@@ -37,19 +38,24 @@ impl Worker {
     fn hold_against_rules(&self, session: &Session, input: Input<'_>, tables: &mut Tables) {
         let Some(permissions) = session.permissions() else { return };
         let Tables { batch, planned, keys } = tables;
+        let mut sieve = permissions.sieve(session.database);
         for (request, plan) in batch.requests().iter().zip(planned.iter_mut()) {
             let Some(command) = plan.command else { continue };
-            let args = batch.args(request, input);
-            let key = match &keys[plan.keys_start as usize..plan.keys_end as usize] {
-                [key] => args.get(key.arg as usize),
-                _ => b"",
-            };
-            if !permissions.surely_allows(command.id, key, session.database) && plan.fits {
-                let is_denied = permissions.check(self.asked(session.database, command, args)).is_err();
-                if is_denied || command.info.is(fact::LOOKS_UP) {
-                    (plan.fits, plan.quick, plan.is_keyless) = (false, None, false);
-                }
+            let args = || batch.args(request, input);
+            let key = || keys.get(plan.keys_start as usize).map(|key| args().get(key.arg as usize));
+            if !sieve.passes(command, key) && plan.fits {
+                self.hold_one(session, plan, command, args());
             }
+        }
+    }
+
+    /// The same of one command that doesn't pass for sure.
+    #[inline(never)]
+    fn hold_one(&self, session: &Session, plan: &mut Planned, command: &'static Command, args: Args<'_>) {
+        let asked = self.asked(session.database, command, args);
+        let is_denied = session.permissions().is_some_and(|permissions| permissions.check(asked).is_err());
+        if is_denied || command.info.is(fact::LOOKS_UP) {
+            (plan.fits, plan.quick, plan.is_keyless) = (false, None, false);
         }
     }
 }
@@ -101,7 +107,7 @@ mod tests {
     #[test]
     #[ignore = "a measurement"]
     fn rules_cost_so_much() {
-        const ROUNDS: u32 = 200_000;
+        const ROUNDS: u32 = 200;
         const COUNT: usize = 64;
         for (rules, command) in [
             ("allkeys +@all -@dangerous", &["get", "key:123456"][..]),
@@ -112,11 +118,16 @@ mod tests {
             ("~key:* +@all -@dangerous", &["mget", "key:123456", "key:7"]),
         ] {
             let (bench, session, bytes, mut tables) = planned(rules, command, COUNT);
-            let began = Instant::now();
-            for _ in 0..ROUNDS {
-                bench.worker.hold_against_rules(&session, bytes[..].into(), std::hint::black_box(&mut tables));
-            }
-            let ns = began.elapsed().as_nanos() as f64 / f64::from(ROUNDS) / COUNT as f64;
+            let mut round = || {
+                let began = Instant::now();
+                for _ in 0..ROUNDS {
+                    bench.worker.hold_against_rules(&session, bytes[..].into(), std::hint::black_box(&mut tables));
+                }
+                began.elapsed()
+            };
+            // The best of many: on a busy machine, others take time from most.
+            let best = (0..1000).map(|_| round()).min().unwrap_or_default();
+            let ns = best.as_nanos() as f64 / f64::from(ROUNDS) / COUNT as f64;
             println!("{ns:.2} ns a command: {command:?} with {rules}");
         }
     }
