@@ -33,7 +33,6 @@ const DIFFERS: &[(&str, &str)] = &[
     ("maxclients", "up to `operator-connections` more are accepted for commands of administration"),
     ("proto-max-bulk-len", "at most 3gb"),
     ("supervised", "Upstart is told nothing"),
-    ("tls-auth-clients-user", "names `default` only, as long as there are no other users"),
     ("tls-ciphers", "those of rustls, which has no weak ones; see tls.md"),
     ("tls-ciphersuites", "the three that rustls has"),
     ("tls-key-file-pass", "for keys in PKCS #8"),
