@@ -201,6 +201,7 @@ fn integers_alone_can_be_compacted() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it is about chance, and takes Miri long")]
 fn picks_are_even() {
     let random = &mut Random::new(1);
     for words in ["1 2 3 4", "a b c", "a b c d e f g"] {
