@@ -34,7 +34,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
         "O(N) in the bytes of the range",
         "Counts the bits that are set in the string value of a key.",
         "key [start:integer end:integer [BYTE | BIT]:unit]",
-    ),
+    )
+    .history(&[("7.0.0", "`BYTE` and `BIT`.")]),
     Spec::new("bitfield", -2, WRITE | DENYOOM, field::bitfield as Handler)
         .flags_of_key(flags_of_fields)
         .keys(&[KeySpec::at(1, RW | UPDATE | ACCESS | VARIABLE_FLAGS)
@@ -75,7 +76,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
         "O(N) in the bytes of the range",
         "Finds the first bit that is set, or is not, in the string value of a key.",
         "key bit:integer [start:integer [end:integer [BYTE | BIT]:unit]]",
-    ),
+    ).history(&[("7.0.0", "`BYTE` and `BIT`.")]),
     Spec::new("getbit", 3, READONLY | FAST, getbit as Handler).brief().keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::Bitmap,
         "2.2.0",

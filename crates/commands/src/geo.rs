@@ -43,7 +43,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "Adds members to a geographical index, or changes their places.",
             "key [NX | XX]:condition [CH]:change longitude:double latitude:double member [longitude:double \
              latitude:double member ...]",
-        ),
+        ).history(&[("6.2.0", "`CH`, `NX` and `XX`.")]),
     Spec::new("geodist", -4, READONLY, geodist as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).items(2, 1).docs(
         Group::Geo,
         "3.2.0",
@@ -78,7 +78,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "Returns the members within a distance from a point, or stores them in a key.",
             "key longitude:double latitude:double radius:double <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] \
              [WITHHASH] [COUNT count:integer [ANY]] [ASC | DESC]:order [STORE key | STOREDIST key]:store",
-        )
+        ).history(&[("6.2.0", "`ANY` with `COUNT`."), ("7.0.0", "Units in upper case.")])
         .deprecated("6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument"),
     Spec::new("georadius_ro", -6, READONLY, search::georadius_ro as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
@@ -89,7 +89,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "Returns the members within a distance from a point.",
             "key longitude:double latitude:double radius:double <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] \
              [WITHHASH] [COUNT count:integer [ANY]] [ASC | DESC]:order",
-        )
+        ).history(&[("6.2.0", "`ANY` with `COUNT`."), ("7.0.0", "Units in upper case.")])
         .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` argument"),
     Spec::new("georadiusbymember", -5, WRITE | DENYOOM | MOVABLEKEYS, search::georadiusbymember as Handler)
         .keys(&[
@@ -104,7 +104,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "Returns the members within a distance from a member, or stores them in a key.",
             "key member radius:double <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count:integer \
              [ANY]] [ASC | DESC]:order [STORE key | STOREDIST key]:store",
-        )
+        ).history(&[("6.2.0", "`ANY` with `COUNT`."), ("7.0.0", "Units in upper case.")])
         .deprecated("6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments"),
     Spec::new("georadiusbymember_ro", -5, READONLY, search::georadiusbymember_ro as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
@@ -115,7 +115,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "Returns the members within a distance from a member.",
             "key member radius:double <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count:integer \
              [ANY]] [ASC | DESC]:order",
-        )
+        ).history(&[("6.2.0", "`ANY` with `COUNT`."), ("7.0.0", "Units in upper case.")])
         .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments"),
     Spec::new("geosearch", -7, READONLY, search::geosearch as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::Geo,
@@ -126,7 +126,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
          FT | MI>:unit | BYBOX width:double height:double <M | KM | FT | MI>:unit | BYPOLYGON num-vertices:integer \
          longitude:double latitude:double [longitude:double latitude:double ...]>:by [ASC | DESC]:order [COUNT \
          count:integer [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
-    ),
+    ).history(&[("7.0.0", "Units in upper case.")]),
     Spec::new("geosearchstore", -8, WRITE | DENYOOM, search::geosearchstore as Handler)
         .keys(&[KeySpec::at(1, OW | UPDATE), KeySpec::at(2, RO | ACCESS)])
         .docs(
@@ -138,7 +138,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
              radius:double <M | KM | FT | MI>:unit | BYBOX width:double height:double <M | KM | FT | MI>:unit | \
              BYPOLYGON num-vertices:integer longitude:double latitude:double [longitude:double latitude:double \
              ...]>:by [ASC | DESC]:order [COUNT count:integer [ANY]] [STOREDIST]",
-        ),
+        ).history(&[("7.0.0", "Units in upper case.")]),
 ]);
 
 /// A longitude and a latitude, from the argument at `index` on.

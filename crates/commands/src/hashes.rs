@@ -33,7 +33,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             "O(N) where N is the number of fields",
             "Removes fields and their values from a hash, and the key when none is left.",
             "key field [field ...]",
-        ),
+        )
+        .history(&[("2.4.0", "Several fields.")]),
     Spec::new("hexists", 3, READONLY | FAST, read::hexists as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RO)])
@@ -251,7 +252,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             "O(N) where N is the number of fields",
             "Sets the values of fields of a hash, which is created if it doesn't exist.",
             "key field value [field value ...]",
-        ),
+        )
+        .history(&[("4.0.0", "Several fields.")]),
     Spec::new("hsetex", -6, WRITE | DENYOOM | FAST, expire::hsetex as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RW | UPDATE)])

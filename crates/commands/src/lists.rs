@@ -55,7 +55,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             "O(N) where N is the number of keys",
             "Removes and returns the first element of the first list that has any; waits until one has.",
             "key [key ...] timeout:double",
-        ),
+        )
+        .history(&[("6.0.0", "Fractions of seconds as timeout.")]),
     Spec::new("brpop", -3, WRITE | BLOCKING, blocking::brpop as Handler)
         .waits_for(Type::List)
         .keys(&[KeySpec::range(1, -2, 1, RW | ACCESS | DELETE)])
@@ -65,7 +66,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             "O(N) where N is the number of keys",
             "Removes and returns the last element of the first list that has any; waits until one has.",
             "key [key ...] timeout:double",
-        ),
+        )
+        .history(&[("6.0.0", "Fractions of seconds as timeout.")]),
     Spec::new("brpoplpush", 4, WRITE | DENYOOM | BLOCKING, blocking::brpoplpush as Handler)
         .waits_for(Type::List)
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, RW | INSERT)])
@@ -76,6 +78,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             "Moves the last element of a list to the head of another and returns it; waits until there is one.",
             "source destination timeout:double",
         )
+        .history(&[("6.0.0", "Fractions of seconds as timeout.")])
         .deprecated("6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
     Spec::new("lindex", 3, READONLY, read::lindex as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::List,
@@ -116,13 +119,16 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             "Removes and returns elements of the first list that has any.",
             "numkeys:integer key [key ...] <LEFT | RIGHT>:where [COUNT count:integer]",
         ),
-    Spec::new("lpop", -2, WRITE | FAST, pop::lpop as Handler).keys(&[KeySpec::at(1, RW | ACCESS | DELETE)]).docs(
-        Group::List,
-        "1.0.0",
-        "O(N) where N is the number of elements returned",
-        "Removes and returns the first elements of a list.",
-        "key [count:integer]",
-    ),
+    Spec::new("lpop", -2, WRITE | FAST, pop::lpop as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | DELETE)])
+        .docs(
+            Group::List,
+            "1.0.0",
+            "O(N) where N is the number of elements returned",
+            "Removes and returns the first elements of a list.",
+            "key [count:integer]",
+        )
+        .history(&[("6.2.0", "`count`.")]),
     Spec::new("lpos", -3, READONLY, read::lpos as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::List,
         "6.0.6",
@@ -139,7 +145,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             "O(N) where N is the number of elements added",
             "Adds elements at the head of a list.",
             "key element [element ...]",
-        ),
+        )
+        .history(&[("2.4.0", "Several elements.")]),
     Spec::new("lpushx", -3, WRITE | DENYOOM | FAST, change::lpushx as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RW | INSERT)])
@@ -149,7 +156,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             "O(N) where N is the number of elements added",
             "Adds elements at the head of a list if it exists.",
             "key element [element ...]",
-        ),
+        )
+        .history(&[("4.0.0", "Several elements.")]),
     Spec::new("lrange", 4, READONLY, read::lrange as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::List,
         "1.0.0",
@@ -178,13 +186,16 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
         "Removes all but a range of the elements of a list.",
         "key start:integer stop:integer",
     ),
-    Spec::new("rpop", -2, WRITE | FAST, pop::rpop as Handler).keys(&[KeySpec::at(1, RW | ACCESS | DELETE)]).docs(
-        Group::List,
-        "1.0.0",
-        "O(N) where N is the number of elements returned",
-        "Removes and returns the last elements of a list.",
-        "key [count:integer]",
-    ),
+    Spec::new("rpop", -2, WRITE | FAST, pop::rpop as Handler)
+        .keys(&[KeySpec::at(1, RW | ACCESS | DELETE)])
+        .docs(
+            Group::List,
+            "1.0.0",
+            "O(N) where N is the number of elements returned",
+            "Removes and returns the last elements of a list.",
+            "key [count:integer]",
+        )
+        .history(&[("6.2.0", "`count`.")]),
     Spec::new("rpoplpush", 3, WRITE | DENYOOM, pop::rpoplpush as Handler)
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, RW | INSERT)])
         .docs(
@@ -204,7 +215,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             "O(N) where N is the number of elements added",
             "Adds elements at the tail of a list.",
             "key element [element ...]",
-        ),
+        )
+        .history(&[("2.4.0", "Several elements.")]),
     Spec::new("rpushx", -3, WRITE | DENYOOM | FAST, change::rpushx as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RW | INSERT)])
@@ -214,7 +226,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             "O(N) where N is the number of elements added",
             "Adds elements at the tail of a list if it exists.",
             "key element [element ...]",
-        ),
+        )
+        .history(&[("4.0.0", "Several elements.")]),
 ]);
 
 /// Writes an element as a bulk string.

@@ -31,7 +31,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             "O(N) where N is the number of members given",
             "Adds members to a set, which is created if it doesn't exist.",
             "key member [member ...]",
-        ),
+        )
+        .history(&[("2.4.0", "Several members.")]),
     Spec::new("scard", 2, READONLY | FAST, read::scard as Handler).brief().keys(&[KeySpec::at(1, RO)]).docs(
         Group::Set,
         "1.0.0",
@@ -128,6 +129,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             "Removes and returns members of a set that are picked at random.",
             "key [count:integer]",
         )
+        .history(&[("3.2.0", "`count`.")])
         .tips(&["nondeterministic_output"]),
     Spec::new("srandmember", -2, READONLY, random::srandmember as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
@@ -138,6 +140,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             "Returns members of a set that are picked at random.",
             "key [count:integer]",
         )
+        .history(&[("2.6.0", "`count`.")])
         .tips(&["nondeterministic_output"]),
     Spec::new("srem", -3, WRITE | FAST, change::srem as Handler)
         .brief()
@@ -149,7 +152,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             "O(N) where N is the number of members given",
             "Removes members from a set, and the key when none is left.",
             "key member [member ...]",
-        ),
+        )
+        .history(&[("2.4.0", "Several members.")]),
     Spec::new("sscan", -3, READONLY, read::sscan as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(

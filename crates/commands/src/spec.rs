@@ -69,6 +69,8 @@ pub struct Info {
     pub tips: &'static [&'static str],
     /// Whether new applications should use something else.
     pub deprecated: Option<Deprecated>,
+    /// What came later than the command: the version of Redis, and what it added.
+    pub history: &'static [(&'static str, &'static str)],
 }
 
 /// That there is something better than a command.
@@ -242,6 +244,7 @@ pub enum Group {
     Connection,
     Server,
     Scripting,
+    Cluster,
 }
 
 impl Group {
@@ -264,6 +267,7 @@ impl Group {
             Group::Connection => "connection",
             Group::Server => "server",
             Group::Scripting => "scripting",
+            Group::Cluster => "cluster",
         }
     }
 
@@ -285,7 +289,7 @@ impl Group {
             Group::Transactions => acl::TRANSACTION,
             Group::Connection => acl::CONNECTION,
             Group::Scripting => acl::SCRIPTING,
-            Group::Server => 0,
+            Group::Server | Group::Cluster => 0,
         }
     }
 }
@@ -548,6 +552,7 @@ impl<R> Spec<R> {
             syntax: "",
             tips: &[],
             deprecated: None,
+            history: &[],
         };
         Spec { info, run, subcommands: &[] }
     }
@@ -673,6 +678,13 @@ impl<R: Copy> Spec<R> {
     #[must_use]
     pub const fn tips(mut self, tips: &'static [&'static str]) -> Self {
         self.info.tips = tips;
+        self
+    }
+
+    /// Says which versions of Redis have added what to it.
+    #[must_use]
+    pub const fn history(mut self, history: &'static [(&'static str, &'static str)]) -> Self {
+        self.info.history = history;
         self
     }
 

@@ -209,7 +209,14 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
             "key value [NX | XX | IFEQ comparison-value | IFNE comparison-value | IFDEQ comparison-digest | IFDNE \
              comparison-digest]:condition [GET] [EX seconds:integer | PX milliseconds:integer | EXAT \
              unix-time-seconds:unix-time | PXAT unix-time-milliseconds:unix-time | KEEPTTL]:expiration",
-        ),
+        )
+        .history(&[
+            ("2.6.12", "`EX`, `PX`, `NX` and `XX`."),
+            ("6.0.0", "`KEEPTTL`."),
+            ("6.2.0", "`GET`, `EXAT` and `PXAT`."),
+            ("7.0.0", "`NX` and `GET` together."),
+            ("8.4.0", "`IFEQ`, `IFNE`, `IFDEQ` and `IFDNE`."),
+        ]),
     Spec::new("setex", 4, WRITE | DENYOOM, set::setex as Handler)
         .brief()
         .keys(&[KeySpec::at(1, OW | UPDATE)])

@@ -194,6 +194,9 @@ fn demand<const N: usize>(demands: [(bool, &str); N]) -> Result<(), String> {
 fn check_documentation(info: &Info) -> Result<(), String> {
     let is_version = |text: &str| text.split('.').count() == 3 && text.split('.').all(|n| n.parse::<u32>().is_ok());
     let is_sentence = |text: &str| text.starts_with(|c: char| c.is_ascii_uppercase()) && text.ends_with('.');
+    let is_sentence_or_code =
+        |text: &str| text.starts_with(|c: char| c.is_ascii_uppercase() || c == '`') && text.ends_with('.');
+    let number = |version: &str| version.split('.').map(|n| n.parse::<u32>().unwrap_or(0)).collect::<Vec<u32>>();
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
     demand([
         (!info.name.is_empty() && info.name.chars().all(is_name), "its name is not in lower case"),
@@ -204,6 +207,8 @@ fn check_documentation(info: &Info) -> Result<(), String> {
             info.deprecated.is_none_or(|d| is_version(d.since) && !d.replaced_by.is_empty()),
             "what replaces it is missing",
         ),
+        (info.history.iter().all(|(version, text)| is_version(version) && is_sentence_or_code(text)), "its history"),
+        (info.history.is_sorted_by_key(|(version, _)| number(version)), "its history is in no order"),
     ])
 }
 

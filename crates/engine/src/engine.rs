@@ -45,6 +45,7 @@ use crate::scripts::cache::Scripts;
 use crate::scripts::library::Libraries;
 use crate::scripts::rights;
 use crate::snapshots::{Purpose, Snapshots};
+use crate::statistics::hot_keys::HotKeys;
 use crate::statistics::latency_monitor::{LatencyMonitor, Sample};
 use crate::statistics::rates::Rates;
 use crate::statistics::slow_log::SlowLog;
@@ -55,6 +56,44 @@ const RETRY_AFTER_S: u64 = 5;
 /// Rewrites of the append-only file that fail in a row, after which none is begun by itself: as in Redis, where they come ever more
 /// rarely after so many.
 const FAILURES_MAX: u64 = 3;
+
+/// Why a command is in a log of commands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogKind {
+    /// It took long.
+    Slow,
+    /// Its request had many bytes.
+    LargeRequest,
+    /// Its reply had many bytes.
+    LargeReply,
+}
+
+impl LogKind {
+    /// All.
+    pub const ALL: [LogKind; 3] = [LogKind::Slow, LogKind::LargeRequest, LogKind::LargeReply];
+
+    /// The kind with this name, in whatever case.
+    #[must_use]
+    pub fn named(name: &[u8]) -> Option<LogKind> {
+        let names = ["slow", "large-request", "large-reply"];
+        names
+            .iter()
+            .zip(LogKind::ALL)
+            .find(|(word, _)| name.eq_ignore_ascii_case(word.as_bytes()))
+            .map(|(_, kind)| kind)
+    }
+
+    /// How many entries its log keeps.
+    #[must_use]
+    pub fn len_max(self, settings: &Settings) -> usize {
+        let setting = match self {
+            LogKind::Slow => &settings.slowlog_max_len,
+            LogKind::LargeRequest => &settings.commandlog_large_request_max_len,
+            LogKind::LargeReply => &settings.commandlog_large_reply_max_len,
+        };
+        setting.get_usize()
+    }
+}
 
 /// The shared state. There is one, and it lives as long as the process.
 pub struct Engine {
@@ -118,8 +157,10 @@ pub struct Engine {
     slow_ticks: AtomicU64,
     /// From how many ticks on the latency monitor records something; `u64::MAX` if it is off.
     latency_ticks: AtomicU64,
-    /// Commands that took long.
-    pub slow_log: SlowLog,
+    /// Commands that took long, had large requests, and large replies: see [`LogKind`].
+    command_logs: [SlowLog; 3],
+    /// Which keys take most of the time and of the traffic, while that is counted.
+    pub hot_keys: HotKeys,
     /// Moments that were slow.
     pub latency: LatencyMonitor,
     /// Round trips that clients waste.
@@ -192,7 +233,8 @@ impl Engine {
             http_warned_ms: AtomicU64::new(0),
             slow_ticks: AtomicU64::new(u64::MAX),
             latency_ticks: AtomicU64::new(u64::MAX),
-            slow_log: SlowLog::default(),
+            command_logs: Default::default(),
+            hot_keys: HotKeys::default(),
             latency: LatencyMonitor::default(),
             advice: Advice::new(threads),
             settings,
@@ -294,6 +336,12 @@ impl Engine {
         self.slow_ticks.load(Ordering::Relaxed)
     }
 
+    /// One of the logs of commands.
+    #[must_use]
+    pub fn command_log(&self, kind: LogKind) -> &SlowLog {
+        &self.command_logs[kind as usize]
+    }
+
     /// From how many ticks on the latency monitor records something.
     #[inline]
     #[must_use]
@@ -325,7 +373,9 @@ impl Engine {
         self.slow_ticks.store(if slow_us < 0 { u64::MAX } else { ticks(slow_us as f64) }, Ordering::Relaxed);
         let latency_ticks = if latency_ms <= 0 { u64::MAX } else { ticks(latency_ms as f64 * 1000.0) };
         self.latency_ticks.store(latency_ticks, Ordering::Relaxed);
-        self.slow_log.trim(self.settings.slowlog_max_len.get_usize());
+        for kind in LogKind::ALL {
+            self.command_log(kind).trim(kind.len_max(&self.settings));
+        }
         if !self.settings.latency_tracking.get() {
             self.stats.iter().flat_map(|s| &s.commands).for_each(|c| c.histogram.reset());
         }

@@ -89,6 +89,8 @@ pub struct Worker {
     pub(crate) arrived_bytes: usize,
     /// When the last command ended.
     pub(crate) ticks: Ticks,
+    /// When the last command ended that was counted by its keys, or its window began.
+    pub(crate) looked_at: Ticks,
     pub(crate) memory: MemoryWatch,
     pub(crate) effects: Effects,
     /// What the commands of the unit in progress have left behind.
@@ -142,6 +144,7 @@ impl Worker {
             settings_version: 0,
             arrived_bytes: 0,
             ticks: Ticks::now(),
+            looked_at: Ticks::now(),
             memory: MemoryWatch::default(),
             effects: Effects::default(),
             unit: Unit::default(),

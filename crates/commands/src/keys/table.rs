@@ -66,14 +66,19 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         .brief()
         .keys(&[KeySpec::range(1, -1, 1, RO)])
         .docs(Group::Generic, "1.0.0", "O(N) in the number of keys", "Counts which of the keys exist.", "key [key ...]")
+        .history(&[("3.0.3", "Several keys.")])
         .tips(COUNTING),
-    Spec::new("expire", -3, WRITE | FAST, expire::expire as Handler).brief().keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
-        Group::Generic,
-        "1.0.0",
-        "O(1)",
-        "Sets the expiry of a key, in seconds from now.",
-        "key seconds:integer [NX | XX | GT | LT]:condition",
-    ),
+    Spec::new("expire", -3, WRITE | FAST, expire::expire as Handler)
+        .brief()
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .docs(
+            Group::Generic,
+            "1.0.0",
+            "O(1)",
+            "Sets the expiry of a key, in seconds from now.",
+            "key seconds:integer [NX | XX | GT | LT]:condition",
+        )
+        .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")]),
     Spec::new("expireat", -3, WRITE | FAST, expire::expireat as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RW | UPDATE)])
@@ -83,7 +88,8 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "O(1)",
             "Sets the expiry of a key, in seconds of Unix time.",
             "key unix-time-seconds:unix-time [NX | XX | GT | LT]:condition",
-        ),
+        )
+        .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")]),
     Spec::new("expiretime", 2, READONLY | FAST, expire::expiretime as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RO | ACCESS)])
@@ -99,6 +105,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "Removes all keys of all databases.",
             "[ASYNC | SYNC]:flush-type",
         )
+        .history(&[("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`.")])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
     Spec::new("flushdb", -1, WRITE, flushdb as Handler)
         .scope(Scope::Whole)
@@ -110,6 +117,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "Removes all keys of the selected database.",
             "[ASYNC | SYNC]:flush-type",
         )
+        .history(&[("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`.")])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
     Spec::new("keys", 2, READONLY, scan::keys as Handler)
         .scope(Scope::Whole)
@@ -144,7 +152,8 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "O(1)",
             "Sets the expiry of a key, in milliseconds from now.",
             "key milliseconds:integer [NX | XX | GT | LT]:condition",
-        ),
+        )
+        .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")]),
     Spec::new("pexpireat", -3, WRITE | FAST, expire::pexpireat as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RW | UPDATE)])
@@ -154,7 +163,8 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "O(1)",
             "Sets the expiry of a key, in milliseconds of Unix time.",
             "key unix-time-milliseconds:unix-time [NX | XX | GT | LT]:condition",
-        ),
+        )
+        .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")]),
     Spec::new("pexpiretime", 2, READONLY | FAST, expire::pexpiretime as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RO | ACCESS)])
@@ -163,6 +173,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         .brief()
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(Group::Generic, "2.6.0", "O(1)", "Returns how long a key has to live, in milliseconds.", "key")
+        .history(&[("2.8.0", "Answers -2 if there is no key.")])
         .tips(&["nondeterministic_output"]),
     Spec::new("randomkey", 1, READONLY, scan::randomkey as Handler)
         .scope(Scope::Each)
@@ -180,7 +191,8 @@ pub const COMMANDS: &[Spec<Handler>] = &[
     Spec::new("renamenx", 3, WRITE | FAST, renamenx as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, OW | INSERT)])
-        .docs(Group::Generic, "1.0.0", "O(1)", "Renames a key if none has the new name.", "key newkey"),
+        .docs(Group::Generic, "1.0.0", "O(1)", "Renames a key if none has the new name.", "key newkey")
+        .history(&[("3.2.0", "No error if both names are the same.")]),
     Spec::new("restore", -4, WRITE | DENYOOM, payload::restore as Handler)
         .keys(&[KeySpec::at(1, OW | UPDATE)])
         .categories(acl::DANGEROUS)
@@ -190,7 +202,8 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "O(N) in the size of the value, O(N*log(N)) for sorted sets",
             "Creates a key from what DUMP has returned.",
             "key ttl:integer serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds:integer] [FREQ frequency:integer]",
-        ),
+        )
+        .history(&[("3.0.0", "`REPLACE`."), ("5.0.0", "`ABSTTL`, `IDLETIME` and `FREQ`.")]),
     Spec::new("scan", -2, READONLY, scan::scan as Handler)
         .scope(Scope::Each)
         .docs(
@@ -200,6 +213,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "Iterates over the keys of the database, some at a time.",
             "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE type]",
         )
+        .history(&[("6.0.0", "`TYPE`.")])
         .tips(&["nondeterministic_output", "request_policy:special", "response_policy:special"]),
     Spec::new("sort", -2, WRITE | DENYOOM | MOVABLEKEYS, sort::sort as Handler)
         .facts(fact::LOOKS_UP)
@@ -248,6 +262,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         .brief()
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(Group::Generic, "1.0.0", "O(1)", "Returns how long a key has to live, in seconds.", "key")
+        .history(&[("2.8.0", "Answers -2 if there is no key.")])
         .tips(&["nondeterministic_output"]),
     Spec::new("type", 2, READONLY | FAST, type_of as Handler).brief().keys(&[KeySpec::at(1, RO)]).docs(
         Group::Generic,

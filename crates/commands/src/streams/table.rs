@@ -28,6 +28,11 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED]:condition [<MAXLEN | MINID> [=:equal | ~:approximately] \
              threshold [LIMIT count:integer]] <*:auto-id | id> field value [field value ...]",
         )
+        .history(&[
+            ("6.2.0", "`NOMKSTREAM`, `MINID` and `LIMIT`."),
+            ("7.0.0", "IDs of the form `<ms>-*`."),
+            ("8.2.0", "`KEEPREF`, `DELREF` and `ACKED`."),
+        ])
         .tips(UNPREDICTABLE),
     Spec::new("xlen", 2, READONLY | FAST, range::xlen as Handler).brief().keys(&[KeySpec::at(1, RO)]).docs(
         Group::Stream,
@@ -36,20 +41,26 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
         "Returns the number of entries.",
         "key",
     ),
-    Spec::new("xrange", -4, READONLY, range::xrange as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
-        Group::Stream,
-        "5.0.0",
-        "O(log(N)+M), where N is the number of entries and M the number returned",
-        "Returns the entries between two IDs.",
-        "key start end [COUNT count:integer]",
-    ),
-    Spec::new("xrevrange", -4, READONLY, range::xrevrange as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
-        Group::Stream,
-        "5.0.0",
-        "O(log(N)+M), where N is the number of entries and M the number returned",
-        "Returns the entries between two IDs, the last first.",
-        "key end start [COUNT count:integer]",
-    ),
+    Spec::new("xrange", -4, READONLY, range::xrange as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(
+            Group::Stream,
+            "5.0.0",
+            "O(log(N)+M), where N is the number of entries and M the number returned",
+            "Returns the entries between two IDs.",
+            "key start end [COUNT count:integer]",
+        )
+        .history(&[("6.2.0", "Ranges without their ends.")]),
+    Spec::new("xrevrange", -4, READONLY, range::xrevrange as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(
+            Group::Stream,
+            "5.0.0",
+            "O(log(N)+M), where N is the number of entries and M the number returned",
+            "Returns the entries between two IDs, the last first.",
+            "key end start [COUNT count:integer]",
+        )
+        .history(&[("6.2.0", "Ranges without their ends.")]),
     Spec::new("xdel", -3, WRITE | FAST, add::xdel as Handler).brief().keys(&[KeySpec::at(1, RW | DELETE)]).docs(
         Group::Stream,
         "5.0.0",
@@ -83,6 +94,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "key <MAXLEN | MINID> [=:equal | ~:approximately] threshold [LIMIT count:integer] [KEEPREF | DELREF | \
              ACKED]:condition",
         )
+        .history(&[("6.2.0", "`MINID` and `LIMIT`."), ("8.2.0", "`KEEPREF`, `DELREF` and `ACKED`.")])
         .tips(UNPREDICTABLE),
     Spec::new("xread", -4, READONLY | BLOCKING | MOVABLEKEYS, read::xread as Handler)
         .waits_for(Type::Stream)
@@ -125,6 +137,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "Returns what was delivered and not acknowledged.",
             "key group [[IDLE min-idle-time:integer] start end count:integer [consumer]]",
         )
+        .history(&[("6.2.0", "`IDLE`, and ranges without their ends.")])
         .tips(UNPREDICTABLE),
     Spec::new("xclaim", -6, WRITE | FAST, claim::xclaim as Handler)
         .keys(&[KeySpec::at(1, RW | UPDATE)])
@@ -146,6 +159,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "Takes over entries that have been pending for long, from an ID on.",
             "key group consumer min-idle-time start [COUNT count:integer] [JUSTID]",
         )
+        .history(&[("7.0.0", "Answers also which entries are gone.")])
         .tips(UNPREDICTABLE),
     Spec::new("xinfo", -2, 0, info::xinfo as Handler)
         .not_in_group_category()
@@ -160,24 +174,31 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "O(1)",
             "Sets the last ID of a stream; for replication.",
             "key last-id [ENTRIESADDED entries-added:integer] [MAXDELETEDID max-deleted-id]",
-        ),
+        )
+        .history(&[("7.0.0", "`ENTRIESADDED` and `MAXDELETEDID`.")]),
 ]);
 
 const XGROUP: &[Spec<Handler>] = &On(Type::Stream).entries([
-    Spec::new("create", -5, WRITE | DENYOOM, group::create as Handler).keys(&[KeySpec::at(2, RW | INSERT)]).docs(
-        Group::Stream,
-        "5.0.0",
-        "O(1)",
-        "Creates a group of consumers.",
-        "key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read:integer]",
-    ),
-    Spec::new("setid", -5, WRITE, group::setid as Handler).keys(&[KeySpec::at(2, RW | UPDATE)]).docs(
-        Group::Stream,
-        "5.0.0",
-        "O(1)",
-        "Sets the ID from which a group reads.",
-        "key group <id | $> [ENTRIESREAD entries-read:integer]",
-    ),
+    Spec::new("create", -5, WRITE | DENYOOM, group::create as Handler)
+        .keys(&[KeySpec::at(2, RW | INSERT)])
+        .docs(
+            Group::Stream,
+            "5.0.0",
+            "O(1)",
+            "Creates a group of consumers.",
+            "key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read:integer]",
+        )
+        .history(&[("7.0.0", "`ENTRIESREAD`.")]),
+    Spec::new("setid", -5, WRITE, group::setid as Handler)
+        .keys(&[KeySpec::at(2, RW | UPDATE)])
+        .docs(
+            Group::Stream,
+            "5.0.0",
+            "O(1)",
+            "Sets the ID from which a group reads.",
+            "key group <id | $> [ENTRIESREAD entries-read:integer]",
+        )
+        .history(&[("7.0.0", "`ENTRIESREAD`.")]),
     Spec::new("destroy", 4, WRITE, group::destroy as Handler).keys(&[KeySpec::at(2, RW | DELETE)]).docs(
         Group::Stream,
         "5.0.0",
@@ -211,17 +232,17 @@ const XINFO: &[Spec<Handler>] = &On(Type::Stream).entries([
         "O(1); with FULL, O(N), where N is the number of entries and deliveries shown",
         "Tells about a stream.",
         "key [FULL [COUNT count:integer]]",
-    ),
+    ).history(&[("6.0.0", "`FULL`."), ("7.0.0", "The fields `max-deleted-entry-id`, `entries-added`, `recorded-first-entry-id`, `entries-read` and `lag`."), ("7.2.0", "The field `active-time`; `seen-time` counts attempts, too.")]),
     Spec::new("groups", 3, READONLY, info::groups as Handler).keys(&[KeySpec::at(2, RO | ACCESS)]).docs(
         Group::Stream,
         "5.0.0",
         "O(1) for each group",
         "Tells about the groups of a stream.",
         "key",
-    ),
+    ).history(&[("7.0.0", "The fields `entries-read` and `lag`.")]),
     Spec::new("consumers", 4, READONLY, info::consumers as Handler)
         .keys(&[KeySpec::at(2, RO | ACCESS)])
-        .docs(Group::Stream, "5.0.0", "O(1) for each consumer", "Tells about the consumers of a group.", "key group")
+        .docs(Group::Stream, "5.0.0", "O(1) for each consumer", "Tells about the consumers of a group.", "key group").history(&[("7.2.0", "The field `inactive`; `idle` counts attempts, too.")])
         .tips(UNPREDICTABLE),
     Spec::new("help", 2, LOADING | STALE, info::help as Handler).docs(
         Group::Stream,

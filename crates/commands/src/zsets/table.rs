@@ -20,7 +20,12 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "O(log(N)) for each member, where N is the number of members",
             "Adds members to a sorted set, or changes their scores.",
             "key [NX | XX]:condition [GT | LT]:condition [CH] [INCR] score:double member [score:double member ...]",
-        ),
+        )
+        .history(&[
+            ("2.4.0", "Several members."),
+            ("3.0.2", "`XX`, `NX`, `CH` and `INCR`."),
+            ("6.2.0", "`GT` and `LT`."),
+        ]),
     Spec::new("zincrby", 4, WRITE | DENYOOM | FAST, add::zincrby as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
@@ -42,7 +47,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "O(M*log(N)), where N is the number of members and M the number removed",
             "Removes members.",
             "key member [member ...]",
-        ),
+        )
+        .history(&[("2.4.0", "Several members.")]),
     Spec::new("zcard", 2, READONLY | FAST, read::zcard as Handler).brief().keys(&[KeySpec::at(1, RO)]).docs(
         Group::SortedSet,
         "1.2.0",
@@ -76,7 +82,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "O(log(N))",
             "Returns the rank of a member, counted from the lowest score.",
             "key member [WITHSCORE]",
-        ),
+        )
+        .history(&[("7.2.0", "`WITHSCORE`.")]),
     Spec::new("zrevrank", -3, READONLY | FAST, read::zrevrank as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RO | ACCESS)])
@@ -87,7 +94,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "O(log(N))",
             "Returns the rank of a member, counted from the highest score.",
             "key member [WITHSCORE]",
-        ),
+        )
+        .history(&[("7.2.0", "`WITHSCORE`.")]),
     Spec::new("zrandmember", -2, READONLY, read::zrandmember as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(
@@ -128,13 +136,16 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "Counts the members within a lexicographical range.",
             "key min max",
         ),
-    Spec::new("zrange", -4, READONLY, range::zrange as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
-        Group::SortedSet,
-        "1.2.0",
-        "O(log(N)+M), where N is the number of members and M the number returned",
-        "Returns members within a range of ranks, scores or names.",
-        "key start stop [BYSCORE | BYLEX]:sortby [REV] [LIMIT offset:integer count:integer] [WITHSCORES]",
-    ),
+    Spec::new("zrange", -4, READONLY, range::zrange as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(
+            Group::SortedSet,
+            "1.2.0",
+            "O(log(N)+M), where N is the number of members and M the number returned",
+            "Returns members within a range of ranks, scores or names.",
+            "key start stop [BYSCORE | BYLEX]:sortby [REV] [LIMIT offset:integer count:integer] [WITHSCORES]",
+        )
+        .history(&[("6.2.0", "`REV`, `BYSCORE`, `BYLEX` and `LIMIT`.")]),
     Spec::new("zrangestore", -5, WRITE | DENYOOM, range::zrangestore as Handler)
         .keys(&[KeySpec::at(1, OW | UPDATE), KeySpec::at(2, RO | ACCESS)])
         .docs(
@@ -153,6 +164,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "Returns the members whose scores are within a range.",
             "key min:double max:double [WITHSCORES] [LIMIT offset:integer count:integer]",
         )
+        .history(&[("2.0.0", "`WITHSCORES`.")])
         .deprecated("6.2.0", "`ZRANGE` with the `BYSCORE` argument"),
     Spec::new("zrevrangebyscore", -4, READONLY, range::zrevrangebyscore as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
@@ -163,6 +175,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "Returns the members whose scores are within a range, the highest first.",
             "key max:double min:double [WITHSCORES] [LIMIT offset:integer count:integer]",
         )
+        .history(&[("2.1.6", "Ranges without their ends.")])
         .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments"),
     Spec::new("zrangebylex", -4, READONLY, range::zrangebylex as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
@@ -251,7 +264,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "O(log(N)), where N is the number of members",
             "Removes and returns the lowest member of the first sorted set that has any, or waits for one.",
             "key [key ...] timeout:double",
-        ),
+        )
+        .history(&[("6.0.0", "Fractions of seconds as timeout.")]),
     Spec::new("bzpopmax", -3, WRITE | BLOCKING | FAST, pop::bzpopmax as Handler)
         .waits_for(Type::ZSet)
         .keys(&[KeySpec::range(1, -2, 1, RW | ACCESS | DELETE)])
@@ -261,7 +275,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "O(log(N)), where N is the number of members",
             "Removes and returns the highest member of the first sorted set that has any, or waits for one.",
             "key [key ...] timeout:double",
-        ),
+        )
+        .history(&[("6.0.0", "Fractions of seconds as timeout.")]),
     Spec::new("bzmpop", -5, WRITE | BLOCKING | MOVABLEKEYS, pop::bzmpop as Handler)
         .waits_for(Type::ZSet)
         .keys(&[KeySpec::counted(2, RW | ACCESS | DELETE)])

@@ -424,9 +424,18 @@ settings! {
     stream_node_max_entries: Int = Directive::count("stream-node-max-entries", "100");
 
     /// Microseconds from which a command goes into the slow log; 0 logs all, -1 none.
-    slowlog_log_slower_than_us: Int = Directive::int("slowlog-log-slower-than", -1, i64::MAX, "10000");
+    slowlog_log_slower_than_us: Int = Directive::int("slowlog-log-slower-than", -1, i64::MAX, "10000")
+        .alias(&["commandlog-execution-slower-than"]);
     /// Entries of the slow log.
-    slowlog_max_len: Int = Directive::count("slowlog-max-len", "128");
+    slowlog_max_len: Int = Directive::count("slowlog-max-len", "128").alias(&["commandlog-slow-execution-max-len"]);
+    /// Bytes from which COMMANDLOG has a request; 0 logs all, -1 none.
+    commandlog_request_larger_than: Int = Directive::int("commandlog-request-larger-than", -1, i64::MAX, "1048576");
+    /// Entries of the log of large requests.
+    commandlog_large_request_max_len: Int = Directive::count("commandlog-large-request-max-len", "128");
+    /// Bytes from which COMMANDLOG has a reply; 0 logs all, -1 none.
+    commandlog_reply_larger_than: Int = Directive::int("commandlog-reply-larger-than", -1, i64::MAX, "1048576");
+    /// Entries of the log of large replies.
+    commandlog_large_reply_max_len: Int = Directive::count("commandlog-large-reply-max-len", "128");
     /// Keys that are remembered for clients that cache what they read (CLIENT TRACKING), 0 for no limit. Clients are told to
     /// forget any beyond them.
     tracking_table_max_keys: Int = Directive::count("tracking-table-max-keys", "1000000");

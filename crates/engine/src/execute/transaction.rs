@@ -17,6 +17,7 @@ use crate::clients::session::{Queued, Session};
 use crate::command_table::Command;
 use crate::commit::TokenCount;
 use crate::services::monitors;
+use crate::services::slow::{self, LargeSizes};
 use crate::worker::{Pass, Step, Worker, is_whole};
 
 /// What is noted of an EXEC of a counted pipeline that answers null: nothing of the transaction has run.
@@ -116,8 +117,11 @@ impl Worker {
         Reply::new(out, session.proto).array(queue.len());
         silence(session, session.reply_mode(), start, out);
         session.in_exec = true;
+        let counts_keys = self.engine.hot_keys.ratio() != 0;
+        let queued_bytes = queue.iter().map(|queued| queued.args.memory_bytes()).sum();
+        let large = LargeSizes::of(&self.engine.settings).among(queued_bytes);
         for queued in queue {
-            let (start, wanted) = (out.mark(), session.reply_mode());
+            let (start, wanted, began) = (out.mark(), session.reply_mode(), self.ticks);
             session.count_within(queued.command, queued.position);
             let args = &queued.args.args();
             let invoked = Invocation { command: queued.command, args, keys: &queued.keys };
@@ -128,6 +132,14 @@ impl Worker {
                     });
                 }),
                 Err(denial) => self.deny_queued(session, queued.command, denial, out),
+            }
+            let reply = out.len_since(start);
+            if counts_keys {
+                let ticks = self.ticks.since(began);
+                slow::note_hot_keys(self, invoked, ticks, reply);
+            }
+            if large.may_be(reply) {
+                large.note(self, session, queued.command, *args, reply);
             }
             silence(session, wanted, start, out);
         }

@@ -16,12 +16,15 @@ use store::sync::Inside;
 use super::lookahead::{group_end, keys_of, look_ahead};
 use crate::clients::client::Blocked;
 use crate::clients::session::{ReplyMode, Session};
+use crate::clients::transaction::is_exec;
 use crate::command_table::KeysAt;
 use crate::machine::ticks::Ticks;
 use crate::reasons::TRACKED;
 use crate::registry::table;
+use crate::services::slow::{self, LargeSizes};
 use crate::worker::pace::LANE_BYTES_MAX;
 use crate::worker::tables::{KEPT_KEYS_MAX, Planned, Tables};
+use crate::worker::turn::Invocation;
 use crate::worker::{Pass, Ran, Step, Worker, hash_keys};
 
 /// Commands that are framed and run together, and, as far as they have a key each, prefetched: see `lookahead`.
@@ -47,6 +50,12 @@ pub(super) struct Stint<'b> {
     /// Bytes of replies that there were before, and those that end it.
     pub(super) written: usize,
     pub(super) replies_end: usize,
+    /// From how many bytes on requests and replies are logged.
+    large: LargeSizes,
+    /// Bytes of replies with which it is looked whether a command was large; 0 if each is looked at.
+    look_at: usize,
+    /// Whether each is counted by its keys.
+    counts_keys: bool,
 }
 
 impl Stint<'_> {
@@ -57,6 +66,12 @@ impl Stint<'_> {
 }
 
 impl Stint<'_> {
+    /// See `look_at`, after so many bytes of replies.
+    fn end_of_small(&self, len: usize) -> usize {
+        let looks_at_each = self.counts_keys || self.large.request != usize::MAX;
+        if looks_at_each { 0 } else { len.saturating_add(self.large.reply) }
+    }
+
     /// How many complete requests have not run.
     pub(super) fn requests_left(&self, limits: &Limits) -> u32 {
         let (mut framer, mut batch, mut at, mut count) = (Framer::default(), Batch::default(), self.at, 0_u32);
@@ -105,7 +120,12 @@ impl Worker {
             start: out.mark(),
             written: out.len(),
             replies_end: 0,
+            // A request is no larger than all that has arrived.
+            large: LargeSizes::of(&self.engine.settings).among(self.arrived_bytes),
+            look_at: 0,
+            counts_keys: self.engine.hot_keys.ratio() != 0,
         };
+        stint.look_at = stint.end_of_small(stint.written);
         let ran = self.run_windows(session, &mut stint, out, &mut tables, &mut inside);
         if self.engine.reasons.has(TRACKED) {
             self.end_tracked_batch(session, out);
@@ -161,6 +181,7 @@ impl Worker {
             self.ticks = Ticks::now();
             // After all that may have taken long: the gate, eviction, a request of millions of arguments.
             self.clock.follow(self.ticks);
+            self.looked_at = self.ticks;
             let (began, before) = (self.ticks, stint.commands);
             let ran = self.run_window(session, stint, out, tables, inside);
             self.stats().command_ticks.add(self.ticks.since(began));
@@ -229,6 +250,7 @@ impl Worker {
         let last_end = batch.requests().last().map(|r| r.end as usize);
         let mut ahead = 0;
         let mut is_plain = self.may_be_quick(session);
+        let mut len = out.len();
         for (index, (request, plan)) in batch.requests().iter().zip(planned.iter()).enumerate() {
             if index == ahead
                 && let Some(inside) = inside
@@ -262,6 +284,11 @@ impl Worker {
             if has_run {
                 stint.at = request.end as usize;
             }
+            let before = std::mem::replace(&mut len, out.len());
+            if len >= stint.look_at {
+                self.look_at_last(session, plan, (args, keys), len.saturating_sub(before), stint);
+                stint.look_at = stint.end_of_small(len);
+            }
             if step != Step::Next {
                 stint.commands += index as u32 + u32::from(has_run);
                 return end_early(session, step);
@@ -275,6 +302,26 @@ impl Worker {
         }
         stint.commands += planned.len() as u32;
         ControlFlow::Continue(Window::Whole)
+    }
+
+    /// Logs the command that has run if its request or its reply is large, and counts it by its keys if that is asked for.
+    #[cold]
+    fn look_at_last(
+        &mut self,
+        session: &Session,
+        plan: &Planned,
+        (args, keys): (&Args<'_>, &[KeyRef]),
+        reply: usize,
+        stint: &Stint<'_>,
+    ) {
+        let Some(command) = plan.command else { return };
+        stint.large.note(self, session, command, *args, reply);
+        let ticks = self.ticks.since(self.looked_at);
+        self.looked_at = self.ticks;
+        // A transaction's commands are counted each for itself.
+        if stint.counts_keys && !is_exec(command) {
+            slow::note_hot_keys(self, Invocation { command, args, keys }, ticks, reply);
+        }
     }
 
     /// Asks for the memory that the window's next commands will read, from the one at `from` on, and says which is the

@@ -75,6 +75,7 @@ pub const COMMANDS: &[Spec<Run>] = &[entry("command", -1, Run::Session(all))
                 "Returns commands' arity, flags, keys, access categories and subcommands.",
                 "[command-name [command-name ...]]",
             )
+            .history(&[("7.0.0", "Without arguments, tells of all commands.")])
             .tips(UNORDERED),
         entry("list", -2, Run::Session(list))
             .docs(

@@ -19,13 +19,15 @@ const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
 pub const COMMANDS: &[Spec<Run>] = &[Spec::new("config", -2, 0, Run::Session(config_help))
     .docs(Group::Server, "2.0.0", "Depends on subcommand.", "Reads and changes the configuration.", "")
     .subcommands(&[
-        Spec::new("get", -3, FLAGS, Run::Session(config_get)).docs(
-            Group::Server,
-            "2.0.0",
-            "O(N) when N is the number of configuration parameters provided",
-            "Answers the directives that match patterns, with their values.",
-            "parameter [parameter ...]",
-        ),
+        Spec::new("get", -3, FLAGS, Run::Session(config_get))
+            .docs(
+                Group::Server,
+                "2.0.0",
+                "O(N) when N is the number of configuration parameters provided",
+                "Answers the directives that match patterns, with their values.",
+                "parameter [parameter ...]",
+            )
+            .history(&[("7.0.0", "Several patterns at once.")]),
         Spec::new("help", 2, LOADING | STALE, Run::Session(config_help)).docs(
             Group::Server,
             "5.0.0",
@@ -56,6 +58,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("config", -2, 0, Run::Session(con
                 "Changes directives, all or none.",
                 "parameter value [parameter value ...]",
             )
+            .history(&[("7.0.0", "Several parameters at once.")])
             .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     ])];
 

@@ -25,13 +25,17 @@ const ALWAYS: u32 = ALLOW_BUSY | FAST | LOADING | NOSCRIPT | NO_AUTH | STALE;
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] =
     &[
-        Spec::new("auth", -2, ALWAYS, Run::Session(auth)).secret(is_secret_of_auth).brief().docs(
-            Group::Connection,
-            "1.0.0",
-            "O(N) where N is the length of the password",
-            "Tells the server who is connected.",
-            "[username] password",
-        ),
+        Spec::new("auth", -2, ALWAYS, Run::Session(auth))
+            .secret(is_secret_of_auth)
+            .brief()
+            .docs(
+                Group::Connection,
+                "1.0.0",
+                "O(N) where N is the length of the password",
+                "Tells the server who is connected.",
+                "[username] password",
+            )
+            .history(&[("6.0.0", "A user name may come before the password.")]),
         Spec::new("ping", -1, FAST, Run::Session(ping))
             .facts(fact::FOR_SUBSCRIBERS | fact::TELLS_HEALTH)
             .brief()
@@ -44,13 +48,17 @@ pub const COMMANDS: &[Spec<Run>] =
             "Answers the message it is given.",
             "message",
         ),
-        Spec::new("hello", -1, ALWAYS, Run::Session(hello)).secret(is_secret_of_hello).brief().docs(
-            Group::Connection,
-            "6.0.0",
-            "O(1)",
-            "Chooses the version of the protocol, and tells about the server.",
-            "[protover:integer [AUTH username password] [SETNAME clientname]]",
-        ),
+        Spec::new("hello", -1, ALWAYS, Run::Session(hello))
+            .secret(is_secret_of_hello)
+            .brief()
+            .docs(
+                Group::Connection,
+                "6.0.0",
+                "O(1)",
+                "Chooses the version of the protocol, and tells about the server.",
+                "[protover:integer [AUTH username password] [SETNAME clientname]]",
+            )
+            .history(&[("6.2.0", "Without arguments, tells of the connection.")]),
         Spec::new("reset", 1, ALWAYS, Run::Session(reset)).facts(fact::AT_ONCE | fact::FOR_SUBSCRIBERS).brief().docs(
             Group::Connection,
             "6.2.0",

@@ -32,6 +32,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("info", -1, LOADING | STALE, Run:
         "Answers figures about the server, all or those of some sections.",
         "[section [section ...]]",
     )
+    .history(&[("7.0.0", "Several sections.")])
     .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])];
 
 /// A section of the text.

@@ -7,15 +7,19 @@ pub mod client;
 mod client_filter;
 mod client_kill;
 mod client_tracking;
+pub mod cluster;
 pub mod command;
+pub mod commandlog;
 pub mod config;
 pub mod connection;
 pub mod debug;
 pub mod functions;
 mod help;
+pub mod hotkeys;
 pub mod info;
 pub mod latency;
 pub mod memory;
+pub mod module;
 pub mod monitor;
 pub mod persistence;
 pub mod pipeline;
@@ -36,13 +40,17 @@ pub const ALL: &[&[Spec<Run>]] = &[
     advise::COMMANDS,
     command::COMMANDS,
     client::COMMANDS,
+    cluster::COMMANDS,
+    commandlog::COMMANDS,
     config::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
     functions::COMMANDS,
+    hotkeys::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     memory::COMMANDS,
+    module::COMMANDS,
     monitor::COMMANDS,
     persistence::COMMANDS,
     pipeline::COMMANDS,

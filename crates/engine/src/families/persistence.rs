@@ -21,13 +21,16 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "Begins to write the append-only file anew, as short as its data allow, beside everything else.",
             "",
         ),
-    Spec::new("bgsave", -1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING, Run::Session(bgsave)).scope(Scope::Whole).docs(
-        Group::Server,
-        "1.0.0",
-        "O(1)",
-        "Begins to save a snapshot of this moment, beside everything else.",
-        "[SCHEDULE | CANCEL]",
-    ),
+    Spec::new("bgsave", -1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING, Run::Session(bgsave))
+        .scope(Scope::Whole)
+        .docs(
+            Group::Server,
+            "1.0.0",
+            "O(1)",
+            "Begins to save a snapshot of this moment, beside everything else.",
+            "[SCHEDULE | CANCEL]",
+        )
+        .history(&[("3.2.2", "`SCHEDULE`.")]),
     Spec::new("lastsave", 1, LOADING | STALE | FAST, Run::Session(lastsave))
         .brief()
         .categories(acl::ADMIN | acl::DANGEROUS)

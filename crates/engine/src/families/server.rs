@@ -37,7 +37,8 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
             "Saves a snapshot if there are save points, and ends the server.",
             "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
-        ),
+        )
+        .history(&[("7.0.0", "`NOW`, `FORCE` and `ABORT`.")]),
     Spec::new("swapdb", 3, WRITE | FAST, Run::Session(swapdb))
         .scope(Scope::Whole)
         .databases(|_, visit| (1..3).for_each(visit))

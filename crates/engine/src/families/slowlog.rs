@@ -6,6 +6,7 @@ use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, STALE};
 use commands::spec::{Group, Spec};
 
+use crate::engine::LogKind;
 use crate::families::help::help;
 use crate::worker::turn::{Run, Turn};
 
@@ -26,6 +27,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("slowlog", -2, 0, Run::Session(sl
                 "Answers the latest entries of the slow log.",
                 "[count:integer]",
             )
+            .history(&[("4.0.0", "The client's address and name.")])
             .tips(&["request_policy:all_nodes", "nondeterministic_output"]),
         Spec::new("help", 2, LOADING | STALE, Run::Session(slowlog_help)).docs(
             Group::Server,
@@ -51,11 +53,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("slowlog", -2, 0, Run::Session(sl
 fn get(turn: &mut Turn<'_, '_>) -> Outcome {
     let count = match turn.len() {
         2 => SHOWN_BY_DEFAULT,
-        3 => turn
-            .int(2)
-            .ok()
-            .filter(|&n| n >= -1)
-            .ok_or(Error::new("ERR count should be greater than or equal to -1"))?,
+        3 => count(turn, 2)?,
         _ => {
             return Err(Error::new(format!(
                 "ERR unknown subcommand or wrong number of arguments for '{}'. Try SLOWLOG HELP.",
@@ -63,29 +61,40 @@ fn get(turn: &mut Turn<'_, '_>) -> Outcome {
             )));
         }
     };
-    let entries = turn.engine().slow_log.latest(usize::try_from(count).unwrap_or(usize::MAX));
+    write_entries(turn, LogKind::Slow, count);
+    Ok(())
+}
+
+/// Answers the latest entries of a log; -1 is all.
+pub(super) fn write_entries(turn: &mut Turn<'_, '_>, kind: LogKind, count: i64) {
+    let entries = turn.engine().command_log(kind).latest(usize::try_from(count).unwrap_or(usize::MAX));
     turn.reply.array(entries.len());
     for entry in &entries {
         turn.reply.array(6);
         turn.reply.int(entry.id as i64);
         turn.reply.int(entry.time_s as i64);
-        turn.reply.int(entry.took_us as i64);
+        turn.reply.int(entry.figure as i64);
         turn.reply.array(entry.args.len());
         entry.args.iter().for_each(|arg| turn.reply.bulk(arg));
         turn.reply.bulk(&entry.addr);
         turn.reply.bulk(&entry.name);
     }
-    Ok(())
+}
+
+/// How many entries GET is asked for.
+pub(super) fn count(turn: &Turn<'_, '_>, at: usize) -> Result<i64, Error> {
+    let count = turn.int(at).ok().filter(|&count| count >= -1);
+    count.ok_or(Error::fixed("ERR count should be greater than or equal to -1"))
 }
 
 fn len(turn: &mut Turn<'_, '_>) -> Outcome {
-    let len = turn.engine().slow_log.len();
+    let len = turn.engine().command_log(LogKind::Slow).len();
     turn.reply.count(len);
     Ok(())
 }
 
 fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
-    turn.engine().slow_log.trim(0);
+    turn.engine().command_log(LogKind::Slow).trim(0);
     turn.reply.ok();
     Ok(())
 }
@@ -107,12 +116,13 @@ fn slowlog_help(turn: &mut Turn<'_, '_>) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use crate::engine::LogKind;
     use crate::testing::Bench;
 
     /// The entries' arguments, the latest first.
     fn logged(bench: &mut Bench) -> Vec<String> {
         let text = |args: &Vec<Vec<u8>>| String::from_utf8_lossy(&args.join(&b' ')).into_owned();
-        bench.worker.engine.slow_log.latest(usize::MAX).iter().map(|e| text(&e.args)).collect()
+        bench.worker.engine.command_log(LogKind::Slow).latest(usize::MAX).iter().map(|e| text(&e.args)).collect()
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What took long: commands for the slow log, and moments for the latency monitor.
+//! What took long or was large: commands for the logs of commands, and moments for the latency monitor.
 
 use commands::spec::flag::{FAST, SKIP_SLOWLOG};
 use resp::request::Args;
@@ -6,10 +6,14 @@ use resp::request::Args;
 use super::secrets::{REDACTED, is_secret};
 use crate::clients::session::Session;
 use crate::command_table::Command;
+use crate::config::Settings;
+use crate::engine::LogKind;
 use crate::machine::ticks::to_microseconds;
+use crate::statistics::hot_keys::Counted;
 use crate::statistics::latency_monitor::Sample;
 use crate::statistics::slow_log::Entry;
 use crate::worker::Worker;
+use crate::worker::turn::Invocation;
 
 /// Arguments of an entry; if there are more, the last says how many.
 const ARGS_MAX: usize = 32;
@@ -27,7 +31,12 @@ pub(crate) fn note_command(worker: &Worker, session: &Session, command: &Command
 
 /// Records a command that took so many ticks, if it is one that may be recorded.
 fn add_to_log(worker: &Worker, session: &Session, command: &Command, args: Args<'_>, ticks: u64) {
-    let len_max = worker.engine.settings.slowlog_max_len.get_usize();
+    add(worker, session, command, args, LogKind::Slow, to_microseconds(ticks) as u64);
+}
+
+/// Records a command in a log, if it is one that may be recorded.
+fn add(worker: &Worker, session: &Session, command: &Command, args: Args<'_>, kind: LogKind, figure: u64) {
+    let len_max = kind.len_max(&worker.engine.settings);
     // What isn't kept takes no number either.
     if len_max == 0 || command.info.has(SKIP_SLOWLOG) {
         return;
@@ -35,12 +44,79 @@ fn add_to_log(worker: &Worker, session: &Session, command: &Command, args: Args<
     let entry = Entry {
         id: 0,
         time_s: worker.clock.present_us() / 1_000_000,
-        took_us: to_microseconds(ticks) as u64,
+        figure,
         args: shown_args(command, args),
         addr: session.client.addr.clone(),
         name: session.client.names().name.clone(),
     };
-    worker.engine.slow_log.add(entry, len_max);
+    worker.engine.command_log(kind).add(entry, len_max);
+}
+
+/// From how many bytes on requests and replies are recorded; `usize::MAX` if none are.
+#[derive(Clone, Copy)]
+pub(crate) struct LargeSizes {
+    pub request: usize,
+    pub reply: usize,
+}
+
+impl LargeSizes {
+    pub(crate) fn of(settings: &Settings) -> LargeSizes {
+        let size = |bytes: i64, kind: LogKind| match usize::try_from(bytes) {
+            Ok(bytes) if kind.len_max(settings) > 0 => bytes,
+            _ => usize::MAX,
+        };
+        LargeSizes {
+            request: size(settings.commandlog_request_larger_than.get(), LogKind::LargeRequest),
+            reply: size(settings.commandlog_reply_larger_than.get(), LogKind::LargeReply),
+        }
+    }
+
+    /// The same for requests that have so many bytes together.
+    pub(crate) fn among(mut self, bytes: usize) -> LargeSizes {
+        if bytes < self.request {
+            self.request = usize::MAX;
+        }
+        self
+    }
+
+    /// True if a command with a reply of so many bytes may be recorded.
+    #[inline]
+    pub(crate) fn may_be(self, reply: usize) -> bool {
+        reply >= self.reply || self.request != usize::MAX
+    }
+
+    /// Records a command with a reply of so many bytes in the logs that it is large enough for.
+    #[cold]
+    pub(crate) fn note(self, worker: &Worker, session: &Session, command: &Command, args: Args<'_>, reply: usize) {
+        let request = if self.request == usize::MAX { 0 } else { wire_bytes(args) };
+        for (bytes, least, kind) in
+            [(request, self.request, LogKind::LargeRequest), (reply, self.reply, LogKind::LargeReply)]
+        {
+            if bytes >= least && least != usize::MAX {
+                add(worker, session, command, args, kind, bytes as u64);
+            }
+        }
+    }
+}
+
+/// Counts a command by its keys, if HOTKEYS counts it.
+#[cold]
+pub(crate) fn note_hot_keys(worker: &mut Worker, run: Invocation<'_>, ticks: u64, reply: usize) {
+    let ratio = worker.engine.hot_keys.ratio();
+    if ratio == 0 || worker.random.below(usize::try_from(ratio).unwrap_or(usize::MAX)) != 0 {
+        return;
+    }
+    let args = *run.args;
+    let mut keys = run.keys.iter().map(|key| args.get(key.arg as usize));
+    let bytes = wire_bytes(args) + reply;
+    worker.engine.hot_keys.note(Counted { keys: &mut keys, us: to_microseconds(ticks), bytes });
+}
+
+/// Bytes of a request in the protocol's form: lines with the lengths, and the arguments.
+fn wire_bytes(args: Args<'_>) -> usize {
+    let digits = |number: usize| number.checked_ilog10().unwrap_or(0) as usize + 1;
+    let line = |number: usize| 1 + digits(number) + 2;
+    line(args.len()) + args.from(0).map(|arg| line(arg.len()) + arg.len() + 2).sum::<usize>()
 }
 
 /// The arguments as the log keeps them: not too many, not too long, and no secrets.

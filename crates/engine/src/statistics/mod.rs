@@ -4,6 +4,7 @@
 //! The room knows no commands: it is told their numbers.
 
 pub mod histogram;
+pub mod hot_keys;
 pub mod latency_monitor;
 pub mod rates;
 pub mod slow_log;

@@ -1,17 +1,17 @@
-//! The slow log: the latest commands that took longer than slowlog-log-slower-than.
+//! The logs of commands (COMMANDLOG, SLOWLOG): the latest that took long, had a large request, or a large reply.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A command that took long.
+/// A command that took long, or was large.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Its number in the log, which the log gives it.
     pub id: u64,
     /// When it had run, in seconds of Unix time.
     pub time_s: u64,
-    /// How long it took, in microseconds.
-    pub took_us: u64,
+    /// Why it is there: how long it took, in microseconds, or how many bytes its request or its reply had.
+    pub figure: u64,
     /// Its arguments as the log keeps them.
     pub args: Vec<Vec<u8>>,
     /// The address of the client.
@@ -27,7 +27,7 @@ struct Entries {
     next_id: u64,
 }
 
-/// The slow log of all threads.
+/// One of these logs, of all threads.
 #[derive(Default)]
 pub struct SlowLog(Mutex<Entries>);
 

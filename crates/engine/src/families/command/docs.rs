@@ -22,8 +22,9 @@ pub(super) fn write_all<'t>(
 fn write<'t>(reply: &mut Reply<'_>, table: &'t Table, command: &'t Command) {
     let info = command.info;
     let arguments = arguments(command);
-    let has = [!arguments.is_empty(), !command.subcommands.is_empty()].map(usize::from);
-    reply.map(4 + if info.deprecated.is_some() { 3 } else { 0 } + has[0] + has[1]);
+    let has = [!info.history.is_empty(), !arguments.is_empty(), !command.subcommands.is_empty()];
+    let has = has.into_iter().filter(|has| *has).count();
+    reply.map(4 + if info.deprecated.is_some() { 3 } else { 0 } + has);
     field(reply, "summary", info.summary);
     field(reply, "since", info.since);
     field(reply, "group", info.group.name());
@@ -34,6 +35,15 @@ fn write<'t>(reply: &mut Reply<'_>, table: &'t Table, command: &'t Command) {
         reply.simple("deprecated");
         field(reply, "deprecated_since", deprecated.since);
         field(reply, "replaced_by", deprecated.replaced_by);
+    }
+    if !info.history.is_empty() {
+        reply.bulk("history");
+        reply.set(info.history.len());
+        for (version, change) in info.history {
+            reply.array(2);
+            reply.bulk(version);
+            reply.bulk(change);
+        }
     }
     if !arguments.is_empty() {
         reply.bulk("arguments");

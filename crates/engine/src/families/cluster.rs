@@ -1,0 +1,194 @@
+//! CLUSTER and its companions, and FAILOVER, answered as by a Redis that is no part of a cluster and has no replicas.
+//!
+//! Source of the semantics: Redis's command pages of the group "cluster" and of FAILOVER, and the replies of a running server.
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{ADMIN, FAST, LOADING, NO_ASYNC_LOADING, NOSCRIPT, STALE};
+use commands::spec::{Group, Spec, acl};
+
+use crate::worker::turn::{Run, Turn};
+
+/// Flags of what tells of the cluster, of what changes it, and of both for operators.
+const LOOK: u32 = STALE;
+const OPERATOR: u32 = ADMIN | STALE;
+const CHANGE: u32 = ADMIN | STALE | NO_ASYNC_LOADING;
+const CHANGES: &[&str] = &["nondeterministic_output"];
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[
+    Spec::new("asking", 1, FAST, Run::Session(disabled)).categories(acl::CONNECTION).docs(
+        Group::Cluster,
+        "3.0.0",
+        "O(1)",
+        "Says that a redirection of one command is followed.",
+        "",
+    ),
+    Spec::new("cluster", -2, 0, Run::Session(disabled))
+        .docs(Group::Cluster, "3.0.0", "Depends on subcommand.", "Is refused: the server is no part of a cluster.", "")
+        .subcommands(SUBCOMMANDS),
+    Spec::new("failover", -1, ADMIN | NOSCRIPT | STALE, Run::Session(failover)).docs(
+        Group::Server,
+        "6.2.0",
+        "O(1)",
+        "Has a replica take the server's place; there are no replicas.",
+        "[TO <host:string port:integer [FORCE]>] [ABORT] [TIMEOUT milliseconds:integer]",
+    ),
+    Spec::new("readonly", 1, LOADING | STALE | FAST, Run::Session(disabled)).categories(acl::CONNECTION).docs(
+        Group::Cluster,
+        "3.0.0",
+        "O(1)",
+        "Has a cluster's replica answer reads.",
+        "",
+    ),
+    Spec::new("readwrite", 1, LOADING | STALE | FAST, Run::Session(disabled)).categories(acl::CONNECTION).docs(
+        Group::Cluster,
+        "3.0.0",
+        "O(1)",
+        "Ends READONLY.",
+        "",
+    ),
+];
+
+/// A subcommand of CLUSTER.
+const fn subcommand(
+    name: &'static str,
+    arity: i32,
+    flags: u32,
+    since: &'static str,
+    summary: &'static str,
+    syntax: &'static str,
+) -> Spec<Run> {
+    Spec::new(name, arity, flags, Run::Session(disabled)).docs(Group::Cluster, since, "O(1)", summary, syntax)
+}
+
+const SUBCOMMANDS: &[Spec<Run>] = &[
+    subcommand("addslots", -3, CHANGE, "3.0.0", "Gives slots to the node.", "slot:integer [slot:integer ...]"),
+    subcommand(
+        "addslotsrange",
+        -4,
+        CHANGE,
+        "7.0.0",
+        "Gives ranges of slots to the node.",
+        "<start-slot:integer end-slot:integer> [<start-slot:integer end-slot:integer> ...]",
+    ),
+    subcommand("bumpepoch", 2, CHANGE, "3.0.0", "Advances the cluster's epoch.", "").tips(CHANGES),
+    subcommand("count-failure-reports", 3, OPERATOR, "3.0.0", "Counts reports that a node fails.", "node-id:string")
+        .tips(CHANGES),
+    subcommand("countkeysinslot", 3, LOOK, "3.0.0", "Counts the keys of a slot.", "slot:integer"),
+    subcommand("delslots", -3, CHANGE, "3.0.0", "Takes slots from the node.", "slot:integer [slot:integer ...]"),
+    subcommand(
+        "delslotsrange",
+        -4,
+        CHANGE,
+        "7.0.0",
+        "Takes ranges of slots from the node.",
+        "<start-slot:integer end-slot:integer> [<start-slot:integer end-slot:integer> ...]",
+    ),
+    subcommand("failover", -2, CHANGE, "3.0.0", "Has a replica take its master's place.", "[FORCE | TAKEOVER]"),
+    subcommand("flushslots", 2, CHANGE, "3.0.0", "Takes all slots from the node.", ""),
+    subcommand("forget", 3, CHANGE, "3.0.0", "Removes a node from the node's view of the cluster.", "node-id:string"),
+    subcommand("getkeysinslot", 4, LOOK, "3.0.0", "Answers keys of a slot.", "slot:integer count:integer")
+        .tips(CHANGES),
+    subcommand("help", 2, LOADING | STALE, "5.0.0", "Says what the subcommands are.", ""),
+    subcommand("info", 2, LOOK, "3.0.0", "Tells of the cluster's state.", "").tips(CHANGES),
+    subcommand("keyslot", 3, LOOK, "3.0.0", "Answers the slot of a key.", "key:string"),
+    subcommand("links", 2, LOOK, "7.0.0", "Tells of the node's connections to others.", "").tips(CHANGES),
+    subcommand(
+        "meet",
+        -4,
+        CHANGE,
+        "3.0.0",
+        "Makes two nodes known to each other.",
+        "ip:string port:integer [cluster-bus-port:integer]",
+    ),
+    subcommand("myid", 2, LOOK, "3.0.0", "Answers the node's name.", ""),
+    subcommand("myshardid", 2, LOOK, "7.2.0", "Answers the name of the node's shard.", "").tips(CHANGES),
+    subcommand("nodes", 2, LOOK, "3.0.0", "Lists the cluster's nodes.", "").tips(CHANGES),
+    subcommand("replicas", 3, OPERATOR, "5.0.0", "Lists a node's replicas.", "node-id:string").tips(CHANGES),
+    subcommand("replicate", 3, CHANGE, "3.0.0", "Makes the node a replica of another.", "node-id:string"),
+    subcommand("reset", -2, ADMIN | NOSCRIPT | STALE, "3.0.0", "Has the node leave the cluster.", "[HARD | SOFT]"),
+    subcommand("saveconfig", 2, CHANGE, "3.0.0", "Writes the node's view of the cluster to its file.", ""),
+    subcommand("set-config-epoch", 3, CHANGE, "3.0.0", "Sets the epoch of a new node.", "config-epoch:integer"),
+    subcommand(
+        "setslot",
+        -4,
+        CHANGE,
+        "3.0.0",
+        "Binds a slot to a node, or moves it.",
+        "slot:integer <IMPORTING importing:string | MIGRATING migrating:string | NODE node:string | STABLE>",
+    ),
+    subcommand("shards", 2, LOOK, "7.0.0", "Tells which slots each shard has.", "").tips(CHANGES),
+    subcommand("slaves", 3, OPERATOR, "3.0.0", "Lists a node's replicas.", "node-id:string")
+        .deprecated("5.0.0", "`CLUSTER REPLICAS`")
+        .tips(CHANGES),
+    subcommand("slots", 2, LOOK, "3.0.0", "Tells which slots each node has.", "")
+        .deprecated("7.0.0", "`CLUSTER SHARDS`")
+        .tips(CHANGES),
+];
+
+/// What everything about a cluster is answered.
+fn disabled(turn: &mut Turn<'_, '_>) -> Outcome {
+    if turn.command.parent.is_none() && turn.len() == 1 && !turn.command.subcommands.is_empty() {
+        return Err(Error::arity(&turn.command.name));
+    }
+    Err(Error::fixed("ERR This instance has cluster support disabled"))
+}
+
+fn failover(turn: &mut Turn<'_, '_>) -> Outcome {
+    let (mut timeout, mut target, mut forced, mut abort) = (None, false, false, false);
+    let mut at = 1;
+    while at < turn.len() {
+        if turn.is(at, "timeout") && at + 1 < turn.len() && timeout.is_none() {
+            let milliseconds = turn.int(at + 1)?;
+            if milliseconds <= 0 {
+                return Err(Error::fixed("ERR FAILOVER timeout must be greater than 0"));
+            }
+            timeout = Some(milliseconds);
+            at += 2;
+        } else if turn.is(at, "abort") && turn.len() == 2 {
+            abort = true;
+            at += 1;
+        } else if turn.is(at, "to") && at + 2 < turn.len() && !target {
+            turn.int(at + 2)?;
+            target = true;
+            at += 3;
+        } else if turn.is(at, "force") && !forced {
+            forced = true;
+            at += 1;
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    Err(Error::fixed(if abort { "ERR No failover in progress." } else { "ERR FAILOVER requires connected replicas." }))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::check;
+
+    #[test]
+    fn there_is_no_cluster_and_no_replica() {
+        const DISABLED: &str = "-ERR This instance has cluster support disabled";
+        const NO_REPLICAS: &str = "-ERR FAILOVER requires connected replicas.";
+        check(&[
+            ("cluster", "-ERR wrong number of arguments for 'cluster' command"),
+            ("cluster info", DISABLED),
+            ("cluster help", DISABLED),
+            ("cluster keyslot k", DISABLED),
+            ("cluster meet", "-ERR wrong number of arguments for 'cluster|meet' command"),
+            ("cluster bogus", "-ERR unknown subcommand 'bogus'. Try CLUSTER HELP."),
+            ("readonly", DISABLED),
+            ("readwrite", DISABLED),
+            ("asking", DISABLED),
+            ("failover", NO_REPLICAS),
+            ("failover to 1.2.3.4 99 force timeout 5", NO_REPLICAS),
+            ("failover abort", "-ERR No failover in progress."),
+            ("failover abort timeout 1", "-ERR syntax error"),
+            ("failover timeout 0", "-ERR FAILOVER timeout must be greater than 0"),
+            ("failover timeout x", "-ERR value is not an integer or out of range"),
+            ("failover to 1.2.3.4 x", "-ERR value is not an integer or out of range"),
+            ("failover to x", "-ERR syntax error"),
+            ("failover bogus", "-ERR syntax error"),
+        ]);
+    }
+}

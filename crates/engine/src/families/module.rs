@@ -1,0 +1,90 @@
+//! MODULE, of a server that has none and loads none.
+//!
+//! Source of the semantics: Redis's pages of MODULE, and the replies of a running server.
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{ADMIN, LOADING, NO_ASYNC_LOADING, NOSCRIPT, STALE};
+use commands::spec::{Group, Spec};
+
+use crate::families::help::help;
+use crate::worker::turn::{Run, Turn};
+
+const CHANGE: u32 = ADMIN | NOSCRIPT | NO_ASYNC_LOADING;
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[Spec::new("module", -2, 0, Run::Session(module_help))
+    .docs(Group::Server, "4.0.0", "Depends on subcommand.", "Shows modules; there are none.", "")
+    .subcommands(&[
+        Spec::new("help", 2, LOADING | STALE, Run::Session(module_help)).docs(
+            Group::Server,
+            "5.0.0",
+            "O(1)",
+            "Says what the subcommands are.",
+            "",
+        ),
+        Spec::new("list", 2, ADMIN | NOSCRIPT, Run::Session(list))
+            .docs(Group::Server, "4.0.0", "O(N) where N is the number of loaded modules.", "Lists modules: none.", "")
+            .tips(&["nondeterministic_output_order"]),
+        Spec::new("load", -3, CHANGE, Run::Session(refuse)).docs(
+            Group::Server,
+            "4.0.0",
+            "O(1)",
+            "Is refused: there are no modules.",
+            "path:string [arg:string [arg:string ...]]",
+        ),
+        Spec::new("loadex", -3, CHANGE, Run::Session(refuse)).docs(
+            Group::Server,
+            "7.0.0",
+            "O(1)",
+            "Is refused: there are no modules.",
+            "path:string [CONFIG name:string value:string [CONFIG name:string value:string ...]] [ARGS arg:string [arg:string ...]]",
+        ),
+        Spec::new("unload", 3, CHANGE, Run::Session(refuse)).docs(
+            Group::Server,
+            "4.0.0",
+            "O(1)",
+            "Is refused: there are no modules.",
+            "name:string",
+        ),
+    ])];
+
+fn list(turn: &mut Turn<'_, '_>) -> Outcome {
+    turn.reply.array(0);
+    Ok(())
+}
+
+/// As a server answers whose configuration doesn't allow the command.
+fn refuse(_: &mut Turn<'_, '_>) -> Outcome {
+    Err(Error::fixed(
+        "ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", you can run it from a local \
+         connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+    ))
+}
+
+fn module_help(turn: &mut Turn<'_, '_>) -> Outcome {
+    const LINES: &[&str] = &[
+        "LIST",
+        "    Answer the modules that are loaded: none.",
+        "LOAD <path> [<arg> ...], LOADEX <path> [[CONFIG NAME VALUE]...] [ARGS ...], UNLOAD <name>",
+        "    Are refused.",
+    ];
+    help(turn, LINES)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::check;
+
+    #[test]
+    fn there_are_no_modules() {
+        let refused = "-ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", you can run it \
+                       from a local connection, otherwise you need to set this option in the configuration file, and then \
+                       restart the server.";
+        check(&[
+            ("module list", "*0"),
+            ("module load x", refused),
+            ("module unload x", refused),
+            ("module bogus", "-ERR unknown subcommand 'bogus'. Try MODULE HELP."),
+        ]);
+    }
+}

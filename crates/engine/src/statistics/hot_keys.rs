@@ -1,0 +1,248 @@
+//! HOTKEYS: which keys take most of the time and of the traffic, while that is counted.
+//!
+//! Source of the semantics: Redis 8.6's pages of HOTKEYS, and what a running server answers. A command's time and bytes are
+//! shared equally by its keys. Counts are kept of a bounded number of keys: when there are too many, the lesser half is
+//! forgotten, so that a key with a large share stays and one that was seen seldom may be counted anew.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Keys that are counted, at most; many more than can be asked for.
+const KEYS_MAX: usize = 8192;
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HotKeysPlan {
+    /// The time of commands.
+    pub cpu: bool,
+    /// The bytes of requests and replies.
+    pub net: bool,
+    /// How many keys are shown.
+    pub shown: usize,
+    /// For how long, in milliseconds; 0 is until it is stopped.
+    pub duration_ms: u64,
+    /// One command of so many, chosen at random.
+    pub ratio: u64,
+}
+
+/// Figures of the server as they were at some time.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ServerFigures {
+    /// The time, in milliseconds of Unix time.
+    pub at_ms: u64,
+    /// Processor time of the process, in microseconds.
+    pub user_us: u64,
+    /// The same of the kernel for it.
+    pub system_us: u64,
+    /// Bytes received and sent.
+    pub net_bytes: u64,
+}
+
+/// One command, as it is counted.
+pub struct Counted<'k> {
+    /// Its keys.
+    pub keys: &'k mut dyn ExactSizeIterator<Item = &'k [u8]>,
+    /// How long it took, in microseconds.
+    pub us: f64,
+    /// Bytes of its request and its reply.
+    pub bytes: usize,
+}
+
+/// Counts by key.
+#[derive(Default, Debug)]
+struct Counts(HashMap<Box<[u8]>, f64>);
+
+impl Counts {
+    fn add(&mut self, key: &[u8], amount: f64) {
+        if let Some(count) = self.0.get_mut(key) {
+            *count += amount;
+            return;
+        }
+        if self.0.len() >= KEYS_MAX {
+            let mut all: Vec<f64> = self.0.values().copied().collect();
+            let (_, median, _) = all.select_nth_unstable_by(KEYS_MAX / 2, f64::total_cmp);
+            let median = *median;
+            self.0.retain(|_, count| *count > median);
+        }
+        self.0.insert(key.into(), amount);
+    }
+
+    /// The keys with the greatest counts, the greatest first.
+    fn top(&self, shown: usize) -> Vec<(Box<[u8]>, u64)> {
+        let mut all: Vec<(&Box<[u8]>, f64)> = self.0.iter().map(|(key, count)| (key, *count)).collect();
+        all.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+        let shown = all.into_iter().take(shown).filter(|(_, count)| *count >= 1.0);
+        shown.map(|(key, count)| (key.clone(), count as u64)).collect()
+    }
+}
+
+/// One time of counting.
+#[derive(Debug)]
+struct Count {
+    plan: HotKeysPlan,
+    began: ServerFigures,
+    /// Once it is over.
+    ended: Option<ServerFigures>,
+    us: f64,
+    bytes: u64,
+    by_time: Counts,
+    by_bytes: Counts,
+}
+
+/// What has been counted.
+#[derive(Debug)]
+pub struct HotKeysReport {
+    /// What was asked for.
+    pub plan: HotKeysPlan,
+    /// True while counting goes on.
+    pub is_active: bool,
+    /// When it began, in milliseconds of Unix time.
+    pub began_ms: u64,
+    /// How the figures of the server have grown since, the time among them.
+    pub grown: ServerFigures,
+    /// Microseconds of all commands that were counted.
+    pub us: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Keys by microseconds.
+    pub by_time: Vec<(Box<[u8]>, u64)>,
+    /// Keys by bytes.
+    pub by_bytes: Vec<(Box<[u8]>, u64)>,
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub struct HotKeys {
+    /// One command of so many is counted; 0: none is.
+    ratio: AtomicU64,
+    count: Mutex<Option<Count>>,
+}
+
+impl HotKeys {
+    fn lock(&self) -> MutexGuard<'_, Option<Count>> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One command of so many is counted; 0: none is.
+    #[inline]
+    #[must_use]
+    pub fn ratio(&self) -> u64 {
+        self.ratio.load(Ordering::Relaxed)
+    }
+
+    /// Begins to count anew. False if counting goes on already.
+    pub fn start(&self, plan: HotKeysPlan, now: ServerFigures) -> bool {
+        let mut count = self.lock();
+        if count.as_ref().is_some_and(|count| count.ended.is_none()) {
+            return false;
+        }
+        let (us, bytes) = (0.0, 0);
+        *count = Some(Count {
+            plan,
+            began: now,
+            ended: None,
+            us,
+            bytes,
+            by_time: Counts::default(),
+            by_bytes: Counts::default(),
+        });
+        self.ratio.store(plan.ratio.max(1), Ordering::Relaxed);
+        true
+    }
+
+    /// Ends counting if its time is up.
+    pub fn look(&self, now_ms: u64, now: impl FnOnce() -> ServerFigures) {
+        let is_over = |count: &Count| {
+            let plan = count.plan;
+            count.ended.is_none()
+                && plan.duration_ms > 0
+                && now_ms.saturating_sub(count.began.at_ms) >= plan.duration_ms
+        };
+        if self.lock().as_ref().is_some_and(is_over) {
+            self.stop(now());
+        }
+    }
+
+    /// Ends counting. False if nothing was counted.
+    pub fn stop(&self, now: ServerFigures) -> bool {
+        let mut count = self.lock();
+        let Some(count) = count.as_mut().filter(|count| count.ended.is_none()) else { return false };
+        count.ended = Some(now);
+        self.ratio.store(0, Ordering::Relaxed);
+        true
+    }
+
+    /// Forgets what was counted. False if counting goes on.
+    pub fn reset(&self) -> bool {
+        let mut count = self.lock();
+        if count.as_ref().is_some_and(|count| count.ended.is_none()) {
+            return false;
+        }
+        *count = None;
+        true
+    }
+
+    /// Counts a command.
+    pub fn note(&self, counted: Counted<'_>) {
+        let mut count = self.lock();
+        let Some(count) = count.as_mut().filter(|count| count.ended.is_none()) else { return };
+        count.us += counted.us;
+        count.bytes += counted.bytes as u64;
+        let keys = counted.keys.len() as f64;
+        for key in counted.keys {
+            if count.plan.cpu {
+                count.by_time.add(key, counted.us / keys);
+            }
+            if count.plan.net {
+                count.by_bytes.add(key, counted.bytes as f64 / keys);
+            }
+        }
+    }
+
+    /// What has been counted, if anything was.
+    #[must_use]
+    pub fn report(&self, now: ServerFigures) -> Option<HotKeysReport> {
+        let count = self.lock();
+        let count = count.as_ref()?;
+        let (until, began) = (count.ended.unwrap_or(now), count.began);
+        Some(HotKeysReport {
+            plan: count.plan,
+            is_active: count.ended.is_none(),
+            began_ms: began.at_ms,
+            grown: ServerFigures {
+                at_ms: until.at_ms.saturating_sub(began.at_ms),
+                user_us: until.user_us.saturating_sub(began.user_us),
+                system_us: until.system_us.saturating_sub(began.system_us),
+                net_bytes: until.net_bytes.saturating_sub(began.net_bytes),
+            },
+            us: count.us as u64,
+            bytes: count.bytes,
+            by_time: count.by_time.top(count.plan.shown),
+            by_bytes: count.by_bytes.top(count.plan.shown),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hot_key_is_found_among_a_million_others() {
+        let mut counts = Counts::default();
+        for n in 0..1_000_000_u32 {
+            counts.add(&n.to_le_bytes(), 1.0);
+            if n % 100 == 0 {
+                counts.add(b"hot", 1.0);
+            }
+            if n % 200 == 0 {
+                counts.add(b"warm", 1.0);
+            }
+        }
+        assert!(counts.0.len() <= KEYS_MAX);
+        let top = counts.top(2);
+        assert_eq!((&*top[0].0, &*top[1].0), (&b"hot"[..], &b"warm"[..]));
+        assert!((9_000..=10_000).contains(&top[0].1), "{top:?}");
+    }
+}
