@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What connections that wait for keys, or watch some, cost those that write others: server CPU a command, with and without them.
+"""What connections that wait for keys, watch some, or cache some, cost those that write others: server CPU a command, with and
+without them.
 
     bench/listening.py [--server target/release/penstock] [--benchmark valkey-benchmark] [--listeners 1000] [--rounds 7]
 
-Two servers of the same build take turns: one is left alone, at the other so many connections wait in BLPOP and as many have
-WATCHed a key, all of keys that are never touched. The median of the rounds' quotients is printed for each command; the target is
+Two servers of the same build take turns: one is left alone, at the other so many connections wait in BLPOP, as many have
+WATCHed a key, and as many have read one with CLIENT TRACKING, all of keys that are never touched. The median of the rounds' quotients is printed for each command; the target is
 1.03 at most. The command line's other options are those of bench/side_by_side.py.
 """
 
@@ -20,14 +21,18 @@ TESTS = ["set", "incr", "lpush1", "hset"]
 
 
 def listen(port, count):
-    """Connections that wait or watch: `count` of each."""
+    """Connections that wait, watch or cache: `count` of each."""
     connections = []
     for i in range(count):
-        for words, reply in ((b"BLPOP waited:%d 0\r\nPING\r\n" % i, None), (b"WATCH watched:%d\r\n" % i, b"+OK\r\n")):
+        for words, reply in (
+            (b"BLPOP waited:%d 0\r\nPING\r\n" % i, None),
+            (b"WATCH watched:%d\r\n" % i, b"+OK\r\n"),
+            (b"CLIENT TRACKING ON\r\nGET cached:%d\r\n" % i, b"+OK\r\n$-1\r\n"),
+        ):
             connection = socket.create_connection(("127.0.0.1", port))
             connection.sendall(words)
-            if reply is not None and connection.recv(100) != reply:
-                sys.exit("WATCH is refused")
+            if reply is not None and connection.recv(len(reply), socket.MSG_WAITALL) != reply:
+                sys.exit(f"{words} is refused")
             connections.append(connection)
     return connections
 

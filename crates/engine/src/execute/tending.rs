@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::reasons::TRACKED;
 use crate::services::invalidations;
 use crate::upkeep::expiry::look_us;
 use crate::worker::{Pass, Worker};
@@ -34,13 +33,12 @@ impl Worker {
         !self.memory.full && self.engine.host.used_memory() > max
     }
 
-    /// Removes expired keys, for as long as is due when that is done once a `tick`. Says whether there are
-    /// more.
+    /// Removes expired keys, for as long as is due when that is done once a `tick`, and remembered keys that are too many. Says
+    /// whether there are more.
     pub fn look_for_expired(&mut self, tick: Duration) -> bool {
-        if self.engine.reasons.has(TRACKED) {
-            // The limit may have been lowered since the last batch.
-            invalidations::keep_table_small(self, None);
-        }
+        // The limit may have been lowered since the last batch, or the last client that caches have gone.
+        let has_tracked_keys = invalidations::keep_table_small(self, None);
         self.reclaim_expired(look_us(tick, self.engine.settings.active_expire_effort.get()), Worker::serve_ready)
+            | has_tracked_keys
     }
 }

@@ -5,6 +5,7 @@
 mod digest;
 mod object;
 mod reload;
+mod switches;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -64,15 +65,20 @@ fn debug(turn: &mut Turn<'_, '_>) -> Outcome {
     }
     let subcommand = turn.arg(1).to_ascii_uppercase();
     match (&*subcommand, turn.len()) {
+        (b"ASSERT" | b"PANIC" | b"SEGFAULT", 2) => switches::crash(turn),
+        (b"CLIENT-ENFORCE-REPLY-LIST" | b"DICT-RESIZING", 3) => switches::nothing(turn),
         (b"DIGEST", 2) => digest::digest(turn),
         (b"DIGEST-VALUE", 3..) => digest::digest_value(turn),
         (b"ERROR", 3) => error(turn),
         (b"HELP", 2) => debug_help(turn),
+        (b"LEAK", 3) => switches::leak(turn),
         (b"LOADAOF", 2) => reload::load_append_only_file(turn),
         (b"LOG", 3) => log(turn),
         (b"OBJECT", 3..) => object::object(turn),
         (b"POPULATE", 3..=5) => populate(turn),
         (b"PROTOCOL", 3) => protocol(turn),
+        (b"QUICKLIST-PACKED-THRESHOLD", 3) => switches::packed_threshold(turn),
+        (b"REPLYBUFFER", 4) => switches::reply_buffer(turn),
         (b"RELOAD", _) => reload::reload(turn),
         (b"SET-ACTIVE-EXPIRE", 3) => set_active_expire(turn),
         (b"SLEEP", 3) => sleep(turn),
@@ -195,6 +201,11 @@ fn protocol(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn debug_help(turn: &mut Turn<'_, '_>) -> Outcome {
     const LINES: &[&str] = &[
+        "ASSERT, PANIC, SEGFAULT",
+        "    End the server at once, as in a crash.",
+        "CLIENT-ENFORCE-REPLY-LIST <0|1>, DICT-RESIZING <0|1>, REPLYBUFFER RESIZING <0|1>,",
+        "REPLYBUFFER PEAK-RESET-TIME <time>, QUICKLIST-PACKED-THRESHOLD <size>",
+        "    Are accepted, and turn nothing: they are about Redis's own structures.",
         "DIGEST",
         "    Answer a hash of all data, the same as on any server with the same data.",
         "DIGEST-VALUE <key> [<key> ...]",
@@ -202,6 +213,8 @@ fn debug_help(turn: &mut Turn<'_, '_>) -> Outcome {
         "ERROR <string>",
         "    Return a Redis protocol error with <string> as message. Useful for clients",
         "    unit tests to simulate Redis errors.",
+        "LEAK <string>",
+        "    Create a memory leak of the input string.",
         "LOADAOF",
         "    Flush the AOF buffers on disk and reload the AOF in memory.",
         "LOG <message>",
@@ -276,6 +289,15 @@ mod tests {
                 ("DEBUG POPULATE 2", "+OK"),
                 ("GET key:1", "$7|value:1"),
                 ("DEBUG POPULATE x", "-ERR value is out of range, must be positive"),
+                ("DEBUG LEAK x", "+OK"),
+                ("DEBUG DICT-RESIZING 0", "+OK"),
+                ("DEBUG REPLYBUFFER RESIZING 0", "+OK"),
+                ("DEBUG REPLYBUFFER bogus 0", "-ERR syntax error"),
+                ("DEBUG QUICKLIST-PACKED-THRESHOLD 100b", "+OK"),
+                (
+                    "DEBUG QUICKLIST-PACKED-THRESHOLD 4gb",
+                    "-ERR argument must be a memory value bigger than 1 and smaller than 4gb",
+                ),
                 ("DEBUG OBJECT nosuch", "-ERR no such key"),
             ],
         );

@@ -46,6 +46,9 @@ struct Section {
     write: fn(&mut Gathered<'_, '_, '_>, &mut InfoText),
 }
 
+/// The section that is shown only if it is named.
+const DEBUG: &str = "debug";
+
 /// All sections, in order.
 const SECTIONS: &[Section] = &[
     Section { name: "server", title: "Server", by_default: true, write: sections::server },
@@ -63,6 +66,7 @@ const SECTIONS: &[Section] = &[
     Section { name: "latencystats", title: "Latencystats", by_default: false, write: by_command::latencies },
     Section { name: "cluster", title: "Cluster", by_default: true, write: sections::cluster },
     Section { name: "keyspace", title: "Keyspace", by_default: true, write: sections::keyspace },
+    Section { name: DEBUG, title: "Debug", by_default: false, write: sections::debug },
 ];
 
 /// What the sections are written from.
@@ -137,7 +141,7 @@ fn asked_for<'a>(args: impl Iterator<Item = &'a [u8]>) -> BTreeSet<usize> {
     for arg in args {
         let arg = arg.to_ascii_lowercase();
         let wanted = |section: &Section| match &*arg {
-            b"all" | b"everything" => true,
+            b"all" | b"everything" => section.name != DEBUG,
             b"default" => section.by_default,
             name => section.name.as_bytes() == name,
         };

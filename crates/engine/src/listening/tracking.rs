@@ -217,8 +217,7 @@ impl Tracking {
             self.reasons.set(BROADCAST, !prefixes.is_empty());
         }
         if all.is_empty() {
-            // What is remembered is of use for none of them. The next that begins has to wait for the lock.
-            self.keys.clear();
+            // What is remembered still is of use for none: it is forgotten a few keys at a time.
             self.reasons.set(TRACKED, false);
         }
     }

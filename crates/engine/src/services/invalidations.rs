@@ -101,21 +101,27 @@ pub(crate) fn broadcast(worker: &mut Worker, mut session: Option<&mut Session>) 
     }
 }
 
-/// Forgets keys while more are remembered than the configuration allows, and tells those that have read them.
-pub(crate) fn keep_table_small(worker: &mut Worker, mut session: Option<&mut Session>) {
+/// Forgets some keys if more are remembered than the configuration allows, and tells those that have read them; while no
+/// client caches, all are too many. Says whether there are more that have to go.
+pub(crate) fn keep_table_small(worker: &mut Worker, mut session: Option<&mut Session>) -> bool {
     let engine = worker.engine;
     let keys = &engine.tracking.keys;
-    let max = engine.settings.tracking_table_max_keys.get_usize();
+    let max = match engine.settings.tracking_table_max_keys.get_usize() {
+        _ if !engine.reasons.has(TRACKED) => 0,
+        0 => usize::MAX,
+        max => max,
+    };
     for _ in 0..EVICTED_AT_ONCE {
-        if max == 0 || keys.len() <= max {
-            return;
+        if keys.len() <= max {
+            return false;
         }
         let random = [worker.random.next() as usize, worker.random.next() as usize];
         // None: another thread has just taken the last one of a bucket.
         let Some((key, trackers)) = keys.take_any(random) else { continue };
-        // As it doesn't change, a client is told of its own, too.
+        // As it doesn't change, a client is told of its own, too; and one that has begun to cache a moment ago.
         tell_of_key(worker, session.as_deref_mut(), trackers.iter().map(|tracker| &**tracker), &key);
     }
+    true
 }
 
 /// Sends something to the connections that get these clients' messages. `write` writes which keys.

@@ -314,6 +314,15 @@ pub(super) fn cluster(_: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("cluster_enabled", 0);
 }
 
+/// What Redis tells of its loop beyond the statistics. Nothing is written to the append-only file within it, and the greatest
+/// values aren't kept.
+pub(super) fn debug(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
+    let totals = Totals::of(&gathered.turn.engine().stats);
+    text.constants(&[("eventloop_duration_aof_sum", "0")]);
+    text.field("eventloop_duration_cron_sum", to_microseconds(totals.reclaim_ticks) as u64);
+    text.constants(&[("eventloop_duration_max", "0"), ("eventloop_cmd_per_cycle_max", "0")]);
+}
+
 pub(super) fn keyspace(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     for (database, survey) in gathered.surveys().iter().enumerate().filter(|(_, s)| s.keys > 0) {
         let Survey { keys, volatile, ttl_ms_mean, timed_hashes, .. } = survey;
