@@ -45,7 +45,7 @@ use crate::scripts::cache::Scripts;
 use crate::scripts::library::Libraries;
 use crate::scripts::rights;
 use crate::snapshots::{Purpose, Snapshots};
-use crate::statistics::hot_keys::HotKeys;
+use crate::statistics::hot_keys::{HotKeys, ServerFigures};
 use crate::statistics::latency_monitor::{LatencyMonitor, Sample};
 use crate::statistics::rates::Rates;
 use crate::statistics::slow_log::SlowLog;
@@ -285,9 +285,24 @@ impl Engine {
         self.memory.note(self.host.used_memory());
         self.pipelines.remove_expired(now_ms);
         self.mind_snapshots(now_ms);
+        if self.hot_keys.ratio() != 0 {
+            self.hot_keys.look(now_ms, || self.figures(now_ms));
+        }
         if self.settings.activedefrag.get() {
             let memory = || [self.host.resident_memory(), self.host.used_memory()];
             self.compaction.look(now_ms, self.inboxes.len(), &self.thresholds(), memory);
+        }
+    }
+
+    /// Figures of the server that HOTKEYS shows the growth of.
+    #[must_use]
+    pub fn figures(&self, now_ms: u64) -> ServerFigures {
+        let (cpu, totals) = (self.host.usage().cpu, Totals::of(&self.stats));
+        ServerFigures {
+            at_ms: now_ms,
+            user_us: cpu.user_us,
+            system_us: cpu.system_us,
+            net_bytes: totals.net_in + totals.net_out,
         }
     }
 

@@ -314,10 +314,14 @@ impl Worker {
         reply: usize,
         stint: &Stint<'_>,
     ) {
-        let Some(command) = plan.command else { return };
-        stint.large.note(self, session, command, *args, reply);
         let ticks = self.ticks.since(self.looked_at);
         self.looked_at = self.ticks;
+        let Some(command) = plan.command else { return };
+        // What has been queued only is looked at when it runs.
+        if session.multi.is_some() {
+            return;
+        }
+        stint.large.note(self, session, command, *args, reply);
         // A transaction's commands are counted each for itself.
         if stint.counts_keys && !is_exec(command) {
             slow::note_hot_keys(self, Invocation { command, args, keys }, ticks, reply);

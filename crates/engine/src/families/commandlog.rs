@@ -119,12 +119,12 @@ mod tests {
         let small = b"*2\r\n$3\r\nGET\r\n$1\r\ns\r\n".repeat(3);
         let set = crate::testing::request(&["SET", "k", &value]);
         let get = crate::testing::request(&["GET", "k"]);
-        let transaction =
-            [&crate::testing::request(&["MULTI"])[..], &get, &crate::testing::request(&["EXEC"])].concat();
+        let [multi, exec] = ["MULTI", "EXEC"].map(|word| crate::testing::request(&[word]));
+        let transaction = [&multi[..], &get, &set, &exec].concat();
         // In one batch, large ones among small ones.
         bench.run(&mut session, &[&small[..], &set, &small, &get, &get, &small, &transaction, &small].concat());
         let shown = format!("SET k {}... (872 more bytes)", "v".repeat(128));
-        assert_eq!(logged(&bench, LogKind::LargeRequest), [(set.len() as u64, shown)]);
+        assert_eq!(logged(&bench, LogKind::LargeRequest), vec![(set.len() as u64, shown); 2]);
         let reply = (4 + value.len() + 2 + 3) as u64;
         assert_eq!(logged(&bench, LogKind::LargeReply), vec![(reply, "GET k".to_owned()); 3]);
         assert!(logged(&bench, LogKind::Slow).is_empty());

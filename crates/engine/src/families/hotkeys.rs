@@ -7,10 +7,8 @@ use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
 use commands::spec::{Group, Spec};
 use resp::num;
 
-use crate::engine::Engine;
 use crate::families::help::help;
-use crate::statistics::hot_keys::{HotKeysPlan, ServerFigures};
-use crate::statistics::stats::Totals;
+use crate::statistics::hot_keys::HotKeysPlan;
 use crate::worker::turn::{Run, Turn};
 
 const FLAGS: u32 = ADMIN | NOSCRIPT;
@@ -54,7 +52,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("hotkeys", -2, 0, Run::Session(ho
                 "8.6.0",
                 "O(1)",
                 "Begins to count time or bytes by key.",
-                "<METRICS count:integer [CPU] [NET]> [COUNT k:integer] [DURATION seconds:integer] [SAMPLE ratio:integer] \
+                "[METRICS count:integer [CPU] [NET]] [COUNT k:integer] [DURATION seconds:integer] [SAMPLE ratio:integer] \
                  [SLOTS count:integer slot:integer [slot:integer ...]]",
             )
             .tips(ONE_NODE),
@@ -62,16 +60,6 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("hotkeys", -2, 0, Run::Session(ho
             .docs(Group::Server, "8.6.0", "O(1)", "Ends counting; what was counted stays.", "")
             .tips(ONE_NODE),
     ])];
-
-fn figures(engine: &Engine, now_ms: u64) -> ServerFigures {
-    let (cpu, totals) = (engine.host.usage().cpu, Totals::of(&engine.stats));
-    ServerFigures {
-        at_ms: now_ms,
-        user_us: cpu.user_us,
-        system_us: cpu.system_us,
-        net_bytes: totals.net_in + totals.net_out,
-    }
-}
 
 /// Metrics, and where the options behind them begin.
 fn parse_metrics(turn: &Turn<'_, '_>) -> Result<(bool, bool, usize), Error> {
@@ -134,8 +122,8 @@ fn parse(turn: &Turn<'_, '_>) -> Result<HotKeysPlan, Error> {
 fn start(turn: &mut Turn<'_, '_>) -> Outcome {
     let plan = parse(turn)?;
     let (engine, now_ms) = (turn.engine(), turn.now_ms());
-    engine.hot_keys.look(now_ms, || figures(engine, now_ms));
-    if !engine.hot_keys.start(plan, figures(engine, now_ms)) {
+    engine.hot_keys.look(now_ms, || engine.figures(now_ms));
+    if !engine.hot_keys.start(plan, engine.figures(now_ms)) {
         return Err(Error::fixed("ERR hotkey tracking session already in progress"));
     }
     turn.reply.ok();
@@ -144,8 +132,8 @@ fn start(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn stop(turn: &mut Turn<'_, '_>) -> Outcome {
     let (engine, now_ms) = (turn.engine(), turn.now_ms());
-    engine.hot_keys.look(now_ms, || figures(engine, now_ms));
-    if engine.hot_keys.stop(figures(engine, now_ms)) {
+    engine.hot_keys.look(now_ms, || engine.figures(now_ms));
+    if engine.hot_keys.stop(engine.figures(now_ms)) {
         turn.reply.ok();
     } else {
         turn.reply.null();
@@ -155,7 +143,7 @@ fn stop(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
     let (engine, now_ms) = (turn.engine(), turn.now_ms());
-    engine.hot_keys.look(now_ms, || figures(engine, now_ms));
+    engine.hot_keys.look(now_ms, || engine.figures(now_ms));
     if !engine.hot_keys.reset() {
         return Err(Error::fixed("ERR hotkey tracking session in progress, stop tracking first"));
     }
@@ -165,8 +153,8 @@ fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn get(turn: &mut Turn<'_, '_>) -> Outcome {
     let (engine, now_ms) = (turn.engine(), turn.now_ms());
-    engine.hot_keys.look(now_ms, || figures(engine, now_ms));
-    let Some(report) = engine.hot_keys.report(figures(engine, now_ms)) else {
+    engine.hot_keys.look(now_ms, || engine.figures(now_ms));
+    let Some(report) = engine.hot_keys.report(engine.figures(now_ms)) else {
         turn.reply.null();
         return Ok(());
     };
