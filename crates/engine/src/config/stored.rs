@@ -32,7 +32,6 @@ pub(super) const STORED: &[Group] = &[
     CLUSTER,
     TLS,
     DIFFIE_HELLMAN,
-    COMMAND_LOG,
     IDEMPOTENT,
     MODULES,
     DATA,
@@ -192,20 +191,6 @@ const DIFFIE_HELLMAN: Group = Group {
     why: "Keys are agreed on by elliptic curves alone.",
     awaits: false,
     directives: &[Directive::text("tls-dh-params-file", "")],
-};
-
-const COMMAND_LOG: Group = Group {
-    why: "There is no log of large requests and replies yet; slowlog-log-slower-than and slowlog-max-len are those of slow \
-          commands.",
-    awaits: true,
-    directives: &[
-        Directive::int("commandlog-execution-slower-than", -1, i64::MAX, "10000"),
-        Directive::count("commandlog-slow-execution-max-len", "128"),
-        Directive::int("commandlog-request-larger-than", -1, i64::MAX, "1048576"),
-        Directive::count("commandlog-large-request-max-len", "128"),
-        Directive::int("commandlog-reply-larger-than", -1, i64::MAX, "1048576"),
-        Directive::count("commandlog-large-reply-max-len", "128"),
-    ],
 };
 
 const IDEMPOTENT: Group = Group {
