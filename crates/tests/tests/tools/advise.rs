@@ -245,7 +245,7 @@ fn clients_of_the_proxy_may_speak_tls_too() {
     assert!(comes_true(|| client.connect(on).is_ok_and(ping)));
     let proxy = Proxy { child, port: on, recording: server.dir().join("none") };
     let mut conn = client.connect(on).unwrap();
-    for key in 0..50 {
+    for key in 0..200 {
         sleep(THINKS);
         conn.ask(&format!("SET key:{key} value\r\n"), "+OK\r\n");
     }
