@@ -121,9 +121,12 @@ impl Server {
             command.arg("server");
         }
         let errors = log.try_clone().map_err(|e| format!("no log: {e}"))?;
+        // A file of configuration comes before all options.
+        let (file, options) = args.split_at(usize::from(args.first().is_some_and(|arg| !arg.starts_with("--"))));
         let child = command
+            .args(file)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
-            .args(args)
+            .args(options)
             .current_dir(&dir)
             // SORT ALPHA follows the locale in Redis; the plain order of bytes is the one to compare with.
             .env("LC_ALL", "C")
