@@ -152,7 +152,7 @@ fn denial_since(denial: Denial) -> Error {
     let reason = match denial.what {
         Denied::Command => "no permission to execute the command or subcommand",
         Denied::Key => "no permission to touch the specified keys",
-        Denied::Channel => "no permission to access one of the channels used as arguments to the command",
+        Denied::Channel => "no permission to access one of the channels used as arguments",
         Denied::Database => "no permission to access the database",
     };
     Error::new(format!(

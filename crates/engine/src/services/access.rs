@@ -60,9 +60,10 @@ impl Worker {
         args: Args<'_>,
         run: impl FnOnce(&mut Worker, &mut Session) -> T,
     ) -> T {
-        let permissions = session.permissions().filter(|_| command.info.is(fact::LOOKS_UP));
-        let denies = permissions
-            .is_some_and(|permissions| !permissions.allows_lookups(self.asked(session.database, command, args)));
+        let Some(permissions) = session.permissions().filter(|_| command.info.is(fact::LOOKS_UP)) else {
+            return run(self, session);
+        };
+        let denies = !permissions.allows_lookups(self.asked(session.database, command, args));
         self.rules.denies_lookups = denies;
         let result = run(self, session);
         self.rules.denies_lookups = false;
