@@ -254,8 +254,8 @@ fn list(turn: &mut Turn<'_, '_>) -> Outcome {
     let filter = Filter::parse(turn, Of::List)?;
     let (now_ms, me) = (turn.now_ms(), turn.session.client.id);
     let is_skipped = |client: &Client| client.id == me && filter.skip_me == Some(true);
-    let all = turn.engine().clients.all().into_iter();
-    let chosen = all.filter(|client| filter.passes(client, now_ms) && !is_skipped(client));
+    let candidates = filter.candidates(&turn.engine().clients).into_iter();
+    let chosen = candidates.filter(|client| filter.passes(client, now_ms) && !is_skipped(client));
     let mut text = String::new();
     for client in chosen {
         let is_own = client.id == turn.session.client.id;

@@ -3,10 +3,13 @@
 //! Source of the options: Valkey 9's pages of CLIENT LIST and CLIENT KILL, which have all of Redis's, and the replies of running
 //! servers. Where the two words an error differently, it is Redis's.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
 use commands::error::{Error, Outcome};
 use resp::num;
 
-use crate::clients::client::{Client, client_flag};
+use crate::clients::client::{Client, Clients, client_flag};
 use crate::clients::line::{ClientKind, flags};
 use crate::worker::turn::Turn;
 
@@ -55,7 +58,7 @@ impl Traits<'_> {
             is(self.name, &names.name),
             is(self.lib_name, &names.lib_name),
             is(self.lib_ver, &names.lib_ver),
-            self.database.map(|database| client.db.load(std::sync::atomic::Ordering::Relaxed) as usize == database),
+            self.database.map(|database| client.db.load(Relaxed) as usize == database),
             has(self.capabilities, capabilities),
         ];
         held.into_iter().flatten()
@@ -130,9 +133,14 @@ impl<'t> Filter<'t> {
         Ok(at + 2)
     }
 
+    /// The connections that it may let pass: in the order of their numbers, if those are given, else the oldest first.
+    pub(super) fn candidates(&self, clients: &Clients) -> Vec<Arc<Client>> {
+        if self.is.has_ids { self.is.ids.iter().filter_map(|&id| clients.get(id)).collect() } else { clients.all() }
+    }
+
     pub(super) fn passes(&self, client: &Client, now_ms: u64) -> bool {
         let seconds_since = |ms: u64| now_ms.saturating_sub(ms) / 1000;
-        let idle_s = seconds_since(client.active_ms.load(std::sync::atomic::Ordering::Relaxed));
+        let idle_s = seconds_since(client.active_ms.load(Relaxed));
         self.is.held_by(client).all(|held| held)
             && !self.is_not.held_by(client).any(|held| held)
             && self.max_age_s.is_none_or(|least| seconds_since(client.created_ms) >= least)

@@ -119,8 +119,7 @@ fn the_list_shows_every_connection_in_redis_form() {
         ("client list", format!("{own}\n{other}\n")),
         ("client list type pubsub", format!("{other}\n")),
         ("client list type replica", String::new()),
-        // In the order of the connections, as in Valkey 9, however the numbers are given.
-        ("client list id 2 1 77", format!("{own}\n{other}\n")),
+        ("client list id 2 1 77", format!("{other}\n{own}\n")),
         ("client info", format!("{}\n", line(1, "", "N", 0, "client|info"))),
     ] {
         let sent = crate::testing::request(&command.split(' ').collect::<Vec<_>>()).len();
