@@ -147,12 +147,20 @@ fn an_operator_comes_in_though_there_are_too_many_clients() {
     clients.iter_mut().for_each(|conn| assert_eq!(conn.cmd("PING").unwrap().text(), b"PONG"));
     let refused = b"-ERR max number of clients reached\r\n";
     // What programs do: they are told so by the first command of theirs, and those that say nothing soon.
-    for commands in ["PING\r\n", "HELLO 2\r\nGET k\r\n", "INFO server\r\nSET k v\r\n", ""] {
+    for (commands, answer) in [
+        ("PING\r\n", "+PONG"),
+        ("SELECT 0\r\nGET k\r\n", "$-1"),
+        ("INFO server\r\nMULTI\r\nSET k v\r\n", "+OK"),
+        ("", "+"),
+    ] {
         let mut conn = server.connect();
         conn.send(commands.as_bytes()).unwrap();
         let began = Instant::now();
         let said = conn.read_to_close().unwrap();
-        assert!(said.ends_with(refused), "{commands}: {}", String::from_utf8_lossy(&said));
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.ends_with(&*String::from_utf8_lossy(refused)), "{commands}: {said}");
+        let said = said.replacen("+OK\r\n", "", usize::from(commands.starts_with("SELECT")));
+        assert!(!said.contains(answer), "{commands}: {said}");
         assert!(began.elapsed() < Duration::from_secs(30));
     }
     // An operator stays, for commands of administration.
