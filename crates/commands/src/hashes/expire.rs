@@ -2,6 +2,7 @@
 //!
 //! What depends on the time is recorded by the time itself: HPEXPIREAT, or HDEL where that has come already.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use resp::num::IntText;
@@ -411,10 +412,19 @@ fn insert_pairs<'a>(hash: &mut Hash, mut pairs: impl ExactSizeIterator<Item = &'
     }
 }
 
-/// Has the journal reproduce the call by HSETEX with the time itself and without conditions.
+/// Has the journal reproduce the call by HSETEX with the time itself and without conditions. A field that is named twice is recorded
+/// once: Redis 8.6 ends at some such commands.
 fn record_pairs(call: &mut Call<'_, '_, '_>, key: Key<'_>, fields: &Range<usize>, ttl: Ttl) {
     if !call.is_recorded() {
         return;
+    }
+    let mut pairs: Vec<[&[u8]; 2]> =
+        fields.clone().step_by(2).map(|at| [call.args.get(at), call.args.get(at + 1)]).collect();
+    if pairs.len() > 1 {
+        let mut seen = HashSet::new();
+        pairs.reverse();
+        pairs.retain(|[field, _]| seen.insert(*field));
+        pairs.reverse();
     }
     let (mut at_text, mut count) = (IntText::new(), IntText::new());
     let mut words: Vec<&[u8]> = match ttl {
@@ -423,9 +433,9 @@ fn record_pairs(call: &mut Call<'_, '_, '_>, key: Key<'_>, fields: &Range<usize>
         Ttl::At(at) => vec![b"HSETEX", key.bytes, b"PXAT", at_text.u64(at)],
     };
     if ttl != Ttl::Clear {
-        words.extend([b"FIELDS", count.u64(fields.len() as u64 / 2)]);
+        words.extend([b"FIELDS", count.u64(pairs.len() as u64)]);
     }
-    words.extend(fields.clone().map(|at| call.args.get(at)));
+    words.extend(pairs.as_flattened());
     call.record_as(&words);
 }
 
