@@ -34,8 +34,11 @@ impl Way {
         match (command.keys, real_keys(info).next()) {
             _ if all_keys => {}
             (_, None) => {}
-            (KeysAt::Only(_), Some(spec)) if spec.flags & key_flag::VARIABLE_FLAGS == 0 => {
-                way |= Way::HAS_KEY | permission(spec.flags) << Way::NEED_SHIFT;
+            (KeysAt::Only(_), Some(spec)) => {
+                // Where its arguments tell what is done with the key, a pattern that allows all of it is sure to do.
+                let is_variable = spec.flags & key_flag::VARIABLE_FLAGS != 0;
+                let need = if is_variable { READ | WRITE } else { permission(spec.flags) };
+                way |= Way::HAS_KEY | need << Way::NEED_SHIFT;
             }
             _ => return Way::default(),
         }
