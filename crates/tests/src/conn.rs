@@ -109,7 +109,14 @@ impl Conn {
 
     fn fill(&mut self) -> io::Result<()> {
         let mut chunk = [0; 1 << 16];
-        match self.stream.read(&mut chunk)? {
+        let read = loop {
+            match self.stream.read(&mut chunk) {
+                // A signal that stopped this process, and has it go on.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
+        match read {
             0 => Err(ErrorKind::UnexpectedEof.into()),
             n => {
                 self.received.extend_from_slice(&chunk[..n]);
