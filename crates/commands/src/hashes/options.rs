@@ -170,14 +170,19 @@ pub(super) struct Options {
 impl Options {
     /// Reads them from the third argument on.
     pub fn parse(call: &Call<'_, '_, '_>, of: OptionsOf) -> Result<Options, Error> {
-        let (mut ttl, mut persists, mut requires, mut key_exists, mut found) =
-            (None, false, Requires::Nothing, None, None);
+        let (mut keeps, mut ttl, mut persists, mut requires, mut key_exists, mut found) =
+            (false, None, false, Requires::Nothing, None, None);
         let mut at = 2;
         while at < call.len() {
             let word = call.arg(at);
             let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
             let unit = Unit::of(word);
-            if (unit.is_some() || is("keepttl") || is("persist")) && ttl.is_some() {
+            let is_timed = matches!(ttl, Some(Ttl::At(_)));
+            // KEEPTTL and PERSIST don't exclude each other: no command takes both.
+            let excluded = unit.is_some() && ttl.is_some()
+                || is("keepttl") && (is_timed || keeps)
+                || is("persist") && (is_timed || persists);
+            if excluded {
                 return Err(of.one_time_only());
             }
             if let Some(unit) = unit {
@@ -187,7 +192,7 @@ impl Options {
                 }
                 ttl = Some(Ttl::At(time(call, unit, at, of.name())?));
             } else if is("keepttl") {
-                ttl = Some(Ttl::Keep);
+                (ttl, keeps) = (Some(Ttl::Keep), true);
             } else if is("persist") {
                 (ttl, persists) = (Some(Ttl::Clear), true);
             } else if is("fxx") || is("fnx") {
@@ -216,7 +221,7 @@ impl Options {
         let fields = found.ok_or(FIELDS_MISSING)?;
         // What the other command has is known, but not taken.
         let is_others = match of {
-            OptionsOf::HGetEx => ttl == Some(Ttl::Keep) || requires != Requires::Nothing,
+            OptionsOf::HGetEx => keeps || requires != Requires::Nothing,
             OptionsOf::HSetEx => persists,
         };
         if is_others {

@@ -359,6 +359,19 @@ fn resp3() {
 }
 
 #[test]
+fn options_of_the_other_command_are_told_apart() {
+    check(&[
+        ("hgetex h keepttl persist fields 1 a", "-ERR unknown argument"),
+        ("hgetex h keepttl persist fields 2 a", "-ERR wrong number of arguments"),
+        ("hsetex h persist keepttl fields 1 a 1", "-ERR unknown argument"),
+        (
+            "hsetex h persist persist fields 1 a 1",
+            "-ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified",
+        ),
+    ]);
+}
+
+#[test]
 fn valkey_s_conditions_on_the_key() {
     check(&[
         ("hsetex h xx fields 1 a 1", ":0"),
