@@ -200,9 +200,10 @@ const UNSAFE: &[&str] = &[
     "crates/server/src/heap.rs",
     "crates/server/src/heap/",
     "crates/server/src/title.rs",
-    // Locks, hints to the processor, tagged pointers.
+    // Locks, hints to the processor and its wider vectors, tagged pointers.
     "crates/store/src/entry.rs",
     "crates/store/src/keyspace.rs",
+    "crates/store/src/population.rs",
     "crates/store/src/prefetch.rs",
     "crates/store/src/sync.rs",
     "crates/store/src/table.rs",

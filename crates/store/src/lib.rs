@@ -12,6 +12,7 @@ pub mod hash;
 pub mod int;
 pub mod keyspace;
 pub mod long;
+pub mod population;
 pub mod prefetch;
 pub mod random;
 pub mod reaper;

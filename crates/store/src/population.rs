@@ -1,0 +1,162 @@
+//! Counting the bits that are set, with the widest vectors that the processor has.
+//!
+//! The program is built for any processor of its kind, which knows vectors of two words and can't count their bits. What the present
+//! one knows besides is found out when many bytes are to be counted.
+
+/// Bytes from which on it is worth it to ask what the processor knows, and to fill wide vectors.
+#[cfg(target_arch = "x86_64")]
+const WIDE_BYTES_MIN: usize = 256;
+
+/// How many bits are set.
+#[must_use]
+pub fn count_ones(bytes: &[u8]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if bytes.len() >= WIDE_BYTES_MIN {
+        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vpopcntdq") {
+            // SAFETY: the processor has what the function is built for.
+            return unsafe { in_eights(bytes) };
+        }
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt") {
+            // SAFETY: likewise.
+            return unsafe { in_fours(bytes) };
+        }
+    }
+    count::<2>(bytes)
+}
+
+/// With vectors of eight words, which have an instruction that counts the bits of each.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vpopcntdq,popcnt")]
+fn in_eights(bytes: &[u8]) -> u64 {
+    count::<8>(bytes)
+}
+
+/// With vectors of four words.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,popcnt")]
+fn in_fours(bytes: &[u8]) -> u64 {
+    count::<4>(bytes)
+}
+
+/// Groups of words that are added up before their bits are counted.
+const GROUPS: usize = 16;
+
+/// As many words as a vector register has. What is done with each alike becomes vector instructions.
+type Lanes<const N: usize> = [u64; N];
+
+#[inline(always)]
+fn each<const N: usize>(a: Lanes<N>, b: Lanes<N>, with: impl Fn(u64, u64) -> u64) -> Lanes<N> {
+    let mut lanes = a;
+    // Not by a function over arrays, which isn't inlined in every build.
+    for (lane, b) in lanes.iter_mut().zip(b) {
+        *lane = with(*lane, b);
+    }
+    lanes
+}
+
+/// Adds three bits at each place: the high and the low bits of the sums.
+#[inline(always)]
+fn add<const N: usize>(a: Lanes<N>, b: Lanes<N>, c: Lanes<N>) -> (Lanes<N>, Lanes<N>) {
+    let half = each(a, b, |a, b| a ^ b);
+    let both = each(a, b, |a, b| a & b);
+    let carried = each(half, c, |half, c| half & c);
+    (each(both, carried, |both, carried| both | carried), each(half, c, |half, c| half ^ c))
+}
+
+#[inline(always)]
+fn ones<const N: usize>(lanes: Lanes<N>) -> u64 {
+    lanes.iter().map(|lane| u64::from(lane.count_ones())).sum()
+}
+
+/// How many bits are set, with vectors of so many words.
+///
+/// By the method of Harley and Seal: a carry-save adder adds sixteen groups of words, each bit position by itself. Only the groups
+/// that carry 16 then go through a population count. Where vectors have no such instruction, this takes fewer instructions for a
+/// word than counting each word's bits.
+#[inline(always)]
+fn count<const N: usize>(bytes: &[u8]) -> u64 {
+    let mut counter = Counter::<N>::default();
+    let mut blocks = bytes.chunks_exact(GROUPS * N * size_of::<u64>());
+    for block in &mut blocks {
+        counter.add_block(block);
+    }
+    let (words, tail) = blocks.remainder().as_chunks::<8>();
+    let words: u64 = words.iter().map(|word| u64::from(u64::from_le_bytes(*word).count_ones())).sum();
+    let tail: u32 = tail.iter().map(|byte| byte.count_ones()).sum();
+    counter.total() + words + u64::from(tail)
+}
+
+/// What blocks have added up to: the bits of the sums that are below sixteen, at each place, and how often sixteen bits
+/// were full.
+struct Counter<const N: usize> {
+    ones: Lanes<N>,
+    twos: Lanes<N>,
+    fours: Lanes<N>,
+    eights: Lanes<N>,
+    sixteens: u64,
+}
+
+impl<const N: usize> Default for Counter<N> {
+    #[inline(always)]
+    fn default() -> Counter<N> {
+        Counter { ones: [0; N], twos: [0; N], fours: [0; N], eights: [0; N], sixteens: 0 }
+    }
+}
+
+impl<const N: usize> Counter<N> {
+    #[inline(always)]
+    fn add_block(&mut self, block: &[u8]) {
+        let (words, _) = block.as_chunks::<8>();
+        let load = |group: usize| -> Lanes<N> {
+            let mut lanes = [0; N];
+            for (lane, word) in lanes.iter_mut().zip(&words[group * N..][..N]) {
+                *lane = u64::from_le_bytes(*word);
+            }
+            lanes
+        };
+        let mut eights = [[0; N]; 2];
+        for (half, eight) in eights.iter_mut().enumerate() {
+            let mut fours = [[0; N]; 2];
+            for (quarter, four) in fours.iter_mut().enumerate() {
+                let mut twos = [[0; N]; 2];
+                for (eighth, two) in twos.iter_mut().enumerate() {
+                    let at = half * 8 + quarter * 4 + eighth * 2;
+                    (*two, self.ones) = add(self.ones, load(at), load(at + 1));
+                }
+                (*four, self.twos) = add(self.twos, twos[0], twos[1]);
+            }
+            (*eight, self.fours) = add(self.fours, fours[0], fours[1]);
+        }
+        let (sixteens, eights) = add(self.eights, eights[0], eights[1]);
+        self.eights = eights;
+        self.sixteens += ones(sixteens);
+    }
+
+    fn total(&self) -> u64 {
+        16 * self.sixteens + 8 * ones(self.eights) + 4 * ones(self.fours) + 2 * ones(self.twos) + ones(self.ones)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn every_way_counts_the_same() {
+        let random = &mut Random::new(1);
+        let lengths = if cfg!(miri) { vec![0, 7, 255, 256, 300] } else { (0..1100).chain([100_000]).collect() };
+        for len in lengths {
+            let bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+            let expected: u64 = bytes.iter().map(|byte| u64::from(byte.count_ones())).sum();
+            let ways = [count::<2>(&bytes), count::<4>(&bytes), count::<8>(&bytes), count_ones(&bytes)];
+            assert_eq!(ways, [expected; 4], "{len}");
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt") {
+                // SAFETY: the processor has what the function is built for.
+                assert_eq!(unsafe { in_fours(&bytes) }, expected, "{len}");
+            }
+        }
+        assert_eq!(count_ones(&[0xff; 4096]), 8 * 4096);
+    }
+}
