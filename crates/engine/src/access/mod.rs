@@ -1,4 +1,4 @@
-//! Who may do what: users, their rules, and what has been denied.
+//! Which user may do what: users, their rules, and what has been denied.
 //!
 //! A rule's text is read once, when a user is changed (`rules.rs`), and compiled into [`Permissions`] (`permissions.rs`): a bit for each
 //! command of the table, and a byte that says what else has to be looked at before it runs (`ways.rs`). So a command of a user with

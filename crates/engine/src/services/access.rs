@@ -1,4 +1,4 @@
-//! What users are to sessions: who a session is, what it is denied, and what becomes of connections when users change.
+//! What users are to sessions: which user a session is, what it is denied, and what becomes of connections when users change.
 
 use std::collections::HashSet;
 use std::sync::Arc;
