@@ -1,10 +1,10 @@
 //! Which user may do what: users, their rules, and what has been denied.
 //!
-//! A rule's text is read once, when a user is changed (`rules.rs`), and compiled into [`Permissions`] (`permissions.rs`): a bit for each
+//! A rule's text is read once, when a user is changed (`rules.rs`), and compiled into `Permissions` (`permissions.rs`): a bit for each
 //! command of the table, and a byte that says what else has to be looked at before it runs (`ways.rs`). So a command of a user with
 //! rules costs one look into a table, and one match if it has a key (`check.rs`).
 //!
-//! A [`User`] is an identity: it stays the same while its permissions change. Sessions keep their user, and a copy of the
+//! A `User` is an identity: it stays the same while its permissions change. Sessions keep their user, and a copy of the
 //! permissions, which they take anew when they are told to (`clients::summons`). Users change only behind the closed gate, so that
 //! no command runs meanwhile, and none runs afterwards by what was allowed before.
 //!

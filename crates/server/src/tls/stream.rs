@@ -3,7 +3,7 @@
 //! An idle one has no buffers. What is received is decrypted in the thread's scratch memory; what doesn't make a whole record waits
 //! in `received`, and what its reader had no room for in `decrypted`, which no poller announces ([`TlsStream::is_pending`]).
 //!
-//! What is to be sent is encrypted by at most [`PLAIN_BYTES_MAX`], and counts as sent only once the socket has taken all that it has
+//! What is to be sent is encrypted by at most `PLAIN_BYTES_MAX`, and counts as sent only once the socket has taken all that it has
 //! become. So nothing but the replies themselves waits for a client that doesn't read, and they are counted, limited and put on disk
 //! as those of a plain connection; `unsent` is the encrypted form of their beginning.
 
