@@ -1,6 +1,6 @@
 //! The hash whose fields may expire, each at a time of its own.
 //!
-//! A [`Hash`] becomes one when the first of its fields is to expire, so that others know nothing of times. Its two forms are the
+//! A `Hash` becomes one when the first of its fields is to expire, so that others know nothing of times. Its two forms are the
 //! other's: a packed block in which a time follows each value (`listpackex`; `small`), and a table whose records may have times
 //! (`hashtable`; `big`). It stays one though no field expires any more, as in Redis.
 //!
