@@ -82,9 +82,10 @@ impl Error {
         Error(Cow::Borrowed(text.as_bytes()))
     }
 
-    /// An error that quotes what the client sent, which may be no text at all.
+    /// An error that quotes what the client sent, which may be no text at all. Line ends behind it are left out, as in Redis.
     #[must_use]
-    pub fn quoting(text: Vec<u8>) -> Error {
+    pub fn quoting(mut text: Vec<u8>) -> Error {
+        while text.pop_if(|byte| matches!(byte, b'\r' | b'\n')).is_some() {}
         Error(text.into())
     }
 
