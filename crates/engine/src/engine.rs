@@ -409,6 +409,12 @@ impl Engine {
         self.reasons.has(REPLICA) || self.is_paused(now_ms)
     }
 
+    /// Whether the data follow a primary's.
+    #[must_use]
+    pub(crate) fn is_replica(&self) -> bool {
+        self.reasons.has(REPLICA)
+    }
+
     /// Whether commands of clients are refused if they write, since the data are another server's.
     #[must_use]
     pub(crate) fn is_read_only(&self) -> bool {

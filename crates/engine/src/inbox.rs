@@ -112,8 +112,8 @@ pub enum Message {
     },
     /// Apply a part of a primary's stream, and say in `engine::replication` what became of it.
     Apply {
-        /// Which link to a primary it came from.
-        link: u64,
+        /// Which of the streams that this server has followed it belongs to.
+        stream: u64,
         /// Whole commands.
         commands: Vec<u8>,
     },

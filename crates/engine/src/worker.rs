@@ -122,7 +122,7 @@ pub struct Worker {
     pub(crate) advice: Watch,
     /// What it knows of monitors.
     pub(crate) monitors: LocalMonitors,
-    /// The session in which it applies a primary's stream, and the link that this came by.
+    /// The session in which it applies a primary's stream, and the number of that stream.
     pub(crate) stream: Option<(u64, Box<Session>)>,
 }
 
@@ -225,6 +225,7 @@ impl Worker {
     pub(crate) fn begin_turn_at(&mut self, now_us: u64) -> bool {
         let has_changed = self.follow_settings();
         self.clock.begin_turn(now_us);
+        self.clock.keeps_due = self.engine.is_replica();
         has_changed
     }
 

@@ -51,8 +51,9 @@ impl From<io::Error> for Trouble {
 struct Follower {
     engine: &'static Engine,
     append_only: Arc<AppendOnly>,
-    /// Counts links, so that a worker doesn't take one's commands for another's.
-    links: u64,
+    /// Counts snapshots that were loaded. A worker keeps the state of the stream behind one, the database that it has selected, and
+    /// a link that goes on needs it.
+    streams: u64,
 }
 
 /// Starts the thread that follows a primary whenever there is one to be followed.
@@ -60,7 +61,7 @@ struct Follower {
 /// # Errors
 /// If there can't be another thread.
 pub fn start(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Result<(), String> {
-    let run = move || Follower { engine, append_only, links: 0 }.run();
+    let run = move || Follower { engine, append_only, streams: 0 }.run();
     let thread = std::thread::Builder::new().name("replica".into()).spawn(run);
     thread.map_err(|error| format!("can't start a thread: {error}"))?;
     Ok(())
@@ -76,10 +77,10 @@ impl Follower {
                 replication.wait_for_change(version, IDLE);
                 continue;
             };
-            self.links += 1;
-            let mut link = Link::new(self.engine, &self.append_only, version, self.links);
+            let mut link = Link::new(self.engine, &self.append_only, version, self.streams);
             let ended = link.follow(&primary);
             let was_up = link.was_up();
+            self.streams = link.stream_number();
             self.note_end(version);
             wait = match &ended {
                 Ok(()) | Err(Trouble::Changed) => RETRY_MIN,

@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use commands::call::KeyRef;
+use commands::spec::flag;
 use resp::reply::{Mark, Output, Reply};
 use resp::request::Args;
 
@@ -12,7 +13,7 @@ use super::admission::{Admitted, SENT_HTTP, is_http};
 use super::transaction::{queue, runs_within_multi};
 use crate::clients::session::{ReplyMode, Session};
 use crate::command_table::Command;
-use crate::reasons::HOLDS;
+use crate::reasons::{HOLDS, REPLICA};
 use crate::worker::tables::Planned;
 use crate::worker::turn::Run;
 use crate::worker::{Pass, Step, Worker};
@@ -78,7 +79,7 @@ impl Worker {
         };
         // With the shard locked: see `begin_effects`.
         let reasons = self.reasons();
-        if self.hold_up(reasons) {
+        if self.hold_up(reasons, command) {
             drop(locked);
             return self.step(session, plan, args, keys, out, inside);
         }
@@ -104,9 +105,12 @@ impl Worker {
     ) -> Step {
         let reasons = self.reasons();
         let run_of = |command| (command, self.run_of(command));
-        let (Some((command, Run::Session(run))), false) = (plan.command.map(run_of), self.hold_up(reasons)) else {
+        let Some((command, Run::Session(run))) = plan.command.map(run_of) else {
             return self.step(session, plan, args, &[], out, inside);
         };
+        if self.hold_up(reasons, command) {
+            return self.step(session, plan, args, &[], out, inside);
+        }
         // Not by way of `call`: that its handler is known saves calls, each of which hands on half a dozen arguments.
         let invoked = Invocation { command, args, keys: &[] };
         let step = self.on_each(session, invoked, out, |worker, session, locked, out| {
@@ -119,8 +123,17 @@ impl Worker {
     /// Whether these reasons of the engine's may have a command wait or be refused: because of CLIENT PAUSE, of the disk, or
     /// until there is room for what is published. Without any reason nothing is.
     #[inline]
-    fn hold_up(&self, reasons: u64) -> bool {
-        reasons != 0 && (reasons & HOLDS != 0 || self.overfilled.any())
+    fn hold_up(&mut self, reasons: u64, command: &Command) -> bool {
+        reasons != 0 && (reasons & HOLDS != 0 && !self.reads_replica(reasons, command) || self.overfilled.any())
+    }
+
+    /// True if a command only reads, of data that follow a primary's, and nothing else is to be looked at before it. It finds no key
+    /// whose time has come, and leaves those where they are.
+    #[inline(never)]
+    fn reads_replica(&mut self, reasons: u64, command: &Command) -> bool {
+        let reads = reasons & HOLDS == REPLICA && command.info.has(flag::READONLY);
+        self.clock.keeps_due |= reads;
+        reads
     }
 
     /// Whether this thread lacks memory, or room for what its connections publish.
@@ -187,7 +200,7 @@ impl Worker {
                 let step = self.with_lookups(session, command, *args, |worker, session| {
                     worker.execute(session, Invocation { command, args, keys }, out, inside)
                 });
-                self.clock.keeps_due = false;
+                self.clock.keeps_due = self.engine.is_replica();
                 step
             }
             Err(error) => {

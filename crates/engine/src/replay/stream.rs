@@ -18,15 +18,15 @@ const SHOWN_BYTES: usize = 200;
 
 impl Worker {
     /// Applies whole commands and transactions of a primary's stream, as many of them as there is room for in the log. Nothing expires by the clock meanwhile: the primary says what has expired.
-    pub fn apply_stream(&mut self, link: u64, commands: &[u8]) -> Applied {
+    pub fn apply_stream(&mut self, stream: u64, commands: &[u8]) -> Applied {
         let mut session = match self.stream.take() {
-            Some((known, session)) if known == link => session,
+            Some((known, session)) if known == stream => session,
             _ => Box::new(self.stream_session()),
         };
         self.set_replays(true);
         let applied = self.apply_all(&mut session, commands);
         self.set_replays(false);
-        self.stream = Some((link, session));
+        self.stream = Some((stream, session));
         applied
     }
 

@@ -37,8 +37,8 @@ impl EventLoop {
                         self.drop_lines(key, pushes);
                     }
                 }
-                Message::Apply { link, commands } => {
-                    let applied = self.worker.apply_stream(link, &commands);
+                Message::Apply { stream, commands } => {
+                    let applied = self.worker.apply_stream(stream, &commands);
                     self.shared.engine.replication.note_applied(applied);
                 }
                 Message::Look => look = true,

@@ -41,9 +41,9 @@ const EMPTY: &[u8] = b"*1\r\n$8\r\nFLUSHALL\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLU
 pub(super) struct Link<'f> {
     engine: &'static Engine,
     append_only: &'f Arc<AppendOnly>,
-    /// Which change of the primary it belongs to, and its number among links.
+    /// Which change of the primary it belongs to, and the number of its stream: that of the snapshots before it.
     version: u64,
-    number: u64,
+    stream_number: u64,
     was_up: bool,
     /// Bytes of the history that have arrived, and that have been applied.
     read: u64,
@@ -56,14 +56,28 @@ impl<'f> Link<'f> {
         engine: &'static Engine,
         append_only: &'f Arc<AppendOnly>,
         version: u64,
-        number: u64,
+        stream_number: u64,
     ) -> Link<'f> {
-        Link { engine, append_only, version, number, was_up: false, read: 0, applied: 0, acknowledged: Instant::now() }
+        Link {
+            engine,
+            append_only,
+            version,
+            stream_number,
+            was_up: false,
+            read: 0,
+            applied: 0,
+            acknowledged: Instant::now(),
+        }
     }
 
     /// Whether the stream has begun.
     pub(super) fn was_up(&self) -> bool {
         self.was_up
+    }
+
+    /// How many snapshots have been loaded by now.
+    pub(super) fn stream_number(&self) -> u64 {
+        self.stream_number
     }
 
     /// Follows the primary until the link ends, which it does with an error.
@@ -193,6 +207,7 @@ impl<'f> Link<'f> {
         let engine = self.engine;
         if is_loaded {
             (self.read, self.applied) = (offset, offset);
+            self.stream_number += 1;
             engine.replication.set_history(History { id: history, before: None, is_known: true });
             // The link's end tells if it isn't wanted any more.
             let _ = self.note(|link| (link.read, link.applied, link.full) = (offset, offset, link.full + 1));
@@ -293,7 +308,7 @@ impl<'f> Link<'f> {
     /// Has a worker apply whole commands, and waits for it.
     fn apply(&mut self, mut commands: &[u8]) -> Result<(), Trouble> {
         while !commands.is_empty() {
-            let message = Message::Apply { link: self.number, commands: commands.to_vec() };
+            let message = Message::Apply { stream: self.stream_number, commands: commands.to_vec() };
             let Some(inbox) = self.engine.inboxes.get(APPLIES) else { return Ok(()) };
             inbox.send(message);
             let applied = self.applied();

@@ -58,6 +58,17 @@ fn work(server: &Server, seed: u64, streams: u64) {
     });
 }
 
+/// Has no key expire any more, so that data stay the same while nothing is written.
+fn persist_all(server: &Server) {
+    let mut conn = server.connect();
+    for database in 0..16 {
+        conn.cmd(&format!("SELECT {database}")).unwrap();
+        for key in conn.cmd("KEYS *").unwrap().items() {
+            conn.call(&[b"PERSIST".to_vec(), key.text().to_vec()]).unwrap();
+        }
+    }
+}
+
 /// Waits until both have the same data at the same offset.
 fn wait_until_equal(primary: &Server, replica: &Server) {
     let offset = |server: &Server, name: &str| server.figure(name);
@@ -109,6 +120,21 @@ fn a_replica_has_what_its_primary_has() {
     work(&primary, 3, STREAMS);
     wait_until_equal(&primary, &replica);
     assert_eq!(primary.figure("sync_full"), 1);
+    assert!(!replica.log().contains("could not be applied"), "{}", replica.log());
+}
+
+/// Redis sends trims with a limit in a form that it takes from no client.
+#[test]
+fn what_redis_writes_for_its_replicas_alone_is_applied() {
+    let primary = Server::oracle(PRIMARY);
+    let replica = replica_of(primary.port(), &[]);
+    replica.wait_until("the link is up", is_up);
+    let mut conn = primary.connect();
+    for _ in 0..300 {
+        conn.cmd("XADD s MAXLEN ~ 2 LIMIT 100 * f v").unwrap();
+    }
+    conn.cmd("XTRIM s MINID ~ 1 LIMIT 3").unwrap();
+    wait_until_equal(&primary, &replica);
     assert!(!replica.log().contains("could not be applied"), "{}", replica.log());
 }
 
@@ -182,6 +208,7 @@ fn keys_expire_when_the_primary_says_so() {
 fn a_replica_that_is_let_go_keeps_its_data_and_comes_back() {
     let primary = Server::oracle(PRIMARY);
     work(&primary, 21, 4);
+    persist_all(&primary);
     let replica = replica_of(primary.port(), &[]);
     replica.wait_until("the link is up", is_up);
     wait_until_equal(&primary, &replica);
@@ -219,6 +246,7 @@ fn a_replica_writes_its_own_append_only_file() {
     let mut replica = replica_of(primary.port(), &files);
     replica.wait_until("the link is up", is_up);
     work(&primary, 32, 8);
+    persist_all(&primary);
     wait_until_equal(&primary, &replica);
     replica.wait_until("the base is written", |replica| {
         let info = text(replica, "INFO persistence");

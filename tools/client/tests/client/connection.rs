@@ -97,17 +97,20 @@ fn a_default_name_may_be_refused() {
 
 #[test]
 fn a_full_server_says_so_even_if_the_name_is_sent_first() {
-    on_both(&["--maxclients", "1"], |server| {
-        let mut first = connect(server);
+    let full = ["--maxclients", "1"];
+    // What is kept free for an operator would take the connection, and refuse it the first command on keys.
+    let penstock = Server::penstock(&[&full[..], &["--operator-connections", "0"]].concat());
+    for server in [penstock, Server::oracle(&full)] {
+        let mut first = connect(&server);
         first.command(&["PING"]).unwrap();
-        let mut config = config(server);
+        let mut config = config(&server);
         config.fallback_name = Some(b"a-tool".into());
         for db in [0, 1] {
             config.db = db;
             let error = Connection::connect(&config).unwrap_err();
             assert_eq!(error.to_string(), "ERR max number of clients reached");
         }
-    });
+    }
 }
 
 #[test]
