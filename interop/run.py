@@ -54,8 +54,8 @@ SCRIPTS = {
 # Scripts for which a machine may lack what they need: they run where it is.
 OPTIONAL = {"redisson": ROOT / ".cache/redisson"}
 
-# Scripts about what only Penstock has.
-PENSTOCK_ONLY = {"redis-py-resume", "advise-corpus"}
+# Scripts about what Penstock has and the oracle hasn't: redis-py caches from Redis 7.4 on.
+PENSTOCK_ONLY = {"redis-py-resume", "redis-py-caching", "advise-corpus"}
 
 # A script that is stuck waits for a reply that never comes; the slowest takes some 20 seconds on two cores, and over
 # three minutes on two that dozens of processes want.
