@@ -93,7 +93,7 @@ pub struct Ended {
 
 /// A run of rounds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Run {
+struct Rounds {
     /// Steps of a round; 0: there is no run.
     period: u8,
     /// The step that comes next.
@@ -144,7 +144,7 @@ impl Step {
     }
 }
 
-impl Run {
+impl Rounds {
     fn add(&mut self, entry: &Entry, is_first: bool) {
         let position = self.position;
         let step = &mut self.steps[usize::from(position) % PERIOD_MAX];
@@ -251,12 +251,12 @@ pub struct Loops {
     len: u32,
     /// For each period: trips in a row with the shape of one period before.
     matches: [u32; PERIOD_MAX],
-    run: Run,
+    run: Rounds,
 }
 
 impl Default for Loops {
     fn default() -> Loops {
-        Loops { entries: [Entry::default(); REMEMBERED], len: 0, matches: [0; PERIOD_MAX], run: Run::default() }
+        Loops { entries: [Entry::default(); REMEMBERED], len: 0, matches: [0; PERIOD_MAX], run: Rounds::default() }
     }
 }
 
@@ -326,7 +326,7 @@ impl Loops {
     /// The last trip doesn't fit the loop. Within a loop only its own period was looked at: the others are counted now.
     fn broken(&mut self, entry: &Entry) -> Option<Ended> {
         let ended = self.run.ended(Some((entry.shape, entry.gap_ns)));
-        self.run = Run::default();
+        self.run = Rounds::default();
         for period in 1..=PERIOD_MAX as u32 {
             let fits = |ago: &u32| match (self.ago(*ago), self.ago(ago + period)) {
                 (Some(trip), Some(before)) => trip.shape == before.shape,
@@ -355,7 +355,7 @@ impl Loops {
     }
 
     fn begin_run(&mut self, period: u8, trips: u32) {
-        self.run = Run { period, ..Run::default() };
+        self.run = Rounds { period, ..Rounds::default() };
         for ago in (1..=trips).rev() {
             let Some(entry) = self.ago(ago).copied() else { continue };
             self.run.add(&entry, ago == trips);
@@ -365,7 +365,7 @@ impl Loops {
     /// What has been counted so far; the loop goes on.
     fn cut(&mut self) -> Option<Ended> {
         let ended = self.run.ended(None);
-        let mut next = Run { period: self.run.period, ..Run::default() };
+        let mut next = Rounds { period: self.run.period, ..Rounds::default() };
         for (step, old) in next.steps.iter_mut().zip(&self.run.steps) {
             (step.shape, step.key, step.class) = (old.shape, old.key, old.class);
         }
@@ -376,7 +376,7 @@ impl Loops {
     /// A pause, or a batch of several: ends the loop and forgets the last trips.
     pub fn end(&mut self) -> Option<Ended> {
         let ended = if self.run.period == 0 { None } else { self.run.ended(None) };
-        self.run = Run::default();
+        self.run = Rounds::default();
         self.len = 0;
         self.matches = [0; PERIOD_MAX];
         ended

@@ -123,7 +123,7 @@ impl<'a> Pieces<'a> {
 
     /// The run of bytes with any class that begins at `from`. Most are letters, digits, or letters and then digits.
     #[inline]
-    fn run(&self, from: usize) -> Run {
+    fn run(&self, from: usize) -> Characters {
         let bytes = self.key.get(from..).unwrap_or_default();
         let mut classes = 0;
         let mut letters = 0;
@@ -140,13 +140,13 @@ impl<'a> Pieces<'a> {
             return mixed(bytes, from);
         }
         classes |= if digits > 0 { DIGIT } else { 0 };
-        Run { end: from + end, classes, digits, last_digits: digits }
+        Characters { end: from + end, classes, digits, last_digits: digits }
     }
 }
 
 /// The run of bytes with any class at the start of `bytes`, where letters follow digits.
-fn mixed(bytes: &[u8], from: usize) -> Run {
-    let mut run = Run { end: from, classes: 0, digits: 0, last_digits: 0 };
+fn mixed(bytes: &[u8], from: usize) -> Characters {
+    let mut run = Characters { end: from, classes: 0, digits: 0, last_digits: 0 };
     for class in bytes.iter().map(|byte| class(*byte)).take_while(|class| *class != 0) {
         run.end += 1;
         run.classes |= class;
@@ -158,7 +158,7 @@ fn mixed(bytes: &[u8], from: usize) -> Run {
 }
 
 /// A run of bytes that may be a token.
-struct Run {
+struct Characters {
     end: usize,
     classes: u8,
     digits: u32,
@@ -199,7 +199,7 @@ impl<'a> Iterator for Pieces<'a> {
 
 /// What the token is that begins at `start` with this run, and where it ends: dates and UUIDs go on behind the run.
 #[inline]
-fn form(key: &[u8], start: usize, run: &Run) -> (Kind, usize) {
+fn form(key: &[u8], start: usize, run: &Characters) -> (Kind, usize) {
     let len = run.end - start;
     let digits = run.digits as usize;
     if len == 8 && run.classes & LETTER == 0 && is_uuid(key.get(start..).unwrap_or_default()) {

@@ -86,7 +86,7 @@ pub struct History {
 }
 
 #[derive(Debug)]
-struct State {
+struct Followed {
     primary: Option<Primary>,
     /// Counts changes of `primary`.
     version: u64,
@@ -109,7 +109,7 @@ pub struct Applied {
 
 /// See the module's documentation.
 pub struct Replication {
-    state: Mutex<State>,
+    state: Mutex<Followed>,
     changed: Condvar,
     reasons: Arc<EngineReasons>,
 }
@@ -118,7 +118,7 @@ impl Replication {
     /// Nothing is followed; this server's own history has this name.
     #[must_use]
     pub fn new(id: HistoryId, reasons: Arc<EngineReasons>) -> Replication {
-        let state = State {
+        let state = Followed {
             primary: None,
             version: 0,
             link: LinkFigures::default(),
@@ -128,7 +128,7 @@ impl Replication {
         Replication { state: Mutex::new(state), changed: Condvar::new(), reasons }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Followed> {
         // What is behind the lock is always whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

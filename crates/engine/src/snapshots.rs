@@ -188,7 +188,7 @@ pub(crate) struct WalkProgress {
 }
 
 #[derive(Default)]
-struct State {
+struct Making {
     running: Option<Running>,
     /// What the workers walk: it may be one that was cancelled, while its marks are cleared away.
     walked: Option<Snapshot>,
@@ -200,7 +200,7 @@ struct State {
 /// See the module's documentation.
 #[derive(Default)]
 pub struct Snapshots {
-    state: Mutex<State>,
+    state: Mutex<Making>,
     /// How far the loading of data is.
     pub loading: LoadProgress,
     /// Told when a snapshot has ended.
@@ -215,7 +215,7 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Making> {
         // What is behind the lock is always whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

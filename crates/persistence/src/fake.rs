@@ -30,7 +30,7 @@ impl Content {
 }
 
 #[derive(Default)]
-struct State {
+struct FakeState {
     /// Contents by number, since a name may come to mean another.
     contents: Vec<Content>,
     names: BTreeMap<String, usize>,
@@ -45,7 +45,7 @@ struct State {
     random: u64,
 }
 
-impl State {
+impl FakeState {
     /// Counts a call, which may be one that fails.
     fn call(&mut self) -> io::Result<()> {
         self.calls += 1;
@@ -66,7 +66,7 @@ impl State {
 
 /// See the module's documentation. Clones are the same disk.
 #[derive(Clone)]
-pub struct FakeDisk(Arc<Mutex<State>>);
+pub struct FakeDisk(Arc<Mutex<FakeState>>);
 
 /// A file of a [`FakeDisk`].
 #[derive(Clone)]
@@ -79,10 +79,10 @@ impl FakeDisk {
     /// An empty disk; what it does at random follows from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> FakeDisk {
-        FakeDisk(Arc::new(Mutex::new(State { random: seed | 1, ..State::default() })))
+        FakeDisk(Arc::new(Mutex::new(FakeState { random: seed | 1, ..FakeState::default() })))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FakeState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -110,7 +110,7 @@ impl FakeDisk {
     pub fn crash(&self, seed: u64) -> FakeDisk {
         let mut state = self.state();
         let before = std::mem::replace(&mut state.random, seed | 1);
-        let mut after = State { random: seed.rotate_left(17) | 1, ..State::default() };
+        let mut after = FakeState { random: seed.rotate_left(17) | 1, ..FakeState::default() };
         let names = if state.below(2) == 0 { state.names.clone() } else { state.durable_names.clone() };
         for (name, content) in names {
             let Content { now, durable, .. } = state.contents[content].clone();
@@ -148,7 +148,7 @@ impl FakeDisk {
 }
 
 /// What a crash leaves of a file.
-fn survivor(state: &mut State, now: &[u8], durable: &[u8]) -> Vec<u8> {
+fn survivor(state: &mut FakeState, now: &[u8], durable: &[u8]) -> Vec<u8> {
     if now == durable {
         return durable.to_vec();
     }

@@ -50,10 +50,10 @@ pub fn lock(files: &SharedFiles) -> MutexGuard<'_, Files<Directory>> {
 
 /// The append-only file as the server has it.
 #[derive(Default)]
-pub struct AppendOnly(Mutex<State>);
+pub struct AppendOnly(Mutex<FileState>);
 
 #[derive(Default)]
-enum State {
+enum FileState {
     #[default]
     Off,
     /// It has been turned on, and begins with the next snapshot.
@@ -86,7 +86,7 @@ const LEAVES: u8 = 1;
 const ENDS: u8 = 2;
 
 impl AppendOnly {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FileState> {
         // What is behind the lock is always whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,7 +108,7 @@ impl AppendOnly {
         let appender =
             files.last_increment(whole).map_err(|e| format!("Can't write to {directory}: {}", system_text(&e)))?;
         let merge = engine.journal.read(&engine.keyspace);
-        *self.state() = State::On(Running::begin(engine, Opened { files, appender, directory }, merge)?);
+        *self.state() = FileState::On(Running::begin(engine, Opened { files, appender, directory }, merge)?);
         Ok(())
     }
 
@@ -120,11 +120,11 @@ impl AppendOnly {
     pub fn turn_on(&self, engine: &Engine) -> Result<(), String> {
         let mut state = self.state();
         match &*state {
-            State::Ready(_) | State::On(_) => return Ok(()),
-            State::Ending(running) if !running.thread.is_finished() => {
+            FileState::Ready(_) | FileState::On(_) => return Ok(()),
+            FileState::Ending(running) if !running.thread.is_finished() => {
                 return Err("The append-only file is still being closed: try again in a moment".into());
             }
-            State::Off | State::Ending(_) => {}
+            FileState::Off | FileState::Ending(_) => {}
         }
         let (mut files, directory) = open_files(&engine.settings)?;
         files.begin_anew();
@@ -132,7 +132,7 @@ impl AppendOnly {
             files.begin_increment().map_err(|e| format!("Can't write to {directory}: {}", system_text(&e)))?;
         engine.durability.note_whole(false);
         engine.snapshots.change_figures(|figures| figures.base_bytes = 0);
-        *state = State::Ready(Opened { files, appender, directory });
+        *state = FileState::Ready(Opened { files, appender, directory });
         Ok(())
     }
 
@@ -143,7 +143,7 @@ impl AppendOnly {
     pub fn begin(&self, engine: &'static Engine, read: &mut dyn FnMut() -> Option<Merge>) -> Result<(), String> {
         let mut state = self.state();
         match std::mem::take(&mut *state) {
-            State::Ready(opened) => *state = State::On(Running::begin(engine, opened, read())?),
+            FileState::Ready(opened) => *state = FileState::On(Running::begin(engine, opened, read())?),
             other => *state = other,
         }
         Ok(())
@@ -153,20 +153,20 @@ impl AppendOnly {
     pub fn turn_off(&self) {
         let mut state = self.state();
         match std::mem::take(&mut *state) {
-            State::On(running) => {
+            FileState::On(running) => {
                 // A base that is being written is not taken any more: the manifest will be that of the next files.
                 lock(&running.files).end();
                 running.stop(LEAVES);
-                *state = State::Ending(running);
+                *state = FileState::Ending(running);
             }
-            State::Ending(running) => *state = State::Ending(running),
-            State::Off | State::Ready(_) => {}
+            FileState::Ending(running) => *state = FileState::Ending(running),
+            FileState::Off | FileState::Ready(_) => {}
         }
     }
 
     /// Waits until a file that was turned off is written to its end.
     pub fn wait_until_off(&self) {
-        while matches!(&*self.state(), State::Ending(running) if !running.thread.is_finished()) {
+        while matches!(&*self.state(), FileState::Ending(running) if !running.thread.is_finished()) {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -189,7 +189,7 @@ impl AppendOnly {
     #[must_use]
     pub fn files(&self) -> Option<SharedFiles> {
         match &*self.state() {
-            State::On(running) => Some(running.files.clone()),
+            FileState::On(running) => Some(running.files.clone()),
             _ => None,
         }
     }
@@ -197,7 +197,7 @@ impl AppendOnly {
     /// Writes and syncs what there is, and ends. No thread runs commands any more. A disk that doesn't answer is waited for no
     /// longer than before writes are refused.
     pub fn end(&self) {
-        let (State::On(running) | State::Ending(running)) = std::mem::take(&mut *self.state()) else { return };
+        let (FileState::On(running) | FileState::Ending(running)) = std::mem::take(&mut *self.state()) else { return };
         running.stop(ENDS);
         let began = Instant::now();
         while !running.thread.is_finished() {

@@ -17,7 +17,7 @@ pub struct NoRequest;
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum Expects {
     /// A request's first line.
     #[default]
     Start,
@@ -30,7 +30,7 @@ enum State {
 /// Reads requests.
 #[derive(Debug, Default)]
 pub struct Requests {
-    state: State,
+    state: Expects,
     /// A line that has arrived in part.
     line: Vec<u8>,
     /// The argument that is arriving.
@@ -46,8 +46,8 @@ impl Requests {
     pub fn feed(&mut self, mut bytes: &[u8], seen: &mut impl FnMut(&Args<'_>)) -> Result<(), NoRequest> {
         while !bytes.is_empty() {
             let taken = match self.state {
-                State::Bytes { left, args } => self.take_argument(bytes, left, args, seen),
-                State::Start | State::Length { .. } => self.take_line(bytes, seen)?,
+                Expects::Bytes { left, args } => self.take_argument(bytes, left, args, seen),
+                Expects::Start | Expects::Length { .. } => self.take_line(bytes, seen)?,
             };
             bytes = bytes.get(taken..).unwrap_or_default();
         }
@@ -60,7 +60,7 @@ impl Requests {
         let own = usize::try_from(left.saturating_sub(2)).unwrap_or(usize::MAX).min(here);
         let room = ARG_BYTES_MAX - self.argument.len();
         self.argument.extend_from_slice(bytes.get(..own.min(room)).unwrap_or_default());
-        self.state = State::Bytes { left: left - here as u64, args };
+        self.state = Expects::Bytes { left: left - here as u64, args };
         if here as u64 == left {
             if self.args.args().len() < ARGS_MAX {
                 self.args.push(&self.argument);
@@ -74,10 +74,10 @@ impl Requests {
     /// So many arguments are left.
     fn begin_argument(&mut self, args: u64, seen: &mut impl FnMut(&Args<'_>)) {
         if args > 0 {
-            self.state = State::Length { args };
+            self.state = Expects::Length { args };
             return;
         }
-        self.state = State::Start;
+        self.state = Expects::Start;
         if self.args.args().len() > 0 {
             seen(&self.args.args());
         }
@@ -104,22 +104,22 @@ impl Requests {
     fn understand(&mut self, line: &[u8], seen: &mut impl FnMut(&Args<'_>)) -> Result<(), NoRequest> {
         match (self.state, line.split_first()) {
             // What isn't more than 0 is no request, and isn't answered.
-            (State::Start, Some((b'*', count))) => {
+            (Expects::Start, Some((b'*', count))) => {
                 let count = resp::num::parse_i64(count).ok_or(NoRequest)?;
                 let args = u64::try_from(count).unwrap_or(0);
                 self.begin_argument(Some(args).filter(|args| *args < LENGTH_MAX).ok_or(NoRequest)?, seen);
             }
-            (State::Start, _) => {
+            (Expects::Start, _) => {
                 let words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
                 for word in words.take(ARGS_MAX) {
                     self.args.push(word.get(..ARG_BYTES_MAX).unwrap_or(word));
                 }
                 self.begin_argument(0, seen);
             }
-            (State::Length { args }, Some((b'$', length))) => {
+            (Expects::Length { args }, Some((b'$', length))) => {
                 let length = resp::num::parse_i64(length).and_then(|length| u64::try_from(length).ok());
                 let length = length.filter(|length| *length < LENGTH_MAX).ok_or(NoRequest)?;
-                self.state = State::Bytes { left: length + 2, args: args - 1 };
+                self.state = Expects::Bytes { left: length + 2, args: args - 1 };
             }
             _ => return Err(NoRequest),
         }

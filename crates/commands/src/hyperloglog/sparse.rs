@@ -27,7 +27,7 @@ pub(super) struct Corrupt;
 
 /// Equal registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Run {
+pub(super) struct EqualRegisters {
     /// The value of each; 0 or 1 to 32.
     pub(super) value: u8,
     /// How many there are.
@@ -36,28 +36,28 @@ pub(super) struct Run {
     pub(super) bytes: usize,
 }
 
-impl Run {
+impl EqualRegisters {
     /// The run that the opcode at the beginning of these bytes stands for; none at their end, or if half of it is
     /// missing.
     #[inline(always)]
-    fn first(opcodes: &[u8]) -> Option<Run> {
+    fn first(opcodes: &[u8]) -> Option<EqualRegisters> {
         let first = *opcodes.first()?;
         let six = usize::from(first & 0x3f);
         Some(match first >> 6 {
-            0 => Run { value: 0, len: six + 1, bytes: 1 },
-            1 => Run { value: 0, len: (six << 8 | usize::from(*opcodes.get(1)?)) + 1, bytes: 2 },
-            _ => Run { value: (first >> 2 & 0x1f) + 1, len: usize::from(first & 3) + 1, bytes: 1 },
+            0 => EqualRegisters { value: 0, len: six + 1, bytes: 1 },
+            1 => EqualRegisters { value: 0, len: (six << 8 | usize::from(*opcodes.get(1)?)) + 1, bytes: 2 },
+            _ => EqualRegisters { value: (first >> 2 & 0x1f) + 1, len: usize::from(first & 3) + 1, bytes: 1 },
         })
     }
 }
 
 /// The runs of opcodes one after the other.
-pub(super) fn runs(mut opcodes: &[u8]) -> impl Iterator<Item = Result<Run, Corrupt>> {
+pub(super) fn runs(mut opcodes: &[u8]) -> impl Iterator<Item = Result<EqualRegisters, Corrupt>> {
     std::iter::from_fn(move || {
         if opcodes.is_empty() {
             return None;
         }
-        let run = Run::first(opcodes);
+        let run = EqualRegisters::first(opcodes);
         opcodes = &opcodes[run.map_or(opcodes.len(), |run| run.bytes)..];
         Some(run.ok_or(Corrupt))
     })
@@ -86,12 +86,12 @@ pub(super) fn decode(opcodes: &[u8]) -> String {
     let mut words = Vec::new();
     while let Some(&first) = rest.first() {
         // An XZERO opcode without its second byte: Redis reads the zero byte that terminates its strings in its place.
-        let run = Run::first(rest).or_else(|| Run::first(&[first, 0]));
+        let run = EqualRegisters::first(rest).or_else(|| EqualRegisters::first(&[first, 0]));
         let Some(run) = run else { break };
         words.push(match run {
-            Run { value: 0, len, bytes: 1 } => format!("z:{len}"),
-            Run { value: 0, len, .. } => format!("Z:{len}"),
-            Run { value, len, .. } => format!("v:{value},{len}"),
+            EqualRegisters { value: 0, len, bytes: 1 } => format!("z:{len}"),
+            EqualRegisters { value: 0, len, .. } => format!("Z:{len}"),
+            EqualRegisters { value, len, .. } => format!("v:{value},{len}"),
         });
         rest = rest.get(run.bytes..).unwrap_or_default();
     }
@@ -154,7 +154,7 @@ impl Opcodes {
     }
 
     /// The opcodes that replace a run's opcode when the register of `mark` is raised. `first` is the run's first register.
-    fn split(run: Run, first: usize, mark: Mark) -> Opcodes {
+    fn split(run: EqualRegisters, first: usize, mark: Mark) -> Opcodes {
         let mut new = Opcodes::default();
         let (before, after) = (mark.register - first, first + run.len - 1 - mark.register);
         let push = |new: &mut Opcodes, len: usize| match run.value {
@@ -196,9 +196,9 @@ impl Default for Finger {
 impl Finger {
     /// Goes on to the opcode that has a register, and gives its run.
     #[inline]
-    fn seek(&mut self, bytes: &[u8], register: usize) -> Result<Run, Corrupt> {
+    fn seek(&mut self, bytes: &[u8], register: usize) -> Result<EqualRegisters, Corrupt> {
         loop {
-            let run = bytes.get(self.byte..).and_then(Run::first).ok_or(Corrupt)?;
+            let run = bytes.get(self.byte..).and_then(EqualRegisters::first).ok_or(Corrupt)?;
             if register < self.register + run.len {
                 return Ok(run);
             }
@@ -260,8 +260,8 @@ pub(super) fn raise(bytes: &mut Vec<u8>, finger: &mut Finger, mark: Mark, bytes_
 /// Puts opcodes of equal values together, from one opcode on, as far as Redis looks.
 fn put_together(bytes: &mut Vec<u8>, mut at: usize) {
     for _ in 0..MERGED_OPCODES {
-        let Some(run) = bytes.get(at..).and_then(Run::first) else { return };
-        let next = bytes.get(at + run.bytes..).and_then(Run::first);
+        let Some(run) = bytes.get(at..).and_then(EqualRegisters::first) else { return };
+        let next = bytes.get(at + run.bytes..).and_then(EqualRegisters::first);
         match next {
             Some(next) if run.value != 0 && next.value == run.value && run.len + next.len <= VALUE_RUN_MAX => {
                 bytes[at + 1] = value_opcode(run.value, run.len + next.len);

@@ -178,7 +178,7 @@ impl Sink for Collecting {
 }
 
 /// A snapshot that runs, and what it must yield.
-struct Run {
+struct SnapshotRun {
     snapshot: Snapshot,
     taken: Arc<Mutex<Taken>>,
     is_full: Arc<AtomicBool>,
@@ -217,13 +217,13 @@ fn with<T>(keyspace: &Keyspace, database: usize, now_ms: u64, run: impl FnOnce(&
     run(&mut Db::new(&mut locked, database, &clock, &mut Observed::default()))
 }
 
-fn begin(keyspace: &Keyspace) -> Run {
+fn begin(keyspace: &Keyspace) -> SnapshotRun {
     let wanted = picture(keyspace);
     let (taken, is_full) = (Arc::<Mutex<Taken>>::default(), Arc::<AtomicBool>::default());
     let sink =
         |shard| -> Box<dyn Sink> { Box::new(Collecting { shard, taken: taken.clone(), is_full: is_full.clone() }) };
     let snapshot = keyspace.begin_snapshot(&keyspace.gate().close(), sink).unwrap();
-    Run { snapshot, taken, is_full, wanted }
+    SnapshotRun { snapshot, taken, is_full, wanted }
 }
 
 fn end(keyspace: &Keyspace) -> Option<Ended> {
@@ -239,7 +239,7 @@ fn walk_to_the_end(keyspace: &Keyspace) {
     (0..keyspace.shard_count()).for_each(|shard| while step(keyspace, shard, 300) != Step::Done {});
 }
 
-impl Run {
+impl SnapshotRun {
     /// Walks to the end, and compares.
     fn check(self, keyspace: &Keyspace) {
         self.is_full.store(false, Ordering::Relaxed);
