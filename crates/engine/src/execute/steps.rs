@@ -79,7 +79,7 @@ impl Worker {
         };
         // With the shard locked: see `begin_effects`.
         let reasons = self.reasons();
-        if self.hold_up(reasons, command) {
+        if self.hold_up(reasons) && !self.reads_replica(reasons, command) {
             drop(locked);
             return self.step(session, plan, args, keys, out, inside);
         }
@@ -105,12 +105,9 @@ impl Worker {
     ) -> Step {
         let reasons = self.reasons();
         let run_of = |command| (command, self.run_of(command));
-        let Some((command, Run::Session(run))) = plan.command.map(run_of) else {
+        let (Some((command, Run::Session(run))), false) = (plan.command.map(run_of), self.hold_up(reasons)) else {
             return self.step(session, plan, args, &[], out, inside);
         };
-        if self.hold_up(reasons, command) {
-            return self.step(session, plan, args, &[], out, inside);
-        }
         // Not by way of `call`: that its handler is known saves calls, each of which hands on half a dozen arguments.
         let invoked = Invocation { command, args, keys: &[] };
         let step = self.on_each(session, invoked, out, |worker, session, locked, out| {
@@ -123,15 +120,15 @@ impl Worker {
     /// Whether these reasons of the engine's may have a command wait or be refused: because of CLIENT PAUSE, of the disk, or
     /// until there is room for what is published. Without any reason nothing is.
     #[inline]
-    fn hold_up(&mut self, reasons: u64, command: &Command) -> bool {
-        reasons != 0 && (reasons & HOLDS != 0 && !self.reads_replica(reasons, command) || self.overfilled.any())
+    fn hold_up(&self, reasons: u64) -> bool {
+        reasons != 0 && (reasons & HOLDS != 0 || self.overfilled.any())
     }
 
     /// True if a command only reads, of data that follow a primary's, and nothing else is to be looked at before it. It finds no key
     /// whose time has come, and leaves those where they are.
     #[inline(never)]
     fn reads_replica(&mut self, reasons: u64, command: &Command) -> bool {
-        let reads = reasons & HOLDS == REPLICA && command.info.has(flag::READONLY);
+        let reads = reasons & HOLDS == REPLICA && command.info.has(flag::READONLY) && !self.overfilled.any();
         self.clock.keeps_due |= reads;
         reads
     }
