@@ -16,19 +16,9 @@ impl Default for Directory {
 impl Directory {
     /// A new one, empty.
     pub fn new() -> Directory {
-        Directory::within(&env::temp_dir())
-    }
-
-    /// A new one in memory, where the system has such a place: for what is timed and must not wait for a disk that others are busy with.
-    pub fn in_memory() -> Directory {
-        let shared = Path::new("/dev/shm");
-        Directory::within(if shared.is_dir() { shared } else { return Directory::new() })
-    }
-
-    fn within(parent: &Path) -> Directory {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("penstock-test-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = parent.join(name);
+        let path = env::temp_dir().join(name);
         // What an earlier process of this number has left.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();

@@ -260,8 +260,7 @@ fn everysec_loses_at_most_its_second_when_the_server_is_killed() {
     let (kills, mut rng) = (env("PENSTOCK_KILLS", 8).div_ceil(4), Rng::new(env("PENSTOCK_SEED", 1)));
     let (mut lost, mut longest) = (0, Duration::ZERO);
     for kill in 0..kills {
-        // A disk that others write to may hold a write up for longer than a second, and the time is what is looked at here.
-        let directory = Directory::in_memory();
+        let directory = Directory::new();
         let (killed, writers) = kill_with_everysec(&directory, &mut rng);
         let server = start(&directory, "everysec");
         for (writer, (mut known, batches)) in writers.into_iter().enumerate() {
