@@ -33,6 +33,9 @@ const CUT_WAIT: Duration = Duration::from_millis(1);
 /// How long the disk may take for one call before commands that write are refused. Stalls of a few seconds pass without an error: a
 /// busy disk, a volume that moves to another host. Beyond this many clients have given up, and the rest learn why they wait.
 pub const HANG_MAX: Duration = Duration::from_secs(10);
+/// How long the log may wait for a write before commands that write wait, too: with the time until a thread notices, less than the
+/// second that `everysec` may lose.
+const BEHIND_MAX: Duration = Duration::from_millis(500);
 
 /// The log goes on in its present increment.
 const NO_CUT: Position = Position::MAX;
@@ -76,6 +79,8 @@ pub struct Durability {
     waits_since: AtomicU64,
     /// Whether that has been too long, as far as was looked at.
     is_hanging: AtomicBool,
+    /// Whether it has been longer than commands that write may run ahead of the log.
+    is_behind: AtomicBool,
     created: Instant,
     /// Bytes of the log's file, and of those the ones that have yet to be synced.
     file_bytes: AtomicU64,
@@ -108,6 +113,7 @@ impl Durability {
             trouble: Mutex::default(),
             waits_since: AtomicU64::new(0),
             is_hanging: AtomicBool::new(false),
+            is_behind: AtomicBool::new(false),
             created: Instant::now(),
             file_bytes: AtomicU64::new(0),
             unsynced_bytes: AtomicU64::new(0),
@@ -351,7 +357,8 @@ impl Durability {
     /// it doesn't wait any more. Threads that run commands call it several times a second: the log's own thread can't tell while it
     /// waits. Says what is new.
     pub fn look_at_disk(&self, now: Instant) -> Option<DiskChange> {
-        if self.waits_since.load(Ordering::Acquire) == 0 && !self.is_hanging.load(Ordering::Acquire) {
+        let was_late = self.is_hanging.load(Ordering::Acquire) || self.is_behind();
+        if self.waits_since.load(Ordering::Acquire) == 0 && !was_late {
             return None;
         }
         let mut trouble = self.lock_trouble();
@@ -360,6 +367,7 @@ impl Durability {
         let now_ms = now.saturating_duration_since(self.created).as_millis() as u64 + 1;
         let waited = Duration::from_millis(if since_ms == 0 { 0 } else { now_ms.saturating_sub(since_ms) });
         let hangs = waited >= HANG_MAX;
+        self.is_behind.store(waited >= BEHIND_MAX, Ordering::Relaxed);
         trouble.hang =
             hangs.then(|| format!("{}: the disk has not answered for {} seconds", trouble.file, waited.as_secs()));
         self.refuse_if_in(&trouble);
@@ -367,6 +375,14 @@ impl Durability {
             return None;
         }
         Some(trouble.hang.clone().map_or(DiskChange::Answers, DiskChange::Hangs))
+    }
+
+    /// Whether commands that write wait until the log has been written, so that a process that is killed loses no more than a second of
+    /// what it has answered. As far as was looked at.
+    #[inline]
+    #[must_use]
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Relaxed)
     }
 
     fn refuse_if_in(&self, trouble: &Trouble) {
@@ -394,8 +410,10 @@ mod tests {
         durability.note_file_name("a.aof".into());
         assert_eq!(durability.look_at_disk(began), None);
         durability.note_wait(Some(began));
+        assert_eq!(durability.look_at_disk(began + BEHIND_MAX / 2), None);
+        assert!(!durability.is_behind());
         assert_eq!(durability.look_at_disk(began + HANG_MAX - second), None);
-        assert!(!refused());
+        assert!(durability.is_behind() && !refused());
         let text = |seconds: u64| format!("a.aof: the disk has not answered for {seconds} seconds");
         assert_eq!(durability.look_at_disk(began + HANG_MAX), Some(DiskChange::Hangs(text(10))));
         assert_eq!(durability.look_at_disk(began + HANG_MAX + second), None);
@@ -404,6 +422,7 @@ mod tests {
         durability.note_wait(None);
         durability.set_trouble(Some("I/O error".into()));
         assert_eq!(durability.look_at_disk(began + 2 * HANG_MAX), Some(DiskChange::Answers));
+        assert!(!durability.is_behind());
         assert_eq!((durability.trouble().as_deref(), refused()), (Some("I/O error"), true));
         durability.set_trouble(None);
         assert_eq!((durability.trouble(), refused()), (None, false));

@@ -232,7 +232,8 @@ impl Worker {
     /// Whether the log has room for what connections of this thread write.
     #[must_use]
     pub fn log_has_room(&self) -> bool {
-        let lane_has_room = !self.effects.recording || self.lane.waiting_bytes() <= LANE_BYTES_MAX / 2;
+        let is_in_time = self.lane.waiting_bytes() <= LANE_BYTES_MAX / 2 && !self.engine.durability.is_behind();
+        let lane_has_room = !self.effects.recording || is_in_time;
         lane_has_room && !self.engine.snapshots.is_overfull()
     }
 

@@ -207,12 +207,13 @@ impl Worker {
         }
     }
 
-    /// Whether one of these commands may write and the log has no room for it. Looked at before any of them holds a shard. What
+    /// Whether one of these commands may write and the log has no room for it, or is late. Looked at before any of them holds a shard. What
     /// is refused needs no room.
     #[inline]
     fn must_await_log(&self, planned: &[Planned]) -> bool {
         let writes = |plan: &Planned| plan.command.is_some_and(|c| c.info.has(flag::WRITE | flag::MAY_REPLICATE));
-        let is_full = self.effects.recording && self.lane.waiting_bytes() > LANE_BYTES_MAX;
+        let is_late = || self.lane.waiting_bytes() > LANE_BYTES_MAX || self.engine.durability.is_behind();
+        let is_full = self.effects.recording && is_late();
         (is_full || self.engine.snapshots.is_overfull()) && !self.engine.refuses_writes() && planned.iter().any(writes)
     }
 

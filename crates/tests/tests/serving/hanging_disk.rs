@@ -84,6 +84,37 @@ fn with_always_a_hanging_disk_refuses_writes_and_loses_nothing() {
     assert!(values[0].text() == b"v" && values[1].text() == b"v" && values[2].is_null());
 }
 
+/// Writes wait for a log that is late, so that `kill -9` loses no more than the second that `everysec` may lose.
+#[test]
+fn with_everysec_a_write_that_hangs_costs_a_killed_server_a_second_at_most() {
+    let (directory, disk) = (Directory::new(), HangingDisk::new());
+    let mut server = start(&disk, &directory, "everysec");
+    let mut conn = server.connect();
+    conn.set_patience(Duration::from_millis(200)).unwrap();
+    let began = Instant::now();
+    disk.hang("write");
+    // When each was answered.
+    let mut answered = Vec::new();
+    while began.elapsed() < Duration::from_secs(3) {
+        if let Ok(reply) = conn.cmd("INCR n") {
+            answered.push((reply.integer().unwrap(), Instant::now()));
+        } else {
+            break;
+        }
+    }
+    while began.elapsed() < Duration::from_secs(3) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server.kill();
+    disk.answer();
+    let server = start(&disk, &directory, "everysec");
+    let kept = server.connect().cmd("GET n").unwrap();
+    let kept: usize = if kept.is_null() { 0 } else { String::from_utf8_lossy(kept.text()).parse().unwrap() };
+    // What was lost was answered within a second, before the server took no more.
+    let (first, last) = (answered[kept], answered[answered.len() - 1]);
+    assert!(last.1 - first.1 < Duration::from_secs(1), "{kept} of {}, {:?}", last.0, last.1 - first.1);
+}
+
 #[test]
 fn with_everysec_a_write_that_hangs_refuses_writes_until_it_returns() {
     let (directory, disk) = (Directory::new(), HangingDisk::new());
