@@ -1,10 +1,11 @@
 //! Hashes: fields with values.
 //!
 //! Source of the semantics: Redis's command pages of the group "hash", and the answers of a Redis server where they are
-//! silent; HSCAN's NOVALUES is that of Redis 7.6. Fields that expire are those of Redis 8.6, with HSETEX's NX and XX from Valkey 9: where
-//! the two differ, in texts, times that are out of range, rounding of HTTL and events of what has expired already, Redis is followed, whose
-//! clients are more; but a field whose time has come is never seen, as in Valkey, also by HLEN and HDEL, which Redis has count it until it
-//! is removed.
+//! silent; HSCAN's NOVALUES is that of Redis 7.6.
+//!
+//! Fields that expire follow Redis 8.6, which has more clients than Valkey 9. The two differ in error texts, in times out of range, in how HTTL
+//! rounds, and in the events of fields that have expired already. Two things are Valkey's: HSETEX has NX and XX, and no command sees an
+//! expired field. HLEN and HDEL don't count it, which Redis does until the field is removed.
 
 mod change;
 mod expire;

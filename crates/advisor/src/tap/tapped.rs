@@ -1,4 +1,4 @@
-//! A connection whose bytes pass: what is sent on it, its client, and what the advisor keeps of it.
+//! A connection that is watched between its client and its server: both directions' bytes go in, trips come out.
 
 use crate::client::Client;
 use crate::connection::Connection;

@@ -1,7 +1,7 @@
-//! What the family's other commands do on a hash whose fields may expire.
+//! HSET, HGET and the other commands on hashes, for a hash that has fields with an expiry (`TimedHash`).
 //!
-//! A handler asks for a [`Hash`](store::types::hash::Hash), and comes here if the key holds something else: so hashes whose fields don't
-//! expire have nothing to test for. What is due isn't seen; a command that writes fields removes those that it names first.
+//! A handler asks for a plain [`Hash`](store::types::hash::Hash) first, and calls this module if the key holds another type. So plain hashes
+//! need no test for expiries. Fields that are due aren't shown. A command that writes fields first removes the due ones among them.
 
 use store::db::{Db, Ttl};
 use store::keyspace::Key;

@@ -313,7 +313,7 @@ fn parse_databases(list: &[u8]) -> Result<Vec<u32>, BadRule> {
 /// Rules with selectors in one piece that stand in several.
 ///
 /// # Errors
-/// The rule whose parenthesis is never closed.
+/// The first rule that opens a selector's parenthesis which no later rule closes.
 pub(super) fn merge_selectors<'r>(rules: &[&'r [u8]]) -> Result<Vec<Vec<u8>>, &'r [u8]> {
     let mut merged = Vec::new();
     let mut open: Option<(&[u8], Vec<u8>)> = None;

@@ -20,7 +20,7 @@ impl Way {
     /// The selected database must be allowed.
     const IN_DATABASE: u8 = 1 << 4;
 
-    /// The way of a command whose bit is set.
+    /// What has to be looked at for a command that the selector allows.
     pub(super) fn of(command: &Command, all_keys: bool, all_channels: bool, all_databases: bool) -> Way {
         let info = command.info;
         let names_databases = info.databases.is_some() || info.is(fact::ALL_DATABASES);

@@ -62,8 +62,6 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use resp::request::{Batch, Framer};
 
     use super::*;
@@ -100,35 +98,6 @@ mod tests {
             bench.worker.hold_against_rules(&session, bytes[..].into(), &mut tables);
             let found: Vec<_> = tables.planned.iter().map(|plan| (plan.quick.is_some(), plan.fits)).collect();
             assert_eq!(found, [(is_quick, is_quick); 2], "{rules} {command:?}");
-        }
-    }
-
-    /// What rules cost, printed: `cargo test --profile bench -p penstock-engine rules_cost -- --ignored --nocapture`.
-    #[test]
-    #[ignore = "a measurement"]
-    fn rules_cost_so_much() {
-        const ROUNDS: u32 = 200;
-        const COUNT: usize = 64;
-        for (rules, command) in [
-            ("allkeys +@all -@dangerous", &["get", "key:123456"][..]),
-            ("~key:* +@all -@dangerous", &["get", "key:123456"]),
-            ("~a* ~b* ~c* ~key:* +@all -@dangerous", &["get", "key:123456"]),
-            ("~key:*6 +@all -@dangerous", &["get", "key:123456"]),
-            ("(~a* +get) (~key:* +get)", &["get", "key:123456"]),
-            ("~key:* +@all -@dangerous", &["mget", "key:123456", "key:7"]),
-        ] {
-            let (bench, session, bytes, mut tables) = planned(rules, command, COUNT);
-            let mut round = || {
-                let began = Instant::now();
-                for _ in 0..ROUNDS {
-                    bench.worker.hold_against_rules(&session, bytes[..].into(), std::hint::black_box(&mut tables));
-                }
-                began.elapsed()
-            };
-            // The best of many: on a busy machine, others take time from most.
-            let best = (0..1000).map(|_| round()).min().unwrap_or_default();
-            let ns = best.as_nanos() as f64 / f64::from(ROUNDS) / COUNT as f64;
-            println!("{ns:.2} ns a command: {command:?} with {rules}");
         }
     }
 }

@@ -358,60 +358,6 @@ fn a_key_may_have_a_password() {
     assert!(is_served(&TlsClient::new(&certificates, None), port));
 }
 
-/// A measurement: `cargo test --release -- --ignored handshakes_leave`. The clients take as much of the machine as the server does.
-#[test]
-#[ignore = "it measures, and wants a machine for itself"]
-fn handshakes_leave_another_clients_replies_in_time() {
-    const SECONDS: u64 = 10;
-    const A_SECOND: u64 = 1000;
-    let (_certificates, server, port, client) = subject(&["--threads", "1"]);
-    let client = client.forgetful();
-    let stop = AtomicBool::new(false);
-    let p99_us = |name: &str, stop: &dyn Fn() -> bool| {
-        let mut conn = server.connect();
-        let mut times: Vec<u128> = Vec::new();
-        while !stop() {
-            let began = Instant::now();
-            conn.cmd("PING").unwrap();
-            times.push(began.elapsed().as_micros());
-            std::thread::sleep(Duration::from_micros(500));
-        }
-        times.sort_unstable();
-        let p99 = times[times.len() * 99 / 100];
-        eprintln!(
-            "{name}: {} replies, p50 {} us, p99 {p99} us, most {} us",
-            times.len(),
-            times[times.len() / 2],
-            times.last().unwrap()
-        );
-        p99
-    };
-    let began = Instant::now();
-    p99_us("without handshakes", &|| began.elapsed() > Duration::from_secs(3));
-    let done = std::sync::atomic::AtomicU64::new(0);
-    let p99 = std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    let due = began.elapsed().as_millis() as u64 * A_SECOND / 1000;
-                    if done.load(Ordering::Relaxed) > due.saturating_sub(3 * A_SECOND) {
-                        std::thread::sleep(Duration::from_micros(200));
-                        continue;
-                    }
-                    done.fetch_add(1, Ordering::Relaxed);
-                    assert!(is_served(&client, port));
-                }
-            });
-        }
-        let started = Instant::now();
-        let p99 = p99_us("with handshakes", &|| started.elapsed() > Duration::from_secs(SECONDS));
-        stop.store(true, Ordering::Relaxed);
-        p99
-    });
-    eprintln!("{} handshakes a second", done.load(Ordering::Relaxed) / SECONDS);
-    assert!(p99 < 5000);
-}
-
 #[test]
 fn redis_cli_and_openssl_understand_it() {
     let certificates = Certificates::create();

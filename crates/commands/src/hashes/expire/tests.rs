@@ -428,7 +428,8 @@ fn changes_have_redis_s_events() {
     );
 }
 
-/// A bench with a hash in one of its forms, whose field a has expired and is still there; b and c live. Events so far are forgotten.
+/// A bench with a hash, packed or as a table. Its field `a` has expired and hasn't been removed; `b` and `c` have not expired. Events so far
+/// are forgotten.
 fn with_due_field(is_big: bool) -> Bench {
     let mut bench = Bench::default();
     if is_big {
