@@ -1,6 +1,7 @@
 //! The stream of commands, as a replica takes it: how much of what has arrived is to be applied, and where the primary asks how far
 //! the replica is.
 
+use resp::num::parse_i64;
 use resp::request::{Batch, Framer, Input, Limits, ProtocolError, Stop};
 
 /// Requests that are looked at together.
@@ -18,20 +19,37 @@ pub struct Portion {
     pub asks: usize,
 }
 
+/// Why the stream can't be applied any further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// The bytes are no commands.
+    Protocol(ProtocolError),
+    /// What follows is for a database that this server doesn't have. Applied to another one, it would be wrong there.
+    Database,
+}
+
 /// Finds whole commands and transactions. A transaction is applied when all of it is there, so that a link that is cut within one goes
 /// on before it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Splitter {
+    /// How many databases the replica has.
+    databases: usize,
     /// Bytes of the beginning that were looked at, all of them of a transaction that has yet to end.
     looked_at: usize,
 }
 
 impl Splitter {
+    /// For a replica with so many databases.
+    #[must_use]
+    pub fn new(databases: usize) -> Splitter {
+        Splitter { databases, looked_at: 0 }
+    }
+
     /// What the beginning of `bytes` is. The caller passes the bytes behind it, and what has arrived since, with the next call.
     ///
     /// # Errors
-    /// The bytes are no commands.
-    pub fn portion(&mut self, bytes: &[u8]) -> Result<Portion, ProtocolError> {
+    /// Nothing more can be applied; all that is before has been returned by earlier calls.
+    pub fn portion(&mut self, bytes: &[u8]) -> Result<Portion, Unusable> {
         let input = Input::from(bytes);
         let (mut framer, mut batch, mut portion) = (Framer::default(), Batch::default(), Portion::default());
         let mut at = std::mem::take(&mut self.looked_at);
@@ -46,6 +64,9 @@ impl Splitter {
                 if !is_within && is(0, b"REPLCONF") && is(1, b"GETACK") {
                     return Ok(Portion { asks: end - portion.commands, ..portion });
                 }
+                if is(0, b"SELECT") && !self.has_database(args.get(1)) {
+                    return if portion.commands == 0 { Err(Unusable::Database) } else { Ok(portion) };
+                }
                 is_within = is(0, b"MULTI") || is_within && !is(0, b"EXEC");
                 at = end;
                 if !is_within {
@@ -54,13 +75,17 @@ impl Splitter {
             }
             match stop {
                 Stop::Full => {}
-                Stop::Error(error) if portion.commands == 0 => return Err(error),
+                Stop::Error(error) if portion.commands == 0 => return Err(Unusable::Protocol(error)),
                 // What is no command is met again, and nothing is before it then.
                 Stop::Incomplete | Stop::Error(_) => break,
             }
         }
         self.looked_at = at - portion.commands;
         Ok(portion)
+    }
+
+    fn has_database(&self, number: &[u8]) -> bool {
+        parse_i64(number).and_then(|number| usize::try_from(number).ok()).is_some_and(|number| number < self.databases)
     }
 }
 
@@ -75,7 +100,7 @@ mod tests {
         let ask = request(&[b"replconf", b"getack", b"*"]);
         let bytes = [&set[..], &set, &ask, &set].concat();
         for cut in 0..=bytes.len() {
-            let found = Splitter::default().portion(&bytes[..cut]).unwrap();
+            let found = Splitter::new(16).portion(&bytes[..cut]).unwrap();
             let whole = (cut / set.len()).min(2) * set.len();
             let asks = if cut >= 2 * set.len() + ask.len() { ask.len() } else { 0 };
             assert_eq!(found, Portion { commands: whole, asks }, "{cut}");
@@ -85,7 +110,7 @@ mod tests {
     #[test]
     fn many_commands_are_one_portion() {
         let bytes = request(&[b"INCR", b"k"]).repeat(1000);
-        assert_eq!(Splitter::default().portion(&bytes), Ok(Portion { commands: bytes.len(), asks: 0 }));
+        assert_eq!(Splitter::new(16).portion(&bytes), Ok(Portion { commands: bytes.len(), asks: 0 }));
     }
 
     #[test]
@@ -94,7 +119,7 @@ mod tests {
         let transaction = [&request(&[b"MULTI"])[..], &set.repeat(100), &request(&[b"exec"])].concat();
         let bytes = [&set[..], &transaction, &set].concat();
         for piece in [1, 7, 100, 5000] {
-            let (mut splitter, mut buffer, mut portions) = (Splitter::default(), Vec::new(), Vec::new());
+            let (mut splitter, mut buffer, mut portions) = (Splitter::new(16), Vec::new(), Vec::new());
             for piece in bytes.chunks(piece) {
                 buffer.extend_from_slice(piece);
                 let portion = splitter.portion(&buffer).unwrap();
@@ -108,11 +133,26 @@ mod tests {
         }
     }
 
+    /// Its commands must not be applied to the database that was selected before.
+    #[test]
+    fn a_database_that_is_not_there_ends_the_stream() {
+        let set = request(&[b"SET", b"k", b"v"]);
+        let select = |number: &[u8]| request(&[b"SELECT", number]);
+        let known = [&select(b"15")[..], &set].concat();
+        let bytes = [&known[..], &select(b"16"), &set].concat();
+        let mut splitter = Splitter::new(16);
+        assert_eq!(splitter.portion(&bytes), Ok(Portion { commands: known.len(), asks: 0 }));
+        assert_eq!(splitter.portion(&bytes[known.len()..]), Err(Unusable::Database));
+        // Within a transaction, too.
+        let bytes = [&request(&[b"MULTI"])[..], &set, &select(b"16"), &set, &request(&[b"EXEC"])].concat();
+        assert_eq!(Splitter::new(16).portion(&bytes), Err(Unusable::Database));
+    }
+
     #[test]
     fn what_is_no_protocol_is_an_error_behind_the_commands() {
         let set = request(&[b"SET", b"k", b"v"]);
         let bytes = [&set[..], b"*x\r\n"].concat();
-        let mut splitter = Splitter::default();
+        let mut splitter = Splitter::new(16);
         assert_eq!(splitter.portion(&bytes), Ok(Portion { commands: set.len(), asks: 0 }));
         assert!(splitter.portion(&bytes[set.len()..]).is_err());
     }

@@ -14,7 +14,7 @@ use engine::snapshots::reading::LoadOptions;
 use engine::worker::Worker;
 use replication::handshake::{Beginning, Handshake, Introduction, Step, request};
 use replication::id::HistoryId;
-use replication::stream::Splitter;
+use replication::stream::{Splitter, Unusable};
 use replication::transfer::{End, Transfer};
 
 use super::Trouble;
@@ -266,7 +266,7 @@ impl<'f> Link<'f> {
 
     /// Has the stream applied as it arrives.
     fn stream(&mut self, socket: &mut Patient, buffer: &mut Vec<u8>) -> Result<(), Trouble> {
-        let mut splitter = Splitter::default();
+        let mut splitter = Splitter::new(self.engine.keyspace.databases());
         self.read = self.applied + buffer.len() as u64;
         loop {
             self.take_all(socket, &mut splitter, buffer)?;
@@ -287,9 +287,7 @@ impl<'f> Link<'f> {
         let mut at = 0;
         loop {
             let bytes = buffer.get(at..).unwrap_or_default();
-            let portion = splitter.portion(bytes).map_err(|error| {
-                Trouble::Refused(format!("no commands come: {}", String::from_utf8_lossy(&error.text())))
-            })?;
+            let portion = splitter.portion(bytes).map_err(unusable)?;
             let commands = bytes.get(..portion.commands).unwrap_or_default();
             self.apply(commands)?;
             at += portion.commands + portion.asks;
@@ -353,6 +351,13 @@ impl<'f> Link<'f> {
         let offset = self.applied.to_string();
         Ok(socket.write_all(&request(&[b"REPLCONF", b"ACK", offset.as_bytes()]))?)
     }
+}
+
+fn unusable(why: Unusable) -> Trouble {
+    Trouble::Refused(match why {
+        Unusable::Protocol(error) => format!("no commands come: {}", String::from_utf8_lossy(&error.text())),
+        Unusable::Database => "it uses more databases than this server has: raise `databases` and start anew".into(),
+    })
 }
 
 /// Opens the connection.

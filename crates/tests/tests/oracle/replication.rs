@@ -226,6 +226,20 @@ fn a_replica_that_is_let_go_keeps_its_data_and_comes_back() {
     assert!(conn.cmd("GET own").unwrap().is_null());
 }
 
+/// What follows a SELECT that fails must not come into another database.
+#[test]
+fn a_primary_with_more_databases_is_not_followed_into_others() {
+    let primary = Server::oracle(PRIMARY);
+    let replica = replica_of(primary.port(), &["--databases", "4"]);
+    replica.wait_until("the link is up", is_up);
+    let mut conn = primary.connect();
+    conn.cmd("SET k here").unwrap();
+    conn.cmd("SELECT 9").unwrap();
+    conn.cmd("SET k there").unwrap();
+    replica.wait_until("the log says so", |replica| replica.log().contains("more databases"));
+    assert_eq!(replica.connect().cmd("GET k").unwrap().text(), b"here");
+}
+
 #[test]
 fn passwords_are_told_and_wrong_ones_are_said() {
     let primary = Server::oracle(&[PRIMARY, &["--requirepass", "hush"]].concat());
