@@ -218,7 +218,10 @@ fn rounds_are_told_with_their_spread() {
     assert!(number("real_min_s") <= number("real_s") && number("real_s") <= number("real_max_s"), "{results}");
     assert!(results["load_average"].as_f64().is_some() && results["cores"].as_u64() > Some(0), "{results}");
     let text = output(&["pipelining", &url(&server), "--only", "pings", "--scale", "0.01"]);
-    assert!(text.contains(" spread") && text.contains("±"), "{text}");
+    // `±3 %`, or `>100 %` where other work on the machine has them differ so much.
+    let told = |row: &str| row.split(' ').any(|word| word.starts_with('±') || word.starts_with('>'));
+    let rows = text.lines().skip_while(|line| !line.ends_with(" spread")).skip(1).take(2);
+    assert_eq!(rows.filter(|row| told(row)).count(), 2, "{text}");
 }
 
 /// Seconds of 10,000 commands are nothing to compare a hundred with.
