@@ -369,7 +369,7 @@ mod tests {
         let mut bench = Bench::default();
         let (mut holder, mut session) = (bench.open(), bench.open());
         let engine = bench.worker.engine;
-        let _reader = engine.journal.read(&engine.keyspace);
+        let _reader = engine.journal.read(&engine.keyspace, journal::lane::Audience::File);
         engine.durability.have_replies_wait(true, engine.journal.position());
         bench.line(&mut holder, "pipeline start t");
         bench.line(&mut session, "rpush l 1 2");

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use journal::lane::{Reader, Writer, lane};
+use journal::lane::{Audience, Lane, Writer, lane};
 use journal::merge::Merge;
 use journal::order::{Order, Position};
 use store::keyspace::Keyspace;
@@ -18,8 +18,10 @@ pub struct Journal {
     reasons: Arc<EngineReasons>,
     /// Each thread's end of its lane, until the thread has it.
     writers: Mutex<Vec<Option<Writer>>>,
-    /// The other ends, while nothing reads them.
-    readers: Mutex<Option<Vec<Reader>>>,
+    /// Where readers join.
+    lanes: Vec<Lane>,
+    /// How many there are.
+    readers: Mutex<usize>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -31,13 +33,9 @@ impl Journal {
     /// An empty journal of so many threads.
     #[must_use]
     pub fn new(threads: usize, reasons: Arc<EngineReasons>) -> Journal {
-        let (writers, readers): (Vec<_>, Vec<_>) = (0..threads).map(|_| lane()).unzip();
-        Journal {
-            order: Order::new(threads),
-            reasons,
-            writers: Mutex::new(writers.into_iter().map(Some).collect()),
-            readers: Mutex::new(Some(readers)),
-        }
+        let (writers, lanes): (Vec<_>, Vec<_>) = (0..threads).map(|_| lane()).unzip();
+        let writers = Mutex::new(writers.into_iter().map(Some).collect());
+        Journal { order: Order::new(threads), reasons, writers, lanes, readers: Mutex::new(0) }
     }
 
     /// A thread's end of its lane. A second worker of the same number gets one that nothing reads.
@@ -48,30 +46,32 @@ impl Journal {
     }
 
     /// Begins to record: the reader gets every unit that is committed after this returns, and none from before. None if
-    /// there is a reader. The caller is outside the gate of `keyspace`.
-    pub fn read(&self, keyspace: &Keyspace) -> Option<Merge> {
+    /// there is a reader for this audience. The caller is outside the gate of `keyspace`.
+    pub fn read(&self, keyspace: &Keyspace, audience: Audience) -> Option<Merge> {
         let _alone = keyspace.gate().close();
-        self.read_alone()
+        self.read_alone(audience)
     }
 
     /// The same. The caller is alone behind the gate.
-    pub fn read_alone(&self) -> Option<Merge> {
-        let lanes = lock(&self.readers).take()?;
+    pub fn read_alone(&self, audience: Audience) -> Option<Merge> {
+        let joined = self.lanes.iter().map(|lane| lane.join(audience)).collect::<Option<Vec<_>>>()?;
+        *lock(&self.readers) += 1;
         self.reasons.set(RECORDED, true);
-        Some(Merge::new(lanes, self.order.last()))
+        Some(Merge::new(joined, self.order.last()))
     }
 
-    /// Ends recording. What the reader has not taken is lost. The caller is outside the gate of `keyspace`.
+    /// Ends this reading. What the reader has not taken is lost to it. The caller is outside the gate of `keyspace`.
     pub fn end(&self, keyspace: &Keyspace, reader: Merge) {
         let _alone = keyspace.gate().close();
         self.end_alone(reader);
     }
 
     /// The same. The caller is alone behind the gate.
-    pub fn end_alone(&self, mut reader: Merge) {
-        self.reasons.set(RECORDED, false);
-        while reader.next_unit().is_some() {}
-        *lock(&self.readers) = Some(reader.into_lanes());
+    pub fn end_alone(&self, reader: Merge) {
+        drop(reader);
+        let mut readers = lock(&self.readers);
+        *readers -= 1;
+        self.reasons.set(RECORDED, *readers > 0);
     }
 
     /// True if there is a reader. The caller is inside the gate, or alone behind it.

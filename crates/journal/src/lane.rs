@@ -1,7 +1,7 @@
-//! A lane: the units of one worker thread on their way to the reader, in the order in which the thread committed them.
+//! A lane: the units of one worker thread on their way to the readers, in the order in which the thread committed them.
 //!
-//! One thread writes and one reads, without a lock for each unit. A lane is a chain of segments. A unit is whole within
-//! one segment, and becomes visible to the reader by one store of the segment's length:
+//! One thread writes and up to two read, each at its own pace, without a lock for each unit. A lane is a chain of segments. A unit is
+//! whole within one segment, and becomes visible to the readers by one store of the segment's length:
 //!
 //! ```text
 //! segment:  | frame | frame | ... | room |         ready: words that hold whole frames
@@ -9,11 +9,11 @@
 //! ```
 //!
 //! Bytes are kept in atomic words, so that sharing them needs no unsafe code; the words are written and read with plain
-//! moves. Two segments take turns while the reader keeps up. When it comes less often, it leaves some more behind for the writer, and
-//! gives them back one by one when it finds nothing. [`Writer::waiting_bytes`] tells what the reader has not
-//! taken yet; the worker asks for it where it admits a batch, since a unit that holds shards must not wait.
+//! moves. Two segments take turns while the readers keep up. A segment that no reader has yet to read goes back to the writer; some
+//! more of them are kept when readers come less often, and given back one by one when one finds nothing. [`Writer::waiting_bytes`] tells
+//! what the slower reader has not taken yet; the worker asks for it where it admits a batch, since a unit that holds shards must not wait.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::order::Position;
@@ -29,30 +29,64 @@ const COPIED_WORDS: usize = 2 * 1024;
 /// Empty segments that are kept, at most: what a thread writes in the hundredth of a second for which the log's thread dozes. New ones
 /// cost page faults.
 const SPARES_MAX: usize = 16;
+/// Readers of a lane, at most: one for each [`Audience`].
+const READERS: usize = 2;
 /// The bit of [`Segment::ready`] that tells that there is a next segment and this one gets nothing more.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
 struct Segment {
     words: Box<[AtomicU64]>,
     ready: AtomicUsize,
-    /// Set before the segment is closed, taken by the reader.
+    /// Set before the segment is closed.
     next: Mutex<Option<Arc<Segment>>>,
 }
 
 impl Segment {
-    fn new(words: usize) -> Arc<Segment> {
+    fn new(words: usize) -> Segment {
         let words = (0..words).map(|_| AtomicU64::new(0)).collect();
-        Arc::new(Segment { words, ready: AtomicUsize::new(0), next: Mutex::new(None) })
+        Segment { words, ready: AtomicUsize::new(0), next: Mutex::new(None) }
     }
 }
 
+/// What the units are read for. There is one reader for each at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Audience {
+    /// The append-only file.
+    File = 0,
+    /// Replicas.
+    Replicas = 1,
+}
+
+/// How far a reader is.
 #[derive(Default)]
-struct Shared {
-    /// Bytes of frames that have been appended, and those that the reader has taken.
-    appended: AtomicUsize,
+struct Seat {
+    is_taken: AtomicBool,
+    /// Bytes of frames that it has taken.
     taken: AtomicUsize,
-    /// Empty segments that the reader has no more use for.
-    spares: Mutex<Vec<Arc<Segment>>>,
+}
+
+struct Shared {
+    /// Bytes of frames that have been appended.
+    appended: AtomicUsize,
+    seats: [Seat; READERS],
+    /// Empty segments that no reader has a use for any more.
+    spares: Mutex<Vec<Segment>>,
+    /// The segment that is written to.
+    current: Mutex<Arc<Segment>>,
+}
+
+impl Shared {
+    /// Gives up a closed segment. The last one that does so leaves it to be written again.
+    fn leave(&self, segment: Arc<Segment>) {
+        let Some(segment) = Arc::into_inner(segment).filter(|segment| segment.words.len() == SEGMENT_WORDS) else {
+            return;
+        };
+        *lock(&segment.next) = None;
+        let mut spares = lock(&self.spares);
+        if spares.len() < SPARES_MAX {
+            spares.push(segment);
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -68,9 +102,15 @@ pub struct Writer {
     at: usize,
 }
 
-/// The reader's end of a lane.
+/// Where readers join a lane.
+pub struct Lane {
+    shared: Arc<Shared>,
+}
+
+/// A reader's end of a lane. Its end ends the reading.
 pub struct Reader {
     shared: Arc<Shared>,
+    audience: Audience,
     segment: Arc<Segment>,
     /// Words of the segment that have been read.
     at: usize,
@@ -81,11 +121,31 @@ pub struct Reader {
 
 /// An empty lane.
 #[must_use]
-pub fn lane() -> (Writer, Reader) {
+pub fn lane() -> (Writer, Lane) {
     // Without room: a journal that nothing reads takes no memory.
-    let (shared, segment) = (Arc::<Shared>::default(), Segment::new(0));
-    let writer = Writer { shared: shared.clone(), segment: segment.clone(), at: 0 };
-    (writer, Reader { shared, segment, at: 0, read: Vec::new(), head: 0 })
+    let segment = Arc::new(Segment::new(0));
+    let shared = Arc::new(Shared {
+        appended: AtomicUsize::new(0),
+        seats: Default::default(),
+        spares: Mutex::default(),
+        current: Mutex::new(segment.clone()),
+    });
+    (Writer { shared: shared.clone(), segment, at: 0 }, Lane { shared })
+}
+
+impl Lane {
+    /// A reader of what is appended from now on. None if there is one for this audience. Nothing is appended meanwhile.
+    #[must_use]
+    pub fn join(&self, audience: Audience) -> Option<Reader> {
+        let seat = &self.shared.seats[audience as usize];
+        if seat.is_taken.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        seat.taken.store(self.shared.appended.load(Ordering::Relaxed), Ordering::Relaxed);
+        let segment = lock(&self.shared.current).clone();
+        let at = segment.ready.load(Ordering::Acquire) & !CLOSED;
+        Some(Reader { shared: self.shared.clone(), audience, segment, at, read: Vec::new(), head: 0 })
+    }
 }
 
 impl Writer {
@@ -138,16 +198,26 @@ impl Writer {
         let spare = if words <= SEGMENT_WORDS { lock(&self.shared.spares).pop() } else { None };
         let next = spare.unwrap_or_else(|| Segment::new(words.max(SEGMENT_WORDS)));
         next.ready.store(0, Ordering::Relaxed);
-        *lock(&self.segment.next) = Some(next.clone());
-        self.segment.ready.store(self.at | CLOSED, Ordering::Release);
-        (self.segment, self.at) = (next, 0);
+        let next = Arc::new(next);
+        *lock(&self.shared.current) = next.clone();
+        let full = std::mem::replace(&mut self.segment, next.clone());
+        *lock(&full.next) = Some(next);
+        full.ready.store(self.at | CLOSED, Ordering::Release);
+        self.at = 0;
+        // The readers may have left it already.
+        self.shared.leave(full);
     }
 
-    /// Bytes that the reader has not taken yet.
+    /// Bytes that the slower reader has not taken yet.
     #[inline]
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
-        self.shared.appended.load(Ordering::Relaxed).wrapping_sub(self.shared.taken.load(Ordering::Relaxed))
+        let appended = self.shared.appended.load(Ordering::Relaxed);
+        let waiting = |seat: &Seat| match seat.is_taken.load(Ordering::Relaxed) {
+            true => appended.wrapping_sub(seat.taken.load(Ordering::Relaxed)),
+            false => 0,
+        };
+        self.shared.seats.iter().map(waiting).max().unwrap_or(0)
     }
 }
 
@@ -185,22 +255,18 @@ impl Reader {
                 *copy = word.load(Ordering::Relaxed).to_le_bytes();
             }
             self.at = end;
-            let taken = self.shared.taken.load(Ordering::Relaxed).wrapping_add(self.read.len());
+            let seat = &self.shared.seats[self.audience as usize];
+            let taken = seat.taken.load(Ordering::Relaxed).wrapping_add(self.read.len());
             if !self.read.is_empty() || ready & CLOSED == 0 {
                 if self.read.is_empty() {
                     self.give_back();
                 }
-                return self.shared.taken.store(taken, Ordering::Relaxed);
+                return seat.taken.store(taken, Ordering::Relaxed);
             }
-            let Some(next) = lock(&self.segment.next).take() else { return };
+            let Some(next) = lock(&self.segment.next).clone() else { return };
             let used = std::mem::replace(&mut self.segment, next);
             self.at = 0;
-            if used.words.len() == SEGMENT_WORDS {
-                let mut spares = lock(&self.shared.spares);
-                if spares.len() < SPARES_MAX {
-                    spares.push(used);
-                }
-            }
+            self.shared.leave(used);
         }
     }
 
@@ -216,12 +282,18 @@ impl Reader {
     }
 
     /// Gives a segment back that is kept beside those that take turns, if there is one.
-    fn give_back(&mut self) {
+    fn give_back(&self) {
         let mut spares = lock(&self.shared.spares);
         let surplus = if spares.len() > 1 { spares.pop() } else { None };
         // The lock before the memory: the writer may wait for it.
         drop(spares);
         drop(surplus);
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.shared.seats[self.audience as usize].is_taken.store(false, Ordering::Relaxed);
     }
 }
 
@@ -241,9 +313,16 @@ fn number(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
+    /// A lane with a reader.
+    fn read_lane() -> (Writer, Reader) {
+        let (writer, lane) = lane();
+        let reader = lane.join(Audience::File).unwrap();
+        (writer, reader)
+    }
+
     #[test]
     fn units_come_out_as_they_went_in() {
-        let (mut writer, mut reader) = lane();
+        let (mut writer, mut reader) = read_lane();
         assert_eq!((reader.head(), reader.take().len()), (None, 0));
         let units: Vec<Vec<u8>> = (0..40u8).map(|i| vec![i; usize::from(i)]).collect();
         for (position, unit) in units.iter().enumerate() {
@@ -263,7 +342,7 @@ mod tests {
 
     #[test]
     fn units_that_fill_many_segments_and_ones_larger_than_a_segment() {
-        let (mut writer, mut reader) = lane();
+        let (mut writer, mut reader) = read_lane();
         let sizes = [100_000, 3_000_000, 1, 200_000, 300_000, 7];
         for round in 0..4u64 {
             for (index, size) in sizes.iter().enumerate() {
@@ -281,7 +360,7 @@ mod tests {
 
     #[test]
     fn segments_are_kept_after_a_burst_and_given_back_when_nothing_comes() {
-        let (mut writer, mut reader) = lane();
+        let (mut writer, mut reader) = read_lane();
         let spares = |reader: &Reader| lock(&reader.shared.spares).len();
         for position in 0..20 {
             writer.append(position, &vec![1; SEGMENT_WORDS * WORD / 2]);
@@ -299,7 +378,7 @@ mod tests {
     #[test]
     fn a_reader_beside_a_writer_loses_nothing() {
         const UNITS: u64 = if cfg!(miri) { 300 } else { 200_000 };
-        let (mut writer, mut reader) = lane();
+        let (mut writer, mut reader) = read_lane();
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 for i in 1..=UNITS {
@@ -316,6 +395,63 @@ mod tests {
                         next += 1;
                     }
                 }
+            }
+        });
+    }
+
+    #[test]
+    fn two_readers_go_at_their_own_pace_and_segments_are_written_again() {
+        let (mut writer, lane) = lane();
+        writer.append(1, b"before");
+        let mut fast = lane.join(Audience::File).unwrap();
+        assert!(lane.join(Audience::File).is_none());
+        let unit = vec![7; SEGMENT_WORDS * WORD / 3];
+        writer.append(2, &unit);
+        let mut slow = lane.join(Audience::Replicas).unwrap();
+        for position in 3..=20 {
+            writer.append(position, &unit);
+            assert_eq!((fast.head(), fast.take().len()), (Some(position - 1), unit.len()));
+        }
+        assert!(writer.waiting_bytes() > 17 * unit.len());
+        let spares = |lane: &Lane| lock(&lane.shared.spares).len();
+        assert_eq!(spares(&lane), 0, "the slow one has yet to read them");
+        for position in 3..=20 {
+            assert_eq!((slow.head(), slow.take()), (Some(position), &unit[..]));
+        }
+        assert!(spares(&lane) > 5, "{}", spares(&lane));
+        assert_eq!((fast.head(), slow.head()), (Some(20), None));
+        drop(fast);
+        assert_eq!(writer.waiting_bytes(), 0);
+        let mut fast = lane.join(Audience::File).unwrap();
+        writer.append(21, &unit);
+        assert_eq!((fast.head(), slow.head()), (Some(21), Some(21)));
+    }
+
+    #[test]
+    fn two_readers_beside_a_writer_lose_nothing() {
+        const UNITS: u64 = if cfg!(miri) { 200 } else { 200_000 };
+        let (mut writer, lane) = lane();
+        let readers = [Audience::File, Audience::Replicas].map(|audience| lane.join(audience).unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for i in 1..=UNITS {
+                    writer.append(i, &i.to_le_bytes().repeat(1 + (i % 9) as usize));
+                }
+            });
+            for mut reader in readers {
+                scope.spawn(move || {
+                    let mut next = 1;
+                    while next <= UNITS {
+                        match reader.head() {
+                            None => std::thread::yield_now(),
+                            Some(position) => {
+                                assert_eq!(position, next);
+                                assert_eq!(reader.take(), next.to_le_bytes().repeat(1 + (next % 9) as usize));
+                                next += 1;
+                            }
+                        }
+                    }
+                });
             }
         });
     }

@@ -52,12 +52,6 @@ impl Merge {
         self.next += 1;
         Some(Unit { position: next, record: self.lanes[found].take() })
     }
-
-    /// Gives the lanes back, to be read by another from here on.
-    #[must_use]
-    pub fn into_lanes(self) -> Vec<Reader> {
-        self.lanes
-    }
 }
 
 #[cfg(test)]
@@ -65,14 +59,15 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::lane::lane;
+    use crate::lane::{Audience, lane};
     use crate::order::Order;
 
     #[test]
     fn units_of_several_threads_come_in_the_order_of_their_positions() {
         const UNITS: u64 = if cfg!(miri) { 100 } else { 50_000 };
         let (order, done) = (Order::new(3), AtomicBool::new(false));
-        let (writers, readers): (Vec<_>, Vec<_>) = (0..3).map(|_| lane()).unzip();
+        let (writers, lanes): (Vec<_>, Vec<_>) = (0..3).map(|_| lane()).unzip();
+        let readers = lanes.iter().filter_map(|lane| lane.join(Audience::File)).collect();
         let mut merge = Merge::new(readers, 0);
         std::thread::scope(|scope| {
             for mut writer in writers {

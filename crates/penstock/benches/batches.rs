@@ -261,7 +261,11 @@ fn main() -> ExitCode {
             _ => Vec::new(),
         };
         let engine = bench.worker.engine;
-        let mut journal = if name.ends_with("+journal") { engine.journal.read(&engine.keyspace) } else { None };
+        let mut journal = if name.ends_with("+journal") {
+            engine.journal.read(&engine.keyspace, journal::lane::Audience::File)
+        } else {
+            None
+        };
         let mut random = Numbers(42);
         let mut inputs: Vec<Vec<u8>> = vec![Vec::new(); 64];
         let mut out = Output::default();

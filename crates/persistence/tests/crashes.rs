@@ -6,7 +6,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use journal::lane::{Writer as Lane, lane};
+use journal::lane::{Audience, Writer as Lane, lane};
 use journal::merge::Merge;
 use journal::record::{Kind, Record};
 use penstock_persistence::block;
@@ -167,7 +167,8 @@ impl Log {
 fn begin(disk: &FakeDisk, last: u64, whole: u64, policy: Policy) -> io::Result<Log> {
     let mut files = Files::open(disk.clone(), NAME).unwrap();
     let appender = files.last_increment(whole)?;
-    let (lane, reader) = lane();
+    let (lane, read) = lane();
+    let reader = read.join(Audience::File).ok_or_else(|| io::Error::other("the lane has a reader"))?;
     let writer = Writer::new(Merge::new(vec![reader], last), last, appender, policy, Duration::ZERO);
     Ok(Log { lane, writer, files, cut: AtomicU64::new(NO_CUT), syncing: None, tells_time: false })
 }

@@ -17,6 +17,7 @@ use engine::durability::{HANG_MAX, LogThread};
 use engine::engine::Engine;
 use engine::replay::Replay;
 use engine::worker::Worker;
+use journal::lane::Audience;
 use journal::merge::Merge;
 use persistence::appender::Appender;
 use persistence::block::FILE_START;
@@ -107,7 +108,7 @@ impl AppendOnly {
         let whole = reading::load(engine, worker, &files, &directory)?;
         let appender =
             files.last_increment(whole).map_err(|e| format!("Can't write to {directory}: {}", system_text(&e)))?;
-        let merge = engine.journal.read(&engine.keyspace);
+        let merge = engine.journal.read(&engine.keyspace, Audience::File);
         *self.state() = FileState::On(Running::begin(engine, Opened { files, appender, directory }, merge)?);
         Ok(())
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use commands::error::Error;
 use format::rdb::{Options, Writer};
+use journal::lane::Audience;
 use journal::record::{Kind, Record};
 use store::db::{Clock, Db, Observed};
 use store::keyspace::Locked;
@@ -58,7 +59,7 @@ pub(crate) fn begin(
         return Ok(());
     }
     if purpose == Purpose::Base {
-        let begun = engine.host.begin_append_only_file(&mut || engine.journal.read_alone());
+        let begun = engine.host.begin_append_only_file(&mut || engine.journal.read_alone(Audience::File));
         begun.map_err(|why| Error::new(format!("ERR {why}")))?;
     }
     let (outlet, pieces) = Outlet::new();

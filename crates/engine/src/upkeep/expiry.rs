@@ -252,7 +252,7 @@ mod tests {
         let mut bench = Bench::default();
         let (mut session, mut other) = (bench.open(), bench.open());
         let engine = bench.worker.engine;
-        let mut journal = engine.journal.read(&engine.keyspace).unwrap();
+        let mut journal = engine.journal.read(&engine.keyspace, journal::lane::Audience::File).unwrap();
         bench.line(&mut session, "config set notify-keyspace-events KEA");
         let mut subscriber = bench.open_with(resp::reply::Proto::Resp3);
         bench.line(&mut subscriber, "psubscribe __keyevent*");

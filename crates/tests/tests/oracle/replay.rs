@@ -19,6 +19,7 @@ use engine::inbox::Message;
 use engine::replay::Replay;
 use engine::testing::{Bench, request};
 use engine::worker::{Ran, Worker};
+use journal::lane::Audience;
 use journal::merge::Merge;
 use journal::record::Kind;
 use penstock_tests::bytes::{Command, encode_all};
@@ -212,7 +213,7 @@ fn history(seed: u64, of: Of, now_us: u64) -> (Bench, Merge) {
     let mut bench = Bench::with_threads(settings(), THREADS);
     bench.now_us = now_us;
     let engine: &'static Engine = bench.worker.engine;
-    let journal = engine.journal.read(&engine.keyspace).expect("nothing reads the journal yet");
+    let journal = engine.journal.read(&engine.keyspace, Audience::File).expect("nothing reads the journal yet");
     let (time, used_memory) = (Time(AtomicU64::new(now_us)), bench.used_memory.clone());
     let mut session = bench.open();
     bench.line(&mut session, "CONFIG SET maxmemory 1000000000");
