@@ -1,0 +1,112 @@
+//! From units to the stream: what a primary sends its replicas.
+//!
+//! A unit of several commands is a transaction. What only Penstock understands, the count of a pipeline token, is the argument of a PING:
+//! other servers take no notice of it, so that all replicas are sent the same bytes and offsets mean the same everywhere.
+
+use journal::record::{Entry, Kind};
+use resp::num::write_u64;
+
+/// A sign of life in the stream.
+pub const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+/// Asks replicas how far they are, at once.
+pub const ASK: &[u8] = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n";
+
+/// Turns units into the stream's bytes.
+#[derive(Debug, Default)]
+pub struct Feed {
+    /// The database that the stream has selected.
+    database: Option<usize>,
+}
+
+impl Feed {
+    /// Has the next command select its database: what comes is read from here on by a replica that knows of none.
+    pub fn forget_database(&mut self) {
+        self.database = None;
+    }
+
+    /// Adds a unit behind what `out` has.
+    pub fn unit<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>> + Clone, out: &mut Vec<u8>) {
+        let is_transaction = entries.clone().nth(1).is_some();
+        if is_transaction {
+            // Selected before, so that it holds for what comes later, too, where the transaction is refused.
+            if let Some(first) = entries.clone().find(|entry| entry.kind == Kind::Command) {
+                self.select(first.database, out);
+            }
+            out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+        }
+        for entry in entries {
+            match entry.kind {
+                Kind::Command => {
+                    self.select(entry.database, out);
+                    out.extend_from_slice(entry.command);
+                }
+                Kind::Own => {
+                    out.extend_from_slice(b"*2\r\n$4\r\nPING\r\n");
+                    bulk(entry.command, out);
+                }
+            }
+        }
+        if is_transaction {
+            out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+        }
+    }
+
+    fn select(&mut self, database: usize, out: &mut Vec<u8>) {
+        if self.database == Some(database) {
+            return;
+        }
+        self.database = Some(database);
+        let mut digits = Vec::new();
+        write_u64(&mut digits, database as u64);
+        out.extend_from_slice(b"*2\r\n$6\r\nSELECT\r\n");
+        bulk(&digits, out);
+    }
+}
+
+fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(b'$');
+    write_u64(out, bytes.len() as u64);
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use journal::record::{Record, entries};
+
+    use super::*;
+
+    fn fed(feed: &mut Feed, unit: &[(usize, Kind, &str)]) -> String {
+        let mut record = Record::default();
+        for (database, kind, words) in unit {
+            let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+            record.push(*database, *kind, words.into_iter());
+        }
+        let mut out = Vec::new();
+        feed.unit(entries(record.bytes()), &mut out);
+        let text = String::from_utf8(out).unwrap();
+        let words = text.split("\r\n").filter(|line| !line.is_empty() && !line.starts_with('$'));
+        words.map(|word| if word.starts_with('*') { ";" } else { word }).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn databases_are_selected_where_they_change() {
+        let feed = &mut Feed::default();
+        assert_eq!(fed(feed, &[(0, Kind::Command, "DEL a")]), "; SELECT 0 ; DEL a");
+        assert_eq!(fed(feed, &[(0, Kind::Command, "DEL a")]), "; DEL a");
+        let both = [(0, Kind::Command, "DEL a"), (12, Kind::Command, "DEL b")];
+        assert_eq!(fed(feed, &both), "; MULTI ; DEL a ; SELECT 12 ; DEL b ; EXEC");
+        assert_eq!(fed(feed, &[(0, Kind::Command, "DEL a")]), "; SELECT 0 ; DEL a");
+        feed.forget_database();
+        assert_eq!(fed(feed, &both), "; SELECT 0 ; MULTI ; DEL a ; SELECT 12 ; DEL b ; EXEC");
+    }
+
+    #[test]
+    fn the_count_of_a_token_is_in_the_transaction_with_what_it_counts() {
+        let feed = &mut Feed::default();
+        let unit = [(0, Kind::Command, "DEL a"), (0, Kind::Own, "PIPELINE COUNT")];
+        assert_eq!(fed(feed, &unit), "; SELECT 0 ; MULTI ; DEL a ; PING ; PIPELINE COUNT ; EXEC");
+        assert_eq!(fed(feed, &[(0, Kind::Own, "PIPELINE END")]), "; PING ; PIPELINE END");
+    }
+}
