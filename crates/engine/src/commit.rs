@@ -173,6 +173,7 @@ impl Worker {
             record.clear();
             position
         };
+        self.wrote = position;
         if reasons & AWAITED != 0 {
             self.depends = position;
             for key in keys {
@@ -225,6 +226,7 @@ impl Worker {
             let position = self.engine.journal.next_position();
             self.lane.append(position, record.bytes());
             record.clear();
+            self.wrote = position;
             self.stamp(position);
         }
         let session = if let TokenCount::Session(session, _) = counter { Some(session) } else { None };

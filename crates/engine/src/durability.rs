@@ -64,6 +64,8 @@ pub enum DiskChange {
 pub struct Durability {
     /// Units up to this one are as safe as the configuration promises.
     safe: AtomicU64,
+    /// Units up to this one are on disk.
+    synced: AtomicU64,
     /// For each shard the last unit that changed it while replies wait, and the same for all of them.
     stamps: Box<[AtomicU64]>,
     all: AtomicU64,
@@ -104,6 +106,7 @@ impl Durability {
     pub fn new(shards: usize, threads: usize, reasons: Arc<EngineReasons>) -> Durability {
         Durability {
             safe: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
             stamps: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             all: AtomicU64::new(0),
             waits: (0..threads).map(|_| AtomicBool::new(false)).collect(),
@@ -142,6 +145,17 @@ impl Durability {
                 wake(thread);
             }
         }
+    }
+
+    /// Up to where everything is on disk.
+    #[must_use]
+    pub fn synced(&self) -> Position {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// Notes that everything is on disk up to here. True if that is more than before.
+    pub fn note_synced(&self, position: Position) -> bool {
+        self.synced.swap(position, Ordering::AcqRel) != position
     }
 
     /// Has a thread be woken when more is safe. False if everything up to `position` is already.

@@ -8,12 +8,13 @@ use std::time::Duration;
 use commands::error::Error;
 use commands::spec::flag;
 use replication::id::HistoryId;
+use resp::reply::{Output, Reply};
 use resp::request::Args;
 use store::keyspace::Keyspace;
 
 use crate::access::Users;
 use crate::advice::Advice;
-use crate::clients::blocking::Waiters;
+use crate::clients::blocking::{Waiter, Waiters};
 use crate::clients::client::Clients;
 use crate::clients::client_memory::ClientLimit;
 use crate::clients::session::Session;
@@ -39,6 +40,7 @@ use crate::reasons::{
     EngineReasons, HOLDS, KEEPS_KEYS, LOADING, NOTIFIES, PAUSED, REFUSES_WRITES, RELOADING, REPLICA, UNSNAPPED,
 };
 use crate::replication::Replication;
+use crate::replication::replicas::Acknowledgement;
 use crate::replies::ReplyFigures;
 use crate::scripts::busy::Busy;
 use crate::scripts::cache::Scripts;
@@ -213,7 +215,7 @@ impl Engine {
             loading_stats: WorkerStats::new(table.all().len()),
             journal: Journal::new(threads, reasons.clone()),
             durability: Durability::new(shards, threads, reasons.clone()),
-            replication: Replication::new(history, reasons.clone()),
+            replication: Replication::new(history, threads, reasons.clone()),
             snapshots: Snapshots::default(),
             watchers: Watchers::new(shards, listeners.clone()),
             waiters: Waiters::new(shards, listeners.clone()),
@@ -449,6 +451,33 @@ impl Engine {
     pub fn end_reloading(&self) {
         self.reasons.set(RELOADING, false);
         self.pause.end();
+    }
+
+    /// What a blocking command answers when its time has run out.
+    pub(crate) fn timeout_reply(&self, waiter: &Waiter) -> Output {
+        let Some(awaited) = &waiter.acknowledgement else { return waiter.timeout_reply() };
+        let mut output = Output::default();
+        self.write_acknowledged(awaited, &mut Reply::new(&mut output, waiter.proto));
+        output
+    }
+
+    /// Answers how many have what was waited for (WAIT, WAITAOF).
+    pub(crate) fn write_acknowledged(&self, awaited: &Acknowledgement, reply: &mut Reply<'_>) {
+        let replicas = &self.replication.replicas;
+        match awaited.on_disk {
+            None => reply.int(replicas.having(awaited.position, false) as i64),
+            Some(_) => {
+                reply.array(2);
+                reply.int(i64::from(self.durability.synced() >= awaited.position));
+                reply.int(replicas.having(awaited.position, true) as i64);
+            }
+        }
+    }
+
+    /// Whether as many have what was waited for as was asked.
+    pub(crate) fn has_acknowledged(&self, awaited: &Acknowledgement) -> bool {
+        let has_disk = awaited.on_disk != Some(true) || self.durability.synced() >= awaited.position;
+        has_disk && self.replication.replicas.having(awaited.position, awaited.on_disk.is_some()) >= awaited.replicas
     }
 
     /// Whether data are being loaded: the keyspace has only some of them.

@@ -190,12 +190,16 @@ impl Worker {
             self.effects.recording = engine.journal.is_read();
             // The wait may have been for a change of its user.
             session.follow_summons();
-            if session.has_lost_token() {
+            let is_over = session.followed.as_ref().is_some_and(|followed| followed.is_over(&engine.replication));
+            if session.has_lost_token() || is_over {
                 Step::Gone
             } else {
                 let step = run(self, session, &mut keyspace.all(&alone));
                 // Before the gate opens to a thread that asks what has run.
                 session.count(step);
+                if let Some(followed) = &mut session.followed {
+                    followed.note_single(&engine.replication, session.multi.is_some());
+                }
                 step
             }
         });
@@ -327,12 +331,13 @@ impl Worker {
         let mut turn = Turn { worker: self, session, command, args, keys, locked, reply };
         let outcome = run(&mut turn);
         let errors = turn.reply.errors();
-        let is_noted = if reasons == 0 { self.scripts.start_over } else { self.is_noted() };
+        let wait = turn.session.awaited.as_ref().map(|awaited| awaited.wait());
+        let is_noted = if reasons == 0 { self.scripts.start_over } else { self.is_noted() } || wait.is_some();
         if outcome.is_ok() && errors == 0 && !is_noted {
             self.account_for::<COUNT_LATER>(session, invoked.command, invoked.args, began);
             return None;
         }
-        Some(Called { began, start, outcome, wait: None, errors })
+        Some(Called { began, start, outcome, wait, errors })
     }
 
     /// True if a command that has just run leaves something behind beside its reply, or must run again.
@@ -370,6 +375,7 @@ impl Worker {
         may_park: bool,
     ) -> Step {
         let Called { began, start, outcome, wait, errors } = called;
+        let engine = self.engine;
         if self.scripts.start_over {
             // As if it had never begun, but for the expired keys that it met.
             out.truncate(start);
@@ -400,7 +406,11 @@ impl Worker {
         match wait {
             Some(wait) if may_park => self.park(session, invoked, wait),
             Some(wait) => {
-                write_no_wait(&mut Reply::new(out, session.proto), wait.reply);
+                let reply = &mut Reply::new(out, session.proto);
+                match session.awaited.take() {
+                    Some(awaited) => engine.write_acknowledged(&awaited, reply),
+                    None => write_no_wait(reply, wait.reply),
+                }
                 Step::Next
             }
             None if session.closing => Step::Close,

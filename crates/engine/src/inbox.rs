@@ -114,9 +114,15 @@ pub enum Message {
     Apply {
         /// Which of the streams that this server has followed it belongs to.
         stream: u64,
+        /// Which change of the primary it belongs to.
+        version: u64,
         /// Whole commands.
         commands: Vec<u8>,
+        /// Where runs of commands end that are applied together: some are applied by themselves.
+        cuts: Vec<usize>,
     },
+    /// Replicas or the disk have more than before: look at connections that wait for that.
+    Acknowledged,
     /// Something that concerns all connections has changed (CLIENT PAUSE ended): look again at those that wait.
     Look,
     /// The receiver has room again in an inbox that it had overfilled.

@@ -7,6 +7,8 @@
 mod snapshot;
 mod stream;
 
+pub use self::stream::runs_by_itself;
+
 use std::sync::Arc;
 
 use journal::merge::Unit;

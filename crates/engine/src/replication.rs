@@ -1,14 +1,24 @@
 //! The primary that this server follows, if it does, and how far it is: what REPLICAOF asks for, and what the link's thread tells.
 //!
 //! The link itself is the server's affair. It takes from here what is wanted, and notes here what it has; it has a worker apply what has
-//! arrived ([`Replication::applied`]).
+//! arrived ([`Replication::applied`]). What this server sends its own replicas is in [`stream`], and how far they are in [`replicas`].
 
+pub mod followed;
+pub mod replicas;
+pub mod stream;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use replication::id::HistoryId;
+use store::random::Random;
 
+use crate::journal::Journal;
 use crate::reasons::{CUT_OFF, EngineReasons, REPLICA};
+
+use self::replicas::Replicas;
+use self::stream::Stream;
 
 /// A server that is followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,10 +98,10 @@ pub struct History {
 #[derive(Debug)]
 struct Followed {
     primary: Option<Primary>,
-    /// Counts changes of `primary`.
-    version: u64,
     link: LinkFigures,
     history: History,
+    /// Counts changes of `history` after which replicas can't go on in the stream that they are sent.
+    histories: u64,
     /// What a worker has applied of the portion that it was given last.
     applied: Option<Applied>,
 }
@@ -109,23 +119,53 @@ pub struct Applied {
 
 /// See the module's documentation.
 pub struct Replication {
+    /// What replicas are sent.
+    pub stream: Stream,
+    /// The replicas.
+    pub replicas: Replicas,
     state: Mutex<Followed>,
+    /// Counts changes of the primary. Changed under the lock and behind the closed gate.
+    version: AtomicU64,
     changed: Condvar,
     reasons: Arc<EngineReasons>,
+    /// Whether the replicas are to be asked how far they are.
+    asks: AtomicBool,
+    /// What names of histories are made of.
+    names: Mutex<Random>,
 }
 
 impl Replication {
     /// Nothing is followed; this server's own history has this name.
     #[must_use]
-    pub fn new(id: HistoryId, reasons: Arc<EngineReasons>) -> Replication {
+    pub fn new(id: HistoryId, threads: usize, reasons: Arc<EngineReasons>) -> Replication {
         let state = Followed {
             primary: None,
-            version: 0,
             link: LinkFigures::default(),
             history: History { id, before: None, is_known: false },
+            histories: 0,
             applied: None,
         };
-        Replication { state: Mutex::new(state), changed: Condvar::new(), reasons }
+        let (stream, replicas) = (Stream::default(), Replicas::new(threads, reasons.clone()));
+        // The first name is as random as the server could make it.
+        let seed = id.as_str().bytes().fold(0u64, |seed, digit| seed.rotate_left(7) ^ u64::from(digit));
+        let names = Mutex::new(Random::new(seed));
+        Replication {
+            stream,
+            replicas,
+            state: Mutex::new(state),
+            version: 0.into(),
+            changed: Condvar::new(),
+            reasons,
+            asks: false.into(),
+            names,
+        }
+    }
+
+    /// A name that no history has.
+    fn fresh_name(&self) -> HistoryId {
+        let mut random = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let numbers = [random.next(), random.next(), random.next()].map(u64::to_le_bytes);
+        HistoryId::new(std::array::from_fn(|index| numbers[index / 8][index % 8]))
     }
 
     fn lock(&self) -> MutexGuard<'_, Followed> {
@@ -133,24 +173,62 @@ impl Replication {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows a primary, or none from here on. Without one, this server's history goes on under the name `fresh`. False if it is so
-    /// already. All threads see the change in what they run next.
-    pub fn follow(&self, primary: Option<Primary>, fresh: HistoryId, stale_is_served: bool) -> bool {
+    /// Follows a primary, or none from here on. Without one, this server's history goes on under another name. False if it is so
+    /// already. All threads see the change in what they run next. The caller is alone behind the gate.
+    pub fn follow(&self, journal: &Journal, primary: Option<Primary>, stale_is_served: bool) -> bool {
         let mut state = self.lock();
         if state.primary == primary {
             return false;
         }
         self.reasons.set(REPLICA, primary.is_some());
         self.reasons.set(CUT_OFF, primary.is_some() && !stale_is_served);
-        if primary.is_none() {
-            let next = state.link.applied + 1;
-            state.history = History { id: fresh, before: Some((state.history.id, next)), is_known: true };
+        let was_active = self.stream.is_active();
+        match (&primary, &state.primary) {
+            (None, _) => {
+                let next = state.link.applied + 1;
+                let is_known = state.history.is_known && was_active;
+                let before = is_known.then_some((state.history.id, next));
+                state.history = History { id: self.fresh_name(), before, is_known: true };
+                if was_active {
+                    self.stream.begin(journal);
+                }
+            }
+            // What this server has sent its replicas is the history that it has now.
+            (Some(_), None) => {
+                self.stream.follow(journal);
+                state.history.is_known = was_active;
+                let end = self.stream.end();
+                (state.link.read, state.link.applied) = (end, end);
+            }
+            (Some(_), Some(_)) => {}
         }
+        state.histories += 1;
         state.primary = primary;
-        state.version += 1;
+        self.version.fetch_add(1, Ordering::Release);
         (state.link.state, state.link.snapshot_bytes) = (LinkState::Down, None);
         self.changed.notify_all();
+        drop(state);
+        self.stream.wake();
         true
+    }
+
+    /// Has there be a stream that replicas can be sent, if there is none. It is a new history. The caller is alone behind the gate.
+    pub(crate) fn begin_stream(&self, journal: &Journal) {
+        let mut state = self.lock();
+        if state.primary.is_none() && !self.stream.is_active() {
+            state.history = History { id: self.fresh_name(), before: None, is_known: true };
+            self.stream.begin(journal);
+        }
+    }
+
+    /// Ends the stream, since no replica is expected back. What is written from here on is in no history. The caller is alone behind the
+    /// gate.
+    pub fn end_stream(&self, journal: &Journal) {
+        let mut state = self.lock();
+        if state.primary.is_none() {
+            state.history = History { id: self.fresh_name(), before: None, is_known: true };
+            self.stream.end_stream(journal);
+        }
     }
 
     /// Refuses reads while the link is down, or serves what there is (`replica-serve-stale-data`).
@@ -160,24 +238,44 @@ impl Replication {
         self.reasons.set(CUT_OFF, is_down && !served);
     }
 
+    /// How often the primary has changed. It doesn't change while a thread is inside the gate.
+    #[inline]
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Counts bytes of the primary's stream that have been applied, and has this server's replicas be sent them, unless the stream is that
+    /// of an earlier `version`. False if it is.
+    pub fn advance(&self, version: u64, bytes: &[u8]) -> bool {
+        let mut state = self.lock();
+        if self.version() != version {
+            return false;
+        }
+        state.link.applied += bytes.len() as u64;
+        self.stream.append(bytes);
+        true
+    }
+
     /// The primary that is followed, and how often that has changed.
     #[must_use]
     pub fn primary(&self) -> (Option<Primary>, u64) {
         let state = self.lock();
-        (state.primary.clone(), state.version)
+        (state.primary.clone(), self.version())
     }
 
     /// Waits until another primary is to be followed than at `version`, or none, but no longer than this. True if it is so.
     pub fn wait_for_change(&self, version: u64, timeout: Duration) -> bool {
         let state = self.lock();
-        let waited = self.changed.wait_timeout_while(state, timeout, |state| state.version == version);
-        waited.unwrap_or_else(PoisonError::into_inner).0.version != version
+        let waited = self.changed.wait_timeout_while(state, timeout, |_| self.version() == version);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.version() != version
     }
 
     /// Notes what is new of the link, unless it belongs to an earlier `version`. True if it doesn't.
     pub fn note_link(&self, version: u64, stale_is_served: bool, note: impl FnOnce(&mut LinkFigures)) -> bool {
         let mut state = self.lock();
-        if state.version != version {
+        if self.version() != version {
             return false;
         }
         note(&mut state.link);
@@ -199,9 +297,37 @@ impl Replication {
         self.lock().history
     }
 
-    /// Notes the history that the data are from.
+    /// Notes the history that the data are from. Replicas of this server ask anew where they can go on.
     pub fn set_history(&self, history: History) {
-        self.lock().history = history;
+        let mut state = self.lock();
+        state.history = history;
+        state.histories += 1;
+        drop(state);
+        self.stream.wake();
+    }
+
+    /// Has the replicas be asked how far they are: a client waits for that.
+    pub(crate) fn request_answers(&self) {
+        self.asks.store(true, Ordering::SeqCst);
+        self.stream.wake();
+    }
+
+    /// Whether they are to be asked. From now on, they are not.
+    pub fn take_request(&self) -> bool {
+        self.asks.swap(false, Ordering::SeqCst)
+    }
+
+    /// How often the history has changed, so that replicas can't go on in the stream that they are sent.
+    #[must_use]
+    pub fn histories(&self) -> u64 {
+        self.lock().histories
+    }
+
+    /// Bytes of the history that this server has.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        let state = self.lock();
+        if state.primary.is_some() { state.link.applied } else { self.stream.end().max(state.link.applied) }
     }
 
     /// Notes what a worker has applied.
@@ -229,18 +355,21 @@ mod tests {
     #[test]
     fn a_server_that_follows_none_any_more_goes_on_from_the_history_it_had() {
         let reasons = Arc::<EngineReasons>::default();
-        let replication = Replication::new(id(1), reasons.clone());
+        let replication = Replication::new(id(1), 1, reasons.clone());
+        let journal = Journal::new(1, reasons.clone());
         let primary = Primary { host: "10.0.0.1".into(), port: 6379 };
-        assert!(replication.follow(Some(primary.clone()), id(9), true));
-        assert!(!replication.follow(Some(primary.clone()), id(9), true));
+        assert!(replication.follow(&journal, Some(primary.clone()), true));
+        assert!(!replication.follow(&journal, Some(primary.clone()), true));
         assert!(reasons.has(REPLICA) && !reasons.has(CUT_OFF));
         let version = replication.primary().1;
+        replication.stream.restart(50);
         replication.set_history(History { id: id(2), before: None, is_known: true });
         assert!(replication.note_link(version, true, |link| (link.state, link.applied) = (LinkState::Up, 100)));
-        assert!(replication.follow(None, id(3), true));
+        assert!(replication.follow(&journal, None, true));
         assert!(!reasons.has(REPLICA));
-        let expected = History { id: id(3), before: Some((id(2), 101)), is_known: true };
-        assert_eq!((replication.history(), replication.primary().0), (expected, None));
+        let History { id: fresh, before, is_known } = replication.history();
+        assert_eq!((before, is_known, replication.primary().0), (Some((id(2), 101)), true, None));
+        assert!(fresh != id(1) && fresh != id(2));
         // What the old link notes is too late.
         assert!(!replication.note_link(version, true, |link| link.applied = 200));
         assert_eq!(replication.link().applied, 100);
@@ -249,8 +378,9 @@ mod tests {
     #[test]
     fn reads_are_refused_while_cut_off_if_that_is_asked_for() {
         let reasons = Arc::<EngineReasons>::default();
-        let replication = Replication::new(id(1), reasons.clone());
-        replication.follow(Some(Primary { host: "a".into(), port: 1 }), id(9), false);
+        let replication = Replication::new(id(1), 1, reasons.clone());
+        let journal = Journal::new(1, reasons.clone());
+        replication.follow(&journal, Some(Primary { host: "a".into(), port: 1 }), false);
         assert!(reasons.has(CUT_OFF));
         let version = replication.primary().1;
         replication.note_link(version, false, |link| link.state = LinkState::Up);

@@ -36,6 +36,8 @@ pub enum Purpose {
     File,
     /// The base of the append-only file, which goes on in another increment behind it.
     Base,
+    /// Replicas, which are sent the stream behind it.
+    Replicas,
 }
 
 /// What a snapshot consists of.
@@ -192,8 +194,8 @@ struct Making {
     running: Option<Running>,
     /// What the workers walk: it may be one that was cancelled, while its marks are cleared away.
     walked: Option<Snapshot>,
-    /// What is to be made next.
-    wanted: Option<Purpose>,
+    /// What is to be made next, in this order; each is there once.
+    wanted: Vec<Purpose>,
     figures: SnapshotFigures,
 }
 
@@ -324,14 +326,23 @@ impl Snapshots {
 
     /// Has a snapshot be made as soon as there is none.
     pub fn want(&self, purpose: Purpose) {
-        self.state().wanted = Some(purpose);
+        let mut state = self.state();
+        if !state.wanted.contains(&purpose) {
+            state.wanted.push(purpose);
+        }
         self.is_wanted.store(true, Ordering::Release);
     }
 
     /// What is to be made next.
     #[must_use]
     pub fn wanted(&self) -> Option<Purpose> {
-        if self.is_wanted.load(Ordering::Acquire) { self.state().wanted } else { None }
+        if self.is_wanted.load(Ordering::Acquire) { self.state().wanted.first().copied() } else { None }
+    }
+
+    /// Whether one is to be made for this.
+    #[must_use]
+    pub fn is_wanted_for(&self, purpose: Purpose) -> bool {
+        self.is_wanted.load(Ordering::Acquire) && self.state().wanted.contains(&purpose)
     }
 
     /// Takes what is to be made next, if there is no snapshot now.
@@ -340,17 +351,24 @@ impl Snapshots {
             return None;
         }
         let mut state = self.state();
-        if state.running.is_some() {
+        if state.running.is_some() || state.wanted.is_empty() {
             return None;
         }
-        self.is_wanted.store(false, Ordering::Release);
-        state.wanted.take()
+        self.is_wanted.store(state.wanted.len() > 1, Ordering::Release);
+        Some(state.wanted.remove(0))
     }
 
-    /// Forgets what is to be made next. Says what it was.
-    pub(crate) fn forget_wanted(&self) -> Option<Purpose> {
+    /// Makes none for this any more, unless it has begun.
+    pub(crate) fn forget_wanted(&self, purpose: Purpose) {
+        let mut state = self.state();
+        state.wanted.retain(|&wanted| wanted != purpose);
+        self.is_wanted.store(!state.wanted.is_empty(), Ordering::Release);
+    }
+
+    /// The same for all purposes.
+    pub(crate) fn forget_all_wanted(&self) {
+        self.state().wanted.clear();
         self.is_wanted.store(false, Ordering::Release);
-        self.state().wanted.take()
     }
 
     /// The figures of those that have ended.

@@ -97,7 +97,9 @@ pub struct Worker {
     pub(crate) unit: Unit,
     /// The last unit that what has run for the present connection depends on, while replies wait for that.
     pub(crate) depends: Position,
-    /// This thread's units on their way to the journal's reader.
+    /// The last unit that was committed for the present connection; 0 if none was.
+    pub(crate) wrote: Position,
+    /// This thread's units on their way to the journal's readers.
     pub(crate) lane: Writer,
     /// Keys that changed and have waiters.
     pub(crate) ready: Vec<(usize, DbKey)>,
@@ -149,6 +151,7 @@ impl Worker {
             effects: Effects::default(),
             unit: Unit::default(),
             depends: 0,
+            wrote: 0,
             lane: engine.journal.writer(id),
             ready: Vec::new(),
             late: Vec::new(),
@@ -252,6 +255,8 @@ impl Worker {
     pub fn end_turn(&self) {
         if self.lane.waiting_bytes() > 0 {
             self.engine.durability.ring(|| self.engine.journal.position());
+            // Behind the fence of the call above.
+            self.engine.replication.stream.ring();
         }
         self.stats().turns.add(1);
         self.stats().turn_ticks.add(self.clock.turn_ticks());

@@ -87,7 +87,7 @@ fn what_is_called_the_same_has_the_default_of_one_of_the_two() {
 
 #[test]
 fn what_would_hurt_when_lost_is_refused_with_what_to_do_and_so_is_what_is_unknown() {
-    for (name, value) in [("cluster-enabled", "yes"), ("min-replicas-to-write", "2"), ("rdma-port", "1")] {
+    for (name, value) in [("cluster-enabled", "yes"), ("rdma-port", "1")] {
         assert!(is_refused(name));
         let error = load(name, value).unwrap_err();
         assert!(error.ends_with("remove this directive to do without"), "{name}: {error}");

@@ -19,8 +19,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pause", &["reasons"]),
     ("journal", &["reasons"]),
     ("durability", &["reasons"]),
-    ("replication", &["reasons"]),
     ("inbox", &[]),
+    ("replication", &["reasons", "journal", "inbox"]),
     ("config", &["command_table"]),
     ("access", &["command_table", "config"]),
     ("listening", &["reasons", "config"]),
@@ -30,7 +30,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("replies", &["config"]),
     ("pubsub", &["reasons", "inbox"]),
     ("pipelines", &[]),
-    ("clients", &["access", "reasons", "machine", "command_table", "inbox", "config", "listening", "pipelines"]),
+    (
+        "clients",
+        &["access", "reasons", "machine", "command_table", "replication", "inbox", "config", "listening", "pipelines"],
+    ),
     ("scripts", &["machine", "command_table", "config", "host", "statistics"]),
     ("memory", &["machine", "config"]),
     ("advice", &["config", "clients"]),
@@ -150,7 +153,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "registry",
         ],
     ),
-    ("replay", &["machine", "replication", "clients", "worker", "execute", "snapshots"]),
+    ("replay", &["machine", "replication", "clients", "worker", "registry", "execute", "snapshots"]),
 ];
 
 /// The worker's methods are spread over rooms: calling one is an arrow to the room that defines it.

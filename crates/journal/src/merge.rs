@@ -35,6 +35,12 @@ impl Merge {
         Merge { lanes, next: last + 1, at: 0 }
     }
 
+    /// Whether the next unit has arrived.
+    pub fn has_unit(&mut self) -> bool {
+        let next = self.next;
+        self.lanes.iter_mut().any(|lane| lane.head() == Some(next))
+    }
+
     /// The next unit. None if it has not arrived: it may be the one that a worker is just committing.
     pub fn next_unit(&mut self) -> Option<Unit<'_>> {
         self.next_unit_up_to(|| Position::MAX)

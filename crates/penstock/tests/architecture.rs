@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("penstock-store", &[]),
     ("penstock-format", &["penstock-resp", "penstock-store"]),
     ("penstock-journal", &["penstock-resp"]),
-    ("penstock-replication", &["penstock-resp"]),
+    ("penstock-replication", &["penstock-journal", "penstock-resp"]),
     ("penstock-persistence", &["penstock-journal", "penstock-resp"]),
     ("penstock-commands", &["penstock-format", "penstock-journal", "penstock-resp", "penstock-store"]),
     ("penstock-script", &["penstock-resp"]),

@@ -10,13 +10,15 @@ const WINDOW: usize = 64;
 const LIMITS: Limits = Limits { bulk_bytes_max: i64::MAX, args_max: i32::MAX as i64, unauthenticated: false };
 
 /// The beginning of what has arrived.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Portion {
     /// Bytes of whole commands and whole transactions that are to be applied.
     pub commands: usize,
     /// Bytes of a request behind them by which the primary asks for the offset (REPLCONF GETACK); 0 if it doesn't. The answer
     /// has the offset before that request.
     pub asks: usize,
+    /// Where runs of commands end: before and behind each that is to be applied by itself.
+    pub cuts: Vec<usize>,
 }
 
 /// Why the stream can't be applied any further.
@@ -34,15 +36,17 @@ pub enum Unusable {
 pub struct Splitter {
     /// How many databases the replica has.
     databases: usize,
+    /// Whether a command of this name is to be applied by itself.
+    is_single: fn(&[u8]) -> bool,
     /// Bytes of the beginning that were looked at, all of them of a transaction that has yet to end.
     looked_at: usize,
 }
 
 impl Splitter {
-    /// For a replica with so many databases.
+    /// For a replica with so many databases that applies some commands by themselves.
     #[must_use]
-    pub fn new(databases: usize) -> Splitter {
-        Splitter { databases, looked_at: 0 }
+    pub fn new(databases: usize, is_single: fn(&[u8]) -> bool) -> Splitter {
+        Splitter { databases, is_single, looked_at: 0 }
     }
 
     /// What the beginning of `bytes` is. The caller passes the bytes behind it, and what has arrived since, with the next call.
@@ -62,10 +66,15 @@ impl Splitter {
                 let is = |index: usize, word: &[u8]| args.get(index).eq_ignore_ascii_case(word);
                 let end = request.end as usize;
                 if !is_within && is(0, b"REPLCONF") && is(1, b"GETACK") {
-                    return Ok(Portion { asks: end - portion.commands, ..portion });
+                    portion.asks = end - portion.commands;
+                    return Ok(portion);
                 }
                 if is(0, b"SELECT") && !self.has_database(args.get(1)) {
                     return if portion.commands == 0 { Err(Unusable::Database) } else { Ok(portion) };
+                }
+                // What a transaction queues runs with its EXEC.
+                if (!is_within || is(0, b"EXEC")) && (self.is_single)(args.get(0)) {
+                    portion.cuts.extend([at, end]);
                 }
                 is_within = is(0, b"MULTI") || is_within && !is(0, b"EXEC");
                 at = end;
@@ -94,23 +103,27 @@ mod tests {
     use super::*;
     use crate::handshake::request;
 
+    fn fresh_splitter() -> Splitter {
+        Splitter::new(16, |_| false)
+    }
+
     #[test]
     fn whole_commands_are_applied_and_questions_answered() {
         let set = request(&[b"SET", b"k", &[b'v'; 100]]);
         let ask = request(&[b"replconf", b"getack", b"*"]);
         let bytes = [&set[..], &set, &ask, &set].concat();
         for cut in 0..=bytes.len() {
-            let found = Splitter::new(16).portion(&bytes[..cut]).unwrap();
+            let found = fresh_splitter().portion(&bytes[..cut]).unwrap();
             let whole = (cut / set.len()).min(2) * set.len();
             let asks = if cut >= 2 * set.len() + ask.len() { ask.len() } else { 0 };
-            assert_eq!(found, Portion { commands: whole, asks }, "{cut}");
+            assert_eq!(found, Portion { commands: whole, asks, cuts: Vec::new() }, "{cut}");
         }
     }
 
     #[test]
     fn many_commands_are_one_portion() {
         let bytes = request(&[b"INCR", b"k"]).repeat(1000);
-        assert_eq!(Splitter::new(16).portion(&bytes), Ok(Portion { commands: bytes.len(), asks: 0 }));
+        assert_eq!(fresh_splitter().portion(&bytes), Ok(Portion { commands: bytes.len(), asks: 0, cuts: Vec::new() }));
     }
 
     #[test]
@@ -119,7 +132,7 @@ mod tests {
         let transaction = [&request(&[b"MULTI"])[..], &set.repeat(100), &request(&[b"exec"])].concat();
         let bytes = [&set[..], &transaction, &set].concat();
         for piece in [1, 7, 100, 5000] {
-            let (mut splitter, mut buffer, mut portions) = (Splitter::new(16), Vec::new(), Vec::new());
+            let (mut splitter, mut buffer, mut portions) = (fresh_splitter(), Vec::new(), Vec::new());
             for piece in bytes.chunks(piece) {
                 buffer.extend_from_slice(piece);
                 let portion = splitter.portion(&buffer).unwrap();
@@ -140,20 +153,34 @@ mod tests {
         let select = |number: &[u8]| request(&[b"SELECT", number]);
         let known = [&select(b"15")[..], &set].concat();
         let bytes = [&known[..], &select(b"16"), &set].concat();
-        let mut splitter = Splitter::new(16);
-        assert_eq!(splitter.portion(&bytes), Ok(Portion { commands: known.len(), asks: 0 }));
+        let mut splitter = fresh_splitter();
+        assert_eq!(splitter.portion(&bytes), Ok(Portion { commands: known.len(), asks: 0, cuts: Vec::new() }));
         assert_eq!(splitter.portion(&bytes[known.len()..]), Err(Unusable::Database));
         // Within a transaction, too.
         let bytes = [&request(&[b"MULTI"])[..], &set, &select(b"16"), &set, &request(&[b"EXEC"])].concat();
-        assert_eq!(Splitter::new(16).portion(&bytes), Err(Unusable::Database));
+        assert_eq!(fresh_splitter().portion(&bytes), Err(Unusable::Database));
     }
 
     #[test]
     fn what_is_no_protocol_is_an_error_behind_the_commands() {
         let set = request(&[b"SET", b"k", b"v"]);
         let bytes = [&set[..], b"*x\r\n"].concat();
-        let mut splitter = Splitter::new(16);
-        assert_eq!(splitter.portion(&bytes), Ok(Portion { commands: set.len(), asks: 0 }));
+        let mut splitter = fresh_splitter();
+        assert_eq!(splitter.portion(&bytes), Ok(Portion { commands: set.len(), asks: 0, cuts: Vec::new() }));
         assert!(splitter.portion(&bytes[set.len()..]).is_err());
+    }
+
+    #[test]
+    fn some_commands_are_applied_by_themselves() {
+        let set = request(&[b"SET", b"k", b"v"]);
+        let transaction = [&request(&[b"MULTI"])[..], &set, &request(&[b"FLUSHALL"])].concat();
+        let (exec, flush) = (request(&[b"EXEC"]), request(&[b"flushall"]));
+        let bytes = [&set[..], &transaction, &exec, &set, &flush, &transaction].concat();
+        let is_single = |name: &[u8]| name == b"EXEC" || name.eq_ignore_ascii_case(b"flushall");
+        let portion = Splitter::new(16, is_single).portion(&bytes).unwrap();
+        let exec_at = set.len() + transaction.len();
+        let flush_at = exec_at + exec.len() + set.len();
+        let cuts = vec![exec_at, exec_at + exec.len(), flush_at, flush_at + flush.len()];
+        assert_eq!(portion, Portion { commands: flush_at + flush.len(), asks: 0, cuts });
     }
 }

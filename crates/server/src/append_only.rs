@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use engine::config::{AppendFsync, Settings};
 use engine::durability::{HANG_MAX, LogThread};
 use engine::engine::Engine;
+use engine::inbox::Message;
 use engine::replay::Replay;
 use engine::worker::Worker;
 use journal::lane::Audience;
@@ -435,6 +436,9 @@ impl Thread {
         if policy_of(settings) == policy {
             let inboxes = &self.engine.inboxes;
             durability.note_safe(stepped.safe, |thread| inboxes[thread].wake());
+            if durability.note_synced(stepped.synced) && self.engine.replication.replicas.are_awaited() {
+                inboxes.iter().for_each(|inbox| inbox.send(Message::Acknowledged));
+            }
         }
         Ok((has_written || stepped.has_synced || has_synced, stepped.again_after))
     }

@@ -3,6 +3,7 @@
 mod backlog;
 mod clock;
 mod deliver;
+mod departing;
 mod lagging;
 mod monitors;
 mod pending;
@@ -37,6 +38,7 @@ use crate::listener::{Accepted, Listener};
 use crate::log;
 use crate::mailbox::Mailbox;
 use crate::poller::{Epoll, Poller, Ready, TICK};
+use crate::primary::Desk;
 use crate::spill::Spill;
 use crate::tls::handshakes::Handshakes;
 
@@ -66,6 +68,8 @@ pub struct Shared {
     new_listeners: NewListeners,
     /// The files of replies that wait.
     spill: Spill,
+    /// Where connections go that are replicas.
+    pub(crate) desk: Arc<Desk>,
     /// Where connections of the TLS port go before a thread has them.
     pub(crate) handshakes: Arc<Handshakes>,
 }
@@ -81,6 +85,7 @@ impl Shared {
         stopping: Arc<AtomicBool>,
         new_listeners: NewListeners,
         spill: Spill,
+        desk: Arc<Desk>,
         handshakes: Arc<Handshakes>,
     ) -> Shared {
         Shared {
@@ -90,6 +95,7 @@ impl Shared {
             stopping,
             new_listeners,
             spill,
+            desk,
             handshakes,
         }
     }
@@ -161,6 +167,8 @@ pub struct EventLoop {
     unsettled: BinaryHeap<Reverse<(Position, u64)>>,
     /// Connections that wait until the log has room for what they write.
     log_waiters: Vec<u64>,
+    /// The connections that wait for what replicas and the disk have.
+    acknowledged_waiters: Vec<u64>,
     /// Connections with a backlog.
     waiting: BTreeSet<usize>,
     /// When clients must have read some of what waits for them, or have it put on disk; see
@@ -243,6 +251,7 @@ impl EventLoop {
             fresh_replies: Output::default(),
             unsettled: BinaryHeap::new(),
             log_waiters: Vec::new(),
+            acknowledged_waiters: Vec::new(),
             waiting: BTreeSet::new(),
             impatient: BinaryHeap::new(),
             turns: VecDeque::new(),
@@ -503,6 +512,9 @@ impl EventLoop {
         }
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.note_input(&self.worker);
+        if let Some(wanted) = connection.session.departs.take() {
+            return self.depart(key, wanted);
+        }
         connection.hold = match ran {
             Ran::Idle => Hold::None,
             Ran::Yielded => Hold::Yielded,
@@ -529,6 +541,7 @@ impl EventLoop {
                     let client = connection.session.client.id;
                     self.note_deadline(deadline_us, client);
                 }
+                self.note_acknowledged_waiter(key);
             }
             Ran::Idle | Ran::Closing => {}
         }

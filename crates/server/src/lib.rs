@@ -23,6 +23,7 @@ pub mod log;
 mod mailbox;
 pub mod pid_file;
 pub mod poller;
+mod primary;
 pub mod process;
 pub mod rebind;
 mod replica;

@@ -30,6 +30,7 @@ use crate::loading::{self, Loader};
 use crate::log;
 use crate::pid_file::PidFile;
 use crate::poller::{Epoll, WakeFd};
+use crate::primary::{self, Desk};
 use crate::process;
 use crate::rebind::InUse;
 use crate::replica;
@@ -58,6 +59,7 @@ struct ServerHost {
     /// The engine, as soon as it is there.
     engine: Arc<OnceLock<&'static Engine>>,
     append_only: Arc<AppendOnly>,
+    desk: Arc<Desk>,
     handshakes: Arc<Handshakes>,
 }
 
@@ -157,7 +159,7 @@ impl Host for ServerHost {
         outlet: Arc<Outlet>,
         pieces: Receiver<Piece>,
     ) -> Result<(), String> {
-        saving::start(self.engine()?, (purpose, form), self.append_only.files(), outlet, pieces)
+        saving::start(self.engine()?, (purpose, form), self.append_only.files(), &self.desk, outlet, pieces)
     }
 
     fn begin_append_only_file(&self, read: &mut dyn FnMut() -> Option<Merge>) -> Result<(), String> {
@@ -231,8 +233,8 @@ fn follow_primary(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Resu
         && let Ok(port) = port.parse()
     {
         let primary = Primary { host: host.to_owned(), port };
-        let own = engine.replication.history().id;
-        engine.replication.follow(Some(primary), own, engine.settings.replica_serve_stale_data.get());
+        let _alone = engine.keyspace.gate().close();
+        engine.replication.follow(&engine.journal, Some(primary), engine.settings.replica_serve_stale_data.get());
     }
     replica::start(engine, append_only)
 }
@@ -284,6 +286,7 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
     let supervisor = Supervisor::of(&settings);
     let asked_to_end = Arc::<AtomicBool>::default();
     let (later_engine, append_only) = (Arc::<OnceLock<_>>::default(), Arc::<AppendOnly>::default());
+    let desk = Arc::<Desk>::default();
     let host = ServerHost {
         listening,
         new_listeners: new_listeners.clone(),
@@ -292,6 +295,7 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
         asked_to_end: asked_to_end.clone(),
         engine: later_engine.clone(),
         append_only: append_only.clone(),
+        desk: desk.clone(),
         handshakes: handshakes.clone(),
     };
     let shared_wakes = wakes.iter().map(|w| w.try_clone().map(|w| Box::new(w) as Box<dyn Wake>));
@@ -300,11 +304,14 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
         Engine::start(engine::registry::table(), settings, config_file, shared_wakes, Box::new(host), now_us() / 1000);
     engine.keyspace.reaper().prepare_with(process::stand_back);
     let _ = later_engine.set(engine);
+    desk.begin(engine);
+    primary::start(engine, desk.clone())?;
     engine::services::access::begin(engine).map_err(|why| format!("{FATAL}{why}"))?;
 
     let stopping = Arc::new(AtomicBool::new(false));
     let spill = Spill::start(engine).map_err(|e| format!("can't start a thread: {e}"))?;
-    let shared = Arc::new(Shared::new(engine, stopping.clone(), new_listeners, spill, handshakes.clone()));
+    let shared =
+        Arc::new(Shared::new(engine, stopping.clone(), new_listeners, spill, desk.clone(), handshakes.clone()));
     handshakes.serve(&shared, &engine.settings)?;
     announce(threads, &listeners);
     let workers = (0..threads).map(|id| Worker::new(id, engine, process::random_seed()));

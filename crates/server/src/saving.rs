@@ -19,6 +19,9 @@ use crate::append_only::{SharedFiles, lock};
 use crate::conf_file::system_text;
 use crate::event_loop::now_us;
 use crate::log;
+use crate::primary::Desk;
+use crate::primary::spool::{MARK_BYTES, Spool};
+use crate::process;
 
 /// What becomes of a file that is whole.
 enum Destination {
@@ -26,6 +29,8 @@ enum Destination {
     Named(String),
     /// It becomes the base of the append-only file, before the increment that the cut began: one behind `last`.
     Base { files: SharedFiles, last: u64 },
+    /// Replicas are sent it while it is written.
+    Replicas(Arc<Spool>),
 }
 
 /// Begins to write a snapshot. `files` are those of the append-only file, if there is one.
@@ -36,6 +41,7 @@ pub fn start(
     engine: &'static Engine,
     (purpose, form): (Purpose, SnapshotForm),
     files: Option<SharedFiles>,
+    desk: &Arc<Desk>,
     outlet: Arc<Outlet>,
     pieces: Receiver<Piece>,
 ) -> Result<(), String> {
@@ -54,20 +60,37 @@ pub fn start(
             };
             (directory, format!("temp-rewriteaof-bg-{process}.aof"), Destination::Base { files, last })
         }
+        Purpose::Replicas => {
+            let directory = Directory::open(settings.in_dir("")).map_err(|error| system_text(&error).to_string())?;
+            let spool = Arc::new(Spool::new(engine.replication.stream.cut(), mark()));
+            desk.begin_snapshot(spool.clone());
+            (directory, format!("temp-replicas-{process}.rdb"), Destination::Replicas(spool))
+        }
     };
     let encoding = match form {
         SnapshotForm::Rdb => Encoding::Rdb(settings.rdbchecksum.get().then(Crc64::new)),
         SnapshotForm::Commands => Encoding::Blocks(Encoder::default()),
     };
-    let mut saving = Saving { engine, outlet, pieces, encoding, place, has_all: false };
+    let mut saving = Saving { engine, outlet, pieces, encoding, place, desk: desk.clone(), has_all: false };
     let syncs_early = match purpose {
         Purpose::File => settings.rdb_save_incremental_fsync.get(),
         Purpose::Base => settings.aof_rewrite_incremental_fsync.get(),
+        // What is gone with the process needs no disk.
+        Purpose::Replicas => false,
     };
     let write = move || saving.run(directory, temporary, syncs_early);
     let thread = std::thread::Builder::new().name("snapshot".into()).spawn(write);
     thread.map_err(|error| format!("can't start a thread: {error}"))?;
     Ok(())
+}
+
+/// What no snapshot has in it.
+fn mark() -> [u8; MARK_BYTES] {
+    let digits =
+        format!("{:016x}{:016x}{:016x}", process::random_seed(), process::random_seed(), process::random_seed());
+    let mut mark = [0; MARK_BYTES];
+    mark.iter_mut().zip(digits.bytes()).for_each(|(byte, digit)| *byte = digit);
+    mark
 }
 
 /// What becomes of pieces on their way to the file.
@@ -130,6 +153,7 @@ struct Saving {
     pieces: Receiver<Piece>,
     encoding: Encoding,
     place: Destination,
+    desk: Arc<Desk>,
     /// Whether all pieces have come.
     has_all: bool,
 }
@@ -155,6 +179,10 @@ impl Saving {
                 Outcome::Failed
             }
         };
+        if let Destination::Replicas(spool) = &self.place {
+            spool.end(matches!(outcome, Outcome::Saved { .. }));
+            self.desk.note_progress();
+        }
         self.engine.durability.note_rewrite(false);
         self.engine.snapshots.note_ended(outcome, now_us() / 1_000_000);
         self.engine.follow_snapshots();
@@ -174,7 +202,11 @@ impl Saving {
     /// Writes all pieces. Says how many bytes there are in the file; none if the snapshot was cancelled.
     fn write(&mut self, directory: Directory, temporary: String, syncs_early: bool) -> io::Result<Option<u64>> {
         let mut records = PartialRecords::new(directory.clone(), format!("temp-{}", std::process::id()));
+        let path = directory.path().join(&temporary);
         let mut file = SnapshotFile::begin(directory, temporary)?;
+        if let Destination::Replicas(spool) = &self.place {
+            spool.begin(&path)?;
+        }
         file.syncs_early = syncs_early;
         file.write(self.encoding.start())?;
         loop {
@@ -183,6 +215,7 @@ impl Saving {
                     let written = file.write(&self.encoding.encode(&bytes));
                     self.note_done(bytes);
                     written?;
+                    self.note_written(file.len());
                 }
                 Ok(Piece::Part { record, bytes }) => {
                     let written = records.add(record, &bytes);
@@ -204,9 +237,18 @@ impl Saving {
         let bytes = file.len();
         match &self.place {
             Destination::Named(name) => file.finish(name)?,
+            Destination::Replicas(_) => self.note_written(bytes),
             Destination::Base { files, last } => return Ok(self.install(file, files, *last)?.then_some(bytes)),
         }
         Ok(Some(bytes))
+    }
+
+    /// Has replicas be sent what has been written.
+    fn note_written(&self, bytes: u64) {
+        if let Destination::Replicas(spool) = &self.place {
+            spool.note_len(bytes);
+            self.desk.note_progress();
+        }
     }
 
     fn note_done(&self, bytes: Vec<u8>) {

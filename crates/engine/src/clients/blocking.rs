@@ -25,6 +25,7 @@ use crate::command_table::Command;
 use crate::listening::listeners::Listeners;
 use crate::listening::watch::DbKey;
 use crate::pipelines::Pipeline;
+use crate::replication::replicas::Acknowledgement;
 
 pub use claim::Parked;
 
@@ -48,6 +49,8 @@ pub struct Waiter {
     pub wait: Wait,
     /// The keys under which it is registered, with their shards.
     pub registered: Vec<(usize, DbKey)>,
+    /// What it waits for instead of keys (WAIT, WAITAOF).
+    pub acknowledgement: Option<Box<Acknowledgement>>,
     /// The user that the connection is; none of what the server runs itself.
     pub(crate) user: Option<Arc<User>>,
     /// What the connection counts for. The command counts when it is answered.
@@ -72,12 +75,28 @@ impl Waiter {
         proto: Proto,
         wait: Wait,
         registered: Vec<(usize, DbKey)>,
+        acknowledgement: Option<Box<Acknowledgement>>,
         user: Option<Arc<User>>,
         pipeline: Option<Arc<Pipeline>>,
         ticket: u64,
     ) -> Waiter {
         let right = Claim::parked();
-        Waiter { client, worker, command, args, keys, database, proto, wait, registered, user, pipeline, ticket, right }
+        Waiter {
+            client,
+            worker,
+            command,
+            args,
+            keys,
+            database,
+            proto,
+            wait,
+            registered,
+            acknowledgement,
+            user,
+            pipeline,
+            ticket,
+            right,
+        }
     }
 
     /// Takes the right to answer; false if another thread has it.
@@ -319,6 +338,7 @@ mod tests {
             Proto::Resp2,
             wait,
             registered.to_vec(),
+            None,
             None,
             None,
             ticket,

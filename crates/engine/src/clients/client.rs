@@ -48,6 +48,8 @@ pub mod client_flag {
     pub const REPLY_OFF: u32 = 512;
     /// It was accepted beyond `maxclients`, and has yet to give a command of administration.
     pub const ON_RESERVE: u32 = 1024;
+    /// It is a replica of this server.
+    pub const REPLICA: u32 = 32768;
     /// CLIENT CAPA redirect: it follows a server that takes another one's place.
     pub const CAN_REDIRECT: u32 = 16384;
     /// CLIENT TRACKING, shown only: see [`super::Client::tracking_flags`].

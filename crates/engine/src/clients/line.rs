@@ -37,14 +37,19 @@ impl ClientKind {
         kinds.into_iter().find(|(word, _)| name.eq_ignore_ascii_case(word.as_bytes())).map(|(_, kind)| kind)
     }
 
-    /// The kind of a connection. There are no replicas yet.
+    /// The kind of a connection.
     pub(crate) fn of(client: &Client) -> ClientKind {
-        if client.has(client_flag::PUBSUB) { ClientKind::PubSub } else { ClientKind::Normal }
+        match () {
+            () if client.has(client_flag::REPLICA) => ClientKind::Replica,
+            () if client.has(client_flag::PUBSUB) => ClientKind::PubSub,
+            () => ClientKind::Normal,
+        }
     }
 }
 
 /// The letters of CLIENT LIST's flags, in Redis's order.
 const LETTERS: &[(u32, char)] = &[
+    (client_flag::REPLICA, 'S'),
     (client_flag::MONITOR, 'O'),
     (client_flag::PUBSUB, 'P'),
     (client_flag::MULTI, 'x'),

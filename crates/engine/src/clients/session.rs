@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use commands::call::KeyRef;
+use journal::order::Position;
 use resp::reply::{Output, Proto};
 use resp::request::{Framer, OwnedArgs};
 use store::hash::KeyHash;
@@ -18,6 +19,8 @@ use crate::listening::tracking::tracking_flag;
 use crate::listening::watch::{DbKey, Mark};
 use crate::pipelines::Tally;
 use crate::reasons::{SessionReason, SessionReasons};
+use crate::replication::followed::FollowedStream;
+use crate::replication::replicas::{Acknowledgement, ReplicaIntroduction, Wanted};
 
 /// A command that waits for EXEC.
 pub struct Queued {
@@ -130,6 +133,16 @@ pub struct Session {
     pub in_exec: bool,
     /// What it counts for a pipeline that survives it.
     tally: Option<Box<Tally>>,
+    /// What it says of itself as a replica.
+    pub replica: Option<Box<ReplicaIntroduction>>,
+    /// What it asks for as one: it leaves its thread, once its replies are sent, for the one that serves replicas.
+    pub departs: Option<Wanted>,
+    /// The primary's stream that it applies, if it is no client's.
+    pub(crate) followed: Option<Box<FollowedStream>>,
+    /// The last unit that it has committed, as far as units were recorded.
+    pub wrote: Position,
+    /// What its present command waits for of replicas and the disk.
+    pub awaited: Option<Box<Acknowledgement>>,
     /// What is known of an incomplete request.
     pub framer: Framer,
     /// What tells its round trips from pipelines.
@@ -163,6 +176,11 @@ impl Session {
             overfilled: None,
             in_exec: false,
             tally: None,
+            replica: None,
+            departs: None,
+            followed: None,
+            wrote: 0,
+            awaited: None,
             framer: Framer::default(),
             trips: Trips::default(),
         }

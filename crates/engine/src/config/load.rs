@@ -222,14 +222,7 @@ mod tests {
 
     #[test]
     fn what_would_be_dangerous_to_ignore_is_refused() {
-        for line in [
-            "cluster-enabled yes",
-            "loadmodule /x.so",
-            "sentinel monitor a b 1 1",
-            "rdma-port 6380",
-            "min-replicas-to-write 1",
-            "min-slaves-to-write 3",
-        ] {
+        for line in ["cluster-enabled yes", "loadmodule /x.so", "sentinel monitor a b 1 1", "rdma-port 6380"] {
             let error = load(&[line], "x").unwrap_err();
             assert!(
                 error.ends_with("is not supported by this version of Penstock; remove this directive to do without"),
@@ -238,7 +231,7 @@ mod tests {
         }
         check(&["slaveof 127.0.0.1 6380"], "replicaof", "127.0.0.1 6380");
         assert!(load(&["replicaof 127.0.0.1 0"], "x").unwrap_err().ends_with("Invalid master port"));
-        check(&["min-replicas-to-write 0", "min-replicas-max-lag 5"], "min-slaves-to-write", "0");
+        check(&["min-replicas-to-write 2", "min-replicas-max-lag 5"], "min-slaves-to-write", "2");
         check(&["appendonly no", "cluster-enabled no", "slaveof no one"], "appendonly", "no");
     }
 

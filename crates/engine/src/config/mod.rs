@@ -19,9 +19,8 @@
 //! | `rename-command` | in a file or on the command line only: [`Settings::renamed_commands`] |
 //! | `loadmodule` | refused: dangerous to ignore |
 //! | `cluster-enabled yes`, `sentinel` | refused: likewise |
-//! | `min-replicas-to-write` above 0 | refused: it asks for writes to be refused while there are no replicas |
 //! | CPU lists and so on | stored: what starts the server does that |
-//! | the rest about snapshots, replicas, clusters, modules | stored until these exist |
+//! | the rest about clusters and modules | stored until these exist |
 //! | `list-compress-depth` | stored: lists aren't compressed |
 //! | `activerehashing`, `dynamic-hz`, `jemalloc-bg-thread` | stored: the keyspace needs none |
 //!

@@ -478,6 +478,19 @@ settings! {
     replica_priority: Int = Directive::natural("replica-priority", "100").alias(&["slave-priority"]);
     /// Seconds without a sign of life after which a link between primary and replica is given up.
     repl_timeout_s: Int = Directive::int("repl-timeout", 1, i32::MAX as i64, "60");
+    /// Seconds between two signs of life that replicas are sent.
+    repl_ping_replica_period_s: Int = Directive::int("repl-ping-replica-period", 1, i32::MAX as i64, "10")
+        .alias(&["repl-ping-slave-period"]);
+    /// Bytes of the stream that are kept for replicas whose link breaks.
+    repl_backlog_size: Bytes = Directive::bytes("repl-backlog-size", 1, "1mb");
+    /// Seconds after the last replica has left for which the stream goes on, 0 for ever.
+    repl_backlog_ttl_s: Int = Directive::count("repl-backlog-ttl", "3600");
+    /// Whether replicas are sent a snapshot while it is made, and not only when it is whole.
+    repl_diskless_sync: Flag = Directive::bool("repl-diskless-sync", "yes");
+    /// Replicas that have to keep up; with fewer, commands that write are refused.
+    min_replicas_to_write: Int = Directive::natural("min-replicas-to-write", "0").alias(&["min-slaves-to-write"]);
+    /// Seconds within which a replica has to have said how far it is.
+    min_replicas_max_lag_s: Int = Directive::natural("min-replicas-max-lag", "10").alias(&["min-slaves-max-lag"]);
     /// The primary that is followed, as host and port; empty for none.
     replicaof: Text = Directive::new("replicaof", ValueKind::Words(check_replicaof), "").alias(&["slaveof"]).immutable();
 

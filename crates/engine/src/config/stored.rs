@@ -110,22 +110,16 @@ const APPEND_ONLY: Group = Group {
 };
 
 const REPLICATION: Group = Group {
-    why: "No server can follow this one yet, and what it follows takes the place of its own data at once.",
-    awaits: true,
+    why: "Replicas share one snapshot, also those that come while it is sent; a primary's data take the place of this server's at once.",
+    awaits: false,
     directives: &[
         Directive::bool("replica-lazy-flush", "no").alias(&["slave-lazy-flush"]),
         Directive::bool("replica-ignore-maxmemory", "yes").alias(&["slave-ignore-maxmemory"]),
         Directive::bool("replica-ignore-disk-write-errors", "no"),
-        Directive::bool("repl-diskless-sync", "yes"),
         Directive::natural("repl-diskless-sync-delay", "5"),
         Directive::natural("repl-diskless-sync-max-replicas", "0"),
         Directive::choice("repl-diskless-load", &["disabled", "on-empty-db", "swapdb"], "disabled"),
         Directive::bool("repl-disable-tcp-nodelay", "no"),
-        Directive::int("repl-ping-replica-period", 1, INT_MAX, "10").alias(&["repl-ping-slave-period"]),
-        Directive::bytes("repl-backlog-size", 1, "1mb"),
-        Directive::count("repl-backlog-ttl", "3600"),
-        Directive::natural("min-replicas-to-write", "0").alias(&["min-slaves-to-write"]).missing("replication"),
-        Directive::natural("min-replicas-max-lag", "10").alias(&["min-slaves-max-lag"]),
         Directive::choice("propagation-error-behavior", &["ignore", "panic", "panic-on-replicas"], "ignore"),
         Directive::natural("shutdown-timeout", "10"),
         Directive::bytes("replica-full-sync-buffer-limit", 0, "0"),

@@ -14,7 +14,7 @@ use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
 use crate::command_table::Command;
 use crate::config::LogLevel;
-use crate::reasons::{CUT_OFF, LOADING, REFUSES_WRITES, REPLICA};
+use crate::reasons::{CUT_OFF, FEW_REPLICAS, LOADING, REFUSES_WRITES, REPLICA};
 use crate::registry::table;
 use crate::services::access;
 use crate::worker::{Step, Worker};
@@ -68,6 +68,9 @@ impl Worker {
         }
         if self.engine.reasons.has(REFUSES_WRITES) && !replays && is_refused_unsaved(session, command) {
             return Err(self.engine.unsaved());
+        }
+        if self.engine.reasons.has(FEW_REPLICAS) && !self.engine.is_replica() && writes(session, command) {
+            return Err(Error::new("NOREPLICAS Not enough good replicas to write."));
         }
         if self.engine.reasons.has(REPLICA) && !replays && self.engine.is_read_only() && writes(session, command) {
             return Err(Error::READ_ONLY);

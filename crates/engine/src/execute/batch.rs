@@ -62,6 +62,9 @@ impl Worker {
         }
         let ran = self.run_with_tables(session, input, from, out);
         self.note_observed();
+        if self.wrote > 0 {
+            session.wrote = std::mem::take(&mut self.wrote);
+        }
         ran
     }
 }

@@ -60,12 +60,30 @@ impl Worker {
         self.engine.waiters.remove(&waiter);
         // It tells that the keys have nothing: what they had may just have been taken by others.
         self.depend_on_all();
-        self.resume(session, &mut waiter.timeout_reply(), out);
+        self.resume(session, &mut self.engine.timeout_reply(&waiter), out);
         true
+    }
+
+    /// Whether a connection waits for what replicas and the disk have.
+    #[must_use]
+    pub fn awaits_acknowledgement(&self, session: &Session) -> bool {
+        session.client.waiter().is_some_and(|waiter| waiter.acknowledgement.is_some())
+    }
+
+    /// Whether a connection waits for what replicas and the disk have, and they have it.
+    #[must_use]
+    pub fn has_acknowledged(&self, session: &Session) -> bool {
+        let waiter = session.client.waiter();
+        let awaited = waiter.as_ref().and_then(|waiter| waiter.acknowledgement.as_deref());
+        awaited.is_some_and(|awaited| self.engine.has_acknowledged(awaited))
     }
 
     /// Ends a connection's wait with the reply that it waited for.
     pub fn resume(&mut self, session: &mut Session, reply: &mut Output, out: &mut Output) {
+        if self.engine.journal.is_read() {
+            // Another thread may have committed what the command has changed.
+            session.wrote = self.engine.journal.position();
+        }
         if let Some(waiter) = session.client.end_wait() {
             // It was counted when its wait was ended.
             self.note_if_slow(session, waiter.command, &waiter.args.args(), 0);

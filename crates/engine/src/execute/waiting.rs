@@ -54,6 +54,7 @@ impl Worker {
             session.proto,
             wait,
             registered,
+            session.awaited.take(),
             session.user().cloned(),
             session.tally().map(|tally| tally.pipeline().clone()),
             self.engine.waiters.ticket(),

@@ -126,7 +126,11 @@ impl Worker {
             counts_keys: self.engine.hot_keys.ratio() != 0,
         };
         stint.look_at = stint.end_of_small(stint.written);
-        let ran = self.run_windows(session, &mut stint, out, &mut tables, &mut inside);
+        let ran = if self.may_go_on(session) {
+            self.run_windows(session, &mut stint, out, &mut tables, &mut inside)
+        } else {
+            Ran::Closing
+        };
         if self.engine.reasons.has(TRACKED) {
             self.end_tracked_batch(session, out);
         }
@@ -136,12 +140,22 @@ impl Worker {
         if inside.is_some() {
             self.commit_count(session);
         }
+        if let Some(followed) = &mut session.followed {
+            let commands = stint.input.bytes.get(from..stint.at).unwrap_or_default();
+            followed.note_run(&self.engine.replication, commands, session.multi.is_some());
+        }
         drop(inside);
         tables.shrink();
         self.shards.clear();
         self.shards.shrink_to(KEPT_KEYS_MAX);
         self.tables = tables;
         (stint.at, ran)
+    }
+
+    /// False for a primary's stream that is not followed any more. The thread is inside the gate.
+    #[inline]
+    fn may_go_on(&self, session: &Session) -> bool {
+        session.followed.as_ref().is_none_or(|followed| !followed.is_over(&self.engine.replication))
     }
 
     fn run_windows(

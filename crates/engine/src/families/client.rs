@@ -385,7 +385,7 @@ fn unblock(turn: &mut Turn<'_, '_>) -> Outcome {
         Reply::new(&mut output, waiter.proto).error(UNBLOCKED);
         turn.worker.count_failed(&waiter, UNBLOCKED.as_bytes());
     } else {
-        output = waiter.timeout_reply();
+        output = engine.timeout_reply(&waiter);
         turn.worker.count_ended(&waiter);
     }
     target.inspect(|client| client.note_answer(&waiter));

@@ -24,6 +24,7 @@ pub mod monitor;
 pub mod persistence;
 pub mod pipeline;
 pub mod pubsub;
+pub mod replicas;
 pub mod replication;
 pub mod scripting;
 pub mod server;
@@ -55,6 +56,7 @@ pub const ALL: &[&[Spec<Run>]] = &[
     persistence::COMMANDS,
     pipeline::COMMANDS,
     pubsub::COMMANDS,
+    replicas::COMMANDS,
     replication::COMMANDS,
     scripting::COMMANDS,
     server::COMMANDS,

@@ -67,15 +67,12 @@ fn bgsave(turn: &mut Turn<'_, '_>) -> Outcome {
     let snapshots = &turn.engine().snapshots;
     match snapshots.purpose() {
         Some(Purpose::File) => Err(Error::new("ERR Background save already in progress")),
-        Some(Purpose::Base) if is_scheduled => {
+        Some(Purpose::Base | Purpose::Replicas) if is_scheduled => {
             snapshots.want(Purpose::File);
             turn.reply.simple("Background saving scheduled");
             Ok(())
         }
-        Some(Purpose::Base) => Err(Error::new(
-            "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a \
-             BGSAVE whenever possible.",
-        )),
+        Some(Purpose::Base | Purpose::Replicas) => Err(Error::new(saving::ANOTHER_RUNS)),
         None => {
             begin(turn, Purpose::File)?;
             turn.reply.simple("Background saving started");
@@ -98,8 +95,8 @@ fn cancel(turn: &mut Turn<'_, '_>) -> Outcome {
     let is_file = engine.snapshots.purpose() == Some(Purpose::File);
     if is_file && saving::cancel(engine, turn.locked) {
         turn.reply.simple("Background saving cancelled");
-    } else if engine.snapshots.wanted() == Some(Purpose::File) {
-        engine.snapshots.forget_wanted();
+    } else if engine.snapshots.is_wanted_for(Purpose::File) {
+        engine.snapshots.forget_wanted(Purpose::File);
         turn.reply.simple("Scheduled background saving cancelled");
     } else {
         return Err(Error::new("ERR Background saving is currently not in progress or scheduled"));
@@ -116,7 +113,7 @@ fn bgrewriteaof(turn: &mut Turn<'_, '_>) -> Outcome {
         Some(Purpose::Base) => {
             return Err(Error::new("ERR Background append only file rewriting already in progress"));
         }
-        Some(Purpose::File) => {
+        Some(Purpose::File | Purpose::Replicas) => {
             engine.snapshots.want(Purpose::Base);
             turn.reply.simple("Background append only file rewriting scheduled");
         }

@@ -4,12 +4,12 @@
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, FAST, LOADING, NO_ASYNC_LOADING, NOSCRIPT, STALE};
-use commands::spec::{Group, Spec, acl};
-use replication::id::HistoryId;
+use commands::spec::{Group, Scope, Spec, acl};
 use resp::num::parse_i64;
 
 use crate::config::LogLevel;
 use crate::replication::Primary;
+use crate::replication::replicas::{ReplicaFigures, ReplicaStage};
 use crate::worker::turn::{Run, Turn};
 
 /// Flags of what changes the primary.
@@ -18,7 +18,7 @@ const ARGUMENTS: &str = "<host port | NO ONE>";
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[
-    Spec::new("replicaof", 3, FOLLOWS, Run::Session(replicaof)).docs(
+    Spec::new("replicaof", 3, FOLLOWS, Run::Session(replicaof)).scope(Scope::Whole).docs(
         Group::Server,
         "5.0.0",
         "O(1)",
@@ -30,16 +30,16 @@ pub const COMMANDS: &[Spec<Run>] = &[
         .categories(acl::ADMIN | acl::DANGEROUS)
         .docs(Group::Server, "2.8.12", "O(1)", "Says whether this server follows another one, and how far it is.", ""),
     Spec::new("slaveof", 3, FOLLOWS, Run::Session(replicaof))
+        .scope(Scope::Whole)
         .docs(Group::Server, "1.0.0", "O(1)", "The older name of REPLICAOF.", ARGUMENTS)
         .deprecated("5.0.0", "`REPLICAOF`"),
 ];
 
 fn replicaof(turn: &mut Turn<'_, '_>) -> Outcome {
     let engine = turn.engine();
-    let fresh = fresh_id(turn);
     let stale = engine.settings.replica_serve_stale_data.get();
     if turn.is(1, "no") && turn.is(2, "one") {
-        if engine.replication.follow(None, fresh, stale) {
+        if engine.replication.follow(&engine.journal, None, stale) {
             engine.host.log(LogLevel::Notice, "MASTER MODE enabled: this server follows none any more");
         }
         turn.reply.ok();
@@ -49,7 +49,7 @@ fn replicaof(turn: &mut Turn<'_, '_>) -> Outcome {
     let port = port.ok_or(Error::new("ERR Invalid master port"))?;
     let host = String::from_utf8_lossy(turn.arg(1)).into_owned();
     let text = format!("REPLICAOF {host}:{port} enabled: this server's data become that server's");
-    if engine.replication.follow(Some(Primary { host, port }), fresh, stale) {
+    if engine.replication.follow(&engine.journal, Some(Primary { host, port }), stale) {
         engine.host.log(LogLevel::Notice, &text);
         turn.reply.ok();
     } else {
@@ -58,26 +58,23 @@ fn replicaof(turn: &mut Turn<'_, '_>) -> Outcome {
     Ok(())
 }
 
-/// A name for the history that begins if this server follows none any more.
-fn fresh_id(turn: &mut Turn<'_, '_>) -> HistoryId {
-    let random = &mut turn.worker.random;
-    let mut bits = [0; HistoryId::LEN / 2];
-    for piece in bits.chunks_mut(4) {
-        let number = random.next().to_le_bytes();
-        piece.copy_from_slice(number.get(..piece.len()).unwrap_or_default());
-    }
-    HistoryId::new(bits)
-}
-
 fn role(turn: &mut Turn<'_, '_>) -> Outcome {
     let replication = &turn.engine().replication;
     let (primary, link) = (replication.primary().0, replication.link());
     match primary {
         None => {
+            let online = |replica: &ReplicaFigures| replica.stage == ReplicaStage::Online;
+            let replicas: Vec<ReplicaFigures> = replication.replicas.all().into_iter().filter(online).collect();
             turn.reply.array(3);
             turn.reply.bulk(b"master");
-            turn.reply.int(link.applied as i64);
-            turn.reply.array(0);
+            turn.reply.int(replication.offset() as i64);
+            turn.reply.array(replicas.len());
+            for replica in replicas {
+                turn.reply.array(3);
+                turn.reply.bulk(replica.address.as_bytes());
+                turn.reply.bulk(replica.port.to_string().as_bytes());
+                turn.reply.bulk(replica.offset.to_string().as_bytes());
+            }
         }
         Some(primary) => {
             turn.reply.array(5);

@@ -7,9 +7,13 @@ use resp::request::{Batch, Framer, Input, Limits};
 use resp::skim::Skimmer;
 
 use super::{KEPT_BYTES, NO_CLIENT};
+use commands::spec::Scope;
+
 use crate::clients::client::Client;
 use crate::clients::session::Session;
+use crate::clients::transaction::is_exec;
 use crate::machine::ticks::Ticks;
+use crate::registry::table;
 use crate::replication::Applied;
 use crate::worker::Worker;
 
@@ -17,17 +21,29 @@ use crate::worker::Worker;
 const SHOWN_BYTES: usize = 200;
 
 impl Worker {
-    /// Applies whole commands and transactions of a primary's stream, as many of them as there is room for in the log. Nothing expires by the clock meanwhile: the primary says what has expired.
-    pub fn apply_stream(&mut self, stream: u64, commands: &[u8]) -> Applied {
+    /// Applies whole commands and transactions of a primary's stream, as many of them as there is room for in the log, in the runs that end
+    /// at `cuts`. Nothing expires by the clock meanwhile: the primary says what has expired. Nothing more is applied once another primary
+    /// is followed than with `version`.
+    pub fn apply_stream(&mut self, stream: u64, version: u64, commands: &[u8], cuts: &[usize]) -> Applied {
         let mut session = match self.stream.take() {
             Some((known, session)) if known == stream => session,
             _ => Box::new(self.stream_session()),
         };
+        session.followed.get_or_insert_default().begin(version);
         self.set_replays(true);
-        let applied = self.apply_all(&mut session, commands);
+        let applied = self.apply_all(&mut session, commands, cuts);
         self.set_replays(false);
         self.stream = Some((stream, session));
         applied
+    }
+
+    /// A run, if it is of one command that may leave the gate.
+    fn single<'c>(&self, run: &'c [u8]) -> Option<&'c [u8]> {
+        let (mut framer, mut batch) = (Framer::default(), Batch::default());
+        let input = Input::from(run);
+        framer.frame(input, 0, &Limits::default(), 1, &mut batch);
+        let first = batch.requests().first()?;
+        runs_by_itself(batch.args(first, input).get(0)).then_some(run)
     }
 
     /// Not among the clients: no thread reads its connection.
@@ -42,12 +58,21 @@ impl Worker {
         self.clock.set(Ticks::now());
     }
 
-    fn apply_all(&mut self, session: &mut Session, commands: &[u8]) -> Applied {
+    fn apply_all(&mut self, session: &mut Session, commands: &[u8], cuts: &[usize]) -> Applied {
         let (mut taken, mut failures, mut failure) = (0, 0, None);
         let mut out = Output::default();
+        let mut cuts = cuts.iter().copied().chain([commands.len()]);
+        let mut end = 0;
         while taken < commands.len() {
+            while end <= taken {
+                end = cuts.next().unwrap_or(commands.len());
+            }
+            let run = commands.get(..end).unwrap_or_default();
+            if let Some(followed) = &mut session.followed {
+                followed.begin_run(self.single(run.get(taken..).unwrap_or_default()));
+            }
             let (before, errors) = (taken, self.stats().errors.get());
-            (taken, _) = self.run(session, commands.into(), taken, &mut out);
+            (taken, _) = self.run(session, run.into(), taken, &mut out);
             let new = self.stats().errors.get() - errors;
             if new > 0 {
                 failures += new;
@@ -60,6 +85,15 @@ impl Worker {
         }
         Applied { taken, failures, failure }
     }
+}
+
+/// Whether a command of this name may run alone behind the gate, so that a thread that runs it leaves the gate in its midst.
+#[must_use]
+pub fn runs_by_itself(name: &[u8]) -> bool {
+    let Some(command) = table().find(name) else { return false };
+    is_exec(command)
+        || matches!(command.info.scope, Scope::Whole | Scope::Script | Scope::ByArgs(_))
+        || !command.subcommands.is_empty()
 }
 
 /// The first of some commands that answered an error, and the error.

@@ -35,6 +35,10 @@ const BEGUN_SHARDS: usize = 4;
 /// How long SAVE waits before it looks again whether the disk has taken what it has been given.
 const DISK_WAIT: Duration = Duration::from_millis(1);
 
+/// What a command is told that would save, while another snapshot is being made.
+pub(crate) const ANOTHER_RUNS: &str = "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in \
+                                       order to schedule a BGSAVE whenever possible.";
+
 /// Begins a snapshot of this moment, or of the moment when a cancelled one has ended and its marks are cleared away. All shards are
 /// held.
 ///
@@ -51,6 +55,7 @@ pub(crate) fn begin(
         Some(Purpose::Base) => {
             return Err(Error::new("ERR Background append only file rewriting already in progress"));
         }
+        Some(Purpose::Replicas) => return Err(Error::new(ANOTHER_RUNS)),
         None => {}
     }
     // It has to end before, for its file has the name of the next one's.
@@ -61,6 +66,10 @@ pub(crate) fn begin(
     if purpose == Purpose::Base {
         let begun = engine.host.begin_append_only_file(&mut || engine.journal.read_alone(Audience::File));
         begun.map_err(|why| Error::new(format!("ERR {why}")))?;
+    }
+    if purpose == Purpose::Replicas {
+        engine.replication.begin_stream(&engine.journal);
+        engine.replication.stream.note_cut();
     }
     let (outlet, pieces) = Outlet::new();
     let (form, options) = (form(engine, purpose), options(engine, clock));
@@ -98,7 +107,7 @@ pub(crate) fn begin(
 fn form(engine: &Engine, purpose: Purpose) -> SnapshotForm {
     match purpose {
         Purpose::Base if !engine.settings.aof_use_rdb_preamble.get() => SnapshotForm::Commands,
-        Purpose::Base | Purpose::File => SnapshotForm::Rdb,
+        Purpose::Base | Purpose::File | Purpose::Replicas => SnapshotForm::Rdb,
     }
 }
 
@@ -148,7 +157,7 @@ fn rdb_prologue(engine: &Engine, clock: &Clock, purpose: Purpose, sizes: &[Datab
     }
     let tokens = match purpose {
         Purpose::File => engine.pipelines.states(clock.now_ms),
-        Purpose::Base => engine.pipelines.states_before_units(clock.now_ms),
+        Purpose::Base | Purpose::Replicas => engine.pipelines.states_before_units(clock.now_ms),
     };
     tokens.iter().for_each(|state| writer.aux(&mut out, TOKEN_FIELD, &state.record()));
     for text in engine.scripts.loaded() {
@@ -221,7 +230,7 @@ fn walk_all(engine: &Engine, locked: &mut Locked<'_>) {
 /// # Errors
 /// If it can't be saved. Then nothing waits.
 pub fn save_last(engine: &'static Engine, locked: &mut Locked<'_>, clock: &Clock, saves: bool) -> Result<(), Error> {
-    engine.snapshots.forget_wanted();
+    engine.snapshots.forget_all_wanted();
     cancel(engine, locked);
     // One that has been walked is finished.
     engine.snapshots.wait_for_end();

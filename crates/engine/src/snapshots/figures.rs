@@ -62,6 +62,7 @@ impl SnapshotFigures {
                 (self.base_tried_s, self.base_has_failed) = (now_s, true);
                 self.base_failures += 1;
             }
+            Purpose::Replicas => {}
         }
     }
 
@@ -87,6 +88,7 @@ impl SnapshotFigures {
                     self.base_bytes = bytes;
                 }
             }
+            Purpose::Replicas => {}
         }
     }
 }

@@ -27,20 +27,21 @@ impl EventLoop {
                 Message::Unpark { client, mut output, pushes, depends } => {
                     unparked.extend(self.unpark(client, &mut output, pushes, depends));
                 }
-                Message::Close { client } => {
-                    if let Some(&key) = self.by_client.get(&client) {
-                        self.close(key);
-                    }
-                }
+                Message::Close { client } => match self.by_client.get(&client) {
+                    Some(&key) => self.close(key),
+                    // It may be a replica, which another thread serves.
+                    None => self.shared.desk.close(client),
+                },
                 Message::Dropped { client, pushes } => {
                     if let Some(&key) = self.by_client.get(&client) {
                         self.drop_lines(key, pushes);
                     }
                 }
-                Message::Apply { stream, commands } => {
-                    let applied = self.worker.apply_stream(stream, &commands);
+                Message::Apply { stream, version, commands, cuts } => {
+                    let applied = self.worker.apply_stream(stream, version, &commands, &cuts);
                     self.shared.engine.replication.note_applied(applied);
                 }
+                Message::Acknowledged => self.answer_acknowledged(),
                 Message::Look => look = true,
                 Message::Room { inbox } => {
                     self.worker.note_room(inbox);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use engine::engine::Engine;
 use engine::inbox::Message;
-use engine::replay::Replay;
+use engine::replay::{Replay, runs_by_itself};
 use engine::replication::{Applied, History, LinkState, Primary};
 use engine::snapshots::Purpose;
 use engine::snapshots::reading::LoadOptions;
@@ -45,9 +45,8 @@ pub(super) struct Link<'f> {
     version: u64,
     stream_number: u64,
     was_up: bool,
-    /// Bytes of the history that have arrived, and that have been applied.
+    /// Bytes of the history that have arrived.
     read: u64,
-    applied: u64,
     acknowledged: Instant,
 }
 
@@ -58,16 +57,7 @@ impl<'f> Link<'f> {
         version: u64,
         stream_number: u64,
     ) -> Link<'f> {
-        Link {
-            engine,
-            append_only,
-            version,
-            stream_number,
-            was_up: false,
-            read: 0,
-            applied: 0,
-            acknowledged: Instant::now(),
-        }
+        Link { engine, append_only, version, stream_number, was_up: false, read: 0, acknowledged: Instant::now() }
     }
 
     /// Whether the stream has begun.
@@ -155,7 +145,10 @@ impl<'f> Link<'f> {
     fn go_on(&mut self, renamed: Option<HistoryId>) {
         let replication = &self.engine.replication;
         let (link, history) = (replication.link(), replication.history());
-        (self.read, self.applied) = (link.applied, link.applied);
+        self.read = link.applied;
+        if !replication.stream.is_active() {
+            replication.stream.restart(link.applied);
+        }
         if let Some(id) = renamed.filter(|id| *id != history.id) {
             replication.set_history(History { id, before: Some((history.id, link.applied + 1)), is_known: true });
         }
@@ -206,8 +199,9 @@ impl<'f> Link<'f> {
     fn end_loading(&mut self, history: HistoryId, offset: u64, is_loaded: bool) {
         let engine = self.engine;
         if is_loaded {
-            (self.read, self.applied) = (offset, offset);
+            self.read = offset;
             self.stream_number += 1;
+            engine.replication.stream.restart(offset);
             engine.replication.set_history(History { id: history, before: None, is_known: true });
             // The link's end tells if it isn't wanted any more.
             let _ = self.note(|link| (link.read, link.applied, link.full) = (offset, offset, link.full + 1));
@@ -266,8 +260,8 @@ impl<'f> Link<'f> {
 
     /// Has the stream applied as it arrives.
     fn stream(&mut self, socket: &mut Patient, buffer: &mut Vec<u8>) -> Result<(), Trouble> {
-        let mut splitter = Splitter::new(self.engine.keyspace.databases());
-        self.read = self.applied + buffer.len() as u64;
+        let mut splitter = Splitter::new(self.engine.keyspace.databases(), runs_by_itself);
+        self.read = self.applied() + buffer.len() as u64;
         loop {
             self.take_all(socket, &mut splitter, buffer)?;
             let before = buffer.len();
@@ -289,12 +283,13 @@ impl<'f> Link<'f> {
             let bytes = buffer.get(at..).unwrap_or_default();
             let portion = splitter.portion(bytes).map_err(unusable)?;
             let commands = bytes.get(..portion.commands).unwrap_or_default();
-            self.apply(commands)?;
+            self.apply(commands, &portion.cuts)?;
             at += portion.commands + portion.asks;
             if portion.asks > 0 {
                 self.acknowledge(socket)?;
                 // The question is a part of the history, too.
-                self.advance(portion.asks)?;
+                let question = bytes.get(portion.commands..portion.commands + portion.asks).unwrap_or_default();
+                self.engine.replication.advance(self.version, question);
             } else {
                 break;
             }
@@ -304,16 +299,23 @@ impl<'f> Link<'f> {
     }
 
     /// Has a worker apply whole commands, and waits for it.
-    fn apply(&mut self, mut commands: &[u8]) -> Result<(), Trouble> {
-        while !commands.is_empty() {
-            let message = Message::Apply { stream: self.stream_number, commands: commands.to_vec() };
+    fn apply(&mut self, commands: &[u8], cuts: &[usize]) -> Result<(), Trouble> {
+        let mut at = 0;
+        while at < commands.len() {
+            let message = Message::Apply {
+                stream: self.stream_number,
+                version: self.version,
+                commands: commands.get(at..).unwrap_or_default().to_vec(),
+                cuts: cuts.iter().filter_map(|cut| cut.checked_sub(at)).collect(),
+            };
             let Some(inbox) = self.engine.inboxes.get(APPLIES) else { return Ok(()) };
             inbox.send(message);
-            let applied = self.applied();
-            self.advance(applied.taken)?;
+            let applied = self.await_applied();
+            let read = self.read;
+            self.note(|link| link.read = read)?;
             self.note_failures(&applied)?;
-            commands = commands.get(applied.taken..).unwrap_or_default();
-            if !commands.is_empty() {
+            at += applied.taken;
+            if at < commands.len() {
                 std::thread::sleep(ROOM_WAIT);
             }
         }
@@ -321,7 +323,7 @@ impl<'f> Link<'f> {
     }
 
     /// Waits for what a worker has done with a part. It may be in the midst of a long command, or of a script.
-    fn applied(&self) -> Applied {
+    fn await_applied(&self) -> Applied {
         loop {
             if let Some(applied) = self.engine.replication.applied(LOOK_EVERY) {
                 return applied;
@@ -329,11 +331,9 @@ impl<'f> Link<'f> {
         }
     }
 
-    /// Counts bytes that were applied.
-    fn advance(&mut self, bytes: usize) -> Result<(), Trouble> {
-        self.applied += bytes as u64;
-        let (read, applied) = (self.read, self.applied);
-        self.note(|link| (link.read, link.applied) = (read, applied))
+    /// Bytes of the history that have been applied.
+    fn applied(&self) -> u64 {
+        self.engine.replication.link().applied
     }
 
     fn note_failures(&self, applied: &Applied) -> Result<(), Trouble> {
@@ -348,7 +348,7 @@ impl<'f> Link<'f> {
     /// Tells the primary how far this server is.
     fn acknowledge(&mut self, socket: &mut Patient) -> Result<(), Trouble> {
         self.acknowledged = Instant::now();
-        let offset = self.applied.to_string();
+        let offset = self.applied().to_string();
         Ok(socket.write_all(&request(&[b"REPLCONF", b"ACK", offset.as_bytes()]))?)
     }
 }

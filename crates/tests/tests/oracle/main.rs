@@ -5,6 +5,8 @@ mod coverage;
 mod differential;
 mod fields;
 mod function_differential;
+mod links;
+mod primary;
 mod replay;
 mod replication;
 mod script_differential;

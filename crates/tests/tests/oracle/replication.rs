@@ -8,107 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use penstock_tests::breaker::Breaker;
-use penstock_tests::bytes::encode_all;
-use penstock_tests::families;
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
-use penstock_tests::stream::generate;
 
-/// A primary that begins a snapshot at once, and has all that a replica may have missed.
-const PRIMARY: &[&str] =
-    &["--repl-diskless-sync-delay", "0", "--repl-backlog-size", "64mb", "--enable-debug-command", "yes"];
-/// Threads that work on the primary, and streams of each in an ordinary run.
-const THREADS: u64 = 2;
-const STREAMS: u64 = 40;
-/// How long a stream's replies may take; what waits for longer is blocked.
-const PATIENCE: Duration = Duration::from_millis(50);
-
-fn replica_of(port: u16, more: &[&str]) -> Server {
-    let port = port.to_string();
-    let args = ["--replicaof", "127.0.0.1", &port, "--threads", "2", "--enable-debug-command", "yes"];
-    Server::penstock_that_loads(&[&args[..], more].concat())
-}
-
-fn text(server: &Server, command: &str) -> String {
-    String::from_utf8_lossy(server.connect().cmd(command).unwrap().text()).into_owned()
-}
-
-fn is_up(server: &Server) -> bool {
-    text(server, "INFO replication").contains("master_link_status:up")
-}
-
-/// Runs random commands of all families on several threads.
-fn work(server: &Server, seed: u64, streams: u64) {
-    thread::scope(|scope| {
-        for thread in 0..THREADS {
-            scope.spawn(move || {
-                let mut rng = Rng::new(seed + thread);
-                let families: Vec<_> = families::ALL.iter().filter(|family| family.is_replayed).collect();
-                for _ in 0..streams {
-                    let family = *rng.pick(&families);
-                    let stream = generate(family, rng.next_u64());
-                    let mut conn = server.connect();
-                    // A command that the server closes the connection for ends the stream.
-                    if conn.send(&encode_all(&stream.commands)).is_ok() {
-                        let _ = conn.read_for(PATIENCE);
-                    }
-                }
-            });
-        }
-    });
-}
-
-/// Has no key expire any more, so that data stay the same while nothing is written.
-fn persist_all(server: &Server) {
-    let mut conn = server.connect();
-    for database in 0..16 {
-        conn.cmd(&format!("SELECT {database}")).unwrap();
-        for key in conn.cmd("KEYS *").unwrap().items() {
-            conn.call(&[b"PERSIST".to_vec(), key.text().to_vec()]).unwrap();
-        }
-    }
-}
-
-/// Waits until both have the same data at the same offset.
-fn wait_until_equal(primary: &Server, replica: &Server) {
-    let offset = |server: &Server, name: &str| server.figure(name);
-    let mut last = String::new();
-    let is_equal = || {
-        let digests = [text(primary, "DEBUG DIGEST"), text(replica, "DEBUG DIGEST")];
-        let offsets = [offset(primary, "master_repl_offset"), offset(replica, "slave_repl_offset")];
-        last = format!("{digests:?} {offsets:?}");
-        digests[0] == digests[1] && offsets[0] == offsets[1]
-    };
-    let equal = penstock_tests::server::comes_true(is_equal);
-    assert!(equal, "{last} {:?}\n{}", differing_keys(primary, replica), replica.log());
-}
-
-/// Keys whose values differ, in any database.
-fn differing_keys(primary: &Server, replica: &Server) -> Vec<String> {
-    let (mut ours, mut theirs) = (replica.connect(), primary.connect());
-    let mut found = Vec::new();
-    for database in 0..16 {
-        for conn in [&mut ours, &mut theirs] {
-            conn.cmd(&format!("SELECT {database}")).unwrap();
-        }
-        let mut keys: Vec<Vec<u8>> = Vec::new();
-        for conn in [&mut ours, &mut theirs] {
-            keys.extend(conn.cmd("KEYS *").unwrap().items().iter().map(|key| key.text().to_vec()));
-        }
-        keys.sort();
-        keys.dedup();
-        for key in keys {
-            let command = [b"DEBUG".to_vec(), b"DIGEST-VALUE".to_vec(), key.clone()];
-            let digests = [&mut ours, &mut theirs].map(|conn| conn.call(&command).unwrap());
-            if digests[0] != digests[1] {
-                let values =
-                    [&mut ours, &mut theirs].map(|conn| conn.call(&[b"DUMP".to_vec(), key.clone()]).unwrap().escaped());
-                found.push(format!("{database} {}: {values:?}", String::from_utf8_lossy(&key)));
-            }
-        }
-    }
-    found
-}
+use super::links::{PRIMARY, STREAMS, is_up, persist_all, replica_of, text, wait_until_equal, work};
 
 #[test]
 fn a_replica_has_what_its_primary_has() {

@@ -18,7 +18,11 @@ fn deliver(bench: &mut Bench, session: &mut Session) -> (String, Vec<u64>) {
                 shown += &String::from_utf8_lossy(&out.slices().collect::<Vec<_>>().concat());
             }
             Message::Close { client } => closed.push(client),
-            Message::Dropped { .. } | Message::Apply { .. } | Message::Look | Message::Room { .. } => {}
+            Message::Dropped { .. }
+            | Message::Apply { .. }
+            | Message::Acknowledged
+            | Message::Look
+            | Message::Room { .. } => {}
         }
     }
     (shown.replace("\r\n", "|"), closed)

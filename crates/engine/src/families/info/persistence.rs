@@ -65,7 +65,7 @@ fn append_only_file(engine: &Engine, figures: &SnapshotFigures, text: &mut InfoT
     let rewrite = rewrite.filter(|(purpose, _)| *purpose == Purpose::Base).map(|(_, seconds)| seconds);
     text.field("aof_enabled", u8::from(is_on));
     text.field("aof_rewrite_in_progress", u8::from(rewrite.is_some()));
-    text.field("aof_rewrite_scheduled", u8::from(engine.snapshots.wanted() == Some(Purpose::Base)));
+    text.field("aof_rewrite_scheduled", u8::from(engine.snapshots.is_wanted_for(Purpose::Base)));
     text.field("aof_last_rewrite_time_sec", seconds(figures.base_s));
     text.field("aof_current_rewrite_time_sec", seconds(rewrite));
     text.field("aof_last_bgrewrite_status", status(figures.base_has_failed));

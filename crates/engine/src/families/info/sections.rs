@@ -10,6 +10,7 @@ use crate::machine::CpuTime;
 use crate::machine::ticks::to_microseconds;
 use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
 use crate::pubsub::ChannelKind;
+use crate::replication::replicas::ReplicaStage;
 use crate::replication::{LinkFigures, LinkState, Primary};
 use crate::statistics::stats::{RecentMax, Totals, WorkerStats};
 
@@ -207,7 +208,10 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("instantaneous_output_kbps", kilobytes(rates.net_out));
     text.constants(&[("instantaneous_input_repl_kbps", "0.00"), ("instantaneous_output_repl_kbps", "0.00")]);
     text.field("rejected_connections", totals.rejected_connections);
-    text.constants(&[("sync_full", "0"), ("sync_partial_ok", "0"), ("sync_partial_err", "0")]);
+    let syncs = gathered.turn.engine().replication.replicas.figures();
+    text.field("sync_full", syncs.full);
+    text.field("sync_partial_ok", syncs.partial);
+    text.field("sync_partial_err", syncs.refused);
     text.field("expired_subkeys", totals.expired_fields);
     text.field("expired_keys", totals.expired);
     text.constants(&[("expired_stale_perc", "0.00"), ("expired_time_cap_reached_count", "0")]);
@@ -256,14 +260,31 @@ pub(super) fn replication(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoTe
         None => text.constants(&[("role", "master")]),
         Some(primary) => replica(gathered, text, &primary, &link),
     }
-    text.constants(&[("connected_slaves", "0"), ("master_failover_state", "no-failover")]);
+    let replicas = engine.replication.replicas.all();
+    text.field("connected_slaves", replicas.len());
+    if engine.settings.min_replicas_to_write.get() > 0 && engine.settings.min_replicas_max_lag_s.get() > 0 {
+        text.field("min_slaves_good_slaves", engine.replication.replicas.good());
+    }
+    let now_ms = gathered.turn.now_ms();
+    for (index, replica) in replicas.iter().enumerate() {
+        let (address, port, state, offset) = (&replica.address, replica.port, replica.stage.name(), replica.offset);
+        let lag_s =
+            if replica.stage == ReplicaStage::Online { now_ms.saturating_sub(replica.heard_ms) / 1000 } else { 0 };
+        text.field(
+            &format!("slave{index}"),
+            format_args!("ip={address},port={port},state={state},offset={offset},lag={lag_s}"),
+        );
+    }
+    text.constants(&[("master_failover_state", "no-failover")]);
     text.field("master_replid", history.id);
     text.field("master_replid2", history.before.map_or(HistoryId::NONE, |(id, _)| id));
-    text.field("master_repl_offset", link.applied);
+    text.field("master_repl_offset", engine.replication.offset());
     text.field("second_repl_offset", history.before.map_or(-1, |(_, offset)| offset as i64));
-    text.constants(&[("repl_backlog_active", "0")]);
-    text.constants(&[("repl_backlog_size", "1048576"), ("repl_backlog_first_byte_offset", "0")]);
-    text.field("repl_backlog_histlen", 0);
+    let backlog = engine.replication.stream.figures();
+    text.field("repl_backlog_active", u8::from(backlog.is_active));
+    text.field("repl_backlog_size", engine.settings.repl_backlog_size.get());
+    text.field("repl_backlog_first_byte_offset", if backlog.is_active { backlog.start + 1 } else { 0 });
+    text.field("repl_backlog_histlen", backlog.bytes);
 }
 
 /// What a server says that follows another one.

@@ -1,0 +1,176 @@
+//! This server's replicas: what they say and ask for (REPLCONF, PSYNC, SYNC), and waiting for them (WAIT, WAITAOF).
+//!
+//! Source of the semantics: Redis's pages of these commands, and what servers send each other.
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{ADMIN, ALLOW_BUSY, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE};
+use commands::spec::{Group, Spec, acl};
+use replication::id::HistoryId;
+use resp::num::parse_i64;
+
+use crate::replication::LinkState;
+use crate::replication::replicas::{Acknowledgement, Wanted};
+use crate::worker::turn::{Run, Turn};
+
+/// Longest address that a replica may name: Redis's limit.
+const ADDRESS_BYTES_MAX: usize = 46;
+/// Why WAIT is refused where its client's writes go no further.
+const NOT_HERE: &str = "cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured to be writable \
+                        (which is not the default) writes to replicas are just local and are not propagated.";
+
+/// Flags of what begins a link.
+const SYNCS: u32 = ADMIN | NOSCRIPT | NO_ASYNC_LOADING | NO_MULTI;
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[
+    Spec::new("psync", -3, SYNCS, Run::Session(psync)).docs(
+        Group::Server,
+        "2.8.0",
+        "O(1)",
+        "Makes the connection a replica's: it is sent all changes, from where it is or behind a snapshot.",
+        "replicationid offset",
+    ),
+    Spec::new("replconf", -1, ADMIN | NOSCRIPT | LOADING | STALE | ALLOW_BUSY, Run::Session(replconf)).docs(
+        Group::Server,
+        "3.0.0",
+        "O(1)",
+        "What a replica tells its primary of itself.",
+        "",
+    ),
+    Spec::new("sync", 1, SYNCS, Run::Session(sync)).docs(
+        Group::Server,
+        "1.0.0",
+        "O(1)",
+        "The older form of PSYNC, which always sends a snapshot.",
+        "",
+    ),
+    Spec::new("wait", 3, NOSCRIPT, Run::Session(wait))
+        .categories(acl::CONNECTION)
+        .docs(
+            Group::Generic,
+            "3.0.0",
+            "O(1)",
+            "Waits until so many replicas have what this connection has written, and answers how many have.",
+            "numreplicas timeout",
+        )
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
+    Spec::new("waitaof", 4, NOSCRIPT, Run::Session(waitaof))
+        .categories(acl::CONNECTION)
+        .docs(
+            Group::Generic,
+            "7.2.0",
+            "O(1)",
+            "The same for the disks of this server and of its replicas.",
+            "numlocal numreplicas timeout",
+        )
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
+];
+
+fn replconf(turn: &mut Turn<'_, '_>) -> Outcome {
+    if turn.len().is_multiple_of(2) {
+        return Err(Error::SYNTAX);
+    }
+    // What one says that is a replica already comes another way.
+    let mut known = turn.session.replica.take().unwrap_or_default();
+    for index in (1..turn.len()).step_by(2) {
+        let value = turn.arg(index + 1);
+        let text = || String::from_utf8_lossy(value).into_owned();
+        let name = turn.arg(index).to_ascii_lowercase();
+        match &name[..] {
+            b"listening-port" => {
+                let port = parse_i64(value).and_then(|port| u16::try_from(port).ok());
+                known.port = port.ok_or(Error::NOT_INTEGER)?;
+            }
+            b"ip-address" if value.len() > ADDRESS_BYTES_MAX => {
+                return Err(Error::new(format!(
+                    "ERR REPLCONF ip-address provided by replica instance is too long: {} bytes",
+                    value.len()
+                )));
+            }
+            b"ip-address" => known.address = (!value.is_empty()).then(text),
+            b"capa" => {
+                known.takes_marked |= value.eq_ignore_ascii_case(b"eof");
+                known.follows_names |= value.eq_ignore_ascii_case(b"psync2");
+            }
+            b"version" => known.version = text(),
+            // They are said where nothing is answered.
+            b"ack" | b"fack" => return Ok(()),
+            b"getack" => return Ok(()),
+            b"rdb-only" | b"rdb-filter-only" if value == b"0" || value.is_empty() => {}
+            _ => return Err(Error::quoting([b"ERR Unrecognized REPLCONF option: ", turn.arg(index)].concat())),
+        }
+    }
+    turn.session.replica = Some(known);
+    turn.reply.ok();
+    Ok(())
+}
+
+fn psync(turn: &mut Turn<'_, '_>) -> Outcome {
+    let offset = parse_i64(turn.arg(2)).ok_or(Error::NOT_INTEGER)?;
+    let behind = u64::try_from(offset).ok().and_then(|next| next.checked_sub(1));
+    let wanted = HistoryId::parse(turn.arg(1)).zip(behind);
+    depart(turn, wanted.map_or(Wanted::All, |(history, behind)| Wanted::Behind(history, behind)))
+}
+
+fn sync(turn: &mut Turn<'_, '_>) -> Outcome {
+    depart(turn, Wanted::AllUnannounced)
+}
+
+/// Has the connection leave for the thread that serves replicas.
+fn depart(turn: &mut Turn<'_, '_>, wanted: Wanted) -> Outcome {
+    let replication = &turn.engine().replication;
+    if replication.primary().0.is_some() && replication.link().state != LinkState::Up {
+        return Err(Error::new("NOMASTERLINK Can't SYNC while not connected with my master"));
+    }
+    (turn.session.departs, turn.session.closing) = (Some(wanted), true);
+    Ok(())
+}
+
+fn wait(turn: &mut Turn<'_, '_>) -> Outcome {
+    let replicas = count(turn, 1)?;
+    let timeout_ms = timeout(turn, 2)?;
+    acknowledged(turn, "WAIT", Acknowledgement { position: turn.session.wrote, replicas, on_disk: None, timeout_ms })
+}
+
+fn waitaof(turn: &mut Turn<'_, '_>) -> Outcome {
+    let local = parse_i64(turn.arg(1)).filter(|local| (0..=1).contains(local));
+    let local = local.ok_or(Error::new("ERR value is out of range, value must between 0 and 1"))?;
+    let replicas = count(turn, 2)?;
+    let timeout_ms = timeout(turn, 3)?;
+    if local == 1 && !turn.engine().settings.appendonly.get() {
+        return Err(Error::new("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
+    }
+    let awaited = Acknowledgement { position: turn.session.wrote, replicas, on_disk: Some(local == 1), timeout_ms };
+    acknowledged(turn, "WAITAOF", awaited)
+}
+
+fn count(turn: &Turn<'_, '_>, index: usize) -> Result<u64, Error> {
+    let count = turn.int(index)?;
+    u64::try_from(count).map_err(|_| Error::new("ERR value is out of range, must be positive"))
+}
+
+fn timeout(turn: &Turn<'_, '_>, index: usize) -> Result<Option<u64>, Error> {
+    let timeout = parse_i64(turn.arg(index)).ok_or(Error::new("ERR timeout is not an integer or out of range"))?;
+    match u64::try_from(timeout) {
+        Ok(0) => Ok(None),
+        Ok(timeout_ms) => Ok(Some(timeout_ms)),
+        Err(_) => Err(Error::TIMEOUT_NEGATIVE),
+    }
+}
+
+/// Answers at once if as many have it as is asked, or else waits for that.
+fn acknowledged(turn: &mut Turn<'_, '_>, name: &str, mut awaited: Acknowledgement) -> Outcome {
+    let engine = turn.engine();
+    if engine.replication.primary().0.is_some() {
+        return Err(Error::new(format!("ERR {name} {NOT_HERE}")));
+    }
+    // What this batch has written so far, and the session doesn't know of yet.
+    awaited.position = awaited.position.max(turn.worker.wrote);
+    if engine.has_acknowledged(&awaited) {
+        engine.write_acknowledged(&awaited, &mut turn.reply);
+    } else {
+        engine.replication.request_answers();
+        turn.session.awaited = Some(Box::new(awaited));
+    }
+    Ok(())
+}

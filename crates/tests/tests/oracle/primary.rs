@@ -1,0 +1,233 @@
+//! Penstock with replicas that are Penstock or redis-server: random work, cut links, chains, failovers, equal data at equal offsets.
+//!
+//! `PENSTOCK_ORACLE` names another server for a replica, of Valkey or a newer Redis.
+
+#![allow(clippy::unwrap_used)]
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use penstock_tests::breaker::Breaker;
+use penstock_tests::rng::Rng;
+use penstock_tests::server::Server;
+
+use super::links::{PRIMARY, STREAMS, is_up, oracle_of, persist_all, replica_of, text, wait_until_equal, work};
+
+/// A replica of some kind.
+type Kind = fn(u16, &[&str]) -> Server;
+
+/// A primary on two threads that has all that a replica may have missed.
+fn primary(more: &[&str]) -> Server {
+    let args = ["--threads", "2", "--repl-backlog-size", "64mb", "--enable-debug-command", "yes"];
+    Server::penstock(&[&args[..], more].concat())
+}
+
+fn has_all(primary: &Server, kind: Kind, seed: u64) {
+    work(primary, seed, STREAMS);
+    let replica = kind(primary.port(), &[]);
+    work(primary, seed + 10, STREAMS);
+    replica.wait_until("the link is up", is_up);
+    work(primary, seed + 20, STREAMS);
+    persist_all(primary);
+    wait_until_equal(primary, &replica);
+    assert_eq!(primary.figure("sync_full"), 1);
+    assert_no_failures(&replica);
+}
+
+/// Nothing that was sent answered an error.
+fn assert_no_failures(replica: &Server) {
+    let log = replica.log();
+    assert!(!log.contains("could not be applied") && !log.contains("CRITICAL"), "{log}");
+}
+
+#[test]
+fn a_penstock_has_what_its_primary_has() {
+    has_all(&primary(&[]), replica_of, 100);
+}
+
+#[test]
+fn another_server_has_what_its_primary_has() {
+    has_all(&primary(&[]), oracle_of, 200);
+}
+
+/// With the snapshot whole before it is sent, and its length told.
+#[test]
+fn a_snapshot_is_sent_whole() {
+    has_all(&primary(&["--repl-diskless-sync", "no"]), oracle_of, 300);
+    has_all(&primary(&["--repl-diskless-sync", "no"]), replica_of, 400);
+}
+
+fn goes_on(kind: Kind, seed: u64) {
+    let primary = primary(&[]);
+    work(&primary, seed, STREAMS / 4);
+    let mut first = true;
+    let mut rng = Rng::new(seed);
+    let breaker = Breaker::start_with(primary.port(), move || {
+        // The snapshot gets through.
+        let back = if std::mem::take(&mut first) { 1 << 20 } else { 200 + rng.below(20_000) };
+        [1 << 30, back]
+    });
+    let replica = kind(breaker.port(), &[]);
+    replica.wait_until("the link is up", is_up);
+    work(&primary, seed + 1, STREAMS);
+    persist_all(&primary);
+    wait_until_equal(&primary, &replica);
+    assert!(breaker.broken() > 5, "{}", breaker.broken());
+    assert_eq!(primary.figure("sync_full"), 1, "{}", primary.log());
+    assert!(primary.figure("sync_partial_ok") > 5);
+    assert_no_failures(&replica);
+}
+
+#[test]
+fn a_penstock_whose_link_is_cut_goes_on() {
+    goes_on(replica_of, 500);
+}
+
+#[test]
+fn another_server_whose_link_is_cut_goes_on() {
+    goes_on(oracle_of, 600);
+}
+
+/// A replica has replicas of its own, and offsets are the same everywhere.
+#[test]
+fn chains_have_what_the_first_has() {
+    for (first, seed) in [(primary(&[]), 700), (Server::oracle(PRIMARY), 800)] {
+        work(&first, seed, STREAMS / 2);
+        let second = replica_of(first.port(), &["--repl-backlog-size", "64mb"]);
+        second.wait_until("the link is up", is_up);
+        let third = [oracle_of(second.port(), &[]), replica_of(second.port(), &[])];
+        third.iter().for_each(|server| server.wait_until("the link is up", is_up));
+        work(&first, seed + 1, STREAMS);
+        persist_all(&first);
+        for server in [&second, &third[0], &third[1]] {
+            wait_until_equal(&first, server);
+            assert_no_failures(server);
+        }
+        assert_eq!(second.figure("sync_full"), 2);
+    }
+}
+
+fn follow(server: &Server, primary: &Server) {
+    let command = format!("REPLICAOF 127.0.0.1 {}", primary.port());
+    assert_eq!(server.connect().cmd(&command).unwrap().text(), b"OK");
+}
+
+/// A replica takes its primary's place: the others, and the old primary, go on without a snapshot.
+#[test]
+fn a_failover_costs_no_snapshot() {
+    let old = primary(&[]);
+    work(&old, 900, STREAMS / 4);
+    let new = replica_of(old.port(), &["--repl-backlog-size", "64mb"]);
+    let others = [oracle_of(old.port(), &[]), replica_of(old.port(), &[])];
+    for server in [&new, &others[0], &others[1]] {
+        server.wait_until("the link is up", is_up);
+    }
+    work(&old, 901, STREAMS / 4);
+    persist_all(&old);
+    for server in [&new, &others[0], &others[1]] {
+        wait_until_equal(&old, server);
+    }
+    assert_eq!(new.connect().cmd("REPLICAOF NO ONE").unwrap().text(), b"OK");
+    work(&new, 902, STREAMS / 4);
+    for server in [&old, &others[0], &others[1]] {
+        follow(server, &new);
+        server.wait_until("the link is up", is_up);
+    }
+    work(&new, 903, STREAMS / 4);
+    persist_all(&new);
+    for server in [&old, &others[0], &others[1]] {
+        wait_until_equal(&new, server);
+        assert_no_failures(server);
+    }
+    assert_eq!((new.figure("sync_full"), new.figure("sync_partial_ok")), (0, 3), "{}", new.log());
+}
+
+/// Replicas that come together are sent one snapshot.
+#[test]
+fn several_replicas_share_a_snapshot() {
+    let primary = primary(&[]);
+    primary.connect().cmd("DEBUG POPULATE 300000 key 100").unwrap();
+    let replicas: Vec<Server> = thread::scope(|scope| {
+        let started: Vec<_> = (0..3).map(|_| scope.spawn(|| replica_of(primary.port(), &[]))).collect();
+        started.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for replica in &replicas {
+        replica.wait_until("the link is up", is_up);
+        wait_until_equal(&primary, replica);
+    }
+    assert_eq!(primary.figure("sync_full"), 3);
+    let made = primary.log().matches("Snapshot saved").count();
+    assert!(made < 3, "{made} snapshots were made");
+}
+
+#[test]
+fn wait_tells_how_many_have_what_was_written() {
+    let primary = primary(&[]);
+    let mut conn = primary.connect();
+    assert_eq!(conn.cmd("WAIT 0 0").unwrap().integer(), Some(0));
+    assert_eq!(conn.cmd("WAIT 1 50").unwrap().integer(), Some(0));
+    let replicas = [replica_of(primary.port(), &[]), oracle_of(primary.port(), &[])];
+    replicas.iter().for_each(|replica| replica.wait_until("the link is up", is_up));
+    primary.wait_until("both are online", |primary| primary.log().matches("asks for all data").count() == 2);
+    for number in 0..50 {
+        conn.cmd(&format!("SET k {number}")).unwrap();
+        let began = Instant::now();
+        assert_eq!(conn.cmd("WAIT 2 20000").unwrap().integer(), Some(2));
+        assert!(began.elapsed() < Duration::from_secs(10));
+        for replica in &replicas {
+            assert_eq!(replica.connect().cmd("GET k").unwrap().text(), number.to_string().as_bytes());
+        }
+    }
+    // Several clients on both threads, pipelined.
+    thread::scope(|scope| {
+        for client in 0..8 {
+            let primary = &primary;
+            scope.spawn(move || {
+                let mut conn = primary.connect();
+                for round in 0..20 {
+                    conn.send(format!("SET {client}:{round} v\r\nWAIT 2 20000\r\nGET {client}:{round}\r\n").as_bytes())
+                        .unwrap();
+                    let replies = [conn.read().unwrap(), conn.read().unwrap(), conn.read().unwrap()];
+                    assert_eq!((replies[1].integer(), replies[2].text()), (Some(2), &b"v"[..]));
+                }
+            });
+        }
+    });
+    let refused = replicas[0].connect().cmd("WAIT 1 1").unwrap();
+    assert!(refused.text().starts_with(b"ERR WAIT cannot be used with replica instances"), "{}", refused.escaped());
+    conn.cmd("MULTI").unwrap();
+    conn.cmd("SET k last").unwrap();
+    conn.cmd("WAIT 5 0").unwrap();
+    // It does not wait there, and what the transaction changes is not out yet.
+    assert_eq!(conn.cmd("EXEC").unwrap().items()[1].integer(), Some(2));
+    // One that is stopped has not got it.
+    conn.cmd("WAIT 2 20000").unwrap();
+    signal(&replicas[0], "STOP");
+    conn.cmd("SET k stopped").unwrap();
+    assert_eq!(conn.cmd("WAIT 2 300").unwrap().integer(), Some(1));
+    signal(&replicas[0], "CONT");
+    assert_eq!(conn.cmd("WAIT 2 20000").unwrap().integer(), Some(2));
+}
+
+fn signal(server: &Server, name: &str) {
+    let pid = server.pid().to_string();
+    assert!(std::process::Command::new("kill").args([&format!("-{name}"), &*pid]).status().unwrap().success());
+}
+
+#[test]
+fn writes_are_refused_with_too_few_replicas() {
+    let primary = primary(&["--min-replicas-to-write", "1", "--min-replicas-max-lag", "2"]);
+    let mut conn = primary.connect();
+    let mut refused = || {
+        let reply = conn.cmd("SET k v").unwrap();
+        reply.text() == b"NOREPLICAS Not enough good replicas to write."
+    };
+    assert!(penstock_tests::server::comes_true(&mut refused));
+    let replica = replica_of(primary.port(), &[]);
+    assert!(penstock_tests::server::comes_true(|| !refused()));
+    assert!(penstock_tests::server::comes_true(|| text(&replica, "GET k") == "v"));
+    signal(&replica, "STOP");
+    assert!(penstock_tests::server::comes_true(&mut refused));
+    signal(&replica, "CONT");
+    assert!(penstock_tests::server::comes_true(|| !refused()));
+}
