@@ -14,6 +14,7 @@ use commands::effects::Effects;
 use commands::spec::Scope;
 use journal::lane::Writer;
 use journal::order::Position;
+use journal::record::Kind;
 use resp::reply::Output;
 use resp::request::{Args, Limits};
 use store::db::Observed;
@@ -230,6 +231,15 @@ impl Worker {
         self.clock.begin_turn(now_us);
         self.clock.keeps_due = self.engine.is_replica();
         has_changed
+    }
+
+    /// Applies a record that only Penstock understands, which a primary has sent, and records it. False if it is none.
+    pub(crate) fn apply_own(&mut self, record: &[u8]) -> bool {
+        let applied = self.engine.pipelines.replay_record(record, self.clock.now_ms);
+        if applied && self.effects.recording {
+            self.unit.record.push_written(0, Kind::Own, record);
+        }
+        applied
     }
 
     /// Whether the log has room for what connections of this thread write.

@@ -202,6 +202,11 @@ impl Session {
         is_in_place && push.number > self.pushes_seen && push.except != self.client.id
     }
 
+    /// Whether it is no client's, but applies a primary's stream.
+    pub(crate) fn applies_stream(&self) -> bool {
+        self.followed.is_some()
+    }
+
     /// Selects a database.
     pub fn select(&mut self, database: usize) {
         self.database = database;

@@ -106,7 +106,10 @@ fn ping(turn: &mut Turn<'_, '_>) -> Outcome {
     if turn.len() > 2 {
         return Err(Error::arity("ping"));
     }
-    if turn.session.is_subscriber() {
+    if turn.len() == 2 && turn.session.applies_stream() && turn.worker.apply_own(turn.arg(1)) {
+        // What the primary says of a token.
+        turn.reply.pong();
+    } else if turn.session.is_subscriber() {
         turn.reply.array(2);
         turn.reply.bulk("pong");
         turn.reply.bulk(turn.args.get(1));

@@ -231,3 +231,31 @@ fn writes_are_refused_with_too_few_replicas() {
     signal(&replica, "CONT");
     assert!(penstock_tests::server::comes_true(|| !refused()));
 }
+
+/// What a pipeline has executed under its token is known to the replica that takes the primary's place.
+#[test]
+fn a_token_is_resumed_after_a_failover() {
+    let primary = primary(&[]);
+    let replicas = [replica_of(primary.port(), &[]), oracle_of(primary.port(), &[])];
+    replicas.iter().for_each(|replica| replica.wait_until("the link is up", is_up));
+    let mut conn = primary.connect();
+    assert_eq!(conn.cmd("PIPELINE START loader").unwrap().text(), b"OK");
+    for number in 0..100 {
+        conn.cmd(&format!("INCR n{}", number % 7)).unwrap();
+    }
+    conn.cmd("MULTI").unwrap();
+    conn.cmd("INCR n0").unwrap();
+    conn.cmd("EXEC").unwrap();
+    conn.cmd("LPUSH n0 x").unwrap();
+    conn.cmd("GET n0").unwrap();
+    let told = |conn: &mut penstock_tests::conn::Conn| conn.cmd("PIPELINE RESUME loader").unwrap().escaped();
+    wait_until_equal(&primary, &replicas[0]);
+    wait_until_equal(&primary, &replicas[1]);
+    drop(conn);
+    let [new, other] = &replicas;
+    assert_eq!(new.connect().cmd("REPLICAOF NO ONE").unwrap().text(), b"OK");
+    let (here, there) = (told(&mut new.connect()), told(&mut primary.connect()));
+    assert_eq!(here, there);
+    assert!(here.contains("105"), "{here}");
+    assert_no_failures(other);
+}
