@@ -372,7 +372,7 @@ mod tests {
         let (mut holder, mut session) = (bench.open(), bench.open());
         let engine = bench.worker.engine;
         let _reader = engine.journal.read(&engine.keyspace, journal::lane::Audience::File);
-        engine.durability.have_replies_wait(true, engine.journal.position());
+        engine.durability.have_replies_wait(crate::durability::Safety::Log, true, engine.journal.position());
         bench.line(&mut holder, "pipeline start t");
         bench.line(&mut session, "rpush l 1 2");
         bench.line(&mut session, "set settled v");

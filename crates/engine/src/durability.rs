@@ -1,9 +1,9 @@
-//! How far the log is safe, and which replies depend on more of it.
+//! How far units are safe, and which replies depend on more of them.
 //!
-//! Threads that run commands never wait for a disk. A thread of its own takes units from the journal, writes and syncs them,
-//! and says up to which position everything is safe. Where replies must wait for that (`appendfsync always`), each shard has
-//! the position of the last unit that changed it: what a command has read depends on no more than that, so that settled keys
-//! are answered at once.
+//! Threads that run commands never wait for a disk or a replica. A thread of its own takes units from the journal, writes and syncs them,
+//! and says up to which position the log is safe; another one says the same of replicas. Where replies must wait for that (`appendfsync
+//! always`, `durability-replicas`), each shard has the position of the last unit that changed it: what a command has read depends on no
+//! more than that, so that settled keys are answered at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +37,19 @@ pub const HANG_MAX: Duration = Duration::from_secs(10);
 /// second that `everysec` may lose.
 const BEHIND_MAX: Duration = Duration::from_millis(500);
 
+/// All units are safe.
+const ALL: Position = Position::MAX;
+
+/// What replies may wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Safety {
+    /// The log is synced (`appendfsync always`).
+    Log = 1,
+    /// Replicas have it (`durability-replicas`).
+    Replicas = 2,
+}
+
 /// The log goes on in its present increment.
 const NO_CUT: Position = Position::MAX;
 
@@ -62,8 +75,16 @@ pub enum DiskChange {
 
 /// See the module's documentation.
 pub struct Durability {
-    /// Units up to this one are as safe as the configuration promises.
+    /// Units up to this one are as safe as the configuration promises: the least of what follows.
     safe: AtomicU64,
+    /// The same for the log; all are, if there is none.
+    safe_in_log: AtomicU64,
+    /// The same for replicas; all are, if none are asked for.
+    safe_on_replicas: AtomicU64,
+    /// Held where `safe` is made of the two.
+    summing: Mutex<()>,
+    /// Which of the two replies wait for.
+    awaited: AtomicU8,
     /// Units up to this one are on disk.
     synced: AtomicU64,
     /// For each shard the last unit that changed it while replies wait, and the same for all of them.
@@ -105,7 +126,11 @@ impl Durability {
     #[must_use]
     pub fn new(shards: usize, threads: usize, reasons: Arc<EngineReasons>) -> Durability {
         Durability {
-            safe: AtomicU64::new(0),
+            safe: AtomicU64::new(ALL),
+            safe_in_log: AtomicU64::new(ALL),
+            safe_on_replicas: AtomicU64::new(ALL),
+            summing: Mutex::default(),
+            awaited: AtomicU8::new(0),
             synced: AtomicU64::new(0),
             stamps: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             all: AtomicU64::new(0),
@@ -136,10 +161,21 @@ impl Durability {
         self.safe.load(Ordering::Acquire)
     }
 
-    /// Notes that everything is safe up to here, and calls `wake` for each thread that waits for more.
-    pub fn note_safe(&self, position: Position, wake: impl Fn(usize)) {
+    /// Notes up to where the log, or the replicas, have everything, and calls `wake` for each thread that waits for more.
+    pub fn note_safe(&self, safety: Safety, position: Position, wake: impl Fn(usize)) {
+        let part = match safety {
+            Safety::Log => &self.safe_in_log,
+            Safety::Replicas => &self.safe_on_replicas,
+        };
+        let summing = self.summing.lock().unwrap_or_else(PoisonError::into_inner);
+        part.store(position, Ordering::SeqCst);
+        let least = self.safe_in_log.load(Ordering::SeqCst).min(self.safe_on_replicas.load(Ordering::SeqCst));
         // Before the flags are looked at: a thread sets its flag, and looks at this afterwards.
-        self.safe.store(position, Ordering::SeqCst);
+        let before = self.safe.swap(least, Ordering::SeqCst);
+        drop(summing);
+        if before == least {
+            return;
+        }
         for (thread, waits) in self.waits.iter().enumerate() {
             if waits.swap(false, Ordering::SeqCst) {
                 wake(thread);
@@ -167,11 +203,29 @@ impl Durability {
         self.safe.load(Ordering::SeqCst) < position
     }
 
-    /// Has replies wait until what they depend on is safe, or no longer. `last` is the latest unit: those before have left no
+    /// Has replies wait until what they depend on is safe in this way, or no longer. `last` is the latest unit: those before have left no
     /// stamps.
-    pub(crate) fn have_replies_wait(&self, wait: bool, last: Position) {
+    pub(crate) fn have_replies_wait(&self, safety: Safety, wait: bool, last: Position) {
         self.all.fetch_max(last, Ordering::Relaxed);
-        self.reasons.set(AWAITED, wait);
+        let bit = safety as u8;
+        let before = match wait {
+            true => self.awaited.fetch_or(bit, Ordering::SeqCst),
+            false => self.awaited.fetch_and(!bit, Ordering::SeqCst),
+        };
+        let now = if wait { before | bit } else { before & !bit };
+        self.reasons.set(AWAITED, now != 0);
+    }
+
+    /// Whether replies wait for this.
+    #[must_use]
+    pub fn is_awaited(&self, safety: Safety) -> bool {
+        self.awaited.load(Ordering::SeqCst) & safety as u8 != 0
+    }
+
+    /// Whether it is the replicas that lack units up to this one, and not the log.
+    #[must_use]
+    pub fn lacks_replicas(&self, position: Position) -> bool {
+        self.is_awaited(Safety::Replicas) && self.safe_on_replicas.load(Ordering::SeqCst) < position
     }
 
     /// The last unit that changed a shard. The caller has the shard.
@@ -198,18 +252,18 @@ impl Durability {
         let mut known = self.lock_thread();
         *known = Some(thread);
         // Under the lock: a change of the configuration comes before, and is seen here, or sees that there is a log.
-        self.have_replies_wait(awaited(), last);
+        self.have_replies_wait(Safety::Log, awaited(), last);
     }
 
     /// There is no log any more. Nothing waits for it: it has what there was, up to `last`. `wake` wakes a thread that has waited.
     pub fn end_log(&self, last: Position, wake: impl Fn(usize)) {
         *self.lock_thread() = None;
-        self.reasons.set(AWAITED, false);
+        self.have_replies_wait(Safety::Log, false, last);
         self.end_cut();
         self.note_wait(None);
         self.set_trouble(None);
         self.note_file(0, 0, false);
-        self.note_safe(last, wake);
+        self.note_safe(Safety::Log, ALL, wake);
     }
 
     fn lock_thread(&self) -> MutexGuard<'_, Option<Thread>> {
@@ -307,8 +361,8 @@ impl Durability {
         if thread.is_none() {
             return;
         }
-        if self.reasons.has(AWAITED) != awaited {
-            self.have_replies_wait(awaited, last);
+        if self.is_awaited(Safety::Log) != awaited {
+            self.have_replies_wait(Safety::Log, awaited, last);
         }
         drop(thread);
         self.wake_log_thread();

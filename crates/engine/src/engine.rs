@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use commands::error::Error;
 use commands::spec::flag;
+use journal::order::Position;
 use replication::id::HistoryId;
 use resp::reply::{Output, Reply};
 use resp::request::Args;
@@ -21,7 +22,7 @@ use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
 use crate::command_table::{Command, Table};
 use crate::config::{AppendFsync, SavePoint, Settings};
-use crate::durability::Durability;
+use crate::durability::{Durability, Safety};
 use crate::host::Host;
 use crate::inbox::{Inbox, Wake};
 use crate::journal::Journal;
@@ -250,6 +251,7 @@ impl Engine {
             started_ms: now_ms,
         }));
         engine.settings_changed();
+        engine.follow_durability();
         engine.snapshots.change_figures(|figures| figures.saved_s = now_ms / 1000);
         engine
     }
@@ -478,6 +480,26 @@ impl Engine {
     pub(crate) fn has_acknowledged(&self, awaited: &Acknowledgement) -> bool {
         let has_disk = awaited.on_disk != Some(true) || self.durability.synced() >= awaited.position;
         has_disk && self.replication.replicas.having(awaited.position, awaited.on_disk.is_some()) >= awaited.replicas
+    }
+
+    /// Has replies wait for as many replicas as the configuration asks for, or for none. The caller is alone behind the gate, if any thread
+    /// runs commands: units are recorded from then on.
+    pub fn follow_durability(&self) {
+        let awaited = self.settings.durability_replicas.get() > 0 && !self.is_replica();
+        if awaited == self.durability.is_awaited(Safety::Replicas) {
+            return;
+        }
+        let last = self.journal.position();
+        if awaited {
+            self.replication.begin_stream(&self.journal);
+            // Before replies wait: what comes is safe when replicas have said so.
+            self.durability.note_safe(Safety::Replicas, last, |_| {});
+        }
+        self.durability.have_replies_wait(Safety::Replicas, awaited, last);
+        if !awaited {
+            self.durability.note_safe(Safety::Replicas, Position::MAX, |thread| self.inboxes[thread].wake());
+        }
+        self.replication.stream.wake();
     }
 
     /// Whether data are being loaded: the keyspace has only some of them.

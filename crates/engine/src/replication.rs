@@ -7,10 +7,12 @@ pub mod followed;
 pub mod replicas;
 pub mod stream;
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use journal::order::Position;
 use replication::id::HistoryId;
 use store::random::Random;
 
@@ -18,7 +20,7 @@ use crate::journal::Journal;
 use crate::reasons::{CUT_OFF, EngineReasons, REPLICA};
 
 use self::replicas::Replicas;
-use self::stream::Stream;
+use self::stream::{Stream, UnitMark, note_mark};
 
 /// A server that is followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +104,8 @@ struct Followed {
     history: History,
     /// Counts changes of `history` after which replicas can't go on in the stream that they are sent.
     histories: u64,
+    /// Places in the stream with the last unit before each, as far as that has yet to be on disk.
+    unsynced: VecDeque<UnitMark>,
     /// What a worker has applied of the portion that it was given last.
     applied: Option<Applied>,
 }
@@ -143,6 +147,7 @@ impl Replication {
             link: LinkFigures::default(),
             history: History { id, before: None, is_known: false },
             histories: 0,
+            unsynced: VecDeque::new(),
             applied: None,
         };
         let (stream, replicas) = (Stream::default(), Replicas::new(threads, reasons.clone()));
@@ -246,15 +251,27 @@ impl Replication {
     }
 
     /// Counts bytes of the primary's stream that have been applied, and has this server's replicas be sent them, unless the stream is that
-    /// of an earlier `version`. False if it is.
-    pub fn advance(&self, version: u64, bytes: &[u8]) -> bool {
+    /// of an earlier `version`. False if it is. `position` is that of the latest unit.
+    pub fn advance(&self, version: u64, bytes: &[u8], position: Position) -> bool {
         let mut state = self.lock();
         if self.version() != version {
             return false;
         }
         state.link.applied += bytes.len() as u64;
+        let mark = UnitMark { position, offset: state.link.applied };
+        note_mark(&mut state.unsynced, mark);
         self.stream.append(bytes);
         true
+    }
+
+    /// Bytes of the primary's stream whose units are on disk, now that this one is: none, if that isn't known.
+    pub fn synced_offset(&self, synced: Position) -> Option<u64> {
+        let mut state = self.lock();
+        let unsynced = &mut state.unsynced;
+        while unsynced.get(1).is_some_and(|mark| mark.position <= synced) {
+            unsynced.pop_front();
+        }
+        unsynced.front().filter(|mark| mark.position <= synced).map(|mark| mark.offset)
     }
 
     /// The primary that is followed, and how often that has changed.
@@ -302,6 +319,7 @@ impl Replication {
         let mut state = self.lock();
         state.history = history;
         state.histories += 1;
+        state.unsynced.clear();
         drop(state);
         self.stream.wake();
     }

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use engine::config::{AppendFsync, Settings};
-use engine::durability::{HANG_MAX, LogThread};
+use engine::durability::{HANG_MAX, LogThread, Safety};
 use engine::engine::Engine;
 use engine::inbox::Message;
 use engine::replay::Replay;
@@ -220,7 +220,7 @@ impl Running {
         let settings = &engine.settings;
         let (began, last) = (Instant::now(), engine.journal.position());
         let writer = Writer::new(merge, last, opened.appender, policy_of(settings), Duration::ZERO);
-        engine.durability.note_safe(last, |_| {});
+        engine.durability.note_safe(Safety::Log, last, |_| {});
         let does = Arc::new(AtomicU8::new(WRITES));
         let files = Arc::new(Mutex::new(opened.files));
         let syncer = Syncer::start().map_err(|e| format!("can't start a thread: {e}"))?;
@@ -435,7 +435,7 @@ impl Thread {
         // What was taken after a change of the policy is as safe as the policy of before promised: it is looked at again.
         if policy_of(settings) == policy {
             let inboxes = &self.engine.inboxes;
-            durability.note_safe(stepped.safe, |thread| inboxes[thread].wake());
+            durability.note_safe(Safety::Log, stepped.safe, |thread| inboxes[thread].wake());
             if durability.note_synced(stepped.synced) && self.engine.replication.replicas.are_awaited() {
                 inboxes.iter().for_each(|inbox| inbox.send(Message::Acknowledged));
             }

@@ -193,8 +193,14 @@ impl Connection {
     }
 
     /// Takes what its requests were answered, which depends on the log up to `depends`. The log is safe up to `safe`: if the
-    /// replies have to wait for more of it, says for how much.
-    pub fn take_replies(&mut self, replies: &mut Output, depends: Position, safe: Position) -> Option<Position> {
+    /// replies have to wait for more of it, says for how much. `now_ms` is by a clock that is never set.
+    pub fn take_replies(
+        &mut self,
+        replies: &mut Output,
+        depends: Position,
+        safe: Position,
+        now_ms: u64,
+    ) -> Option<Position> {
         if replies.is_empty() {
             return None;
         }
@@ -202,7 +208,7 @@ impl Connection {
             self.replies.output.append(replies);
             return None;
         }
-        Some(self.unsettled.get_or_insert_default().push(depends, replies))
+        Some(self.unsettled.get_or_insert_default().push(depends, replies, now_ms))
     }
 
     /// Has the replies be sent that wait no longer, now that the log is safe up to here.

@@ -8,14 +8,17 @@ mod desk;
 mod peer;
 pub mod spool;
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::config::ClientClass;
+use engine::durability::Safety;
 use engine::engine::Engine;
 use engine::inbox::Message;
-use engine::replication::replicas::{ReplicaFigures, Wanted};
+use engine::replication::replicas::{ReplicaFigures, ReplicaStage, Wanted};
 use engine::snapshots::Purpose;
+use journal::order::Position;
 use replication::id::HistoryId;
 
 use self::peer::{Ended, Peer};
@@ -115,7 +118,8 @@ impl Primary {
                 self.read(event);
             }
             let has_units = self.take_units();
-            if self.engine.replication.take_request() {
+            let is_awaited = has_units && self.engine.durability.is_awaited(Safety::Replicas);
+            if self.engine.replication.take_request() || is_awaited {
                 self.engine.replication.stream.ask();
             }
             self.send_all();
@@ -130,7 +134,8 @@ impl Primary {
     /// Waits until there is something to do: for a moment, while units come, or until it is woken.
     fn wait(&mut self, ready: &mut Vec<Ready>) {
         let stream = &self.engine.replication.stream;
-        let is_awaited = self.engine.replication.replicas.are_awaited();
+        let is_awaited =
+            self.engine.replication.replicas.are_awaited() || self.engine.durability.is_awaited(Safety::Replicas);
         let timeout = if self.dozes < DOZES_MAX && !is_awaited && !self.peers.is_empty() {
             Some(DOZE)
         } else {
@@ -333,7 +338,8 @@ impl Primary {
         }
         let replication = &self.engine.replication;
         let ttl = Duration::from_secs(self.engine.settings.repl_backlog_ttl_s.get().unsigned_abs());
-        let is_due = !ttl.is_zero() && self.alone_since.elapsed() >= ttl;
+        let is_awaited = self.engine.durability.is_awaited(Safety::Replicas);
+        let is_due = !ttl.is_zero() && self.alone_since.elapsed() >= ttl && !is_awaited;
         if is_due && replication.stream.is_own() && !self.engine.snapshots.is_wanted_for(Purpose::Replicas) {
             let _alone = self.engine.keyspace.gate().close();
             replication.end_stream(&self.engine.journal);
@@ -363,8 +369,24 @@ impl Primary {
         self.noted.clone_from(&figures);
         let replicas = &self.engine.replication.replicas;
         replicas.note(figures);
+        self.note_safe();
         if has_moved && replicas.are_awaited() {
             self.engine.inboxes.iter().for_each(|inbox| inbox.send(Message::Acknowledged));
+        }
+    }
+
+    /// Has replies be sent that wait for as many replicas as have what they tell of.
+    fn note_safe(&self) {
+        let durability = &self.engine.durability;
+        let wanted = usize::try_from(self.engine.settings.durability_replicas.get()).unwrap_or(usize::MAX);
+        if wanted == 0 || !durability.is_awaited(Safety::Replicas) {
+            return;
+        }
+        let online = self.noted.iter().filter(|replica| replica.stage == ReplicaStage::Online);
+        let mut positions: Vec<Position> = online.map(|replica| replica.position).collect();
+        positions.sort_unstable_by_key(|&position| Reverse(position));
+        if let Some(&position) = positions.get(wanted - 1) {
+            durability.note_safe(Safety::Replicas, position, |thread| self.engine.inboxes[thread].wake());
         }
     }
 

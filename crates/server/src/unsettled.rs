@@ -6,7 +6,9 @@
 use std::collections::VecDeque;
 
 use journal::order::Position;
+use resp::parse::ReplyError;
 use resp::reply::Output;
+use resp::skim::Skimmer;
 
 /// Bytes of replies of one connection that wait so before its next requests are run: what a few batches answer. A sync ends
 /// the wait of all.
@@ -14,32 +16,59 @@ const BYTES_MAX: usize = 256 * 1024;
 /// The same of chunks: each takes some memory of its own.
 const CHUNKS_MAX: usize = 1024;
 
+/// What one run of a connection's requests has answered.
+struct Chunk {
+    until: Position,
+    replies: Output,
+    /// When it was answered, in milliseconds of a clock that is never set.
+    since_ms: u64,
+}
+
 /// See the module's documentation. There is at least one chunk.
 #[derive(Default)]
 pub struct Unsettled {
-    chunks: VecDeque<(Position, Output)>,
+    chunks: VecDeque<Chunk>,
     /// Bytes of all chunks but the last, which may still grow.
     ended_bytes: usize,
 }
 
 impl Unsettled {
-    /// Adds what was answered; it waits no shorter than what is before it. Says how long that is.
-    pub fn push(&mut self, depends: Position, replies: &mut Output) -> Position {
-        let until = self.chunks.back().map_or(depends, |(last, _)| depends.max(*last));
+    /// Adds what was answered now; it waits no shorter than what is before it. Says how long that is.
+    pub fn push(&mut self, depends: Position, replies: &mut Output, now_ms: u64) -> Position {
+        let until = self.chunks.back().map_or(depends, |last| depends.max(last.until));
         self.ended_bytes += self.last_bytes();
-        let mut chunk = Output::default();
-        chunk.append(replies);
-        self.chunks.push_back((until, chunk));
+        let mut chunk = Chunk { until, replies: Output::default(), since_ms: now_ms };
+        chunk.replies.append(replies);
+        self.chunks.push_back(chunk);
         until
+    }
+
+    /// Puts an error in the place of each reply that has waited since this moment, or longer. They are sent as soon as nothing is before
+    /// them that waits. Says whether there was any; none is left if one could not be read.
+    pub fn give_up(&mut self, since_ms: u64, error: &[u8]) -> Result<bool, ReplyError> {
+        let mut has_any = false;
+        for chunk in self.chunks.iter_mut().take_while(|chunk| chunk.since_ms <= since_ms && chunk.until > 0) {
+            let mut skimmer = Skimmer::new();
+            for slice in chunk.replies.slices() {
+                skimmer.feed(slice, |_| ())?;
+            }
+            let mut errors = Output::default();
+            (0..skimmer.replies()).for_each(|_| errors.extend(error));
+            (chunk.replies, chunk.until) = (errors, 0);
+            has_any = true;
+        }
+        let all_but_last = self.chunks.len().saturating_sub(1);
+        self.ended_bytes = self.chunks.iter().take(all_but_last).map(|chunk| chunk.replies.len()).sum();
+        Ok(has_any)
     }
 
     /// Where more is written that is to be sent behind all this.
     pub fn last(&mut self) -> Option<&mut Output> {
-        self.chunks.back_mut().map(|(_, chunk)| chunk)
+        self.chunks.back_mut().map(|chunk| &mut chunk.replies)
     }
 
     fn last_bytes(&self) -> usize {
-        self.chunks.back().map_or(0, |(_, chunk)| chunk.len())
+        self.chunks.back().map_or(0, |chunk| chunk.replies.len())
     }
 
     /// Whether so much waits that the connection's next requests had better wait, too.
@@ -50,11 +79,11 @@ impl Unsettled {
 
     /// Moves what waits no longer, now that the log is safe up to here, behind what `output` has. True if that is all.
     pub fn release(&mut self, safe: Position, output: &mut Output) -> bool {
-        while let Some((until, chunk)) = self.chunks.front_mut()
-            && *until <= safe
+        while let Some(chunk) = self.chunks.front_mut()
+            && chunk.until <= safe
         {
-            let bytes = chunk.len();
-            output.append(chunk);
+            let bytes = chunk.replies.len();
+            output.append(&mut chunk.replies);
             self.chunks.pop_front();
             // The last one was not counted.
             self.ended_bytes = if self.chunks.len() > 1 { self.ended_bytes - bytes } else { 0 };
@@ -75,10 +104,10 @@ mod tests {
     fn nothing_overtakes_what_waits() {
         let mut unsettled = Unsettled::default();
         let mut output = Output::from(b"0".to_vec());
-        assert_eq!(unsettled.push(7, &mut Output::from(b"1".to_vec())), 7);
-        assert_eq!(unsettled.push(3, &mut Output::from(b"2".to_vec())), 7);
+        assert_eq!(unsettled.push(7, &mut Output::from(b"1".to_vec()), 0), 7);
+        assert_eq!(unsettled.push(3, &mut Output::from(b"2".to_vec()), 0), 7);
         unsettled.last().unwrap().extend(b"3");
-        assert_eq!(unsettled.push(9, &mut Output::from(b"4".to_vec())), 9);
+        assert_eq!(unsettled.push(9, &mut Output::from(b"4".to_vec()), 0), 9);
         assert!(!unsettled.release(6, &mut output));
         assert_eq!(bytes(&output), b"0");
         assert!(!unsettled.release(7, &mut output));
@@ -92,7 +121,7 @@ mod tests {
         let mut unsettled = Unsettled::default();
         let mut output = Output::default();
         for position in 1..=4 {
-            unsettled.push(position, &mut Output::from(vec![b'x'; BYTES_MAX / 3]));
+            unsettled.push(position, &mut Output::from(vec![b'x'; BYTES_MAX / 3]), 0);
             assert_eq!(unsettled.is_much(), position == 4);
         }
         unsettled.release(1, &mut output);
@@ -102,8 +131,25 @@ mod tests {
         assert!(unsettled.release(4, &mut output) && !unsettled.is_much());
         for position in 1..=CHUNKS_MAX as u64 + 1 {
             assert!(!unsettled.is_much());
-            unsettled.push(position, &mut Output::from(vec![b'x']));
+            unsettled.push(position, &mut Output::from(vec![b'x']), 0);
         }
         assert!(unsettled.is_much());
+    }
+
+    #[test]
+    fn what_waits_too_long_is_an_error_for_each_reply() {
+        let mut unsettled = Unsettled::default();
+        let mut output = Output::default();
+        unsettled.push(3, &mut Output::from(b"+OK\r\n$1\r\nx\r\n".to_vec()), 10);
+        unsettled.push(4, &mut Output::from(b"*1\r\n:1\r\n".to_vec()), 20);
+        unsettled.push(5, &mut Output::from(b":2\r\n".to_vec()), 30);
+        assert!(!unsettled.give_up(9, b"-E\r\n").unwrap());
+        assert!(unsettled.give_up(20, b"-E\r\n").unwrap());
+        assert!(!unsettled.release(2, &mut output));
+        assert_eq!(bytes(&output), b"-E\r\n-E\r\n-E\r\n");
+        assert!(unsettled.release(5, &mut output));
+        assert_eq!(bytes(&output), b"-E\r\n-E\r\n-E\r\n:2\r\n");
+        unsettled.push(6, &mut Output::from(b"?".to_vec()), 40);
+        assert!(unsettled.give_up(40, b"-E\r\n").is_err());
     }
 }

@@ -491,6 +491,10 @@ settings! {
     min_replicas_to_write: Int = Directive::natural("min-replicas-to-write", "0").alias(&["min-slaves-to-write"]);
     /// Seconds within which a replica has to have said how far it is.
     min_replicas_max_lag_s: Int = Directive::natural("min-replicas-max-lag", "10").alias(&["min-slaves-max-lag"]);
+    /// Replicas that have what a reply tells of before it is sent; 0 for none.
+    durability_replicas: Int = Directive::natural("durability-replicas", "0");
+    /// Milliseconds that a reply waits for them, after which an error is answered instead; 0 for ever.
+    durability_timeout_ms: Int = Directive::count("durability-timeout", "5000");
     /// The primary that is followed, as host and port; empty for none.
     replicaof: Text = Directive::new("replicaof", ValueKind::Words(check_replicaof), "").alias(&["slaveof"]).immutable();
 

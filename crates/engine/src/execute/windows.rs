@@ -142,7 +142,8 @@ impl Worker {
         }
         if let Some(followed) = &mut session.followed {
             let commands = stint.input.bytes.get(from..stint.at).unwrap_or_default();
-            followed.note_run(&self.engine.replication, commands, session.multi.is_some());
+            let at = (&self.engine.replication, self.engine.journal.position());
+            followed.note_run(at, commands, session.multi.is_some());
         }
         drop(inside);
         tables.shrink();

@@ -4,7 +4,7 @@
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use commands::spec::{Group, Spec};
+use commands::spec::{Group, Scope, Spec};
 use resp::request::Args;
 
 use crate::config::{Apply, ConfigHost, Settings, get, is_sensitive, rewrite, set};
@@ -50,6 +50,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("config", -2, 0, Run::Session(con
             "",
         ),
         Spec::new("set", -4, FLAGS, Run::Session(config_set))
+            .scope(Scope::ByArgs(scope_of_set))
             .secret(is_secret)
             .docs(
                 Group::Server,
@@ -94,6 +95,18 @@ fn is_secret(args: Args<'_>, index: usize) -> bool {
     index >= 3 && index % 2 == 1 && is_sensitive(args.get(index - 1))
 }
 
+/// The name of the directive by which replies wait for replicas.
+const DURABILITY: &[u8] = b"durability-replicas";
+
+fn sets_durability(args: Args<'_>) -> bool {
+    args.from(2).step_by(2).any(|name| name.eq_ignore_ascii_case(DURABILITY))
+}
+
+/// Units are recorded from the moment on at which replies begin to wait for replicas: behind the closed gate.
+fn scope_of_set(args: Args<'_>) -> Scope {
+    if sets_durability(args) { Scope::Whole } else { Scope::Keys }
+}
+
 fn config_set(turn: &mut Turn<'_, '_>) -> Outcome {
     if !turn.len().is_multiple_of(2) {
         return Err(Error::SYNTAX);
@@ -104,6 +117,9 @@ fn config_set(turn: &mut Turn<'_, '_>) -> Outcome {
     let caller = SettingsHost { engine, is_local: turn.session.client.is_local() };
     set(&engine.settings, &pairs, &caller).map_err(Error::new)?;
     engine.settings_changed();
+    if sets_durability(*turn.args) {
+        engine.follow_durability();
+    }
     turn.reply.ok();
     Ok(())
 }

@@ -40,6 +40,7 @@ fn replicaof(turn: &mut Turn<'_, '_>) -> Outcome {
     let stale = engine.settings.replica_serve_stale_data.get();
     if turn.is(1, "no") && turn.is(2, "one") {
         if engine.replication.follow(&engine.journal, None, stale) {
+            engine.follow_durability();
             engine.host.log(LogLevel::Notice, "MASTER MODE enabled: this server follows none any more");
         }
         turn.reply.ok();
@@ -50,6 +51,7 @@ fn replicaof(turn: &mut Turn<'_, '_>) -> Outcome {
     let host = String::from_utf8_lossy(turn.arg(1)).into_owned();
     let text = format!("REPLICAOF {host}:{port} enabled: this server's data become that server's");
     if engine.replication.follow(&engine.journal, Some(Primary { host, port }), stale) {
+        engine.follow_durability();
         engine.host.log(LogLevel::Notice, &text);
         turn.reply.ok();
     } else {

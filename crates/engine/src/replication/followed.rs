@@ -3,6 +3,8 @@
 //! So whatever runs alone behind the gate, the beginning of a snapshot or the end of following, finds data that are exactly those of the
 //! offset. Bytes of a transaction count when all of it has run.
 
+use journal::order::Position;
+
 use super::Replication;
 
 /// A primary's stream, as the session that applies it knows it.
@@ -37,34 +39,39 @@ impl FollowedStream {
         replication.version() != self.version
     }
 
-    /// Tells that these commands have been applied, or queued (`is_within`: a transaction has begun and not ended). The caller is inside
-    /// the gate.
-    pub(crate) fn note_run(&mut self, replication: &Replication, commands: &[u8], is_within: bool) {
+    /// Tells that these commands have been applied, or queued (`is_within`: a transaction has begun and not ended), by the latest unit of
+    /// this `position`. The caller is inside the gate.
+    pub(crate) fn note_run(
+        &mut self,
+        (replication, position): (&Replication, Position),
+        commands: &[u8],
+        is_within: bool,
+    ) {
         if self.is_single {
             if !commands.is_empty() {
-                self.note_single(replication, is_within);
+                self.note_single((replication, position), is_within);
             }
         } else {
-            self.note(replication, commands, is_within);
+            self.note((replication, position), commands, is_within);
         }
     }
 
     /// Tells that the command has been applied that is applied by itself. The caller is alone behind the gate, or inside it.
-    pub(crate) fn note_single(&mut self, replication: &Replication, is_within: bool) {
+    pub(crate) fn note_single(&mut self, (replication, position): (&Replication, Position), is_within: bool) {
         if let Some(command) = self.single.take() {
-            self.note(replication, &command, is_within);
+            self.note((replication, position), &command, is_within);
         }
     }
 
-    fn note(&mut self, replication: &Replication, commands: &[u8], is_within: bool) {
+    fn note(&mut self, (replication, position): (&Replication, Position), commands: &[u8], is_within: bool) {
         if is_within || !self.held.is_empty() {
             self.held.extend_from_slice(commands);
             if !is_within {
                 let held = std::mem::take(&mut self.held);
-                replication.advance(self.version, &held);
+                replication.advance(self.version, &held, position);
             }
         } else {
-            replication.advance(self.version, commands);
+            replication.advance(self.version, commands, position);
         }
     }
 }

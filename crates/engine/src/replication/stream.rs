@@ -36,9 +36,9 @@ enum Source {
 
 /// A place in the stream behind a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct UnitMark {
-    position: Position,
-    offset: u64,
+pub(super) struct UnitMark {
+    pub(super) position: Position,
+    pub(super) offset: u64,
 }
 
 #[derive(Default)]
@@ -292,7 +292,7 @@ impl Stream {
     }
 }
 
-fn note_mark(marks: &mut VecDeque<UnitMark>, mark: UnitMark) {
+pub(super) fn note_mark(marks: &mut VecDeque<UnitMark>, mark: UnitMark) {
     // The place of the one before is as good for what is at or behind this one.
     if marks.len() >= MARKS_MAX {
         marks.pop_back();

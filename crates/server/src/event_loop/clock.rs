@@ -116,6 +116,7 @@ impl EventLoop {
         self.close_reserve();
         self.mind_backlogs(since_last);
         self.look_at_disk();
+        self.give_up_on_replicas();
         self.worker.settle_trips();
         if self.worker.id == 0 {
             self.shared.engine.sample(self.worker.clock.now_ms, self.steady_ms());

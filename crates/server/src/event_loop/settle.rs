@@ -1,6 +1,7 @@
 //! Replies that wait for the disk, and commands that wait for room in the log.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use journal::order::Position;
 use resp::reply::Output;
@@ -8,12 +9,17 @@ use resp::reply::Output;
 use super::EventLoop;
 use crate::connection::Hold;
 
+/// What is answered in place of a reply that too few replicas have acknowledged in time.
+const NOT_ACKNOWLEDGED: &[u8] =
+    b"-NOREPLICAS Too few replicas have acknowledged within durability-timeout. What this command has changed is \
+                                  changed here, and may be on replicas: look before you repeat it.\r\n";
+
 impl EventLoop {
     /// Gives a connection what its requests were answered, which depends on the log up to `depends`.
     pub(super) fn take_replies(&mut self, key: usize, replies: &mut Output, depends: Position) {
-        let safe = self.shared.engine.durability.safe();
+        let (safe, now_ms) = (self.shared.engine.durability.safe(), self.steady_ms());
         let Some(connection) = self.connections.get_mut(key) else { return replies.clear(0) };
-        if let Some(until) = connection.take_replies(replies, depends, safe) {
+        if let Some(until) = connection.take_replies(replies, depends, safe, now_ms) {
             self.unsettled.push(Reverse((until, connection.session.client.id)));
         }
     }
@@ -50,6 +56,30 @@ impl EventLoop {
                 if let Some(&key) = self.by_client.get(&client) {
                     self.go_on_reading(key, Hold::AwaitsLog);
                 }
+            }
+        }
+    }
+
+    /// Answers errors in place of replies that have waited for replicas for longer than they may.
+    pub(super) fn give_up_on_replicas(&mut self) {
+        let engine = self.shared.engine;
+        let timeout_ms = engine.settings.durability_timeout_ms.get().unsigned_abs();
+        let next = self.unsettled.peek().map(|Reverse((until, _))| *until);
+        if timeout_ms == 0 || !next.is_some_and(|until| engine.durability.lacks_replicas(until)) {
+            return;
+        }
+        let since_ms = self.steady_ms().saturating_sub(timeout_ms);
+        let waiting: BTreeSet<u64> = self.unsettled.iter().map(|Reverse((_, client))| *client).collect();
+        for client in waiting {
+            let Some(&key) = self.by_client.get(&client) else { continue };
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            let Some(unsettled) = &mut connection.unsettled else { continue };
+            match unsettled.give_up(since_ms, NOT_ACKNOWLEDGED) {
+                Ok(false) => {}
+                // What is pushed to a client tells it what its cache may not have any more: better none than a wrong one.
+                Ok(true) if connection.session.gets_pushes() => self.close(key),
+                Ok(true) => self.release_connection(key, engine.durability.safe()),
+                Err(_) => self.close(key),
             }
         }
     }

@@ -48,6 +48,8 @@ pub(super) struct Link<'f> {
     /// Bytes of the history that have arrived.
     read: u64,
     acknowledged: Instant,
+    /// What the primary was told of the disk.
+    told_synced: Option<u64>,
 }
 
 impl<'f> Link<'f> {
@@ -57,7 +59,16 @@ impl<'f> Link<'f> {
         version: u64,
         stream_number: u64,
     ) -> Link<'f> {
-        Link { engine, append_only, version, stream_number, was_up: false, read: 0, acknowledged: Instant::now() }
+        Link {
+            engine,
+            append_only,
+            version,
+            stream_number,
+            was_up: false,
+            read: 0,
+            acknowledged: Instant::now(),
+            told_synced: None,
+        }
     }
 
     /// Whether the stream has begun.
@@ -270,7 +281,7 @@ impl<'f> Link<'f> {
             let arrived = socket.read_or_look(room);
             buffer.truncate(before + *arrived.as_ref().unwrap_or(&0));
             self.read += arrived? as u64;
-            if self.acknowledged.elapsed() >= ACKNOWLEDGE_EVERY {
+            if self.acknowledged.elapsed() >= ACKNOWLEDGE_EVERY || self.synced() != self.told_synced {
                 self.acknowledge(socket)?;
             }
         }
@@ -289,7 +300,7 @@ impl<'f> Link<'f> {
                 self.acknowledge(socket)?;
                 // The question is a part of the history, too.
                 let question = bytes.get(portion.commands..portion.commands + portion.asks).unwrap_or_default();
-                self.engine.replication.advance(self.version, question);
+                self.engine.replication.advance(self.version, question, self.engine.journal.position());
             } else {
                 break;
             }
@@ -349,7 +360,20 @@ impl<'f> Link<'f> {
     fn acknowledge(&mut self, socket: &mut Patient) -> Result<(), Trouble> {
         self.acknowledged = Instant::now();
         let offset = self.applied().to_string();
-        Ok(socket.write_all(&request(&[b"REPLCONF", b"ACK", offset.as_bytes()]))?)
+        self.told_synced = self.synced();
+        let mut words: Vec<&[u8]> = vec![b"REPLCONF", b"ACK", offset.as_bytes()];
+        let synced = self.told_synced.map(|synced| synced.to_string());
+        if let Some(synced) = &synced {
+            words.extend([b"FACK", synced.as_bytes()]);
+        }
+        Ok(socket.write_all(&request(&words))?)
+    }
+
+    /// Bytes of the history whose changes this server's append-only file has on disk, if there is one.
+    fn synced(&self) -> Option<u64> {
+        let engine = self.engine;
+        let has_file = engine.settings.appendonly.get() && engine.durability.is_whole();
+        has_file.then(|| engine.replication.synced_offset(engine.durability.synced())).flatten()
     }
 }
 

@@ -212,6 +212,9 @@ fn wait_tells_how_many_have_what_was_written() {
 fn signal(server: &Server, name: &str) {
     let pid = server.pid().to_string();
     assert!(std::process::Command::new("kill").args([&format!("-{name}"), &*pid]).status().unwrap().success());
+    // The other threads run on until the one has been scheduled that takes the signal.
+    let is_stopped = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ");
+    assert!(penstock_tests::server::comes_true(|| is_stopped() == (name == "STOP")));
 }
 
 #[test]
@@ -258,4 +261,108 @@ fn a_token_is_resumed_after_a_failover() {
     assert_eq!(here, there);
     assert!(here.contains("105"), "{here}");
     assert_no_failures(other);
+}
+
+const NOT_ACKNOWLEDGED: &[u8] = b"NOREPLICAS Too few replicas have acknowledged within durability-timeout.";
+
+/// With `durability-replicas`, what is acknowledged is there when the primary is not, at full pipeline depth.
+#[test]
+fn what_was_acknowledged_is_on_replicas() {
+    for kind in [replica_of as Kind, oracle_of] {
+        let mut primary = primary(&["--durability-replicas", "2", "--durability-timeout", "60000"]);
+        let replicas = [kind(primary.port(), &[]), kind(primary.port(), &[])];
+        replicas.iter().for_each(|replica| replica.wait_until("the link is up", is_up));
+        let acknowledged: Vec<Vec<u64>> = thread::scope(|scope| {
+            let clients: Vec<_> = (0..4)
+                .map(|client| {
+                    let port = primary.port();
+                    scope.spawn(move || write_until_the_end(port, client))
+                })
+                .collect();
+            thread::sleep(Duration::from_millis(1500));
+            primary.kill();
+            clients.into_iter().map(|client| client.join().unwrap()).collect()
+        });
+        let all: usize = acknowledged.iter().map(Vec::len).sum();
+        assert!(all > 200, "only {all} writes");
+        for replica in &replicas {
+            let mut conn = replica.connect();
+            for (client, numbers) in acknowledged.iter().enumerate() {
+                for number in numbers {
+                    let value = conn.cmd(&format!("GET {client}:{number}")).unwrap();
+                    assert_eq!(value.text(), number.to_string().as_bytes(), "{client}:{number}");
+                }
+            }
+        }
+    }
+}
+
+/// Writes pipelines of 32 until the server ends; which of the writes were acknowledged.
+fn write_until_the_end(port: u16, client: usize) -> Vec<u64> {
+    let mut acknowledged = Vec::new();
+    let Ok(mut conn) = penstock_tests::conn::Conn::open(port) else { return acknowledged };
+    for first in (0..).step_by(32) {
+        let sets: String = (first..first + 32).map(|number| format!("SET {client}:{number} {number}\r\n")).collect();
+        if conn.send(sets.as_bytes()).is_err() {
+            break;
+        }
+        for number in first..first + 32 {
+            match conn.read() {
+                Ok(reply) if reply.text() == b"OK" => acknowledged.push(number),
+                _ => return acknowledged,
+            }
+        }
+    }
+    acknowledged
+}
+
+#[test]
+fn replies_that_wait_for_replicas_in_vain_say_so() {
+    let primary = primary(&["--durability-replicas", "1", "--durability-timeout", "400"]);
+    let mut conn = primary.connect();
+    let refused = conn.cmd("SET k v").unwrap();
+    assert!(refused.text().starts_with(NOT_ACKNOWLEDGED), "{}", refused.escaped());
+    // What depends on nothing is answered.
+    assert!(conn.cmd("GET other").unwrap().is_null());
+    assert_eq!(conn.cmd("PING").unwrap().text(), b"PONG");
+    let replica = replica_of(primary.port(), &[]);
+    replica.wait_until("the link is up", is_up);
+    assert!(penstock_tests::server::comes_true(|| conn.cmd("SET k w").unwrap().text() == b"OK"));
+    signal(&replica, "STOP");
+    conn.send(b"SET k x\r\nINCR n\r\nGET other\r\nGET k\r\n").unwrap();
+    let replies: Vec<_> = (0..4).map(|_| conn.read().unwrap()).collect();
+    assert!(replies.iter().all(|reply| reply.text().starts_with(NOT_ACKNOWLEDGED)), "{replies:?}");
+    signal(&replica, "CONT");
+    assert!(penstock_tests::server::comes_true(|| conn.cmd("SET k y").unwrap().text() == b"OK"));
+    assert_eq!(conn.cmd("GET n").unwrap().text(), b"1");
+    // It can be turned off, and on again, while the server runs.
+    signal(&replica, "STOP");
+    assert_eq!(conn.cmd("CONFIG SET durability-replicas 0").unwrap().text(), b"OK");
+    assert_eq!(conn.cmd("SET k z").unwrap().text(), b"OK");
+    assert_eq!(conn.cmd("CONFIG SET durability-replicas 1").unwrap().text(), b"OK");
+    let refused = conn.cmd("SET k z").unwrap();
+    assert!(refused.text().starts_with(NOT_ACKNOWLEDGED), "{}", refused.escaped());
+    signal(&replica, "CONT");
+}
+
+#[test]
+fn waiting_for_disks_is_told_which_have_it() {
+    let primary = primary(&["--appendonly", "yes", "--appendfsync", "everysec"]);
+    let replica = replica_of(primary.port(), &["--appendonly", "yes", "--appendfsync", "everysec"]);
+    let without = replica_of(primary.port(), &[]);
+    [&replica, &without].iter().for_each(|replica| replica.wait_until("the link is up", is_up));
+    let mut conn = primary.connect();
+    conn.cmd("SET k v").unwrap();
+    let has = |reply: penstock_tests::reply::Reply| {
+        reply.items().iter().map(|item| item.integer().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(has(conn.cmd("WAITAOF 1 1 30000").unwrap()), [1, 1]);
+    conn.cmd("SET k w").unwrap();
+    assert_eq!(has(conn.cmd("WAITAOF 1 2 3000").unwrap()), [1, 1]);
+    let refused = replica.connect().cmd("WAITAOF 1 0 0").unwrap();
+    assert!(refused.text().starts_with(b"ERR WAITAOF cannot be used with replica instances"), "{}", refused.escaped());
+    conn.cmd("CONFIG SET appendonly no").unwrap();
+    let refused = conn.cmd("WAITAOF 1 0 0").unwrap();
+    assert_eq!(refused.text(), b"ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
+    assert_eq!(conn.cmd("WAITAOF 2 0 0").unwrap().text(), b"ERR value is out of range, value must between 0 and 1");
 }
