@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(bytes(&output), b"-E\r\n-E\r\n-E\r\n");
         assert!(unsettled.release(5, &mut output));
         assert_eq!(bytes(&output), b"-E\r\n-E\r\n-E\r\n:2\r\n");
-        unsettled.push(6, &mut Output::from(b"?".to_vec()), 40);
+        unsettled.push(6, &mut Output::from(b"?\r\n".to_vec()), 40);
         assert!(unsettled.give_up(40, b"-E\r\n").is_err());
     }
 }
