@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("penstock-commands", &["penstock-format", "penstock-journal", "penstock-resp", "penstock-store"]),
     ("penstock-script", &["penstock-resp"]),
     ("penstock-advisor", &["penstock-resp"]),
+    ("penstock-front", &["penstock-resp"]),
     (
         "penstock-engine",
         &[
@@ -37,6 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "penstock-server",
         &[
             "penstock-engine",
+            "penstock-front",
             "penstock-persistence",
             "penstock-format",
             "penstock-journal",

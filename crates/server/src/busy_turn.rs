@@ -160,7 +160,9 @@ impl BusyTurn<'_> {
 pub fn open(accepted: Accepted, worker: &mut Worker, shared: &Shared) -> Connection {
     use std::os::fd::AsRawFd;
     let fd = accepted.socket.as_fd().as_raw_fd();
-    let mut flags = if matches!(accepted.socket, Socket::Unix(_)) { client_flag::UNIX_SOCKET } else { 0 };
+    // Not of HTTP requests, which come through a socket pair from wherever the port is reached.
+    let is_unix = accepted.is_local && matches!(accepted.socket, Socket::Unix(_));
+    let mut flags = if is_unix { client_flag::UNIX_SOCKET } else { 0 };
     if accepted.is_on_reserve {
         flags |= client_flag::ON_RESERVE;
     }

@@ -102,7 +102,7 @@ fn refuse(accepted: Accepted, is_tls: bool, text: &[u8]) {
 }
 
 /// True if connections from other machines are refused: protected mode is on, and the default user has no password.
-fn is_protected(engine: &Engine) -> bool {
+pub(crate) fn is_protected(engine: &Engine) -> bool {
     engine.settings.protected_mode.get() && engine.users.default_needs_no_password()
 }
 

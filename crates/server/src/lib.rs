@@ -17,6 +17,7 @@ pub mod daemon;
 pub mod doorway;
 pub mod event_loop;
 pub mod heap;
+pub mod http;
 pub mod listener;
 mod loading;
 pub mod log;

@@ -132,14 +132,17 @@ pub fn open_tcp(settings: &Settings) -> Result<Vec<Listener>, CannotListen> {
     Ok(all)
 }
 
-/// Opens a port on all addresses; none, if it is 0.
 fn open_port(settings: &Settings, port: i64) -> Result<Vec<Listener>, CannotListen> {
+    open_addresses(&settings.bind.get(), port, settings)
+}
+
+/// Opens a port on all addresses of `bind`; none, if it is 0.
+pub(crate) fn open_addresses(bind: &str, port: i64, settings: &Settings) -> Result<Vec<Listener>, CannotListen> {
     let port = u16::try_from(port).unwrap_or(0);
     let mut all = Vec::new();
     if port == 0 {
         return Ok(all);
     }
-    let bind = settings.bind.get();
     for word in bind.split_whitespace() {
         let (address, optional) = word.strip_prefix('-').map_or((word, false), |rest| (rest, true));
         match open_one(address, port, settings.tcp_backlog.get()) {

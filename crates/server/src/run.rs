@@ -25,6 +25,7 @@ use crate::conf_file::{FATAL, system_text};
 use crate::daemon;
 use crate::event_loop::{EventLoop, NewListeners, Shared, now_us};
 use crate::heap;
+use crate::http;
 use crate::listener::{self, Listener};
 use crate::loading::{self, Loader};
 use crate::log;
@@ -278,6 +279,7 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
     let handshakes = Arc::<Handshakes>::default();
     handshakes.configure(&settings).map_err(|why| format!("Failed to configure TLS: {why}"))?;
     let listeners = listener::open_all(&settings)?;
+    let http_listeners = http::open(&settings)?;
     limit_clients(&settings);
 
     let threads = threads(&settings);
@@ -337,6 +339,7 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
         let thread = std::thread::Builder::new().name(worker_name(id)).spawn(serve);
         handles.push(thread.map_err(|e| format!("can't start a thread: {e}; choose fewer with --threads"))?);
     }
+    http::start(http_listeners, shared)?;
     // Before it is said that clients are served. Where the file is, a server runs, which may be loading its data.
     let _pid_file = PidFile::write(&engine.settings);
     if place == Place::Background {

@@ -32,6 +32,13 @@ pub mod fact {
     /// May read keys that its arguments don't name: those that SORT's patterns lead to. `Rules::denies_lookups` says
     /// whether it may.
     pub const LOOKS_UP: u32 = 1 << 10;
+    /// Changes how its connection goes on, or occupies it: not for a connection that requests of many share (HTTP). What waits, or
+    /// may be run without authentication or within MULTI at once, is that without saying so.
+    pub const HOLDS_CONNECTION: u32 = 1 << 20;
+    /// Only tells of the server, though its flags say that it is for operators, or don't say that it only reads.
+    pub const TELLS: u32 = 1 << 21;
+    /// Waits only if an option of it (BLOCK) says so.
+    pub const WAITS_BY_OPTION: u32 = 1 << 22;
 }
 
 /// What a command that finds nothing waits for.

@@ -6,7 +6,7 @@ use super::{add, claim, delete, group, info, pending, range, read};
 use crate::Handler;
 use crate::spec::flag::{BLOCKING, DENYOOM, FAST, LOADING, MOVABLEKEYS, READONLY, STALE, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, RO, RW, UPDATE};
-use crate::spec::{Begin, Find, Group, KeySpec, On, Spec};
+use crate::spec::{Begin, Find, Group, KeySpec, On, Spec, fact};
 
 /// The keys after STREAMS: the first half of what follows. The word is looked for from this argument on.
 const fn streams(from: i32) -> KeySpec {
@@ -98,6 +98,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
         .tips(UNPREDICTABLE),
     Spec::new("xread", -4, READONLY | BLOCKING | MOVABLEKEYS, read::xread as Handler)
         .waits_for(Type::Stream)
+        .facts(fact::WAITS_BY_OPTION)
         .keys(&[streams(1)])
         .docs(
             Group::Stream,
@@ -112,6 +113,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
         .subcommands(XGROUP),
     Spec::new("xreadgroup", -7, WRITE | BLOCKING | MOVABLEKEYS, read::xreadgroup as Handler)
         .waits_while_there_is(Type::Stream)
+        .facts(fact::WAITS_BY_OPTION)
         .keys(&[streams(4)])
         .docs(
             Group::Stream,

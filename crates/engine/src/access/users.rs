@@ -1,7 +1,7 @@
 //! All users.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::denials::Denials;
@@ -79,6 +79,8 @@ pub struct Users {
     default_is_open: AtomicBool,
     /// True if some user isn't allowed everything.
     any_restricted: AtomicBool,
+    /// How often any of them has changed.
+    edition: AtomicU64,
     /// The password that `requirepass` set last.
     required: Mutex<String>,
     /// What has been denied.
@@ -97,6 +99,7 @@ impl Users {
             default,
             default_is_open: AtomicBool::new(true),
             any_restricted: AtomicBool::new(false),
+            edition: AtomicU64::new(0),
             required: Mutex::default(),
             denials: Denials::default(),
         }
@@ -111,6 +114,13 @@ impl Users {
         self.default_is_open.store(self.default.permissions().is_open(), Ordering::Release);
         let any = by_name.values().any(|user| !user.permissions().is_unrestricted());
         self.any_restricted.store(any, Ordering::Release);
+        self.edition.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often any user, its password included, has changed. As long as it is the same, a password that was right still is.
+    #[must_use]
+    pub fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
     }
 
     /// True if a client may be the default user without a password.

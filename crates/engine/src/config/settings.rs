@@ -188,6 +188,18 @@ choices! {
 }
 
 choices! {
+    /// What the HTTP port's console may do.
+    HttpConsole, HTTP_CONSOLE {
+        /// There is none.
+        No = "no",
+        /// What its user may.
+        Yes = "yes",
+        /// Nothing that changes data or the server.
+        ReadOnly = "read-only",
+    }
+}
+
+choices! {
     /// Which channels a new user may use.
     NewChannels, NEW_CHANNELS {
         /// All.
@@ -284,6 +296,28 @@ settings! {
     unixsocketperm: Int = Directive::new("unixsocketperm", ValueKind::Octal { max: 0o777 }, "0").startup();
     /// Group of the Unix socket's file, by name; empty for the process's own.
     unixsocketgroup: Text = Directive::text("unixsocketgroup", "").startup();
+    /// TCP port for HTTP (metrics, REST, the console), 0 for none.
+    http_port: Int = Directive::port("http-port", "0").startup();
+    /// Addresses to listen on for HTTP, as `bind` has them. HTTP isn't encrypted here, so this machine's own by default.
+    http_bind: Text = Directive::new("http-bind", ValueKind::Words(check_bind), "127.0.0.1 -::1").startup();
+    /// Whether the HTTP port has the console, and whether that may change anything.
+    http_console: Choice<HttpConsole> = Directive::choice("http-console", HTTP_CONSOLE, "yes");
+    /// Whether the HTTP port takes commands (REST).
+    http_rest: Flag = Directive::bool("http-rest", "yes");
+    /// Directory whose files the HTTP port gives to everybody, under `/files/`; empty for none.
+    http_files: Text = Directive::text("http-files", "").protected().checked(check_http_files);
+    /// Connections of HTTP clients at a time.
+    http_max_connections: Int = Directive::int("http-max-connections", 1, 100_000, "256");
+    /// HTTP requests that are run at a time, each by a connection of its own to the server; others wait.
+    http_max_running: Int = Directive::int("http-max-running", 1, 10_000, "32").startup();
+    /// Bytes of a HTTP request's body.
+    http_max_body: Bytes = Directive::bytes("http-max-body", 1 << 10, "16mb");
+    /// Bytes of the replies to a HTTP request.
+    http_max_reply: Bytes = Directive::bytes("http-max-reply", 1 << 10, "64mb");
+    /// Seconds for a HTTP request to arrive, to run, and for a silent HTTP connection.
+    http_timeout_s: Int = Directive::int("http-timeout", 1, 86_400, "60");
+    /// HTTP requests a second of one address that may come without a password that is known to be right; others are refused.
+    http_unauthenticated_rate: Int = Directive::int("http-unauthenticated-rate", 1, 1_000_000, "20");
     /// Connections that may wait to be accepted, as listen(2) takes it.
     tcp_backlog: Int = Directive::natural("tcp-backlog", "511").startup();
     /// Whether connections from other machines are refused while the default user has no password.
@@ -570,6 +604,13 @@ fn check_spill_dir(path: &str) -> Result<(), String> {
     match path.is_empty() || std::path::Path::new(path).is_dir() {
         true => Ok(()),
         false => Err("reply-spill-dir must be an existing directory".into()),
+    }
+}
+
+fn check_http_files(path: &str) -> Result<(), String> {
+    match path.is_empty() || std::path::Path::new(path).is_dir() {
+        true => Ok(()),
+        false => Err("http-files must be an existing directory".into()),
     }
 }
 

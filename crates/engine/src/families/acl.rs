@@ -5,7 +5,7 @@
 
 use commands::error::{Error, Outcome, shown};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use commands::spec::{Group, Scope, Spec, acl};
+use commands::spec::{Group, Scope, Spec, acl, fact};
 use resp::request::{Args, OwnedArgs};
 
 use crate::access::{Changes, Entry, Selector, generate, has_spaces};
@@ -31,7 +31,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("acl", -2, 0, Run::Session(acl_he
     .subcommands(SUBCOMMANDS)];
 
 const SUBCOMMANDS: &[Spec<Run>] = &[
-    Spec::new("cat", -2, FLAGS, Run::Session(cat)).docs(
+    Spec::new("cat", -2, FLAGS, Run::Session(cat)).facts(fact::TELLS).docs(
         Group::Server,
         "6.0.0",
         "O(1) since the categories and commands are a fixed set.",
@@ -49,7 +49,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
             "username [username ...]",
         )
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
-    Spec::new("dryrun", -4, ADMIN_FLAGS, Run::Session(dryrun)).docs(
+    Spec::new("dryrun", -4, ADMIN_FLAGS, Run::Session(dryrun)).facts(fact::TELLS).docs(
         Group::Server,
         "7.0.0",
         "O(1).",
@@ -63,7 +63,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "Makes a password up that can't be guessed.",
         "[bits:integer]",
     ),
-    Spec::new("getuser", 3, ADMIN_FLAGS, Run::Session(getuser)).secret(is_secret).docs(
+    Spec::new("getuser", 3, ADMIN_FLAGS, Run::Session(getuser)).facts(fact::TELLS).secret(is_secret).docs(
         Group::Server,
         "6.0.0",
         "O(N). Where N is the number of password, command and pattern rules that the user has.",
@@ -77,7 +77,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "Says what the subcommands are.",
         "",
     ),
-    Spec::new("list", 2, ADMIN_FLAGS, Run::Session(list)).docs(
+    Spec::new("list", 2, ADMIN_FLAGS, Run::Session(list)).facts(fact::TELLS).docs(
         Group::Server,
         "6.0.0",
         "O(N). Where N is the number of configured users.",
@@ -118,14 +118,14 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
             "username [rule [rule ...]]",
         )
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
-    Spec::new("users", 2, ADMIN_FLAGS, Run::Session(users)).docs(
+    Spec::new("users", 2, ADMIN_FLAGS, Run::Session(users)).facts(fact::TELLS).docs(
         Group::Server,
         "6.0.0",
         "O(N). Where N is the number of configured users.",
         "Lists the names of all users.",
         "",
     ),
-    Spec::new("whoami", 2, FLAGS, Run::Session(whoami)).docs(
+    Spec::new("whoami", 2, FLAGS, Run::Session(whoami)).facts(fact::TELLS).docs(
         Group::Server,
         "6.0.0",
         "O(1)",

@@ -7,7 +7,7 @@ use advisor::findings::{Finding, Group, Step};
 use advisor::report;
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use commands::spec::{Group as CommandGroup, Spec};
+use commands::spec::{Group as CommandGroup, Spec, fact};
 
 use crate::families::help::help;
 use crate::machine::version::PENSTOCK_VERSION;
@@ -29,6 +29,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("advise", -2, 0, Run::Session(adv
     )
     .subcommands(&[
         Spec::new("get", 3, FLAGS, Run::Session(get))
+            .facts(fact::TELLS)
             .docs(
                 CommandGroup::Server,
                 PENSTOCK_VERSION,
@@ -45,6 +46,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("advise", -2, 0, Run::Session(adv
             "",
         ),
         Spec::new("list", -2, FLAGS, Run::Session(list))
+            .facts(fact::TELLS)
             .docs(
                 CommandGroup::Server,
                 PENSTOCK_VERSION,

@@ -39,21 +39,21 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("client", -2, 0, Run::Session(cli
     .docs(Group::Connection, "2.4.0", "Depends on the subcommand", "Works on connections.", "")];
 
 const SUBCOMMANDS: &[Spec<Run>] = &[
-    Spec::new("caching", 3, BASIC, Run::Session(caching)).docs(
+    Spec::new("caching", 3, BASIC, Run::Session(caching)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,
         "6.0.0",
         "O(1)",
         "Decides whether the keys of the next command are tracked.",
         "<YES | NO>",
     ),
-    Spec::new("capa", -3, BASIC, Run::Session(capa)).docs(
+    Spec::new("capa", -3, BASIC, Run::Session(capa)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,
         "8.0.0",
         "O(1)",
         "Says what the client is capable of.",
         "capability:string [capability:string ...]",
     ),
-    Spec::new("getname", 2, BASIC, Run::Session(getname)).docs(
+    Spec::new("getname", 2, BASIC, Run::Session(getname)).facts(fact::TELLS).docs(
         Group::Connection,
         "2.6.9",
         "O(1)",
@@ -74,21 +74,21 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "Explains the subcommands.",
         "",
     ),
-    Spec::new("id", 2, BASIC, Run::Session(id)).docs(
+    Spec::new("id", 2, BASIC, Run::Session(id)).facts(fact::TELLS).docs(
         Group::Connection,
         "5.0.0",
         "O(1)",
         "Answers the connection's number.",
         "",
     ),
-    Spec::new("import-source", 3, BASIC, Run::Session(import_source)).docs(
+    Spec::new("import-source", 3, BASIC, Run::Session(import_source)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,
         "8.1.0",
         "O(1)",
         "Marks the connection as one that copies another server's data here; there is no mode for that.",
         "<ON | OFF>",
     ),
-    Spec::new("info", 2, BASIC, Run::Session(info)).tips(&["nondeterministic_output"]).docs(
+    Spec::new("info", 2, BASIC, Run::Session(info)).facts(fact::TELLS).tips(&["nondeterministic_output"]).docs(
         Group::Connection,
         "6.2.0",
         "O(1)",
@@ -108,7 +108,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
          | NOT-LADDR ip:port:string | NOT-FLAGS flags | NOT-NAME client-name | NOT-LIB-NAME lib-name | NOT-LIB-VER lib-version \
          | NOT-DB db-id | NOT-CAPA capa | NOT-IP ip>",
     ).history(&[("2.8.12", "Options that choose connections, `ID` among them."), ("3.2.0", "`TYPE master`."), ("5.0.0", "`TYPE replica`, for what was `slave`."), ("6.2.0", "`LADDR`."), ("7.4.0", "`MAXAGE`.")]),
-    Spec::new("list", -2, OPERATOR, Run::Session(list)).tips(&["nondeterministic_output"]).docs(
+    Spec::new("list", -2, OPERATOR, Run::Session(list)).facts(fact::TELLS).tips(&["nondeterministic_output"]).docs(
         Group::Connection,
         "2.4.0",
         "O(N) where N is the number of connections",
@@ -121,14 +121,14 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
          [NOT-LADDR ip:port:string] [NOT-FLAGS flags:string] [NOT-NAME client-name:string] [NOT-LIB-NAME lib-name:string] \
          [NOT-LIB-VER lib-version:string] [NOT-DB db-id:integer] [NOT-CAPA capa:string] [NOT-IP ip:string]",
     ).history(&[("2.8.12", "The field `id`."), ("5.0.0", "`TYPE`."), ("6.0.0", "The field `user`."), ("6.2.0", "`ID`, and the fields `argv-mem`, `tot-mem`, `laddr` and `redir`."), ("7.0.0", "The fields `resp`, `multi-mem`, `rbs` and `rbp`."), ("7.0.3", "The field `ssub`."), ("7.2.0", "The fields `lib-name` and `lib-ver`."), ("7.4.0", "The field `watch`.")]),
-    Spec::new("no-evict", 3, OPERATOR, Run::Session(no_evict)).docs(
+    Spec::new("no-evict", 3, OPERATOR, Run::Session(no_evict)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,
         "7.0.0",
         "O(1)",
         "Spares the connection when memory of connections is scarce.",
         "<ON | OFF>",
     ),
-    Spec::new("no-touch", 3, BASIC, Run::Session(no_touch)).docs(
+    Spec::new("no-touch", 3, BASIC, Run::Session(no_touch)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,
         "7.2.0",
         "O(1)",
@@ -142,7 +142,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "Holds commands back for a time.",
         "timeout:double [WRITE | ALL]",
     ).history(&[("6.2.0", "`WRITE` and `ALL`.")]),
-    Spec::new("reply", 3, BASIC, Run::Session(reply)).docs(
+    Spec::new("reply", 3, BASIC, Run::Session(reply)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,
         "3.2.0",
         "O(1)",
@@ -158,21 +158,21 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
             "Tells the server about the client's library.",
             "<LIB-NAME libname | LIB-VER libver>",
         ),
-    Spec::new("setname", 3, BASIC, Run::Session(setname)).docs(
+    Spec::new("setname", 3, BASIC, Run::Session(setname)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,
         "2.6.9",
         "O(1)",
         "Names the connection.",
         "connection-name",
     ),
-    Spec::new("tracking", -3, BASIC, Run::Session(tracking)).docs(
+    Spec::new("tracking", -3, BASIC, Run::Session(tracking)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,
         "6.0.0",
         "O(1). Some options may introduce additional complexity.",
         "Has the connection told of changes of the keys that it reads.",
         "<ON | OFF> [REDIRECT client-id:integer] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
     ),
-    Spec::new("trackinginfo", 2, BASIC, Run::Session(trackinginfo)).docs(
+    Spec::new("trackinginfo", 2, BASIC, Run::Session(trackinginfo)).facts(fact::TELLS).docs(
         Group::Connection,
         "6.2.0",
         "O(1)",

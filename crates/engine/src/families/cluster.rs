@@ -4,7 +4,7 @@
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, FAST, LOADING, NO_ASYNC_LOADING, NOSCRIPT, STALE};
-use commands::spec::{Group, Spec, acl};
+use commands::spec::{Group, Spec, acl, fact};
 
 use crate::worker::turn::{Run, Turn};
 
@@ -16,13 +16,10 @@ const CHANGES: &[&str] = &["nondeterministic_output"];
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[
-    Spec::new("asking", 1, FAST, Run::Session(disabled)).categories(acl::CONNECTION).docs(
-        Group::Cluster,
-        "3.0.0",
-        "O(1)",
-        "Says that a redirection of one command is followed.",
-        "",
-    ),
+    Spec::new("asking", 1, FAST, Run::Session(disabled))
+        .facts(fact::HOLDS_CONNECTION)
+        .categories(acl::CONNECTION)
+        .docs(Group::Cluster, "3.0.0", "O(1)", "Says that a redirection of one command is followed.", ""),
     Spec::new("cluster", -2, 0, Run::Session(disabled))
         .docs(Group::Cluster, "3.0.0", "Depends on subcommand.", "Is refused: the server is no part of a cluster.", "")
         .subcommands(SUBCOMMANDS),
@@ -33,20 +30,14 @@ pub const COMMANDS: &[Spec<Run>] = &[
         "Has a replica take the server's place; there are no replicas.",
         "[TO <host:string port:integer [FORCE]>] [ABORT] [TIMEOUT milliseconds:integer]",
     ),
-    Spec::new("readonly", 1, LOADING | STALE | FAST, Run::Session(disabled)).categories(acl::CONNECTION).docs(
-        Group::Cluster,
-        "3.0.0",
-        "O(1)",
-        "Has a cluster's replica answer reads.",
-        "",
-    ),
-    Spec::new("readwrite", 1, LOADING | STALE | FAST, Run::Session(disabled)).categories(acl::CONNECTION).docs(
-        Group::Cluster,
-        "3.0.0",
-        "O(1)",
-        "Ends READONLY.",
-        "",
-    ),
+    Spec::new("readonly", 1, LOADING | STALE | FAST, Run::Session(disabled))
+        .facts(fact::HOLDS_CONNECTION)
+        .categories(acl::CONNECTION)
+        .docs(Group::Cluster, "3.0.0", "O(1)", "Has a cluster's replica answer reads.", ""),
+    Spec::new("readwrite", 1, LOADING | STALE | FAST, Run::Session(disabled))
+        .facts(fact::HOLDS_CONNECTION)
+        .categories(acl::CONNECTION)
+        .docs(Group::Cluster, "3.0.0", "O(1)", "Ends READONLY.", ""),
 ];
 
 /// A subcommand of CLUSTER.

@@ -12,7 +12,7 @@ mod tests;
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{LOADING, STALE};
-use commands::spec::{Group, Spec, acl};
+use commands::spec::{Group, Spec, acl, fact};
 use store::glob;
 
 use crate::command_table::{Command, Table};
@@ -92,7 +92,7 @@ pub const COMMANDS: &[Spec<Run>] = &[entry("command", -1, Run::Session(all))
 const UNORDERED: &[&str] = &["nondeterministic_output_order"];
 
 const fn entry(name: &'static str, arity: i32, run: Run) -> Spec<Run> {
-    Spec::new(name, arity, LOADING | STALE, run).categories(acl::CONNECTION)
+    Spec::new(name, arity, LOADING | STALE, run).facts(fact::TELLS).categories(acl::CONNECTION)
 }
 
 /// The commands that are no subcommands.

@@ -4,7 +4,7 @@
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, STALE};
-use commands::spec::{Group, Spec};
+use commands::spec::{Group, Spec, fact};
 
 use crate::engine::LogKind;
 use crate::families::help::help;
@@ -18,6 +18,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("commandlog", -2, 0, Run::Session
     .docs(Group::Server, "8.1.0", "Depends on subcommand.", "Shows commands that were slow or large.", "")
     .subcommands(&[
         Spec::new("get", 4, FLAGS, Run::Session(get))
+            .facts(fact::TELLS)
             .docs(
                 Group::Server,
                 "8.1.0",
@@ -34,6 +35,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("commandlog", -2, 0, Run::Session
             "",
         ),
         Spec::new("len", 3, FLAGS, Run::Session(len))
+            .facts(fact::TELLS)
             .docs(
                 Group::Server,
                 "8.1.0",

@@ -4,7 +4,7 @@
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use commands::spec::{Group, Scope, Spec};
+use commands::spec::{Group, Scope, Spec, fact};
 use resp::request::Args;
 
 use crate::config::{Apply, ConfigHost, Settings, get, is_sensitive, rewrite, set};
@@ -20,6 +20,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("config", -2, 0, Run::Session(con
     .docs(Group::Server, "2.0.0", "Depends on subcommand.", "Reads and changes the configuration.", "")
     .subcommands(&[
         Spec::new("get", -3, FLAGS, Run::Session(config_get))
+            .facts(fact::TELLS)
             .docs(
                 Group::Server,
                 "2.0.0",

@@ -23,59 +23,60 @@ use crate::worker::turn::{Run, Turn};
 const ALWAYS: u32 = ALLOW_BUSY | FAST | LOADING | NOSCRIPT | NO_AUTH | STALE;
 
 /// The family's entries.
-pub const COMMANDS: &[Spec<Run>] =
-    &[
-        Spec::new("auth", -2, ALWAYS, Run::Session(auth))
-            .secret(is_secret_of_auth)
-            .brief()
-            .docs(
-                Group::Connection,
-                "1.0.0",
-                "O(N) where N is the length of the password",
-                "Tells the server who is connected.",
-                "[username] password",
-            )
-            .history(&[("6.0.0", "A user name may come before the password.")]),
-        Spec::new("ping", -1, FAST, Run::Session(ping))
-            .facts(fact::FOR_SUBSCRIBERS | fact::TELLS_HEALTH)
-            .brief()
-            .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
-            .docs(Group::Connection, "1.0.0", "O(1)", "Answers PONG, or the message it is given.", "[message]"),
-        Spec::new("echo", 2, LOADING | STALE | FAST, Run::Session(echo)).brief().docs(
+pub const COMMANDS: &[Spec<Run>] = &[
+    Spec::new("auth", -2, ALWAYS, Run::Session(auth))
+        .secret(is_secret_of_auth)
+        .brief()
+        .docs(
             Group::Connection,
             "1.0.0",
-            "O(1)",
-            "Answers the message it is given.",
-            "message",
-        ),
-        Spec::new("hello", -1, ALWAYS, Run::Session(hello))
-            .secret(is_secret_of_hello)
-            .brief()
-            .docs(
-                Group::Connection,
-                "6.0.0",
-                "O(1)",
-                "Chooses the version of the protocol, and tells about the server.",
-                "[protover:integer [AUTH username password] [SETNAME clientname]]",
-            )
-            .history(&[("6.2.0", "Without arguments, tells of the connection.")]),
-        Spec::new("reset", 1, ALWAYS, Run::Session(reset)).facts(fact::AT_ONCE | fact::FOR_SUBSCRIBERS).brief().docs(
+            "O(N) where N is the length of the password",
+            "Tells the server who is connected.",
+            "[username] password",
+        )
+        .history(&[("6.0.0", "A user name may come before the password.")]),
+    Spec::new("ping", -1, FAST, Run::Session(ping))
+        .facts(fact::TELLS)
+        .facts(fact::FOR_SUBSCRIBERS | fact::TELLS_HEALTH)
+        .brief()
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+        .docs(Group::Connection, "1.0.0", "O(1)", "Answers PONG, or the message it is given.", "[message]"),
+    Spec::new("echo", 2, LOADING | STALE | FAST, Run::Session(echo)).facts(fact::TELLS).brief().docs(
+        Group::Connection,
+        "1.0.0",
+        "O(1)",
+        "Answers the message it is given.",
+        "message",
+    ),
+    Spec::new("hello", -1, ALWAYS, Run::Session(hello))
+        .secret(is_secret_of_hello)
+        .brief()
+        .docs(
             Group::Connection,
-            "6.2.0",
-            "O(N) where N is the number of subscriptions and watched keys",
-            "Makes the connection as good as new.",
-            "",
-        ),
-        Spec::new("select", 2, LOADING | STALE | FAST, Run::Session(select))
-            .brief()
-            .databases(|_, visit| visit(1))
-            .docs(Group::Connection, "1.0.0", "O(1)", "Selects the database of the connection.", "index:integer"),
-        Spec::new("quit", -1, ALWAYS, Run::Session(quit))
-            .facts(fact::AT_ONCE | fact::FOR_SUBSCRIBERS)
-            .brief()
-            .docs(Group::Connection, "1.0.0", "O(1)", "Closes the connection.", "")
-            .deprecated("7.2.0", "just closing the connection"),
-    ];
+            "6.0.0",
+            "O(1)",
+            "Chooses the version of the protocol, and tells about the server.",
+            "[protover:integer [AUTH username password] [SETNAME clientname]]",
+        )
+        .history(&[("6.2.0", "Without arguments, tells of the connection.")]),
+    Spec::new("reset", 1, ALWAYS, Run::Session(reset)).facts(fact::AT_ONCE | fact::FOR_SUBSCRIBERS).brief().docs(
+        Group::Connection,
+        "6.2.0",
+        "O(N) where N is the number of subscriptions and watched keys",
+        "Makes the connection as good as new.",
+        "",
+    ),
+    Spec::new("select", 2, LOADING | STALE | FAST, Run::Session(select))
+        .facts(fact::HOLDS_CONNECTION)
+        .brief()
+        .databases(|_, visit| visit(1))
+        .docs(Group::Connection, "1.0.0", "O(1)", "Selects the database of the connection.", "index:integer"),
+    Spec::new("quit", -1, ALWAYS, Run::Session(quit))
+        .facts(fact::AT_ONCE | fact::FOR_SUBSCRIBERS)
+        .brief()
+        .docs(Group::Connection, "1.0.0", "O(1)", "Closes the connection.", "")
+        .deprecated("7.2.0", "just closing the connection"),
+];
 
 /// With more arguments, which are an error, Redis doesn't know which one to hide.
 fn is_secret_of_auth(args: Args<'_>, index: usize) -> bool {

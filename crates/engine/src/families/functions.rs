@@ -8,7 +8,7 @@ use commands::spec::flag::{
     STALE, WRITE,
 };
 use commands::spec::key_flag::{ACCESS, RO, RW, UPDATE};
-use commands::spec::{Group, KeySpec, Scope, Script, Spec, acl};
+use commands::spec::{Group, KeySpec, Scope, Script, Spec, acl, fact};
 use format::payload::{BadPayload, Dumper, read_functions};
 use resp::num;
 use store::glob;
@@ -85,6 +85,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
                 .docs(Group::Scripting, "7.0.0", "O(1)", "Ends a function that takes too long and has not written.", "")
                 .tips(&["request_policy:all_shards", "response_policy:one_succeeded"]),
             Spec::new("list", -2, NOSCRIPT, Run::Session(list))
+                .facts(fact::TELLS)
                 .docs(
                     Group::Scripting,
                     "7.0.0",
@@ -114,6 +115,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
                 )
                 .tips(ON_ALL_SHARDS),
             Spec::new("stats", 2, NOSCRIPT | ALLOW_BUSY, Run::Session(stats))
+                .facts(fact::TELLS)
                 .docs(Group::Scripting, "7.0.0", "O(1)", "Answers what runs, and how many libraries there are.", "")
                 .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
         ]),

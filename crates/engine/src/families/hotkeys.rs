@@ -4,7 +4,7 @@
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use commands::spec::{Group, Spec};
+use commands::spec::{Group, Spec, fact};
 use resp::num;
 
 use crate::families::help::help;
@@ -27,7 +27,7 @@ const SLOTS: [i64; 2] = [0, 16383];
 pub const COMMANDS: &[Spec<Run>] = &[Spec::new("hotkeys", -2, 0, Run::Session(hotkeys_help))
     .docs(Group::Server, "8.6.0", "Depends on subcommand.", "Finds the keys that take most of the time and the traffic.", "")
     .subcommands(&[
-        Spec::new("get", 2, FLAGS, Run::Session(get))
+        Spec::new("get", 2, FLAGS, Run::Session(get)).facts(fact::TELLS)
             .docs(
                 Group::Server,
                 "8.6.0",

@@ -16,13 +16,14 @@ use std::fmt::{Display, Write as _};
 
 use commands::error::Outcome;
 use commands::spec::flag::{LOADING, STALE};
-use commands::spec::{Group, Scope, Spec, acl};
+use commands::spec::{Group, Scope, Spec, acl, fact};
 use store::db::{Db, Survey};
 
 use crate::worker::turn::{Run, Turn};
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[Spec::new("info", -1, LOADING | STALE, Run::Session(info))
+    .facts(fact::TELLS)
     .categories(acl::DANGEROUS)
     .scope(Scope::Each)
     .docs(

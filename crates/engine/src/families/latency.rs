@@ -7,7 +7,7 @@ mod text;
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use commands::spec::{Group, Spec};
+use commands::spec::{Group, Spec, fact};
 
 use crate::command_table::{Command, Table};
 use crate::families::help::help;
@@ -29,9 +29,11 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("latency", -2, 0, Run::Session(la
     .docs(Group::Server, "2.8.13", "Depends on subcommand.", "Shows what took long.", "")
     .subcommands(&[
         Spec::new("doctor", 2, FLAGS, Run::Session(doctor))
+            .facts(fact::TELLS)
             .docs(Group::Server, "2.8.13", "O(1)", "Answers a report on slow moments, for people.", "")
             .tips(LOOK_TIPS),
         Spec::new("graph", 3, FLAGS, Run::Session(graph))
+            .facts(fact::TELLS)
             .docs(Group::Server, "2.8.13", "O(1)", "Draws the latest slow moments of an event.", "event")
             .tips(LOOK_TIPS),
         Spec::new("help", 2, LOADING | STALE, Run::Session(latency_help)).docs(
@@ -42,6 +44,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("latency", -2, 0, Run::Session(la
             "",
         ),
         Spec::new("histogram", -2, FLAGS, Run::Session(histogram))
+            .facts(fact::TELLS)
             .docs(
                 Group::Server,
                 "7.0.0",
@@ -51,9 +54,11 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("latency", -2, 0, Run::Session(la
             )
             .tips(LOOK_TIPS),
         Spec::new("history", 3, FLAGS, Run::Session(history))
+            .facts(fact::TELLS)
             .docs(Group::Server, "2.8.13", "O(1)", "Answers the latest slow moments of an event.", "event")
             .tips(LOOK_TIPS),
         Spec::new("latest", 2, FLAGS, Run::Session(latest))
+            .facts(fact::TELLS)
             .docs(Group::Server, "2.8.13", "O(1)", "Answers the last slow moment of every event.", "")
             .tips(LOOK_TIPS),
         Spec::new("reset", -2, FLAGS, Run::Session(reset))

@@ -6,7 +6,7 @@
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{LOADING, READONLY, STALE};
 use commands::spec::key_flag::RO;
-use commands::spec::{Group, KeySpec, Scope, Spec};
+use commands::spec::{Group, KeySpec, Scope, Spec, fact};
 use store::db::Survey;
 
 use crate::engine::Engine;
@@ -23,6 +23,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("memory", -2, 0, Run::Session(mem
     .docs(Group::Server, "4.0.0", "Depends on subcommand.", "Shows what takes memory.", "")
     .subcommands(&[
         Spec::new("doctor", 2, 0, Run::Session(doctor))
+            .facts(fact::TELLS)
             .docs(Group::Server, "4.0.0", "O(1)", "Answers a report on the memory in use, for people.", "")
             .tips(LOOK_TIPS),
         Spec::new("help", 2, LOADING | STALE, Run::Session(memory_help)).docs(
@@ -33,6 +34,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("memory", -2, 0, Run::Session(mem
             "",
         ),
         Spec::new("malloc-stats", 2, 0, Run::Session(malloc_stats))
+            .facts(fact::TELLS)
             .docs(
                 Group::Server,
                 "4.0.0",
@@ -51,6 +53,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("memory", -2, 0, Run::Session(mem
             )
             .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
         Spec::new("stats", 2, 0, Run::Session(stats))
+            .facts(fact::TELLS)
             .scope(Scope::Each)
             .docs(Group::Server, "4.0.0", "O(1)", "Answers figures of the memory in use.", "")
             .tips(LOOK_TIPS),

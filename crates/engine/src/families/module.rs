@@ -4,7 +4,7 @@
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, NO_ASYNC_LOADING, NOSCRIPT, STALE};
-use commands::spec::{Group, Spec};
+use commands::spec::{Group, Spec, fact};
 
 use crate::families::help::help;
 use crate::worker::turn::{Run, Turn};
@@ -22,7 +22,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("module", -2, 0, Run::Session(mod
             "Says what the subcommands are.",
             "",
         ),
-        Spec::new("list", 2, ADMIN | NOSCRIPT, Run::Session(list))
+        Spec::new("list", 2, ADMIN | NOSCRIPT, Run::Session(list)).facts(fact::TELLS)
             .docs(Group::Server, "4.0.0", "O(N) where N is the number of loaded modules.", "Lists modules: none.", "")
             .tips(&["nondeterministic_output_order"]),
         Spec::new("load", -3, CHANGE, Run::Session(refuse)).docs(

@@ -3,7 +3,7 @@
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use commands::spec::{Group, Spec};
+use commands::spec::{Group, Spec, fact};
 use resp::num;
 
 use crate::clients::client::client_flag;
@@ -13,7 +13,7 @@ use crate::worker::turn::{Run, Turn};
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] =
-    &[Spec::new("monitor", -1, ADMIN | NOSCRIPT | LOADING | STALE, Run::Session(monitor)).docs(
+    &[Spec::new("monitor", -1, ADMIN | NOSCRIPT | LOADING | STALE, Run::Session(monitor)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Server,
         "1.0.0",
         "O(1); every command then costs one more message per thread with monitors, with SAMPLE one of so many",

@@ -4,7 +4,7 @@
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, FAST, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE};
-use commands::spec::{Group, Scope, Spec, acl};
+use commands::spec::{Group, Scope, Spec, acl, fact};
 
 use crate::services::saving;
 use crate::snapshots::Purpose;
@@ -32,6 +32,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
         )
         .history(&[("3.2.2", "`SCHEDULE`.")]),
     Spec::new("lastsave", 1, LOADING | STALE | FAST, Run::Session(lastsave))
+        .facts(fact::TELLS)
         .brief()
         .categories(acl::ADMIN | acl::DANGEROUS)
         .docs(

@@ -21,6 +21,7 @@ const ASKING: u32 = PUBSUB | LOADING | STALE;
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[
     Spec::new("subscribe", -2, SUBSCRIBING, Run::Session(subscribe))
+        .facts(fact::HOLDS_CONNECTION)
         .facts(fact::FOR_SUBSCRIBERS | fact::SUBSCRIBES)
         .docs(
             Group::PubSub,
@@ -29,14 +30,18 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "Listens for messages published to channels.",
             "channel [channel ...]",
         ),
-    Spec::new("unsubscribe", -1, SUBSCRIBING, Run::Session(unsubscribe)).facts(fact::FOR_SUBSCRIBERS).docs(
-        Group::PubSub,
-        "2.0.0",
-        "O(N) where N is the number of channels",
-        "Stops listening to channels, or to all of them.",
-        "[channel [channel ...]]",
-    ),
+    Spec::new("unsubscribe", -1, SUBSCRIBING, Run::Session(unsubscribe))
+        .facts(fact::HOLDS_CONNECTION)
+        .facts(fact::FOR_SUBSCRIBERS)
+        .docs(
+            Group::PubSub,
+            "2.0.0",
+            "O(N) where N is the number of channels",
+            "Stops listening to channels, or to all of them.",
+            "[channel [channel ...]]",
+        ),
     Spec::new("psubscribe", -2, SUBSCRIBING, Run::Session(psubscribe))
+        .facts(fact::HOLDS_CONNECTION)
         .facts(fact::FOR_SUBSCRIBERS | fact::SUBSCRIBES_TO_PATTERNS)
         .docs(
             Group::PubSub,
@@ -45,14 +50,18 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "Listens for messages published to channels that match patterns.",
             "pattern:pattern [pattern:pattern ...]",
         ),
-    Spec::new("punsubscribe", -1, SUBSCRIBING, Run::Session(punsubscribe)).facts(fact::FOR_SUBSCRIBERS).docs(
-        Group::PubSub,
-        "2.0.0",
-        "O(N) where N is the number of patterns",
-        "Stops listening to channels that match patterns, or any pattern.",
-        "[pattern:pattern [pattern:pattern ...]]",
-    ),
+    Spec::new("punsubscribe", -1, SUBSCRIBING, Run::Session(punsubscribe))
+        .facts(fact::HOLDS_CONNECTION)
+        .facts(fact::FOR_SUBSCRIBERS)
+        .docs(
+            Group::PubSub,
+            "2.0.0",
+            "O(N) where N is the number of patterns",
+            "Stops listening to channels that match patterns, or any pattern.",
+            "[pattern:pattern [pattern:pattern ...]]",
+        ),
     Spec::new("ssubscribe", -2, SUBSCRIBING, Run::Session(ssubscribe))
+        .facts(fact::HOLDS_CONNECTION)
         .facts(fact::FOR_SUBSCRIBERS | fact::SUBSCRIBES)
         .keys(&[KeySpec::range(1, -1, 1, NOT_KEY)])
         .docs(
@@ -63,6 +72,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "shardchannel [shardchannel ...]",
         ),
     Spec::new("sunsubscribe", -1, SUBSCRIBING, Run::Session(sunsubscribe))
+        .facts(fact::HOLDS_CONNECTION)
         .facts(fact::FOR_SUBSCRIBERS)
         .keys(&[KeySpec::range(1, -1, 1, NOT_KEY)])
         .docs(
@@ -102,35 +112,35 @@ pub const COMMANDS: &[Spec<Run>] = &[
 ];
 
 const SUBCOMMANDS: &[Spec<Run>] = &[
-    Spec::new("channels", -2, ASKING, Run::Session(channels)).docs(
+    Spec::new("channels", -2, ASKING, Run::Session(channels)).facts(fact::TELLS).docs(
         Group::PubSub,
         "2.8.0",
         "O(N) where N is the number of active channels",
         "Lists the channels that somebody listens to.",
         "[pattern:pattern]",
     ),
-    Spec::new("numsub", -2, ASKING, Run::Session(numsub)).docs(
+    Spec::new("numsub", -2, ASKING, Run::Session(numsub)).facts(fact::TELLS).docs(
         Group::PubSub,
         "2.8.0",
         "O(N) where N is the number of channels asked for",
         "Counts the listeners of channels.",
         "[channel [channel ...]]",
     ),
-    Spec::new("numpat", 2, ASKING, Run::Session(numpat)).docs(
+    Spec::new("numpat", 2, ASKING, Run::Session(numpat)).facts(fact::TELLS).docs(
         Group::PubSub,
         "2.8.0",
         "O(1)",
         "Counts the patterns that somebody listens to.",
         "",
     ),
-    Spec::new("shardchannels", -2, ASKING, Run::Session(shardchannels)).docs(
+    Spec::new("shardchannels", -2, ASKING, Run::Session(shardchannels)).facts(fact::TELLS).docs(
         Group::PubSub,
         "7.0.0",
         "O(N) where N is the number of active shard channels",
         "Lists the shard channels that somebody listens to.",
         "[pattern:pattern]",
     ),
-    Spec::new("shardnumsub", -2, ASKING, Run::Session(shardnumsub)).docs(
+    Spec::new("shardnumsub", -2, ASKING, Run::Session(shardnumsub)).facts(fact::TELLS).docs(
         Group::PubSub,
         "7.0.0",
         "O(N) where N is the number of shard channels asked for",

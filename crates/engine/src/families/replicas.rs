@@ -4,7 +4,7 @@
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, ALLOW_BUSY, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE};
-use commands::spec::{Group, Spec, acl};
+use commands::spec::{Group, Spec, acl, fact};
 use replication::id::HistoryId;
 use resp::num::parse_i64;
 
@@ -23,21 +23,17 @@ const SYNCS: u32 = ADMIN | NOSCRIPT | NO_ASYNC_LOADING | NO_MULTI;
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[
-    Spec::new("psync", -3, SYNCS, Run::Session(psync)).docs(
+    Spec::new("psync", -3, SYNCS, Run::Session(psync)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Server,
         "2.8.0",
         "O(1)",
         "Makes the connection a replica's: it is sent all changes, from where it is or behind a snapshot.",
         "replicationid offset",
     ),
-    Spec::new("replconf", -1, ADMIN | NOSCRIPT | LOADING | STALE | ALLOW_BUSY, Run::Session(replconf)).docs(
-        Group::Server,
-        "3.0.0",
-        "O(1)",
-        "What a replica tells its primary of itself.",
-        "",
-    ),
-    Spec::new("sync", 1, SYNCS, Run::Session(sync)).docs(
+    Spec::new("replconf", -1, ADMIN | NOSCRIPT | LOADING | STALE | ALLOW_BUSY, Run::Session(replconf))
+        .facts(fact::HOLDS_CONNECTION)
+        .docs(Group::Server, "3.0.0", "O(1)", "What a replica tells its primary of itself.", ""),
+    Spec::new("sync", 1, SYNCS, Run::Session(sync)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Server,
         "1.0.0",
         "O(1)",
@@ -45,6 +41,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
         "",
     ),
     Spec::new("wait", 3, NOSCRIPT, Run::Session(wait))
+        .facts(fact::HOLDS_CONNECTION)
         .categories(acl::CONNECTION)
         .docs(
             Group::Generic,
@@ -55,6 +52,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
         )
         .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
     Spec::new("waitaof", 4, NOSCRIPT, Run::Session(waitaof))
+        .facts(fact::HOLDS_CONNECTION)
         .categories(acl::CONNECTION)
         .docs(
             Group::Generic,

@@ -4,7 +4,7 @@
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, FAST, LOADING, NO_ASYNC_LOADING, NOSCRIPT, STALE};
-use commands::spec::{Group, Scope, Spec, acl};
+use commands::spec::{Group, Scope, Spec, acl, fact};
 use resp::num::parse_i64;
 
 use crate::config::LogLevel;
@@ -26,6 +26,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
         ARGUMENTS,
     ),
     Spec::new("role", 1, NOSCRIPT | LOADING | STALE | FAST, Run::Session(role))
+        .facts(fact::TELLS)
         .brief()
         .categories(acl::ADMIN | acl::DANGEROUS)
         .docs(Group::Server, "2.8.12", "O(1)", "Says whether this server follows another one, and how far it is.", ""),

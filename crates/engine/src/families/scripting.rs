@@ -7,7 +7,7 @@ use commands::spec::flag::{
     ALLOW_BUSY, LOADING, MAY_REPLICATE, MOVABLEKEYS, NO_MANDATORY_KEYS, NOSCRIPT, READONLY, SKIP_MONITOR, STALE,
 };
 use commands::spec::key_flag::{ACCESS, RO, RW, UPDATE};
-use commands::spec::{self, Group, KeySpec, Scope, Spec};
+use commands::spec::{self, Group, KeySpec, Scope, Spec, fact};
 
 use crate::families::help::help;
 use crate::script_calls::machines::with_machine;
@@ -78,7 +78,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
                 "Refused: there is no debugger.",
                 "<YES | SYNC | NO>",
             ),
-            Spec::new("exists", -3, NOSCRIPT, Run::Session(script_exists))
+            Spec::new("exists", -3, NOSCRIPT, Run::Session(script_exists)).facts(fact::TELLS)
                 .docs(
                     Group::Scripting,
                     "2.6.0",

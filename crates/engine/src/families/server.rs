@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NOSCRIPT, READONLY, STALE, WRITE};
-use commands::spec::{Group, Scope, Spec, acl};
+use commands::spec::{Group, Scope, Spec, acl, fact};
 use resp::num;
 use resp::request::Args;
 use store::db::Db;
@@ -51,6 +51,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "index1:integer index2:integer",
         ),
     Spec::new("time", 1, LOADING | STALE | FAST, Run::Session(time))
+        .facts(fact::TELLS)
         .brief()
         .docs(Group::Server, "2.6.0", "O(1)", "Answers the time in seconds and microseconds of Unix time.", "")
         .tips(&["nondeterministic_output"]),

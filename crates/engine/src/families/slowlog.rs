@@ -4,7 +4,7 @@
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, STALE};
-use commands::spec::{Group, Spec};
+use commands::spec::{Group, Spec, fact};
 
 use crate::engine::LogKind;
 use crate::families::help::help;
@@ -20,6 +20,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("slowlog", -2, 0, Run::Session(sl
     .docs(Group::Server, "2.2.12", "Depends on subcommand.", "Shows commands that took long.", "")
     .subcommands(&[
         Spec::new("get", -2, FLAGS, Run::Session(get))
+            .facts(fact::TELLS)
             .docs(
                 Group::Server,
                 "2.2.12",
@@ -37,6 +38,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("slowlog", -2, 0, Run::Session(sl
             "",
         ),
         Spec::new("len", 2, FLAGS, Run::Session(len))
+            .facts(fact::TELLS)
             .docs(Group::Server, "2.2.12", "O(1)", "Answers how many entries the slow log has.", "")
             .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"]),
         Spec::new("reset", 2, FLAGS, Run::Session(reset))

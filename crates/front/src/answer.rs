@@ -1,0 +1,202 @@
+//! What each request is answered.
+
+use std::net::IpAddr;
+
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::header::{ALLOW, AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
+use hyper::{Request, StatusCode};
+use resp::parse::Value;
+use tokio::time::timeout;
+
+use crate::commands::{self, Words};
+use crate::credentials::Identity;
+use crate::failure::Failure;
+use crate::guard::{self, Traces};
+use crate::lines::Admitted;
+use crate::respond::{self, Answered};
+use crate::rest::{self, Form, Permit};
+use crate::router::{Route, Verb, route};
+use crate::serve::Port;
+use crate::{ConsoleMode, Terms, console, files, metrics};
+
+/// The database that a request's commands run in, if it says so; the console does.
+const DATABASE: HeaderName = HeaderName::from_static("penstock-database");
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const ENCODING: HeaderName = HeaderName::from_static("upstash-encoding");
+const FORMAT: HeaderName = HeaderName::from_static("upstash-response-format");
+/// What a client of another machine is told.
+const PROTECTED: &str = "DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the \
+    default user: set one, or ask from the machine that the server runs on";
+
+/// The response to a request of a client at this address.
+pub(crate) async fn respond(port: &Port, request: Request<Incoming>, peer: IpAddr) -> Answered {
+    if !port.upstream.admits(peer) {
+        return respond::failure(&Failure::new(StatusCode::FORBIDDEN, PROTECTED));
+    }
+    let Some(verb) = Verb::of(request.method().as_str()) else {
+        let text = "ERR only GET, HEAD, POST and PUT are understood";
+        let mut response = respond::failure(&Failure::new(StatusCode::METHOD_NOT_ALLOWED, text));
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT"));
+        return response;
+    };
+    answer(port, verb, request, peer).await.unwrap_or_else(|failure| respond::failure(&failure))
+}
+
+async fn answer(port: &Port, verb: Verb, request: Request<Incoming>, peer: IpAddr) -> Result<Answered, Failure> {
+    let terms = port.upstream.terms();
+    let route = route(verb, request.uri().path(), request.uri().query()).map_err(Failure::bad)?;
+    match &route {
+        Route::Console(name) => return console::answer(name, terms.console),
+        Route::File(path) => {
+            let root = terms.files.as_deref().ok_or_else(Failure::absent)?;
+            return files::answer(root, path);
+        }
+        _ => {}
+    }
+    let asker = Asker::of(request.headers())?;
+    if asker.identity == Identity::Anybody {
+        guard::check(asker.traces(request.headers())).map_err(|why| Failure::new(StatusCode::FORBIDDEN, why))?;
+    }
+    let is_anonymous = asker.identity == Identity::Anybody;
+    let admitted = port.lines.admit(asker.identity, peer, &terms).await?;
+    let _turn = port.lines.turn(&terms).await?;
+    if route == Route::Metrics {
+        return figures(port, &admitted, &terms).await;
+    }
+    let form = Form::of(value(request.headers(), &ENCODING), value(request.headers(), &FORMAT))?;
+    let permit = permit(&route, verb, is_anonymous, &terms)?;
+    let body = body(request, &terms).await?;
+    let ask = Ask { port, admitted, database: asker.database, permit, terms: &terms };
+    execute(ask, route, body, form).await
+}
+
+/// What the headers say of who asks.
+struct Asker {
+    identity: Identity,
+    database: u32,
+}
+
+impl Asker {
+    fn of(headers: &HeaderMap) -> Result<Asker, Failure> {
+        let identity = Identity::of_header(value(headers, &AUTHORIZATION))
+            .map_err(|why| Failure::new(StatusCode::UNAUTHORIZED, why))?;
+        let database = match headers.get(DATABASE) {
+            None => 0,
+            Some(text) => {
+                let number = text.to_str().ok().and_then(|text| text.parse().ok());
+                number.ok_or_else(|| Failure::bad("ERR Penstock-Database must be the number of a database"))?
+            }
+        };
+        Ok(Asker { identity, database })
+    }
+
+    fn traces<'h>(&self, headers: &'h HeaderMap) -> Traces<'h> {
+        // What is no text is no name of ours either.
+        let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?.?"));
+        Traces { host: text(HOST), origin: text(ORIGIN), fetch_site: text(FETCH_SITE) }
+    }
+}
+
+fn value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
+    headers.get(name).map(HeaderValue::as_bytes)
+}
+
+/// Which commands a request may run.
+fn permit(route: &Route, verb: Verb, is_anonymous: bool, terms: &Terms) -> Result<Permit, Failure> {
+    if *route == Route::ConsoleRun {
+        return match terms.console {
+            ConsoleMode::Off => Err(Failure::absent()),
+            ConsoleMode::ReadOnly => Ok(Permit::Reads { why: "ERR the console is read-only (http-console)" }),
+            ConsoleMode::Full => Ok(Permit::Any),
+        };
+    }
+    if !terms.rest {
+        return Err(Failure::new(
+            StatusCode::NOT_FOUND,
+            "ERR commands by HTTP are off; turn them on with http-rest yes",
+        ));
+    }
+    match verb {
+        // A picture in a stranger's page is a GET, and over plain HTTP browsers don't say whose page it is.
+        Verb::Get if is_anonymous => Ok(Permit::Reads {
+            why: "ERR without a token, GET runs only commands that read; use POST, or send a token",
+        }),
+        _ => Ok(Permit::Any),
+    }
+}
+
+async fn body(request: Request<Incoming>, terms: &Terms) -> Result<Vec<u8>, Failure> {
+    let too_large = || {
+        let text = format!("ERR the body is larger than {} bytes; see http-max-body", terms.body_bytes_max);
+        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, text)
+    };
+    let body = request.into_body();
+    if body.size_hint().lower() > terms.body_bytes_max as u64 {
+        return Err(too_large());
+    }
+    match timeout(terms.timeout, Limited::new(body, terms.body_bytes_max).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(error)) => Err(Failure::bad(format!("ERR the body can't be read: {error}"))),
+        Err(_) => Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "ERR the body has not arrived within http-timeout")),
+    }
+}
+
+/// A request that may run.
+struct Ask<'p> {
+    port: &'p Port,
+    admitted: Admitted,
+    database: u32,
+    permit: Permit,
+    terms: &'p Terms,
+}
+
+impl Ask<'_> {
+    fn check(&self, commands: &[Words]) -> Result<(), Failure> {
+        commands.iter().try_for_each(|command| rest::check(&*self.port.upstream, command, self.permit))
+    }
+
+    async fn answer_one(&self, command: Words, form: Form) -> Result<Answered, Failure> {
+        let values = self.run(&[command]).await?;
+        values.first().map(|value| rest::answer_one(value, form)).ok_or_else(Failure::absent)
+    }
+
+    async fn run(&self, commands: &[Words]) -> Result<Vec<Value>, Failure> {
+        self.check(commands)?;
+        self.run_checked(commands).await
+    }
+
+    async fn run_checked(&self, commands: &[Words]) -> Result<Vec<Value>, Failure> {
+        self.port.lines.run(&self.admitted, self.database, commands, self.terms).await
+    }
+}
+
+async fn execute(ask: Ask<'_>, route: Route, body: Vec<u8>, form: Form) -> Result<Answered, Failure> {
+    match route {
+        Route::One => ask.answer_one(commands::one(&body).map_err(Failure::bad)?, form).await,
+        Route::Path { args, behind } => {
+            let body = (!body.is_empty()).then_some(body);
+            ask.answer_one(args.into_iter().chain(body).chain(behind).collect(), form).await
+        }
+        Route::Pipeline | Route::ConsoleRun => {
+            let commands = commands::many(&body).map_err(Failure::bad)?;
+            Ok(rest::answer_many(&ask.run(&commands).await?, form))
+        }
+        Route::Transaction => {
+            let (commands, strings) = (commands::many(&body).map_err(Failure::bad)?, form.strings()?);
+            ask.check(&commands)?;
+            Ok(rest::answer_transaction(&ask.run_checked(&rest::transaction(commands)).await?, strings))
+        }
+        Route::Metrics | Route::Console(_) | Route::File(_) => Err(Failure::absent()),
+    }
+}
+
+async fn figures(port: &Port, admitted: &Admitted, terms: &Terms) -> Result<Answered, Failure> {
+    let text = match port.lines.run(admitted, 0, &metrics::questions(), terms).await {
+        Ok(values) => metrics::text(&values).map_err(|error| Failure::new(StatusCode::FORBIDDEN, error))?,
+        // A scraper that is answered takes down that the server isn't there.
+        Err(failure) => metrics::down(&failure.text),
+    };
+    Ok(respond::with(StatusCode::OK, metrics::CONTENT_TYPE, respond::NOTHING, text))
+}

@@ -1,0 +1,169 @@
+//! Commands by HTTP, as Upstash's REST API has them, and as the console sends them.
+//!
+//! Source: Upstash's page "REST API", and what its clients send and understand.
+
+use hyper::StatusCode;
+use resp::parse::Value;
+
+use crate::commands::Words;
+use crate::failure::Failure;
+use crate::json::{self, Strings};
+use crate::respond::{self, Answered};
+use crate::{Nature, Upstream};
+
+/// How replies are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As JSON.
+    Json(Strings),
+    /// In the Redis protocol.
+    Resp2,
+}
+
+impl Form {
+    /// By the values of the headers `Upstash-Encoding` and `Upstash-Response-Format`.
+    pub(crate) fn of(encoding: Option<&[u8]>, format: Option<&[u8]>) -> Result<Form, Failure> {
+        let is = |value: &[u8], word: &str| value.eq_ignore_ascii_case(word.as_bytes());
+        let is_base64 = encoding.is_some_and(|value| is(value, "base64"));
+        match format {
+            Some(value) if is(value, "resp2") && is_base64 => Err(Failure::bad("ERR resp2 is not encoded in base64")),
+            Some(value) if is(value, "resp2") => Ok(Form::Resp2),
+            Some(value) if !is(value, "json") => Err(Failure::bad("ERR Upstash-Response-Format is json or resp2")),
+            _ if is_base64 => Ok(Form::Json(Strings::Base64)),
+            _ => Ok(Form::Json(Strings::Text)),
+        }
+    }
+
+    /// How JSON has strings, which is all that a transaction is answered in.
+    pub(crate) fn strings(self) -> Result<Strings, Failure> {
+        match self {
+            Form::Json(strings) => Ok(strings),
+            Form::Resp2 => Err(Failure::bad("ERR a transaction is answered in JSON only")),
+        }
+    }
+}
+
+/// Which commands are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Permit {
+    /// Any that can be run on a connection that is shared.
+    Any,
+    /// Of these, those that only read.
+    Reads {
+        /// Why others are not.
+        why: &'static str,
+    },
+}
+
+/// Whether a command may be run at all.
+pub(crate) fn check(upstream: &dyn Upstream, command: &Words, permit: Permit) -> Result<(), Failure> {
+    let Nature { holds_connection, only_reads } = upstream.nature(command);
+    if holds_connection {
+        let name = String::from_utf8_lossy(command.first().map_or(&[][..], Vec::as_slice)).to_ascii_uppercase();
+        let text = format!(
+            "ERR {name} waits or changes its connection, which HTTP requests don't have: use a client of the Redis protocol for it"
+        );
+        return Err(Failure::bad(text));
+    }
+    match permit {
+        Permit::Reads { why } if !only_reads => Err(Failure::bad(why)),
+        _ => Ok(()),
+    }
+}
+
+/// The commands of a transaction, with what begins and ends it.
+pub(crate) fn transaction(commands: Vec<Words>) -> Vec<Words> {
+    let mut all = vec![vec![b"MULTI".to_vec()]];
+    all.extend(commands);
+    all.push(vec![b"EXEC".to_vec()]);
+    all
+}
+
+/// Answers one command: an error has a status of its own.
+pub(crate) fn answer_one(value: &Value, form: Form) -> Answered {
+    let status = value.error().map_or(StatusCode::OK, status_of);
+    match form {
+        Form::Resp2 => in_resp2(status, std::slice::from_ref(value)),
+        Form::Json(strings) => {
+            let mut body = Vec::new();
+            json::reply(value, strings, &mut body);
+            respond::json(status, body)
+        }
+    }
+}
+
+/// Answers several commands: each has its error in its place.
+pub(crate) fn answer_many(values: &[Value], form: Form) -> Answered {
+    match form {
+        Form::Resp2 => in_resp2(StatusCode::OK, values),
+        Form::Json(strings) => {
+            let mut body = Vec::new();
+            json::replies(values, strings, &mut body);
+            respond::json(StatusCode::OK, body)
+        }
+    }
+}
+
+/// Answers a transaction, given the replies to all that [`transaction`] has.
+pub(crate) fn answer_transaction(values: &[Value], strings: Strings) -> Answered {
+    match values.last() {
+        Some(Value::Array(values)) => answer_many(values, Form::Json(strings)),
+        last => {
+            let first = values.iter().find_map(Value::error).or(last.and_then(Value::error));
+            let text = String::from_utf8_lossy(first.unwrap_or(b"the server has not run it"));
+            let text = format!("EXECABORT Transaction discarded because of: {text}");
+            let status = first.map_or(StatusCode::BAD_REQUEST, status_of);
+            respond::failure(&Failure::new(status, text))
+        }
+    }
+}
+
+fn in_resp2(status: StatusCode, values: &[Value]) -> Answered {
+    let mut body = Vec::new();
+    values.iter().for_each(|value| value.encode(&mut body));
+    respond::with(status, "application/octet-stream", respond::NOTHING, body)
+}
+
+/// The status that goes with an error of the server.
+fn status_of(error: &[u8]) -> StatusCode {
+    match error.split(|&byte| byte == b' ').next() {
+        Some(b"NOAUTH" | b"WRONGPASS") => StatusCode::UNAUTHORIZED,
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_choose_the_form() {
+        let check = |encoding: Option<&str>, format: Option<&str>, expected: Option<Form>| {
+            assert_eq!(Form::of(encoding.map(str::as_bytes), format.map(str::as_bytes)).ok(), expected);
+        };
+        check(None, None, Some(Form::Json(Strings::Text)));
+        check(Some("base64"), Some("json"), Some(Form::Json(Strings::Base64)));
+        check(None, Some("resp2"), Some(Form::Resp2));
+        check(Some("base64"), Some("resp2"), None);
+        check(None, Some("xml"), None);
+        assert!(Form::Resp2.strings().is_err());
+    }
+
+    #[test]
+    fn errors_have_a_status() {
+        assert_eq!(status_of(b"NOAUTH Authentication required."), StatusCode::UNAUTHORIZED);
+        assert_eq!(status_of(b"ERR syntax error"), StatusCode::BAD_REQUEST);
+        assert_eq!(answer_one(&Value::Error(b"ERR x".to_vec()), Form::Resp2).status(), StatusCode::BAD_REQUEST);
+        assert_eq!(answer_one(&Value::Int(1), Form::Resp2).status(), StatusCode::OK);
+    }
+
+    #[test]
+    fn a_discarded_transaction_is_one_error() {
+        let values =
+            [Value::Simple(b"OK".to_vec()), Value::Error(b"ERR x".to_vec()), Value::Error(b"EXECABORT y".to_vec())];
+        assert_eq!(answer_transaction(&values, Strings::Text).status(), StatusCode::BAD_REQUEST);
+        let values =
+            [Value::Simple(b"OK".to_vec()), Value::Simple(b"QUEUED".to_vec()), Value::Array(vec![Value::Int(1)])];
+        assert_eq!(answer_transaction(&values, Strings::Text).status(), StatusCode::OK);
+    }
+}

@@ -1,0 +1,143 @@
+//! The HTTP port's way into the server: its listeners, and connections to the workers that are like those of any client.
+
+use std::net::{IpAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use commands::spec::{Info, fact, flag};
+use engine::config::{HttpConsole, LogLevel, Settings};
+use engine::registry::table;
+use front::{ConsoleMode, Nature, Terms, Upstream};
+
+use crate::connection::Socket;
+use crate::doorway::is_protected;
+use crate::event_loop::Shared;
+use crate::listener::{self, Accepted, Listener};
+use crate::log;
+
+/// What CLIENT LIST shows as the address of connections that run HTTP requests.
+const ADDRESS: &str = "http:0";
+/// The option by which a command waits that needn't.
+const BLOCK: &[u8] = b"BLOCK";
+/// What ends such a command's options.
+const STREAMS: &[u8] = b"STREAMS";
+
+/// Opens what the settings ask for; none, if there is no HTTP port.
+///
+/// # Errors
+/// Which address can't be listened on, and what to change.
+pub fn open(settings: &Settings) -> Result<Vec<TcpListener>, String> {
+    let opened = listener::open_addresses(&settings.http_bind.get(), settings.http_port.get(), settings);
+    let opened = opened.map_err(|error| {
+        format!("HTTP: {}", error.text.replace("--port", "--http-port").replace("--bind", "--http-bind"))
+    })?;
+    let tcp = opened.into_iter().filter_map(|listener| match listener {
+        Listener::Tcp(listener) => Some(listener),
+        Listener::Tls(_) | Listener::Unix(..) => None,
+    });
+    Ok(tcp.collect())
+}
+
+/// Serves HTTP, if there is something to listen on.
+///
+/// # Errors
+/// There is no further thread.
+pub fn start(listeners: Vec<TcpListener>, shared: Arc<Shared>) -> Result<(), String> {
+    if listeners.is_empty() {
+        return Ok(());
+    }
+    for address in listeners.iter().filter_map(|listener| listener.local_addr().ok()) {
+        log::notice(format!("Listening on {address} (HTTP)"));
+    }
+    let running_max = usize::try_from(shared.settings().http_max_running.get()).unwrap_or(1);
+    let within = Within { shared, next: AtomicUsize::new(0) };
+    front::start(listeners, running_max, Arc::new(within)).map_err(|e| format!("can't start a thread for HTTP: {e}"))
+}
+
+/// The server, as the HTTP port sees it.
+struct Within {
+    shared: Arc<Shared>,
+    /// Which worker gets the next connection.
+    next: AtomicUsize,
+}
+
+impl Upstream for Within {
+    fn connect(&self) -> Result<UnixStream, String> {
+        let settings = self.shared.settings();
+        if self.shared.connected() as i64 >= settings.maxclients.get() {
+            return Err("ERR max number of clients reached".into());
+        }
+        let pair = UnixStream::pair().and_then(|(ours, theirs)| theirs.set_nonblocking(true).map(|()| (ours, theirs)));
+        let (ours, theirs) = pair.map_err(|error| format!("ERR no connection to the server: {error}"))?;
+        self.shared.note_leaving(false);
+        let accepted = Accepted {
+            socket: Socket::Unix(theirs),
+            addr: ADDRESS.into(),
+            laddr: ADDRESS.into(),
+            // Requests come from wherever the port is reached: none of them has what is for this machine alone.
+            is_local: false,
+            is_on_reserve: false,
+            user: None,
+        };
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        self.shared.hand_to(accepted, None, next % self.shared.threads());
+        Ok(ours)
+    }
+
+    fn edition(&self) -> u64 {
+        self.shared.engine.users.edition()
+    }
+
+    fn is_open(&self) -> bool {
+        self.shared.engine.users.is_default_open()
+    }
+
+    fn admits(&self, peer: IpAddr) -> bool {
+        peer.is_loopback() || !is_protected(self.shared.engine)
+    }
+
+    fn nature(&self, args: &[Vec<u8>]) -> Nature {
+        let Some(container) = args.first().and_then(|name| table().find(name)) else { return Nature::default() };
+        let command = args.get(1).and_then(|name| table().subcommand(container, name)).unwrap_or(container);
+        let info = command.info;
+        let is_either = |fact: u32| container.info.is(fact) || info.is(fact);
+        let holds = fact::AT_ONCE | fact::UNCOUNTED | fact::HOLDS_CONNECTION;
+        let holds_connection = is_either(holds) || info.has(flag::NO_AUTH) || may_wait(info, args);
+        let only_reads = info.has(flag::READONLY) || info.is(fact::TELLS);
+        Nature { holds_connection, only_reads: only_reads && !info.has(flag::WRITE) }
+    }
+
+    fn terms(&self) -> Terms {
+        let settings = self.shared.settings();
+        let files = settings.http_files.get();
+        let number = |value: i64| usize::try_from(value).unwrap_or(usize::MAX);
+        let bytes = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+        Terms {
+            console: match settings.http_console.get() {
+                HttpConsole::No => ConsoleMode::Off,
+                HttpConsole::ReadOnly => ConsoleMode::ReadOnly,
+                HttpConsole::Yes => ConsoleMode::Full,
+            },
+            rest: settings.http_rest.get(),
+            files: (!files.is_empty()).then(|| settings.in_dir(&files)),
+            connections_max: number(settings.http_max_connections.get()),
+            body_bytes_max: bytes(settings.http_max_body.get()),
+            reply_bytes_max: bytes(settings.http_max_reply.get()),
+            timeout: Duration::from_secs(settings.http_timeout_s.get().unsigned_abs()),
+            unauthenticated_rate: u32::try_from(settings.http_unauthenticated_rate.get()).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn warn(&self, text: &str) {
+        log::write(LogLevel::Warning, text);
+    }
+}
+
+/// Whether a command may wait: always, or because an option says so.
+fn may_wait(info: &Info, args: &[Vec<u8>]) -> bool {
+    let is_optional = info.is(fact::WAITS_BY_OPTION);
+    let mut options = args.iter().take_while(|arg| !arg.eq_ignore_ascii_case(STREAMS));
+    info.has(flag::BLOCKING) && (!is_optional || options.any(|arg| arg.eq_ignore_ascii_case(BLOCK)))
+}
