@@ -24,7 +24,7 @@ use crate::command_table::{Command, Table};
 use crate::config::{AppendFsync, SavePoint, Settings};
 use crate::durability::{Durability, Safety};
 use crate::host::Host;
-use crate::inbox::{Inbox, Wake};
+use crate::inbox::{Inbox, Message, Wake};
 use crate::journal::Journal;
 use crate::listening::events;
 use crate::listening::listeners::Listeners;
@@ -41,6 +41,7 @@ use crate::reasons::{
     EngineReasons, HOLDS, KEEPS_KEYS, LOADING, NOTIFIES, PAUSED, REFUSES_WRITES, RELOADING, REPLICA, UNSNAPPED,
 };
 use crate::replication::Replication;
+use crate::replication::failover::FailoverStage;
 use crate::replication::replicas::Acknowledgement;
 use crate::replies::ReplyFigures;
 use crate::scripts::busy::Busy;
@@ -453,6 +454,29 @@ impl Engine {
     pub fn end_reloading(&self) {
         self.reasons.set(RELOADING, false);
         self.pause.end();
+    }
+
+    /// Gives a failover up: this server goes on as the primary that it was. False if there is none. The caller is alone behind the gate.
+    pub fn abort_failover(&self) -> bool {
+        let Some(failover) = self.replication.take_failover() else { return false };
+        if failover.stage == FailoverStage::Follows {
+            self.replication.follow(&self.journal, None, self.settings.replica_serve_stale_data.get());
+            self.follow_durability();
+        }
+        self.end_pause_of_failover();
+        true
+    }
+
+    /// The replica has taken this server's place.
+    pub fn end_failover(&self) {
+        if self.replication.take_failover().is_some() {
+            self.end_pause_of_failover();
+        }
+    }
+
+    fn end_pause_of_failover(&self) {
+        self.pause.end();
+        self.inboxes.iter().for_each(|inbox| inbox.send(Message::Look));
     }
 
     /// What a blocking command answers when its time has run out.

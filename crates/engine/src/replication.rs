@@ -3,6 +3,7 @@
 //! The link itself is the server's affair. It takes from here what is wanted, and notes here what it has; it has a worker apply what has
 //! arrived ([`Replication::applied`]). What this server sends its own replicas is in [`stream`], and how far they are in [`replicas`].
 
+pub mod failover;
 pub mod followed;
 pub mod replicas;
 pub mod stream;
@@ -19,6 +20,7 @@ use store::random::Random;
 use crate::journal::Journal;
 use crate::reasons::{CUT_OFF, EngineReasons, REPLICA};
 
+use self::failover::{Failover, FailoverStage};
 use self::replicas::Replicas;
 use self::stream::{Stream, UnitMark, note_mark};
 
@@ -104,6 +106,8 @@ struct Followed {
     history: History,
     /// Counts changes of `history` after which replicas can't go on in the stream that they are sent.
     histories: u64,
+    /// The failover that was asked for, until it has ended.
+    failover: Option<Failover>,
     /// Places in the stream with the last unit before each, as far as that has yet to be on disk.
     unsynced: VecDeque<UnitMark>,
     /// What a worker has applied of the portion that it was given last.
@@ -147,6 +151,7 @@ impl Replication {
             link: LinkFigures::default(),
             history: History { id, before: None, is_known: false },
             histories: 0,
+            failover: None,
             unsynced: VecDeque::new(),
             applied: None,
         };
@@ -333,6 +338,30 @@ impl Replication {
     /// Whether they are to be asked. From now on, they are not.
     pub fn take_request(&self) -> bool {
         self.asks.swap(false, Ordering::SeqCst)
+    }
+
+    /// The failover that was asked for, if it has not ended.
+    #[must_use]
+    pub fn failover(&self) -> Option<Failover> {
+        self.lock().failover.clone()
+    }
+
+    /// Begins a failover.
+    pub(crate) fn begin_failover(&self, failover: Failover) {
+        self.lock().failover = Some(failover);
+        self.stream.wake();
+    }
+
+    /// Notes that this server follows the replica that takes its place.
+    pub fn note_failover_follows(&self) {
+        if let Some(failover) = &mut self.lock().failover {
+            failover.stage = FailoverStage::Follows;
+        }
+    }
+
+    /// Ends it. What it was, if there was one.
+    pub fn take_failover(&self) -> Option<Failover> {
+        self.lock().failover.take()
     }
 
     /// How often the history has changed, so that replicas can't go on in the stream that they are sent.

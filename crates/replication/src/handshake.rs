@@ -30,6 +30,8 @@ pub struct Introduction {
     pub version: String,
     /// The history that the replica has a part of, and the offset of the first byte that it lacks.
     pub known: Option<(HistoryId, u64)>,
+    /// Whether the other server is a replica of this one, and is to take its place (FAILOVER).
+    pub hands_over: bool,
 }
 
 /// How the stream begins.
@@ -67,6 +69,8 @@ pub struct Refused {
     pub text: String,
     /// The primary says that it can't now: it loads its data, or has no link to its own primary.
     pub is_for_now: bool,
+    /// It follows none already, so that there is nothing to hand over.
+    pub is_primary: bool,
 }
 
 /// What a reply is awaited for.
@@ -146,7 +150,12 @@ impl Handshake {
     fn psync(&mut self) -> Vec<u8> {
         self.asked.push_back(Asked::Psync);
         match self.introduction.known {
-            Some((history, offset)) => request(&[b"PSYNC", history.as_str().as_bytes(), offset.to_string().as_bytes()]),
+            Some((history, offset)) => {
+                let offset = offset.to_string();
+                let mut words = vec![&b"PSYNC"[..], history.as_str().as_bytes(), offset.as_bytes()];
+                words.extend(self.introduction.hands_over.then_some(&b"FAILOVER"[..]));
+                request(&words)
+            }
             None => request(&[b"PSYNC", b"?", b"-1"]),
         }
     }
@@ -181,7 +190,8 @@ fn is_for_now(line: &[u8]) -> bool {
 
 fn refused(line: &[u8], what: &str, is_for_now: bool) -> Refused {
     let line = line.get(..line.len().min(200)).unwrap_or_default();
-    Refused { text: format!("the primary says \"{}\": {what}", line.escape_ascii()), is_for_now }
+    let is_primary = line.starts_with(b"-ERR PSYNC FAILOVER can't be sent to a master");
+    Refused { text: format!("the primary says \"{}\": {what}", line.escape_ascii()), is_for_now, is_primary }
 }
 
 /// A request, as an array of bulk strings.
@@ -254,6 +264,16 @@ mod tests {
         let line = format!("+CONTINUE {ID}");
         let (_, end) = play(known, &["+PONG", "+OK", "+OK", "+OK", &line]);
         assert_eq!(end, Ok(Some(Beginning::GoesOn { history: Some(history) })));
+    }
+
+    #[test]
+    fn a_server_that_hands_over_says_so() {
+        let history = HistoryId::parse(ID.as_bytes()).unwrap();
+        let known = Introduction { known: Some((history, 77)), hands_over: true, ..introduction() };
+        let refusal = "-ERR PSYNC FAILOVER can't be sent to a master.";
+        let (sent, end) = play(known, &["+PONG", "+OK", "+OK", "+OK", refusal]);
+        assert_eq!(sent[2], format!("; PSYNC {ID} 77 FAILOVER"));
+        assert!(end.unwrap_err().is_primary);
     }
 
     #[test]

@@ -16,6 +16,8 @@ use engine::config::ClientClass;
 use engine::durability::Safety;
 use engine::engine::Engine;
 use engine::inbox::Message;
+use engine::replication::Primary as ReplicationPrimary;
+use engine::replication::failover::FailoverStage;
 use engine::replication::replicas::{ReplicaFigures, ReplicaStage, Wanted};
 use engine::snapshots::Purpose;
 use journal::order::Position;
@@ -329,6 +331,7 @@ impl Primary {
         }
         self.end_stream_if_due();
         self.count_good();
+        self.mind_failover();
     }
 
     /// Ends the stream if no replica has been there for as long as is said.
@@ -344,6 +347,44 @@ impl Primary {
             let _alone = self.engine.keyspace.gate().close();
             replication.end_stream(&self.engine.journal);
         }
+    }
+
+    /// Has the replica take this server's place that has everything, if that was asked for.
+    fn mind_failover(&mut self) {
+        let replication = &self.engine.replication;
+        let Some(failover) = replication.failover().filter(|failover| failover.stage == FailoverStage::AwaitsReplica)
+        else {
+            return;
+        };
+        let is_due = failover.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_us() / 1000);
+        let is_meant =
+            |peer: &&Peer| failover.target.as_ref().is_none_or(|target| peer.is_at(&target.host, target.port));
+        let is_ready =
+            |peer: &&Peer| is_meant(peer) && peer.is_online() && peer.acknowledged() == replication.stream.end();
+        if !self.peers.iter().any(|peer| is_ready(&peer)) && !is_due {
+            // A question would be in the stream behind what its answer tells of. Replicas tell by themselves, once a second.
+            return;
+        }
+        let alone = self.engine.keyspace.gate().close();
+        while replication.stream.take() {}
+        // None has written since, or the failover waits on.
+        let forced = |peer: &&Peer| is_due && failover.is_forced && is_meant(peer);
+        let target = self.peers.iter().find(|peer| is_ready(peer) || forced(peer)).map(Peer::place);
+        match target {
+            Some((host, port)) => {
+                log::notice(format!("The failover begins: {host}:{port} is to take this server's place"));
+                replication.note_failover_follows();
+                let stale = self.engine.settings.replica_serve_stale_data.get();
+                replication.follow(&self.engine.journal, Some(ReplicationPrimary { host, port }), stale);
+                self.engine.follow_durability();
+            }
+            None if is_due => {
+                log::warning("The failover is given up: no replica has had all data in time.");
+                self.engine.abort_failover();
+            }
+            None => {}
+        }
+        drop(alone);
     }
 
     fn count_good(&self) {

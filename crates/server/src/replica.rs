@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::engine::Engine;
+use engine::replication::failover::FailoverStage;
 use engine::replication::{LinkState, Primary};
 
 use self::link::Link;
@@ -39,6 +40,10 @@ enum Trouble {
     NotNow(String),
     /// What the primary says or sends can't be used: another try is made later.
     Refused(String),
+    /// The server that was asked to take this one's place has done so already, or follows none for another reason.
+    IsPrimary,
+    /// The server that was asked to take this one's place doesn't go on where this one is.
+    NotTaken,
 }
 
 impl From<io::Error> for Trouble {
@@ -71,27 +76,45 @@ impl Follower {
     fn run(mut self) {
         let replication = &self.engine.replication;
         let mut wait = RETRY_MIN;
+        // Whether the server that is to take this one's place follows none already.
+        let mut was_primary = false;
         loop {
             let (primary, version) = replication.primary();
             let Some(primary) = primary else {
                 replication.wait_for_change(version, IDLE);
                 continue;
             };
-            let mut link = Link::new(self.engine, &self.append_only, version, self.streams);
+            let failover = replication.failover().filter(|failover| failover.stage == FailoverStage::Follows);
+            let hands_over = failover.is_some() && !std::mem::take(&mut was_primary);
+            let mut link = Link::new(self.engine, &self.append_only, version, self.streams, hands_over);
             let ended = link.follow(&primary);
             let was_up = link.was_up();
             self.streams = link.stream_number();
             self.note_end(version);
+            match &ended {
+                // The answer to an earlier try may have been lost: if it goes on where this server is, it has taken its place.
+                Err(Trouble::IsPrimary) => was_primary = true,
+                Err(Trouble::Refused(_) | Trouble::NotTaken) if failover.is_some() => self.abort_failover(),
+                _ => {}
+            }
             wait = match &ended {
-                Ok(()) | Err(Trouble::Changed) => RETRY_MIN,
+                Ok(()) | Err(Trouble::Changed | Trouble::IsPrimary) => RETRY_MIN,
                 Err(Trouble::NotNow(_)) => NOT_NOW,
                 Err(Trouble::Io(_)) if was_up => RETRY_MIN,
-                Err(Trouble::Io(_) | Trouble::Refused(_)) => (wait * 2).min(RETRY_MAX),
+                Err(Trouble::Io(_) | Trouble::Refused(_) | Trouble::NotTaken) => (wait * 2).min(RETRY_MAX),
             };
             if let Err(trouble) = ended {
                 tell(&primary, &trouble, wait);
             }
             replication.wait_for_change(version, wait);
+        }
+    }
+
+    /// The replica has refused to take this server's place, which goes on as the primary that it was.
+    fn abort_failover(&self) {
+        let _alone = self.engine.keyspace.gate().close();
+        if self.engine.abort_failover() {
+            log::warning("The failover is given up: this server goes on as a primary.");
         }
     }
 
@@ -113,6 +136,8 @@ fn tell(primary: &Primary, trouble: &Trouble, wait: Duration) {
         Trouble::Changed => return,
         Trouble::Io(error) => system_text(error),
         Trouble::NotNow(text) | Trouble::Refused(text) => text.clone(),
+        Trouble::IsPrimary => "it follows none already".into(),
+        Trouble::NotTaken => "it doesn't go on where this server is".into(),
     };
     log::warning(format!(
         "The link to the primary {host}:{port} is down: {why}. Another try follows in {:.1} s.",

@@ -1,6 +1,6 @@
-//! CLUSTER and its companions, and FAILOVER, answered as by a Redis that is no part of a cluster and has no replicas.
+//! CLUSTER and its companions, answered as by a Redis that is no part of a cluster.
 //!
-//! Source of the semantics: Redis's command pages of the group "cluster" and of FAILOVER, and the replies of a running server.
+//! Source of the semantics: Redis's command pages of the group "cluster", and the replies of a running server.
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, FAST, LOADING, NO_ASYNC_LOADING, NOSCRIPT, STALE};
@@ -23,13 +23,6 @@ pub const COMMANDS: &[Spec<Run>] = &[
     Spec::new("cluster", -2, 0, Run::Session(disabled))
         .docs(Group::Cluster, "3.0.0", "Depends on subcommand.", "Is refused: the server is no part of a cluster.", "")
         .subcommands(SUBCOMMANDS),
-    Spec::new("failover", -1, ADMIN | NOSCRIPT | STALE, Run::Session(failover)).docs(
-        Group::Server,
-        "6.2.0",
-        "O(1)",
-        "Has a replica take the server's place; there are no replicas.",
-        "[TO <host:string port:integer [FORCE]>] [ABORT] [TIMEOUT milliseconds:integer]",
-    ),
     Spec::new("readonly", 1, LOADING | STALE | FAST, Run::Session(disabled))
         .facts(fact::HOLDS_CONNECTION)
         .categories(acl::CONNECTION)
@@ -125,42 +118,13 @@ fn disabled(turn: &mut Turn<'_, '_>) -> Outcome {
     Err(Error::fixed("ERR This instance has cluster support disabled"))
 }
 
-fn failover(turn: &mut Turn<'_, '_>) -> Outcome {
-    let (mut timeout, mut target, mut forced, mut abort) = (None, false, false, false);
-    let mut at = 1;
-    while at < turn.len() {
-        if turn.is(at, "timeout") && at + 1 < turn.len() && timeout.is_none() {
-            let milliseconds = turn.int(at + 1)?;
-            if milliseconds <= 0 {
-                return Err(Error::fixed("ERR FAILOVER timeout must be greater than 0"));
-            }
-            timeout = Some(milliseconds);
-            at += 2;
-        } else if turn.is(at, "abort") && turn.len() == 2 {
-            abort = true;
-            at += 1;
-        } else if turn.is(at, "to") && at + 2 < turn.len() && !target {
-            turn.int(at + 2)?;
-            target = true;
-            at += 3;
-        } else if turn.is(at, "force") && !forced {
-            forced = true;
-            at += 1;
-        } else {
-            return Err(Error::SYNTAX);
-        }
-    }
-    Err(Error::fixed(if abort { "ERR No failover in progress." } else { "ERR FAILOVER requires connected replicas." }))
-}
-
 #[cfg(test)]
 mod tests {
     use crate::testing::check;
 
     #[test]
-    fn there_is_no_cluster_and_no_replica() {
+    fn there_is_no_cluster() {
         const DISABLED: &str = "-ERR This instance has cluster support disabled";
-        const NO_REPLICAS: &str = "-ERR FAILOVER requires connected replicas.";
         check(&[
             ("cluster", "-ERR wrong number of arguments for 'cluster' command"),
             ("cluster info", DISABLED),
@@ -171,15 +135,6 @@ mod tests {
             ("readonly", DISABLED),
             ("readwrite", DISABLED),
             ("asking", DISABLED),
-            ("failover", NO_REPLICAS),
-            ("failover to 1.2.3.4 99 force timeout 5", NO_REPLICAS),
-            ("failover abort", "-ERR No failover in progress."),
-            ("failover abort timeout 1", "-ERR syntax error"),
-            ("failover timeout 0", "-ERR FAILOVER timeout must be greater than 0"),
-            ("failover timeout x", "-ERR value is not an integer or out of range"),
-            ("failover to 1.2.3.4 x", "-ERR value is not an integer or out of range"),
-            ("failover to x", "-ERR syntax error"),
-            ("failover bogus", "-ERR syntax error"),
         ]);
     }
 }

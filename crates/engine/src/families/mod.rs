@@ -13,6 +13,7 @@ pub mod commandlog;
 pub mod config;
 pub mod connection;
 pub mod debug;
+pub mod failover;
 pub mod functions;
 mod help;
 pub mod hotkeys;
@@ -46,6 +47,7 @@ pub const ALL: &[&[Spec<Run>]] = &[
     config::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
+    failover::COMMANDS,
     functions::COMMANDS,
     hotkeys::COMMANDS,
     info::COMMANDS,

@@ -4,10 +4,12 @@
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, ALLOW_BUSY, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE};
-use commands::spec::{Group, Spec, acl, fact};
+use commands::spec::{Group, Scope, Spec, acl, fact};
 use replication::id::HistoryId;
 use resp::num::parse_i64;
+use resp::request::Args;
 
+use crate::config::LogLevel;
 use crate::replication::LinkState;
 use crate::replication::replicas::{Acknowledgement, Wanted};
 use crate::worker::turn::{Run, Turn};
@@ -23,13 +25,16 @@ const SYNCS: u32 = ADMIN | NOSCRIPT | NO_ASYNC_LOADING | NO_MULTI;
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[
-    Spec::new("psync", -3, SYNCS, Run::Session(psync)).facts(fact::HOLDS_CONNECTION).docs(
-        Group::Server,
-        "2.8.0",
-        "O(1)",
-        "Makes the connection a replica's: it is sent all changes, from where it is or behind a snapshot.",
-        "replicationid offset",
-    ),
+    Spec::new("psync", -3, SYNCS, Run::Session(psync))
+        .facts(fact::HOLDS_CONNECTION)
+        .scope(Scope::ByArgs(scope_of_psync))
+        .docs(
+            Group::Server,
+            "2.8.0",
+            "O(1)",
+            "Makes the connection a replica's: it is sent all changes, from where it is or behind a snapshot.",
+            "replicationid offset",
+        ),
     Spec::new("replconf", -1, ADMIN | NOSCRIPT | LOADING | STALE | ALLOW_BUSY, Run::Session(replconf))
         .facts(fact::HOLDS_CONNECTION)
         .docs(Group::Server, "3.0.0", "O(1)", "What a replica tells its primary of itself.", ""),
@@ -107,7 +112,30 @@ fn psync(turn: &mut Turn<'_, '_>) -> Outcome {
     let offset = parse_i64(turn.arg(2)).ok_or(Error::NOT_INTEGER)?;
     let behind = u64::try_from(offset).ok().and_then(|next| next.checked_sub(1));
     let wanted = HistoryId::parse(turn.arg(1)).zip(behind);
+    if turn.len() > 3 && turn.is(3, "failover") {
+        take_over(turn)?;
+    }
     depart(turn, wanted.map_or(Wanted::All, |(history, behind)| Wanted::Behind(history, behind)))
+}
+
+/// Takes the place of the primary, which asks for that.
+fn take_over(turn: &mut Turn<'_, '_>) -> Outcome {
+    let engine = turn.engine();
+    if engine.replication.primary().0.is_none() {
+        return Err(Error::fixed("ERR PSYNC FAILOVER can't be sent to a master."));
+    }
+    if engine.replication.history().id.as_str().as_bytes() != turn.arg(1) {
+        return Err(Error::fixed("ERR PSYNC FAILOVER replid must match my replid."));
+    }
+    engine.host.log(LogLevel::Notice, "The primary hands over: this server takes its place");
+    engine.replication.follow(&engine.journal, None, engine.settings.replica_serve_stale_data.get());
+    engine.follow_durability();
+    Ok(())
+}
+
+/// With FAILOVER, the server's part changes, which it does alone.
+fn scope_of_psync(args: Args<'_>) -> Scope {
+    if args.len() > 3 { Scope::Whole } else { Scope::Keys }
 }
 
 fn sync(turn: &mut Turn<'_, '_>) -> Outcome {

@@ -149,6 +149,19 @@ impl Peer {
         format!("{}:{}", self.address(), self.introduction.port)
     }
 
+    /// Where clients find it.
+    pub(super) fn place(&self) -> (String, u16) {
+        (self.address().to_owned(), self.introduction.port)
+    }
+
+    pub(super) fn is_at(&self, host: &str, port: u16) -> bool {
+        self.address().eq_ignore_ascii_case(host) && self.introduction.port == port
+    }
+
+    pub(super) fn is_online(&self) -> bool {
+        matches!(self.stage, Stage::Online)
+    }
+
     pub(super) fn awaits_snapshot(&self) -> bool {
         matches!(self.stage, Stage::AwaitsSnapshot)
     }

@@ -12,7 +12,7 @@ use engine::replication::{Applied, History, LinkState, Primary};
 use engine::snapshots::Purpose;
 use engine::snapshots::reading::LoadOptions;
 use engine::worker::Worker;
-use replication::handshake::{Beginning, Handshake, Introduction, Step, request};
+use replication::handshake::{Beginning, Handshake, Introduction, Refused, Step, request};
 use replication::id::HistoryId;
 use replication::stream::{Splitter, Unusable};
 use replication::transfer::{End, Transfer};
@@ -45,6 +45,8 @@ pub(super) struct Link<'f> {
     version: u64,
     stream_number: u64,
     was_up: bool,
+    /// Whether the other server is asked to take this one's place.
+    hands_over: bool,
     /// Bytes of the history that have arrived.
     read: u64,
     acknowledged: Instant,
@@ -58,6 +60,7 @@ impl<'f> Link<'f> {
         append_only: &'f Arc<AppendOnly>,
         version: u64,
         stream_number: u64,
+        hands_over: bool,
     ) -> Link<'f> {
         Link {
             engine,
@@ -65,6 +68,7 @@ impl<'f> Link<'f> {
             version,
             stream_number,
             was_up: false,
+            hands_over,
             read: 0,
             acknowledged: Instant::now(),
             told_synced: None,
@@ -89,6 +93,7 @@ impl<'f> Link<'f> {
         self.note(|link| link.state = LinkState::Handshake)?;
         let (beginning, rest) = self.introduce(&mut socket)?;
         let mut rest = match beginning {
+            Beginning::Snapshot { .. } if self.hands_over => return Err(Trouble::NotTaken),
             Beginning::Snapshot { history, offset } => self.load(&mut socket, rest, history, offset)?,
             Beginning::GoesOn { history } => {
                 self.go_on(history);
@@ -96,6 +101,7 @@ impl<'f> Link<'f> {
             }
         };
         self.was_up = true;
+        self.engine.end_failover();
         self.note(|link| (link.state, link.snapshot_bytes) = (LinkState::Up, None))?;
         self.acknowledge(&mut socket)?;
         self.stream(&mut socket, &mut rest)
@@ -131,6 +137,7 @@ impl<'f> Link<'f> {
             address: (!address.is_empty()).then(|| address.to_string()),
             version: engine::machine::version::REDIS_VERSION.to_owned(),
             known: history.is_known.then_some((history.id, next)),
+            hands_over: self.hands_over,
         }
     }
 
@@ -141,8 +148,10 @@ impl<'f> Link<'f> {
         let mut read = Vec::new();
         loop {
             let line = socket.line(&mut read)?;
-            let step = handshake.line(&line).map_err(|refused| {
-                if refused.is_for_now { Trouble::NotNow(refused.text) } else { Trouble::Refused(refused.text) }
+            let step = handshake.line(&line).map_err(|refused| match refused {
+                Refused { is_primary: true, .. } => Trouble::IsPrimary,
+                Refused { is_for_now: true, text, .. } => Trouble::NotNow(text),
+                Refused { text, .. } => Trouble::Refused(text),
             })?;
             match step {
                 Step::Send(bytes) => socket.write_all(&bytes)?,

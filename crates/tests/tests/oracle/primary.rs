@@ -366,3 +366,88 @@ fn waiting_for_disks_is_told_which_have_it() {
     assert_eq!(refused.text(), b"ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
     assert_eq!(conn.cmd("WAITAOF 2 0 0").unwrap().text(), b"ERR value is out of range, value must between 0 and 1");
 }
+
+/// FAILOVER: a replica takes the primary's place under load, and no acknowledged write is lost.
+#[test]
+fn a_failover_that_is_asked_for_loses_nothing() {
+    for (first, second) in
+        [(primary as fn(&[&str]) -> Server, replica_of as Kind), (primary, oracle_of), (oracle, replica_of)]
+    {
+        let old = first(&[]);
+        let [new, other] = [second(old.port(), &["--repl-backlog-size", "64mb"]), replica_of(old.port(), &[])];
+        [&new, &other].iter().for_each(|replica| replica.wait_until("the link is up", is_up));
+        old.wait_until("both are online", |old| text(old, "INFO replication").matches("state=online").count() == 2);
+        let acknowledged: Vec<u64> = thread::scope(|scope| {
+            let writer = scope.spawn(|| write_until_refused(&old));
+            thread::sleep(Duration::from_millis(300));
+            let command = format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 20000", new.port());
+            assert_eq!(old.connect().cmd(&command).unwrap().text(), b"OK");
+            writer.join().unwrap()
+        });
+        assert!(acknowledged.len() > 30, "{}", acknowledged.len());
+        old.wait_until("it follows the new one", is_up);
+        assert!(text(&new, "INFO replication").contains("role:master"));
+        assert!(text(&old, "INFO replication").contains("master_failover_state:no-failover"));
+        let mut conn = new.connect();
+        for number in &acknowledged {
+            assert_eq!(conn.cmd(&format!("GET n:{number}")).unwrap().text(), b"v", "{number}");
+        }
+        assert_eq!(conn.cmd("SET after 1").unwrap().text(), b"OK");
+        follow(&other, &new);
+        other.wait_until("it follows the new one", is_up);
+        wait_until_equal(&new, &old);
+        wait_until_equal(&new, &other);
+        assert_eq!(new.figure("sync_full"), 0, "{}", new.log());
+    }
+}
+
+fn oracle(more: &[&str]) -> Server {
+    Server::oracle(&[PRIMARY, more].concat())
+}
+
+/// Writes one after another until the server says that it is a replica.
+fn write_until_refused(server: &Server) -> Vec<u64> {
+    let mut conn = server.connect();
+    let mut acknowledged = Vec::new();
+    for number in 0.. {
+        let reply = conn.cmd(&format!("SET n:{number} v")).unwrap();
+        match reply.text() {
+            b"OK" => acknowledged.push(number),
+            text => {
+                assert!(text.starts_with(b"READONLY"), "{}", reply.escaped());
+                break;
+            }
+        }
+    }
+    acknowledged
+}
+
+#[test]
+fn a_failover_is_given_up_in_time_or_on_demand() {
+    let primary = primary(&[]);
+    let replica = replica_of(primary.port(), &[]);
+    replica.wait_until("the link is up", is_up);
+    primary.wait_until("it is online", |old| text(old, "INFO replication").contains("state=online"));
+    let mut conn = primary.connect();
+    assert_eq!(conn.cmd("SET k v").unwrap().text(), b"OK");
+    signal(&replica, "STOP");
+    conn.cmd("SET k w").unwrap();
+    assert_eq!(conn.cmd("FAILOVER TIMEOUT 700").unwrap().text(), b"OK");
+    assert!(text(&primary, "INFO replication").contains("master_failover_state:waiting-for-sync"));
+    assert_eq!(conn.cmd("FAILOVER").unwrap().text(), b"ERR FAILOVER already in progress.");
+    // It waits until the failover has ended.
+    assert_eq!(conn.cmd("SET k x").unwrap().text(), b"OK");
+    assert!(text(&primary, "INFO replication").contains("master_failover_state:no-failover"));
+    assert_eq!(conn.cmd("FAILOVER").unwrap().text(), b"OK");
+    assert_eq!(conn.cmd("FAILOVER ABORT").unwrap().text(), b"OK");
+    assert_eq!(conn.cmd("SET k y").unwrap().text(), b"OK");
+    assert_eq!(conn.cmd("FAILOVER ABORT").unwrap().text(), b"ERR No failover in progress.");
+    let unknown = conn.cmd("FAILOVER TO 127.0.0.1 1").unwrap();
+    assert_eq!(unknown.text(), b"ERR FAILOVER target HOST and PORT is not a replica.");
+    let unlimited = conn.cmd(&format!("FAILOVER TO 127.0.0.1 {} FORCE", replica.port())).unwrap();
+    assert!(unlimited.text().starts_with(b"ERR FAILOVER with force option requires both a timeout"));
+    signal(&replica, "CONT");
+    wait_until_equal(&primary, &replica);
+    let refused = replica.connect().cmd("FAILOVER").unwrap();
+    assert_eq!(refused.text(), b"ERR FAILOVER is not valid when server is a replica.");
+}

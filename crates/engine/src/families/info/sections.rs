@@ -10,6 +10,7 @@ use crate::machine::CpuTime;
 use crate::machine::ticks::to_microseconds;
 use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
 use crate::pubsub::ChannelKind;
+use crate::replication::failover::Failover;
 use crate::replication::replicas::ReplicaStage;
 use crate::replication::{LinkFigures, LinkState, Primary};
 use crate::statistics::stats::{RecentMax, Totals, WorkerStats};
@@ -275,7 +276,8 @@ pub(super) fn replication(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoTe
             format_args!("ip={address},port={port},state={state},offset={offset},lag={lag_s}"),
         );
     }
-    text.constants(&[("master_failover_state", "no-failover")]);
+    let failover = engine.replication.failover();
+    text.field("master_failover_state", Failover::state_name(failover.as_ref()));
     text.field("master_replid", history.id);
     text.field("master_replid2", history.before.map_or(HistoryId::NONE, |(id, _)| id));
     text.field("master_repl_offset", engine.replication.offset());

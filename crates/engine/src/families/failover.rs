@@ -1,0 +1,131 @@
+//! FAILOVER: a replica takes the server's place, and nothing is lost.
+//!
+//! Source of the semantics: Redis's page of FAILOVER, and the replies of a running server.
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{ADMIN, NOSCRIPT, STALE};
+use commands::spec::{Group, Scope, Spec};
+
+use crate::config::LogLevel;
+use crate::replication::Primary;
+use crate::replication::failover::{Failover, FailoverStage};
+use crate::replication::replicas::{ReplicaFigures, ReplicaStage};
+use crate::worker::turn::{Run, Turn};
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] =
+    &[Spec::new("failover", -1, ADMIN | NOSCRIPT | STALE, Run::Session(failover)).scope(Scope::Whole).docs(
+        Group::Server,
+        "6.2.0",
+        "O(1)",
+        "Has a replica take the server's place, once it has all that the server has; writes wait for that.",
+        "[TO <host:string port:integer [FORCE]>] [ABORT] [TIMEOUT milliseconds:integer]",
+    )];
+
+#[derive(Default)]
+struct Wish {
+    target: Option<Primary>,
+    timeout_ms: Option<u64>,
+    is_forced: bool,
+    is_abort: bool,
+}
+
+fn parse(turn: &Turn<'_, '_>) -> Result<Wish, Error> {
+    let mut wish = Wish::default();
+    let mut at = 1;
+    while at < turn.len() {
+        if turn.is(at, "timeout") && at + 1 < turn.len() && wish.timeout_ms.is_none() {
+            let timeout_ms = u64::try_from(turn.int(at + 1)?).ok().filter(|&timeout_ms| timeout_ms > 0);
+            wish.timeout_ms = Some(timeout_ms.ok_or(Error::fixed("ERR FAILOVER timeout must be greater than 0"))?);
+            at += 2;
+        } else if turn.is(at, "abort") && turn.len() == 2 {
+            wish.is_abort = true;
+            at += 1;
+        } else if turn.is(at, "to") && at + 2 < turn.len() && wish.target.is_none() {
+            let host = String::from_utf8_lossy(turn.arg(at + 1)).into_owned();
+            // A port that there can't be is no replica's.
+            let port = u16::try_from(turn.int(at + 2)?).unwrap_or_default();
+            wish.target = Some(Primary { host, port });
+            at += 3;
+        } else if turn.is(at, "force") && !wish.is_forced {
+            wish.is_forced = true;
+            at += 1;
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    Ok(wish)
+}
+
+fn failover(turn: &mut Turn<'_, '_>) -> Outcome {
+    let wish = parse(turn)?;
+    let engine = turn.engine();
+    let replication = &engine.replication;
+    if wish.is_abort {
+        if !engine.abort_failover() {
+            return Err(Error::fixed("ERR No failover in progress."));
+        }
+        engine.host.log(LogLevel::Notice, "The failover was aborted.");
+        turn.reply.ok();
+        return Ok(());
+    }
+    check(turn, &wish)?;
+    let now_ms = turn.now_ms();
+    let deadline_ms = wish.timeout_ms.map(|timeout_ms| now_ms.saturating_add(timeout_ms));
+    let stage = FailoverStage::AwaitsReplica;
+    replication.begin_failover(Failover { target: wish.target, deadline_ms, is_forced: wish.is_forced, stage });
+    engine.pause.begin(false, now_ms, u64::MAX);
+    engine.host.log(LogLevel::Notice, "A failover was asked for: writes wait until a replica has all data.");
+    turn.reply.ok();
+    Ok(())
+}
+
+/// Whether there can be a failover now, by Redis's errors.
+fn check(turn: &Turn<'_, '_>, wish: &Wish) -> Outcome {
+    let replication = &turn.engine().replication;
+    let refuse = |text: &'static str| Err(Error::fixed(text));
+    if replication.primary().0.is_some() {
+        return refuse("ERR FAILOVER is not valid when server is a replica.");
+    }
+    let replicas = replication.replicas.all();
+    if replicas.is_empty() {
+        return refuse("ERR FAILOVER requires connected replicas.");
+    }
+    if replication.failover().is_some() {
+        return refuse("ERR FAILOVER already in progress.");
+    }
+    if wish.is_forced && (wish.target.is_none() || wish.timeout_ms.is_none()) {
+        return refuse("ERR FAILOVER with force option requires both a timeout and target HOST and IP to be set.");
+    }
+    let Some(target) = &wish.target else { return Ok(()) };
+    match replicas.iter().find(|replica| is_at(replica, target)) {
+        None => refuse("ERR FAILOVER target HOST and PORT is not a replica."),
+        Some(replica) if replica.stage != ReplicaStage::Online => refuse("ERR FAILOVER target replica is not online."),
+        Some(_) => Ok(()),
+    }
+}
+
+fn is_at(replica: &ReplicaFigures, target: &Primary) -> bool {
+    replica.address.eq_ignore_ascii_case(&target.host) && replica.port == target.port
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::check;
+
+    #[test]
+    fn without_replicas_there_is_none() {
+        const NO_REPLICAS: &str = "-ERR FAILOVER requires connected replicas.";
+        check(&[
+            ("failover", NO_REPLICAS),
+            ("failover to 1.2.3.4 99 force timeout 5", NO_REPLICAS),
+            ("failover abort", "-ERR No failover in progress."),
+            ("failover abort timeout 1", "-ERR syntax error"),
+            ("failover timeout 0", "-ERR FAILOVER timeout must be greater than 0"),
+            ("failover timeout x", "-ERR value is not an integer or out of range"),
+            ("failover to 1.2.3.4 x", "-ERR value is not an integer or out of range"),
+            ("failover to x", "-ERR syntax error"),
+            ("failover bogus", "-ERR syntax error"),
+        ]);
+    }
+}
