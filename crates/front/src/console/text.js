@@ -1,0 +1,138 @@
+// Bytes, numbers and commands as text for people.
+
+const strict = new TextDecoder("utf-8", { fatal: true });
+const encoder = new TextEncoder();
+
+/** What a reply's strings are: bytes that know their text, if they have one. */
+export class Bytes {
+  constructor(bytes) {
+    this.bytes = bytes;
+    try {
+      this.text = strict.decode(bytes);
+    } catch {
+      this.text = null;
+    }
+  }
+
+  /** The text; bytes that are none are escaped, as redis-cli does. */
+  toString() {
+    return this.text ?? escaped(this.bytes);
+  }
+
+  /** As an argument of a command. */
+  argument() {
+    return this.text ?? { base64: btoa(Array.from(this.bytes, (byte) => String.fromCharCode(byte)).join("")) };
+  }
+}
+
+export function fromBase64(text) {
+  return new Bytes(Uint8Array.from(atob(text), (char) => char.charCodeAt(0)));
+}
+
+function escaped(bytes) {
+  const one = (byte) =>
+    byte === 0x5c ? "\\\\" : byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : `\\x${byte.toString(16).padStart(2, "0")}`;
+  return Array.from(bytes, one).join("");
+}
+
+export function bytes(number) {
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let unit = 0;
+  for (; number >= 1024 && unit < units.length - 1; unit += 1) number /= 1024;
+  return `${unit === 0 ? Math.round(number) : number.toFixed(number < 10 ? 2 : 1)} ${units[unit]}`;
+}
+
+export function count(number) {
+  return Number(number).toLocaleString("en-US", { maximumFractionDigits: number < 10 ? 2 : 0 });
+}
+
+export function microseconds(us) {
+  if (us < 1000) return `${us < 10 ? Number(us).toFixed(2) : Math.round(us)} µs`;
+  return us < 1_000_000 ? `${(us / 1000).toFixed(1)} ms` : `${(us / 1_000_000).toFixed(2)} s`;
+}
+
+export function seconds(s) {
+  if (s < 60) return `${Math.round(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
+  return s < 86_400 ? `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min` : `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
+}
+
+/** A command as one would type it. */
+export function asLine(words) {
+  return words.map((word) => (typeof word === "object" ? "<bytes>" : quoted(String(word)))).join(" ");
+}
+
+function quoted(word) {
+  return /^[\w.:@*+?/|-]+$/.test(word) ? word : JSON.stringify(word);
+}
+
+/** The words of a line, with quotes as redis-cli has them. Throws where a quote isn't closed. */
+export function words(line) {
+  const found = [];
+  let at = 0;
+  while (at < line.length) {
+    if (/\s/.test(line[at])) {
+      at += 1;
+      continue;
+    }
+    const [word, end] = line[at] === '"' ? doubleQuoted(line, at + 1) : line[at] === "'" ? singleQuoted(line, at + 1) : bare(line, at);
+    if (end < line.length && !/\s/.test(line[end])) throw new Error("a quote must be followed by a blank");
+    found.push(word);
+    at = end;
+  }
+  return found;
+}
+
+function bare(line, at) {
+  const end = at + line.slice(at).search(/\s|$/);
+  return [line.slice(at, end), end];
+}
+
+function singleQuoted(line, at) {
+  let word = "";
+  for (; at < line.length && line[at] !== "'"; at += 1) {
+    if (line[at] === "\\" && line[at + 1] === "'") at += 1;
+    word += line[at];
+  }
+  if (at >= line.length) throw new Error("a quote isn't closed");
+  return [word, at + 1];
+}
+
+function doubleQuoted(line, at) {
+  const out = [];
+  const letters = { n: 10, r: 13, t: 9, b: 8, a: 7 };
+  for (; at < line.length && line[at] !== '"'; at += 1) {
+    const hex = /^\\x([0-9a-fA-F]{2})/.exec(line.slice(at, at + 4));
+    if (hex) {
+      out.push(Number.parseInt(hex[1], 16));
+      at += 3;
+    } else if (line[at] === "\\" && at + 1 < line.length) {
+      at += 1;
+      out.push(...(line[at] in letters ? [letters[line[at]]] : encoder.encode(line[at])));
+    } else {
+      const char = String.fromCodePoint(line.codePointAt(at));
+      out.push(...encoder.encode(char));
+      at += char.length - 1;
+    }
+  }
+  if (at >= line.length) throw new Error("a quote isn't closed");
+  return [new Bytes(Uint8Array.from(out)).argument(), at + 1];
+}
+
+/** A reply as redis-cli prints it. */
+export function printed(reply, indent = "") {
+  if (reply === null) return "(nil)";
+  if (typeof reply === "number") return `(integer) ${reply}`;
+  if (reply instanceof Error) return `(error) ${reply.message}`;
+  if (reply instanceof Bytes) return `"${reply.text === null ? reply.toString() : JSON.stringify(reply.text).slice(1, -1)}"`;
+  if (Array.isArray(reply)) {
+    if (reply.length === 0) return "(empty array)";
+    const width = String(reply.length).length;
+    const line = (part, index) => {
+      const head = `${String(index + 1).padStart(width)}) `;
+      return head + printed(part, indent + " ".repeat(head.length));
+    };
+    return reply.map(line).join(`\n${indent}`);
+  }
+  return String(reply);
+}
