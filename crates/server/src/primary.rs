@@ -6,6 +6,7 @@
 
 mod desk;
 mod peer;
+mod shelf;
 pub mod spool;
 
 use std::cmp::Reverse;
@@ -24,6 +25,7 @@ use journal::order::Position;
 use replication::id::HistoryId;
 
 use self::peer::{Ended, Peer};
+use self::shelf::FileShelf;
 use self::spool::Spool;
 use crate::event_loop::now_us;
 use crate::log;
@@ -44,6 +46,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// Bytes by which the stream may be ahead of a snapshot that another replica joins: more would have to be kept for it, and sent.
 const JOINED_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of the stream that memory has room for, whatever the limits are.
+const MEMORY_MIN: u64 = 1 << 20;
 /// Snapshots that fail in a row, after each of which the next one waits for so much longer.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 /// The longest such wait.
@@ -308,6 +312,35 @@ impl Primary {
         let needed = self.peers.iter().filter_map(Peer::needs_from).chain(cut).min();
         let stream = &self.engine.replication.stream;
         stream.trim(self.engine.settings.repl_backlog_size.get(), needed.unwrap_or(u64::MAX));
+        self.spill();
+    }
+
+    /// Has the disk keep what memory has no room for. A replica for which that is too much is left behind: it asks anew, and is sent a
+    /// snapshot.
+    fn spill(&mut self) {
+        let settings = &self.engine.settings;
+        let limit = settings.client_output_buffer_limit.get(ClientClass::Replica);
+        let memory_max = settings.repl_backlog_size.get().max(limit.soft_bytes as u64).max(MEMORY_MIN);
+        let stream = &self.engine.replication.stream;
+        let spilled = stream.spill(memory_max, || FileShelf::make(&settings.in_dir("")));
+        let bytes = stream.with_backlog(|backlog| backlog.bytes()).unwrap_or(0);
+        let disk_max = settings.reply_spill_limit.get();
+        let is_too_much = bytes.saturating_sub(memory_max) > disk_max;
+        if spilled.is_ok() && !is_too_much {
+            return;
+        }
+        if let Err(error) = spilled {
+            log::warning(format!("What replicas are to be sent can't be kept on disk: {error}"));
+        }
+        let end = stream.end();
+        let kept = if is_too_much { memory_max + disk_max } else { memory_max };
+        self.end_where(|peer| {
+            let waiting = peer.needs_from().map_or(0, |from| end.saturating_sub(from));
+            (waiting > kept).then_some(Ended::TooFarBehind(waiting))
+        });
+        if self.spool.as_ref().is_some_and(|spool| end.saturating_sub(spool.cut) > kept) {
+            self.spool = None;
+        }
     }
 
     /// What is done by the clock.

@@ -5,12 +5,13 @@
 //! servers of a history. The source changes behind the closed gate: no unit is left out, and none is in the stream twice.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use journal::merge::Merge;
 use journal::order::Position;
-use replication::backlog::Backlog;
+use replication::backlog::{Backlog, Shelf};
 use replication::feed::{ASK, Feed, PING};
 
 use crate::inbox::Wake;
@@ -278,6 +279,14 @@ impl Stream {
         if let Some(backlog) = &mut self.lock().backlog {
             backlog.trim(size, needed);
         }
+    }
+
+    /// Puts on a shelf what memory has no room for. See [`Backlog::spill`].
+    ///
+    /// # Errors
+    /// If there can't be one, or it takes no more.
+    pub fn spill(&self, memory_max: u64, make: impl FnOnce() -> io::Result<Box<dyn Shelf>>) -> io::Result<()> {
+        self.lock().backlog.as_mut().map_or(Ok(()), |backlog| backlog.spill(memory_max, make))
     }
 
     /// The last unit that is known to be in the first `offset` bytes. `acknowledged` is the least offset that is asked for from now on.

@@ -1,6 +1,7 @@
 //! One replica: its connection, what it has been sent, and how far it says it is.
 
 use std::fmt;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -59,6 +60,8 @@ pub enum Ended {
     Silent,
     /// More waits for it than `client-output-buffer-limit` allows, and it takes nothing.
     Behind(u64),
+    /// More waits for it than there is disk for.
+    TooFarBehind(u64),
     /// The history is another one.
     Renamed,
     /// CLIENT KILL.
@@ -77,6 +80,11 @@ impl fmt::Display for Ended {
             Ended::Behind(bytes) => write!(
                 f,
                 "{bytes} bytes wait for it and it takes none of them: raise client-output-buffer-limit replica, or see what holds it up"
+            ),
+            Ended::TooFarBehind(bytes) => write!(
+                f,
+                "{bytes} bytes wait for it, which is more than reply-spill-limit, or than the disk takes: raise the limit, or see what \
+                 holds it up"
             ),
             Ended::Renamed => f.write_str("the history has another name now, which it learns when it asks again"),
             Ended::Killed => f.write_str("it was killed by a client"),
@@ -336,15 +344,17 @@ impl Peer {
     }
 
     fn send_stream(&mut self, stream: &Stream) -> Result<Option<usize>, Ended> {
-        let (from, socket) = (self.sent, &mut self.socket);
-        let sent = stream.with_backlog(|backlog| {
-            let piece = backlog.from(from)?.find(|piece| !piece.is_empty())?;
-            Some(match socket {
+        let (from, socket, mut scratch) = (self.sent, &mut self.socket, Vec::new());
+        let sent = stream.with_backlog(|backlog| match backlog.piece(from, &mut scratch)? {
+            None => Err(io::Error::other("what it lacks is not kept any more")),
+            Some([]) => Ok(None),
+            Some(piece) => Ok(Some(match socket {
                 Socket::Tls(_) => write(socket, piece.to_vec()),
                 socket => rustix::net::send(&*socket, piece, FLAGS),
-            })
+            })),
         });
-        let Some(Some(sent)) = sent else { return Ok(None) };
+        let sent = sent.transpose().map_err(|error| Ended::Io(error.to_string()))?.flatten();
+        let Some(sent) = sent else { return Ok(None) };
         let sent = self.sent_of(sent)?;
         self.sent += sent.unwrap_or(0) as u64;
         Ok(sent)

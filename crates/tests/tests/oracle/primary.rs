@@ -451,3 +451,47 @@ fn a_failover_is_given_up_in_time_or_on_demand() {
     let refused = replica.connect().cmd("FAILOVER").unwrap();
     assert_eq!(refused.text(), b"ERR FAILOVER is not valid when server is a replica.");
 }
+
+/// What a replica has yet to be sent goes to disk where it is much, and it catches up without a snapshot.
+#[test]
+fn a_replica_that_is_far_behind_catches_up_from_disk() {
+    let limits = ["--client-output-buffer-limit", "replica", "8mb", "2mb", "60", "--repl-backlog-size", "1mb"];
+    for kind in [replica_of as Kind, oracle_of] {
+        let primary = Server::penstock(&[&["--threads", "2", "--enable-debug-command", "yes"], &limits[..]].concat());
+        let replica = kind(primary.port(), &[]);
+        replica.wait_until("the link is up", is_up);
+        signal(&replica, "STOP");
+        let before_kib = primary.resident_kib();
+        let value = "v".repeat(100_000);
+        let mut conn = primary.connect();
+        for number in 0..600 {
+            assert_eq!(conn.cmd(&format!("SET k{} {value}", number % 50)).unwrap().text(), b"OK");
+        }
+        assert!(primary.nameless_files().iter().sum::<u64>() > 30 << 20, "{:?}", primary.nameless_files());
+        let grown_kib = primary.resident_kib().saturating_sub(before_kib);
+        assert!(grown_kib < 40 << 10, "{grown_kib} KiB more");
+        signal(&replica, "CONT");
+        wait_until_equal(&primary, &replica);
+        assert_eq!(primary.figure("sync_full"), 1, "{}", primary.log());
+        primary.wait_until("the file is gone", |primary| primary.nameless_files().is_empty());
+    }
+}
+
+/// With no room on disk for it, it is left behind, and gets a snapshot.
+#[test]
+fn a_replica_that_is_too_far_behind_gets_a_snapshot() {
+    let limits = ["--client-output-buffer-limit", "replica", "0", "1mb", "60", "--reply-spill-limit", "2mb"];
+    let primary = Server::penstock(&[&["--threads", "2", "--enable-debug-command", "yes"], &limits[..]].concat());
+    let replica = replica_of(primary.port(), &[]);
+    replica.wait_until("the link is up", is_up);
+    signal(&replica, "STOP");
+    let value = "v".repeat(100_000);
+    let mut conn = primary.connect();
+    for number in 0..300 {
+        assert_eq!(conn.cmd(&format!("SET k{} {value}", number % 50)).unwrap().text(), b"OK");
+    }
+    primary.wait_until("it is left behind", |primary| primary.log().contains("reply-spill-limit"));
+    signal(&replica, "CONT");
+    wait_until_equal(&primary, &replica);
+    assert_eq!(primary.figure("sync_full"), 2, "{}", primary.log());
+}
