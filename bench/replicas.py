@@ -51,8 +51,7 @@ def resident(pid, name):
 @contextlib.contextmanager
 def server(program, port):
     directives = {"repl-backlog-size": "64mb", "repl-diskless-sync": "yes", "repl-diskless-sync-delay": "0"}
-    if not program.is_penstock:
-        directives["enable-debug-command"] = "yes"
+    directives["enable-debug-command"] = "yes"
     with tempfile.TemporaryDirectory() as directory:
         running = Server(program, port, directory, directives)
         try:

@@ -5,6 +5,7 @@
 //! its commands are prefetched, recorded and told to listeners as a client's are. What was applied is acknowledged once a second.
 
 mod link;
+mod socket;
 
 use std::io;
 use std::sync::Arc;

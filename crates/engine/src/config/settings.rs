@@ -529,6 +529,14 @@ settings! {
     durability_replicas: Int = Directive::natural("durability-replicas", "0");
     /// Milliseconds that a reply waits for them, after which an error is answered instead; 0 for ever.
     durability_timeout_ms: Int = Directive::count("durability-timeout", "5000");
+    /// Whether the link to a primary is encrypted.
+    tls_replication: Flag = Directive::bool("tls-replication", "no");
+    /// The certificate that is shown to a primary, with its key and the key's password; empty for the server's own.
+    tls_client_cert_file: Text = Directive::text("tls-client-cert-file", "").refers();
+    /// See `tls_client_cert_file`.
+    tls_client_key_file: Text = Directive::text("tls-client-key-file", "").refers();
+    /// See `tls_client_cert_file`.
+    tls_client_key_file_pass: Text = Directive::text("tls-client-key-file-pass", "").sensitive();
     /// The primary that is followed, as host and port; empty for none.
     replicaof: Text = Directive::new("replicaof", ValueKind::Words(check_replicaof), "").alias(&["slaveof"]).immutable();
 

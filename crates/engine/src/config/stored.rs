@@ -170,15 +170,9 @@ const CLUSTER: Group = Group {
 };
 
 const TLS: Group = Group {
-    why: "There is no replication and no cluster that could be encrypted yet.",
+    why: "There is no cluster that could be encrypted yet.",
     awaits: true,
-    directives: &[
-        Directive::bool("tls-replication", "no"),
-        Directive::bool("tls-cluster", "no"),
-        Directive::text("tls-client-cert-file", ""),
-        Directive::text("tls-client-key-file", ""),
-        Directive::text("tls-client-key-file-pass", "").sensitive(),
-    ],
+    directives: &[Directive::bool("tls-cluster", "no")],
 };
 
 const DIFFIE_HELLMAN: Group = Group {

@@ -1,7 +1,6 @@
 //! One link to a primary, from its opening to its end.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use replication::stream::{Splitter, Unusable};
 use replication::transfer::{End, Transfer};
 
 use super::Trouble;
+use super::socket::LinkSocket;
 use crate::append_only::AppendOnly;
 use crate::event_loop::now_us;
 use crate::{log, process};
@@ -89,7 +89,11 @@ impl<'f> Link<'f> {
     pub(super) fn follow(&mut self, primary: &Primary) -> Result<(), Trouble> {
         self.note(|link| link.state = LinkState::Connecting)?;
         let timeout = self.timeout();
-        let mut socket = Patient { socket: connect(primary, timeout)?, link: Wanted::of(self), heard: Instant::now() };
+        let mut socket = Patient {
+            socket: LinkSocket::open(primary, &self.engine.settings, timeout, LOOK_EVERY)?,
+            link: Wanted::of(self),
+            heard: Instant::now(),
+        };
         self.note(|link| link.state = LinkState::Handshake)?;
         let (beginning, rest) = self.introduce(&mut socket)?;
         let mut rest = match beginning {
@@ -126,7 +130,8 @@ impl<'f> Link<'f> {
         let settings = &self.engine.settings;
         let text = |text: Arc<str>| (!text.is_empty()).then(|| text.as_bytes().to_vec());
         let announced = settings.replica_announce_port.get();
-        let port = if announced == 0 { settings.port.get() } else { announced };
+        let own = if settings.tls_replication.get() { settings.tls_port.get() } else { settings.port.get() };
+        let port = if announced == 0 { own } else { announced };
         let address = settings.replica_announce_ip.get();
         let history = self.engine.replication.history();
         let next = self.engine.replication.link().applied + 1;
@@ -393,24 +398,6 @@ fn unusable(why: Unusable) -> Trouble {
     })
 }
 
-/// Opens the connection.
-fn connect(primary: &Primary, timeout: Duration) -> Result<TcpStream, Trouble> {
-    let addresses = (primary.host.as_str(), primary.port).to_socket_addrs()?;
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the primary's name has no address");
-    for address in addresses {
-        match TcpStream::connect_timeout(&address, timeout) {
-            Ok(socket) => {
-                socket.set_nodelay(true)?;
-                socket.set_read_timeout(Some(LOOK_EVERY))?;
-                socket.set_write_timeout(Some(timeout))?;
-                return Ok(socket);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last.into())
-}
-
 /// Whether a link is still wanted.
 struct Wanted {
     engine: &'static Engine,
@@ -429,7 +416,7 @@ impl Wanted {
 
 /// The socket: reading waits no longer than `repl-timeout`, and no longer than the link is wanted.
 struct Patient {
-    socket: TcpStream,
+    socket: LinkSocket,
     link: Wanted,
     heard: Instant,
 }

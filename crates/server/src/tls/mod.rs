@@ -12,6 +12,7 @@
 
 mod certificate;
 pub mod handshakes;
+pub mod outgoing;
 mod sessions;
 pub mod setup;
 pub mod stream;

@@ -38,9 +38,9 @@ impl TlsSetup {
     /// # Errors
     /// What is wrong, and what to do.
     pub fn read(settings: &Settings) -> Result<TlsSetup, String> {
-        let mut files = Files { settings, read: Vec::new() };
+        let mut files = Files::of(settings);
         let chain = files.certificates("tls-cert-file", &settings.tls_cert_file.get())?;
-        let key = files.key()?;
+        let key = files.key("tls-key-file", &settings.tls_key_file.get(), &settings.tls_key_file_pass.get())?;
         let provider = Arc::new(provider(settings)?);
         let verifier = verifier(settings, &mut files, &provider)?;
         let versions = versions(&settings.tls_protocols.get())?;
@@ -81,9 +81,16 @@ fn keep_sessions(config: &mut ServerConfig, settings: &Settings) {
 }
 
 /// Reads files, and notes which.
-struct Files<'s> {
+pub(super) struct Files<'s> {
     settings: &'s Settings,
     read: Vec<(PathBuf, Option<SystemTime>)>,
+}
+
+impl<'s> Files<'s> {
+    /// None have been read.
+    pub(super) fn of(settings: &'s Settings) -> Files<'s> {
+        Files { settings, read: Vec::new() }
+    }
 }
 
 impl Files<'_> {
@@ -104,7 +111,7 @@ impl Files<'_> {
         Ok(bytes)
     }
 
-    fn certificates(&mut self, directive: &str, name: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    pub(super) fn certificates(&mut self, directive: &str, name: &str) -> Result<Vec<CertificateDer<'static>>, String> {
         let bytes = self.bytes(directive, name)?;
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
         match all {
@@ -114,23 +121,28 @@ impl Files<'_> {
         }
     }
 
-    fn key(&mut self) -> Result<PrivateKeyDer<'static>, String> {
-        let name = self.settings.tls_key_file.get();
-        let bytes = self.bytes("tls-key-file", &name)?;
+    /// Reads a private key, which may be encrypted by a password.
+    pub(super) fn key(
+        &mut self,
+        directive: &str,
+        name: &str,
+        password: &str,
+    ) -> Result<PrivateKeyDer<'static>, String> {
+        let bytes = self.bytes(directive, name)?;
         let text = String::from_utf8_lossy(&bytes);
         if let Some(pem) = section(&text, "ENCRYPTED PRIVATE KEY") {
-            return decrypted(pem, &self.settings.tls_key_file_pass.get());
+            return decrypted(directive, pem, password);
         }
         if text.contains("Proc-Type: 4,ENCRYPTED") {
             return Err(format!(
-                "tls-key-file {name} is encrypted in an old way: have 'openssl pkcs8 -topk8' write it anew"
+                "{directive} {name} is encrypted in an old way: have 'openssl pkcs8 -topk8' write it anew"
             ));
         }
-        PrivateKeyDer::from_pem_slice(&bytes).map_err(|e| format!("tls-key-file {name} has no private key: {e}"))
+        PrivateKeyDer::from_pem_slice(&bytes).map_err(|e| format!("{directive} {name} has no private key: {e}"))
     }
 
     /// The certificates of authorities, of a file and of all files in a directory.
-    fn authorities(&mut self) -> Result<RootCertStore, String> {
+    pub(super) fn authorities(&mut self) -> Result<RootCertStore, String> {
         let (file, directory) = (self.settings.tls_ca_cert_file.get(), self.settings.tls_ca_cert_dir.get());
         let mut roots = RootCertStore::empty();
         if !file.is_empty() {
@@ -161,8 +173,8 @@ fn section<'t>(text: &'t str, label: &str) -> Option<&'t str> {
 }
 
 /// A key in PKCS #8 that is encrypted by a password.
-fn decrypted(pem: &str, password: &str) -> Result<PrivateKeyDer<'static>, String> {
-    let wrong = |why: &dyn std::fmt::Display| format!("tls-key-file can't be decrypted by tls-key-file-pass: {why}");
+fn decrypted(directive: &str, pem: &str, password: &str) -> Result<PrivateKeyDer<'static>, String> {
+    let wrong = |why: &dyn std::fmt::Display| format!("{directive} can't be decrypted by {directive}-pass: {why}");
     let (_, document) = pkcs8::Document::from_pem(pem).map_err(|e| wrong(&e))?;
     let encrypted = pkcs8::EncryptedPrivateKeyInfo::try_from(document.as_bytes()).map_err(|e| wrong(&e))?;
     let key = encrypted.decrypt(password).map_err(|e| wrong(&e))?;
@@ -190,7 +202,7 @@ fn verifier(
 }
 
 /// `tls-protocols`: words with blanks between them, in any case; none are all.
-fn versions(words: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
+pub(super) fn versions(words: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
     let mut all: Vec<&'static SupportedProtocolVersion> = Vec::new();
     for word in words.split_whitespace() {
         match word.to_ascii_lowercase().as_str() {
@@ -224,7 +236,7 @@ const TLS13_CIPHERS: [(&str, SupportedCipherSuite); 3] = [
 /// Words of OpenSSL for many ciphers, which stand for all that there are: the weak ones aren't.
 const ALL_CIPHERS: [&str; 4] = ["DEFAULT", "ALL", "HIGH", "COMPLEMENTOFDEFAULT"];
 
-fn provider(settings: &Settings) -> Result<CryptoProvider, String> {
+pub(super) fn provider(settings: &Settings) -> Result<CryptoProvider, String> {
     let mut suites = chosen("tls-ciphersuites", &settings.tls_ciphersuites.get(), &TLS13_CIPHERS)?;
     suites.extend(chosen("tls-ciphers", &settings.tls_ciphers.get(), &TLS12_CIPHERS)?);
     Ok(CryptoProvider { cipher_suites: suites, ..ring::default_provider() })

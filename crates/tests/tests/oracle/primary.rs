@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use penstock_tests::breaker::Breaker;
+use penstock_tests::certificates::Certificates;
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 
@@ -494,4 +495,52 @@ fn a_replica_that_is_too_far_behind_gets_a_snapshot() {
     signal(&replica, "CONT");
     wait_until_equal(&primary, &replica);
     assert_eq!(primary.figure("sync_full"), 2, "{}", primary.log());
+}
+
+/// Encrypted links, both ways with redis-server; a replica that doesn't know the primary's authority is none.
+#[test]
+fn links_are_encrypted() {
+    let certificates = Certificates::create();
+    let files = ["client.pem", "client.key", "ca.pem"].map(|name| certificates.text(name));
+    let [cert, key, ca] = &files;
+    let as_replica = [
+        "--tls-replication",
+        "yes",
+        "--tls-ca-cert-file",
+        ca,
+        "--tls-client-cert-file",
+        cert,
+        "--tls-client-key-file",
+        key,
+    ];
+    let (mine, my_port) = certificates.penstock("yes", &["--threads", "2", "--enable-debug-command", "yes"]);
+    let (other, other_port) = certificates.server(true);
+    other.connect().cmd("CONFIG SET repl-diskless-sync-delay 0").unwrap();
+    let redis_files = ["--tls-cert-file", cert, "--tls-key-file", key];
+    for (primary, port, kind, more) in [
+        (&mine, my_port, replica_of as Kind, &[][..]),
+        (&mine, my_port, oracle_of, &redis_files[..]),
+        (&other, other_port, replica_of, &[]),
+    ] {
+        work(primary, 1000 + u64::from(port), 4);
+        let replica = kind(port, &[&as_replica[..], more].concat());
+        replica.wait_until("the link is up", is_up);
+        let value = "v".repeat(3_000_000);
+        let mut conn = primary.connect();
+        for number in 0..5 {
+            conn.cmd(&format!("SET large{number} {value}")).unwrap();
+        }
+        let has_all = || replica.connect().cmd("STRLEN large4").unwrap().integer() == Some(3_000_000);
+        assert!(penstock_tests::server::comes_true(has_all));
+        assert_eq!(primary.figure("master_repl_offset"), replica.figure("slave_repl_offset"));
+    }
+    // Without the authority's certificate, and without one of its own.
+    let stranger =
+        replica_of(my_port, &["--tls-replication", "yes", "--tls-ca-cert-file", &certificates.text("stranger.pem")]);
+    stranger.wait_until("it says so", |stranger| stranger.log().contains("invalid peer certificate"));
+    let plain = replica_of(my_port, &[]);
+    plain.wait_until("it says so", |plain| plain.log().contains("The link to the primary"));
+    let nameless = replica_of(my_port, &["--tls-replication", "yes"]);
+    nameless.wait_until("it says what to do", |server| server.log().contains("tls-replication needs tls-ca-cert-file"));
+    assert!(![stranger, plain, nameless].iter().any(is_up));
 }
