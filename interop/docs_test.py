@@ -14,7 +14,7 @@ How to write a page:
   something, start a server in the foreground, or never end.
 
 Each page gets a fresh server. The page speaks of port 6379 and the test puts the server's own port in its place, in
-commands and outputs alike; `redis-cli`, `redis-benchmark` and `penstock cli` without -p reach that server, too, and both
+commands and outputs alike, and that of its HTTP port in the place of 8379; `redis-cli`, `redis-benchmark` and `penstock cli` without -p reach that server, too, and both
 clis print what they print on a terminal unless a pipe takes it. A block is one shell, so that variables and background jobs last to
 its end, with the repository as its directory, and the built programs on its PATH. What it leaves running ends with it.
 """
@@ -27,7 +27,7 @@ import shutil
 import sys
 import tempfile
 
-from run import ROOT, Server, run_bounded
+from run import ROOT, Server, free_port, run_bounded
 
 BLOCK_SECONDS_MAX = 120
 # Between the outputs of a block's commands: a byte that no page shows, then the status of the command before it.
@@ -81,7 +81,7 @@ def run_block(steps, server, shim_directory):
     """Runs one block; returns what is wrong with it, or None."""
 
     def here(text):
-        return text.replace("6379", str(server.port))
+        return text.replace("6379", str(server.port)).replace("8379", str(server.http_port))
 
     script = "".join(f"{here(command)}\nprintf '\\n{MARK}%s\\n' $?\n" for command, _ in steps)
     environment = server.environment()
@@ -107,7 +107,9 @@ def run_page(page, program):
     right = failed = 0
     if not found:
         return right, failed
-    with Server(program) as server, tempfile.TemporaryDirectory() as directory:
+    http_port = free_port()
+    with Server(program, ["--http-port", str(http_port)]) as server, tempfile.TemporaryDirectory() as directory:
+        server.http_port = http_port
         shims(directory, server.port, os.path.abspath(program))
         for number, steps in found:
             defect = run_block(steps, server, directory)

@@ -48,6 +48,7 @@ SCRIPTS = {
     "bullmq": ["node", "node/bullmq_test.js"],
     "upstash": ["node", "node/upstash_test.js"],
     "console": ["node", "node/console_test.js"],
+    "http": ["node", "node/http_test.js"],
     "go-redis": ["{cache}/go-redis-test"],
     "advise-corpus": ["{venv}/bin/python", "advise/corpus_test.py"],
     "redisson": ["java", "-cp", "{cache}/redisson/*", "java/RedissonTest.java"],
@@ -57,7 +58,7 @@ SCRIPTS = {
 OPTIONAL = {"redisson": ROOT / ".cache/redisson"}
 
 # Scripts about what Penstock has and the oracle hasn't: redis-py caches from Redis 7.4 on, and Redis has no HTTP port.
-PENSTOCK_ONLY = {"redis-py-resume", "redis-py-caching", "advise-corpus", "upstash", "console"}
+PENSTOCK_ONLY = {"redis-py-resume", "redis-py-caching", "advise-corpus", "upstash", "console", "http"}
 
 # A script that is stuck waits for a reply that never comes; the slowest takes some 20 seconds on two cores, and over
 # three minutes on two that dozens of processes want.

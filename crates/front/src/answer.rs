@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{ALLOW, AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
-use hyper::{Request, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use resp::parse::Value;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::commands::{self, Words};
@@ -14,7 +15,7 @@ use crate::credentials::Identity;
 use crate::failure::Failure;
 use crate::guard::{self, Traces};
 use crate::lines::Admitted;
-use crate::respond::{self, Answered};
+use crate::respond::{self, Answered, Held};
 use crate::rest::{self, Form, Permit};
 use crate::router::{Route, Verb, route};
 use crate::serve::Port;
@@ -29,8 +30,17 @@ const FORMAT: HeaderName = HeaderName::from_static("upstash-response-format");
 const PROTECTED: &str = "DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the \
     default user: set one, or ask from the machine that the server runs on";
 
+/// One of the requests that may run at a time.
+type Turn = OwnedSemaphorePermit;
+
 /// The response to a request of a client at this address.
-pub(crate) async fn respond(port: &Port, request: Request<Incoming>, peer: IpAddr) -> Answered {
+pub(crate) async fn respond(port: &Port, request: Request<Incoming>, peer: IpAddr) -> Response<Held> {
+    let mut turn = None;
+    let answered = choose(port, request, peer, &mut turn).await;
+    Held::hold(answered, turn)
+}
+
+async fn choose(port: &Port, request: Request<Incoming>, peer: IpAddr, turn: &mut Option<Turn>) -> Answered {
     if !port.upstream.admits(peer) {
         return respond::failure(&Failure::new(StatusCode::FORBIDDEN, PROTECTED));
     }
@@ -40,16 +50,23 @@ pub(crate) async fn respond(port: &Port, request: Request<Incoming>, peer: IpAdd
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT"));
         return response;
     };
-    answer(port, verb, request, peer).await.unwrap_or_else(|failure| respond::failure(&failure))
+    answer(port, verb, request, peer, turn).await.unwrap_or_else(|failure| respond::failure(&failure))
 }
 
-async fn answer(port: &Port, verb: Verb, request: Request<Incoming>, peer: IpAddr) -> Result<Answered, Failure> {
+async fn answer(
+    port: &Port,
+    verb: Verb,
+    request: Request<Incoming>,
+    peer: IpAddr,
+    turn: &mut Option<Turn>,
+) -> Result<Answered, Failure> {
     let terms = port.upstream.terms();
     let route = route(verb, request.uri().path(), request.uri().query()).map_err(Failure::bad)?;
     match &route {
         Route::Console(name) => return console::answer(name, terms.console),
         Route::File(path) => {
             let root = terms.files.as_deref().ok_or_else(Failure::absent)?;
+            *turn = Some(port.lines.turn(&terms).await?);
             return files::answer(root, path);
         }
         _ => {}
@@ -60,7 +77,7 @@ async fn answer(port: &Port, verb: Verb, request: Request<Incoming>, peer: IpAdd
     }
     let is_anonymous = asker.identity == Identity::Anybody;
     let admitted = port.lines.admit(asker.identity, peer, &terms).await?;
-    let _turn = port.lines.turn(&terms).await?;
+    *turn = Some(port.lines.turn(&terms).await?);
     if route == Route::Metrics {
         return figures(port, &admitted, &terms).await;
     }

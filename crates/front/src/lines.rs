@@ -11,7 +11,7 @@ use hyper::StatusCode;
 use resp::parse::{Parser, ReplyLimits, Value, encode_request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::commands::Words;
@@ -54,7 +54,7 @@ pub(crate) struct Admitted {
 /// See the module's documentation.
 pub(crate) struct Lines {
     upstream: Arc<dyn Upstream>,
-    running: Semaphore,
+    running: Arc<Semaphore>,
     idle: RefCell<VecDeque<Line>>,
     /// Which credentials were right, and of which edition of the users.
     known: RefCell<HashMap<Identity, u64>>,
@@ -65,7 +65,7 @@ impl Lines {
     pub(crate) fn new(upstream: Arc<dyn Upstream>, running_max: usize) -> Lines {
         Lines {
             upstream,
-            running: Semaphore::new(running_max),
+            running: Arc::new(Semaphore::new(running_max)),
             idle: RefCell::default(),
             known: RefCell::default(),
             allowances: RefCell::new(Allowances::new(Instant::now())),
@@ -74,8 +74,8 @@ impl Lines {
 
     /// Waits until a request may run: only so many do at a time, and only then is a body read, so that all of them together take a
     /// bounded amount of memory.
-    pub(crate) async fn turn(&self, terms: &Terms) -> Result<SemaphorePermit<'_>, Failure> {
-        match timeout(terms.timeout, self.running.acquire()).await {
+    pub(crate) async fn turn(&self, terms: &Terms) -> Result<OwnedSemaphorePermit, Failure> {
+        match timeout(terms.timeout, self.running.clone().acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(Failure::new(
                 StatusCode::SERVICE_UNAVAILABLE,

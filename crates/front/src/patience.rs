@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Bytes that a peer must take within the time, or all that there are: one that takes a byte now and then holds a reply in memory.
-const WRITTEN_MIN: usize = 16 * 1024;
+const WRITTEN_MIN: usize = 256 * 1024;
 
 /// See the module's documentation.
 pub(crate) struct Patient {

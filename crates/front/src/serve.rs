@@ -31,7 +31,7 @@ const TIDY_INTERVAL: Duration = Duration::from_secs(10);
 /// What a client is told that finds no room, in full, since it isn't served any further.
 const NO_ROOM: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-type: application/json\r\n\
-    content-length: 76\r\n\r\n{\"error\":\"ERR too many HTTP connections; see http-max-connections, and wait\"}";
+    content-length: 77\r\n\r\n{\"error\":\"ERR too many HTTP connections; see http-max-connections, and wait\"}";
 /// What all connections share.
 pub(crate) struct Port {
     pub(crate) upstream: Arc<dyn Upstream>,
@@ -102,7 +102,8 @@ async fn serve(port: &Rc<Port>, socket: TcpStream, peer: IpAddr, time: Duration)
         .header_read_timeout(time)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
-        .serve_connection(Patient::new(socket, time), service);
+        // A request may take its time to arrive, and as long to run.
+        .serve_connection(Patient::new(socket, 2 * time), service);
     // What goes wrong with one connection concerns its client alone, which sees it.
     let _ = connection.await;
 }

@@ -99,14 +99,7 @@ impl Upstream for Within {
     }
 
     fn nature(&self, args: &[Vec<u8>]) -> Nature {
-        let Some(container) = args.first().and_then(|name| table().find(name)) else { return Nature::default() };
-        let command = args.get(1).and_then(|name| table().subcommand(container, name)).unwrap_or(container);
-        let info = command.info;
-        let is_either = |fact: u32| container.info.is(fact) || info.is(fact);
-        let holds = fact::AT_ONCE | fact::UNCOUNTED | fact::HOLDS_CONNECTION;
-        let holds_connection = is_either(holds) || info.has(flag::NO_AUTH) || may_wait(info, args);
-        let only_reads = info.has(flag::READONLY) || info.is(fact::TELLS);
-        Nature { holds_connection, only_reads: only_reads && !info.has(flag::WRITE) }
+        nature_of(args)
     }
 
     fn terms(&self) -> Terms {
@@ -140,4 +133,121 @@ fn may_wait(info: &Info, args: &[Vec<u8>]) -> bool {
     let is_optional = info.is(fact::WAITS_BY_OPTION);
     let mut options = args.iter().take_while(|arg| !arg.eq_ignore_ascii_case(STREAMS));
     info.has(flag::BLOCKING) && (!is_optional || options.any(|arg| arg.eq_ignore_ascii_case(BLOCK)))
+}
+
+/// What is known of a command.
+fn nature_of(args: &[Vec<u8>]) -> Nature {
+    let Some(container) = args.first().and_then(|name| table().find(name)) else { return Nature::default() };
+    let command = args.get(1).and_then(|name| table().subcommand(container, name)).unwrap_or(container);
+    let info = command.info;
+    let is_either = |fact: u32| container.info.is(fact) || info.is(fact);
+    let holds = fact::AT_ONCE | fact::UNCOUNTED | fact::HOLDS_CONNECTION;
+    let holds_connection = is_either(holds) || info.has(flag::NO_AUTH) || may_wait(info, args);
+    let only_reads = info.has(flag::READONLY) || info.is(fact::TELLS);
+    Nature { holds_connection, only_reads: only_reads && !info.has(flag::WRITE) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, holds_connection: bool, only_reads: bool) {
+        let args: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        assert_eq!(nature_of(&args), Nature { holds_connection, only_reads }, "{line}");
+    }
+
+    #[test]
+    fn commands_that_need_a_connection_of_their_own_are_known() {
+        for line in [
+            "AUTH x",
+            "HELLO 3",
+            "RESET",
+            "QUIT",
+            "SELECT 1",
+            "MULTI",
+            "EXEC",
+            "DISCARD",
+            "WATCH k",
+            "SUBSCRIBE c",
+            "UNSUBSCRIBE",
+            "PSUBSCRIBE p",
+            "PUNSUBSCRIBE",
+            "SSUBSCRIBE c",
+            "SUNSUBSCRIBE",
+            "MONITOR",
+            "BLPOP k 0",
+            "BLMOVE a b LEFT LEFT 0",
+            "BZPOPMIN k 0",
+            "PIPELINE START t",
+            "CLIENT REPLY OFF",
+            "CLIENT TRACKING ON",
+            "CLIENT SETNAME x",
+            "CLIENT NO-TOUCH ON",
+            "READONLY",
+            "ASKING",
+        ] {
+            let args: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+            assert!(nature_of(&args).holds_connection, "{line}");
+        }
+        check("XREAD BLOCK 0 STREAMS s $", true, true);
+        check("XREAD COUNT 1 STREAMS block 0", false, true);
+        check("XREADGROUP GROUP g c block 0 STREAMS s >", true, false);
+        check("XREADGROUP GROUP g c STREAMS s >", false, false);
+    }
+
+    #[test]
+    fn commands_that_only_read_are_known() {
+        for line in [
+            "GET k",
+            "SCAN 0",
+            "INFO",
+            "CLIENT LIST",
+            "SLOWLOG GET",
+            "CONFIG GET x",
+            "COMMAND DOCS",
+            "ADVISE LIST",
+            "EVAL_RO x 0",
+            "PING",
+            "MEMORY USAGE k",
+            "OBJECT ENCODING k",
+            "ACL WHOAMI",
+            "LATENCY HISTOGRAM",
+            "TIME",
+            "DBSIZE",
+            "PUBSUB CHANNELS",
+        ] {
+            check(line, false, true);
+        }
+        for line in [
+            "SET k v",
+            "NOSUCH",
+            "EVAL x 0",
+            "FCALL f 0",
+            "CONFIG SET a b",
+            "CLIENT KILL a",
+            "CLIENT PAUSE 1",
+            "SLOWLOG RESET",
+            "SHUTDOWN",
+            "FLUSHALL",
+            "PUBLISH c m",
+            "DEBUG SLEEP 1",
+            "ACL SETUSER x",
+            "ACL LOG RESET",
+            "SCRIPT FLUSH",
+            "FUNCTION LOAD x",
+            "SAVE",
+            "BGSAVE",
+            "REPLICAOF NO ONE",
+            "LATENCY RESET",
+            "ADVISE RESET",
+            "MEMORY PURGE",
+            "SORT k STORE d",
+            "RESTORE k 0 x",
+            "CLIENT",
+            "ACL",
+            "CONFIG",
+        ] {
+            check(line, false, false);
+        }
+    }
 }

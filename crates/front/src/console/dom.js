@@ -32,7 +32,7 @@ export function svg(name, attributes = {}, ...children) {
 export function table(columns, rows, caption) {
   const cell = (kind, column, content) => h(`${kind}${column.number ? ".number" : ""}${column.long ? ".long" : ""}${column.mono ? ".mono" : ""}`, {}, content);
   return h("div.scroll", {}, h("table", { ariaLabel: caption },
-    h("thead", {}, h("tr", {}, columns.map((column) => cell("th", column, column.title)))),
+    h("thead", {}, h("tr", {}, columns.map((column) => cell("th", { ...column, mono: false }, column.title)))),
     h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((column) => cell("td", column, column.of(row))))))));
 }
 
