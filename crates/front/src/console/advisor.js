@@ -35,7 +35,7 @@ function element(finding) {
   const box = h("details", { open: opened.has(id) },
     h("summary", {}, h("strong.mono", {}, text(finding.steps)), h("br"), text(finding.remedy), h("br"),
       h("span.quiet", {}, `${count(finding["round-trips-made"])} round trips, ${count(finding["round-trips-needed"])} needed, ${microseconds(finding["time-lost-us"])} lost; `
-        + `${confidence ${text(finding.confidence)}; ${text(finding.client)}`)),
+        + `confidence ${text(finding.confidence)}; ${text(finding.client)}`)),
     h("p", {}, text(finding.seen)), details);
   box.addEventListener("toggle", async () => {
     if (!box.open) return opened.delete(id);
