@@ -326,7 +326,9 @@ def check_a_container_is_built_and_healthy(options, directory):
     if program is None:
         raise Skipped("neither podman nor docker runs here")
     tag = f"penstock-test-{os.getpid()}"
-    run(program, "build", "-t", tag, "-f", options.image / "Containerfile", options.image)
+    # podman's own format has no health checks.
+    form = ["--format", "docker"] if program == "podman" else []
+    run(program, "build", *form, "-t", tag, "-f", options.image / "Containerfile", options.image)
     try:
         run(program, "run", "-d", "--rm", "--name", tag, "--network", "none", tag)
         inside = [program, "exec", tag, "/usr/bin/penstock", "cli"]
