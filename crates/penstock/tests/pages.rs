@@ -1,9 +1,12 @@
-//! The pages under `docs/` name every flag of every tool.
+//! The pages under `docs/` name every flag of every tool, and the configuration that packages install has directives that are known.
 
 // Clippy knows that a test may unwrap, but not the functions that only tests call.
 #![allow(clippy::unwrap_used)]
 
+use std::ffi::OsString;
 use std::path::Path;
+
+use server::cli_args::{Loaded, load};
 
 /// Whether a text names a flag, which stands alone or before its value: `--json` isn't named by `--json-lines`.
 fn names(text: &str, flag: &str) -> bool {
@@ -75,4 +78,27 @@ fn the_first_page_tells_what_is_needed_and_what_is_missing() {
 fn a_flag_is_named_where_it_stands_alone() {
     assert!(names("--json FILE", "--json") && names("-2", "-2") && names("(-a)", "-a"));
     assert!(!names("--json-lines", "--json") && !names("x-2 --a", "-a"));
+}
+
+/// What the server makes of a configuration's text.
+fn loaded(text: &str) -> Loaded {
+    load(&[OsString::from("-")], &mut text.as_bytes()).unwrap()
+}
+
+/// The directives that are commented out: behind "# " they begin with a small letter, as sentences do not.
+fn examples(text: &str) -> Vec<&str> {
+    let comments = text.lines().filter_map(|line| line.strip_prefix("# "));
+    comments.filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase())).collect()
+}
+
+#[test]
+fn every_directive_of_the_installed_configuration_is_known() {
+    let text = include_str!("../../../packaging/penstock.conf");
+    // The package makes the directory, without which nothing starts.
+    assert!(text.contains("\ndir /var/lib/penstock\n"));
+    let installed = loaded(&text.replace("/var/lib/penstock", std::env::temp_dir().to_str().unwrap()));
+    assert!(installed.notes.is_empty(), "{:?}", installed.notes);
+    let examples = examples(text);
+    assert!(examples.len() >= 8, "{examples:?}");
+    assert!(loaded(&examples.join("\n")).notes.is_empty());
 }
