@@ -188,6 +188,35 @@ fn nothing_below_the_server_asks_the_machine() {
     assert_eq!(found, Vec::<String>::new());
 }
 
+/// The lines of a source that open a block of code which rustdoc would run.
+fn examples(text: &str) -> Vec<&str> {
+    let docs = text.lines().map(str::trim_start).filter(|line| line.starts_with("//!") || line.starts_with("///"));
+    let fences = docs.filter(|line| line[3..].trim_start().starts_with("```"));
+    fences.step_by(2).filter(|fence| !fence.ends_with("```text")).collect()
+}
+
+/// rustdoc reads a whole crate to find the examples in its documentation, so crates without any say so: `doctest = false`. What is
+/// added to one of them would not be run.
+#[test]
+fn examples_are_where_they_are_run() {
+    assert_eq!(examples("//! ```text\n//! ```\n/// ```\n/// ```\n"), ["/// ```"]);
+    let root = workspace();
+    let (mut run, mut not_run) = (0, Vec::new());
+    for folder in crates(&root) {
+        let is_run =
+            !std::fs::read_to_string(root.join(&folder).join("Cargo.toml")).unwrap().contains("doctest = false");
+        for path in sources(&root.join(&folder).join("src")) {
+            let found = examples(&std::fs::read_to_string(&path).unwrap()).len();
+            match is_run {
+                true => run += found,
+                false => not_run.extend((found > 0).then_some(path)),
+            }
+        }
+    }
+    assert_eq!(not_run, Vec::<PathBuf>::new());
+    assert!(run >= 3, "{run}");
+}
+
 /// Where `unsafe` may be written: files, and folders that end in a slash. ARCHITECTURE.md says what for.
 const UNSAFE: &[&str] = &[
     // The cycle counter.
