@@ -49,14 +49,14 @@ pub fn parse(block: &[u8]) -> Option<Items<'_>> {
         .then_some(Items::new(entries, count, |bytes, _| read(bytes).map(|entry| (entry.item, entry.rest))))
 }
 
-struct Entry<'a> {
+struct ZiplistEntry<'a> {
     /// Bytes of the entry before, as this one says.
     before: usize,
     item: Item<'a>,
     rest: &'a [u8],
 }
 
-fn read(bytes: &[u8]) -> Option<Entry<'_>> {
+fn read(bytes: &[u8]) -> Option<ZiplistEntry<'_>> {
     let (&first, rest) = bytes.split_first()?;
     let (before, rest) = match first {
         END => return None,
@@ -67,7 +67,7 @@ fn read(bytes: &[u8]) -> Option<Entry<'_>> {
         short => (short.into(), rest),
     };
     let (item, rest) = item(rest)?;
-    Some(Entry { before, item, rest })
+    Some(ZiplistEntry { before, item, rest })
 }
 
 fn item(bytes: &[u8]) -> Option<(Item<'_>, &[u8])> {

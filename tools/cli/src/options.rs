@@ -146,7 +146,7 @@ pub fn read(args: &[OsString], surroundings: &Surroundings) -> Result<CliOptions
     if matches.get_flag(id::VERSION) {
         return Err(Exit::Answer(format!("penstock cli {}", env!("CARGO_PKG_VERSION"))));
     }
-    Reader { matches: &matches, surroundings }.options()
+    FlagReader { matches: &matches, surroundings }.options()
 }
 
 /// What clap says is wrong, on one line, without its usage.
@@ -195,12 +195,12 @@ fn wrong(text: &str) -> Exit {
     Exit::Wrong(format!("penstock cli: {text}"))
 }
 
-struct Reader<'a> {
+struct FlagReader<'a> {
     matches: &'a ArgMatches,
     surroundings: &'a Surroundings,
 }
 
-impl Reader<'_> {
+impl FlagReader<'_> {
     fn options(&self) -> Result<CliOptions, Exit> {
         self.check_conflicts()?;
         let mut uri = self.value(id::URI).map(parse_uri).transpose()?.unwrap_or_default();
