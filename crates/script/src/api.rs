@@ -12,7 +12,7 @@ use crate::from_reply;
 use crate::host::{Access, LogLevel, Verdict};
 use crate::native;
 use crate::sha1::sha1_hex;
-use crate::state::{Entry, LuaState, LuaType, Raise};
+use crate::state::{CFunction, LuaState, LuaType, Raise};
 
 /// Bytes of memory that are kept for the next command's reply; more is given back.
 const REPLY_KEPT_BYTES: usize = 64 * 1024;
@@ -31,7 +31,7 @@ pub struct Version {
 
 /// Makes the table, a global by both its names.
 pub(crate) fn open(state: &mut LuaState, version: Version) -> Result<(), Raise> {
-    let functions: &[(&str, Entry)] = &[
+    let functions: &[(&str, CFunction)] = &[
         ("call", native!(call)),
         ("pcall", native!(pcall)),
         ("error_reply", native!(error_reply)),

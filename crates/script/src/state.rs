@@ -28,7 +28,7 @@ pub struct Raise;
 pub type Native = fn(&mut LuaState) -> Result<c_int, Raise>;
 
 /// What Lua wants of a function.
-pub type Entry = ffi::lua_CFunction;
+pub type CFunction = ffi::lua_CFunction;
 
 /// Makes a [`Native`] into what Lua wants: `native!(encode)`.
 #[macro_export]
@@ -38,7 +38,7 @@ macro_rules! native {
             // SAFETY: Lua calls this, with its state; this frame owns nothing.
             unsafe { $crate::state::enter(lua, $native) }
         }
-        entry as $crate::state::Entry
+        entry as $crate::state::CFunction
     }};
 }
 
@@ -459,14 +459,14 @@ impl LuaState {
     }
 
     /// Pushes a function.
-    pub fn push_native(&mut self, entry: Entry) {
+    pub fn push_native(&mut self, entry: CFunction) {
         self.one_more();
         // SAFETY: the state is alive, there is room, memory is not refused.
         unsafe { ffi::lua_pushcclosure(self.raw, entry, 0) };
     }
 
     /// Pushes a function with upvalues, which it takes from the top of the stack.
-    pub fn push_closure(&mut self, entry: Entry, upvalues: c_int) {
+    pub fn push_closure(&mut self, entry: CFunction, upvalues: c_int) {
         assert!((0..=255).contains(&upvalues) && upvalues <= self.top());
         self.one_more();
         // SAFETY: the state is alive, the values exist, memory is not refused.
@@ -660,7 +660,7 @@ impl LuaState {
     }
 
     /// Pushes a new table of functions.
-    pub fn push_library(&mut self, functions: &[(&str, Entry)]) -> Result<(), Raise> {
+    pub fn push_library(&mut self, functions: &[(&str, CFunction)]) -> Result<(), Raise> {
         self.push_table(0, functions.len())?;
         for (name, entry) in functions {
             self.push_native(*entry);

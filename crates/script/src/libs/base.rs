@@ -8,7 +8,7 @@ use mlua_sys::lua51 as ffi;
 use crate::libs::support::{check_long_or, ensure_for};
 use crate::libs::{raw, seal};
 use crate::native;
-use crate::state::{Entry, LuaState, LuaType, Raise};
+use crate::state::{CFunction, LuaState, LuaType, Raise};
 use crate::vm;
 
 /// What scripts don't have. `newproxy` makes values with finalizers, which run where no script may; `setfenv` and
@@ -22,7 +22,7 @@ pub fn open(state: &mut LuaState) -> Result<(), Raise> {
         state.push_nil();
         state.set_global(name);
     }
-    let functions: [(&str, Entry); 11] = [
+    let functions: [(&str, CFunction); 11] = [
         ("next", raw::next),
         ("rawget", native!(rawget)),
         ("rawset", native!(rawset)),

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use crate::state::{Entry, LuaState, Raise};
+use crate::state::{CFunction, LuaState, Raise};
 use crate::{native, state};
 
 /// Adding this to a double leaves its integer part, modulo 2^32, in its lowest bits: 2^52 + 2^51.
@@ -12,7 +12,7 @@ const HEX_DIGITS_MAX: usize = 8;
 
 /// Sets the global `bit`.
 pub fn open(state: &mut LuaState) -> Result<(), Raise> {
-    let functions: [(&str, Entry); 12] = [
+    let functions: [(&str, CFunction); 12] = [
         ("tobit", native!(to_bit)),
         ("tohex", native!(to_hex)),
         ("bnot", native!(not)),

@@ -12,7 +12,7 @@ use std::ffi::c_int;
 use crate::libs::per_script::{self, PerScript};
 use crate::libs::support::check_long;
 use crate::native;
-use crate::state::{Entry, LuaState, LuaType, Raise};
+use crate::state::{CFunction, LuaState, LuaType, Raise};
 
 /// What the functions of one library, or of one copy, go by.
 #[derive(Clone, Copy)]
@@ -71,7 +71,7 @@ pub fn open(state: &mut LuaState) -> Result<(), Raise> {
 }
 
 fn push_library(state: &mut LuaState, options: PerScript<JsonSettings>) -> Result<(), Raise> {
-    let functions: [(&str, Entry); 10] = [
+    let functions: [(&str, CFunction); 10] = [
         ("encode", native!(encode::encode)),
         ("decode", native!(decode::decode)),
         ("encode_sparse_array", native!(encode_sparse_array)),

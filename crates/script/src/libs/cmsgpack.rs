@@ -7,7 +7,7 @@ use crate::libs::support::{
     NESTING_MAX, check_long, check_long_or, ensure_for, for_each_pair, to_int_directly, to_long,
 };
 use crate::native;
-use crate::state::{Entry, LuaState, LuaType, Raise};
+use crate::state::{CFunction, LuaState, LuaType, Raise};
 
 /// Tables nested deeper than this are packed as nil, which ends circles, too.
 const PACK_NESTING_MAX: usize = 16;
@@ -16,7 +16,7 @@ const PACK_SLOTS: c_int = 4;
 
 /// Sets the global `cmsgpack`.
 pub fn open(state: &mut LuaState) -> Result<(), Raise> {
-    let functions: [(&str, Entry); 4] = [
+    let functions: [(&str, CFunction); 4] = [
         ("pack", native!(pack)),
         ("unpack", native!(unpack)),
         ("unpack_one", native!(unpack_one)),

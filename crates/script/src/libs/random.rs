@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use crate::libs::per_script::{self, PerScript};
 use crate::libs::support::check_int;
 use crate::native;
-use crate::state::{Entry, LuaState, Raise};
+use crate::state::{CFunction, LuaState, Raise};
 
 /// The generator's multiplier and increment, and what a seed's lowest 16 bits are, from POSIX's `srand48`.
 const MULTIPLIER: u64 = 0x5_deec_e66d;
@@ -54,7 +54,7 @@ pub fn open(state: &mut LuaState) -> Result<(), Raise> {
     state.raw_get_named(-1, "math");
     let library = state.top();
     per_script::push(state, PerScript::lasting(Generators { shared: Generator(UNSEEDED), own: None }));
-    let functions: [(&str, Entry); 2] = [("random", native!(random)), ("randomseed", native!(seed))];
+    let functions: [(&str, CFunction); 2] = [("random", native!(random)), ("randomseed", native!(seed))];
     for (name, entry) in functions {
         state.push_copy(library + 1);
         state.push_closure(entry, 1);

@@ -8,14 +8,14 @@ use std::ops::{Range, RangeInclusive};
 use crate::libs::pattern::{Capture, Matcher, Trouble};
 use crate::libs::support::{check_int, check_long_or, ensure_for, get_with_metamethods, to_long};
 use crate::native;
-use crate::state::{Entry, LuaState, LuaType, Raise};
+use crate::state::{CFunction, LuaState, LuaType, Raise};
 
 /// Bytes that make a search by pattern one.
 const SPECIALS: &[u8] = b"^$*+?.([%-";
 
 /// Replaces functions of the global `string`.
 pub fn open(state: &mut LuaState) -> Result<(), Raise> {
-    let functions: [(&str, Entry); 6] = [
+    let functions: [(&str, CFunction); 6] = [
         ("find", native!(find)),
         ("match", native!(match_once)),
         ("gmatch", native!(gmatch)),

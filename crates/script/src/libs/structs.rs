@@ -12,7 +12,7 @@ use std::ffi::c_int;
 
 use crate::libs::support::{check_long_or, ensure_for, to_unsigned_long};
 use crate::native;
-use crate::state::{Entry, LuaState, Raise};
+use crate::state::{CFunction, LuaState, Raise};
 
 /// The most bytes that an integer may have.
 const INTEGER_BYTES_MAX: usize = 32;
@@ -21,7 +21,8 @@ const ALIGNMENT_DEFAULT: i32 = 8;
 
 /// Sets the global `struct`.
 pub fn open(state: &mut LuaState) -> Result<(), Raise> {
-    let functions: [(&str, Entry); 3] = [("pack", native!(pack)), ("unpack", native!(unpack)), ("size", native!(size))];
+    let functions: [(&str, CFunction); 3] =
+        [("pack", native!(pack)), ("unpack", native!(unpack)), ("size", native!(size))];
     state.push_library(&functions)?;
     state.set_global("struct");
     Ok(())

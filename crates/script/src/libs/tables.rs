@@ -7,11 +7,11 @@ use crate::libs::base::refuse_guard;
 use crate::libs::support::check_int;
 use crate::libs::{raw, seal};
 use crate::native;
-use crate::state::{Entry, LuaState, LuaType, Raise};
+use crate::state::{CFunction, LuaState, LuaType, Raise};
 
 /// Replaces functions of the global `table`.
 pub fn open(state: &mut LuaState) -> Result<(), Raise> {
-    let functions: [(&str, Entry); 5] = [
+    let functions: [(&str, CFunction); 5] = [
         ("sort", native!(sort)),
         ("insert", native!(insert)),
         ("remove", native!(remove)),
