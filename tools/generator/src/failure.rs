@@ -104,8 +104,8 @@ impl From<client::Interrupted> for Failure {
     }
 }
 
-impl From<generator::Failure> for Failure {
-    fn from(failure: generator::Failure) -> Failure {
+impl From<generator::RunFailure> for Failure {
+    fn from(failure: generator::RunFailure) -> Failure {
         Failure::Server(failure.to_string())
     }
 }

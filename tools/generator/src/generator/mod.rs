@@ -129,7 +129,7 @@ pub struct Outcome {
 
 /// Why a run came to nothing.
 #[derive(Debug)]
-pub enum Failure {
+pub enum RunFailure {
     /// There is no connection.
     Unreachable {
         /// Of the server.
@@ -147,21 +147,21 @@ pub enum Failure {
     Io(io::Error),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RunFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Unreachable { address, reason } => write!(f, "could not connect to {address}: {reason}"),
-            Failure::Closed => f.write_str("the server closed the connection"),
-            Failure::Reply(text) => write!(f, "Error from server: {text}"),
-            Failure::Malformed(text) => f.write_str(text),
-            Failure::Io(error) => write!(f, "{error}"),
+            RunFailure::Unreachable { address, reason } => write!(f, "could not connect to {address}: {reason}"),
+            RunFailure::Closed => f.write_str("the server closed the connection"),
+            RunFailure::Reply(text) => write!(f, "Error from server: {text}"),
+            RunFailure::Malformed(text) => f.write_str(text),
+            RunFailure::Io(error) => write!(f, "{error}"),
         }
     }
 }
 
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Failure {
-        Failure::Io(error)
+impl From<io::Error> for RunFailure {
+    fn from(error: io::Error) -> RunFailure {
+        RunFailure::Io(error)
     }
 }
 
@@ -175,7 +175,7 @@ pub fn latencies() -> Histogram<u64> {
 }
 
 /// Runs a load to its end, or until `interrupt` is set; `observe` is told a few times a second how far it is.
-pub fn run(load: &Load, interrupt: &AtomicBool, observe: &mut dyn FnMut(&RunProgress)) -> Result<Outcome, Failure> {
+pub fn run(load: &Load, interrupt: &AtomicBool, observe: &mut dyn FnMut(&RunProgress)) -> Result<Outcome, RunFailure> {
     let shared = Shared::default();
     let ready = Barrier::new(load.threads);
     let started = OnceLock::new();
@@ -198,7 +198,7 @@ pub fn run(load: &Load, interrupt: &AtomicBool, observe: &mut dyn FnMut(&RunProg
 
 /// Opens a load's connections with one thread and keeps them without a request, until one of them ends: the reason.
 /// `connected` is called when all of them are there; a server may yet refuse those that are too many for it.
-pub fn idle(load: &Load, connected: &mut dyn FnMut() -> io::Result<()>) -> Failure {
+pub fn idle(load: &Load, connected: &mut dyn FnMut() -> io::Result<()>) -> RunFailure {
     let shared = Shared::default();
     let held = Worker::new(load, &shared, 0).and_then(|mut worker| {
         worker.connect()?;
@@ -218,7 +218,7 @@ fn work(
     index: usize,
     ready: &Barrier,
     started: &OnceLock<Instant>,
-) -> Result<Measured, Failure> {
+) -> Result<Measured, RunFailure> {
     let connected = Worker::new(load, shared, index).and_then(|mut worker| worker.connect().map(|()| worker));
     if connected.is_err() {
         shared.stop();
@@ -232,9 +232,9 @@ fn gather(
     shared: &Shared,
     started: &OnceLock<Instant>,
     interrupt: &AtomicBool,
-    reports: &mpsc::Receiver<Result<Measured, Failure>>,
+    reports: &mpsc::Receiver<Result<Measured, RunFailure>>,
     observe: &mut dyn FnMut(&RunProgress),
-) -> Result<Outcome, Failure> {
+) -> Result<Outcome, RunFailure> {
     let mut outcome = Outcome { took: Duration::ZERO, latencies: latencies(), errors: 0, interrupted: false };
     let mut failure = None;
     let mut to_come = load.threads;

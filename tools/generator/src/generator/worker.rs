@@ -21,7 +21,7 @@ use super::schedule::Schedule;
 use super::shared::Shared;
 use super::socket::Socket;
 use super::template::Batch;
-use super::{Failure, Load, latencies};
+use super::{Load, RunFailure, latencies};
 
 /// Bytes read at once: more than a socket's receive buffer holds by default on a loopback connection.
 const READ_BYTES: usize = 256 << 10;
@@ -65,7 +65,7 @@ pub struct Measured {
 
 impl<'a> Worker<'a> {
     /// The `index`th of the load's threads, not connected yet.
-    pub fn new(load: &'a Load, shared: &'a Shared, index: usize) -> Result<Worker<'a>, Failure> {
+    pub fn new(load: &'a Load, shared: &'a Shared, index: usize) -> Result<Worker<'a>, RunFailure> {
         let share = |total: u64| total / load.threads as u64 + u64::from((index as u64) < total % load.threads as u64);
         let shares_before = |total: u64| {
             let (threads, index) = (load.threads as u64, index as u64);
@@ -101,28 +101,28 @@ impl<'a> Worker<'a> {
         Ok(worker)
     }
 
-    fn begin_connect(&self) -> Result<Socket, Failure> {
+    fn begin_connect(&self) -> Result<Socket, RunFailure> {
         let socket = Socket::connect(&self.load.address, self.load.encryption.as_ref());
         socket.map_err(|error| self.unreachable(&error))
     }
 
-    fn unreachable(&self, error: &io::Error) -> Failure {
-        Failure::Unreachable { address: self.load.address.to_string(), reason: reason(error) }
+    fn unreachable(&self, error: &io::Error) -> RunFailure {
+        RunFailure::Unreachable { address: self.load.address.to_string(), reason: reason(error) }
     }
 
-    fn watch_new(&self, socket: &Socket, index: usize) -> Result<(), Failure> {
+    fn watch_new(&self, socket: &Socket, index: usize) -> Result<(), RunFailure> {
         let flags = EventFlags::IN | EventFlags::OUT;
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(index as u64), flags).map_err(io::Error::from)?)
     }
 
     /// Waits until every connection may send requests.
-    pub fn connect(&mut self) -> Result<(), Failure> {
+    pub fn connect(&mut self) -> Result<(), RunFailure> {
         let began = Instant::now();
         let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
         while self.connections.iter().any(|connection| connection.phase != Phase::Ready) {
             if began.elapsed() > CONNECT_MAX {
                 let reason = format!("no answer within {} seconds", CONNECT_MAX.as_secs());
-                return Err(Failure::Unreachable { address: self.load.address.to_string(), reason });
+                return Err(RunFailure::Unreachable { address: self.load.address.to_string(), reason });
             }
             self.wait(SLEEP_MAX, &mut events)?;
             for event in &events {
@@ -136,7 +136,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Keeps connections that were connected, without a request, until one of them is refused or closed.
-    pub fn idle(&mut self) -> Result<Infallible, Failure> {
+    pub fn idle(&mut self) -> Result<Infallible, RunFailure> {
         let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
         loop {
             self.wait(SLEEP_MAX, &mut events)?;
@@ -147,7 +147,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Sends and receives until all requests are answered or the run is stopped.
-    pub fn run(mut self, started: Instant) -> Result<Measured, Failure> {
+    pub fn run(mut self, started: Instant) -> Result<Measured, RunFailure> {
         self.started = started;
         // A sleeping thread is else woken up to 50 microseconds late, which would count as the server's latency.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -185,7 +185,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn wait(&self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), Failure> {
+    fn wait(&self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), RunFailure> {
         events.clear();
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
@@ -195,7 +195,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Does what a socket is ready for; requests are sent only once the run `goes`.
-    fn serve(&mut self, index: usize, flags: EventFlags, goes: bool) -> Result<(), Failure> {
+    fn serve(&mut self, index: usize, flags: EventFlags, goes: bool) -> Result<(), RunFailure> {
         if self.connections[index].phase == Phase::Connecting {
             self.greet(index)?;
         }
@@ -209,7 +209,7 @@ impl<'a> Worker<'a> {
     }
 
     /// The kernel has connected or given up; queues what every connection begins with.
-    fn greet(&mut self, index: usize) -> Result<(), Failure> {
+    fn greet(&mut self, index: usize) -> Result<(), RunFailure> {
         let connected = self.connections[index].socket.outcome();
         connected.map_err(|error| self.unreachable(&error))?;
         let connection = &mut self.connections[index];
@@ -222,18 +222,18 @@ impl<'a> Worker<'a> {
     }
 
     /// Reads once; what there is beyond is announced again.
-    fn receive(&mut self, index: usize) -> Result<(), Failure> {
+    fn receive(&mut self, index: usize) -> Result<(), RunFailure> {
         let connection = &mut self.connections[index];
         let received = match connection.socket.receive(&mut self.buffer).map_err(closed_or_broken)? {
-            Some(0) => return Err(Failure::Closed),
+            Some(0) => return Err(RunFailure::Closed),
             Some(received) => received,
             None => return Ok(()),
         };
         let shared = self.shared;
         let tally = connection.scanner.feed(&self.buffer[..received], &mut |text| shared.note_error(text));
-        let tally = tally.map_err(|malformed| Failure::Malformed(malformed.to_string()))?;
+        let tally = tally.map_err(|malformed| RunFailure::Malformed(malformed.to_string()))?;
         if tally.errors > 0 && (self.load.stop_on_error || connection.phase != Phase::Ready) {
-            return Err(Failure::Reply(self.shared.latest_error()));
+            return Err(RunFailure::Reply(self.shared.latest_error()));
         }
         match connection.phase {
             Phase::Greeting(left) if left > tally.replies => connection.phase = Phase::Greeting(left - tally.replies),
@@ -244,12 +244,12 @@ impl<'a> Worker<'a> {
     }
 
     /// Records the latency of `replies` replies that have just become whole.
-    fn answered(&mut self, index: usize, mut replies: u64) -> Result<(), Failure> {
+    fn answered(&mut self, index: usize, mut replies: u64) -> Result<(), RunFailure> {
         let now = self.started.elapsed();
         let (mut count, mut sum_ns) = (0, 0);
         while replies > 0 {
             let Some(flight) = self.connections[index].answered(replies) else {
-                return Err(Failure::Malformed("the server sent more replies than there were requests".to_owned()));
+                return Err(RunFailure::Malformed("the server sent more replies than there were requests".to_owned()));
             };
             let taken = match flight {
                 Flight::Together { sent, count } => {
@@ -274,7 +274,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Gives a connection that may send its next requests, or puts it into the line of those that wait for some.
-    fn next_flight(&mut self, index: usize) -> Result<(), Failure> {
+    fn next_flight(&mut self, index: usize) -> Result<(), RunFailure> {
         let connection = &mut self.connections[index];
         let used = connection.unanswered == 0 && connection.used;
         if used && !self.load.keep_alive && connection.phase == Phase::Ready {
@@ -310,7 +310,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Sends what is due to the connections that stand in line, spread evenly.
-    fn send_due(&mut self) -> Result<(), Failure> {
+    fn send_due(&mut self) -> Result<(), RunFailure> {
         loop {
             let Pace::Clock { schedule, issued, quota, first, line } = &mut self.pace else { return Ok(()) };
             let due = schedule.count(self.started.elapsed()).min(*quota).saturating_sub(*issued);
@@ -330,14 +330,14 @@ impl<'a> Worker<'a> {
     }
 
     /// Replaces a connection by a new one.
-    fn reconnect(&mut self, index: usize) -> Result<(), Failure> {
+    fn reconnect(&mut self, index: usize) -> Result<(), RunFailure> {
         let fresh = Connection::new(self.begin_connect()?);
         self.watch_new(&fresh.socket, index)?;
         self.connections[index] = fresh;
         Ok(())
     }
 
-    fn flush(&mut self, index: usize) -> Result<(), Failure> {
+    fn flush(&mut self, index: usize) -> Result<(), RunFailure> {
         let connection = &mut self.connections[index];
         if connection.phase == Phase::Connecting {
             return Ok(());
@@ -361,9 +361,9 @@ fn record(histogram: &mut Histogram<u64>, now: Duration, since: Duration, count:
     ns
 }
 
-fn closed_or_broken(error: io::Error) -> Failure {
+fn closed_or_broken(error: io::Error) -> RunFailure {
     match error.kind() {
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Failure::Closed,
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => RunFailure::Closed,
         _ => error.into(),
     }
 }

@@ -200,7 +200,7 @@ impl Reader {
         let began = Instant::now();
         while !self.interrupt.is_pressed() {
             match self.socket.read(buffer) {
-                Ok(0) => return Err(generator::Failure::Closed.into()),
+                Ok(0) => return Err(generator::RunFailure::Closed.into()),
                 Ok(received) => return Ok(received),
                 Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                     return Err(Failure::Server(error.to_string()));
