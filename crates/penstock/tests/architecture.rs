@@ -245,6 +245,7 @@ const UNSAFE: &[&str] = &[
     "crates/store/src/types/block/",
     "crates/store/src/types/thin.rs",
     "crates/store/src/types/zset/",
+    "crates/store/src/wide.rs",
 ];
 
 /// True if a path is an entry of [`UNSAFE`], or in one.

@@ -22,4 +22,5 @@ pub mod table;
 pub mod tight;
 pub mod types;
 pub mod value;
+pub mod wide;
 mod words;

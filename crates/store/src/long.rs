@@ -52,6 +52,12 @@ impl Long {
         Long::kept(bytes).unwrap_or_else(|| bytes.to_vec().into())
     }
 
+    /// The string's bytes to be written over, if nothing else refers to them.
+    #[must_use]
+    pub fn into_buffer(self) -> Option<Vec<u8>> {
+        Arc::into_inner(self.0)
+    }
+
     /// Moves the string to another allocation if `mover` wants that and there is no other reference to it.
     pub(crate) fn compact(&mut self, mover: &mut Mover<'_>) {
         if mover.wants(self.0.as_ptr()) && Arc::get_mut(&mut self.0).is_some() {

@@ -4,11 +4,12 @@
 use std::borrow::Cow;
 
 use store::db::{Db, Ttl};
-use store::entry::EMBEDDED_BYTES_MAX;
+use store::entry::{EMBEDDED_BYTES_MAX, Entry, View};
 use store::keyspace::Key;
 use store::long::Long;
 use store::table::Ref;
 use store::value::Value;
+use store::wide::with_wide_vectors;
 
 use crate::Call;
 use crate::effects::Class;
@@ -18,6 +19,10 @@ use crate::strings::text;
 /// Bytes of the result that are made at a time: few enough for the first-level cache, so that each string is read from
 /// memory once and the result is written once.
 const CHUNK_BYTES: usize = 8192;
+
+/// Bytes from which on a result is written over what the destination holds: the pages of a new block of this size would have to be
+/// cleared first, and those of the old one given back.
+const REUSED_BYTES_MIN: usize = 128 * 1024;
 
 /// What becomes of the bits of the strings X, Y1, Y2 and so on at a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,6 +74,7 @@ impl Operation {
     }
 
     /// Appends `len` bytes to `result`: what becomes of these parts of the strings, none of which is longer.
+    #[inline(always)]
     fn append<'s>(self, parts: impl Iterator<Item = &'s [u8]> + Clone, len: usize, result: &mut Vec<u8>) {
         let start = result.len();
         let mut rest = parts.clone();
@@ -105,12 +111,14 @@ fn each(bits: &mut [u8], other: &[u8], combine: impl Fn(u8, u8) -> u8) {
 }
 
 /// Clears the bits of `bits` that aren't set in `other`. Bits behind the end of `other` count as not set.
+#[inline(always)]
 fn keep(bits: &mut [u8], other: &[u8]) {
     each(bits, other, |bit, other| bit & other);
     bits[other.len()..].fill(0);
 }
 
 /// Leaves of these bits and those of the others what is set in one of them alone.
+#[inline(always)]
 fn keep_single<'s>(bits: &mut [u8], others: impl Iterator<Item = &'s [u8]>) {
     let mut several = [0; CHUNK_BYTES];
     for other in others {
@@ -123,35 +131,56 @@ fn keep_single<'s>(bits: &mut [u8], others: impl Iterator<Item = &'s [u8]>) {
     each(bits, &several, |any, several| any & !several);
 }
 
-fn combine(operation: Operation, strings: &[Cow<'_, [u8]>]) -> Vec<u8> {
+/// Combines strings, in the memory of `buffer` if that has the right size.
+fn combine(operation: Operation, strings: &[Cow<'_, [u8]>], mut buffer: Vec<u8>) -> Vec<u8> {
     let total = strings.iter().map(|string| string.len()).max().unwrap_or(0);
-    let mut result = Vec::with_capacity(total);
+    buffer.clear();
+    // One that is too small would be copied to a larger one, and one that is too large keep what nothing needs.
+    let fits = (total..=total.saturating_mul(2)).contains(&buffer.capacity());
+    let mut result = if fits { buffer } else { Vec::with_capacity(total) };
     for start in (0..total).step_by(CHUNK_BYTES) {
         let end = (start + CHUNK_BYTES).min(total);
         let parts = strings.iter().map(|string| &string[start.min(string.len())..end.min(string.len())]);
-        operation.append(parts, end - start, &mut result);
+        with_wide_vectors(|| operation.append(parts, end - start, &mut result));
     }
     result
 }
 
-/// The strings that the keys hold, in their order; empty for a key that doesn't exist. Fails if any holds another type.
-fn strings_at<'d, 'k>(
-    db: &'d mut Db<'_, '_>,
-    keys: impl Iterator<Item = Key<'k>> + Clone,
-) -> Result<Vec<Cow<'d, [u8]>>, Error> {
-    for key in keys.clone() {
-        if db.get(key).is_some_and(|entry| !entry.is_string()) {
-            return Err(Error::WRONG_TYPE);
-        }
+/// The memory of the string at the destination, if the result can be written over it: the key's value is empty then. Nothing fails
+/// after that.
+fn buffer(call: &mut Call<'_, '_, '_>) -> Vec<u8> {
+    let key = call.key(2);
+    let is_source = call.each_key().skip(1).any(|source| source.bytes == key.bytes);
+    let is_large =
+        |entry: &Entry| matches!(entry.view(), View::Object(Value::Str(long)) if long.len() >= REUSED_BYTES_MIN);
+    if is_source || !call.db.peek(key).is_some_and(|entry| is_large(&entry)) {
+        return Vec::new();
     }
-    let db = &*db;
+    let mut entry = call.db.get_mut(key);
+    let value = entry.as_mut().and_then(|entry| entry.object_mut());
+    match value.map(|value| std::mem::replace(value, Value::long(Long::default()))) {
+        Some(Value::Str(long)) => long.into_inner().into_buffer().unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
+/// Fails if any of the keys holds another type than a string.
+fn check_types<'k>(db: &mut Db<'_, '_>, mut keys: impl Iterator<Item = Key<'k>>) -> Outcome {
+    let is_other = keys.any(|key| db.get(key).is_some_and(|entry| !entry.is_string()));
+    if is_other { Err(Error::WRONG_TYPE) } else { Ok(()) }
+}
+
+/// The strings that the keys hold, in their order; empty for a key that doesn't exist.
+fn strings_at<'d, 'k>(db: &'d Db<'_, '_>, keys: impl Iterator<Item = Key<'k>>) -> Result<Vec<Cow<'d, [u8]>>, Error> {
     keys.map(|key| db.peek(key).map(Ref::into_view).map_or(Ok(Cow::Borrowed(&[][..])), text)).collect()
 }
 
 pub(super) fn bitop(call: &mut Call<'_, '_, '_>) -> Outcome {
     let operation = Operation::parse(call.arg(1), call.len() - 3)?;
     let sources = call.each_key().skip(1);
-    let result = combine(operation, &strings_at(&mut call.db, sources)?);
+    check_types(&mut call.db, sources.clone())?;
+    let buffer = buffer(call);
+    let result = combine(operation, &strings_at(&call.db, sources)?, buffer);
     let (key, len) = (call.key(2), result.len());
     if len > 0 {
         store(call, key, result);

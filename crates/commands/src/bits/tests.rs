@@ -359,3 +359,37 @@ fn changes_are_told_as_in_redis() {
     bench.check(&[("bitfield k overflow fail set u4 100 99", "*1|$-1")]);
     assert!(!bench.effects.must_record());
 }
+
+/// A result is written over the destination's memory, which is another's if the destination is a source or is being sent.
+#[test]
+fn large_results_are_the_same_wherever_they_are_written() {
+    let mut bench = Bench::default();
+    let len = 300_000;
+    for (key, at) in [("a", 1_000_000), ("b", 2_000_000), ("d", 100)] {
+        bench.run(&format!("setrange {key} {} x", len - 1));
+        bench.run(&format!("setbit {key} {at} 1"));
+    }
+    let expected = |count: usize| format!(":{count}");
+    let ones = "x".bytes().map(u8::count_ones).sum::<u32>() as usize;
+    bench.check(&[
+        ("bitop or d a b", ":300000"),
+        ("bitcount d", &expected(ones + 2)),
+        ("bitop xor d d a", ":300000"),
+        ("bitcount d", ":1"),
+        ("getbit d 2000000", ":1"),
+        ("bitop and d a a", ":300000"),
+        ("bitcount d", &expected(ones + 1)),
+        ("copy d e", ":1"),
+        ("bitop or d b nokey", ":300000"),
+        ("getbit e 1000000", ":1"),
+        ("getbit d 2000000", ":1"),
+        ("sadd s m", ":1"),
+        ("bitop or d a s", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ("getbit d 2000000", ":1"),
+        ("set short y", "+OK"),
+        ("bitop or d short nokey", ":1"),
+        ("get d", "$1|y"),
+        ("bitop or d nokey nokey", ":0"),
+        ("exists d", ":0"),
+    ]);
+}

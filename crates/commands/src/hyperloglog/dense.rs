@@ -10,6 +10,8 @@
 //! Each register's lowest bit comes first. Eight registers are six bytes, of which a little-endian word is made: register
 //! `i` of the eight is its bits from `6 * i` on.
 
+use store::wide::with_wide_vectors;
+
 /// Bits of a hash that say which register an element is counted in.
 pub(super) const INDEX_BITS: u32 = 14;
 /// Registers of a HyperLogLog.
@@ -74,41 +76,89 @@ fn spread(six: u64) -> u64 {
     quarters & 0x003f_003f_003f_003f | (quarters & 0x0fc0_0fc0_0fc0_0fc0) << 2
 }
 
-/// The registers of a dense HyperLogLog, a byte each.
-fn unpack(packed: &[u8; REGISTERS_BYTES]) -> Registers {
-    let mut registers = [0; REGISTERS];
-    // Three words are four times eight registers.
+/// Registers that are unpacked and packed at a time: four words that take three.
+const LANES: usize = 4;
+
+/// Four times eight registers of three words.
+#[inline(always)]
+fn spread_words([a, b, c]: [u64; 3]) -> [u64; LANES] {
+    let mut eights = [a, a >> 48 | b << 16, b >> 32 | c << 32, c >> 16];
+    for eight in &mut eights {
+        *eight = spread(*eight);
+    }
+    eights
+}
+
+/// The three words of four times eight registers.
+#[inline(always)]
+fn pack_words(mut eights: [u64; LANES]) -> [u64; 3] {
+    for eight in &mut eights {
+        let twelve = *eight & 0x003f_003f_003f_003f | (*eight & 0x3f00_3f00_3f00_3f00) >> 2;
+        let twenty_four = twelve & 0x0fff_0000_0fff | (twelve & 0x0fff_0000_0fff_0000) >> 4;
+        *eight = twenty_four & 0xff_ffff | (twenty_four & 0x00ff_ffff_0000_0000) >> 8;
+    }
+    let [a, b, c, d] = eights;
+    [a | b << 48, b >> 16 | c << 32, c >> 32 | d << 16]
+}
+
+/// Visits each four times eight registers, and the bytes that they are packed in.
+#[inline(always)]
+fn each_quarter(
+    registers: &mut Registers,
+    packed: &[u8; REGISTERS_BYTES],
+    mut visit: impl FnMut(&mut [u8; 32], [u64; LANES]),
+) {
     let (quarters, _) = registers.as_chunks_mut::<32>();
     let (words, _) = packed.as_chunks::<24>();
     for (quarter, words) in quarters.iter_mut().zip(words) {
         let (words, _) = words.as_chunks::<8>();
-        let word = |at: usize| u64::from_le_bytes(words[at]);
-        let (a, b, c) = (word(0), word(1), word(2));
-        let sixes = [a, a >> 48 | b << 16, b >> 32 | c << 32, c >> 16];
-        let (eights, _) = quarter.as_chunks_mut::<8>();
-        eights.iter_mut().zip(&sixes).for_each(|(eight, six)| *eight = spread(*six).to_le_bytes());
+        visit(quarter, spread_words([0, 1, 2].map(|at: usize| u64::from_le_bytes(words[at]))));
     }
+}
+
+/// The registers of a dense HyperLogLog, a byte each.
+fn unpack(packed: &[u8; REGISTERS_BYTES]) -> Registers {
+    let mut registers = [0; REGISTERS];
+    with_wide_vectors(|| each_quarter(&mut registers, packed, |quarter, words| *quarter = bytes_of(words)));
     registers
+}
+
+#[inline(always)]
+fn bytes_of(words: [u64; LANES]) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    let (eights, _) = bytes.as_chunks_mut::<8>();
+    for (eight, word) in eights.iter_mut().zip(words) {
+        *eight = word.to_le_bytes();
+    }
+    bytes
 }
 
 /// Raises registers to those of a dense HyperLogLog.
 pub(super) fn merge(registers: &mut Registers, packed: &[u8; REGISTERS_BYTES]) {
-    // Apart from unpacking, the comparison is done by vector instructions.
-    let others = unpack(packed);
-    registers.iter_mut().zip(&others).for_each(|(register, other)| *register = (*register).max(*other));
+    with_wide_vectors(|| {
+        each_quarter(registers, packed, |quarter, words| {
+            let others = bytes_of(words);
+            for (register, other) in quarter.iter_mut().zip(others) {
+                *register = (*register).max(other);
+            }
+        });
+    });
 }
 
 /// Writes registers in the dense form.
 pub(super) fn pack(registers: &Registers, packed: &mut [u8]) {
-    let (eights, _) = registers.as_chunks::<8>();
-    let (sixes, _) = packed.as_chunks_mut::<6>();
-    for (six, eight) in sixes.iter_mut().zip(eights) {
-        let bytes = u64::from_le_bytes(*eight);
-        let twelve = bytes & 0x003f_003f_003f_003f | (bytes & 0x3f00_3f00_3f00_3f00) >> 2;
-        let twenty_four = twelve & 0x0fff_0000_0fff | (twelve & 0x0fff_0000_0fff_0000) >> 4;
-        let packed = twenty_four & 0xff_ffff | (twenty_four & 0x00ff_ffff_0000_0000) >> 8;
-        six.copy_from_slice(&packed.to_le_bytes()[..6]);
-    }
+    with_wide_vectors(|| {
+        let (quarters, _) = registers.as_chunks::<32>();
+        let (threes, _) = packed.as_chunks_mut::<24>();
+        for (three, quarter) in threes.iter_mut().zip(quarters) {
+            let (eights, _) = quarter.as_chunks::<8>();
+            let words = pack_words([0, 1, 2, 3].map(|at: usize| u64::from_le_bytes(eights[at])));
+            let (to, _) = three.as_chunks_mut::<8>();
+            for (to, word) in to.iter_mut().zip(words) {
+                *to = word.to_le_bytes();
+            }
+        }
+    });
 }
 
 /// Tables that registers are counted in, which are added up in the end: registers that follow each other are often equal,
