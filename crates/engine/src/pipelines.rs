@@ -11,10 +11,12 @@
 //! data never part; commands that change nothing are counted there by their batch. A token is recorded as
 //!
 //! ```text
-//! PIPELINE KEEP token ttl_ms executed failed database [position error ...]     from PIPELINE START
+//! PIPELINE KEEP token ttl_ms executed failed database [position error ...] [user]     from PIPELINE START
 //! PIPELINE COUNT token executed failed database [position error ...]           the failures since the last record
 //! PIPELINE END token
 //! ```
+//!
+//! A token belongs to the user who started it; the default user, where a record names none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -30,6 +32,8 @@ pub const FAILURES_MAX: usize = 32;
 /// Bytes of an error that are kept with a failure; the messages that quote nothing long are shorter.
 pub const ERROR_BYTES_MAX: usize = 128;
 
+/// The user of tokens whose records name none.
+pub(crate) const DEFAULT_USER: &[u8] = b"default";
 /// No connection has this number: the one that had the token is gone.
 const NO_HOLDER: u64 = 0;
 /// No connection has this number, either: the token itself is gone.
@@ -82,6 +86,8 @@ impl PipelineProgress {
 pub struct TokenState {
     /// The token.
     pub token: Box<[u8]>,
+    /// The user who started it.
+    pub user: Box<[u8]>,
     /// How long it is kept once no connection has it, in milliseconds.
     pub ttl_ms: u64,
     /// The connection that has it.
@@ -102,10 +108,16 @@ impl TokenState {
         let mut words = vec![&b"PIPELINE"[..], b"KEEP", &self.token];
         words.extend(numbers.iter().map(|number| number.as_bytes()));
         words.extend(failures.iter().zip(&positions).flat_map(|(f, position)| [position.as_bytes(), &*f.error]));
+        words.extend(word_of_user(&self.user));
         let mut record = Record::default();
         record.push(0, Kind::Own, words.into_iter());
         record::entries(record.bytes()).flat_map(|entry| entry.command).copied().collect()
     }
+}
+
+/// The user in the record of a token: the last word, if there is one, so that the number of words behind the counts is odd.
+pub(crate) fn word_of_user(user: &[u8]) -> Option<&[u8]> {
+    (user != DEFAULT_USER).then_some(user)
 }
 
 #[derive(Default)]
@@ -130,6 +142,7 @@ pub(crate) enum Hold {
 /// A pipeline that is counted. One connection at a time counts for it.
 pub struct Pipeline {
     token: Box<[u8]>,
+    user: Box<[u8]>,
     ttl_ms: u64,
     /// The connection that has the token, [`NO_HOLDER`] or [`ENDED`]. Changes under the table's lock.
     holder: AtomicU64,
@@ -238,6 +251,12 @@ impl Pipeline {
         }
     }
 
+    /// The user who started it.
+    #[must_use]
+    pub fn user(&self) -> &[u8] {
+        &self.user
+    }
+
     /// True if it has got further than the journal knows.
     pub(crate) fn is_unrecorded(&self) -> bool {
         self.executed() != self.recorded.load(Ordering::Relaxed)
@@ -249,6 +268,7 @@ impl Pipeline {
         let known = |number: &AtomicU64| Some(number.load(Ordering::Relaxed)).filter(|&number| number != 0);
         TokenState {
             token: self.token.clone(),
+            user: self.user.clone(),
             ttl_ms: self.ttl_ms,
             holder: known(&self.holder),
             expires_ms: known(&self.expires_ms),
@@ -268,6 +288,7 @@ impl From<TokenState> for Pipeline {
         let PipelineProgress { executed, failed, failures, database } = state.progress;
         Pipeline {
             token: state.token,
+            user: state.user,
             ttl_ms: state.ttl_ms,
             holder: AtomicU64::new(state.holder.unwrap_or(NO_HOLDER)),
             expires_ms: AtomicU64::new(state.expires_ms.unwrap_or(0)),
@@ -401,22 +422,29 @@ impl Pipelines {
                 true
             }
             [b"PIPELINE", b"KEEP", token, ..] => {
-                let (Some(ttl_ms), Some(progress)) = (number(3), PipelineProgress::of_record(&words[4..])) else {
+                // Three counts and pairs.
+                let (words, user) = match words.get(4..).and_then(<[_]>::split_last) {
+                    Some((user, words)) if words.len() % 2 == 1 => (words, *user),
+                    _ => (words.get(4..).unwrap_or_default(), DEFAULT_USER),
+                };
+                let (Some(ttl_ms), Some(progress)) = (number(3), PipelineProgress::of_record(words)) else {
                     return false;
                 };
+                let (token, user) = ((*token).into(), user.into());
                 let expires_ms = Some(now_ms.saturating_add(ttl_ms));
-                self.keep(TokenState { token: (*token).into(), ttl_ms, holder: None, expires_ms, progress }, now_ms);
+                self.keep(TokenState { token, user, ttl_ms, holder: None, expires_ms, progress }, now_ms);
                 true
             }
             [b"PIPELINE", b"COUNT", token, ..] => {
                 let Some(mut progress) = PipelineProgress::of_record(&words[3..]) else { return false };
                 // Its count may come after its end: a connection goes on uncounted then.
                 let Some(pipeline) = self.get(token, now_ms) else { return true };
-                let TokenState { ttl_ms, progress: before, .. } = pipeline.state();
+                let TokenState { user, ttl_ms, progress: before, .. } = pipeline.state();
                 progress.failures.splice(0..0, before.failures);
                 progress.failures.truncate(FAILURES_MAX);
                 let expires_ms = Some(now_ms.saturating_add(ttl_ms));
-                self.keep(TokenState { token: (*token).into(), ttl_ms, holder: None, expires_ms, progress }, now_ms);
+                let token = (*token).into();
+                self.keep(TokenState { token, user, ttl_ms, holder: None, expires_ms, progress }, now_ms);
                 true
             }
             _ => false,

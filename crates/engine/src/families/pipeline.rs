@@ -14,11 +14,16 @@ use resp::reply::Reply;
 use crate::config::PIPELINE_TOKEN_TTL_S_MAX;
 use crate::families::help::help;
 use crate::machine::version::PENSTOCK_VERSION;
-use crate::pipelines::{Pipeline, PipelineProgress, Refused, TOKEN_BYTES_MAX, Tally, TokenState};
+use crate::pipelines::{
+    DEFAULT_USER, Pipeline, PipelineProgress, Refused, TOKEN_BYTES_MAX, Tally, TokenState, word_of_user,
+};
 use crate::services::closing::close_client;
 use crate::worker::turn::{Run, Turn};
 
 const NO_TOKEN: Error = Error::fixed("NOTOKEN There is no such pipeline token, or it has expired");
+const NOT_OWN: Error = Error::fixed(
+    "NOPERM This pipeline token is another user's; only that user and those who may run every command on every key can use it",
+);
 const EXISTS: Error =
     Error::fixed("BUSYTOKEN This pipeline token exists; PIPELINE RESUME goes on with it, PIPELINE END ends it");
 const OTHER_TOKEN: Error = Error::fixed(
@@ -96,6 +101,7 @@ fn start(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.session.count_not();
     let state = TokenState {
         token: checked_token(turn)?.into(),
+        user: user_of(turn).into(),
         ttl_ms: ttl_ms(turn)?,
         holder: Some(turn.session.client.id),
         expires_ms: None,
@@ -115,8 +121,9 @@ fn start(turn: &mut Turn<'_, '_>) -> Outcome {
     })?;
     let numbers = [pipeline.state().ttl_ms, 0, 0, turn.session.database as u64].map(|number| number.to_string());
     let words = [&b"PIPELINE"[..], b"KEEP", turn.arg(2)].into_iter().chain(numbers.iter().map(|n| n.as_bytes()));
+    let words = words.chain(word_of_user(pipeline.user()));
     turn.worker.effects.record_own(words.collect::<Vec<_>>().into_iter());
-    turn.session.set_tally(Some(Box::new(Tally::new(pipeline))));
+    turn.session.set_tally(Some(Box::new(Tally::new(pipeline.clone()))));
     turn.reply.ok();
     Ok(())
 }
@@ -170,8 +177,15 @@ fn status(turn: &mut Turn<'_, '_>) -> Outcome {
     Ok(())
 }
 
+fn user_of<'s>(turn: &'s Turn<'_, '_>) -> &'s [u8] {
+    turn.session.user().map_or(DEFAULT_USER, |user| user.name())
+}
+
+/// The pipeline of a token that the session's user may use: its own, or any if it may do everything.
 fn find(turn: &Turn<'_, '_>) -> Result<Arc<Pipeline>, Error> {
-    turn.engine().pipelines.get(turn.arg(2), turn.now_ms()).ok_or(NO_TOKEN)
+    let pipeline = turn.engine().pipelines.get(turn.arg(2), turn.now_ms()).ok_or(NO_TOKEN)?;
+    let may_use = turn.session.permissions().is_none() || pipeline.user() == user_of(turn);
+    if may_use { Ok(pipeline) } else { Err(NOT_OWN) }
 }
 
 fn write_progress(reply: &mut Reply<'_>, progress: &PipelineProgress) {
@@ -193,6 +207,7 @@ fn write_progress(reply: &mut Reply<'_>, progress: &PipelineProgress) {
 
 fn end(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.session.count_not();
+    find(turn)?;
     if !turn.engine().pipelines.remove(turn.arg(2), turn.now_ms()) {
         return Err(NO_TOKEN);
     }

@@ -531,6 +531,7 @@ fn state_is_plain_data_that_makes_the_same_token_again() {
     let failures = vec![Failure { position: 3, error: b"ERR x"[..].into() }];
     let state = TokenState {
         token: b"t"[..].into(),
+        user: b"al"[..].into(),
         ttl_ms: 1000,
         holder: None,
         expires_ms: Some(5),
@@ -563,4 +564,48 @@ fn lists_and_maps() {
 
 fn unknown(name: &str) -> Error {
     Error::new(format!("ERR unknown command '{name}', with args beginning with: "))
+}
+
+#[test]
+fn a_token_is_its_users_and_those_who_may_do_everything() {
+    let mut bench = Bench::default();
+    let mut admin = bench.open();
+    for user in ["al", "bo"] {
+        bench.check(&mut admin, &[(&format!("acl setuser {user} on nopass ~* &* +@all -flushall"), "+OK")]);
+    }
+    let open_as = |bench: &mut Bench, user: &str| {
+        let mut session = bench.open();
+        bench.check(&mut session, &[(&format!("auth {user} x"), "+OK")]);
+        session
+    };
+    let (mut al, mut bo) = (open_as(&mut bench, "al"), open_as(&mut bench, "bo"));
+    bench.check(&mut al, &[("pipeline start t", "+OK"), ("set k v", "+OK")]);
+    let refused = text_of(&NOT_OWN);
+    bench.check(
+        &mut bo,
+        &[
+            ("pipeline resume t", &refused),
+            ("pipeline status t", &refused),
+            ("pipeline end t", &refused),
+            ("pipeline resume u", UNKNOWN_TOKEN),
+        ],
+    );
+    bench.check(&mut al, &[("pipeline status t", &counted(1, &[]))]);
+    bench.check(&mut admin, &[("pipeline status t", &counted(1, &[])), ("pipeline resume t", &counted(1, &[]))]);
+    let mut again = open_as(&mut bench, "al");
+    bench.check(&mut again, &[("pipeline resume t", &counted(1, &[])), ("pipeline end t", "+OK")]);
+}
+
+#[test]
+fn a_tokens_user_is_in_its_record() {
+    let bench = Bench::default();
+    let failures = vec![Failure { position: 3, error: b"ERR x"[..].into() }];
+    for (user, failures) in [("default", vec![]), ("al", vec![]), ("default", failures.clone()), ("al", failures)] {
+        let progress = PipelineProgress { executed: 7, failed: failures.len() as u64, failures, database: 3 };
+        let (token, user) = (b"t"[..].into(), user.as_bytes().into());
+        let state = TokenState { token, user, ttl_ms: 1000, holder: None, expires_ms: Some(1005), progress };
+        let pipelines = &bench.worker.engine.pipelines;
+        assert!(pipelines.replay_record(&state.record(), 5));
+        assert_eq!(pipelines.states(6), [state]);
+    }
 }
