@@ -16,6 +16,7 @@
 mod check;
 mod denials;
 mod file;
+mod foreign;
 mod password;
 mod patterns;
 mod permissions;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::foreign;
 use super::password::PasswordDigest;
 use super::patterns::{KeyPattern, Matcher};
 use super::ways::Way;
@@ -154,6 +155,13 @@ impl Permissions {
     pub(super) fn compile(&mut self, table: &Table) {
         self.selectors.iter_mut().for_each(|selector| selector.compile(table));
         self.is_unrestricted = self.selectors.iter().any(Selector::is_unrestricted);
+    }
+
+    /// The commands that its rules name and only other servers have.
+    pub(super) fn foreign(&self, table: &Table) -> impl Iterator<Item = &str> {
+        let has = |name: &str| table.all().iter().any(|command| &*command.name == name);
+        let rules = self.selectors.iter().flat_map(|selector| &selector.command_rules);
+        rules.map(|rule| &rule[1..]).filter(move |name| foreign::is_known(name) && !has(name))
     }
 
     /// True if nothing has to be looked at for this user: some selector allows everything.

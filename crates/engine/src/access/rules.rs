@@ -3,6 +3,7 @@
 use commands::spec::acl;
 use resp::splitargs::split_args;
 
+use super::foreign;
 use super::password::PasswordDigest;
 use super::patterns::{ALL, KeyPattern, Matcher, READ, WRITE};
 use super::permissions::{Permissions, Selector};
@@ -149,12 +150,17 @@ impl<'t> Reader<'t> {
             (_, [b'~' | b'%', ..]) => selector.add_keys(rule)?,
             (_, [b'&', name @ ..]) => selector.add_channels(name)?,
             (lower, [sign @ (b'+' | b'-'), b'@', ..]) => self.select_category(selector, &lower[1..], *sign == b'+')?,
-            (lower, [b'+', ..]) => self.allow(selector, &lower[1..], &rule[1..])?,
-            (lower, [b'-', ..]) => {
-                let command = self.find(&lower[1..]).ok_or(BadRule::Unknown)?;
-                selector.change(self.table, command, false);
-                selector.note(&command.name, false);
-            }
+            (lower, [b'+', ..]) => match self.allow(selector, &lower[1..], &rule[1..]) {
+                Err(BadRule::Unknown) => selector.note_foreign(&lower[1..], true)?,
+                taken => taken?,
+            },
+            (lower, [b'-', ..]) => match self.find(&lower[1..]) {
+                Some(command) => {
+                    selector.change(self.table, command, false);
+                    selector.note(&command.name, false);
+                }
+                None => selector.note_foreign(&lower[1..], false)?,
+            },
             _ => return Err(BadRule::Syntax),
         }
         Ok(())
@@ -231,6 +237,13 @@ impl Selector {
         };
         self.command_rules.retain(|known| !is_void(known));
         self.command_rules.push(format!("{}{rule}", if allow { '+' } else { '-' }));
+    }
+
+    /// Notes a rule about a command, in lower case, that only other servers have.
+    fn note_foreign(&mut self, rule: &[u8], allow: bool) -> Result<(), BadRule> {
+        let rule = std::str::from_utf8(rule).ok().filter(|rule| foreign::is_known(rule)).ok_or(BadRule::Unknown)?;
+        self.note(rule, allow);
+        Ok(())
     }
 
     fn add_keys(&mut self, rule: &[u8]) -> Result<(), BadRule> {

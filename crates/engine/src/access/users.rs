@@ -1,6 +1,6 @@
 //! All users.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -232,6 +232,13 @@ impl Users {
         }
         self.settle(&by_name);
         Ok(off)
+    }
+
+    /// The commands that the rules of a user, or of all if none is named, name and only other servers have.
+    pub(crate) fn foreign(&self, user: Option<&[u8]>) -> BTreeSet<String> {
+        let by_name = self.lock();
+        let named = by_name.values().filter(|one| user.is_none_or(|name| one.name() == name));
+        named.flat_map(|user| user.permissions().foreign(self.table).map(str::to_string).collect::<Vec<_>>()).collect()
     }
 
     /// The text of a file of all users.

@@ -320,6 +320,7 @@ fn setuser(turn: &mut Turn<'_, '_>) -> Outcome {
     let all_channels = engine.settings.new_users_have_all_channels();
     let changes = engine.users.set(name, &rules, all_channels);
     let changes = changes.map_err(|why| Error::quoting([b"ERR ", why.as_slice()].concat()))?;
+    access::tell_of_foreign(engine, Some(name));
     access::follow(turn.worker, turn.session, &changes);
     turn.reply.ok();
     Ok(())

@@ -192,8 +192,21 @@ pub fn begin(engine: &Engine) -> Result<(), String> {
     if !file.is_empty() {
         let loaded = load_file(engine).map_err(|error| String::from_utf8_lossy(&error).into_owned());
         loaded.map_err(|error| format!("Aborting startup because of ACL errors: {error}"))?;
+    } else {
+        tell_of_foreign(engine, None);
     }
     Ok(())
+}
+
+/// Logs which commands of other servers the rules of a user name, or those of all.
+pub(crate) fn tell_of_foreign(engine: &Engine, user: Option<&[u8]>) {
+    let names = engine.users.foreign(user);
+    if !names.is_empty() {
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        let notice =
+            format!("Rules of users name commands that this server doesn't have, and are kept as they are: {names}.");
+        engine.host.log(LogLevel::Notice, &notice);
+    }
 }
 
 /// Loads the file of users.
@@ -204,7 +217,9 @@ pub(crate) fn load_file(engine: &Engine) -> Result<Changes, Vec<u8>> {
     let (settings, name) = (&engine.settings, engine.settings.aclfile.get());
     let text = std::fs::read(settings.in_dir(&name))
         .map_err(|error| format!("Error loading ACLs, opening file '{name}': {}", system_text(&error)).into_bytes())?;
-    engine.users.load(&name, &text, settings.new_users_have_all_channels())
+    let changes = engine.users.load(&name, &text, settings.new_users_have_all_channels())?;
+    tell_of_foreign(engine, None);
+    Ok(changes)
 }
 
 /// Writes the file of users, whole or not at all.

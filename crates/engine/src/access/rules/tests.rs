@@ -40,6 +40,18 @@ fn rules_are_shown_in_their_shortest_form() {
         ),
         ("(+get ~a) (+set", "error"),
         ("(+get ~a) clearselectors ()", "off sanitize-payload resetchannels -@all (resetchannels -@all)"),
+        ("+PSYNC -migrate +get", "off sanitize-payload resetchannels -@all +psync -migrate +get"),
+        (
+            "+psync (-psync +cluster|Migration)",
+            "off sanitize-payload resetchannels -@all +psync (resetchannels -@all -psync +cluster|migration)",
+        ),
+        ("+migrate|x -migrate", "off sanitize-payload resetchannels -@all -migrate"),
+        ("+psync +@all", "off sanitize-payload resetchannels +@all"),
+        ("+psync +nosuch", "error"),
+        ("-nosuch", "error"),
+        ("+cluster|nosuch", "error"),
+        ("+json.get", "error"),
+        ("+get|", "error"),
         ("on >p ~k &c +@all (+get) reset", "off sanitize-payload resetchannels -@all"),
     ];
     for (rules, expected) in cases {
