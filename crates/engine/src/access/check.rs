@@ -72,12 +72,20 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Permissions {
-    /// Begins to hold commands against the rules that stand outside of parentheses, which most of what runs passes.
+    /// Begins to hold commands against the rules.
     #[inline]
     pub(crate) fn sieve(&self, database: usize) -> Sieve<'_> {
         let selector = &self.selectors[0];
         let in_database = selector.allows_database(database as u64);
-        Sieve { selector, in_database, last: None, way: Way::default(), pattern: 0 }
+        Sieve {
+            selectors: &self.selectors,
+            database,
+            selector,
+            in_database,
+            last: None,
+            way: Way::default(),
+            pattern: 0,
+        }
     }
 
     /// Whether a command may run.
@@ -104,6 +112,9 @@ impl Permissions {
 
 /// Lets commands pass that may run for sure, one after another: what is looked up for one often holds for the next.
 pub(crate) struct Sieve<'p> {
+    selectors: &'p [Selector],
+    database: usize,
+    /// The selector that let a command pass last; at first, what stands outside of parentheses.
     selector: &'p Selector,
     in_database: bool,
     /// The last command, and its way.
@@ -113,15 +124,16 @@ pub(crate) struct Sieve<'p> {
     pattern: usize,
 }
 
-impl Sieve<'_> {
+impl<'p> Sieve<'p> {
     /// True if a command may run for sure. `key` gives its only key. Otherwise [`Permissions::check`] tells.
     #[inline(always)]
-    pub(crate) fn passes<'k>(&mut self, command: &'static Command, key: impl FnOnce() -> Option<&'k [u8]>) -> bool {
+    pub(crate) fn passes<'k>(&mut self, command: &'static Command, key: impl Fn() -> Option<&'k [u8]>) -> bool {
         if !self.last.is_some_and(|last| std::ptr::eq(last, command)) {
             (self.last, self.way) = (Some(command), self.selector.ways[command.id]);
         }
         self.way.is_sure(self.in_database)
             || (self.way.may_run(self.in_database) && key().is_some_and(|key| self.allows_key(key)))
+            || (self.selectors.len() > 1 && self.passes_another(command, key()))
     }
 
     #[inline]
@@ -135,6 +147,27 @@ impl Sieve<'_> {
         let found = patterns.iter().position(fits);
         self.pattern = found.unwrap_or(self.pattern);
         found.is_some()
+    }
+
+    /// Looks whether another selector lets a command pass, which the next commands are held against first then.
+    #[inline(never)]
+    fn passes_another(&mut self, command: &'static Command, key: Option<&[u8]>) -> bool {
+        let before = self.selector;
+        for selector in self.selectors.iter().filter(|selector| !std::ptr::eq(*selector, before)) {
+            self.turn_to(selector, command);
+            let is_sure = self.way.is_sure(self.in_database);
+            if is_sure || (self.way.may_run(self.in_database) && key.is_some_and(|key| self.allows_key(key))) {
+                return true;
+            }
+        }
+        self.turn_to(before, command);
+        false
+    }
+
+    fn turn_to(&mut self, selector: &'p Selector, command: &'static Command) {
+        (self.selector, self.pattern) = (selector, 0);
+        self.in_database = selector.allows_database(self.database as u64);
+        (self.last, self.way) = (Some(command), selector.ways[command.id]);
     }
 }
 

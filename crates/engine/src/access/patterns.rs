@@ -20,8 +20,10 @@ enum Shape {
     Prefix(usize),
     /// The same of up to eight bytes: those, and the bits that they are in.
     Short(u64, u64, usize),
-    /// Whatever Redis's glob says.
-    Glob,
+    /// So many bytes as they are, and whatever Redis's glob says of the rest.
+    Glob(usize),
+    /// The same, where the rest is a star and elements of one byte each, so many, which only a name's end can match.
+    Tail(usize, usize),
 }
 
 /// Bytes of a prefix that are compared in one go.
@@ -50,7 +52,8 @@ impl Matcher {
             [b'*'] if prefix == 0 => Shape::Any,
             [b'*'] if prefix <= WORD => short(&pattern[..prefix]),
             [b'*'] => Shape::Prefix(prefix),
-            _ => Shape::Glob,
+            [b'*', tail @ ..] if let Some(len) = elements(tail) => Shape::Tail(prefix, len),
+            _ => Shape::Glob(prefix),
         };
         Matcher { pattern: pattern.into(), shape }
     }
@@ -65,6 +68,12 @@ impl Matcher {
         self.shape == Shape::Any
     }
 
+    /// What a name has after the pattern's first `len` bytes, if it begins with them.
+    #[inline]
+    fn after_prefix<'n>(&self, name: &'n [u8], len: usize) -> Option<&'n [u8]> {
+        name.strip_prefix(&self.pattern[..len])
+    }
+
     /// True if it matches a name.
     #[inline]
     pub(crate) fn matches(&self, name: &[u8]) -> bool {
@@ -76,9 +85,41 @@ impl Matcher {
                 None => name.get(..len) == self.pattern.get(..len),
             },
             Shape::Prefix(len) => name.get(..len) == self.pattern.get(..len),
-            Shape::Glob => glob::matches(&self.pattern, name, false),
+            Shape::Glob(len) => match self.after_prefix(name, len) {
+                None => false,
+                // What is left matches nothing but stars, of which the glob says so only after something else.
+                Some([]) if len > 0 => self.pattern[len..].iter().all(|&byte| byte == b'*'),
+                Some(rest) => glob::matches(&self.pattern[len..], rest, false),
+            },
+            Shape::Tail(prefix, len) => {
+                let end = self.after_prefix(name, prefix).and_then(|rest| rest.get(rest.len().wrapping_sub(len)..));
+                end.is_some_and(|end| glob::matches(&self.pattern[prefix + 1..], end, false))
+            }
         }
     }
+}
+
+/// How many elements a pattern has that match a byte each; none if it has a star or anything that isn't simple.
+fn elements(pattern: &[u8]) -> Option<usize> {
+    let (mut rest, mut count) = (pattern, 0);
+    while let [first, after @ ..] = rest {
+        rest = match first {
+            b'*' | b'\\' => return None,
+            b'[' => {
+                let end = after.iter().position(|&byte| byte == b']')?;
+                let class = &after[..end];
+                let is_simple =
+                    class.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'^' | b'_'));
+                if !is_simple || class.last().is_none_or(|&last| last == b'-' || last == b'^') {
+                    return None;
+                }
+                &after[end + 1..]
+            }
+            _ => after,
+        };
+        count += 1;
+    }
+    (count > 0).then_some(count)
 }
 
 /// A pattern of keys, and what may be done with them.
@@ -141,6 +182,18 @@ mod tests {
             b"ab012345*",
             b"ab0123456*",
             b"ab01234*",
+            b"ab*[0-9]",
+            b"a*[^0-9]",
+            b"*[0-9]",
+            b"*[a-]",
+            b"a*?",
+            b"a*b*",
+            b"ab**",
+            b"a*0?[3-5]*",
+            b"ab*\\6",
+            b"*??",
+            b"a[b-c]*[0-9][0-9]",
+            b"ab[0]*",
         ] {
             for name in names {
                 let expected = glob::matches(pattern, name, false);
